@@ -1,0 +1,136 @@
+"""The one abstract extraction problem, its answer, and the checker that every answer passes.
+
+A problem is an AND-OR graph: classes (alternatives) hold nodes, a node needs every class in its children. An answer
+chooses one node for each class that it uses: the roots, and the children of each chosen node. It must be acyclic, and
+its cost counts each chosen node once, however often its class is used (DAG cost). Serialized e-graphs and kernel covers
+are both problems of this form, so nothing here knows tensors or devices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from eqsat.errors import CheckFailed, InputError
+
+
+@dataclass(slots=True)
+class Problem:
+    """An extraction problem in flat arrays.
+
+    Attributes:
+        node_class: the class of node ``i``.
+        node_cost: its cost, an integer (picoseconds for kernels); only costs >= 0 take part in every reduction.
+        children: the classes that node ``i`` needs; repeated ones count once.
+        n_classes: classes are ``0 .. n_classes - 1``.
+        roots: classes that every answer uses.
+        at_least_one: sets of nodes of which every valid answer picks one. They must follow from the problem: they
+            tighten its relaxation and never change which answers are valid.
+    """
+
+    node_class: list[int]
+    node_cost: list[int]
+    children: list[tuple[int, ...]]
+    n_classes: int
+    roots: tuple[int, ...]
+    at_least_one: list[tuple[int, ...]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        """Raise InputError unless every index is in range and the arrays are equally long."""
+        n = len(self.node_class)
+        if len(self.node_cost) != n or len(self.children) != n:
+            raise InputError(f"extraction problem: {n} classes, {len(self.node_cost)} costs and {len(self.children)} "
+                             "children lists given for its nodes; give one of each for every node")
+        classes = range(self.n_classes)
+        for i, (c, kids) in enumerate(zip(self.node_class, self.children, strict=True)):
+            if c not in classes or any(d not in classes for d in kids):
+                raise InputError(f"extraction problem: node {i} names a class outside 0..{self.n_classes - 1}")
+        for r in self.roots:
+            if r not in classes:
+                raise InputError(f"extraction problem: root {r} is outside 0..{self.n_classes - 1}")
+
+    def members(self) -> list[list[int]]:
+        """The nodes of every class, in order."""
+        members: list[list[int]] = [[] for _ in range(self.n_classes)]
+        for i, c in enumerate(self.node_class):
+            members[c].append(i)
+        return members
+
+
+@dataclass(slots=True)
+class Solution:
+    """A checked answer: ``choice`` maps each used class to its node; ``lower_bound <= cost`` holds for every answer."""
+
+    choice: dict[int, int]
+    cost: int
+    lower_bound: int
+    optimal: bool
+    seconds: float
+    stats: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def gap(self) -> float:
+        """(cost - lower_bound) / cost, 0 when proven optimal."""
+        return 0.0 if self.optimal or self.cost == 0 else (self.cost - self.lower_bound) / abs(self.cost)
+
+
+def used_choice(problem: Problem, choice: Mapping[int, int]) -> dict[int, int]:
+    """Restrict ``choice`` to the classes that the roots use through it; raise CheckFailed where it is no answer.
+
+    Written apart from the solvers and on the original problem, so that it can judge them: every used class has a node
+    of its own class, and following the chosen nodes never returns to a class under way.
+    """
+    open_, done = 1, 2
+    state: dict[int, int] = {}
+    used: dict[int, int] = {}
+    for root in problem.roots:
+        stack = [root]
+        while stack:
+            c = stack[-1]
+            if state.get(c) == done:
+                stack.pop()
+                continue
+            if state.get(c) == open_:
+                state[c] = done
+                stack.pop()
+                continue
+            node = choice.get(c)
+            if node is None:
+                raise CheckFailed(f"extraction: class {c} is used but has no choice")
+            if not 0 <= node < len(problem.node_class) or problem.node_class[node] != c:
+                raise CheckFailed(f"extraction: class {c} is given node {node}, which is not one of its nodes")
+            state[c] = open_
+            used[c] = node
+            for d in problem.children[node]:
+                if state.get(d) == open_:
+                    raise CheckFailed(f"extraction: the choice for class {c} needs class {d}, which needs {c}")
+                if state.get(d) != done:
+                    stack.append(d)
+    return used
+
+
+def check(problem: Problem, choice: Mapping[int, int]) -> int:
+    """The cost of ``choice``, each used class counted once; raise CheckFailed where it is no valid answer.
+
+    The ``at_least_one`` rows are checked too: an answer that misses one shows that the row was never valid, and that
+    a bound built on it cannot be trusted.
+    """
+    used = used_choice(problem, choice)
+    picked = set(used.values())
+    for k, row in enumerate(problem.at_least_one):
+        if picked.isdisjoint(row):
+            raise CheckFailed(f"extraction: a valid answer picks no node of at_least_one[{k}], so the row is not valid")
+    return sum(problem.node_cost[i] for i in used.values())
+
+
+def solve(
+    problem: Problem,
+    time_limit: float,
+    incumbents: Sequence[Mapping[int, int]] = (),
+    should_stop: Callable[[], bool] | None = None,
+) -> Solution:
+    """The cheapest answer found in ``time_limit`` seconds with a proven lower bound; see `eqsat.extract.solve`."""
+    from eqsat.extract.solve import solve as pipeline
+
+    return pipeline(problem, time_limit, incumbents, should_stop)
