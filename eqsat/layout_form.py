@@ -1,0 +1,255 @@
+"""The one form in which layouts are stored: two equal index maps should be two equal tuples.
+
+An index map sends a flat output index, written in mixed radix as the digits d_i in [0, n_i), to
+
+    offset + sum_i s_i d_i + sum_j S_j c_j(d)        with  c_j(d) = start_j + sum_i coeffs_ji d_i
+
+and is defined where every c_j lies in [0, bound_j). The first sum is CuTe's layout; the c_j are its masks:
+they pad, cut triangles, and bound windows. Equal maps have many such spellings, and an e-graph multiplies
+whatever has two, so :func:`canonical` drops and merges digits and coordinates until nothing changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from math import gcd, prod
+
+Dims = tuple[tuple[int, int], ...]
+"""(size, stride) per digit, outermost first."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Axis:
+    """A masked coordinate c(d) = start + sum_i coeffs[i] d[i]: reads outside [0, bound) are filled,
+    reads inside add ``stride * c`` to the input index."""
+
+    bound: int
+    stride: int
+    start: int
+    coeffs: tuple[int, ...]
+
+
+Form = tuple[int, Dims, tuple[Axis, ...]]
+EMPTY: Form = (0, ((0, 0),), ())
+# Each pass applies every step once; random layouts settle within four.
+_MAX_PASSES = 16
+
+
+def merged(dims: Iterable[tuple[int, int]]) -> Dims:
+    """``dims`` without digits of size 1, and with (n1, n2*s)(n2, s) as the single digit (n1*n2, s)."""
+    out: list[tuple[int, int]] = []
+    for size, stride in dims:
+        if size == 1:
+            continue
+        if out and out[-1][1] == size * stride:
+            out[-1] = (out[-1][0] * size, stride)
+        else:
+            out.append((size, stride))
+    return tuple(out)
+
+
+def all_filled(size: int) -> Form:
+    """The map that reads nothing: one coordinate with no valid value."""
+    if size == 1:
+        return 0, (), (Axis(0, 0, 0, ()),)
+    return 0, ((size, 0),), (Axis(0, 0, 0, (0,)),)
+
+
+@lru_cache(maxsize=1 << 16)
+def canonical(offset: int, dims: Dims, axes: tuple[Axis, ...]) -> Form:
+    """The canonical spelling of a map; the same map as given, at the same length."""
+    if any(size == 0 for size, _ in dims):
+        return EMPTY
+    if not axes:
+        return offset, merged(dims), ()
+    length = prod(size for size, _ in dims)
+    draft = _Draft(offset, dims, axes)
+    for _ in range(_MAX_PASSES):
+        before = draft.freeze()
+        if not draft.normalise_axes():
+            return all_filled(length)
+        draft.drop_unit_dims()
+        draft.merge_dims()
+        if draft.freeze() == before:
+            break
+    offset, dims, axes = draft.freeze()
+    return (offset, dims, axes) if axes else (offset, merged(dims), ())
+
+
+class _Coordinate:
+    """An :class:`Axis` under change."""
+
+    __slots__ = ("bound", "coeffs", "start", "stride")
+
+    def __init__(self, axis: Axis) -> None:
+        self.bound, self.stride, self.start, self.coeffs = axis.bound, axis.stride, axis.start, list(axis.coeffs)
+
+    def involved(self) -> list[int]:
+        return [i for i, coeff in enumerate(self.coeffs) if coeff]
+
+    def freeze(self) -> Axis:
+        return Axis(self.bound, self.stride, self.start, tuple(self.coeffs))
+
+
+class _Draft:
+    """A map under change. Every method keeps the map as it is and only rewrites its spelling."""
+
+    __slots__ = ("axes", "offset", "sizes", "strides")
+
+    def __init__(self, offset: int, dims: Dims, axes: tuple[Axis, ...]) -> None:
+        self.offset = offset
+        self.sizes = [size for size, _ in dims]
+        self.strides = [stride for _, stride in dims]
+        self.axes = [_Coordinate(axis) for axis in axes]
+
+    def freeze(self) -> Form:
+        axes = tuple(sorted(axis.freeze() for axis in self.axes))
+        return self.offset, tuple(zip(self.sizes, self.strides, strict=True)), axes
+
+    def normalise_axes(self) -> bool:
+        """Simplify each coordinate, fold those that always hold, intersect equal ones. False: nothing is read."""
+        kept: dict[tuple[int, ...], _Coordinate] = {}
+        # The order decides which coordinate takes a shared stride, so it must not depend on the spelling.
+        for axis in sorted(self.axes, key=lambda axis: (axis.coeffs, axis.start, axis.bound, axis.stride)):
+            axis.coeffs = [0 if size == 1 else c for c, size in zip(axis.coeffs, self.sizes, strict=True)]
+            if axis.involved():
+                self._divide_out_gcd(axis)
+                self._make_leading_coeff_positive(axis)
+                self._take_plain_stride(axis)
+            self._drop_inner_digits(axis)
+            low, high = self._reach(axis)
+            if low > high:
+                return False
+            if not self._trim(axis, low, high):
+                continue
+            twin = kept.get(tuple(axis.coeffs))
+            if twin is not None and not self._intersect(axis, twin):
+                return False
+            kept[tuple(axis.coeffs)] = axis
+        self.axes = list(kept.values())
+        return True
+
+    def _divide_out_gcd(self, axis: _Coordinate) -> None:
+        factor = gcd(*axis.coeffs)
+        if factor > 1:
+            axis.start, rest = divmod(axis.start, factor)
+            axis.bound = -(-(axis.bound - rest) // factor)
+            axis.coeffs = [c // factor for c in axis.coeffs]
+            self.offset += axis.stride * rest
+            axis.stride *= factor
+
+    def _make_leading_coeff_positive(self, axis: _Coordinate) -> None:
+        if axis.coeffs[axis.involved()[0]] < 0:
+            axis.coeffs = [-c for c in axis.coeffs]
+            axis.start = axis.bound - 1 - axis.start
+            self.offset += axis.stride * (axis.bound - 1)
+            axis.stride = -axis.stride
+
+    def _take_plain_stride(self, axis: _Coordinate) -> None:
+        """Let the coordinate carry the stride of its innermost digit, so that the digit itself has none."""
+        involved = axis.involved()
+        share, rest = divmod(self.strides[involved[-1]], axis.coeffs[involved[-1]])
+        if rest == 0:
+            axis.stride += share
+            self.offset -= share * axis.start
+            for i in involved:
+                self.strides[i] -= share * axis.coeffs[i]
+
+    def _drop_inner_digits(self, axis: _Coordinate) -> None:
+        """c = g*outer + inner with inner always in [0, g), bound a multiple of g: only ``outer`` is masked."""
+        for g in sorted({abs(c) for c in axis.coeffs if abs(c) > 1}):
+            inner = [i for i, c in enumerate(axis.coeffs) if c and abs(c) < g]
+            outer = [c for c in axis.coeffs if abs(c) >= g]
+            if not inner or axis.bound % g or any(c % g for c in outer):
+                continue
+            quotient, rest = divmod(axis.start, g)
+            spans = [axis.coeffs[i] * (self.sizes[i] - 1) for i in inner]
+            if rest + sum(min(span, 0) for span in spans) < 0 or rest + sum(max(span, 0) for span in spans) >= g:
+                continue
+            self.offset += axis.stride * rest
+            for i in inner:
+                self.strides[i] += axis.stride * axis.coeffs[i]
+                axis.coeffs[i] = 0
+            axis.start, axis.bound, axis.stride = quotient, axis.bound // g, axis.stride * g
+            axis.coeffs = [c // g for c in axis.coeffs]
+            return
+
+    def _reach(self, axis: _Coordinate) -> tuple[int, int]:
+        """The least and greatest valid value that the coordinate may take."""
+        spans = [c * (size - 1) for c, size in zip(axis.coeffs, self.sizes, strict=True)]
+        low = axis.start + sum(min(span, 0) for span in spans)
+        high = axis.start + sum(max(span, 0) for span in spans)
+        return max(low, 0), min(high, axis.bound - 1)
+
+    def _trim(self, axis: _Coordinate, low: int, high: int) -> bool:
+        """Shrink the bound to [low, high]. False: every digit is valid, the coordinate became plain strides."""
+        spans = [c * (size - 1) for c, size in zip(axis.coeffs, self.sizes, strict=True)]
+        least = axis.start + sum(min(span, 0) for span in spans)
+        greatest = axis.start + sum(max(span, 0) for span in spans)
+        if (low, high) == (least, greatest):
+            self.offset += axis.stride * axis.start
+            self.strides = [s + axis.stride * c for s, c in zip(self.strides, axis.coeffs, strict=True)]
+            return False
+        self.offset += axis.stride * low
+        axis.start -= low
+        axis.bound = high - low + 1
+        if axis.bound == 1:
+            axis.stride = 0
+        return True
+
+    def _intersect(self, axis: _Coordinate, twin: _Coordinate) -> bool:
+        """Fold ``twin`` (equal coefficients) into ``axis``. False: they are never valid together."""
+        low = max(-axis.start, -twin.start)
+        high = min(axis.bound - axis.start, twin.bound - twin.start)
+        if low >= high:
+            return False
+        self.offset += axis.stride * (axis.start + low) + twin.stride * (twin.start + low)
+        axis.stride += twin.stride
+        axis.start = -low
+        axis.bound = high - low
+        return True
+
+    def drop_unit_dims(self) -> None:
+        keep = [i for i, size in enumerate(self.sizes) if size != 1]
+        self.sizes = [self.sizes[i] for i in keep]
+        self.strides = [self.strides[i] for i in keep]
+        for axis in self.axes:
+            axis.coeffs = [axis.coeffs[i] for i in keep]
+
+    def merge_dims(self) -> None:
+        i = 0
+        while i + 1 < len(self.sizes):
+            if not (self._merge_proportional(i) or self._merge_masked_block(i)):
+                i += 1
+
+    def _merge_proportional(self, i: int) -> bool:
+        """Digits i and i+1 count together wherever they occur: one digit."""
+        inner = self.sizes[i + 1]
+        if self.strides[i] != inner * self.strides[i + 1]:
+            return False
+        if any(axis.coeffs[i] != inner * axis.coeffs[i + 1] for axis in self.axes):
+            return False
+        self.sizes[i : i + 2] = [self.sizes[i] * inner]
+        del self.strides[i]
+        for axis in self.axes:
+            del axis.coeffs[i]
+        return True
+
+    def _merge_masked_block(self, i: int) -> bool:
+        """Digit i is only masked, i+1 runs contiguously inside each of its values: mask the merged digit."""
+        if self.strides[i] or any(axis.coeffs[i + 1] for axis in self.axes):
+            return False
+        masking = [axis for axis in self.axes if axis.coeffs[i]]
+        if len(masking) != 1:
+            return False
+        (axis,), inner, stride = masking, self.sizes[i + 1], self.strides[i + 1]
+        if sum(map(abs, axis.coeffs)) != 1 or (axis.bound > 1 and axis.stride != inner * stride):
+            return False
+        axis.bound, axis.stride, axis.start = axis.bound * inner, stride, axis.start * inner
+        self.sizes[i : i + 2] = [self.sizes[i] * inner]
+        self.strides[i : i + 2] = [0]
+        for each in self.axes:
+            del each.coeffs[i + 1]
+        return True
