@@ -18,156 +18,42 @@ Every function is pure and cached; shapes are tuples, sizes and strides count el
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
 from math import prod
-from typing import TYPE_CHECKING, NamedTuple
 
-from eqsat.layout_form import Axis, Dims, canonical
+from eqsat.layout_form import Axis, Dims
+from eqsat.layout_map import CACHE_SIZE, Fill, Layout, fill_key
+from eqsat.layout_split import Digits, split
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+__all__ = [
+    "Axis",
+    "Digits",
+    "Fill",
+    "Layout",
+    "box",
+    "compose",
+    "conv_result",
+    "conv_weights",
+    "footprint",
+    "identity",
+    "inverse",
+    "is_bijective",
+    "is_contiguous",
+    "masked",
+    "of_broadcast",
+    "of_pad",
+    "of_slice",
+    "of_transpose",
+    "row_major",
+    "split",
+    "strided",
+    "window_counts",
+    "windows",
+]
 
-Fill = float | int | bool | None
-"""What a masked layout reads outside its mask, in the type of the array that it views; None without a mask."""
-
-_CACHE = 1 << 17
 # Maps longer than this are not enumerated to count what they read; an upper bound stands in.
 _COUNTED_LENGTH = 1 << 18
-
-
-class Layout:
-    """An index map from ``size`` outputs to a flat input, always in canonical form: equal maps compare equal.
-
-    Make one with the constructors of this module. ``dims`` are (size, stride) digits outer to inner; ``axes``
-    are the masked coordinates, empty for a plain map; fills compare with their type and bits (0 is not 0.0
-    nor -0.0, nan is nan). Immutable, hashable, picklable.
-    """
-
-    __slots__ = ("_hash", "_identity", "axes", "dims", "fill", "offset", "size")
-
-    offset: int
-    dims: Dims
-    axes: tuple[Axis, ...]
-    fill: Fill
-    size: int
-
-    def __init__(self, offset: int, dims: Dims, axes: tuple[Axis, ...] = (), fill: Fill = None) -> None:
-        offset, dims, axes = canonical(offset, dims, axes)
-        kept = fill if axes else None
-        if axes and fill is None:
-            raise ValueError("a masked layout needs a fill value")
-        identity = (offset, dims, axes, _write_fill(kept))
-        for name, value in (
-            ("offset", offset),
-            ("dims", dims),
-            ("axes", axes),
-            ("fill", kept),
-            ("size", prod(size for size, _ in dims)),
-            ("_identity", identity),
-            ("_hash", hash(identity)),
-        ):
-            object.__setattr__(self, name, value)
-
-    def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(f"a Layout is immutable: cannot set {name}")
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    def __eq__(self, other: object) -> bool:
-        if self is other:
-            return True
-        return isinstance(other, Layout) and self._hash == other._hash and self._identity == other._identity
-
-    def __reduce__(self) -> tuple[type[Layout], tuple[int, Dims, tuple[Axis, ...], Fill]]:
-        return Layout, (self.offset, self.dims, self.axes, self.fill)
-
-    def __repr__(self) -> str:
-        return f"Layout({self.key()!r})"
-
-    @property
-    def masked(self) -> bool:
-        """Whether some read is filled."""
-        return bool(self.axes)
-
-    @property
-    def all_filled(self) -> bool:
-        """Whether every read is filled: the view is a constant."""
-        return any(axis.bound == 0 for axis in self.axes)
-
-    def is_identity(self, n_in: int) -> bool:
-        """Whether the view of an array of ``n_in`` elements is that array."""
-        return self.size == n_in and is_contiguous(self) and self.offset == 0
-
-    def key(self) -> str:
-        """A text that :meth:`parse` reads back exactly.
-
-        ``offset|size,stride;...`` and, when masked, ``|bound,stride,start,coeffs...;...|fill``.
-        """
-        text = f"{self.offset}|" + ";".join(f"{size},{stride}" for size, stride in self.dims)
-        if not self.axes:
-            return text
-        axes = ";".join(",".join(map(str, (a.bound, a.stride, a.start, *a.coeffs))) for a in self.axes)
-        return f"{text}|{axes}|{_write_fill(self.fill)}"
-
-    @staticmethod
-    @lru_cache(maxsize=_CACHE)
-    def parse(key: str) -> Layout:
-        """The layout with this :meth:`key`."""
-        parts = key.split("|")
-        dims = tuple((size, stride) for size, stride in map(_integers, filter(None, parts[1].split(";"))))
-        if len(parts) == 2:
-            return Layout(int(parts[0]), dims)
-        axes = tuple(Axis(n, s, c0, tuple(c)) for n, s, c0, *c in map(_integers, parts[2].split(";")))
-        return Layout(int(parts[0]), dims, axes, _read_fill(parts[3]))
-
-    def index(self) -> NDArray[np.int64]:
-        """The input index of each output, int64[size]; -1 where the fill is read."""
-        import numpy as np
-
-        sizes = [size for size, _ in self.dims]
-        flat = _affine(self.offset, [stride for _, stride in self.dims], sizes)
-        if not self.axes:
-            return np.ascontiguousarray(np.broadcast_to(flat, sizes)).reshape(-1)
-        valid = np.ones((1,) * len(sizes), dtype=bool)
-        for axis in self.axes:
-            coordinate = _affine(axis.start, axis.coeffs, sizes)
-            flat = flat + axis.stride * coordinate
-            valid = valid & (coordinate >= 0) & (coordinate < axis.bound)
-        return np.broadcast_to(np.where(valid, flat, -1), sizes).reshape(-1)
-
-
-def _affine(start: int, coeffs: Sequence[int], sizes: Sequence[int]) -> NDArray[np.int64]:
-    """start + sum_i coeffs[i] d[i] over the digits, as an array that broadcasts to ``sizes``."""
-    import numpy as np
-
-    total = np.full((1,) * len(sizes), start, dtype=np.int64)
-    for i, (coeff, size) in enumerate(zip(coeffs, sizes, strict=True)):
-        if coeff:
-            steps = coeff * np.arange(size, dtype=np.int64)
-            total = total + steps.reshape((size,) + (1,) * (len(sizes) - i - 1))
-    return total
-
-
-def _integers(text: str) -> tuple[int, ...]:
-    return tuple(map(int, text.split(",")))
-
-
-def _write_fill(fill: Fill) -> str:
-    if fill is None:
-        return ""
-    if isinstance(fill, (bool, int)):
-        return repr(fill)
-    return f"f{float(fill).hex()}"
-
-
-def _read_fill(text: str) -> Fill:
-    if text in ("True", "False"):
-        return text == "True"
-    return float.fromhex(text[1:]) if text.startswith("f") else int(text)
 
 
 # --- constructors ---------------------------------------------------------------------------------------------
@@ -193,7 +79,7 @@ def masked(offset: int, dims: Iterable[tuple[int, int]], axes: Iterable[Axis], f
     return Layout(offset, tuple(dims), tuple(axes), fill)
 
 
-@lru_cache(maxsize=_CACHE)
+@lru_cache(maxsize=CACHE_SIZE)
 def _plain(offset: int, dims: Dims) -> Layout:
     return Layout(offset, dims)
 
@@ -293,149 +179,6 @@ def conv_result(n: int, groups: int, out: int, per_group: int) -> Layout:
     return of_transpose((groups, n, out, per_group), (1, 0, 3, 2))
 
 
-# --- splitting an index into digits ---------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Digits:
-    """What a layout reads, written in a mixed radix of its input.
-
-    ``sizes`` refines the layout's own digits. Digit j of the input index is
-    ``starts[j] + sum_i coeffs[j][i] d[i]`` and, where the read is valid, lies in [low[j], high[j]).
-    ``axes`` are the layout's masks over the refined digits, without strides.
-    """
-
-    sizes: tuple[int, ...]
-    starts: tuple[int, ...]
-    coeffs: tuple[tuple[int, ...], ...]
-    low: tuple[int, ...]
-    high: tuple[int, ...]
-    axes: tuple[Axis, ...]
-
-
-class _Part(NamedTuple):
-    """A piece of one digit of the map: it moves input digit ``place`` (-1: none) in ``size`` steps of ``step``."""
-
-    place: int
-    size: int
-    step: int
-
-
-@lru_cache(maxsize=_CACHE)
-def split(layout: Layout, radices: tuple[int, ...]) -> Digits | None:
-    """The reads of ``layout`` as digits of an index space with these sizes, outer to inner.
-
-    None when a digit might carry into the next, or when a masked coordinate would spread over two digits:
-    the map may then have no such form, or one that this does not find.
-    """
-    if layout.all_filled or layout.size == 0:
-        return None
-    runs = list(layout.dims) + [(axis.bound, axis.stride) for axis in layout.axes]
-    found = _split_runs(layout.offset, runs, radices)
-    if found is None:
-        return None
-    starts, pieces, low, high = found
-    n_dims = len(layout.dims)
-    if any(len(parts) > 1 for parts in pieces[n_dims:]):
-        return None
-
-    sizes = [part.size for parts in pieces[:n_dims] for part in parts]
-    spread = _Spread(pieces[:n_dims])
-    coeffs = [[0] * len(sizes) for _ in radices]
-    for position, part in enumerate(part for parts in pieces[:n_dims] for part in parts):
-        if part.place >= 0:
-            coeffs[part.place][position] += part.step
-    masks = []
-    for axis, (part,) in zip(layout.axes, pieces[n_dims:], strict=True):
-        refined = spread.coeffs(axis.coeffs)
-        masks.append(Axis(axis.bound, 0, axis.start, refined))
-        if part.place >= 0:
-            starts[part.place] += part.step * axis.start
-            coeffs[part.place] = [x + part.step * y for x, y in zip(coeffs[part.place], refined, strict=True)]
-    return Digits(
-        sizes=tuple(sizes),
-        starts=tuple(starts),
-        coeffs=tuple(map(tuple, coeffs)),
-        low=tuple(low),
-        high=tuple(h + 1 for h in high),
-        axes=tuple(masks),
-    )
-
-
-class _Spread:
-    """Rewrites coefficients over a layout's digits as coefficients over their pieces."""
-
-    def __init__(self, pieces: Sequence[Sequence[_Part]]) -> None:
-        self._weights = []
-        for parts in pieces:
-            below = accumulate((part.size for part in parts[:0:-1]), lambda x, y: x * y, initial=1)
-            self._weights.append(list(below)[::-1])
-
-    def coeffs(self, coeffs: Sequence[int]) -> tuple[int, ...]:
-        return tuple(c * weight for c, weights in zip(coeffs, self._weights, strict=True) for weight in weights)
-
-
-def _split_runs(
-    offset: int, runs: Sequence[tuple[int, int]], radices: tuple[int, ...]
-) -> tuple[list[int], list[list[_Part]], list[int], list[int]] | None:
-    """Write ``offset`` plus independent runs (count, stride) in a mixed radix, so that no digit carries.
-
-    Returns the digits of the offset, the parts of each run (outer to inner), and the least and greatest value of
-    each digit. A run with a negative stride is turned round, split, and its steps negated.
-    """
-    least = offset + sum(stride * (count - 1) for count, stride in runs if stride < 0)
-    if least < 0:
-        return None
-    low = [0] * len(radices)
-    for j in reversed(range(len(radices))):
-        least, low[j] = divmod(least, radices[j])
-    if least:
-        return None
-    high = list(low)
-    starts = list(low)
-    pieces = []
-    for count, stride in runs:
-        parts = _split_run(count, abs(stride), radices, high)
-        if parts is None:
-            return None
-        if stride < 0:
-            for part in parts:
-                starts[part.place] += part.step * (part.size - 1)
-            parts = [_Part(part.place, part.size, -part.step) for part in parts]
-        pieces.append(parts)
-    if any(h >= radix for h, radix in zip(high, radices, strict=True)):
-        return None
-    return starts, pieces, low, high
-
-
-def _split_run(count: int, stride: int, radices: tuple[int, ...], high: list[int]) -> list[_Part] | None:
-    """The parts of one run; raises ``high`` by what the run adds to each digit. None when a digit would carry."""
-    if stride == 0 or count == 1:
-        return [_Part(-1, count, 0)]
-    parts: list[_Part] = []
-    for j in reversed(range(len(radices))):
-        radix = radices[j]
-        if stride % radix == 0:
-            stride //= radix
-            continue
-        if stride > radix:
-            return None
-        if high[j] + stride * (count - 1) < radix:
-            high[j] += stride * (count - 1)
-            parts.append(_Part(j, count, stride))
-            return parts[::-1]
-        room, rest = divmod(radix, stride)
-        if rest or count % room:
-            return None
-        high[j] += stride * (room - 1)
-        parts.append(_Part(j, room, stride))
-        count //= room
-        stride = 1
-        if count == 1:
-            return parts[::-1]
-    return None
-
-
 def _linear(digits: Digits, offset: int, strides: Sequence[int], fill: Fill, extra: Sequence[Axis] = ()) -> Layout:
     """The map offset + sum_j strides[j] * (digit j), under the masks of ``digits`` and ``extra`` ones."""
     offset += sum(stride * start for stride, start in zip(strides, digits.starts, strict=True))
@@ -455,7 +198,7 @@ def _combine(digits: Digits, weights: Sequence[int]) -> list[int]:
 # --- algebra --------------------------------------------------------------------------------------------------
 
 
-@lru_cache(maxsize=_CACHE)
+@lru_cache(maxsize=CACHE_SIZE)
 def compose(first: Layout, then: Layout) -> Layout | None:
     """The layout L with V(V(a, first), then) = V(a, L). None when there is none or none was found.
 
@@ -463,11 +206,11 @@ def compose(first: Layout, then: Layout) -> Layout | None:
     """
     if then.all_filled or then.size == 0:
         return then
-    if first.masked and then.masked and _write_fill(first.fill) != _write_fill(then.fill):
+    if first.masked and then.masked and fill_key(first.fill) != fill_key(then.fill):
         return None
     if first.all_filled:
         return masked(0, ((then.size, 0),), (Axis(0, 0, 0, (0,)),), first.fill)
-    if is_contiguous(first):
+    if first.contiguous:
         return Layout(first.offset + then.offset, then.dims, then.axes, then.fill)
     digits = split(then, tuple(size for size, _ in first.dims))
     if digits is None:
@@ -480,7 +223,7 @@ def compose(first: Layout, then: Layout) -> Layout | None:
     return _linear(digits, first.offset, [stride for _, stride in first.dims], fill, axes)
 
 
-@lru_cache(maxsize=_CACHE)
+@lru_cache(maxsize=CACHE_SIZE)
 def box(layout: Layout, radices: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...], Layout] | None:
     """(lo, hi, residual): the reads lie in the box [lo, hi) of an index space with these sizes.
 
@@ -495,7 +238,7 @@ def box(layout: Layout, radices: tuple[int, ...]) -> tuple[tuple[int, ...], tupl
     return digits.low, digits.high, _linear(digits, offset, strides, layout.fill)
 
 
-@lru_cache(maxsize=_CACHE)
+@lru_cache(maxsize=CACHE_SIZE)
 def is_bijective(layout: Layout, n_in: int) -> bool:
     """Whether each of ``n_in`` input elements is read exactly once (a sufficient and, unmasked, necessary test)."""
     if layout.masked or layout.size != n_in:
@@ -511,7 +254,7 @@ def is_bijective(layout: Layout, n_in: int) -> bool:
     return least == 0
 
 
-@lru_cache(maxsize=_CACHE)
+@lru_cache(maxsize=CACHE_SIZE)
 def inverse(layout: Layout, n_in: int) -> Layout | None:
     """The layout that undoes a bijective one; None for any other."""
     if not is_bijective(layout, n_in):
@@ -527,10 +270,10 @@ def inverse(layout: Layout, n_in: int) -> Layout | None:
 
 def is_contiguous(layout: Layout) -> bool:
     """Whether the view is one run of neighbouring elements: an alias of the input's memory."""
-    return not layout.axes and (not layout.dims or layout.dims == ((layout.size, 1),) or layout.size == 0)
+    return layout.contiguous
 
 
-@lru_cache(maxsize=_CACHE)
+@lru_cache(maxsize=CACHE_SIZE)
 def footprint(layout: Layout) -> int:
     """How many distinct input elements are read.
 
