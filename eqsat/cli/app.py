@@ -1,0 +1,84 @@
+"""The `eqsat` command: its sub-commands, and how errors become exit codes.
+
+Exit codes: 0 done, 1 the answer is no (a check failed), 2 unknown or bad usage, 3 bad input, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from eqsat.cli import demo, devices, extract, optimize, rules, run
+from eqsat.cli.version import show_version, version
+from eqsat.errors import EqsatError, InputError
+
+CHECK_FAILED, BAD_INPUT, INTERRUPTED = 1, 3, 130
+
+
+class Commands(TyperGroup):
+    """A group of commands that answers every error a user can cause with one line on stderr."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the chosen command; errors of eqsat, of the file system and Ctrl-C end in an exit code."""
+        try:
+            return super().invoke(ctx)
+        except InputError as error:
+            _fail(str(error), BAD_INPUT)
+        except EqsatError as error:
+            _fail(str(error), CHECK_FAILED)
+        except BrokenPipeError:
+            # The reader of our output left (`eqsat rules list | head`): nothing more to say, also not at shutdown.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(0) from None
+        except OSError as error:
+            _fail(f"{error.filename}: {error.strerror}" if error.filename else str(error), BAD_INPUT)
+        except KeyboardInterrupt:
+            _fail("interrupted", INTERRUPTED)
+
+
+def _fail(message: str, code: int) -> None:
+    """Print `message` as one line on stderr and leave with `code`."""
+    typer.echo(f"eqsat: {' '.join(message.split())}", err=True)
+    raise typer.Exit(code) from None
+
+
+app = typer.Typer(
+    cls=Commands,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("optimize")(optimize.optimize)
+app.command("run")(run.run)
+app.command("demo")(demo.demo)
+app.command("devices")(devices.devices)
+app.command("extract")(extract.extract)
+app.add_typer(rules.app, name="rules")
+app.command("version")(version)
+
+
+@app.callback()
+def eqsat(
+    show: Annotated[
+        bool, typer.Option("--version", help="Print the version and leave.", is_eager=True, callback=show_version)
+    ] = False,
+) -> None:
+    """Find an equal, cheaper tensor program for a given GPU, and prove it to yourself.
+
+    Start with `eqsat demo`, or with `eqsat optimize model.onnx -o faster.onnx`.
+    """
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    try:
+        app(prog_name="eqsat")
+    except KeyboardInterrupt:
+        # Before or after the command itself, while modules load or output is flushed.
+        sys.exit(INTERRUPTED)

@@ -1,0 +1,104 @@
+"""Arrays of a program in .npz files: inputs and expected outputs in, outputs out.
+
+An array belongs to input `x` if it is called `x` or `in_x`, and is expected of an output if it is called `out_NAME` or
+`out_0`, `out_1` ... in order. NumPy's file format has no bfloat16: such arrays travel as float32.
+"""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from eqsat.errors import InputError
+
+if TYPE_CHECKING:
+    from eqsat.ir import Program
+
+Arrays = dict[str, np.ndarray[Any, Any]]
+
+
+def read_arrays(path: Path, program: Program) -> tuple[Arrays, Arrays]:
+    """The program's inputs in `path`, and the outputs that the file expects (none, if it names none).
+
+    Raises:
+        InputError: no such file, not an .npz, or an array that is neither an input nor an expected output. That each
+            input is there, with the right shape and dtype, is checked when the program runs.
+    """
+    names = set(program.input_names)
+    outputs = list(program.outputs)
+    expected_as = {f"out_{i}": name for i, name in enumerate(outputs)} | {f"out_{name}": name for name in outputs}
+    inputs: Arrays = {}
+    expected: Arrays = {}
+    for key, array in _load(path).items():
+        if key in names:
+            inputs[key] = array
+        elif key.removeprefix("in_") in names:
+            inputs[key.removeprefix("in_")] = array
+        elif key in expected_as:
+            expected[expected_as[key]] = array
+        else:
+            raise InputError(f"{path}: no input is called {key!r}: the program takes {', '.join(program.input_names)}")
+    for term in program.inputs:
+        name = term.attr("name")
+        if term.dtype == "bfloat16" and name in inputs:
+            inputs[name] = _as_bfloat16(inputs[name])
+    return inputs, expected
+
+
+def _load(path: Path) -> Arrays:
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            return {key: archive[key] for key in archive.files}
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file; check the path") from None
+    except (AttributeError, TypeError):
+        raise InputError(f"{path}: holds a single array; save the inputs by name with numpy.savez") from None
+    except (ValueError, EOFError, zipfile.BadZipFile):
+        raise InputError(f"{path}: is no .npz file of plain arrays; save the inputs with numpy.savez") from None
+
+
+def _as_bfloat16(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    import ml_dtypes
+
+    if array.dtype == np.dtype("V2"):
+        return array.view(ml_dtypes.bfloat16)
+    return array.astype(ml_dtypes.bfloat16) if array.dtype == np.float32 else array
+
+
+def random_inputs(program: Program, seed: int) -> Arrays:
+    """Inputs drawn from `seed`: standard normal floats, booleans, and integers 0 or 1, which serve as indices too."""
+    from eqsat.numerics import FLOATS, np_dtype
+
+    rng = np.random.default_rng(seed)
+    drawn: Arrays = {}
+    for term in program.inputs:
+        values = rng.standard_normal(term.shape) if term.dtype in FLOATS else rng.integers(0, 2, term.shape)
+        drawn[term.attr("name")] = np.asarray(values).astype(np_dtype(term.dtype))
+    return drawn
+
+
+def write_arrays(path: Path, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
+    """Write `arrays` as an .npz file. Unlike `numpy.savez` any name will do, `file` included."""
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, array in arrays.items():
+            plain = array.astype(np.float32) if array.dtype.name == "bfloat16" else array
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, np.asanyarray(plain), allow_pickle=False)
+
+
+def largest_error(got: np.ndarray[Any, Any], expected: np.ndarray[Any, Any]) -> float:
+    """Largest |got - expected| over the largest finite |expected|; infinite where shape, NaN or infinities differ."""
+    if got.shape != expected.shape:
+        return float("inf")
+    a, b = got.astype(np.float64), expected.astype(np.float64)
+    finite = np.isfinite(b)
+    if not np.array_equal(np.where(finite, 0.0, a), np.where(finite, 0.0, b), equal_nan=True):
+        return float("inf")
+    if not finite.any():
+        return 0.0
+    difference, scale = np.abs(a - b)[finite].max(), np.abs(b[finite]).max()
+    return float(difference / scale) if scale else float(difference)

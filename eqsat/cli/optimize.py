@@ -1,0 +1,60 @@
+"""`eqsat optimize`: an ONNX file in, a cheaper and checked one out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from eqsat.cli.options import Device, JsonFile, ModelFile, Numerics, Shape, TimeLimit, parse_shapes
+
+
+def optimize(
+    model: ModelFile,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="OUT.onnx", help="Write the program found, as ONNX.")
+    ] = None,
+    device: Device = "mi300x",
+    time_limit: TimeLimit = 10.0,
+    numerics: Numerics = "reassociate",
+    shape: Shape = None,
+    only: Annotated[
+        list[str] | None, typer.Option("--only", metavar="RULE", help="Use only this rule; may be repeated.")
+    ] = None,
+    without: Annotated[
+        list[str] | None, typer.Option("--without", metavar="RULE", help="Leave this rule out; may be repeated.")
+    ] = None,
+    json_file: JsonFile = None,
+) -> None:
+    """Find an equal program that is cheaper on a device, check it, and say how it was found.
+
+    Ctrl-C ends the search early with the best program so far.
+
+    Examples:
+
+    - `eqsat optimize model.onnx`
+    - `eqsat optimize model.onnx -o faster.onnx --device h100 --time-limit 30`
+    - `eqsat optimize model.onnx --shape batch=16 --numerics exact --json report.json`
+    """
+    import eqsat
+    from eqsat.cli.output import console, progress, write_json
+    from eqsat.cli.report import print_report
+    from eqsat.cli.rules import select
+
+    program = eqsat.from_onnx(model, shapes=parse_shapes(shape))
+    with progress("optimising") as report:
+        best = eqsat.optimize(
+            program,
+            device=device,
+            time_limit=time_limit,
+            numerics=numerics,
+            rules=select(only, without),
+            progress=report,
+        )
+    if output is not None:
+        eqsat.to_onnx(best.program, output)
+    if json_file is not None:
+        write_json(best.report, json_file)
+    if json_file != "-":
+        print_report(best.report, model.name, console())

@@ -1,0 +1,93 @@
+"""What commands print: JSON, tables, progress bars, and figures in readable units."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+PIPED_WIDTH = 140
+"""Columns of a table that is not printed to a terminal: wide enough that rows do not fold."""
+
+
+def write_json(data: Any, target: str) -> None:
+    """Write `data` to the file `target` as one indented JSON document; `-` is stdout.
+
+    NaN and infinities are refused by the encoder (`ValueError`): JSON has no word for them.
+    """
+    text = json.dumps(data, indent=2, allow_nan=False) + "\n"
+    if target == "-":
+        sys.stdout.write(text)
+        return
+    with open(target, "w", encoding="utf-8") as file:
+        file.write(text)
+
+
+def console(stderr: bool = False) -> Console:
+    """A console on stdout (or stderr) that does not fold tables when piped into a file or another program."""
+    from rich.console import Console
+
+    stream = sys.stderr if stderr else sys.stdout
+    width = None if stream.isatty() or "COLUMNS" in os.environ else PIPED_WIDTH
+    return Console(file=stream, width=width, highlight=False, soft_wrap=False)
+
+
+def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> Table:
+    """A table whose first `left` columns hold words and whose other columns hold figures, aligned right."""
+    from rich import box
+    from rich.table import Table
+
+    grid = Table(title=title or None, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    for i, column in enumerate(columns):
+        grid.add_column(column, justify="left" if i < left else "right", overflow="fold")
+    for row in rows:
+        grid.add_row(*row)
+    return grid
+
+
+@contextmanager
+def progress(description: str) -> Iterator[Callable[[str, float], None]]:
+    """A progress bar on stderr, only where stderr is a terminal.
+
+    Yields:
+        `report(stage, fraction)`: names the stage and sets the bar, `fraction` from 0 to 1.
+    """
+    if not sys.stderr.isatty():
+        yield lambda stage, fraction: None
+        return
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console(stderr=True), transient=True) as bar:
+        task = bar.add_task(description, total=1.0)
+        yield lambda stage, fraction: bar.update(task, description=f"{description}: {stage}", completed=fraction)
+
+
+def engineering(value: float, unit: str = "") -> str:
+    """Four digits and a prefix: `engineering(1234567, "B")` is `1.235 MB`."""
+    for factor, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= 0.99995 * factor:
+            return f"{value / factor:.4g} {prefix}{unit}"
+    return f"{value:.4g} {unit}".rstrip()
+
+
+def times_less(before: float, after: float) -> str:
+    """How many times less `after` is: `2.0x`; a dash where that has no answer."""
+    if before == after:
+        return "1.0x"
+    return f"{before / after:.3g}x" if after else "-"
+
+
+def nearest(name: str, valid: Sequence[str]) -> str:
+    """The part of an error that helps: the nearest of the valid names, and where to see all of them."""
+    import difflib
+
+    close = difflib.get_close_matches(name, valid, n=3, cutoff=0.4)
+    return f"did you mean {' or '.join(close)}?" if close else f"valid ones are {', '.join(valid)}"

@@ -1,0 +1,77 @@
+"""How a result of `eqsat.optimize` reads in a terminal. The figures are those of its report (JSON schema 1)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from eqsat.cli.output import engineering, table, times_less
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+FIGURES = (
+    ("kernels", "kernels", ""),
+    ("flops", "flops", "FLOP"),
+    ("matmul flops", "matmul_flops", "FLOP"),
+    ("memory traffic", "bytes", "B"),
+)
+"""Rows of the before/after table: title, key in the report, unit."""
+
+
+def print_report(report: dict[str, Any], name: str, console: Console) -> None:
+    """Print tables of a report: before and after, kernels, rules; then the bound, the check and what stayed opaque."""
+    console.print(_before_after(report, name))
+    console.print(_kernels(report))
+    if report["rules"]:
+        rows = [(rule, str(times)) for rule, times in report["rules"].items()]
+        console.print(table("Rules on the way to the result", ("rule", "steps"), rows))
+    for line in closing_lines(report):
+        console.print(line)
+
+
+def _before_after(report: dict[str, Any], name: str) -> Any:
+    source, result = report["source"], report["result"]
+    rows = [
+        (title, engineering(source[key], unit), engineering(result[key], unit), times_less(source[key], result[key]))
+        for title, key, unit in FIGURES
+    ]
+    before, after = source["predicted_us"], result["predicted_us"]
+    rows.append(("predicted time", microseconds(before), microseconds(after), times_less(before, after)))
+    title = f"{name} on {report['device']}, numerics {report['numerics']}, {report['seconds']:.2f} s"
+    return table(title, ("", "as written, fused", "optimised", "less"), rows)
+
+
+def _kernels(report: dict[str, Any]) -> Any:
+    rows = [
+        (
+            kernel["name"],
+            kernel["family"],
+            " ".join(kernel["ops"]),
+            engineering(kernel["flops"], "FLOP"),
+            engineering(kernel["bytes"], "B"),
+            microseconds(kernel["predicted_us"]),
+        )
+        for kernel in report["kernels"]
+    ]
+    return table("Kernels, in launch order", ("name", "family", "operators", "work", "traffic", "predicted"), rows, 3)
+
+
+def closing_lines(report: dict[str, Any]) -> list[str]:
+    """The sentences under the tables: distance from the optimum, the search, the check, opaque operators."""
+    graph, check = report["egraph"], report["check"]
+    proven = "proven optimal among the forms and kernels found" if report["optimal"] else f"gap {report['gap']:.1%}"
+    lines = [
+        f"Lower bound {microseconds(report['lower_bound_us'])}: {proven}.",
+        f"E-graph: {graph['classes']} classes, {graph['nodes']} nodes, {graph['iterations']} iterations, "
+        f"{graph['seconds']:.2f} s, stopped: {graph['stop']}.",
+        f"Check: {'passed' if check['passed'] else 'FAILED'} on {check['points']} random inputs against "
+        f"{check['method']}, largest error {check['max_error']:.1e} of the scale.",
+    ]
+    if report["opaque"]:
+        lines.append(f"Carried through unread: {', '.join(report['opaque'])}.")
+    return lines
+
+
+def microseconds(us: float) -> str:
+    """A time in microseconds with three digits, in ms from 10 000 us on."""
+    return f"{us:.3g} us" if us < 9_999.5 else f"{us / 1000:.4g} ms"
