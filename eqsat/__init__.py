@@ -1,0 +1,78 @@
+"""eqsat: a superoptimizer for tensor programs.
+
+    p = eqsat.from_onnx("model.onnx")     # or eqsat.trace(fn, eqsat.spec((348, 768)), ...)
+    best = eqsat.optimize(p, device="mi300x")
+    print(best)
+    f = best.compile()
+    eqsat.to_onnx(best.program, "out.onnx")
+
+Everything below is imported when it is first used, so that `import eqsat` stays fast.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from eqsat.frontends.onnx_in import from_onnx
+    from eqsat.frontends.onnx_out import to_onnx
+    from eqsat.ir import Program
+    from eqsat.optimize import Result, optimize
+    from eqsat.trace import Tracer, jit, spec, trace
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "Program": "eqsat.ir",
+    "Result": "eqsat.optimize",
+    "Tracer": "eqsat.trace",
+    "from_onnx": "eqsat.frontends.onnx_in",
+    "jit": "eqsat.trace",
+    "optimize": "eqsat.optimize",
+    "spec": "eqsat.trace",
+    "to_onnx": "eqsat.frontends.onnx_out",
+    "trace": "eqsat.trace",
+}
+"""Public names and the module that holds each."""
+
+_FUNCTIONS = frozenset(
+    """
+    abs argmax argmin broadcast_to ceil clip concat concatenate conv cos einsum elu equal erf exp expand_dims flip floor
+    full full_like gelu greater greater_equal layernorm leaky_relu less less_equal log log1p log_softmax logical_and
+    logical_not logical_or logsumexp matmul max maximum mean min minimum moveaxis not_equal ones pad power prod
+    reciprocal relu reshape rmsnorm round rsqrt sigmoid sign silu sin softmax softplus split sqrt squeeze stack sum
+    swapaxes take tanh transpose var where zeros
+    """.split()
+)
+"""NumPy's names (and those of common layers) that `eqsat.trace` defines on traced values: `eqsat.exp(x)`."""
+
+__all__ = ["Program", "Result", "Tracer", "from_onnx", "jit", "optimize", "spec", "to_onnx", "trace"]
+
+
+class _Package(ModuleType):
+    """This package, in which `eqsat.trace` and `eqsat.optimize` are the functions, never the modules that hold them.
+
+    The import system binds a submodule to its parent once it is loaded; for the names above that is declined.
+    """
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if not (name in _HOME and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        return getattr(importlib.import_module(_HOME[name]), name)
+    if name in _FUNCTIONS:
+        return getattr(importlib.import_module("eqsat.trace"), name)
+    raise AttributeError(f"module 'eqsat' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOME, *_FUNCTIONS})

@@ -1,0 +1,386 @@
+"""Programs: immutable, hash-consed terms with shapes and element types, and the graphs they make.
+
+A `Term` is an operator applied to terms. Its shape and dtype are computed when it is made, by the operator's
+row in `eqsat.ops`; bad operands raise at once. Two equal terms are the same object, so `is` is equality and a
+program is a DAG that shares whatever it can.
+
+>>> from eqsat import ops
+>>> x = ops.input("x", (2, 3), "float32")
+>>> y = ops.matmul(x, ops.transpose(x, (1, 0)))
+>>> y.shape, y is ops.matmul(x, ops.transpose(x, (1, 0)))
+((2, 2), True)
+>>> print(Program((x,), {"y": y}))
+%0: f32[2,3] = input("x")
+%1: f32[3,2] = transpose(%0, perm=(1, 0))
+%2: f32[2,2] = matmul(%0, %1)
+return y=%2
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from eqsat.errors import DtypeError, InputError
+from eqsat.numerics import SHORT, Array, Precision, at_precision, dtype_name, is_float, itemsize, np_dtype
+
+Shape = tuple[int, ...]
+Attrs = tuple[tuple[str, Any], ...]
+
+_SHOWN_ELEMENTS = 8
+"""Constants of up to so many elements print their values, larger ones their digest."""
+
+
+def spec_of(shape: Shape, dtype: str) -> str:
+    """A type as programs print it: `f32[348,768]`."""
+    return f"{SHORT[dtype]}[{','.join(map(str, shape))}]"
+
+
+class ConstArray:
+    """An immutable array, compared and hashed by its contents.
+
+    Attributes:
+        array: the read-only values, C-contiguous.
+        digest: hexadecimal digest of dtype and flat values; the shape is not part of it.
+    """
+
+    def __init__(self, array: Array) -> None:
+        dtype_name(array.dtype)
+        own = np.ascontiguousarray(array).reshape(array.shape)
+        if _shared_and_writeable(own):
+            own = own.copy()
+        own.flags.writeable = False
+        self.array: Array = own
+
+    @cached_property
+    def digest(self) -> str:
+        h = hashlib.blake2b(dtype_name(self.array.dtype).encode(), digest_size=16)
+        h.update(self.array.reshape(-1).view(np.uint8).data)
+        return h.hexdigest()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ConstArray) and self.array.shape == other.array.shape and self.digest == other.digest
+
+    def __hash__(self) -> int:
+        return hash((self.digest, self.array.shape))
+
+    def __repr__(self) -> str:
+        if self.array.size <= _SHOWN_ELEMENTS:
+            return str(self.array.tolist())
+        return f"#{self.digest[:8]}"
+
+
+def _shared_and_writeable(array: Array) -> bool:
+    """Whether somebody else could still change the values."""
+    base: Any = array
+    while isinstance(base, np.ndarray):
+        if base.flags.writeable:
+            return True
+        base = base.base
+    return False
+
+
+class Term:
+    """An operator applied to terms. Immutable and hash-consed: build terms with `eqsat.ops`, compare with `is`.
+
+    Attributes:
+        op: name of the operator, a key of `eqsat.ops.OPS`.
+        args: operands.
+        attrs: (name, value) pairs in the order of the operator's row.
+        shape: dims of the result.
+        dtype: element type of the result.
+    """
+
+    __slots__ = ("__weakref__", "args", "attrs", "dtype", "op", "shape")
+
+    op: str
+    args: tuple[Term, ...]
+    attrs: Attrs
+    shape: Shape
+    dtype: str
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"terms are immutable: {name} cannot be set")
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"terms are immutable: {name} cannot be deleted")
+
+    @property
+    def size(self) -> int:
+        """Elements of the result."""
+        return prod(self.shape)
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def spec(self) -> str:
+        """The type as programs print it: `f32[348,768]`."""
+        return spec_of(self.shape, self.dtype)
+
+    def attr(self, name: str) -> Any:
+        """The value of an attribute. Raises KeyError where the operator has none of that name."""
+        for key, value in self.attrs:
+            if key == name:
+                return value
+        raise KeyError(f"{self.op} has no attribute {name!r}")
+
+    def __repr__(self) -> str:
+        return f"<{self.op} {self.spec}>"
+
+    def __copy__(self) -> Term:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Term:
+        return self
+
+
+_TERMS: weakref.WeakValueDictionary[Any, Term] = weakref.WeakValueDictionary()
+_LOCK = threading.Lock()
+
+
+def plain(value: Any) -> Any:
+    """An attribute value in its one form: Python scalars, and tuples of them, instead of NumPy's and lists."""
+    if isinstance(value, list | tuple):
+        return tuple(plain(v) for v in value)
+    if isinstance(value, np.generic):
+        return value.item()
+    return value
+
+
+def attr_key(value: Any) -> Any:
+    """A key under which 1, 1.0 and True differ, -0.0 differs from 0.0, and NaN equals itself."""
+    if isinstance(value, float):
+        return ("float", value.hex())
+    if isinstance(value, bool):
+        return ("bool", value)
+    return value
+
+
+def make(op: str, *args: Term, **attrs: Any) -> Term:
+    """The term `op(*args, **attrs)`, checked by the row of `op` in `eqsat.ops.OPS`.
+
+    Raises:
+        InputError: no such operator, or not its number of operands or its attributes.
+        ShapeError, DtypeError: operands that the operator does not take.
+    """
+    from eqsat.ops import row  # the rows build terms for their users, so they import this module
+
+    op_row = row(op)
+    op_row.check_call(len(args), attrs)
+    pairs = tuple((name, plain(attrs[name])) for name in op_row.attrs)
+    key = (op, args, tuple(attr_key(value) for _, value in pairs))
+    found = _TERMS.get(key)
+    if found is not None:
+        return found
+    shape, dtype = op_row.infer(*args, **dict(pairs))
+    term = object.__new__(Term)
+    for name, value in zip(("op", "args", "attrs", "shape", "dtype"), (op, args, pairs, shape, dtype), strict=True):
+        object.__setattr__(term, name, value)
+    with _LOCK:
+        return _TERMS.setdefault(key, term)
+
+
+def topological(roots: Iterable[Term]) -> list[Term]:
+    """Every term below the roots once, operands before their readers, in a deterministic order."""
+    seen: set[Term] = set()
+    order: list[Term] = []
+    stack = [(root, False) for root in reversed(list(roots))]
+    while stack:
+        term, ready = stack.pop()
+        if ready:
+            order.append(term)
+        elif term not in seen:
+            seen.add(term)
+            stack.append((term, True))
+            stack.extend((arg, False) for arg in reversed(term.args) if arg not in seen)
+    return order
+
+
+@dataclass(frozen=True)
+class Program:
+    """Named outputs as terms over named inputs.
+
+    Attributes:
+        inputs: terms of operator "input", in calling order.
+        outputs: name to term, in the order of the results.
+
+    Raises:
+        InputError: no output, an input that is not one, a name twice, or an input term that is not listed.
+    """
+
+    inputs: tuple[Term, ...]
+    outputs: dict[str, Term]
+
+    def __post_init__(self) -> None:
+        if not self.outputs:
+            raise InputError("a program needs at least one output")
+        names: set[str] = set()
+        for term in self.inputs:
+            if term.op != "input":
+                raise InputError(f"a program's inputs are input terms, got {term!r}")
+            name = term.attr("name")
+            if name in names:
+                raise InputError(f"two inputs are called {name!r}: name them differently")
+            names.add(name)
+        for term in self.terms():
+            if term.op == "input" and term not in self.inputs:
+                raise InputError(f"input {term.attr('name')!r} is used but not listed among the program's inputs")
+
+    @property
+    def input_names(self) -> list[str]:
+        return [term.attr("name") for term in self.inputs]
+
+    def terms(self) -> list[Term]:
+        """Every term once, operands first; inputs that nothing reads are not among them."""
+        return topological(self.outputs.values())
+
+    def opaque(self) -> list[str]:
+        """Names of the operators that are carried without being understood, one per application."""
+        calls = {(t.attr("name"), t.attr("spec"), t.args): None for t in self.terms() if t.op == "opaque"}
+        return [name for name, _, _ in calls]
+
+    def run(self, inputs: Mapping[str, Any], precision: Precision = "native") -> dict[str, Array]:
+        """The outputs by NumPy, one operator after another.
+
+        Args:
+            inputs: input name to array, with exactly the declared names, shapes and dtypes (with precision
+                "float64" any float array serves for a float input).
+            precision: "native" rounds every operator to its dtype; "float64" computes every float in float64.
+
+        Raises:
+            InputError: a missing or unknown name, a wrong shape or dtype, a gather index out of range.
+        """
+        bound = self._bind(inputs, precision)
+        order = self.terms()
+        readers = _count_readers(order, self.outputs.values())
+        values: dict[Term, Array] = {}
+        calls: dict[Any, Sequence[Array]] = {}
+        with np.errstate(all="ignore"):
+            for term in order:
+                arrays = [values[a] for a in term.args]
+                values[term] = bound[term] if term.op == "input" else _apply(term, arrays, precision, calls)
+                for arg in term.args:
+                    readers[arg] -= 1
+                    if not readers[arg]:
+                        del values[arg]
+        return {name: values[term] for name, term in self.outputs.items()}
+
+    def _bind(self, inputs: Mapping[str, Any], precision: Precision) -> dict[Term, Array]:
+        names = self.input_names
+        for name in inputs:
+            if name not in names:
+                raise InputError(f"no input is called {name!r}: the program takes {', '.join(names) or 'none'}")
+        bound: dict[Term, Array] = {}
+        for term in self.inputs:
+            name = term.attr("name")
+            if name not in inputs:
+                raise InputError(f"input {name!r} is missing: the program takes {', '.join(names)}")
+            array = np.asarray(inputs[name])
+            given = dtype_name(array.dtype)
+            converts = precision == "float64" and is_float(given) and is_float(term.dtype)
+            if array.shape != term.shape:
+                raise InputError(f"input {name!r} takes shape {term.shape}, got {array.shape}")
+            if given != term.dtype and not converts:
+                raise DtypeError(f"input {name!r} takes {term.dtype}, got {given}")
+            bound[term] = array.astype(np_dtype(at_precision(term.dtype, precision)), copy=False)
+        return bound
+
+    def stats(self) -> dict[str, int]:
+        """What the program costs as written, one kernel per operator.
+
+        Returns:
+            flops: 2mnk per contraction, 1 per element of other arithmetic; constant-only work counts 0.
+            matmul_flops: the contractions' share.
+            bytes: read and written by those kernels (a view is read through, and costs nothing itself).
+            unfused_kernels: operators that are neither views nor constant-only.
+        """
+        from eqsat.ops import row
+
+        totals = {"flops": 0, "matmul_flops": 0, "bytes": 0, "unfused_kernels": 0}
+        order = self.terms()
+        constant: dict[Term, bool] = {}
+        for term in order:
+            op_row = row(term.op)
+            constant[term] = not op_row.varies and all(constant[a] for a in term.args)
+            if constant[term] or term.op == "input" or op_row.view:
+                continue
+            flops = op_row.flops(term)
+            totals["flops"] += flops
+            totals["matmul_flops"] += flops if op_row.contraction else 0
+            totals["bytes"] += sum(t.size * itemsize(t.dtype) for t in (term, *dict.fromkeys(term.args)))
+            totals["unfused_kernels"] += 1
+        return totals
+
+    def __str__(self) -> str:
+        order = topological([*self.inputs, *self.outputs.values()])
+        names = {term: f"%{i}" for i, term in enumerate(order)}
+        lines = [f"{names[t]}: {t.spec} = {_call_text(t, [names[a] for a in t.args])}" for t in order]
+        results = ", ".join(f"{name}={names[term]}" for name, term in self.outputs.items())
+        return "\n".join([*lines, f"return {results}"])
+
+    def __reduce__(self) -> tuple[Callable[..., Program], tuple[Any, ...]]:
+        # A flat list: pickling terms through their operands would recurse as deep as the program.
+        order = topological([*self.inputs, *self.outputs.values()])
+        index = {term: i for i, term in enumerate(order)}
+        rows = [(t.op, tuple(index[a] for a in t.args), t.attrs) for t in order]
+        outputs = {name: index[term] for name, term in self.outputs.items()}
+        return _unflatten, (rows, [index[t] for t in self.inputs], outputs)
+
+
+def _unflatten(rows: list[Any], inputs: list[int], outputs: dict[str, int]) -> Program:
+    terms: list[Term] = []
+    for op, args, attrs in rows:
+        terms.append(make(op, *(terms[a] for a in args), **dict(attrs)))
+    return Program(tuple(terms[i] for i in inputs), {name: terms[i] for name, i in outputs.items()})
+
+
+def _count_readers(order: Sequence[Term], results: Iterable[Term]) -> dict[Term, int]:
+    readers = dict.fromkeys(order, 0)
+    for term in order:
+        for arg in term.args:
+            readers[arg] += 1
+    for term in results:
+        readers[term] += 1
+    return readers
+
+
+def _apply(term: Term, arrays: list[Array], precision: Precision, calls: dict[Any, Sequence[Array]]) -> Array:
+    """One operator; an opaque one with several outputs runs once."""
+    from eqsat.ops import row
+
+    dtype = at_precision(term.dtype, precision)
+    if term.op != "opaque":
+        return row(term.op).run(*arrays, **{**dict(term.attrs), "dtype": dtype})
+    key = (term.attr("name"), term.attr("spec"), term.args)
+    if key not in calls:
+        declared = [array.astype(np_dtype(arg.dtype), copy=False) for array, arg in zip(arrays, term.args, strict=True)]
+        calls[key] = term.attr("run")(*declared)
+    return np.asarray(calls[key][term.attr("index")]).astype(np_dtype(dtype), copy=False)
+
+
+def _call_text(term: Term, args: list[str]) -> str:
+    if term.op == "input":
+        return f'input("{term.attr("name")}")'
+    if term.op == "reduce":
+        keep = ", keepdims" if term.attr("keepdims") else ""
+        return f"{term.attr('kind')}({args[0]}, axes={term.attr('axes')}{keep})"
+    shown = [_attr_text(name, value) for name, value in term.attrs if name not in _UNPRINTED]
+    return f"{term.op}({', '.join(args + shown)})"
+
+
+_UNPRINTED = frozenset({"dtype", "out_shape", "out_dtype", "run", "spec"})
+"""Attributes that the result's type shows already, or that have no readable form."""
+
+
+def _attr_text(name: str, value: Any) -> str:
+    return str(value) if isinstance(value, ConstArray) else f"{name}={value!r}"
