@@ -1,0 +1,297 @@
+// The scheduler of the SIMT checker (see runtime.h). Never compiled with a sanitizer itself: it tells the sanitizer
+// what happens before what, as the GPU's memory model has it, and nothing more. A barrier orders the block; a wave
+// operation orders nothing; blocks of one launch are concurrent; a launch ends before the next begins.
+#include "runtime.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <random>
+#include <vector>
+
+#include "fiber.h"
+
+eq_simt_position *eq_simt_item;
+
+namespace {
+
+constexpr size_t kStack = 256 << 10;  // AddressSanitizer frames are large; untouched pages cost nothing
+constexpr int kMaxWave = 64;
+constexpr unsigned char kPoison = 0xff;  // NaN in every float type: uninitialised LDS shows in results
+
+enum class State { ready, at_barrier, in_wave, finished };
+
+struct Fiber {
+  eq_simt_position position;
+  State state;
+  int site, wave;
+  unsigned generation;  // of the wave operation it waits for
+  void *stack_pointer, *tsan;
+  char *stack;
+};
+
+struct Wave {
+  int lanes, arrived, site;
+  unsigned generation;
+  char slots[2][kMaxWave * EQ_SIMT_SLOT];  // two: a slow lane still reads one operation while the next begins
+};
+
+struct Shared {
+  int id;
+  size_t size;
+  void *memory;
+};
+
+char error[512];
+
+bool fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
+bool fail(const char *format, ...) {
+  va_list args;
+  va_start(args, format);
+  vsnprintf(error, sizeof error, format, args);
+  va_end(args);
+  return false;
+}
+
+// memcpy would go through the sanitizer's interceptor and be taken for an access by the kernel.
+void copy_unseen(void *to, const void *from, size_t size) {
+  for (size_t i = 0; i < size; ++i) ((volatile char *)to)[i] = ((const volatile char *)from)[i];
+}
+
+void acquire(void *tag) {
+  if (__tsan_acquire) __tsan_acquire(tag);
+}
+void release(void *tag) {
+  if (__tsan_release) __tsan_release(tag);
+}
+
+class Launch {
+ public:
+  Launch(void (*body)(void *), void *argument, int threads, int wave, unsigned order)
+      : body_(body), argument_(argument), threads_(threads), wave_(wave), order_(order), random_(order),
+        fibers_(threads), waves_((threads + wave - 1) / wave) {
+    if (__tsan_get_current_fiber) tsan_ = __tsan_get_current_fiber();
+  }
+  ~Launch() {
+    drop_stacks();
+    for (void *memory : graveyard_) free(memory);
+  }
+
+  bool run(int blocks) {
+    std::vector<int> sequence = ordered(blocks);
+    for (int block : sequence)
+      if (!run_block(block)) return false;
+    acquire(&end_tag_);
+    return true;
+  }
+
+  // Called from fibers.
+  void start() {
+    Fiber &me = *current_;
+    if (__sanitizer_finish_switch_fiber) __sanitizer_finish_switch_fiber(nullptr, nullptr, nullptr);
+    body_(argument_);
+    me.state = State::finished;
+    release(&end_tag_);
+    suspend(me);
+    abort();
+  }
+  void barrier(int site) {
+    Fiber &me = *current_;
+    me.state = State::at_barrier;
+    me.site = site;
+    ++waiting_;
+    char *tag = &barrier_tags_[barriers_ & 1];  // one tag for all barriers would hide races across two of them
+    release(tag);
+    suspend(me);
+    acquire(tag);
+  }
+  const char *exchange(const void *mine, int size, int site) {
+    Fiber &me = *current_;
+    Wave &wave = waves_[me.wave];
+    char *slots = wave.slots[wave.generation & 1];
+    copy_unseen(slots + EQ_SIMT_SLOT * me.position.lane, mine, size);
+    if (wave.arrived == 0) wave.site = site;
+    if (wave.site != site) meeting_[0] = wave.site, meeting_[1] = site;
+    me.site = site;
+    if (++wave.arrived == wave.lanes) {
+      wave.arrived = 0;
+      ++wave.generation;
+    } else {
+      me.state = State::in_wave;
+      me.generation = wave.generation;
+      suspend(me);
+    }
+    return slots;
+  }
+  void *shared(int id, size_t size) {
+    auto found = std::find_if(shared_.begin(), shared_.end(), [&](const Shared &s) { return s.id == id; });
+    if (found == shared_.end()) {
+      if (shared_.capacity() < 64) shared_.reserve(64);  // tags must not move
+      shared_.push_back(Shared{id, size, malloc(size)});
+      found = shared_.end() - 1;
+      for (size_t i = 0; i < size; ++i) ((volatile unsigned char *)found->memory)[i] = kPoison;
+      release(&found->id);
+    }
+    acquire(&found->id);
+    return found->memory;
+  }
+
+ private:
+  std::vector<int> ordered(int n) {
+    std::vector<int> sequence(n);
+    for (int i = 0; i < n; ++i) sequence[i] = order_ == 1 ? n - 1 - i : i;
+    if (order_ > 1) std::shuffle(sequence.begin(), sequence.end(), random_);
+    return sequence;
+  }
+
+  bool run_block(int block) {
+    prepare(block);
+    std::vector<int> sequence = ordered(threads_);
+    bool good = true;
+    for (finished_ = 0; good && finished_ < threads_;) {
+      if (order_ > 1) std::shuffle(sequence.begin(), sequence.end(), random_);
+      const bool progress = round(sequence);
+      if (meeting_[1])
+        good = fail("block %d: lanes of one wave meet in different wave operations, lines %d and %d", block,
+                    meeting_[0], meeting_[1]);
+      else if (waiting_ == threads_)
+        good = open_barrier(block);
+      else if (!progress && finished_ < threads_)
+        good = deadlock(block);
+    }
+    for (Fiber &fiber : fibers_)
+      if (fiber.tsan) __tsan_destroy_fiber(fiber.tsan);
+    for (Shared &s : shared_) {
+      if (tsan_)
+        graveyard_.push_back(s.memory);  // freed memory would be reused, and looked at as if by one block
+      else
+        free(s.memory);
+    }
+    shared_.clear();
+    return good;
+  }
+
+  void prepare(int block) {
+    if (tsan_) drop_stacks();  // ThreadSanitizer forgets what the old fibers did on theirs
+    if (!stacks_) {
+      stacks_ = (char *)mmap(nullptr, kStack * threads_, PROT_READ | PROT_WRITE,
+                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+      if (stacks_ == (char *)MAP_FAILED) {
+        perror("eqsat simt: no memory for stacks");
+        abort();
+      }
+    }
+    waiting_ = 0;
+    for (Wave &wave : waves_) wave.lanes = wave.arrived = wave.site = 0, wave.generation = 0;
+    for (int t = 0; t < threads_; ++t) {
+      Fiber &fiber = fibers_[t];
+      fiber.position = eq_simt_position{t, block, t % wave_};
+      fiber.wave = t / wave_;
+      fiber.state = State::ready;
+      fiber.site = 0;
+      fiber.stack = stacks_ + kStack * t;
+      fiber.stack_pointer = eq_simt_fresh_stack(fiber.stack + kStack - 128, entry);
+      fiber.tsan = __tsan_create_fiber ? __tsan_create_fiber(0) : nullptr;
+      ++waves_[fiber.wave].lanes;
+    }
+  }
+
+  bool round(const std::vector<int> &sequence) {
+    bool progress = false;
+    for (int i : sequence) {
+      Fiber &fiber = fibers_[i];
+      if (fiber.state == State::in_wave && waves_[fiber.wave].generation != fiber.generation) fiber.state = State::ready;
+      if (fiber.state != State::ready) continue;
+      progress = true;
+      resume(fiber);
+      finished_ += fiber.state == State::finished;
+    }
+    return progress;
+  }
+
+  bool open_barrier(int block) {
+    const int site = fibers_[0].site;
+    for (Fiber &fiber : fibers_) {
+      if (fiber.site != site)
+        return fail("block %d: threads wait at different barriers, lines %d and %d", block, site, fiber.site);
+      fiber.state = State::ready;
+    }
+    waiting_ = 0;
+    ++barriers_;
+    return true;
+  }
+
+  bool deadlock(int block) const {
+    int at_barrier = 0, in_wave = 0, barrier_line = 0, wave_line = 0;
+    for (const Fiber &fiber : fibers_) {
+      if (fiber.state == State::at_barrier) ++at_barrier, barrier_line = fiber.site;
+      if (fiber.state == State::in_wave) ++in_wave, wave_line = fiber.site;
+    }
+    return fail("block %d: deadlock: of %d threads %d wait at a barrier (line %d), %d in a wave operation (line %d), "
+                "%d have returned", block, threads_, at_barrier, barrier_line, in_wave, wave_line, finished_);
+  }
+
+  void resume(Fiber &fiber) {
+    current_ = &fiber;
+    eq_simt_item = &fiber.position;
+    if (fiber.tsan) __tsan_switch_to_fiber(fiber.tsan, 1);  // 1: a switch orders nothing
+    void *fake_stack = nullptr;
+    if (__sanitizer_start_switch_fiber) __sanitizer_start_switch_fiber(&fake_stack, fiber.stack, kStack);
+    eq_simt_switch(&stack_pointer_, fiber.stack_pointer);
+    if (__sanitizer_finish_switch_fiber) __sanitizer_finish_switch_fiber(fake_stack, nullptr, nullptr);
+  }
+  void suspend(Fiber &fiber) {
+    if (tsan_) __tsan_switch_to_fiber(tsan_, 1);
+    void *fake_stack = nullptr;
+    if (__sanitizer_start_switch_fiber)
+      __sanitizer_start_switch_fiber(fiber.state == State::finished ? nullptr : &fake_stack, nullptr, 0);
+    eq_simt_switch(&fiber.stack_pointer, stack_pointer_);
+    if (__sanitizer_finish_switch_fiber) __sanitizer_finish_switch_fiber(fake_stack, nullptr, nullptr);
+  }
+  static void entry();
+
+  void drop_stacks() {
+    if (stacks_) munmap(stacks_, kStack * threads_);
+    stacks_ = nullptr;
+  }
+
+  void (*body_)(void *);
+  void *argument_;
+  int threads_, wave_;
+  unsigned order_;
+  std::mt19937 random_;
+  std::vector<Fiber> fibers_;
+  std::vector<Wave> waves_;
+  std::vector<Shared> shared_;
+  std::vector<void *> graveyard_;
+  Fiber *current_ = nullptr;
+  void *stack_pointer_ = nullptr, *tsan_ = nullptr;
+  char *stacks_ = nullptr;
+  int waiting_ = 0, finished_ = 0;
+  int meeting_[2] = {};  // lines of two wave operations that lanes of one wave reached together
+  unsigned barriers_ = 0;
+  char barrier_tags_[2] = {}, end_tag_ = 0;
+};
+
+Launch *launch;
+
+void Launch::entry() { launch->start(); }
+
+}  // namespace
+
+int eq_simt_run(void (*body)(void *), void *argument, int blocks, int threads, int wave, unsigned order) {
+  error[0] = 0;
+  Launch here(body, argument, threads, wave, order);
+  launch = &here;
+  const bool good = here.run(blocks);
+  launch = nullptr;
+  eq_simt_item = nullptr;
+  return good ? 0 : 1;
+}
+const char *eq_simt_error() { return error; }
+void eq_simt_barrier(int site) { launch->barrier(site); }
+const char *eq_simt_exchange(const void *mine, int size, int site) { return launch->exchange(mine, size, site); }
+void *eq_simt_shared(int id, size_t size) { return launch->shared(id, size); }

@@ -1,0 +1,96 @@
+// The dialect for the SIMT checker: every work-item is a fiber, barriers and wave operations switch fibers.
+// Compile with -DEQ_SIMT -DEQ_WAVE=32|64 and, for matrix units, -DEQ_MATRIX=... (see matrix_units.h).
+#pragma once
+#include <stdint.h>
+#include <string.h>
+
+#if !defined(EQ_WAVE)
+#error "the checker needs -DEQ_WAVE=32 or -DEQ_WAVE=64"
+#endif
+
+#include "runtime.h"
+
+#define EQ_KERNEL(threads) extern "C" void
+#define EQ_DEVICE inline
+#define EQ_RESTRICT
+#define EQ_UNROLL
+#define EQ_SITE_PARAMETER , int site = __builtin_LINE()
+#define EQ_SITE , site
+#define EQ_SITE_ONLY site
+#define EQ_SHARED(type, name, dims)     \
+  typedef type eq_type_of_##name dims;  \
+  eq_type_of_##name &name = *(eq_type_of_##name *)eq_simt_shared(__COUNTER__, sizeof(eq_type_of_##name))
+
+EQ_DEVICE int eq_thread() { return eq_simt_item->thread; }
+EQ_DEVICE int eq_block() { return eq_simt_item->block; }
+EQ_DEVICE void eq_barrier(int site = __builtin_LINE()) { eq_simt_barrier(site); }
+
+// What each lane of my wave passed to this wave operation, in lane order.
+template <class T>
+struct eq_simt_lanes {
+  const char *slots;
+  T operator[](int lane) const {
+    T value;
+    memcpy(&value, slots + EQ_SIMT_SLOT * (lane & (EQ_WAVE - 1)), sizeof(T));
+    return value;
+  }
+};
+template <class T>
+static eq_simt_lanes<T> eq_simt_gather(const T &mine, int site) {
+  static_assert(sizeof(T) <= EQ_SIMT_SLOT, "a lane passes at most EQ_SIMT_SLOT bytes");
+  return eq_simt_lanes<T>{eq_simt_exchange(&mine, sizeof(T), site)};
+}
+
+EQ_DEVICE int eq_word_shuffle(int word, int lane, int site) { return eq_simt_gather(word, site)[lane]; }
+template <int n>
+EQ_DEVICE int eq_word_rotate16(int word, int site) {
+  const int lane = eq_simt_item->lane;
+  return eq_simt_gather(word, site)[(lane & ~15) | ((lane - n) & 15)];
+}
+
+template <class T, class Combine>
+static void eq_simt_atomic(T *p, Combine combine) {
+  T old = __atomic_load_n(p, __ATOMIC_RELAXED);
+  T next = combine(old);
+  while (!__atomic_compare_exchange_n(p, &old, next, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) next = combine(old);
+}
+template <class T>
+EQ_DEVICE void eq_word_atomic_add(T *p, T v) { eq_simt_atomic(p, [v](T old) { return (T)(old + v); }); }
+template <class T>
+EQ_DEVICE void eq_word_atomic_max(T *p, T v) { eq_simt_atomic(p, [v](T old) { return old > v ? old : v; }); }
+template <class T>
+EQ_DEVICE void eq_word_atomic_min(T *p, T v) { eq_simt_atomic(p, [v](T old) { return old < v ? old : v; }); }
+// Compare-and-swap takes integers only.
+template <class T, class Word>
+static void eq_simt_float_add(T *p, T v) {
+  eq_simt_atomic((Word *)p, [v](Word old) { return __builtin_bit_cast(Word, (T)(__builtin_bit_cast(T, old) + v)); });
+}
+EQ_DEVICE void eq_word_atomic_add(float *p, float v) { eq_simt_float_add<float, uint32_t>(p, v); }
+EQ_DEVICE void eq_word_atomic_add(double *p, double v) { eq_simt_float_add<double, uint64_t>(p, v); }
+
+// The launcher of one kernel: unpacks an array of argument addresses, as cuLaunchKernel takes them.
+template <class... Args>
+struct eq_simt_call {
+  void (*kernel)(Args...);
+  void **args;
+  template <unsigned long... i>
+  struct indices {};
+  template <unsigned long n, unsigned long... i>
+  struct up_to : up_to<n - 1, n - 1, i...> {};
+  template <unsigned long... i>
+  struct up_to<0, i...> {
+    typedef indices<i...> type;
+  };
+  template <unsigned long... i>
+  void run(indices<i...>) const { kernel(*(Args *)args[i]...); }
+  static void body(void *self) { ((const eq_simt_call *)self)->run(typename up_to<sizeof...(Args)>::type()); }
+};
+template <class... Args>
+static int eq_simt_launch(void (*kernel)(Args...), void **args, int blocks, int threads, unsigned order) {
+  eq_simt_call<Args...> call{kernel, args};
+  return eq_simt_run(eq_simt_call<Args...>::body, &call, blocks, threads, EQ_WAVE, order);
+}
+#define EQ_EXPORT(name)                                                                        \
+  extern "C" int name##__launch(void **args, int blocks, int threads, unsigned order) {        \
+    return eq_simt_launch(name, args, blocks, threads, order);                                 \
+  }

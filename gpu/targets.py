@@ -1,0 +1,72 @@
+"""What a kernel text must know of the chip it is compiled for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from eqsat.errors import unknown
+
+Maker = Literal["amd", "nvidia"]
+
+_HALVES = frozenset({"float16", "bfloat16"})
+_HALVES_AND_FLOAT = _HALVES | {"float32"}
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One instruction set.
+
+    Attributes:
+        arch: the compiler's name, 'gfx942' or 'sm_90'.
+        wave: lanes that run in lock step.
+        matrix: EQ_MATRIX of templates/matrix_units.h, which the SIMT checker emulates.
+        matrix_dtypes: operand types that the matrix unit multiplies with float sums.
+        matrix_instruction: what its assembly text shows.
+        lds_bytes: static LDS that one block may take.
+        max_threads: threads of a block.
+    """
+
+    arch: str
+    maker: Maker
+    wave: int
+    matrix: int
+    matrix_dtypes: frozenset[str]
+    matrix_instruction: str
+    lds_bytes: int
+    max_threads: int = 1024
+
+    @property
+    def simt_defines(self) -> tuple[str, ...]:
+        """The macros under which the SIMT checker behaves like this target."""
+        return ("-DEQ_SIMT", f"-DEQ_WAVE={self.wave}", f"-DEQ_MATRIX={self.matrix}")
+
+
+# LDS: CDNA3 and RDNA ISA guides (64 KiB a work-group); CDNA4 ISA guide has 160 KiB, of which static allocation by
+# plain clang takes 64 KiB; CUDA C++ Programming Guide, technical specifications (48 KiB static).
+_KIB = 1024
+TARGETS: dict[str, Target] = {
+    t.arch: t
+    for t in (
+        Target("gfx90a", "amd", 64, 90, _HALVES_AND_FLOAT, "v_mfma", 64 * _KIB),
+        Target("gfx942", "amd", 64, 90, _HALVES_AND_FLOAT, "v_mfma", 64 * _KIB),
+        Target("gfx950", "amd", 64, 950, _HALVES_AND_FLOAT, "v_mfma", 64 * _KIB),
+        Target("gfx1100", "amd", 32, 11, _HALVES, "v_wmma", 64 * _KIB),
+        Target("gfx1201", "amd", 32, 12, _HALVES, "v_wmma", 64 * _KIB),
+        Target("sm_80", "nvidia", 32, 80, _HALVES, "mma.sync", 48 * _KIB),
+        Target("sm_90", "nvidia", 32, 80, _HALVES, "mma.sync", 48 * _KIB),
+    )
+}
+"""Every target that kernels are compiled and gated for."""
+
+
+def target(arch: str) -> Target:
+    """The target named `arch`.
+
+    Raises:
+        InputError: there is none of that name.
+    """
+    try:
+        return TARGETS[arch]
+    except KeyError:
+        raise unknown("kernel target", arch, TARGETS) from None

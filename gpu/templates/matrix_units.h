@@ -1,0 +1,180 @@
+// Matrix units: 16x16 tiles of float sums, one set of functions for every unit. Include after prelude.h.
+//
+//   eq_matrix<T>::depth                   elements of k that one product consumes
+//   eq_matrix<T>::read_a(tile, ld)        fragment of a[16][depth] in LDS, rows ld apart, k contiguous
+//   eq_matrix<T>::read_b(tile, ld)        fragment of b as [16 columns][depth], columns ld apart, k contiguous
+//   eq_matrix<T>::multiply(a, b, sums)    sums += a b; every lane of the wave must take part
+//   eq_sum_row(i), eq_sum_column(i)       the place in the tile of sum i < eq_sums_count of this lane
+//
+// The fragment maps are those of AMD's matrix instruction calculator and of the PTX manual (mma.m16n8k16, ldmatrix).
+// EQ_MATRIX names the unit: 90 MFMA (gfx90a, gfx942), 950 MFMA of gfx950, 11 and 12 WMMA, 80 mma.sync.
+#pragma once
+
+#if defined(EQ_AMD)
+#if defined(__gfx950__)
+#define EQ_MATRIX 950
+#elif defined(__GFX9__)
+#define EQ_MATRIX 90
+#elif defined(__GFX11__)
+#define EQ_MATRIX 11
+#elif defined(__GFX12__)
+#define EQ_MATRIX 12
+#endif
+#elif defined(EQ_NVIDIA)
+#define EQ_MATRIX 80
+#endif
+#if !defined(EQ_MATRIX)
+#error "this target has no matrix unit that eqsat knows"
+#endif
+
+constexpr int eq_sums_count = 256 / EQ_WAVE;
+struct eq_sums {
+  float v[eq_sums_count];
+};
+
+// ---- the units -----------------------------------------------------------------------------------------------------
+
+#if defined(EQ_SIMT)
+#include "emulated_units.h"
+#elif defined(EQ_AMD)
+
+template <class E, int n>
+struct eq_native {
+  typedef E vector __attribute__((ext_vector_type(n)));
+  template <class Fragment>
+  static EQ_DEVICE vector of(const Fragment &fragment) { return eq_bits<vector>(fragment); }
+};
+typedef eq_native<float, eq_sums_count>::vector eq_native_sums;
+#define EQ_UNIT(name, T, E, n, builtin, ...)                                                                     \
+  EQ_DEVICE void name(const eq_vec<T, n> &a, const eq_vec<T, n> &b, eq_sums &c) {                                \
+    typedef eq_native<E, n> native;                                                                              \
+    c = eq_bits<eq_sums>(builtin(native::of(a), native::of(b), eq_bits<eq_native_sums>(c) __VA_ARGS__));         \
+  }
+#define EQ_COMMA ,
+#if EQ_MATRIX == 90
+EQ_UNIT(eq_mfma, eq_half, _Float16, 4, __builtin_amdgcn_mfma_f32_16x16x16f16, EQ_COMMA 0, 0, 0)
+EQ_UNIT(eq_mfma, eq_bfloat, short, 4, __builtin_amdgcn_mfma_f32_16x16x16bf16_1k, EQ_COMMA 0, 0, 0)
+#elif EQ_MATRIX == 950
+EQ_UNIT(eq_mfma, eq_half, _Float16, 8, __builtin_amdgcn_mfma_f32_16x16x32_f16, EQ_COMMA 0, 0, 0)
+EQ_UNIT(eq_mfma, eq_bfloat, __bf16, 8, __builtin_amdgcn_mfma_f32_16x16x32_bf16, EQ_COMMA 0, 0, 0)
+#elif EQ_MATRIX == 11
+EQ_UNIT(eq_wmma, eq_half, _Float16, 16, __builtin_amdgcn_wmma_f32_16x16x16_f16_w32, )
+EQ_UNIT(eq_wmma, eq_bfloat, short, 16, __builtin_amdgcn_wmma_f32_16x16x16_bf16_w32, )
+#elif EQ_MATRIX == 12
+EQ_UNIT(eq_wmma, eq_half, _Float16, 8, __builtin_amdgcn_wmma_f32_16x16x16_f16_w32_gfx12, )
+EQ_UNIT(eq_wmma, eq_bfloat, short, 8, __builtin_amdgcn_wmma_f32_16x16x16_bf16_w32_gfx12, )
+#endif
+#if EQ_MATRIX == 90 || EQ_MATRIX == 950
+EQ_DEVICE void eq_mfma(float a, float b, eq_sums &c) {
+  c = eq_bits<eq_sums>(__builtin_amdgcn_mfma_f32_16x16x4f32(a, b, eq_bits<eq_native_sums>(c), 0, 0, 0));
+}
+#endif
+
+#elif defined(EQ_NVIDIA)
+
+#define EQ_MMA(T, name)                                                                                              \
+  EQ_DEVICE void eq_mma(T, const unsigned *a, const unsigned *b, float *c) {                                         \
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." name "." name                                              \
+                 ".f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"                                        \
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])                                                    \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));                                \
+  }
+EQ_MMA(eq_half, "f16")
+EQ_MMA(eq_bfloat, "bf16")
+EQ_DEVICE void eq_ldmatrix(unsigned *r, const void *row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"((unsigned)__cvta_generic_to_shared(row)) : "memory");
+}
+
+#endif
+
+// ---- fragments -----------------------------------------------------------------------------------------------------
+
+#if EQ_MATRIX == 80
+
+EQ_DEVICE int eq_sum_row(int i) { return eq_lane() / 4 + 8 * (i / 2 % 2); }
+EQ_DEVICE int eq_sum_column(int i) { return eq_lane() % 4 * 2 + i % 2 + 8 * (i / 4); }
+
+template <class T>
+struct eq_matrix {
+  static constexpr int depth = 16;
+  struct operand {
+    unsigned r[4];
+  };
+  static EQ_DEVICE operand read_a(const T *tile, int ld EQ_SITE_PARAMETER) {
+    operand a;
+    eq_ldmatrix(a.r, tile + eq_lane() % 16 * ld + eq_lane() / 16 * 8 EQ_SITE);
+    return a;
+  }
+  static EQ_DEVICE operand read_b(const T *tile, int ld EQ_SITE_PARAMETER) {
+    operand b;
+    eq_ldmatrix(b.r, tile + (eq_lane() % 8 + eq_lane() / 16 * 8) * ld + eq_lane() / 8 % 2 * 8 EQ_SITE);
+    return b;
+  }
+  static EQ_DEVICE void multiply(const operand &a, const operand &b, eq_sums &c EQ_SITE_PARAMETER) {
+    eq_mma(T{}, a.r, b.r, c.v EQ_SITE);
+    eq_mma(T{}, a.r, b.r + 2, c.v + 4 EQ_SITE);
+  }
+};
+
+#else
+
+EQ_DEVICE int eq_sum_column(int) { return eq_lane() % 16; }
+#if EQ_MATRIX == 11
+EQ_DEVICE int eq_sum_row(int i) { return 2 * i + eq_lane() / 16; }
+#else
+EQ_DEVICE int eq_sum_row(int i) { return eq_lane() / 16 * eq_sums_count + i; }
+#endif
+
+template <class T>
+struct eq_matrix {
+#if EQ_MATRIX == 11
+  static constexpr int depth = 16;
+  typedef eq_vec<T, 16> operand;
+  static EQ_DEVICE operand read_a(const T *tile, int ld EQ_SITE_PARAMETER) {
+    struct halves {
+      eq_vec<T, 8> lo, hi;
+    };
+    const T *row = tile + eq_lane() % 16 * ld;
+    return eq_bits<operand>(halves{eq_read<8>(row), eq_read<8>(row + 8)});
+  }
+  static EQ_DEVICE void multiply(const operand &a, const operand &b, eq_sums &c EQ_SITE_PARAMETER) {
+    eq_wmma(a, b, c EQ_SITE);
+  }
+#else
+  static constexpr int run = EQ_MATRIX == 90 ? 4 : 8;  // consecutive k of one lane
+  static constexpr int depth = run * EQ_WAVE / 16;
+  typedef eq_vec<T, run> operand;
+  static EQ_DEVICE operand read_a(const T *tile, int ld EQ_SITE_PARAMETER) {
+    return eq_read<run>(tile + eq_lane() % 16 * ld + eq_lane() / 16 * run);
+  }
+  static EQ_DEVICE void multiply(const operand &a, const operand &b, eq_sums &c EQ_SITE_PARAMETER) {
+#if EQ_MATRIX == 12
+    eq_wmma(a, b, c EQ_SITE);
+#else
+    eq_mfma(a, b, c EQ_SITE);
+#endif
+  }
+#endif
+  static EQ_DEVICE operand read_b(const T *tile, int ld EQ_SITE_PARAMETER) { return read_a(tile, ld EQ_SITE); }
+};
+
+#if EQ_MATRIX == 90 || EQ_MATRIX == 950
+// Four products of depth 4; lane group g takes k = 4 g + step, so that a lane reads four neighbours at once.
+template <>
+struct eq_matrix<float> {
+  static constexpr int depth = 16;
+  typedef eq_vec<float, 4> operand;
+  static EQ_DEVICE operand read_a(const float *tile, int ld EQ_SITE_PARAMETER) {
+    return eq_read<4>(tile + eq_lane() % 16 * ld + eq_lane() / 16 * 4);
+  }
+  static EQ_DEVICE operand read_b(const float *tile, int ld EQ_SITE_PARAMETER) { return read_a(tile, ld EQ_SITE); }
+  static EQ_DEVICE void multiply(const operand &a, const operand &b, eq_sums &c EQ_SITE_PARAMETER) {
+    EQ_UNROLL
+    for (int step = 0; step < 4; ++step) eq_mfma(a[step], b[step], c EQ_SITE);
+  }
+};
+#endif
+
+#endif
