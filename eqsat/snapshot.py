@@ -7,11 +7,12 @@ exactly as `eqsat.core` does, its operand classes, its own class, and the rule t
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from eqsat.core import Node, make
+from eqsat.core import Node, make, topological
+from eqsat.ops import COMPARE
 
 SOURCE = ""
 """The `rule` of an e-node that the program was written with."""
@@ -49,11 +50,11 @@ class Snapshot:
 
     nodes: list[ENode]
     n_classes: int
-    size: list[int]
-    dtype: list[str]
     const: list[bool]
     roots: list[int]
     stats: dict[str, Any] = field(default_factory=dict)
+    size: list[int] = field(default_factory=list)
+    dtype: list[str] = field(default_factory=list)
     members: list[list[int]] = field(default_factory=list)
     parents: list[list[int]] = field(default_factory=list)
     depth: list[int] = field(default_factory=list)
@@ -74,6 +75,8 @@ class Snapshot:
         missing = [len(set(n.args)) for n in self.nodes]
         self.depth = [-1] * self.n_classes
         self.best = [-1] * self.n_classes
+        self.size = [-1] * self.n_classes
+        self.dtype = [""] * self.n_classes
         ready = deque(i for i, m in enumerate(missing) if m == 0)
         while ready:
             i = ready.popleft()
@@ -82,6 +85,8 @@ class Snapshot:
                 continue
             self.best[node.cls] = i
             self.depth[node.cls] = 1 + max((self.depth[a] for a in node.args), default=-1)
+            sizes, dtypes = [self.size[a] for a in node.args], [self.dtype[a] for a in node.args]
+            self.size[node.cls], self.dtype[node.cls] = measure(node.op, node.attrs, sizes, dtypes)
             for p in self.parents[node.cls]:
                 missing[p] -= 1
                 if missing[p] == 0:
@@ -112,8 +117,6 @@ class Snapshot:
         return Snapshot(
             nodes=[ENode(n.op, n.attrs, tuple(ids[a] for a in n.args), i) for i, n in enumerate(order)],
             n_classes=len(order),
-            size=[n.size for n in order],
-            dtype=[n.dtype for n in order],
             const=const,
             roots=[ids[r] for r in roots],
         )
@@ -137,24 +140,41 @@ class Snapshot:
         return memo[cls]
 
 
-def topological(roots: Iterable[Node]) -> list[Node]:
-    """Every node below the roots, operands first, in a deterministic order."""
-    seen: set[Node] = set()
-    order: list[Node] = []
-    stack = [(r, False) for r in reversed(list(roots))]
-    while stack:
-        node, done = stack.pop()
-        if done:
-            order.append(node)
-        elif node not in seen:
-            seen.add(node)
-            stack.append((node, True))
-            stack.extend((a, False) for a in reversed(node.args) if a not in seen)
-    return order
-
-
 def constant_node(op: str, const_args: Sequence[bool]) -> bool:
     """Whether an e-node depends on constants alone. Opaque operators are never evaluated ahead of time."""
     if op in ("In", "Opaque"):
         return False
     return all(const_args)
+
+
+def result_dtype(fn: str) -> str | None:
+    """The dtype that an elementwise function or reduction gives whatever it takes; None where it keeps its operand's."""
+    if fn.startswith("cast:"):
+        return fn.removeprefix("cast:")
+    if fn in COMPARE:
+        return "bool"
+    return "int64" if fn in ("argmax", "argmin") else None
+
+
+def measure(op: str, attrs: tuple[Any, ...], sizes: Sequence[int], dtypes: Sequence[str]) -> tuple[int, str]:
+    """(elements, dtype) of a core operator on operands with these sizes and dtypes."""
+    match op:
+        case "In" | "Const" | "Full":
+            return attrs[1], attrs[2]
+        case "Opaque":
+            return attrs[2], attrs[3]
+        case "Un" | "Bin":
+            return sizes[0], result_dtype(attrs[0]) or dtypes[0]
+        case "Where":
+            return sizes[1], dtypes[1]
+        case "MM":
+            return attrs[0] * attrs[1] * attrs[3], dtypes[0]
+        case "Red":
+            return sizes[0] // attrs[1], result_dtype(attrs[0]) or dtypes[0]
+        case "V":
+            return attrs[0].size, dtypes[0]
+        case "Cat":
+            return sum(sizes), dtypes[0]
+        case "Gather":
+            return attrs[0] * attrs[2] * sizes[1], dtypes[0]
+    raise ValueError(f"no core operator is called {op!r}")

@@ -1,0 +1,307 @@
+"""Saturation: apply rules until nothing changes or a limit is met, in a process that can be stopped at any moment.
+
+egglog knows no limit of time or memory inside an iteration, and a failed allocation aborts its process. So it runs in a
+worker that sends checkpoints; whatever happens to the worker, the parent goes on with the last one. One worker serves
+many requests, so that only the first pays for starting it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import pickle
+import select
+import struct
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, BinaryIO
+
+from eqsat.errors import EqsatError
+from eqsat.rule import AnyRule, HostRule
+from eqsat.snapshot import Snapshot
+
+_CHECKPOINT_SECONDS = 0.25
+_GROUP_ROUNDS = 3
+_HEADER = struct.Struct("<Q")
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """When to stop: wall-clock seconds, e-nodes, and bytes of address space of the worker."""
+
+    seconds: float = 10.0
+    nodes: int = 30_000
+    memory: int = 3 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What a saturation is at: shown while it runs."""
+
+    iteration: int
+    nodes: int
+    classes: int
+    seconds: float
+
+
+def saturate(
+    source: Snapshot,
+    rules: Sequence[AnyRule],
+    limits: Limits | None = None,
+    progress: Callable[[Progress], None] | None = None,
+) -> Snapshot:
+    """The e-graph of `source` under `rules`.
+
+    `stats["stop"]` says why it ended: `saturated`, `time`, `nodes`, `memory` or `interrupted` (Ctrl-C; the snapshot is
+    then the last checkpoint, at worst the source itself).
+
+    Raises:
+        EqsatError: a rule merged two classes that cannot be equal, or failed.
+    """
+    limits = limits or Limits()
+    begun = time.monotonic()
+    best = source
+    best.stats = {"iterations": 0, "matches": {}}
+    worker = _Worker.get(limits.memory)
+    stop = "memory"  # a worker that ends without a word was killed by its memory limit
+    try:
+        worker.send((source, tuple(rules), limits))
+        while True:
+            left = limits.seconds - (time.monotonic() - begun)
+            message = worker.receive(max(left, 0.0))
+            if message is None:
+                stop = "time"
+                break
+            kind, content = message
+            if kind == "error":
+                raise EqsatError(content)
+            if kind in ("checkpoint", "done"):
+                best = content
+                stop = best.stats.get("stop", stop)
+            if kind == "progress" and progress is not None:
+                progress(content)
+            if kind == "done":
+                break
+    except KeyboardInterrupt:
+        stop = "interrupted"
+    except EOFError:
+        pass
+    finally:
+        if best.stats.get("stop") is None or stop in ("time", "interrupted", "memory"):
+            worker.kill()
+    best.stats |= {"stop": stop, "seconds": time.monotonic() - begun}
+    return best
+
+
+class _Worker:
+    """The worker process, seen from the parent: pickled messages over pipes, each after its length."""
+
+    _current: _Worker | None = None
+
+    def __init__(self, memory: int) -> None:
+        self.memory = memory
+        # Its own session: Ctrl-C goes to the parent alone, which decides what to do with what there is.
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", f"from eqsat.saturate import serve; serve({memory})"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+        )
+
+    @classmethod
+    def get(cls, memory: int) -> _Worker:
+        """The running worker, or a new one."""
+        worker = cls._current
+        if worker is None or worker._process.poll() is not None or worker.memory != memory:
+            if worker is not None:
+                worker.kill()
+            worker = cls._current = cls(memory)
+        return worker
+
+    def send(self, message: Any) -> None:
+        assert self._process.stdin is not None
+        _write(self._process.stdin, message)
+
+    def receive(self, timeout: float) -> Any:
+        """The next message; None when there is none in time. EOFError when the worker has died."""
+        pipe = self._process.stdout
+        assert pipe is not None
+        ready, _, _ = select.select([pipe], [], [], timeout)
+        return _read(pipe) if ready else None
+
+    def kill(self) -> None:
+        """End the process at once."""
+        self._process.kill()
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                pipe.close()
+        if _Worker._current is self:
+            _Worker._current = None
+
+
+def warm_up(memory: int = Limits().memory) -> None:
+    """Start the worker ahead of its first request, so that it loads egglog while the caller reads its program."""
+    _Worker.get(memory)
+
+
+@atexit.register
+def _kill_worker() -> None:
+    if _Worker._current is not None:
+        _Worker._current.kill()
+
+
+def _write(pipe: BinaryIO | Any, message: Any) -> None:
+    data = pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
+    pipe.write(_HEADER.pack(len(data)) + data)
+    pipe.flush()
+
+
+def _read(pipe: BinaryIO | Any) -> Any:
+    header = pipe.read(_HEADER.size)
+    if len(header) < _HEADER.size:
+        raise EOFError
+    (length,) = _HEADER.unpack(header)
+    data = pipe.read(length)
+    if len(data) < length:
+        raise EOFError
+    return pickle.loads(data)
+
+
+def serve(memory: int) -> None:
+    """Answer requests on standard input until it closes. Runs in the worker."""
+    import os
+    import resource
+
+    resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+    requests = sys.stdin.buffer
+    replies = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # egglog's own prints must not mix with the replies
+    import eqsat.egraph  # noqa: F401  loaded ahead of the first request
+
+    while True:
+        try:
+            source, rules, limits = _read(requests)
+        except EOFError:
+            return
+        try:
+            snapshot = Saturation(source, rules, limits, lambda kind, content: _write(replies, (kind, content))).run()
+            _write(replies, ("done", snapshot))
+        except MemoryError:
+            return
+        except Exception as error:  # noqa: BLE001  every failure must reach the parent as a message
+            _write(replies, ("error", f"saturation failed: {type(error).__name__}: {error}"))
+
+
+class Saturation:
+    """One run: algebra to a fixpoint, then rounds of groups and algebra again."""
+
+    def __init__(
+        self,
+        source: Snapshot,
+        rules: Sequence[AnyRule],
+        limits: Limits,
+        send: Callable[[str, Any], None] = lambda kind, content: None,
+    ) -> None:
+        from eqsat.egraph import EGraph
+
+        self._graph = EGraph(rules)
+        self._graph.insert_source(source)
+        self._limits, self._send = limits, send
+        self._begun = self._sent = time.monotonic()
+        self._iterations = 0
+        self._matches: Counter[str] = Counter()
+        self._seconds: Counter[str] = Counter()
+        self._stop = "saturated"
+        self._snapshot = source
+        host = [r for r in rules if isinstance(r, HostRule)]
+        self._always = [r for r in host if r.phase == "algebra"]
+        self._first = [r for r in host if r.phase == "before-groups"]
+        self._groups = [r for r in host if r.phase == "groups"]
+
+    def run(self) -> Snapshot:
+        """The saturated e-graph, or as far as the limits allow."""
+        open_ended = self._fixpoint(self._always + self._first)
+        for _ in range(_GROUP_ROUNDS):
+            if not open_ended or not self._groups:
+                break
+            equalities = self._ask_host(self._groups)
+            if not equalities:
+                break
+            self._checkpoint(force=True)
+            self._graph.insert(self._snapshot, equalities)
+            open_ended = self._fixpoint(self._always)
+        self._describe()
+        return self._snapshot
+
+    def _fixpoint(self, host: Sequence[HostRule]) -> bool:
+        """Rules until nothing changes; False when a limit was met first."""
+        before = None
+        while True:
+            frozen = self._step()
+            size = (self._snapshot.n_classes, len(self._snapshot.nodes))
+            if size[1] > self._limits.nodes:
+                self._stop = "nodes"
+                return False
+            if time.monotonic() - self._begun > self._limits.seconds:
+                self._stop = "time"
+                return False
+            rows = self._timed("tables", lambda frozen=frozen: self._graph.fill_tables(frozen))
+            equalities = self._timed("host rules", lambda: self._ask_host(host))
+            if size == before and not rows:
+                return True
+            if equalities:
+                self._timed("insertion", lambda eqs=equalities: self._graph.insert(self._snapshot, eqs))
+            before = size
+            self._checkpoint()
+
+    def _step(self) -> Any:
+        """One iteration of the rules that egglog runs, and the snapshot after it."""
+        self._iterations += 1
+        graph = self._graph
+        self._timed("egglog", lambda: graph.run("analysis", saturate=True))
+        self._matches.update(self._timed("egglog", lambda: graph.run("algebra")))
+        self._timed("egglog", lambda: graph.run("analysis", saturate=True))
+        self._timed("egglog", lambda: graph.run("demand"))
+        frozen = self._timed("snapshots", graph.freeze)
+        self._snapshot = self._timed("snapshots", lambda: graph.snapshot(frozen))
+        return frozen
+
+    def _ask_host(self, rules: Sequence[HostRule]) -> list[tuple[str, int, Any]]:
+        """What the host's rules find to be equal and the snapshot does not know yet."""
+        from eqsat.terms import Terms
+
+        terms = Terms(self._snapshot)
+        found: list[tuple[str, int, Any]] = []
+        for row in rules:
+            name, count = row.name, len(found)
+            row.apply(terms, lambda cls, term, name=name: found.append((name, cls, term)) if term != cls else None)
+            self._matches[name] += len(found) - count
+        return found
+
+    def _timed(self, what: str, action: Callable[[], Any]) -> Any:
+        begun = time.monotonic()
+        result = action()
+        self._seconds[what] += time.monotonic() - begun
+        return result
+
+    def _describe(self) -> None:
+        self._snapshot.stats = {
+            "iterations": self._iterations,
+            "matches": {name: n for name, n in sorted(self._matches.items()) if n},
+            "stages": {name: round(s, 4) for name, s in sorted(self._seconds.items())},
+            "stop": self._stop,
+        }
+
+    def _checkpoint(self, *, force: bool = False) -> None:
+        now = time.monotonic()
+        if force or now - self._sent > _CHECKPOINT_SECONDS:
+            self._sent = now
+            snapshot = self._snapshot
+            self._send("progress", Progress(self._iterations, len(snapshot.nodes), snapshot.n_classes, now - self._begun))
+            self._describe()
+            snapshot.stats["stop"] = None
+            self._send("checkpoint", snapshot)

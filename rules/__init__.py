@@ -1,0 +1,32 @@
+"""All rules, as data. Each module holds rows of one family; a new rule is one row in one of them."""
+
+from __future__ import annotations
+
+from eqsat.errors import InputError
+from eqsat.rule import ALLOWED, AnyRule, Policy
+from eqsat.rules import arithmetic, concat, constants, groups, products, sums, views
+
+FAMILIES: dict[str, tuple[AnyRule, ...]] = {
+    "views": views.RULES,
+    "products": products.RULES,
+    "arithmetic": arithmetic.RULES,
+    "concat": concat.RULES,
+    "constants": constants.RULES,
+    "sums": sums.RULES,
+    "groups": groups.RULES,
+}
+"""Rules by family, in the order in which they are listed."""
+
+ALL: list[AnyRule] = [row for rows in FAMILIES.values() for row in rows]
+"""Every rule."""
+
+
+def allowed(rules: list[AnyRule], policy: Policy) -> list[AnyRule]:
+    """The rules that a numerics policy lets fire.
+
+    Raises:
+        InputError: the policy is not known.
+    """
+    if policy not in ALLOWED:
+        raise InputError(f"numerics policy {policy!r} is none of {', '.join(ALLOWED)}")
+    return [row for row in rules if row.numerics in ALLOWED[policy]]

@@ -1,0 +1,280 @@
+"""Rules over all members of an n-ary `Cat`: stack, concat and batch at once.
+
+`Cat` joins flat arrays, so `Cat(MM_i) = MM(Cat a_i, Cat b_i; n*B)` turns a concatenation of products into one batched
+product, and towers that end in a concat become batched towers with no rule of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import accumulate
+
+from eqsat import layout as lt
+from eqsat.layout import Layout
+from eqsat.rule import HostRule
+from eqsat.snapshot import ENode
+from eqsat.terms import Term, Terms
+
+Emit = Callable[[int, Term], None]
+
+_TOWERS = "MIGraphX PR 4723: horizontal fusion of MLP towers"
+
+
+def _cat_of_one(graph: Terms, emit: Emit) -> None:
+    for node in graph.nodes("Cat"):
+        if len(node.args) == 1:
+            emit(node.cls, node.args[0])
+
+
+def _cat_of_equals(graph: Terms, emit: Emit) -> None:
+    for node in graph.nodes("Cat"):
+        if len(node.args) > 1 and len(set(node.args)) == 1:
+            member = node.args[0]
+            emit(node.cls, graph.view(member, lt.strided(0, [(len(node.args), 0), (graph.size(member), 1)])))
+
+
+def _flatten(graph: Terms, emit: Emit) -> None:
+    for node in graph.nodes("Cat"):
+        finest = [graph.finest_cat(a) for a in node.args]
+        if any(f is not None and f.cls != node.cls for f in finest):
+            members = [m for a, f in zip(node.args, finest, strict=True) for m in ((a,) if f is None else f.args)]
+            emit(node.cls, graph.cat(members))
+
+
+def _views_of(graph: Terms, cls: int) -> list[tuple[int, Layout]]:
+    """(base, layout) for every way in which a class is a plain view; itself included."""
+    views = [(n.args[0], n.attrs[0]) for n in graph.of(cls, "V") if not n.attrs[0].masked]
+    return [*views, (cls, lt.identity(graph.size(cls)))]
+
+
+def _cat_of_views(graph: Terms, emit: Emit) -> None:
+    """Views of one base that differ by a constant step are one view; runs that follow each other are one run."""
+    for node in graph.nodes("Cat"):
+        if len(node.args) < 2 or len(set(node.args)) == 1:
+            continue
+        views = [_views_of(graph, a) for a in node.args]
+        shared = set.intersection(*({base for base, _ in v} for v in views))
+        for base, layout in views[0]:
+            if base in shared:
+                joined = _join(base, layout, views[1:], graph)
+                if joined is not None:
+                    emit(node.cls, graph.view(base, joined))
+
+
+def _join(base: int, first: Layout, others: list[list[tuple[int, Layout]]], graph: Terms) -> Layout | None:
+    if lt.is_contiguous(first):
+        end = first.offset + first.size
+        for views in others:
+            step = next((v for b, v in views if b == base and lt.is_contiguous(v) and v.offset == end), None)
+            if step is None:
+                break
+            end += step.size
+        else:
+            return lt.strided(first.offset, [(end - first.offset, 1)])
+    offsets = [first.offset]
+    for views in others:
+        step = next((v for b, v in views if b == base and v.dims == first.dims), None)
+        if step is None:
+            return None
+        offsets.append(step.offset)
+    pitch = offsets[1] - offsets[0]
+    if pitch < 0 or any(b - a != pitch for a, b in zip(offsets, offsets[1:], strict=False)):
+        return None
+    return lt.strided(first.offset, [(len(offsets), pitch), *first.dims])
+
+
+def _cat_of_equal_views(graph: Terms, emit: Emit) -> None:
+    """Cat_i(V(x_i, L)) = V(Cat x_i, L') where the view does not shrink what it reads."""
+    for node in graph.nodes("Cat"):
+        if graph.const(node.cls) or len(node.args) < 2:
+            continue
+        size = graph.size(node.args[0])
+        keyed = [
+            {
+                (n.attrs[0], graph.size(n.args[0])): n.args[0]
+                for n in graph.of(a, "V")
+                if not n.attrs[0].masked and graph.size(n.args[0]) <= size
+            }
+            for a in node.args
+        ]
+        for (layout, base_size), first in keyed[0].items():
+            bases = [k.get((layout, base_size)) for k in keyed]
+            if None in bases or all(b == first for b in bases):
+                continue
+            whole = lt.strided(layout.offset, [(len(bases), base_size), *layout.dims])
+            emit(node.cls, graph.view(graph.cat([b for b in bases if b is not None]), whole))
+
+
+def _cat_of_operator(graph: Terms, emit: Emit) -> None:
+    """Cat_i(f(x_i, ...)) = f(Cat x_i, ...) for elementwise operators, reductions and equal products."""
+    for node in graph.nodes("Cat"):
+        if graph.const(node.cls) or len(node.args) < 2:
+            continue
+        keyed = [_operators(graph, a) for a in node.args]
+        common = [k for k in keyed[0] if all(k in other for other in keyed[1:])]
+        aligned = {k[:2] for k in common if k[2] is not None}
+        for key in common:
+            op, attrs, shared = key
+            if shared is None and (op, attrs) in aligned:
+                continue  # members with several products each: pair those that share an operand
+            members = [k[key] for k in keyed]
+            columns = [[m.args[i] for m in members] for i in range(len(members[0].args))]
+            if any(len({graph.snapshot.dtype[a] for a in column}) > 1 for column in columns):
+                continue
+            operands = [graph.cat(column) for column in columns]
+            if op == "MM":
+                attrs = (attrs[0] * len(members), *attrs[1:])
+            emit(node.cls, graph.make(op, attrs, operands))
+
+
+def _operators(graph: Terms, cls: int) -> dict[tuple[str, tuple, tuple[str, int] | None], ENode]:
+    """The e-nodes of a class that join with their like, keyed by operator, attributes and (for products) an operand."""
+    found: dict[tuple[str, tuple, tuple[str, int] | None], ENode] = {}
+    for i in graph.snapshot.members[cls]:
+        node = graph.snapshot.nodes[i]
+        if node.op in ("Un", "Bin", "Where", "Red", "MM"):
+            found.setdefault((node.op, node.attrs, None), node)
+        if node.op == "MM":
+            found[("MM", node.attrs, ("left", node.args[0]))] = node
+            found[("MM", node.attrs, ("right", node.args[1]))] = node
+    return found
+
+
+def _cat_of_permuted_operators(graph: Terms, emit: Emit) -> None:
+    """Cat_i(V(f(x_i), L_i)) = f(Cat_i V(x_i, L_i)) where each L_i only permutes: unequal members join too."""
+    for node in graph.nodes("Cat"):
+        if graph.const(node.cls) or len(node.args) < 2:
+            continue
+        keyed: list[dict[tuple[str, str], tuple[ENode, Layout]]] = []
+        for a in node.args:
+            found: dict[tuple[str, str], tuple[ENode, Layout]] = {}
+            for view in graph.of(a, "V"):
+                base, layout = view.args[0], view.attrs[0]
+                if lt.is_bijective(layout, graph.size(base)):
+                    for i in graph.snapshot.members[base]:
+                        inner = graph.snapshot.nodes[i]
+                        if inner.op in ("Un", "Bin"):
+                            found.setdefault((inner.op, inner.attrs[0]), (inner, layout))
+            keyed.append(found)
+        for key in keyed[0]:
+            if all(key in k for k in keyed[1:]):
+                members = [k[key] for k in keyed]
+                columns = [[(n.args[i], layout) for n, layout in members] for i in range(len(members[0][0].args))]
+                if all(len({graph.snapshot.dtype[a] for a, _ in column}) == 1 for column in columns):
+                    operands = [graph.cat([graph.view(a, layout) for a, layout in column]) for column in columns]
+                    emit(node.cls, graph.make(key[0], (key[1],), operands))
+
+
+def _cat_of_tall_products(graph: Terms, emit: Emit) -> None:
+    """Cat_i(MM(a_i, b)) = MM(Cat a_i, b): products of any heights with one right factor are one tall product."""
+    for node in graph.nodes("Cat"):
+        if graph.const(node.cls) or len(node.args) < 2:
+            continue
+        keyed = [
+            {(n.attrs[2], n.attrs[3], n.args[1]): n for n in graph.of(a, "MM") if n.attrs[0] == 1} for a in node.args
+        ]
+        for key, first in keyed[0].items():
+            members = [k.get(key) for k in keyed]
+            found = [m for m in members if m is not None]
+            if len(found) < len(members):
+                continue
+            k, n, right = key
+            rows = sum(m.attrs[1] for m in found)
+            if all(m.args[0] == first.args[0] for m in found):
+                continue
+            emit(node.cls, graph.product(graph.cat([m.args[0] for m in found]), right, 1, rows, k, n))
+
+
+def _view_of_cat(graph: Terms, emit: Emit) -> None:
+    """A view that stays inside some members reads only those."""
+    for node in graph.nodes("V"):
+        layout: Layout = node.attrs[0]
+        cat = graph.finest_cat(node.args[0])
+        if cat is None or layout.masked or layout.size == 0:
+            continue
+        low = layout.offset + sum(min(s * (n - 1), 0) for n, s in layout.dims)
+        high = layout.offset + sum(max(s * (n - 1), 0) for n, s in layout.dims)
+        ends = list(accumulate(graph.size(a) for a in cat.args))
+        first = next(i for i, e in enumerate(ends) if low < e)
+        last = next(i for i, e in enumerate(ends) if high < e)
+        start = ends[first] - graph.size(cat.args[first])
+        if first == last:
+            emit(node.cls, graph.view(cat.args[first], lt.strided(layout.offset - start, layout.dims)))
+        elif last - first + 1 < len(cat.args):
+            inner = graph.snapshot.find("Cat", (), cat.args[first : last + 1])
+            if inner is not None:
+                emit(node.cls, graph.view(inner, lt.strided(layout.offset - start, layout.dims)))
+
+
+RULES: tuple[HostRule, ...] = (
+    HostRule("concat-of-one", "cat(a) => a", _cat_of_one, "exact", "definition of concat", "nothing to join"),
+    HostRule(
+        "concat-of-equals",
+        "cat(a, ..., a) => view(a, repeat)",
+        _cat_of_equals,
+        "exact",
+        "definition of concat",
+        "copies are a broadcast",
+    ),
+    HostRule(
+        "concat-of-concats",
+        "cat(..., cat(a, ...), ...) => cat(..., a, ..., ...)",
+        _flatten,
+        "exact",
+        "MIGraphX simplify_reshapes: nested concat",
+        "one level of joining says everything",
+    ),
+    HostRule(
+        "concat-of-slices",
+        "cat(view(a, L1), ..., view(a, Ln)) => view(a, L)",
+        _cat_of_views,
+        "exact",
+        f"TASO (SOSP 2019): split then concat; {_TOWERS}",
+        "slices that follow each other are one slice",
+        guard_text="equal layouts at equal steps, or runs end to end",
+    ),
+    HostRule(
+        "concat-of-views",
+        "cat(view(a1, L), ..., view(an, L)) => view(cat(a1, ..., an), L')",
+        _cat_of_equal_views,
+        "exact",
+        _TOWERS,
+        "join first, view once",
+        guard_text="equal layouts that do not shrink equal sizes",
+    ),
+    HostRule(
+        "concat-of-operators",
+        "cat(f(a1), ..., f(an)) => f(cat(a1, ..., an))",
+        _cat_of_operator,
+        "exact",
+        f"MIGraphX simplify_algebra: concat of equal ops; {_TOWERS}",
+        "n small kernels become one; n products become one batched product",
+        guard_text="one operator with equal attributes",
+    ),
+    HostRule(
+        "concat-of-permuted-operators",
+        "cat(view(f(a1), L1), ..., view(f(an), Ln)) => f(cat(view(a1, L1), ..., view(an, Ln)))",
+        _cat_of_permuted_operators,
+        "exact",
+        _TOWERS,
+        "elementwise operators do not mind where their elements lie, so members of unequal widths join too",
+        guard_text="one elementwise operator; each view only permutes",
+    ),
+    HostRule(
+        "concat-of-tall-products",
+        "cat(mm(a1, b, 1, M1, K, N), ..., mm(an, b, 1, Mn, K, N)) => mm(cat(a1, ..., an), b, 1, M1+...+Mn, K, N)",
+        _cat_of_tall_products,
+        "exact",
+        "MIGraphX horizontal fusion of dots that share an input",
+        "products that share a factor are one product, whatever their heights",
+    ),
+    HostRule(
+        "view-of-concat",
+        "view(cat(a1, ..., an), L) => view(ai, L')",
+        _view_of_cat,
+        "exact",
+        "TASO (SOSP 2019): concat then split",
+        "what is not read is not joined",
+        guard_text="the view reads within one member, or within some that are joined already",
+    ),
+)

@@ -1,0 +1,214 @@
+"""Groups: siblings that no concatenation asks for, joined into one.
+
+Members come from *required* contractions: those in every derivation of the roots, so that a group never forces work that
+a better program avoids. Members that share an operand, or have equal sizes, form a group; a group never holds a member
+that another needs (fusing dependent products makes a cycle: a shipped compiler did). Groups then grow upward through
+equal operators with constant or aligned operands. A group is inserted as `G = cat(members)`, each member a slice of G.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from eqsat import layout as lt
+from eqsat.layout import Layout
+from eqsat.required import required, required_of_roots
+from eqsat.rule import HostRule
+from eqsat.snapshot import ENode
+from eqsat.terms import Term, Terms
+
+_MOST_GROUPS = 400
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Classes to be joined, each read through its layout (a transpose where widths differ, else the identity)."""
+
+    members: tuple[int, ...]
+    layouts: tuple[Layout, ...]
+
+
+def _form_groups(graph: Terms, emit: Callable[[int, Term], None]) -> None:
+    for group in find_groups(graph):
+        parts = [graph.view(c, layout) for c, layout in zip(group.members, group.layouts, strict=True)]
+        joined = graph.cat(parts)
+        if isinstance(joined, int):
+            continue
+        start = 0
+        for cls, layout in zip(group.members, group.layouts, strict=True):
+            size = graph.size(cls)
+            back = lt.inverse(layout, size)
+            assert back is not None, "group layouts are permutations"
+            slot = lt.compose(lt.strided(start, [(size, 1)]), back)
+            assert slot is not None, "a contiguous run composes with any layout"
+            emit(cls, graph.view(joined, slot))
+            start += size
+
+
+def find_groups(graph: Terms) -> list[Group]:
+    """Every group of the e-graph, in a deterministic order."""
+    finder = _Finder(graph)
+    finder.shared_operand()
+    finder.equal_sizes()
+    finder.grow()
+    return finder.groups
+
+
+class _Finder:
+    def __init__(self, graph: Terms) -> None:
+        self.graph = graph
+        snapshot = graph.snapshot
+        self.req = required(snapshot)
+        self.needed = required_of_roots(snapshot, self.req)
+        self.groups: list[Group] = []
+        self._taken: set[int] = set()
+        joined = {n.cls for n in graph.nodes("Cat") if not graph.const(n.cls)}
+        sliced = {n.cls for n in graph.nodes("V") if n.args[0] in joined}
+        self.products = [
+            c
+            for c in self._order()
+            if self.needed >> c & 1 and c not in joined and c not in sliced and any(graph.of(c, "MM"))
+        ]
+
+    def _order(self) -> list[int]:
+        """Dynamic classes from the roots down, in the order in which the source reads them."""
+        snapshot = self.graph.snapshot
+        seen: set[int] = set()
+        order: list[int] = []
+        stack = list(reversed(snapshot.roots))
+        while stack:
+            cls = stack.pop()
+            if cls in seen or snapshot.const[cls]:
+                continue
+            seen.add(cls)
+            order.append(cls)
+            stack += reversed(snapshot.nodes[snapshot.best[cls]].args)
+        return order
+
+    def _independent(self, classes: list[int]) -> bool:
+        return not any(self.req[a] >> b & 1 for a in classes for b in classes if a != b)
+
+    def _add(self, classes: list[int], layouts: list[Layout] | None = None) -> None:
+        if layouts is None:
+            layouts = [lt.identity(self.graph.size(c)) for c in classes]
+        self.groups.append(Group(tuple(classes), tuple(layouts)))
+        self._taken.update(classes)
+
+    def shared_operand(self) -> None:
+        """Products that read one dynamic operand: of equal sizes, else of any width."""
+        keyed: dict[tuple, list[int]] = {}
+        widths: dict[tuple[int, int, int], dict[int, ENode]] = {}
+        for cls in self.products:
+            for node in self.graph.of(cls, "MM"):
+                left, right = node.args
+                for side, operand, other in ((0, left, right), (1, right, left)):
+                    if not self.graph.const(operand):
+                        keyed.setdefault((side, operand, node.attrs, self.graph.const(other)), []).append(cls)
+                if node.attrs[0] == 1 and not self.graph.const(left):
+                    widths.setdefault((left, node.attrs[1], node.attrs[2]), {}).setdefault(cls, node)
+        by_count = sorted(keyed.values(), key=lambda classes: -len(set(classes)))
+        unequal = [w for w in widths.values() if len({n.attrs[3] for n in w.values()}) > 1]
+        for nodes in unequal:
+            free = {c: n for c, n in nodes.items() if c not in self._taken}
+            if len(free) > 1 and self._independent(list(free)):
+                self._add(list(free), [lt.of_transpose((n.attrs[1], n.attrs[3]), (1, 0)) for n in free.values()])
+        for classes in by_count:
+            free = [c for c in dict.fromkeys(classes) if c not in self._taken]
+            if len(free) > 1 and self._independent(free):
+                self._add(free)
+
+    def equal_sizes(self) -> None:
+        """Products of equal sizes that share nothing, level by level of their dependence on each other."""
+        keyed: dict[tuple, list[int]] = {}
+        for cls in self.products:
+            if cls not in self._taken:
+                for node in self.graph.of(cls, "MM"):
+                    constness = tuple(self.graph.const(a) for a in node.args)
+                    keyed.setdefault((node.attrs, constness), []).append(cls)
+        for classes in keyed.values():
+            for level in self._levels([c for c in dict.fromkeys(classes) if c not in self._taken]):
+                if len(level) > 1:
+                    self._add(level)
+
+    def _levels(self, classes: list[int]) -> Iterator[list[int]]:
+        depth: dict[int, int] = {}
+
+        def level(cls: int) -> int:
+            if cls not in depth:
+                below = [d for d in classes if d != cls and self.req[cls] >> d & 1]
+                depth[cls] = 1 + max((level(d) for d in below), default=-1)
+            return depth[cls]
+
+        for cls in classes:
+            level(cls)
+        for wanted in sorted(set(depth.values())):
+            yield [c for c in classes if depth[c] == wanted]
+
+    def grow(self) -> None:
+        """Join what reads the members in one way: an equal operator, its other operands constant or aligned members."""
+        known = {g.members for g in self.groups}
+        where: dict[int, list[tuple[int, int]]] = {}
+        for g, group in enumerate(self.groups):
+            for i, cls in enumerate(group.members):
+                where.setdefault(cls, []).append((g, i))
+        g = 0
+        while g < len(self.groups) and len(self.groups) < _MOST_GROUPS:
+            group = self.groups[g]
+            above = [self._above(cls, i, g, where) for i, cls in enumerate(group.members)]
+            for key, first in above[0].items():
+                members = [a.get(key) for a in above]
+                found = [m for m in members if m is not None]
+                distinct = len(set(found)) == len(members)
+                if first is None or not distinct or tuple(found) in known or not self._independent(found):
+                    continue
+                known.add(tuple(found))
+                layouts = list(group.layouts)
+                if key[0] in ("V", "Red"):
+                    if any(not layout.is_identity(self.graph.size(c)) for c, layout in zip(group.members, layouts, strict=True)):
+                        continue
+                    layouts = [lt.identity(self.graph.size(c)) for c in found]
+                self.groups.append(Group(tuple(found), tuple(layouts)))
+                for i, cls in enumerate(found):
+                    where.setdefault(cls, []).append((len(self.groups) - 1, i))
+            g += 1
+
+    def _above(self, cls: int, i: int, g: int, where: dict[int, list[tuple[int, int]]]) -> dict[tuple, int]:
+        """What reads member i of group g, keyed so that equal keys mean the same operator on aligned operands."""
+        graph = self.graph
+        found: dict[tuple, int] = {}
+        for index in graph.snapshot.parents[cls]:
+            node = graph.snapshot.nodes[index]
+            if not self.needed >> node.cls & 1 or graph.const(node.cls):
+                continue
+            permutes = node.op == "V" and lt.is_bijective(node.attrs[0], graph.size(cls))
+            if node.op not in ("Un", "Bin", "Red") and not permutes:
+                continue
+            operands = [self._aligned(a, cls, i, g, where) for a in node.args]
+            if None not in operands:
+                found.setdefault((node.op, node.attrs, tuple(operands)), node.cls)
+        return found
+
+    def _aligned(self, operand: int, cls: int, i: int, g: int, where: dict[int, list[tuple[int, int]]]) -> str | None:
+        if self.graph.const(operand):
+            return "constant"
+        if operand == cls:
+            return f"group {g}"
+        for other, j in where.get(operand, ()):
+            if j == i and len(self.groups[other].members) == len(self.groups[g].members):
+                return f"group {other}"
+        return None
+
+
+RULES: tuple[HostRule, ...] = (
+    HostRule(
+        "group-siblings",
+        "a1, ..., an => view(cat(a1, ..., an), slice i)",
+        _form_groups,
+        "exact",
+        "MIGraphX PR 4723: horizontal fusion of MLP towers, and horizontal fusion of dots",
+        "siblings become one kernel: one launch, and operands that they share are read once",
+        guard_text="every derivation of the outputs needs all of them, and none of them needs another",
+        phase="groups",
+    ),
+)

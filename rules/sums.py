@@ -1,0 +1,152 @@
+"""Sums of products as one product over a longer axis, and the cheapest order of longer chains of products."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from eqsat.rule import HostRule
+from eqsat.snapshot import ENode
+from eqsat.terms import Term, Terms
+
+Emit = Callable[[int, Term], None]
+
+# Chains of two products are the business of the association rules.
+_SHORTEST_CHAIN = 4
+_LONGEST_CHAIN = 64
+
+
+def _first(graph: Terms, cls: int, op: str) -> ENode | None:
+    return next(graph.of(cls, op), None)
+
+
+def _sum_of_products(graph: Terms, emit: Emit) -> None:
+    """a1 @ b1 + ... + an @ bn + rest = [a1 ... an] @ [b1; ...; bn] + rest, at the top of each tree of additions."""
+    added = {a for n in graph.nodes("Bin") if n.attrs[0] == "add" for a in n.args}
+    tops = [n for n in graph.nodes("Bin") if n.attrs[0] == "add" and n.cls not in added]
+    for cls in dict.fromkeys(n.cls for n in tops):
+        if graph.const(cls):
+            continue
+        products, rest = _addends(graph, cls)
+        for group in _by_shape(products):
+            others = rest + [n.cls for n in products if n not in group]
+            joined: Term = _join(graph, group)
+            for other in others:
+                joined = graph.make("Bin", ("add",), (joined, other))
+            emit(cls, joined)
+
+
+def _addends(graph: Terms, top: int) -> tuple[list[ENode], list[int]]:
+    """The products and the other addends of a tree of additions, left to right."""
+    products: list[ENode] = []
+    rest: list[int] = []
+    stack, seen = [top], set()
+    while stack:
+        cls = stack.pop()
+        product = None if cls == top else _first(graph, cls, "MM")
+        addition = next((n for n in graph.of(cls, "Bin") if n.attrs[0] == "add"), None)
+        if product is not None:
+            products.append(product)
+        elif addition is not None and not graph.const(cls) and cls not in seen:
+            seen.add(cls)
+            stack += reversed(addition.args)
+        else:
+            rest.append(cls)
+    return products, rest
+
+
+def _by_shape(products: list[ENode]) -> list[list[ENode]]:
+    """Products that can be joined along k: one batch, equal rows and columns, no factor common to all."""
+    groups: dict[tuple[int, int], list[ENode]] = {}
+    for node in products:
+        batch, m, _, n = node.attrs
+        if batch == 1:
+            groups.setdefault((m, n), []).append(node)
+    return [
+        g
+        for g in groups.values()
+        if len(g) > 1 and all(len({n.args[side] for n in g}) == len(g) for side in (0, 1))
+    ]
+
+
+def _join(graph: Terms, group: list[ENode]) -> Term:
+    m, n = group[0].attrs[1], group[0].attrs[3]
+    k = sum(node.attrs[2] for node in group)
+    left = graph.cat([graph.swapped(node.args[0], 1, m, node.attrs[2]) for node in group])
+    return graph.product(graph.swapped(left, 1, k, m), graph.cat([node.args[1] for node in group]), 1, m, k, n)
+
+
+def _chain_order(graph: Terms, emit: Emit) -> None:
+    """The order of a chain of products with the fewest multiplications; products of constants cost nothing."""
+    for cls in dict.fromkeys(n.cls for n in graph.nodes("MM")):
+        if graph.const(cls):
+            continue
+        batch, factors, dims = _factors(graph, cls)
+        if _SHORTEST_CHAIN <= len(factors) <= _LONGEST_CHAIN:
+            emit(cls, _best_order(graph, batch, factors, dims))
+
+
+def _factors(graph: Terms, cls: int) -> tuple[int, list[int], list[int]]:
+    """(batch, factors, the sizes between and around them) of a chain of products."""
+    top = _first(graph, cls, "MM")
+    assert top is not None
+    batch = top.attrs[0]
+    factors: list[int] = []
+    dims = [top.attrs[1]]
+    stack: list[tuple[int, int]] = [(top.args[1], top.attrs[3]), (top.args[0], top.attrs[2])]
+    while stack:
+        at, columns = stack.pop()
+        rows = dims[-1]
+        inner = next((n for n in graph.of(at, "MM") if (n.attrs[0], n.attrs[1], n.attrs[3]) == (batch, rows, columns)), None)
+        if inner is None or len(factors) + len(stack) > _LONGEST_CHAIN:
+            factors.append(at)
+            dims.append(columns)
+        else:
+            stack += [(inner.args[1], columns), (inner.args[0], inner.attrs[2])]
+    return batch, factors, dims
+
+
+def _best_order(graph: Terms, batch: int, factors: list[int], dims: list[int]) -> Term:
+    """Dynamic programming over all orders (Godbole, 1973)."""
+    n = len(factors)
+    const = [graph.const(f) for f in factors]
+    cost = [[0] * n for _ in range(n)]
+    cut = [[0] * n for _ in range(n)]
+    for length in range(2, n + 1):
+        for i in range(n - length + 1):
+            j = i + length - 1
+            free = all(const[i : j + 1])
+            cost[i][j], cut[i][j] = min(
+                (cost[i][s] + cost[s + 1][j] + (0 if free else dims[i] * dims[s + 1] * dims[j + 1]), s) for s in range(i, j)
+            )
+
+    def build(i: int, j: int) -> Term:
+        if i == j:
+            return factors[i]
+        s = cut[i][j]
+        return graph.product(build(i, s), build(s + 1, j), batch, dims[i], dims[s + 1], dims[j + 1])
+
+    return build(0, n - 1)
+
+
+RULES: tuple[HostRule, ...] = (
+    HostRule(
+        "sum-of-matmuls",
+        "add(mm(a1, b1, 1, M, K1, N), mm(a2, b2, 1, M, K2, N)) => mm([a1 a2], [b1; b2], 1, M, K1+K2, N)",
+        _sum_of_products,
+        "reassociating",
+        "TENSAT (MLSys 2021), recurrent cells; MIGraphX add-convs",
+        "a sum of products is one product over a longer axis",
+        guard_text="one batch, equal rows and columns, no shared factor",
+        phase="before-groups",
+    ),
+    HostRule(
+        "matmul-chain",
+        "mm(mm(mm(a, b), c), d) => the order with the fewest multiplications",
+        _chain_order,
+        "reassociating",
+        "S. Godbole, On efficient computation of matrix chain products (1973)",
+        "moving one pair at a time can stick where each single step costs more",
+        guard_text="four factors or more, one batch",
+        phase="before-groups",
+    ),
+)

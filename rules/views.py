@@ -1,0 +1,84 @@
+"""Views against views, elementwise operators and reductions.
+
+Equal views meet in one class by construction (layouts are canonical), so there is no rule for any pair of transpose,
+slice, broadcast, reshape and pad: they are all the first row here.
+"""
+
+from __future__ import annotations
+
+from eqsat.rule import Rule, rule
+
+_CORE = "the layout algebra of eqsat.layout"
+_IREE = "IREE: permute elementwise operations to make fusions better"
+
+RULES: tuple[Rule, ...] = (
+    rule(
+        "view-of-view",
+        "view(view(a, L1), L2) => view(a, L)",
+        when="L = compose(L1, L2)",
+        source=_CORE,
+        why="two index maps in a row are one index map",
+    ),
+    rule(
+        "identity-view",
+        "view(a, L) => a",
+        when="is_identity(L, size(a))",
+        source=_CORE,
+        why="reading everything in order is reading the array",
+    ),
+    rule(
+        "view-of-constant-fill",
+        "view(full(v, n, t), L) => full(v, size(self), t)",
+        when="plain(L)",
+        source=_CORE,
+        why="a view of one repeated value repeats that value",
+    ),
+    rule(
+        "view-of-unary",
+        "view(un(f, a), L) => un(f, view(a, L))",
+        when="dynamic(a); size(self) < size(a); keeps_fill(L, f)",
+        source="MIGraphX simplify_reshapes; " + _IREE,
+        why="compute only the elements that are read",
+    ),
+    rule(
+        "view-of-binary",
+        "view(bin(f, a, b), L) => bin(f, view(a, L), view(b, L))",
+        when="dynamic(self); size(self) < size(a); plain(L)",
+        source="MIGraphX simplify_reshapes; " + _IREE,
+        why="compute only the elements that are read",
+    ),
+    rule(
+        "view-of-where",
+        "view(where(c, a, b), L) => where(view(c, L), view(a, L), view(b, L))",
+        when="dynamic(self); size(self) < size(a); plain(L)",
+        source="MIGraphX simplify_reshapes",
+        why="compute only the elements that are read",
+    ),
+    rule(
+        "view-of-reduction",
+        "view(red(f, a, C), L) => red(f, view(a, W), C)",
+        when="dynamic(a); size(self)*C < size(a); W = widen(L, C)",
+        source="MIGraphX simplify_reshapes",
+        why="reduce only the rows that are read",
+    ),
+    rule(
+        "unary-of-broadcast",
+        "un(f, view(a, L)) => view(un(f, a), L)",
+        when="size(a) < size(self); dynamic(a); plain(L)",
+        source="MIGraphX inner-broadcast",
+        why="compute once what is repeated",
+    ),
+    rule(
+        "binary-of-broadcasts",
+        "bin(f, view(a, L), view(b, L)) => view(bin(f, a, b), L)",
+        when="size(a) < size(self); size(a) == size(b); plain(L)",
+        source="MIGraphX inner-broadcast",
+        why="compute once what is repeated",
+    ),
+    rule(
+        "reduction-over-one",
+        "sum(a, 1) => a",
+        source="definition of a sum",
+        why="the sum of one element is that element",
+    ),
+)
