@@ -38,15 +38,15 @@ _HOME = {
 }
 """Public names and the module that holds each."""
 
-_FUNCTIONS = frozenset(
-    """
-    abs argmax argmin broadcast_to ceil clip concat concatenate conv cos einsum elu equal erf exp expand_dims flip floor
-    full full_like gelu greater greater_equal layernorm leaky_relu less less_equal log log1p log_softmax logical_and
-    logical_not logical_or logsumexp matmul max maximum mean min minimum moveaxis not_equal ones pad power prod
-    reciprocal relu reshape rmsnorm round rsqrt sigmoid sign silu sin softmax softplus split sqrt squeeze stack sum
-    swapaxes take tanh transpose var where zeros
-    """.split()
-)
+_FUNCTIONS = frozenset({
+    "abs", "argmax", "argmin", "broadcast_to", "ceil", "clip", "concat", "concatenate", "conv", "cos", "einsum",
+    "elu", "equal", "erf", "exp", "expand_dims", "flip", "floor", "full", "full_like", "gelu", "greater",
+    "greater_equal", "layernorm", "leaky_relu", "less", "less_equal", "log", "log1p", "log_softmax",
+    "logical_and", "logical_not", "logical_or", "logsumexp", "matmul", "max", "maximum", "mean", "min",
+    "minimum", "moveaxis", "not_equal", "ones", "pad", "power", "prod", "reciprocal", "relu", "reshape",
+    "rmsnorm", "round", "rsqrt", "sigmoid", "sign", "silu", "sin", "softmax", "softplus", "split", "sqrt",
+    "squeeze", "stack", "sum", "swapaxes", "take", "tanh", "transpose", "var", "where", "zeros",
+})  # fmt: skip
 """NumPy's names (and those of common layers) that `eqsat.trace` defines on traced values: `eqsat.exp(x)`."""
 
 __all__ = ["Program", "Result", "Tracer", "from_onnx", "jit", "optimize", "spec", "to_onnx", "trace"]

@@ -98,8 +98,7 @@ def matmul(a: Typed, b: Typed) -> Type:
     fits = len(a.shape) >= 2 and len(b.shape) >= 2 and a.shape[-1] == b.shape[-2]
     if not fits or a.shape[:-2] != b.shape[:-2]:
         raise ShapeError(f"matmul takes (..., m, k) @ (..., k, n), got {a.shape} @ {b.shape}")
-    *_, n = b.shape
-    return (*a.shape[:-1], n), a.dtype
+    return a.shape[:-1] + b.shape[-1:], a.dtype
 
 
 def transpose(x: Typed, perm: tuple[int, ...]) -> Type:
