@@ -37,7 +37,8 @@ SLOWEST_RATIO = 0.95
 LARGEST_ERROR = 1e-4
 """Of the scale of each expected output, float32."""
 
-Run = Callable[[], dict[str, np.ndarray[Any, Any]]]
+Run = Callable[[], dict[str, Any]]
+"""Outputs by name, as arrays."""
 
 
 def onnxruntime_run(model: Path, inputs: Arrays) -> Run:

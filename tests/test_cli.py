@@ -87,3 +87,40 @@ def test_one_device_is_shown_with_the_source_of_each_figure() -> None:
 
 def test_an_unknown_device_is_answered_with_the_nearest() -> None:
     assert "mi300x" in refusal("devices", "mi300")
+
+
+# Rules
+
+
+def test_rules_are_listed_with_both_sides() -> None:
+    rows = {row["name"]: row for row in document("rules", "list")["rules"]}
+    chain = rows["matmul-associate-right"]
+    assert chain["left"] == "mm(mm(a, b, B, M, K, N), c, B, M, N, P)"
+    assert chain["right"] == "mm(a, mm(b, c, B, K, N, P), B, M, K, P)"
+    assert all(name in printed("rules", "list") for name in rows)
+
+
+def test_rules_are_narrowed_by_family_class_and_operator() -> None:
+    exact = document("rules", "list", "--family", "views", "--numerics", "exact", "--operator", "where")["rules"]
+    assert exact
+    for row in exact:
+        assert (row["family"], row["numerics"]) == ("views", "exact")
+        assert "where(" in row["text"]
+
+
+def test_a_rule_is_shown_with_its_guard_and_reason() -> None:
+    row = document("rules", "show", "view-of-view")
+    text = printed("rules", "show", "view-of-view")
+    assert all(row[key] in text for key in ("left", "right", "guard", "numerics", "why", "source"))
+
+
+@pytest.mark.parametrize(
+    ("command", "suggestion"),
+    [
+        (("rules", "show", "matmul-asociate-right"), "matmul-associate-right"),
+        (("rules", "list", "--family", "view"), "views"),
+        (("demo", "tower"), "towers"),
+    ],
+)
+def test_an_unknown_name_is_answered_with_the_nearest(command: tuple[str, ...], suggestion: str) -> None:
+    assert suggestion in refusal(*command)

@@ -63,6 +63,7 @@ def as_row(rule: AnyRule) -> dict[str, Any]:
 
 @app.command("list")
 def list_rules(
+    family: Annotated[str | None, typer.Option("--family", help="Only rules of this family.")] = None,
     numerics: Annotated[
         Literal["exact", "reassociating", "range-changing"] | None,
         typer.Option("--numerics", help="Only rules of this numerics class."),
@@ -72,24 +73,33 @@ def list_rules(
     ] = None,
     json_file: JsonFile = None,
 ) -> None:
-    """List the rules: name, numerics class, and what equals what.
+    """List the rules by family: name, numerics class, and what equals what.
 
     Examples: `eqsat rules list`, `eqsat rules list --operator mm --numerics exact`
     """
     import re
 
-    from eqsat.cli.output import console, table, write_json
-    from eqsat.rules import ALL
+    from eqsat.cli.output import console, nearest, table, write_json
+    from eqsat.rules import FAMILIES
 
-    rules = [as_row(rule) for rule in ALL if numerics in (None, rule.numerics)]
-    if operator is not None:
-        word = re.compile(rf"\b{re.escape(operator)}\b")
-        rules = [row for row in rules if word.search(row["text"])]
+    if family is not None and family not in FAMILIES:
+        raise InputError(f"no family of rules is called {family!r}: {nearest(family, list(FAMILIES))}")
+    word = re.compile(rf"\b{re.escape(operator or '')}\b")
+    listed = {
+        name: [as_row(rule) for rule in rules if numerics in (None, rule.numerics) and word.search(rule.text)]
+        for name, rules in FAMILIES.items()
+        if family in (None, name)
+    }
     if json_file is not None:
-        write_json({"schema": 1, "rules": rules}, json_file)
-    if json_file != "-":
-        rows = [(row["name"], row["numerics"], row["text"]) for row in rules]
-        console().print(table(f"{len(rules)} rules", ("name", "numerics", "left => right"), rows, 3))
+        flat = [{**row, "family": name} for name, rows in listed.items() for row in rows]
+        write_json({"schema": 1, "rules": flat}, json_file)
+    if json_file == "-":
+        return
+    terminal = console()
+    for name, rows in listed.items():
+        if rows:
+            cells = [(row["name"], row["numerics"], row["text"]) for row in rows]
+            terminal.print(table(f"{name}, {len(rows)} rules", ("name", "numerics", "left => right"), cells, 3))
 
 
 @app.command("show")
@@ -98,7 +108,7 @@ def show(
 ) -> None:
     """Show one rule: both sides, what must be proved before it fires, why it helps, where it comes from.
 
-    Example: `eqsat rules show matmul-assoc-right`
+    Example: `eqsat rules show matmul-associate-right`
     """
     from eqsat.cli.output import write_json
 
