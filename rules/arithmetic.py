@@ -15,7 +15,7 @@ RULES: tuple[Rule, ...] = (
             source=f"{_ALGEBRA}: constants are looked for on the right",
             why="the other rules look for a constant on the right",
         )
-        for name, fn in (("addend", "add"), ("factor", "mul"), ("minimum", "min"), ("maximum", "max"))
+        for name, fn in (("addend", "add"), ("factor", "mul"))
     ),
     *(
         rule(

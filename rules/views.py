@@ -78,7 +78,8 @@ RULES: tuple[Rule, ...] = (
     rule(
         "reduction-over-one",
         "sum(a, 1) => a",
+        numerics="reassociating",
         source="definition of a sum",
-        why="the sum of one element is that element",
+        why="the sum of one element is that element; only the sign of a zero can change (0 + -0.0)",
     ),
 )
