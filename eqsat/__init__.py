@@ -21,14 +21,15 @@ if TYPE_CHECKING:
     from eqsat.frontends.onnx_out import to_onnx
     from eqsat.ir import Program
     from eqsat.optimize import Result, optimize
-    from eqsat.trace import Tracer, jit, spec, trace
+    from eqsat.trace import jit, spec, trace
+    from eqsat.tracer import Tracer
 
 __version__ = "0.1.0"
 
 _HOME = {
     "Program": "eqsat.ir",
     "Result": "eqsat.optimize",
-    "Tracer": "eqsat.trace",
+    "Tracer": "eqsat.tracer",
     "from_onnx": "eqsat.frontends.onnx_in",
     "jit": "eqsat.trace",
     "optimize": "eqsat.optimize",
@@ -39,15 +40,16 @@ _HOME = {
 """Public names and the module that holds each."""
 
 _FUNCTIONS = frozenset({
-    "abs", "argmax", "argmin", "broadcast_to", "ceil", "clip", "concat", "concatenate", "conv", "cos", "einsum",
-    "elu", "equal", "erf", "exp", "expand_dims", "flip", "floor", "full", "full_like", "gelu", "greater",
-    "greater_equal", "layernorm", "leaky_relu", "less", "less_equal", "log", "log1p", "log_softmax",
-    "logical_and", "logical_not", "logical_or", "logsumexp", "matmul", "max", "maximum", "mean", "min",
-    "minimum", "moveaxis", "not_equal", "ones", "pad", "power", "prod", "reciprocal", "relu", "reshape",
-    "rmsnorm", "round", "rsqrt", "sigmoid", "sign", "silu", "sin", "softmax", "softplus", "split", "sqrt",
-    "squeeze", "stack", "sum", "swapaxes", "take", "tanh", "transpose", "var", "where", "zeros",
+    "abs", "add", "argmax", "argmin", "avg_pool", "broadcast_to", "ceil", "clip", "concat", "concatenate",
+    "conv", "cos", "divide", "einsum", "elu", "equal", "erf", "exp", "expand_dims", "flip", "floor",
+    "floor_divide", "full", "full_like", "gelu", "greater", "greater_equal", "layernorm", "leaky_relu", "less",
+    "less_equal", "log", "log1p", "log_softmax", "logical_and", "logical_not", "logical_or", "logsumexp",
+    "matmul", "max", "max_pool", "maximum", "mean", "min", "minimum", "moveaxis", "multiply", "negative",
+    "not_equal", "ones", "pad", "power", "prod", "reciprocal", "relu", "remainder", "reshape", "rmsnorm",
+    "round", "rsqrt", "sigmoid", "sign", "silu", "sin", "softmax", "softplus", "split", "sqrt", "squeeze",
+    "stack", "subtract", "sum", "swapaxes", "take", "tanh", "tile", "transpose", "var", "where", "zeros",
 })  # fmt: skip
-"""NumPy's names (and those of common layers) that `eqsat.trace` defines on traced values: `eqsat.exp(x)`."""
+"""NumPy's names (and those of common layers) that `eqsat.tracer` defines on traced values: `eqsat.exp(x)`."""
 
 __all__ = ["Program", "Result", "Tracer", "from_onnx", "jit", "optimize", "spec", "to_onnx", "trace"]
 
@@ -70,7 +72,7 @@ def __getattr__(name: str) -> Any:
     if name in _HOME:
         return getattr(importlib.import_module(_HOME[name]), name)
     if name in _FUNCTIONS:
-        return getattr(importlib.import_module("eqsat.trace"), name)
+        return getattr(importlib.import_module("eqsat.tracer"), name)
     raise AttributeError(f"module 'eqsat' has no attribute {name!r}")
 
 

@@ -178,7 +178,7 @@ def norm2(x: Term, axes: Axes = None, keepdims: bool = False) -> Term:
 def logsumexp(x: Term, axes: Axes = None, keepdims: bool = False) -> Term:
     """log(sum(exp(x))), the maximum taken out; that is kept finite, so that infinities come out as they should."""
     chosen = ops.axes_of(axes, x.ndim)
-    most = float(_largest(x.dtype))
+    most = _largest(x.dtype)
     peak = clip(ops.amax(x, chosen, True), -most, most)
     total = ops.add(ops.log(ops.sum_(ops.exp(sub(x, peak)), chosen, True)), peak)
     return total if keepdims else ops.squeeze(total, chosen)
@@ -187,7 +187,7 @@ def logsumexp(x: Term, axes: Axes = None, keepdims: bool = False) -> Term:
 def _largest(dtype: str) -> float:
     import ml_dtypes
 
-    return ml_dtypes.finfo(np_dtype(dtype)).max
+    return float(ml_dtypes.finfo(np_dtype(dtype)).max)
 
 
 def softmax(x: Term, axis: int = -1) -> Term:
@@ -321,7 +321,7 @@ def _parse_einsum(equation: str, operands: Sequence[Term]) -> tuple[list[list[st
     if len(parts) != len(operands):
         raise InputError(f"einsum {equation!r} takes {len(parts)} operands, got {len(operands)}")
     labels = [_expand(part, x.ndim, equation) for part, x in zip(parts, operands, strict=True)]
-    spread = max((ls for ls in ([c for c in ls if c.isdigit()] for ls in labels)), key=len)
+    spread = max(([c for c in ls if c.isdigit()] for ls in labels), key=len)
     if arrow:
         before, dots, after = target.partition("...")
         out = [*before, *(spread if dots else []), *after]

@@ -314,6 +314,9 @@ def reshape(x: Term, shape: Sequence[int]) -> Term:
 
 def broadcast(x: Term, shape: Sequence[int]) -> Term:
     """NumPy's broadcast_to."""
+    if x.op == "full":
+        shape, dtype = shapes.broadcast(x, tuple(shape))
+        return full(x.attr("value"), shape, dtype)
     return x if tuple(shape) == x.shape else make("broadcast", x, shape=tuple(shape))
 
 
