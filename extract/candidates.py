@@ -1,0 +1,194 @@
+"""Kernel candidates: for every class, the cuts that a cover may choose from, each priced once.
+
+Cuts grow bottom-up as priority cuts do in technology mapping (Mishchenko et al., "Combinational and Sequential Mapping
+with Priority Cuts", ICCAD 2007): a class keeps the best few of each kind, and a class that improves wakes the e-nodes
+above it until nothing changes. Dominated candidates are dropped: another one reads no more and costs no more.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from eqsat.extract.cost import Prices
+from eqsat.extract.cuts import Cut, Facts, Kind, Limits, bits
+from eqsat.extract.devices import Device
+from eqsat.extract.grow import Grower
+from eqsat.layout import is_contiguous
+from eqsat.snapshot import Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One kernel, or an alias, that computes a class.
+
+    Attributes:
+        cls: the class; `leaves` are the classes that it reads, and `children` those of them that must be computed.
+        family: the kernel family, or "alias" for a contiguous slice of a leaf, which costs nothing.
+        price: picoseconds.
+        cut: the expression.
+    """
+
+    cls: int
+    family: str
+    leaves: tuple[int, ...]
+    children: tuple[int, ...]
+    price: int
+    cut: Cut
+
+
+@dataclass(slots=True)
+class Candidates:
+    """The candidates of every class (none for classes that are free), and how they were found."""
+
+    of_class: list[list[Candidate]]
+    free: list[bool]
+    stats: dict[str, Any] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return sum(map(len, self.of_class))
+
+
+def enumerate_candidates(
+    snapshot: Snapshot,
+    device: Device,
+    limits: Limits | None = None,
+    should_stop: Callable[[], bool] | None = None,
+    only: Sequence[bool] | None = None,
+) -> Candidates:
+    """The candidates of every class, within `limits`.
+
+    `should_stop` is polled; once it says so, classes keep what they have, at least one kernel for each e-node.
+    `only` says which e-nodes may be used; None means all.
+    """
+    limits = limits or Limits()
+    start = time.perf_counter()
+    facts = Facts(snapshot, limits)
+    prices = Prices(device)
+    grower = Grower(snapshot, prices, limits, facts)
+    search = _Search(snapshot, facts, grower, limits, only or [True] * len(snapshot.nodes))
+    search.run(should_stop)
+    of_class: list[list[Candidate]] = []
+    for c in range(snapshot.n_classes):
+        found = [] if facts.free[c] else [*search.aliases(c), *map(search.candidate, search.cuts[c])]
+        of_class.append(undominated(found))
+    stats = {
+        "candidates": sum(map(len, of_class)),
+        "visits": search.visits,
+        "rounds": search.rounds,
+        "seconds": time.perf_counter() - start,
+    }
+    return Candidates(of_class, facts.free, stats)
+
+
+def undominated(found: Sequence[Candidate]) -> list[Candidate]:
+    """Drop every candidate that needs the classes of a cheaper or equal one, cheapest first."""
+    kept: list[tuple[int, Candidate]] = []
+    for x in sorted(found, key=lambda x: (x.price, len(x.children), x.cut.inner.bit_count(), x.children)):
+        needs = sum(1 << c for c in x.children)
+        if all(other & ~needs for other, _ in kept):
+            kept.append((needs, x))
+    return [x for _, x in kept]
+
+
+class _Search:
+    """The worklist: e-nodes are grown again when an operand's cuts change, classes in order of depth."""
+
+    def __init__(self, snapshot: Snapshot, facts: Facts, grower: Grower, limits: Limits, only: Sequence[bool]) -> None:
+        self.snapshot, self.facts, self.grower, self.limits, self.only = snapshot, facts, grower, limits, only
+        self.cuts: list[list[Cut]] = [[] for _ in range(snapshot.n_classes)]
+        self.visits = self.rounds = 0
+        self._grown: list[list[Cut]] = [[] for _ in snapshot.nodes]
+
+    def run(self, should_stop: Callable[[], bool] | None) -> None:
+        """Grow until nothing changes, or for as many rounds as the limits allow."""
+        snapshot = self.snapshot
+        stale: list[set[int]] = [set() for _ in range(snapshot.n_classes)]
+        order = sorted(
+            (c for c in range(snapshot.n_classes) if not self.facts.free[c]), key=lambda c: snapshot.depth[c]
+        )
+        for c in order:
+            stale[c].update(i for i in snapshot.members[c] if self.only[i])
+        stopped = False
+        while not stopped and self.rounds < self.limits.rounds and any(stale[c] for c in order):
+            self.rounds += 1
+            for c in order:
+                if not stale[c]:
+                    continue
+                stopped = stopped or bool(should_stop and should_stop())
+                if stopped and self.cuts[c]:
+                    continue
+                for i in sorted(stale[c]):
+                    self._grown[i] = self.grower.grow(i)
+                    self.visits += 1
+                stale[c].clear()
+                if self._settle(c) and not stopped:
+                    for p in snapshot.parents[c]:
+                        if self.only[p]:
+                            stale[snapshot.nodes[p].cls].add(p)
+
+    def _settle(self, c: int) -> bool:
+        """Choose the best cuts of a class from those of its e-nodes; whether they changed."""
+        pool: dict[tuple[Kind, object, int], Cut] = {}
+        for i in self.snapshot.members[c]:
+            for cut in self._grown[i]:
+                slot = (cut.kind, cut.key, cut.leaves & self.facts.computed)
+                known = pool.get(slot)
+                if known is None or cut.score < known.score:
+                    pool[slot] = cut
+        by_kind: dict[Kind, list[Cut]] = {}
+        for cut in pool.values():
+            by_kind.setdefault(cut.kind, []).append(cut)
+        best = []
+        for kind in sorted(by_kind):
+            ranked = sorted(by_kind[kind], key=lambda x: (x.score, x.leaves, x.node))
+            best += ranked[: self.limits.per_kind]
+        before = [(x.kind, x.key, x.leaves, x.score) for x in self.cuts[c]]
+        self.cuts[c] = best
+        self.grower.keep(c, best)
+        return before != [(x.kind, x.key, x.leaves, x.score) for x in best]
+
+    def aliases(self, c: int) -> list[Candidate]:
+        """Contiguous slices of another class: they cost nothing."""
+        found = []
+        for i in self.snapshot.members[c]:
+            node = self.snapshot.nodes[i]
+            if self.only[i] and node.op == "V" and is_contiguous(node.attrs[0]) and node.args[0] != c:
+                leaf = self.facts.leaf[node.args[0]]
+                cut = Cut(c, i, (leaf,), Kind.POINT, None, leaf.leaves, 1 << c, ())
+                found.append(self._candidate(cut, "alias", 0))
+        return found
+
+    def candidate(self, cut: Cut) -> Candidate:
+        """The kernel of a cut."""
+        return self._candidate(cut, self._family(cut), cut.price)
+
+    def _candidate(self, cut: Cut, family: str, price: int) -> Candidate:
+        return Candidate(cut.cls, family, bits(cut.leaves), bits(cut.leaves & self.facts.computed), price, cut)
+
+    def _family(self, cut: Cut) -> str:
+        match cut.kind:
+            case Kind.POINT:
+                return "pointwise" if self._computes(cut) else "copy"
+            case Kind.GEMM:
+                return "contraction"
+            case Kind.GEMM_RED:
+                return "contraction+reduction"
+            case Kind.ROW:
+                return "row" if cut.on_chip else "reduction"
+            case Kind.GATHER:
+                return "gather"
+            case Kind.OPAQUE:
+                return "opaque"
+
+    def _computes(self, cut: Cut) -> bool:
+        """Whether anything but views and concatenations happens."""
+        stack = [cut]
+        while stack:
+            x = stack.pop()
+            if x.node >= 0 and self.snapshot.nodes[x.node].op not in ("V", "Cat"):
+                return True
+            stack.extend(x.subs)
+        return False

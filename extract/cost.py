@@ -1,0 +1,206 @@
+"""What a kernel costs on a device: launch + max(memory time, arithmetic time), in integer picoseconds.
+
+A roofline with the effects that decide between fused kernels: whole memory sectors are moved, uncoalesced reads are
+slower, a kernel with few workgroups reaches neither the full bandwidth nor the full rate, tiles pad their product, and
+a prologue is computed again by every tile that reads it. Bytes are counted by footprint: what a view reads, once.
+
+The constants below are a model, not measurements; each says what it stands for.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from math import ceil
+from typing import NamedTuple
+
+from eqsat.extract.devices import Device
+from eqsat.layout import Layout, footprint
+from eqsat.numerics import np_dtype
+
+SECTOR = 64
+"""Bytes that memory moves at least (AMD's L2 reads 64 of its 128 byte lines; NVIDIA moves two 32 byte sectors)."""
+
+STRIDED = 1.5
+"""How much longer a read takes when neighbouring threads read far apart: it goes through the cache, line by line."""
+
+UNALIGNED = 1.1
+"""The same for reads of neighbours that cannot be joined to 16 byte vector loads."""
+
+SATURATING_SHARE = 1 / 3
+"""The share of a device's units that already saturates its memory, if each holds one workgroup."""
+
+GEMM_SHARE = 0.75
+"""The share of the peak that a product reaches with very large tiles; the rest goes to loads, barriers and the edge."""
+
+LIBRARY_SHARE = 0.85
+"""The same for the vendor's tuned library."""
+
+LIBRARY_EXTRA_LAUNCH = 0.5
+"""What calling the library adds to a launch, in launches."""
+
+TILE_HALF = 16
+"""The (harmonic mean) tile edge at which a product runs at half of that share: operands are reloaded once a tile."""
+
+TILES = (16, 32, 64, 128)
+NARROW_TILES = (1, 4)
+MATRIX_EDGE = 16
+"""Edge of a matrix-unit fragment: narrower tiles run on the vector units."""
+
+GROUP_ELEMENTS = 1024
+"""Elements that one workgroup of a pointwise kernel, or of a reduction, handles."""
+
+COMBINE_LAUNCH = 0.5
+"""A reduction that several workgroups share clears its output first and ends in atomics, in launches."""
+
+WORK = {
+    **dict.fromkeys(("div", "mod", "sqrt", "rsqrt", "reciprocal"), 4),
+    **dict.fromkeys(("exp", "log", "sin", "cos", "sigmoid"), 8),
+    **dict.fromkeys(("log1p", "tanh", "erf"), 16),
+    "pow": 24,
+}
+"""Vector operations of one element of a function; 1 for every function that is not listed."""
+
+
+class Gemm(NamedTuple):
+    """How a product runs: arithmetic time in picoseconds, its tile, and how many workgroups that makes."""
+
+    time: float
+    tile_m: int
+    tile_n: int
+    groups: int
+
+
+class Prices:
+    """Prices of kernels on one device."""
+
+    def __init__(self, device: Device) -> None:
+        self.device = device
+        self.launch = round(device.launch_us.value * 1e6)
+        self._units = int(device.units.value)
+        self._bytes_per_ps = device.bandwidth.value * device.achieved.value * 1e-3
+        self._gemms: dict[tuple[int, int, int, int, str], Gemm] = {}
+
+    def kernel(self, bytes_moved: float, arithmetic: float, groups: int) -> int:
+        """A kernel that moves so many bytes and computes for so many picoseconds in `groups` workgroups."""
+        share = min(1.0, groups / (self._units * SATURATING_SHARE))
+        return self.launch + round(max(bytes_moved / (self._bytes_per_ps * share), arithmetic))
+
+    def vector(self, work: float, groups: int, dtype: str = "float32") -> float:
+        """Picoseconds of `work` vector operations spread over `groups` workgroups."""
+        rates = self.device.vector
+        rate = rates.get(dtype, rates["float32"]).value
+        return work / (rate * min(1.0, groups / self._units))
+
+    def pointwise(self, size: int, bytes_moved: float, work: float) -> int:
+        """A map over `size` elements."""
+        groups = max(1, ceil(size / GROUP_ELEMENTS))
+        return self.kernel(bytes_moved, self.vector(work, groups), groups)
+
+    def rows(self, rows: int, columns: int, bytes_moved: float, work: float, on_chip: bool) -> int:
+        """A kernel over `rows` rows: several rows a workgroup where they are short.
+
+        `on_chip` rows are held by one workgroup each (a row kernel); else a long row is shared by several.
+        """
+        per_row = columns / GROUP_ELEMENTS
+        if on_chip or per_row <= 1 or rows >= self._units:
+            groups = ceil(rows * min(1.0, per_row))
+            return self.kernel(bytes_moved, self.vector(work, groups), groups)
+        groups = rows * ceil(per_row)
+        return self.kernel(bytes_moved, self.vector(work, groups), groups) + self.combine()
+
+    def row_fits(self, columns: int, itemsize: int) -> bool:
+        """Whether a row of this length can be held on chip by one workgroup."""
+        return columns * itemsize <= self.device.local_kib.value * 1024
+
+    def combine(self) -> int:
+        """What it adds that several workgroups reduce into one output."""
+        return round(COMBINE_LAUNCH * self.launch)
+
+    def library_launch(self) -> int:
+        """What it adds to call the vendor's library."""
+        return round(LIBRARY_EXTRA_LAUNCH * self.launch)
+
+    def gemm(self, b: int, m: int, k: int, n: int, dtype: str) -> Gemm:
+        """The best tile for a[b, m, k] @ b[b, k, n] and the time it takes, loads aside."""
+        key = (b, m, k, n, dtype)
+        found = self._gemms.get(key)
+        if found is None:
+            tiles = [(tm, tn) for tm in _tiles(m) for tn in _tiles(n)]
+            found = self._gemms[key] = min(self._tiled(b, m, k, n, dtype, tm, tn) for tm, tn in tiles)
+        return found
+
+    def _tiled(self, b: int, m: int, k: int, n: int, dtype: str, tm: int, tn: int) -> Gemm:
+        groups = b * ceil(m / tm) * ceil(n / tn)
+        edge = 2 * tm * tn / (tm + tn)
+        rate = self._rate(dtype, min(tm, tn) >= MATRIX_EDGE) * GEMM_SHARE * edge / (edge + TILE_HALF) / self._units
+        waves = ceil(groups / self._units)
+        return Gemm(waves * 2 * tm * tn * ceil(k / MATRIX_EDGE) * MATRIX_EDGE / rate, tm, tn, groups)
+
+    def _rate(self, dtype: str, fragments: bool) -> float:
+        vector = self.device.vector.get(dtype, self.device.vector["float32"]).value
+        matrix = self.device.matrix.get(dtype)
+        return max(vector, matrix.value) if matrix and fragments else vector
+
+
+def _tiles(edge: int) -> tuple[int, ...]:
+    """Tile edges worth trying along an axis: narrow ones only where the axis is narrow, none twice as long as it."""
+    tiles = (*NARROW_TILES, *TILES) if edge < MATRIX_EDGE else TILES
+    return tuple(t for t in tiles if t < 2 * edge)
+
+
+def itemsize(dtype: str) -> int:
+    """Bytes of one element."""
+    return _ITEMSIZE.setdefault(dtype, np_dtype(dtype).itemsize)
+
+
+_ITEMSIZE: dict[str, int] = {}
+
+
+@lru_cache(maxsize=1 << 16)
+def read_bytes(layout: Layout, size: int, any_order: bool) -> float:
+    """The bytes that it is worth to read elements of `size` bytes through a layout, once.
+
+    Whole sectors count. `any_order` says that the kernel may walk the digits in any order, because it stages what it
+    reads (operands of products, rows of reductions); else neighbouring threads take neighbouring outputs.
+    """
+    steps = _steps(layout)
+    run, extent = 1, 0
+    for stride, count in sorted((abs(stride), count) for count, stride in steps if stride):
+        if stride > run:
+            break
+        extent = stride * (count - 1) + run
+        run = max(run, extent)
+    touched = footprint(layout) / run * ceil(run * size / SECTOR) * SECTOR
+    return touched * _order(steps, size, any_order)
+
+
+def _steps(layout: Layout) -> list[tuple[int, int]]:
+    """(count, stride) of each digit, outer to inner; what a digit moves through masked coordinates included."""
+    steps = []
+    for i, (count, stride) in enumerate(layout.dims):
+        steps.append((count, stride + sum(axis.stride * axis.coeffs[i] for axis in layout.axes)))
+    return steps
+
+
+def _order(steps: list[tuple[int, int]], size: int, any_order: bool) -> float:
+    moving = [(count, abs(stride)) for count, stride in steps if stride]
+    if not moving:
+        return 1.0
+    unit = max((count for count, stride in moving if stride == 1), default=0) if any_order else 0
+    if not any_order and moving[-1][1] == 1:
+        unit = moving[-1][0]
+    if unit == 0:
+        return STRIDED
+    return 1.0 if unit * size % 16 == 0 else UNALIGNED
+
+
+def write_order(layout: Layout, n: int) -> float:
+    """How much longer a product takes to write when its output holds [.., m, n] through a bijective layout."""
+    if layout.dims == () or layout.dims[-1][1] == 1:
+        return 1.0
+    return UNALIGNED if layout.dims[-1][1] == n else STRIDED
+
+
+def work_of(name: str, size: int) -> int:
+    """Vector operations of a function applied to `size` elements."""
+    return WORK.get(name, 1) * size

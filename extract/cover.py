@@ -1,0 +1,224 @@
+"""Kernel covers: which kernels compute the roots of a snapshot in the least predicted time, with a proven lower bound.
+
+Candidates become the nodes of an extraction problem and the classes that they read its children. Two things are added
+that a general extractor cannot know: rows that every cover obeys because some kernel must contain each required class,
+and covers to start from (the program as written, and covers in which all members of a group are slices of it).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import inf
+from typing import Any
+
+from eqsat.core import CoreProgram
+from eqsat.extract.candidates import Candidate, Candidates, enumerate_candidates, undominated
+from eqsat.extract.cuts import Limits
+from eqsat.extract.devices import Device
+from eqsat.extract.devices import device as find_device
+from eqsat.extract.greedy import NO_NODE, greedy_dag
+from eqsat.extract.problem import Problem, check, solve, used_choice
+from eqsat.required import required, required_of_roots
+from eqsat.snapshot import SOURCE, Snapshot
+
+ENUMERATION_SHARE = 0.4
+"""The share of the time limit that enumeration may take."""
+
+GROUP_MOVES_SHARE = 0.2
+"""The share that trying group moves may take."""
+
+
+@dataclass(slots=True)
+class CoverResult:
+    """A chosen cover.
+
+    Attributes:
+        chosen: the candidate of every class that the cover computes, in launch order, aliases among them.
+        cost, lower_bound: picoseconds; no cover within the limits of enumeration costs less than `lower_bound`.
+        optimal: whether the cost is proven to be least.
+        stats: candidates, what enumeration left out, and seconds a stage.
+    """
+
+    chosen: list[Candidate]
+    cost: int
+    lower_bound: int
+    optimal: bool
+    stats: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def kernels(self) -> list[Candidate]:
+        """The chosen candidates that are launched."""
+        return [x for x in self.chosen if x.family != "alias"]
+
+
+def cover(
+    snapshot: Snapshot,
+    device: str | Device,
+    time_limit: float = 10.0,
+    limits: Limits | None = None,
+    should_stop: Callable[[], bool] | None = None,
+) -> CoverResult:
+    """The cheapest cover of the snapshot's roots found within `time_limit` seconds.
+
+    Raises:
+        InputError: the device is unknown.
+    """
+    start = time.monotonic()
+    row = find_device(device)
+
+    def late() -> bool:
+        stop = should_stop is not None and should_stop()
+        return stop or time.monotonic() - start > ENUMERATION_SHARE * time_limit
+
+    written = enumerate_candidates(snapshot, row, limits, late, only=[n.rule == SOURCE for n in snapshot.nodes])
+    found = enumerate_candidates(snapshot, row, limits, late)
+    for c, own in enumerate(written.of_class):
+        found.of_class[c] = undominated([*found.of_class[c], *own])
+    covers = _CoverProblem(snapshot, found)
+    incumbents = []
+    source = _CoverProblem(snapshot, written)
+    as_written = source.greedy()
+    if as_written is not None:
+        incumbents.append(covers.translate(as_written, source))
+    enumerated = time.monotonic()
+    incumbents.append(covers.group_moves(start + (ENUMERATION_SHARE + GROUP_MOVES_SHARE) * time_limit))
+    moved = time.monotonic()
+    solution = solve(covers.problem, max(0.0, start + time_limit - moved), incumbents, should_stop)
+    return CoverResult(
+        chosen=covers.launch_order(solution.choice),
+        cost=solution.cost,
+        lower_bound=solution.lower_bound,
+        optimal=solution.optimal,
+        stats={
+            "candidates": found.stats,
+            "problem": {"nodes": len(covers.problem.node_class), "rows": len(covers.problem.at_least_one)},
+            "solver": solution.stats,
+            "seconds": {
+                "candidates": enumerated - start,
+                "incumbents": moved - enumerated,
+                "solve": time.monotonic() - moved,
+            },
+        },
+    )
+
+
+def source_cover(program: CoreProgram, device: str | Device, time_limit: float = 5.0) -> CoverResult:
+    """The best cover of a program as it is written: fused, but not rewritten."""
+    return cover(Snapshot.from_core(program.roots), device, time_limit)
+
+
+class _CoverProblem:
+    """The extraction problem of some candidates. Its classes are those that the roots may reach, renumbered."""
+
+    def __init__(self, snapshot: Snapshot, candidates: Candidates) -> None:
+        self.snapshot = snapshot
+        self.free = candidates.free
+        self.classes = _reachable(snapshot.roots, candidates)
+        self.index = {c: k for k, c in enumerate(self.classes)}
+        self.candidates = [x for c in self.classes for x in candidates.of_class[c]]
+        self.problem = Problem(
+            node_class=[self.index[x.cls] for x in self.candidates],
+            node_cost=[x.price for x in self.candidates],
+            children=[tuple(self.index[c] for c in x.children) for x in self.candidates],
+            n_classes=len(self.classes),
+            roots=tuple(dict.fromkeys(self.index[r] for r in snapshot.roots if not self.free[r])),
+            at_least_one=self._required_rows(),
+        )
+        self._members = self.problem.members()
+
+    def _required_rows(self) -> list[tuple[int, ...]]:
+        """For each class that every derivation of the roots computes, the candidates that compute it.
+
+        Aliases compute their class too: without them the rows would forbid valid covers.
+        """
+        needed = required_of_roots(self.snapshot, required(self.snapshot))
+        rows: dict[int, list[int]] = {}
+        for i, x in enumerate(self.candidates):
+            mask = x.cut.inner & needed
+            while mask:
+                low = mask & -mask
+                rows.setdefault(low, []).append(i)
+                mask ^= low
+        return list(dict.fromkeys(map(tuple, rows.values())))
+
+    def greedy(self, costs: Sequence[float] | None = None, deadline: float = inf) -> dict[int, int] | None:
+        """A cover by greedy dynamic programming; None where the costs leave a root without one."""
+        p = self.problem
+        picks = greedy_dag(self._members, p.node_class, costs or p.node_cost, p.children, deadline)
+        if any(picks[r] == NO_NODE for r in p.roots):
+            return None
+        return used_choice(p, {c: i for c, i in enumerate(picks) if i != NO_NODE})
+
+    def translate(self, choice: Mapping[int, int], other: _CoverProblem) -> dict[int, int]:
+        """The same cover among this problem's candidates, each replaced by the cheapest that reads no more."""
+        out = {}
+        for i in choice.values():
+            theirs = other.candidates[i]
+            own = self.index.get(theirs.cls)
+            if own is None:  # a cheaper candidate above reads less, so nothing reads this class any more
+                continue
+            reads = set(theirs.children)
+            out[own] = next(j for j in self._members[own] if reads.issuperset(self.candidates[j].children))
+        return used_choice(self.problem, out)
+
+    def group_moves(self, deadline: float) -> dict[int, int]:
+        """The best cover found by making all members of a concatenation slices of it, one group after another.
+
+        Greedy choices cannot see that computing a group pays once every member is read from it.
+        """
+        costs: list[float] = list(self.problem.node_cost)
+        best = self.greedy(costs, deadline)
+        assert best is not None
+        best_cost = check(self.problem, best)
+        for group, members in self._groups():
+            if time.monotonic() > deadline:
+                break
+            trial = list(costs)
+            for m in members:
+                for j in self._members[m]:
+                    x = self.candidates[j]
+                    if not (x.family == "alias" and x.children == (group,)):
+                        trial[j] = inf
+            found = self.greedy(trial, deadline)
+            if found is not None and (cost := check(self.problem, found)) < best_cost:
+                best, best_cost, costs = found, cost, trial
+        return best
+
+    def _groups(self) -> list[tuple[int, tuple[int, ...]]]:
+        """(class, members in the problem) of each concatenation whose members are all slices of it; largest first."""
+        alias_of = {(x.children, x.cls) for x in self.candidates if x.family == "alias"}
+        found = []
+        for node in self.snapshot.nodes:
+            members = tuple(dict.fromkeys(node.args))
+            if node.op == "Cat" and node.cls in self.index and all(((node.cls,), m) in alias_of for m in members):
+                found.append((node.cls, tuple(self.index[m] for m in members)))
+        return sorted(dict.fromkeys(found), key=lambda g: (-len(g[1]), g))
+
+    def launch_order(self, choice: Mapping[int, int]) -> list[Candidate]:
+        """The chosen candidates, each after those that it reads."""
+        chosen = {self.classes[k]: self.candidates[i] for k, i in choice.items()}
+        order: list[Candidate] = []
+        done: set[int] = set()
+        stack = [(r, False) for r in reversed(self.snapshot.roots) if r in chosen]
+        while stack:
+            c, ready = stack.pop()
+            if ready:
+                order.append(chosen[c])
+            elif c not in done:
+                done.add(c)
+                stack.append((c, True))
+                stack.extend((d, False) for d in reversed(chosen[c].children) if d not in done)
+        return order
+
+
+def _reachable(roots: Iterable[int], candidates: Candidates) -> list[int]:
+    seen: set[int] = set()
+    stack = [r for r in roots if not candidates.free[r]]
+    while stack:
+        c = stack.pop()
+        if c not in seen:
+            seen.add(c)
+            stack.extend(d for x in candidates.of_class[c] for d in x.children if d not in seen)
+    return sorted(seen)

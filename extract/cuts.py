@@ -1,0 +1,239 @@
+"""Cuts: expressions over e-nodes that one kernel can compute, ending in classes that it reads from memory.
+
+What a kernel may hold is decided by the kind of its cut:
+
+    POINT     any expression of pointwise operators, views (as index maps) and concatenations
+    GEMM      one product of POINT operands (prologues), then pointwise operators and bijective views (its epilogue)
+    GEMM_RED  such a product reduced over one whole axis of its output
+    ROW       pointwise operators and reductions over rows of one length, a row to a workgroup
+    GATHER    indexing by an array
+    OPAQUE    an operator that nothing is known about
+
+Views read through masks and windows too, so an implicit-gemm convolution is a GEMM over a window view.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import NamedTuple
+
+from eqsat.extract.cost import itemsize, read_bytes
+from eqsat.layout import Layout, compose, identity
+from eqsat.snapshot import Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds on what is enumerated; cuts are complete within them, up to the `per_kind` best of each class.
+
+    Attributes:
+        leaves: arrays that a kernel reads.
+        operators: e-nodes inside a kernel.
+        per_kind: cuts of each kind kept for a class.
+        members: members of a concatenation that a kernel reads or computes.
+        prologue_leaves: arrays that one operand of a product reads; `prologue_computed` of them may be computed ones.
+        fold_bytes: constants that would become larger than this are computed on the device.
+        rounds: passes over the classes, which cycles of the e-graph may ask for.
+    """
+
+    leaves: int = 10
+    operators: int = 120
+    per_kind: int = 8
+    members: int = 32
+    prologue_leaves: int = 3
+    prologue_computed: int = 2
+    fold_bytes: int = 1 << 28
+    rounds: int = 25
+
+
+class Kind(IntEnum):
+    """What a cut is, which decides what may be added to it."""
+
+    POINT = 0
+    GEMM = 1
+    GEMM_RED = 2
+    ROW = 3
+    GATHER = 4
+    OPAQUE = 5
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Core:
+    """The product inside a cut; two cuts may share it, so identity matters.
+
+    Attributes:
+        node: index of the MM e-node, and `dims` its (B, M, K, N).
+        bytes: what the operands move, once.
+        time: arithmetic of the product and of its prologues, picoseconds.
+        groups: workgroups (tiles); `tile` is (rows, columns) of one.
+    """
+
+    node: int
+    dims: tuple[int, int, int, int]
+    bytes: float
+    time: float
+    groups: int
+    tile: tuple[int, int]
+
+
+class Product(NamedTuple):
+    """Key of GEMM and GEMM_RED cuts: `layout` maps the class to the product's flat [B, M, N] output.
+
+    For GEMM_RED it maps the class to the reduced output.
+    """
+
+    core: Core
+    layout: Layout
+
+
+class Rows(NamedTuple):
+    """Key of ROW cuts: `rows` rows of `columns`, and how the class lies over them.
+
+    `level` is "full" where the class has an element for each of the domain, "red" where it has one a row. `layout` is
+    None, or the bijective view that the class is of such an array; nothing is reduced after that.
+    """
+
+    rows: int
+    columns: int
+    level: str
+    layout: Layout | None = None
+
+
+Key = Product | Rows | None
+
+Read = tuple[int, Layout | None, float]
+"""(leaf class, index map from the cut's class to it, 0), or (leaf class, None, bytes moved) where no map says it."""
+
+
+class Cut:
+    """An expression at a class that one kernel computes.
+
+    Attributes:
+        cls: the class; `node` is the index of the e-node at the top, -1 where the cut is just a leaf.
+        subs: the cuts of that node's operands.
+        kind: see `Kind`; `key` is what two cuts must share to be joined.
+        leaves, inner: bit sets of the classes read, and of those computed inside (`cls` among them).
+        reads: how the leaves are read.
+        work: vector operations, those of prologues aside.
+        on_chip: a ROW that reads the reduction of a row back, and so holds the row.
+        price: of the kernel, picoseconds; `score` adds a guess at what computing its leaves costs, for ranking.
+    """
+
+    __slots__ = ("cls", "inner", "key", "kind", "leaves", "node", "on_chip", "price", "reads", "score", "subs", "work")
+
+    def __init__(
+        self,
+        cls: int,
+        node: int,
+        subs: tuple[Cut, ...],
+        kind: Kind,
+        key: Key,
+        leaves: int,
+        inner: int,
+        reads: tuple[Read, ...],
+        work: float = 0.0,
+        on_chip: bool = False,
+    ) -> None:
+        self.cls, self.node, self.subs = cls, node, subs
+        self.kind, self.key = kind, key
+        self.leaves, self.inner = leaves, inner
+        self.reads, self.work, self.on_chip = reads, work, on_chip
+        self.price = self.score = 0
+
+
+class Facts:
+    """What enumeration asks about classes, worked out once.
+
+    Attributes:
+        free: read without computing it: an input, or a constant folded ahead of time.
+        computed: bit set of the classes that are not.
+        bytes: of one array of the class; `itemsize` of one element.
+        leaf: the cut that just reads the class.
+    """
+
+    def __init__(self, snapshot: Snapshot, limits: Limits) -> None:
+        self.snapshot = snapshot
+        classes = range(snapshot.n_classes)
+        members = [snapshot.of_class(c) for c in classes]
+        self.itemsize = [itemsize(dtype) for dtype in snapshot.dtype]
+        self.bytes = [snapshot.size[c] * self.itemsize[c] for c in classes]
+        self.free = [
+            any(m.op == "In" for m in members[c])
+            or (snapshot.const[c] and (self.bytes[c] <= limits.fold_bytes or any(m.op == "Const" for m in members[c])))
+            for c in classes
+        ]
+        self.computed = sum(1 << c for c in classes if not self.free[c])
+        self.leaf: list[Cut] = []
+        self._leaves: dict[int, Cut] = {}
+        for c in classes:
+            self.leaf.append(self._leaf(c))
+
+    def _leaf(self, c: int) -> Cut:
+        """Literals are part of the code; a constant that is a view of a smaller one is read through that view."""
+        cut = self._leaves.get(c)
+        if cut is not None:
+            return cut
+        snapshot = self.snapshot
+        if any(m.op == "Full" for m in snapshot.of_class(c)):
+            cut = Cut(c, -1, (), Kind.POINT, None, 0, 0, ())
+        else:
+            smaller = [
+                i
+                for i in snapshot.members[c]
+                if snapshot.nodes[i].op == "V" and snapshot.size[snapshot.nodes[i].args[0]] < snapshot.size[c]
+            ]
+            if self.free[c] and snapshot.const[c] and smaller:
+                i = min(smaller, key=lambda i: (snapshot.size[snapshot.nodes[i].args[0]], i))
+                base = self._leaf(snapshot.nodes[i].args[0])
+                reads = self.through(base.reads, snapshot.nodes[i].attrs[0], snapshot.size[base.cls])
+                cut = Cut(c, i, (base,), Kind.POINT, None, base.leaves, 0, reads)
+            else:
+                cut = Cut(c, -1, (), Kind.POINT, None, 1 << c, 0, ((c, identity(snapshot.size[c]), 0.0),))
+        self._leaves[c] = cut
+        return cut
+
+    def through(self, reads: tuple[Read, ...], layout: Layout, size: int) -> tuple[Read, ...]:
+        """The reads of a view of a class of `size` elements, given those of the class."""
+        share = min(1.0, layout.size / size)
+        out: list[Read] = []
+        for leaf, inner, known in reads:
+            composed = None if inner is None else compose(inner, layout)
+            if composed is not None:
+                out.append((leaf, composed, 0.0))
+            elif inner is None:
+                out.append((leaf, None, known * share))
+            else:
+                out.append((leaf, None, read_bytes(inner, self.itemsize[leaf], False) * share))
+        return tuple(out)
+
+    def moved(self, reads: tuple[Read, ...], any_order: bool = False) -> float:
+        """Bytes that it is worth to make these reads; overlapping reads of one array share what they can."""
+        total: dict[int, float] = {}
+        for leaf, layout, known in reads:
+            moved = known if layout is None else read_bytes(layout, self.itemsize[leaf], any_order)
+            before = total.get(leaf)
+            total[leaf] = moved if before is None else min(before + moved, max(before, moved, float(self.bytes[leaf])))
+        return sum(total.values())
+
+    def freeze(self, reads: tuple[Read, ...], any_order: bool) -> tuple[Read, ...]:
+        """The same reads with their bytes worked out: from here on the class's own index says nothing about them."""
+        return tuple(
+            read if read[1] is None else (read[0], None, read_bytes(read[1], self.itemsize[read[0]], any_order))
+            for read in reads
+        )
+
+
+def joined(*reads: tuple[Read, ...]) -> tuple[Read, ...]:
+    """Several cuts' reads in one kernel: equal ones count once."""
+    return tuple(dict.fromkeys(read for part in reads for read in part))
+
+
+def bits(mask: int) -> tuple[int, ...]:
+    """The elements of a bit set, ascending."""
+    out = []
+    while mask:
+        low = mask & -mask
+        out.append(low.bit_length() - 1)
+        mask ^= low
+    return tuple(out)

@@ -1,0 +1,315 @@
+"""How cuts grow: the cuts of an e-node, made from those of its operands. One method per operator of the core."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import product
+from math import ceil
+from typing import NamedTuple
+
+from eqsat.extract.cost import Prices, work_of, write_order
+from eqsat.extract.cuts import Core, Cut, Facts, Key, Kind, Limits, Product, Read, Rows, joined
+from eqsat.layout import Layout, compose, identity, is_bijective, strided
+from eqsat.snapshot import ENode, Snapshot
+
+PROLOGUE_STEP = 1000
+"""Picoseconds charged for each operator of a prologue: where an epilogue does as well, it is preferred."""
+
+REDUCED_BY_GEMM = frozenset({"sum", "max", "min"})
+"""Reductions that workgroups can join with one atomic."""
+
+
+class Grower:
+    """Makes cuts. `points`, `gemms` and `rows` hold what each class has so far, best first; a leaf is a point too."""
+
+    def __init__(self, snapshot: Snapshot, prices: Prices, limits: Limits, facts: Facts) -> None:
+        self.snapshot = snapshot
+        self.prices = prices
+        self.limits = limits
+        self.facts = facts
+        self.points: list[list[Cut]] = [[leaf] for leaf in facts.leaf]
+        self.gemms: list[list[Cut]] = [[] for _ in facts.leaf]
+        self.rows: list[list[Cut]] = [[] for _ in facts.leaf]
+        self._cores: dict[tuple[int, int, int, int, int], Core] = {}
+        self._leaf_guess = prices.launch
+        self._rules: dict[str, Callable[[int, ENode], Iterator[Cut | None]]] = {
+            "Un": self._elementwise,
+            "Bin": self._elementwise,
+            "Where": self._elementwise,
+            "V": self._view,
+            "MM": self._product,
+            "Red": self._reduction,
+            "Cat": self._concatenation,
+            "Gather": self._gather,
+            "Opaque": self._opaque,
+        }
+
+    def grow(self, i: int) -> list[Cut]:
+        """The cuts that have e-node `i` at the top."""
+        node = self.snapshot.nodes[i]
+        rule = self._rules.get(node.op)
+        return [cut for cut in rule(i, node) if cut is not None] if rule else []
+
+    def keep(self, c: int, cuts: Sequence[Cut]) -> None:
+        """Let these be the cuts of class `c` that others grow from."""
+        self.points[c] = [self.facts.leaf[c], *(x for x in cuts if x.kind == Kind.POINT)]
+        self.gemms[c] = [x for x in cuts if x.kind == Kind.GEMM]
+        self.rows[c] = [x for x in cuts if x.kind == Kind.ROW]
+
+    # --- operators ----------------------------------------------------------------------------------------------
+
+    def _elementwise(self, i: int, node: ENode) -> Iterator[Cut | None]:
+        work = work_of(node.attrs[0] if node.attrs else "where", self.snapshot.size[node.cls])
+        if len(node.args) == 1:
+            (a,) = node.args
+            for x in (*self.points[a], *self.gemms[a], *self.rows[a]):
+                yield self._make(i, (x,), x.kind, x.key, x.reads, x.work + work, x.on_chip)
+            return
+        for join in self._joins(node.args):
+            reads = joined(*(x.reads for x in join.subs))
+            on_chip = any(x.on_chip for x in join.subs)
+            yield self._make(i, join.subs, join.kind, join.key, reads, _shared_work(join.subs) + work, on_chip)
+
+    def _view(self, i: int, node: ENode) -> Iterator[Cut | None]:
+        (layout,), (a,) = node.attrs, node.args
+        size = self.snapshot.size[a]
+        for x in self.points[a]:
+            reads = self.facts.through(x.reads, layout, size)
+            yield self._make(i, (x,), Kind.POINT, None, reads, x.work * layout.size / size)
+        bijective = is_bijective(layout, size)
+        if bijective:
+            for x in self.gemms[a]:
+                assert isinstance(x.key, Product)
+                moved = compose(x.key.layout, layout)
+                if moved is not None:
+                    reads = self.facts.through(x.reads, layout, size)
+                    yield self._make(i, (x,), Kind.GEMM, Product(x.key.core, moved), reads, x.work)
+        for x in self.rows[a]:
+            assert isinstance(x.key, Rows)
+            key = _viewed_rows(x.key, layout, size, bijective)
+            if key is not None:
+                reads = self.facts.through(x.reads, layout, size)
+                on_chip = x.on_chip or key.level != x.key.level
+                yield self._make(i, (x,), Kind.ROW, key, reads, x.work, on_chip)
+
+    def _product(self, i: int, node: ENode) -> Iterator[Cut | None]:
+        out = identity(self.snapshot.size[node.cls])
+        left, right = (self._prologues(a) for a in node.args)
+        pairs = sorted(product(left, right), key=lambda xy: xy[0].score + xy[1].score)
+        for x, y in pairs[: 4 * self.limits.per_kind]:
+            yield self._make(i, (x, y), Kind.GEMM, Product(self._core(i, node, x, y), out), (), 0.0)
+
+    def _reduction(self, i: int, node: ENode) -> Iterator[Cut | None]:
+        fn, columns = node.attrs
+        (a,) = node.args
+        rows = self.snapshot.size[node.cls]
+        work = work_of(fn, rows * columns)
+        red = Rows(rows, columns, "red")
+        for x in self.points[a]:
+            yield self._make(i, (x,), Kind.ROW, red, self.facts.freeze(x.reads, any_order=True), x.work + work)
+        for x in self.rows[a]:
+            if x.key == Rows(rows, columns, "full"):
+                yield self._make(
+                    i, (x,), Kind.ROW, red, self.facts.freeze(x.reads, any_order=True), x.work + work, x.on_chip
+                )
+        if fn in REDUCED_BY_GEMM:
+            for x in self.gemms[a]:
+                assert isinstance(x.key, Product)
+                if _reduces_axis(x.key, columns):
+                    key = Product(x.key.core, identity(rows))
+                    reads = self.facts.freeze(x.reads, any_order=True)
+                    yield self._make(i, (x,), Kind.GEMM_RED, key, reads, x.work + work)
+
+    def _concatenation(self, i: int, node: ENode) -> Iterator[Cut | None]:
+        """Written by one kernel. Larger ones than a kernel takes are copied together, a launch for each part."""
+        few = len(node.args) <= 6
+        if len(node.args) > self.limits.members:
+            few = False
+            choices: Iterator[tuple[Cut, ...]] = iter([tuple(self.facts.leaf[a] for a in node.args)])
+        elif few:
+            choices = product(*(self.points[a][:2] for a in node.args))
+        else:
+            choices = iter({tuple(self.points[a][min(k, len(self.points[a]) - 1)] for a in node.args) for k in (0, 1)})
+        for subs in choices:
+            reads = joined(*(self.facts.freeze(x.reads, any_order=False) for x in subs))
+            yield self._make(i, subs, Kind.POINT, None, reads, sum(x.work for x in subs), wide=True)
+
+    def _gather(self, i: int, node: ENode) -> Iterator[Cut | None]:
+        data, index = (self.facts.leaf[a] for a in node.args)
+        touched = min(self.facts.bytes[node.args[0]], self.facts.bytes[node.cls])
+        reads = (*index.reads, *((leaf, None, float(touched)) for leaf, _, _ in data.reads))
+        yield self._make(i, (data, index), Kind.GATHER, None, reads, float(self.snapshot.size[node.cls]))
+
+    def _opaque(self, i: int, node: ENode) -> Iterator[Cut | None]:
+        subs = tuple(self.facts.leaf[a] for a in node.args)
+        reads = joined(*(x.reads for x in subs))
+        yield self._make(i, subs, Kind.OPAQUE, None, reads, float(self.snapshot.size[node.cls]), wide=True)
+
+    # --- joining, making, pricing -------------------------------------------------------------------------------
+
+    def _joins(self, args: Sequence[int]) -> list[_Join]:
+        """The most promising ways to compute all operands of a pointwise operator in one kernel."""
+        computed, guess, most = self.facts.computed, self._leaf_guess, self.limits.leaves
+        partial = [_Join(x.kind, x.key, x.leaves, x.inner, self._beyond(x), (x,)) for x in self._options(args[0])]
+        for a in args[1:]:
+            options = [(x, self._beyond(x)) for x in self._options(a)]
+            best: dict[tuple[Kind, Key, int], tuple[int, _Join]] = {}
+            for left in partial:
+                for x, beyond in options:
+                    if left.kind == Kind.POINT:
+                        kind, key = x.kind, x.key
+                    elif x.kind == Kind.POINT or (x.kind == left.kind and x.key == left.key):
+                        kind, key = left.kind, left.key
+                    else:
+                        continue
+                    leaves, inner = left.leaves | x.leaves, left.inner | x.inner
+                    if leaves & inner or leaves.bit_count() > most:
+                        continue
+                    if (kind != Kind.POINT and left.key == x.key) or leaves in (left.leaves, x.leaves):
+                        beyond = max(left.beyond, beyond)
+                    else:
+                        beyond += left.beyond
+                    needed = leaves & computed
+                    score = beyond + guess * needed.bit_count()
+                    slot = (kind, key, needed)
+                    known = best.get(slot)
+                    if known is None or score < known[0]:
+                        best[slot] = score, _Join(kind, key, leaves, inner, beyond, (*left.subs, x))
+            partial = _best_of_each_kind(best.values(), 2 * self.limits.per_kind)
+        return partial
+
+    def _beyond(self, x: Cut) -> int:
+        """What a cut costs beyond a launch, its leaves aside; reading an array as it is costs its bytes elsewhere."""
+        return x.price - self.prices.launch if x.node >= 0 and x.price else 0
+
+    def _options(self, a: int) -> list[Cut]:
+        return [*self.points[a], *self.gemms[a], *self.rows[a]]
+
+    def _prologues(self, a: int) -> list[Cut]:
+        most, computed = self.limits.prologue_leaves, self.limits.prologue_computed
+        return [
+            x
+            for x in self.points[a]
+            if x.leaves.bit_count() <= most and (x.leaves & self.facts.computed).bit_count() <= computed
+        ]
+
+    def _core(self, i: int, node: ENode, left: Cut, right: Cut) -> Core:
+        key = (i, left.leaves, left.inner, right.leaves, right.inner)
+        core = self._cores.get(key)
+        if core is None:
+            b, m, k, n = node.attrs
+            dtype = self.snapshot.dtype[node.cls]
+            gemm = self.prices.gemm(b, m, k, n, dtype)
+            work = left.work * ceil(n / gemm.tile_n) + right.work * ceil(m / gemm.tile_m)
+            steps = left.inner.bit_count() + right.inner.bit_count()
+            core = self._cores[key] = Core(
+                node=i,
+                dims=(b, m, k, n),
+                bytes=self.facts.moved(joined(left.reads, right.reads), any_order=True),
+                time=gemm.time + self.prices.vector(work, gemm.groups, dtype) + PROLOGUE_STEP * steps,
+                groups=gemm.groups,
+                tile=(gemm.tile_m, gemm.tile_n),
+            )
+        return core
+
+    def _make(
+        self,
+        i: int,
+        subs: tuple[Cut, ...],
+        kind: Kind,
+        key: Key,
+        reads: tuple[Read, ...],
+        work: float,
+        on_chip: bool = False,
+        wide: bool = False,
+    ) -> Cut | None:
+        """The cut with e-node `i` over `subs`, priced; None where it breaks a limit or needs itself."""
+        c = self.snapshot.nodes[i].cls
+        leaves, inner = 0, 1 << c
+        for x in subs:
+            if x.inner >> c & 1:
+                return None
+            leaves |= x.leaves
+            inner |= x.inner
+        if leaves & inner or inner.bit_count() > self.limits.operators:
+            return None
+        if not wide and leaves.bit_count() > self.limits.leaves:
+            return None
+        cut = Cut(c, i, subs, kind, key, leaves, inner, reads, work, on_chip)
+        if not self._price(cut):
+            return None
+        cut.score = cut.price + self._leaf_guess * (leaves & self.facts.computed).bit_count() + inner.bit_count()
+        return cut
+
+    def _price(self, cut: Cut) -> bool:
+        """Set the price; False where no kernel of the kind can hold the cut."""
+        prices, facts, c = self.prices, self.facts, cut.cls
+        size, out = self.snapshot.size[c], float(facts.bytes[c])
+        moved = out + facts.moved(cut.reads)
+        key = cut.key
+        if isinstance(key, Rows):
+            if cut.on_chip and not prices.row_fits(key.columns, facts.itemsize[c]):
+                return False
+            cut.price = prices.rows(key.rows, key.columns, moved, cut.work, cut.on_chip)
+        elif isinstance(key, Product):
+            core = key.core
+            if cut.kind == Kind.GEMM:
+                moved += out * (write_order(key.layout, core.dims[3]) - 1)
+            else:
+                cut.price = prices.combine()
+            arithmetic = core.time + prices.vector(cut.work, core.groups)
+            cut.price += prices.kernel(core.bytes + moved, arithmetic, core.groups)
+        else:
+            cut.price = prices.pointwise(size, moved, cut.work)
+            parts = ceil(len(cut.subs) / self.limits.members)
+            cut.price += prices.launch * (parts - 1 if self.snapshot.nodes[cut.node].op == "Cat" else 0)
+        return True
+
+
+class _Join(NamedTuple):
+    kind: Kind
+    key: Key
+    leaves: int
+    inner: int
+    beyond: int
+    subs: tuple[Cut, ...]
+
+
+def _best_of_each_kind(scored: Iterable[tuple[int, _Join]], most: int) -> list[_Join]:
+    by_kind: dict[Kind, list[tuple[int, _Join]]] = {}
+    for score, join in scored:
+        by_kind.setdefault(join.kind, []).append((score, join))
+    out = []
+    for kind in sorted(by_kind):
+        out += [join for _, join in sorted(by_kind[kind], key=lambda x: (x[0], x[1].leaves))[:most]]
+    return out
+
+
+def _shared_work(subs: Sequence[Cut]) -> float:
+    """The work of several cuts in one kernel; what they have in common is done once."""
+    total, seen = 0.0, 0
+    for x in sorted(subs, key=lambda x: -x.work):
+        inner = x.inner.bit_count()
+        new = (x.inner & ~seen).bit_count()
+        total += x.work * new / inner if inner else x.work
+        seen |= x.inner
+    return total
+
+
+def _viewed_rows(key: Rows, layout: Layout, size: int, bijective: bool) -> Rows | None:
+    """The row domain seen through a view: a reduction read back by its row, or any bijective view of the whole."""
+    if key.layout is None:
+        if key.level == "red" and layout == strided(0, ((key.rows, 1), (key.columns, 0))):
+            return Rows(key.rows, key.columns, "full")
+        return key._replace(layout=layout) if bijective else None
+    moved = compose(key.layout, layout) if bijective else None
+    if moved is None:
+        return None
+    return key._replace(layout=None if moved.is_identity(size) else moved)
+
+
+def _reduces_axis(key: Product, columns: int) -> bool:
+    """Whether each innermost run of `columns` walks the whole of the product's last or middle axis."""
+    _, m, _, n = key.core.dims
+    first = compose(key.layout, strided(0, ((columns, 1),)))
+    return (columns == n and first == identity(n)) or (columns == m and first == strided(0, ((m, n),)))
