@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from eqsat.frontends.onnx_in import from_onnx
     from eqsat.frontends.onnx_out import to_onnx
     from eqsat.ir import Program
+    from eqsat.jit import jit
     from eqsat.optimize import Result, optimize
-    from eqsat.trace import jit, spec, trace
+    from eqsat.trace import spec, trace
     from eqsat.tracer import Tracer
 
 __version__ = "0.1.0"
@@ -31,7 +32,7 @@ _HOME = {
     "Result": "eqsat.optimize",
     "Tracer": "eqsat.tracer",
     "from_onnx": "eqsat.frontends.onnx_in",
-    "jit": "eqsat.trace",
+    "jit": "eqsat.jit",
     "optimize": "eqsat.optimize",
     "spec": "eqsat.trace",
     "to_onnx": "eqsat.frontends.onnx_out",

@@ -12,10 +12,10 @@ from math import prod
 import numpy as np
 
 from eqsat import layout as lay
-from eqsat.core import CAST, Node, make
 from eqsat.errors import InputError
 from eqsat.ir import Program, Shape, Term, topological
 from eqsat.layout import Layout
+from eqsat.node import CAST, Node, make
 from eqsat.numerics import Array, lowest
 
 Lowering = Callable[[Term, Sequence[Node]], Node]

@@ -1,4 +1,4 @@
-"""From Python functions to programs: `trace` records one, `jit` records, optimises, compiles and caches.
+"""From Python functions to programs.
 
 >>> import eqsat
 >>> def mlp(x, w, b):
@@ -16,11 +16,10 @@ return out=%6
 
 from __future__ import annotations
 
-import functools
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, overload
+from typing import Any
 
 from eqsat import ops
 from eqsat.errors import InputError
@@ -58,11 +57,11 @@ def trace(function: Callable[..., Any], *specs: Any, **named_specs: Any) -> Prog
     Raises:
         InputError: the function does something to a traced value that cannot be recorded.
     """
-    program, _ = _record(function, _bind(function, specs, named_specs))
+    program, _ = record(function, bind(function, specs, named_specs))
     return program
 
 
-def _bind(function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> inspect.BoundArguments:
+def bind(function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> inspect.BoundArguments:
     try:
         return inspect.signature(function).bind(*args, **kwargs)
     except TypeError as error:
@@ -70,22 +69,22 @@ def _bind(function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, A
         raise InputError(f"{name} {inspect.signature(function)}: {error}") from None
 
 
-def _record(function: Callable[..., Any], bound: inspect.BoundArguments) -> tuple[Program, _Results]:
+def record(function: Callable[..., Any], bound: inspect.BoundArguments) -> tuple[Program, Results]:
     inputs: list[Term] = []
 
     def place(name: str, value: Any) -> Any:
-        like = _spec_of(value)
+        like = spec_of(value)
         if like is None:
             return value
         inputs.append(ops.input(like.name or name, like.shape, like.dtype))
         return Tracer(inputs[-1])
 
-    _replace_arguments(bound, place)
-    results = _Results.of(function(*bound.args, **bound.kwargs))
+    replace_arguments(bound, place)
+    results = Results.of(function(*bound.args, **bound.kwargs))
     return Program(tuple(inputs), results.terms()), results
 
 
-def _replace_arguments(bound: inspect.BoundArguments, place: Callable[[str, Any], Any]) -> None:
+def replace_arguments(bound: inspect.BoundArguments, place: Callable[[str, Any], Any]) -> None:
     """Each argument becomes `place(name, argument)`, in calling order."""
     for name, parameter in bound.signature.parameters.items():
         if name not in bound.arguments:
@@ -99,7 +98,7 @@ def _replace_arguments(bound: inspect.BoundArguments, place: Callable[[str, Any]
             bound.arguments[name] = place(name, value)
 
 
-def _spec_of(value: Any) -> Spec | None:
+def spec_of(value: Any) -> Spec | None:
     """The spec that an argument is or has; None for what is no array."""
     if isinstance(value, Spec):
         return value
@@ -109,90 +108,23 @@ def _spec_of(value: Any) -> Spec | None:
 
 
 @dataclass(frozen=True)
-class _Results:
+class Results:
     """What a traced function returned: named values, and how to give arrays back in its form."""
 
     named: dict[str, Value]
     rebuild: Callable[[Sequence[Any]], Any]
 
     @staticmethod
-    def of(returned: Any) -> _Results:
+    def of(returned: Any) -> Results:
         if isinstance(returned, dict):
             keys = list(returned)
-            return _Results({str(k): v for k, v in returned.items()}, lambda xs: dict(zip(keys, xs, strict=True)))
+            return Results({str(k): v for k, v in returned.items()}, lambda xs: dict(zip(keys, xs, strict=True)))
         if isinstance(returned, list | tuple):
-            return _Results({f"out{i}": v for i, v in enumerate(returned)}, type(returned))
-        return _Results({"out": returned}, lambda xs: xs[0])
+            return Results({f"out{i}": v for i, v in enumerate(returned)}, type(returned))
+        return Results({"out": returned}, lambda xs: xs[0])
 
     def terms(self) -> dict[str, Term]:
         for name, value in self.named.items():
             if value is None:
                 raise InputError(f"the traced function returned None for {name}: return a value")
         return {name: term_of(value) for name, value in self.named.items()}
-
-
-class Jitted:
-    """A function that is traced, optimised and compiled for each new combination of shapes and dtypes.
-
-    Arguments without a shape and dtype are constants of the program and must be hashable.
-    """
-
-    def __init__(self, function: Callable[..., Any], on: str, options: dict[str, Any]) -> None:
-        self._function = function
-        self._on = on
-        self._options = options
-        self._compiled: dict[Any, tuple[Callable[..., Any], _Results]] = {}
-        functools.update_wrapper(self, function)
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        bound = _bind(self._function, args, kwargs)
-        arrays: list[Any] = []
-        key: list[Any] = []
-
-        def place(name: str, value: Any) -> Any:
-            like = _spec_of(value)
-            if like is not None:
-                arrays.append(value)
-            key.append((name, like if like is not None else (type(value), value)))
-            return value if like is None else like
-
-        _replace_arguments(bound, place)
-        cached = self._compiled.get(tuple(key))
-        if cached is None:
-            cached = self._compiled[tuple(key)] = self._compile(bound)
-        compiled, results = cached
-        returned = compiled(*arrays)
-        return results.rebuild(returned if isinstance(returned, tuple) else (returned,))
-
-    def _compile(self, bound: inspect.BoundArguments) -> tuple[Callable[..., Any], _Results]:
-        from eqsat.optimize import optimize
-
-        program, results = _record(self._function, bound)
-        return optimize(program, **self._options).compile(on=self._on), results
-
-    def trace(self, *args: Any, **kwargs: Any) -> Program:
-        """The program for arguments like these, as written."""
-        return trace(self._function, *args, **kwargs)
-
-
-@overload
-def jit(function: Callable[..., Any], *, on: str = "numpy", **options: Any) -> Jitted: ...
-@overload
-def jit(function: None = None, *, on: str = "numpy", **options: Any) -> Callable[[Callable[..., Any]], Jitted]: ...
-def jit(function: Callable[..., Any] | None = None, *, on: str = "numpy", **options: Any) -> Any:
-    """A decorator: trace, optimise and compile at the first call, and again for other shapes or dtypes.
-
-        @eqsat.jit
-        def mlp(x, w, b):
-            return eqsat.relu(x @ w + b)
-
-        @eqsat.jit(on="gpu", device="mi300x", time_limit=5)
-        def attention(q, k, v): ...
-
-    Args:
-        on: where it runs, as for `Result.compile`.
-        options: as for `eqsat.optimize`.
-    """
-    if function is None:
-        return lambda f: Jitted(f, on, options)
-    return Jitted(function, on, options)

@@ -1,0 +1,206 @@
+"""What core nodes are worth: evaluation by NumPy, and constant subtrees computed ahead of time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from eqsat.errors import InputError
+from eqsat.ir import ConstArray, Term
+from eqsat.layout import Layout
+from eqsat.node import CAST, Node, make, topological
+from eqsat.numerics import Array, Precision, at_precision, dtype_name, elementwise, matmul, np_dtype, reduce, take
+
+
+@dataclass(frozen=True)
+class OpaqueCall:
+    """How to run an opaque operator: `term` is one of its results; `Term.args` say what shapes `run` takes."""
+
+    term: Term
+
+    def run(self, arrays: Sequence[Array]) -> Sequence[Array]:
+        """Flat operands to the results, in their declared shapes and types."""
+        declared = [
+            array.reshape(arg.shape).astype(np_dtype(arg.dtype), copy=False)
+            for array, arg in zip(arrays, self.term.args, strict=True)
+        ]
+        return self.term.attr("run")(*declared)
+
+
+def evaluate(
+    roots: Sequence[Node],
+    env: Mapping[str, Array],
+    constants: Mapping[str, Array],
+    opaque: Mapping[str, OpaqueCall] | None = None,
+    precision: Precision = "native",
+) -> list[Array]:
+    """The flat values of the roots by NumPy; each value is freed after its last reader.
+
+    Args:
+        env: input name to flat array.
+        constants: digest to flat array.
+        opaque: needed where a root depends on an Opaque node.
+        precision: "native" rounds every operator to its type, "float64" computes every float in float64.
+
+    Raises:
+        InputError: an input or constant is missing, or a gather index is out of range.
+    """
+    run = _Evaluation(env, constants, opaque or {}, precision)
+    order = topological(roots)
+    readers = dict.fromkeys(order, 0)
+    for node in [*roots, *(a for n in order for a in n.args)]:
+        readers[node] += 1
+    values: dict[Node, Array] = {}
+    with np.errstate(all="ignore"):
+        for node in order:
+            values[node] = run.value(node, [values[a] for a in node.args])
+            for arg in node.args:
+                readers[arg] -= 1
+                if not readers[arg]:
+                    del values[arg]
+    return [values[root] for root in roots]
+
+
+@dataclass
+class _Evaluation:
+    env: Mapping[str, Array]
+    constants: Mapping[str, Array]
+    opaque: Mapping[str, OpaqueCall]
+    precision: Precision
+    calls: dict[Any, Sequence[Array]] = field(default_factory=dict)
+
+    def value(self, node: Node, args: list[Array]) -> Array:
+        return getattr(self, f"_{node.op.lower()}")(node, *args)
+
+    def _typed(self, array: Array, dtype: str) -> Array:
+        return array.astype(np_dtype(at_precision(dtype, self.precision)), copy=False)
+
+    def _in(self, node: Node) -> Array:
+        name, size, dtype = node.attrs
+        if name not in self.env:
+            raise InputError(f"input {name!r} is missing")
+        if self.env[name].size != size:
+            raise InputError(f"input {name!r} takes {size} elements, got {self.env[name].size}")
+        return self._typed(self.env[name], dtype)
+
+    def _const(self, node: Node) -> Array:
+        digest, _, dtype = node.attrs
+        if digest not in self.constants:
+            raise InputError(f"constant {digest} is missing")
+        return self._typed(self.constants[digest], dtype)
+
+    def _full(self, node: Node) -> Array:
+        value, size, dtype = node.attrs
+        return np.broadcast_to(self._typed(np.asarray(value), dtype), (size,))
+
+    def _un(self, node: Node, a: Array) -> Array:
+        f = node.attrs[0]
+        return self._typed(a, node.dtype) if f.startswith(CAST) else elementwise(f, a)
+
+    def _bin(self, node: Node, a: Array, b: Array) -> Array:
+        return elementwise(node.attrs[0], a, b)
+
+    def _where(self, node: Node, c: Array, a: Array, b: Array) -> Array:
+        return np.where(c, a, b)
+
+    def _mm(self, node: Node, a: Array, b: Array) -> Array:
+        batch, m, k, n = node.attrs
+        if batch == 1:
+            return matmul(a.reshape(m, k), b.reshape(k, n)).reshape(-1)
+        return matmul(a.reshape(batch, m, k), b.reshape(batch, k, n)).reshape(-1)
+
+    def _red(self, node: Node, a: Array) -> Array:
+        kind, length = node.attrs
+        return reduce(kind, a.reshape(-1, length), (1,), False)
+
+    def _v(self, node: Node, a: Array) -> Array:
+        return read(a, node.attrs[0])
+
+    def _cat(self, node: Node, *args: Array) -> Array:
+        return np.concatenate(args)
+
+    def _gather(self, node: Node, a: Array, index: Array) -> Array:
+        return take(a.reshape(node.attrs), index, 1).reshape(-1)
+
+    def _opaque(self, node: Node, *args: Array) -> Array:
+        key, index, _, dtype = node.attrs
+        call = (key, node.args)
+        if call not in self.calls:
+            self.calls[call] = self.opaque[key].run(args)
+        return self._typed(np.asarray(self.calls[call][index]).reshape(-1), dtype)
+
+
+def read(a: Array, layout: Layout) -> Array:
+    """The flat array `a` read through a layout."""
+    if layout.masked:
+        index, filled = _masked_index(layout)
+        out = a.take(index, mode="clip")
+        out[filled] = layout.fill
+        return out
+    shape = [n for n, _ in layout.dims]
+    strides = [s * a.strides[0] for _, s in layout.dims]
+    return np.lib.stride_tricks.as_strided(a[layout.offset :], shape, strides, writeable=False).reshape(-1)
+
+
+@lru_cache(maxsize=8)
+def _masked_index(layout: Layout) -> tuple[Array, Array]:
+    """Where each element is read, and which are filled instead. Few are kept: they are long."""
+    index = layout.index()
+    return index, index < 0
+
+
+def fold(
+    roots: Sequence[Node], constants: Mapping[str, Array], limit: int = 1 << 26
+) -> tuple[tuple[Node, ...], dict[str, Array]]:
+    """Constant subtrees as constants, computed in float64 and rounded once.
+
+    A view of a constant stays a view, and so does anything of more than `limit` elements.
+
+    Returns:
+        the roots, and the constants that they need.
+    """
+    known = dict(constants)
+    order = topological(roots)
+    constant: dict[Node, bool] = {}
+    for node in order:
+        constant[node] = node.op not in ("In", "Opaque") and node.size <= limit and all(constant[a] for a in node.args)
+    folded: dict[Node, Node] = {}
+    for node, value in _folded_values(_to_fold(roots, order, constant), known):
+        folded[node] = constant_node(value, known)
+    rebuilt: dict[Node, Node] = {}
+    for node in order:
+        rebuilt[node] = folded.get(node) or (make(node.op, node.attrs, [rebuilt[a] for a in node.args]))
+    out = tuple(rebuilt[root] for root in roots)
+    needed = [n.attrs[0] for n in topological(out) if n.op == "Const"]
+    return out, {digest: known[digest] for digest in needed}
+
+
+def _to_fold(roots: Sequence[Node], order: Sequence[Node], constant: Mapping[Node, bool]) -> list[Node]:
+    """The largest constant subtrees that compute something: read by what varies, by a view of that, or as a root."""
+    wanted: dict[Node, None] = dict.fromkeys(roots)
+    for node in reversed(order):
+        if not constant[node] or (node.op == "V" and node in wanted):
+            wanted.update(dict.fromkeys(node.args))
+    return [n for n in order if n in wanted and constant[n] and n.args and n.op != "V"]
+
+
+def _folded_values(nodes: Sequence[Node], constants: Mapping[str, Array]) -> Iterator[tuple[Node, Array]]:
+    for node, value in zip(nodes, evaluate(nodes, {}, constants, precision="float64"), strict=True):
+        with np.errstate(all="ignore"):
+            yield node, np.ascontiguousarray(value.astype(np_dtype(node.dtype), copy=False))
+
+
+def constant_node(flat: Array, constants: dict[str, Array]) -> Node:
+    """The node of a flat constant, whose values go into `constants`; one repeated value becomes Full."""
+    dtype = dtype_name(flat.dtype)
+    if flat.size == 0:
+        return make("Full", (0, 0, dtype))
+    if np.all(flat.view(np.uint8).reshape(flat.size, -1) == flat[:1].view(np.uint8)):
+        return make("Full", (flat[0].item(), flat.size, dtype))
+    value = ConstArray(flat)
+    constants.setdefault(value.digest, value.array)
+    return make("Const", (value.digest, flat.size, dtype))

@@ -1,0 +1,201 @@
+"""Nodes of the core: programs over flat arrays, small enough to put into an e-graph.
+
+Every node is a flat array with a length and an element type; dims are attributes of the operators that need them, so
+that a reshape is nothing and every other view is one operator with a layout (`eqsat.layout`).
+
+    In(name, size, dtype)        an input
+    Const(digest, size, dtype)   a constant, by the digest of its values
+    Full(value, size, dtype)     one value everywhere
+    Un(f) a                      f: a unary function, or "cast:<dtype>"
+    Bin(f) a b                   f: a binary or comparing function
+    Where() c a b                a where c, else b
+    MM(B, M, K, N) a b           a[B, M, K] @ b[B, K, N]
+    Red(f, C) a                  f over the innermost C: sum, prod, max, min, argmax, argmin
+    V(L) a                       a read through the layout L
+    Cat() a b ...                one after another
+    Gather(outer, n, inner) a i  a[outer, n, inner] at index i[j] in [-n, n) of the middle axis
+    Opaque(key, index, size, dtype) ...   result `index` of an operator that is carried, not understood
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from itertools import count
+from math import prod
+from typing import Any
+
+from eqsat import layout as lay
+from eqsat.errors import ShapeError
+from eqsat.ir import attr_key
+from eqsat.layout import Layout
+from eqsat.numerics import ELEMENTWISE, REDUCTIONS, scalar
+
+CAST = "cast:"
+"""Prefix of the unary functions that convert to another element type."""
+
+
+class Node:
+    """A flat array. Immutable and hash-consed: build nodes with `make`, compare them with `is`.
+
+    Attributes:
+        op, attrs, args: as listed above.
+        size: number of elements.
+        dtype: element type.
+        uid: rises in the order of creation within a process.
+    """
+
+    __slots__ = ("__weakref__", "args", "attrs", "dtype", "op", "size", "uid")
+
+    op: str
+    attrs: tuple[Any, ...]
+    args: tuple[Node, ...]
+    size: int
+    dtype: str
+    uid: int
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"nodes are immutable: {name} cannot be set")
+
+    def __repr__(self) -> str:
+        attrs = ", ".join(a.key() if isinstance(a, Layout) else str(a) for a in self.attrs)
+        return f"<{self.op}({attrs}) {self.dtype}[{self.size}]>"
+
+    def __copy__(self) -> Node:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Node:
+        return self
+
+
+_NODES: weakref.WeakValueDictionary[Any, Node] = weakref.WeakValueDictionary()
+_LOCK = threading.Lock()
+_UIDS = count()
+
+
+def make(op: str, attrs: Sequence[Any] = (), args: Sequence[Node] = ()) -> Node:
+    """The node `op(attrs)(args)`, in normal form: an identity view is its operand, a view of a view is one view
+    (where the layouts compose), and a view of one repeated value is that value again.
+
+    Raises:
+        ShapeError: operands whose sizes or types the operator does not take.
+    """
+    attrs, args = tuple(attrs), tuple(args)
+    if op == "V":
+        return _make_view(attrs[0], args[0])
+    if op == "Full":
+        attrs = (scalar(attrs[0], attrs[2]), *attrs[1:])
+    return _intern(op, attrs, args)
+
+
+def _make_view(layout: Layout, arg: Node) -> Node:
+    if layout.is_identity(arg.size):
+        return arg
+    if arg.op == "V":
+        composed = lay.compose(arg.attrs[0], layout)
+        if composed is not None:
+            return _make_view(composed, arg.args[0])
+    if arg.op == "Full" and (not layout.masked or attr_key(scalar(layout.fill, arg.dtype)) == attr_key(arg.attrs[0])):
+        return make("Full", (arg.attrs[0], layout.size, arg.dtype))
+    return _intern("V", (layout,), (arg,))
+
+
+def _intern(op: str, attrs: tuple[Any, ...], args: tuple[Node, ...]) -> Node:
+    key = (op, tuple(map(attr_key, attrs)), args)
+    found = _NODES.get(key)
+    if found is not None:
+        return found
+    size, dtype = infer(op, attrs, args)
+    with _LOCK:
+        node = object.__new__(Node)
+        fields = {"op": op, "attrs": attrs, "args": args, "size": size, "dtype": dtype, "uid": next(_UIDS)}
+        for name, value in fields.items():
+            object.__setattr__(node, name, value)
+        return _NODES.setdefault(key, node)
+
+
+def infer(op: str, attrs: tuple[Any, ...], args: Sequence[Node]) -> tuple[int, str]:
+    """(size, dtype) of a node. Raises ShapeError where the operands don't fit."""
+    sizes, dtypes = [a.size for a in args], [a.dtype for a in args]
+    if op in ("In", "Const", "Full"):
+        return attrs[1], attrs[2]
+    if op == "Opaque":
+        return attrs[2], attrs[3]
+    if op == "V":
+        return _view_size(attrs[0], sizes[0]), dtypes[0]
+    if op in ("Un", "Bin"):
+        same = sizes.count(sizes[0]) == len(sizes) and dtypes.count(dtypes[0]) == len(dtypes)
+        return _checked(same, op, attrs, args, sizes[0]), _function_result(attrs[0], dtypes[0])
+    if op == "Where":
+        fits = sizes.count(sizes[0]) == 3 and dtypes[0] == "bool" and dtypes[1] == dtypes[2]
+        return _checked(fits, op, attrs, args, sizes[0]), dtypes[1]
+    if op == "MM":
+        batch, m, k, n = attrs
+        fits = sizes == [batch * m * k, batch * k * n] and dtypes[0] == dtypes[1]
+        return _checked(fits, op, attrs, args, batch * m * n), dtypes[0]
+    if op == "Red":
+        kind, length = attrs
+        fits = length > 0 and sizes[0] % length == 0
+        return _checked(fits, op, attrs, args, sizes[0] // max(length, 1)), REDUCTIONS[kind].result or dtypes[0]
+    if op == "Cat":
+        return _checked(len(set(dtypes)) == 1, op, attrs, args, sum(sizes)), dtypes[0]
+    if op == "Gather":
+        outer, n, inner = attrs
+        fits = sizes[0] == outer * n * inner and dtypes[1] in ("int32", "int64")
+        return _checked(fits, op, attrs, args, outer * sizes[1] * inner), dtypes[0]
+    raise ShapeError(f"the core has no operator {op!r}")
+
+
+def _checked(fits: bool, op: str, attrs: tuple[Any, ...], args: Sequence[Node], size: int) -> int:
+    if not fits:
+        raise ShapeError(f"{op}{attrs} does not take {', '.join(f'{a.dtype}[{a.size}]' for a in args)}")
+    return size
+
+
+def _function_result(f: str, dtype: str) -> str:
+    if f.startswith(CAST):
+        return f.removeprefix(CAST)
+    return ELEMENTWISE[f].result or dtype
+
+
+@lru_cache(maxsize=1 << 14)
+def _view_size(layout: Layout, n_in: int) -> int:
+    """The layout's size, once it is known to read inside [0, n_in)."""
+    if not layout.masked and layout.size:
+        ends = [(n - 1) * s for n, s in layout.dims]
+        least, most = (layout.offset + sum(f(e, 0) for e in ends) for f in (min, max))
+        if least < 0 or most >= n_in:
+            raise ShapeError(f"V({layout.key()}) reads {least} to {most} of an array of {n_in}")
+    return layout.size
+
+
+def is_view(op: str) -> bool:
+    """Whether the operator only says where elements are read."""
+    return op == "V"
+
+
+def flops(node: Node) -> int:
+    """Arithmetic operations: 2 per multiply-add of MM, 1 per element of other arithmetic, 0 for moved elements."""
+    if node.op == "MM":
+        return 2 * prod(node.attrs)
+    if node.op in ("Un", "Bin", "Where"):
+        return node.size
+    return node.args[0].size if node.op == "Red" else 0
+
+
+def topological(roots: Iterable[Node]) -> list[Node]:
+    """Every node below the roots once, operands first, in a deterministic order."""
+    seen: set[Node] = set()
+    order: list[Node] = []
+    stack = [(root, False) for root in reversed(list(roots))]
+    while stack:
+        node, ready = stack.pop()
+        if ready:
+            order.append(node)
+        elif node not in seen:
+            seen.add(node)
+            stack.append((node, True))
+            stack.extend((a, False) for a in reversed(node.args) if a not in seen)
+    return order
