@@ -8,7 +8,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import onnx
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 from typer.testing import CliRunner, Result
 
 from eqsat.cli.app import app
@@ -42,6 +45,34 @@ def refusal(*arguments: str | Path, code: int = 3) -> str:
     assert lines[0].startswith("eqsat: ")
     assert not result.stdout
     return lines[0].removeprefix("eqsat: ")
+
+
+A = np.arange(12, dtype=np.float32).reshape(3, 4) / 10
+C = np.arange(20, dtype=np.float32).reshape(4, 5) / 10 - 1
+X = np.array([[1.0, 2.0, 3.0], [-1.0, 0.5, 0.0]], np.float32)
+
+
+def chain(rows: int | str = 2) -> onnx.ModelProto:
+    """x @ A @ C, float32 [rows, 3] -> [rows, 5], with A and C constant; a string makes the dimension dynamic."""
+    nodes = [helper.make_node("MatMul", ["x", "A"], ["xa"]), helper.make_node("MatMul", ["xa", "C"], ["y"])]
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [rows, 3])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [rows, 5])
+    weights = [numpy_helper.from_array(A, "A"), numpy_helper.from_array(C, "C")]
+    opset = [helper.make_opsetid("", 17)]
+    return helper.make_model(helper.make_graph(nodes, "chain", [x], [y], weights), opset_imports=opset, ir_version=8)
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    path = tmp_path / "chain.onnx"
+    onnx.save(chain(), path)
+    return path
+
+
+def saved(path: Path, **arrays: np.ndarray[Any, Any]) -> Path:
+    """An .npz file of these arrays."""
+    np.savez(path, **arrays)  # type: ignore[arg-type]
+    return path
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -124,3 +155,134 @@ def test_a_rule_is_shown_with_its_guard_and_reason() -> None:
 )
 def test_an_unknown_name_is_answered_with_the_nearest(command: tuple[str, ...], suggestion: str) -> None:
     assert suggestion in refusal(*command)
+
+
+# Run
+
+
+def test_run_computes_the_outputs_of_given_inputs(model: Path, tmp_path: Path) -> None:
+    inputs, outputs = saved(tmp_path / "x.npz", x=X), tmp_path / "y.npz"
+    assert "2 x 5" in printed("run", model, "--inputs", inputs, "-o", outputs)
+    with np.load(outputs) as file:
+        np.testing.assert_allclose(file["y"], X @ A @ C, rtol=1e-6)
+
+
+def test_run_draws_the_same_inputs_again(model: Path, tmp_path: Path) -> None:
+    drawn = []
+    for seed in (1, 1, 2):
+        printed("run", model, "--seed", seed, "-o", tmp_path / "y.npz")
+        with np.load(tmp_path / "y.npz") as file:
+            drawn.append(file["y"])
+    np.testing.assert_array_equal(drawn[0], drawn[1])
+    assert not np.array_equal(drawn[0], drawn[2])
+
+
+@pytest.mark.parametrize("key", ["out_0", "out_y"])
+def test_run_compares_with_expected_outputs(model: Path, tmp_path: Path, key: str) -> None:
+    right, wrong = X @ A @ C, X @ A @ C + 1
+    good = saved(tmp_path / "good.npz", in_x=X, **{key: right})
+    assert document("run", model, "--inputs", good)["outputs"][0]["passed"] is True
+    bad = saved(tmp_path / "bad.npz", in_x=X, **{key: wrong})
+    result = eqsat("run", model, "--inputs", bad)
+    assert result.exit_code == 1
+    assert "NO" in result.stdout
+
+
+def test_run_fixes_dynamic_dimensions(tmp_path: Path) -> None:
+    path = tmp_path / "dynamic.onnx"
+    onnx.save(chain("batch"), path)
+    assert "batch" in refusal("run", path)
+    assert document("run", path, "--shape", "batch=7")["outputs"][0]["shape"] == [7, 5]
+
+
+BAD_SHAPES = {"batch": "NAME=SIZE", "batch=many": "NAME=SIZE", "bacth=7": "batch"}
+
+
+@pytest.mark.parametrize("given", BAD_SHAPES)
+def test_a_bad_shape_option_is_refused(tmp_path: Path, given: str) -> None:
+    path = tmp_path / "dynamic.onnx"
+    onnx.save(chain("batch"), path)
+    assert BAD_SHAPES[given] in refusal("run", path, "--shape", given)
+
+
+BAD_ARRAYS: dict[str, tuple[dict[str, np.ndarray[Any, Any]], str]] = {
+    "a name that is no input": ({"x": X, "z": X}, "'z'"),
+    "an input that is missing": ({}, "'x'"),
+    "another shape": ({"x": X.T}, "(2, 3)"),
+    "another dtype": ({"x": X.astype(np.float64)}, "float32"),
+    "objects": ({"x": np.array([None, X], dtype=object)}, "plain arrays"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_ARRAYS)
+def test_bad_input_arrays_are_refused(model: Path, tmp_path: Path, case: str) -> None:
+    arrays, says = BAD_ARRAYS[case]
+    assert says in refusal("run", model, "--inputs", saved(tmp_path / "x.npz", **arrays))
+
+
+def test_files_that_hold_no_arrays_are_refused(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "text.npz").write_text("x = 1")
+    np.save(tmp_path / "single.npy", X)
+    assert "no such file" in refusal("run", model, "--inputs", tmp_path / "missing.npz")
+    assert "no .npz file" in refusal("run", model, "--inputs", tmp_path / "text.npz")
+    assert "single array" in refusal("run", model, "--inputs", tmp_path / "single.npy")
+
+
+# Bad models, through every command that reads one
+
+
+def external(tmp_path: Path) -> onnx.ModelProto:
+    """A model whose weights are said to lie in a file that is not there."""
+    model = chain()
+    for weight in model.graph.initializer:
+        weight.ClearField("raw_data")
+        weight.data_location = TensorProto.EXTERNAL
+        weight.external_data.add(key="location", value="weights.bin")
+    return model
+
+
+def undefined(tmp_path: Path) -> onnx.ModelProto:
+    model = chain()
+    model.graph.node[1].input[0] = "nowhere"
+    return model
+
+
+def mismatched(tmp_path: Path) -> onnx.ModelProto:
+    model = chain()
+    model.graph.initializer[1].CopyFrom(numpy_helper.from_array(C.T.copy(), "C"))
+    return model
+
+
+def mixed(tmp_path: Path) -> onnx.ModelProto:
+    model = chain()
+    model.graph.initializer[0].CopyFrom(numpy_helper.from_array(A.astype(np.float64), "A"))
+    return model
+
+
+BAD_MODELS: dict[str, tuple[Any, str]] = {
+    "no file": (None, "no such file"),
+    "not ONNX": (lambda _: b"PK\x03\x04 not a model", "onnx"),
+    "truncated": (lambda _: chain().SerializeToString()[:-40], "onnx"),
+    "an undefined tensor name": (undefined, "nowhere"),
+    "mismatched shapes": (mismatched, "(5, 4)"),
+    "mixed dtypes": (mixed, "float64"),
+    "a dynamic dimension": (lambda _: chain("batch"), "batch"),
+    "missing external data": (external, "weights.bin"),
+}
+
+
+@pytest.mark.parametrize("command", ["optimize", "run"])
+@pytest.mark.parametrize("case", BAD_MODELS)
+def test_bad_models_are_refused_in_one_line(tmp_path: Path, command: str, case: str) -> None:
+    make, says = BAD_MODELS[case]
+    path = tmp_path / "bad.onnx"
+    if make is not None:
+        made = make(tmp_path)
+        path.write_bytes(made if isinstance(made, bytes) else made.SerializeToString())
+    line = refusal(command, path)
+    assert says.lower() in line.lower()
+    assert "bad.onnx" in line
+
+
+def test_an_unwritable_output_is_refused(model: Path, tmp_path: Path) -> None:
+    assert "no-such-folder" in refusal("run", model, "-o", tmp_path / "no-such-folder" / "y.npz")
