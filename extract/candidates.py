@@ -29,6 +29,7 @@ class Candidate:
         family: the kernel family, or "alias" for a contiguous slice of a leaf, which costs nothing.
         price: picoseconds.
         cut: the expression.
+        call: set for a result of an opaque operator: results with the same `call` come from one launch.
     """
 
     cls: int
@@ -37,6 +38,7 @@ class Candidate:
     children: tuple[int, ...]
     price: int
     cut: Cut
+    call: tuple[str, tuple[int, ...]] | None = None
 
 
 @dataclass(slots=True)
@@ -166,7 +168,12 @@ class _Search:
         return self._candidate(cut, self._family(cut), cut.price)
 
     def _candidate(self, cut: Cut, family: str, price: int) -> Candidate:
-        return Candidate(cut.cls, family, bits(cut.leaves), bits(cut.leaves & self.facts.computed), price, cut)
+        children = bits(cut.leaves & self.facts.computed)
+        call = None
+        if cut.kind == Kind.OPAQUE:
+            node = self.snapshot.nodes[cut.node]
+            call = node.attrs[0], node.args
+        return Candidate(cut.cls, family, bits(cut.leaves), children, price, cut, call)
 
     def _family(self, cut: Cut) -> str:
         match cut.kind:

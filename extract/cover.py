@@ -49,8 +49,9 @@ class CoverResult:
 
     @property
     def kernels(self) -> list[Candidate]:
-        """The chosen candidates that are launched."""
-        return [x for x in self.chosen if x.family != "alias"]
+        """The chosen candidates that are launched; one of each opaque call stands for all of its results."""
+        launched = {x.call or x.cls: x for x in reversed(self.chosen) if x.family != "alias"}
+        return list(reversed(launched.values()))
 
 
 def cover(
@@ -110,7 +111,11 @@ def source_cover(program: CoreProgram, device: str | Device, time_limit: float =
 
 
 class _CoverProblem:
-    """The extraction problem of some candidates. Its classes are those that the roots may reach, renumbered."""
+    """The extraction problem of some candidates. Its classes are those that the roots may reach, renumbered.
+
+    An opaque call with several results is a class of its own, after the others, with one node, after the others: that
+    node has the price, and the results cost nothing once it is chosen.
+    """
 
     def __init__(self, snapshot: Snapshot, candidates: Candidates) -> None:
         self.snapshot = snapshot
@@ -118,11 +123,20 @@ class _CoverProblem:
         self.classes = _reachable(snapshot.roots, candidates)
         self.index = {c: k for k, c in enumerate(self.classes)}
         self.candidates = [x for c in self.classes for x in candidates.of_class[c]]
+        calls = [x for x in self.candidates if x.call is not None]
+        shared = {x.call: x for x in calls if any(y.call == x.call and y.cls != x.cls for y in calls)}
+        self._call_class = {call: len(self.classes) + k for k, call in enumerate(shared)}
+        children = [tuple(self.index[c] for c in x.children) for x in self.candidates]
         self.problem = Problem(
-            node_class=[self.index[x.cls] for x in self.candidates],
-            node_cost=[x.price for x in self.candidates],
-            children=[tuple(self.index[c] for c in x.children) for x in self.candidates],
-            n_classes=len(self.classes),
+            node_class=[self.index[x.cls] for x in self.candidates] + list(self._call_class.values()),
+            node_cost=[0 if x.call in shared else x.price for x in self.candidates]
+            + [x.price for x in shared.values()],
+            children=[
+                (self._call_class[x.call],) if x.call in shared else kids
+                for x, kids in zip(self.candidates, children, strict=True)
+            ]
+            + [tuple(self.index[c] for c in x.children) for x in shared.values()],
+            n_classes=len(self.classes) + len(shared),
             roots=tuple(dict.fromkeys(self.index[r] for r in snapshot.roots if not self.free[r])),
             at_least_one=self._required_rows(),
         )
@@ -155,12 +169,16 @@ class _CoverProblem:
         """The same cover among this problem's candidates, each replaced by the cheapest that reads no more."""
         out = {}
         for i in choice.values():
+            if i >= len(other.candidates):
+                continue
             theirs = other.candidates[i]
             own = self.index.get(theirs.cls)
             if own is None:  # a cheaper candidate above reads less, so nothing reads this class any more
                 continue
             reads = set(theirs.children)
             out[own] = next(j for j in self._members[own] if reads.issuperset(self.candidates[j].children))
+        for k in self._call_class.values():
+            out[k] = self._members[k][0]
         return used_choice(self.problem, out)
 
     def group_moves(self, deadline: float) -> dict[int, int]:
@@ -198,7 +216,7 @@ class _CoverProblem:
 
     def launch_order(self, choice: Mapping[int, int]) -> list[Candidate]:
         """The chosen candidates, each after those that it reads."""
-        chosen = {self.classes[k]: self.candidates[i] for k, i in choice.items()}
+        chosen = {self.classes[k]: self.candidates[i] for k, i in choice.items() if i < len(self.candidates)}
         order: list[Candidate] = []
         done: set[int] = set()
         stack = [(r, False) for r in reversed(self.snapshot.roots) if r in chosen]

@@ -33,7 +33,7 @@ class Limits:
         per_kind: cuts of each kind kept for a class.
         members: members of a concatenation that a kernel reads or computes.
         prologue_leaves: arrays that one operand of a product reads; `prologue_computed` of them may be computed ones.
-        fold_bytes: constants that would become larger than this are computed on the device.
+        fold_elements: constants that would become larger than this are computed on the device.
         rounds: passes over the classes, which cycles of the e-graph may ask for.
     """
 
@@ -43,7 +43,7 @@ class Limits:
     members: int = 32
     prologue_leaves: int = 3
     prologue_computed: int = 2
-    fold_bytes: int = 1 << 28
+    fold_elements: int = 1 << 26
     rounds: int = 25
 
 
@@ -160,7 +160,10 @@ class Facts:
         self.bytes = [snapshot.size[c] * self.itemsize[c] for c in classes]
         self.free = [
             any(m.op == "In" for m in members[c])
-            or (snapshot.const[c] and (self.bytes[c] <= limits.fold_bytes or any(m.op == "Const" for m in members[c])))
+            or (
+                snapshot.const[c]
+                and (snapshot.size[c] <= limits.fold_elements or any(m.op == "Const" for m in members[c]))
+            )
             for c in classes
         ]
         self.computed = sum(1 << c for c in classes if not self.free[c])

@@ -1,0 +1,322 @@
+"""Plans: a chosen cover as kernels over core nodes, in launch order, with constants folded ahead of time.
+
+A kernel is named by what it computes: its `outputs` are core nodes, hash-consed, so an input of one kernel *is* an
+output of another (or an In or Const node). What happens inside is its `body`, written over `params`, one In node for
+each input: equal bodies are equal kernels, however deep in the program they stand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import inf, prod
+from typing import Any
+
+import numpy as np
+
+from eqsat.core import CoreProgram, Node, evaluate, flops, fold, make, topological
+from eqsat.errors import CheckFailed
+from eqsat.extract.candidates import Candidate
+from eqsat.extract.cost import itemsize
+from eqsat.extract.cover import CoverResult
+from eqsat.extract.cuts import Cut
+from eqsat.extract.greedy import NO_NODE, greedy_dag
+from eqsat.extract.naming import kernel_name, numpy_ops
+from eqsat.layout import Layout, compose, footprint, identity
+from eqsat.snapshot import Snapshot
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """One launch.
+
+    Attributes:
+        name: short and telling; equal for equal bodies only.
+        family: pointwise, contraction, contraction+reduction, reduction, row, library-gemm, copy, gather or opaque.
+        outputs: what it computes, as core nodes of the whole program.
+        inputs: what it reads: In and Const nodes, and outputs of earlier kernels.
+        params: an In node for each input, which stands for it in `body`.
+        body: the outputs over `params`.
+        flops: 2 a multiply-add, 1 an element of other arithmetic; `bytes` counts what is read and written, once.
+        predicted_us: by the cost model.
+        ops: the body in NumPy's terms, in order.
+    """
+
+    name: str
+    family: str
+    outputs: tuple[Node, ...]
+    inputs: tuple[Node, ...]
+    params: tuple[Node, ...]
+    body: tuple[Node, ...]
+    flops: int
+    bytes: int
+    predicted_us: float
+    ops: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """An output of the program: `buffer` (an In or Const node or a kernel's output) read through `layout`."""
+
+    buffer: Node
+    layout: Layout
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Kernels in launch order.
+
+    Attributes:
+        roots: the program's outputs as core nodes; `results` says where their values lie once the kernels have run.
+        constants: digest to flat values, of every Const node in `roots` and the kernels.
+        opaque: how opaque operators run.
+    """
+
+    kernels: tuple[Kernel, ...]
+    roots: tuple[Node, ...]
+    results: tuple[Result, ...]
+    constants: dict[str, Array]
+    opaque: Mapping[str, Any] = field(default_factory=dict)
+
+    def run_numpy(self, env: Mapping[str, Array]) -> list[Array]:
+        """The flat values of the roots, kernel by kernel, given input name to flat array.
+
+        Raises:
+            InputError: an input is missing.
+        """
+        values: dict[Node, Array] = {}
+
+        def value(node: Node) -> Array:
+            if node not in values:
+                (values[node],) = evaluate([node], env, self.constants, self.opaque)
+            return values[node]
+
+        for kernel in self.kernels:
+            args = {p.attrs[0]: value(x) for p, x in zip(kernel.params, kernel.inputs, strict=True)}
+            values.update(zip(kernel.outputs, evaluate(kernel.body, args, {}, self.opaque), strict=True))
+        out = []
+        for result in self.results:
+            buffer = make("In", ("buffer", result.buffer.size, result.buffer.dtype))
+            out += evaluate([make("V", (result.layout,), (buffer,))], {"buffer": value(result.buffer)}, {})
+        return out
+
+
+def build_plan(snapshot: Snapshot, result: CoverResult, program: CoreProgram) -> Plan:
+    """The plan of a cover of `snapshot`, which was saturated from `program`."""
+    return _Builder(snapshot, result, program).plan()
+
+
+class _Builder:
+    def __init__(self, snapshot: Snapshot, result: CoverResult, program: CoreProgram) -> None:
+        self.snapshot = snapshot
+        self.result = result
+        self.program = program
+        self.chosen = {x.cls: x for x in result.chosen}
+        read = {*snapshot.roots, *(c for x in result.chosen for c in _leaf_classes(x.cut))}
+        self.free, self.constants = self._free_nodes(sorted(read.difference(self.chosen)))
+        self.value: dict[int, Node] = {}
+        """The node of each class as the rest of the program sees it."""
+
+    def plan(self) -> Plan:
+        kernels: list[Kernel] = []
+        for group in self._launches():
+            if group[0].family == "alias":
+                self._bind(group[0])
+            else:
+                kernels.append(self._kernel(group))
+        roots = self.snapshot.roots
+        return Plan(
+            kernels=tuple(_distinct_names(kernels)),
+            roots=tuple(self._global(r) for r in roots),
+            results=tuple(Result(*self._buffer(r)) for r in roots),
+            constants=self.constants,
+            opaque=self.program.opaque,
+        )
+
+    def _launches(self) -> list[list[Candidate]]:
+        """The chosen candidates; results of one opaque call together, where the first of them stands."""
+        groups: dict[object, list[Candidate]] = {}
+        for x in self.result.chosen:
+            groups.setdefault(x.call or x.cls, []).append(x)
+        return list(groups.values())
+
+    # --- where values lie ---------------------------------------------------------------------------------------
+
+    def _free_nodes(self, classes: Sequence[int]) -> tuple[dict[int, Node], dict[str, Array]]:
+        """Inputs, and constants folded ahead of time: the node of each class, and the constants that they need."""
+        snapshot = self.snapshot
+        inputs: dict[int, Node] = {}
+        for c in classes:
+            node = next((n for n in snapshot.of_class(c) if n.op == "In"), None)
+            if node is not None:
+                inputs[c] = make("In", node.attrs)
+        constants = [c for c in classes if c not in inputs]
+        folded, known = fold(_constant_nodes(snapshot, constants), self.program.constants)
+        return inputs | dict(zip(constants, folded, strict=True)), known
+
+    def _buffer(self, c: int) -> tuple[Node, Layout]:
+        """Where the values of a class lie, and how to read them: aliases and folded views lie in another's buffer."""
+        layout = identity(self.snapshot.size[c])
+        while c in self.chosen and self.chosen[c].family == "alias":
+            top = self.snapshot.nodes[self.chosen[c].cut.node]
+            layout = _composed(top.attrs[0], layout)
+            c = top.args[0]
+        node = self.value[c] if c in self.chosen else self.free[c]
+        if node.op == "V" and c not in self.chosen:
+            return node.args[0], _composed(node.attrs[0], layout)
+        return node, layout
+
+    def _bind(self, alias: Candidate) -> None:
+        top = self.snapshot.nodes[alias.cut.node]
+        self.value[alias.cls] = make("V", top.attrs, (self._global(top.args[0]),))
+
+    def _global(self, c: int) -> Node:
+        return self.value[c] if c in self.value else self.free[c]
+
+    # --- kernels ------------------------------------------------------------------------------------------------
+
+    def _kernel(self, group: Sequence[Candidate]) -> Kernel:
+        """The kernel that computes these classes."""
+        body = _Body(self.snapshot, self._buffer)
+        expressions = tuple(body.node(x.cut) for x in group)
+        inputs = tuple(body.params)
+        params = tuple(body.params.values())
+        outputs = _substitute(expressions, dict(zip(params, inputs, strict=True)))
+        for x, output in zip(group, outputs, strict=True):
+            self.value[x.cls] = output
+        inner = topological(expressions)
+        return Kernel(
+            name=kernel_name(group[0].family, expressions),
+            family=group[0].family,
+            outputs=outputs,
+            inputs=inputs,
+            params=params,
+            body=expressions,
+            flops=sum(flops(n) for n in inner),
+            bytes=_bytes_read(inner) + sum(n.size * itemsize(n.dtype) for n in expressions),
+            predicted_us=group[0].price * 1e-6,
+            ops=numpy_ops(expressions),
+        )
+
+
+def _leaf_classes(cut: Cut) -> set[int]:
+    """The classes that a cut ends in, literals among them."""
+    found, stack = set(), [cut]
+    while stack:
+        x = stack.pop()
+        if x.node < 0:
+            found.add(x.cls)
+        stack.extend(x.subs)
+    return found
+
+
+class _Body:
+    """A kernel's expression over params, which are made as buffers are first read."""
+
+    def __init__(self, snapshot: Snapshot, buffer: Callable[[int], tuple[Node, Layout]]) -> None:
+        self.snapshot = snapshot
+        self.buffer = buffer
+        self.params: dict[Node, Node] = {}
+        self._nodes: dict[int, Node] = {}
+
+    def node(self, cut: Cut) -> Node:
+        """The node of a cut; within a kernel each class is computed in one way only."""
+        found = self._nodes.get(cut.cls)
+        if found is None:
+            if cut.node < 0:
+                found = self._read(cut.cls)
+            else:
+                top = self.snapshot.nodes[cut.node]
+                found = make(top.op, top.attrs, tuple(self.node(x) for x in cut.subs))
+            self._nodes[cut.cls] = found
+        return found
+
+    def _read(self, c: int) -> Node:
+        buffer, layout = self.buffer(c)
+        if buffer.op == "Full":
+            return buffer
+        if buffer not in self.params:
+            self.params[buffer] = make("In", (f"a{len(self.params)}", buffer.size, buffer.dtype))
+        return make("V", (layout,), (self.params[buffer],))
+
+
+def _constant_nodes(snapshot: Snapshot, classes: Sequence[int]) -> list[Node]:
+    """Core nodes that compute constant classes in few operations, what they share computed once."""
+    reach: dict[int, None] = dict.fromkeys(classes)
+    stack = list(classes)
+    while stack:
+        for n in snapshot.of_class(stack.pop()):
+            if all(snapshot.const[a] for a in n.args):
+                stack += [a for a in dict.fromkeys(n.args) if a not in reach]
+                reach.update(dict.fromkeys(n.args))
+    index = {c: k for k, c in enumerate(reach)}
+    usable = [n for c in reach for n in snapshot.of_class(c) if all(snapshot.const[a] for a in n.args)]
+    members: list[list[int]] = [[] for _ in index]
+    for i, n in enumerate(usable):
+        members[index[n.cls]].append(i)
+    picks = greedy_dag(
+        members,
+        [index[n.cls] for n in usable],
+        [2 * prod(n.attrs) if n.op == "MM" else snapshot.size[n.cls] * bool(n.args) for n in usable],
+        [tuple(index[a] for a in dict.fromkeys(n.args)) for n in usable],
+        inf,
+    )
+    made: dict[int, Node] = {}
+    work = list(reversed(classes))
+    while work:
+        c = work[-1]
+        if picks[index[c]] == NO_NODE:
+            raise CheckFailed(f"plan: constant class {c} has no derivation")
+        n = usable[picks[index[c]]]
+        wait = [a for a in n.args if a not in made]
+        if wait and c not in made:
+            work += wait
+            continue
+        work.pop()
+        if c not in made:
+            made[c] = make(n.op, n.attrs, tuple(made[a] for a in n.args))
+    return [made[c] for c in classes]
+
+
+def _composed(first: Layout, then: Layout) -> Layout:
+    """The composition of a contiguous slice, or a folded view, with a contiguous slice: those always compose."""
+    layout = compose(first, then)
+    if layout is None:
+        raise CheckFailed(f"plan: {then!r} of {first!r} has no layout")
+    return layout
+
+
+def _substitute(nodes: Sequence[Node], mapping: Mapping[Node, Node]) -> tuple[Node, ...]:
+    """The same expressions over other leaves."""
+    rebuilt: dict[Node, Node] = dict(mapping)
+    for n in topological(nodes):
+        if n not in rebuilt:
+            rebuilt[n] = make(n.op, n.attrs, tuple(rebuilt[a] for a in n.args))
+    return tuple(rebuilt[n] for n in nodes)
+
+
+def _bytes_read(inner: Sequence[Node]) -> int:
+    """Bytes of the params that are touched, each at most once."""
+    touched: dict[Node, int] = {}
+    for n in inner:
+        for a in n.args:
+            if a.op == "In":
+                elements = footprint(n.attrs[0]) if n.op == "V" else a.size
+                touched[a] = min(a.size, touched.get(a, 0) + elements)
+    for n in inner:
+        if n.op == "In":
+            touched.setdefault(n, n.size)
+    return sum(elements * itemsize(n.dtype) for n, elements in touched.items())
+
+
+def _distinct_names(kernels: Sequence[Kernel]) -> list[Kernel]:
+    """Kernels with the same name and different bodies get numbers."""
+    bodies: dict[str, dict[tuple[Node, ...], int]] = {}
+    out = []
+    for kernel in kernels:
+        numbers = bodies.setdefault(kernel.name, {})
+        number = numbers.setdefault(kernel.body, len(numbers) + 1)
+        out.append(kernel if number == 1 else replace(kernel, name=f"{kernel.name}_{number}"))
+    return out
