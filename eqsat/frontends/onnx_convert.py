@@ -1,0 +1,229 @@
+"""Nodes into terms: by their row, by folding, by their standard body, or opaque."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from eqsat import ops
+from eqsat.errors import InputError
+from eqsat.frontends.onnx_elementwise import ELEMENTWISE
+from eqsat.frontends.onnx_function import function_body
+from eqsat.frontends.onnx_graph import describe, in_order, live, reads
+from eqsat.frontends.onnx_layers import LAYERS
+from eqsat.frontends.onnx_load import CODE_OF_DTYPE, attributes, subgraphs, tensor_array
+from eqsat.frontends.onnx_movement import MOVEMENT, constant_term
+from eqsat.frontends.onnx_node import Constants, Declined, Node, Row
+from eqsat.frontends.onnx_opaque import inferred, one_node, title
+from eqsat.frontends.onnx_reductions import REDUCTIONS
+from eqsat.frontends.onnx_types import Declared, require_dtype
+from eqsat.ir import Term
+from eqsat.numerics import Array, is_float
+
+if TYPE_CHECKING:
+    from onnx import GraphProto, NodeProto
+    from onnx.defs import OpSchema
+
+ROWS: dict[str, Row] = {**ELEMENTWISE, **MOVEMENT, **REDUCTIONS, **LAYERS}
+"""Every ONNX operator that becomes terms, by name; a new one is one more row in its family's table."""
+
+OLDEST_OPSET = 13
+"""Opaque operators are written back out at their own version, and the export writes opset 13 and later."""
+
+_PARAMETER_ELEMENTS = 64  # a float constant of so many elements, at most, is kept inside an opaque operator
+
+Value = Term | Array  # an array: a constant of an element type that programs do not have
+Env = dict[str, Value]
+Results = Sequence[Value | None]
+
+
+@dataclass(frozen=True)
+class Converter:
+    """Converts the nodes of one scope: a model's graph, a branch, a function body.
+
+    Attributes:
+        label: what error messages begin with.
+        base: folder of external data.
+        opsets: domain to version.
+        declared: static types that the file declares for values whose types cannot be inferred.
+        constants: values of constant terms.
+        expanding: inside a standard body, where an opaque operator means that the whole is carried opaque instead.
+    """
+
+    label: str
+    base: Path | None
+    opsets: Mapping[str, int]
+    declared: Callable[[str], Declared | None]
+    constants: Constants
+    expanding: bool = False
+
+    def graph(self, graph: GraphProto, env: Env) -> Env:
+        """`env` (inputs, and what is read from outside) with all that the graph's outputs need."""
+        env = dict(env)
+        stored = {tensor.name: tensor for tensor in graph.initializer}
+        outputs = [value.name for value in graph.output]
+        nodes = live(in_order(graph.node, env.keys() | stored.keys(), self.label), outputs)
+        for name in {name: None for node in nodes for name in reads(node)} | dict.fromkeys(outputs):
+            if name in stored:
+                env[name] = _value(tensor_array(stored[name], self.base, self.label))
+        for node in nodes:
+            self.node(node, env)
+        return env
+
+    def node(self, node: NodeProto, env: Env) -> None:
+        """Converts one node, adding its outputs to `env`. Errors say which node it was."""
+        try:
+            results = self._results(node, env)
+        except InputError as error:
+            if self.expanding or str(error).startswith(self.label):
+                raise
+            raise type(error)(f"{self.label}: {describe(node)}: {error}") from None
+        for name, value in zip(node.output, results, strict=False):
+            if name and value is not None:
+                env[name] = value
+
+    def _results(self, node: NodeProto, env: Env) -> Results:
+        if node.op_type == "If" and not node.domain:
+            taken = self._taken_branch(node, env)
+            if taken is not None:
+                inner = self.graph(taken, env)
+                return [inner[value.name] for value in taken.output]
+        schema = self._schema(node)
+        for way in (self._by_row, self._by_folding, self._by_body):
+            results = way(node, env, schema)
+            if results is not None:
+                return results
+        return self._opaque(node, env)
+
+    def _schema(self, node: NodeProto) -> OpSchema | None:
+        """The operator's definition in force, None for vendors' operators."""
+        from onnx import defs
+
+        domain = "" if node.domain == "ai.onnx" else node.domain
+        if domain not in self.opsets:
+            raise InputError(f"domain '{domain}' is not among the model's opset imports; import it")
+        if not defs.has(node.op_type, domain):
+            return None
+        try:
+            return defs.get_schema(node.op_type, self.opsets[domain], domain)
+        except defs.SchemaError:
+            raise InputError(f"opset {self.opsets[domain]} has no operator {title(node)}; raise the opset") from None
+
+    # The four ways
+
+    def _by_row(self, node: NodeProto, env: Env, schema: OpSchema | None) -> Results | None:
+        """By the operator's row, if it covers this version and use."""
+        row = ROWS.get(node.op_type)
+        inputs = [env[name] if name else None for name in node.input]
+        if row is None or schema is None or schema.domain or schema.since_version not in row.since:
+            return None
+        if any(isinstance(value, np.ndarray) for value in inputs):
+            return None
+        wanted = tuple(bool(name) for name in node.output)
+        view = Node(node.op_type, schema.since_version, attributes(node), tuple(inputs), wanted, self.constants)  # type: ignore[arg-type]
+        try:
+            results = row.convert(view)
+        except Declined:
+            return None
+        results = [results] if isinstance(results, Term) else list(results)
+        missing = any(want and (i >= len(results) or results[i] is None) for i, want in enumerate(wanted))
+        return None if missing else results
+
+    def _by_folding(self, node: NodeProto, env: Env, schema: OpSchema | None) -> Results | None:
+        """By running it now, if everything it reads is constant."""
+        values = {name: self._constant(env[name]) for name in reads(node)}
+        if any(value is None for value in values.values()):
+            return None
+        spec, _ = one_node(node, self.opsets, {}, {k: v for k, v in values.items() if v is not None})
+        return _spread(node, [_value(array) for array in spec()])
+
+    def _by_body(self, node: NodeProto, env: Env, schema: OpSchema | None) -> Results | None:
+        """By the body that the ONNX standard defines the operator with, if everything in it becomes terms."""
+        if schema is None or any(isinstance(env[name], np.ndarray) for name in reads(node)):
+            return None
+        body = function_body(schema, node, self.opsets[schema.domain], self._types(node, env))
+        if body is None:
+            return None
+        opsets = {entry.domain: entry.version for entry in body.opset_import} or self.opsets
+        inner = Converter(self.label, self.base, opsets, lambda name: None, self.constants, expanding=True)
+        scope: Env = {formal: env[name] for formal, name in zip(body.input, node.input, strict=False) if name}
+        try:
+            for step in live(in_order(body.node, scope, self.label), body.output):
+                inner.node(step, scope)
+        except (Declined, InputError):
+            return None
+        return [scope.get(name) for name in body.output]
+
+    def _opaque(self, node: NodeProto, env: Env) -> Results:
+        """Carried along as it is."""
+        if self.expanding:
+            raise Declined(f"{title(node)} inside a standard body")
+        opsets = self._export_opsets(node)
+        parameters = {name: value for name in reads(node) if (value := self._parameter(env[name])) is not None}
+        spec, taken = one_node(node, opsets, self._types(node, env), parameters)
+        types = inferred(spec)
+        outputs = [self._output_type(name, types.get(f"y{i}"), node) for i, name in enumerate(node.output) if name]
+        args = [env[name] for name in taken]
+        return _spread(node, ops.opaque(title(node), args, outputs, spec, spec))  # type: ignore[arg-type]
+
+    def _export_opsets(self, node: NodeProto) -> Mapping[str, int]:
+        """The opsets at which the node can be written back: those of the model, raised to OLDEST_OPSET if the
+        operator's definition is still the same there."""
+        from onnx import defs
+
+        opset = self.opsets.get("", OLDEST_OPSET)
+        if opset >= OLDEST_OPSET:
+            return self.opsets
+        versions = {defs.get_schema(node.op_type, v, node.domain).since_version for v in (opset, OLDEST_OPSET)}
+        if len(versions) > 1 or any(subgraphs(node)):
+            raise InputError(f"its form in opset {opset} is not supported; convert the model to opset {OLDEST_OPSET}")
+        return {**self.opsets, "": OLDEST_OPSET}
+
+    def _output_type(self, name: str, type_: Declared | None, node: NodeProto) -> tuple[tuple[int, ...], str]:
+        """The static type of an opaque output: inferred by ONNX, else as the file declares it."""
+        if type_ is None or not type_.is_static():
+            type_ = self.declared(name) or type_
+        if type_ is None or not type_.is_static():
+            raise InputError(
+                f"{title(node)} is carried as it is, but the shape of its output '{name}' cannot be inferred; "
+                "declare it in value_info, or make the inputs that decide it constant"
+            )
+        dtype = require_dtype(type_.code, f"its output '{name}'")
+        return tuple(int(size) for size in type_.shape or ()), dtype  # type: ignore[arg-type]
+
+    # Values
+
+    def _constant(self, value: Value) -> Array | None:
+        return self.constants.value(value) if isinstance(value, Term) else value
+
+    def _parameter(self, value: Value) -> Array | None:
+        """The value of a constant that an opaque operator keeps inside: anything but a large float tensor."""
+        if isinstance(value, Term) and is_float(value.dtype) and value.size > _PARAMETER_ELEMENTS:
+            return None
+        return self._constant(value)
+
+    def _types(self, node: NodeProto, env: Env) -> dict[str, Declared]:
+        values = {name: env[name] for name in reads(node)}
+        return {n: Declared(n, CODE_OF_DTYPE[v.dtype], v.shape) for n, v in values.items() if isinstance(v, Term)}
+
+    def _taken_branch(self, node: NodeProto, env: Env) -> GraphProto | None:
+        """The branch of an If whose condition is constant."""
+        condition = self._constant(env[node.input[0]])
+        if condition is None:
+            return None
+        return attributes(node)["then_branch" if condition.reshape(-1)[0] else "else_branch"]
+
+
+def _value(array: Array) -> Value:
+    """A constant as a term, or as it is if programs do not have its element type."""
+    return constant_term(array) if array.dtype.name in CODE_OF_DTYPE else array
+
+
+def _spread(node: NodeProto, named: Sequence[Value]) -> list[Value | None]:
+    """Results of the named outputs in the places of all outputs."""
+    values = iter(named)
+    return [next(values) if name else None for name in node.output]

@@ -1,0 +1,224 @@
+"""ONNX operators of neural networks: products, convolutions, pooling, normalisation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from eqsat import composites, ops
+from eqsat.errors import InputError, ShapeError
+from eqsat.frontends.onnx_node import Declined, Node, Row, row
+from eqsat.ir import Term
+
+# Products
+
+
+def _matmul(node: Node) -> Term:
+    return composites.matmul(node.input(0), node.input(1))
+
+
+def _gemm(node: Node) -> Term:
+    """alpha a' b' + beta c, with a' and b' transposed as asked and c broadcast to the product."""
+    a, b, c = node.input(0), node.input(1), node.optional(2)
+    if a.ndim != 2 or b.ndim != 2:
+        raise ShapeError(f"Gemm takes two matrices, got {a.shape} and {b.shape}")
+    a = ops.transpose(a) if node.attr("transA", 0) else a
+    b = ops.transpose(b) if node.attr("transB", 0) else b
+    product = _scaled(ops.matmul(a, b), node.attr("alpha", 1.0))
+    if c is None:
+        return product
+    return ops.add(product, ops.broadcast(_scaled(c, node.attr("beta", 1.0)), product.shape))
+
+
+def _scaled(x: Term, factor: float) -> Term:
+    return x if factor == 1 else composites.scaled(x, factor)
+
+
+def _einsum(node: Node) -> Term:
+    operands, equation = node.all_inputs(), node.required("equation")
+    terms = equation.replace(" ", "").replace("...", "").partition("->")[0].split(",")
+    if len(operands) > 2 or any(len(set(labels)) < len(labels) for labels in terms):
+        raise Declined("more than two operands, or a diagonal")
+    return composites.einsum(equation, *operands)
+
+
+# Windows
+
+
+@dataclass(frozen=True)
+class Window:
+    """A window that slides over the spatial axes, pads resolved to numbers; `crop` trims the ends no window reaches."""
+
+    kernel: tuple[int, ...]
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    lo: tuple[int, ...]
+    hi: tuple[int, ...]
+    declared_hi: tuple[int, ...]
+
+    def crop(self, x: Term) -> tuple[Term, tuple[int, ...]]:
+        """`x` without the trailing elements that a negative upper pad removes, and the pads that are left."""
+        if min(self.hi) >= 0:
+            return x, self.hi
+        spatial = range(2, x.ndim)
+        ends = [x.shape[axis] + min(pad, 0) for axis, pad in zip(spatial, self.hi, strict=True)]
+        return ops.slice_(x, [0] * len(ends), ends, list(spatial)), tuple(max(pad, 0) for pad in self.hi)
+
+
+def _window(node: Node, spatial: Sequence[int], kernel: Sequence[int]) -> Window:
+    """Strides, dilations and pads of Conv and the pools, auto_pad and ceil_mode resolved.
+
+    The upper pad is what the last window needs, so the number of windows follows from it: with ceil_mode a
+    last window that starts inside the lower padding or the input is kept though it hangs over the end.
+    """
+    rank = len(spatial)
+    strides = tuple(node.attr("strides", [1] * rank))
+    dilations = tuple(node.attr("dilations", [1] * rank))
+    pads = node.attr("pads", [0] * (2 * rank))
+    if not len(kernel) == len(strides) == len(dilations) == len(pads) / 2 == rank:
+        raise ShapeError(f"{rank} spatial axes take kernel, strides, dilations and 2 x {rank} pads, "
+                         f"got {tuple(kernel)}, {strides}, {dilations}, {tuple(pads)}")  # fmt: skip
+    mode = node.attr("auto_pad", "NOTSET")
+    axes = [
+        _axis_pads(mode, spatial[i], dilations[i] * (kernel[i] - 1) + 1, strides[i], (pads[i], pads[i + rank]))
+        for i in range(rank)
+    ]
+    declared = tuple(hi for _, hi in axes)
+    lo = tuple(lo for lo, _ in axes)
+    hi = list(declared)
+    if node.attr("ceil_mode", 0) and mode in ("NOTSET", ""):
+        for i in range(rank):
+            hi[i] = _ceil_pad(spatial[i], dilations[i] * (kernel[i] - 1) + 1, strides[i], lo[i], declared[i])
+    return Window(tuple(kernel), strides, dilations, lo, tuple(hi), declared)
+
+
+def _axis_pads(mode: str, size: int, extent: int, stride: int, pads: tuple[int, int]) -> tuple[int, int]:
+    """The pads of one axis under an auto_pad mode; SAME makes ceil(size / stride) windows."""
+    if mode in ("NOTSET", ""):
+        return pads
+    if mode == "VALID":
+        return 0, 0
+    if mode not in ("SAME_UPPER", "SAME_LOWER"):
+        raise InputError(f"auto_pad '{mode}' does not exist; use NOTSET, VALID, SAME_UPPER or SAME_LOWER")
+    total = max((-(-size // stride) - 1) * stride + extent - size, 0)
+    less, more = total // 2, total - total // 2
+    return (less, more) if mode == "SAME_UPPER" else (more, less)
+
+
+def _ceil_pad(size: int, extent: int, stride: int, lo: int, hi: int) -> int:
+    """The upper pad under which the floor formula counts the windows that ceil_mode counts."""
+    span = size + lo + hi - extent
+    count = -(-span // stride) + 1
+    if (count - 1) * stride >= size + lo:  # it would start in the upper padding
+        count -= 1
+    if count == span // stride + 1:
+        return hi
+    return (count - 1) * stride + extent - size - lo
+
+
+def _conv(node: Node) -> Term:
+    x, w, bias = node.input(0), node.input(1), node.optional(2)
+    kernel = tuple(node.attr("kernel_shape", w.shape[2:]))
+    if kernel != w.shape[2:] or x.ndim != w.ndim or x.ndim < 3:
+        raise ShapeError(f"Conv takes x (n, c, *s) and w (oc, c/groups, *k), got {x.shape}, {w.shape}, kernel {kernel}")
+    window = _window(node, x.shape[2:], kernel)
+    groups = node.attr("group", 1)
+    out = ops.conv(x, w, window.strides, window.lo, window.hi, window.dilations, groups)
+    if bias is None:
+        return out
+    return composites.add(out, ops.reshape(bias, (-1,) + (1,) * (x.ndim - 2)))
+
+
+def _max_pool(node: Node) -> Term:
+    if node.wants(1):
+        raise Declined("the indices of the maxima are used")
+    x = node.input(0)
+    window = _window(node, x.shape[2:], node.required("kernel_shape"))
+    x, hi = window.crop(x)
+    return composites.max_pool(x, window.kernel, window.strides, window.lo, hi, window.dilations)
+
+
+def _average_pool(node: Node) -> Term:
+    x = node.input(0)
+    window = _window(node, x.shape[2:], node.required("kernel_shape"))
+    if min(window.hi) < 0:
+        raise Declined("a window that ends before the input does")
+    counted_lo = counted_hi = None
+    if node.attr("count_include_pad", 0):
+        counted_lo = window.lo
+        counted_hi = tuple(min(pad, most) for pad, most in zip(window.declared_hi, window.hi, strict=True))
+    return composites.avg_pool(
+        x, window.kernel, window.strides, window.lo, window.hi, window.dilations, counted_lo, counted_hi
+    )
+
+
+def _global_average_pool(node: Node) -> Term:
+    return composites.global_avg_pool(node.input(0))
+
+
+def _global_max_pool(node: Node) -> Term:
+    x = node.input(0)
+    return ops.amax(x, range(2, x.ndim), True)
+
+
+# Normalisation
+
+
+def _batch_normalization(node: Node) -> list[Term]:
+    """With training_mode the statistics of this batch, and the running ones as outputs 1 and 2."""
+    x, scale, bias, mean, variance = (node.input(i) for i in range(5))
+    epsilon, outputs = node.attr("epsilon", 1e-5), []
+    if node.attr("training_mode", 0):
+        over = (0, *range(2, x.ndim))
+        momentum = node.attr("momentum", 0.9)
+        batch = (composites.mean(x, over), composites.var(x, over))
+        old = (mean, variance)
+        outputs = [
+            ops.add(_scaled(before, momentum), _scaled(ops.cast(now, before.dtype), 1 - momentum))
+            for before, now in zip(old, batch, strict=True)
+        ]
+        mean, variance = (ops.cast(term, mean.dtype) for term in batch)
+    dtype = x.dtype
+    parameters = (ops.cast(term, dtype) for term in (scale, bias, mean, variance))
+    return [composites.batchnorm(x, *parameters, epsilon=epsilon), *outputs]
+
+
+def _layer_normalization(node: Node) -> list[Term]:
+    x, scale, bias = node.input(0), node.input(1), node.optional(2)
+    axis, epsilon = node.attr("axis", -1), node.attr("epsilon", 1e-5)
+    outputs = [composites.layernorm(x, scale, bias, axis, epsilon)]
+    if node.wants(1) or node.wants(2):
+        axes = tuple(range(ops.axis_of(axis, x.ndim), x.ndim))
+        wide = ops.cast(x, "float32") if node.attr("stash_type", 1) == 1 else x
+        deviation = ops.sqrt(composites.shifted(composites.var(wide, axes, True), epsilon))
+        outputs += [composites.mean(wide, axes, True), ops.reciprocal(deviation)]
+    return outputs
+
+
+def _rms_normalization(node: Node) -> Term:
+    return composites.rmsnorm(node.input(0), node.input(1), node.attr("axis", -1), node.attr("epsilon", 1e-5))
+
+
+def _instance_normalization(node: Node) -> Term:
+    """Zero mean and unit variance of every x[n, c], then scale and bias [c]."""
+    x, scale, bias = node.input(0), node.input(1), node.input(2)
+    unit = composites.layernorm(x, None, None, 2, node.attr("epsilon", 1e-5))
+    channel = (-1,) + (1,) * (x.ndim - 2)
+    return composites.add(composites.mul(unit, ops.reshape(scale, channel)), ops.reshape(bias, channel))
+
+
+LAYERS: dict[str, Row] = {
+    "AveragePool": row(_average_pool, 7, 10, 11, 19, 22),
+    "BatchNormalization": row(_batch_normalization, 9, 14, 15),
+    "Conv": row(_conv, 1, 11, 22),
+    "Einsum": row(_einsum, 12, 28),
+    "Gemm": row(_gemm, 7, 9, 11, 13),
+    "GlobalAveragePool": row(_global_average_pool, 1, 22),
+    "GlobalMaxPool": row(_global_max_pool, 1, 22),
+    "InstanceNormalization": row(_instance_normalization, 6, 22),
+    "LayerNormalization": row(_layer_normalization, 17),
+    "MatMul": row(_matmul, 1, 9, 13),
+    "MaxPool": row(_max_pool, 1, 8, 10, 11, 12, 22),
+    "RMSNormalization": row(_rms_normalization, 23),
+}
+"""One row per operator, with the since-versions whose meaning the converter covers."""

@@ -1,0 +1,187 @@
+"""ONNX files and tensors: bytes in, models and arrays out, every defect one line.
+
+Nothing here knows an operator. `onnx` is imported inside functions, so that `import eqsat` stays fast.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import ml_dtypes
+import numpy as np
+
+from eqsat.errors import InputError
+from eqsat.numerics import Array, np_dtype
+
+if TYPE_CHECKING:
+    from onnx import GraphProto, ModelProto, NodeProto, TensorProto
+
+# ONNX element types (onnx.proto, TensorProto.DataType) that a program can hold.
+DTYPE_OF_CODE: dict[int, str] = {
+    1: "float32",
+    6: "int32",
+    7: "int64",
+    9: "bool",
+    10: "float16",
+    11: "float64",
+    16: "bfloat16",
+}
+CODE_OF_DTYPE: dict[str, int] = {dtype: code for code, dtype in DTYPE_OF_CODE.items()}
+
+_EXTERNAL = 1  # TensorProto.DataLocation.EXTERNAL
+_IR_VERSION_TAG = b"\x08"  # field 1, varint: how every serialized ModelProto begins
+
+
+def code_name(code: int) -> str:
+    """The name of an ONNX element type, for error messages: 2 -> 'uint8'."""
+    from onnx import TensorProto
+
+    known = {number: name.lower() for name, number in TensorProto.DataType.items()}
+    return known.get(code, f"element type {code}")
+
+
+def read_model(source: str | os.PathLike[str] | ModelProto) -> tuple[ModelProto, str, Path | None]:
+    """The model, the label that error messages begin with, and the folder of its external data (None: in memory).
+
+    Raises InputError for a file that is missing, unreadable, no ONNX model, truncated, or holds no graph.
+    """
+    from onnx import ModelProto
+
+    if isinstance(source, ModelProto):
+        model, label, base = source, source.graph.name or "model", None
+    else:
+        path = Path(source)
+        model, label, base = _parse(path), str(path), path.parent
+    if not model.HasField("graph"):
+        raise InputError(f"{label}: holds no graph; give an ONNX model file")
+    return model, label, base
+
+
+def _parse(path: Path) -> ModelProto:
+    from google.protobuf.message import DecodeError
+    from onnx import ModelProto
+
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file; check the path") from None
+    except IsADirectoryError:
+        raise InputError(f"{path}: is a folder; give the .onnx file inside it") from None
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror}); check its permissions") from None
+    try:
+        return ModelProto.FromString(data)
+    except DecodeError:
+        if data.startswith(_IR_VERSION_TAG):
+            raise InputError(
+                f"{path}: begins like an ONNX model but is truncated or damaged ({len(data)} bytes); fetch it again"
+            ) from None
+        raise InputError(f"{path}: not an ONNX model; give a .onnx protobuf file") from None
+
+
+def tensor_array(tensor: TensorProto, base: Path | None, label: str) -> Array:
+    """The tensor's values, read-only where that saves a copy; external data is mapped, not read.
+
+    Element types that a program cannot hold (uint8, string, ...) come as NumPy has them: constants of
+    such types may still be folded away. Raises InputError for missing, short or misplaced data.
+    """
+    where = f"{label}: tensor '{tensor.name}'"
+    shape = tuple(tensor.dims)
+    if tensor.data_location == _EXTERNAL:
+        return _external_array(tensor, shape, base, where)
+    dtype = DTYPE_OF_CODE.get(tensor.data_type)
+    if dtype is not None and tensor.HasField("raw_data"):
+        _check_length(len(tensor.raw_data), dtype, shape, where)
+        return np.frombuffer(tensor.raw_data, _little_endian(dtype)).reshape(shape)
+    return _typed_array(tensor, dtype, shape, where)
+
+
+def _typed_array(tensor: TensorProto, dtype: str | None, shape: tuple[int, ...], where: str) -> Array:
+    """Values kept in the typed fields (float_data, int32_data, ...), or of a type that only onnx decodes."""
+    from onnx import numpy_helper
+
+    if dtype == "bfloat16" and len(tensor.int32_data) == math.prod(shape):
+        return np.array(tensor.int32_data, np.int32).astype(np.uint16).view(ml_dtypes.bfloat16).reshape(shape)
+    try:
+        return numpy_helper.to_array(tensor)
+    except (ValueError, TypeError, KeyError) as error:
+        raise InputError(f"{where} cannot be decoded as {code_name(tensor.data_type)}{list(shape)} ({error})") from None
+
+
+def _little_endian(dtype: str) -> np.dtype:
+    return np_dtype(dtype) if dtype == "bfloat16" else np.dtype(dtype).newbyteorder("<")
+
+
+def _check_length(available: int, dtype: str, shape: tuple[int, ...], where: str) -> None:
+    needed = math.prod(shape) * np_dtype(dtype).itemsize
+    if available != needed:
+        raise InputError(
+            f"{where}: {dtype}{list(shape)} takes {needed} bytes but {available} are there; "
+            "the file is truncated or damaged"
+        )
+
+
+def _external_array(tensor: TensorProto, shape: tuple[int, ...], base: Path | None, where: str) -> Array:
+    """Maps the tensor's slice of its external file.
+
+    The location must stay inside the model's folder (ONNX IR specification, "External Tensor Data").
+    """
+    entries = {entry.key: entry.value for entry in tensor.external_data}
+    location = entries.get("location", "")
+    if base is None:
+        raise InputError(f"{where} lies in external file '{location}', unknown for a model in memory; pass the path")
+    path = base / location
+    if not location or not path.resolve().is_relative_to(base.resolve()):
+        raise InputError(f"{where}: external location '{location}' leaves the model's folder; move the data beside it")
+    if not path.is_file():
+        raise InputError(f"{where}: external data file '{path}' is missing; put it beside the model")
+    dtype = DTYPE_OF_CODE.get(tensor.data_type)
+    if dtype is None:
+        raise InputError(
+            f"{where}: external data of type {code_name(tensor.data_type)} is not supported; "
+            "store that tensor inside the model"
+        )
+    try:
+        offset = int(entries.get("offset", "0"))
+        needed = int(entries.get("length", math.prod(shape) * np_dtype(dtype).itemsize))
+    except ValueError:
+        raise InputError(f"{where}: external offset or length is no number; fetch the model again") from None
+    _check_length(needed, dtype, shape, where)
+    available = path.stat().st_size - offset
+    if offset < 0 or available < needed:
+        _check_length(max(available, 0), dtype, shape, f"{where} in '{path}'")
+    if needed == 0:
+        return np.zeros(shape, np_dtype(dtype))
+    return np.asarray(np.memmap(path, _little_endian(dtype), "r", offset, shape))
+
+
+def make_tensor(array: Array, name: str) -> TensorProto:
+    """An initializer that holds the array as raw bytes, whatever its element type."""
+    from onnx import TensorProto, numpy_helper
+
+    if array.dtype.name not in CODE_OF_DTYPE:
+        return numpy_helper.from_array(np.ascontiguousarray(array), name)
+    little = array.astype(array.dtype.newbyteorder("<"), copy=False)
+    return TensorProto(
+        name=name, data_type=CODE_OF_DTYPE[array.dtype.name], dims=array.shape, raw_data=little.tobytes()
+    )
+
+
+def attributes(node: NodeProto) -> dict[str, Any]:
+    """A node's attributes by name: ints, floats, str, lists of these, TensorProto or GraphProto."""
+    from onnx import helper
+
+    values = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
+    return {name: value.decode() if isinstance(value, bytes) else value for name, value in values.items()}
+
+
+def subgraphs(node: NodeProto) -> Iterator[GraphProto]:
+    """The bodies that a node carries (If, Loop, Scan, ...)."""
+    for attribute in node.attribute:
+        if attribute.HasField("g"):
+            yield attribute.g
+        yield from attribute.graphs

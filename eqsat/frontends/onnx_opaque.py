@@ -1,0 +1,188 @@
+"""ONNX nodes that are carried without being understood.
+
+Such a node becomes a model of its own (one node, inputs x0, x1, ..., outputs y0, y1, ..., parameters it reads as
+initializers), in one canonical form. That model is the identity of the opaque term, gives its output shapes by ONNX's
+shape inference, runs it by ONNX's reference evaluator, and holds all that is needed to write the node back verbatim.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from eqsat.errors import InputError
+from eqsat.frontends.onnx_load import make_tensor, subgraphs
+from eqsat.frontends.onnx_types import Declared, declared
+from eqsat.numerics import Array
+
+if TYPE_CHECKING:
+    from onnx import GraphProto, ModelProto, NodeProto
+
+_KEPT_EVALUATORS = 64  # prepared evaluators; each holds the parameters of one node
+_FAILURES = (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
+"""What the Python code of reference operators raises on values that it does not take."""
+
+
+@dataclass(frozen=True, slots=True)
+class OneNode:
+    """A model of a single node, as bytes; equal models are equal. Calling it runs the node on arrays."""
+
+    model: bytes
+
+    def proto(self) -> ModelProto:
+        from onnx import ModelProto
+
+        return ModelProto.FromString(self.model)
+
+    def __call__(self, *arrays: Array) -> list[Array]:
+        """The node's outputs, those without a name left out.
+
+        Raises InputError where neither the reference evaluator nor an installed onnxruntime knows the operator.
+        """
+        return _evaluator(self.model)(arrays)
+
+    def __repr__(self) -> str:
+        return f"OneNode({title(self.proto().graph.node[0])})"
+
+
+def title(node: NodeProto) -> str:
+    """The operator's name with its domain: 'Loop', 'com.microsoft.FusedGemm'."""
+    return f"{node.domain}.{node.op_type}" if node.domain else node.op_type
+
+
+def one_node(
+    node: NodeProto,
+    opsets: Mapping[str, int],
+    types: Mapping[str, Declared],
+    parameters: Mapping[str, Array],
+) -> tuple[OneNode, list[str]]:
+    """The node as a model of its own, and the names whose values that model takes, in order.
+
+    Args:
+        opsets: domain to version, as in the model that the node comes from.
+        types: static type of every value that the node and its bodies read from outside.
+        parameters: which of these are constants to be kept inside.
+    """
+    from onnx import NodeProto as Proto
+    from onnx import helper
+
+    read = [*node.input, *_captured(node)]
+    names = {name: f"x{i}" for i, name in enumerate(dict.fromkeys(name for name in read if name))}
+    alone = Proto()
+    alone.CopyFrom(node)
+    alone.name = alone.doc_string = ""
+    counter = iter(range(1 << 30))
+    rename(alone, names, [f"y{i}" if name else "" for i, name in enumerate(node.output)], lambda: f"b{next(counter)}")
+    taken = [name for name in names if name not in parameters]
+    graph = helper.make_graph(
+        [alone],
+        node.op_type,
+        [helper.make_tensor_value_info(names[name], types[name].code, types[name].shape) for name in taken],
+        [helper.make_empty_tensor_value_info(name) for name in alone.output if name],
+        [make_tensor(parameters[name], names[name]) for name in names if name in parameters],
+    )
+    imports = [helper.make_opsetid(domain, opsets[domain]) for domain in sorted(opsets)]
+    model = helper.make_model(graph, opset_imports=imports)
+    return OneNode(model.SerializeToString(deterministic=True)), taken
+
+
+def inferred(spec: OneNode) -> dict[str, Declared]:
+    """The types of the named outputs as ONNX's shape inference finds them; what it cannot tell is missing."""
+    from onnx import shape_inference
+
+    model = shape_inference.infer_shapes(spec.proto(), data_prop=True)
+    found = [declared(value) for value in model.graph.output if value.type.WhichOneof("value")]
+    return {type_.name: type_ for type_ in found if type_ is not None}
+
+
+# Names inside bodies
+
+
+def rename(node: NodeProto, outer: Mapping[str, str], outputs: Sequence[str], fresh: Callable[[], str]) -> None:
+    """Renames in place what the node reads (`outer`), what it makes, and every name inside its bodies (`fresh`)."""
+    node.input[:] = [outer.get(name, name) for name in node.input]
+    node.output[:] = outputs
+    for body in subgraphs(node):
+        _rename_body(body, outer, fresh)
+
+
+def _rename_body(body: GraphProto, outer: Mapping[str, str], fresh: Callable[[], str]) -> None:
+    inner: dict[str, str] = {}
+    for value in [*body.input, *body.initializer]:
+        if value.name not in inner:
+            inner[value.name] = fresh()
+        value.name = inner[value.name]
+    scope = {**outer, **inner}
+    for node in body.node:
+        node.name = ""
+        outputs = [fresh() if name else "" for name in node.output]
+        made = dict(zip(node.output, outputs, strict=True))
+        rename(node, scope, outputs, fresh)
+        scope.update(made)
+    for value in body.output:
+        value.name = scope.get(value.name, value.name)
+    del body.value_info[:]
+
+
+def _captured(node: NodeProto) -> Iterator[str]:
+    """Names that the node's bodies read from outside."""
+    for body in subgraphs(node):
+        own = {value.name for value in [*body.input, *body.initializer]}
+        for inner in body.node:
+            yield from (name for name in [*inner.input, *_captured(inner)] if name and name not in own)
+            own.update(inner.output)
+        yield from (value.name for value in body.output if value.name not in own)
+
+
+def captured(node: NodeProto) -> list[str]:
+    """Names that the node's bodies read from outside, each once."""
+    return list(dict.fromkeys(_captured(node)))
+
+
+# Evaluation
+
+
+@lru_cache(maxsize=_KEPT_EVALUATORS)
+def _evaluator(model: bytes) -> Callable[[Sequence[Array]], list[Array]]:
+    from onnx.reference import ReferenceEvaluator
+
+    proto = OneNode(model).proto()
+    names = [value.name for value in proto.graph.input]
+    try:
+        session: Any = ReferenceEvaluator(proto)
+    except (NotImplementedError, KeyError, RuntimeError):
+        session = _runtime_session(proto)
+
+    def run(arrays: Sequence[Array]) -> list[Array]:
+        try:
+            return [np.asarray(out) for out in session.run(None, dict(zip(names, arrays, strict=True)))]
+        except _FAILURES as error:
+            raise InputError(
+                f"operator {title(proto.graph.node[0])} failed in its reference: {_line(error)}"
+            ) from error
+
+    return run
+
+
+def _runtime_session(proto: ModelProto) -> Any:
+    """For operators that onnx has no reference for (vendor domains): onnxruntime, if it is installed."""
+    name = title(proto.graph.node[0])
+    try:
+        import onnxruntime
+    except ImportError:
+        raise InputError(
+            f"operator {name} has no reference implementation to run; install onnxruntime or replace it"
+        ) from None
+    state = onnxruntime.capi.onnxruntime_pybind11_state
+    try:
+        return onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    except (state.Fail, state.InvalidGraph, state.NotImplemented, state.InvalidArgument) as error:
+        raise InputError(f"operator {name} cannot be run here: {_line(error)}; replace it in the model") from None
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())[:200] or type(error).__name__

@@ -1,0 +1,125 @@
+"""ONNX operators that reduce axes, and the softmax family."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import inf
+
+import numpy as np
+
+from eqsat import composites, ops
+from eqsat.frontends.onnx_node import Converter, Node, Row, row
+from eqsat.ir import Shape, Term
+from eqsat.numerics import is_float, lowest
+
+Reduction = Callable[[Term, tuple[int, ...], bool], Term]
+
+
+def _axes(node: Node, from_input: int) -> tuple[int, ...]:
+    """The reduced axes, counted from 0: an attribute before version `from_input`, an input since. None given: all,
+    or no axis at all with noop_with_empty_axes."""
+    rank = node.input(0).ndim
+    given = node.attr("axes") if node.version < from_input else node.ints(1)
+    if given:
+        return ops.axes_of(given, rank)
+    return () if node.attr("noop_with_empty_axes", 0) else ops.axes_of(None, rank)
+
+
+def _reduction(reduce: Reduction, from_input: int) -> Converter:
+    return lambda node: reduce(node.input(0), _axes(node, from_input), bool(node.attr("keepdims", 1)))
+
+
+def _kind(kind: str) -> Reduction:
+    def reduce(x: Term, axes: tuple[int, ...], keepdims: bool) -> Term:
+        return ops.reduce(kind, x, axes, keepdims)
+
+    return reduce
+
+
+def _extreme(kind: str) -> Reduction:
+    """max or min; over no elements it is the identity (since opset 18)."""
+
+    def reduce(x: Term, axes: tuple[int, ...], keepdims: bool) -> Term:
+        if all(x.shape[axis] for axis in axes):
+            return ops.reduce(kind, x, axes, keepdims)
+        return ops.full(_identity(kind, x.dtype), _kept(x, axes, keepdims), x.dtype)
+
+    return reduce
+
+
+def _identity(kind: str, dtype: str) -> float:
+    if dtype == "bool":
+        return kind == "min"
+    if kind == "max":
+        return lowest(dtype)
+    return inf if is_float(dtype) else int(np.iinfo(dtype).max)
+
+
+def _kept(x: Term, axes: tuple[int, ...], keepdims: bool) -> Shape:
+    return tuple(1 if i in axes else n for i, n in enumerate(x.shape) if keepdims or i not in axes)
+
+
+def _log_sum_exp(x: Term, axes: tuple[int, ...], keepdims: bool) -> Term:
+    if all(x.shape[axis] for axis in axes):
+        return composites.logsumexp(x, axes, keepdims)
+    return ops.full(-inf, _kept(x, axes, keepdims), x.dtype)
+
+
+def _l1(x: Term, axes: tuple[int, ...], keepdims: bool) -> Term:
+    return ops.sum_(ops.abs_(x), axes, keepdims)
+
+
+def _sum_square(x: Term, axes: tuple[int, ...], keepdims: bool) -> Term:
+    return ops.sum_(composites.square(x), axes, keepdims)
+
+
+def _log_sum(x: Term, axes: tuple[int, ...], keepdims: bool) -> Term:
+    return ops.log(ops.sum_(x, axes, keepdims))
+
+
+def _arg(kind: str) -> Converter:
+    def convert(node: Node) -> Term:
+        x, keepdims = node.input(0), bool(node.attr("keepdims", 1))
+        axis = ops.axis_of(node.attr("axis", 0), x.ndim)
+        if not node.attr("select_last_index", 0):
+            return ops.reduce(kind, x, axis, keepdims)
+        from_end = ops.reduce(kind, ops.flip(x, axis), axis, keepdims)
+        return ops.sub(ops.full_like(x.shape[axis] - 1, from_end), from_end)
+
+    return convert
+
+
+def _softmax(node: Node) -> Term:
+    return composites.softmax(node.input(0), node.attr("axis", -1))
+
+
+def _log_softmax(node: Node) -> Term:
+    return composites.log_softmax(node.input(0), node.attr("axis", -1))
+
+
+def _hardmax(node: Node) -> Term:
+    """1 at the first maximum along the axis, 0 elsewhere."""
+    x = node.input(0)
+    axis = ops.axis_of(node.attr("axis", -1), x.ndim)
+    first = ops.broadcast(ops.argmax(x, axis, True), x.shape)
+    return ops.cast(ops.equal(first, ops.iota(x.shape, axis)), x.dtype)
+
+
+REDUCTIONS: dict[str, Row] = {
+    "ArgMax": row(_arg("argmax"), 1, 11, 12, 13),
+    "ArgMin": row(_arg("argmin"), 1, 11, 12, 13),
+    "Hardmax": row(_hardmax, 13),
+    "LogSoftmax": row(_log_softmax, 13),
+    "ReduceL1": row(_reduction(_l1, 18), 1, 11, 13, 18),
+    "ReduceL2": row(_reduction(composites.norm2, 18), 1, 11, 13, 18),
+    "ReduceLogSum": row(_reduction(_log_sum, 18), 1, 11, 13, 18, 28),
+    "ReduceLogSumExp": row(_reduction(_log_sum_exp, 18), 1, 11, 13, 18, 28),
+    "ReduceMax": row(_reduction(_extreme("max"), 18), 1, 11, 12, 13, 18, 20),
+    "ReduceMean": row(_reduction(composites.mean, 18), 1, 11, 13, 18),
+    "ReduceMin": row(_reduction(_extreme("min"), 18), 1, 11, 12, 13, 18, 20),
+    "ReduceProd": row(_reduction(_kind("prod"), 18), 1, 11, 13, 18),
+    "ReduceSum": row(_reduction(_kind("sum"), 13), 1, 11, 13),
+    "ReduceSumSquare": row(_reduction(_sum_square, 18), 1, 11, 13, 18),
+    "Softmax": row(_softmax, 13),
+}
+"""One row per operator, with the since-versions whose meaning the converter covers."""
