@@ -36,20 +36,20 @@ class Segment:
 
 def segments(roots: Sequence[Node]) -> list[Segment]:
     """Cut a program into segments, in an order in which each reads only earlier ones."""
-    order = [n for n in topological(roots)]
-    cuts = _cuts(order, roots)
+    order = _latest_first_needed(roots)
     whole = [_segment(tuple(dict.fromkeys(roots)), frozenset())]
+    reads = _Reads(order)
+    cuts = _cuts(reads)
     if not cuts:
         return whole
-    position = {node: i for i, node in enumerate(order)}
-    parts: list[Segment] = []
-    edges = [*cuts, order[-1]]
+    shared = _shared(reads, cuts[0])
+    boundary = frozenset(cuts) | frozenset(shared)
+    wanted = sorted(dict.fromkeys(r for r in roots if r not in shared), key=lambda n: reads.position[n])
+    parts = [_segment(tuple(shared), boundary)] if shared else []
     start = -1
-    wanted = sorted(dict.fromkeys(roots), key=lambda n: position[n])
-    boundary = frozenset(cuts)
-    for edge in edges:
-        end = position[edge]
-        inside = [r for r in wanted if start < position[r] <= end]
+    for edge in [*cuts, order[-1]]:
+        end = reads.position[edge]
+        inside = [r for r in wanted if start < reads.position[r] <= end]
         if edge in boundary and edge not in inside:
             inside.append(edge)
         if inside:
@@ -104,38 +104,94 @@ def _segment(roots: tuple[Node, ...], boundary: frozenset[Node]) -> Segment:
     return Segment(roots, tuple(memo[r] for r in roots), leaves)
 
 
-def _cuts(order: Sequence[Node], roots: Sequence[Node]) -> list[Node]:
+def _latest_first_needed(roots: Sequence[Node]) -> list[Node]:
+    """Nodes, operands first, each as late as its readers allow: what one layer alone needs stays in that layer."""
+    order = topological(roots)
+    height = dict.fromkeys(order, 0)
+    for node in reversed(order):
+        for a in node.args:
+            height[a] = max(height[a], height[node] + 1)
+    return sorted(order, key=lambda n: -height[n])
+
+
+class _Reads:
+    """Who reads what in a program.
+
+    Attributes:
+        order: nodes, operands first; `position` of each in it.
+        readers: the nodes that read each.
+        dynamic: nodes that depend on inputs.
+        early: dynamic nodes with no contraction below them that no product reads (masks): every layer may read them.
+    """
+
+    def __init__(self, order: Sequence[Node]) -> None:
+        self.order = order
+        self.position = {node: i for i, node in enumerate(order)}
+        self.readers: dict[Node, list[Node]] = {node: [] for node in order}
+        self.dynamic: set[Node] = set()
+        self.early: set[Node] = set()
+        for node in order:
+            if node.op in ("In", "Opaque") or any(a in self.dynamic for a in node.args):
+                self.dynamic.add(node)
+                varying = [a for a in node.args if a in self.dynamic]
+                if node.op not in ("MM", "Red", "Opaque") and all(a in self.early for a in varying):
+                    self.early.add(node)
+            for a in dict.fromkeys(node.args):
+                self.readers[a].append(node)
+        fed = {n for n in self.early if any(r.op == "MM" for r in self.through_views(n))}
+        self.early -= fed
+
+    def through_views(self, node: Node) -> list[Node]:
+        """What reads a node, views of it looked through."""
+        found: list[Node] = []
+        stack = [node]
+        while stack:
+            for reader in self.readers[stack.pop()]:
+                if reader.op == "V":
+                    stack.append(reader)
+                elif reader not in found:
+                    found.append(reader)
+        return found
+
+
+def _cuts(reads: _Reads) -> list[Node]:
     """The nodes at which to cut, in order."""
-    readers: dict[Node, list[Node]] = {}
-    dynamic: set[Node] = set()
-    for node in order:
-        if node.op in ("In", "Opaque") or any(a in dynamic for a in node.args):
-            dynamic.add(node)
-        for a in dict.fromkeys(node.args):
-            readers.setdefault(a, []).append(node)
-    found = [n for n in _separators(order, readers, dynamic) if _is_barrier(n, readers, dynamic)]
-    return [n for n in found if _crosses_contraction(n, readers)]
+    return [n for n in _separators(reads) if _is_barrier(n, reads) and _crosses_contraction(n, reads)]
 
 
-def _separators(order: Sequence[Node], readers: Mapping[Node, list[Node]], dynamic: set[Node]) -> list[Node]:
-    """Computed nodes past which nothing computed before them is read again."""
-    position = {node: i for i, node in enumerate(order)}
+def _separators(reads: _Reads) -> list[Node]:
+    """Computed nodes past which nothing computed before them is read again, early nodes aside."""
     found = []
     furthest = -1
-    for i, node in enumerate(order[:-1]):
-        computed = node in dynamic and bool(node.args)
-        if not computed:
+    for i, node in enumerate(reads.order):
+        if node not in reads.dynamic or node in reads.early:
             continue
-        last = max((position[r] for r in readers.get(node, ())), default=i)
-        if furthest <= i and last > i and node.op != "V":
+        last = max((reads.position[r] for r in reads.readers[node]), default=i)
+        if furthest <= i < last and node.op not in ("V", "In"):
             found.append(node)
-        furthest = max(furthest, last)
+        if node.op != "In":
+            furthest = max(furthest, last)
+        for a in node.args:
+            if a.op == "In" and a not in reads.early:  # an input counts from where it is first read
+                furthest = max(furthest, *(reads.position[r] for r in reads.readers[a]))
     return found
 
 
-def _is_barrier(node: Node, readers: Mapping[Node, list[Node]], dynamic: set[Node]) -> bool:
+def _shared(reads: _Reads, first_cut: Node) -> list[Node]:
+    """Early nodes that compute something and are read past the first cut: a segment of their own."""
+    edge = reads.position[first_cut]
+    return [
+        n
+        for n in reads.order
+        if n in reads.early
+        and n.op not in ("In", "V")
+        and any(r not in reads.early and reads.position[r] > edge for r in reads.through_views(n))
+    ]
+
+
+def _is_barrier(node: Node, reads: _Reads) -> bool:
     """Whether no product below the node can meet a product above it: something not linear lies between."""
-    return _nonlinear_below(node, dynamic) or not _product_above(node, readers, dynamic)
+    return _nonlinear_below(node, reads.dynamic) or not _product_above(node, reads)
 
 
 def _scaled(node: Node, dynamic: set[Node]) -> list[Node]:
@@ -157,38 +213,34 @@ def _nonlinear_below(node: Node, dynamic: set[Node]) -> bool:
         (node,) = through
 
 
-def _product_above(node: Node, readers: Mapping[Node, list[Node]], dynamic: set[Node]) -> bool:
+def _product_above(node: Node, reads: _Reads) -> bool:
     """Whether a product reads the node through linear operators alone."""
     stack, seen = [node], {node}
     while stack:
         at = stack.pop()
-        for reader in readers.get(at, ()):
+        for reader in reads.readers[at]:
             if reader.op == "MM":
                 return True
-            if reader not in seen and at in _scaled(reader, dynamic):
+            if reader not in seen and at in _scaled(reader, reads.dynamic):
                 seen.add(reader)
                 stack.append(reader)
     return False
 
 
-def _crosses_contraction(node: Node, readers: Mapping[Node, list[Node]]) -> bool:
+def _crosses_contraction(node: Node, reads: _Reads) -> bool:
     """Whether the node is read by a product, or on both sides of one: it is then written to memory in any case."""
-    direct: list[Node] = [node]
-    for at in direct:
-        direct += [r for r in readers.get(at, ()) if r.op == "V" and r not in direct]
-    first = [r for at in direct for r in readers.get(at, ()) if r.op != "V"]
+    first = reads.through_views(node)
     if any(r.op == "MM" for r in first):
         return True
     behind: set[Node] = set()
-    stack = list(dict.fromkeys(first))
-    seen = set(stack)
+    seen = set(first)
+    stack = list(first)
     while stack:
         at = stack.pop()
-        for reader in readers.get(at, ()):
-            if at.op == "MM" or at in behind:
-                if reader not in behind:
-                    behind.add(reader)
-                    stack.append(reader)
+        for reader in reads.readers[at]:
+            if (at.op == "MM" or at in behind) and reader not in behind:
+                behind.add(reader)
+                stack.append(reader)
             elif reader not in seen:
                 seen.add(reader)
                 stack.append(reader)

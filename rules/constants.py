@@ -7,12 +7,15 @@ elements of leaves; a sample of positions finds candidates, and the maps are the
 
 from __future__ import annotations
 
+import hashlib
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import accumulate
+from typing import Any
 
 import numpy as np
 
+from eqsat import layout as lt
 from eqsat.layout import Layout
 from eqsat.rule import HostRule
 from eqsat.snapshot import ENode
@@ -20,6 +23,10 @@ from eqsat.terms import Term, Terms
 
 _SAMPLES = 64
 _COMPARED = 1 << 22
+Form = tuple[tuple[Any, Layout], ...]
+"""A constant as views of leaves (class ids) or of other forms, one after another."""
+
+_MOST_PIECES = 64
 # Longer maps are compared at this many evenly spread positions: they are piecewise affine over few pieces, and every
 # optimised program is checked against its source anyway.
 _SPREAD = 1 << 18
@@ -27,18 +34,27 @@ _SPREAD = 1 << 18
 
 def _equal_constants(graph: Terms, emit: Callable[[int, Term], None]) -> None:
     maps = _Maps(graph)
-    buckets: dict[tuple, list[int]] = {}
+    buckets: dict[tuple[int, str, bytes], list[int]] = {}
     for cls in maps.movable:
         size = graph.size(cls)
-        if size == 0:
-            continue
-        sample = maps.trace(cls, _positions(size))
-        key = (size, graph.snapshot.dtype[cls], sample[0].tobytes(), sample[1].tobytes())
-        buckets.setdefault(key, []).append(cls)
+        if size:
+            sample = maps.trace(cls, _positions(size)).tobytes()
+            buckets.setdefault((size, graph.snapshot.dtype[cls], sample), []).append(cls)
     for bucket in buckets.values():
-        for cls in bucket[1:]:
-            if maps.equal(bucket[0], cls):
-                emit(cls, bucket[0])
+        distinct: dict[Form, int] = {}
+        apart = []
+        for cls in bucket if len(bucket) > 1 else ():
+            form = maps.form(cls)
+            first = cls if form is None else distinct.setdefault(form, cls)
+            if first == cls:
+                apart.append(cls)
+            else:
+                emit(cls, first)
+        whole: dict[bytes, int] = {}
+        for cls in apart if len(apart) > 1 else ():
+            first = whole.setdefault(maps.digest(cls), cls)
+            if first != cls:
+                emit(cls, first)
 
 
 def _positions(size: int) -> np.ndarray:
@@ -50,12 +66,17 @@ def _positions(size: int) -> np.ndarray:
 
 
 class _Maps:
-    """Constant classes as maps from positions to (leaf class, element)."""
+    """Constant classes as maps from positions to elements of leaves, all leaves numbered through."""
 
     def __init__(self, graph: Terms) -> None:
         self._graph = graph
         self._node = self._movements()
         self.movable = sorted(self._node)
+        leaves = [c for c in self.movable if self._node[c] is None]
+        starts = accumulate((graph.size(c) for c in leaves), initial=0)
+        self._start = dict(zip(leaves, starts, strict=False))
+        self._whole: dict[int, np.ndarray] = {}
+        self._forms: dict[int, Form | None] = {}
 
     def _movements(self) -> dict[int, ENode | None]:
         """For each constant class the e-node that moves its data (None: it is a leaf), acyclically.
@@ -63,48 +84,143 @@ class _Maps:
         Classes that compute are leaves, so that equal computations stay the same leaf however their data is moved.
         """
         snapshot = self._graph.snapshot
-        chosen: dict[int, ENode | None] = {}
         moved = ("V", "Cat", "Full")
         computed = sorted({n.cls for n in snapshot.nodes if snapshot.const[n.cls] and n.op not in moved})
-        chosen.update((c, None) for c in computed)
+        chosen: dict[int, ENode | None] = dict.fromkeys(computed)
         ready = deque(computed)
         while ready:
             cls = ready.popleft()
             for i in snapshot.parents[cls]:
                 node = snapshot.nodes[i]
-                if node.op in ("V", "Cat") and node.cls not in chosen and all(a in chosen for a in node.args):
-                    if node.op == "V" and node.attrs[0].masked:
-                        continue
+                if node.op not in ("V", "Cat") or node.cls in chosen or any(a not in chosen for a in node.args):
+                    continue
+                if node.op == "Cat" or not node.attrs[0].masked:
                     chosen[node.cls] = node
                     ready.append(node.cls)
         return chosen
 
-    def trace(self, cls: int, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(leaf class, element) at each position of a class."""
-        leaves = np.full(positions.shape, cls, dtype=np.int64)
-        elements = positions.astype(np.int64)
-        work = [(cls, np.arange(len(positions)), elements)]
+    def form(self, cls: int) -> Form | None:
+        """The class as views of leaves: equal forms are equal maps, at no cost. None where it has no short form."""
+        if cls not in self._forms:
+            node = self._node[cls]
+            if node is None:
+                self._forms[cls] = ((cls, lt.identity(self._graph.size(cls))),)
+            else:
+                parts = [self.form(a) for a in node.args]
+                known = [p for p in parts if p is not None]
+                if len(known) < len(parts):
+                    self._forms[cls] = None
+                elif node.op == "Cat":
+                    self._forms[cls] = _merge([piece for part in known for piece in part])
+                else:
+                    self._forms[cls] = _view_form(known[0], node.attrs[0])
+        return self._forms[cls]
+
+    def trace(self, cls: int, positions: np.ndarray) -> np.ndarray:
+        """The number of the element at each position of a class."""
+        elements = np.empty(positions.shape, dtype=np.int64)
+        work = [(cls, np.arange(len(positions)), positions)]
         while work:
             at, where, index = work.pop()
             node = self._node[at]
             if node is None:
-                leaves[where], elements[where] = at, index
+                elements[where] = self._start[at] + index
             elif node.op == "V":
                 work.append((node.args[0], where, _apply(node.attrs[0], index)))
             else:
                 ends = np.array(list(accumulate(self._graph.size(a) for a in node.args)))
                 member = np.searchsorted(ends, index, side="right")
-                for i in np.unique(member):
+                for i in np.flatnonzero(np.bincount(member)):
                     mine = member == i
                     start = ends[i] - self._graph.size(node.args[i])
                     work.append((node.args[i], where[mine], index[mine] - start))
-        return leaves, elements
+        return elements
 
-    def equal(self, a: int, b: int) -> bool:
-        """Whether two classes of one size are the same map."""
-        size = self._graph.size(a)
-        positions = np.arange(size) if size <= _COMPARED else np.linspace(0, size - 1, _SPREAD).astype(np.int64)
-        return all(np.array_equal(x, y) for x, y in zip(self.trace(a, positions), self.trace(b, positions), strict=True))
+    def digest(self, cls: int) -> bytes:
+        """A digest of the whole map; of evenly spread positions where it is too long."""
+        size = self._graph.size(cls)
+        if size <= _COMPARED:
+            elements = self._elements(cls)
+        else:
+            elements = self.trace(cls, np.linspace(0, size - 1, _SPREAD).astype(np.int64))
+        return hashlib.sha1(elements.tobytes(), usedforsecurity=False).digest()
+
+    def _elements(self, cls: int) -> np.ndarray:
+        """`trace` of every position."""
+        found = self._whole.get(cls)
+        if found is not None:
+            return found
+        node = self._node[cls]
+        if node is None:
+            found = np.arange(self._start[cls], self._start[cls] + self._graph.size(cls))
+        elif node.op == "V" and self._graph.size(node.args[0]) <= _COMPARED:
+            found = self._elements(node.args[0])[node.attrs[0].index()]
+        elif node.op == "V":
+            found = self.trace(cls, np.arange(self._graph.size(cls)))
+        else:
+            found = np.concatenate([self._elements(a) for a in node.args])
+        self._whole[cls] = found
+        return found
+
+
+def _merge(pieces: Sequence[tuple[Any, Layout]]) -> Form | None:
+    """Pieces with runs that follow each other in one leaf joined."""
+    merged: list[tuple[Any, Layout]] = []
+    for leaf, layout in pieces:
+        if merged and merged[-1][0] == leaf:
+            before = merged[-1][1]
+            follows = lt.is_contiguous(before) and lt.is_contiguous(layout)
+            if follows and before.offset + before.size == layout.offset:
+                merged[-1] = leaf, lt.strided(before.offset, [(before.size + layout.size, 1)])
+                continue
+        merged.append((leaf, layout))
+    return tuple(merged) if len(merged) <= _MOST_PIECES else None
+
+
+def _view_form(form: Form, layout: Layout) -> Form | None:
+    """A view of a form: inside one piece, or taken apart along its outermost digit until it is."""
+    low = layout.offset + sum(min(s * (n - 1), 0) for n, s in layout.dims)
+    high = layout.offset + sum(max(s * (n - 1), 0) for n, s in layout.dims)
+    start = 0
+    for leaf, piece in form:
+        if start <= low and high < start + piece.size:
+            inner = lt.compose(piece, lt.strided(layout.offset - start, layout.dims))
+            if inner is None:
+                return None
+            return _view_form(leaf, inner) if isinstance(leaf, tuple) else ((leaf, inner),)
+        start += piece.size
+    if lt.is_contiguous(layout):
+        return _run_form(form, layout.offset, layout.offset + layout.size)
+    return _taken_apart(form, layout) or ((form, layout),)
+
+
+def _taken_apart(form: Form, layout: Layout) -> Form | None:
+    """The view digit by digit of its outermost, where that gives few pieces."""
+    (count, step), *rest = layout.dims
+    if count > _MOST_PIECES:
+        return None
+    pieces: list[tuple[Any, Layout]] = []
+    for i in range(count):
+        part = _view_form(form, lt.strided(layout.offset + i * step, rest))
+        if part is None or len(part) > 1 or len(pieces) > _MOST_PIECES:
+            return None
+        pieces += part
+    return _merge(pieces)
+
+
+def _run_form(form: Form, start: int, stop: int) -> Form | None:
+    """The elements [start, stop) of a form."""
+    pieces: list[tuple[Any, Layout]] = []
+    at = 0
+    for leaf, piece in form:
+        first, last = max(start - at, 0), min(stop - at, piece.size)
+        if first < last:
+            inner = lt.compose(piece, lt.strided(first, [(last - first, 1)]))
+            if inner is None:
+                return None
+            pieces.append((leaf, inner))
+        at += piece.size
+    return _merge(pieces)
 
 
 def _apply(layout: Layout, positions: np.ndarray) -> np.ndarray:
