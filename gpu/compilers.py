@@ -17,8 +17,9 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
-from eqsat.errors import EqsatError, InputError
+from eqsat.errors import InputError
 from eqsat.gpu.cache import SIMT, TEMPLATES, cache_dir, cached, digest_of
+from eqsat.gpu.errors import CompileFailed
 from eqsat.gpu.targets import Target
 
 Sanitizer = Literal["address", "thread"]
@@ -34,10 +35,6 @@ HOST_FLAGS = ("-std=c++17", "-O1", "-g1", "-fPIC", "-fno-strict-aliasing", "-fvi
 
 _FIRST_LLVM = {"gfx950": 20}
 _COMPILE_SECONDS = 300
-
-
-class CompileFailed(EqsatError):
-    """A kernel text that a compiler refused: the message names the saved source and log."""
 
 
 @dataclass(frozen=True, slots=True)

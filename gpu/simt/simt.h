@@ -14,6 +14,7 @@
 #define EQ_DEVICE inline
 #define EQ_RESTRICT
 #define EQ_UNROLL
+#define EQ_UNROLL_BY(n)
 #define EQ_SITE_PARAMETER , int site = __builtin_LINE()
 #define EQ_SITE , site
 #define EQ_SITE_ONLY site

@@ -3,7 +3,7 @@
 //   EQ_KERNEL(threads) name(...)    entry point of `threads` work-items in one dimension; EQ_EXPORT(name) must follow its body
 //   EQ_SHARED(type, name, dims)     block-local memory (LDS)
 //   EQ_DEVICE                       helper function, always inlined
-//   EQ_UNROLL                       unroll the loop that follows
+//   EQ_UNROLL, EQ_UNROLL_BY(n)      unroll the loop that follows, wholly or n times
 //   eq_thread() eq_block()          index within the block, index of the block (grids are one-dimensional)
 //   eq_lane()                       index within the wave; EQ_WAVE lanes make a wave (a macro: sizes derive from it)
 //   eq_barrier()                    block barrier, orders LDS and global memory
@@ -52,6 +52,8 @@
 #define EQ_SHARED(type, name, dims) __shared__ type name dims
 #define EQ_RESTRICT __restrict__
 #define EQ_UNROLL _Pragma("unroll")
+#define EQ_PRAGMA(text) _Pragma(#text)
+#define EQ_UNROLL_BY(n) EQ_PRAGMA(unroll n)
 #define EQ_SITE_PARAMETER  // the checker passes the calling line through wave operations and barriers
 #define EQ_SITE
 #define EQ_SITE_ONLY
@@ -110,6 +112,38 @@ EQ_DEVICE eq_vec<T, n> eq_read(const T *p) {
 template <int n, class T>
 EQ_DEVICE void eq_write(T *p, const eq_vec<T, n> &v) {
   *(eq_vec<T, n> *)p = v;
+}
+
+// What LDS is declared as where it holds different things in turn: 16 bytes, aligned to 16.
+typedef eq_vec<float, 4> eq_chunk;
+
+// n consecutive values in a thread's registers; eq_read_run and eq_write_run move them 16 bytes at a time.
+template <class T, int n>
+struct eq_run {
+  T v[n];
+};
+template <int n, class T>
+EQ_DEVICE eq_run<T, n> eq_read_run(const T *p) {
+  constexpr int step = n * (int)sizeof(T) <= 16 ? n : 16 / (int)sizeof(T);
+  eq_run<T, n> run;
+  EQ_UNROLL
+  for (int i = 0; i < n; i += step) {
+    const eq_vec<T, step> part = eq_read<step>(p + i);
+    EQ_UNROLL
+    for (int j = 0; j < step; ++j) run.v[i + j] = part.v[j];
+  }
+  return run;
+}
+template <int n, class T>
+EQ_DEVICE void eq_write_run(T *p, const eq_run<T, n> &run) {
+  constexpr int step = n * (int)sizeof(T) <= 16 ? n : 16 / (int)sizeof(T);
+  EQ_UNROLL
+  for (int i = 0; i < n; i += step) {
+    eq_vec<T, step> part;
+    EQ_UNROLL
+    for (int j = 0; j < step; ++j) part.v[j] = run.v[i + j];
+    eq_write<step>(p + i, part);
+  }
 }
 
 // eq_load: the value that a stored one means. eq_store: the nearest stored value (ties to even).

@@ -1,0 +1,136 @@
+"""What every family takes and gives: a job in core nodes, a kernel as text with its launch."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from eqsat.core import Node, topological
+from eqsat.gpu.cache import HERE
+from eqsat.gpu.scalar import STORAGE, Leaf
+from eqsat.gpu.targets import Target
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+_INT_LIMIT = 2**31
+_ENTRY = "@ENTRY@"
+
+
+@dataclass(frozen=True)
+class Job:
+    """One kernel to generate.
+
+    Attributes:
+        outputs: the arrays that it writes.
+        inputs: the arrays that it reads; the expressions between are the kernel.
+        storage: element types in memory of arrays where they are not the node's own (partial sums are wider).
+        units: compute units of the device, for choices of tile and of split.
+    """
+
+    outputs: tuple[Node, ...]
+    inputs: tuple[Node, ...]
+    storage: Mapping[Node, str] = field(default_factory=dict)
+    units: int = 1
+
+    def dtype(self, node: Node) -> str:
+        """The element type of a node in memory."""
+        return self.storage.get(node, node.dtype)
+
+    @property
+    def nodes(self) -> list[Node]:
+        """What is computed inside, operands first."""
+        inside: list[Node] = []
+        leaves = set(self.inputs)
+        seen: set[Node] = set(leaves)
+        stack = [(node, False) for node in reversed(self.outputs)]
+        while stack:
+            node, ready = stack.pop()
+            if ready:
+                inside.append(node)
+            elif node not in seen:
+                seen.add(node)
+                stack.append((node, True))
+                stack.extend((a, False) for a in reversed(node.args) if a not in seen)
+        return inside
+
+    @property
+    def leaves(self) -> dict[Node, Leaf]:
+        """Inputs as C pointers."""
+        return {node: Leaf(f"in{i}", self.dtype(node)) for i, node in enumerate(self.inputs)}
+
+    @property
+    def index_type(self) -> str:
+        """The C type of addresses: 'int' unless an array is too long for it."""
+        sizes = [node.size for node in (*self.inputs, *self.outputs, *self.nodes)]
+        return "int" if max(sizes, default=0) < _INT_LIMIT else "long long"
+
+    @property
+    def parameters(self) -> str:
+        """The C parameter list: inputs, then outputs."""
+        reads = [f"const {STORAGE[self.dtype(n)]} *EQ_RESTRICT in{i}" for i, n in enumerate(self.inputs)]
+        writes = [f"{STORAGE[self.dtype(n)]} *EQ_RESTRICT out{i}" for i, n in enumerate(self.outputs)]
+        return ", ".join(reads + writes)
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel as text, and how it is launched.
+
+    Attributes:
+        entry: its extern "C" name, unique to the text.
+        family, variant: what made it.
+        source: the whole C++ text; it includes prelude.h and nothing of any installation.
+        blocks, threads: the one-dimensional launch.
+        arguments: the arrays whose addresses it takes, in order.
+        fills: arrays that must hold one value everywhere before the launch.
+        claims: texts of which each must occur in its assembly, by maker ('amd' or 'nvidia').
+    """
+
+    entry: str
+    family: str
+    variant: str
+    source: str
+    blocks: int
+    threads: int
+    arguments: tuple[Node, ...]
+    fills: Mapping[Node, float | int] = field(default_factory=dict)
+    claims: tuple[str, ...] = ()
+
+
+@cache
+def _environment() -> Environment:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    return Environment(
+        loader=FileSystemLoader(HERE / "families"),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,
+    )
+
+
+def render(template: str, family: str, **fields: Any) -> tuple[str, str]:
+    """(entry, source): a template filled in, its entry point named by the family and a digest of the text."""
+    text = _environment().get_template(template).render(entry=_ENTRY, **fields)
+    digest = hashlib.sha256(text.encode()).hexdigest()[:12]
+    entry = f"eq_{family}_{digest}"
+    return entry, text.replace(_ENTRY, entry)
+
+
+def described(outputs: Sequence[Node], inputs: Sequence[Node]) -> str:
+    """One line per node: what a kernel computes, for the head of its text."""
+    names = {node: f"in{i}" for i, node in enumerate(inputs)}
+    lines = []
+    for node in topological(outputs):
+        if node not in names and node.op not in ("In", "Const"):
+            names[node] = f"%{len(lines)}"
+            operands = " ".join(names.get(a, "?") for a in node.args)
+            lines.append(f"//   {names[node]} = {repr(node)[1:-1]} {operands}".rstrip())
+    lines += [f"//   out{i} = {names[node]}" for i, node in enumerate(outputs)]
+    return "\n".join(lines)

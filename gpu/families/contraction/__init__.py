@@ -1,0 +1,149 @@
+"""Contractions: a batched product with any pointwise expression before and after it.
+
+    product[b, m, n] = sum_k f(..)[b, m, k] * g(..)[b, k, n]
+    out_j = h_j(product, ..), written at any bijective place;  or a sum, max or min of that along m or n
+
+The operands f and g are read through any layout (strided, overlapping, masked), so convolution is this too. Tiles of
+them go through LDS, double-buffered. Reductions along an edge of the product are combined between blocks
+
+    atomic   by one atomic a thread and line
+    lds      by a tree in LDS, then one atomic a line and block
+    wave     by DPP or shuffles in each group of 16 lanes, through LDS, then one atomic a line and block
+    two-pass by storing partial results, [blocks of a line][lines], which a second kernel reduces: any type, one order
+
+or by nobody where one block holds whole lines.
+"""
+
+from __future__ import annotations
+
+from math import ceil
+from typing import Literal
+
+from eqsat.core import Node
+from eqsat.gpu.errors import NotLowerable
+from eqsat.gpu.families.base import Job, Kernel, described, render
+from eqsat.gpu.families.contraction.epilogue import Epilogue, epilogue
+from eqsat.gpu.families.contraction.operands import operand
+from eqsat.gpu.families.contraction.tiles import Tile, choose_tile
+from eqsat.gpu.scalar import COMPUTE
+from eqsat.gpu.targets import Target
+
+Combine = Literal["atomic", "lds", "wave", "two-pass"]
+COMBINES: tuple[Combine, ...] = ("atomic", "lds", "wave", "two-pass")
+
+ATOMIC_DTYPES = frozenset({"float32", "int32"})
+"""Types whose sum, max and min are one hardware instruction on every target."""
+
+_TILE_ROWS_TOGETHER = 8
+"""Rows of tiles that run through all columns together, so that the second cache level serves both operands."""
+
+_IDENTITY = {"sum": 0, "max": float("-inf"), "min": float("inf")}
+
+
+def core_of(job: Job) -> Node:
+    """The product of a job.
+
+    Raises:
+        NotLowerable: there is not exactly one.
+    """
+    products = [node for node in job.nodes if node.op == "MM"]
+    if len(products) != 1:
+        raise NotLowerable(f"a contraction holds one product, got {len(products)}")
+    return products[0]
+
+
+def generate(job: Job, target: Target, tile: Tile | None = None, combine: Combine = "wave") -> Kernel:
+    """The kernel of a job that holds one product.
+
+    With `combine` 'two-pass', a reduction that several blocks share is written as partial results, one line of the
+    output for each block (`partial_lines`), in the type that is computed with.
+
+    Raises:
+        NotLowerable: the outputs are no pointwise function of the product, moved by bijective views.
+    """
+    core = core_of(job)
+    batch, m, k, n = core.attrs
+    dtype = core.args[0].dtype
+    tile = tile or choose_tile(target, core.attrs, dtype, job.units)
+    threads = tile.threads(target)
+    end = epilogue(job, core, tile)
+    a = operand("a", job, core.args[0], (batch, m, k), tile, threads)
+    b = operand("b", job, core.args[1], (batch, n, k), tile, threads)
+    tiles_m, tiles_n = ceil(m / tile.rows), ceil(n / tile.columns)
+    entry, source = render(
+        "contraction/kernel.jinja",
+        "contraction",
+        description=described(job.outputs, job.inputs),
+        parameters=job.parameters,
+        index_type=job.index_type,
+        tile=tile,
+        threads=threads,
+        dims={"batch": batch, "m": m, "k": k, "n": n},
+        tiles_m=tiles_m,
+        tiles_n=tiles_n,
+        together=min(_TILE_ROWS_TOGETHER, tiles_m),
+        steps=ceil(k / tile.depth),
+        element=tile.element(dtype),
+        sum_type=COMPUTE[dtype],
+        operands=(a, b),
+        ld=_leading(tile, dtype),
+        lds_bytes=max(tile.lds_bytes(dtype), _strip_bytes(end, COMPUTE[dtype], threads)),
+        end=end,
+        strip_ld=_strip_ld(end),
+        combine=combine,
+        lines=core.size // (n if end.major == "m" else m),
+    )
+    shared = [r for r in end.reductions if not r.final]
+    return Kernel(
+        entry=entry,
+        family="contraction",
+        variant=tile.name + (f"_{combine}" if end.reductions else ""),
+        source=source,
+        blocks=batch * tiles_m * tiles_n,
+        threads=threads,
+        arguments=(*job.inputs, *job.outputs),
+        fills={r.node: _IDENTITY[r.node.attrs[0]] for r in shared if combine != "two-pass"},
+        claims=_claims(target, tile, end, combine),
+    )
+
+
+def partial_lines(job: Job, target: Target, tile: Tile | None = None) -> int:
+    """How many partial results of each reduced element the blocks write with `combine` 'two-pass'; 1 for none."""
+    core = core_of(job)
+    tile = tile or choose_tile(target, core.attrs, core.args[0].dtype, job.units)
+    end = epilogue(job, core, tile)
+    if not end.reductions:
+        return 1
+    return ceil(end.minor_size / (tile.columns if end.major == "m" else tile.rows))
+
+
+def _leading(tile: Tile, dtype: str) -> dict[str, int]:
+    """Elements from one LDS row to the next, of both operand tiles."""
+    pad = tile.padding(dtype)
+    if tile.unit == "matrix":
+        return {"a": tile.depth + pad, "b": tile.depth + pad}
+    return {"a": tile.rows + pad, "b": tile.columns + pad}
+
+
+_STRIP_PADDING = 4
+
+
+def _strip_ld(end: Epilogue) -> int:
+    return end.strip_minor + _STRIP_PADDING
+
+
+def _strip_bytes(end: Epilogue, sum_type: str, threads: int) -> int:
+    size = 8 if sum_type in ("double", "long long") else 4
+    return (end.strip_major * _strip_ld(end) + (threads if end.reductions else 0)) * size
+
+
+def _claims(target: Target, tile: Tile, end: Epilogue, combine: Combine) -> tuple[str, ...]:
+    claims = []
+    if tile.unit == "matrix":
+        claims.append(target.matrix_instruction)
+    if end.reductions and combine == "wave" and end.lanes == 16 and target.maker == "amd":
+        claims.append("row_ror")
+    summed = any(r.node.attrs[0] == "sum" and r.ctype == "float" and not r.final for r in end.reductions)
+    if summed and combine != "two-pass":
+        claims.append("global_atomic_add_f32" if target.maker == "amd" else "atom.global.add.f32")
+    return tuple(claims)

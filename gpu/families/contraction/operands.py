@@ -1,0 +1,104 @@
+"""Operand tiles: from global memory, through any expression and layout, into LDS."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil
+
+from eqsat.core import Node
+from eqsat.gpu.families.base import Job
+from eqsat.gpu.families.contraction.tiles import Tile
+from eqsat.gpu.index import Index, Var
+from eqsat.gpu.region import Region
+from eqsat.gpu.scalar import ACCESS_BYTES, Lanes, Lowering, Traffic, stored
+from eqsat.numerics import itemsize
+
+_WIDTHS = (8, 4, 2, 1)
+_TURNED = (4, 2, 1)
+"""k that a thread may take of an operand that it reads along rows, to turn them around in registers."""
+
+
+@dataclass(frozen=True)
+class Operand:
+    """How the block brings one operand tile [edge][depth] into LDS.
+
+    Attributes:
+        name: 'a' or 'b'.
+        run_rows, run_depth: the elements that a thread moves at a time; one of the two is read as a vector.
+        loads: such moves of a thread a tile; `chunks` of the whole block.
+        body: statements that fill `run.v` with rows `run_rows * rq ...` and k `run_depth * kq ...`, batch `b`.
+        guard: the C condition under which these lie inside the operand, '' where they always do.
+    """
+
+    name: str
+    node: Node
+    edge: int
+    run_rows: int
+    run_depth: int
+    loads: int
+    chunks: int
+    body: str
+    guard: str
+
+
+def operand(name: str, job: Job, node: Node, dims: tuple[int, int, int], tile: Tile, threads: int) -> Operand:
+    """The cheapest way to bring a tile of `node`, which holds [batch, rows, depth] (name 'a') or [batch, depth, rows].
+
+    Vectors along rows and along k of every width that divides are written out; the fewest accesses a thread win.
+    """
+    edge = tile.rows if name == "a" else tile.columns
+    candidates = []
+    for rows, depth in _runs(dims, tile, edge, node):
+        body, traffic = _body(name, job, node, dims, tile, rows, depth)
+        chunks = (edge // rows) * (tile.depth // depth)
+        accesses = traffic.loads + _lds_writes(tile, rows, depth, tile.element_bytes(node.dtype))
+        candidates.append((-(-chunks // threads) * accesses, -rows * depth, rows, depth, chunks, body))
+    _, _, rows, depth, chunks, body = min(candidates)
+    tests = []
+    if dims[1] % edge:
+        tests.append(f"rq < {dims[1] // rows}")
+    if dims[2] % tile.depth:
+        tests.append(f"kq < {dims[2] // depth}")
+    if chunks % threads:
+        tests.insert(0, f"chunk < {chunks}")
+    return Operand(name, node, edge, rows, depth, -(-chunks // threads), chunks, body, " && ".join(tests))
+
+
+def _runs(dims: tuple[int, int, int], tile: Tile, edge: int, node: Node) -> list[tuple[int, int]]:
+    """(rows, depth) of a move: a vector along k, or one along the rows for a few k."""
+    _, rows, depth = dims
+    widest = max(1, ACCESS_BYTES // itemsize(node.dtype))
+    found = [(1, w) for w in _WIDTHS if w <= min(widest, tile.depth) and depth % w == 0]
+    turned = [d for d in _TURNED if depth % d == 0]
+    found += [(w, d) for w in _WIDTHS for d in turned if 1 < w <= min(widest, edge) and rows % w == 0]
+    return found
+
+
+def _lds_writes(tile: Tile, rows: int, depth: int, size: int) -> int:
+    """LDS writes of one move: along k for matrix units, along rows for the vector path."""
+    lines, run = (rows, depth) if tile.unit == "matrix" else (depth, rows)
+    return lines * ceil(run * size / ACCESS_BYTES)
+
+
+def _body(
+    name: str, job: Job, node: Node, dims: tuple[int, int, int], tile: Tile, run_rows: int, run_depth: int
+) -> tuple[str, Traffic]:
+    batch, rows, depth = dims
+    b, rq, kq = Var("b", batch), Var("rq", rows // run_rows), Var("kq", depth // run_depth)
+    outer = Var("j", run_depth if run_rows > 1 else run_rows)
+    lane = Var("u", run_rows if run_rows > 1 else run_depth)
+    region = Region([b, rq, kq], job.index_type)
+    along_rows = run_rows > 1
+    row = Index.of(rq) * run_rows + (Index.of(lane) if along_rows else 0)
+    k = Index.of(kq) * run_depth + (Index.of(outer) if along_rows else Index.of(lane))
+    inner = row * depth + k if name == "a" else k * rows + row
+    index = Index.of(b) * (rows * depth) + inner
+    traffic = Traffic()
+    with region.unrolled(outer), region.unrolled(lane):
+        lowering = Lowering(region, job.leaves, Lanes(lane), traffic=traffic)
+        value = lowering.value(node, index).text
+        place = f"u * {run_depth} + j" if along_rows else "u"
+        text = stored(value, node.dtype) if tile.unit == "matrix" else value
+        region.statement(f"run.v[{place}] = {text};")
+    traffic.loads *= run_depth if along_rows else 1
+    return region.text, traffic

@@ -1,0 +1,85 @@
+"""Pointwise kernels: every output element from elements of the inputs, at indices that views, concatenations and
+gathers choose.
+
+    out_j[i] = f_j(in_0[L_0(i)], in_1[L_1(i)], ...)
+
+Outputs of one size share a loop; each thread takes `width` neighbouring elements, so that memory is read and written
+up to 16 bytes at a time. Copies, layout changes, placements in a concatenation and gathers are the same with trivial f.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from eqsat.core import Node
+from eqsat.gpu.families.base import Job, Kernel, described, render
+from eqsat.gpu.index import Index, Var
+from eqsat.gpu.region import Region
+from eqsat.gpu.scalar import ACCESS_BYTES, STORAGE, Lanes, Lowering, Traffic, stored
+from eqsat.gpu.targets import Target
+from eqsat.numerics import itemsize
+
+THREADS = 256
+WIDTHS = (8, 4, 2, 1)
+"""Legal numbers of neighbouring elements a thread; 16 bytes are one access."""
+
+_CHUNKS_A_UNIT = 512
+"""Threads that a compute unit should have before elements are joined: two waves on each of four SIMDs."""
+
+
+def generate(job: Job, target: Target) -> Kernel:
+    """The kernel of a job whose every node is pointwise, a view, a concatenation or a gather.
+
+    Raises:
+        InputError: an operator has no GPU form.
+    """
+    sizes = dict.fromkeys(node.size for node in job.outputs)
+    parts = [_part(job, [(i, n) for i, n in enumerate(job.outputs) if n.size == size]) for size in sizes]
+    entry, source = render(
+        "pointwise/kernel.jinja",
+        "pointwise",
+        description=described(job.outputs, job.inputs),
+        parameters=job.parameters,
+        threads=THREADS,
+        index_type=job.index_type,
+        parts=parts,
+    )
+    chunks = max(part["chunks"] for part in parts)
+    return Kernel(
+        entry=entry,
+        family="pointwise",
+        variant=f"width{parts[0]['width']}",
+        source=source,
+        blocks=-(-chunks // THREADS),
+        threads=THREADS,
+        arguments=(*job.inputs, *job.outputs),
+    )
+
+
+def _part(job: Job, outputs: Sequence[tuple[int, Node]]) -> dict[str, object]:
+    """The loop over outputs of one size."""
+    size = outputs[0][1].size
+    widest = max(1, ACCESS_BYTES // min(itemsize(job.dtype(node)) for _, node in outputs))
+    legal = [w for w in WIDTHS if w <= widest and size % w == 0]
+    wanted = [w for w in legal if size // w >= job.units * _CHUNKS_A_UNIT] or legal[-1:]
+    bodies = {w: _body(job, outputs, w) for w in wanted}
+    # Load instructions an element decide; the wider the better among equals.
+    width = min(bodies, key=lambda w: (bodies[w][1].loads / w, -w))
+    return {"chunks": size // width, "width": width, "body": bodies[width][0]}
+
+
+def _body(job: Job, outputs: Sequence[tuple[int, Node]], width: int) -> tuple[str, Traffic]:
+    size = outputs[0][1].size
+    chunk, lane = Var("chunk", size // width), Var("u", width)
+    region = Region([chunk], job.index_type)
+    index = Index.of(chunk) * width + Index.of(lane)
+    for i, node in outputs:
+        region.statement(f"eq_run<{STORAGE[job.dtype(node)]}, {width}> run{i};")
+    traffic = Traffic()
+    with region.unrolled(lane):
+        lowering = Lowering(region, job.leaves, Lanes(lane), traffic=traffic)
+        for i, node in outputs:
+            region.statement(f"run{i}.v[u] = {stored(lowering.value(node, index).text, job.dtype(node))};")
+    for i, _ in outputs:
+        region.statement(f"eq_write_run(out{i} + {region.index(Index.of(chunk) * width).text}, run{i});")
+    return region.text, traffic
