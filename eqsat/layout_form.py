@@ -93,6 +93,16 @@ class _Coordinate:
         return Axis(self.bound, self.stride, self.start, tuple(self.coeffs))
 
 
+def _extent(axis: _Coordinate, digits: Iterable[int], ranges: list[tuple[int, int]]) -> tuple[int, int]:
+    """The least and greatest value of the coordinate as the given digits move within ``ranges``."""
+    least = greatest = axis.start
+    for i in digits:
+        ends = [axis.coeffs[i] * end for end in ranges[i]]
+        least += min(ends)
+        greatest += max(ends)
+    return least, greatest
+
+
 class _Draft:
     """A map under change. Every method keeps the map as it is and only rewrites its spelling."""
 
@@ -110,19 +120,22 @@ class _Draft:
 
     def normalise_axes(self) -> bool:
         """Simplify each coordinate, fold those that always hold, intersect equal ones. False: nothing is read."""
-        kept: dict[tuple[int, ...], _Coordinate] = {}
         # The order decides which coordinate takes a shared stride, so it must not depend on the spelling.
-        for axis in sorted(self.axes, key=lambda axis: (axis.coeffs, axis.start, axis.bound, axis.stride)):
+        waiting = sorted(self.axes, key=lambda axis: (axis.coeffs, axis.start, axis.bound, axis.stride), reverse=True)
+        kept: dict[tuple[int, ...], _Coordinate] = {}
+        while waiting:
+            axis = waiting.pop()
             axis.coeffs = [0 if size == 1 else c for c, size in zip(axis.coeffs, self.sizes, strict=True)]
             if axis.involved():
                 self._divide_out_gcd(axis)
                 self._make_leading_coeff_positive(axis)
                 self._take_plain_stride(axis)
-            self._drop_inner_digits(axis)
-            low, high = self._reach(axis)
-            if low > high:
+            ranges = self._valid_ranges([*kept.values(), *waiting])
+            self._drop_inner_digits(axis, ranges)
+            least, greatest = _extent(axis, range(len(self.sizes)), ranges)
+            if max(least, 0) > min(greatest, axis.bound - 1):
                 return False
-            if not self._trim(axis, low, high):
+            if not self._trim(axis, least, greatest):
                 continue
             twin = kept.get(tuple(axis.coeffs))
             if twin is not None and not self._intersect(axis, twin):
@@ -130,6 +143,17 @@ class _Draft:
             kept[tuple(axis.coeffs)] = axis
         self.axes = list(kept.values())
         return True
+
+    def _valid_ranges(self, axes: Iterable[_Coordinate]) -> list[tuple[int, int]]:
+        """(least, greatest) of each digit where the coordinates that depend on it alone are valid."""
+        ranges = [(0, size - 1) for size in self.sizes]
+        for axis in axes:
+            involved = axis.involved()
+            if len(involved) == 1 and axis.coeffs[involved[0]] == 1:
+                (i,) = involved
+                least, greatest = ranges[i]
+                ranges[i] = max(least, -axis.start), min(greatest, axis.bound - 1 - axis.start)
+        return ranges
 
     def _divide_out_gcd(self, axis: _Coordinate) -> None:
         factor = gcd(*axis.coeffs)
@@ -157,7 +181,7 @@ class _Draft:
             for i in involved:
                 self.strides[i] -= share * axis.coeffs[i]
 
-    def _drop_inner_digits(self, axis: _Coordinate) -> None:
+    def _drop_inner_digits(self, axis: _Coordinate, ranges: list[tuple[int, int]]) -> None:
         """c = g*outer + inner with inner always in [0, g), bound a multiple of g: only ``outer`` is masked."""
         for g in sorted({abs(c) for c in axis.coeffs if abs(c) > 1}):
             inner = [i for i, c in enumerate(axis.coeffs) if c and abs(c) < g]
@@ -165,8 +189,8 @@ class _Draft:
             if not inner or axis.bound % g or any(c % g for c in outer):
                 continue
             quotient, rest = divmod(axis.start, g)
-            spans = [axis.coeffs[i] * (self.sizes[i] - 1) for i in inner]
-            if rest + sum(min(span, 0) for span in spans) < 0 or rest + sum(max(span, 0) for span in spans) >= g:
+            least, greatest = (end - axis.start + rest for end in _extent(axis, inner, ranges))
+            if least < 0 or greatest >= g:
                 continue
             self.offset += axis.stride * rest
             for i in inner:
@@ -176,18 +200,9 @@ class _Draft:
             axis.coeffs = [c // g for c in axis.coeffs]
             return
 
-    def _reach(self, axis: _Coordinate) -> tuple[int, int]:
-        """The least and greatest valid value that the coordinate may take."""
-        spans = [c * (size - 1) for c, size in zip(axis.coeffs, self.sizes, strict=True)]
-        low = axis.start + sum(min(span, 0) for span in spans)
-        high = axis.start + sum(max(span, 0) for span in spans)
-        return max(low, 0), min(high, axis.bound - 1)
-
-    def _trim(self, axis: _Coordinate, low: int, high: int) -> bool:
-        """Shrink the bound to [low, high]. False: every digit is valid, the coordinate became plain strides."""
-        spans = [c * (size - 1) for c, size in zip(axis.coeffs, self.sizes, strict=True)]
-        least = axis.start + sum(min(span, 0) for span in spans)
-        greatest = axis.start + sum(max(span, 0) for span in spans)
+    def _trim(self, axis: _Coordinate, least: int, greatest: int) -> bool:
+        """Shrink the bound to what the coordinate reaches. False: it is always valid, and became plain strides."""
+        low, high = max(least, 0), min(greatest, axis.bound - 1)
         if (low, high) == (least, greatest):
             self.offset += axis.stride * axis.start
             self.strides = [s + axis.stride * c for s, c in zip(self.strides, axis.coeffs, strict=True)]

@@ -6,14 +6,14 @@ output move, and does any digit ever carry into the next?
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import accumulate
 from math import prod
 from typing import NamedTuple
 
-from eqsat.layout_form import Axis, Dims
+from eqsat.layout_form import Axis, Dims, Form
 from eqsat.layout_map import CACHE_SIZE, Layout
 
 
@@ -51,10 +51,35 @@ def split(layout: Layout, radices: tuple[int, ...]) -> Digits | None:
     """
     if layout.all_filled or layout.size == 0:
         return None
-    dims, axes = layout.dims, layout.axes
+    for form in _spellings((layout.offset, layout.dims, layout.axes)):
+        digits = _split_form(form, radices)
+        if digits is not None:
+            return digits
+    return None
+
+
+def _spellings(form: Form) -> Iterator[Form]:
+    """The map with the strides of its masked coordinates, then with those of many digits given back to the digits:
+    the first suits windows, whose digits alone would leave the input, the second triangles."""
+    yield form
+    offset, dims, axes = form
+    strides = [stride for _, stride in dims]
+    plain = []
+    for axis in axes:
+        if axis.stride and sum(map(bool, axis.coeffs)) > 1:
+            offset += axis.stride * axis.start
+            strides = [stride + axis.stride * c for stride, c in zip(strides, axis.coeffs, strict=True)]
+            axis = replace(axis, stride=0)
+        plain.append(axis)
+    if tuple(plain) != axes:
+        yield offset, tuple((size, stride) for (size, _), stride in zip(dims, strides, strict=True)), tuple(plain)
+
+
+def _split_form(form: Form, radices: tuple[int, ...]) -> Digits | None:
+    offset, dims, axes = form
     while True:
         runs = [*dims, *((axis.bound, axis.stride) for axis in axes)]
-        found = _split_runs(layout.offset, runs, radices)
+        found = _split_runs(offset, runs, radices)
         if found is None:
             return None
         starts, pieces, low, high = found
