@@ -260,7 +260,7 @@ class Program:
         Raises:
             InputError: a missing or unknown name, a wrong shape or dtype, a gather index out of range.
         """
-        bound = self._bind(inputs, precision)
+        bound = self.bind_inputs(inputs, precision)
         order = self.terms()
         readers = _count_readers(order, self.outputs.values())
         values: dict[Term, Array] = {}
@@ -275,7 +275,8 @@ class Program:
                         del values[arg]
         return {name: values[term] for name, term in self.outputs.items()}
 
-    def _bind(self, inputs: Mapping[str, Any], precision: Precision) -> dict[Term, Array]:
+    def bind_inputs(self, inputs: Mapping[str, Any], precision: Precision = "native") -> dict[Term, Array]:
+        """Input terms with their arrays, checked. Raises InputError for a wrong name, shape or dtype."""
         names = self.input_names
         for name in inputs:
             if name not in names:

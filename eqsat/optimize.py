@@ -1,0 +1,222 @@
+"""`optimize`: a program in, an equal and cheaper one out, with the reasons, a lower bound and a check."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from eqsat import check as checking
+from eqsat.core import CoreProgram, lower
+from eqsat.errors import InputError
+from eqsat.extract.cover import CoverResult, cover
+from eqsat.extract.devices import Device
+from eqsat.extract.devices import device as find_device
+from eqsat.extract.plan import Plan
+from eqsat.ir import Program
+from eqsat.lift import lift
+from eqsat.report import build_report, derivation
+from eqsat.rule import AnyRule, Policy
+from eqsat.saturate import Limits, saturate
+from eqsat.segments import Segment, segments
+from eqsat.snapshot import Snapshot
+from eqsat.stitch import Solved, stitch
+
+Progress = Callable[[str, float], None]
+"""`progress(stage, fraction)`: what is being done, and how much of the whole is behind (0 to 1)."""
+
+SATURATION_SHARE = 0.5
+"""Part of a segment's time that saturation may use; the cover has the rest."""
+
+SOURCE_COVER_SECONDS = 2.0
+
+
+@dataclass(slots=True)
+class Result:
+    """An optimised program.
+
+    Attributes:
+        source, program: before and after, NumPy-shaped; `program` is what `eqsat.to_onnx` writes.
+        plan: the kernels that compute it.
+        report: the figures, as `eqsat optimize --json` writes them (schema 1).
+    """
+
+    source: Program
+    program: Program
+    plan: Plan
+    report: dict[str, Any] = field(repr=False)
+
+    def __str__(self) -> str:
+        from eqsat.report import summary
+
+        return summary(self.report)
+
+    def explain(self) -> str:
+        """How the result was reached: one line a step, rule, before and after."""
+        from eqsat.report import explanation
+
+        return explanation(self.report)
+
+    def compile(self, on: str = "numpy", device: str | None = None) -> Callable[..., Any]:
+        """A callable that runs the plan's kernels.
+
+        It takes the inputs in order, or one mapping from input name to array; it returns the outputs alike: an array, a
+        tuple of arrays, or a mapping from output name to array.
+
+        Args:
+            on: `numpy`, `simt` (the kernels themselves, in the CPU checker) or `gpu` (through CuPy).
+            device: whose kernels to build for `simt` and `gpu`; that of the plan by default.
+
+        Raises:
+            InputError: nothing of that name can run the plan here.
+        """
+        runners = {"numpy": self._run_numpy}
+        if on in ("simt", "gpu"):
+            from eqsat.gpu import run
+
+            runners[on] = run.runner(self.plan, on, device or self.report["device"])
+        if on not in runners:
+            raise InputError(f"compile: nothing runs on {on!r} (numpy, simt and gpu do)")
+        return self._callable(runners[on])
+
+    def _run_numpy(self, flat: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+        return self.plan.run_numpy(flat)
+
+    def _callable(self, run: Callable[[Mapping[str, np.ndarray]], list[np.ndarray]]) -> Callable[..., Any]:
+        source = self.source
+        names = source.input_names
+
+        def call(*arrays: Any) -> Any:
+            by_name = len(arrays) == 1 and isinstance(arrays[0], Mapping)
+            if not by_name and len(arrays) != len(names):
+                raise InputError(f"the program takes {len(names)} arrays ({', '.join(names)}), got {len(arrays)}")
+            given = arrays[0] if by_name else dict(zip(names, arrays, strict=True))
+            flat = {t.attr("name"): a.reshape(-1) for t, a in source.bind_inputs(given, "native").items()}
+            shaped = zip(source.outputs.items(), run(flat), strict=True)
+            results = {name: array.reshape(term.shape) for (name, term), array in shaped}
+            if by_name:
+                return results
+            return next(iter(results.values())) if len(results) == 1 else tuple(results.values())
+
+        return call
+
+
+def optimize(
+    program: Program,
+    device: str | Device = "mi300x",
+    time_limit: float = 10.0,
+    numerics: Policy = "reassociate",
+    rules: Sequence[AnyRule] | None = None,
+    progress: Progress | None = None,
+) -> Result:
+    """Find an equal program with the least predicted time on a device.
+
+    Args:
+        time_limit: seconds for the search; the best program so far is returned when they are over, and Ctrl-C ends the
+            search in the same way.
+        numerics: `exact` (bitwise the same), `reassociate` (rounding may differ) or `fast` (ranges may differ too).
+        rules: what may be rewritten; all of `eqsat.rules.ALL` by default, nothing for `[]`.
+        progress: called as the search goes on.
+
+    Raises:
+        InputError: the device or the policy is unknown.
+        CheckFailed: the result differs from the source on random inputs: a defect, never silently returned.
+    """
+    from eqsat.rules import ALL, allowed
+
+    begun = time.monotonic()
+    row = find_device(device)
+    usable = allowed(list(ALL) if rules is None else list(rules), numerics)
+    tell = progress or (lambda stage, fraction: None)
+    search = _Search(program, row, usable, begun + time_limit, tell)
+    parts = search.run()
+    tell("folding constants", 0.85)
+    plan = stitch([(segment, search.solved[segment.form]) for segment in parts], search.core)
+    after = lift(plan, search.core)
+    tell("checking", 0.95)
+    verdict = checking.check(program, after)
+    report = build_report(program, after, plan, search.outcome(parts), row.name, numerics, verdict)
+    report["seconds"] = round(time.monotonic() - begun, 3)
+    tell("done", 1.0)
+    return Result(program, after, plan, report)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a search found, over all instances of all segments.
+
+    Attributes:
+        source: cover of the program as written, per segment instance.
+        chosen: cover of the result, per segment instance.
+        stop: why saturation ended: of the segment that was cut shortest.
+        steps: rule, before, after, of every e-node of the result that the source did not have.
+    """
+
+    source: list[CoverResult]
+    chosen: list[CoverResult]
+    snapshots: list[Snapshot]
+    source_plan: Plan
+    steps: list[dict[str, str]]
+    rules: dict[str, int]
+
+
+class _Search:
+    """Saturation and covers of a program's segments, each form once."""
+
+    def __init__(
+        self, program: Program, device: Device, rules: Sequence[AnyRule], deadline: float, tell: Progress
+    ) -> None:
+        self.device, self.rules, self.deadline, self.tell = device, rules, deadline, tell
+        self.core: CoreProgram = lower(program)
+        self.solved: dict[tuple, Solved] = {}
+        self.written: dict[tuple, Solved] = {}
+        self._interrupted = False
+
+    def run(self) -> list[Segment]:
+        """Solve every form; the segments in order."""
+        parts = segments(self.core.roots)
+        forms = list(dict.fromkeys(part.form for part in parts))
+        for i, form in enumerate(forms):
+            left = max(0.0, self.deadline - time.monotonic()) / (len(forms) - i)
+            self.tell(f"part {i + 1} of {len(forms)}", 0.8 * i / len(forms))
+            self._solve(form, 0.0 if self._interrupted else left)
+        return parts
+
+    def _solve(self, form: tuple, seconds: float) -> None:
+        source = Snapshot.from_core(form)
+        written = cover(source, self.device, min(SOURCE_COVER_SECONDS, seconds))
+        self.written[form] = Solved(source, written)
+        begun = time.monotonic()
+        found = saturate(source, self.rules, Limits(seconds=SATURATION_SHARE * seconds)) if self.rules else source
+        found.stats.setdefault("stop", "saturated")
+        self._interrupted |= found.stats["stop"] == "interrupted"
+        left = 0.0 if self._interrupted else max(0.0, seconds - (time.monotonic() - begun))
+        chosen = cover(found, self.device, left)
+        if chosen.cost < written.cost:
+            self.solved[form] = Solved(found, chosen)
+        else:
+            # Nothing gained: keep the program as its author wrote it, with the bound that the search proved.
+            kept = CoverResult(written.chosen, written.cost, chosen.lower_bound, chosen.optimal, chosen.stats)
+            source.stats = found.stats | {"nodes": len(found.nodes), "classes": found.n_classes}
+            self.solved[form] = Solved(source, kept)
+
+    def outcome(self, parts: Sequence[Segment]) -> Outcome:
+        """The whole search, for the report."""
+        steps: list[dict[str, str]] = []
+        rules: Counter[str] = Counter()
+        for form in dict.fromkeys(part.form for part in parts):
+            for step in derivation(self.solved[form]):
+                steps.append(step)
+                rules[step["rule"]] += 1
+        return Outcome(
+            source=[self.written[p.form].cover for p in parts],
+            chosen=[self.solved[p.form].cover for p in parts],
+            snapshots=[self.solved[f].snapshot for f in dict.fromkeys(p.form for p in parts)],
+            source_plan=stitch([(p, self.written[p.form]) for p in parts], self.core),
+            steps=steps,
+            rules=dict(rules),
+        )
