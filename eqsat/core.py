@@ -20,7 +20,7 @@ import numpy as np
 
 from eqsat import layout as lay
 from eqsat.evaluation import OpaqueCall, constant_node, evaluate, fold
-from eqsat.ir import Program, Shape, Term
+from eqsat.ir import ConstArray, Program, Shape, Term
 from eqsat.node import CAST, Node, flops, infer, is_view, make, topological
 from eqsat.numerics import Array, Precision, np_dtype
 
@@ -119,7 +119,7 @@ class _Lowering:
         if term.size == 0:
             return make("Full", (0, 0, term.dtype))
         if term.op == "constant":
-            return self.constant(term.attr("value").array.reshape(-1))
+            return constant_node(term.attr("value"), self.constants)
         if term.op == "iota":
             return self.ramp(term)
         args = [self.nodes[a] for a in term.args]
@@ -129,13 +129,10 @@ class _Lowering:
         assert lowering is not None, f"{term.op} has no lowering"
         return lowering(term, args)
 
-    def constant(self, flat: Array) -> Node:
-        return constant_node(flat, self.constants)
-
     def ramp(self, term: Term) -> Node:
         axis = term.attr("axis")
         n, inner = term.shape[axis], prod(term.shape[axis + 1 :])
-        line = self.constant(np.arange(n).astype(np_dtype(term.dtype)))
+        line = constant_node(ConstArray(np.arange(n).astype(np_dtype(term.dtype))), self.constants)
         return make("V", (lay.strided(0, ((prod(term.shape[:axis]), 0), (n, 1), (inner, 0))),), (line,))
 
     def opaque_node(self, term: Term, args: list[Node]) -> Node:

@@ -170,10 +170,10 @@ def fold(
         constant[node] = node.op not in ("In", "Opaque") and node.size <= limit and all(constant[a] for a in node.args)
     folded: dict[Node, Node] = {}
     for node, value in _folded_values(_to_fold(roots, order, constant), known):
-        folded[node] = constant_node(value, known)
+        folded[node] = constant_node(ConstArray(value), known)
     rebuilt: dict[Node, Node] = {}
     for node in order:
-        rebuilt[node] = folded.get(node) or (make(node.op, node.attrs, [rebuilt[a] for a in node.args]))
+        rebuilt[node] = folded.get(node) or make(node.op, node.attrs, [rebuilt[a] for a in node.args])
     out = tuple(rebuilt[root] for root in roots)
     needed = [n.attrs[0] for n in topological(out) if n.op == "Const"]
     return out, {digest: known[digest] for digest in needed}
@@ -194,13 +194,19 @@ def _folded_values(nodes: Sequence[Node], constants: Mapping[str, Array]) -> Ite
             yield node, np.ascontiguousarray(value.astype(np_dtype(node.dtype), copy=False))
 
 
-def constant_node(flat: Array, constants: dict[str, Array]) -> Node:
-    """The node of a flat constant, whose values go into `constants`; one repeated value becomes Full."""
+def constant_node(value: ConstArray, constants: dict[str, Array]) -> Node:
+    """The node of a constant, whose flat values go into `constants`; one repeated value becomes Full."""
+    flat = value.array.reshape(-1)
     dtype = dtype_name(flat.dtype)
     if flat.size == 0:
         return make("Full", (0, 0, dtype))
-    if np.all(flat.view(np.uint8).reshape(flat.size, -1) == flat[:1].view(np.uint8)):
+    if _repeats(flat):
         return make("Full", (flat[0].item(), flat.size, dtype))
-    value = ConstArray(flat)
-    constants.setdefault(value.digest, value.array)
+    constants.setdefault(value.digest, flat)
     return make("Const", (value.digest, flat.size, dtype))
+
+
+def _repeats(flat: Array) -> bool:
+    """Whether all elements have the same bits; most arrays that vary show it in a few elements."""
+    rows = flat.view(np.uint8).reshape(flat.size, -1)
+    return bool(np.all(rows[:16] == rows[0]) and np.all(rows == rows[0]))

@@ -103,9 +103,11 @@ def scalar(value: Any, dtype: str) -> float | int | bool:
     Raises:
         InputError: an integer type cannot hold the value.
     """
+    if isinstance(value, np.generic):
+        value = value.item()
     if dtype in INTS:
         info = np.iinfo(np_dtype(dtype))
-        if float(value) != int(value) or not info.min <= int(value) <= info.max:
+        if (isinstance(value, float) and not value.is_integer()) or not info.min <= value <= info.max:
             raise InputError(f"{dtype} cannot hold {value}")
         return int(value)
     with np.errstate(all="ignore"):

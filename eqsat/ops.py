@@ -291,8 +291,10 @@ def axes_of(axes: int | Sequence[int] | None, rank: int) -> tuple[int, ...]:
 
 
 def transpose(x: Term, perm: Sequence[int] | None = None) -> Term:
-    """Axes in the order `perm`; None reverses them."""
+    """Axes in the order `perm`; None reverses them. A transpose of a transpose is one."""
     order = tuple(reversed(range(x.ndim))) if perm is None else tuple(axis_of(int(i), x.ndim) for i in perm)
+    if x.op == "transpose" and sorted(order) == list(range(x.ndim)):
+        x, order = x.args[0], tuple(x.attr("perm")[i] for i in order)
     return x if order == tuple(range(x.ndim)) else make("transpose", x, perm=order)
 
 
@@ -302,14 +304,15 @@ def swap_last(x: Term) -> Term:
 
 
 def reshape(x: Term, shape: Sequence[int]) -> Term:
-    """The same elements, row-major, in another shape; one dim may be -1."""
+    """The same elements, row-major, in another shape; one dim may be -1. A reshape of a reshape is one."""
     dims = [int(n) for n in shape]
     if dims.count(-1) == 1:
         known = -prod(dims)
         if known == 0 or x.size % known:
             raise ShapeError(f"reshape takes a shape of as many elements, got {x.shape} to {tuple(dims)}")
         dims[dims.index(-1)] = x.size // known
-    return x if tuple(dims) == x.shape else make("reshape", x, shape=tuple(dims))
+    source = x.args[0] if x.op == "reshape" else x
+    return source if tuple(dims) == source.shape else make("reshape", source, shape=tuple(dims))
 
 
 def broadcast(x: Term, shape: Sequence[int]) -> Term:
