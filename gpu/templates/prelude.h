@@ -8,7 +8,7 @@
 //   eq_lane()                       index within the wave; EQ_WAVE lanes make a wave (a macro: sizes derive from it)
 //   eq_barrier()                    block barrier, orders LDS and global memory
 //   eq_shuffle(v, lane), eq_shuffle_xor(v, mask), eq_rotate16<n>(v)   wave operations; every lane of the wave must take part
-//   eq_atomic_add, eq_atomic_max, eq_atomic_min                       relaxed, device scope, one hardware instruction
+//   eq_atomic_sum, eq_atomic_max, eq_atomic_min                       relaxed, device scope, one hardware instruction
 //   eq_half eq_bfloat               16-bit storage types; arithmetic is done in float: eq_load<float>(x), eq_store<eq_half>(v)
 //   eq_vec<T, n>                    n values moved as one access; n * sizeof(T) <= 16
 //
@@ -252,7 +252,7 @@ EQ_ATOMIC(eq_word_atomic_min, atomicMin)
 #endif
 
 template <class T>
-EQ_DEVICE void eq_atomic_add(T *p, T v) { eq_word_atomic_add(p, v); }
+EQ_DEVICE void eq_atomic_sum(T *p, T v) { eq_word_atomic_add(p, v); }
 // Floats of one sign order like integers, so the maximum is one integer atomic; a NaN becomes the largest positive
 // pattern for max and the largest negative one for min, and so wins as it does in NumPy.
 EQ_DEVICE void eq_atomic_max(float *p, float v) {

@@ -1,0 +1,107 @@
+"""Row kernels: any pointwise operators and reductions over rows of one length.
+
+    domain[r, c], 0 <= r < R, 0 <= c < C
+    total_1[r] = reduce_c f_1(in.., r, c);  total_2[r] = reduce_c f_2(in.., total_1[r], r, c);  ...
+    out_j[r, c] = g_j(in.., totals, r, c)  or  out_j[r] = h_j(in.., totals, r), written at any bijective place
+
+Softmax, layernorm, rmsnorm, argmax and plain reductions are of this form. A group of `threads_a_row` threads takes a
+row; totals are combined by DPP or shuffles in a wave and through LDS between waves. What several passes over the row
+need is kept in registers where it fits, else computed again from memory.
+
+Where neighbouring rows, not neighbouring columns, are neighbours in memory (a sum over the leading axis), a plain
+reduction runs across the rows instead: `columns.jinja`.
+"""
+
+from __future__ import annotations
+
+from eqsat.gpu.families.base import Job, Kernel, described, render
+from eqsat.gpu.families.row.across import across
+from eqsat.gpu.families.row.passes import Domain, Pass, domain_of, passes
+from eqsat.gpu.targets import Target
+
+BLOCK_THREADS = 256
+"""Threads of a block, unless one row takes more."""
+
+MOST_THREADS = 1024
+ELEMENTS_A_THREAD = 16
+"""Elements of a row that a thread holds in registers before the row gets more threads."""
+
+_THREADS_A_UNIT = 1024
+"""Threads that a compute unit should have before rows are given fewer threads."""
+
+
+def generate(job: Job, target: Target) -> Kernel:
+    """The kernel of a job of pointwise operators and reductions over rows.
+
+    Raises:
+        NotLowerable: the reductions are not over rows of one domain, or an element needs other rows than its own.
+    """
+    domain = domain_of(job)
+    columns = across(job, domain)
+    rows = _along(job, domain, target)
+    if columns is not None and columns.loads < rows.loads:
+        return columns.kernel
+    return rows.kernel
+
+
+def _threads_a_row(domain: Domain, width: int, units: int) -> int:
+    """The fewest threads that hold a row, more where rows alone do not fill the device."""
+    chunks = -(-domain.columns // width)
+    fewest = _power_above(domain.columns / ELEMENTS_A_THREAD)
+    most = _power_above(chunks)
+    threads = min(fewest, MOST_THREADS)
+    while threads < min(most, MOST_THREADS) and domain.rows * threads < units * _THREADS_A_UNIT:
+        threads *= 2
+    return threads
+
+
+def _power_above(x: float) -> int:
+    power = 1
+    while power < x:
+        power *= 2
+    return power
+
+
+class _Drafted:
+    def __init__(self, kernel: Kernel, loads: float) -> None:
+        self.kernel, self.loads = kernel, loads
+
+
+def _along(job: Job, domain: Domain, target: Target) -> _Drafted:
+    drafts = []
+    for width in domain.widths(job):
+        per_row = _threads_a_row(domain, width, job.units)
+        made = passes(job, domain, width, per_row)
+        drafts.append((made.loads, -width, per_row, made))
+    loads, width, per_row, made = min(drafts, key=lambda d: d[:2])
+    threads = max(per_row, min(BLOCK_THREADS, MOST_THREADS))
+    rows_a_block = threads // per_row
+    entry, source = render(
+        "row/kernel.jinja",
+        "row",
+        description=described(job.outputs, job.inputs),
+        parameters=job.parameters,
+        index_type=job.index_type,
+        threads=threads,
+        per_row=per_row,
+        rows_a_block=rows_a_block,
+        domain=domain,
+        width=-width,
+        made=made,
+        across_waves=per_row > target.wave,
+    )
+    kernel = Kernel(
+        entry=entry,
+        family="row",
+        variant=f"threads{per_row}_width{-width}",
+        source=source,
+        blocks=-(-domain.rows // rows_a_block),
+        threads=threads,
+        arguments=(*job.inputs, *job.outputs),
+        claims=("row_ror",) if target.maker == "amd" and per_row >= 16 and _has_totals(made.passes) else (),
+    )
+    return _Drafted(kernel, loads)
+
+
+def _has_totals(found: list[Pass]) -> bool:
+    return any(p.totals for p in found)

@@ -1,0 +1,322 @@
+"""The passes of a row kernel over its row: which reductions each computes, what it keeps, what it writes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from eqsat.core import Node
+from eqsat.gpu.errors import NotLowerable
+from eqsat.gpu.families.base import Job
+from eqsat.gpu.index import Index, Var, through
+from eqsat.gpu.region import Region, Value
+from eqsat.gpu.scalar import ACCESS_BYTES, COMPUTE, STORAGE, Lanes, Lowering, Special, Traffic, runs_along, stored
+from eqsat.layout import inverse, strided
+from eqsat.numerics import itemsize
+
+KEPT_REGISTERS = 32
+"""Values of its row that a thread keeps between passes."""
+
+_WIDTHS = (8, 4, 2, 1)
+_PLACED = ("argmax", "argmin")
+
+
+@dataclass(frozen=True)
+class Domain:
+    """rows x columns, row-major; `reductions` are the Red nodes, operands first, and `level` the pass of each."""
+
+    rows: int
+    columns: int
+    reductions: tuple[Node, ...]
+    level: Mapping[Node, int]
+
+    def widths(self, job: Job) -> list[int]:
+        """Legal vector widths along a row."""
+        arrays = [n for n in (*job.inputs, *job.outputs) if n.size >= self.columns]
+        least = min((itemsize(job.dtype(n)) for n in arrays), default=ACCESS_BYTES)
+        return [w for w in _WIDTHS if self.columns % w == 0 and w * least <= ACCESS_BYTES] or [1]
+
+
+def domain_of(job: Job) -> Domain:
+    """The rows that a job reduces.
+
+    Raises:
+        NotLowerable: there are none, or reductions of several shapes.
+    """
+    level: dict[Node, int] = {}
+    depth: dict[Node, int] = {}
+    for node in job.nodes:
+        below = max((depth.get(a, 0) for a in node.args), default=0)
+        if node.op == "Red":
+            level[node] = below
+        depth[node] = below + (node.op == "Red")
+    shapes = {(node.size, node.attrs[1]) for node in level}
+    if len(shapes) != 1:
+        raise NotLowerable(f"a row kernel reduces rows of one domain, got {sorted(shapes)}")
+    ((rows, columns),) = shapes
+    return Domain(rows, columns, tuple(level), level)
+
+
+@dataclass(frozen=True)
+class Total:
+    """One reduction of a pass.
+
+    Attributes:
+        name: C name; `operator` its struct, `ctype` the struct's value type.
+        result: C expression of the reduced element.
+    """
+
+    name: str
+    operator: str
+    ctype: str
+    result: str
+    result_ctype: str
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One walk over the row: `body` handles elements `width * q + u`, i counting this thread's chunks."""
+
+    totals: Sequence[Total]
+    body: str
+
+
+@dataclass(frozen=True)
+class Passes:
+    """All walks of a row kernel.
+
+    Attributes:
+        chunks: vectors of a row, `steps` of a thread.
+        kept: (C type, name) of the values that are kept between passes, [steps] of them.
+        row_body: statements of one thread a row, for outputs with one element a row.
+        loads: load and store instructions for an element of the row.
+    """
+
+    passes: list[Pass]
+    chunks: int
+    steps: int
+    kept: list[tuple[str, str]]
+    row_body: str
+    loads: float
+
+
+@dataclass
+class _Plan:
+    """Where every node above a reduction is computed, and what each pass evaluates."""
+
+    job: Job
+    domain: Domain
+    width: int
+    row: Var = field(init=False)
+    q: Var = field(init=False)
+    u: Var = field(init=False)
+    place: dict[Node, Index] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.row = Var("row", self.domain.rows)
+        self.q = Var("q", self.domain.columns // self.width)
+        self.u = Var("u", self.width)
+        natural = Index.of(self.row) * self.domain.columns + Index.of(self.q) * self.width + Index.of(self.u)
+        self.place = anchored(self.job, self.domain, Index.of(self.row), natural)
+
+    def roots(self, level: int) -> list[Node]:
+        """What pass `level` evaluates at every element of a row."""
+        if level == self.levels:
+            return [n for n in self.job.outputs if not self.is_row_output(n)]
+        return [n.args[0] for n in self.domain.reductions if self.domain.level[n] == level]
+
+    @property
+    def levels(self) -> int:
+        return max(self.domain.level.values()) + 1
+
+    def is_row_output(self, node: Node) -> bool:
+        return not self.place[node].variables & {self.q, self.u}
+
+
+def anchored(job: Job, domain: Domain, row: Index, natural: Index) -> dict[Node, Index]:
+    """The element of each node that the thread of element `natural` computes: its own, or its row's total.
+
+    Raises:
+        NotLowerable: a node needs other elements than those.
+    """
+    broadcast = strided(0, ((domain.rows, 1), (domain.columns, 0)))
+    place: dict[Node, Index] = {}
+    for node in domain.reductions:
+        place[node] = row
+        place.setdefault(node.args[0], natural)
+    for node in job.nodes:
+        above = {place[a] for a in node.args if a in place and a.op != "Full"}
+        if node.op == "Red" or not above:
+            continue
+        if len(above) > 1:
+            raise NotLowerable(f"{node!r} joins values of different rows or elements")
+        at = above.pop()
+        if node.op == "V":
+            (arg,), layout = node.args, node.attrs[0]
+            if layout == broadcast and at == row:
+                at = natural
+            else:
+                back = inverse(layout, arg.size)
+                if back is None:
+                    raise NotLowerable(f"{node!r} is no map of single elements of a row kernel")
+                at = through(back, at)[0]
+        elif node.op not in ("Un", "Bin", "Where"):
+            raise NotLowerable(f"a row kernel cannot hold {node!r} over what it reduces")
+        place.setdefault(node, at)
+        if place[node] != at:
+            raise NotLowerable(f"{node!r} is needed at two places of a row kernel")
+    for node in job.outputs:
+        if node not in place:
+            raise NotLowerable(f"{node!r} does not depend on a reduction of the row kernel")
+    return place
+
+
+def passes(job: Job, domain: Domain, width: int, threads_a_row: int) -> Passes:
+    """The walks over a row, `width` neighbouring elements at a time."""
+    plan = _Plan(job, domain, width)
+    chunks = domain.columns // width
+    steps = -(-chunks // threads_a_row)
+    kept = _kept(plan, KEPT_REGISTERS // max(1, steps * width))
+    names = {node: f"kept{i}" for i, node in enumerate(kept)}
+    traffic = Traffic()
+    stores = 0.0
+    made: list[Pass] = []
+    computed: set[Node] = set()
+    for level in range(plan.levels + 1):
+        roots = plan.roots(level)
+        if roots:
+            body, totals, written = _pass(plan, level, names, computed, traffic)
+            made.append(Pass(totals, body))
+            stores += written
+    row_body = _row_outputs(plan, traffic)
+    kept_types = [(f"eq_run<{COMPUTE[n.dtype]}, {width}>", name) for n, name in names.items()]
+    return Passes(made, chunks, steps, kept_types, row_body, traffic.loads / width + stores)
+
+
+def _kept(plan: _Plan, most: int) -> list[Node]:
+    """The nodes that later passes read back from registers: computed in an earlier one, and not under another."""
+    if most < 1:
+        return []
+    first: dict[Node, int] = {}
+    for level in range(plan.levels + 1):
+        for node in _evaluated(plan, plan.roots(level), ()):
+            first.setdefault(node, level)
+    kept: dict[Node, None] = {}
+    for level in range(1, plan.levels + 1):
+        earlier = {n for n, at in first.items() if at < level and _worth_keeping(plan, n)}
+        for node in _evaluated(plan, plan.roots(level), earlier):
+            if node in earlier:
+                kept[node] = None
+    return list(kept)[:most]
+
+
+def _worth_keeping(plan: _Plan, node: Node) -> bool:
+    at = plan.place.get(node)
+    own = at is None or bool(at.variables & {plan.q, plan.u})
+    return node.op != "Full" and own and node.size == plan.domain.rows * plan.domain.columns
+
+
+def _evaluated(plan: _Plan, roots: Iterable[Node], stop: Iterable[Node]) -> list[Node]:
+    """The nodes at the element itself below `roots`, not looking below `stop` or through views."""
+    inputs, stop = set(plan.job.inputs), set(stop)
+    found: dict[Node, None] = {}
+    stack = list(roots)
+    while stack:
+        node = stack.pop()
+        if node in found or node.op in ("Red", "Full"):
+            continue
+        found[node] = None
+        if node not in stop and node not in inputs and node.op in ("Un", "Bin", "Where"):
+            stack.extend(node.args)
+    return list(found)
+
+
+def _pass(
+    plan: _Plan, level: int, names: Mapping[Node, str], computed: set[Node], traffic: Traffic
+) -> tuple[str, list[Total], float]:
+    region = Region([plan.row, plan.q], plan.job.index_type)
+    totals = [_total(plan, n) for n in plan.domain.reductions if plan.domain.level[n] == level]
+    reductions = [n for n in plan.domain.reductions if plan.domain.level[n] == level]
+    outputs = [] if level < plan.levels else [n for n in plan.job.outputs if not plan.is_row_output(n)]
+    runs = {n: f"run{plan.job.outputs.index(n)}" for n in outputs if runs_along(plan.place[n], Lanes(plan.u))}
+    for node, name in runs.items():
+        region.statement(f"eq_run<{STORAGE[plan.job.dtype(node)]}, {plan.width}> {name};")
+    stores = 0.0
+    with region.unrolled(plan.u):
+        special: dict[Node, Special] = {
+            n: _at(plan.place[n], Value(f"row_total{i}")) for i, n in enumerate(plan.domain.reductions)
+        }
+        natural = plan.place[plan.domain.reductions[0].args[0]]
+        for node, name in names.items():
+            if node in computed:
+                special[node] = _at(plan.place.get(node, natural), Value(f"{name}[i].v[u]", region.depth))
+        lowering = Lowering(region, plan.job.leaves, Lanes(plan.u), special, plan.place, traffic)
+        for total, node in zip(totals, reductions, strict=True):
+            region.statement(f"{total.name} = {total.operator}::apply({total.name}, {_entered(plan, lowering, node)});")
+        for node in outputs:
+            text = stored(lowering.value(node, plan.place[node]).text, plan.job.dtype(node))
+            if node in runs:
+                region.statement(f"{runs[node]}.v[u] = {text};")
+                stores += max(1.0, plan.width * itemsize(plan.job.dtype(node)) / ACCESS_BYTES) / plan.width
+            else:
+                place = region.index(plan.place[node]).text
+                region.statement(f"out{plan.job.outputs.index(node)}[{place}] = {text};")
+                stores += 1
+        here = _evaluated(plan, plan.roots(level), computed)
+        for node, name in names.items():
+            if node not in computed and node in here:
+                value = lowering.value(node, plan.place.get(node, natural))
+                region.statement(f"{name}[i].v[u] = {value.text};")
+                computed.add(node)
+    for node, name in runs.items():
+        address = region.index(plan.place[node].without(plan.u))
+        region.statement(f"eq_write_run(out{plan.job.outputs.index(node)} + {address.text}, {name});")
+    return region.text, totals, stores
+
+
+def _at(place: Index, value: Value) -> Special:
+    """A value that is known at one place alone."""
+
+    def known(index: Index) -> Value:
+        if index != place:
+            raise NotLowerable("a row kernel reads a value elsewhere than where it computes it")
+        return value
+
+    return known
+
+
+def reduced_type(dtype: str) -> str:
+    """C type in which elements are reduced: booleans as int."""
+    return "int" if dtype == "bool" else COMPUTE[dtype]
+
+
+def _total(plan: _Plan, node: Node) -> Total:
+    kind = node.attrs[0]
+    base = reduced_type(node.args[0].dtype)
+    name = f"total{plan.domain.reductions.index(node)}"
+    operator = f"eq_{kind}_of<{base}>"
+    if kind in _PLACED:
+        return Total(name, operator, f"eq_placed<{base}>", f"{name}.at", COMPUTE[node.dtype])
+    result = f"{name} != 0" if node.dtype == "bool" else name
+    return Total(name, operator, base, result, COMPUTE[node.dtype])
+
+
+def _entered(plan: _Plan, lowering: Lowering, node: Node) -> str:
+    """An element as the reduction takes it."""
+    natural = plan.place[node.args[0]]
+    value = lowering.value(node.args[0], natural).text
+    if node.attrs[0] in _PLACED:
+        column = lowering.region.index(Index.of(plan.q) * plan.width + Index.of(plan.u))
+        return f"eq_placed<{reduced_type(node.args[0].dtype)}>{{{value}, {column.text}}}"
+    return value
+
+
+def _row_outputs(plan: _Plan, traffic: Traffic) -> str:
+    region = Region([plan.row], plan.job.index_type)
+    special = {n: _at(plan.place[n], Value(f"row_total{i}")) for i, n in enumerate(plan.domain.reductions)}
+    lowering = Lowering(region, plan.job.leaves, None, special, plan.place, traffic)
+    for i, node in enumerate(plan.job.outputs):
+        if plan.is_row_output(node):
+            value = stored(lowering.value(node, plan.place[node]).text, plan.job.dtype(node))
+            region.statement(f"out{i}[{region.index(plan.place[node]).text}] = {value};")
+    return region.text
