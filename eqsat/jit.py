@@ -17,6 +17,8 @@ class Jitted:
     Arguments without a shape and dtype are constants of the program and must be hashable.
     """
 
+    __name__: str
+
     def __init__(self, function: Callable[..., Any], on: str, options: dict[str, Any]) -> None:
         self._function = function
         self._on = on

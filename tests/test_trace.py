@@ -1,0 +1,325 @@
+"""Traced functions compute what NumPy computes: each case is one function, run on arrays and then traced."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import eqsat
+from eqsat import numerics, tracer
+from eqsat.errors import DtypeError, InputError, ShapeError
+from eqsat.trace import Spec
+
+RNG = np.random.default_rng(0)
+X = RNG.standard_normal((3, 4))
+Y = RNG.standard_normal((4,))
+S = RNG.standard_normal((2, 3, 4))
+N = RNG.integers(-5, 6, (3, 4))
+K = RNG.integers(1, 4, (3, 4)).astype(np.int32)
+B = RNG.random((3, 4)) < 0.5
+
+
+def traced(function: Callable[..., Any], *arrays: Any) -> Any:
+    program = eqsat.trace(lambda *xs: function(*xs), *arrays)
+    results = list(program.run(dict(zip(program.input_names, arrays, strict=True))).values())
+    return results[0] if len(results) == 1 else results
+
+
+CASES: list[tuple[Callable[..., Any], tuple[Any, ...]]] = [
+    # operators broadcast and promote as NumPy's do
+    (lambda x, y: x + y, (X, Y)),
+    (lambda x, y: y - x, (X, Y)),
+    (lambda x, y: x * y / 3, (X, Y)),
+    (lambda x: 1 / x - 2, (X,)),
+    (lambda x: -abs(x), (X,)),
+    (lambda x: x**2 + abs(x) ** 0.5 + x**3 + x**-1, (X,)),
+    (lambda x: 2.0**x, (X,)),
+    (lambda x: x % 2 + x // 0.5, (X,)),
+    (lambda n: n // 2 + n % 3, (N,)),
+    (lambda n: n / 2, (N,)),
+    (lambda n: n + 0.5, (N,)),
+    (lambda n, k: n + k, (N, K)),
+    (lambda k: k * 2, (K,)),
+    (lambda k: k**2, (K,)),
+    (lambda x, k: x + k, (X.astype(np.float32), K)),
+    (lambda x: x + 1, (X.astype(np.float16),)),
+    (lambda x: x + np.ones(4), (X.astype(np.float32),)),
+    (lambda x: np.ones((3, 1)) - x, (X,)),
+    (lambda b: b + 1, (B,)),
+    (lambda x, y: (x < y) | (x >= 1) & ~(x == 0) | (x != y), (X, Y)),
+    (lambda x: (x > 0) & (x <= 1), (X,)),
+    (lambda x, y: x @ y, (X, Y)),
+    (lambda x, y: y @ x.T, (X, Y)),
+    (lambda y: y @ y, (Y,)),
+    (lambda s, x: s @ x.T, (S, X)),
+    (lambda s, x: x.T @ s, (S, X)),
+    (lambda x: np.ones((2, 3)) @ x, (X,)),
+    # views
+    (lambda x: x.T, (X,)),
+    (lambda s: s.mT, (S,)),
+    (lambda s: s.transpose(2, 0, 1), (S,)),
+    (lambda s: s.transpose((1, 0, 2)), (S,)),
+    (lambda s: s.transpose(), (S,)),
+    (lambda s: s.swapaxes(0, -1), (S,)),
+    (lambda s: np.moveaxis(s, 0, -1), (S,)),
+    (lambda s: s.reshape(6, -1), (S,)),
+    (lambda s: s.reshape((4, 6)).ravel(), (S,)),
+    (lambda s: s.flatten(), (S,)),
+    (lambda x: np.expand_dims(x, 1).squeeze(1), (X,)),
+    (lambda x: np.broadcast_to(x, (2, 3, 4)), (X,)),
+    (lambda x: np.flip(x, 1) + np.flip(x), (X,)),
+    (lambda x: np.tile(x, (2, 1, 3)), (X,)),
+    # indexing
+    (lambda s: s[0], (S,)),
+    (lambda s: s[-1, 1:, ::2], (S,)),
+    (lambda s: s[..., 0], (S,)),
+    (lambda s: s[:, None, 2], (S,)),
+    (lambda s: s[::-1, ..., 3:0:-2], (S,)),
+    (lambda s: s[None, ..., None], (S,)),
+    (lambda s: s[:, [2, 0, 0]], (S,)),
+    (lambda s: s[..., np.array([[0, 1], [-1, 2]])], (S,)),
+    (lambda x, k: x[:, k], (X, K)),
+    (lambda x: sum(row for row in x), (X,)),
+    # functions
+    (lambda x: np.exp(x) + np.sin(x) + np.cos(x) + np.tanh(x), (X,)),
+    (lambda x: np.log(np.abs(x)) + np.sqrt(np.absolute(x)) + np.log1p(abs(x)), (X,)),
+    (lambda x: np.floor(x) + np.ceil(x) + np.rint(x) + np.sign(x), (X,)),
+    (lambda k: np.sqrt(k), (K,)),
+    (lambda x, y: np.maximum(x, y) + np.minimum(x, 0.1), (X, Y)),
+    (lambda x, b: np.where(b, x, 0), (X, B)),
+    (lambda x: np.clip(x, -0.5, None) + x.clip(max=0.5), (X,)),
+    (lambda b: np.logical_and(b, ~b), (B,)),
+    (lambda x: np.concatenate([x, x * 2, np.zeros((3, 1))], axis=1), (X,)),
+    (lambda x: np.stack([x, x], axis=-1), (X,)),
+    (lambda x: np.split(x, [1, 3], axis=1)[1], (X,)),
+    (lambda x: np.split(x, 2, axis=1), (X,)),
+    (lambda x: np.pad(x, 1), (X,)),
+    (lambda x: np.pad(x, ((0, 1), (2, 0)), constant_values=3), (X,)),
+    (lambda x: np.take(x, [0, -1], axis=1), (X,)),
+    (lambda x: x.take(np.array([0, 5])), (X,)),
+    (lambda s, x: np.einsum("bij,kj->bki", s, x), (S, X)),
+    (lambda s: np.einsum("...ij->...ji", s), (S,)),
+    (lambda x, y: np.einsum("ij,k->ik", x, y), (X, Y)),
+    (lambda s, x: np.einsum("b...j,...j->b...", s, x), (S, X)),
+    (lambda x, y: np.einsum("ij,j", x, y), (X, Y)),
+    # reductions
+    (lambda s: s.sum(), (S,)),
+    (lambda s: s.sum(axis=(0, -1)), (S,)),
+    (lambda s: s.mean(1, keepdims=True) + s.max(2, keepdims=True), (S,)),
+    (lambda s: s.min(0) + s.prod(0), (S,)),
+    (lambda s: s.var((0, 1)), (S,)),
+    (lambda s: s.argmax(), (S,)),
+    (lambda s: s.argmin(axis=1), (S,)),
+    (lambda k: k.sum(0), (K,)),
+    (lambda k: k.mean(), (K,)),
+    (lambda b: b.sum(), (B,)),
+    (lambda x: x.astype(np.float32).astype("int64"), (X,)),
+]
+
+
+@pytest.mark.parametrize("case", range(len(CASES)))
+def test_a_traced_function_is_the_numpy_function(case: int) -> None:
+    function, arrays = CASES[case]
+    expected, got = function(*arrays), traced(function, *arrays)
+    for e, g in zip(expected, got, strict=True) if isinstance(expected, list) else [(expected, got)]:
+        assert g.dtype == np.asarray(e).dtype
+        np.testing.assert_allclose(g, e, rtol=1e-12, atol=1e-12)
+
+
+def _erf(x: Any) -> Any:
+    return np.vectorize(__import__("math").erf)(x)
+
+
+LAYERS: list[tuple[Callable[..., Any], Callable[..., Any]]] = [
+    (eqsat.relu, lambda x: np.maximum(x, 0)),
+    (eqsat.sigmoid, lambda x: 1 / (1 + np.exp(-x))),
+    (eqsat.silu, lambda x: x / (1 + np.exp(-x))),
+    (eqsat.erf, _erf),
+    (eqsat.gelu, lambda x: x * (1 + _erf(x / 2**0.5)) / 2),
+    (lambda x: eqsat.gelu(x, "tanh"), lambda x: x / 2 * (1 + np.tanh((2 / np.pi) ** 0.5 * (x + 0.044715 * x**3)))),
+    (eqsat.softplus, lambda x: np.log1p(np.exp(x))),
+    (eqsat.elu, lambda x: np.where(x > 0, x, np.exp(x) - 1)),
+    (eqsat.leaky_relu, lambda x: np.where(x > 0, x, 0.01 * x)),
+    (lambda x: eqsat.leaky_relu(x, alpha=2.0), lambda x: np.where(x > 0, x, 2 * x)),
+    (eqsat.softmax, lambda x: np.exp(x) / np.exp(x).sum(-1, keepdims=True)),
+    (lambda x: eqsat.log_softmax(x, axis=0), lambda x: np.log(np.exp(x) / np.exp(x).sum(0))),
+    (lambda x: eqsat.logsumexp(x, 1), lambda x: np.log(np.exp(x).sum(1))),
+    (eqsat.layernorm, lambda x: (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-5)),
+    (eqsat.rmsnorm, lambda x: x / np.sqrt((x * x).mean(-1, keepdims=True) + 1e-5)),
+    (eqsat.rsqrt, lambda x: 1 / np.sqrt(x)),
+    (eqsat.reciprocal, lambda x: 1 / x),
+]
+
+
+@pytest.mark.parametrize("case", range(len(LAYERS)))
+def test_a_layer_is_its_formula(case: int) -> None:
+    layer, formula = LAYERS[case]
+    with np.errstate(all="ignore"):
+        np.testing.assert_allclose(traced(layer, X), formula(X), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("layer", "x", "expected"),
+    [
+        (eqsat.softmax, [1000.0, 1000.0], [0.5, 0.5]),
+        (eqsat.log_softmax, [1000.0, 0.0], [0.0, -1000.0]),
+        (eqsat.logsumexp, [1000.0, 1000.0], 1000 + np.log(2)),
+        (eqsat.logsumexp, [-np.inf, -np.inf], -np.inf),
+        (eqsat.logsumexp, [np.inf, 0.0], np.inf),
+        (eqsat.softplus, [1000.0, -1000.0], [1000.0, 0.0]),
+        (eqsat.sigmoid, [1000.0, -1000.0], [1.0, 0.0]),
+        (eqsat.silu, [-1000.0], [-0.0]),
+        (eqsat.elu, [1000.0, -1000.0], [1000.0, -1.0]),
+    ],
+)
+def test_a_layer_does_not_overflow(layer: Callable[..., Any], x: list[float], expected: Any) -> None:
+    np.testing.assert_allclose(traced(layer, np.array(x)), expected)
+
+
+def test_layers_take_traced_parameters() -> None:
+    got = traced(lambda x, y: eqsat.layernorm(x, y, bias=y), X, Y)
+    unit = (X - X.mean(-1, keepdims=True)) / np.sqrt(X.var(-1, keepdims=True) + 1e-5)
+    np.testing.assert_allclose(got, unit * Y + Y)
+
+
+@pytest.mark.parametrize("name", sorted(tracer.FUNCTIONS))
+def test_the_package_offers_every_traced_function(name: str) -> None:
+    assert getattr(eqsat, name) is tracer.FUNCTIONS[name]
+    assert name in dir(eqsat)
+
+
+def test_the_package_offers_nothing_that_is_not_there() -> None:
+    for name in eqsat.__all__ + dir(eqsat):
+        assert getattr(eqsat, name) is not None
+
+
+@pytest.mark.parametrize("module", ["trace", "optimize", "jit"])
+def test_a_function_is_not_hidden_by_the_module_of_its_name(module: str) -> None:
+    script = f"import eqsat, eqsat.{module}, types; assert not isinstance(eqsat.{module}, types.ModuleType)"
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="module 'eqsat' has no attribute 'softmaxx'"):
+        eqsat.softmaxx  # noqa: B018
+
+
+# Programs
+
+
+def test_inputs_are_named_like_parameters_and_outputs_like_results() -> None:
+    def f(x: Any, *rest: Any, scale: float, **more: Any) -> Any:
+        return {"a": x * scale, "b": rest[0] + rest[1] + more["z"]}
+
+    one = eqsat.spec(2)
+    p = eqsat.trace(f, one, one, eqsat.spec(2, name="named"), scale=3.0, z=one)
+    assert p.input_names == ["x", "rest0", "named", "z"]
+    assert list(p.outputs) == ["a", "b"]
+    assert list(eqsat.trace(lambda x: (x, x), one).outputs) == ["out0", "out1"]
+    assert list(eqsat.trace(lambda x: x, one).outputs) == ["out"]
+
+
+def test_specs_normalise() -> None:
+    counted: Any = [2, np.int64(3)]
+    assert eqsat.spec(counted, np.float16) == Spec((2, 3), "float16")
+    assert eqsat.spec(4, "f32") == eqsat.spec((4,), "float32")
+    assert eqsat.trace(lambda x: x, X.astype(np.float32)).inputs[0].spec == "f32[3,4]"
+
+
+def test_arrays_that_a_function_closes_over_are_constants() -> None:
+    p = eqsat.trace(lambda x: x + Y, eqsat.spec((3, 4), "float64"))
+    assert [t.op for t in p.terms()].count("constant") == 1
+
+
+@pytest.mark.parametrize("dtype", numerics.FLOATS)
+def test_a_python_number_takes_the_type_of_what_it_meets(dtype: str) -> None:
+    p = eqsat.trace(lambda x: (x + 1) * 0.5, eqsat.spec((), dtype))
+    assert p.outputs["out"].dtype == dtype
+
+
+@pytest.mark.parametrize(
+    ("function", "error", "message"),
+    [
+        (lambda x: 1 if x.sum() > 0 else 0, InputError, "neither true nor false"),
+        (lambda x: np.asarray(x), InputError, "has no elements while it is traced"),
+        (lambda x: np.linalg.norm(x), InputError, "norm cannot be traced"),
+        (lambda x: np.add.reduce(x), InputError, "numpy.add (reduce) cannot be traced"),
+        (lambda x: x @ np.ones((3, 2)), ShapeError, "matmul takes (..., m, k) @ (..., k, n), got (3, 4) @ (3, 2)"),
+        (lambda x: x + np.ones(3), ShapeError, "equal or 1, aligned right, got (3, 4) and (3,)"),
+        (lambda x: x[0, 0, 0], ShapeError, "takes at most as many indices and one ellipsis, got 3"),
+        (lambda x: x[3], ShapeError, "an index lies in [-3, 3), got 3 on an axis of (3, 4)"),
+        (lambda x: x[x > 0], DtypeError, "holds integers, got bool: use eqsat.where for masks"),
+        (lambda x: x[0, [1, 2]], InputError, "an index array stands alone"),
+        (lambda x: x.astype(np.int8), DtypeError, "unsupported element type"),
+        (lambda x: x.astype("float16") + x.astype("bfloat16"), DtypeError, "no common type of float16 and bfloat16"),
+        (lambda x: None, InputError, "returned None"),
+        (lambda x: np.round(x, 2), InputError, "round takes decimals 0, got 2"),
+        (lambda x: np.pad(x, 1, mode="edge"), InputError, "pad takes mode constant, got 'edge'"),
+        (lambda x: eqsat.einsum("ii,jk->k", x, x), InputError, "each once per operand, got 'ii,jk->k'"),
+        (lambda x: eqsat.einsum("ijk->k", x), InputError, "labels 'ijk' for an operand of 2 dims"),
+        (lambda x: eqsat.einsum("ij,ij->i", x, x.T), ShapeError, "one size per label, got 3 and 4 for 'i'"),
+        (lambda x: eqsat.gelu(x, "quick"), InputError, "approximate none or tanh, got 'quick'"),
+        (lambda x, y: x, InputError, "missing a required argument: 'y'"),
+    ],
+)
+def test_what_cannot_be_traced_says_why(function: Callable[..., Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error) as caught:
+        eqsat.trace(function, eqsat.spec((3, 4), "float64"))
+    assert message in str(caught.value)
+
+
+# jit
+
+
+@pytest.fixture
+def compiled(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What was handed to the optimiser, which here leaves programs as they are."""
+    import types
+
+    seen: list[Any] = []
+
+    def optimize(program: Any, **options: Any) -> Any:
+        seen.append((program, options))
+
+        def run(*arrays: Any) -> Any:
+            results: tuple[Any, ...] = tuple(program.run(dict(zip(program.input_names, arrays, strict=True))).values())
+            return results if len(results) > 1 else results[0]
+
+        return types.SimpleNamespace(compile=lambda on: run)
+
+    module = types.ModuleType("eqsat.optimize")
+    module.optimize = optimize  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "eqsat.optimize", module)
+    return seen
+
+
+def test_jit_compiles_once_per_shapes_and_dtypes(compiled: list[Any]) -> None:
+    @eqsat.jit(device="h100", time_limit=3)
+    def f(x: Any, y: Any, k: int = 2) -> Any:
+        """Doc."""
+        return x * k + y
+
+    for _ in range(2):
+        np.testing.assert_allclose(f(X, Y), X * 2 + Y)
+        np.testing.assert_allclose(f(Y, y=Y), Y * 3)
+        np.testing.assert_allclose(f(X.astype(np.float32), Y), X.astype(np.float32) * 2 + Y)
+        np.testing.assert_allclose(f(X, Y, k=3), X * 3 + Y)
+    assert len(compiled) == 4
+    assert compiled[0][1] == {"device": "h100", "time_limit": 3}
+    assert (f.__name__, f.__doc__) == ("f", "Doc.")
+    assert f.trace(X, Y).input_names == ["x", "y"]
+
+
+@pytest.mark.parametrize(
+    "form",
+    [lambda x: x, lambda x: (x, 2 * x), lambda x: [x, x], lambda x: (x,), lambda x: {"a": x, "b": -x}],
+)
+def test_jit_returns_what_the_function_returns(form: Callable[..., Any], compiled: list[Any]) -> None:
+    expected, got = form(Y), eqsat.jit(form)(Y)
+    assert type(got) is type(expected)
+    assert str(got) == str(expected)
