@@ -286,3 +286,47 @@ def test_bad_models_are_refused_in_one_line(tmp_path: Path, command: str, case: 
 
 def test_an_unwritable_output_is_refused(model: Path, tmp_path: Path) -> None:
     assert "no-such-folder" in refusal("run", model, "-o", tmp_path / "no-such-folder" / "y.npz")
+
+
+# Extract
+
+SHARED = {
+    "nodes": {
+        "root": {"op": "+", "cost": 1, "eclass": "r", "children": ["left", "right"]},
+        "left": {"op": "f", "cost": 1, "eclass": "a", "children": ["shared"]},
+        "left-alone": {"op": "g", "cost": 6, "eclass": "a", "children": []},
+        "right": {"op": "h", "cost": 1, "eclass": "b", "children": ["shared"]},
+        "right-alone": {"op": "i", "cost": 6, "eclass": "b", "children": []},
+        "shared": {"op": "s", "cost": 8, "eclass": "s", "children": []},
+    },
+    "root_eclasses": ["r"],
+}
+"""Each side alone is cheaper without `shared`; both together are cheaper with it, counted once."""
+
+
+def test_extract_counts_a_shared_node_once(tmp_path: Path) -> None:
+    path = tmp_path / "shared.json"
+    path.write_text(json.dumps(SHARED))
+    answer = document("extract", path)
+    assert (answer["cost"], answer["lower_bound"], answer["gap"], answer["optimal"]) == (11, 11, 0, True)
+    assert answer["choices"] == {"r": "root", "a": "left", "b": "right", "s": "shared"}
+    assert "cost 11, proven optimal" in printed("extract", path)
+
+
+BAD_EGRAPHS = {
+    "not JSON": ("{", "not JSON"),
+    "a root without nodes": (json.dumps(SHARED | {"root_eclasses": ["nowhere"]}), "nowhere"),
+    "no e-graph": ("[1, 2]", "nodes"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_EGRAPHS)
+def test_bad_egraphs_are_refused(tmp_path: Path, case: str) -> None:
+    text, says = BAD_EGRAPHS[case]
+    path = tmp_path / "bad.json"
+    path.write_text(text)
+    assert says in refusal("extract", path)
+
+
+def test_a_missing_egraph_is_refused(tmp_path: Path) -> None:
+    assert "missing.json" in refusal("extract", tmp_path / "missing.json")

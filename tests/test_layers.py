@@ -24,6 +24,8 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "eqsat",  # the package's own face
         "eqsat.__main__",
         "eqsat.optimize",
+        "eqsat.stitch",
+        "eqsat.report",
         "eqsat.jit",
         "eqsat.prove",
         "eqsat.explain",

@@ -22,10 +22,11 @@ def extract(
 
     Example: `eqsat extract egraph.json --time-limit 30 --json answer.json`
     """
-    from eqsat.cli.output import write_json
+    from eqsat.cli.output import progress, write_json
     from eqsat.extract.serialized import extract_file
 
-    answer = extract_file(egraph, time_limit)
+    with progress(f"extracting from {egraph.name}"):
+        answer = extract_file(egraph, time_limit)
     if json_file is not None:
         write_json(answer, json_file)
     if json_file != "-":

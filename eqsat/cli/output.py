@@ -54,7 +54,7 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], lef
 
 @contextmanager
 def progress(description: str) -> Iterator[Callable[[str, float], None]]:
-    """A progress bar on stderr, only where stderr is a terminal.
+    """A progress bar on stderr, only where stderr is a terminal; it pulses until the first report.
 
     Yields:
         `report(stage, fraction)`: names the stage and sets the bar, `fraction` from 0 to 1.
@@ -66,8 +66,10 @@ def progress(description: str) -> Iterator[Callable[[str, float], None]]:
 
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console(stderr=True), transient=True) as bar:
-        task = bar.add_task(description, total=1.0)
-        yield lambda stage, fraction: bar.update(task, description=f"{description}: {stage}", completed=fraction)
+        task = bar.add_task(description, total=None)
+        yield lambda stage, fraction: bar.update(
+            task, description=f"{description}: {stage}", total=1.0, completed=fraction
+        )
 
 
 def engineering(value: float, unit: str = "") -> str:
