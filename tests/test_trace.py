@@ -287,8 +287,8 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         seen.append((program, options))
 
         def run(*arrays: Any) -> Any:
-            results: tuple[Any, ...] = tuple(program.run(dict(zip(program.input_names, arrays, strict=True))).values())
-            return results if len(results) > 1 else results[0]
+            results = tuple(program.run(dict(zip(program.input_names, arrays, strict=True))).values())
+            return results[0] if len(results) == 1 else results
 
         return types.SimpleNamespace(compile=lambda on: run)
 
