@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -136,7 +136,7 @@ def optimize(
     parts = search.run()
     tell("folding constants", 0.85)
     plan = stitch([(segment, search.solved[segment.form]) for segment in parts], search.core)
-    after = lift(plan, search.core)
+    after = lift(replace(search.core, roots=plan.roots, constants=plan.constants), search.core)
     tell("checking", 0.95)
     verdict = checking.check(program, after)
     report = build_report(program, after, plan, search.outcome(parts), row.name, numerics, verdict)

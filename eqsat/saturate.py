@@ -24,6 +24,7 @@ from eqsat.rule import AnyRule, HostRule
 from eqsat.snapshot import Snapshot
 
 _CHECKPOINT_SECONDS = 0.25
+_POLL_SECONDS = 0.1
 _GROUP_ROUNDS = 3
 _HEADER = struct.Struct("<Q")
 
@@ -66,7 +67,7 @@ def saturate(
     best = source
     best.stats = {"iterations": 0, "matches": {}}
     worker = _Worker.get(limits.memory)
-    stop = "memory"  # a worker that ends without a word was killed by its memory limit
+    stop, finished = "memory", False  # a worker that ends without a word was killed by its memory limit
     try:
         worker.send((source, tuple(rules), limits))
         while True:
@@ -80,17 +81,18 @@ def saturate(
                 raise EqsatError(content)
             if kind in ("checkpoint", "done"):
                 best = content
-                stop = best.stats.get("stop", stop)
             if kind == "progress" and progress is not None:
                 progress(content)
             if kind == "done":
+                stop = best.stats["stop"]
+                finished = True
                 break
     except KeyboardInterrupt:
         stop = "interrupted"
     except EOFError:
         pass
     finally:
-        if best.stats.get("stop") is None or stop in ("time", "interrupted", "memory"):
+        if not finished:
             worker.kill()
     best.stats |= {"stop": stop, "seconds": time.monotonic() - begun}
     return best
@@ -129,8 +131,14 @@ class _Worker:
         """The next message; None when there is none in time. EOFError when the worker has died."""
         pipe = self._process.stdout
         assert pipe is not None
-        ready, _, _ = select.select([pipe], [], [], timeout)
-        return _read(pipe) if ready else None
+        deadline = time.monotonic() + timeout
+        while True:
+            # In short waits: a signal that another thread received is acted on between two of them.
+            ready, _, _ = select.select([pipe], [], [], min(_POLL_SECONDS, max(0.0, deadline - time.monotonic())))
+            if ready:
+                return _read(pipe)
+            if time.monotonic() >= deadline:
+                return None
 
     def kill(self) -> None:
         """End the process at once."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -52,7 +52,6 @@ class Evidence:
     drawn: int = 0
     held: int = 0
     failure: Counterexample | None = None
-    fields: dict[str, Any] = field(default_factory=dict)
 
 
 class _Unfit(Exception):
@@ -72,7 +71,11 @@ def check_rule(rule: Rule, held: int = 20, most: int = 4000, seed: int = 0) -> E
         if not instance.guards_hold():
             continue
         evidence.held += 1
-        left, right = instance.left_value(), instance.right_value()
+        left = instance.left_value()
+        try:
+            right = instance.right_value()
+        except ValueError:  # operands whose sizes do not fit: the right side has no value
+            right = np.empty(0, left.dtype)
         if not _agree(left, right, rule.numerics == "exact"):
             evidence.failure = Counterexample(instance.bindings, left, right)
             break
@@ -88,7 +91,7 @@ def _agree(left: Array, right: Array, bitwise: bool) -> bool:
         both_nan = np.isnan(left) & np.isnan(right)
         same = (left == right) & (np.signbit(left) == np.signbit(right))
         return bool(np.all(both_nan | same))
-    scale = max(1.0, float(np.max(np.abs(left), initial=0.0)))
+    scale = max(1.0, float(np.max(np.abs(left), initial=0.0, where=np.isfinite(left))))
     return bool(np.allclose(left, right, rtol=_TOLERANCE, atol=_TOLERANCE * scale, equal_nan=True))
 
 
@@ -142,7 +145,9 @@ class _Instance:
         whole = self._shape(pattern.args[0], None)
         divisors = [d for d in range(1, whole + 1) if whole % d == 0]
         assert isinstance(count, Var)
-        self.bindings[count.name] = c = self.draw.choice(divisors)
+        c = self.bindings.setdefault(count.name, self.draw.choice(divisors))
+        if c not in divisors:
+            raise _Unfit
         return whole // c
 
     def _shape_un(self, pattern: Pat, size: int | None, hint: Sequence[int]) -> int:

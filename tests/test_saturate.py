@@ -1,0 +1,205 @@
+"""Saturation: whatever rules do, every e-node evaluates to its class; limits are kept; the result is deterministic."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import eqsat
+from eqsat.core import lower
+from eqsat.errors import EqsatError
+from eqsat.ir import Program
+from eqsat.rule import rule
+from eqsat.rules import ALL
+from eqsat.saturate import Limits, Saturation, saturate
+from eqsat.snapshot import Snapshot
+from eqsat.soundness import class_values, disagreements, term_value
+from eqsat.terms import Terms
+from eqsat.testing import programs
+
+spec = eqsat.spec
+
+
+def snapshot_of(program: Program) -> Snapshot:
+    return Snapshot.from_core(lower(program).roots)
+
+
+def leaves_of(snapshot: Snapshot, seed: int = 0) -> dict[str, np.ndarray]:
+    """Small whole numbers for inputs and constants alike: sums and products of them are exact."""
+    rng = np.random.default_rng(seed)
+    found = {n.attrs[0]: n.attrs for n in snapshot.nodes if n.op in ("In", "Const")}
+    return {name: rng.integers(-3, 4, size).astype(np.float64) for name, (_, size, _) in sorted(found.items())}
+
+
+def weight(*shape: int) -> np.ndarray:
+    return np.random.default_rng(sum(shape)).standard_normal(shape).astype(np.float32)
+
+
+def towers(widths: list[int], count: int, join: bool):
+    weights = [[(weight(a, b) + t, weight(b) + t) for a, b in zip(widths, widths[1:])] for t in range(count)]
+
+    def function(x):
+        outs = []
+        for t, layers in enumerate(weights):
+            h = x[:, t * widths[0] : (t + 1) * widths[0]]
+            for w, b in layers:
+                h = eqsat.relu(h @ w + b)
+            outs.append(h)
+        return eqsat.concat(outs, 1) if join else tuple(outs)
+
+    return eqsat.trace(function, spec((3, widths[0] * count)))
+
+
+def wide_sum(widths: list[int]):
+    nets = [(weight(4, n), weight(n), weight(n, 5)) for n in widths]
+
+    def function(x):
+        total = None
+        for a, b, c in nets:
+            y = eqsat.relu(x @ a + b) @ c
+            total = y if total is None else total + y
+        return total
+
+    return eqsat.trace(function, spec((3, 4)))
+
+
+PROGRAMS = {
+    "chain with constants": lambda: eqsat.trace(lambda x: ((x @ weight(4, 6)) @ weight(6, 3)) @ weight(3, 5), spec((7, 4))),
+    "chain of inputs": lambda: eqsat.trace(
+        lambda a, b, c, d: a @ b @ c @ d, spec((2, 7)), spec((7, 3)), spec((3, 8)), spec((8, 4))
+    ),
+    "bias behind a product": lambda: eqsat.trace(
+        lambda x, y: (x @ (y @ weight(3, 4) + weight(4))) @ weight(4, 5), spec((2, 6)), spec((6, 3))
+    ),
+    "heads": lambda: eqsat.trace(
+        lambda x: (x @ weight(6, 12)).reshape(4, 3, 4).transpose((1, 0, 2))[1:2] * 0.5, spec((4, 6))
+    ),
+    "towers joined": lambda: towers([4, 3, 2], 3, join=True),
+    "towers apart": lambda: towers([4, 3, 2], 3, join=False),
+    "wide sum of equal nets": lambda: wide_sum([3, 3, 3]),
+    "wide sum of unequal nets": lambda: wide_sum([2, 3, 4]),
+    "three widths on one input": lambda: eqsat.trace(
+        lambda x: (eqsat.relu(x @ weight(4, 2)), eqsat.relu(x @ weight(4, 3)), eqsat.relu(x @ weight(4, 5))), spec((3, 4))
+    ),
+    "sums of a product": lambda: eqsat.trace(
+        lambda a, b: ((a @ b).sum((0, 1)), (a @ b).sum(0), (a @ b).sum(-1), (a @ b + 1.0).mean(1)),
+        spec((2, 3, 4)),
+        spec((2, 4, 5)),
+    ),
+    "low rank": lambda: eqsat.trace(lambda x: x @ weight(4, 5) + (x @ weight(4, 2)) @ weight(2, 5) * 2.0, spec((3, 4))),
+    "convolutions": lambda: eqsat.trace(
+        lambda x, w, v: eqsat.concat(
+            [eqsat.conv(x, w, pads_lo=(1, 1), pads_hi=(1, 1)), eqsat.conv(x, v, pads_lo=(1, 1), pads_hi=(1, 1))], 1
+        ),
+        spec((2, 3, 4, 4)),
+        spec((2, 3, 3, 3)),
+        spec((4, 3, 3, 3)),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_every_e_node_evaluates_to_its_class(name: str):
+    found = Saturation(snapshot_of(PROGRAMS[name]()), ALL, Limits(seconds=20)).run()
+    assert found.stats["stop"] == "saturated"
+    for index, own, cls in disagreements(found, leaves_of(found)):
+        pytest.fail(f"{found.nodes[index]} gives {own}, its class is {cls}")
+
+
+@given(program=programs(dtypes=("float64",), max_ops=8), seed=st.integers(0, 9))
+@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+def test_random_programs_stay_sound(program: Program, seed: int):
+    source = snapshot_of(program)
+    if any(n.op in ("Opaque", "Gather") for n in source.nodes):
+        return
+    found = Saturation(source, [r for r in ALL if r.numerics == "exact"], Limits(seconds=5, nodes=2000)).run()
+    leaves = {
+        n.attrs[0]: np.random.default_rng(seed).integers(-3, 4, n.attrs[1]).astype(n.attrs[2])
+        for n in source.nodes
+        if n.op in ("In", "Const")
+    }
+    for index, own, cls in disagreements(found, leaves):
+        pytest.fail(f"{found.nodes[index]} gives {own}, its class is {cls}")
+
+
+HOST_RULE_PROGRAMS = [PROGRAMS[name] for name in ("towers apart", "wide sum of unequal nets", "chain of inputs", "low rank")]
+
+
+def test_host_rules_emit_only_equal_terms():
+    fired = set()
+    for make_program in [*HOST_RULE_PROGRAMS, PROGRAMS["towers joined"], PROGRAMS["three widths on one input"]]:
+        found = Saturation(snapshot_of(make_program()), ALL, Limits(seconds=20)).run()
+        leaves = leaves_of(found)
+        values = class_values(found, leaves)
+        for row in ALL:
+            if not hasattr(row, "apply"):
+                continue
+            emitted: list[tuple[int, object]] = []
+            row.apply(Terms(found), lambda cls, term, into=emitted: into.append((cls, term)))
+            for cls, term in emitted:
+                fired.add(row.name)
+                np.testing.assert_allclose(term_value(term, values, leaves), values[cls], err_msg=row.name)
+    assert len(fired) >= 5, fired
+
+
+def test_a_result_is_the_same_every_time():
+    source = snapshot_of(PROGRAMS["towers apart"]())
+    first, second = (saturate(source, ALL) for _ in range(2))
+    assert first.nodes == second.nodes
+    assert first.roots == second.roots
+
+
+def exploding() -> Program:
+    return eqsat.trace(lambda *xs: sum(xs[1:], xs[0]), *[spec((4,)) for _ in range(14)])
+
+
+EXPLODING_RULES = [
+    rule("commute", "add(a, b) => add(b, a)", numerics="reassociating", source="test", why="test"),
+    rule("associate", "add(add(a, b), c) => add(a, add(b, c))", numerics="reassociating", source="test", why="test"),
+]
+
+
+def test_the_time_limit_is_kept():
+    begun = time.monotonic()
+    found = saturate(snapshot_of(exploding()), EXPLODING_RULES, Limits(seconds=1.0, nodes=10**9))
+    assert found.stats["stop"] == "time"
+    assert time.monotonic() - begun < 2.5
+    assert len(found.nodes) >= 27
+
+
+def test_the_node_limit_is_kept():
+    found = saturate(snapshot_of(exploding()), EXPLODING_RULES, Limits(seconds=20, nodes=300))
+    assert found.stats["stop"] == "nodes"
+
+
+def test_the_memory_limit_leaves_a_result():
+    limits = Limits(seconds=30, nodes=10**9, memory=500 << 20)
+    found = saturate(snapshot_of(exploding()), EXPLODING_RULES, limits)
+    assert found.stats["stop"] in ("memory", "time")
+    assert found.roots
+
+
+def test_ctrl_c_returns_the_best_so_far():
+    timer = threading.Timer(1.0, lambda: signal.raise_signal(signal.SIGINT))
+    timer.start()
+    begun = time.monotonic()
+    found = saturate(snapshot_of(exploding()), EXPLODING_RULES, Limits(seconds=30, nodes=10**9))
+    assert found.stats["stop"] == "interrupted"
+    assert time.monotonic() - begun < 2.5
+
+
+def test_an_unsound_rule_that_changes_a_size_is_an_error_that_names_saturation():
+    unsound = rule("unsound", "sum(a, C) => a", numerics="reassociating", source="test", why="test")
+    with pytest.raises(EqsatError, match="saturation failed"):
+        saturate(snapshot_of(eqsat.trace(lambda x: x.sum(0), spec((3, 4)))), [unsound])
+
+
+def test_the_next_request_works_after_a_failure():
+    found = saturate(snapshot_of(PROGRAMS["low rank"]()), ALL)
+    assert found.stats["stop"] == "saturated"
