@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
-from typing import Any
+from typing import Any, NamedTuple
 
 from eqsat.core import CoreProgram
 from eqsat.extract.candidates import Candidate, Candidates, enumerate_candidates, undominated
@@ -26,7 +26,7 @@ from eqsat.snapshot import SOURCE, Snapshot
 ENUMERATION_SHARE = 0.4
 """The share of the time limit that enumeration may take."""
 
-GROUP_MOVES_SHARE = 0.2
+GROUP_MOVES_SHARE = 0.05
 """The share that trying group moves may take."""
 
 
@@ -78,15 +78,14 @@ def cover(
     for c, own in enumerate(written.of_class):
         found.of_class[c] = undominated([*found.of_class[c], *own])
     covers = _CoverProblem(snapshot, found)
-    incumbents = []
+    enumerated = time.monotonic()
+    incumbents = {"grouped": covers.group_moves(enumerated + GROUP_MOVES_SHARE * time_limit)}
     source = _CoverProblem(snapshot, written)
     as_written = source.greedy()
     if as_written is not None:
-        incumbents.append(covers.translate(as_written, source))
-    enumerated = time.monotonic()
-    incumbents.append(covers.group_moves(start + (ENUMERATION_SHARE + GROUP_MOVES_SHARE) * time_limit))
+        incumbents["written"] = covers.translate(as_written, source)
     moved = time.monotonic()
-    solution = solve(covers.problem, max(0.0, start + time_limit - moved), incumbents, should_stop)
+    solution = solve(covers.problem, max(0.0, start + time_limit - moved), list(incumbents.values()), should_stop)
     return CoverResult(
         chosen=covers.launch_order(solution.choice),
         cost=solution.cost,
@@ -95,6 +94,7 @@ def cover(
         stats={
             "candidates": found.stats,
             "problem": {"nodes": len(covers.problem.node_class), "rows": len(covers.problem.at_least_one)},
+            "incumbents": {name: check(covers.problem, choice) for name, choice in incumbents.items()},
             "solver": solution.stats,
             "seconds": {
                 "candidates": enumerated - start,
@@ -108,6 +108,13 @@ def cover(
 def source_cover(program: CoreProgram, device: str | Device, time_limit: float = 5.0) -> CoverResult:
     """The best cover of a program as it is written: fused, but not rewritten."""
     return cover(Snapshot.from_core(program.roots), device, time_limit)
+
+
+class _Group(NamedTuple):
+    """A concatenation's class, and its members as classes of the extraction problem."""
+
+    cls: int
+    members: tuple[int, ...]
 
 
 class _CoverProblem:
@@ -182,37 +189,46 @@ class _CoverProblem:
         return used_choice(self.problem, out)
 
     def group_moves(self, deadline: float) -> dict[int, int]:
-        """The best cover found by making all members of a concatenation slices of it, one group after another.
+        """The best cover found by reading all members of a concatenation as slices of it: all groups, then one by one.
 
         Greedy choices cannot see that computing a group pays once every member is read from it.
         """
-        costs: list[float] = list(self.problem.node_cost)
-        best = self.greedy(costs, deadline)
-        assert best is not None
+        best = self.greedy(deadline=deadline)
+        assert best is not None, "every class has a kernel for each of its e-nodes"
         best_cost = check(self.problem, best)
-        for group, members in self._groups():
-            if time.monotonic() > deadline:
+        groups = self._groups()
+        forced: list[_Group] = []
+        for more in [groups, *([g] for g in groups)] if len(groups) > 1 else [groups]:
+            if not more or time.monotonic() > deadline:
                 break
-            trial = list(costs)
-            for m in members:
-                for j in self._members[m]:
-                    x = self.candidates[j]
-                    if not (x.family == "alias" and x.children == (group,)):
-                        trial[j] = inf
-            found = self.greedy(trial, deadline)
+            found = self.greedy(self._sliced([*forced, *more]), deadline)
             if found is not None and (cost := check(self.problem, found)) < best_cost:
-                best, best_cost, costs = found, cost, trial
+                best, best_cost, forced = found, cost, [*forced, *more]
         return best
 
-    def _groups(self) -> list[tuple[int, tuple[int, ...]]]:
-        """(class, members in the problem) of each concatenation whose members are all slices of it; largest first."""
+    def _sliced(self, groups: Sequence[_Group]) -> list[float]:
+        """Node costs under which members of these groups can only be slices of one of them."""
+        costs: list[float] = list(self.problem.node_cost)
+        owners: dict[int, set[int]] = {}
+        for group in groups:
+            for m in group.members:
+                owners.setdefault(m, set()).add(group.cls)
+        for m, classes in owners.items():
+            for j in self._members[m]:
+                x = self.candidates[j]
+                if x.family != "alias" or classes.isdisjoint(x.children):
+                    costs[j] = inf
+        return costs
+
+    def _groups(self) -> list[_Group]:
+        """Each concatenation whose members are all slices of it; largest first."""
         alias_of = {(x.children, x.cls) for x in self.candidates if x.family == "alias"}
         found = []
         for node in self.snapshot.nodes:
             members = tuple(dict.fromkeys(node.args))
             if node.op == "Cat" and node.cls in self.index and all(((node.cls,), m) in alias_of for m in members):
-                found.append((node.cls, tuple(self.index[m] for m in members)))
-        return sorted(dict.fromkeys(found), key=lambda g: (-len(g[1]), g))
+                found.append(_Group(node.cls, tuple(self.index[m] for m in members)))
+        return sorted(dict.fromkeys(found), key=lambda g: (-len(g.members), g))
 
     def launch_order(self, choice: Mapping[int, int]) -> list[Candidate]:
         """The chosen candidates, each after those that it reads."""

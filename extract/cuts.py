@@ -198,7 +198,7 @@ class Facts:
 
     def through(self, reads: tuple[Read, ...], layout: Layout, size: int) -> tuple[Read, ...]:
         """The reads of a view of a class of `size` elements, given those of the class."""
-        share = min(1.0, layout.size / size)
+        share = min(1.0, layout.size / max(size, 1))
         out: list[Read] = []
         for leaf, inner, known in reads:
             composed = None if inner is None else compose(inner, layout)

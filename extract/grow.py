@@ -51,10 +51,21 @@ class Grower:
         return [cut for cut in rule(i, node) if cut is not None] if rule else []
 
     def keep(self, c: int, cuts: Sequence[Cut]) -> None:
-        """Let these be the cuts of class `c` that others grow from."""
+        """Let these be the cuts of class `c` that others grow from; only plain views, where kernels do not fuse."""
+        if not self.prices.device.fuses:
+            self.points[c] = [self.facts.leaf[c], *(x for x in cuts if self._only_views(x))]
+            return
         self.points[c] = [self.facts.leaf[c], *(x for x in cuts if x.kind == Kind.POINT)]
         self.gemms[c] = [x for x in cuts if x.kind == Kind.GEMM]
         self.rows[c] = [x for x in cuts if x.kind == Kind.ROW]
+
+    def _only_views(self, x: Cut) -> bool:
+        while x.node >= 0:
+            node = self.snapshot.nodes[x.node]
+            if node.op != "V" or node.attrs[0].masked:
+                return False
+            (x,) = x.subs
+        return True
 
     # --- operators ----------------------------------------------------------------------------------------------
 
@@ -75,7 +86,7 @@ class Grower:
         size = self.snapshot.size[a]
         for x in self.points[a]:
             reads = self.facts.through(x.reads, layout, size)
-            yield self._make(i, (x,), Kind.POINT, None, reads, x.work * layout.size / size)
+            yield self._make(i, (x,), Kind.POINT, None, reads, x.work * layout.size / max(size, 1))
         bijective = is_bijective(layout, size)
         if bijective:
             for x in self.gemms[a]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import inf, prod
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -20,12 +20,15 @@ from eqsat.extract.candidates import Candidate
 from eqsat.extract.cost import itemsize
 from eqsat.extract.cover import CoverResult
 from eqsat.extract.cuts import Cut
-from eqsat.extract.greedy import NO_NODE, greedy_dag
 from eqsat.extract.naming import kernel_name, numpy_ops
+from eqsat.extract.problem import Problem, solve
 from eqsat.layout import Layout, compose, footprint, identity
-from eqsat.snapshot import Snapshot
+from eqsat.snapshot import ENode, Snapshot
 
 Array = np.ndarray[Any, Any]
+
+FOLD_SEARCH_SECONDS = 0.5
+"""Time spent on finding the cheapest way to compute the constants."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,38 +248,34 @@ class _Body:
 def _constant_nodes(snapshot: Snapshot, classes: Sequence[int]) -> list[Node]:
     """Core nodes that compute constant classes in few operations, what they share computed once."""
     reach: dict[int, None] = dict.fromkeys(classes)
+    usable: list[ENode] = []
     stack = list(classes)
     while stack:
         for n in snapshot.of_class(stack.pop()):
             if all(snapshot.const[a] for a in n.args):
+                usable.append(n)
                 stack += [a for a in dict.fromkeys(n.args) if a not in reach]
                 reach.update(dict.fromkeys(n.args))
     index = {c: k for k, c in enumerate(reach)}
-    usable = [n for c in reach for n in snapshot.of_class(c) if all(snapshot.const[a] for a in n.args)]
-    members: list[list[int]] = [[] for _ in index]
-    for i, n in enumerate(usable):
-        members[index[n.cls]].append(i)
-    picks = greedy_dag(
-        members,
-        [index[n.cls] for n in usable],
-        [2 * prod(n.attrs) if n.op == "MM" else snapshot.size[n.cls] * bool(n.args) for n in usable],
-        [tuple(index[a] for a in dict.fromkeys(n.args)) for n in usable],
-        inf,
+    problem = Problem(
+        node_class=[index[n.cls] for n in usable],
+        node_cost=[2 * prod(n.attrs) if n.op == "MM" else snapshot.size[n.cls] * bool(n.args) for n in usable],
+        children=[tuple(index[a] for a in dict.fromkeys(n.args)) for n in usable],
+        n_classes=len(index),
+        roots=tuple(index[c] for c in classes),
     )
+    choice = solve(problem, FOLD_SEARCH_SECONDS).choice
     made: dict[int, Node] = {}
     work = list(reversed(classes))
     while work:
         c = work[-1]
-        if picks[index[c]] == NO_NODE:
-            raise CheckFailed(f"plan: constant class {c} has no derivation")
-        n = usable[picks[index[c]]]
+        n = usable[choice[index[c]]]
         wait = [a for a in n.args if a not in made]
-        if wait and c not in made:
+        if c not in made and wait:
             work += wait
             continue
         work.pop()
-        if c not in made:
-            made[c] = make(n.op, n.attrs, tuple(made[a] for a in n.args))
+        made.setdefault(c, make(n.op, n.attrs, tuple(made[a] for a in n.args)))
     return [made[c] for c in classes]
 
 

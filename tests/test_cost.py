@@ -1,0 +1,123 @@
+"""Kernel prices: a roofline whose effects point the right way."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eqsat import layout as lay
+from eqsat.extract.cost import SECTOR, STRIDED, Prices, read_bytes, write_order
+from eqsat.extract.devices import DEVICES
+
+MI300X = Prices(DEVICES["mi300x"])
+GPUS = [name for name in DEVICES if name != "cpu"]
+SIZES = st.integers(1, 4096)
+
+
+def product(prices: Prices, b: int, m: int, k: int, n: int, dtype: str = "float32") -> int:
+    """A kernel of one product and nothing else."""
+    gemm = prices.gemm(b, m, k, n, dtype)
+    return prices.kernel(4.0 * b * (m * k + k * n + m * n), gemm.time, gemm.groups)
+
+
+def test_an_empty_kernel_costs_a_launch() -> None:
+    assert MI300X.kernel(0, 0, 1) == MI300X.launch == 2_000_000
+
+
+def test_large_copies_run_at_the_achieved_bandwidth() -> None:
+    row = DEVICES["mi300x"]
+    seconds = (MI300X.pointwise(2**28, 2.0**31, 0) - MI300X.launch) * 1e-12
+    np.testing.assert_allclose(2**31 / seconds, row.bandwidth.value * row.achieved.value * 1e9, rtol=1e-6)
+
+
+def test_large_products_run_near_the_peak_of_the_matrix_units() -> None:
+    gemm = MI300X.gemm(1, 8192, 8192, 8192, "float16")
+    share = 2 * 8192**3 / (gemm.time * 1e-12) / (DEVICES["mi300x"].matrix["float16"].value * 1e12)
+    assert 0.5 < share < 0.75
+
+
+@given(SIZES, SIZES, SIZES)
+def test_products_never_beat_the_peak(m: int, k: int, n: int) -> None:
+    time = MI300X.gemm(1, m, k, n, "float32").time * 1e-12
+    assert 2 * m * k * n / time <= DEVICES["mi300x"].matrix["float32"].value * 1e12
+
+
+@given(SIZES, SIZES, SIZES, st.integers(1, 64))
+def test_more_work_never_costs_less(m: int, k: int, n: int, b: int) -> None:
+    time = MI300X.gemm(b, m, k, n, "float32").time
+    assert MI300X.gemm(b, m, k + 16, n, "float32").time >= time
+    assert MI300X.gemm(b + 1, m, k, n, "float32").time >= time
+
+
+@pytest.mark.parametrize("name", GPUS)
+def test_a_merged_kernel_beats_its_parts_where_parts_are_small(name: str) -> None:
+    prices = Prices(DEVICES[name])
+    assert product(prices, 6, 64, 256, 128) < 6 * product(prices, 1, 64, 256, 128)
+
+
+FOLDS = [
+    ("a wide middle: fold", 348, 768, 768, 768, True),
+    ("a narrow middle: keep", 348, 768, 64, 768, False),
+]
+
+
+@pytest.mark.parametrize(("m", "k", "n", "p", "fold"), [row[1:] for row in FOLDS], ids=[row[0] for row in FOLDS])
+@pytest.mark.parametrize("name", ["mi300x", "mi250x", "h100", "cpu"])
+def test_folding_x_a_c_depends_on_its_middle(name: str, m: int, k: int, n: int, p: int, fold: bool) -> None:
+    prices = Prices(DEVICES[name])
+    folded = product(prices, 1, m, k, p)
+    chain = product(prices, 1, m, k, n) + product(prices, 1, m, n, p)
+    assert (folded < chain) == fold
+
+
+def test_the_same_choice_differs_between_devices() -> None:
+    """One launch less for 1.5 times the arithmetic pays where launches are dear and arithmetic is fast."""
+    one = {name: product(Prices(DEVICES[name]), 1, 96, 768, 256) for name in ("mi355x", "cpu")}
+    two = {name: 2 * product(Prices(DEVICES[name]), 1, 96, 256, 256) for name in ("mi355x", "cpu")}
+    assert one["mi355x"] < two["mi355x"]
+    assert one["cpu"] > two["cpu"]
+
+
+def test_a_dtype_without_matrix_units_runs_on_the_vector_units() -> None:
+    navi = Prices(DEVICES["rx7900xtx"])
+    assert navi.gemm(1, 1024, 1024, 1024, "float32").time > 1.5 * navi.gemm(1, 1024, 1024, 1024, "float16").time
+
+
+def test_a_long_row_is_shared_by_workgroups_only_where_it_is_not_held_on_chip() -> None:
+    moved = 4.0 * 2**22
+    assert MI300X.rows(1, 2**22, moved, 2**22, on_chip=True) > 4 * MI300X.rows(1, 2**22, moved, 2**22, on_chip=False)
+    assert MI300X.row_fits(16384, 4)
+    assert not MI300X.row_fits(16385, 4)
+
+
+READS = [
+    ("whole array", lay.identity(4096), False, 4096 * 4),
+    ("one element", lay.strided(7, ((64, 0),)), False, SECTOR),
+    ("a broadcast row", lay.strided(0, ((64, 0), (256, 1))), False, 256 * 4),
+    ("a slice of rows", lay.of_slice((64, 64), (8, 0), (16, 64), (1, 1)), False, 8 * 64 * 4),
+    ("a transpose, element by element", lay.of_transpose((64, 64), (1, 0)), False, STRIDED * 4096 * 4),
+    ("a transpose, staged", lay.of_transpose((64, 64), (1, 0)), True, 4096 * 4),
+    ("one column: a sector each", lay.strided(3, ((64, 64),)), False, STRIDED * 64 * SECTOR),
+    ("overlapping windows", lay.strided(0, ((62, 1), (3, 1))), False, 64 * 4),
+    ("a padded image", lay.of_pad((64, 64), (1, 1), (1, 1), 0.0), True, 4096 * 4),
+]
+
+
+@pytest.mark.parametrize(("layout", "any_order", "expected"), [r[1:] for r in READS], ids=[r[0] for r in READS])
+def test_reads_cost_the_sectors_that_they_touch(layout: lay.Layout, any_order: bool, expected: float) -> None:
+    np.testing.assert_allclose(read_bytes(layout, 4, any_order), expected, rtol=0.11)
+
+
+WRITES = [
+    ("as computed", lay.identity(12 * 34), 1.0),
+    ("heads first", lay.of_transpose((12, 2, 17), (1, 0, 2)), 1.0),
+    ("transposed", lay.of_transpose((12, 34), (1, 0)), 1.1),
+    ("batch innermost", lay.of_transpose((4, 3, 34), (1, 2, 0)), 1.5),
+]
+
+
+@pytest.mark.parametrize(("layout", "expected"), [row[1:] for row in WRITES], ids=[row[0] for row in WRITES])
+def test_writes_along_a_tile_are_cheap(layout: lay.Layout, expected: float) -> None:
+    assert write_order(layout, 34) == expected
