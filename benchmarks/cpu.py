@@ -30,7 +30,7 @@ import onnxruntime
 
 import eqsat
 from eqsat.cli.arrays import Arrays, largest_error, random_inputs, read_arrays
-from eqsat.cli.output import console, table
+from eqsat.cli.output import console, print_table
 
 RUNTIMES = ("numpy", "onnxruntime")
 SLOWEST_RATIO = 0.95
@@ -112,7 +112,7 @@ def show(rows: list[dict[str, Any]]) -> None:
             before, after = row["ms"][f"{runtime} before"], row["ms"][f"{runtime} after"]
             line += [f"{before:.3g}", f"{after:.3g}", f"{row['ratios'][runtime]:.2f}x"]
         cells.append([*line, f"{row['error']:.0e}"])
-    console().print(table("", [*columns, "error"], cells))
+    print_table(console(), "One thread each; times are 10th percentiles", [*columns, "error"], cells)
     for runtime in RUNTIMES:
         mean = np.exp(np.mean([np.log(row["ratios"][runtime]) for row in rows]))
         print(f"geometric mean on {runtime}: {mean:.2f}x over {len(rows)} programs")

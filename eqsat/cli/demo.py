@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from eqsat.cli.options import Device, JsonFile, TimeLimit
 from eqsat.errors import InputError
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 def demo(
@@ -32,7 +35,7 @@ def demo(
     """
     import eqsat
     from eqsat.cli.demo_programs import PROGRAMS
-    from eqsat.cli.output import console, nearest, progress, write_json
+    from eqsat.cli.output import console, nearest, print_table, progress, write_json
 
     for name in names or ():
         if name not in PROGRAMS:
@@ -54,13 +57,13 @@ def demo(
         write_json({"schema": 1, "programs": reports}, json_file)
     if json_file != "-":
         terminal = console()
-        terminal.print(_table(reports, device))
-        for name in chosen:
-            terminal.print(f"{name}: {PROGRAMS[name].source}. {PROGRAMS[name].text}")
+        _print_reports(reports, device, terminal)
+        about = [(name, PROGRAMS[name].source, PROGRAMS[name].text) for name in chosen]
+        print_table(terminal, "What they are", ("program", "source", "point"), about, words=3)
 
 
-def _table(reports: dict[str, dict[str, Any]], device: str) -> Any:
-    from eqsat.cli.output import engineering, table, times_less
+def _print_reports(reports: dict[str, dict[str, Any]], device: str, terminal: Console) -> None:
+    from eqsat.cli.output import engineering, print_table, times_less
     from eqsat.cli.report import microseconds
 
     rows = []
@@ -79,4 +82,4 @@ def _table(reports: dict[str, dict[str, Any]], device: str) -> Any:
             )
         )
     columns = ("program", "kernels", "matmul flops", "predicted time", "less", "gap", "error", "seconds")
-    return table(f"As written and fused -> optimised, {device}", columns, rows)
+    print_table(terminal, f"As written and fused -> optimised, {device}", columns, rows)

@@ -17,7 +17,7 @@ def devices(
 
     Examples: `eqsat devices`, `eqsat devices mi300x`, `eqsat devices --json -`
     """
-    from eqsat.cli.output import console, table, write_json
+    from eqsat.cli.output import console, print_table, write_json
     from eqsat.extract.devices import DEVICES, device
 
     rows = [device(name)] if name else list(DEVICES.values())
@@ -28,7 +28,7 @@ def devices(
     if name:
         row = rows[0]
         figures = [(key, f"{figure.value:g}", figure.source) for key, figure in row.figures()]
-        console().print(table(f"{row.name}: {row.title}, {row.arch}", ("figure", "value", "source"), figures, 3))
+        print_table(console(), f"{row.name}: {row.title}, {row.arch}", ("figure", "value", "source"), figures, words=3)
         return
     columns = ("name", "device", "target", "wave", "units", "GB/s", "f32 TFLOP/s", "f16 TFLOP/s", "launch us")
     cells = [
@@ -45,7 +45,7 @@ def devices(
         )
         for row in rows
     ]
-    console().print(table("Peaks; `eqsat devices NAME` names the sources", columns, cells, 3))
+    print_table(console(), "Peak figures; `eqsat devices NAME` names their sources", columns, cells, words=3)
 
 
 def _rate(row: Any, dtype: str) -> str:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Table
 
 PIPED_WIDTH = 140
 """Columns of a table that is not printed to a terminal: wide enough that rows do not fold."""
@@ -39,17 +38,19 @@ def console(stderr: bool = False) -> Console:
     return Console(file=stream, width=width, highlight=False, markup=False, emoji=False)
 
 
-def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> Table:
-    """A table whose first `left` columns hold words and whose other columns hold figures, aligned right."""
+def print_table(
+    terminal: Console, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], words: int = 1
+) -> None:
+    """Print a title and a table whose first `words` columns hold words and whose other columns hold figures."""
     from rich import box
     from rich.table import Table
 
-    grid = Table(title=title or None, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    grid = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for i, column in enumerate(columns):
-        grid.add_column(column, justify="left" if i < left else "right", overflow="fold")
+        grid.add_column(column, justify="left" if i < words else "right", overflow="fold")
     for row in rows:
         grid.add_row(*row)
-    return grid
+    terminal.print(title, grid, sep="\n")
 
 
 @contextmanager

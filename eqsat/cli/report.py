@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from eqsat.cli.output import engineering, table, times_less
+from eqsat.cli.output import engineering, print_table, times_less
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -18,18 +18,18 @@ FIGURES = (
 """Rows of the before/after table: title, key in the report, unit."""
 
 
-def print_report(report: dict[str, Any], name: str, console: Console) -> None:
+def print_report(report: dict[str, Any], name: str, terminal: Console) -> None:
     """Print tables of a report: before and after, kernels, rules; then the bound, the check and what stayed opaque."""
-    console.print(_before_after(report, name))
-    console.print(_kernels(report))
+    _print_before_after(report, name, terminal)
+    _print_kernels(report, terminal)
     if report["rules"]:
         rows = [(rule, str(times)) for rule, times in report["rules"].items()]
-        console.print(table("Rules on the way to the result", ("rule", "steps"), rows))
+        print_table(terminal, "Rules on the way to the result", ("rule", "steps"), rows)
     for line in closing_lines(report):
-        console.print(line)
+        terminal.print(line)
 
 
-def _before_after(report: dict[str, Any], name: str) -> Any:
+def _print_before_after(report: dict[str, Any], name: str, terminal: Console) -> None:
     source, result = report["source"], report["result"]
     rows = [
         (title, engineering(source[key], unit), engineering(result[key], unit), times_less(source[key], result[key]))
@@ -38,22 +38,24 @@ def _before_after(report: dict[str, Any], name: str) -> Any:
     before, after = source["predicted_us"], result["predicted_us"]
     rows.append(("predicted time", microseconds(before), microseconds(after), times_less(before, after)))
     title = f"{name} on {report['device']}, numerics {report['numerics']}, {report['seconds']:.2f} s"
-    return table(title, ("", "as written, fused", "optimised", "less"), rows)
+    print_table(terminal, title, ("", "as written, fused", "optimised", "less"), rows)
 
 
-def _kernels(report: dict[str, Any]) -> Any:
-    rows = [
-        (
+def _print_kernels(report: dict[str, Any], terminal: Console) -> None:
+    launches: dict[tuple[str, ...], int] = {}
+    for kernel in report["kernels"]:
+        row = (
             kernel["name"],
             kernel["family"],
-            " ".join(kernel["ops"]),
+            ", ".join(kernel["ops"]),
             engineering(kernel["flops"], "FLOP"),
             engineering(kernel["bytes"], "B"),
             microseconds(kernel["predicted_us"]),
         )
-        for kernel in report["kernels"]
-    ]
-    return table("Kernels, in launch order", ("name", "family", "operators", "work", "traffic", "predicted"), rows, 3)
+        launches[row] = launches.get(row, 0) + 1
+    columns = ("name", "family", "operators", "work", "traffic", "predicted", "launches")
+    rows = [(*row, str(times)) for row, times in launches.items()]
+    print_table(terminal, "Kernels, in order of first launch; figures are of one launch", columns, rows, words=3)
 
 
 def closing_lines(report: dict[str, Any]) -> list[str]:

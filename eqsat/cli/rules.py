@@ -79,7 +79,7 @@ def list_rules(
     """
     import re
 
-    from eqsat.cli.output import console, nearest, table, write_json
+    from eqsat.cli.output import console, nearest, print_table, write_json
     from eqsat.rules import FAMILIES
 
     if family is not None and family not in FAMILIES:
@@ -99,7 +99,8 @@ def list_rules(
     for name, rows in listed.items():
         if rows:
             cells = [(row["name"], row["numerics"], row["text"]) for row in rows]
-            terminal.print(table(f"{name}, {len(rows)} rules", ("name", "numerics", "left => right"), cells, 3))
+            title = f"{name}, {len(rows)} rule{'s' if len(rows) > 1 else ''}"
+            print_table(terminal, title, ("name", "numerics", "left => right"), cells, words=3)
 
 
 @app.command("show")

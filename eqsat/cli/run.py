@@ -94,7 +94,7 @@ def _summary(name: str, array: np.ndarray[Any, Any], expected: np.ndarray[Any, A
 
 
 def _print(summary: list[dict[str, Any]], title: str) -> None:
-    from eqsat.cli.output import console, table
+    from eqsat.cli.output import console, print_table
 
     compared = any("passed" in row for row in summary)
     rows = []
@@ -105,4 +105,4 @@ def _print(summary: list[dict[str, Any]], title: str) -> None:
             cells += [error, "yes" if row["passed"] else "NO"]
         rows.append(cells)
     columns = ["output", "dtype", "shape", *(["error, of scale", "as expected"] if compared else [])]
-    console().print(table(title, columns, rows, 3))
+    print_table(console(), title, columns, rows, words=3)
