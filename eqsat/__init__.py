@@ -50,7 +50,7 @@ _FUNCTIONS = frozenset({
     "round", "rsqrt", "sigmoid", "sign", "silu", "sin", "softmax", "softplus", "split", "sqrt", "squeeze",
     "stack", "subtract", "sum", "swapaxes", "take", "tanh", "tile", "transpose", "var", "where", "zeros",
 })  # fmt: skip
-"""NumPy's names (and those of common layers) that `eqsat.tracer` defines on traced values: `eqsat.exp(x)`."""
+"""NumPy's names (and those of common layers) that `eqsat.functions` defines on traced values: `eqsat.exp(x)`."""
 
 __all__ = ["Program", "Result", "Tracer", "from_onnx", "jit", "optimize", "spec", "to_onnx", "trace"]
 
@@ -73,7 +73,7 @@ def __getattr__(name: str) -> Any:
     if name in _HOME:
         return getattr(importlib.import_module(_HOME[name]), name)
     if name in _FUNCTIONS:
-        return getattr(importlib.import_module("eqsat.tracer"), name)
+        return getattr(importlib.import_module("eqsat.functions"), name)
     raise AttributeError(f"module 'eqsat' has no attribute {name!r}")
 
 

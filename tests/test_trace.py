@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import eqsat
-from eqsat import numerics, tracer
+from eqsat import functions, numerics
 from eqsat.errors import DtypeError, InputError, ShapeError
 from eqsat.trace import Spec
 
@@ -187,9 +187,9 @@ def test_layers_take_traced_parameters() -> None:
     np.testing.assert_allclose(got, unit * Y + Y)
 
 
-@pytest.mark.parametrize("name", sorted(tracer.FUNCTIONS))
+@pytest.mark.parametrize("name", sorted(functions.FUNCTIONS))
 def test_the_package_offers_every_traced_function(name: str) -> None:
-    assert getattr(eqsat, name) is tracer.FUNCTIONS[name]
+    assert getattr(eqsat, name) is functions.FUNCTIONS[name]
     assert name in dir(eqsat)
 
 
