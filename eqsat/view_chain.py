@@ -63,9 +63,13 @@ def chain(layout: Layout, source: Shape, target: Shape) -> Steps:
     if _broadcasts(source, target) and of_broadcast(source, target) == layout:
         return (_broadcast(target),)
     found = [steps for reading in _readings(layout, source, target) if (steps := _steps(reading, source, target))]
-    return min(found, key=cost) if found else (_taken(layout, target),)
+    # Of equals, the one that reshapes first: reshape(x, (n, heads, d)) says what the dims are.
+    return (
+        min(found, key=lambda steps: (cost(steps), steps[-1].op == "reshape")) if found else (_taken(layout, target),)
+    )
 
 
+@lru_cache(maxsize=CACHE_SIZE)
 def through(first: Layout, then: Layout, source: Shape, target: Shape) -> Steps:
     """As `chain`, for the view `then` of the view `first`, whether or not the two compose."""
     layout = compose(first, then)
@@ -252,29 +256,29 @@ def _readings(layout: Layout, source: Shape, target: Shape) -> Iterator[Reading]
         if found is None:
             continue
         yield _repeats_cut(found, target)
-        finer = _cut_for(found, target)
+        finer = cut_for(found, target)
         cut = reading(layout, finer) if finer != found.radices else None
         if cut is not None:
             yield _repeats_cut(cut, target)
 
 
-def _inner_sizes(shape: Shape) -> list[int]:
+def inner_sizes(shape: Shape) -> list[int]:
     """The elements inside each dim: the strides of a contiguous array."""
     return list(accumulate(reversed(shape[1:]), mul, initial=1))[::-1][: len(shape)]
 
 
 def _straddles(sizes: Shape, target: Shape) -> Iterator[tuple[int, int]]:
     """(digit, inner size) for each boundary between dims of ``target`` that cuts a digit, innermost first."""
-    bounds = sorted(set(_inner_sizes(target)))
-    for i, inside in reversed(list(enumerate(_inner_sizes(sizes)))):
+    bounds = sorted(set(inner_sizes(target)))
+    for i, inside in reversed(list(enumerate(inner_sizes(sizes)))):
         for bound in bounds:
             if inside < bound < inside * sizes[i] and bound % inside == 0 and sizes[i] % (bound // inside) == 0:
                 yield i, bound // inside
 
 
-def _cut_for(found: Reading, target: Shape) -> Shape:
+def cut_for(found: Reading, target: Shape) -> Shape:
     """The dims of the operand, cut where one of them becomes several dims of the result."""
-    inner = _inner_sizes(found.radices)
+    inner = inner_sizes(found.radices)
     n = prod(found.radices)
     bounds = set(inner)
     for i, block in _straddles(found.sizes, target):
