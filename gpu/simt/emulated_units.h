@@ -1,7 +1,20 @@
 // Matrix units as the manuals document them, for the SIMT checker. Written from the published fragment maps, on purpose
-// not from those of matrix_units.h: the two check each other. A lane passes its fragments to its wave; each lane then
-// computes its own sums. (AMD: matrix instruction calculator; NVIDIA: PTX ISA, mma.m16n8k16 and ldmatrix.)
+// not from those of matrix_units.h: the two check each other. A lane passes its fragments to its wave; the first lane
+// that goes on lays out the operands, each then computes its own sums. (AMD: matrix instruction calculator; NVIDIA:
+// PTX ISA, mma.m16n8k16 and ldmatrix.)
 #pragma once
+
+// What lanes share here stands for wires of the unit: ThreadSanitizer must not take it for the kernel's memory.
+#define EQ_UNSEEN __attribute__((no_sanitize("thread"), noinline)) static
+
+// Whether the operands of this wave operation are still to be laid out. Work-items are fibers of one thread.
+EQ_UNSEEN bool eq_first_of_operation() {
+  static unsigned long long last;
+  const unsigned long long now = eq_simt_operation();
+  const bool first = now != last;
+  last = now;
+  return first;
+}
 
 template <class A>
 struct eq_operands {
@@ -11,10 +24,11 @@ struct eq_operands {
 // Sums += A B for one fragment map: Map::row(l, i), Map::k(l, i) place element i of lane l of A (B alike, with the
 // column for the row), Map::sum(l, i) gives 16 * row + column of sum i.
 template <class Map, class T, int n>
-static void eq_emulated_product(const eq_vec<T, n> &a, const eq_vec<T, n> &b, eq_sums &c, int site) {
+EQ_UNSEEN void eq_emulated_product(const eq_vec<T, n> &a, const eq_vec<T, n> &b, eq_sums &c, int site) {
   const auto lanes = eq_simt_gather(eq_operands<eq_vec<T, n>>{a, b}, site);
-  float left[16][Map::depth], right[16][Map::depth];
-  for (int l = 0; l < EQ_WAVE; ++l) {
+  const bool first = eq_first_of_operation();
+  static float left[16][Map::depth], right[16][Map::depth];
+  for (int l = 0; l < EQ_WAVE && first; ++l) {
     const eq_operands<eq_vec<T, n>> theirs = lanes[l];
     for (int i = 0; i < n; ++i) {
       left[Map::row(l)][Map::k(l, i)] = eq_load(theirs.a[i]);
@@ -62,10 +76,11 @@ struct eq_mma_fragments {
   unsigned a[4], b[2];
 };
 template <class T>
-static void eq_mma(T, const unsigned *a, const unsigned *b, float *c, int site) {
+EQ_UNSEEN void eq_mma(T, const unsigned *a, const unsigned *b, float *c, int site) {
   const auto lanes = eq_simt_gather(eq_mma_fragments{{a[0], a[1], a[2], a[3]}, {b[0], b[1]}}, site);
-  float left[16][16], right[16][8];
-  for (int l = 0; l < 32; ++l) {
+  const bool first = eq_first_of_operation();
+  static float left[16][16], right[16][8];
+  for (int l = 0; l < 32 && first; ++l) {
     const eq_mma_fragments theirs = lanes[l];
     const int group = l >> 2, in_group = l & 3;
     for (int i = 0; i < 8; ++i) {

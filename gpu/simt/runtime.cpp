@@ -29,6 +29,7 @@ struct Fiber {
   State state;
   int site, wave;
   unsigned generation;  // of the wave operation it waits for
+  unsigned long long operation;
   void *stack_pointer, *tsan;
   char *stack;
 };
@@ -36,6 +37,7 @@ struct Fiber {
 struct Wave {
   int lanes, arrived, site;
   unsigned generation;
+  unsigned long long operation;
   char slots[2][kMaxWave * EQ_SIMT_SLOT];  // two: a slow lane still reads one operation while the next begins
 };
 
@@ -113,7 +115,11 @@ class Launch {
     Wave &wave = waves_[me.wave];
     char *slots = wave.slots[wave.generation & 1];
     copy_unseen(slots + EQ_SIMT_SLOT * me.position.lane, mine, size);
-    if (wave.arrived == 0) wave.site = site;
+    if (wave.arrived == 0) {
+      wave.site = site;
+      wave.operation = ++operations_;
+    }
+    me.operation = wave.operation;
     if (wave.site != site) meeting_[0] = wave.site, meeting_[1] = site;
     me.site = site;
     if (++wave.arrived == wave.lanes) {
@@ -126,6 +132,7 @@ class Launch {
     }
     return slots;
   }
+  unsigned long long operation() const { return current_->operation; }
   void *shared(int id, size_t size) {
     auto found = std::find_if(shared_.begin(), shared_.end(), [&](const Shared &s) { return s.id == id; });
     if (found == shared_.end()) {
@@ -273,6 +280,7 @@ class Launch {
   int waiting_ = 0, finished_ = 0;
   int meeting_[2] = {};  // lines of two wave operations that lanes of one wave reached together
   unsigned barriers_ = 0;
+  static inline unsigned long long operations_ = 0;  // never restarts: what is kept by number outlives a launch
   char barrier_tags_[2] = {}, end_tag_ = 0;
 };
 
@@ -295,3 +303,4 @@ const char *eq_simt_error() { return error; }
 void eq_simt_barrier(int site) { launch->barrier(site); }
 const char *eq_simt_exchange(const void *mine, int size, int site) { return launch->exchange(mine, size, site); }
 void *eq_simt_shared(int id, size_t size) { return launch->shared(id, size); }
+unsigned long long eq_simt_operation() { return launch->operation(); }

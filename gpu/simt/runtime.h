@@ -21,4 +21,6 @@ const char *eq_simt_error();
 void eq_simt_barrier(int site);
 const char *eq_simt_exchange(const void *mine, int size, int site);
 void *eq_simt_shared(int id, size_t size);
+// A number that the last wave operation of this work-item shares with its wave and with no other operation.
+unsigned long long eq_simt_operation();
 }

@@ -1,0 +1,140 @@
+"""`emit`: a plan as a folder that anyone can compile and run: sources, manifest, constants, README."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from eqsat.errors import InputError
+from eqsat.extract.devices import Device
+from eqsat.extract.plan import Plan
+from eqsat.gpu.cache import TEMPLATES
+from eqsat.gpu.compilers import AMD_FLAGS
+from eqsat.gpu.lower import Fill, HostCall, Launch, Launches, Signature, Step, lower
+from eqsat.gpu.nvrtc import FLAGS as NVRTC_FLAGS
+from eqsat.gpu.targets import Target
+from eqsat.ir import Program
+
+SCHEMA = 1
+
+
+def emit(plan: Plan, device: str | Device, outdir: str | Path, program: Program | None = None) -> dict[str, Any]:
+    """Write a plan's kernels for a device into `outdir`; the manifest, as written.
+
+    The folder holds the kernel sources and the headers that they include, manifest.json (schema 1: buffers, and steps
+    in order), constants.npz and README.md. Nothing else is needed to run it.
+
+    Args:
+        program: names and shapes of inputs and outputs; without it they are flat.
+
+    Raises:
+        InputError: the device is unknown, or the plan holds an opaque operator.
+    """
+    launches = lower(plan, device, Signature.of(program) if program else None, own_outputs=True)
+    for step in launches.steps:
+        if isinstance(step, HostCall):
+            name = launches.opaque[step.key].term.attr("name")
+            raise InputError(f"operator {name} is opaque: it has no kernel to emit; replace it in the model")
+    folder = Path(outdir)
+    folder.mkdir(parents=True, exist_ok=True)
+    for header in sorted(TEMPLATES.glob("*.h")):
+        shutil.copyfile(header, folder / header.name)
+    suffix = ".hip" if launches.target.maker == "amd" else ".cu"
+    for entry, kernel in launches.kernels.items():
+        (folder / f"{entry}{suffix}").write_text(kernel.source)
+    np.savez(folder / "constants.npz", **{name: _plain(array) for name, array in launches.constants.items()})
+    made = manifest(launches, suffix)
+    (folder / "manifest.json").write_text(json.dumps(made, indent=1) + "\n")
+    (folder / "README.md").write_text(_readme(launches, suffix))
+    return made
+
+
+def _plain(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """An array of a type that NumPy itself has: bfloat16 as the uint16 of its bits."""
+    return array.view(np.uint16) if array.dtype.kind == "V" or array.dtype.name == "bfloat16" else array
+
+
+def manifest(launches: Launches, suffix: str) -> dict[str, Any]:
+    """The manifest (schema 1) of lowered launches."""
+    used = {p.buffer for s in launches.steps if isinstance(s, Launch) for p in s.arguments}
+    used |= {s.buffer for s in launches.steps if isinstance(s, Fill)}
+    return {
+        "schema": SCHEMA,
+        "device": launches.device.name,
+        "arch": launches.target.arch,
+        "wave": launches.target.wave,
+        "defines": [],
+        "buffers": {
+            b.name: {"shape": list(b.shape), "dtype": b.dtype, "kind": b.kind}
+            for b in launches.buffers.values()
+            if b.kind in ("input", "output") or b.name in used
+        },
+        "steps": [_step(step, suffix) for step in launches.steps],
+    }
+
+
+def _step(step: Step, suffix: str) -> Mapping[str, Any]:
+    if isinstance(step, Fill):
+        return {"fill": step.buffer, "value": step.value}
+    assert isinstance(step, Launch)
+    kernel = step.kernel
+    return {
+        "kernel": kernel.entry,
+        "source": f"{kernel.entry}{suffix}",
+        "family": kernel.family,
+        "grid": [kernel.blocks, 1, 1],
+        "block": [kernel.threads, 1, 1],
+        "shared_bytes": 0,
+        "args": [{"buffer": p.buffer, "offset": p.offset} for p in step.arguments],
+    }
+
+
+def compile_line(target: Target) -> str:
+    """The command that compiles one emitted source."""
+    if target.maker == "amd":
+        return f"clang-19 {' '.join(AMD_FLAGS)} --offload-arch={target.arch} KERNEL.hip -o KERNEL.hsaco"
+    return f"nvrtc (or nvcc -cubin): --gpu-architecture={target.arch} {' '.join(NVRTC_FLAGS)} KERNEL.cu"
+
+
+def _readme(launches: Launches, suffix: str) -> str:
+    rows = [
+        f"| {i} | fill | `{step.buffer}` = {step.value} | | |"
+        if isinstance(step, Fill)
+        else f"| {i} | `{step.kernel.entry}` | {step.kernel.family} {step.kernel.variant} "
+        f"| {step.kernel.blocks} | {step.kernel.threads} |"
+        for i, step in enumerate(launches.steps)
+        if not isinstance(step, HostCall)
+    ]
+    ends = [
+        f"- `{b.name}`: {b.kind}, {b.dtype}[{', '.join(map(str, b.shape))}]"
+        for b in launches.buffers.values()
+        if b.kind in ("input", "output")
+    ]
+    return "\n".join(
+        [
+            f"# Kernels for {launches.device.title} ({launches.target.arch})",
+            "",
+            "Written by `eqsat emit`. To run it: allocate every buffer of `manifest.json` (row-major, aligned to 16",
+            "bytes or better), fill those of kind `constant` from `constants.npz`, and do the steps in order, each after",
+            "the one before. A kernel takes the addresses of its `args` (`offset` counts elements), `grid` counts blocks.",
+            "bfloat16 constants are stored as the uint16 of their bits.",
+            "",
+            f"Each source includes the headers beside it and nothing else. Compile `*{suffix}` with",
+            "",
+            f"    {compile_line(launches.target)}",
+            "",
+            *ends,
+            "",
+            f"Temporaries take {launches.arena_bytes} bytes if those never in use at once share memory.",
+            "",
+            "| step | what | | blocks | threads |",
+            "| --- | --- | --- | --- | --- |",
+            *rows,
+            "",
+        ]
+    )

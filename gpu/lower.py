@@ -1,0 +1,398 @@
+"""From a plan to launches: kernel texts, buffers with lifetimes in one arena, fills, and folded constants."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any, Literal
+
+import numpy as np
+
+from eqsat.core import Node, make
+from eqsat.errors import InputError
+from eqsat.extract.devices import Device
+from eqsat.extract.devices import device as find_device
+from eqsat.extract.plan import Kernel as PlanKernel
+from eqsat.extract.plan import Plan
+from eqsat.gpu.families.base import Kernel
+from eqsat.gpu.generate import Chain, chain
+from eqsat.gpu.targets import Target, target
+from eqsat.ir import Program
+from eqsat.layout import Layout, is_contiguous
+from eqsat.numerics import itemsize
+
+Array = np.ndarray[Any, Any]
+BufferKind = Literal["input", "constant", "temporary", "output"]
+
+ALIGNMENT = 256
+"""Bytes: what allocators give, so that a buffer inside the arena is no worse than one of its own."""
+
+ACCESS_ALIGNMENT = 16
+"""Bytes: kernels read and write whole vectors, so an array inside another must start at a multiple of this."""
+
+
+@dataclass(frozen=True)
+class Signature:
+    """A program's inputs, name to (shape, dtype), and its outputs, name to shape, in order."""
+
+    inputs: Mapping[str, tuple[tuple[int, ...], str]]
+    outputs: Mapping[str, tuple[int, ...]]
+
+    @staticmethod
+    def of(program: Program) -> Signature:
+        """The signature of a program."""
+        inputs = {t.attr("name"): (t.shape, t.dtype) for t in program.inputs}
+        return Signature(inputs, {name: t.shape for name, t in program.outputs.items()})
+
+    @staticmethod
+    def flat(plan: Plan) -> Signature:
+        """Of a plan whose program is not at hand: flat arrays; outputs are called out0, out1, ..."""
+        nodes = [n for k in plan.kernels for n in k.inputs] + [r.buffer for r in plan.results]
+        inputs = {n.attrs[0]: ((n.size,), n.dtype) for n in nodes if n.op == "In"}
+        return Signature(inputs, {f"out{i}": (root.size,) for i, root in enumerate(plan.roots)})
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """A contiguous array. Temporaries lie in the arena at byte `offset`."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    kind: BufferKind
+    offset: int = 0
+
+    @property
+    def size(self) -> int:
+        return prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        return self.size * itemsize(self.dtype)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where an array lies: so many elements into a buffer."""
+
+    buffer: str
+    offset: int = 0
+
+
+@dataclass(frozen=True)
+class Fill:
+    """Set every element of a buffer."""
+
+    buffer: str
+    value: float | int | bool
+
+
+@dataclass(frozen=True)
+class Launch:
+    """Run a kernel."""
+
+    kernel: Kernel
+    arguments: tuple[Place, ...]
+
+
+@dataclass(frozen=True)
+class HostCall:
+    """Run an opaque operator by its own implementation: `key` in the plan's `opaque`, result `index` to each output."""
+
+    key: str
+    inputs: tuple[Place, ...]
+    sizes: tuple[int, ...]
+    outputs: tuple[tuple[int, Place], ...]
+
+
+Step = Fill | Launch | HostCall
+
+
+@dataclass(frozen=True)
+class Launches:
+    """A plan, lowered for one device.
+
+    Attributes:
+        device, target: what it was lowered for.
+        buffers: by name; `constants` are the values of those of that kind.
+        steps: in order.
+        results: where the roots lie once the steps have run, and `shapes` their shapes.
+        arena_bytes: what all temporaries together take, since those never in use at once share memory.
+    """
+
+    device: Device
+    target: Target
+    buffers: Mapping[str, Buffer]
+    constants: Mapping[str, Array]
+    steps: tuple[Step, ...]
+    results: tuple[Place, ...]
+    shapes: tuple[tuple[int, ...], ...]
+    arena_bytes: int
+    opaque: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def kernels(self) -> dict[str, Kernel]:
+        """The distinct kernels by entry point, in order of first launch."""
+        return {step.kernel.entry: step.kernel for step in self.steps if isinstance(step, Launch)}
+
+
+def lower(
+    plan: Plan,
+    device: str | Device,
+    signature: Signature | None = None,
+    *,
+    own_outputs: bool = False,
+    exact: bool = False,
+) -> Launches:
+    """Lower a plan for a device.
+
+    Args:
+        signature: names and shapes; by default those of `Signature.flat`.
+        own_outputs: copy a result that lies inside another array, so that every output is a buffer of its own.
+        exact: sums in a fixed order, so no atomics.
+
+    Raises:
+        InputError: the device is unknown or runs no kernels.
+    """
+    row = find_device(device)
+    if row.name == "cpu":
+        raise InputError("device cpu runs no GPU kernels: name a GPU (see `eqsat devices`)")
+    return _Lowering(plan, row, signature, own_outputs, exact).result()
+
+
+class _Lowering:
+    def __init__(
+        self, plan: Plan, device: Device, signature: Signature | None, own_outputs: bool, exact: bool
+    ) -> None:
+        self.plan, self.device, self.own_outputs, self.exact = plan, device, own_outputs, exact
+        self.target = target(device.arch)
+        self.signature = signature or Signature.flat(plan)
+        self.buffers: dict[str, Buffer] = {}
+        self.constants: dict[str, Array] = {}
+        self.places: dict[Node, Place] = {}
+        self.steps: list[Step] = []
+        self.inside = _placed_in_place(plan)
+
+    def result(self) -> Launches:
+        for name, (shape, dtype) in self.signature.inputs.items():
+            self.buffers[name] = Buffer(name, shape, dtype, "input")
+        self._name_outputs()
+        for kernel in self.plan.kernels:
+            if not self._written_in_place(kernel):
+                self._kernel(kernel)
+        results = tuple(self._result(i) for i in range(len(self.plan.roots)))
+        offsets, arena = _arena(self.buffers, self.steps, results)
+        for name, offset in offsets.items():
+            old = self.buffers[name]
+            self.buffers[name] = Buffer(name, old.shape, old.dtype, old.kind, offset)
+        return Launches(
+            device=self.device,
+            target=self.target,
+            buffers=self.buffers,
+            constants=self.constants,
+            steps=tuple(self.steps),
+            results=results,
+            shapes=tuple(self.signature.outputs.values()),
+            arena_bytes=arena,
+            opaque=self.plan.opaque,
+        )
+
+    # --- buffers ------------------------------------------------------------------------------------------------
+
+    def _name_outputs(self) -> None:
+        """Roots that are whole results of kernels get buffers that are the program's outputs."""
+        produced = {node for kernel in self.plan.kernels for node in kernel.outputs}
+        for (name, shape), result in zip(self.signature.outputs.items(), self.plan.results, strict=True):
+            node = result.buffer
+            whole = node in produced and result.layout.is_identity(node.size)
+            if whole and node not in self.places and node not in self.inside:
+                self.places[node] = self._new(name, shape, node.dtype, "output")
+
+    def _new(self, name: str, shape: tuple[int, ...], dtype: str, kind: BufferKind) -> Place:
+        unique, count = name, 0
+        while unique in self.buffers:
+            count += 1
+            unique = f"{name}_{count}"
+        self.buffers[unique] = Buffer(unique, shape, dtype, kind)
+        return Place(unique)
+
+    def _temporary(self, size: int, dtype: str) -> Place:
+        count = sum(b.kind == "temporary" for b in self.buffers.values())
+        return self._new(f"t{count}", (size,), dtype, "temporary")
+
+    def _place(self, node: Node) -> Place:
+        """Where a node of the plan lies; a buffer for it is made at first."""
+        if node in self.places:
+            return self.places[node]
+        if node.op == "In":
+            place = Place(node.attrs[0])
+        elif node.op == "Const":
+            place = self._new(f"c{len(self.constants)}", (node.size,), node.dtype, "constant")
+            self.constants[place.buffer] = self.plan.constants[node.attrs[0]]
+        elif node in self.inside:
+            whole, offset = self.inside[node]
+            outer = self._place(whole)
+            place = Place(outer.buffer, outer.offset + offset)
+        else:
+            place = self._temporary(node.size, node.dtype)
+            if node.op == "Full":
+                self.steps.append(Fill(place.buffer, node.attrs[0]))
+        self.places[node] = place
+        return place
+
+    # --- steps --------------------------------------------------------------------------------------------------
+
+    def _written_in_place(self, kernel: PlanKernel) -> bool:
+        """Whether the kernel's only work, placing arrays one after another, was done by those that made them."""
+        return any(whole is kernel.outputs[0] for whole, _ in self.inside.values())
+
+    def _kernel(self, kernel: PlanKernel) -> None:
+        if kernel.family == "opaque":
+            self._host_call(kernel)
+            return
+        if all(node.size == 0 for node in kernel.outputs):
+            for node in kernel.outputs:
+                self._place(node)
+            return
+        units = int(self.device.units.value)
+        made = chain(kernel.family, kernel.body, kernel.params, self.target, units, self.exact)
+        places = {p: self._place(n) for p, n in zip(kernel.params, kernel.inputs, strict=True)}
+        places.update((b, self._place(n)) for b, n in zip(kernel.body, kernel.outputs, strict=True))
+        self._launch(made, places)
+
+    def _launch(self, made: Chain, places: dict[Node, Place]) -> None:
+        for node, dtype in made.temporaries.items():
+            places[node] = self._temporary(node.size, dtype)
+        for kernel in made.kernels:
+            for node, value in kernel.fills.items():
+                self._fill(places[node], node, value)
+            self.steps.append(Launch(kernel, tuple(places[n] for n in kernel.arguments)))
+
+    def _fill(self, place: Place, node: Node, value: float | int) -> None:
+        if node.dtype.startswith("int") and abs(value) == float("inf"):
+            info = np.iinfo(node.dtype)
+            value = int(info.max if value > 0 else info.min)
+        if self.buffers[place.buffer].size != node.size:
+            raise InputError(f"internal: a fill of part of buffer {place.buffer}")
+        self.steps.append(Fill(place.buffer, value))
+
+    def _host_call(self, kernel: PlanKernel) -> None:
+        node = kernel.body[0]
+        places = dict(zip(kernel.params, (self._place(n) for n in kernel.inputs), strict=True))
+        operands = [self._operand(a, places) for a in node.args]
+        outputs = tuple((b.attrs[1], self._place(n)) for b, n in zip(kernel.body, kernel.outputs, strict=True))
+        self.steps.append(HostCall(node.attrs[0], tuple(operands), tuple(a.size for a in node.args), outputs))
+
+    def _operand(self, node: Node, places: Mapping[Node, Place]) -> Place:
+        """Where an operand of an opaque operator lies; one that is a view of an array is copied out."""
+        if node in places:
+            return places[node]
+        place = self._temporary(node.size, node.dtype)
+        if node.op == "Full":
+            self.steps.append(Fill(place.buffer, node.attrs[0]))
+            return place
+        params = tuple(places)
+        made = chain("copy", (node,), params, self.target, int(self.device.units.value), self.exact)
+        self._launch(made, {**places, node: place})
+        return place
+
+    def _result(self, i: int) -> Place:
+        """Where root `i` lies; a copy is made where it lies nowhere as it should."""
+        result = self.plan.results[i]
+        node, layout = result.buffer, result.layout
+        name, shape = list(self.signature.outputs.items())[i]
+        taken = [p for p in self._earlier_results(i) if p == self.places.get(node)]
+        if node.op not in ("In", "Const", "Full") and is_contiguous(layout):
+            place = self._place(node)
+            here = Place(place.buffer, place.offset + layout.offset)
+            own = self.buffers[here.buffer].kind == "output" and layout.is_identity(node.size) and not taken
+            if own or not self.own_outputs:
+                return here
+        out = self._new(name, shape, node.dtype, "output")
+        if node.op == "Full":
+            self.steps.append(Fill(out.buffer, node.attrs[0]))
+        elif layout.size:
+            self._copy(node, layout, out)
+        return out
+
+    def _earlier_results(self, i: int) -> list[Place]:
+        return [self.places[r.buffer] for r in self.plan.results[:i] if r.buffer in self.places]
+
+    def _copy(self, node: Node, layout: Layout, out: Place) -> None:
+        param = make("In", ("a0", node.size, node.dtype))
+        # A concatenation of one array is that array, but another node: a copy.
+        body = make("Cat", (), (make("V", (layout,), (param,)),))
+        made = chain("copy", (body,), (param,), self.target, int(self.device.units.value), self.exact)
+        self._launch(made, {param: self._place(node), body: out})
+
+
+def _placed_in_place(plan: Plan) -> dict[Node, tuple[Node, int]]:
+    """Arrays that are written where a concatenation wants them: node to (concatenation, offset).
+
+    A concatenation of whole arrays, each made by an earlier kernel for this one place, needs no kernel of its own.
+    """
+    producer = {n: k for k in plan.kernels for n in k.outputs if k.family != "opaque"}
+    results = {r.buffer for r in plan.results}
+    found: dict[Node, tuple[Node, int]] = {}
+    for kernel in plan.kernels:
+        body = kernel.body[0]
+        if len(kernel.body) != 1 or body.op != "Cat" or set(body.args) != set(kernel.params):
+            continue
+        members = dict(zip(kernel.params, kernel.inputs, strict=True))
+        offsets, offset = {}, 0
+        for arg in body.args:
+            offsets[members[arg]] = offset
+            offset += arg.size
+        aligned = all(at * itemsize(n.dtype) % ACCESS_ALIGNMENT == 0 for n, at in offsets.items())
+        free = all(n in producer and n not in found and n not in results for n in offsets)
+        whole = len(offsets) == len(body.args)
+        if aligned and free and whole and not any(_needs_fill(producer[n]) for n in offsets):
+            found.update((n, (kernel.outputs[0], at)) for n, at in offsets.items())
+    return found
+
+
+def _needs_fill(kernel: PlanKernel) -> bool:
+    """Whether the kernel may gather its result by atomics, and so needs a buffer to fill."""
+    return kernel.family == "contraction+reduction"
+
+
+def _arena(
+    buffers: Mapping[str, Buffer], steps: Sequence[Step], results: Sequence[Place]
+) -> tuple[dict[str, int], int]:
+    """(byte offset of each temporary, bytes of the arena): first fit, largest first, by lifetimes."""
+    life: dict[str, tuple[int, int]] = {}
+    for i, step in enumerate(steps):
+        for name in _touched(step):
+            first, _ = life.get(name, (i, i))
+            life[name] = (first, i)
+    for place in results:
+        if place.buffer in life:
+            life[place.buffer] = (life[place.buffer][0], len(steps))
+    wanted = [b for b in buffers.values() if b.kind == "temporary" and b.name in life]
+    offsets: dict[str, int] = {}
+    for b in sorted(wanted, key=lambda b: (-b.nbytes, b.name)):
+        first, last = life[b.name]
+        busy = sorted(
+            (offsets[o.name], offsets[o.name] + o.nbytes)
+            for o in wanted
+            if o.name in offsets and life[o.name][0] <= last and first <= life[o.name][1]
+        )
+        at = 0
+        for start, end in busy:
+            if at + b.nbytes <= start:
+                break
+            at = max(at, -(-end // ALIGNMENT) * ALIGNMENT)
+        offsets[b.name] = at
+    return offsets, max((offsets[b.name] + b.nbytes for b in wanted), default=0)
+
+
+def _touched(step: Step) -> list[str]:
+    match step:
+        case Fill():
+            return [step.buffer]
+        case Launch():
+            return [p.buffer for p in step.arguments]
+        case HostCall():
+            return [p.buffer for p in (*step.inputs, *(p for _, p in step.outputs))]
+

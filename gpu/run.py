@@ -1,0 +1,114 @@
+"""Running a plan: in the SIMT checker, or on a GPU through CuPy.
+
+    runner(plan, "simt", "mi300x")      a function from flat NumPy arrays by name to flat NumPy arrays
+    GpuPlan(plan, device)               the same for arrays that live on the GPU
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from eqsat.errors import InputError
+from eqsat.extract.devices import Device
+from eqsat.extract.plan import Plan
+from eqsat.gpu import simt
+from eqsat.gpu.lower import Fill, HostCall, Launch, Launches, lower
+from eqsat.numerics import np_dtype
+
+Array = np.ndarray[Any, Any]
+Runner = Callable[[Mapping[str, Array]], list[Array]]
+
+_POISON = 0xFF
+"""Every byte of memory that nothing has written: NaN in all float types."""
+
+
+def runner(plan: Plan, on: str, device: str | Device, *, exact: bool = False) -> Runner:
+    """A function from input name to flat array to the flat roots.
+
+    Args:
+        on: 'simt' for the checker, 'gpu' for the GPU of this machine.
+
+    Raises:
+        InputError: `on` is neither, the device is unknown, or what it needs is not installed.
+    """
+    if on == "simt":
+        launches = lower(plan, device, exact=exact)
+        return lambda inputs: run_launches(launches, inputs)
+    if on == "gpu":
+        from eqsat.gpu.device import GpuPlan
+
+        return GpuPlan(plan, device, exact=exact).run_host
+    raise InputError(f"nothing runs plans on {on!r}: 'simt' and 'gpu' do")
+
+
+def run_simt(
+    plan: Plan, inputs: Mapping[str, Array], device: str | Device = "mi300x", order: int = simt.FORWARD
+) -> list[Array]:
+    """The flat roots of a plan, by the device's own kernels in the SIMT checker.
+
+    Raises:
+        InputError: an input is missing or of the wrong size, or there is no C++ compiler.
+        SimtError: a kernel broke a rule of the machine.
+    """
+    return run_launches(lower(plan, device), inputs, order)
+
+
+def run_launches(launches: Launches, inputs: Mapping[str, Array], order: int = simt.FORWARD) -> list[Array]:
+    """Run lowered launches in the checker. Outputs and temporaries start out as NaN."""
+    memory = _memory(launches, inputs)
+    source = "\n".join(kernel.source for kernel in launches.kernels.values())
+    for step in launches.steps:
+        match step:
+            case Fill():
+                memory[step.buffer].fill(step.value)
+            case HostCall():
+                call_host(step, launches, memory)
+            case Launch():
+                arguments = tuple(simt.Argument(memory[p.buffer], p.offset) for p in step.arguments)
+                call = simt.Call(step.kernel.entry, step.kernel.blocks, step.kernel.threads, arguments)
+                simt.run(source, launches.target, [call], order)
+    results = zip(launches.results, launches.shapes, strict=True)
+    return [memory[place.buffer][place.offset : place.offset + prod(shape)] for place, shape in results]
+
+
+def _memory(launches: Launches, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """Every buffer as a flat array."""
+    memory: dict[str, Array] = {}
+    for buffer in launches.buffers.values():
+        dtype = np_dtype(buffer.dtype)
+        if buffer.kind == "input":
+            memory[buffer.name] = checked_input(buffer.name, inputs, buffer.size, dtype)
+        elif buffer.kind == "constant":
+            memory[buffer.name] = np.ascontiguousarray(launches.constants[buffer.name], dtype)
+        else:
+            memory[buffer.name] = np.full(buffer.nbytes, _POISON, np.uint8).view(dtype)
+    return memory
+
+
+def checked_input(name: str, inputs: Mapping[str, Array], size: int, dtype: np.dtype[Any]) -> Array:
+    """The flat contiguous array of an input.
+
+    Raises:
+        InputError: it is missing, or has another size or element type.
+    """
+    if name not in inputs:
+        raise InputError(f"input {name!r} is missing")
+    array = np.asarray(inputs[name])
+    if array.size != size:
+        raise InputError(f"input {name!r} takes {size} elements, got shape {array.shape}")
+    if array.dtype != dtype:
+        raise InputError(f"input {name!r} takes {dtype}, got {array.dtype}: convert it first")
+    return np.ascontiguousarray(array).reshape(-1)
+
+
+def call_host(step: HostCall, launches: Launches, memory: Mapping[str, Array]) -> None:
+    """Run an opaque operator by its own implementation."""
+    operands = [memory[p.buffer][p.offset : p.offset + n] for p, n in zip(step.inputs, step.sizes, strict=True)]
+    results = launches.opaque[step.key].run(operands)
+    for index, place in step.outputs:
+        flat = np.asarray(results[index]).reshape(-1)
+        memory[place.buffer][place.offset : place.offset + flat.size] = flat
