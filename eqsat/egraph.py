@@ -7,7 +7,7 @@ egglog sees integers and classes alone. A rule becomes one egglog rule for each 
     body, (= L (compose_0 L1 L2))          =>  (union self ...)
 
 `fill_tables` answers what has been asked since it was last called. Who made an e-node is kept beside it in `why_*`
-functions (the least rule id wins; the source is 0), since egglog's own proofs are not available from its bindings.
+functions (whoever came first; the source is 0), since egglog's own proofs are not available from its bindings.
 """
 
 from __future__ import annotations
@@ -194,7 +194,7 @@ def _signature() -> str:
     for op, attrs in ATTRS.items():
         arity = ARITY[op]
         sorts = " ".join(["i64"] * len(attrs) + (["TV"] if arity is None else ["T"] * arity))
-        text += [f"(constructor {op} ({sorts}) T)", f"(function why_{op} ({sorts}) i64 :merge (min old new))"]
+        text += [f"(constructor {op} ({sorts}) T)", f"(function why_{op} ({sorts}) i64 :merge old)"]
     text += [_analysis(line) for line in _ANALYSES.strip().splitlines()]
     return "\n".join(text)
 

@@ -17,11 +17,12 @@ from eqsat.extract.cover import CoverResult, cover
 from eqsat.extract.devices import Device
 from eqsat.extract.devices import device as find_device
 from eqsat.extract.plan import Plan
+from eqsat.fold import fold_constants
 from eqsat.ir import Program
 from eqsat.lift import lift
 from eqsat.report import build_report, derivation
 from eqsat.rule import AnyRule, Policy
-from eqsat.saturate import Limits, saturate
+from eqsat.saturate import Limits, saturate, warm_up
 from eqsat.segments import Segment, segments
 from eqsat.snapshot import Snapshot
 from eqsat.stitch import Solved, stitch
@@ -130,13 +131,14 @@ def optimize(
 
     begun = time.monotonic()
     row = find_device(device)
+    warm_up()
     usable = allowed(list(ALL) if rules is None else list(rules), numerics)
     tell = progress or (lambda stage, fraction: None)
     search = _Search(program, row, usable, begun + time_limit, tell)
     parts = search.run()
     tell("folding constants", 0.85)
     plan = stitch([(segment, search.solved[segment.form]) for segment in parts], search.core)
-    after = lift(replace(search.core, roots=plan.roots, constants=plan.constants), search.core)
+    after = fold_constants(lift(replace(search.core, roots=plan.roots, constants=plan.constants), search.core))
     tell("checking", 0.95)
     verdict = checking.check(program, after)
     report = build_report(program, after, plan, search.outcome(parts), row.name, numerics, verdict)
