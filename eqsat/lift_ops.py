@@ -189,13 +189,15 @@ def _reduction(node: Node, hints: Hints) -> Iterator[Way]:
     kind, length = node.attrs
     outer = node.size
     for kept, reduced in _split_shapes(node, hints):
-        yield _trailing(node, kept, reduced, keepdims=False)
-        yield _trailing(node, kept, reduced, keepdims=True)
+        if _tidy(kept):
+            yield _trailing(node, kept, reduced, keepdims=False)
+            yield _trailing(node, kept, reduced, keepdims=True)
     for base, layout, form in hints.bases[0]:
         yield from _in_place(node, base, layout, form)
     for shape in hints.out:
         if prod(shape) == outer:
-            yield _trailing(node, shape, (length,), keepdims=False)
+            if _tidy(shape):
+                yield _trailing(node, shape, (length,), keepdims=False)
             yield from _at_unit_dims(node, shape)
     if kind in ("sum", "max"):
         yield from _pools(node, hints)
@@ -210,6 +212,12 @@ def _split_shapes(node: Node, hints: Hints) -> Iterator[tuple[Shape, Shape]]:
             reduced = shape[cut:]
             if prod(reduced) == length and reduced[0] != 1 and (len(reduced) == 1 or not kind.startswith("arg")):
                 yield shape[:cut], reduced
+
+
+def _tidy(shape: Shape) -> bool:
+    """Whether dims of size 1 come first: others would only breed more of them."""
+    dims = [n for n in shape if n != 1]
+    return shape[len(shape) - len(dims) :] == tuple(dims)
 
 
 def _trailing(node: Node, kept: Shape, reduced: Shape, keepdims: bool) -> Way:

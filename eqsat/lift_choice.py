@@ -1,0 +1,248 @@
+"""How lifting chooses a form for every unit, so that the chains of views between them are short.
+
+Candidates flow from operands to readers and back. Then units choose, operands first, and choose again while that
+makes the program shorter. A unit cannot leave a shape alone that its neighbours share with it, so at the end
+neighbours that could all take a form try it together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from math import inf
+
+from eqsat.core import CoreProgram, Node
+from eqsat.errors import InputError
+from eqsat.ir import Shape, Term, make
+from eqsat.layout import Layout, compose, inverse
+from eqsat.lift_forms import Form, Need, Way, plain, pulled, pushed, undone, whole
+from eqsat.lift_ops import Hints, ways
+from eqsat.lift_units import Unit, Units
+from eqsat.view_chain import Steps, cost, through
+
+_FORWARD_FORMS, _MAX_FORMS = 8, 14
+"""Candidate forms kept per unit, from its operands and in all; neighbours rarely suggest more than four."""
+_MAX_SWEEPS = 8
+_MAX_CLUSTER = 64
+_CONSTANT_MOVES = 0.5
+"""Moving a constant costs less than moving what is computed: it can be done ahead of time."""
+_PENDING_ORDER = 0.01
+"""Between equals, terms whose elements are in the order of the node."""
+
+
+def route(layout: Layout, need: Need, form: Form) -> Steps | None:
+    """The moves from a term that holds a base in ``form`` to V(V(base, layout), need.layout); None if that declines."""
+    total = compose(layout, need.layout)
+    return None if total is None else through(form.order, total, form.shape, need.shape)
+
+
+class Choice:
+    """Fills in ``ways`` and ``chosen`` of every unit."""
+
+    def __init__(self, units: Units, source: CoreProgram) -> None:
+        self.graph, self.source = units, source
+
+    def make(self) -> None:
+        self._suggest_from_operands()
+        self._suggest_from_readers()
+        for unit in self.graph.units:
+            unit.chosen = self._best(unit)
+        self._improve(reversed_first=True)
+        if self._improve_together():
+            self._improve(reversed_first=True)
+
+    # Candidates
+
+    def _suggest_from_operands(self) -> None:
+        for unit in self.graph.units:
+            if unit.known is not None:
+                form = plain(unit.known.shape)
+                unit.suggest([form], 1)
+                unit.ways = [_leaf(form)]
+            elif unit.elementwise:
+                for node in unit.nodes:
+                    for arg in node.args:
+                        unit.suggest(self._forms_through(arg), _FORWARD_FORMS)
+            elif unit.nodes[0].args:
+                unit.suggest((way.form for way in self._ways(unit)), _FORWARD_FORMS)
+
+    def _forms_through(self, arg: Node) -> Iterator[Form]:
+        for base, layout in self.graph.reach(arg):
+            if base in self.graph.unit_of:
+                for form in self.graph.unit_of[base].forms:
+                    yield from pushed(form, layout)
+
+    def _suggest_from_readers(self) -> None:
+        """Readers first: a unit of many nodes counts as late as its last one."""
+        last = {self.graph.unit_of[node]: i for i, node in enumerate(self.graph.order) if node in self.graph.unit_of}
+        for unit in sorted(self.graph.units, key=lambda unit: -last[unit]):
+            for need in unit.results:
+                self._suggest_for(need, unit)
+            if unit.known is None:
+                unit.ways = self._ways(unit)
+                for way in unit.ways:
+                    for need in way.needs:
+                        for base in self.graph.bases(need.node):
+                            self._suggest_for(need, base)
+
+    def _suggest_for(self, need: Need, unit: Unit) -> None:
+        """Suggest to a unit the forms in which it would serve the need at once."""
+        if unit.known is not None:
+            return
+        for base, layout in self.graph.reach(need.node):
+            total = compose(layout, need.layout) if self.graph.unit_of.get(base) is unit else None
+            if total is None:
+                continue
+            forms = pulled(total, base.size, need.shape)
+            if base.op == "Const":
+                # Constants have no leading dims of size 1: a broadcast adds them.
+                unit.suggest((plain(_without_leading_units(f.shape)) for f in forms), _MAX_FORMS)
+            unit.suggest(forms, _MAX_FORMS)
+            turned = undone(total, base.size, need.shape) if unit.elementwise else None
+            if turned is not None:
+                unit.suggest([turned], _MAX_FORMS)
+
+    def _ways(self, unit: Unit) -> list[Way]:
+        node = unit.nodes[0]
+        if unit.elementwise:
+            return self._elementwise_ways(unit)
+        if node.op == "Const":
+            return [_leaf(form) for form in unit.forms if form.direct] or [_leaf(plain((node.size,)))]
+        if node.op == "Opaque":
+            return [self._opaque_way(node)]
+        return ways(node, self._hints(unit))
+
+    def _elementwise_ways(self, unit: Unit) -> list[Way]:
+        forms = list(unit.forms)
+        if not any(form.direct for form in forms):
+            forms.append(plain((unit.size,)))
+        inside = self.graph.unit_of
+        outside = list(dict.fromkeys(a for node in unit.nodes for a in node.args if inside.get(a) is not unit))
+        found = []
+        for form in forms:
+            order = inverse(form.order, unit.size)
+            if order is not None:
+                needs = tuple(Need(arg, order, form.shape) for arg in outside)
+                found.append(Way(form, needs, 0.0 if form.direct else _PENDING_ORDER, _not_built))
+        return found
+
+    def _hints(self, unit: Unit) -> Hints:
+        (node,) = unit.nodes
+        operands: list[list[Shape]] = []
+        bases: list[list[tuple[Node, Layout, Form]]] = []
+        for arg in node.args:
+            operands.append(list(dict.fromkeys(form.shape for form in self._forms_through(arg))))
+            found = []
+            for base, layout in self.graph.reach(arg):
+                forms = self.graph.unit_of[base].forms if base in self.graph.unit_of else ()
+                found += [(base, layout, form) for form in forms or [plain((base.size,))]]
+            bases.append(found)
+        views = [n.attrs[0] for n in self.graph.order if n.op == "V" and n.args[0] is node] if node.op == "Cat" else []
+        return Hints(operands, bases, [form.shape for form in unit.forms], views)
+
+    def _opaque_way(self, node: Node) -> Way:
+        """As the source has it: nobody else knows what shapes the operator takes and gives."""
+        known = self.source.source_term.items()
+        term = next((t for n, t in known if n.op == "Opaque" and t.op == "opaque" and n.attrs == node.attrs), None)
+        if term is None:
+            call = self.source.opaque[node.attrs[0]].term
+            raise InputError(f"result {node.attrs[1]} of the opaque operator {call.attr('name')!r} has no source term")
+        needs = tuple(whole(arg, of.shape) for arg, of in zip(node.args, term.args, strict=True))
+        return Way(plain(term.shape), needs, 0.0, lambda args: make("opaque", *args, **dict(term.attrs)))
+
+    # Choices
+
+    def _best(self, unit: Unit) -> Way:
+        if len(unit.ways) == 1:
+            return unit.ways[0]
+        return min(unit.ways, key=lambda way: self._price({unit: way}))
+
+    def _improve(self, reversed_first: bool) -> None:
+        for sweep in range(_MAX_SWEEPS):
+            backward = (sweep % 2 == 0) == reversed_first
+            changed = False
+            for unit in reversed(self.graph.units) if backward else self.graph.units:
+                best = self._best(unit)
+                changed |= best is not unit.chosen
+                unit.chosen = best
+            if not changed:
+                return
+
+    def _improve_together(self) -> bool:
+        """Let neighbours take a form together, where that is cheaper. True if some did."""
+        changed = False
+        for unit in self.graph.units:
+            if len(unit.ways) > 1 and self._moved(unit):
+                for way in unit.ways:
+                    after = self._cluster(unit, way)
+                    before = {each: each.chosen for each in after if each.chosen is not None}
+                    if len(after) > 1 and self._price(after) < self._price(before) - 1e-9:
+                        changed = True
+                        for each, taken in after.items():
+                            each.chosen = taken
+        return changed
+
+    def _moved(self, unit: Unit) -> bool:
+        """Whether some move stands between the unit and a neighbour."""
+        return unit.chosen is not None and self._price({unit: unit.chosen}) >= 1.0
+
+    def _cluster(self, unit: Unit, way: Way) -> dict[Unit, Way]:
+        """The unit with this way, and the neighbours of its size that can have the same form, and theirs."""
+        cluster = {unit: way}
+        waiting = [unit]
+        while waiting and len(cluster) < _MAX_CLUSTER:
+            each = waiting.pop(0)
+            operands = (base for need in cluster[each].needs for base in self.graph.bases(need.node))
+            for other in dict.fromkeys([*operands, *each.readers]):
+                same = [w for w in other.ways if w.form == way.form] if other.size == unit.size else []
+                if same and other not in cluster:
+                    cluster[other] = min(same, key=lambda w: self._price({**cluster, other: w}))
+                    waiting.append(other)
+        return cluster
+
+    # Prices
+
+    def _price(self, trial: Mapping[Unit, Way]) -> float:
+        """What the units of the trial cost with these ways: their operands' moves, and their readers'."""
+        total = 0.0
+        readers: dict[Unit, None] = {}
+        for unit, way in trial.items():
+            total += way.cost + sum(self._need_price(need, trial) for need in (*way.needs, *unit.results))
+            readers |= unit.readers
+        for reader in readers:
+            if reader not in trial:
+                open_ways = reader.ways if reader.chosen is None else [reader.chosen]
+                total += min((self._reading_price(way, trial) for way in open_ways), default=0.0)
+        return total
+
+    def _reading_price(self, reading: Way, trial: Mapping[Unit, Way]) -> float:
+        """What a reader's way costs in moves of the trial's units."""
+        needs = (n for n in reading.needs if any(base in trial for base in self.graph.bases(n.node)))
+        return sum(self._need_price(need, trial) for need in needs)
+
+    def _need_price(self, need: Need, trial: Mapping[Unit, Way]) -> float:
+        """The cheapest moves that serve the need, where units that did not choose yet hold the form that suits best."""
+        best = inf
+        for base, layout in self.graph.reach(need.node):
+            if base.op == "Full":
+                return 0.0
+            unit = self.graph.unit_of[base]
+            way = trial.get(unit, unit.chosen)
+            for each in unit.ways if way is None else (way,):
+                steps = route(layout, need, each.form)
+                if steps is not None:
+                    moves = cost(steps)
+                    best = min(best, moves * _CONSTANT_MOVES if base.op == "Const" else moves)
+        return best
+
+
+def _leaf(form: Form) -> Way:
+    return Way(form, (), 0.0, _not_built)
+
+
+def _not_built(args: Sequence[Term]) -> Term:
+    raise AssertionError("leaves and elementwise operators are written node by node")
+
+
+def _without_leading_units(shape: Shape) -> Shape:
+    lead = next((i for i, n in enumerate(shape) if n != 1), len(shape))
+    return shape[lead:]
