@@ -8,7 +8,7 @@ from math import inf
 
 from eqsat import composites, ops
 from eqsat.errors import InputError
-from eqsat.frontends.onnx_node import Converter, Node, Row, row
+from eqsat.frontends.onnx_node import Converter, Node, Row, broadcasting, row
 from eqsat.ir import Term
 from eqsat.numerics import INTS, is_float
 
@@ -18,11 +18,11 @@ def _unary(name: str) -> Converter:
 
 
 def _binary(name: str) -> Converter:
-    return lambda node: composites.broadcasting(name, node.input(0), node.input(1))
+    return lambda node: broadcasting(name, node.input(0), node.input(1))
 
 
 def _variadic(name: str) -> Converter:
-    return lambda node: reduce(partial(composites.broadcasting, name), node.all_inputs())
+    return lambda node: reduce(partial(broadcasting, name), node.all_inputs())
 
 
 def _composite(build: Callable[..., Term], **defaults: float) -> Converter:
@@ -32,7 +32,7 @@ def _composite(build: Callable[..., Term], **defaults: float) -> Converter:
 
 def _mean(node: Node) -> Term:
     terms = node.all_inputs()
-    total = reduce(composites.add, terms)
+    total = reduce(partial(broadcasting, "add"), terms)
     return ops.div(total, ops.full_like(len(terms), total))
 
 
@@ -43,16 +43,16 @@ def _pow(node: Node) -> Term:
     if value is not None and value.size == 1 and value.reshape(-1)[0] == 2 and exponent.ndim <= base.ndim:
         return ops.mul(base, base)
     if base.dtype in INTS and is_float(exponent.dtype):
-        exact = composites.broadcasting("pow", ops.cast(base, "float64"), ops.cast(exponent, "float64"))
+        exact = broadcasting("pow", ops.cast(base, "float64"), ops.cast(exponent, "float64"))
         return ops.cast(exact, base.dtype)
-    return composites.broadcasting("pow", base, ops.cast(exponent, base.dtype))
+    return broadcasting("pow", base, ops.cast(exponent, base.dtype))
 
 
 def _mod(node: Node) -> Term:
     """fmod=0: the sign of the divisor; fmod=1: C's fmod, the sign of the dividend."""
     a, b = node.input(0), node.input(1)
     if not node.attr("fmod", 0):
-        return composites.broadcasting("mod", a, b)
+        return broadcasting("mod", a, b)
     shape = composites.common_shape(a, b)
     return composites.fmod(ops.broadcast(a, shape), ops.broadcast(b, shape))
 
@@ -85,7 +85,7 @@ def _tan(node: Node) -> Term:
 
 
 def _xor(node: Node) -> Term:
-    return composites.not_equal(node.input(0), node.input(1))
+    return ops.not_(broadcasting("equal", node.input(0), node.input(1)))
 
 
 def _prelu(node: Node) -> Term:

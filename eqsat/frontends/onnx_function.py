@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from eqsat.frontends.onnx_types import Declared
 
 if TYPE_CHECKING:
     from onnx import AttributeProto, FunctionProto, NodeProto
-    from onnx.defs import OpSchema
 
 
-def function_body(schema: OpSchema, node: NodeProto, opset: int, types: Mapping[str, Declared]) -> FunctionProto | None:
+def function_body(schema: Any, node: NodeProto, opset: int, types: Mapping[str, Declared]) -> FunctionProto | None:
     """The body that the standard gives this node at this opset, its attributes filled in; None if it gives none.
 
-    Inputs that the node leaves out are '' in the body too.
+    Inputs that the node leaves out are '' in the body too. `schema` is an onnx.defs.OpSchema; its function methods are
+    missing in onnx's type stubs.
     """
     from onnx import FunctionProto, helper
 
@@ -38,7 +38,7 @@ def function_body(schema: OpSchema, node: NodeProto, opset: int, types: Mapping[
     return _filled(FunctionProto.FromString(body), schema, node) if body else None
 
 
-def _filled(body: FunctionProto, schema: OpSchema, node: NodeProto) -> FunctionProto:
+def _filled(body: FunctionProto, schema: Any, node: NodeProto) -> FunctionProto:
     values = {name: row.default_value for name, row in schema.attributes.items() if row.default_value.type}
     values.update({attribute.name: attribute for attribute in node.attribute})
     absent = {formal for i, formal in enumerate(body.input) if i >= len(node.input) or not node.input[i]}

@@ -1,6 +1,7 @@
 """ONNX files and tensors: bytes in, models and arrays out, every defect one line.
 
-Nothing here knows an operator. `onnx` is imported inside functions, so that `import eqsat` stays fast.
+Nothing here knows an operator. ONNX stores little-endian bytes, which is what every supported host has. `onnx` is
+imported inside functions, so that `import eqsat` stays fast.
 """
 
 from __future__ import annotations
@@ -96,7 +97,7 @@ def tensor_array(tensor: TensorProto, base: Path | None, label: str) -> Array:
     dtype = DTYPE_OF_CODE.get(tensor.data_type)
     if dtype is not None and tensor.HasField("raw_data"):
         _check_length(len(tensor.raw_data), dtype, shape, where)
-        return np.frombuffer(tensor.raw_data, _little_endian(dtype)).reshape(shape)
+        return np.frombuffer(tensor.raw_data, np_dtype(dtype)).reshape(shape)
     return _typed_array(tensor, dtype, shape, where)
 
 
@@ -110,10 +111,6 @@ def _typed_array(tensor: TensorProto, dtype: str | None, shape: tuple[int, ...],
         return numpy_helper.to_array(tensor)
     except (ValueError, TypeError, KeyError) as error:
         raise InputError(f"{where} cannot be decoded as {code_name(tensor.data_type)}{list(shape)} ({error})") from None
-
-
-def _little_endian(dtype: str) -> np.dtype:
-    return np_dtype(dtype) if dtype == "bfloat16" else np.dtype(dtype).newbyteorder("<")
 
 
 def _check_length(available: int, dtype: str, shape: tuple[int, ...], where: str) -> None:
@@ -156,7 +153,7 @@ def _external_array(tensor: TensorProto, shape: tuple[int, ...], base: Path | No
         _check_length(max(available, 0), dtype, shape, f"{where} in '{path}'")
     if needed == 0:
         return np.zeros(shape, np_dtype(dtype))
-    return np.asarray(np.memmap(path, _little_endian(dtype), "r", offset, shape))
+    return np.asarray(np.memmap(path, np_dtype(dtype), "r", offset, shape))
 
 
 def make_tensor(array: Array, name: str) -> TensorProto:
@@ -165,10 +162,8 @@ def make_tensor(array: Array, name: str) -> TensorProto:
 
     if array.dtype.name not in CODE_OF_DTYPE:
         return numpy_helper.from_array(np.ascontiguousarray(array), name)
-    little = array.astype(array.dtype.newbyteorder("<"), copy=False)
-    return TensorProto(
-        name=name, data_type=CODE_OF_DTYPE[array.dtype.name], dims=array.shape, raw_data=little.tobytes()
-    )
+    code = CODE_OF_DTYPE[array.dtype.name]
+    return TensorProto(name=name, data_type=code, dims=array.shape, raw_data=array.tobytes())
 
 
 def attributes(node: NodeProto) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import numpy as np
 from eqsat import composites, ops
 from eqsat.errors import InputError, ShapeError
 from eqsat.frontends.onnx_load import DTYPE_OF_CODE, tensor_array
-from eqsat.frontends.onnx_node import Declined, Node, Row, row
+from eqsat.frontends.onnx_node import Declined, Node, Row, broadcasting, row
 from eqsat.ir import Term
 from eqsat.numerics import INTS, np_dtype
 
@@ -183,12 +183,11 @@ def _gather_elements(node: Node) -> Term:
     data, indices = node.input(0), ops.cast(node.input(1), "int64")
     axis = ops.axis_of(node.attr("axis", 0), data.ndim)
     zero, size = ops.full_like(0, indices), ops.full_like(data.shape[axis], indices)
-    flat = ops.where(ops.less(indices, zero), ops.add(indices, size), indices)
-    flat = ops.mul(flat, ops.full_like(prod(data.shape[axis + 1 :]), flat))
-    for i in range(data.ndim):
-        if i != axis:
-            step = ops.full_like(prod(data.shape[i + 1 :]), flat)
-            flat = ops.add(flat, ops.mul(ops.iota(indices.shape, i), step))
+    counted = ops.where(ops.less(indices, zero), ops.add(indices, size), indices)
+    positions = [counted if i == axis else ops.iota(indices.shape, i) for i in range(data.ndim)]
+    flat = positions[-1]
+    for i, position in enumerate(positions[:-1]):
+        flat = ops.add(flat, composites.scaled(position, prod(data.shape[i + 1 :])))
     return ops.gather(ops.reshape(data, (data.size,)), flat, 0)
 
 
@@ -197,11 +196,11 @@ def _gather_elements(node: Node) -> Term:
 
 def _shape(node: Node) -> Term:
     bounds = slice(node.attr("start"), node.attr("end"))
-    return ops.constant(np.array(node.input(0).shape[bounds], np.int64))
+    return constant_term(np.array(node.input(0).shape[bounds], np.int64))
 
 
 def _size(node: Node) -> Term:
-    return ops.constant(np.array(node.input(0).size, np.int64))
+    return constant_term(np.array(node.input(0).size, np.int64))
 
 
 def _constant(node: Node) -> Term:
@@ -209,7 +208,7 @@ def _constant(node: Node) -> Term:
     for name, dtype in (("value_float", "float32"), ("value_floats", "float32"), ("value_int", "int64"),
                         ("value_ints", "int64")):  # fmt: skip
         if name in attributes:
-            return ops.constant(np.asarray(attributes[name], np_dtype(dtype)))
+            return constant_term(np.asarray(attributes[name], np_dtype(dtype)))
     if "value" not in attributes or attributes["value"].data_type not in DTYPE_OF_CODE:
         raise Declined("values that no program holds")
     return constant_term(tensor_array(attributes["value"], None, "Constant"))
@@ -261,7 +260,7 @@ def _identity(node: Node) -> Term:
 
 
 def _where(node: Node) -> Term:
-    return composites.broadcasting("where", node.input(0), node.input(1), node.input(2))
+    return broadcasting("where", node.input(0), node.input(1), node.input(2))
 
 
 def _cast(node: Node) -> Term:

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from eqsat import ops
+from eqsat import composites, ops
 from eqsat.errors import InputError
-from eqsat.ir import Program, Term, topological
+from eqsat.ir import Program, Shape, Term, make, topological
 from eqsat.numerics import Array
 
 
@@ -131,3 +131,13 @@ class Row:
 
 def row(convert: Converter, *since: int) -> Row:
     return Row(convert, since)
+
+
+def broadcasting(op: str, *terms: Term) -> Term:
+    """An elementwise operator of operands broadcast to their common shape; a uniform one is uniform in that shape."""
+    shape = composites.common_shape(*terms)
+    return make(op, *(_spread(term, shape) for term in terms))
+
+
+def _spread(term: Term, shape: Shape) -> Term:
+    return ops.full(term.attr("value"), shape, term.dtype) if term.op == "full" else ops.broadcast(term, shape)

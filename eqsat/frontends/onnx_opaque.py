@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -173,11 +174,12 @@ def _runtime_session(proto: ModelProto) -> Any:
     name = title(proto.graph.node[0])
     try:
         import onnxruntime
+
+        state: Any = import_module("onnxruntime.capi.onnxruntime_pybind11_state")  # where its errors are
     except ImportError:
         raise InputError(
             f"operator {name} has no reference implementation to run; install onnxruntime or replace it"
         ) from None
-    state = onnxruntime.capi.onnxruntime_pybind11_state
     try:
         return onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
     except (state.Fail, state.InvalidGraph, state.NotImplemented, state.InvalidArgument) as error:
