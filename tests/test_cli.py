@@ -16,7 +16,7 @@ from typer.testing import CliRunner, Result
 
 from eqsat.cli.app import app
 
-COMMANDS = ("optimize", "run", "demo", "devices", "extract", "rules list", "rules show", "version")
+COMMANDS = ("optimize", "run", "emit", "demo", "devices", "extract", "rules list", "rules show", "version")
 
 
 def eqsat(*arguments: str | Path) -> Result:
@@ -330,3 +330,106 @@ def test_bad_egraphs_are_refused(tmp_path: Path, case: str) -> None:
 
 def test_a_missing_egraph_is_refused(tmp_path: Path) -> None:
     assert "missing.json" in refusal("extract", tmp_path / "missing.json")
+
+
+# Optimize, emit, demo
+
+REPORT = {
+    "": "schema device numerics seconds source result lower_bound_us gap optimal kernels egraph rules steps check"
+    " opaque",
+    "source": "kernels unfused_kernels flops matmul_flops bytes predicted_us",
+    "result": "kernels flops matmul_flops bytes predicted_us",
+    "egraph": "classes nodes iterations seconds stop",
+    "check": "passed max_error points method",
+}
+"""Fields of the report, schema 1: of the document and of the objects in it."""
+
+
+def test_optimize_folds_a_chain_and_writes_it(model: Path, tmp_path: Path) -> None:
+    import onnxruntime
+
+    after = tmp_path / "after.onnx"
+    report = document("optimize", model, "-o", after)
+    assert report["source"]["matmul_flops"] == 2 * (2 * 3 * 4 + 2 * 4 * 5)
+    assert report["result"]["matmul_flops"] == 2 * (2 * 3 * 5)
+    assert report["rules"] == {"matmul-of-constants-right": 1}
+    assert report["optimal"]
+    (got,) = onnxruntime.InferenceSession(str(after)).run(["y"], {"x": X})
+    np.testing.assert_allclose(got, X @ A @ C, rtol=1e-5)
+    assert [node.op_type for node in onnx.load(after).graph.node] == ["MatMul"]
+
+
+def test_the_report_has_the_fields_of_its_schema(model: Path) -> None:
+    report = document("optimize", model, "--device", "h100")
+    assert (report["schema"], report["device"]) == (1, "h100")
+    for name, fields in REPORT.items():
+        assert set(report[name] if name else report) == set(fields.split())
+
+
+def test_optimize_prints_what_it_did(model: Path) -> None:
+    text = printed("optimize", model)
+    for words in ("as written, fused", "optimised", "matmul-of-constants-right", "Lower bound", "Check: passed"):
+        assert words in text
+
+
+def test_rules_can_be_left_out_or_picked(model: Path) -> None:
+    def flops(*arguments: str) -> int:
+        return document("optimize", model, *arguments)["result"]["matmul_flops"]
+
+    assert flops("--only", "matmul-of-constants-right") == 60
+    assert flops("--only", "view-of-view") == 128
+    assert flops("--numerics", "exact") == 128
+
+
+def test_json_goes_to_a_file_beside_the_tables(model: Path, tmp_path: Path) -> None:
+    path = tmp_path / "report.json"
+    assert "Kernels" in printed("optimize", model, "--json", path)
+    assert json.loads(path.read_text())["schema"] == 1
+
+
+def test_run_takes_the_optimised_plan(model: Path, tmp_path: Path) -> None:
+    given = saved(tmp_path / "x.npz", x=X, out_y=X @ A @ C)
+    answer = document("run", model, "--inputs", given, "--optimize")
+    assert answer["optimized"]
+    assert answer["outputs"][0]["passed"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "suggestion"),
+    [
+        (("--device", "mi300"), "mi300x"),
+        (("--only", "matmul-of-constant-right"), "matmul-of-constants-right"),
+        (("--without", "view-of-veiw"), "view-of-view"),
+    ],
+)
+def test_optimize_answers_unknown_names_with_the_nearest(
+    model: Path, arguments: tuple[str, ...], suggestion: str
+) -> None:
+    assert suggestion in refusal("optimize", model, *arguments)
+
+
+def test_emit_writes_a_folder_that_is_complete(model: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "kernels"
+    manifest = document("emit", model, "-o", folder, "--device", "mi300x")
+    assert manifest["arch"] == "gfx942"
+    assert json.loads((folder / "manifest.json").read_text()) == manifest
+    sources = {step["source"] for step in manifest["steps"] if "kernel" in step}
+    assert sources
+    assert sources | {"constants.npz", "README.md"} <= {path.name for path in folder.iterdir()}
+
+
+def test_emit_refuses_a_device_without_kernels(model: Path, tmp_path: Path) -> None:
+    assert "cpu" in refusal("emit", model, "-o", tmp_path / "kernels", "--device", "cpu")
+
+
+def test_demo_shows_programs_before_and_after(tmp_path: Path) -> None:
+    programs = document("demo", "permuted", "row-sum", "--save", tmp_path)["programs"]
+    assert programs["row-sum"]["result"]["matmul_flops"] == 2 * 512 * 768
+    assert programs["permuted"]["result"]["kernels"] == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "permuted-optimised.onnx",
+        "permuted.onnx",
+        "row-sum-optimised.onnx",
+        "row-sum.onnx",
+    ]
+    assert "rocMLIR" in printed("demo", "row-sum")

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from eqsat.cli import demo, devices, extract, optimize, rules, run
+from eqsat.cli import demo, devices, emit, extract, optimize, rules, run
 from eqsat.cli.version import show_version, version
 from eqsat.errors import EqsatError, InputError
 
@@ -56,6 +56,7 @@ app = typer.Typer(
 )
 app.command("optimize")(optimize.optimize)
 app.command("run")(run.run)
+app.command("emit")(emit.emit)
 app.command("demo")(demo.demo)
 app.command("devices")(devices.devices)
 app.command("extract")(extract.extract)

@@ -1,0 +1,57 @@
+"""`eqsat emit`: the kernels of a program, as sources that anyone can compile and launch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from eqsat.cli.options import Device, JsonFile, ModelFile, Numerics, Shape, TimeLimit, parse_shapes
+
+
+def emit(
+    model: ModelFile,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="DIR", help="Folder to write; made if it is not there.")
+    ],
+    device: Device = "mi300x",
+    time_limit: TimeLimit = 10.0,
+    numerics: Numerics = "reassociate",
+    shape: Shape = None,
+    optimized: Annotated[
+        bool, typer.Option("--optimize/--as-written", help="The program found by the optimiser, or as it stands.")
+    ] = True,
+    json_file: JsonFile = None,
+) -> None:
+    """Write kernel sources, a manifest of buffers and launches, and the constants of a program.
+
+    The folder is complete: any launcher can compile the sources and run the steps of manifest.json in order. Its
+    README.md has the compile line.
+
+    Examples:
+
+    - `eqsat emit model.onnx -o kernels/`
+    - `eqsat emit model.onnx -o kernels/ --device h100 --as-written`
+    """
+    import eqsat
+    from eqsat.cli.output import progress, write_json
+    from eqsat.gpu.emit import emit as write_folder
+
+    program = eqsat.from_onnx(model, shapes=parse_shapes(shape))
+    with progress("optimising") as report:
+        best = eqsat.optimize(
+            program,
+            device=device,
+            time_limit=time_limit,
+            numerics=numerics,
+            rules=None if optimized else [],
+            progress=report,
+        )
+    manifest = write_folder(best.plan, device, output, best.program)
+    if json_file is not None:
+        write_json(manifest, json_file)
+    if json_file != "-":
+        launches = sum("kernel" in step for step in manifest["steps"])
+        sources = len({step["source"] for step in manifest["steps"] if "kernel" in step})
+        typer.echo(f"{output}: {sources} sources, {launches} launches for {manifest['device']} ({manifest['arch']})")
