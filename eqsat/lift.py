@@ -13,12 +13,13 @@ from __future__ import annotations
 from math import inf
 
 from eqsat import ops
-from eqsat.core import CAST, CoreProgram, Node
+from eqsat.core import CoreProgram
 from eqsat.ir import Program, Term
 from eqsat.layout import Axis, Layout, compose, identity, inverse
 from eqsat.lift_choice import Choice, route
 from eqsat.lift_forms import Need, whole
 from eqsat.lift_units import Unit, Units
+from eqsat.node import CAST, Node
 from eqsat.view_chain import Steps, apply, chain, cost
 
 
@@ -77,8 +78,9 @@ class _Writing:
             if base.op == "Full":
                 return _full(base, layout, need)
             way = self.units.unit_of[base].chosen
-            steps = None if way is None else route(layout, need, way.form)
-            if steps is not None and cost(steps) < cheapest:
+            assert way is not None
+            steps = route(layout, need, way.form)
+            if cost(steps) < cheapest:
                 cheapest, found = cost(steps), (self.terms[base], steps)
         assert found is not None, f"nothing serves {need}"
         return apply(*found)

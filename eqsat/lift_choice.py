@@ -10,14 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from math import inf
 
-from eqsat.core import CoreProgram, Node
+from eqsat.core import CoreProgram
 from eqsat.errors import InputError
 from eqsat.ir import Shape, Term, make
 from eqsat.layout import Layout, compose, inverse
 from eqsat.lift_forms import Form, Need, Way, plain, pulled, pushed, undone, whole
 from eqsat.lift_ops import Hints, ways
 from eqsat.lift_units import Unit, Units
-from eqsat.view_chain import Steps, cost, through
+from eqsat.node import Node
+from eqsat.view_chain import Steps, chain, cost, through
 
 _FORWARD_FORMS, _MAX_FORMS = 8, 14
 """Candidate forms kept per unit, from its operands and in all; neighbours rarely suggest more than four."""
@@ -29,10 +30,13 @@ _PENDING_ORDER = 0.01
 """Between equals, terms whose elements are in the order of the node."""
 
 
-def route(layout: Layout, need: Need, form: Form) -> Steps | None:
-    """The moves from a term that holds a base in ``form`` to V(V(base, layout), need.layout); None if that declines."""
+def route(layout: Layout, need: Need, form: Form) -> Steps:
+    """The moves from a term that holds a base in ``form`` to V(V(base, layout), need.layout)."""
     total = compose(layout, need.layout)
-    return None if total is None else through(form.order, total, form.shape, need.shape)
+    if total is not None:
+        return through(form.order, total, form.shape, need.shape)
+    flat = (layout.size,)
+    return through(form.order, layout, form.shape, flat) + chain(need.layout, flat, need.shape)
 
 
 class Choice:
@@ -68,7 +72,7 @@ class Choice:
     def _forms_through(self, arg: Node) -> Iterator[Form]:
         for base, layout in self.graph.reach(arg):
             if base in self.graph.unit_of:
-                for form in self.graph.unit_of[base].forms:
+                for form in list(self.graph.unit_of[base].forms):  # a unit may read itself through a view
                     yield from pushed(form, layout)
 
     def _suggest_from_readers(self) -> None:
@@ -228,10 +232,8 @@ class Choice:
             unit = self.graph.unit_of[base]
             way = trial.get(unit, unit.chosen)
             for each in unit.ways if way is None else (way,):
-                steps = route(layout, need, each.form)
-                if steps is not None:
-                    moves = cost(steps)
-                    best = min(best, moves * _CONSTANT_MOVES if base.op == "Const" else moves)
+                moves = cost(route(layout, need, each.form))
+                best = min(best, moves * _CONSTANT_MOVES if base.op == "Const" else moves)
         return best
 
 

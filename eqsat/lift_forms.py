@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 
-from eqsat.core import Node
 from eqsat.ir import Shape, Term
 from eqsat.layout import Layout, compose, identity, inverse
 from eqsat.layout_map import CACHE_SIZE
+from eqsat.node import Node
 from eqsat.view_chain import cut_for, dims_of, reading
 
 

@@ -9,11 +9,11 @@ from itertools import product
 from math import prod
 
 from eqsat import ops
-from eqsat.core import Node
 from eqsat.ir import Shape, Term
 from eqsat.layout import Layout, compose, identity, inverse, of_transpose, row_major, strided
 from eqsat.lift_forms import Form, Need, Way, plain, whole
 from eqsat.lift_windows import BATCH, CHANNEL, SPATIAL, Windows, guessed_shapes, windows_of
+from eqsat.node import Node
 from eqsat.numerics import lowest
 from eqsat.view_chain import chain, reading
 

@@ -6,10 +6,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from eqsat import ops
-from eqsat.core import CoreProgram, Node
+from eqsat.core import CoreProgram
 from eqsat.ir import Term
 from eqsat.layout import Layout, identity
 from eqsat.lift_forms import Form, Need, Way, whole
+from eqsat.node import Node
 
 _ELEMENTWISE = frozenset({"Un", "Bin", "Where"})
 
