@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
+from math import prod
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 
 from eqsat.errors import InputError
 from eqsat.ir import ConstArray, Term
-from eqsat.layout import Layout
+from eqsat.layout import Layout, row_major
 from eqsat.node import CAST, Node, make, topological
 from eqsat.numerics import Array, Precision, at_precision, dtype_name, elementwise, matmul, np_dtype, reduce, take
 
@@ -136,21 +138,69 @@ class _Evaluation:
 
 def read(a: Array, layout: Layout) -> Array:
     """The flat array `a` read through a layout."""
-    if layout.masked:
-        index, filled = _masked_index(layout)
+    if not layout.masked:
+        return _strided(a, layout.offset, layout.dims).reshape(-1)
+    box = _fill_box(layout, a.size)
+    if box is None:
+        index = layout.index()
         out = a.take(index, mode="clip")
-        out[filled] = layout.fill
+        out[index < 0] = layout.fill
         return out
-    shape = [n for n, _ in layout.dims]
-    strides = [s * a.strides[0] for _, s in layout.dims]
-    return np.lib.stride_tricks.as_strided(a[layout.offset :], shape, strides, writeable=False).reshape(-1)
+    filled = np.full(box.shape, layout.fill, a.dtype)
+    filled[box.inside] = _strided(a, box.offset, box.dims)
+    return _strided(filled.reshape(-1), box.start, box.steps).reshape(-1)
 
 
-@lru_cache(maxsize=8)
-def _masked_index(layout: Layout) -> tuple[Array, Array]:
-    """Where each element is read, and which are filled instead. Few are kept: they are long."""
-    index = layout.index()
-    return index, index < 0
+def _strided(a: Array, offset: int, dims: Sequence[tuple[int, int]]) -> Array:
+    """The view a[offset + sum_i stride_i d_i]; the caller knows that it stays inside."""
+    step = a.strides[0]
+    return as_strided(a[offset:], [n for n, _ in dims], [s * step for _, s in dims], writeable=False)
+
+
+class _FillBox(NamedTuple):
+    """A masked view as a plain one of a larger array: a window view as the windows of a padded image.
+
+    The array has one dim per digit that moves by a plain stride and one per masked coordinate, the latter over all
+    values that the coordinate takes. Inside its bounds it holds what the layout reads there, elsewhere the fill.
+    """
+
+    shape: tuple[int, ...]
+    inside: tuple[slice, ...]
+    offset: int  # what is inside, as a view of the source: offset and (size, stride)
+    dims: tuple[tuple[int, int], ...]
+    start: int  # the result, as a view of the array
+    steps: tuple[tuple[int, int], ...]
+
+
+@lru_cache(maxsize=1 << 12)
+def _fill_box(layout: Layout, n_in: int) -> _FillBox | None:
+    """None where the array would be larger than the result, or would hold elements outside the source."""
+    sizes = [n for n, _ in layout.dims]
+    ends = [[c * (n - 1) for c, n in zip(axis.coeffs, sizes, strict=True)] for axis in layout.axes]
+    low = [axis.start + sum(min(e, 0) for e in es) for axis, es in zip(layout.axes, ends, strict=True)]
+    high = [axis.start + sum(max(e, 0) for e in es) for axis, es in zip(layout.axes, ends, strict=True)]
+    first = [max(x, 0) for x in low]
+    last = [min(x, axis.bound - 1) for x, axis in zip(high, layout.axes, strict=True)]
+    plain = [i for i, (_, stride) in enumerate(layout.dims) if stride]
+    shape = (*(sizes[i] for i in plain), *(h - x + 1 for x, h in zip(low, high, strict=True)))
+    kept = [b - a + 1 for a, b in zip(first, last, strict=True)]
+    dims = (*(layout.dims[i] for i in plain), *((n, axis.stride) for n, axis in zip(kept, layout.axes, strict=True)))
+    offset = layout.offset + sum(a * axis.stride for a, axis in zip(first, layout.axes, strict=True))
+    reach = [(n - 1) * s for n, s in dims]
+    outside = offset + sum(min(r, 0) for r in reach) < 0 or offset + sum(max(r, 0) for r in reach) >= n_in
+    if min(kept) < 1 or outside or prod(shape) > max(layout.size, n_in):
+        return None
+    weights = row_major(shape)
+    lines, coordinates = weights[: len(plain)], weights[len(plain) :]
+    steps = [
+        sum(w * axis.coeffs[i] for w, axis in zip(coordinates, layout.axes, strict=True)) for i in range(len(sizes))
+    ]
+    for i, weight in zip(plain, lines, strict=True):
+        steps[i] += weight
+    start = sum(w * (axis.start - x) for w, axis, x in zip(coordinates, layout.axes, low, strict=True))
+    bands = [slice(a - x, b - x + 1) for x, a, b in zip(low, first, last, strict=True)]
+    inside = (*(slice(None) for _ in plain), *bands)
+    return _FillBox(shape, inside, offset, dims, start, tuple(zip(sizes, steps, strict=True)))
 
 
 def fold(

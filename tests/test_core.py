@@ -264,6 +264,42 @@ def test_reading_by_strides_is_reading_by_index(sized: tuple[int, lay.Layout]) -
     np.testing.assert_array_equal(core.evaluate([node], {"x": a}, {})[0], a[layout.index()])
 
 
+def masked_layouts() -> st.SearchStrategy[tuple[int, lay.Layout]]:
+    """(input size, layout): masks over digits that may also move on their own: pads, windows, triangles and worse."""
+
+    @st.composite
+    def build(draw: Callable[[st.SearchStrategy[Any]], Any]) -> tuple[int, lay.Layout]:
+        dims = draw(st.lists(st.tuples(st.integers(1, 4), st.sampled_from([0, 0, 1, 4, -3])), min_size=1, max_size=4))
+        coeffs = st.lists(st.sampled_from([0, 0, 1, 1, -1, 2]), min_size=len(dims), max_size=len(dims)).map(tuple)
+        axes = st.lists(st.builds(lay.Axis, st.integers(0, 4), st.integers(-4, 9), st.integers(-3, 3), coeffs))
+        layout = lay.masked(64, dims, draw(axes)[:2], -1.0)  # from 64 on, no read is negative
+        return int(layout.index().max(initial=0)) + 1, layout
+
+    return build()
+
+
+@settings(max_examples=400)
+@given(masked_layouts())
+def test_reading_through_a_mask_is_reading_by_index(sized: tuple[int, lay.Layout]) -> None:
+    size, layout = sized
+    a = np.arange(size, dtype=np.float32)
+    index = layout.index()
+    node = view(make("In", ("x", size, "float32")), layout)
+    np.testing.assert_array_equal(core.evaluate([node], {"x": a}, {})[0], np.where(index < 0, -1, a[index]))
+
+
+def test_windows_of_an_image_need_no_index_array() -> None:
+    import tracemalloc
+
+    windows = lay.windows((1, 8, 64, 64), (5, 5), (1, 1), (1, 1), (2, 2), (2, 2), 0.0, 1)
+    x = np.ones(8 * 64 * 64, np.float32)
+    tracemalloc.start()
+    (got,) = core.evaluate([view(make("In", ("x", x.size, "float32")), windows)], {"x": x}, {})
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 1.2 * got.nbytes
+
+
 @pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16", "int32", "int64", "bool"])
 def test_masked_reads_fill_in_the_type_of_the_array(dtype: str) -> None:
     fill = {"bool": True, "int32": 7, "int64": 7}.get(dtype, float("-inf"))
