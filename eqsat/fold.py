@@ -34,5 +34,6 @@ def _is_constant(term: Term) -> bool:
 
 
 def _evaluated(term: Term, args: list[Term]) -> Term:
-    value = Program((), {"value": make(term.op, *args, **dict(term.attrs))}).run({}, "float64")["value"]
+    precision = "native" if ops.row(term.op).view else "float64"
+    value = Program((), {"value": make(term.op, *args, **dict(term.attrs))}).run({}, precision)["value"]
     return ops.constant(np.ascontiguousarray(value.astype(np_dtype(term.dtype))))
