@@ -47,7 +47,8 @@ def emit(plan: Plan, device: str | Device, outdir: str | Path, program: Program 
     suffix = ".hip" if launches.target.maker == "amd" else ".cu"
     for entry, kernel in launches.kernels.items():
         (folder / f"{entry}{suffix}").write_text(kernel.source)
-    np.savez(folder / "constants.npz", **{name: _plain(array) for name, array in launches.constants.items()})
+    constants: dict[str, Any] = {name: _plain(array) for name, array in launches.constants.items()}
+    np.savez(folder / "constants.npz", **constants)
     made = manifest(launches, suffix)
     (folder / "manifest.json").write_text(json.dumps(made, indent=1) + "\n")
     (folder / "README.md").write_text(_readme(launches, suffix))
@@ -102,39 +103,16 @@ def compile_line(target: Target) -> str:
 
 
 def _readme(launches: Launches, suffix: str) -> str:
-    rows = [
-        f"| {i} | fill | `{step.buffer}` = {step.value} | | |"
-        if isinstance(step, Fill)
-        else f"| {i} | `{step.kernel.entry}` | {step.kernel.family} {step.kernel.variant} "
-        f"| {step.kernel.blocks} | {step.kernel.threads} |"
-        for i, step in enumerate(launches.steps)
-        if not isinstance(step, HostCall)
-    ]
-    ends = [
-        f"- `{b.name}`: {b.kind}, {b.dtype}[{', '.join(map(str, b.shape))}]"
-        for b in launches.buffers.values()
-        if b.kind in ("input", "output")
-    ]
-    return "\n".join(
-        [
-            f"# Kernels for {launches.device.title} ({launches.target.arch})",
-            "",
-            "Written by `eqsat emit`. To run it: allocate every buffer of `manifest.json` (row-major, aligned to 16",
-            "bytes or better), fill those of kind `constant` from `constants.npz`, and do the steps in order, each after",
-            "the one before. A kernel takes the addresses of its `args` (`offset` counts elements), `grid` counts blocks.",
-            "bfloat16 constants are stored as the uint16 of their bits.",
-            "",
-            f"Each source includes the headers beside it and nothing else. Compile `*{suffix}` with",
-            "",
-            f"    {compile_line(launches.target)}",
-            "",
-            *ends,
-            "",
-            f"Temporaries take {launches.arena_bytes} bytes if those never in use at once share memory.",
-            "",
-            "| step | what | | blocks | threads |",
-            "| --- | --- | --- | --- | --- |",
-            *rows,
-            "",
-        ]
+    from eqsat.gpu.families.base import environment
+
+    return (
+        environment(TEMPLATES)
+        .get_template("README.md.jinja")
+        .render(
+            launches=launches,
+            suffix=suffix,
+            compile_line=compile_line(launches.target),
+            ends=[b for b in launches.buffers.values() if b.kind in ("input", "output")],
+            steps=launches.steps,
+        )
     )

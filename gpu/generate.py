@@ -81,7 +81,10 @@ def _product(job: Job, target: Target, exact: bool) -> Chain:
     if any(node.op == "Red" for node in job.nodes):
         return _reduced_product(job, target, exact)
     if 1 in (core.attrs[1], core.attrs[3]):
-        return _rows(_matrix_times_vector(job, core), target)
+        sums = _matrix_times_vector(job, core)
+        made = _rows(sums, target)
+        names = dict(zip(sums.outputs, job.outputs, strict=True))
+        return Chain(tuple(_renamed(k, names) for k in made.kernels), made.temporaries)
     slices = _slices_of_k(core, target, job.units)
     if slices == 1:
         return Chain((contraction.generate(job, target),))

@@ -74,7 +74,7 @@ Atom = Var | Quotient | Remainder
 
 
 def _operand(index: Index) -> str:
-    return f"({index})" if len(index.terms) > 1 or index.constant or index.terms[0][1] != 1 else str(index)
+    return str(index) if not index.constant and [c for _, c in index.terms] == [1] else f"({index})"
 
 
 @dataclass(frozen=True)
@@ -187,7 +187,7 @@ def _divide(index: Index, by: int) -> tuple[Index, Index]:
     shift, constant = divmod(index.constant, by)
     whole = Index(shift, tuple((a, c // by) for a, c in index.terms if c % by == 0))
     rest = Index(constant, tuple((a, c) for a, c in index.terms if c % by))
-    if 0 <= rest.range[0] and rest.range[1] < by:
+    if rest.range[0] >= 0 and rest.range[1] < by:
         return whole, rest
     split = _split(rest, by)
     if split is not None:
@@ -210,7 +210,7 @@ def _split(rest: Index, by: int) -> tuple[Index, Index, int] | None:
             return None
         high, low = divmod(rest.constant, unit)
         small = _sum(low, terms[count:])
-        if 0 <= small.range[0] and small.range[1] < unit:
+        if small.range[0] >= 0 and small.range[1] < unit:
             return _sum(high, [(a, c // unit) for a, c in terms[:count]]), small, unit
     return None
 

@@ -162,9 +162,7 @@ def lower(
 
 
 class _Lowering:
-    def __init__(
-        self, plan: Plan, device: Device, signature: Signature | None, own_outputs: bool, exact: bool
-    ) -> None:
+    def __init__(self, plan: Plan, device: Device, signature: Signature | None, own_outputs: bool, exact: bool) -> None:
         self.plan, self.device, self.own_outputs, self.exact = plan, device, own_outputs, exact
         self.target = target(device.arch)
         self.signature = signature or Signature.flat(plan)
@@ -395,4 +393,3 @@ def _touched(step: Step) -> list[str]:
             return [p.buffer for p in step.arguments]
         case HostCall():
             return [p.buffer for p in (*step.inputs, *(p for _, p in step.outputs))]
-

@@ -1,7 +1,7 @@
 """Running a plan: in the SIMT checker, or on a GPU through CuPy.
 
-    runner(plan, "simt", "mi300x")      a function from flat NumPy arrays by name to flat NumPy arrays
-    GpuPlan(plan, device)               the same for arrays that live on the GPU
+runner(plan, "simt", "mi300x")      a function from flat NumPy arrays by name to flat NumPy arrays
+GpuPlan(plan, device)               the same for arrays that live on the GPU
 """
 
 from __future__ import annotations

@@ -224,7 +224,9 @@ class Lowering:
         chosen = self.value(places, place)
         wrapped = self._define_index(f"{chosen.text} < 0 ? {chosen.text} + {n} : {chosen.text}", chosen)
         # An index out of range must not fault; NumPy would have refused the program.
-        clamped = self._define_index(f"{wrapped.text} < 0 ? 0 : {wrapped.text} < {n} ? {wrapped.text} : {n - 1}", wrapped)
+        clamped = self._define_index(
+            f"{wrapped.text} < 0 ? 0 : {wrapped.text} < {n} ? {wrapped.text} : {n - 1}", wrapped
+        )
         var = Var(clamped.text, n)
         self.region.declare(var, clamped.depth)
         return self.value(data, outer * (n * inner) + Index.of(var) * inner + within)
@@ -258,7 +260,9 @@ class Lowering:
         if not masks:
             return address
         condition = self.region.condition(masks)
-        return self.region.define(self.region.index_type, f"{condition.text} ? {address.text} : 0", [condition, address])
+        return self.region.define(
+            self.region.index_type, f"{condition.text} ? {address.text} : 0", [condition, address]
+        )
 
 
 def runs_along(index: Index, lanes: Lanes, masks: Sequence[Mask] = ()) -> bool:

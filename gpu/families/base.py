@@ -6,12 +6,12 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from eqsat.core import Node, topological
 from eqsat.gpu.cache import HERE
 from eqsat.gpu.scalar import STORAGE, Leaf
-from eqsat.gpu.targets import Target
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -102,11 +102,12 @@ class Kernel:
 
 
 @cache
-def _environment() -> Environment:
+def environment(folder: Path) -> Environment:
+    """The Jinja2 environment of the templates in a folder."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     return Environment(
-        loader=FileSystemLoader(HERE / "families"),
+        loader=FileSystemLoader(folder),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -117,7 +118,7 @@ def _environment() -> Environment:
 
 def render(template: str, family: str, **fields: Any) -> tuple[str, str]:
     """(entry, source): a template filled in, its entry point named by the family and a digest of the text."""
-    text = _environment().get_template(template).render(entry=_ENTRY, **fields)
+    text = environment(HERE / "families").get_template(template).render(entry=_ENTRY, **fields)
     digest = hashlib.sha256(text.encode()).hexdigest()[:12]
     entry = f"eq_{family}_{digest}"
     return entry, text.replace(_ENTRY, entry)

@@ -91,9 +91,7 @@ def run(source: str, target: Target, calls: Sequence[Call], order: int = FORWARD
                 raise SimtError(f"{call.entry}: {_runtime().eq_simt_error().decode()}")
 
 
-def run_checked(
-    source: str, target: Target, calls: Sequence[Call], sanitizer: Sanitizer, order: int = FORWARD
-) -> str:
+def run_checked(source: str, target: Target, calls: Sequence[Call], sanitizer: Sanitizer, order: int = FORWARD) -> str:
     """Run launches under a sanitizer in a program of their own; its report, '' when it found nothing.
 
     Arrays are written back where the program came to its end.

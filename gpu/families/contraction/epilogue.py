@@ -7,9 +7,8 @@ reductions go: rows and columns of the product, or the other way round where out
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from math import ceil
 
 from eqsat.core import Node
 from eqsat.gpu.errors import NotLowerable
@@ -74,106 +73,127 @@ class Epilogue:
     reductions: Sequence[Reduction]
 
 
-@dataclass(frozen=True)
-class _Draft:
-    epilogue: Epilogue
-    accesses: float
-
-
 def epilogue(job: Job, core: Node, tile: Tile) -> Epilogue:
-    """The cheapest of both orientations that the outputs allow.
+    """The cheapest of both orientations and all vector widths that the outputs allow.
 
     Raises:
         NotLowerable: no orientation can express the outputs.
     """
-    found: list[_Draft] = []
+    drafts: list[_Draft] = []
     failures = []
     for major in ("m", "n"):
         try:
-            found.append(_draft(job, core, tile, major))
+            drafts += _drafts(job, core, tile, major)
         except NotLowerable as failure:
             failures.append(failure)
-    if not found:
+    if not drafts:
         raise failures[0]
-    return min(found, key=lambda draft: draft.accesses).epilogue
+    best = min(drafts, key=lambda draft: (draft.accesses / draft.width, draft.major != "m", -draft.width))
+    return best.epilogue()
 
 
-def _draft(job: Job, core: Node, tile: Tile, major: str) -> _Draft:
+def _drafts(job: Job, core: Node, tile: Tile, major: str) -> list[_Draft]:
+    """One for each legal vector width."""
     _, m, _, n = core.attrs
-    major_size, minor_size = (m, n) if major == "m" else (n, m)
-    strip = (tile.grid_m * tile.run_m, tile.columns) if major == "m" else (tile.grid_n * tile.run_n, tile.rows)
-    strips = (tile.rows if major == "m" else tile.columns) // strip[0]
-    drafts = []
-    for width in _WIDTHS:
-        if minor_size % width == 0 and width * _narrowest(job) <= ACCESS_BYTES and width <= strip[1]:
-            lanes = min(LANES, strip[1] // width)
-            body, line_text, reductions, accesses = _body(job, core, major, width, tile)
-            made = Epilogue(major, major_size, minor_size, *strip, strips, width, lanes, body, line_text, reductions)
-            drafts.append(_Draft(made, accesses / width))
-    return min(drafts, key=lambda draft: (draft.accesses, -draft.epilogue.width))
+    minor_size, minor_edge = (n, tile.columns) if major == "m" else (m, tile.rows)
+    narrowest = min(itemsize(job.dtype(node)) for node in job.outputs)
+    legal = [w for w in _WIDTHS if minor_size % w == 0 and w * narrowest <= ACCESS_BYTES and w <= minor_edge]
+    return [_Draft(job, core, tile, major, w) for w in legal]
 
 
-def _narrowest(job: Job) -> int:
-    return min(itemsize(job.dtype(node)) for node in job.outputs)
+class _Draft:
+    """An epilogue in one orientation with one vector width, written out.
 
+    Attributes:
+        accesses: memory accesses of a run of `width` elements.
+    """
 
-def _body(
-    job: Job, core: Node, major: str, width: int, tile: Tile
-) -> tuple[str, str, list[Reduction], float]:
-    """(statements of a run, statements of a line, reductions, memory accesses of a run)."""
-    batch, m, _, n = core.attrs
-    b, u = Var("b", batch), Var("u", width)
-    line = Var("line", m if major == "m" else n)
-    q = Var("q", (n if major == "m" else m) // width)
-    minor = Index.of(q) * width + Index.of(u)
-    row, column = (Index.of(line), minor) if major == "m" else (minor, Index.of(line))
-    place = places(job.nodes, core, Index.of(b) * (m * n) + row * n + column)
-    region = Region([b, line, q], job.index_type)
-    traffic = Traffic()
-    reductions, stores = [], 0.0
-    outputs = [(i, node) for i, node in enumerate(job.outputs)]
-    plain = [(i, node) for i, node in outputs if node.op != "Red"]
-    as_runs = [(i, node) for i, node in plain if runs_along(place[node], Lanes(u))]
-    for i, node in as_runs:
-        region.statement(f"eq_run<{STORAGE[job.dtype(node)]}, {width}> run{i};")
-    with region.unrolled(u):
-        lowering = Lowering(region, job.leaves, Lanes(u), {core: _sum_at(place[core])}, place, traffic)
-        for i, node in plain:
-            value = stored(lowering.value(node, place[node]).text, job.dtype(node))
-            if (i, node) in as_runs:
-                region.statement(f"run{i}.v[u] = {value};")
-                stores += max(1, width * itemsize(job.dtype(node)) / ACCESS_BYTES) / width
-            else:
-                region.statement(f"out{i}[{region.index(place[node]).text}] = {value};")
-                stores += 1
-        for i, node in outputs:
-            if node.op == "Red":
-                reductions.append(_reduction(job, i, node, place, core, major, tile, (line, u, q)))
-                value = lowering.value(node.args[0], place[node.args[0]]).text
-                region.statement(f"total{i} = {reductions[-1].operator}::apply(total{i}, {value});")
-    for i, node in as_runs:
-        region.statement(f"eq_write_run(out{i} + {region.index(place[node].without(u)).text}, run{i});")
-    line_region = Region([b, line], job.index_type, prefix="w")
-    for reduction in reductions:
-        address = line_region.index(place[reduction.node])
-        line_region.statement(f"{reduction.line} = {address.text};")
-    return region.text, line_region.text, reductions, stores * width + traffic.loads
+    def __init__(self, job: Job, core: Node, tile: Tile, major: str, width: int) -> None:
+        self.job, self.core, self.tile, self.major, self.width = job, core, tile, major, width
+        batch, m, _, n = core.attrs
+        self.major_size, self.minor_size = (m, n) if major == "m" else (n, m)
+        self.minor_edge = tile.columns if major == "m" else tile.rows
+        self.b, self.line = Var("b", batch), Var("line", self.major_size)
+        self.q, self.u = Var("q", self.minor_size // width), Var("u", width)
+        minor = Index.of(self.q) * width + Index.of(self.u)
+        row, column = (Index.of(self.line), minor) if major == "m" else (minor, Index.of(self.line))
+        self.place = places(job.nodes, core, Index.of(self.b) * (m * n) + row * n + column)
+        self.reductions = [self._reduction(i, node) for i, node in enumerate(job.outputs) if node.op == "Red"]
+        self.accesses = 0.0
+        self.body = self._body()
 
+    def epilogue(self) -> Epilogue:
+        """The draft, made final."""
+        tile = self.tile
+        if self.major == "m":
+            strip, strips = (tile.grid_m * tile.run_m, tile.columns), tile.each_m // tile.run_m
+        else:
+            strip, strips = (tile.grid_n * tile.run_n, tile.rows), tile.each_n // tile.run_n
+        if tile.unit == "matrix":
+            strips = tile.each_m if self.major == "m" else tile.each_n
+        return Epilogue(
+            major=self.major,
+            major_size=self.major_size,
+            minor_size=self.minor_size,
+            strip_major=strip[0],
+            strip_minor=strip[1],
+            strips=strips,
+            width=self.width,
+            lanes=min(LANES, strip[1] // self.width),
+            body=self.body,
+            line_text=self._line_text(),
+            reductions=self.reductions,
+        )
 
-def _reduction(
-    job: Job, i: int, node: Node, place: Mapping[Node, Index], core: Node, major: str, tile: Tile, names: tuple[Var, ...]
-) -> Reduction:
-    _, m, _, n = core.attrs
-    line, u, q = names
-    if {u, q} & place[node].variables:
-        raise NotLowerable(f"{node!r} does not reduce along one edge of the product")
-    kind, length = node.attrs
-    minor = n if major == "m" else m
-    if length != minor or node.args[0].size != core.size:
-        raise NotLowerable(f"{node!r} reduces {length} elements, the product's edge has {minor}")
-    ctype = COMPUTE[node.dtype]
-    final = ceil(minor / (tile.columns if major == "m" else tile.rows)) == 1
-    return Reduction(i, node, f"eq_{kind}_of<{ctype}>", ctype, STORAGE[job.dtype(node)], f"place{i}", final)
+    def _reduction(self, i: int, node: Node) -> Reduction:
+        kind, length = node.attrs
+        if self.place[node].variables & {self.q, self.u} or length != self.minor_size:
+            raise NotLowerable(f"{node!r} does not reduce along one edge of the product")
+        ctype = COMPUTE[node.dtype]
+        return Reduction(
+            output=i,
+            node=node,
+            operator=f"eq_{kind}_of<{ctype}>",
+            ctype=ctype,
+            storage=STORAGE[self.job.dtype(node)],
+            line=f"place{i}",
+            final=self.minor_size <= self.minor_edge,
+        )
+
+    def _body(self) -> str:
+        """The statements of a run: outputs written, reductions fed."""
+        job, place, u = self.job, self.place, self.u
+        region = Region([self.b, self.line, self.q], job.index_type)
+        plain = [(i, node) for i, node in enumerate(job.outputs) if node.op != "Red"]
+        as_runs = [(i, node) for i, node in plain if runs_along(place[node], Lanes(u))]
+        for i, node in as_runs:
+            region.statement(f"eq_run<{STORAGE[job.dtype(node)]}, {self.width}> run{i};")
+            self.accesses += max(1, self.width * itemsize(job.dtype(node)) / ACCESS_BYTES)
+        traffic = Traffic()
+        with region.unrolled(u):
+            special = {self.core: _sum_at(place[self.core])}
+            lowering = Lowering(region, job.leaves, Lanes(u), special, place, traffic)
+            for i, node in plain:
+                value = stored(lowering.value(node, place[node]).text, job.dtype(node))
+                if (i, node) in as_runs:
+                    region.statement(f"run{i}.v[u] = {value};")
+                else:
+                    region.statement(f"out{i}[{region.index(place[node]).text}] = {value};")
+                    self.accesses += self.width
+            for r in self.reductions:
+                (arg,) = r.node.args
+                value = lowering.value(arg, place[arg]).text
+                region.statement(f"total{r.output} = {r.operator}::apply(total{r.output}, {value});")
+        for i, node in as_runs:
+            region.statement(f"eq_write_run(out{i} + {region.index(place[node].without(u)).text}, run{i});")
+        self.accesses += traffic.loads
+        return region.text
+
+    def _line_text(self) -> str:
+        region = Region([self.b, self.line], self.job.index_type, prefix="w")
+        for r in self.reductions:
+            region.statement(f"{r.line} = {region.index(self.place[r.node]).text};")
+        return region.text
 
 
 def _sum_at(place: Index) -> Special:

@@ -10,6 +10,7 @@ up to 16 bytes at a time. Copies, layout changes, placements in a concatenation 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from eqsat.core import Node
 from eqsat.gpu.families.base import Job, Kernel, described, render
@@ -34,7 +35,9 @@ def generate(job: Job, target: Target) -> Kernel:
         InputError: an operator has no GPU form.
     """
     sizes = dict.fromkeys(node.size for node in job.outputs)
-    parts = [_part(job, [(i, n) for i, n in enumerate(job.outputs) if n.size == size]) for size in sizes]
+    parts: list[dict[str, Any]] = [
+        _part(job, [(i, n) for i, n in enumerate(job.outputs) if n.size == size]) for size in sizes
+    ]
     entry, source = render(
         "pointwise/kernel.jinja",
         "pointwise",
@@ -56,7 +59,7 @@ def generate(job: Job, target: Target) -> Kernel:
     )
 
 
-def _part(job: Job, outputs: Sequence[tuple[int, Node]]) -> dict[str, object]:
+def _part(job: Job, outputs: Sequence[tuple[int, Node]]) -> dict[str, Any]:
     """The loop over outputs of one size."""
     size = outputs[0][1].size
     widest = max(1, ACCESS_BYTES // min(itemsize(job.dtype(node)) for _, node in outputs))
