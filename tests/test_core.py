@@ -278,7 +278,7 @@ def masked_layouts() -> st.SearchStrategy[tuple[int, lay.Layout]]:
     return build()
 
 
-@settings(max_examples=400)
+@settings(max_examples=200)
 @given(masked_layouts())
 def test_reading_through_a_mask_is_reading_by_index(sized: tuple[int, lay.Layout]) -> None:
     size, layout = sized

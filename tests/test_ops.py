@@ -37,7 +37,7 @@ def test_every_operator_has_an_independent_reference() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(STEPS))
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(data=st.data())
 def test_operator_means_what_plain_loops_compute(name: str, data: st.DataObject) -> None:
     dtypes = ("float32", "float64", "int32", "int64", "bool")
