@@ -239,7 +239,7 @@ class _Body:
     def _read(self, c: int) -> Node:
         buffer, layout = self.buffer(c)
         if buffer.op == "Full":
-            return buffer
+            return make("V", (layout,), (buffer,))
         if buffer not in self.params:
             self.params[buffer] = make("In", (f"a{len(self.params)}", buffer.size, buffer.dtype))
         return make("V", (layout,), (self.params[buffer],))
