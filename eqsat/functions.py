@@ -180,11 +180,11 @@ def clip(x: Value, min: Value = None, max: Value = None) -> Tracer:
 
 
 def _layer(compute: Callable[..., Term]) -> Callable[..., Tracer]:
-    """A composite on traced values; its other arguments pass through."""
+    """A composite on traced values and arrays; its other arguments pass through."""
 
     def function(x: Value, *args: Any, **kwargs: Any) -> Tracer:
-        terms = [a.term if isinstance(a, Tracer) else a for a in args]
-        named = {k: a.term if isinstance(a, Tracer) else a for k, a in kwargs.items()}
+        terms = [term_of(a) if isinstance(a, Tracer | np.ndarray) else a for a in args]
+        named = {k: term_of(a) if isinstance(a, Tracer | np.ndarray) else a for k, a in kwargs.items()}
         return Tracer(compute(_floating(x), *terms, **named))
 
     function.__name__ = function.__qualname__ = compute.__name__

@@ -18,6 +18,7 @@ from eqsat.extract.devices import Device
 from eqsat.extract.devices import device as find_device
 from eqsat.extract.plan import Plan
 from eqsat.fold import fold_constants
+from eqsat.interrupt import Interruptible
 from eqsat.ir import Program
 from eqsat.lift import lift
 from eqsat.report import build_report, derivation
@@ -176,7 +177,7 @@ class _Search:
         self.core: CoreProgram = lower(program)
         self.solved: dict[tuple, Solved] = {}
         self.written: dict[tuple, Solved] = {}
-        self._interrupted = False
+        self._interrupts: Interruptible[CoverResult] = Interruptible()
 
     def run(self) -> list[Segment]:
         """Solve every form; the segments in order."""
@@ -185,7 +186,7 @@ class _Search:
         for i, form in enumerate(forms):
             left = max(0.0, self.deadline - time.monotonic()) / (len(forms) - i)
             self.tell(f"part {i + 1} of {len(forms)}", 0.8 * i / len(forms))
-            self._solve(form, 0.0 if self._interrupted else left)
+            self._solve(form, 0.0 if self._interrupts.interrupted else left)
         return parts
 
     def _solve(self, form: tuple, seconds: float) -> None:
@@ -195,9 +196,12 @@ class _Search:
         begun = time.monotonic()
         found = saturate(source, self.rules, Limits(seconds=SATURATION_SHARE * seconds)) if self.rules else source
         found.stats.setdefault("stop", "saturated")
-        self._interrupted |= found.stats["stop"] == "interrupted"
-        left = 0.0 if self._interrupted else max(0.0, seconds - (time.monotonic() - begun))
-        chosen = cover(found, self.device, left)
+        self._interrupts.interrupted |= found.stats["stop"] == "interrupted"
+        left = 0.0 if self._interrupts.interrupted else max(0.0, seconds - (time.monotonic() - begun))
+        stopped = self._interrupts.stopped
+        chosen = self._interrupts.run(lambda: cover(found, self.device, left, should_stop=stopped), written)
+        if self._interrupts.interrupted:
+            found.stats["stop"] = "interrupted"
         if chosen.cost < written.cost:
             self.solved[form] = Solved(found, chosen)
         else:
