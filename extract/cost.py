@@ -26,17 +26,17 @@ STRIDED = 1.5
 UNALIGNED = 1.1
 """The same for reads of neighbours that cannot be joined to 16 byte vector loads."""
 
-SATURATING_SHARE = 1 / 3
-"""The share of a device's units that already saturates its memory, if each holds one workgroup."""
+SATURATING_SHARE = 1 / 6
+"""The share of a device's units that already saturates its memory: one unit draws 40 to 70 bytes a cycle."""
 
 GEMM_SHARE = 0.75
 """The share of the peak that a product reaches with very large tiles; the rest goes to loads, barriers and the edge."""
 
-LIBRARY_SHARE = 0.85
+LIBRARY_SHARE = 0.8
 """The same for the vendor's tuned library."""
 
-LIBRARY_EXTRA_LAUNCH = 0.5
-"""What calling the library adds to a launch, in launches."""
+LIBRARY_LAUNCHES = 1.5
+"""What calling the library costs, in launches: it chooses a kernel on every call."""
 
 TILE_HALF = 16
 """The (harmonic mean) tile edge at which a product runs at half of that share: operands are reloaded once a tile."""
@@ -46,8 +46,16 @@ NARROW_TILES = (1, 4)
 MATRIX_EDGE = 16
 """Edge of a matrix-unit fragment: narrower tiles run on the vector units."""
 
-GROUP_ELEMENTS = 1024
-"""Elements that one workgroup of a pointwise kernel, or of a reduction, handles."""
+SLICE_DEPTH = 256
+"""The shortest slice of k that a product is cut into where it has few tiles (split-K)."""
+
+MOST_SLICES = 64
+
+GROUP_ELEMENTS = 256
+"""Elements that one workgroup of a pointwise kernel handles where there are few, one a thread."""
+
+GROUP_ROW = 1024
+"""Elements of a row that keep one workgroup busy."""
 
 COMBINE_LAUNCH = 0.5
 """A reduction that several workgroups share clears its output first and ends in atomics, in launches."""
@@ -62,12 +70,18 @@ WORK = {
 
 
 class Gemm(NamedTuple):
-    """How a product runs: arithmetic time in picoseconds, its tile, and how many workgroups that makes."""
+    """How a product runs.
+
+    Attributes:
+        time: of its arithmetic, and `extra` of what it adds to one launch (the sum of slices of k), picoseconds.
+        tile_m, tile_n: of one workgroup; `groups` is how many there are, a fraction where they are not full.
+    """
 
     time: float
+    extra: float
     tile_m: int
     tile_n: int
-    groups: int
+    groups: float
 
 
 class Prices:
@@ -80,12 +94,12 @@ class Prices:
         self._bytes_per_ps = device.bandwidth.value * device.achieved.value * 1e-3
         self._gemms: dict[tuple[int, int, int, int, str], Gemm] = {}
 
-    def kernel(self, bytes_moved: float, arithmetic: float, groups: int) -> int:
+    def kernel(self, bytes_moved: float, arithmetic: float, groups: float) -> int:
         """A kernel that moves so many bytes and computes for so many picoseconds in `groups` workgroups."""
         share = min(1.0, groups / (self._units * SATURATING_SHARE))
         return self.launch + round(max(bytes_moved / (self._bytes_per_ps * share), arithmetic))
 
-    def vector(self, work: float, groups: int, dtype: str = "float32") -> float:
+    def vector(self, work: float, groups: float, dtype: str = "float32") -> float:
         """Picoseconds of `work` vector operations spread over `groups` workgroups."""
         rates = self.device.vector
         rate = rates.get(dtype, rates["float32"]).value
@@ -93,7 +107,7 @@ class Prices:
 
     def pointwise(self, size: int, bytes_moved: float, work: float) -> int:
         """A map over `size` elements."""
-        groups = max(1, ceil(size / GROUP_ELEMENTS))
+        groups = max(1.0, size / GROUP_ELEMENTS)
         return self.kernel(bytes_moved, self.vector(work, groups), groups)
 
     def rows(self, rows: int, columns: int, bytes_moved: float, work: float, on_chip: bool) -> int:
@@ -101,9 +115,9 @@ class Prices:
 
         `on_chip` rows are held by one workgroup each (a row kernel); else a long row is shared by several.
         """
-        per_row = columns / GROUP_ELEMENTS
+        per_row = columns / GROUP_ROW
         if on_chip or per_row <= 1 or rows >= self._units:
-            groups = ceil(rows * min(1.0, per_row))
+            groups = max(1.0, rows * min(1.0, per_row))
             return self.kernel(bytes_moved, self.vector(work, groups), groups)
         groups = rows * ceil(per_row)
         return self.kernel(bytes_moved, self.vector(work, groups), groups) + self.combine()
@@ -116,25 +130,45 @@ class Prices:
         """What it adds that several workgroups reduce into one output."""
         return round(COMBINE_LAUNCH * self.launch)
 
-    def library_launch(self) -> int:
-        """What it adds to call the vendor's library."""
-        return round(LIBRARY_EXTRA_LAUNCH * self.launch)
+    def library(self, b: int, m: int, k: int, n: int, dtype: str, bytes_moved: float) -> int:
+        """The same product by the vendor's library, which reads and writes plain arrays."""
+        gemm = self.gemm(b, m, k, n, dtype)
+        launches = LIBRARY_LAUNCHES if self.device.fuses else 1.0
+        kernel = self.kernel(bytes_moved, gemm.time * GEMM_SHARE / LIBRARY_SHARE, gemm.groups)
+        return kernel + round((launches - 1) * self.launch + gemm.extra)
 
     def gemm(self, b: int, m: int, k: int, n: int, dtype: str) -> Gemm:
-        """The best tile for a[b, m, k] @ b[b, k, n] and the time it takes, loads aside."""
+        """The best way to run a[b, m, k] @ b[b, k, n], loads aside."""
         key = (b, m, k, n, dtype)
         found = self._gemms.get(key)
         if found is None:
-            tiles = [(tm, tn) for tm in _tiles(m) for tn in _tiles(n)]
-            found = self._gemms[key] = min(self._tiled(b, m, k, n, dtype, tm, tn) for tm, tn in tiles)
+            if 1 in (m, n):
+                found = self._sums(b * m * n, k, dtype)
+            else:
+                tiles = [self._tiled(b, m, k, n, dtype, tm, tn) for tm in _tiles(m) for tn in _tiles(n)]
+                found = min(tiles, key=lambda g: (g.time + g.extra, g))
+            self._gemms[key] = found
         return found
+
+    def _sums(self, rows: int, k: int, dtype: str) -> Gemm:
+        """A product with a vector: each element is the sum of a row, so tiles of outputs would be empty."""
+        groups = max(1.0, rows * min(1.0, k / GROUP_ROW))
+        return Gemm(self.vector(2.0 * rows * k, groups, dtype), 0.0, 1, 1, groups)
 
     def _tiled(self, b: int, m: int, k: int, n: int, dtype: str, tm: int, tn: int) -> Gemm:
         groups = b * ceil(m / tm) * ceil(n / tn)
         edge = 2 * tm * tn / (tm + tn)
-        rate = self._rate(dtype, min(tm, tn) >= MATRIX_EDGE) * GEMM_SHARE * edge / (edge + TILE_HALF) / self._units
-        waves = ceil(groups / self._units)
-        return Gemm(waves * 2 * tm * tn * ceil(k / MATRIX_EDGE) * MATRIX_EDGE / rate, tm, tn, groups)
+        fragments = min(tm, tn) >= MATRIX_EDGE or not self.device.fuses
+        rate = self._rate(dtype, fragments) * GEMM_SHARE * edge / (edge + TILE_HALF) / self._units
+
+        def sliced(slices: int) -> Gemm:
+            depth = ceil(k / slices / MATRIX_EDGE) * MATRIX_EDGE
+            time = ceil(groups * slices / self._units) * 2 * tm * tn * depth / rate
+            partial = 2.0 * 4 * slices * b * m * n / self._bytes_per_ps
+            return Gemm(time, self.launch + partial if slices > 1 else 0.0, tm, tn, groups * slices)
+
+        slices = max(1, min(self._units // groups, k // SLICE_DEPTH, MOST_SLICES)) if self.device.fuses else 1
+        return min(sliced(1), sliced(slices), key=lambda g: g.time + g.extra)
 
     def _rate(self, dtype: str, fragments: bool) -> float:
         vector = self.device.vector.get(dtype, self.device.vector["float32"]).value

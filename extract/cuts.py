@@ -65,7 +65,7 @@ class Core:
     Attributes:
         node: index of the MM e-node, and `dims` its (B, M, K, N).
         bytes: what the operands move, once.
-        time: arithmetic of the product and of its prologues, picoseconds.
+        time: arithmetic of the product and of its prologues, and `extra` what it adds to one launch, picoseconds.
         groups: workgroups (tiles); `tile` is (rows, columns) of one.
     """
 
@@ -73,7 +73,8 @@ class Core:
     dims: tuple[int, int, int, int]
     bytes: float
     time: float
-    groups: int
+    extra: float
+    groups: float
     tile: tuple[int, int]
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from eqsat.extract.cost import Prices, work_of, write_order
 from eqsat.extract.cuts import Core, Cut, Facts, Key, Kind, Limits, Product, Read, Rows, joined
-from eqsat.layout import Layout, compose, identity, is_bijective, strided
+from eqsat.layout import Layout, compose, identity, is_bijective, row_major, strided
 from eqsat.snapshot import ENode, Snapshot
 
 PROLOGUE_STEP = 1000
@@ -58,6 +58,19 @@ class Grower:
         self.points[c] = [self.facts.leaf[c], *(x for x in cuts if x.kind == Kind.POINT)]
         self.gemms[c] = [x for x in cuts if x.kind == Kind.GEMM]
         self.rows[c] = [x for x in cuts if x.kind == Kind.ROW]
+
+    def library_price(self, cut: Cut) -> int | None:
+        """The price of a bare product of plain matrices by the vendor's library; None for any other cut."""
+        node = self.snapshot.nodes[cut.node]
+        if node.op != "MM" or cut.kind != Kind.GEMM:
+            return None
+        b, m, k, n = node.attrs
+        shapes = (b, m, k), (b, k, n)
+        if not all(_is_matrix(x, shape) for x, shape in zip(cut.subs, shapes, strict=True)):
+            return None
+        assert isinstance(cut.key, Product)
+        moved = cut.key.core.bytes + self.facts.bytes[cut.cls]
+        return self.prices.library(b, m, k, n, self.snapshot.dtype[cut.cls], moved)
 
     def _only_views(self, x: Cut) -> bool:
         while x.node >= 0:
@@ -218,6 +231,7 @@ class Grower:
                 dims=(b, m, k, n),
                 bytes=self.facts.moved(joined(left.reads, right.reads), any_order=True),
                 time=gemm.time + self.prices.vector(work, gemm.groups, dtype) + PROLOGUE_STEP * steps,
+                extra=gemm.extra,
                 groups=gemm.groups,
                 tile=(gemm.tile_m, gemm.tile_n),
             )
@@ -269,12 +283,22 @@ class Grower:
             else:
                 cut.price = prices.combine()
             arithmetic = core.time + prices.vector(cut.work, core.groups)
-            cut.price += prices.kernel(core.bytes + moved, arithmetic, core.groups)
+            cut.price += prices.kernel(core.bytes + moved, arithmetic, core.groups) + round(core.extra)
         else:
             cut.price = prices.pointwise(size, moved, cut.work)
             parts = ceil(len(cut.subs) / self.limits.members)
             cut.price += prices.launch * (parts - 1 if self.snapshot.nodes[cut.node].op == "Cat" else 0)
         return True
+
+
+def _is_matrix(operand: Cut, shape: tuple[int, int, int]) -> bool:
+    """Whether the operand is an array in memory with one step a digit, and neighbours along rows or along columns."""
+    if operand.work or len(operand.reads) != 1 or operand.reads[0][1] is None:
+        return False
+    layout = operand.reads[0][1]
+    lines = [compose(layout, strided(0, ((n, step),))) for n, step in zip(shape, row_major(shape), strict=True)]
+    steps = [line.dims[0][1] if line is not None and line.dims else 0 for line in lines]
+    return 1 in steps[1:] and strided(layout.offset, zip(shape, steps, strict=True)) == layout
 
 
 class _Join(NamedTuple):

@@ -44,11 +44,20 @@ def test_products_never_beat_the_peak(m: int, k: int, n: int) -> None:
     assert 2 * m * k * n / time <= DEVICES["mi300x"].matrix["float32"].value * 1e12
 
 
-@given(SIZES, SIZES, SIZES, st.integers(1, 64))
+@given(SIZES, st.integers(1, 480), SIZES, st.integers(1, 64))
 def test_more_work_never_costs_less(m: int, k: int, n: int, b: int) -> None:
-    time = MI300X.gemm(b, m, k, n, "float32").time
+    """Where k is too short to be cut into slices."""
+    time = MI300X.gemm(b, m, k, n, "float32").time * (1 - 1e-9)
     assert MI300X.gemm(b, m, k + 16, n, "float32").time >= time
     assert MI300X.gemm(b + 1, m, k, n, "float32").time >= time
+
+
+def test_a_product_with_few_tiles_and_long_k_is_cut_into_slices_of_k() -> None:
+    short, long = (MI300X.gemm(1, 64, k, 64, "float32") for k in (256, 65536))
+    assert short.extra == 0
+    assert long.extra > MI300X.launch
+    assert long.groups > 4 * short.groups
+    assert long.time < 64 * short.time
 
 
 @pytest.mark.parametrize("name", GPUS)

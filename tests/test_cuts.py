@@ -138,6 +138,27 @@ def test_one_kernel_does_not_compute(root: Node) -> None:
     assert all(x.children for x in best)
 
 
+BIG = x_("big", 4096**2)
+
+BARE: list[tuple[str, Node, str]] = [
+    ("a large product", mm(BIG, x_("b", 4096**2), 4096, 4096, 4096), "library-gemm"),
+    (
+        "a large product of a transposed matrix",
+        mm(view(BIG, lay.of_transpose((4096, 4096), (1, 0))), x_("b", 4096**2), 4096, 4096, 4096),
+        "library-gemm",
+    ),
+    ("a large product with an epilogue", un("relu", mm(BIG, x_("b", 4096**2), 4096, 4096, 4096)), "contraction"),
+    ("a large product of a computed matrix", mm(un("exp", BIG), x_("b", 4096**2), 4096, 4096, 4096), "contraction"),
+    ("a small product: a library call costs more", mm(X, W, 64, 32, 16), "contraction"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("root", "family"), [row[1:] for row in BARE], ids=[row[0] for row in BARE])
+def test_the_library_computes_large_bare_products(root: Node, family: str) -> None:
+    found, snapshot = candidates_of(root)
+    assert [x.family for x in found.of_class[snapshot.roots[0]] if not x.children] == [family]
+
+
 def test_a_contiguous_slice_is_an_alias() -> None:
     found, snapshot = candidates_of(view(un("exp", X), lay.strided(32, ((64, 1),))))
     families = Counter(x.family for x in found.of_class[snapshot.roots[0]])
