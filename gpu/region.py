@@ -7,7 +7,7 @@ computed before the loop. Loads never move out of a guard (`if`): they may be ou
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -28,6 +28,9 @@ class _Scope:
     guard: bool
     lines: list[str] = field(default_factory=list)
     known: dict[Hashable, Value] = field(default_factory=dict)
+
+    def block(self) -> list[str]:
+        return [f"{self.opening} {{", *("  " + line for line in self.lines), "}"]
 
 
 class Region:
@@ -63,7 +66,16 @@ class Region:
         for var in variables:
             del self._depth_of[var]
         if done.lines:
-            self._scopes[-1].lines += [f"{done.opening} {{", *("  " + line for line in done.lines), "}"]
+            self._scopes[-1].lines += done.block()
+
+    def alternatives(self, branches: Sequence[tuple[str, Callable[[], None]]]) -> None:
+        """Guarded blocks that follow each other without a gap: `if`, `else if`, `else`, each written by its function."""
+        blocks: list[str] = []
+        for opening, write in branches:
+            self._scopes.append(_Scope(opening, guard=True))
+            write()
+            blocks += self._scopes.pop().block()
+        self._scopes[-1].lines += blocks
 
     @contextmanager
     def unrolled(self, var: Var) -> Iterator[None]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -204,16 +205,19 @@ class Lowering:
         """The operand of the first branch whose condition holds; without `otherwise` the last one needs none."""
         region = self.region
         name = region.fresh()
-        depth = region.depth
         start = f" = {otherwise}" if otherwise is not None else ""
         region.statement(f"{COMPUTE[node.dtype]} {name}{start};")
+        blocks = []
         for i, (condition, arg, index) in enumerate(branches):
-            opening = f"if ({condition.text})" if not i else f"else if ({condition.text})"
+            opening = f"{'else ' if i else ''}if ({condition.text})"
             if otherwise is None and i == len(branches) - 1:
                 opening = "else"
-            with region.scope(opening, guard=True):
-                region.statement(f"{name} = {self.value(arg, index).text};")
-        return Value(name, depth)
+            blocks.append((opening, partial(self._assign, name, arg, index)))
+        region.alternatives(blocks)
+        return Value(name, region.depth)
+
+    def _assign(self, name: str, node: Node, index: Index) -> None:
+        self.region.statement(f"{name} = {self.value(node, index).text};")
 
     def _gather(self, node: Node, index: Index) -> Value:
         _, n, inner = node.attrs
