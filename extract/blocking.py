@@ -19,7 +19,6 @@ instead of 17. The charge is what Koch and Martin (1998) call creep flow in Stei
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -47,6 +46,8 @@ CREEP = 1e-3
 
 REPEAT = 0.1
 """Share of its x by which an exit becomes heavier once a cut of this round has it, so that cuts differ."""
+
+EPSILON = 1e-12
 
 SWEEPS = 4
 """Passes of single additions and removals."""
@@ -130,31 +131,68 @@ class BlockingSets:
 
     def _improve(self, blocked: set[int], keep: int, weight: Sequence[float]) -> set[int]:
         """Lower the weight of the exits by single additions and removals; class ``keep`` stays inside."""
-        inside = set(blocked)
         members, parents, kids, cls = self._members, self._parents, self._kids, self._class
-        held: Counter[int] = Counter(i for c in sorted(inside) for i in parents[c])  # children that a node has inside
+        inside = set(blocked)
+        held = [0] * len(cls)  # children that a node has inside
+        for c in inside:
+            for i in parents[c]:
+                held[i] += 1
+        gain: dict[int, float] = {}  # weight of the exits that an outside class would close
+        for c in sorted(inside):
+            for i in members[c]:
+                if not held[i]:
+                    for d in kids[i]:
+                        gain[d] = gain.get(d, 0.0) + weight[i]
         for _ in range(SWEEPS):
             changed = False
-            gain: dict[int, float] = {}
-            for c in sorted(inside):
-                for i in members[c]:
-                    if not held[i]:
-                        for d in kids[i]:
-                            gain[d] = gain.get(d, 0.0) + weight[i]
             for d in sorted(gain, key=lambda d: (-gain[d], d)):
                 if d in inside:
                     continue
-                freed = sum(weight[i] for i in parents[d] if not held[i] and cls[i] in inside)
-                if freed > sum(weight[i] for i in members[d] if not held[i]) + 1e-12:
-                    inside.add(d)
-                    held.update(parents[d])
-                    changed = True
-            for d in sorted(inside - {keep}):
-                opened = sum(weight[i] for i in parents[d] if held[i] == 1 and cls[i] in inside and cls[i] != d)
-                if sum(weight[i] for i in members[d] if not held[i]) >= opened - 1e-12:
-                    inside.discard(d)
-                    held.subtract(parents[d])
-                    changed = True
+                closed = gain[d]
+                for i in members[d]:
+                    if not held[i]:
+                        closed -= weight[i]
+                        if closed < EPSILON:
+                            break
+                if closed < EPSILON:
+                    continue
+                changed = True
+                inside.add(d)
+                for i in parents[d]:
+                    if not held[i] and cls[i] in inside:
+                        for e in kids[i]:
+                            if e in gain:
+                                gain[e] -= weight[i]
+                    held[i] += 1
+                for i in members[d]:
+                    if not held[i]:
+                        for e in kids[i]:
+                            gain[e] = gain.get(e, 0.0) + weight[i]
+            for d in sorted(inside):
+                if d == keep:
+                    continue
+                opened = 0.0
+                for i in members[d]:
+                    if not held[i]:
+                        opened -= weight[i]
+                for i in parents[d]:
+                    if held[i] == 1 and cls[i] in inside and cls[i] != d:
+                        opened += weight[i]
+                        if opened > EPSILON:
+                            break
+                if opened > EPSILON:
+                    continue
+                changed = True
+                for i in members[d]:
+                    if not held[i]:
+                        for e in kids[i]:
+                            gain[e] -= weight[i]
+                inside.discard(d)
+                for i in parents[d]:
+                    held[i] -= 1
+                    if not held[i] and cls[i] in inside:
+                        for e in kids[i]:
+                            gain[e] = gain.get(e, 0.0) + weight[i]
             if not changed:
                 break
         return inside

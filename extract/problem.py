@@ -21,7 +21,7 @@ class Problem:
 
     Attributes:
         node_class: the class of node ``i``.
-        node_cost: its cost, an integer (picoseconds for kernels); only costs >= 0 take part in every reduction.
+        node_cost: its cost, an integer >= 0 (picoseconds for kernels).
         children: the classes that node ``i`` needs; repeated ones count once.
         n_classes: classes are ``0 .. n_classes - 1``.
         roots: classes that every answer uses.
@@ -37,15 +37,20 @@ class Problem:
     at_least_one: list[tuple[int, ...]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        """Raise InputError unless every index is in range and the arrays are equally long."""
+        """Raise InputError unless the arrays are equally long, every index in range and every cost >= 0."""
         n = len(self.node_class)
         if len(self.node_cost) != n or len(self.children) != n:
-            raise InputError(f"extraction problem: {n} classes, {len(self.node_cost)} costs and {len(self.children)} "
-                             "children lists given for its nodes; give one of each for every node")
+            raise InputError(
+                f"extraction problem: {n} classes, {len(self.node_cost)} costs and {len(self.children)} "
+                "children lists given for its nodes; give one of each for every node"
+            )
         classes = range(self.n_classes)
         for i, (c, kids) in enumerate(zip(self.node_class, self.children, strict=True)):
             if c not in classes or any(d not in classes for d in kids):
                 raise InputError(f"extraction problem: node {i} names a class outside 0..{self.n_classes - 1}")
+        for i, cost in enumerate(self.node_cost):
+            if cost < 0:
+                raise InputError(f"extraction problem: node {i} costs {cost}; costs are at least 0")
         for r in self.roots:
             if r not in classes:
                 raise InputError(f"extraction problem: root {r} is outside 0..{self.n_classes - 1}")
@@ -73,6 +78,31 @@ class Solution:
     def gap(self) -> float:
         """(cost - lower_bound) / cost, 0 when proven optimal."""
         return 0.0 if self.optimal or self.cost == 0 else (self.cost - self.lower_bound) / abs(self.cost)
+
+
+def underivable(problem: Problem) -> int | None:
+    """A root without an acyclic derivation, None where all have one."""
+    users: list[list[int]] = [[] for _ in range(problem.n_classes)]
+    waiting = []
+    ready = []
+    for i, kids in enumerate(problem.children):
+        distinct = set(kids)
+        waiting.append(len(distinct))
+        if not distinct:
+            ready.append(i)
+        for d in distinct:
+            users[d].append(i)
+    derived: set[int] = set()
+    while ready:
+        c = problem.node_class[ready.pop()]
+        if c in derived:
+            continue
+        derived.add(c)
+        for p in users[c]:
+            waiting[p] -= 1
+            if waiting[p] == 0:
+                ready.append(p)
+    return next((r for r in problem.roots if r not in derived), None)
 
 
 def used_choice(problem: Problem, choice: Mapping[int, int]) -> dict[int, int]:

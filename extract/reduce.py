@@ -15,6 +15,7 @@ union of Req over kids(n), because whoever takes n has all that m needs, below c
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -24,6 +25,12 @@ from eqsat.extract.problem import Problem
 
 REQ_BYTES = 400_000_000
 """Req is skipped where its bitsets would take more memory than this."""
+
+REQ_STEPS = 4
+"""Evaluations a class, on average over its component, that the exact fixpoint may take."""
+
+WORTHWHILE = 1e-3
+"""Reduction stops at a pass that changes at most this share of the nodes: none, in graphs of less than a thousand."""
 
 INLINE_NODES = 4
 """A class with at most this many nodes may be inlined into its only parent class."""
@@ -68,6 +75,16 @@ def components(successors: Mapping[int, Iterable[int]]) -> list[list[int]]:
     return found
 
 
+def forced_classes(problem: Problem) -> set[int]:
+    """The classes that every answer uses."""
+    reduction = Reduction(problem)
+    reduction.drop_underivable()
+    reduction.drop_unreachable()
+    reduction.require(reduction.find_components(), math.inf)
+    reduction.force()
+    return set(reduction.roots)
+
+
 class Reduction:
     """A problem under reduction.
 
@@ -80,6 +97,7 @@ class Reduction:
         rows: inequalities ``sum of x over nodes >= y of target``, a target of None meaning 1: the at_least_one rows, and
             the cuts given to `adopt`.
         infeasible: no answer is left, so after `forbid` the known one is optimal.
+        rank: class -> its place in the order of derivation.
         component: class -> strongly connected component, by the last `run`.
         removed: how often each reduction fired.
     """
@@ -102,9 +120,12 @@ class Reduction:
         self.rows: dict[int, tuple[set[int], int | None]] = {}
         self.rows_of: dict[int, list[int]] = {}
         self._adopt((row, None) for row in problem.at_least_one)
+        self.rank: dict[int, int] = {}
         self.component: dict[int, int] = {}
         self.component_size: list[int] = []
         self.req: dict[int, int] = {}
+        self.bit: dict[int, int] = {}
+        self.class_of_bit: list[int] = []
         self.removed: Counter[str] = Counter()
 
     def _adopt(self, rows: Iterable[tuple[Iterable[int], int | None]]) -> None:
@@ -171,94 +192,104 @@ class Reduction:
 
     # ---------------------------------------------------------------- reductions
 
-    def prune(self) -> bool:
-        """Remove nodes without a derivation and classes that the roots cannot reach."""
-        before = self.removed.total()
+    def drop_underivable(self) -> None:
+        """Remove nodes without an acyclic derivation; number the classes in the order in which they can be derived."""
         need = {i: len(self.kids[i]) for m in self.members.values() for i in m}
         ready = deque(i for i, k in need.items() if k == 0)
-        founded: set[int] = set()
+        self.rank = {}
         while ready:
             c = self.cls[ready.popleft()]
-            if c in founded:
+            if c in self.rank:
                 continue
-            founded.add(c)
+            self.rank[c] = len(self.rank)
             for p in self.parents[c]:
                 need[p] -= 1
                 if need[p] == 0:
                     ready.append(p)
         for i, k in need.items():
             if k > 0:
-                self.drop(i, "unfounded")
-        seen = dict.fromkeys(self.roots)
+                self.drop(i, "underivable")
+
+    def drop_unreachable(self) -> None:
+        """Remove classes that the roots cannot reach; note where a root has lost its nodes."""
+        seen = set(self.roots)
         work = list(self.roots)
         while work:
             for i in self.members.get(work.pop(), ()):
                 for d in self.kids[i]:
                     if d not in seen:
-                        seen[d] = None
+                        seen.add(d)
                         work.append(d)
-        for c in [c for c in self.members if c not in seen]:
+        for c in [c for c, m in self.members.items() if c not in seen or not m]:
             for i in list(self.members[c]):
                 self.drop(i, "unreachable")
             del self.members[c]
-        self.infeasible = self.infeasible or any(not self.members.get(r) for r in self.roots)
-        return self.removed.total() != before
+        self.infeasible = self.infeasible or any(r not in self.members for r in self.roots)
 
-    def _find_components(self) -> list[list[int]]:
+    def find_components(self) -> list[list[int]]:
+        """The strongly connected components of the classes that are left, children first."""
         succ = {c: dict.fromkeys(d for i in m for d in sorted(self.kids[i])) for c, m in self.members.items()}
         groups = components(succ)
         self.component = {c: k for k, group in enumerate(groups) for c in group}
         self.component_size = [len(g) for g in groups]
         return groups
 
-    def free_roots(self, groups: list[list[int]]) -> bool:
+    def free_roots(self) -> None:
         """A class that is used anyway costs its users nothing: forget it as a child where no cycle could run."""
-        done = 0
         for r in self.roots:
             k = self.component[r]
             for p in sorted(self.parents[r]):
                 if self.component[self.cls[p]] != k:
                     self.kids[p].discard(r)
                     self.parents[r].discard(p)
-                    done += 1
-        self.removed["free root"] += done
-        return done > 0
+                    self.removed["free root"] += 1
 
-    def require(self, groups: list[list[int]]) -> bool:
-        """Compute Req bottom-up over the components; False where the bitsets would be too large."""
+    def require(self, groups: list[list[int]], deadline: float) -> bool:
+        """Compute Req bottom-up over the components; False where bitsets would be too large or time runs out."""
         n = len(self.members)
         self.req = {}
         if n * n // 8 > REQ_BYTES:
             return False
-        self.bit: dict[int, int] = {}
-        self.class_of_bit: list[int] = []
+        self.class_of_bit = [c for group in groups for c in sorted(group, key=self.rank.__getitem__)]
+        self.bit = {c: k for k, c in enumerate(self.class_of_bit)}
         for group in groups:
-            for c in group:
-                self.bit[c] = len(self.class_of_bit)
-                self.class_of_bit.append(c)
-        req = self.req
-        for group in groups:
-            if len(group) == 1:
-                c = group[0]
-                req[c] = self._req_once(c) | 1 << self.bit[c]
-                continue
-            inside = set(group)
-            queue = deque(sorted(group, key=lambda c: self.bit[c]))
-            queued = set(group)
-            while queue:
-                c = queue.popleft()
-                queued.discard(c)
+            if not self._require_from_above(group):
+                self._require_from_below(group)
+            if time.monotonic() > deadline:
+                return False
+        return True
+
+    def _require_from_above(self, group: list[int]) -> bool:
+        """Req of one component, iterated down from "everything"; False where that takes too many steps.
+
+        Values on the way are too large, so there is no stopping half-way.
+        """
+        k = self.component[group[0]]
+        steps = REQ_STEPS * len(group)
+        stale = set(group)
+        while stale:
+            for c in sorted(stale, key=self.bit.__getitem__):
+                stale.discard(c)
                 value = self._req_once(c)
                 if value < 0:
                     continue
                 value |= 1 << self.bit[c]
-                if req.get(c) != value:
-                    req[c] = value
-                    for p in {self.cls[p] for p in self.parents[c]}:
-                        if p in inside and p not in queued:
-                            queued.add(p)
-                            queue.append(p)
+                if self.req.get(c) != value:
+                    self.req[c] = value
+                    if len(group) > 1:
+                        stale.update(o for p in self.parents[c] if self.component[o := self.cls[p]] == k)
+                steps -= 1
+                if steps < 0:
+                    return False
         return True
+
+    def _require_from_below(self, group: list[int]) -> None:
+        """A part of Req of one component: true of every derivation, but blind to which alternatives are circular."""
+        for c in group:
+            self.req[c] = 1 << self.bit[c]
+        for _ in range(2):
+            for c in sorted(group, key=self.bit.__getitem__):
+                self.req[c] |= self._req_once(c)
 
     def _req_once(self, c: int) -> int:
         """Intersection over the nodes of ``c``; -1, all ones, where every node still waits for a child."""
@@ -284,49 +315,46 @@ class Reduction:
             union |= self.req[d]
         return union
 
-    def force(self) -> bool:
+    def force(self) -> None:
         """Classes in every derivation of a root are roots."""
         bits = 0
         for r in self.roots:
             bits |= self.req[r]
         for r in self.roots:
             bits &= ~(1 << self.bit[r])
-        new = [self.class_of_bit[k] for k in _bits(bits)]
-        for c in new:
-            self.roots[c] = None
-        self.removed["forced"] += len(new)
-        return bool(new)
+        for k in _bits(bits):
+            self.roots[self.class_of_bit[k]] = None
+            self.removed["forced"] += 1
 
-    def dominate(self) -> bool:
+    def dominate(self) -> None:
         """Drop nodes that need their own class, and nodes beaten by another node of their class."""
-        before = self.removed.total()
-        bit = self.bit
+        places = {c: (k >> 3, 1 << (k & 7)) for c, k in self.bit.items()}
+        size = (len(self.bit) + 7) // 8
         for c, nodes in self.members.items():
             if len(nodes) < 2 and self.component_size[self.component[c]] == 1:
                 continue
-            own = 1 << bit[c]
-            kept: list[int] = []
+            own_byte, own_mask = places[c]
+            kept: list[list[tuple[int, int]]] = []
             for i in sorted(nodes, key=lambda i: (self.cost[i], len(self.kids[i]), i)):
-                kids = self.kids[i]
-                union = self.node_req(i)
-                if union & own:
+                union = 0
+                for d in self.kids[i]:
+                    union |= self.req[d]
+                bits = union.to_bytes(size, "little")
+                if bits[own_byte] & own_mask:
                     self.drop(i, "own class")
                     continue
-                outside = ~union
-                for mask in kept:
-                    if not mask & outside:
+                for needed in kept:
+                    for byte, mask in needed:
+                        if not bits[byte] & mask:
+                            break
+                    else:
                         self.drop(i, "dominated")
                         break
                 else:
-                    mask = 0
-                    for d in kids:
-                        mask |= 1 << bit[d]
-                    kept.append(mask)
-        return self.removed.total() != before
+                    kept.append([places[d] for d in self.kids[i]])
 
-    def contract(self) -> bool:
+    def contract(self) -> None:
         """Fold away classes with one node, and small classes with one parent class."""
-        before = self.removed.total()
         for c in list(self.members):
             nodes = self.members.get(c)
             if not nodes:
@@ -335,7 +363,6 @@ class Reduction:
                 self._contract_single(c, nodes[0])
             elif c not in self.roots and len(nodes) <= INLINE_NODES:
                 self._inline(c)
-        return self.removed.total() != before
 
     def _contract_single(self, c: int, i: int) -> None:
         users = sorted(self.parents[c])
@@ -407,20 +434,19 @@ class Reduction:
             self.drop(index[i], "too costly")
 
     def run(self, deadline: float) -> None:
-        """Reduce to a fixpoint, or until ``deadline`` (`time.monotonic`)."""
-        self.prune()
-        while not self.infeasible and self.members:
-            groups = self._find_components()
-            changed = self.free_roots(groups)
-            if time.monotonic() > deadline:
-                break
-            if self.require(groups):
-                changed |= self.force()
-                changed |= self.dominate()
-                changed |= self.prune()
-            changed |= self.contract()
-            changed |= self.prune()
-            if not changed or time.monotonic() > deadline:
+        """Reduce until a pass changes less than WORTHWHILE of the nodes, or until ``deadline`` (`time.monotonic`)."""
+        self.drop_underivable()
+        self.drop_unreachable()
+        while self.members and not self.infeasible and time.monotonic() < deadline:
+            before = self.removed.total()
+            groups = self.find_components()
+            self.free_roots()
+            if self.require(groups, deadline):
+                self.force()
+                self.dominate()
+            self.contract()
+            self.drop_unreachable()
+            if self.removed.total() - before <= WORTHWHILE * sum(map(len, self.members.values())):
                 break
 
     # ---------------------------------------------------------------- the way out

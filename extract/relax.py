@@ -139,9 +139,7 @@ class Relaxation:
     def forbid(self, nodes: np.ndarray) -> None:
         """Fix the x of these nodes at 0."""
         self.upper[nodes] = 0.0
-        self._solver.changeColsBounds(
-            len(nodes), nodes.astype(np.int32), np.zeros(len(nodes)), np.zeros(len(nodes))
-        )
+        self._solver.changeColsBounds(len(nodes), nodes.astype(np.int32), np.zeros(len(nodes)), np.zeros(len(nodes)))
 
     def purge(self, point: Point) -> None:
         """Remove the cuts that neither bind nor carry a dual at ``point``."""

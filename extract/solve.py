@@ -23,7 +23,7 @@ import numpy as np
 from eqsat.errors import InputError
 from eqsat.extract.blocking import BlockingSets
 from eqsat.extract.greedy import NO_NODE, greedy_dag
-from eqsat.extract.problem import Problem, Solution, check, used_choice
+from eqsat.extract.problem import Problem, Solution, check, underivable, used_choice
 from eqsat.extract.reduce import Reduction
 from eqsat.extract.relax import Point, Relaxation
 
@@ -114,6 +114,9 @@ def solve(
         InputError: a root has no acyclic derivation.
         CheckFailed: an incumbent is no valid answer, or misses an ``at_least_one`` row.
     """
+    bad = underivable(problem)
+    if bad is not None:
+        raise InputError(f"extraction: root class {bad} has no acyclic derivation; give it a node that can be built")
     search = Search(problem, time_limit, should_stop)
     for known in incumbents:
         search.offer(known, "given")
@@ -139,9 +142,6 @@ def _greedy(search: Search) -> None:
     problem = search.problem
     stop = search.start + GREEDY_SHARE * (search.deadline - search.start)
     picks = greedy_dag(problem.members(), problem.node_class, problem.node_cost, problem.children, stop)
-    for r in problem.roots:
-        if picks[r] == NO_NODE:
-            raise InputError(f"extraction: root class {r} has no acyclic derivation; give it a node that can be built")
     search.offer({c: i for c, i in enumerate(picks) if i != NO_NODE}, "greedy")
 
 
@@ -211,9 +211,7 @@ def _tighten(search: Search, reduction: Reduction) -> bool:
     return False
 
 
-def _round(
-    search: Search, reduction: Reduction, problem: Problem, nodes: list[int], point: Point, rounds: int
-) -> None:
+def _round(search: Search, reduction: Reduction, problem: Problem, nodes: list[int], point: Point, rounds: int) -> None:
     """Offer the answer that the relaxation is, or suggests."""
     whole = np.all((point.x < 1e-6) | (point.x > 1 - 1e-6))
     if whole or rounds % ROUND_EVERY == 0:
@@ -221,8 +219,6 @@ def _round(
             weight = np.where(point.x > 0.5, 0.0, 1.0)
         else:
             weight = np.array(problem.node_cost, float) * (1.0 - point.x + 1e-3)
-        picks = greedy_dag(
-            problem.members(), problem.node_class, weight.tolist(), problem.children, search.deadline
-        )
+        picks = greedy_dag(problem.members(), problem.node_class, weight.tolist(), problem.children, search.deadline)
         chosen = used_choice(problem, {c: i for c, i in enumerate(picks) if i != NO_NODE})
         search.offer(reduction.expand(nodes[i] for i in chosen.values()), "rounded")

@@ -1,0 +1,202 @@
+"""Serialized e-graphs in the public format of extraction-gym: read, extract, answer in the file's own names.
+
+    {"nodes": {id: {"op": str, "cost": number, "eclass": class id, "children": [node ids]}}, "root_eclasses": [class ids]}
+
+A child names a node and stands for that node's class; a missing cost is 1. The answer chooses a node for each class that
+the roots use, without cycles, and costs the sum of the chosen nodes' costs.
+
+Costs become integers exactly (decimal digits where few are given, binary fractions otherwise), so that sums and bounds
+do not round. A negative cost is shifted away where its class is part of every answer, and refused elsewhere: whether an
+answer uses a class must never pay by itself.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from eqsat.errors import CheckFailed, InputError
+from eqsat.extract.problem import Problem, solve, underivable
+from eqsat.extract.reduce import forced_classes
+
+DECIMALS = 9
+"""Costs with at most this many decimals are taken as the decimal numbers that they are written as."""
+
+MARGIN = 0.03
+"""Share of the time limit kept for checking and naming the answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class SerializedEGraph:
+    """A serialized e-graph as an extraction problem.
+
+    Attributes:
+        problem: costs are integers: (cost + shift of the class) * scale.
+        classes, nodes: the file's names.
+        costs: the file's costs.
+        scale: integer units of cost per unit of the file.
+        shift: what every answer pays more in ``problem``, in integer units.
+    """
+
+    problem: Problem
+    classes: list[str]
+    nodes: list[str]
+    costs: list[float]
+    scale: int
+    shift: int
+
+
+def extract_file(path: str | Path, time_limit: float = 30.0) -> dict[str, Any]:
+    """The cheapest answer for the serialized e-graph in ``path`` found within ``time_limit`` seconds, reading included.
+
+    Returns:
+        cost, lower_bound, gap ((cost - lower_bound) / |cost|), optimal, seconds, and choices (class id -> node id of
+        the classes that the answer uses).
+
+    Raises:
+        InputError: the file is no serialized e-graph, a root has no node or no acyclic derivation, or a negative cost
+            is in a class that some answers do without.
+    """
+    start = time.monotonic()
+    data = _read(path)
+    egraph = parse(data, str(path))
+    solution = solve(egraph.problem, max(0.0, (1 - MARGIN) * time_limit - (time.monotonic() - start)))
+    choices = {egraph.classes[c]: egraph.nodes[i] for c, i in sorted(solution.choice.items())}
+    cost = answer_cost(data, choices)
+    bound = cost if solution.optimal else min(cost, float(Fraction(solution.lower_bound - egraph.shift, egraph.scale)))
+    return {
+        "cost": cost,
+        "lower_bound": bound,
+        "gap": 0.0 if cost == bound else (cost - bound) / max(abs(cost), 1e-300),
+        "optimal": solution.optimal,
+        "seconds": time.monotonic() - start,
+        "choices": choices,
+    }
+
+
+def _read(path: str | Path) -> Mapping[str, Any]:
+    try:
+        data = json.loads(Path(path).read_bytes())
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror}); give a serialized e-graph") from error
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: not JSON ({error}); give a serialized e-graph") from error
+    return data
+
+
+def parse(data: Any, name: str = "e-graph") -> SerializedEGraph:
+    """The extraction problem of a serialized e-graph; ``name`` is how errors call it."""
+    nodes, roots = _fields(data, name)
+    class_of: dict[str, str] = {}
+    for key, node in nodes.items():
+        if not isinstance(node, dict) or "eclass" not in node:
+            raise InputError(f"{name}: node {key!r} has no eclass; every node needs one")
+        class_of[key] = str(node["eclass"])
+    index = {c: k for k, c in enumerate(dict.fromkeys(class_of.values()))}
+    for r in roots:
+        if r not in index:
+            raise InputError(f"{name}: root e-class {r!r} has no node; the file is incomplete or names a wrong root")
+    children = []
+    for key, node in nodes.items():
+        try:
+            children.append(tuple(dict.fromkeys(index[class_of[d]] for d in node.get("children", ()))))
+        except (KeyError, TypeError) as error:
+            raise InputError(f"{name}: node {key!r} has children that are no nodes of the file ({error})") from error
+    costs = [_cost(node.get("cost", 1.0), key, name) for key, node in nodes.items()]
+    exact = _exact(costs)
+    scale = math.lcm(*{f.denominator for f in exact})
+    node_class = [index[c] for c in class_of.values()]
+    integers = [int(f * scale) for f in exact]
+    root_classes = tuple(index[r] for r in dict.fromkeys(roots))
+    classes = list(index)
+    bare = Problem(node_class, [0] * len(integers), children, len(index), root_classes)
+    bad = underivable(bare)
+    if bad is not None:
+        raise InputError(
+            f"{name}: root e-class {classes[bad]!r} has no acyclic derivation, so nothing can be extracted"
+        )
+    shift = _shift_negative(bare, integers, classes, name)
+    problem = Problem(node_class, integers, children, len(index), root_classes)
+    return SerializedEGraph(problem, classes, list(nodes), costs, scale, shift)
+
+
+def _fields(data: Any, name: str) -> tuple[dict[str, Any], list[str]]:
+    if not isinstance(data, dict) or not isinstance(data.get("nodes"), dict):
+        raise InputError(f'{name}: no "nodes" object; give a serialized e-graph')
+    roots = data.get("root_eclasses")
+    if not isinstance(roots, list) or not roots:
+        raise InputError(f'{name}: no "root_eclasses"; name at least one root')
+    return data["nodes"], [str(r) for r in roots]
+
+
+def _cost(value: Any, key: str, name: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise InputError(f"{name}: node {key!r} has cost {value!r}; costs are finite numbers")
+    return float(value)
+
+
+def _exact(costs: list[float]) -> list[Fraction]:
+    exact = {c: Fraction(Decimal(repr(c))) for c in set(costs)}
+    if any(10**DECIMALS % f.denominator for f in exact.values()):
+        exact = {c: Fraction(c) for c in exact}
+    return [exact[c] for c in costs]
+
+
+def _shift_negative(bare: Problem, costs: list[int], classes: list[str], name: str) -> int:
+    """Raise the costs of each class with a negative one, in place, by what makes them >= 0; the sum of what was added."""
+    lowest: dict[int, int] = {}
+    for c, cost in zip(bare.node_class, costs, strict=True):
+        if cost < 0:
+            lowest[c] = min(cost, lowest.get(c, 0))
+    if not lowest:
+        return 0
+    forced = forced_classes(bare)
+    for c in lowest:
+        if c not in forced:
+            raise InputError(
+                f"{name}: e-class {classes[c]!r} has a negative cost and is not part of every answer; "
+                "make its costs >= 0"
+            )
+    for i, c in enumerate(bare.node_class):
+        costs[i] -= lowest.get(c, 0)
+    return -sum(lowest.values())
+
+
+def answer_cost(data: Mapping[str, Any], choices: Mapping[str, str]) -> float:
+    """The exactly rounded cost of an answer, from the file alone; raise CheckFailed where it is no answer.
+
+    Shares no code with the solver: every root and every child of a chosen node has a choice of its own class, the
+    chosen nodes have no cycle, and no class is chosen in vain.
+    """
+    nodes = data["nodes"]
+    needs: dict[str, set[str]] = {}
+    for c, key in choices.items():
+        if key not in nodes or str(nodes[key]["eclass"]) != c:
+            raise CheckFailed(f"answer: node {key!r} chosen for e-class {c!r} is not one of its nodes")
+        needs[c] = {str(nodes[d]["eclass"]) for d in nodes[key].get("children", ())}
+    used = set(map(str, data["root_eclasses"])).union(*needs.values())
+    if used != set(choices):
+        raise CheckFailed(f"answer: e-classes {sorted(used ^ set(choices))[:5]} are needed or chosen, but not both")
+    waiting = {c: len(kids) for c, kids in needs.items()}
+    users: dict[str, list[str]] = {}
+    for c, kids in needs.items():
+        for d in kids:
+            users.setdefault(d, []).append(c)
+    ready = [c for c, k in waiting.items() if k == 0]
+    done = 0
+    while ready:
+        done += 1
+        for c in users.get(ready.pop(), ()):
+            waiting[c] -= 1
+            if waiting[c] == 0:
+                ready.append(c)
+    if done != len(choices):
+        raise CheckFailed("answer: the chosen nodes need each other in a cycle")
+    return math.fsum(nodes[key].get("cost", 1.0) for key in choices.values())
