@@ -168,26 +168,26 @@ def simt_library(source: str, target: Target) -> Path:
     return cached("simt", key, ".so", lambda out: void(run_compiler(tool, flags, source, ".cpp", out)))
 
 
-def simt_program(source: str, target: Target, sanitizer: Sanitizer) -> Path:
-    """A kernel source, the scheduler and the job driver as one program, the kernels under a sanitizer.
-
-    The scheduler is not instrumented: it tells the sanitizer itself what is ordered.
-    """
+def _simt_object(name: str) -> Path:
+    """A part of the checker that no sanitizer sees, compiled: it tells the sanitizer itself what is ordered."""
     tool = host_compiler()
-    kernel_flags = (*HOST_FLAGS, *target.simt_defines, f"-I{TEMPLATES}", f"-I{SIMT}", *_sanitizer_flags(sanitizer))
-    key = digest_of(tool.version, kernel_flags, source, "program")
+    flags = (*HOST_FLAGS, f"-I{SIMT}", "-c")
+    source = (SIMT / f"{name}.cpp").read_text()
+    key = digest_of(tool.version, flags, name)
+    return cached("simt", key, ".o", lambda out: void(run_compiler(tool, flags, source, ".cpp", out)))
+
+
+def simt_program(source: str, target: Target, sanitizer: Sanitizer) -> Path:
+    """A kernel source, the scheduler and the job driver as one program, the kernels under a sanitizer."""
+    tool = host_compiler()
+    flags = (*HOST_FLAGS, *target.simt_defines, f"-I{TEMPLATES}", f"-I{SIMT}", *_sanitizer_flags(sanitizer))
+    key = digest_of(tool.version, flags, source, "program")
 
     def build(out: Path) -> None:
-        objects = []
-        parts = [
-            ("kernels", source, kernel_flags),
-            ("runtime", (SIMT / "runtime.cpp").read_text(), (*HOST_FLAGS, f"-I{SIMT}")),
-            ("driver", (SIMT / "driver.cpp").read_text(), (*HOST_FLAGS, f"-I{SIMT}")),
-        ]
-        for name, text, flags in parts:
-            objects.append(out.with_name(f"{name}.o"))
-            run_compiler(tool, (*flags, "-c"), text, ".cpp", objects[-1])
-        link = [*tool.command, *_sanitizer_flags(sanitizer), "-rdynamic", *map(str, objects), "-ldl", "-o", str(out)]
+        kernels = out.with_name("kernels.o")
+        run_compiler(tool, (*flags, "-c"), source, ".cpp", kernels)
+        parts = (kernels, _simt_object("runtime"), _simt_object("driver"))
+        link = [*tool.command, *_sanitizer_flags(sanitizer), "-rdynamic", *map(str, parts), "-ldl", "-o", str(out)]
         linked = subprocess.run(link, capture_output=True, text=True, timeout=_COMPILE_SECONDS, check=False)
         if linked.returncode:
             raise failed(source, ".cpp", " ".join(link) + "\n" + linked.stderr)
