@@ -7,7 +7,7 @@ neighbours that could all take a form try it together.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import inf
 
 from eqsat.core import CoreProgram
@@ -18,7 +18,7 @@ from eqsat.lift_forms import Form, Need, Way, plain, pulled, pushed, undone, who
 from eqsat.lift_ops import Hints, ways
 from eqsat.lift_units import Unit, Units
 from eqsat.node import Node
-from eqsat.view_chain import Steps, chain, cost, through
+from eqsat.view_chain import Steps, chain, cost, shared_cost, through
 
 _FORWARD_FORMS, _MAX_FORMS = 8, 14
 """Candidate forms kept per unit, from its operands and in all; neighbours rarely suggest more than four."""
@@ -119,13 +119,11 @@ class Choice:
         forms = list(unit.forms)
         if not any(form.direct for form in forms):
             forms.append(plain((unit.size,)))
-        inside = self.graph.unit_of
-        outside = list(dict.fromkeys(a for node in unit.nodes for a in node.args if inside.get(a) is not unit))
         found = []
         for form in forms:
             order = inverse(form.order, unit.size)
             if order is not None:
-                needs = tuple(Need(arg, order, form.shape) for arg in outside)
+                needs = tuple(Need(arg, order, form.shape) for arg in unit.operands)
                 found.append(Way(form, needs, 0.0 if form.direct else _PENDING_ORDER, _not_built))
         return found
 
@@ -174,20 +172,21 @@ class Choice:
     def _improve_together(self) -> bool:
         """Let neighbours take a form together, where that is cheaper. True if some did."""
         changed = False
+        tried: set[tuple[Unit, Form]] = set()
         for unit in self.graph.units:
-            if len(unit.ways) > 1 and self._moved(unit):
-                for way in unit.ways:
-                    after = self._cluster(unit, way)
-                    before = {each: each.chosen for each in after if each.chosen is not None}
-                    if len(after) > 1 and self._price(after) < self._price(before) - 1e-9:
-                        changed = True
-                        for each, taken in after.items():
-                            each.chosen = taken
+            if len(unit.ways) == 1 or unit.chosen is None or self._price({unit: unit.chosen}) < 1.0:
+                continue
+            for way in unit.ways:
+                if (unit, way.form) in tried:
+                    continue
+                after = self._cluster(unit, way)
+                tried.update((each, way.form) for each in after)
+                before = {each: each.chosen for each in after if each.chosen is not None}
+                if len(after) > 1 and self._price(after) < self._price(before) - 1e-9:
+                    changed = True
+                    for each, taken in after.items():
+                        each.chosen = taken
         return changed
-
-    def _moved(self, unit: Unit) -> bool:
-        """Whether some move stands between the unit and a neighbour."""
-        return unit.chosen is not None and self._price({unit: unit.chosen}) >= 1.0
 
     def _cluster(self, unit: Unit, way: Way) -> dict[Unit, Way]:
         """The unit with this way, and the neighbours of its size that can have the same form, and theirs."""
@@ -199,7 +198,7 @@ class Choice:
             for other in dict.fromkeys([*operands, *each.readers]):
                 same = [w for w in other.ways if w.form == way.form] if other.size == unit.size else []
                 if same and other not in cluster:
-                    cluster[other] = min(same, key=lambda w: self._price({**cluster, other: w}))
+                    cluster[other] = min(same, key=lambda w: w.cost)
                     waiting.append(other)
         return cluster
 
@@ -207,34 +206,48 @@ class Choice:
 
     def _price(self, trial: Mapping[Unit, Way]) -> float:
         """What the units of the trial cost with these ways: their operands' moves, and their readers'."""
+        needs = [need for unit, way in trial.items() for need in (*way.needs, *unit.results)]
+        undecided = []
+        for reader in dict.fromkeys(reader for unit in trial for reader in unit.readers if reader not in trial):
+            if reader.chosen is None:
+                undecided.append(reader)
+            else:
+                needs += self._reading(reader, reader.chosen, trial)
+        moves = self._moves(needs, trial)
+        for reader in undecided:
+            moves += min((self._moves(self._reading(reader, way, trial), trial) for way in reader.ways), default=0.0)
+        return moves + sum(way.cost for way in trial.values())
+
+    def _reading(self, reader: Unit, way: Way, trial: Mapping[Unit, Way]) -> list[Need]:
+        """The needs of a reader that the trial's units serve."""
+        if reader.elementwise:
+            return [way.needs[reader.operands[arg]] for unit in trial for arg in unit.readers.get(reader, ())]
+        return [need for need in way.needs if any(base in trial for base in self.graph.bases(need.node))]
+
+    def _moves(self, needs: Iterable[Need], trial: Mapping[Unit, Way]) -> float:
+        """The cost of the cheapest moves that serve the needs; moves that they have in common count once."""
         total = 0.0
-        readers: dict[Unit, None] = {}
-        for unit, way in trial.items():
-            total += way.cost + sum(self._need_price(need, trial) for need in (*way.needs, *unit.results))
-            readers |= unit.readers
-        for reader in readers:
-            if reader not in trial:
-                open_ways = reader.ways if reader.chosen is None else [reader.chosen]
-                total += min((self._reading_price(way, trial) for way in open_ways), default=0.0)
+        chains: dict[tuple[Node, Form], list[Steps]] = {}
+        for need in dict.fromkeys(needs):
+            best = inf
+            found: tuple[Node, Form, Steps] | None = None
+            for base, layout in self.graph.reach(need.node):
+                if base.op == "Full":
+                    found = None
+                    break
+                unit = self.graph.unit_of[base]
+                way = trial.get(unit, unit.chosen)
+                # Units that did not choose yet hold the form that suits best.
+                for each in unit.ways if way is None else (way,):
+                    steps = route(layout, need, each.form)
+                    moves = cost(steps)
+                    if moves < best:
+                        best, found = moves, (base, each.form, steps)
+            if found is not None:
+                chains.setdefault(found[:2], []).append(found[2])
+        for (base, _), steps in chains.items():
+            total += shared_cost(steps) * (_CONSTANT_MOVES if base.op == "Const" else 1.0)
         return total
-
-    def _reading_price(self, reading: Way, trial: Mapping[Unit, Way]) -> float:
-        """What a reader's way costs in moves of the trial's units."""
-        needs = (n for n in reading.needs if any(base in trial for base in self.graph.bases(n.node)))
-        return sum(self._need_price(need, trial) for need in needs)
-
-    def _need_price(self, need: Need, trial: Mapping[Unit, Way]) -> float:
-        """The cheapest moves that serve the need, where units that did not choose yet hold the form that suits best."""
-        best = inf
-        for base, layout in self.graph.reach(need.node):
-            if base.op == "Full":
-                return 0.0
-            unit = self.graph.unit_of[base]
-            way = trial.get(unit, unit.chosen)
-            for each in unit.ways if way is None else (way,):
-                moves = cost(route(layout, need, each.form))
-                best = min(best, moves * _CONSTANT_MOVES if base.op == "Const" else moves)
-        return best
 
 
 def _leaf(form: Form) -> Way:

@@ -11,7 +11,7 @@ from eqsat.ir import Shape, Term
 from eqsat.layout import Layout, compose, identity, inverse
 from eqsat.layout_map import CACHE_SIZE
 from eqsat.node import Node
-from eqsat.view_chain import cut_for, dims_of, reading
+from eqsat.view_chain import cut_for, dims_of, reading, repeats_cut
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ def pulled(layout: Layout, n_in: int, shape: Shape) -> tuple[Form, ...]:
     coarse = reading(layout, (n_in,) if n_in > 1 else ())
     if coarse is None:
         return ()
-    found = reading(layout, cut_for(coarse, shape)) or coarse
+    found = repeats_cut(reading(layout, cut_for(coarse, shape)) or coarse, shape)
     forms = []
     moved = [place for place in found.places if place >= 0]
     if dims_of(shape) == found.sizes and moved == list(range(len(found.radices))):

@@ -23,9 +23,10 @@ class Unit:
         nodes: operands first.
         known: the term that the source has for the one node.
         forms: what the neighbourhood suggests.
-        ways: what to choose from; the needs of an elementwise unit are those of all its nodes.
+        ways: what to choose from; the needs of an elementwise unit are those of its operands, in order.
         chosen: the way taken; None until the first choice.
-        readers: units that read this one, directly or through a view.
+        operands: what the nodes read from outside, and its place in that order.
+        readers: units that read this one, directly or through a view, and their operands through which they do.
         results: what the program's outputs need.
     """
 
@@ -34,7 +35,8 @@ class Unit:
     forms: dict[Form, None] = field(default_factory=dict)
     ways: list[Way] = field(default_factory=list)
     chosen: Way | None = None
-    readers: dict[Unit, None] = field(default_factory=dict)
+    operands: dict[Node, int] = field(default_factory=dict)
+    readers: dict[Unit, list[Node]] = field(default_factory=dict)
     results: list[Need] = field(default_factory=list)
 
     @property
@@ -126,10 +128,11 @@ class Units:
     def _link(self, after: CoreProgram) -> None:
         for unit in self.units:
             if unit.known is None:
-                for node in unit.nodes:
-                    for arg in node.args:
-                        for base in self.bases(arg):
-                            base.readers.setdefault(unit)
+                args = (arg for node in unit.nodes for arg in node.args if self.unit_of.get(arg) is not unit)
+                unit.operands = {arg: i for i, arg in enumerate(dict.fromkeys(args))}
+                for arg in unit.operands:
+                    for base in dict.fromkeys(self.bases(arg)):
+                        base.readers.setdefault(unit, []).append(arg)
         for root, shape in zip(after.roots, after.root_shapes, strict=True):
             for base in self.bases(root):
                 base.results.append(whole(root, shape))

@@ -46,6 +46,14 @@ def cost(steps: Steps) -> float:
     return sum(step.cost for step in steps)
 
 
+def shared_cost(chains: Sequence[Steps]) -> float:
+    """The cost of several chains from one term, where equal beginnings are one term each."""
+    if len(chains) == 1:
+        return cost(chains[0])
+    beginnings = {steps[: i + 1]: step.cost for steps in chains for i, step in enumerate(steps)}
+    return sum(beginnings.values())
+
+
 def apply(term: Term, steps: Steps) -> Term:
     """The term at the end of the chain."""
     for step in steps:
@@ -57,7 +65,7 @@ def apply(term: Term, steps: Steps) -> Term:
 def chain(layout: Layout, source: Shape, target: Shape) -> Steps:
     """The steps from x[source] to the array of shape `target` whose flat elements are V(flat x, layout)."""
     if layout.is_identity(prod(source)):
-        return tuple(_reshaped(source, target))
+        return tuple(_renamed(source, target))
     if layout.all_filled or layout.size == 0:
         return (_filled(layout.fill if layout.all_filled else 0, target),)
     if _broadcasts(source, target) and of_broadcast(source, target) == layout:
@@ -91,9 +99,18 @@ def _reshaped(source: Shape, target: Shape) -> Iterator[Step]:
         yield _reshape(target)
 
 
+def _renamed(source: Shape, target: Shape) -> Iterator[Step]:
+    """The same elements in another shape; dims of size 1 in front are a broadcast."""
+    lead = len(target) - len(source)
+    if source and lead > 0 and target == (1,) * lead + source:
+        yield _broadcast(target)
+    else:
+        yield from _reshaped(source, target)
+
+
 def _broadcast(shape: Shape) -> Step:
     # Cheap: writers of files with NumPy's rules for elementwise operands leave it out.
-    return Step("broadcast", (shape,), 0.3)
+    return Step("broadcast", (shape,), 0.1)
 
 
 def _filled(fill: Fill, shape: Shape) -> Step:
@@ -255,11 +272,11 @@ def _readings(layout: Layout, source: Shape, target: Shape) -> Iterator[Reading]
         found = reading(layout, radices)
         if found is None:
             continue
-        yield _repeats_cut(found, target)
+        yield repeats_cut(found, target)
         finer = cut_for(found, target)
         cut = reading(layout, finer) if finer != found.radices else None
         if cut is not None:
-            yield _repeats_cut(cut, target)
+            yield repeats_cut(cut, target)
 
 
 def inner_sizes(shape: Shape) -> list[int]:
@@ -294,7 +311,7 @@ def cut_for(found: Reading, target: Shape) -> Shape:
     return dims_of(radices)
 
 
-def _repeats_cut(found: Reading, target: Shape) -> Reading:
+def repeats_cut(found: Reading, target: Shape) -> Reading:
     """Digits that only repeat, cut where they span several dims of the result."""
     for i, block in _straddles(found.sizes, target):
         if found.places[i] < 0 and found.valid[i] == (0, found.sizes[i]):
@@ -311,7 +328,7 @@ def _repeats_cut(found: Reading, target: Shape) -> Reading:
                 valid=_pair(found.valid, i, ((0, outer), (0, block))),
                 masks=tuple(masks),
             )
-            return _repeats_cut(cut, target)
+            return repeats_cut(cut, target)
     return found
 
 
