@@ -69,18 +69,6 @@ def _as_bfloat16(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return array.astype(ml_dtypes.bfloat16) if array.dtype == np.float32 else array
 
 
-def random_inputs(program: Program, seed: int) -> Arrays:
-    """Inputs drawn from `seed`: standard normal floats, booleans, and integers 0 or 1, which serve as indices too."""
-    from eqsat.numerics import FLOATS, np_dtype
-
-    rng = np.random.default_rng(seed)
-    drawn: Arrays = {}
-    for term in program.inputs:
-        values = rng.standard_normal(term.shape) if term.dtype in FLOATS else rng.integers(0, 2, term.shape)
-        drawn[term.attr("name")] = np.asarray(values).astype(np_dtype(term.dtype))
-    return drawn
-
-
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
     """Write `arrays` as an .npz file. Unlike `numpy.savez` any name will do, `file` included."""
     with zipfile.ZipFile(path, "w") as archive:
@@ -91,14 +79,9 @@ def write_arrays(path: Path, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None
 
 
 def largest_error(got: np.ndarray[Any, Any], expected: np.ndarray[Any, Any]) -> float:
-    """Largest |got - expected| over the largest finite |expected|; infinite where shape, NaN or infinities differ."""
+    """Largest difference as a share of the largest finite |expected|; infinite where shape, NaN or infinities differ."""
+    from eqsat.check import relative_error
+
     if got.shape != expected.shape:
         return float("inf")
-    a, b = got.astype(np.float64), expected.astype(np.float64)
-    finite = np.isfinite(b)
-    if not np.array_equal(np.where(finite, 0.0, a), np.where(finite, 0.0, b), equal_nan=True):
-        return float("inf")
-    if not finite.any():
-        return 0.0
-    difference, scale = np.abs(a - b)[finite].max(), np.abs(b[finite]).max()
-    return float(difference / scale) if scale else float(difference)
+    return float(relative_error(got.astype(np.float64), expected.astype(np.float64)))

@@ -72,7 +72,7 @@ def _print_reports(reports: dict[str, dict[str, Any]], device: str, terminal: Co
         rows.append(
             (
                 name,
-                f"{before['kernels']} -> {after['kernels']}",
+                f"{before['unfused_kernels']} / {before['kernels']} / {after['kernels']}",
                 f"{engineering(before['matmul_flops'])} -> {engineering(after['matmul_flops'])}",
                 f"{microseconds(before['predicted_us'])} -> {microseconds(after['predicted_us'])}",
                 times_less(before["predicted_us"], after["predicted_us"]),
@@ -82,4 +82,5 @@ def _print_reports(reports: dict[str, dict[str, Any]], device: str, terminal: Co
             )
         )
     columns = ("program", "kernels", "matmul flops", "predicted time", "less", "gap", "error", "seconds")
-    print_table(terminal, f"As written and fused -> optimised, {device}", columns, rows)
+    title = f"On {device}: as written (kernels: one per operator / fused) -> optimised (kernels: last figure)"
+    print_table(terminal, title, columns, rows)

@@ -50,11 +50,12 @@ def run(
     import time
 
     import eqsat
-    from eqsat.cli.arrays import random_inputs, read_arrays, write_arrays
+    from eqsat.check import random_inputs
+    from eqsat.cli.arrays import read_arrays, write_arrays
     from eqsat.cli.output import progress, write_json
 
     program = eqsat.from_onnx(model, shapes=parse_shapes(shape))
-    arrays, expected = read_arrays(inputs, program) if inputs else (random_inputs(program, seed), {})
+    arrays, expected = read_arrays(inputs, program) if inputs else (next(random_inputs(program, 1, seed)), {})
     if optimized or on != "numpy":
         # No rules: the program as written, cut into the kernels that the device would launch.
         rules = None if optimized else []
