@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from eqsat.extract.plan import Plan
 from eqsat.fold import fold_constants
 from eqsat.interrupt import Interruptible
 from eqsat.ir import Program
-from eqsat.lift import lift
+from eqsat.lift_segments import lift_parts
 from eqsat.report import build_report, derivation
 from eqsat.rule import AnyRule, Policy
 from eqsat.saturate import Limits, saturate, warm_up
@@ -138,8 +138,9 @@ def optimize(
     search = _Search(program, row, usable, begun + time_limit, tell)
     parts = search.run()
     tell("folding constants", 0.85)
-    plan = stitch([(segment, search.solved[segment.form]) for segment in parts], search.core)
-    after = fold_constants(lift(replace(search.core, roots=plan.roots, constants=plan.constants), search.core))
+    stitched = stitch([(segment, search.solved[segment.form]) for segment in parts], search.core)
+    plan = stitched.plan
+    after = fold_constants(lift_parts(stitched.parts, search.core))
     tell("checking", 0.95)
     verdict = checking.check(program, after)
     report = build_report(program, after, plan, search.outcome(parts), row.name, numerics, verdict)
@@ -222,7 +223,7 @@ class _Search:
             source=[self.written[p.form].cover for p in parts],
             chosen=[self.solved[p.form].cover for p in parts],
             snapshots=[self.solved[f].snapshot for f in dict.fromkeys(p.form for p in parts)],
-            source_plan=stitch([(p, self.written[p.form]) for p in parts], self.core),
+            source_plan=stitch([(p, self.written[p.form]) for p in parts], self.core).plan,
             steps=steps,
             rules=dict(rules),
         )

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from eqsat.core import CoreProgram, Node, make
 from eqsat.extract.cover import CoverResult
 from eqsat.extract.plan import Kernel, Plan, Result, build_plan
 from eqsat.layout import Layout, compose, identity
+from eqsat.lift_segments import Part
 from eqsat.segments import Segment, substitute
 from eqsat.snapshot import ENode, Snapshot
 
@@ -21,12 +24,20 @@ class Solved:
     cover: CoverResult
 
 
-def stitch(parts: Sequence[tuple[Segment, Solved]], program: CoreProgram) -> Plan:
+@dataclass(frozen=True, slots=True)
+class Stitched:
+    """The plan of a whole program, and the parts that it was made of."""
+
+    plan: Plan
+    parts: list[Part]
+
+
+def stitch(parts: Sequence[tuple[Segment, Solved]], program: CoreProgram) -> Stitched:
     """The plan of the whole program from those of its segments, in order."""
     joiner = _Joiner(program)
     for segment, solved in parts:
         joiner.add(segment, solved)
-    return joiner.plan()
+    return Stitched(joiner.plan(), joiner.parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +53,9 @@ class _Joiner:
     def __init__(self, program: CoreProgram) -> None:
         self.program = program
         self.kernels: list[Kernel] = []
-        self.constants = {}
+        self.parts: list[Part] = []
+        self.constants: dict[str, np.ndarray] = {}
         self._placed: dict[Node, _Placed] = {}
-        self._shared: dict[tuple[tuple[Node, ...], tuple[Node, ...]], Kernel] = {}
 
     def add(self, segment: Segment, solved: Solved) -> None:
         """Append the kernels of one instance of a segment."""
@@ -59,6 +70,8 @@ class _Joiner:
         snapshot = _renamed(solved.snapshot, names)
         plan = build_plan(snapshot, solved.cover, self.program)
         self.constants |= plan.constants
+        outside = {p: segment.leaves[p] for p in stand_ins}
+        self.parts.append(Part(segment, plan.roots, outside, plan.constants))
         value: dict[Node, Node] = {p: placed.node for p, placed in stand_ins.items()}
         for kernel in plan.kernels:
             self._append(kernel, stand_ins, value)
@@ -111,6 +124,8 @@ def _renamed(snapshot: Snapshot, names: Mapping[Node, Node]) -> Snapshot:
     renames = {(p.op, p.attrs): (n.op, n.attrs) for p, n in names.items() if n is not p}
     nodes = []
     for node in snapshot.nodes:
-        op, attrs = renames.get((node.op, node.attrs), (node.op, node.attrs)) if not node.args else (node.op, node.attrs)
+        op, attrs = (
+            renames.get((node.op, node.attrs), (node.op, node.attrs)) if not node.args else (node.op, node.attrs)
+        )
         nodes.append(ENode(op, attrs, node.args, node.cls, node.rule) if attrs is not node.attrs else node)
     return replace(snapshot, nodes=nodes, size=[], dtype=[], members=[], parents=[], depth=[], best=[], _source=None)
