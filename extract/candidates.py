@@ -153,8 +153,10 @@ class _Search:
         return before != [(x.kind, x.key, x.leaves, x.score) for x in best]
 
     def aliases(self, c: int) -> list[Candidate]:
-        """Contiguous slices of another class: they cost nothing."""
-        found = []
+        """Contiguous slices of another class: they cost nothing where kernels take addresses."""
+        found: list[Candidate] = []
+        if not self.grower.prices.device.fuses:
+            return found
         for i in self.snapshot.members[c]:
             node = self.snapshot.nodes[i]
             if self.only[i] and node.op == "V" and is_contiguous(node.attrs[0]) and node.args[0] != c:

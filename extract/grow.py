@@ -288,7 +288,27 @@ class Grower:
             cut.price = prices.pointwise(size, moved, cut.work)
             parts = ceil(len(cut.subs) / self.limits.members)
             cut.price += prices.launch * (parts - 1 if self.snapshot.nodes[cut.node].op == "Cat" else 0)
+        if not prices.device.fuses:
+            cut.price += sum(self._view_price(cut, k) for k in range(len(cut.subs)))
         return True
+
+    def _view_price(self, cut: Cut, k: int) -> int:
+        """What it adds, where operators run one by one, that operand `k` is a view: a copy of its own, unless the
+        operator takes it as it is (broadcast operands of pointwise operators, matrices by rows or columns, any axis of
+        a reduction)."""
+        operand, node = cut.subs[k], self.snapshot.nodes[cut.node]
+        if operand.node < 0 or self.facts.free[operand.cls] or node.op == "V":
+            return 0
+        layout, size = operand.reads[0][1], self.snapshot.size[operand.cls]
+        if layout is not None:
+            moving = [(n, step) for n, step in layout.dims if step]
+            if node.op == "Red" and is_bijective(layout, size):
+                return 0
+            if node.op == "MM" and _is_transpose(layout, node.attrs, k):
+                return 0
+            if node.op in ("Un", "Bin", "Where") and strided(0, moving).contiguous:
+                return 0
+        return self.prices.pointwise(size, 2.0 * self.facts.bytes[operand.cls], 0.0)
 
 
 def _is_matrix(operand: Cut, shape: tuple[int, int, int]) -> bool:
@@ -299,6 +319,13 @@ def _is_matrix(operand: Cut, shape: tuple[int, int, int]) -> bool:
     lines = [compose(layout, strided(0, ((n, step),))) for n, step in zip(shape, row_major(shape), strict=True)]
     steps = [line.dims[0][1] if line is not None and line.dims else 0 for line in lines]
     return 1 in steps[1:] and strided(layout.offset, zip(shape, steps, strict=True)) == layout
+
+
+def _is_transpose(layout: Layout, dims: tuple[int, int, int, int], operand: int) -> bool:
+    """Whether the layout swaps rows and columns of every matrix of a product's operand."""
+    b, m, k, n = dims
+    rows, columns = (m, k) if operand == 0 else (k, n)
+    return layout == strided(0, ((b, rows * columns), (rows, 1), (columns, rows)))
 
 
 class _Join(NamedTuple):

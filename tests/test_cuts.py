@@ -6,7 +6,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from core_programs import bin_, c_, full, layernorm, mm, red, softmax, un, view, x_
+from core_programs import bin_, by_row, c_, full, layernorm, mm, red, softmax, un, view, x_
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from snapshots import random_snapshot, value_of
@@ -184,6 +184,31 @@ def test_constants_beyond_the_limit_are_computed_on_the_device() -> None:
 def test_operators_that_do_not_fuse_get_a_kernel_each() -> None:
     found = enumerate_candidates(Snapshot.from_core([un("exp", bin_("add", X, Y))]), DEVICES["cpu"])
     assert [[x.family for x in xs] for xs in found.of_class] == [[], [], ["pointwise"], ["pointwise"]]
+
+
+EX = un("exp", X)
+SWAPPED = lay.of_transpose((32, 64), (1, 0))
+READS_VIEW: list[tuple[str, Node, Node, bool]] = [
+    ("a broadcast row", bin_("add", X, by_row(un("exp", x_("r", 64)), 32)), bin_("add", X, Y), False),
+    ("a slice", un("tanh", view(EX, lay.strided(64, ((64, 1),)))), un("tanh", x_("r", 64)), False),
+    ("a transposed operand of a pointwise operator", un("tanh", view(EX, TALL)), un("tanh", X), True),
+    ("a transposed matrix of a product", mm(view(EX, SWAPPED), W, 64, 32, 16), XW, False),
+    ("another view of a product's operand", mm(view(EX, lay.strided(2047, ((2048, -1),))), W, 64, 32, 16), XW, True),
+    ("a sum over another axis", red("sum", view(EX, TALL), 64), red("sum", X, 64), False),
+]
+
+
+@pytest.mark.parametrize(("root", "plain", "copied"), [r[1:] for r in READS_VIEW], ids=[r[0] for r in READS_VIEW])
+def test_where_operators_run_one_by_one_some_views_are_copies(root: Node, plain: Node, copied: bool) -> None:
+    def cheapest(node: Node) -> int:
+        snapshot = Snapshot.from_core([node])
+        found = enumerate_candidates(snapshot, DEVICES["cpu"])
+        assert all(x.family != "alias" for xs in found.of_class for x in xs)
+        (top,) = snapshot.of_class(snapshot.roots[0])
+        return min(x.price for x in found.of_class[top.cls] if not set(x.children) & set(top.args))
+
+    launch = round(DEVICES["cpu"].launch_us.value * 1e6)
+    assert (cheapest(root) - cheapest(plain) >= launch) == copied
 
 
 def test_dominated_candidates_are_dropped() -> None:
