@@ -79,7 +79,7 @@ def write_arrays(path: Path, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None
 
 
 def largest_error(got: np.ndarray[Any, Any], expected: np.ndarray[Any, Any]) -> float:
-    """Largest difference as a share of the largest finite |expected|; infinite where shape, NaN or infinities differ."""
+    """Largest difference as a share of the largest finite expected value; infinite where shape, NaN or Inf differ."""
     from eqsat.check import relative_error
 
     if got.shape != expected.shape:
