@@ -44,6 +44,8 @@ class Choice:
 
     def __init__(self, units: Units, source: CoreProgram) -> None:
         self.graph, self.source = units, source
+        spoken = [term.op for term in source.source_term.values() if term.args]
+        self._convs = not spoken or "conv" in spoken
 
     def make(self) -> None:
         self._suggest_from_operands()
@@ -139,7 +141,7 @@ class Choice:
                 found += [(base, layout, form) for form in forms or [plain((base.size,))]]
             bases.append(found)
         views = [n.attrs[0] for n in self.graph.order if n.op == "V" and n.args[0] is node] if node.op == "Cat" else []
-        return Hints(operands, bases, [form.shape for form in unit.forms], views)
+        return Hints(operands, bases, [form.shape for form in unit.forms], views, self._convs)
 
     def _opaque_way(self, node: Node) -> Way:
         """As the source has it: nobody else knows what shapes the operator takes and gives."""
@@ -177,9 +179,9 @@ class Choice:
             if len(unit.ways) == 1 or unit.chosen is None or self._price({unit: unit.chosen}) < 1.0:
                 continue
             for way in unit.ways:
-                if (unit, way.form) in tried:
-                    continue
                 after = self._cluster(unit, way)
+                if any((each, way.form) in tried for each in after):
+                    continue
                 tried.update((each, way.form) for each in after)
                 before = {each: each.chosen for each in after if each.chosen is not None}
                 if len(after) > 1 and self._price(after) < self._price(before) - 1e-9:

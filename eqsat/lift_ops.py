@@ -32,12 +32,14 @@ class Hints:
         bases: for each operand, (node, layout, form): the operand is V(node, layout), and the node comes in the form.
         out: shapes that readers of the node like.
         views: layouts through which the node is read.
+        convs: the source speaks of convolutions, so a product may be written as one with windows of one position.
     """
 
     operands: list[list[Shape]]
     bases: list[list[tuple[Node, Layout, Form]]]
     out: list[Shape] = field(default_factory=list)
     views: list[Layout] = field(default_factory=list)
+    convs: bool = True
 
 
 def ways(node: Node, hints: Hints) -> list[Way]:
@@ -108,7 +110,8 @@ def _convolutions(node: Node, hints: Hints) -> Iterator[Way]:
     for side, rows, channels, rows_first in sides:
         for windows, need in _windows(side, (batch, rows, k), rows_first, 0, hints):
             over_channels = any(dim == CHANNEL for dim, _ in windows.rows)
-            if not over_channels and (not windows.pointwise or _constant(node.args[1 - side])):
+            pointwise = hints.convs and _constant(node.args[1 - side])
+            if not over_channels and (pointwise or not windows.pointwise):
                 yield _convolution(node, side, windows, need, channels)
 
 
