@@ -179,10 +179,7 @@ class Choice:
             if len(unit.ways) == 1 or unit.chosen is None or self._price({unit: unit.chosen}) < 1.0:
                 continue
             for way in unit.ways:
-                after = self._cluster(unit, way)
-                if any((each, way.form) in tried for each in after):
-                    continue
-                tried.update((each, way.form) for each in after)
+                after = self._cluster(unit, way, tried)
                 before = {each: each.chosen for each in after if each.chosen is not None}
                 if len(after) > 1 and self._price(after) < self._price(before) - 1e-9:
                     changed = True
@@ -190,18 +187,25 @@ class Choice:
                         each.chosen = taken
         return changed
 
-    def _cluster(self, unit: Unit, way: Way) -> dict[Unit, Way]:
-        """The unit with this way, and the neighbours of its size that can have the same form, and theirs."""
-        cluster = {unit: way}
-        waiting = [unit]
+    def _cluster(self, unit: Unit, way: Way, tried: set[tuple[Unit, Form]]) -> dict[Unit, Way]:
+        """The unit with this way, and the neighbours of its size that can have the same form, and theirs; none where
+        one of them tried that form already."""
+        form = way.form
+        cluster: dict[Unit, Way] = {}
+        waiting = [(unit, way)]
         while waiting and len(cluster) < _MAX_CLUSTER:
-            each = waiting.pop(0)
-            operands = (base for need in cluster[each].needs for base in self.graph.bases(need.node))
+            each, taken = waiting.pop(0)
+            if each in cluster:
+                continue
+            if (each, form) in tried:
+                return {}
+            cluster[each] = taken
+            tried.add((each, form))
+            operands = (base for need in taken.needs for base in self.graph.bases(need.node))
             for other in dict.fromkeys([*operands, *each.readers]):
-                same = [w for w in other.ways if w.form == way.form] if other.size == unit.size else []
-                if same and other not in cluster:
-                    cluster[other] = min(same, key=lambda w: w.cost)
-                    waiting.append(other)
+                if other.size == unit.size and other not in cluster:
+                    same = [w for w in other.ways if w.form == form]
+                    waiting += [(other, min(same, key=lambda w: w.cost))] if same else []
         return cluster
 
     # Prices

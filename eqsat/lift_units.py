@@ -66,6 +66,7 @@ class Units:
         self.order = self._needed(after.roots)
         self.unit_of = self._grouped()
         self.units = list(dict.fromkeys(self.unit_of[node] for node in self.order if node in self.unit_of))
+        self._reach: dict[Node, tuple[tuple[Node, Layout], ...]] = {}
         self._link(after)
 
     def input(self, node: Node) -> Term:
@@ -73,18 +74,22 @@ class Units:
         name, size, dtype = node.attrs
         return self._source.source_term.get(node) or ops.input(name, (size,), dtype)
 
-    def reach(self, node: Node) -> Iterator[tuple[Node, Layout]]:
+    def reach(self, node: Node) -> tuple[tuple[Node, Layout], ...]:
         """(base, layout): each way to say the node as V(base, layout), where base has a unit or is Full."""
+        found = self._reach.get(node)
+        if found is None:
+            found = self._reach[node] = tuple(self._ways_to(node))
+        return found
+
+    def _ways_to(self, node: Node) -> Iterator[tuple[Node, Layout]]:
         if node in self.unit_of or node.op == "Full":
             yield node, identity(node.size)
         if node.op == "V" and (node.args[0].op != "V" or node not in self.unit_of):
             yield node.args[0], node.attrs[0]
 
-    def bases(self, node: Node) -> Iterator[Unit]:
+    def bases(self, node: Node) -> list[Unit]:
         """The units through which a node is reached."""
-        for base, _ in self.reach(node):
-            if base in self.unit_of:
-                yield self.unit_of[base]
+        return [self.unit_of[base] for base, _ in self.reach(node) if base in self.unit_of]
 
     def _known(self, node: Node) -> Term | None:
         if node.op == "In":
