@@ -32,7 +32,7 @@ class Hints:
         bases: for each operand, (node, layout, form): the operand is V(node, layout), and the node comes in the form.
         out: shapes that readers of the node like.
         views: layouts through which the node is read.
-        convs: the source speaks of convolutions, so a product may be written as one with windows of one position.
+        convs: the source speaks of convolutions, so a product over windows that do not overlap may be one too.
     """
 
     operands: list[list[Shape]]
@@ -110,8 +110,9 @@ def _convolutions(node: Node, hints: Hints) -> Iterator[Way]:
     for side, rows, channels, rows_first in sides:
         for windows, need in _windows(side, (batch, rows, k), rows_first, 0, hints):
             over_channels = any(dim == CHANNEL for dim, _ in windows.rows)
-            pointwise = hints.convs and _constant(node.args[1 - side])
-            if not over_channels and (pointwise or not windows.pointwise):
+            # Windows that share nothing and reach nowhere outside are a plain product to whoever wrote one.
+            meant = hints.convs or windows.overlap
+            if meant and not over_channels and (not windows.pointwise or _constant(node.args[1 - side])):
                 yield _convolution(node, side, windows, need, channels)
 
 

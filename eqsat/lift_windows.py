@@ -56,6 +56,12 @@ class Windows:
         return any(k > 1 and o > 1 for k, o in zip(self.kernel, self.out, strict=True))
 
     @property
+    def overlap(self) -> bool:
+        """Whether windows share positions or reach into the padding."""
+        dims = zip(self.kernel, self.strides, self.dilations, self.lo, self.hi, self.out, strict=True)
+        return any((o > 1 and (k - 1) * d + 1 > s) or low > 0 or high > 0 for k, s, d, low, high, o in dims)
+
+    @property
     def channels_per_group(self) -> int:
         return self.x[CHANNEL] // self.groups
 
