@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 
 from eqsat import composites, ops
 from eqsat.errors import InputError, ShapeError
@@ -207,6 +208,18 @@ def _instance_normalization(node: Node) -> Term:
     return composites.add(composites.mul(unit, ops.reshape(scale, channel)), ops.reshape(bias, channel))
 
 
+def _lrn(node: Node) -> Term:
+    """x[n, c, ...] / (bias + alpha / size * squares)^beta, the squares summed over `size` channels around c."""
+    x, size = node.input(0), node.required("size")
+    n, c = x.shape[:2]
+    flat = ops.reshape(composites.square(x), (n, 1, c, prod(x.shape[2:])))
+    before = (size - 1) // 2
+    squares = ops.pool("sum", flat, (size, 1), None, (before, 0), (size - 1 - before, 0))
+    base = composites.shifted(composites.scaled(squares, node.attr("alpha", 1e-4) / size), node.attr("bias", 1.0))
+    power = ops.pow_(base, ops.full_like(node.attr("beta", 0.75), base))
+    return ops.div(x, ops.reshape(power, x.shape))
+
+
 LAYERS: dict[str, Row] = {
     "AveragePool": row(_average_pool, 7, 10, 11, 19, 22),
     "BatchNormalization": row(_batch_normalization, 9, 14, 15),
@@ -216,6 +229,7 @@ LAYERS: dict[str, Row] = {
     "GlobalAveragePool": row(_global_average_pool, 1, 22),
     "GlobalMaxPool": row(_global_max_pool, 1, 22),
     "InstanceNormalization": row(_instance_normalization, 6, 22),
+    "LRN": row(_lrn, 1, 13),
     "LayerNormalization": row(_layer_normalization, 17),
     "MatMul": row(_matmul, 1, 9, 13),
     "MaxPool": row(_max_pool, 1, 8, 10, 11, 12, 22),

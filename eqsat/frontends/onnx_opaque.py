@@ -87,7 +87,8 @@ def one_node(
         [make_tensor(parameters[name], names[name]) for name in names if name in parameters],
     )
     imports = [helper.make_opsetid(domain, opsets[domain]) for domain in sorted(opsets)]
-    model = helper.make_model(graph, opset_imports=imports)
+    ir_version = helper.find_min_ir_version_for(imports, ignore_unknown=True)
+    model = helper.make_model(graph, opset_imports=imports, ir_version=ir_version)
     return OneNode(model.SerializeToString(deterministic=True)), taken
 
 
@@ -153,6 +154,7 @@ def _evaluator(model: bytes) -> Callable[[Sequence[Array]], list[Array]]:
 
     proto = OneNode(model).proto()
     names = [value.name for value in proto.graph.input]
+    _state_conditions(proto.graph)
     try:
         session: Any = ReferenceEvaluator(proto)
     except (NotImplementedError, KeyError, RuntimeError):
@@ -167,6 +169,17 @@ def _evaluator(model: bytes) -> Callable[[Sequence[Array]], list[Array]]:
             ) from error
 
     return run
+
+
+def _state_conditions(graph: GraphProto) -> None:
+    """Gives Loops without a condition the constant true: onnx's reference (1.23) never runs them otherwise."""
+    for node in graph.node:
+        if node.op_type == "Loop" and not (node.input[1:2] or [""])[0]:
+            name = f"{node.output[0]}_condition"
+            node.input[1:2] = [name]
+            graph.initializer.append(make_tensor(np.array(True), name))
+        for inner in subgraphs(node):
+            _state_conditions(inner)
 
 
 def _runtime_session(proto: ModelProto) -> Any:

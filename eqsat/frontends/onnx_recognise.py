@@ -265,6 +265,8 @@ def _flat_matmul(root: Term, opset: int) -> Form | None:
 
 
 def _unreshaped(term: Term) -> Term:
+    """The tensor below a broadcast and all reshapes."""
+    term = bare(term)
     while term.op == "reshape":
         term = term.args[0]
     return term

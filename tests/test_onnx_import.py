@@ -1,0 +1,333 @@
+"""ONNX models into programs: versions of operators, folding, branches, functions, opaque nodes, external data."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from eqsat import composites, ops
+from eqsat.errors import InputError
+from eqsat.frontends.onnx_in import from_onnx
+from eqsat.frontends.onnx_out import to_onnx
+from eqsat.ir import Program
+
+onnxruntime.set_default_logger_severity(4)
+
+node: Any = helper.make_node
+FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
+
+
+def f32(*values: float) -> np.ndarray:
+    return np.array(values, np.float32)
+
+
+def value(name: str, shape: Sequence[Any] | None = None, code: int = FLOAT) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, code, shape)
+
+
+def model(
+    nodes: Sequence[onnx.NodeProto],
+    inputs: Mapping[str, Sequence[int]],
+    outputs: Sequence[str | onnx.ValueInfoProto] = ("y",),
+    constants: Mapping[str, Any] | None = None,
+    opset: int = 17,
+    **imports: int,
+) -> onnx.ModelProto:
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [value(name, shape) for name, shape in inputs.items()],
+        [value(out) if isinstance(out, str) else out for out in outputs],
+        [numpy_helper.from_array(np.asarray(array), name) for name, array in (constants or {}).items()],
+    )
+    domains = [helper.make_opsetid(domain.replace("_", "."), version) for domain, version in imports.items()]
+    opsets = [helper.make_opsetid("", opset), *domains]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=helper.find_min_ir_version_for(opsets, True))
+
+
+def random_inputs(program: Program) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(0)
+    return {term.attr("name"): rng.standard_normal(term.shape, np.float32) for term in program.inputs}
+
+
+def run(model_: onnx.ModelProto, inputs: Mapping[str, Any]) -> list[Any]:
+    session = onnxruntime.InferenceSession(model_.SerializeToString(), providers=["CPUExecutionProvider"])
+    return list(session.run(None, dict(inputs)))
+
+
+def assert_computes_the_same(original: onnx.ModelProto, program: Program) -> None:
+    """The program by NumPy, and its export by onnxruntime, give what the original gives in onnxruntime."""
+    inputs = random_inputs(program)
+    for wanted, native, exported in zip(
+        run(original, inputs), program.run(inputs).values(), run(to_onnx(program), inputs), strict=True
+    ):
+        np.testing.assert_allclose(native, wanted, 1e-5, 1e-5)
+        np.testing.assert_allclose(exported, wanted, 1e-5, 1e-5)
+
+
+# Operators whose definition changed between opsets 13 and 23: x[2, 4, 6] in every form it had.
+
+
+def _reduce(op: str, opset: int) -> onnx.ModelProto:
+    if opset < (13 if op == "ReduceSum" else 18):
+        return model([node(op, ["x"], ["y"], axes=[1, -1], keepdims=0)], {"x": (2, 4, 6)}, opset=opset)
+    return model([node(op, ["x", "axes"], ["y"], keepdims=0)], {"x": (2, 4, 6)}, ["y"], {"axes": [1, -1]}, opset)
+
+
+def _split(opset: int) -> onnx.ModelProto:
+    count = {"num_outputs": 3} if opset >= 18 else {}
+    names = ["a", "b", "c"]
+    return model([node("Split", ["x"], names, axis=2, **count)], {"x": (2, 4, 6)}, names, opset=opset)
+
+
+def _pad(opset: int) -> onnx.ModelProto:
+    if opset < 18:
+        return model([node("Pad", ["x", "p"], ["y"])], {"x": (2, 4, 6)}, ["y"], {"p": [0, 1, 0, 0, 2, -1]}, opset)
+    constants = {"p": [1, 0, 2, -1], "axes": [1, -1]}
+    return model([node("Pad", ["x", "p", "", "axes"], ["y"])], {"x": (2, 4, 6)}, ["y"], constants, opset)
+
+
+CHANGED = {
+    **{op: lambda opset, op=op: _reduce(op, opset) for op in ("ReduceSum", "ReduceMax", "ReduceMean", "ReduceL2")},
+    "Split": _split,
+    "Pad": _pad,
+}
+
+
+@pytest.mark.parametrize("opset", range(13, 24))
+@pytest.mark.parametrize("op", CHANGED)
+def test_every_form_of_an_operator_is_understood(op: str, opset: int) -> None:
+    original = CHANGED[op](opset)
+    program = from_onnx(original)
+    assert program.opaque() == []
+    assert_computes_the_same(original, program)
+
+
+@pytest.mark.parametrize("opset", range(13, 24))
+def test_exports_are_valid_at_every_opset(opset: int) -> None:
+    x = ops.input("x", (2, 4, 6))
+    outputs = {
+        "max": ops.amax(x, (1, 2)),
+        "mean": composites.mean(x, 0, keepdims=True),
+        "norm": composites.layernorm(x),
+        "rms": composites.rmsnorm(x, ops.constant(np.arange(6.0, dtype=np.float32))),
+        "gelu": composites.gelu(x),
+        "pool": composites.avg_pool(x, (2,), dilations=(2,)),
+    }
+    program = Program((x,), outputs)
+    exported = to_onnx(program, opset=opset)
+    onnx.checker.check_model(exported, full_check=True)
+    assert exported.opset_import[0].version == max(opset, 19)  # dilated pools are an AveragePool since 19
+    inputs = random_inputs(program)
+    for wanted, got in zip(program.run(inputs).values(), run(exported, inputs), strict=True):
+        np.testing.assert_allclose(got, wanted, 1e-5, 1e-5)
+
+
+# Shape computations
+
+
+def test_shape_computations_are_folded() -> None:
+    nodes = [
+        node("Shape", ["x"], ["shape"]),
+        node("Gather", ["shape", "zero0"], ["batch"], axis=0),
+        node("Unsqueeze", ["batch", "zero"], ["batch1"]),
+        node("Concat", ["batch1", "rest"], ["target"], axis=0),
+        node("Reshape", ["x", "target"], ["flat"]),
+        node("ConstantOfShape", ["target2"], ["ones"], value=numpy_helper.from_array(np.ones(1, np.float32))),
+        node("Range", ["zero0", "six", "two"], ["ramp"]),
+        node("Cast", ["ramp"], ["ramp_f"], to=FLOAT),
+        node("Size", ["ramp"], ["three"]),
+        node("Expand", ["ramp_f", "target2"], ["spread"]),
+        node("Concat", ["flat", "ones", "spread"], ["y"], axis=1),
+    ]
+    constants = {"zero": [0], "rest": [-1], "target2": [2, 3], "zero0": 0, "six": 6, "two": 2}
+    program = from_onnx(model(nodes, {"x": (2, 3, 2)}, ["y"], constants))
+    x = ops.input("x", (2, 3, 2))
+    ramp = ops.broadcast(ops.cast(ops.constant(np.array([0, 2, 4])), "float32"), (2, 3))
+    flat = ops.reshape(x, (2, 6))
+    assert program.outputs["y"] is ops.concat([flat, ops.full(1.0, (2, 3)), ramp], 1)
+
+
+def test_unsupported_element_types_are_fine_where_they_fold_away() -> None:
+    """Weights quantised to int8 are constants, so their dequantisation is one too."""
+    quantised = np.arange(6, dtype=np.int8).reshape(2, 3)
+    constants = {"q": quantised, "scale": np.float32(0.5), "zero": np.int8(2)}
+    nodes = [node("DequantizeLinear", ["q", "scale", "zero"], ["w"]), node("MatMul", ["x", "w"], ["y"])]
+    program = from_onnx(model(nodes, {"x": (4, 2)}, ["y"], constants))
+    weight = ops.constant((quantised - np.float32(2)) * np.float32(0.5))
+    assert program.outputs["y"] is ops.matmul(ops.input("x", (4, 2)), weight)
+
+
+def test_nodes_in_any_order_are_put_in_order() -> None:
+    nodes = [node("Relu", ["b"], ["y"]), node("Neg", ["a"], ["b"]), node("Exp", ["x"], ["a"])]
+    program = from_onnx(model(nodes, {"x": (2,)}))
+    assert program.outputs["y"] is ops.relu(ops.neg(ops.exp(ops.input("x", (2,)))))
+
+
+def test_what_no_output_needs_is_not_converted() -> None:
+    nodes = [node("Relu", ["x"], ["y"]), node("RandomNormalLike", ["x"], ["unused"])]
+    assert from_onnx(model(nodes, {"x": (2,)})).outputs["y"] is ops.relu(ops.input("x", (2,)))
+
+
+def test_an_initializer_may_be_the_default_of_an_input() -> None:
+    original = model([node("Add", ["x", "w"], ["y"])], {"x": (2,), "w": (2,)}, ["y"], {"w": f32(1, 2)})
+    assert from_onnx(original).input_names == ["x"]
+
+
+# Branches, functions
+
+
+def _branch(op: str) -> onnx.GraphProto:
+    return helper.make_graph([node(op, ["x"], ["r"])], op, [], [value("r")])
+
+
+IF = node("If", ["c"], ["y"], then_branch=_branch("Exp"), else_branch=_branch("Neg"))
+
+
+@pytest.mark.parametrize(("condition", "op"), [(True, "exp"), (False, "neg")])
+def test_a_constant_condition_picks_its_branch(condition: bool, op: str) -> None:
+    program = from_onnx(model([IF], {"x": (2,)}, ["y"], {"c": np.bool_(condition)}))
+    assert program.outputs["y"] is ops.elementwise(op, ops.input("x", (2,)))
+
+
+def test_local_functions_are_inlined() -> None:
+    body = [node("Mul", ["a", "a"], ["s"]), node("Add", ["s", "a"], ["out"])]
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("mine", 1)]
+    function = helper.make_function("mine", "Poly", ["a"], ["out"], body, opsets[:1])
+    graph = helper.make_graph([node("Poly", ["x"], ["y"], domain="mine")], "g", [value("x", (2,))], [value("y")])
+    program = from_onnx(helper.make_model(graph, functions=[function], opset_imports=opsets, ir_version=8))
+    x = ops.input("x", (2,))
+    assert program.outputs["y"] is ops.add(ops.mul(x, x), x)
+
+
+def test_operators_without_a_row_are_expanded_by_their_onnx_body() -> None:
+    program = from_onnx(model([node("HardSwish", ["x"], ["y"])], {"x": (2,)}))
+    x = ops.input("x", (2,))
+    assert program.outputs["y"] is ops.mul(x, composites.hard_sigmoid(x, float(np.float32(1 / 6)), 0.5))
+
+
+# Opaque nodes
+
+
+CUMSUM = {"exclusive": 1, "reverse": 1}
+
+
+def test_an_unknown_operator_is_carried_listed_run_and_written_back() -> None:
+    nodes = [node("Relu", ["x"], ["h"]), node("CumSum", ["h", "axis"], ["y"], **CUMSUM)]
+    original = model(nodes, {"x": (4, 2)}, ["y"], {"axis": np.int64(0)})
+    program = from_onnx(original)
+    assert program.opaque() == ["CumSum"]
+    assert_computes_the_same(original, program)
+    [written] = [n for n in to_onnx(program).graph.node if n.op_type == "CumSum"]
+    assert list(written.attribute) == list(nodes[1].attribute)
+
+
+def test_equal_opaque_nodes_are_one_term() -> None:
+    nodes = [node("CumSum", ["x", "axis"], [name], name=name) for name in "ab"]
+    outputs = from_onnx(model(nodes, {"x": (4, 2)}, ["a", "b"], {"axis": np.int64(0)})).outputs
+    assert outputs["a"] is outputs["b"]
+
+
+def test_all_outputs_of_an_opaque_node_are_kept() -> None:
+    pool = node("MaxPool", ["x"], ["y", "where"], kernel_shape=[2], strides=[2])
+    original = model([pool], {"x": (1, 2, 6)}, ["y", value("where", None, INT64)])
+    program = from_onnx(original)
+    assert program.opaque() == ["MaxPool"]
+    assert_computes_the_same(original, program)
+    assert [n.op_type for n in to_onnx(program).graph.node] == ["MaxPool"]
+
+
+def test_an_unused_second_output_changes_nothing() -> None:
+    pool = node("MaxPool", ["x"], ["y", ""], kernel_shape=[2], strides=[2])
+    assert from_onnx(model([pool], {"x": (1, 2, 6)})).opaque() == []
+
+
+def test_outputs_without_a_name_stay_so() -> None:
+    lstm = node("LSTM", ["x", "w", "r"], ["", "h"], hidden_size=2)
+    weights = {"w": np.ones((1, 8, 3), np.float32), "r": np.full((1, 8, 2), 0.5, np.float32)}
+    original = model([lstm], {"x": (4, 1, 3)}, ["h"], weights)
+    program = from_onnx(original)
+    assert_computes_the_same(original, program)
+    assert list(to_onnx(program).graph.node[0].output) == ["", "h"]
+
+
+def test_an_opaque_node_decides_the_opset_of_the_export() -> None:
+    """Resize has another definition in opset 18 than in 17 or 19."""
+    nodes = [node("Resize", ["x", "", "scales"], ["y"], mode="linear", keep_aspect_ratio_policy="stretch")]
+    original = model(nodes, {"x": (1, 1, 2, 2)}, ["y"], {"scales": f32(1, 1, 2, 2)}, opset=18)
+    program = from_onnx(original)
+    assert to_onnx(program).opset_import[0].version == 18
+    assert_computes_the_same(original, program)
+
+
+def test_loops_are_carried_with_what_their_bodies_read() -> None:
+    """y = x, then y = y * x + w three times; names in the body must not collide with those of the export."""
+    body = helper.make_graph(
+        [
+            node("Mul", ["carried", "x"], ["scaled"]),
+            node("Add", ["scaled", "w"], ["out"]),
+            node("Identity", ["go_on"], ["still"]),
+        ],
+        "body",
+        [value("i", (), INT64), value("go_on", (), BOOL), value("carried", (2,))],
+        [value("still", (), BOOL), value("out", (2,))],
+    )
+    nodes = [node("Exp", ["x"], ["scaled_0"]), node("Loop", ["three", "", "scaled_0"], ["y"], body=body)]
+    constants = {"three": np.int64(3), "w": f32(0.5, -0.5)}
+    original = model(nodes, {"x": (2,)}, [value("y", (2,))], constants)
+    program = from_onnx(original)
+    assert program.opaque() == ["Loop"]
+    assert_computes_the_same(original, program)
+    assert_computes_the_same(original, from_onnx(to_onnx(program)))
+
+
+def test_a_branch_that_depends_on_an_input_is_carried() -> None:
+    nodes = [node("ReduceSum", ["x"], ["s"], keepdims=0), node("Greater", ["s", "zero"], ["c"]), IF]
+    original = model(nodes, {"x": (2,)}, [value("y", (2,))], {"zero": np.float32(0)})
+    program = from_onnx(original)
+    assert program.opaque() == ["If"]
+    assert_computes_the_same(original, program)
+
+
+def test_vendor_operators_run_in_onnxruntime_and_take_their_declared_shape() -> None:
+    fused = node("FusedMatMul", ["x", "w"], ["y"], domain="com.microsoft", alpha=0.5)
+    weights = {"w": np.eye(3, dtype=np.float32)}
+    original = model([fused], {"x": (2, 3)}, [value("y", (2, 3))], weights, com_microsoft=1)
+    program = from_onnx(original)
+    assert program.opaque() == ["com.microsoft.FusedMatMul"]
+    assert_computes_the_same(original, program)
+    assert {entry.domain for entry in to_onnx(program).opset_import} == {"", "com.microsoft"}
+
+
+def test_an_operator_that_nothing_runs_says_so() -> None:
+    nodes = [node("Nothing", ["x"], ["y"], domain="nowhere")]
+    program = from_onnx(model(nodes, {"x": (2,)}, [value("y", (2,))], nowhere=1))
+    assert to_onnx(program).graph.node[0].op_type == "Nothing"
+    with pytest.raises(InputError, match=r"nowhere\.Nothing"):
+        program.run({"x": np.zeros(2, np.float32)})
+
+
+def test_programs_with_opaque_nodes_can_be_pickled() -> None:
+    nodes = [node("CumSum", ["x", "axis"], ["y"])]
+    program = from_onnx(model(nodes, {"x": (4, 2)}, ["y"], {"axis": np.int64(0)}))
+    assert pickle.loads(pickle.dumps(program)).outputs["y"] is program.outputs["y"]
+
+
+# External data
+
+
+def test_external_data_is_read_at_its_offset(tmp_path: Path) -> None:
+    values = np.arange(6, dtype=np.float32).reshape(2, 3)
+    original = model([node("Add", ["x", "w"], ["y"])], {"x": (2, 3)}, ["y"], {"w": values})
+    onnx.save(original, tmp_path / "model.onnx", save_as_external_data=True, location="w.bin", size_threshold=0)
+    assert b"w.bin" in (tmp_path / "model.onnx").read_bytes()
+    program = from_onnx(tmp_path / "model.onnx")
+    assert program.outputs["y"] is ops.add(ops.input("x", (2, 3)), ops.constant(values))
