@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from eqsat.ir import Program
     from eqsat.jit import jit
     from eqsat.optimize import Result, optimize
+    from eqsat.prove import Proof, prove
     from eqsat.trace import spec, trace
     from eqsat.tracer import Tracer
 
@@ -29,11 +30,13 @@ __version__ = "0.1.0"
 
 _HOME = {
     "Program": "eqsat.ir",
+    "Proof": "eqsat.prove",
     "Result": "eqsat.optimize",
     "Tracer": "eqsat.tracer",
     "from_onnx": "eqsat.frontends.onnx_in",
     "jit": "eqsat.jit",
     "optimize": "eqsat.optimize",
+    "prove": "eqsat.prove",
     "spec": "eqsat.trace",
     "to_onnx": "eqsat.frontends.onnx_out",
     "trace": "eqsat.trace",
@@ -52,7 +55,7 @@ _FUNCTIONS = frozenset({
 })  # fmt: skip
 """NumPy's names (and those of common layers) that `eqsat.functions` defines on traced values: `eqsat.exp(x)`."""
 
-__all__ = ["Program", "Result", "Tracer", "from_onnx", "jit", "optimize", "spec", "to_onnx", "trace"]
+__all__ = ["Program", "Proof", "Result", "Tracer", "from_onnx", "jit", "optimize", "prove", "spec", "to_onnx", "trace"]
 
 
 class _Package(ModuleType):

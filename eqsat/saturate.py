@@ -53,11 +53,14 @@ def saturate(
     rules: Sequence[AnyRule],
     limits: Limits | None = None,
     progress: Callable[[Progress], None] | None = None,
+    goals: Sequence[tuple[int, int]] = (),
 ) -> Snapshot:
     """The e-graph of `source` under `rules`.
 
-    `stats["stop"]` says why it ended: `saturated`, `time`, `nodes`, `memory` or `interrupted` (Ctrl-C; the snapshot is
-    then the last checkpoint, at worst the source itself).
+    `goals` are pairs of positions in the roots: once both of each pair are one class, saturation ends with stop `goal`.
+
+    `stats["stop"]` says why it ended: `saturated`, `goal`, `time`, `nodes`, `memory` or `interrupted` (Ctrl-C; the
+    snapshot is then the last checkpoint, at worst the source itself).
 
     Raises:
         EqsatError: a rule merged two classes that cannot be equal, or failed.
@@ -69,7 +72,7 @@ def saturate(
     worker = _Worker.get(limits.memory)
     stop, finished = "memory", False  # a worker that ends without a word was killed by its memory limit
     try:
-        worker.send((source, tuple(rules), limits))
+        worker.send((source, tuple(rules), limits, tuple(goals)))
         while True:
             left = limits.seconds - (time.monotonic() - begun)
             message = worker.receive(max(left, 0.0))
@@ -192,11 +195,12 @@ def serve(memory: int) -> None:
 
     while True:
         try:
-            source, rules, limits = _read(requests)
+            source, rules, limits, goals = _read(requests)
         except EOFError:
             return
         try:
-            snapshot = Saturation(source, rules, limits, lambda kind, content: _write(replies, (kind, content))).run()
+            send = lambda kind, content: _write(replies, (kind, content))  # noqa: E731  one line, used once
+            snapshot = Saturation(source, rules, limits, send, goals).run()
             _write(replies, ("done", snapshot))
         except MemoryError:
             return
@@ -213,12 +217,13 @@ class Saturation:
         rules: Sequence[AnyRule],
         limits: Limits,
         send: Callable[[str, Any], None] = lambda kind, content: None,
+        goals: Sequence[tuple[int, int]] = (),
     ) -> None:
         from eqsat.egraph import EGraph
 
         self._graph = EGraph(rules)
         self._graph.insert_source(source)
-        self._limits, self._send = limits, send
+        self._limits, self._send, self._goals = limits, send, goals
         self._begun = self._sent = time.monotonic()
         self._iterations = 0
         self._matches: Counter[str] = Counter()
@@ -251,6 +256,9 @@ class Saturation:
         while True:
             frozen = self._step()
             size = (self._snapshot.n_classes, len(self._snapshot.nodes))
+            if self._reached():
+                self._stop = "goal"
+                return False
             if size[1] > self._limits.nodes:
                 self._stop = "nodes"
                 return False
@@ -265,6 +273,10 @@ class Saturation:
                 self._timed("insertion", lambda eqs=equalities: self._graph.insert(self._snapshot, eqs))
             before = size
             self._checkpoint()
+
+    def _reached(self) -> bool:
+        roots = self._snapshot.roots
+        return bool(self._goals) and all(roots[a] == roots[b] for a, b in self._goals)
 
     def _step(self) -> Any:
         """One iteration of the rules that egglog runs, and the snapshot after it."""
@@ -309,7 +321,9 @@ class Saturation:
         if force or now - self._sent > _CHECKPOINT_SECONDS:
             self._sent = now
             snapshot = self._snapshot
-            self._send("progress", Progress(self._iterations, len(snapshot.nodes), snapshot.n_classes, now - self._begun))
+            self._send(
+                "progress", Progress(self._iterations, len(snapshot.nodes), snapshot.n_classes, now - self._begun)
+            )
             self._describe()
             snapshot.stats["stop"] = None
             self._send("checkpoint", snapshot)

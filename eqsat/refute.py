@@ -1,0 +1,154 @@
+"""Looking for an input on which two programs differ: both are run in float64 on structured and on random points."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from eqsat.errors import InputError
+from eqsat.ir import Program, Term
+from eqsat.numerics import INTS, Array, is_float, np_dtype
+
+EXACT, ROUNDED = 1e-9, 1e-5
+"""Differences below this share of an output's scale are rounding: EXACT, or ROUNDED where constants hold fractions."""
+
+_JUMPS = frozenset({"floor", "ceil", "round", "sign", "mod", "less", "less_equal", "greater", "greater_equal", "equal"})
+_DIVIDES = frozenset({"div", "mod", "pow"})
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """An input on which two programs differ: arrays by name, and the first output that shows it."""
+
+    inputs: Mapping[str, Array]
+    output: str
+    index: tuple[int, ...]
+    left: Mapping[str, Array]
+    right: Mapping[str, Array]
+
+    def __str__(self) -> str:
+        left, right = self.left[self.output][self.index], self.right[self.output][self.index]
+        where = f"[{', '.join(map(str, self.index))}]" if self.index else ""
+        return f"{self.output}{where} is {left} in the first and {right} in the second"
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A kind of input. `generic`: away from poles and jumps, so that a NaN on one side only is a difference too."""
+
+    name: str
+    draw: Callable[[tuple[int, ...], np.random.Generator], Array]
+    generic: bool = False
+
+
+POINTS: tuple[Point, ...] = (
+    Point("normal", lambda shape, rng: rng.standard_normal(shape)),
+    Point("positive", lambda shape, rng: rng.uniform(0.5, 2.0, shape), generic=True),
+    Point("whole", lambda shape, rng: rng.integers(-3, 4, shape).astype(np.float64)),
+    Point("ones", lambda shape, rng: np.ones(shape)),
+    Point("negative", lambda shape, rng: -rng.uniform(0.5, 2.0, shape)),
+    Point("zeros", lambda shape, rng: np.zeros(shape)),
+    Point("large", lambda shape, rng: 100.0 * rng.standard_normal(shape)),
+    Point("small", lambda shape, rng: 0.01 * rng.standard_normal(shape)),
+    Point("positive again", lambda shape, rng: rng.uniform(0.1, 4.0, shape), generic=True),
+)
+"""Inputs to try, in order."""
+
+_OFF_JUMPS = frozenset({"normal", "positive", "positive again"})
+_WHOLE = frozenset({"whole", "ones", "zeros"})
+_ROUNDED = frozenset(
+    {"exp", "log", "log1p", "sqrt", "rsqrt", "reciprocal", "erf", "tanh", "sigmoid", "sin", "cos", "div", "pow"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """What trying points showed: a difference, or how many points agreed.
+
+    `defined` says that somewhere both programs had finite results: without that, agreement says nothing.
+    """
+
+    found: Difference | None
+    points: int
+    defined: bool
+
+
+def refute(left: Program, right: Program, names: Mapping[str, str], seconds: float, seed: int = 0) -> Search:
+    """Try to tell two programs apart, outputs in order; `names` maps inputs of `right` to those of `left`."""
+    deadline = time.monotonic() + seconds
+    tolerance = ROUNDED if _fractions(left) or _fractions(right) else EXACT
+    points, defined = 0, False
+    for point, inputs in _points(left, right, names, seed):
+        try:
+            expected = left.run({n: inputs[n] for n in left.input_names}, "float64")
+            found = right.run({n: inputs[names[n]] for n in right.input_names}, "float64")
+        except InputError:
+            continue  # an index out of range: neither program has a value here
+        points += 1
+        renamed = dict(zip(expected, found.values(), strict=True))
+        for name, want in expected.items():
+            where = _first_difference(want, renamed[name], tolerance, point.generic)
+            if where is not None:
+                return Search(Difference(inputs, name, where, expected, renamed), points, True)
+            defined |= bool(np.isfinite(want.astype(np.float64)).any()) or want.size == 0
+        if time.monotonic() > deadline:
+            break
+    return Search(None, points, defined)
+
+
+def _points(
+    left: Program, right: Program, names: Mapping[str, str], seed: int
+) -> Iterator[tuple[Point, dict[str, Array]]]:
+    terms = {t.attr("name"): t for t in left.inputs}
+    terms |= {names[t.attr("name")]: t for t in right.inputs if names[t.attr("name")] not in terms}
+    used = {t.op for program in (left, right) for t in program.terms()}
+    low, high = (0, 2) if "gather" in used else (1, 5) if used & _DIVIDES else (-4, 5)
+    usable = {point.name for point in POINTS}
+    if used & _JUMPS:  # rounding must not decide on which side of a jump a value lies
+        exact = not (used & _ROUNDED or _fractions(left) or _fractions(right))
+        usable = _OFF_JUMPS | _WHOLE if exact else _OFF_JUMPS
+    for i, point in enumerate(POINTS):
+        if point.name not in usable:
+            continue
+        rng = np.random.default_rng([seed, i])
+        yield point, {name: _values(term, point, rng, low, high) for name, term in terms.items()}
+
+
+def _values(term: Term, point: Point, rng: np.random.Generator, low: int, high: int) -> Array:
+    if is_float(term.dtype):
+        values = point.draw(term.shape, rng)
+    elif term.dtype in INTS:
+        values = rng.integers(low, high, term.shape)
+    else:
+        values = rng.random(term.shape) < 0.5
+    return np.asarray(values).astype(np_dtype(term.dtype))
+
+
+def _fractions(program: Program) -> bool:
+    """Whether a constant of a narrow float type holds anything but whole numbers: those carry rounding."""
+    for term in program.terms():
+        if term.op in ("constant", "full", "pad") and is_float(term.dtype):
+            value = term.attr("value")
+            array = np.asarray(value.array if term.op == "constant" else value, dtype=np.float64)
+            finite = array[np.isfinite(array)]
+            if (finite != np.round(finite)).any():
+                return True
+    return False
+
+
+def _first_difference(want: Array, found: Array, tolerance: float, generic: bool) -> tuple[int, ...] | None:
+    """Where two outputs differ clearly; None where they agree, or only one of them is finite off generic points."""
+    if want.dtype.kind not in "fV":
+        differs = want != found
+    else:
+        a, b = want.astype(np.float64), found.astype(np.float64)
+        both = np.isfinite(a) & np.isfinite(b)
+        scale = max((float(np.abs(x[both]).max(initial=0.0)) for x in (a, b)), default=0.0)
+        with np.errstate(invalid="ignore"):
+            differs = both & (np.abs(a - b) > tolerance * max(scale, 1e-3))
+        if generic:
+            differs |= np.isfinite(a) != np.isfinite(b)
+    return tuple(int(i) for i in np.argwhere(differs)[0]) if differs.any() else None
