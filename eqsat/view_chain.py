@@ -71,10 +71,7 @@ def chain(layout: Layout, source: Shape, target: Shape) -> Steps:
     if _broadcasts(source, target) and of_broadcast(source, target) == layout:
         return (_broadcast(target),)
     found = [steps for reading in _readings(layout, source, target) if (steps := _steps(reading, source, target))]
-    # Of equals, the one that reshapes first: reshape(x, (n, heads, d)) says what the dims are.
-    return (
-        min(found, key=lambda steps: (cost(steps), steps[-1].op == "reshape")) if found else (_taken(layout, target),)
-    )
+    return min(found, key=cost) if found else (_taken(layout, target),)
 
 
 @lru_cache(maxsize=CACHE_SIZE)
@@ -267,16 +264,17 @@ def _stays_inside(found: Reading) -> bool:
 
 
 def _readings(layout: Layout, source: Shape, target: Shape) -> Iterator[Reading]:
-    """Over the operand's own dims, then over one flat dim; each also cut finer where the result's dims are."""
+    """Over the operand's own dims, then over one flat dim; each first cut finer where the result's dims are, so that
+    of equals the chain wins that reshapes first: reshape(x, (n, heads, d)) says what the dims are."""
     for radices in dict.fromkeys((dims_of(source), (prod(source),))):
         found = reading(layout, radices)
         if found is None:
             continue
-        yield repeats_cut(found, target)
         finer = cut_for(found, target)
         cut = reading(layout, finer) if finer != found.radices else None
         if cut is not None:
             yield repeats_cut(cut, target)
+        yield repeats_cut(found, target)
 
 
 def inner_sizes(shape: Shape) -> list[int]:
