@@ -16,6 +16,7 @@ from eqsat.extract.cost import Prices
 from eqsat.extract.cuts import Cut, Facts, Kind, Limits, bits
 from eqsat.extract.devices import Device
 from eqsat.extract.grow import Grower
+from eqsat.extract.unfused import UnfusedGrower
 from eqsat.layout import is_contiguous
 from eqsat.snapshot import Snapshot
 
@@ -69,7 +70,7 @@ def enumerate_candidates(
     start = time.perf_counter()
     facts = Facts(snapshot, limits)
     prices = Prices(device)
-    grower = Grower(snapshot, prices, limits, facts)
+    grower = (Grower if device.fuses else UnfusedGrower)(snapshot, prices, limits, facts)
     search = _Search(snapshot, facts, grower, limits, only or [True] * len(snapshot.nodes))
     search.run(should_stop)
     of_class: list[list[Candidate]] = []

@@ -92,12 +92,16 @@ class Prices:
         self.launch = round(device.launch_us.value * 1e6)
         self._units = int(device.units.value)
         self._bytes_per_ps = device.bandwidth.value * device.achieved.value * 1e-3
+        self._cached_bytes = device.cache_mib.value * 2**20 if device.cache_mib else 0.0
+        cached = device.cache_bandwidth
+        self._cached_bytes_per_ps = cached.value * 1e-3 if cached else self._bytes_per_ps
         self._gemms: dict[tuple[int, int, int, int, str], Gemm] = {}
 
     def kernel(self, bytes_moved: float, arithmetic: float, groups: float) -> int:
         """A kernel that moves so many bytes and computes for so many picoseconds in `groups` workgroups."""
         share = min(1.0, groups / (self._units * SATURATING_SHARE))
-        return self.launch + round(max(bytes_moved / (self._bytes_per_ps * share), arithmetic))
+        rate = self._cached_bytes_per_ps if bytes_moved <= self._cached_bytes else self._bytes_per_ps
+        return self.launch + round(max(bytes_moved / (rate * share), arithmetic))
 
     def vector(self, work: float, groups: float, dtype: str = "float32") -> float:
         """Picoseconds of `work` vector operations spread over `groups` workgroups."""
@@ -167,7 +171,11 @@ class Prices:
             partial = 2.0 * 4 * slices * b * m * n / self._bytes_per_ps
             return Gemm(time, self.launch + partial if slices > 1 else 0.0, tm, tn, groups * slices)
 
-        slices = max(1, min(self._units // groups, k // SLICE_DEPTH, MOST_SLICES)) if self.device.fuses else 1
+        if not self.device.fuses:
+            # Runtimes keep a constant matrix packed for the multiplication, but pack each one of a batch on every call.
+            packing = 3.0 * itemsize(dtype) * b * k * n / self._cached_bytes_per_ps if b > 1 else 0.0
+            return sliced(1)._replace(extra=packing)
+        slices = max(1, min(self._units // groups, k // SLICE_DEPTH, MOST_SLICES))
         return min(sliced(1), sliced(slices), key=lambda g: g.time + g.extra)
 
     def _rate(self, dtype: str, fragments: bool) -> float:

@@ -33,9 +33,9 @@ class Grower:
         self._cores: dict[tuple[int, int, int, int, int], Core] = {}
         self._leaf_guess = prices.launch
         self._rules: dict[str, Callable[[int, ENode], Iterator[Cut | None]]] = {
-            "Un": self._elementwise,
-            "Bin": self._elementwise,
-            "Where": self._elementwise,
+            "Un": self.elementwise,
+            "Bin": self.elementwise,
+            "Where": self.elementwise,
             "V": self._view,
             "MM": self._product,
             "Red": self._reduction,
@@ -51,10 +51,7 @@ class Grower:
         return [cut for cut in rule(i, node) if cut is not None] if rule else []
 
     def keep(self, c: int, cuts: Sequence[Cut]) -> None:
-        """Let these be the cuts of class `c` that others grow from; only plain views, where kernels do not fuse."""
-        if not self.prices.device.fuses:
-            self.points[c] = [self.facts.leaf[c], *(x for x in cuts if self._only_views(x))]
-            return
+        """Let these be the cuts of class `c` that others grow from."""
         self.points[c] = [self.facts.leaf[c], *(x for x in cuts if x.kind == Kind.POINT)]
         self.gemms[c] = [x for x in cuts if x.kind == Kind.GEMM]
         self.rows[c] = [x for x in cuts if x.kind == Kind.ROW]
@@ -72,34 +69,26 @@ class Grower:
         moved = cut.key.core.bytes + self.facts.bytes[cut.cls]
         return self.prices.library(b, m, k, n, self.snapshot.dtype[cut.cls], moved)
 
-    def _only_views(self, x: Cut) -> bool:
-        while x.node >= 0:
-            node = self.snapshot.nodes[x.node]
-            if node.op != "V" or node.attrs[0].masked:
-                return False
-            (x,) = x.subs
-        return True
-
     # --- operators ----------------------------------------------------------------------------------------------
 
-    def _elementwise(self, i: int, node: ENode) -> Iterator[Cut | None]:
+    def elementwise(self, i: int, node: ENode) -> Iterator[Cut | None]:
         work = work_of(node.attrs[0] if node.attrs else "where", self.snapshot.size[node.cls])
         if len(node.args) == 1:
             (a,) = node.args
             for x in (*self.points[a], *self.gemms[a], *self.rows[a]):
-                yield self._make(i, (x,), x.kind, x.key, x.reads, x.work + work, x.on_chip)
+                yield self.make(i, (x,), x.kind, x.key, x.reads, x.work + work, x.on_chip)
             return
         for join in self._joins(node.args):
             reads = joined(*(x.reads for x in join.subs))
             on_chip = any(x.on_chip for x in join.subs)
-            yield self._make(i, join.subs, join.kind, join.key, reads, _shared_work(join.subs) + work, on_chip)
+            yield self.make(i, join.subs, join.kind, join.key, reads, _shared_work(join.subs) + work, on_chip)
 
     def _view(self, i: int, node: ENode) -> Iterator[Cut | None]:
         (layout,), (a,) = node.attrs, node.args
         size = self.snapshot.size[a]
         for x in self.points[a]:
             reads = self.facts.through(x.reads, layout, size)
-            yield self._make(i, (x,), Kind.POINT, None, reads, x.work * layout.size / max(size, 1))
+            yield self.make(i, (x,), Kind.POINT, None, reads, x.work * layout.size / max(size, 1))
         bijective = is_bijective(layout, size)
         if bijective:
             for x in self.gemms[a]:
@@ -107,21 +96,21 @@ class Grower:
                 moved = compose(x.key.layout, layout)
                 if moved is not None:
                     reads = self.facts.through(x.reads, layout, size)
-                    yield self._make(i, (x,), Kind.GEMM, Product(x.key.core, moved), reads, x.work)
+                    yield self.make(i, (x,), Kind.GEMM, Product(x.key.core, moved), reads, x.work)
         for x in self.rows[a]:
             assert isinstance(x.key, Rows)
             key = _viewed_rows(x.key, layout, size, bijective)
             if key is not None:
                 reads = self.facts.through(x.reads, layout, size)
                 on_chip = x.on_chip or key.level != x.key.level
-                yield self._make(i, (x,), Kind.ROW, key, reads, x.work, on_chip)
+                yield self.make(i, (x,), Kind.ROW, key, reads, x.work, on_chip)
 
     def _product(self, i: int, node: ENode) -> Iterator[Cut | None]:
         out = identity(self.snapshot.size[node.cls])
         left, right = (self._prologues(a) for a in node.args)
         pairs = sorted(product(left, right), key=lambda xy: xy[0].score + xy[1].score)
         for x, y in pairs[: 4 * self.limits.per_kind]:
-            yield self._make(i, (x, y), Kind.GEMM, Product(self._core(i, node, x, y), out), (), 0.0)
+            yield self.make(i, (x, y), Kind.GEMM, Product(self._core(i, node, x, y), out), (), 0.0)
 
     def _reduction(self, i: int, node: ENode) -> Iterator[Cut | None]:
         fn, columns = node.attrs
@@ -130,10 +119,10 @@ class Grower:
         work = work_of(fn, rows * columns)
         red = Rows(rows, columns, "red")
         for x in self.points[a]:
-            yield self._make(i, (x,), Kind.ROW, red, self.facts.freeze(x.reads, any_order=True), x.work + work)
+            yield self.make(i, (x,), Kind.ROW, red, self.facts.freeze(x.reads, any_order=True), x.work + work)
         for x in self.rows[a]:
             if x.key == Rows(rows, columns, "full"):
-                yield self._make(
+                yield self.make(
                     i, (x,), Kind.ROW, red, self.facts.freeze(x.reads, any_order=True), x.work + work, x.on_chip
                 )
         if fn in REDUCED_BY_GEMM:
@@ -142,7 +131,7 @@ class Grower:
                 if _reduces_axis(x.key, columns):
                     key = Product(x.key.core, identity(rows))
                     reads = self.facts.freeze(x.reads, any_order=True)
-                    yield self._make(i, (x,), Kind.GEMM_RED, key, reads, x.work + work)
+                    yield self.make(i, (x,), Kind.GEMM_RED, key, reads, x.work + work)
 
     def _concatenation(self, i: int, node: ENode) -> Iterator[Cut | None]:
         """Written by one kernel. Larger ones than a kernel takes are copied together, a launch for each part."""
@@ -156,18 +145,18 @@ class Grower:
             choices = iter({tuple(self.points[a][min(k, len(self.points[a]) - 1)] for a in node.args) for k in (0, 1)})
         for subs in choices:
             reads = joined(*(self.facts.freeze(x.reads, any_order=False) for x in subs))
-            yield self._make(i, subs, Kind.POINT, None, reads, sum(x.work for x in subs), wide=True)
+            yield self.make(i, subs, Kind.POINT, None, reads, sum(x.work for x in subs), wide=True)
 
     def _gather(self, i: int, node: ENode) -> Iterator[Cut | None]:
         data, index = (self.facts.leaf[a] for a in node.args)
         touched = min(self.facts.bytes[node.args[0]], self.facts.bytes[node.cls])
         reads = (*index.reads, *((leaf, None, float(touched)) for leaf, _, _ in data.reads))
-        yield self._make(i, (data, index), Kind.GATHER, None, reads, float(self.snapshot.size[node.cls]))
+        yield self.make(i, (data, index), Kind.GATHER, None, reads, float(self.snapshot.size[node.cls]))
 
     def _opaque(self, i: int, node: ENode) -> Iterator[Cut | None]:
         subs = tuple(self.facts.leaf[a] for a in node.args)
         reads = joined(*(x.reads for x in subs))
-        yield self._make(i, subs, Kind.OPAQUE, None, reads, float(self.snapshot.size[node.cls]), wide=True)
+        yield self.make(i, subs, Kind.OPAQUE, None, reads, float(self.snapshot.size[node.cls]), wide=True)
 
     # --- joining, making, pricing -------------------------------------------------------------------------------
 
@@ -237,7 +226,7 @@ class Grower:
             )
         return core
 
-    def _make(
+    def make(
         self,
         i: int,
         subs: tuple[Cut, ...],
@@ -261,12 +250,12 @@ class Grower:
         if not wide and leaves.bit_count() > self.limits.leaves:
             return None
         cut = Cut(c, i, subs, kind, key, leaves, inner, reads, work, on_chip)
-        if not self._price(cut):
+        if not self.price(cut):
             return None
         cut.score = cut.price + self._leaf_guess * (leaves & self.facts.computed).bit_count() + inner.bit_count()
         return cut
 
-    def _price(self, cut: Cut) -> bool:
+    def price(self, cut: Cut) -> bool:
         """Set the price; False where no kernel of the kind can hold the cut."""
         prices, facts, c = self.prices, self.facts, cut.cls
         size, out = self.snapshot.size[c], float(facts.bytes[c])
@@ -288,27 +277,7 @@ class Grower:
             cut.price = prices.pointwise(size, moved, cut.work)
             parts = ceil(len(cut.subs) / self.limits.members)
             cut.price += prices.launch * (parts - 1 if self.snapshot.nodes[cut.node].op == "Cat" else 0)
-        if not prices.device.fuses:
-            cut.price += sum(self._view_price(cut, k) for k in range(len(cut.subs)))
         return True
-
-    def _view_price(self, cut: Cut, k: int) -> int:
-        """What it adds, where operators run one by one, that operand `k` is a view: a copy of its own, unless the
-        operator takes it as it is (broadcast operands of pointwise operators, matrices by rows or columns, any axis of
-        a reduction)."""
-        operand, node = cut.subs[k], self.snapshot.nodes[cut.node]
-        if operand.node < 0 or self.facts.free[operand.cls] or node.op == "V":
-            return 0
-        layout, size = operand.reads[0][1], self.snapshot.size[operand.cls]
-        if layout is not None:
-            moving = [(n, step) for n, step in layout.dims if step]
-            if node.op == "Red" and is_bijective(layout, size):
-                return 0
-            if node.op == "MM" and _is_transpose(layout, node.attrs, k):
-                return 0
-            if node.op in ("Un", "Bin", "Where") and strided(0, moving).contiguous:
-                return 0
-        return self.prices.pointwise(size, 2.0 * self.facts.bytes[operand.cls], 0.0)
 
 
 def _is_matrix(operand: Cut, shape: tuple[int, int, int]) -> bool:
@@ -319,13 +288,6 @@ def _is_matrix(operand: Cut, shape: tuple[int, int, int]) -> bool:
     lines = [compose(layout, strided(0, ((n, step),))) for n, step in zip(shape, row_major(shape), strict=True)]
     steps = [line.dims[0][1] if line is not None and line.dims else 0 for line in lines]
     return 1 in steps[1:] and strided(layout.offset, zip(shape, steps, strict=True)) == layout
-
-
-def _is_transpose(layout: Layout, dims: tuple[int, int, int, int], operand: int) -> bool:
-    """Whether the layout swaps rows and columns of every matrix of a product's operand."""
-    b, m, k, n = dims
-    rows, columns = (m, k) if operand == 0 else (k, n)
-    return layout == strided(0, ((b, rows * columns), (rows, 1), (columns, rows)))
 
 
 class _Join(NamedTuple):
