@@ -16,7 +16,7 @@ from typer.testing import CliRunner, Result
 
 from eqsat.cli.app import app
 
-COMMANDS = ("optimize", "run", "emit", "demo", "devices", "extract", "rules list", "rules show", "version")
+COMMANDS = ("optimize", "run", "emit", "prove", "demo", "devices", "extract", "rules list", "rules show", "version")
 
 
 def eqsat(*arguments: str | Path) -> Result:
@@ -52,14 +52,26 @@ C = np.arange(20, dtype=np.float32).reshape(4, 5) / 10 - 1
 X = np.array([[1.0, 2.0, 3.0], [-1.0, 0.5, 0.0]], np.float32)
 
 
+def onnx_model(
+    nodes: list[onnx.NodeProto],
+    inputs: dict[str, list[int | str]],
+    outputs: dict[str, list[int | str]],
+    weights: dict[str, np.ndarray[Any, Any]],
+) -> onnx.ModelProto:
+    """An ONNX model of float32 inputs and outputs of these shapes; a string in a shape is a dynamic dimension."""
+    takes, gives = (
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in values.items()]
+        for values in (inputs, outputs)
+    )
+    stored = [numpy_helper.from_array(array, name) for name, array in weights.items()]
+    graph = helper.make_graph(nodes, "test", takes, gives, stored)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
 def chain(rows: int | str = 2) -> onnx.ModelProto:
-    """x @ A @ C, float32 [rows, 3] -> [rows, 5], with A and C constant; a string makes the dimension dynamic."""
+    """x @ A @ C, float32 [rows, 3] -> [rows, 5], with A and C constant."""
     nodes = [helper.make_node("MatMul", ["x", "A"], ["xa"]), helper.make_node("MatMul", ["xa", "C"], ["y"])]
-    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [rows, 3])
-    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [rows, 5])
-    weights = [numpy_helper.from_array(A, "A"), numpy_helper.from_array(C, "C")]
-    opset = [helper.make_opsetid("", 17)]
-    return helper.make_model(helper.make_graph(nodes, "chain", [x], [y], weights), opset_imports=opset, ir_version=8)
+    return onnx_model(nodes, {"x": [rows, 3]}, {"y": [rows, 5]}, {"A": A, "C": C})
 
 
 @pytest.fixture
@@ -433,3 +445,46 @@ def test_demo_shows_programs_before_and_after(tmp_path: Path) -> None:
         "row-sum.onnx",
     ]
     assert "rocMLIR" in printed("demo", "row-sum")
+
+
+# Prove
+
+
+def associated(right: bool, factor: float = 1.0) -> onnx.ModelProto:
+    """(a @ b) @ c, or a @ (b @ c) times a constant, for a [2, 3], b [3, 4], c [4, 5], none of them constant."""
+    if right:
+        nodes = [helper.make_node("MatMul", ["b", "c"], ["bc"]), helper.make_node("MatMul", ["a", "bc"], ["abc"])]
+    else:
+        nodes = [helper.make_node("MatMul", ["a", "b"], ["ab"]), helper.make_node("MatMul", ["ab", "c"], ["abc"])]
+    nodes.append(helper.make_node("Mul", ["abc", "factor"], ["y"]))
+    inputs: dict[str, list[int | str]] = {"a": [2, 3], "b": [3, 4], "c": [4, 5]}
+    return onnx_model(nodes, inputs, {"y": [2, 5]}, {"factor": np.asarray(factor, np.float32)})
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> tuple[Path, Path, Path]:
+    """(a @ b) @ c, a @ (b @ c), and twice that."""
+    paths = tmp_path / "left.onnx", tmp_path / "right.onnx", tmp_path / "twice.onnx"
+    for path, made in zip(paths, (associated(False), associated(True), associated(True, 2.0)), strict=True):
+        onnx.save(made, path)
+    return paths
+
+
+def test_equal_programs_are_proved(pair: tuple[Path, Path, Path]) -> None:
+    assert document("prove", pair[0], pair[1])["verdict"] == "proved"
+
+
+def test_unequal_programs_are_refuted_by_an_input(pair: tuple[Path, Path, Path], tmp_path: Path) -> None:
+    found = tmp_path / "x.npz"
+    result = eqsat("prove", pair[0], pair[2], "--counterexample", found)
+    assert result.exit_code == 1
+    assert result.stdout.startswith("refuted")
+    outputs = [tmp_path / "y0.npz", tmp_path / "y2.npz"]
+    for path, output in zip((pair[0], pair[2]), outputs, strict=True):
+        printed("run", path, "--inputs", found, "-o", output)
+    with np.load(outputs[0]) as left, np.load(outputs[1]) as right:
+        assert not np.allclose(left["y"], right["y"])
+
+
+def test_programs_that_cannot_be_compared_are_refused(pair: tuple[Path, Path, Path], model: Path) -> None:
+    assert "inputs" in refusal("prove", pair[0], model)

@@ -57,6 +57,7 @@ app = typer.Typer(
 app.command("optimize")(optimize.optimize)
 app.command("run")(run.run)
 app.command("emit")(emit.emit)
+app.command("prove")(prove.prove)
 app.command("demo")(demo.demo)
 app.command("devices")(devices.devices)
 app.command("prove")(prove.prove)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from eqsat.cli.options import Device, JsonFile, ModelFile, Numerics, Shape, TimeLimit, parse_shapes
+from eqsat.cli.options import Device, JsonFile, ModelFile, Numerics, RulesFile, Shape, TimeLimit, parse_shapes
 
 
 def optimize(
@@ -25,6 +25,7 @@ def optimize(
     without: Annotated[
         list[str] | None, typer.Option("--without", metavar="RULE", help="Leave this rule out; may be repeated.")
     ] = None,
+    rules_file: RulesFile = None,
     json_file: JsonFile = None,
 ) -> None:
     """Find an equal program that is cheaper on a device, check it, and say how it was found.
@@ -49,7 +50,7 @@ def optimize(
             device=device,
             time_limit=time_limit,
             numerics=numerics,
-            rules=select(only, without),
+            rules=select(only, without, rules_file),
             progress=report,
         )
     if output is not None:

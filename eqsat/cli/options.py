@@ -26,6 +26,10 @@ Numerics = Annotated[
         help="What rewrites may change: nothing (exact), rounding (reassociate), rounding and NaN/Inf (fast).",
     ),
 ]
+RulesFile = Annotated[
+    Path | None,
+    typer.Option("--rules", metavar="FILE.py", help="Use the rules of this file too; they are checked before."),
+]
 Shape = Annotated[
     list[str] | None, typer.Option("--shape", metavar="NAME=SIZE", help="Fix a dynamic dimension; may be repeated.")
 ]

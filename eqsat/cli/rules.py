@@ -1,8 +1,11 @@
-"""`eqsat rules list | show`: the rows that the optimiser rewrites with."""
+"""`eqsat rules list | show | check`: the rows that the optimiser rewrites with."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -13,7 +16,7 @@ from eqsat.errors import InputError
 if TYPE_CHECKING:
     from eqsat.rule import AnyRule
 
-app = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown", help="Look at the rules.")
+app = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown", help="Look at the rules, and check them.")
 
 
 def find(name: str) -> AnyRule:
@@ -31,19 +34,21 @@ def find(name: str) -> AnyRule:
     return by_name[name]
 
 
-def select(only: Sequence[str] | None, without: Sequence[str] | None) -> list[AnyRule] | None:
-    """The rules that `--only` and `--without` leave; None when neither is given.
+def select(only: Sequence[str] | None, without: Sequence[str] | None, file: Path | None = None) -> list[AnyRule] | None:
+    """The rules that `--only`, `--without` and `--rules` leave and add; None when none is given.
 
     Raises:
-        InputError: a name that no rule has.
+        InputError: a name that no rule has; a file whose rules are wrong, with the counterexample.
     """
-    if not only and not without:
+    if not only and not without and file is None:
         return None
+    from eqsat import user_rules
     from eqsat.rules import ALL
 
     dropped = {find(name).name for name in without or ()}
     kept = {find(name).name for name in only} if only else {rule.name for rule in ALL}
-    return [rule for rule in ALL if rule.name in kept - dropped]
+    own = user_rules.load(file) if file is not None else []
+    return [*(rule for rule in ALL if rule.name in kept - dropped), *own]
 
 
 def as_row(rule: AnyRule) -> dict[str, Any]:
@@ -129,3 +134,50 @@ def show(
     ):
         if text:
             typer.echo(f"  {title:9} {text}")
+
+
+@app.command("check")
+def check(
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Rules to check; all by default.", show_default=False)
+    ] = None,
+    file: Annotated[
+        Path | None, typer.Option("--rules", metavar="FILE.py", help="Check the rules of this file instead.")
+    ] = None,
+    held: Annotated[int, typer.Option("--held", min=1, help="Instances on which each guard must have held.")] = 30,
+    seed: Annotated[int, typer.Option("--seed", help="Draw other instances.")] = 0,
+    json_file: JsonFile = None,
+) -> None:
+    """Check rules: generated instances, both sides evaluated and compared as strictly as the numerics class asks.
+
+    Exit code 1 if any rule is wrong, with the instance that shows it.
+
+    Examples: `eqsat rules check`, `eqsat rules check divide-by-constant --held 1000`
+    """
+    from eqsat import user_rules
+    from eqsat.cli.output import console, print_table, progress, write_json
+    from eqsat.evidence import judge
+    from eqsat.rules import ALL
+
+    rows = user_rules.read(file) if file is not None else [find(n) for n in names] if names else ALL
+    judged = []
+    with progress("checking") as report:
+        for i, row in enumerate(rows):
+            report(row.name, i / len(rows))
+            judged.append(judge(row, held=held, seed=seed))
+    wrong = [j for j in judged if j.verdict == "unsound"]
+    if json_file is not None:
+        write_json({"schema": 1, "rules": [{**asdict(j), "verdict": j.verdict} for j in judged]}, json_file)
+    if json_file != "-":
+        cells = [
+            (j.rule, row.numerics, j.verdict, str(j.held), str(j.drawn), f"{j.seconds:.2f}")
+            for j, row in zip(judged, rows, strict=True)
+        ]
+        columns = ("name", "numerics", "verdict", "held", "drawn", "seconds")
+        counts = Counter(j.verdict for j in judged)
+        title = f"{len(judged)} rules: " + ", ".join(f"{n} {verdict}" for verdict, n in sorted(counts.items()))
+        print_table(console(), title, columns, cells, words=3)
+        for j in wrong:
+            typer.echo(f"{j.rule}: {j.counterexample}")
+    if wrong:
+        raise typer.Exit(1)
