@@ -13,8 +13,8 @@ from eqsat.numerics import is_float, np_dtype
 
 POINTS = 2
 TOLERANCE = {"float64": 1e-9, "float32": 1e-4, "float16": 2e-2, "bfloat16": 1e-1}
-"""Largest difference, as a share of an output's scale, by the narrowest float of the program: both sides are evaluated in
-float64, so only the rounding of folded constants to that type may show."""
+"""Largest difference, as a share of an output's scale, by the narrowest float of the program: both sides are evaluated
+in float64, so only the rounding of folded constants to that type may show."""
 
 Array = np.ndarray
 
@@ -59,7 +59,7 @@ def check(source: Program, result: Program, points: int = POINTS, seed: int = 0)
 
 
 def relative_error(found: Array, want: Array) -> float:
-    """Largest difference as a share of the largest finite magnitude of `want`; infinite where NaN or Inf do not match."""
+    """Largest difference as a share of the largest finite magnitude of `want`; infinite where NaN or Inf differ."""
     if want.dtype.kind != "f":
         return 0.0 if np.array_equal(found, want) else np.inf
     finite = np.isfinite(want)

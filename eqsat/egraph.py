@@ -18,7 +18,7 @@ from typing import Any
 
 import egglog.bindings as egg
 
-from eqsat.rule import AnyRule, Arith, Ask, Attr, Compare, Fact, Lit, Pat, Pattern, Rule, Var
+from eqsat.rule import AnyRule, Arith, Ask, Attr, Compare, Fact, Lit, Pattern, Rule, Var
 from eqsat.snapshot import ENode, Snapshot, constant_node, measure, result_dtype
 from eqsat.tables import TABLES
 
@@ -62,7 +62,7 @@ _SPAN = egg.RustSpan("eqsat", 0, 0)
 
 
 class Atoms:
-    """Attribute values as integers, in order of first use. Values are told apart by type (0, 0.0, -0.0 and False differ)."""
+    """Attribute values as integers, in order of first use, told apart by type (0, 0.0, -0.0 and False differ)."""
 
     def __init__(self) -> None:
         self._ids: dict[Any, int] = {}
@@ -105,6 +105,7 @@ class EGraph:
         step = egg.Run(_SPAN, egg.RunConfig(ruleset))
         schedule = egg.Saturate(_SPAN, step) if saturate else step
         (output,) = self._egraph.run_program(egg.RunSchedule(schedule))
+        assert isinstance(output, egg.RunScheduleOutput)
         return dict(output.report.num_matches_per_rule)
 
     def insert_source(self, source: Snapshot) -> None:
@@ -151,7 +152,9 @@ class EGraph:
                 if asked in answered:
                     continue
                 answered.add(asked)
-                given = [v if sort == "int" else self.atoms.values[v] for v, sort in zip(asked, table.takes, strict=True)]
+                given = [
+                    v if sort == "int" else self.atoms.values[v] for v, sort in zip(asked, table.takes, strict=True)
+                ]
                 found = table.fn(*given)
                 if found is None:
                     continue
@@ -316,7 +319,7 @@ class _Lowering:
                 raise ValueError(f"{self.row.name}: arithmetic on the left side belongs in the guard")
 
     def _number(self, attr: Attr, body: list[str]) -> str:
-        """An integer: a name or literal as it is, arithmetic bound to a fresh name in the body (where failing is no match)."""
+        """An integer: a name or literal as it is; arithmetic is bound in the body, where failing means no match."""
         if isinstance(attr, Arith):
             name = self._new("n")
             body.append(f"(= {name} {self._formula(attr)})")
@@ -410,8 +413,8 @@ class _Insertion:
     def _let(self, op: str, attrs: tuple[Any, ...], operands: list[str], rule: int | None) -> str:
         sorts = ATTRS[op]
         args = [_int(a if s == "int" else self.graph.atoms(a)) for a, s in zip(attrs, sorts, strict=True)]
-        variables_ = [egg.Var(_SPAN, o) for o in operands]
-        args += [egg.Call(_SPAN, "vec-of", variables_)] if ARITY[op] is None else variables_
+        known: list[Any] = [egg.Var(_SPAN, o) for o in operands]
+        args += [egg.Call(_SPAN, "vec-of", known)] if ARITY[op] is None else known
         name = f"t{len(self.actions)}"
         self.actions.append(egg.Let(_SPAN, name, egg.Call(_SPAN, op, args)))
         if rule is not None:
@@ -429,7 +432,7 @@ class _Insertion:
 class _Reader:
     """Reads a frozen e-graph. Classes are numbered in the order in which egglog lists them, which is deterministic."""
 
-    def __init__(self, egraph: Any, atoms: Atoms, rule_names: Sequence[str]) -> None:
+    def __init__(self, egraph: Any, atoms: Atoms, rule_names: list[str]) -> None:
         self._i64, self._vec = egraph.value_to_i64, egraph.value_to_vec
         self._atoms, self._rule_names = atoms.values, rule_names
         self._ids: dict[Any, int] = {}
@@ -463,7 +466,9 @@ class _Reader:
             operands = self._vec(inputs[count]) if arity is None else inputs[count:]
             return attrs, tuple(self._class(v) for v in operands)
 
-        why = {decode(r.inputs): self._rule_names[self._i64(r.output)] for r in functions[f"why_{op}"].rows}
+        why: dict[Any, str] = {
+            decode(r.inputs): self._rule_names[self._i64(r.output)] for r in functions[f"why_{op}"].rows
+        }
         nodes = []
         for row in functions[op].rows:
             attrs, args = decode(row.inputs)

@@ -1,8 +1,8 @@
 """Lifting segment by segment: every form of segments is lifted once, and its terms are reused for all instances.
 
 Choosing shapes is a search whose cost grows faster than the program. A segment is small, and equal segments need not be
-searched again: leaves are replaced by placeholders (constants by small arrays of the same size that nothing else holds),
-the result is remembered, and each instance puts its own leaves back.
+searched again: leaves are replaced by placeholders (constants by arrays of the same size that nothing else holds), the
+result is remembered, and each instance puts its own leaves back.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def lift_parts(parts: Sequence[Part], core: CoreProgram) -> Program:
 
 @dataclass(frozen=True, slots=True)
 class _Lifted:
-    """Terms of a form: `outputs` over `inputs` (placeholder name -> leaf number) and constants (digest -> leaf number)."""
+    """Terms of a form over `inputs` (placeholder name -> leaf number) and `constants` (digest -> leaf number)."""
 
     outputs: tuple[Term, ...]
     inputs: Mapping[str, int]

@@ -8,8 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
 from eqsat import check as checking
 from eqsat.core import CoreProgram, lower
 from eqsat.errors import InputError
@@ -76,7 +74,7 @@ class Result:
         Raises:
             InputError: nothing of that name can run the plan here.
         """
-        runners = {"numpy": self._run_numpy}
+        runners: dict[str, Callable[..., Any]] = {"numpy": self.plan.run_numpy}
         if on in ("simt", "gpu"):
             from eqsat.gpu import run
 
@@ -85,10 +83,7 @@ class Result:
             raise InputError(f"compile: nothing runs on {on!r} (numpy, simt and gpu do)")
         return self._callable(runners[on])
 
-    def _run_numpy(self, flat: Mapping[str, np.ndarray]) -> list[np.ndarray]:
-        return self.plan.run_numpy(flat)
-
-    def _callable(self, run: Callable[[Mapping[str, np.ndarray]], list[np.ndarray]]) -> Callable[..., Any]:
+    def _callable(self, run: Callable[..., Any]) -> Callable[..., Any]:
         source = self.source
         names = source.input_names
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from eqsat.check import Check
 from eqsat.core import Node
-from eqsat.extract.plan import Kernel, Plan
+from eqsat.extract.plan import Plan
 from eqsat.ir import Program
 from eqsat.snapshot import SOURCE, Snapshot
 from eqsat.stitch import Solved

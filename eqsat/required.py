@@ -8,7 +8,7 @@ from eqsat.snapshot import Snapshot
 
 
 def required(snapshot: Snapshot) -> list[int]:
-    """For each class the set (bits by class id) of the dynamic classes in all of its acyclic derivations, itself included.
+    """For each class the set (bits by class id) of dynamic classes in all of its acyclic derivations, itself included.
 
     The greatest fixpoint of req(c) = {c} + meet over the e-nodes of c of (join over operands of req). Inputs and
     constants need nothing.

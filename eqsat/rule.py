@@ -7,8 +7,8 @@ A rule is one line, `left => right`, with what must be proved beside it:
          when="K*N*P + M*K*P < M*K*N + M*N*P", ...)
 
 Terms are core operators over flat arrays: `mm(a, b, B, M, K, N)`, `red(f, a, C)` with the short forms `sum(a, C)` and
-`max_over(a, C)`, `view(a, L)`, `un(f, a)`, `bin(f, a, b)`, `where(c, a, b)`, `cat(a, b)`, `full(v, n, t)`, and every unary
-and binary function by its own name (`relu(a)`, `add(a, b)`). Everything else is a variable.
+`max_over(a, C)`, `view(a, L)`, `un(f, a)`, `bin(f, a, b)`, `where(c, a, b)`, `full(v, n, t)`, and every unary and
+binary function by its own name (`relu(a)`, `add(a, b)`). Everything else is a variable.
 
 `when` is a conjunction separated by `;`. Each part is a comparison of integer arithmetic (`size(x)` counts elements),
 `const(x)` or `dynamic(x)`, a table that must hold (`swaps(L, B, M, N)`), or a table that gives values
@@ -21,7 +21,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 from eqsat.errors import InputError
 from eqsat.ops import BINARY, COMPARE, UNARY
@@ -45,7 +45,7 @@ ALLOWED: dict[Policy, tuple[Numerics, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Var:
-    """A variable of a pattern: a class, an integer, a layout, a function name, a value or a dtype, by where it stands."""
+    """A variable: a class, an integer, a layout, a function name, a value or a dtype, by where it stands."""
 
     name: str
 
@@ -130,8 +130,8 @@ class HostRule:
     """A rule over all members of an n-ary `Cat`, over groups or over constant values: run by the host on snapshots.
 
     `apply(graph, emit)` calls `emit(class, term)` for every equality that it finds; a term is a class id or
-    `(op, attrs, operands)`. `text` states the equality in the notation of `Rule`. `phase` says when it runs: always, only
-    until the first groups are formed, or to form groups once the rest has come to rest.
+    `(op, attrs, operands)`. `text` states the equality in the notation of `Rule`. `phase` says when it runs: always,
+    only until the first groups are formed, or to form groups once the rest has come to rest.
     """
 
     name: str
@@ -227,8 +227,6 @@ def _pattern(tree: ast.expr, where: str) -> Pattern:
     if name == "full":
         arity(3)
         return Pat("Full", (attr(0), attr(1), attr(2)), ())
-    if name == "cat":
-        return Pat("Cat", (), tuple(term(i) for i in range(len(given))))
     functions = _functions()
     if name in functions["Un"]:
         arity(1)

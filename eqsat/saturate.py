@@ -227,7 +227,7 @@ class Saturation:
         self._begun = self._sent = time.monotonic()
         self._iterations = 0
         self._matches: Counter[str] = Counter()
-        self._seconds: Counter[str] = Counter()
+        self._seconds: dict[str, float] = {}
         self._stop = "saturated"
         self._snapshot = source
         host = [r for r in rules if isinstance(r, HostRule)]
@@ -305,7 +305,7 @@ class Saturation:
     def _timed(self, what: str, action: Callable[[], Any]) -> Any:
         begun = time.monotonic()
         result = action()
-        self._seconds[what] += time.monotonic() - begun
+        self._seconds[what] = self._seconds.get(what, 0.0) + time.monotonic() - begun
         return result
 
     def _describe(self) -> None:

@@ -1,8 +1,8 @@
 """Segments: large programs repeat themselves, and identical layers are optimised once.
 
 A program is cut at nodes that everything after them depends on alone (a layer's output), where a cut costs nothing:
-no linear algebra could cross it, and its value is kept in memory in any case. Segments that are equal up to the names of
-their inputs and constants are then one problem, solved once.
+no linear algebra could cross it, and its value is kept in memory in any case. Segments that are equal up to the names
+of their inputs and constants are then one problem, solved once.
 """
 
 from __future__ import annotations
@@ -199,7 +199,9 @@ def _scaled(node: Node, dynamic: set[Node]) -> list[Node]:
     varying = [a for a in node.args if a in dynamic]
     if node.op == "V":
         return varying
-    if node.op == "Bin" and (node.attrs[0] in _LINEAR_BINARY or (node.attrs[0] in ("mul", "div") and len(varying) == 1)):
+    if node.op == "Bin" and (
+        node.attrs[0] in _LINEAR_BINARY or (node.attrs[0] in ("mul", "div") and len(varying) == 1)
+    ):
         return [a for a in varying if node.attrs[0] != "div" or a is node.args[0]]
     return []
 

@@ -148,7 +148,7 @@ def constant_node(op: str, const_args: Sequence[bool]) -> bool:
 
 
 def result_dtype(fn: str) -> str | None:
-    """The dtype that an elementwise function or reduction gives whatever it takes; None where it keeps its operand's."""
+    """The dtype that a function or reduction gives whatever it takes; None where it keeps that of its operand."""
     if fn.startswith("cast:"):
         return fn.removeprefix("cast:")
     if fn in COMPARE:

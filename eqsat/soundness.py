@@ -17,7 +17,7 @@ import numpy as np
 
 from eqsat import layout as lt
 from eqsat.layout import Layout
-from eqsat.numerics import BINARY, UNARY, elementwise
+from eqsat.numerics import UNARY, elementwise
 from eqsat.numerics import reduce as reduce_array
 from eqsat.rule import Arith, Ask, Attr, Compare, Fact, Lit, Pat, Pattern, Rule, Var
 from eqsat.snapshot import Snapshot

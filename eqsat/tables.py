@@ -68,7 +68,7 @@ def swap(batch: int, rows: int, columns: int) -> Row:
 
 
 def narrow_product(layout: Layout, b: int, m: int, k: int, n: int) -> Row | None:
-    """A view that reads only a box of mm(x, y, b, m, k, n): the operands narrowed to it, the new sizes, the view of the rest.
+    """A view that reads only a box of mm(x, y, b, m, k, n): operands narrowed to it, new sizes, the view of the rest.
 
     Gives (Lx, Ly, b', m', n', L') with V(mm(x, y), layout) = V(mm(V(x, Lx), V(y, Ly), b', m', k, n'), L').
     """
@@ -87,8 +87,8 @@ def narrow_product(layout: Layout, b: int, m: int, k: int, n: int) -> Row | None
 def sum_of_product(layout: Layout, count: int, b: int, m: int, k: int, n: int) -> Row | None:
     """The sum over the innermost `count` of a permuted mm(x, y, b, m, k, n), as one smaller product.
 
-    Each digit of the view must walk one of b, m, n and the whole of them must be walked once. Digits of m and n under the
-    sum are summed in the operands ahead of the product; digits of b under the sum lengthen k.
+    Each digit of the view must walk one of b, m, n and the whole of them must be walked once. Digits of m and n under
+    the sum are summed in the operands ahead of the product; digits of b under the sum lengthen k.
     Gives (Lx, Mx, Ly, Ny, B, M, K, N, L): V(mm(sum(V(x, Lx), Mx), sum(V(y, Ly), Ny), B, M, K, N), L).
     """
     if not lt.is_bijective(layout, b * m * n):
@@ -113,7 +113,9 @@ def sum_of_product(layout: Layout, count: int, b: int, m: int, k: int, n: int) -
     sb, sm, sn = (prod(s for s, _ in part) for part in summed)
     if sb * sm * sn == 1:
         return None
-    left = _strided([*_scale(kept[0], m * k), *_scale(kept[1], k), *_scale(summed[0], m * k), (k, 1), *_scale(summed[1], k)])
+    left = _strided(
+        [*_scale(kept[0], m * k), *_scale(kept[1], k), *_scale(summed[0], m * k), (k, 1), *_scale(summed[1], k)]
+    )
     right = _strided([*_scale(kept[0], k * n), *_scale(summed[0], k * n), (k, n), *kept[2], *summed[2]])
     # The product is [kept b digits, kept m digits, kept n digits]; the view wants them in the order of `layout`.
     strides: dict[tuple[int, int], int] = {}
@@ -157,7 +159,7 @@ def is_identity(layout: Layout, size: int) -> Row | None:
 
 
 def _walks(layout: Layout, radices: tuple[int, ...]) -> list[tuple[int, int, int]] | None:
-    """(place, size, step) of each digit of a plain layout with no offset, outer to inner; None if one walks two places."""
+    """(place, size, step) of each digit of a plain layout with no offset; None if one walks two places."""
     digits = lt.split(layout, radices)
     if digits is None or any(digits.starts):
         return None

@@ -1,7 +1,7 @@
 """Terms over a snapshot, for the rules that the host runs.
 
-A term is a class id or `(op, attrs, operands)`. The constructors normalise: a node that the snapshot already holds is its
-class, views compose, the identity view is its operand. So an equality that is already known costs nothing.
+A term is a class id or `(op, attrs, operands)`. The constructors normalise: a node that the snapshot already holds is
+its class, views compose, the identity view is its operand. So an equality that is already known costs nothing.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ product, and towers that end in a concat become batched towers with no rule of t
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
 from eqsat import layout as lt
 from eqsat.layout import Layout
@@ -78,7 +78,7 @@ def _join(base: int, first: Layout, others: list[list[tuple[int, Layout]]], grap
             return None
         offsets.append(step.offset)
     pitch = offsets[1] - offsets[0]
-    if pitch < 0 or any(b - a != pitch for a, b in zip(offsets, offsets[1:], strict=False)):
+    if pitch < 0 or any(b - a != pitch for a, b in pairwise(offsets)):
         return None
     return lt.strided(first.offset, [(len(offsets), pitch), *first.dims])
 

@@ -1,4 +1,5 @@
 """Rules for proving only."""
+
 from __future__ import annotations
 
 from eqsat.rule import AnyRule

@@ -1,7 +1,7 @@
 """Groups: siblings that no concatenation asks for, joined into one.
 
-Members come from *required* contractions: those in every derivation of the roots, so that a group never forces work that
-a better program avoids. Members that share an operand, or have equal sizes, form a group; a group never holds a member
+Members come from *required* contractions: those in every derivation of the roots, so that a group never forces work
+that a better program avoids. Members that share an operand, or have equal sizes, form a group; a group never holds a member
 that another needs (fusing dependent products makes a cycle: a shipped compiler did). Groups then grow upward through
 equal operators with constant or aligned operands. A group is inserted as `G = cat(members)`, each member a slice of G.
 """
@@ -165,7 +165,10 @@ class _Finder:
                 known.add(tuple(found))
                 layouts = list(group.layouts)
                 if key[0] in ("V", "Red"):
-                    if any(not layout.is_identity(self.graph.size(c)) for c, layout in zip(group.members, layouts, strict=True)):
+                    if any(
+                        not layout.is_identity(self.graph.size(c))
+                        for c, layout in zip(group.members, layouts, strict=True)
+                    ):
                         continue
                     layouts = [lt.identity(self.graph.size(c)) for c in found]
                 self.groups.append(Group(tuple(found), tuple(layouts)))

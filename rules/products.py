@@ -1,7 +1,7 @@
 """Products: association, distribution, scaling, views and sums of them.
 
-Unguarded commutativity, associativity and distribution do not saturate. What is needed is association that saves work or
-meets constants, and distribution that folds a constant ahead of time (each found by taking it away from the motivating
+Unguarded commutativity, associativity and distribution do not saturate. What is needed is association that saves work
+or meets constants, and distribution that folds a constant ahead of time (each found by taking it away from the motivating
 programs); orders of longer chains come from `matmul-chain`, which solves them by dynamic programming.
 """
 
@@ -246,7 +246,8 @@ SUMS: tuple[Rule, ...] = (
     ),
     rule(
         "sum-of-permuted-matmul",
-        "sum(view(mm(a, b, B, M, K, N), L), C) => view(mm(sum(view(a, La), Ma), sum(view(b, Lb), Nb), B1, M1, K1, N1), W)",
+        "sum(view(mm(a, b, B, M, K, N), L), C)"
+        " => view(mm(sum(view(a, La), Ma), sum(view(b, Lb), Nb), B1, M1, K1, N1), W)",
         when="dynamic(self); (La, Ma, Lb, Nb, B1, M1, K1, N1, W) = sum_of_product(L, C, B, M, K, N)",
         numerics="reassociating",
         source=_ROCMLIR,

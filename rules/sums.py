@@ -62,9 +62,7 @@ def _by_shape(products: list[ENode]) -> list[list[ENode]]:
         if batch == 1:
             groups.setdefault((m, n), []).append(node)
     return [
-        g
-        for g in groups.values()
-        if len(g) > 1 and all(len({n.args[side] for n in g}) == len(g) for side in (0, 1))
+        g for g in groups.values() if len(g) > 1 and all(len({n.args[side] for n in g}) == len(g) for side in (0, 1))
     ]
 
 
@@ -96,7 +94,9 @@ def _factors(graph: Terms, cls: int) -> tuple[int, list[int], list[int]]:
     while stack:
         at, columns = stack.pop()
         rows = dims[-1]
-        inner = next((n for n in graph.of(at, "MM") if (n.attrs[0], n.attrs[1], n.attrs[3]) == (batch, rows, columns)), None)
+        inner = next(
+            (n for n in graph.of(at, "MM") if (n.attrs[0], n.attrs[1], n.attrs[3]) == (batch, rows, columns)), None
+        )
         if inner is None or len(factors) + len(stack) > _LONGEST_CHAIN:
             factors.append(at)
             dims.append(columns)
@@ -116,7 +116,8 @@ def _best_order(graph: Terms, batch: int, factors: list[int], dims: list[int]) -
             j = i + length - 1
             free = all(const[i : j + 1])
             cost[i][j], cut[i][j] = min(
-                (cost[i][s] + cost[s + 1][j] + (0 if free else dims[i] * dims[s + 1] * dims[j + 1]), s) for s in range(i, j)
+                (cost[i][s] + cost[s + 1][j] + (0 if free else dims[i] * dims[s + 1] * dims[j + 1]), s)
+                for s in range(i, j)
             )
 
     def build(i: int, j: int) -> Term:
