@@ -1,8 +1,8 @@
 """Products: association, distribution, scaling, views and sums of them.
 
 Unguarded commutativity, associativity and distribution do not saturate. What is needed is association that saves work
-or meets constants, and distribution that folds a constant ahead of time (each found by taking it away from the motivating
-programs); orders of longer chains come from `matmul-chain`, which solves them by dynamic programming.
+or meets constants, and distribution that folds a constant ahead of time (each found by taking it away from the
+motivating programs); orders of longer chains come from `matmul-chain`, which solves them by dynamic programming.
 """
 
 from __future__ import annotations
