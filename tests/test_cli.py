@@ -16,7 +16,19 @@ from typer.testing import CliRunner, Result
 
 from eqsat.cli.app import app
 
-COMMANDS = ("optimize", "run", "emit", "prove", "demo", "devices", "extract", "rules list", "rules show", "version")
+COMMANDS = (
+    "optimize",
+    "run",
+    "emit",
+    "prove",
+    "demo",
+    "devices",
+    "extract",
+    "rules list",
+    "rules show",
+    "rules check",
+    "version",
+)
 
 
 def eqsat(*arguments: str | Path) -> Result:
@@ -167,6 +179,38 @@ def test_a_rule_is_shown_with_its_guard_and_reason() -> None:
 )
 def test_an_unknown_name_is_answered_with_the_nearest(command: tuple[str, ...], suggestion: str) -> None:
     assert suggestion in refusal(*command)
+
+
+OWN_RULE = """
+from eqsat.rule import rule
+
+RULES = [rule("own-doubling", "add(a, a) => {right}", numerics="reassociating")]
+"""
+
+
+def test_sound_rules_pass_their_check() -> None:
+    rows = document("rules", "check", "view-of-view", "matmul-associate-right")["rules"]
+    assert [(row["rule"], row["verdict"]) for row in rows] == [
+        ("view-of-view", "sound"),
+        ("matmul-associate-right", "sound"),
+    ]
+    assert all(row["held"] == 30 for row in rows)
+
+
+def test_a_wrong_rule_of_ones_own_is_shown_with_a_counterexample_and_never_used(model: Path, tmp_path: Path) -> None:
+    wrong = tmp_path / "wrong.py"
+    wrong.write_text(OWN_RULE.format(right="mul(a, a)"))
+    result = eqsat("rules", "check", "--rules", wrong)
+    assert result.exit_code == 1
+    assert "unsound" in result.stdout
+    assert "own-doubling" in refusal("optimize", model, "--rules", wrong)
+
+
+def test_a_sound_rule_of_ones_own_is_used(model: Path, tmp_path: Path) -> None:
+    own = tmp_path / "own.py"
+    own.write_text(OWN_RULE.format(right="add(a, sub(a, add(a, neg(a))))"))
+    assert document("rules", "check", "--rules", own)["rules"][0]["verdict"] == "sound"
+    assert document("optimize", model, "--rules", own)["check"]["passed"]
 
 
 # Run

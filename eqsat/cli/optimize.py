@@ -30,7 +30,7 @@ def optimize(
 ) -> None:
     """Find an equal program that is cheaper on a device, check it, and say how it was found.
 
-    Ctrl-C ends the search early with the best program so far.
+    Ctrl-C ends the search early with the best program so far. Rules of your own are checked before they are used.
 
     Examples:
 
