@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.errors import EqsatError, InputError
+from eqsat.errors import InputError
 from eqsat.extract.devices import DEVICES, Device
 from eqsat.extract.devices import device as find_device
 from eqsat.extract.plan import Plan
 from eqsat.gpu.cache import TEMPLATES
 from eqsat.gpu.compilers import failed
-from eqsat.gpu.lower import Buffer, Fill, HostCall, Launch, Signature, lower
+from eqsat.gpu.lower import ACCESS_ALIGNMENT, Buffer, Fill, HostCall, Launch, LibraryProduct, Place, Signature, lower
 from eqsat.gpu.run import call_host, checked_input
 from eqsat.gpu.targets import TARGETS
 from eqsat.numerics import np_dtype
@@ -37,7 +37,7 @@ def import_cupy() -> Any:
         InputError: it is not installed, or no GPU answers.
     """
     try:
-        import cupy
+        import cupy  # pyright: ignore[reportMissingImports]
     except ImportError as failure:
         raise InputError(f"no GPU run without CuPy: {_INSTALL} ({failure})") from None
     try:
@@ -109,7 +109,7 @@ class GpuPlan:
         row = here if device == "auto" else find_device(device)
         if row.arch != here.arch:
             raise InputError(f"a plan for {row.name} ({row.arch}) does not run on this GPU ({here.arch})")
-        self.launches = lower(plan, row, signature, exact=exact)
+        self.launches = lower(plan, row, signature, exact=exact, library=True)
         self.functions = {entry: self._compile(entry, k.source) for entry, k in self.launches.kernels.items()}
         self.constants = {
             name: cupy.asarray(np.ascontiguousarray(array).view(_carrier(array.dtype)))
@@ -186,7 +186,8 @@ class GpuPlan:
     def _input(self, buffer: Buffer, inputs: Mapping[str, Any]) -> Any:
         cupy = self.cupy
         carrier = _carrier(np_dtype(buffer.dtype))
-        given = inputs.get(buffer.name)
+        given: Any = inputs.get(buffer.name)
+        array: Any
         if isinstance(given, cupy.ndarray):
             array = given
         elif hasattr(given, "__dlpack__") and not isinstance(given, np.ndarray):
@@ -199,7 +200,8 @@ class GpuPlan:
             raise InputError(f"input {buffer.name!r} takes {buffer.dtype}, got {array.dtype}: convert it first")
         if array.device != cupy.cuda.Device():
             raise InputError(f"input {buffer.name!r} lies on {array.device}, the plan runs on {cupy.cuda.Device()}")
-        return cupy.ascontiguousarray(array).reshape(-1)
+        flat = cupy.ascontiguousarray(array).reshape(-1)
+        return flat if flat.data.ptr % ACCESS_ALIGNMENT == 0 else flat.copy()
 
     def _results(self, memory: Mapping[str, Any]) -> list[Any]:
         places = zip(self.launches.results, self.launches.shapes, strict=True)
@@ -214,11 +216,26 @@ class GpuPlan:
                     memory[step.buffer].fill(step.value)
                 case HostCall():
                     self._host_call(step, memory)
+                case LibraryProduct():
+                    self._library_product(step, memory)
                 case Launch():
                     addresses = [memory[p.buffer].data.ptr + p.offset * memory[p.buffer].itemsize
                                  for p in step.arguments]  # fmt: skip
                     function = self.functions[step.kernel.entry]
                     function((step.kernel.blocks,), (step.kernel.threads,), tuple(map(np.uint64, addresses)))
+
+    def _library_product(self, step: LibraryProduct, memory: Mapping[str, Any]) -> None:
+        batch, m, k, n = step.dims
+
+        def tensor(place: Place, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:
+            flat = memory[place.buffer][place.offset :]
+            steps = [stride * flat.itemsize for stride in strides]
+            return self.cupy.lib.stride_tricks.as_strided(flat, shape, steps)
+
+        a, b = step.operands
+        left, right = tensor(a, (batch, m, k), step.strides[0]), tensor(b, (batch, k, n), step.strides[1])
+        out = tensor(step.output, (batch, m, n), (m * n, n, 1))
+        self.cupy.matmul(left, right, out=out)
 
     def _host_call(self, step: HostCall, memory: Mapping[str, Any]) -> None:
         """An opaque operator runs on the host: its operands travel there and its results back."""

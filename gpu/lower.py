@@ -17,9 +17,10 @@ from eqsat.extract.plan import Kernel as PlanKernel
 from eqsat.extract.plan import Plan
 from eqsat.gpu.families.base import Kernel
 from eqsat.gpu.generate import Chain, chain
+from eqsat.gpu.index import Index, Var, through
 from eqsat.gpu.targets import Target, target
 from eqsat.ir import Program
-from eqsat.layout import Layout, is_contiguous
+from eqsat.layout import Layout, identity, is_contiguous, row_major
 from eqsat.numerics import itemsize
 
 Array = np.ndarray[Any, Any]
@@ -30,6 +31,10 @@ ALIGNMENT = 256
 
 ACCESS_ALIGNMENT = 16
 """Bytes: kernels read and write whole vectors, so an array inside another must start at a multiple of this."""
+
+
+LIBRARY_DTYPES = frozenset({"float64", "float32", "float16"})
+"""Element types of products that CuPy passes on to the vendor's library."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +111,17 @@ class HostCall:
     outputs: tuple[tuple[int, Place], ...]
 
 
-Step = Fill | Launch | HostCall
+@dataclass(frozen=True)
+class LibraryProduct:
+    """A product of plain matrices, a[B, M, K] @ b[B, K, N], by the vendor's library; strides count elements."""
+
+    dims: tuple[int, int, int, int]
+    operands: tuple[Place, Place]
+    strides: tuple[tuple[int, ...], tuple[int, ...]]
+    output: Place
+
+
+Step = Fill | Launch | HostCall | LibraryProduct
 
 
 @dataclass(frozen=True)
@@ -144,6 +159,7 @@ def lower(
     *,
     own_outputs: bool = False,
     exact: bool = False,
+    library: bool = False,
 ) -> Launches:
     """Lower a plan for a device.
 
@@ -151,6 +167,7 @@ def lower(
         signature: names and shapes; by default those of `Signature.flat`.
         own_outputs: copy a result that lies inside another array, so that every output is a buffer of its own.
         exact: sums in a fixed order, so no atomics.
+        library: products that the plan gives to the vendor's library go there; else they are kernels like others.
 
     Raises:
         InputError: the device is unknown or runs no kernels.
@@ -158,12 +175,15 @@ def lower(
     row = find_device(device)
     if row.name == "cpu":
         raise InputError("device cpu runs no GPU kernels: name a GPU (see `eqsat devices`)")
-    return _Lowering(plan, row, signature, own_outputs, exact).result()
+    return _Lowering(plan, row, signature, own_outputs, exact, library).result()
 
 
 class _Lowering:
-    def __init__(self, plan: Plan, device: Device, signature: Signature | None, own_outputs: bool, exact: bool) -> None:
-        self.plan, self.device, self.own_outputs, self.exact = plan, device, own_outputs, exact
+    def __init__(
+        self, plan: Plan, device: Device, signature: Signature | None, own_outputs: bool, exact: bool, library: bool
+    ) -> None:
+        self.plan, self.device = plan, device
+        self.own_outputs, self.exact, self.library = own_outputs, exact, library
         self.target = target(device.arch)
         self.signature = signature or Signature.flat(plan)
         self.buffers: dict[str, Buffer] = {}
@@ -253,11 +273,30 @@ class _Lowering:
             for node in kernel.outputs:
                 self._place(node)
             return
+        if self.library and kernel.family == "library-gemm" and self._library_product(kernel):
+            return
         units = int(self.device.units.value)
         made = chain(kernel.family, kernel.body, kernel.params, self.target, units, self.exact)
         places = {p: self._place(n) for p, n in zip(kernel.params, kernel.inputs, strict=True)}
         places.update((b, self._place(n)) for b, n in zip(kernel.body, kernel.outputs, strict=True))
         self._launch(made, places)
+
+    def _library_product(self, kernel: PlanKernel) -> bool:
+        """Let the vendor's library compute the kernel, where its operands are matrices with strides."""
+        (product,) = kernel.body
+        batch, m, k, n = product.attrs
+        strides = [
+            matrix_strides(a, shape) for a, shape in zip(product.args, ((batch, m, k), (batch, k, n)), strict=True)
+        ]
+        left, right = strides
+        if left is None or right is None or product.dtype not in LIBRARY_DTYPES:
+            return False
+        places = dict(zip(kernel.params, (self._place(n) for n in kernel.inputs), strict=True))
+        operands = [places[base] for base, _, _ in (left, right)]
+        a, b = (Place(p.buffer, p.offset + at) for p, (_, at, _) in zip(operands, (left, right), strict=True))
+        out = self._place(kernel.outputs[0])
+        self.steps.append(LibraryProduct(product.attrs, (a, b), (left[2], right[2]), out))
+        return True
 
     def _launch(self, made: Chain, places: dict[Node, Place]) -> None:
         for node, dtype in made.temporaries.items():
@@ -323,6 +362,21 @@ class _Lowering:
         body = make("Cat", (), (make("V", (layout,), (param,)),))
         made = chain("copy", (body,), (param,), self.target, int(self.device.units.value), self.exact)
         self._launch(made, {param: self._place(node), body: out})
+
+
+def matrix_strides(node: Node, shape: tuple[int, ...]) -> tuple[Node, int, tuple[int, ...]] | None:
+    """(array, offset, strides) of a node that reads an array as a tensor of this shape; None where strides cannot."""
+    layout, base = (node.attrs[0], node.args[0]) if node.op == "V" else (identity(node.size), node)
+    if base.op != "In" or layout.masked:
+        return None
+    axes = [Var(f"d{i}", n) for i, n in enumerate(shape)]
+    flat = Index()
+    for axis, stride in zip(axes, row_major(shape), strict=True):
+        flat += Index.of(axis) * stride
+    address, _ = through(layout, flat)
+    steps = [address.coefficient(axis) if axis.extent > 1 else 0 for axis in axes]
+    found = tuple(step for step in steps if step is not None)
+    return (base, address.constant, found) if len(found) == len(steps) else None
 
 
 def _placed_in_place(plan: Plan) -> dict[Node, tuple[Node, int]]:
@@ -393,3 +447,5 @@ def _touched(step: Step) -> list[str]:
             return [p.buffer for p in step.arguments]
         case HostCall():
             return [p.buffer for p in (*step.inputs, *(p for _, p in step.outputs))]
+        case LibraryProduct():
+            return [p.buffer for p in (*step.operands, step.output)]

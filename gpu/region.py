@@ -69,7 +69,7 @@ class Region:
             self._scopes[-1].lines += done.block()
 
     def alternatives(self, branches: Sequence[tuple[str, Callable[[], None]]]) -> None:
-        """Guarded blocks that follow each other without a gap: `if`, `else if`, `else`, each written by its function."""
+        """Guarded blocks one right after the other: `if`, `else if`, `else`, each written by its function."""
         blocks: list[str] = []
         for opening, write in branches:
             self._scopes.append(_Scope(opening, guard=True))

@@ -16,7 +16,7 @@ from eqsat.errors import InputError
 from eqsat.extract.devices import Device
 from eqsat.extract.plan import Plan
 from eqsat.gpu import simt
-from eqsat.gpu.lower import Fill, HostCall, Launch, Launches, lower
+from eqsat.gpu.lower import ACCESS_ALIGNMENT, Fill, HostCall, Launch, Launches, lower
 from eqsat.numerics import np_dtype
 
 Array = np.ndarray[Any, Any]
@@ -90,7 +90,7 @@ def _memory(launches: Launches, inputs: Mapping[str, Array]) -> dict[str, Array]
 
 
 def checked_input(name: str, inputs: Mapping[str, Array], size: int, dtype: np.dtype[Any]) -> Array:
-    """The flat contiguous array of an input.
+    """The flat contiguous array of an input, aligned for vector access.
 
     Raises:
         InputError: it is missing, or has another size or element type.
@@ -102,7 +102,8 @@ def checked_input(name: str, inputs: Mapping[str, Array], size: int, dtype: np.d
         raise InputError(f"input {name!r} takes {size} elements, got shape {array.shape}")
     if array.dtype != dtype:
         raise InputError(f"input {name!r} takes {dtype}, got {array.dtype}: convert it first")
-    return np.ascontiguousarray(array).reshape(-1)
+    flat = np.ascontiguousarray(array).reshape(-1)
+    return flat if flat.ctypes.data % ACCESS_ALIGNMENT == 0 else flat.copy()
 
 
 def call_host(step: HostCall, launches: Launches, memory: Mapping[str, Array]) -> None:

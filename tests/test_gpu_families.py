@@ -184,7 +184,9 @@ def test_long_products_of_few_tiles_are_split_along_k(dtype: str) -> None:
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("arch", [WAVE64, WAVE32])
 def test_products_with_a_vector_are_row_sums(arch: str, dtype: str) -> None:
-    cases = contraction_cases(dtype, arch, [(1, 1, 70, 300), (1, 300, 70, 1), (3, 1, 17, 5), (1, 1, 1, 1), (2, 4, 9, 1)])
+    cases = contraction_cases(
+        dtype, arch, [(1, 1, 70, 300), (1, 300, 70, 1), (3, 1, 17, 5), (1, 1, 1, 1), (2, 4, 9, 1)]
+    )
     assert all(families_of(c) == ["row"] for c in cases)
     s.check(cases, arch)
 
@@ -249,7 +251,9 @@ def reductions(rows: int, columns: int, dtype: str) -> dict[str, Node]:
     y = s.transposed(x, (columns, rows), (1, 0))
     shown = {f: s.reduced(f, s.un("neg", x), columns) for f in ("sum", "max", "min", "argmax", "argmin")}
     shown |= {f"{f} over the leading axis": s.reduced(f, s.un("neg", y), columns) for f in ("sum", "max")}
-    shown["prod"] = s.reduced("prod", s.un("cos", s.view(lay.of_slice((rows, columns), (0, 0), (rows, 1), (1, 1)), x)), 1)
+    shown["prod"] = s.reduced(
+        "prod", s.un("cos", s.view(lay.of_slice((rows, columns), (0, 0), (rows, 1), (1, 1)), x)), 1
+    )
     shown["mean"] = s.bin_("mul", s.reduced("sum", x, columns), make("Full", (1 / columns, rows, dtype)))
     return shown
 

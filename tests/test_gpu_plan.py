@@ -1,0 +1,374 @@
+"""Plans in the checker, lowered, emitted and run from the manifest alone."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from gpu_support import TOLERANCE, array, assert_close, bin_, product, reduced, transposed, un, with_bias_and_relu
+
+import eqsat
+from eqsat import layout as lay
+from eqsat import ops
+from eqsat.core import CoreProgram, Node, lower, make, topological
+from eqsat.errors import InputError
+from eqsat.extract.cover import cover, source_cover
+from eqsat.extract.plan import Kernel, Plan, Result, build_plan
+from eqsat.gpu import simt
+from eqsat.gpu.emit import emit
+from eqsat.gpu.lower import ALIGNMENT, Fill, Launch, LibraryProduct, Signature
+from eqsat.gpu.lower import lower as lower_plan
+from eqsat.gpu.run import run_launches, run_simt, runner
+from eqsat.gpu.targets import TARGETS
+from eqsat.ir import Program
+from eqsat.numerics import np_dtype, random_array
+from eqsat.snapshot import Snapshot
+
+DEVICES = ("mi250x", "mi300x", "rx7900xtx", "h100")
+
+
+def mlp(x: Any, w: Any, b: Any, v: Any) -> Any:
+    hidden = eqsat.relu(x @ w + b)
+    scores = hidden @ v
+    return {"probabilities": eqsat.softmax(scores, axis=-1), "hidden": hidden.T}
+
+
+def tower(x: Any, w1: Any, w2: Any) -> Any:
+    return eqsat.concat([x[:, :8] @ w1, x[:, 8:] @ w2], axis=0).sum(axis=0)
+
+
+def stats(x: Any) -> Any:
+    return {"mean": x.mean(axis=1), "top": x.max(axis=0), "best": eqsat.argmax(x, axis=1)}
+
+
+PROGRAMS = {
+    "mlp": eqsat.trace(mlp, *(eqsat.spec(shape) for shape in ((10, 12), (12, 20), (20,), (20, 7)))),
+    "mlp in half": eqsat.trace(mlp, *(eqsat.spec(shape, "float16") for shape in ((10, 12), (12, 20), (20,), (20, 7)))),
+    "towers": eqsat.trace(tower, eqsat.spec((6, 16)), eqsat.spec((8, 4)), eqsat.spec((8, 4))),
+    "statistics": eqsat.trace(stats, eqsat.spec((9, 33))),
+}
+
+
+def plan_of(program: Program, device: str = "mi300x") -> Plan:
+    core = lower(program)
+    return build_plan(Snapshot.from_core(core.roots), source_cover(core, device), core)
+
+
+def inputs_of(program: Program, seed: int = 0) -> dict[str, np.ndarray[Any, Any]]:
+    rng = np.random.default_rng(seed)
+    return {t.attr("name"): random_array(t.shape, t.dtype, rng) for t in program.inputs}
+
+
+def assert_program_results(got: list[np.ndarray[Any, Any]], program: Program, inputs: dict[str, Any]) -> None:
+    expected = program.run(inputs, precision="float64")
+    for (name, term), values in zip(program.outputs.items(), got, strict=True):
+        assert_close(values.reshape(term.shape), expected[name], term.dtype, name)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_programs_run_in_the_checker(name: str, device: str) -> None:
+    program = PROGRAMS[name]
+    inputs = inputs_of(program)
+    assert_program_results(run_simt(plan_of(program, device), inputs, device, order=4), program, inputs)
+
+
+def test_optimised_programs_run_in_the_checker() -> None:
+    program = PROGRAMS["mlp"]
+    best = eqsat.optimize(program, device="mi300x", time_limit=3)
+    inputs = inputs_of(program)
+    got = best.compile(on="simt")(inputs)
+    expected = program.run(inputs, precision="float64")
+    for name, values in got.items():
+        assert_close(values, expected[name], "float32", name)
+
+
+def test_launches_are_those_of_the_plan() -> None:
+    for program in PROGRAMS.values():
+        plan = plan_of(program)
+        launches = lower_plan(plan, "mi300x")
+        assert sum(isinstance(step, Launch) for step in launches.steps) <= len(plan.kernels)
+
+
+# Emit
+
+
+def run_manifest(folder: Path, inputs: dict[str, np.ndarray[Any, Any]]) -> dict[str, np.ndarray[Any, Any]]:
+    """What an outside launcher does with an emitted folder, the SIMT checker being its GPU."""
+    manifest = json.loads((folder / "manifest.json").read_text())
+    constants = np.load(folder / "constants.npz")
+    target = TARGETS[manifest["arch"]]
+    memory = {}
+    for name, buffer in manifest["buffers"].items():
+        dtype = np_dtype(buffer["dtype"])
+        start = {"input": inputs, "constant": constants}.get(buffer["kind"])
+        blank = np.full(int(np.prod(buffer["shape"], dtype=int)) * dtype.itemsize, 0xFF, np.uint8)
+        memory[name] = (start[name].view(dtype) if start is not None else blank.view(dtype)).reshape(buffer["shape"])
+    for step in manifest["steps"]:
+        if "fill" in step:
+            memory[step["fill"]].fill(step["value"])
+            continue
+        arguments = tuple(simt.Argument(memory[a["buffer"]], a["offset"]) for a in step["args"])
+        call = simt.Call(step["kernel"], step["grid"][0], step["block"][0], arguments)
+        simt.run((folder / step["source"]).read_text(), target, [call])
+    return {n: memory[n] for n, b in manifest["buffers"].items() if b["kind"] == "output"}
+
+
+@pytest.mark.parametrize("device", ["mi300x", "h100"])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_an_emitted_folder_runs_from_its_manifest_alone(name: str, device: str, tmp_path: Path) -> None:
+    program = PROGRAMS[name]
+    manifest = emit(plan_of(program, device), device, tmp_path, program)
+    assert manifest == json.loads((tmp_path / "manifest.json").read_text())
+    inputs = inputs_of(program)
+    got = run_manifest(tmp_path, inputs)
+    assert_program_results([got[name] for name in program.outputs], program, inputs)
+
+
+def test_a_manifest_says_all_that_a_launcher_needs(tmp_path: Path) -> None:
+    program = PROGRAMS["mlp"]
+    manifest = emit(plan_of(program), "mi300x", tmp_path, program)
+    assert (manifest["schema"], manifest["device"], manifest["arch"]) == (1, "mi300x", "gfx942")
+    assert (manifest["wave"], manifest["defines"]) == (64, [])
+    assert manifest["buffers"]["x"] == {"shape": [10, 12], "dtype": "float32", "kind": "input"}
+    assert manifest["buffers"]["hidden"] == {"shape": [20, 10], "dtype": "float32", "kind": "output"}
+    for step in manifest["steps"]:
+        text = (tmp_path / step["source"]).read_text()
+        assert f"EQ_KERNEL({step['block'][0]}) {step['kernel']}(" in text
+        assert '#include "prelude.h"' in text
+        assert set(step) == {"kernel", "source", "family", "grid", "block", "shared_bytes", "args"}
+        assert all(argument["buffer"] in manifest["buffers"] for argument in step["args"])
+    readme = (tmp_path / "README.md").read_text()
+    assert "--offload-arch=gfx942" in readme
+    assert "`hidden`: output, float32[20, 10]" in readme
+
+
+def test_constants_are_emitted_folded(tmp_path: Path) -> None:
+    weights = np.random.default_rng(0).standard_normal((12, 5)).astype(np.float32)
+    program = eqsat.trace(lambda x: x @ (weights * 2.0), eqsat.spec((4, 12)))
+    manifest = emit(plan_of(program), "mi300x", tmp_path, program)
+    (name,) = [n for n, b in manifest["buffers"].items() if b["kind"] == "constant"]
+    np.testing.assert_array_equal(np.load(tmp_path / "constants.npz")[name].reshape(12, 5), weights * 2)
+
+
+def opaque_program() -> Program:
+    """relu(x), then an operator with two results that nobody knows, then a use of each."""
+    x = ops.input("x", (3, 8), "float32")
+    low, high = ops.opaque(
+        "Split", [ops.relu(ops.transpose(x, (1, 0)))], [((4, 3), "float32")] * 2, "half", lambda a: np.split(a, 2)
+    )
+    return Program((x,), {"sum": ops.add(low, high), "high": high})
+
+
+def test_opaque_operators_run_in_the_checker_and_cannot_be_emitted(tmp_path: Path) -> None:
+    program = opaque_program()
+    plan, inputs = plan_of(program), inputs_of(program)
+    for values, expected in zip(run_simt(plan, inputs), program.run(inputs).values(), strict=True):
+        np.testing.assert_allclose(values, expected.reshape(-1), rtol=1e-6)
+    with pytest.raises(InputError, match="operator Split is opaque: it has no kernel to emit"):
+        emit(plan, "mi300x", tmp_path, program)
+
+
+# Buffers
+
+
+def core_plan(*roots: Node) -> Plan:
+    program = CoreProgram(
+        roots=roots,
+        root_names=tuple(f"y{i}" for i in range(len(roots))),
+        root_shapes=tuple((r.size,) for r in roots),
+        inputs=tuple(n for n in topological(roots) if n.op == "In"),
+        constants={},
+    )
+    snapshot = Snapshot.from_core(roots)
+    return build_plan(snapshot, cover(snapshot, "mi300x", 2.0), program)
+
+
+def one_kernel_each(*steps: tuple[str, Node], roots: tuple[Node, ...]) -> Plan:
+    """A plan of one kernel for each of these nodes; each reads those before it and inputs."""
+    made: list[Node] = []
+    kernels = []
+    for family, node in steps:
+        leaves = [n for n in topological([node]) if n.op == "In"]
+        reads = [n for n in made if n in topological([node])]
+        reads = [n for n in reads if not any(n in topological([m]) for m in reads if m is not n)] + [
+            n for n in leaves if not any(n in topological([m]) for m in reads)
+        ]
+        params = tuple(make("In", (f"a{i}", n.size, n.dtype)) for i, n in enumerate(reads))
+        body = _rebuilt(node, dict(zip(reads, params, strict=True)))
+        kernels.append(Kernel(f"k{len(kernels)}", family, (node,), tuple(reads), params, (body,), 0, 0, 0.0))
+        made.append(node)
+    results = tuple(Result(root, lay.identity(root.size)) for root in roots)
+    return Plan(tuple(kernels), roots, results, {})
+
+
+def _rebuilt(node: Node, known: dict[Node, Node]) -> Node:
+    return known[node] if node in known else make(node.op, node.attrs, [_rebuilt(a, known) for a in node.args])
+
+
+def env_of(plan: Plan) -> dict[str, np.ndarray[Any, Any]]:
+    rng = np.random.default_rng(0)
+    return {n.attrs[0]: random_array((n.size,), n.dtype, rng) for n in topological(plan.roots) if n.op == "In"}
+
+
+def assert_runs(plan: Plan, **options: Any) -> Any:
+    launches = lower_plan(plan, "mi300x", **options)
+    env = env_of(plan)
+    for got, expected in zip(run_launches(launches, env), plan.run_numpy(env), strict=True):
+        np.testing.assert_allclose(got, expected, rtol=0, atol=TOLERANCE["float32"] * np.abs(expected).max())
+    return launches
+
+
+def test_concatenations_of_results_are_written_in_place() -> None:
+    x = array("x", 64)
+    parts = [un("exp", x), un("relu", x), un("neg", x)]
+    joined = make("Cat", (), parts)
+    plan = one_kernel_each(*(("pointwise", p) for p in parts), ("copy", joined), roots=(joined,))
+    launches = assert_runs(plan)
+    assert len(launches.steps) == 3
+    assert [step.arguments[-1].offset for step in launches.steps] == [0, 64, 128]
+
+
+@pytest.mark.parametrize("size", [6, 64])
+def test_parts_that_vectors_could_not_reach_are_copied(size: int) -> None:
+    x = array("x", size)
+    parts = [un("exp", x), un("relu", x)]
+    joined = make("Cat", (), parts)
+    plan = one_kernel_each(
+        *(("pointwise", p) for p in parts), ("copy", joined), roots=(joined, parts[0])[: 1 + (size > 6)]
+    )
+    assert len(assert_runs(plan).steps) == 3
+
+
+def test_temporaries_share_the_arena_when_they_are_not_in_use_at_once() -> None:
+    x = array("x", 4096)
+    chain = [un(f, x) for f in ("exp",)]
+    for f in ("neg", "abs", "tanh", "relu", "sqrt"):
+        chain.append(un(f, chain[-1]))
+    plan = one_kernel_each(*(("pointwise", n) for n in chain), roots=(chain[-1],))
+    launches = assert_runs(plan)
+    temporaries = [b for b in launches.buffers.values() if b.kind == "temporary"]
+    assert len(temporaries) == 5
+    assert launches.arena_bytes == 2 * 4096 * 4
+    assert all(b.offset % ALIGNMENT == 0 for b in temporaries)
+
+
+def test_reductions_by_atomics_fill_their_output_first() -> None:
+    p = with_bias_and_relu(product(1, 300, 8, 400))
+    total = reduced("sum", p, 400)
+    launches = assert_runs(one_kernel_each(("contraction+reduction", total), roots=(total,)))
+    assert isinstance(launches.steps[0], Fill)
+    exact = assert_runs(one_kernel_each(("contraction+reduction", total), roots=(total,)), exact=True)
+    assert not any(isinstance(step, Fill) for step in exact.steps)
+
+
+def test_roots_that_are_inputs_constants_or_parts_of_others_get_buffers_of_their_own() -> None:
+    x = array("x", 24)
+    y = un("exp", x)
+    part = make("V", (lay.strided(8, ((8, 1),)),), (y,))
+    plan = Plan(
+        one_kernel_each(("pointwise", y), roots=(y,)).kernels,
+        (y, x, part, y, make("Full", (2.0, 5, "float32"))),
+        (
+            Result(y, lay.identity(24)),
+            Result(x, lay.identity(24)),
+            Result(y, lay.strided(8, ((8, 1),))),
+            Result(y, lay.identity(24)),
+            Result(make("Full", (2.0, 5, "float32")), lay.identity(5)),
+        ),
+        {},
+    )
+    shared, owned = assert_runs(plan), assert_runs(plan, own_outputs=True)
+    assert len({place.buffer for place in owned.results}) == 5
+    assert all(place.offset == 0 for place in owned.results)
+    assert shared.results[2].buffer == shared.results[0].buffer
+    assert shared.results[2].offset == 8
+
+
+def test_products_that_the_plan_gives_to_the_library_go_there() -> None:
+    x, w = array("x", 12 * 20), array("w", 16 * 20)
+    out = make("MM", (1, 12, 20, 16), (x, transposed(w, (16, 20), (1, 0))))
+    plan = one_kernel_each(("library-gemm", out), roots=(out,))
+    (step,) = lower_plan(plan, "mi300x", library=True).steps
+    assert isinstance(step, LibraryProduct)
+    assert step.strides == ((0, 20, 1), (0, 1, 20))
+    assert isinstance(assert_runs(plan).steps[0], Launch)
+
+
+def test_equal_kernels_are_one_text() -> None:
+    x = array("x", 4096)
+    first = un("exp", x)
+    second = un("exp", first)
+    launches = assert_runs(one_kernel_each(("pointwise", first), ("pointwise", second), roots=(second,)))
+    assert len(launches.steps) == 2
+    assert len(launches.kernels) == 1
+
+
+def test_empty_arrays_are_no_launch() -> None:
+    empty = make("In", ("x", 0, "float32"))
+    out = un("exp", empty)
+    launches = lower_plan(one_kernel_each(("pointwise", out), roots=(out,)), "mi300x")
+    assert launches.steps == ()
+    assert run_launches(launches, {"x": np.zeros(0, np.float32)})[0].size == 0
+
+
+def test_inputs_that_vectors_could_not_reach_are_copied() -> None:
+    x = array("x", 64)
+    out = un("neg", x)
+    launches = lower_plan(one_kernel_each(("pointwise", out), roots=(out,)), "mi300x")
+    odd = np.arange(65, dtype=np.float32)[1:]
+    np.testing.assert_array_equal(run_launches(launches, {"x": odd})[0], -odd)
+
+
+# Bad input
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        ({}, "input 'x' is missing"),
+        ({"x": np.zeros(3, np.float32)}, r"input 'x' takes 24 elements, got shape \(3,\)"),
+        ({"x": np.zeros(24)}, "input 'x' takes float32, got float64: convert it first"),
+    ],
+)
+def test_wrong_inputs_are_named(inputs: dict[str, Any], message: str) -> None:
+    x = array("x", 24)
+    out = bin_("add", x, x)
+    launches = lower_plan(one_kernel_each(("pointwise", out), roots=(out,)), "mi300x")
+    with pytest.raises(InputError, match=message):
+        run_launches(launches, inputs)
+
+
+def test_devices_that_run_no_kernels_are_refused() -> None:
+    plan = plan_of(PROGRAMS["mlp"])
+    with pytest.raises(InputError, match="device cpu runs no GPU kernels"):
+        lower_plan(plan, "cpu")
+    with pytest.raises(InputError, match="nothing runs plans on 'tpu'"):
+        runner(plan, "tpu", "mi300x")
+
+
+def test_without_cupy_a_gpu_run_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "cupy", None)
+    with pytest.raises(InputError, match=r"no GPU run without CuPy: pip install 'eqsat\[rocm\]'"):
+        runner(plan_of(PROGRAMS["mlp"]), "gpu", "mi300x")
+
+
+def test_without_a_compiler_the_checker_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    from eqsat.gpu import compilers
+
+    for found in (compilers.host_compiler, compilers.amd_compiler):
+        found.cache_clear()
+    monkeypatch.setattr(compilers, "_tool", lambda command: None)
+    with pytest.raises(InputError, match=r"needs a C\+\+ compiler: install g\+\+ or clang\+\+"):
+        compilers.host_compiler()
+    with pytest.raises(InputError, match="no compiler for gfx950: install clang-20 or later"):
+        compilers.amd_compiler("gfx950")
+
+
+def test_signatures_of_programs_and_of_bare_plans() -> None:
+    program = PROGRAMS["statistics"]
+    assert Signature.of(program).inputs == {"x": ((9, 33), "float32")}
+    assert dict(Signature.flat(plan_of(program)).outputs) == {"out0": (9,), "out1": (33,), "out2": (9,)}
