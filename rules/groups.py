@@ -3,7 +3,8 @@
 Members come from *required* contractions: those in every derivation of the roots, so that a group never forces work
 that a better program avoids. Members that share an operand, or have equal sizes, form a group; a group never holds a
 member that another needs (fusing dependent products makes a cycle: a shipped compiler did). Groups then grow upward
-through equal operators with constant or aligned operands. A group is inserted as `G = cat(members)`, each member a slice of G.
+through equal operators with constant or aligned operands. A group is inserted as `G = cat(members)`, each member a
+slice of G.
 """
 
 from __future__ import annotations
