@@ -156,9 +156,10 @@ class Choice:
     # Choices
 
     def _best(self, unit: Unit) -> Way:
+        """The cheapest way given the others' choices; of equals the present one, else the first."""
         if len(unit.ways) == 1:
             return unit.ways[0]
-        return min(unit.ways, key=lambda way: self._price({unit: way}))
+        return min(unit.ways, key=lambda way: (self._price({unit: way}), way is not unit.chosen))
 
     def _improve(self, reversed_first: bool) -> None:
         for sweep in range(_MAX_SWEEPS):

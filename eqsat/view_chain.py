@@ -38,6 +38,8 @@ class Step:
 
 
 Steps = tuple[Step, ...]
+# Cheap: writers of files with NumPy's rules for the operands of elementwise operators and products leave these out.
+_BROADCAST, _LEADING_UNITS = 0.1, 0.6
 T = TypeVar("T")
 
 
@@ -100,14 +102,13 @@ def _renamed(source: Shape, target: Shape) -> Iterator[Step]:
     """The same elements in another shape; dims of size 1 in front are a broadcast."""
     lead = len(target) - len(source)
     if source and lead > 0 and target == (1,) * lead + source:
-        yield _broadcast(target)
+        yield Step("broadcast", (target,), _LEADING_UNITS)
     else:
         yield from _reshaped(source, target)
 
 
 def _broadcast(shape: Shape) -> Step:
-    # Cheap: writers of files with NumPy's rules for elementwise operands leave it out.
-    return Step("broadcast", (shape,), 0.1)
+    return Step("broadcast", (shape,), _BROADCAST)
 
 
 def _filled(fill: Fill, shape: Shape) -> Step:
