@@ -143,6 +143,7 @@ FORMS: dict[str, tuple[Callable[[], Term], str]] = {
     "log softmax": (lambda: composites.log_softmax(X), "LogSoftmax"),
     "softmax read inside": (lambda: softmax_and_its_powers(), "ReduceMax Sub Exp ReduceSum Div Add"),
     "layer norm": (lambda: composites.layernorm(X, weight(4), weight(4)), "LayerNormalization"),
+    "layer norms that share a scale": (lambda: two_layer_norms(), "LayerNormalization LayerNormalization Add"),
     "layer norm of two axes": (lambda: composites.layernorm(X, None, None, 1), "LayerNormalization"),
     "layer norm of halves": (lambda: composites.layernorm(HALF, weight(6, dtype="float16")), "LayerNormalization"),
     "instance norm": (lambda: instance_norm(), "InstanceNormalization"),
@@ -170,6 +171,11 @@ def softmax_and_its_powers() -> Term:
     """A softmax whose exponentials are read elsewhere: one node for it would compute them twice."""
     powers = ops.exp(composites.sub(X, ops.amax(X, -1, True)))
     return ops.add(composites.softmax(X), powers)
+
+
+def two_layer_norms() -> Term:
+    first = composites.layernorm(X, weight(4))
+    return ops.add(first, composites.layernorm(first, weight(4)))
 
 
 def instance_norm() -> Term:
@@ -301,14 +307,11 @@ def test_a_file_can_be_optimised_in_place(tmp_path: Path, monkeypatch: pytest.Mo
 # Random programs
 
 
-def _fits_onnxruntime(program: Program) -> bool:
-    """No pool over nothing but padding, which it gives the lowest finite number, and no float64 kernels it lacks."""
-    for term in program.terms():
-        if term.op == "pool":
-            pads = term.attr("pads_lo") + term.attr("pads_hi")
-            if any(pad >= k for pad, k in zip(pads, term.attr("kernel") * 2, strict=True)):
-                return False
-    return True
+def _pools_padding_alone(program: Program) -> bool:
+    """Whether some window of a max pool holds nothing but padding: onnxruntime gives it the lowest finite number."""
+    pools = {str(i): term for i, term in enumerate(program.terms()) if term.op == "pool"}
+    values = Program(program.inputs, pools or program.outputs).run(random_inputs(program))
+    return any(np.isneginf(value).any() for value in values.values())
 
 
 @settings(max_examples=120)
@@ -325,5 +328,5 @@ def test_random_programs_survive_the_round_trip(program: Program) -> None:
 def test_random_windows_survive_the_round_trip(program: Program) -> None:
     model = to_onnx(program)
     assert_equivalent(program, from_onnx(model), rtol=1e-6)
-    if _fits_onnxruntime(program):
+    if not _pools_padding_alone(program):
         assert_runs_the_same(program, model)

@@ -252,15 +252,19 @@ class Window:
             "dilations": _unless(ones, list(self.dilations)),
         }
 
-    def padded(self, fill: float) -> tuple[Operand, Window]:
-        """The operand and the window; pads that a pooling runtime refuses (as large as the kernel) are done before."""
-        if all(pad < k for pad, k in zip(self.lo + self.hi, self.kernel * 2, strict=True)):
-            return self.x, self
-        shape = [n + p + q for n, p, q in zip(self.x.shape, (0, 0, *self.lo), (0, 0, *self.hi), strict=True)]
-        pads = ints((0, 0, *self.lo, 0, 0, *self.hi), "pads")
+    def has_small_pads(self) -> bool:
+        """Whether all pads are smaller than the kernel, as runtimes want them of a pool."""
+        return all(pad < k for pad, k in zip(self.lo + self.hi, self.kernel * 2, strict=True))
+
+    def padded(self, fill: float) -> Form:
+        """The operand with the pads around it."""
+        lo, hi = (0, 0, *self.lo), (0, 0, *self.hi)
+        shape = [n + p + q for n, p, q in zip(self.x.shape, lo, hi, strict=True)]
+        return typed(shape, self.x.dtype, "Pad", self.x, ints(lo + hi, "pads"), scalar(fill, self.x.dtype))
+
+    def unpadded(self) -> Window:
         none = (0,) * len(self.kernel)
-        bare = Window(self.x, self.kernel, self.strides, self.dilations, none, none)
-        return typed(shape, self.x.dtype, "Pad", self.x, pads, scalar(fill, self.x.dtype)), bare
+        return replace(self, lo=none, hi=none)
 
 
 def _conv(term: Term, opset: int) -> Form:
@@ -274,28 +278,30 @@ def conv(term: Term, *weights: Operand) -> Form:
 
 
 def _pool(term: Term, opset: int) -> Form:
-    """A sum is the mean that counts the padding, times the kernel's size."""
+    """A sum is the mean that counts the padding, times the kernel's size; with large pads a convolution with ones."""
     if term.attr("kind") == "max":
-        lowest_value = lowest(term.dtype)
-        x, window = Window.of(term, lowest_value).padded(lowest_value)
-        return form("MaxPool", x, **window.attrs())
+        fill = lowest(term.dtype)
+        window = Window.of(term, fill)
+        if window.has_small_pads():
+            return form("MaxPool", window.x, **window.attrs())
+        return form("MaxPool", window.padded(fill), **window.unpadded().attrs())
     mean = average_pool(term, True)
-    assert mean is not None
-    return form("Mul", mean, scalar(prod(term.attr("kernel")), term.dtype))
+    if mean is not None:
+        return form("Mul", mean, scalar(prod(term.attr("kernel")), term.dtype))
+    ones = scalar(1, term.dtype, (term.shape[1], 1, *term.attr("kernel")))
+    window = Window.of(term, 0)
+    return form("Conv", window.x, ones, group=_unless(1, term.shape[1]), **window.attrs())
 
 
 def average_pool(term: Term, counted: bool, x: Term | None = None) -> Form | None:
-    """The mean over the windows of a sum pool (of `x` instead, if given), padding counted or not; None where ONNX
-    cannot tell such padding from elements."""
+    """The mean over the windows of a sum pool (of `x` instead, if given), padding counted or not; None where the
+    pads are too large for a pool."""
     window = Window.of(term, 0) if counted and x is None else Window.bare(term)
-    if x is not None:
-        window = replace(window, x=x)
-    operand, inner = window.padded(0)
-    if inner is not window and not counted:
+    if not window.has_small_pads():
         return None
-    count = 1 if counted and any(inner.lo + inner.hi) else None
-    mean = front(term, "AveragePool", operand, count_include_pad=count, **inner.attrs())
-    return replace(mean, least=DILATED_AVERAGE if set(inner.dilations) != {1} else 0)
+    count = 1 if counted and any(window.lo + window.hi) else None
+    mean = front(term, "AveragePool", x or window.x, count_include_pad=count, **window.attrs())
+    return replace(mean, least=DILATED_AVERAGE if set(window.dilations) != {1} else 0)
 
 
 DILATED_AVERAGE = 19  # the opset that gave AveragePool its dilations

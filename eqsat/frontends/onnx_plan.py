@@ -12,6 +12,7 @@ from eqsat.frontends.onnx_load import subgraphs
 from eqsat.frontends.onnx_opaque import OneNode
 from eqsat.frontends.onnx_recognise import RECOGNISERS
 from eqsat.ir import Program, Term
+from eqsat.ops import row
 
 OLDEST_OPSET = 13
 
@@ -92,7 +93,7 @@ def _readers(program: Program, terms: Iterable[Term]) -> dict[Term, set[Term | N
 
 
 def _closed(root: Term, found: Form, readers: Mapping[Term, set[Term | None]]) -> bool:
-    """Whether nobody else reads what the form swallows: else it would be computed twice. Constants are free."""
+    """Whether nobody else reads what the form computes inside: it would be computed twice. Views are free."""
     operands = set(found.terms())
     inside = {root}
     stack = [root]
@@ -101,7 +102,8 @@ def _closed(root: Term, found: Form, readers: Mapping[Term, set[Term | None]]) -
             if arg not in operands and arg not in inside:
                 inside.add(arg)
                 stack.append(arg)
-    return all(readers[term] <= inside for term in inside if term is not root and term.args)
+    computed = (term for term in inside if term is not root and term.args and not row(term.op).view)
+    return all(readers[term] <= inside for term in computed)
 
 
 def _splits(terms: Iterable[Term]) -> dict[Term, Form]:
