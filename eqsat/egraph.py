@@ -13,7 +13,8 @@ functions (whoever came first; the source is 0), since egglog's own proofs are n
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import egglog.bindings as egg
@@ -76,6 +77,11 @@ class Atoms:
             self.values.append(value)
         return found
 
+    def truncate(self, n: int) -> None:
+        """Forget all but the first n."""
+        del self.values[n:]
+        self._ids = {key: i for key, i in self._ids.items() if i < n}
+
 
 class EGraph:
     """An e-graph over the core with a fixed set of rules."""
@@ -95,6 +101,21 @@ class EGraph:
         for row in language:
             text += _Lowering(row, self.atoms, self._rule_ids[row.name]).text()
         self._egraph.run_program(*self._egraph.parse_program("\n".join(text)))
+
+    @contextmanager
+    def scratch(self) -> Iterator[None]:
+        """A scope at whose end the e-graph is empty again: declaring the rules costs more than most saturations."""
+        known, described = len(self.atoms.values), self._described
+        self._egraph.run_program(egg.Push(1))
+        try:
+            yield
+        finally:
+            self._egraph.run_program(egg.Pop(_SPAN, 1))
+            self.atoms.truncate(known)
+            self._described = described
+            self._insertions = 0
+            for answered in self._answered.values():
+                answered.clear()
 
     def run(self, ruleset: str, *, saturate: bool = False) -> dict[str, int]:
         """Run a ruleset once, or until it changes nothing; the matches of each named rule.

@@ -102,6 +102,15 @@ class Result:
         return call
 
 
+def prepare(numerics: Policy = "reassociate", rules: Sequence[AnyRule] | None = None) -> None:
+    """Have the rules of an `optimize` to come declared in the background, for instance while its program is read."""
+    from eqsat.rules import ALL, allowed
+
+    usable = allowed(list(ALL) if rules is None else list(rules), numerics)
+    if usable:
+        warm_up(usable)
+
+
 def optimize(
     program: Program,
     device: str | Device = "mi300x",
@@ -127,7 +136,7 @@ def optimize(
 
     begun = time.monotonic()
     row = find_device(device)
-    warm_up()
+    prepare(numerics, rules)
     usable = allowed(list(ALL) if rules is None else list(rules), numerics)
     tell = progress or (lambda stage, fraction: None)
     search = _Search(program, row, usable, begun + time_limit, tell)

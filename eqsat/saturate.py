@@ -17,11 +17,14 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from eqsat.errors import EqsatError
 from eqsat.rule import AnyRule, HostRule
 from eqsat.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from eqsat.egraph import EGraph
 
 _CHECKPOINT_SECONDS = 0.25
 _POLL_SECONDS = 0.1
@@ -108,6 +111,7 @@ class _Worker:
 
     def __init__(self, memory: int) -> None:
         self.memory = memory
+        self.declared: tuple[AnyRule, ...] | None = None
         # Its own session: Ctrl-C goes to the parent alone, which decides what to do with what there is.
         self._process = subprocess.Popen(
             [sys.executable, "-c", f"from eqsat.saturate import serve; serve({memory})"],
@@ -154,9 +158,12 @@ class _Worker:
             _Worker._current = None
 
 
-def warm_up(memory: int = Limits().memory) -> None:
-    """Start the worker ahead of its first request, so that it loads egglog while the caller reads its program."""
-    _Worker.get(memory)
+def warm_up(rules: Sequence[AnyRule], memory: int = Limits().memory) -> None:
+    """Start the worker ahead of its first request: it loads egglog and declares the rules while the caller goes on."""
+    worker = _Worker.get(memory)
+    if worker.declared != tuple(rules):
+        worker.declared = tuple(rules)
+        worker.send((None, worker.declared, None, ()))
 
 
 @atexit.register
@@ -191,7 +198,13 @@ def serve(memory: int) -> None:
     requests = sys.stdin.buffer
     replies = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # egglog's own prints must not mix with the replies
-    import eqsat.egraph  # noqa: F401  loaded ahead of the first request
+    from eqsat.egraph import EGraph
+
+    declared: tuple[AnyRule, ...] | None = None
+    graph: EGraph | None = None
+
+    def send(kind: str, content: Any) -> None:
+        _write(replies, (kind, content))
 
     while True:
         try:
@@ -199,13 +212,18 @@ def serve(memory: int) -> None:
         except EOFError:
             return
         try:
-            send = lambda kind, content: _write(replies, (kind, content))  # noqa: E731  one line, used once
-            snapshot = Saturation(source, rules, limits, send, goals).run()
-            _write(replies, ("done", snapshot))
+            if graph is None or rules != declared:
+                graph, declared = EGraph(rules), rules
+            if source is not None:
+                with graph.scratch():
+                    snapshot = Saturation(source, rules, limits, send, goals, graph).run()
+                send("done", snapshot)
         except MemoryError:
             return
         except Exception as error:  # noqa: BLE001  every failure must reach the parent as a message
-            _write(replies, ("error", f"saturation failed: {type(error).__name__}: {error}"))
+            graph = None
+            if source is not None:  # else the request itself will meet the error again
+                send("error", f"saturation failed: {type(error).__name__}: {error}")
 
 
 class Saturation:
@@ -218,10 +236,13 @@ class Saturation:
         limits: Limits,
         send: Callable[[str, Any], None] = lambda kind, content: None,
         goals: Sequence[tuple[int, int]] = (),
+        graph: EGraph | None = None,
     ) -> None:
-        from eqsat.egraph import EGraph
+        if graph is None:
+            from eqsat.egraph import EGraph
 
-        self._graph = EGraph(rules)
+            graph = EGraph(rules)
+        self._graph = graph
         self._graph.insert_source(source)
         self._limits, self._send, self._goals = limits, send, goals
         self._begun = self._sent = time.monotonic()

@@ -43,6 +43,10 @@ def optimize(
     from eqsat.cli.report import print_report
     from eqsat.cli.rules import select
 
+    from eqsat.optimize import prepare
+
+    rules = select(only, without, rules_file)
+    prepare(numerics, rules)
     program = eqsat.from_onnx(model, shapes=parse_shapes(shape))
     with progress("optimising") as report:
         best = eqsat.optimize(
@@ -50,7 +54,7 @@ def optimize(
             device=device,
             time_limit=time_limit,
             numerics=numerics,
-            rules=select(only, without, rules_file),
+            rules=rules,
             progress=report,
         )
     if output is not None:
