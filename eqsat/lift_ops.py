@@ -203,7 +203,7 @@ def _reduction(node: Node, hints: Hints) -> Iterator[Way]:
             if _tidy(shape):
                 yield _trailing(node, shape, (length,), keepdims=False)
             yield from _at_unit_dims(node, shape)
-    if kind in ("sum", "max"):
+    if kind in ("sum", "max") and node.dtype != "bool":
         yield from _pools(node, hints)
     yield _trailing(node, (outer,), (length,), keepdims=False)
 
