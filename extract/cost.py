@@ -35,7 +35,7 @@ GEMM_SHARE = 0.75
 LIBRARY_SHARE = 0.8
 """The same for the vendor's tuned library."""
 
-LIBRARY_LAUNCHES = 1.5
+LIBRARY_LAUNCHES = 2.0
 """What calling the library costs, in launches: it chooses a kernel on every call."""
 
 TILE_HALF = 16
@@ -60,13 +60,17 @@ GROUP_ROW = 1024
 COMBINE_LAUNCH = 0.5
 """A reduction that several workgroups share clears its output first and ends in atomics, in launches."""
 
+PLAIN_WORK = 2
 WORK = {
-    **dict.fromkeys(("div", "mod", "sqrt", "rsqrt", "reciprocal"), 4),
-    **dict.fromkeys(("exp", "log", "sin", "cos", "sigmoid"), 8),
-    **dict.fromkeys(("log1p", "tanh", "erf"), 16),
-    "pow": 24,
+    **dict.fromkeys(("exp", "log", "rsqrt", "reciprocal"), 20),
+    **dict.fromkeys(("div", "mod", "sqrt", "sin", "cos", "sigmoid"), 40),
+    **dict.fromkeys(("log1p", "tanh", "erf", "pow"), 60),
 }
-"""Vector operations of one element of a function; 1 for every function that is not listed."""
+"""What one element of a function takes, in operations at the peak rate, and `PLAIN_WORK` for every function not listed.
+
+The peak counts a multiply-add as two, so an addition takes the time of two; hardware exponentials, logarithms and
+reciprocals run at a sixteenth of it on all of these GPUs, and the other functions are made of those.
+"""
 
 
 class Gemm(NamedTuple):
@@ -104,10 +108,14 @@ class Prices:
         return self.launch + round(max(bytes_moved / (rate * share), arithmetic))
 
     def vector(self, work: float, groups: float, dtype: str = "float32") -> float:
-        """Picoseconds of `work` vector operations spread over `groups` workgroups."""
+        """Picoseconds of `work` operations on the vector units, spread over `groups` workgroups."""
         rates = self.device.vector
         rate = rates.get(dtype, rates["float32"]).value
         return work / (rate * min(1.0, groups / self._units))
+
+    def epilogue(self, work: float, size: int, groups: float) -> float:
+        """Picoseconds of `work` on `size` elements of a product: many workgroups with few elements each idle."""
+        return self.vector(work, min(groups, max(1.0, size / GROUP_ELEMENTS)))
 
     def pointwise(self, size: int, bytes_moved: float, work: float) -> int:
         """A map over `size` elements."""
@@ -244,5 +252,5 @@ def write_order(layout: Layout, n: int) -> float:
 
 
 def work_of(name: str, size: int) -> int:
-    """Vector operations of a function applied to `size` elements."""
-    return WORK.get(name, 1) * size
+    """Operations, at the peak rate, of a function applied to `size` elements."""
+    return WORK.get(name, PLAIN_WORK) * size

@@ -200,7 +200,7 @@ ROWS = (
         bandwidth=Figure(24.0, _HERE),
         achieved=Figure(1.0, _HERE),
         local_kib=Figure(512, "second-level cache of one core of an AMD EPYC server"),
-        vector=_tflops(_HERE, float64=0.006, float32=0.012),
+        vector=_tflops(_HERE, float64=0.015, float32=0.03),
         matrix=_tflops(
             _HERE + ": 0.17 and 0.1, over the share that the cost model gives large tiles", float64=0.15, float32=0.255
         ),

@@ -78,7 +78,7 @@ class Grower:
             for x in (*self.points[a], *self.gemms[a], *self.rows[a]):
                 yield self.make(i, (x,), x.kind, x.key, x.reads, x.work + work, x.on_chip)
             return
-        for join in self._joins(node.args):
+        for join in self._joins([self._options(a) for a in node.args], self.limits.leaves):
             reads = joined(*(x.reads for x in join.subs))
             on_chip = any(x.on_chip for x in join.subs)
             yield self.make(i, join.subs, join.kind, join.key, reads, _shared_work(join.subs) + work, on_chip)
@@ -135,14 +135,10 @@ class Grower:
 
     def _concatenation(self, i: int, node: ENode) -> Iterator[Cut | None]:
         """Written by one kernel. Larger ones than a kernel takes are copied together, a launch for each part."""
-        few = len(node.args) <= 6
-        if len(node.args) > self.limits.members:
-            few = False
-            choices: Iterator[tuple[Cut, ...]] = iter([tuple(self.facts.leaf[a] for a in node.args)])
-        elif few:
-            choices = product(*(self.points[a][:2] for a in node.args))
-        else:
-            choices = iter({tuple(self.points[a][min(k, len(self.points[a]) - 1)] for a in node.args) for k in (0, 1)})
+        choices = {tuple(self.facts.leaf[a] for a in node.args): None}
+        if len(node.args) <= self.limits.members:
+            joins = self._joins([self.points[a] for a in node.args], self.limits.members)
+            choices.update(dict.fromkeys(join.subs for join in joins))
         for subs in choices:
             reads = joined(*(self.facts.freeze(x.reads, any_order=False) for x in subs))
             yield self.make(i, subs, Kind.POINT, None, reads, sum(x.work for x in subs), wide=True)
@@ -160,12 +156,12 @@ class Grower:
 
     # --- joining, making, pricing -------------------------------------------------------------------------------
 
-    def _joins(self, args: Sequence[int]) -> list[_Join]:
-        """The most promising ways to compute all operands of a pointwise operator in one kernel."""
-        computed, guess, most = self.facts.computed, self._leaf_guess, self.limits.leaves
-        partial = [_Join(x.kind, x.key, x.leaves, x.inner, self._beyond(x), (x,)) for x in self._options(args[0])]
-        for a in args[1:]:
-            options = [(x, self._beyond(x)) for x in self._options(a)]
+    def _joins(self, operands: Sequence[Sequence[Cut]], most: int) -> list[_Join]:
+        """The most promising ways to compute all operands in one kernel that reads at most so many arrays."""
+        computed, guess = self.facts.computed, self._leaf_guess
+        partial = [_Join(x.kind, x.key, x.leaves, x.inner, self._beyond(x), (x,)) for x in operands[0]]
+        for cuts in operands[1:]:
+            options = [(x, self._beyond(x)) for x in cuts]
             best: dict[tuple[Kind, Key, int], tuple[int, _Join]] = {}
             for left in partial:
                 for x, beyond in options:
@@ -267,11 +263,12 @@ class Grower:
             cut.price = prices.rows(key.rows, key.columns, moved, cut.work, cut.on_chip)
         elif isinstance(key, Product):
             core = key.core
+            b, m, _, n = core.dims
             if cut.kind == Kind.GEMM:
-                moved += out * (write_order(key.layout, core.dims[3]) - 1)
+                moved += out * (write_order(key.layout, n) - 1)
             else:
                 cut.price = prices.combine()
-            arithmetic = core.time + prices.vector(cut.work, core.groups)
+            arithmetic = core.time + prices.epilogue(cut.work, b * m * n, core.groups)
             cut.price += prices.kernel(core.bytes + moved, arithmetic, core.groups) + round(core.extra)
         else:
             cut.price = prices.pointwise(size, moved, cut.work)

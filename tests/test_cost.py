@@ -41,7 +41,7 @@ def test_large_products_run_near_the_peak_of_the_matrix_units() -> None:
 @given(SIZES, SIZES, SIZES)
 def test_products_never_beat_the_peak(m: int, k: int, n: int) -> None:
     time = MI300X.gemm(1, m, k, n, "float32").time * 1e-12
-    assert 2 * m * k * n / time <= DEVICES["mi300x"].matrix["float32"].value * 1e12
+    assert 2 * m * k * n / time <= DEVICES["mi300x"].matrix["float32"].value * 1e12 * (1 + 1e-9)
 
 
 @given(SIZES, st.integers(1, 480), SIZES, st.integers(1, 64))
