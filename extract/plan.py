@@ -16,12 +16,14 @@ import numpy as np
 
 from eqsat.core import CoreProgram, Node, evaluate, flops, fold, make, topological
 from eqsat.errors import CheckFailed
+from eqsat.evaluation import constant_node
 from eqsat.extract.candidates import Candidate
 from eqsat.extract.cost import itemsize
 from eqsat.extract.cover import CoverResult
 from eqsat.extract.cuts import Cut
 from eqsat.extract.naming import kernel_name, numpy_ops
 from eqsat.extract.problem import Problem, solve
+from eqsat.ir import ConstArray
 from eqsat.layout import Layout, compose, footprint, identity
 from eqsat.snapshot import ENode, Snapshot
 
@@ -157,7 +159,9 @@ class _Builder:
                 inputs[c] = make("In", node.attrs)
         constants = [c for c in classes if c not in inputs]
         folded, known = fold(_constant_nodes(snapshot, constants), self.program.constants)
-        return inputs | dict(zip(constants, folded, strict=True)), known
+        laid_out = [_laid_out(node, known) for node in folded]
+        used = {n.attrs[0] for n in topological(laid_out) if n.op == "Const"}
+        return inputs | dict(zip(constants, laid_out, strict=True)), {k: v for k, v in known.items() if k in used}
 
     def _buffer(self, c: int) -> tuple[Node, Layout]:
         """Where the values of a class lie, and how to read them: aliases and folded views lie in another's buffer."""
@@ -239,7 +243,7 @@ class _Body:
     def _read(self, c: int) -> Node:
         buffer, layout = self.buffer(c)
         if buffer.op == "Full":
-            return make("V", (layout,), (buffer,))
+            return buffer
         if buffer not in self.params:
             self.params[buffer] = make("In", (f"a{len(self.params)}", buffer.size, buffer.dtype))
         return make("V", (layout,), (self.params[buffer],))
@@ -277,6 +281,18 @@ def _constant_nodes(snapshot: Snapshot, classes: Sequence[int]) -> list[Node]:
         work.pop()
         made.setdefault(c, make(n.op, n.attrs, tuple(made[a] for a in n.args)))
     return [made[c] for c in classes]
+
+
+def _laid_out(node: Node, constants: dict[str, Array]) -> Node:
+    """A folded constant as kernels read it: in memory in its own order, which is how it was priced. What repeats a
+    smaller array, or is part of one, stays a view of it."""
+    if node.op != "V":
+        return node
+    (layout,), (base,) = node.attrs, node.args
+    if base.op == "Const" and not layout.masked and (layout.contiguous or layout.size > base.size):
+        return node
+    (value,) = evaluate([node], {}, constants)
+    return constant_node(ConstArray(value), constants)
 
 
 def _composed(first: Layout, then: Layout) -> Layout:

@@ -94,6 +94,7 @@ def test_plans_of_random_graphs_run(seed: int, operators: int) -> None:
 X, W = x_("x", 128 * 64), c_("w", 64 * 64)
 T = lay.of_transpose((128, 64), (1, 0))
 BACK = lay.of_transpose((64, 128), (1, 0))
+WINDOWS, SLANT = lay.strided(0, ((11, 1), (2, 1))), lay.strided(0, ((2, 1), (5, 2)))
 SOFTMAX_OPS = ["max over 64", "broadcast_to", "sub", "exp", "sum over 64", "broadcast_to", "div"]
 
 PROGRAMS: list[tuple[str, list[Node]]] = [
@@ -108,6 +109,8 @@ PROGRAMS: list[tuple[str, list[Node]]] = [
     ("products of products", [linear(silu(linear(X, "1")), "2"), linear(X, "3")]),
     ("more members than a kernel writes", [make("Cat", (), tuple(x_(f"x{i}", 8) for i in range(70)))]),
     ("a literal", [full(2.5, 7)]),
+    ("a padded literal", [bin_("add", x_("p", 6), view(full(1.0, 4), lay.of_pad((4,), (1,), (1,), 0.0)))]),
+    ("a view of a constant that does not compose", [bin_("add", x_("p", 10), view(view(c_("s", 12), WINDOWS), SLANT))]),
 ]  # fmt: skip
 
 
@@ -168,6 +171,17 @@ def test_results_of_one_opaque_call_are_one_kernel() -> None:
     plan, _ = planned(*[un("exp", h) for h in halves])
     (call,) = (k for k in plan.kernels if k.family == "opaque")
     assert call.outputs == tuple(halves)
+
+
+def test_constants_are_laid_out_as_kernels_read_them() -> None:
+    """Not as views of what was given: the order was priced as that of memory."""
+    turned = view(c_("w", 64 * 64), lay.of_transpose((64, 64), (1, 0)))
+    plan, program = planned(mm(X, turned, 128, 64, 64))
+    (kernel,) = plan.kernels
+    (constant,) = (x for x in kernel.inputs if x.op == "Const")
+    expected = program.constants["w"].reshape(64, 64).T.ravel()
+    np.testing.assert_array_equal(plan.constants[constant.attrs[0]], expected)
+    assert [n.op for n in topological(kernel.body)] == ["In", "In", "MM"]
 
 
 def test_literals_are_part_of_the_code() -> None:
