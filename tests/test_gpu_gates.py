@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import ctypes.util
+import subprocess
+import sys
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 
 import gpu_support as s
 import pytest
 
-from eqsat.core import Node, make
 from eqsat.errors import InputError
+from eqsat.gpu.catalogue import DTYPES, FAMILIES, samples, tiles
+from eqsat.gpu.device import inlined
 from eqsat.gpu.families import contraction
 from eqsat.gpu.families.base import Kernel
 from eqsat.gpu.families.contraction.tiles import Tile, legal_tiles
@@ -17,62 +22,19 @@ from eqsat.gpu.gates import Verdict, gate
 from eqsat.gpu.targets import TARGETS, Target
 from eqsat.numerics import itemsize
 
-DTYPES = ("float32", "float16", "bfloat16")
-SIZE = 1024  # a multiple of every tile; the odd sizes below are of none
 
-
-def kernels_of(*outputs: Node, target: Target, units: int = 300) -> list[Kernel]:
-    return list(s.case("", *outputs, arch=target.arch, units=units).chain.kernels)
-
-
-def pointwise_kernels(target: Target, dtype: str) -> list[Kernel]:
-    x, row = s.array("x", SIZE * SIZE, dtype), s.array("row", SIZE, dtype)
-    unary = ("exp", "log", "erf", "tanh", "sigmoid", "log1p", "sin", "rsqrt", "round", "sign")
-    y = x
-    for f in unary:
-        y = s.un(f, y)
-    turned = s.transposed(s.bin_("add", x, s.along_rows(row, SIZE)), (SIZE, SIZE), (1, 0))
-    return [
-        *kernels_of(y, target=target),
-        *kernels_of(turned, s.bin_("pow", x, s.un("abs", x)), target=target),
-        *kernels_of(make("Cat", (), (x, s.bin_("mod", x, y))), target=target),
-    ]
-
-
-def contraction_kernels(target: Target, dtype: str) -> list[Kernel]:
-    tiles = [t for t in legal_tiles(target, dtype) if t.lds_bytes(dtype) <= target.lds_bytes]
-    if dtype != "float32":  # the vector path computes every type in float, and bfloat16 moves like float16
-        tiles = [t for t in tiles if t.unit == "matrix"][: 2 if dtype == "bfloat16" else None]
-    whole, odd = (s.with_bias_and_relu(s.product(1, n, n, n, dtype)) for n in (SIZE, 1021))
-    found = [contraction.generate(s.job_of(whole), target, tile) for tile in tiles]
-    found += [contraction.generate(s.job_of(odd), target, tile) for tile in tiles[:2]]
-    turned = s.transposed(whole, (SIZE, SIZE), (1, 0))
-    return [*found, contraction.generate(s.job_of(turned), target, tiles[0])]
-
-
-def reducing_kernels(target: Target) -> list[Kernel]:
-    found = []
-    for combine in ("atomic", "lds", "wave"):
-        for f in ("sum", "max"):
-            out = s.reduced(f, s.with_bias_and_relu(s.product(1, SIZE, SIZE, SIZE)), SIZE)
-            found.append(contraction.generate(s.job_of(out), target, combine=combine))
-    return found
-
-
-def row_kernels(target: Target, dtype: str) -> list[Kernel]:
-    x = s.array("x", SIZE * SIZE, dtype)
-    outs = [s.softmax(SIZE, 64, dtype), s.softmax(SIZE, 16384, dtype), s.layernorm(SIZE, 768, dtype)]
-    outs += [s.reduced("argmax", x, SIZE), s.reduced("sum", s.transposed(x, (SIZE, SIZE), (1, 0)), SIZE)]
-    outs += [s.layernorm(SIZE, 65536, dtype), s.reduced("max", x, SIZE * SIZE)]
-    return [k for out in outs for k in kernels_of(out, target=target)]
+def of_interest(name: str, dtype: str, target: Target) -> bool:
+    """All samples, except that the vector path computes every type in float, and bfloat16 moves like float16."""
+    if dtype == "float32" or not name.startswith("product"):
+        return True
+    matrix = [t for t in tiles(target, dtype) if t.unit == "matrix"]
+    return any(t.name in name for t in matrix[: 2 if dtype == "bfloat16" else None])
 
 
 @cache
 def verdicts(arch: str, dtype: str) -> tuple[list[Kernel], list[Verdict]]:
     target = TARGETS[arch]
-    found = [*pointwise_kernels(target, dtype), *contraction_kernels(target, dtype), *row_kernels(target, dtype)]
-    if dtype == "float32":
-        found += reducing_kernels(target)
+    found = [kernel for name, kernel in samples(target, dtype) if of_interest(name, dtype, target)]
     distinct = list({k.entry: k for k in found}.values())
     try:
         return distinct, gate("\n".join(k.source for k in distinct), distinct, target)
@@ -142,3 +104,38 @@ def test_every_tile_keeps_its_rows_apart_and_aligned(arch: str, dtype: str) -> N
         assert tile.padding(dtype) * size == 16
         assert tile.depth * size % 16 == 0
         assert itemsize(dtype) <= 4 or tile.unit == "vector"
+
+
+def test_every_family_says_what_it_computes_and_what_may_be_chosen() -> None:
+    for name, family in FAMILIES.items():
+        assert len(family.computes) > 100, name
+        assert all(values for values in family.parameters(TARGETS["gfx942"], "float16").values())
+    made = {kernel.family for _, kernel in samples(TARGETS["gfx942"], "float32")}
+    assert made == set(FAMILIES)
+
+
+HIPRTC = """
+import ctypes, sys
+lib = ctypes.CDLL("libamdhip64.so.5")
+program = ctypes.c_void_p()
+lib.hiprtcCreateProgram(ctypes.byref(program), sys.stdin.buffer.read(), b"kernels.hip", 0, None, None)
+options = [b"--offload-arch=gfx90a", b"-std=c++17", b"-munsafe-fp-atomics"]
+status = lib.hiprtcCompileProgram(program, len(options), (ctypes.c_char_p * len(options))(*options))
+size = ctypes.c_size_t()
+lib.hiprtcGetProgramLogSize(program, ctypes.byref(size))
+log = ctypes.create_string_buffer(size.value + 1)
+lib.hiprtcGetProgramLog(program, log)
+sys.exit(log.value.decode() if status else 0)
+"""
+
+
+def test_a_real_hiprtc_takes_the_dialect() -> None:
+    """In a process of its own: it aborts where it meets a target that it does not know."""
+    if ctypes.util.find_library("amdhip64") is None and not Path("/usr/lib/x86_64-linux-gnu/libamdhip64.so.5").exists():
+        pytest.skip("no hiprtc here (on Debian: apt install libamdhip64-5)")
+    wanted = ("every function", "product matrix_64x64x16", "sum of a product, wave", "softmax of 64")
+    kernels = [kernel for name, kernel in samples(TARGETS["gfx90a"], "float32") if name in wanted]
+    assert len(kernels) == len(wanted)
+    text = inlined("\n".join(kernel.source for kernel in kernels))
+    ran = subprocess.run([sys.executable, "-c", HIPRTC], input=text, text=True, capture_output=True, check=False)
+    assert ran.returncode == 0, ran.stderr

@@ -43,7 +43,7 @@
 #define EQ_KERNEL(threads) extern "C" __global__ void __attribute__((amdgpu_flat_work_group_size(threads, threads)))
 #define EQ_DEVICE __device__ inline __attribute__((always_inline))
 #elif defined(EQ_NVIDIA)
-#define EQ_KERNEL(threads) extern "C" __global__ void __launch_bounds__(threads)
+#define EQ_KERNEL(threads) extern "C" __global__ void __launch_bounds__(threads, 1)
 #define EQ_DEVICE __device__ __forceinline__
 #endif
 
