@@ -36,4 +36,5 @@ def _is_constant(term: Term) -> bool:
 def _evaluated(term: Term, args: list[Term]) -> Term:
     precision = "native" if ops.row(term.op).view else "float64"
     value = Program((), {"value": make(term.op, *args, **dict(term.attrs))}).run({}, precision)["value"]
-    return ops.constant(np.ascontiguousarray(value.astype(np_dtype(term.dtype))))
+    # Contiguous arrays have a dimension at least: a scalar takes its shape back.
+    return ops.constant(np.ascontiguousarray(value.astype(np_dtype(term.dtype))).reshape(term.shape))
