@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from math import inf
 
+import numpy as np
+
 from eqsat import ops
 from eqsat.core import CoreProgram
 from eqsat.ir import Program, Term
@@ -20,6 +22,7 @@ from eqsat.lift_choice import Choice, route
 from eqsat.lift_forms import Need, whole
 from eqsat.lift_units import Unit, Units
 from eqsat.node import CAST, Node
+from eqsat.numerics import Array
 from eqsat.view_chain import Steps, apply, chain, cost
 
 
@@ -56,7 +59,7 @@ class _Writing:
         way = unit.chosen
         assert way is not None
         if node.op == "Const":
-            return ops.constant(self.after.constants[node.attrs[0]].reshape(way.form.shape))
+            return _constant(self.after.constants[node.attrs[0]].reshape(way.form.shape))
         if not unit.elementwise:
             return way.build([self.routed(need) for need in way.needs])
         order = inverse(way.form.order, node.size)
@@ -84,6 +87,17 @@ class _Writing:
                 cheapest, found = cost(steps), (self.terms[base], steps)
         assert found is not None, f"nothing serves {need}"
         return apply(*found)
+
+
+def _constant(values: Array) -> Term:
+    """A constant, written as a broadcast along the dims over which it repeats."""
+    bits = np.ascontiguousarray(values).view(np.uint8).reshape(*values.shape, -1)
+    once = values
+    for axis in range(values.ndim):
+        first = bits.take([0], axis)
+        if np.array_equal(bits, np.broadcast_to(first, bits.shape)):
+            bits, once = first, once.take([0], axis)
+    return ops.broadcast(ops.constant(once), values.shape)
 
 
 def _applied(node: Node, args: list[Term]) -> Term:

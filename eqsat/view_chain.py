@@ -381,13 +381,17 @@ class _Chain:
         """The operand with one dim per radix: as it is if its shape has just those, else reshaped, and then with
         the size-1 dims that the result wants. Returns the steps, the shape, and the radix of each dim."""
         radices = self.found.radices
-        if dims_of(self.source) == radices:
-            places = iter(range(len(radices)))
-            return [], self.source, [None if n == 1 else next(places) for n in self.source]
         dims: list[int | None] = list(range(len(radices)))
         moved = [i for i in self.wanted if i is not None]
+        in_order = [self.found.places[i] for i in moved] == dims
+        spare = self.source.count(1) - len(self.wanted) + len(moved)
+        # Dims of size 1 that a transpose would only carry along are dropped before it, unless a reshape comes after.
+        last = dims_of(self.target) == self.found.sizes
+        dropped = last and spare > 0 and len(moved) == len(radices) and not in_order
+        if dims_of(self.source) == radices and not dropped:
+            places = iter(range(len(radices)))
+            return [], self.source, [None if n == 1 else next(places) for n in self.source]
         if len(moved) == len(radices):
-            in_order = [self.found.places[i] for i in moved] == dims
             units: list[int | None] = [None] * (len(self.wanted) - len(moved))
             slots = [None if i is None else self.found.places[i] for i in self.wanted]
             dims = slots if in_order else units + dims

@@ -279,6 +279,22 @@ def test_a_stack_is_a_reshape_of_a_concatenation() -> None:
     assert lines([A], pair, 2, 3, 4) == ["neg(%0)", "concat(%0, %1, axis=0)", "reshape(%2, shape=(2, 3, 4))"]
 
 
+def test_a_slice_of_a_cat_that_is_one_operand_is_that_operand() -> None:
+    joined = make("Cat", (), (make("Un", ("exp",), (node(A),)), make("Un", ("neg",), (node(A),))))
+    second_row = view(joined, of_slice((6, 4), (4, 0), (5, 4), (1, 1)))
+    assert lines([A], second_row, 1, 4) == ["neg(%0)", "slice(%1, starts=(1, 0), stops=(2, 4), steps=(1, 1))"]
+
+
+def test_a_constant_that_repeats_is_a_broadcast() -> None:
+    values = np.tile(np.arange(4, dtype=np.float32), (3, 1))
+    constants: dict[str, np.ndarray] = {}
+    bias = constant_node(ConstArray(values.reshape(-1)), constants)
+    known = {node(A): A}
+    root = make("Bin", ("add",), (node(A), bias))
+    program = CoreProgram((root,), ("y",), ((3, 4),), (node(A),), constants, source_term=known)
+    assert [t.spec for t in lift(program, program).terms()] == ["f32[3,4]", "f32[1,4]", "f32[3,4]", "f32[3,4]"]
+
+
 def test_a_concatenation_of_columns_needs_no_transposes() -> None:
     left, right = arg("l", 4, 3), arg("r", 4, 5)
     parts = [view(node(t), of_transpose(t.shape, (1, 0))) for t in (left, right)]

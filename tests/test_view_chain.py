@@ -52,6 +52,7 @@ CHAINS = {
     ),
     "column-block": (SECOND_OF_THREE, (6, 12), (6, 4), ["slice"]),
     "member-of-a-group": (of_slice((3, 40), (1, 0), (2, 40), (1, 1)), (3, 5, 8), (5, 8), ["slice", "reshape"]),
+    "transpose-without-the-units": (of_transpose((4, 6), (1, 0)), (4, 6, 1), (6, 4), ["reshape", "transpose"]),
     "flip": (of_slice((4, 6), (0, 5), (4, -1), (1, -1)), (4, 6), (4, 6), ["slice"]),
     "every-other": (of_slice((4, 6), (0, 1), (4, 6), (1, 2)), (4, 6), (4, 3), ["slice"]),
     "flat-slice": (of_slice((24,), (5,), (17,), (1,)), (4, 6), (12,), ["reshape", "slice"]),
