@@ -10,6 +10,7 @@ Elementwise operators that read one another share one form (`eqsat.lift_units`):
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import inf
 
 import numpy as np
@@ -20,6 +21,7 @@ from eqsat.ir import Program, Term
 from eqsat.layout import Axis, Layout, compose, identity, inverse
 from eqsat.lift_choice import Choice, route
 from eqsat.lift_forms import Need, whole
+from eqsat.lift_tidy import tidied
 from eqsat.lift_units import Unit, Units
 from eqsat.node import CAST, Node
 from eqsat.numerics import Array
@@ -35,19 +37,20 @@ def lift(after: CoreProgram, source: CoreProgram) -> Program:
     Raises:
         InputError: a result of an opaque operator that the source does not have.
     """
-    units = Units(after, source)
+    roots = tidied(after.roots, source.source_term)
+    units = Units(roots, after.root_shapes, source)
     Choice(units, source).make()
-    writing = _Writing(after, units)
-    roots = zip(after.root_names, after.roots, after.root_shapes, strict=True)
-    outputs = {name: writing.routed(whole(root, shape)) for name, root, shape in roots}
+    writing = _Writing(after.constants, units)
+    named = zip(after.root_names, roots, after.root_shapes, strict=True)
+    outputs = {name: writing.routed(whole(root, shape)) for name, root, shape in named}
     return Program(tuple(units.input(node) for node in after.inputs), outputs)
 
 
 class _Writing:
     """The term of every node that has a unit, operands first."""
 
-    def __init__(self, after: CoreProgram, units: Units) -> None:
-        self.after, self.units = after, units
+    def __init__(self, constants: Mapping[str, Array], units: Units) -> None:
+        self.constants, self.units = constants, units
         self.terms: dict[Node, Term] = {}
         for node in units.order:
             if node in units.unit_of:
@@ -59,7 +62,7 @@ class _Writing:
         way = unit.chosen
         assert way is not None
         if node.op == "Const":
-            return _constant(self.after.constants[node.attrs[0]].reshape(way.form.shape))
+            return _constant(self.constants[node.attrs[0]].reshape(way.form.shape))
         if not unit.elementwise:
             return way.build([self.routed(need) for need in way.needs])
         order = inverse(way.form.order, node.size)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from eqsat import ops
 from eqsat.core import CoreProgram
-from eqsat.ir import Term
-from eqsat.layout import Layout, compose, identity, split
+from eqsat.ir import Shape, Term
+from eqsat.layout import Layout, identity
 from eqsat.lift_forms import Form, Need, Way, whole
 from eqsat.node import Node
 
@@ -61,13 +61,13 @@ class Units:
     or it does not compose with the view that it reads: readers reach through it.
     """
 
-    def __init__(self, after: CoreProgram, source: CoreProgram) -> None:
+    def __init__(self, roots: Sequence[Node], shapes: Sequence[Shape], source: CoreProgram) -> None:
         self._source = source
-        self.order = self._needed(after.roots)
+        self.order = self._needed(roots)
         self.unit_of = self._grouped()
         self.units = list(dict.fromkeys(self.unit_of[node] for node in self.order if node in self.unit_of))
         self._reach: dict[Node, tuple[tuple[Node, Layout], ...]] = {}
-        self._link(after)
+        self._link(roots, shapes)
 
     def input(self, node: Node) -> Term:
         """The source's term for an input; a flat one where it has none."""
@@ -85,18 +85,7 @@ class Units:
         if node in self.unit_of or node.op == "Full":
             yield node, identity(node.size)
         if node.op == "V" and (node.args[0].op != "V" or node not in self.unit_of):
-            yield from self._through(node.args[0], node.attrs[0])
-
-    def _through(self, arg: Node, layout: Layout) -> list[tuple[Node, Layout]]:
-        """A view of what a view reads; a view of one operand of a Cat reads that operand."""
-        part = _part_of(layout, arg) if arg.op == "Cat" and self._known(arg) is None else None
-        if part is not None:
-            operand, inside = part
-            totals = [(base, compose(around, inside)) for base, around in self.reach(operand)]
-            found = [(base, total) for base, total in totals if total is not None]
-            if found:
-                return found
-        return [(arg, layout)]
+            yield node.args[0], node.attrs[0]
 
     def bases(self, node: Node) -> list[Unit]:
         """The units through which a node is reached."""
@@ -141,39 +130,14 @@ class Units:
             unit_of[node] = unit
         return unit_of
 
-    def _link(self, after: CoreProgram) -> None:
-        """Who reads whom, from the outputs down; what nobody reads in the end is dropped."""
-        waiting: list[Unit] = []
-        for root, shape in zip(after.roots, after.root_shapes, strict=True):
-            for base in self.bases(root):
-                base.results.append(whole(root, shape))
-                waiting.append(base)
-        live: set[Unit] = set()
-        while waiting:
-            unit = waiting.pop()
-            if unit in live:
-                continue
-            live.add(unit)
+    def _link(self, roots: Sequence[Node], shapes: Sequence[Shape]) -> None:
+        for unit in self.units:
             if unit.known is None:
                 args = (arg for node in unit.nodes for arg in node.args if self.unit_of.get(arg) is not unit)
                 unit.operands = {arg: i for i, arg in enumerate(dict.fromkeys(args))}
-                waiting += [base for arg in unit.operands for base in self.bases(arg)]
-        self.units = [unit for unit in self.units if unit in live]
-        self.unit_of = {node: unit for node, unit in self.unit_of.items() if unit in live}
-        for unit in self.units:
-            for arg in unit.operands:
-                for base in dict.fromkeys(self.bases(arg)):
-                    base.readers.setdefault(unit, []).append(arg)
-
-
-def _part_of(layout: Layout, cat: Node) -> tuple[Node, Layout] | None:
-    """The one operand of a Cat that the layout reads, and the layout over that operand."""
-    digits = split(layout, (cat.size,))
-    if digits is None:
-        return None
-    start = 0
-    for operand in cat.args:
-        if start <= digits.low[0] and digits.high[0] <= start + operand.size:
-            return operand, Layout(layout.offset - start, layout.dims, layout.axes, layout.fill)
-        start += operand.size
-    return None
+                for arg in unit.operands:
+                    for base in dict.fromkeys(self.bases(arg)):
+                        base.readers.setdefault(unit, []).append(arg)
+        for root, shape in zip(roots, shapes, strict=True):
+            for base in self.bases(root):
+                base.results.append(whole(root, shape))

@@ -285,6 +285,19 @@ def test_a_slice_of_a_cat_that_is_one_operand_is_that_operand() -> None:
     assert lines([A], second_row, 1, 4) == ["neg(%0)", "slice(%1, starts=(1, 0), stops=(2, 4), steps=(1, 1))"]
 
 
+def test_slices_put_together_again_are_one_view() -> None:
+    blocks = [view(node(X), of_slice((6, 16), (0, 4 * i), (6, 4 * i + 4), (1, 1))) for i in range(4)]
+    assert lines([X], make("Un", ("exp",), (make("Cat", (), blocks),)), 4, 6, 4) == [
+        "reshape(%0, shape=(6, 4, 4))",
+        "transpose(%1, perm=(1, 0, 2))",
+        "exp(%2)",
+    ]
+
+
+def test_one_array_many_times_is_a_broadcast() -> None:
+    assert lines([A], make("Cat", (), [node(A)] * 3), 3, 3, 4) == ["broadcast(%0, shape=(3, 3, 4))"]
+
+
 def test_a_constant_that_repeats_is_a_broadcast() -> None:
     values = np.tile(np.arange(4, dtype=np.float32), (3, 1))
     constants: dict[str, np.ndarray] = {}
