@@ -43,7 +43,9 @@
 #define EQ_KERNEL(threads) extern "C" __global__ void __attribute__((amdgpu_flat_work_group_size(threads, threads)))
 #define EQ_DEVICE __device__ inline __attribute__((always_inline))
 #elif defined(EQ_NVIDIA)
-#define EQ_KERNEL(threads) extern "C" __global__ void __launch_bounds__(threads, 1)
+// Left to itself ptxas spills a few registers of small blocks for the sake of occupancy; one block is always asked for
+// there. Of large blocks it keeps two on a multiprocessor where that is free; 0 leaves that to it.
+#define EQ_KERNEL(threads) extern "C" __global__ void __launch_bounds__(threads, (threads) < 256 ? 1 : 0)
 #define EQ_DEVICE __device__ __forceinline__
 #endif
 
