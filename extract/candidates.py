@@ -8,7 +8,7 @@ above it until nothing changes. Dominated candidates are dropped: another one re
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -124,7 +124,7 @@ class _Search:
                 if stopped and self.cuts[c]:
                     continue
                 for i in sorted(stale[c]):
-                    self._grown[i] = self.grower.grow(i)
+                    self._grown[i] = self._best(self.grower.grow(i))
                     self.visits += 1
                 stale[c].clear()
                 if self._settle(c) and not stopped:
@@ -134,24 +134,27 @@ class _Search:
 
     def _settle(self, c: int) -> bool:
         """Choose the best cuts of a class from those of its e-nodes; whether they changed."""
+        best = self._best(cut for i in self.snapshot.members[c] for cut in self._grown[i])
+        before = [(x.kind, x.key, x.leaves, x.score) for x in self.cuts[c]]
+        self.cuts[c] = best
+        self.grower.keep(c, best)
+        return before != [(x.kind, x.key, x.leaves, x.score) for x in best]
+
+    def _best(self, cuts: Iterable[Cut]) -> list[Cut]:
+        """The best few of each kind; of those that differ only in what they do inside, one."""
         pool: dict[tuple[Kind, object, int], Cut] = {}
-        for i in self.snapshot.members[c]:
-            for cut in self._grown[i]:
-                slot = (cut.kind, cut.key, cut.leaves & self.facts.computed)
-                known = pool.get(slot)
-                if known is None or cut.score < known.score:
-                    pool[slot] = cut
+        for cut in cuts:
+            slot = (cut.kind, cut.key, cut.leaves & self.facts.computed)
+            known = pool.get(slot)
+            if known is None or cut.score < known.score:
+                pool[slot] = cut
         by_kind: dict[Kind, list[Cut]] = {}
         for cut in pool.values():
             by_kind.setdefault(cut.kind, []).append(cut)
         best = []
         for kind in sorted(by_kind):
-            ranked = sorted(by_kind[kind], key=lambda x: (x.score, x.leaves, x.node))
-            best += ranked[: self.limits.per_kind]
-        before = [(x.kind, x.key, x.leaves, x.score) for x in self.cuts[c]]
-        self.cuts[c] = best
-        self.grower.keep(c, best)
-        return before != [(x.kind, x.key, x.leaves, x.score) for x in best]
+            best += sorted(by_kind[kind], key=lambda x: (x.score, x.leaves, x.node))[: self.limits.per_kind]
+        return best
 
     def aliases(self, c: int) -> list[Candidate]:
         """Contiguous slices of another class: they cost nothing where kernels take addresses."""
@@ -178,7 +181,7 @@ class _Search:
         call = None
         if cut.kind == Kind.OPAQUE:
             node = self.snapshot.nodes[cut.node]
-            call = node.attrs[0], node.args
+            call = (node.attrs[0], node.args)
         return Candidate(cut.cls, family, bits(cut.leaves), children, price, cut, call)
 
     def _family(self, cut: Cut) -> str:

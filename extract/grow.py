@@ -72,6 +72,7 @@ class Grower:
     # --- operators ----------------------------------------------------------------------------------------------
 
     def elementwise(self, i: int, node: ENode) -> Iterator[Cut | None]:
+        """A pointwise operator over any cuts that one kernel can hold together."""
         work = work_of(node.attrs[0] if node.attrs else "where", self.snapshot.size[node.cls])
         if len(node.args) == 1:
             (a,) = node.args
@@ -84,6 +85,7 @@ class Grower:
             yield self.make(i, join.subs, join.kind, join.key, reads, _shared_work(join.subs) + work, on_chip)
 
     def _view(self, i: int, node: ENode) -> Iterator[Cut | None]:
+        """Any view of points, bijective ones of products and rows, and a row's reduction read back by the row."""
         (layout,), (a,) = node.attrs, node.args
         size = self.snapshot.size[a]
         for x in self.points[a]:
@@ -106,6 +108,7 @@ class Grower:
                 yield self.make(i, (x,), Kind.ROW, key, reads, x.work, on_chip)
 
     def _product(self, i: int, node: ENode) -> Iterator[Cut | None]:
+        """A product of points."""
         out = identity(self.snapshot.size[node.cls])
         left, right = (self._prologues(a) for a in node.args)
         pairs = sorted(product(left, right), key=lambda xy: xy[0].score + xy[1].score)
@@ -113,6 +116,7 @@ class Grower:
             yield self.make(i, (x, y), Kind.GEMM, Product(self._core(i, node, x, y), out), (), 0.0)
 
     def _reduction(self, i: int, node: ENode) -> Iterator[Cut | None]:
+        """Rows of points or of rows of the same length, or a whole axis of a product."""
         fn, columns = node.attrs
         (a,) = node.args
         rows = self.snapshot.size[node.cls]
@@ -144,12 +148,14 @@ class Grower:
             yield self.make(i, subs, Kind.POINT, None, reads, sum(x.work for x in subs), wide=True)
 
     def _gather(self, i: int, node: ENode) -> Iterator[Cut | None]:
+        """A kernel of its own, which reads at most what it writes."""
         data, index = (self.facts.leaf[a] for a in node.args)
         touched = min(self.facts.bytes[node.args[0]], self.facts.bytes[node.cls])
         reads = (*index.reads, *((leaf, None, float(touched)) for leaf, _, _ in data.reads))
         yield self.make(i, (data, index), Kind.GATHER, None, reads, float(self.snapshot.size[node.cls]))
 
     def _opaque(self, i: int, node: ENode) -> Iterator[Cut | None]:
+        """A call of its own."""
         subs = tuple(self.facts.leaf[a] for a in node.args)
         reads = joined(*(x.reads for x in subs))
         yield self.make(i, subs, Kind.OPAQUE, None, reads, float(self.snapshot.size[node.cls]), wide=True)
@@ -233,7 +239,10 @@ class Grower:
         on_chip: bool = False,
         wide: bool = False,
     ) -> Cut | None:
-        """The cut with e-node `i` over `subs`, priced; None where it breaks a limit or needs itself."""
+        """The cut with e-node `i` over `subs`, priced; None where it breaks a limit or needs itself.
+
+        `wide` cuts may read more arrays than the limit: there is no smaller kernel for their operator.
+        """
         c = self.snapshot.nodes[i].cls
         leaves, inner = 0, 1 << c
         for x in subs:

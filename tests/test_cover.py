@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -125,15 +126,23 @@ def test_products_fold_where_it_pays() -> None:
         assert len(cover(snapshot_of([chain], [(chain, folded)]), "mi300x", 5.0).kernels) == kernels
 
 
-def siblings(count: int) -> Snapshot:
-    """Products that share an operand, with each also a slice of one wide product."""
+def siblings(count: int, roots: Callable[[list[Node]], list[Node]] = list) -> Snapshot:
+    """Products that share an operand, with each also a slice of one wide product; `roots` are made of them."""
     products = [mm(X, c_(f"w{i}", 64 * 64), 128, 64, 64) for i in range(count)]
     weights = make("Cat", (), tuple(c_(f"w{i}", 64 * 64) for i in range(count)))
     shared = view(X, lay.strided(0, ((count, 0), (128 * 64, 1))))
     group = make("Cat", (), tuple(products))
     batched = mm(shared, weights, 128, 64, 64, batch=count)
     slices = [view(group, lay.strided(i * 128 * 64, ((128 * 64, 1),))) for i in range(count)]
-    return snapshot_of(products, [(group, batched), *zip(products, slices, strict=True)])
+    return snapshot_of(roots(products), [(group, batched), *zip(products, slices, strict=True)])
+
+
+def test_members_of_a_concatenation_are_read_from_the_array_that_holds_them_all() -> None:
+    def mixed(products: list[Node]) -> list[Node]:
+        return [make("Cat", (), tuple(un("tanh" if i % 2 else "relu", p) for i, p in enumerate(products)))]
+
+    families = [x.family for x in cover(siblings(8, mixed), "mi300x", 5.0).kernels]
+    assert families == ["contraction", "pointwise"]
 
 
 def test_siblings_become_one_product_which_greedy_choices_do_not_see() -> None:

@@ -14,6 +14,7 @@ from snapshots import random_snapshot, value_of
 from eqsat import layout as lay
 from eqsat.core import Node, make
 from eqsat.extract.candidates import Candidate, Candidates, enumerate_candidates, undominated
+from eqsat.extract.cover import cover
 from eqsat.extract.cuts import Cut, Kind, Limits, bits
 from eqsat.extract.devices import DEVICES
 from eqsat.snapshot import Snapshot
@@ -31,6 +32,12 @@ def inside(cut: Cut, snapshot: Snapshot) -> dict[int, Cut]:
             found.setdefault(x.cls, x)
             stack.extend(x.subs)
     return found
+
+
+def names(candidate: Candidate, snapshot: Snapshot) -> list[str]:
+    """The functions inside a kernel."""
+    nodes = [snapshot.nodes[q.node] for q in inside(candidate.cut, snapshot).values()]
+    return [n.attrs[0] for n in nodes if n.op in ("Un", "Bin")]
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(4, 24))
@@ -163,6 +170,13 @@ def test_a_contiguous_slice_is_an_alias() -> None:
     found, snapshot = candidates_of(view(un("exp", X), lay.strided(32, ((64, 1),))))
     families = Counter(x.family for x in found.of_class[snapshot.roots[0]])
     assert families == {"alias": 1, "pointwise": 1}
+
+
+def test_a_tie_between_epilogue_and_prologue_goes_to_the_epilogue() -> None:
+    """relu(x @ w) @ v: with one column of tiles the second product would compute relu no more often than the first."""
+    root = mm(un("relu", XW), c_("v", 16 * 8), 64, 16, 8)
+    snapshot = Snapshot.from_core([root])
+    assert [names(x, snapshot) for x in cover(snapshot, "mi300x", 5.0).kernels] == [["relu"], []]
 
 
 def test_a_broadcast_constant_is_read_once() -> None:
