@@ -18,8 +18,10 @@ import numpy as np
 from eqsat.core import CoreProgram, Node, lower
 from eqsat.elements import Agreement, compare
 from eqsat.errors import InputError
+from eqsat.explain import derive
 from eqsat.ir import Program
 from eqsat.refute import Difference, refute
+from eqsat.rule import AnyRule
 from eqsat.saturate import Limits, saturate, warm_up
 from eqsat.segments import substitute
 from eqsat.snapshot import Snapshot
@@ -33,6 +35,8 @@ _STEPS_SECONDS = 1.5
 """Once the normal form has proved two programs equal, rules get this long to find steps that read better."""
 
 _NODES = 20_000
+_LEAST_SECONDS = 0.5
+"""What writing down the steps gets, whatever is left."""
 
 
 @dataclass(slots=True)
@@ -98,7 +102,7 @@ def prove(left: Program, right: Program, time_limit: float = 10.0) -> Proof:
     deadline = begun + time_limit
     names = _match(left, right)
     right = Program(right.inputs, _ordered(left, right))
-    warm_up()
+    warm_up(_rules())
     search = refute(left, right, names, _REFUTING_SHARE * time_limit)
     if search.found is not None:
         reason = f"{search.found}, on input {search.points} of those tried"
@@ -173,27 +177,33 @@ class _Pair:
         found = self._saturated(min(seconds, _STEPS_SECONDS) if elements.equal else seconds)
         count = len(self.goal)
         if found.roots[:count] == found.roots[count:]:
-            return self._by_rules(found)
+            return self._by_rules(found, deadline - time.monotonic())
         if elements.equal:
             return _by_elements(elements)
         stop = found.stats["stop"]
         return Proof("unknown", "", 0.0, f"rules found no way ({stop}); {elements.reason}", stats=found.stats)
 
     def _saturated(self, seconds: float) -> Snapshot:
-        from eqsat.rules import ALL
-        from eqsat.rules.exploring import RULES as EXPLORING
-
         count = len(self.goal)
         source = Snapshot.from_core([*self.left.roots, *self.goal])
-        rules = [r for r in ALL if getattr(r, "phase", "algebra") == "algebra"]
         limits = Limits(seconds=seconds, nodes=_NODES)
-        return saturate(source, [*rules, *EXPLORING], limits, goals=[(i, count + i) for i in range(count)])
+        return saturate(source, _rules(), limits, goals=[(i, count + i) for i in range(count)])
 
-    def _by_rules(self, found: Snapshot) -> Proof:
-        steps: list[dict[str, str]] = []
-        used = sorted({n.rule for n in found.nodes if n.rule})
-        reason = f"one e-graph holds both after {found.stats['iterations']} iterations of {len(used)} rules"
-        return Proof("proved", "rules", 0.0, reason, steps=steps, stats=found.stats)
+    def _by_rules(self, found: Snapshot, seconds: float) -> Proof:
+        steps = derive(
+            found, _rules(), list(zip(self.left.roots, self.goal, strict=True)), max(seconds, _LEAST_SECONDS)
+        )
+        iterations = found.stats["iterations"]
+        reason = f"one e-graph holds both as one class after {iterations} iteration{'s' if iterations > 1 else ''}"
+        return Proof("proved", "rules", 0.0, reason, [s.as_json() for s in steps or ()], stats=found.stats)
+
+
+def _rules() -> list[AnyRule]:
+    """Every rule, groups aside (they serve prices), and those that only proving needs."""
+    from eqsat.rules import ALL
+    from eqsat.rules.exploring import RULES as EXPLORING
+
+    return [*(r for r in ALL if getattr(r, "phase", "algebra") != "groups"), *EXPLORING]
 
 
 def _by_elements(elements: Agreement) -> Proof:

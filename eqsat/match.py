@@ -1,0 +1,160 @@
+"""Patterns of rules matched over a snapshot, in Python: for explanations and for what nearly matched.
+
+egglog matches far faster, but says nothing of which e-nodes a match went through, nor of matches that a guard refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from eqsat.rule import Arith, Ask, Attr, Compare, Fact, Guard, Lit, Pat, Pattern, Rule, Var
+from eqsat.snapshot import ENode, Snapshot
+from eqsat.tables import TABLES
+
+Bindings = Mapping[str, Any]
+"""Variable name to class id, integer, layout, function name or value; `self` is the class of the left side."""
+
+Shape = tuple[int, tuple[Any, ...]] | str
+"""A side of a match: (e-node index, shapes of operands), or the name of a variable."""
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """A rule that holds at a class: the e-nodes of both sides. `right` is None where they are not in the e-graph."""
+
+    rule: Rule
+    cls: int
+    bindings: Bindings
+    left: Shape
+    right: Shape | None
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A left side that matched, and the guard that did not hold."""
+
+    rule: Rule
+    cls: int
+    bindings: Bindings
+    left: Shape
+    guard: str
+
+
+class Matcher:
+    """Matches of rules over one snapshot."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.snapshot = snapshot
+
+    @cached_property
+    def index(self) -> dict[tuple[str, tuple[Any, ...], tuple[int, ...]], int]:
+        """The e-node with this operator, these attributes and these operand classes."""
+        return {(n.op, n.attrs, n.args): i for i, n in enumerate(self.snapshot.nodes)}
+
+    def matches(self, rule: Rule, at: int) -> Iterator[Match]:
+        """Every way in which a rule holds with the e-node `at` on the top of its left side."""
+        for found in self._judged(rule, at):
+            if isinstance(found, Match):
+                yield found
+
+    def refusals(self, rule: Rule, at: int) -> Iterator[Refusal]:
+        """Every way in which the left side matches at an e-node and a guard refuses it."""
+        for found in self._judged(rule, at):
+            if isinstance(found, Refusal):
+                yield found
+
+    def _judged(self, rule: Rule, at: int) -> Iterator[Match | Refusal]:
+        cls = self.snapshot.nodes[at].cls
+        for bindings, left in self._left(rule.left, at, {"self": cls}):
+            bound = dict(bindings)
+            refused = next((g for g in rule.when if not self._holds(g, bound)), None)
+            if refused is not None:
+                yield Refusal(rule, cls, bound, left, _text(rule, refused))
+                continue
+            right, where = self._right(rule.right, bound)
+            yield Match(rule, cls, bound, left, right if where == cls else None)
+
+    def _left(self, pattern: Pat, at: int, bindings: Bindings) -> Iterator[tuple[Bindings, Shape]]:
+        node = self.snapshot.nodes[at]
+        if node.op != pattern.op or len(node.args) != len(pattern.args):
+            return
+        known = dict(bindings)
+        if not all(_bind(a, value, known) for a, value in zip(pattern.attrs, node.attrs, strict=True)):
+            return
+        yield from self._operands(pattern, node, at, 0, known, ())
+
+    def _operands(
+        self, pattern: Pat, node: ENode, at: int, i: int, bindings: Bindings, done: tuple[Shape, ...]
+    ) -> Iterator[tuple[Bindings, Shape]]:
+        if i == len(pattern.args):
+            yield bindings, (at, done)
+            return
+        wanted, cls = pattern.args[i], node.args[i]
+        if isinstance(wanted, Var):
+            if bindings.get(wanted.name, cls) == cls:
+                known = {**bindings, wanted.name: cls}
+                yield from self._operands(pattern, node, at, i + 1, known, (*done, wanted.name))
+            return
+        for member in self.snapshot.members[cls]:
+            for known, shape in self._left(wanted, member, bindings):
+                yield from self._operands(pattern, node, at, i + 1, known, (*done, shape))
+
+    def _right(self, pattern: Pattern, bindings: Bindings) -> tuple[Shape | None, int]:
+        """(shape, class) of the right side; (None, -1) where the e-graph does not hold it."""
+        if isinstance(pattern, Var):
+            return pattern.name, bindings[pattern.name]
+        operands = [self._right(a, bindings) for a in pattern.args]
+        if any(shape is None for shape, _ in operands):
+            return None, -1
+        attrs = tuple(self._number(a, bindings) for a in pattern.attrs)
+        found = self.index.get((pattern.op, attrs, tuple(cls for _, cls in operands)))
+        if found is None:
+            return None, -1
+        return (found, tuple(shape for shape, _ in operands)), self.snapshot.nodes[found].cls
+
+    def _number(self, attr: Attr, bindings: Bindings) -> Any:
+        match attr:
+            case Var(name):
+                return bindings[name]
+            case Lit(value):
+                return value
+            case Arith("size", Var(name)):
+                return self.snapshot.size[bindings[name]]
+            case Arith(op, left, right) if right is not None:
+                a, b = self._number(left, bindings), self._number(right, bindings)
+                return a + b if op == "+" else a - b if op == "-" else a * b
+        raise ValueError(f"not a number: {attr}")
+
+    def _holds(self, guard: Guard, bindings: dict[str, Any]) -> bool:
+        """Whether a guard holds; binds what its table gives."""
+        match guard:
+            case Fact(name, cls):
+                const = self.snapshot.const[bindings[cls.name]]
+                return const if name == "const" else not const
+            case Compare(op, left, right):
+                a, b = self._number(left, bindings), self._number(right, bindings)
+                return {"<": a < b, "<=": a <= b, "==": a == b, "!=": a != b, ">": a > b, ">=": a >= b}[op]
+            case Ask(table, args, gives):
+                found = TABLES[table].fn(*(self._number(a, bindings) for a in args))
+                if found is not None:
+                    bindings.update({v.name: value for v, value in zip(gives, found, strict=True)})
+                return found is not None
+
+
+def _bind(attr: Attr, value: Any, bindings: dict[str, Any]) -> bool:
+    """Whether an attribute of a pattern can stand for a value; binds it where it is a variable."""
+    if isinstance(attr, Lit):
+        return attr.value == value and type(attr.value) is type(value)
+    if not isinstance(attr, Var):
+        return False
+    known = bindings.setdefault(attr.name, value)
+    return known is value or (known == value and type(known) is type(value) and repr(known) == repr(value))
+
+
+def _text(rule: Rule, guard: Guard) -> str:
+    """The guard as the rule's author wrote it."""
+    parts = [part.strip() for part in rule.guard_text.split(";") if part.strip()]
+    return parts[rule.when.index(guard)]
