@@ -14,7 +14,7 @@ divide_back = rule(
     why="b need not be read",
 )
 
-program = eqsat.trace(lambda x, scale: eqsat.tanh(x * scale / scale), *[eqsat.spec((4096, 4096))] * 2)
+program = eqsat.trace(lambda x, scale: eqsat.tanh(x * scale / scale), *[eqsat.spec((1024, 1024))] * 2)
 for numerics in ("reassociate", "fast"):
     best = eqsat.optimize(program, rules=[*ALL, divide_back], numerics=numerics)
-    print(f"--- numerics={numerics}: {best.report['result']['bytes'] / 1e6:.0f} MB\n{best.program}")
+    print(f"--- numerics={numerics}: {best.report['result']['bytes'] / 1e6:.1f} MB\n{best.program}")
