@@ -42,7 +42,6 @@ def optimize(
     from eqsat.cli.output import console, progress, write_json
     from eqsat.cli.report import print_report
     from eqsat.cli.rules import select
-
     from eqsat.optimize import prepare
 
     rules = select(only, without, rules_file)
