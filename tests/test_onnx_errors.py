@@ -40,7 +40,7 @@ def tensor(name: str, array: Any) -> onnx.TensorProto:
     return numpy_helper.from_array(np.asarray(array), name)
 
 
-node = helper.make_node
+node: Any = helper.make_node
 RELU = node("Relu", ["x"], ["y"], name="act")
 
 BAD_MODELS: dict[str, tuple[Callable[[], onnx.ModelProto], type[InputError], list[str]]] = {
@@ -162,6 +162,12 @@ BAD_MODELS: dict[str, tuple[Callable[[], onnx.ModelProto], type[InputError], lis
         InputError,
         ["Dropout node 'd'", "inference"],
     ),
+    "sparse initializer": (lambda: with_sparse_initializer(), InputError, ["'w'", "sparse", "dense"]),
+    "sparse constant": (
+        lambda: model([node("Constant", [], ["w"], name="c", sparse_value=sparse("")), node("Add", ["x", "w"], ["y"])]),
+        InputError,
+        ["Constant node 'c'", "sparse", "dense"],
+    ),
     "short initializer": (
         lambda: model(
             [node("Add", ["x", "w"], ["y"])],
@@ -188,6 +194,16 @@ def without_opset() -> onnx.ModelProto:
     bare = model([RELU])
     del bare.opset_import[:]
     return bare
+
+
+def sparse(name: str) -> onnx.SparseTensorProto:
+    return helper.make_sparse_tensor(tensor(name, np.ones(1, np.float32)), tensor("", np.zeros(1, np.int64)), [2, 3])
+
+
+def with_sparse_initializer() -> onnx.ModelProto:
+    found = model([node("Add", ["x", "w"], ["y"])])
+    found.graph.sparse_initializer.append(sparse("w"))
+    return found
 
 
 def external(name: str, location: str, **entries: int) -> onnx.TensorProto:
@@ -282,7 +298,7 @@ def test_open_dimensions_are_fixed_by_name_by_input_or_by_axis(shapes: dict[str,
     ("shapes", "parts"),
     [
         ({"batch": 4}, ["z[0] (axis 0 of input 'z')"]),
-        ({"batch": 4, "z": 4, "seq": 2}, ["--shape seq", "no dynamic dimension"]),
+        ({"batch": 4, "z": 4, "seq": 2}, ["--shape seq", "no dynamic dimension", "batch, z[0]"]),
         ({"batch": 0, "z": 4}, ["'batch'", "positive integer"]),
         ({"batch": 4.0, "z": 4}, ["'batch'", "positive integer"]),
     ],

@@ -90,6 +90,8 @@ FORMS: dict[str, tuple[Callable[[], Term], str]] = {
     "column": (lambda: composites.mul(X, ops.reshape(BIAS, (3, 1))), "Reshape Mul"),
     "both broadcast": (lambda: composites.add(ops.reshape(BIAS, (3, 1)), BIAS), "Reshape Add"),
     "positions": (lambda: ops.add(X, ops.iota(X.shape, 1, "float32")), "Add"),
+    "a scalar gives the rank": (lambda: ops.div(ops.broadcast(M, (1, 5, 6)), ops.full(2.0, (1, 5, 6))), "Div"),
+    "uniform view": (lambda: ops.mul(M, ops.transpose(ops.broadcast(ops.full(2.0, (1, 5)), (6, 5)))), "Mul"),
     "where": (lambda: ops.where(FLAG, X, ops.full_like(0, X)), "Where"),
     "boolean where": (lambda: ops.where(FLAG, FLAG, ops.not_(FLAG)), "Not And Not And Or"),
     "explicit broadcast": (lambda: ops.broadcast(BIAS, (4, 3)), "Expand"),
@@ -147,6 +149,10 @@ FORMS: dict[str, tuple[Callable[[], Term], str]] = {
     "layer norm of two axes": (lambda: composites.layernorm(X, None, None, 1), "LayerNormalization"),
     "layer norm of halves": (lambda: composites.layernorm(HALF, weight(6, dtype="float16")), "LayerNormalization"),
     "instance norm": (lambda: instance_norm(), "InstanceNormalization"),
+    "batch norm": (
+        lambda: composites.batchnorm(IMAGE, weight(2), weight(2), weight(2), ops.abs_(weight(2))),
+        "Abs BatchNormalization",
+    ),
     "rms norm 23": (lambda: composites.rmsnorm(X, weight(4)), "RMSNormalization"),
     "gelu 20": (lambda: composites.gelu(X), "Gelu"),
     "tanh gelu 20": (lambda: composites.gelu(X, "tanh"), "Gelu"),
@@ -208,7 +214,7 @@ def test_exports_come_back_as_the_same_terms(name: str) -> None:
 
 OTHERWISE = {
     "boolean where", "conv", "flattened product", "large pads", "layer norm of two axes", "log1p", "positions",
-    "reshaped constant", "reshapes", "rsqrt", "small uniform", "sum pool", "transposes",
+    "reshaped constant", "reshapes", "rsqrt", "small uniform", "sum pool", "transposes", "uniform view",
 }  # fmt: skip
 
 

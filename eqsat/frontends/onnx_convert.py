@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,30 +16,29 @@ from eqsat.frontends.onnx_elementwise import ELEMENTWISE
 from eqsat.frontends.onnx_function import function_body
 from eqsat.frontends.onnx_graph import describe, in_order, live, reads
 from eqsat.frontends.onnx_layers import LAYERS
-from eqsat.frontends.onnx_load import CODE_OF_DTYPE, attributes, subgraphs, tensor_array
+from eqsat.frontends.onnx_load import CODE_OF_DTYPE, OLDEST_OPSET, attributes, domain_of, subgraphs, tensor_array
 from eqsat.frontends.onnx_movement import MOVEMENT, constant_term
 from eqsat.frontends.onnx_node import Constants, Declined, Node, Row
-from eqsat.frontends.onnx_opaque import inferred, one_node, title
+from eqsat.frontends.onnx_opaque import inferred, one_node, since_version, title
 from eqsat.frontends.onnx_reductions import REDUCTIONS
 from eqsat.frontends.onnx_types import Declared, require_dtype
 from eqsat.ir import Term
 from eqsat.numerics import Array, is_float
 
 if TYPE_CHECKING:
-    from onnx import GraphProto, NodeProto
+    from onnx import GraphProto, NodeProto, TensorProto
     from onnx.defs import OpSchema
 
 ROWS: dict[str, Row] = {**ELEMENTWISE, **MOVEMENT, **REDUCTIONS, **LAYERS}
 """Every ONNX operator that becomes terms, by name; a new one is one more row in its family's table."""
-
-OLDEST_OPSET = 13
-"""Opaque operators are written back out at their own version, and the export writes opset 13 and later."""
 
 _PARAMETER_ELEMENTS = 64  # a float constant of so many elements, at most, is kept inside an opaque operator
 
 Value = Term | Array  # an array: a constant of an element type that programs do not have
 Env = dict[str, Value]
 Results = Sequence[Value | None]
+
+_NONE: Mapping[str, TensorProto] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -64,46 +64,56 @@ class Converter:
     def graph(self, graph: GraphProto, env: Env) -> Env:
         """`env` (inputs, and what is read from outside) with all that the graph's outputs need."""
         env = dict(env)
+        if graph.sparse_initializer:
+            name = graph.sparse_initializer[0].values.name
+            raise InputError(f"{self.label}: initializer '{name}' is sparse, which is not supported; store it dense")
         stored = {tensor.name: tensor for tensor in graph.initializer}
-        outputs = [value.name for value in graph.output]
-        nodes = live(in_order(graph.node, env.keys() | stored.keys(), self.label), outputs)
-        for name in {name: None for node in nodes for name in reads(node)} | dict.fromkeys(outputs):
-            if name in stored:
-                env[name] = _value(tensor_array(stored[name], self.base, self.label))
-        for node in nodes:
-            self.node(node, env)
+        self._walk(graph.node, [value.name for value in graph.output], env, stored)
         return env
 
-    def node(self, node: NodeProto, env: Env) -> None:
+    def _walk(
+        self, nodes: Sequence[NodeProto], outputs: Sequence[str], env: Env, stored: Mapping[str, TensorProto] = _NONE
+    ) -> None:
+        """Adds what the outputs need to `env`; only those of the stored tensors are read that something reads."""
+        needed = live(in_order(nodes, env.keys() | stored.keys(), self.label), outputs)
+        used = dict.fromkeys(name for node in needed for name in reads(node)) | dict.fromkeys(outputs)
+        for name in used:
+            if name in stored:
+                env[name] = _value(tensor_array(stored[name], self.base, self.label))
+        for node in needed:
+            self._node(node, env, used)
+
+    def _node(self, node: NodeProto, env: Env, used: Container[str]) -> None:
         """Converts one node, adding its outputs to `env`. Errors say which node it was."""
         try:
-            results = self._results(node, env)
+            results = self._results(node, env, used)
         except InputError as error:
-            if self.expanding or str(error).startswith(self.label):
+            if self.expanding or str(error).startswith(f"{self.label}: "):
                 raise
             raise type(error)(f"{self.label}: {describe(node)}: {error}") from None
         for name, value in zip(node.output, results, strict=False):
             if name and value is not None:
                 env[name] = value
 
-    def _results(self, node: NodeProto, env: Env) -> Results:
-        if node.op_type == "If" and not node.domain:
+    def _results(self, node: NodeProto, env: Env, used: Container[str]) -> Results:
+        if node.op_type == "If" and domain_of(node) == "":
             taken = self._taken_branch(node, env)
             if taken is not None:
                 inner = self.graph(taken, env)
                 return [inner[value.name] for value in taken.output]
         schema = self._schema(node)
-        for way in (self._by_row, self._by_folding, self._by_body):
-            results = way(node, env, schema)
-            if results is not None:
-                return results
-        return self._opaque(node, env)
+        results = self._by_row(node, env, schema, used)
+        if results is None:
+            results = self._by_folding(node, env)
+        if results is None:
+            results = self._by_body(node, env, schema)
+        return self._opaque(node, env) if results is None else results
 
     def _schema(self, node: NodeProto) -> OpSchema | None:
         """The operator's definition in force, None for vendors' operators."""
         from onnx import defs
 
-        domain = "" if node.domain == "ai.onnx" else node.domain
+        domain = domain_of(node)
         if domain not in self.opsets:
             raise InputError(f"domain '{domain}' is not among the model's opset imports; import it")
         if not defs.has(node.op_type, domain):
@@ -115,7 +125,7 @@ class Converter:
 
     # The four ways
 
-    def _by_row(self, node: NodeProto, env: Env, schema: OpSchema | None) -> Results | None:
+    def _by_row(self, node: NodeProto, env: Env, schema: OpSchema | None, used: Container[str]) -> Results | None:
         """By the operator's row, if it covers this version and use."""
         row = ROWS.get(node.op_type)
         inputs = [env[name] if name else None for name in node.input]
@@ -123,7 +133,7 @@ class Converter:
             return None
         if any(isinstance(value, np.ndarray) for value in inputs):
             return None
-        wanted = tuple(bool(name) for name in node.output)
+        wanted = tuple(name != "" and name in used for name in node.output)
         view = Node(node.op_type, schema.since_version, attributes(node), tuple(inputs), wanted, self.constants)  # type: ignore[arg-type]
         try:
             results = row.convert(view)
@@ -133,13 +143,16 @@ class Converter:
         missing = any(want and (i >= len(results) or results[i] is None) for i, want in enumerate(wanted))
         return None if missing else results
 
-    def _by_folding(self, node: NodeProto, env: Env, schema: OpSchema | None) -> Results | None:
+    def _by_folding(self, node: NodeProto, env: Env) -> Results | None:
         """By running it now, if everything it reads is constant."""
         values = {name: self._constant(env[name]) for name in reads(node)}
         if any(value is None for value in values.values()):
             return None
         spec, _ = one_node(node, self.opsets, {}, {k: v for k, v in values.items() if v is not None})
-        return _spread(node, [_value(array) for array in spec()])
+        try:
+            return _spread(node, [_value(array) for array in spec()])
+        except InputError:  # nothing here runs it
+            return None
 
     def _by_body(self, node: NodeProto, env: Env, schema: OpSchema | None) -> Results | None:
         """By the body that the ONNX standard defines the operator with, if everything in it becomes terms."""
@@ -152,8 +165,7 @@ class Converter:
         inner = Converter(self.label, self.base, opsets, lambda name: None, self.constants, expanding=True)
         scope: Env = {formal: env[name] for formal, name in zip(body.input, node.input, strict=False) if name}
         try:
-            for step in live(in_order(body.node, scope, self.label), body.output):
-                inner.node(step, scope)
+            inner._walk(body.node, body.output, scope)
         except (Declined, InputError):
             return None
         return [scope.get(name) for name in body.output]
@@ -173,13 +185,11 @@ class Converter:
     def _export_opsets(self, node: NodeProto) -> Mapping[str, int]:
         """The opsets at which the node can be written back: those of the model, raised to OLDEST_OPSET if the
         operator's definition is still the same there."""
-        from onnx import defs
-
         opset = self.opsets.get("", OLDEST_OPSET)
         if opset >= OLDEST_OPSET:
             return self.opsets
-        versions = {defs.get_schema(node.op_type, v, node.domain).since_version for v in (opset, OLDEST_OPSET)}
-        if len(versions) > 1 or any(subgraphs(node)):
+        changed = not domain_of(node) and since_version(node, opset) != since_version(node, OLDEST_OPSET)
+        if changed or any(True for _ in subgraphs(node)):
             raise InputError(f"its form in opset {opset} is not supported; convert the model to opset {OLDEST_OPSET}")
         return {**self.opsets, "": OLDEST_OPSET}
 

@@ -9,11 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from eqsat.frontends.onnx_load import NEWEST_OPSET
 from eqsat.ir import Shape, Term
 from eqsat.numerics import Array, np_dtype
-
-NEWEST_OPSET = 23
-"""The last opset whose operators this package writes by itself."""
+from eqsat.ops import row
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,10 +90,13 @@ def scalar(value: Any, dtype: str, shape: Shape = ()) -> Param:
 
 def narrow(term: Term) -> Operand:
     """The operand whose broadcast to `term.shape` is `term`: what is left when ONNX broadcasts by itself."""
+    below = term
+    while row(below.op).view:
+        below = below.args[0]
+    if below.op == "full":
+        return scalar(below.attr("value"), term.dtype)
     while term.op == "broadcast":
         term = term.args[0]
-    if term.op == "full" and term.shape:
-        return scalar(term.attr("value"), term.dtype)
     return ramp(term) if term.op == "iota" else term
 
 
@@ -116,10 +118,20 @@ def broadcastable(args: Sequence[Term], shape: Shape) -> tuple[Operand, ...]:
     """Each operand as narrow as it can be while ONNX's broadcasting of all of them still gives `shape`."""
     operands: list[Operand] = list(args)
     for i, arg in enumerate(args):
-        trial = [*operands[:i], narrow(arg), *operands[i + 1 :]]
-        if np.broadcast_shapes(*map(shape_of, trial)) == shape:
-            operands = trial
+        narrowed = narrow(arg)
+        for candidate in (narrowed, _ranked(narrowed, len(shape))):
+            trial = [*operands[:i], candidate, *operands[i + 1 :]]
+            if np.broadcast_shapes(*map(shape_of, trial)) == shape:
+                operands = trial
+                break
     return tuple(operands)
+
+
+def _ranked(operand: Operand, rank: int) -> Operand:
+    """A parameter with dims of size 1 in front, which give the result its rank."""
+    if not isinstance(operand, Param):
+        return operand
+    return Param(operand.array.reshape((1,) * (rank - operand.array.ndim) + operand.array.shape), operand.role)
 
 
 # Element types

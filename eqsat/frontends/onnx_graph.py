@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from eqsat.errors import InputError
@@ -51,49 +51,40 @@ def check_names(graph: GraphProto, label: str) -> None:
             raise InputError(f"{label}: output '{name}' is listed twice; rename one")
 
 
-def in_order(nodes: Sequence[NodeProto], known: Container[str], label: str) -> list[NodeProto]:
+def in_order(nodes: Sequence[NodeProto], known: Collection[str], label: str) -> list[NodeProto]:
     """The nodes with makers before readers, as they stand wherever that is so already.
 
     Raises InputError for a name that nothing defines, and for a cycle.
     """
-    made = {name: node for node in nodes for name in node.output if name}
+    made = {name: i for i, node in enumerate(nodes) for name in node.output if name}
+    needs: list[list[int]] = []
     for node in nodes:
-        for name in reads(node):
+        read = reads(node)
+        for name in read:
             if name not in known and name not in made:
-                raise _undefined(node, name, made, label)
-    done: set[str] = set()
+                raise _undefined(node, name, [*made, *known], label)
+        needs.append([made[name] for name in read if name in made])
+    done = [False] * len(nodes)
     order: list[NodeProto] = []
-    waiting = list(nodes)
-    while waiting:
-        blocked = []
-        for node in waiting:
-            if all(name in done or name not in made for name in reads(node)):
-                order.append(node)
-                done.update(node.output)
+    for first in range(len(nodes)):
+        path = [] if done[first] else [first]  # each node waits for the next one
+        while path:
+            missing = next((i for i in needs[path[-1]] if not done[i]), None)
+            if missing is None:
+                done[path[-1]] = True
+                order.append(nodes[path.pop()])
+            elif missing in path:
+                names = " <- ".join(describe(nodes[i]) for i in path[path.index(missing) :])
+                raise InputError(f"{label}: {names} form a cycle; a graph must be acyclic")
             else:
-                blocked.append(node)
-        if len(blocked) == len(waiting):
-            raise _cycle(blocked, made, done, label)
-        waiting = blocked
+                path.append(missing)
     return order
 
 
-def _undefined(node: NodeProto, name: str, made: Iterable[str], label: str) -> InputError:
-    near = difflib.get_close_matches(name, list(made), n=1)
+def _undefined(node: NodeProto, name: str, names: Sequence[str], label: str) -> InputError:
+    near = difflib.get_close_matches(name, names, n=1)
     hint = f"did you mean '{near[0]}'?" if near else "check the node's inputs"
     return InputError(f"{label}: {describe(node)} reads '{name}', which nothing defines; {hint}")
-
-
-def _cycle(nodes: Sequence[NodeProto], made: dict[str, NodeProto], done: set[str], label: str) -> InputError:
-    """Follows unmade inputs back from a blocked node until one comes again."""
-    path: list[NodeProto] = [nodes[0]]
-    while True:
-        before = made[next(name for name in reads(path[-1]) if name in made and name not in done)]
-        seen = next((i for i, node in enumerate(path) if node is before), None)
-        if seen is not None:
-            names = " <- ".join(describe(node) for node in path[seen:])
-            return InputError(f"{label}: {names} form a cycle; a graph must be acyclic")
-        path.append(before)
 
 
 def live(nodes: Sequence[NodeProto], outputs: Iterable[str]) -> list[NodeProto]:

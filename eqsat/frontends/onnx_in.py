@@ -13,9 +13,17 @@ from typing import TYPE_CHECKING
 
 from eqsat import ops
 from eqsat.errors import DtypeError, InputError, ShapeError
-from eqsat.frontends.onnx_convert import OLDEST_OPSET, Converter, Value
+from eqsat.frontends.onnx_convert import Converter, Value
 from eqsat.frontends.onnx_graph import check_names
-from eqsat.frontends.onnx_load import CODE_OF_DTYPE, DTYPE_OF_CODE, code_name, read_model
+from eqsat.frontends.onnx_load import (
+    CODE_OF_DTYPE,
+    DTYPE_OF_CODE,
+    NEWEST_OPSET,
+    OLDEST_OPSET,
+    code_name,
+    embed_external,
+    read_model,
+)
 from eqsat.frontends.onnx_node import Constants
 from eqsat.frontends.onnx_types import Declared, OpenDimensions, checked_sizes, declared, input_types
 from eqsat.ir import Program, Term
@@ -43,6 +51,8 @@ def from_onnx(source: str | os.PathLike[str] | ModelProto, shapes: Mapping[str, 
 
         model = inliner.inline_local_functions(model)
     graph = model.graph
+    if base is not None:
+        embed_external(graph, base, label)
     check_names(graph, label)
     stored = {tensor.name for tensor in graph.initializer}
     types = input_types([value for value in graph.input if value.name not in stored], open_dims, label)
@@ -81,7 +91,7 @@ def _opsets(model: ModelProto, label: str) -> dict[str, int]:
     if not 1 <= found.get("", newest) <= newest:
         raise InputError(
             f"{label}: opset {found['']} is not known (the installed onnx ends at {newest}); "
-            f"export with opset {OLDEST_OPSET} to 23"
+            f"export with opset {OLDEST_OPSET} to {NEWEST_OPSET}"
         )
     return found
 

@@ -33,6 +33,9 @@ DTYPE_OF_CODE: dict[int, str] = {
 }
 CODE_OF_DTYPE: dict[str, int] = {dtype: code for code, dtype in DTYPE_OF_CODE.items()}
 
+OLDEST_OPSET, NEWEST_OPSET = 13, 23
+"""Opsets of the main domain that exports are written at, unless an opaque operator needs a later one."""
+
 _EXTERNAL = 1  # TensorProto.DataLocation.EXTERNAL
 _IR_VERSION_TAG = b"\x08"  # field 1, varint: how every serialized ModelProto begins
 
@@ -156,6 +159,21 @@ def _external_array(tensor: TensorProto, shape: tuple[int, ...], base: Path | No
     return np.asarray(np.memmap(path, np_dtype(dtype), "r", offset, shape))
 
 
+def embed_external(graph: GraphProto, base: Path, label: str, *, top: bool = True) -> None:
+    """Reads external data of attributes and of bodies into the model; initializers of the graph itself are mapped
+    when they are needed."""
+    for node in graph.node:
+        for attribute in node.attribute:
+            for tensor in [attribute.t, *attribute.tensors]:
+                if tensor.data_location == _EXTERNAL:
+                    tensor.CopyFrom(make_tensor(tensor_array(tensor, base, label), tensor.name))
+        for body in subgraphs(node):
+            embed_external(body, base, label, top=False)
+    for tensor in () if top else graph.initializer:
+        if tensor.data_location == _EXTERNAL:
+            tensor.CopyFrom(make_tensor(tensor_array(tensor, base, label), tensor.name))
+
+
 def make_tensor(array: Array, name: str) -> TensorProto:
     """An initializer that holds the array as raw bytes, whatever its element type."""
     from onnx import TensorProto, numpy_helper
@@ -171,7 +189,14 @@ def attributes(node: NodeProto) -> dict[str, Any]:
     from onnx import helper
 
     values = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
-    return {name: value.decode() if isinstance(value, bytes) else value for name, value in values.items()}
+    return {
+        name: value.decode(errors="replace") if isinstance(value, bytes) else value for name, value in values.items()
+    }
+
+
+def domain_of(node: NodeProto) -> str:
+    """The domain of a node's operator; the main one, which has two spellings, is ''."""
+    return "" if node.domain == "ai.onnx" else node.domain
 
 
 def subgraphs(node: NodeProto) -> Iterator[GraphProto]:

@@ -209,6 +209,8 @@ def _constant(node: Node) -> Term:
                         ("value_ints", "int64")):  # fmt: skip
         if name in attributes:
             return constant_term(np.asarray(attributes[name], np_dtype(dtype)))
+    if "sparse_value" in attributes:
+        raise InputError("its value is sparse, which is not supported; store it dense")
     if "value" not in attributes or attributes["value"].data_type not in DTYPE_OF_CODE:
         raise Declined("values that no program holds")
     return constant_term(tensor_array(attributes["value"], None, "Constant"))

@@ -49,7 +49,7 @@ class Node:
         version: since-version of the operator's definition in force (the ONNX changelog's numbers).
         attributes: by name.
         inputs: terms; None where an optional input is left out (trailing ones may be missing altogether).
-        wanted: for each output whether it has a name.
+        wanted: for each output whether anything reads it.
         constants: values of constant terms.
     """
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from eqsat.errors import InputError
-from eqsat.frontends.onnx_load import make_tensor, subgraphs
+from eqsat.frontends.onnx_load import domain_of, make_tensor, subgraphs
 from eqsat.frontends.onnx_types import Declared, declared
 from eqsat.numerics import Array
 
@@ -52,7 +52,18 @@ class OneNode:
 
 def title(node: NodeProto) -> str:
     """The operator's name with its domain: 'Loop', 'com.microsoft.FusedGemm'."""
-    return f"{node.domain}.{node.op_type}" if node.domain else node.op_type
+    domain = domain_of(node)
+    return f"{domain}.{node.op_type}" if domain else node.op_type
+
+
+def since_version(node: NodeProto, opset: int) -> int | None:
+    """Since when the operator has been defined as it is at that opset of its domain; None if it is not defined."""
+    from onnx import defs
+
+    try:
+        return defs.get_schema(node.op_type, opset, domain_of(node)).since_version
+    except defs.SchemaError:
+        return None
 
 
 def one_node(
@@ -76,6 +87,7 @@ def one_node(
     alone = Proto()
     alone.CopyFrom(node)
     alone.name = alone.doc_string = ""
+    alone.domain = domain_of(node)
     counter = iter(range(1 << 30))
     rename(alone, names, [f"y{i}" if name else "" for i, name in enumerate(node.output)], lambda: f"b{next(counter)}")
     taken = [name for name in names if name not in parameters]
@@ -86,7 +98,8 @@ def one_node(
         [helper.make_empty_tensor_value_info(name) for name in alone.output if name],
         [make_tensor(parameters[name], names[name]) for name in names if name in parameters],
     )
-    imports = [helper.make_opsetid(domain, opsets[domain]) for domain in sorted(opsets)]
+    domains = {"", *_domains(alone)}
+    imports = [helper.make_opsetid(domain, version) for domain, version in sorted(opsets.items()) if domain in domains]
     ir_version = helper.find_min_ir_version_for(imports, ignore_unknown=True)
     model = helper.make_model(graph, opset_imports=imports, ir_version=ir_version)
     return OneNode(model.SerializeToString(deterministic=True)), taken
@@ -99,6 +112,14 @@ def inferred(spec: OneNode) -> dict[str, Declared]:
     model = shape_inference.infer_shapes(spec.proto(), data_prop=True)
     found = [declared(value) for value in model.graph.output if value.type.WhichOneof("value")]
     return {type_.name: type_ for type_ in found if type_ is not None}
+
+
+def _domains(node: NodeProto) -> Iterator[str]:
+    """The domains of the operators of a node and its bodies."""
+    yield domain_of(node)
+    for body in subgraphs(node):
+        for inner in body.node:
+            yield from _domains(inner)
 
 
 # Names inside bodies
@@ -153,7 +174,8 @@ def _evaluator(model: bytes) -> Callable[[Sequence[Array]], list[Array]]:
     from onnx.reference import ReferenceEvaluator
 
     proto = OneNode(model).proto()
-    names = [value.name for value in proto.graph.input]
+    name = title(proto.graph.node[0])
+    inputs = [value.name for value in proto.graph.input]
     _state_conditions(proto.graph)
     try:
         session: Any = ReferenceEvaluator(proto)
@@ -162,11 +184,12 @@ def _evaluator(model: bytes) -> Callable[[Sequence[Array]], list[Array]]:
 
     def run(arrays: Sequence[Array]) -> list[Array]:
         try:
-            return [np.asarray(out) for out in session.run(None, dict(zip(names, arrays, strict=True)))]
+            outputs = session.run(None, dict(zip(inputs, arrays, strict=True)))
         except _FAILURES as error:
-            raise InputError(
-                f"operator {title(proto.graph.node[0])} failed in its reference: {_line(error)}"
-            ) from error
+            raise InputError(f"operator {name} failed in its reference: {_line(error)}") from error
+        if not all(isinstance(out, np.ndarray | np.generic) for out in outputs):
+            raise InputError(f"operator {name} gives a sequence or an optional; only tensors are supported")
+        return [np.asarray(out) for out in outputs]
 
     return run
 

@@ -8,10 +8,10 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from eqsat.errors import InputError
-from eqsat.frontends.onnx_form import NEWEST_OPSET, Form, Operand, Param
-from eqsat.frontends.onnx_load import CODE_OF_DTYPE, DTYPE_OF_CODE, tensor_array
+from eqsat.frontends.onnx_form import Form, Operand, Param
+from eqsat.frontends.onnx_load import CODE_OF_DTYPE, DTYPE_OF_CODE, NEWEST_OPSET, OLDEST_OPSET, tensor_array
 from eqsat.frontends.onnx_opaque import OneNode, rename
-from eqsat.frontends.onnx_plan import OLDEST_OPSET, Plan, plan
+from eqsat.frontends.onnx_plan import Plan, plan
 from eqsat.frontends.onnx_save import store
 from eqsat.ir import ConstArray, Program, Shape, Term
 from eqsat.numerics import Array

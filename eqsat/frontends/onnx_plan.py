@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from eqsat.errors import InputError
 from eqsat.frontends.onnx_basic import BASIC, cuts
 from eqsat.frontends.onnx_form import Form, ints, opset_for
-from eqsat.frontends.onnx_load import subgraphs
-from eqsat.frontends.onnx_opaque import OneNode
+from eqsat.frontends.onnx_load import OLDEST_OPSET, domain_of, subgraphs
+from eqsat.frontends.onnx_opaque import OneNode, since_version
 from eqsat.frontends.onnx_recognise import RECOGNISERS
 from eqsat.ir import Program, Term
 from eqsat.ops import row
 
-OLDEST_OPSET = 13
+if TYPE_CHECKING:
+    from onnx import NodeProto
 
 _LEAVES = frozenset({"input", "constant"})
 
@@ -168,23 +170,10 @@ def _opaque_opsets(program: Program, least: int) -> dict[str, int]:
     return {"": min(above) if above else max(common), **opsets}
 
 
-def _same_meaning(node: object, opset: int | None, candidates: Iterable[int]) -> set[int]:
+def _same_meaning(node: NodeProto, opset: int | None, candidates: Iterable[int]) -> set[int]:
     """The main opsets at which the node is defined as at `opset`; a node with bodies stays at its own."""
-    from onnx import NodeProto, defs
-
-    assert isinstance(node, NodeProto)
-    if opset is None or node.domain:
+    if opset is None or domain_of(node):
         return set(candidates)
     if any(True for _ in subgraphs(node)):
         return {opset}
-    wanted = defs.get_schema(node.op_type, opset).since_version
-    return {v for v in candidates if defs.has(node.op_type) and _since(node.op_type, v) == wanted}
-
-
-def _since(op: str, opset: int) -> int | None:
-    from onnx import defs
-
-    try:
-        return defs.get_schema(op, opset).since_version
-    except defs.SchemaError:
-        return None
+    return {each for each in candidates if since_version(node, each) == since_version(node, opset)}

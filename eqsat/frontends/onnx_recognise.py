@@ -228,6 +228,21 @@ def _instance_norm(root: Term, opset: int) -> Form | None:
     return form("InstanceNormalization", x, *parameters, epsilon=epsilon)
 
 
+def _batch_norm(root: Term, opset: int) -> Form | None:
+    """x * slope + offset with slope and offset worked out from the statistics [c]."""
+    if root.args[0].op != "mul":
+        return None
+    slope, offset = _unreshaped(root.args[0].args[1]), _unreshaped(root.args[1])
+    x, scale, bias = root.args[0].args[0], down(slope, "div"), down(offset, "sub")
+    variance, mean = down(slope, "div.1", "sqrt", "add"), down(offset, "sub.1", "mul")
+    epsilon = _value(down(slope, "div.1", "sqrt", "add.1"))
+    if scale is None or bias is None or variance is None or mean is None or epsilon is None:
+        return None
+    if not _is(root, lambda: composites.batchnorm(x, scale, bias, mean, variance, epsilon)):
+        return None
+    return form("BatchNormalization", x, scale, bias, mean, variance, epsilon=epsilon)
+
+
 def _affine(root: Term) -> tuple[Term, Term | None, Term | None]:
     """unit, scale and bias of unit * scale + bias."""
     body, bias = (root.args[0], bare(root.args[1])) if root.op == "add" else (root, None)
@@ -311,7 +326,7 @@ def _average_pool(root: Term, opset: int) -> Form | None:
 
 
 RECOGNISERS: dict[str, tuple[Recogniser, ...]] = {
-    "add": (_layer_norm, _instance_norm, _conv_bias, _softplus, _logsumexp),
+    "add": (_layer_norm, _instance_norm, _batch_norm, _conv_bias, _softplus, _logsumexp),
     "cast": (_mean, _average_pool, _layer_norm),
     "div": (_softmax, _layer_norm),
     "max": (_leaky_relu,),

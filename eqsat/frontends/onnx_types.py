@@ -55,6 +55,7 @@ class OpenDimensions:
 
     sizes: Mapping[str, int]
     unfixed: dict[str, str] = field(default_factory=dict)  # key that would fix it -> where it is
+    known_keys: dict[str, None] = field(default_factory=dict)  # every key of an open dimension met so far
     used: set[str] = field(default_factory=set)
 
     def fix(self, value: Declared) -> tuple[int, ...] | None:
@@ -75,6 +76,7 @@ class OpenDimensions:
         return tuple(size if isinstance(size, int) else self.sizes.get(size or "") for size in value.shape)
 
     def _size(self, name: str, axis: int, parameter: str | None, several: bool) -> int | None:
+        self.known_keys[parameter or f"{name}[{axis}]"] = None
         keys = [parameter, f"{name}[{axis}]", None if several else name]
         for key in keys:
             if key is not None and key in self.sizes:
@@ -91,7 +93,8 @@ class OpenDimensions:
             raise InputError(f"{label}: dynamic dimensions {places}; fix them with {flags}")
         unused = [key for key in self.sizes if key not in self.used]
         if unused:
-            raise InputError(f"{label}: --shape {unused[0]} names no dynamic dimension of an input; remove it")
+            valid = ", ".join(self.known_keys) or "none"
+            raise InputError(f"{label}: --shape {unused[0]} names no dynamic dimension of an input; there are: {valid}")
 
 
 def checked_sizes(sizes: Mapping[str, int] | None, label: str) -> Mapping[str, int]:
