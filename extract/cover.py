@@ -38,7 +38,7 @@ class CoverResult:
         chosen: the candidate of every class that the cover computes, in launch order, aliases among them.
         cost, lower_bound: picoseconds; no cover within the limits of enumeration costs less than `lower_bound`.
         optimal: whether the cost is proven to be least.
-        stats: candidates, what enumeration left out, and seconds a stage.
+        stats: how many candidates there were, the costs of the covers to start from, and the seconds of each stage.
     """
 
     chosen: list[Candidate]
@@ -77,10 +77,11 @@ def cover(
     found = enumerate_candidates(snapshot, row, limits, late)
     for c, own in enumerate(written.of_class):
         found.of_class[c] = undominated([*found.of_class[c], *own])
-    covers = _CoverProblem(snapshot, found)
+    needed = required_of_roots(snapshot, required(snapshot))
+    covers = _CoverProblem(snapshot, found, needed)
     enumerated = time.monotonic()
     incumbents = {"grouped": covers.group_moves(enumerated + GROUP_MOVES_SHARE * time_limit)}
-    source = _CoverProblem(snapshot, written)
+    source = _CoverProblem(snapshot, written, needed)
     as_written = source.greedy()
     if as_written is not None:
         incumbents["written"] = covers.translate(as_written, source)
@@ -124,7 +125,8 @@ class _CoverProblem:
     node has the price, and the results cost nothing once it is chosen.
     """
 
-    def __init__(self, snapshot: Snapshot, candidates: Candidates) -> None:
+    def __init__(self, snapshot: Snapshot, candidates: Candidates, needed: int) -> None:
+        """`needed` is the bit set of the classes that every derivation of the roots computes."""
         self.snapshot = snapshot
         self.free = candidates.free
         self.classes = _reachable(snapshot.roots, candidates)
@@ -145,16 +147,15 @@ class _CoverProblem:
             + [tuple(self.index[c] for c in x.children) for x in shared.values()],
             n_classes=len(self.classes) + len(shared),
             roots=tuple(dict.fromkeys(self.index[r] for r in snapshot.roots if not self.free[r])),
-            at_least_one=self._required_rows(),
+            at_least_one=self._required_rows(needed),
         )
         self._members = self.problem.members()
 
-    def _required_rows(self) -> list[tuple[int, ...]]:
-        """For each class that every derivation of the roots computes, the candidates that compute it.
+    def _required_rows(self, needed: int) -> list[tuple[int, ...]]:
+        """For each needed class, the candidates that compute it.
 
         Aliases compute their class too: without them the rows would forbid valid covers.
         """
-        needed = required_of_roots(self.snapshot, required(self.snapshot))
         rows: dict[int, list[int]] = {}
         for i, x in enumerate(self.candidates):
             mask = x.cut.inner & needed

@@ -34,9 +34,7 @@ def numpy_ops(body: Sequence[Node]) -> list[str]:
 
 
 _LEAVES = frozenset({"In", "Const", "Full"})
-_SHORT = {
-    "sub": "sub", "mul": "mul", "div": "div", "reciprocal": "recip", "less_equal": "le", "greater_equal": "ge",
-}  # fmt: skip
+_SHORT = {"reciprocal": "recip", "less_equal": "le", "greater_equal": "ge"}
 
 
 def _is_read(node: Node) -> bool:
