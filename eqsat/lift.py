@@ -13,8 +13,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import inf
 
-import numpy as np
-
 from eqsat import ops
 from eqsat.core import CoreProgram
 from eqsat.ir import Program, Term
@@ -37,10 +35,10 @@ def lift(after: CoreProgram, source: CoreProgram) -> Program:
     Raises:
         InputError: a result of an opaque operator that the source does not have.
     """
-    roots = tidied(after.roots, source.source_term)
+    roots, constants = tidied(after.roots, after.constants, source.source_term)
     units = Units(roots, after.root_shapes, source)
     Choice(units, source).make()
-    writing = _Writing(after.constants, units)
+    writing = _Writing(constants, units)
     named = zip(after.root_names, roots, after.root_shapes, strict=True)
     outputs = {name: writing.routed(whole(root, shape)) for name, root, shape in named}
     return Program(tuple(units.input(node) for node in after.inputs), outputs)
@@ -62,7 +60,7 @@ class _Writing:
         way = unit.chosen
         assert way is not None
         if node.op == "Const":
-            return _constant(self.constants[node.attrs[0]].reshape(way.form.shape))
+            return ops.constant(self.constants[node.attrs[0]].reshape(way.form.shape))
         if not unit.elementwise:
             return way.build([self.routed(need) for need in way.needs])
         order = inverse(way.form.order, node.size)
@@ -90,17 +88,6 @@ class _Writing:
                 cheapest, found = cost(steps), (self.terms[base], steps)
         assert found is not None, f"nothing serves {need}"
         return apply(*found)
-
-
-def _constant(values: Array) -> Term:
-    """A constant, written as a broadcast along the dims over which it repeats."""
-    bits = np.ascontiguousarray(values).view(np.uint8).reshape(*values.shape, -1)
-    once = values
-    for axis in range(values.ndim):
-        first = bits.take([0], axis)
-        if np.array_equal(bits, np.broadcast_to(first, bits.shape)):
-            bits, once = first, once.take([0], axis)
-    return ops.broadcast(ops.constant(once), values.shape)
 
 
 def _applied(node: Node, args: list[Term]) -> Term:

@@ -13,7 +13,7 @@ from math import inf
 from eqsat.core import CoreProgram
 from eqsat.errors import InputError
 from eqsat.ir import Shape, Term, make
-from eqsat.layout import Layout, compose, inverse
+from eqsat.layout import Layout, compose, inverse, is_bijective
 from eqsat.lift_forms import Form, Need, Way, plain, pulled, pushed, undone, whole
 from eqsat.lift_ops import Hints, ways
 from eqsat.lift_units import Unit, Units
@@ -65,9 +65,9 @@ class Choice:
                 unit.suggest([form], 1)
                 unit.ways = [_leaf(form)]
             elif unit.elementwise:
-                for node in unit.nodes:
-                    for arg in node.args:
-                        unit.suggest(self._forms_through(arg), _FORWARD_FORMS)
+                for arg in unit.operands:
+                    unit.suggest(self._forms_through(arg), _FORWARD_FORMS)
+                    unit.suggest(self._forms_before(arg), _FORWARD_FORMS)
             elif unit.nodes[0].args:
                 unit.suggest((way.form for way in self._ways(unit)), _FORWARD_FORMS)
 
@@ -76,6 +76,15 @@ class Choice:
             if base in self.graph.unit_of:
                 for form in list(self.graph.unit_of[base].forms):  # a unit may read itself through a view
                     yield from pushed(form, layout)
+
+    def _forms_before(self, arg: Node) -> Iterator[Form]:
+        """The forms of what a view reads, kept with the view pending: a view after the unit may undo it."""
+        for base, layout in self.graph.reach(arg):
+            if base in self.graph.unit_of and is_bijective(layout, base.size):
+                for form in list(self.graph.unit_of[base].forms):
+                    order = compose(form.order, layout)
+                    if order is not None:
+                        yield Form(order, form.shape)
 
     def _suggest_from_readers(self) -> None:
         """Readers first: a unit of many nodes counts as late as its last one."""

@@ -1,32 +1,95 @@
-"""What a cover leaves behind and nobody would write: views and concatenations that say the same in fewer words.
+"""What a cover leaves behind and nobody would write: views and constants that say the same in fewer words.
 
 Inside kernels views cost nothing, so an optimised program may slice a value, concatenate the slices, and read the
-slices out of that again. Lifting starts from the tidied program.
+slices out of that again; and a bias that was broadcast before it was folded is a constant as large as the result.
+Lifting starts from the tidied program.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
+from math import isqrt
 
-from eqsat.layout import Axis, Layout, identity, split
+import numpy as np
+
+from eqsat.evaluation import constant_node
+from eqsat.ir import ConstArray
+from eqsat.layout import Axis, Layout, compose, identity, split, strided
 from eqsat.node import Node, make, topological
+from eqsat.numerics import Array
+
+_PROBE = 16
+"""Blocks, and elements of each, that are compared before all are: most constants do not repeat."""
 
 
-def tidied(roots: Sequence[Node], keep: Container[Node]) -> tuple[Node, ...]:
-    """The roots, with equal values and fewer concatenations. Nodes in ``keep`` stay as they are."""
+def tidied(
+    roots: Sequence[Node], constants: Mapping[str, Array], keep: Container[Node]
+) -> tuple[tuple[Node, ...], dict[str, Array]]:
+    """The roots and their constants, with equal values and fewer concatenations and elements. Nodes in ``keep`` stay
+    as they are."""
     new: dict[Node, Node] = {}
+    known = dict(constants)
     for node in topological(roots):
+        args = [new[arg] for arg in node.args]
         if node in keep:
             new[node] = node
-            continue
-        args = [new[arg] for arg in node.args]
-        if node.op == "V":
+        elif node.op == "Const":
+            new[node] = _without_repeats(node, known)
+        elif node.op == "V":
             new[node] = _view(args[0], node.attrs[0], keep)
         elif node.op == "Cat":
             new[node] = _as_view(args) or make("Cat", (), args)
         else:
             new[node] = node if args == list(node.args) else make(node.op, node.attrs, args)
-    return tuple(new[root] for root in roots)
+    return tuple(new[root] for root in roots), known
+
+
+def _without_repeats(node: Node, constants: dict[str, Array]) -> Node:
+    """A constant as a view of one that has no digit along which it repeats."""
+    values = constants[node.attrs[0]].reshape(-1)
+    layout: Layout | None = identity(values.size)
+    while layout is not None:
+        repeat = next(_repeats(values), None)
+        if repeat is None:
+            break
+        count, inner = repeat
+        outer = values.size // count // inner
+        shorter = compose(strided(0, ((outer, inner), (count, 0), (inner, 1))), layout)
+        if shorter is None:
+            break
+        values, layout = np.ascontiguousarray(values.reshape(outer, count, inner)[:, 0]).reshape(-1), shorter
+    if values.size == node.size:
+        return node
+    return make("V", (layout,), (constant_node(ConstArray(values), constants),))
+
+
+def _repeats(values: Array) -> Iterator[tuple[int, int]]:
+    """(count, inner) for which values[outer, count, inner] are equal along ``count``, a prime."""
+    bits = values.view(np.uint8).reshape(values.size, -1)
+    for inner in _divisors(values.size):
+        for count in _primes(values.size // inner):
+            blocks = bits.reshape(-1, count, inner, bits.shape[-1])
+            probe = blocks[:: -(-len(blocks) // _PROBE), :, :_PROBE]
+            if (probe == probe[:, :1]).all() and (blocks == blocks[:, :1]).all():
+                yield count, inner
+
+
+def _divisors(n: int) -> list[int]:
+    low = [d for d in range(1, isqrt(n) + 1) if n % d == 0]
+    return sorted({*low, *(n // d for d in low)})
+
+
+def _primes(n: int) -> Iterator[int]:
+    """The distinct prime factors of n."""
+    factor = 2
+    while factor * factor <= n:
+        if n % factor == 0:
+            yield factor
+            while n % factor == 0:
+                n //= factor
+        factor += 1
+    if n > 1:
+        yield n
 
 
 def _view(arg: Node, layout: Layout, keep: Container[Node]) -> Node:
