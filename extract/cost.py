@@ -113,16 +113,18 @@ class Prices:
         rate = rates.get(dtype, rates["float32"]).value
         return work / (rate * min(1.0, groups / self._units))
 
-    def epilogue(self, work: float, size: int, groups: float) -> float:
+    def epilogue(self, work: float, size: int, groups: float, dtype: str = "float32") -> float:
         """Picoseconds of `work` on `size` elements of a product: many workgroups with few elements each idle."""
-        return self.vector(work, min(groups, max(1.0, size / GROUP_ELEMENTS)))
+        return self.vector(work, min(groups, max(1.0, size / GROUP_ELEMENTS)), dtype)
 
-    def pointwise(self, size: int, bytes_moved: float, work: float) -> int:
+    def pointwise(self, size: int, bytes_moved: float, work: float, dtype: str = "float32") -> int:
         """A map over `size` elements."""
         groups = max(1.0, size / GROUP_ELEMENTS)
-        return self.kernel(bytes_moved, self.vector(work, groups), groups)
+        return self.kernel(bytes_moved, self.vector(work, groups, dtype), groups)
 
-    def rows(self, rows: int, columns: int, bytes_moved: float, work: float, on_chip: bool) -> int:
+    def rows(
+        self, rows: int, columns: int, bytes_moved: float, work: float, on_chip: bool, dtype: str = "float32"
+    ) -> int:
         """A kernel over `rows` rows: several rows a workgroup where they are short.
 
         `on_chip` rows are held by one workgroup each (a row kernel); else a long row is shared by several.
@@ -130,9 +132,9 @@ class Prices:
         per_row = columns / GROUP_ROW
         if on_chip or per_row <= 1 or rows >= self._units:
             groups = max(1.0, rows * min(1.0, per_row))
-            return self.kernel(bytes_moved, self.vector(work, groups), groups)
+            return self.kernel(bytes_moved, self.vector(work, groups, dtype), groups)
         groups = rows * ceil(per_row)
-        return self.kernel(bytes_moved, self.vector(work, groups), groups) + self.combine()
+        return self.kernel(bytes_moved, self.vector(work, groups, dtype), groups) + self.combine()
 
     def row_fits(self, columns: int, itemsize: int) -> bool:
         """Whether a row of this length can be held on chip by one workgroup."""

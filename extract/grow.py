@@ -263,13 +263,13 @@ class Grower:
     def price(self, cut: Cut) -> bool:
         """Set the price; False where no kernel of the kind can hold the cut."""
         prices, facts, c = self.prices, self.facts, cut.cls
-        size, out = self.snapshot.size[c], float(facts.bytes[c])
+        size, out, dtype = self.snapshot.size[c], float(facts.bytes[c]), self.snapshot.dtype[c]
         moved = out + facts.moved(cut.reads)
         key = cut.key
         if isinstance(key, Rows):
             if cut.on_chip and not prices.row_fits(key.columns, facts.itemsize[c]):
                 return False
-            cut.price = prices.rows(key.rows, key.columns, moved, cut.work, cut.on_chip)
+            cut.price = prices.rows(key.rows, key.columns, moved, cut.work, cut.on_chip, dtype)
         elif isinstance(key, Product):
             core = key.core
             b, m, _, n = core.dims
@@ -277,10 +277,10 @@ class Grower:
                 moved += out * (write_order(key.layout, n) - 1)
             else:
                 cut.price = prices.combine()
-            arithmetic = core.time + prices.epilogue(cut.work, b * m * n, core.groups)
+            arithmetic = core.time + prices.epilogue(cut.work, b * m * n, core.groups, dtype)
             cut.price += prices.kernel(core.bytes + moved, arithmetic, core.groups) + round(core.extra)
         else:
-            cut.price = prices.pointwise(size, moved, cut.work)
+            cut.price = prices.pointwise(size, moved, cut.work, dtype)
             parts = ceil(len(cut.subs) / self.limits.members)
             cut.price += prices.launch * (parts - 1 if self.snapshot.nodes[cut.node].op == "Cat" else 0)
         return True

@@ -94,6 +94,13 @@ def test_a_dtype_without_matrix_units_runs_on_the_vector_units() -> None:
     assert navi.gemm(1, 1024, 1024, 1024, "float32").time > 1.5 * navi.gemm(1, 1024, 1024, 1024, "float16").time
 
 
+def test_float64_functions_run_at_the_rate_of_float64() -> None:
+    navi = Prices(DEVICES["rx7900xtx"])
+    work, size = 2.0**36, 2**24
+    plain, wide = (navi.pointwise(size, 0.0, work, dtype) - navi.launch for dtype in ("float32", "float64"))
+    np.testing.assert_allclose(wide / plain, 61.4 / 1.92, rtol=1e-3)
+
+
 def test_a_long_row_is_shared_by_workgroups_only_where_it_is_not_held_on_chip() -> None:
     moved = 4.0 * 2**22
     assert MI300X.rows(1, 2**22, moved, 2**22, on_chip=True) > 4 * MI300X.rows(1, 2**22, moved, 2**22, on_chip=False)
