@@ -24,6 +24,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from eqsat.extract.highs import Rows, quiet_solver
 from eqsat.extract.problem import Problem
 
 SUPPORT = 1e-6
@@ -51,6 +52,11 @@ EPSILON = 1e-12
 
 SWEEPS = 4
 """Passes of single additions and removals."""
+
+EXACT_NODES = 50
+EXACT_GAP = 0.05
+EXACT_SIZE_CHARGE = 1e-5
+"""Exact search stops after so many branch-and-bound nodes or this close; each class inside is charged a little."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +104,53 @@ class BlockingSets:
             if cuts.setdefault(frozenset(cut.nodes), cut) is cut:
                 growth.burden(cut.nodes)
         return list(cuts.values())
+
+    def find_exactly(
+        self, x: np.ndarray, y: np.ndarray, reduced: np.ndarray, scale: float, limit: int
+    ) -> list[Cut]:
+        """As `find`, from the most violated set for each of ``limit`` classes: the roots, then the most used."""
+        use: list[float] = y.tolist()
+        creep: list[float] = (x + CREEP * scale / (scale + np.maximum(reduced, 0.0))).tolist()
+        starts = sorted(range(len(use)), key=lambda c: (c not in self._roots, -use[c], c))[:limit]
+        cuts: dict[frozenset[int], Cut] = {}
+        for c in starts:
+            if use[c] < MIN_USE:
+                break
+            cut = self._cut(self._improve(self._most_violated(c, x, y), c, creep), use)
+            if use[cut.target] - float(x[list(cut.nodes)].sum()) >= MIN_VIOLATION:
+                cuts.setdefault(frozenset(cut.nodes), cut)
+        return list(cuts.values())
+
+    def _most_violated(self, start: int, x: np.ndarray, y: np.ndarray) -> set[int]:
+        """The set around ``start`` whose exits weigh least on the support of (x, y), by integer programming.
+
+        Column b_c says that class c is inside, column e_i that node i is an exit: e_i + sum of b over kids >= b_class.
+        """
+        import highspy
+
+        classes = np.flatnonzero(y > SUPPORT).tolist()
+        column = {c: k for k, c in enumerate(classes)}
+        nodes = [i for c in classes for i in self._members[c] if x[i] > SUPPORT]
+        rows = Rows()
+        for k, i in enumerate(nodes, len(classes)):
+            inside = [column[d] for d in self._kids[i] if d in column]
+            rows.add([k, column[self._class[i]], *inside], [1.0, -1.0] + [1.0] * len(inside), 0.0, np.inf)
+        lp = highspy.HighsLp()
+        lp.num_col_ = len(classes) + len(nodes)
+        lp.col_cost_ = np.concatenate([np.full(len(classes), EXACT_SIZE_CHARGE), x[nodes]])
+        lp.col_lower_ = np.zeros(lp.num_col_)
+        lp.col_upper_ = np.ones(lp.num_col_)
+        rows.fill(lp)
+        kinds = [highspy.HighsVarType.kInteger] * len(classes)
+        lp.integrality_ = kinds + [highspy.HighsVarType.kContinuous] * len(nodes)
+        solver = quiet_solver()
+        solver.setOptionValue("mip_max_nodes", EXACT_NODES)
+        solver.setOptionValue("mip_abs_gap", EXACT_GAP)
+        solver.passModel(lp)
+        solver.changeColBounds(column[start], 1.0, 1.0)
+        solver.run()
+        values = solver.getSolution().col_value
+        return {start} | {c for c, k in column.items() if values and values[k] > 0.5}
 
     def unfounded(self, x: np.ndarray, y: np.ndarray) -> list[Cut]:
         """Cuts that an integral point violates because some used classes have no acyclic derivation; none otherwise."""

@@ -253,13 +253,13 @@ class Reduction:
         self.class_of_bit = [c for group in groups for c in sorted(group, key=self.rank.__getitem__)]
         self.bit = {c: k for k, c in enumerate(self.class_of_bit)}
         for group in groups:
-            if not self._require_from_above(group):
+            if not self._require_from_above(group, deadline):
                 self._require_from_below(group)
             if time.monotonic() > deadline:
                 return False
         return True
 
-    def _require_from_above(self, group: list[int]) -> bool:
+    def _require_from_above(self, group: list[int], deadline: float) -> bool:
         """Req of one component, iterated down from "everything"; False where that takes too many steps.
 
         Values on the way are too large, so there is no stopping half-way.
@@ -279,8 +279,8 @@ class Reduction:
                     if len(group) > 1:
                         stale.update(o for p in self.parents[c] if self.component[o := self.cls[p]] == k)
                 steps -= 1
-                if steps < 0:
-                    return False
+            if steps < 0 or time.monotonic() > deadline:
+                return False
         return True
 
     def _require_from_below(self, group: list[int]) -> None:

@@ -1,4 +1,4 @@
-"""The linear relaxation of an extraction problem, tightened by blocking-set cuts, with bounds that do not trust the solver.
+"""The linear relaxation of an extraction problem, tightened by cuts, with bounds that do not trust the solver.
 
 Columns are x (one per node, 1 = chosen) and y (one per class, 1 = used), all in [0, 1] and y = 1 at roots. Rows are
 
@@ -13,11 +13,12 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from eqsat.extract.blocking import Cut
+from eqsat.extract.highs import Rows, quiet_solver
 from eqsat.extract.problem import Problem
 
 if TYPE_CHECKING:
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 
 SCALED_COST = 1e4
 """The known answer's cost in the units that the solver sees, whose tolerances are absolute (1e-7)."""
+
+PRESOLVE_ROWS = 60_000
+"""Larger programs are solved without presolve, so that a solve that runs out of time still leaves duals for a bound."""
 
 IDLE = 1e-9
 """A row whose dual is below this and which is not tight takes no part in the relaxation."""
@@ -40,6 +44,7 @@ class Point:
         reduced: reduced cost of every node, in units of cost: an answer that uses it costs at least bound + reduced.
         reduced_use: the same for the classes.
         solved: whether this is an optimum.
+        pivots: simplex iterations that it took.
         duals, activity: per row, for `Relaxation.purge`.
     """
 
@@ -49,6 +54,7 @@ class Point:
     reduced: np.ndarray
     reduced_use: np.ndarray
     solved: bool
+    pivots: int
     duals: np.ndarray
     activity: np.ndarray
 
@@ -72,15 +78,15 @@ class Relaxation:
         self.cost = np.zeros(self.columns)
         self.cost[: self.n] = np.array(problem.node_cost, float) / self.scale
         self.cuts: list[Cut] = []
-        rows = _Rows()
+        rows = Rows()
         self._structure(rows)
-        self.fixed_rows = len(rows.low)
+        self.fixed_rows = len(rows)
         self._rows = rows
         for cut in cuts:
             self._append(rows, cut)
         self._solver = self._load()
 
-    def _structure(self, rows: _Rows) -> None:
+    def _structure(self, rows: Rows) -> None:
         n, roots = self.n, set(self.problem.roots)
         for c, members in enumerate(self.problem.members()):
             rows.add([*members, n + c], [1.0] * len(members) + [-1.0], 0.0, 0.0)
@@ -96,44 +102,36 @@ class Relaxation:
                 else:
                     rows.add([*nodes, n + d], [1.0] * len(nodes) + [-1.0], -math.inf, 0.0)
 
-    def _append(self, rows: _Rows, cut: Cut) -> None:
+    def _append(self, rows: Rows, cut: Cut) -> None:
         rows.add([*cut.nodes, self.n + cut.target], [1.0] * len(cut.nodes) + [-1.0], 0.0, math.inf)
         self.cuts.append(cut)
 
-    def model(self) -> Any:
-        """The linear program with all its rows, as highspy's HighsLp."""
+    def model(self, integral: bool = False) -> highspy.HighsLp:
+        """The program with all its rows, with x integral or not."""
         import highspy
 
-        rows = self._rows
         lp = highspy.HighsLp()
-        lp.num_col_, lp.num_row_ = self.columns, len(rows.low)
+        lp.num_col_ = self.columns
         lp.col_cost_, lp.col_lower_, lp.col_upper_ = self.cost, self.lower, self.upper
-        lp.row_lower_, lp.row_upper_ = np.array(rows.low), np.array(rows.high)
-        lp.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
-        lp.a_matrix_.start_ = np.array(rows.start, np.int32)
-        lp.a_matrix_.index_ = np.array(rows.index, np.int32)
-        lp.a_matrix_.value_ = np.array(rows.value)
+        self._rows.fill(lp)
+        if integral:
+            kinds = [highspy.HighsVarType.kInteger] * self.n
+            lp.integrality_ = kinds + [highspy.HighsVarType.kContinuous] * (self.columns - self.n)
         return lp
 
     def _load(self) -> highspy.Highs:
         solver = quiet_solver()
+        if len(self._rows) > PRESOLVE_ROWS:
+            solver.setOptionValue("presolve", "off")
         solver.passModel(self.model())
         return solver
 
     def add(self, cuts: list[Cut]) -> None:
         """Append cuts; the next `solve` goes on from the last basis."""
-        new = _Rows()
+        new = Rows()
         for cut in cuts:
             self._append(new, cut)
-        self._solver.addRows(
-            len(new.low),
-            np.array(new.low),
-            np.array(new.high),
-            len(new.index),
-            np.array(new.start[:-1], np.int32),
-            np.array(new.index, np.int32),
-            np.array(new.value),
-        )
+        new.append_to(self._solver)
         self._rows.extend(new)
 
     def forbid(self, nodes: np.ndarray) -> None:
@@ -167,8 +165,8 @@ class Relaxation:
         solution = solver.getSolution()
         values = np.clip(np.array(solution.col_value), 0.0, 1.0)
         duals = np.array(solution.row_dual)
-        if len(values) != self.columns or len(duals) != len(self._rows.low):
-            values, duals = np.zeros(self.columns), np.zeros(len(self._rows.low))
+        if len(values) != self.columns or len(duals) != len(self._rows):
+            values, duals = np.zeros(self.columns), np.zeros(len(self._rows))
         bound, reduced = self._safe_bound(duals)
         n = self.n
         return Point(
@@ -178,6 +176,7 @@ class Relaxation:
             reduced=reduced[:n] * self.scale,
             reduced_use=reduced[n:] * self.scale,
             solved=status == highspy.HighsModelStatus.kOptimal,
+            pivots=max(0, solver.getInfo().simplex_iteration_count),
             duals=duals,
             activity=np.array(solution.row_value),
         )
@@ -195,69 +194,3 @@ class Relaxation:
         reduced = self.cost - np.bincount(rows.index, weights=duals[rows.row] * rows.value, minlength=self.columns)
         at = np.where(reduced > 0.0, self.lower, self.upper)
         return float(duals @ sides + reduced @ at), reduced
-
-
-def quiet_solver() -> highspy.Highs:
-    """HiGHS without output, on one thread and one seed: its answers then do not depend on timing."""
-    import highspy
-
-    solver = highspy.Highs()
-    for option, value in {"output_flag": False, "threads": 1, "random_seed": 0}.items():
-        solver.setOptionValue(option, value)
-    return solver
-
-
-@dataclass(frozen=True, slots=True)
-class _Arrays:
-    row: np.ndarray
-    index: np.ndarray
-    value: np.ndarray
-    low: np.ndarray
-    high: np.ndarray
-
-
-class _Rows:
-    """Sparse rows, one after another."""
-
-    def __init__(self) -> None:
-        self.start: list[int] = [0]
-        self.index: list[int] = []
-        self.value: list[float] = []
-        self.low: list[float] = []
-        self.high: list[float] = []
-        self._arrays: _Arrays | None = None
-
-    def add(self, index: list[int], value: list[float], low: float, high: float) -> None:
-        self.index += index
-        self.value += value
-        self.start.append(len(self.index))
-        self.low.append(low)
-        self.high.append(high)
-        self._arrays = None
-
-    def extend(self, other: _Rows) -> None:
-        base = len(self.index)
-        self.start += [base + s for s in other.start[1:]]
-        self.index += other.index
-        self.value += other.value
-        self.low += other.low
-        self.high += other.high
-        self._arrays = None
-
-    def select(self, keep: np.ndarray) -> _Rows:
-        out = _Rows()
-        for r in np.flatnonzero(keep).tolist():
-            a, b = self.start[r], self.start[r + 1]
-            out.add(self.index[a:b], self.value[a:b], self.low[r], self.high[r])
-        return out
-
-    def arrays(self) -> _Arrays:
-        if self._arrays is None:
-            self._arrays = _Arrays(
-                row=np.repeat(np.arange(len(self.low)), np.diff(self.start)),
-                index=np.array(self.index, np.int64),
-                value=np.array(self.value),
-                low=np.array(self.low),
-                high=np.array(self.high),
-            )
-        return self._arrays

@@ -1,12 +1,13 @@
-"""The extraction pipeline: greedy answers, reductions, a relaxation with blocking-set cuts, and search for what is left.
+"""The extraction pipeline: greedy answers, reductions, a relaxation with blocking-set cuts, search for what is left.
 
 Each stage hands the next one a smaller problem and a smaller gap between the best known answer and the bound:
 
 1. greedy answers on the whole graph;
 2. reductions to a fixpoint (`eqsat.extract.reduce`);
-3. rounds of relaxation, rounding, fixing by reduced cost, and cuts (`eqsat.extract.relax`, `eqsat.extract.blocking`);
+3. dual ascent (`eqsat.extract.ascent`), then rounds of relaxation, rounding, fixing by reduced cost, and cuts (`eqsat.extract.relax`, `eqsat.extract.blocking`);
    once enough nodes are fixed, back to 2;
-4. a mixed-integer program over what is left (`eqsat.extract.search`).
+4. where the rounds stop short: large neighbourhoods and branch and bound (`eqsat.extract.search`), then 3 again, with
+   twice the effort each time.
 
 Every answer passes the checker. Nothing depends on time except where a limit cuts a stage short.
 """
@@ -16,21 +17,40 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from eqsat.errors import InputError
-from eqsat.extract.blocking import BlockingSets
-from eqsat.extract.greedy import NO_NODE, greedy_dag
+from eqsat.errors import CheckFailed, InputError
+from eqsat.extract.ascent import Ascent, ascend
+from eqsat.extract.blocking import BlockingSets, Cut
+from eqsat.extract.greedy import NO_NODE, greedy_dag, greedy_tree, longest_path_bound
 from eqsat.extract.problem import Problem, Solution, check, underivable, used_choice
 from eqsat.extract.reduce import Reduction
 from eqsat.extract.relax import Point, Relaxation
+from eqsat.extract.search import Neighbourhoods, branch
 
 PROVEN = 1e-8
 """A bound within this share of the cost proves it: what floating point leaves of an exact proof."""
 
+GREEDY_SHARE = 0.2
+REDUCE_SHARE = 0.4
+"""Shares of the time limit after which the greedy answers and the first reductions must have ended."""
+
+SETTING_UP = 4
+"""Setting up a relaxation takes about so many times as long as copying the problem."""
+
+ASCENT_STEPS = 5_000_000
+
+MIXED = 0.3
+"""Share of the cost that greedy answers near a dual ascent add to the reduced cost."""
+
+LARGE = 3_000
+"""Remainders with more nodes have neighbourhoods searched before the relaxation, to shrink it."""
+
 CUTS_A_ROUND = 60
+
 INSIDE = 0.5
 """Share of the smoothed point in the point to separate (in-out separation, Ben-Ameur and Neto 2007)."""
 
@@ -39,33 +59,64 @@ CREEP_SCALE = 5e-5
 
 PURGE_EVERY = 5
 ROUND_EVERY = 8
+
 REBUILD_SHARE = 0.2
 """Share of the nodes fixed at which reducing again pays."""
 
-STALL_ROUNDS = 40
-STALL_SHARE = 1e-3
-"""The cut rounds end when so many of them close less than this share of the gap."""
+STALL_ROUNDS = 30
+STALL_SHARE = 0.01
+"""Rounds have stalled when so many of them close less than this share of the gap."""
 
-GREEDY_SHARE = 0.2
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """How much each stage may do, in counts, so that the outcome does not depend on the machine.
+
+    Attributes:
+        rounds, pivots: cut rounds, and simplex iterations in them, before the search for answers has its turn.
+        exact: sets sought exactly once growth finds none.
+        tries: neighbourhoods searched in vain before branch and bound has its turn.
+        branches: nodes of branch and bound.
+        columns: size of program up to which branch and bound is tried.
+    """
+
+    rounds: int
+    pivots: int
+    exact: int
+    tries: int
+    branches: int
+    columns: int
+
+    def doubled(self) -> Effort:
+        """Twice as much."""
+        return Effort(2 * self.rounds, 2 * self.pivots, self.exact, 2 * self.tries, 2 * self.branches, 2 * self.columns)
+
+
+FIRST = Effort(rounds=100, pivots=10_000, exact=8, tries=20, branches=100, columns=2_000)
+IN_NEIGHBOURHOOD = Effort(rounds=25, pivots=2_000, exact=0, tries=0, branches=0, columns=0)
 
 
 class Search:
-    """The state that the stages share: the best answer, the best bound and the deadline."""
+    """What the stages share: the best answer, the best bound and the deadline."""
 
-    def __init__(self, problem: Problem, time_limit: float, should_stop: Callable[[], bool] | None) -> None:
+    def __init__(self, problem: Problem, deadline: float, should_stop: Callable[[], bool] | None) -> None:
         self.problem = problem
         self.start = time.monotonic()
-        self.deadline = self.start + time_limit
-        self._should_stop = should_stop
+        self.deadline = deadline
+        self.should_stop = should_stop
         self.choice: dict[int, int] | None = None
         self.cost = 0
         self.bound = 0
         self.step = math.gcd(*problem.node_cost) or 1
-        self.stats: dict[str, Any] = {}
+        self.stats: dict[str, Any] = {"answers": []}
 
-    def late(self) -> bool:
-        """Whether to return with what there is."""
-        return time.monotonic() > self.deadline or (self._should_stop is not None and self._should_stop())
+    def late(self, needed: float = 0.0) -> bool:
+        """Whether to return with what there is, rather than start on something that takes ``needed`` seconds."""
+        return time.monotonic() + needed > self.deadline or (self.should_stop is not None and self.should_stop())
+
+    def share(self, part: float) -> float:
+        """The time at which ``part`` of the limit is over."""
+        return self.start + part * (self.deadline - self.start)
 
     def offer(self, choice: Mapping[int, int], source: str) -> bool:
         """Check an answer and keep it where it is the cheapest so far."""
@@ -73,7 +124,7 @@ class Search:
         if self.choice is not None and cost >= self.cost:
             return False
         self.choice, self.cost = used_choice(self.problem, choice), cost
-        self.stats.setdefault("answers", []).append((source, cost, round(time.monotonic() - self.start, 3)))
+        self.stats["answers"].append((source, cost, round(time.monotonic() - self.start, 3)))
         return True
 
     @property
@@ -86,15 +137,15 @@ class Search:
         """Answers that cost more than this are not better than the known one."""
         return self.cost - self.step + self.slack
 
-    def raise_bound(self, bound: float) -> None:
+    def raise_bound(self, bound: float, exact: bool = False) -> None:
         """Take a valid lower bound, rounded up to the next cost that an answer can have."""
-        exact = self.step * math.ceil((bound - self.slack) / self.step)
-        self.bound = max(self.bound, min(exact, self.cost))
-        if self.cost - self.bound <= 2 * self.slack:
-            self.bound = self.cost
+        lost = 0 if exact else self.slack
+        reached = self.cost if bound >= self.cost - lost else self.step * math.ceil((bound - lost) / self.step)
+        self.bound = max(self.bound, min(reached, self.cost))
 
     @property
     def proven(self) -> bool:
+        """Whether no answer is cheaper than the known one."""
         return self.bound == self.cost
 
 
@@ -117,17 +168,12 @@ def solve(
     bad = underivable(problem)
     if bad is not None:
         raise InputError(f"extraction: root class {bad} has no acyclic derivation; give it a node that can be built")
-    search = Search(problem, time_limit, should_stop)
+    search = Search(problem, time.monotonic() + time_limit, should_stop)
     for known in incumbents:
         search.offer(known, "given")
     _greedy(search)
-    reduction = Reduction(problem)
-    reduction.run(search.deadline)
-    while not _settled(search, reduction) and not search.late():
-        if not _tighten(search, reduction):
-            break
+    _run(search, FIRST, repeat=True)
     assert search.choice is not None
-    search.stats["reduced"] = dict(reduction.removed)
     return Solution(
         choice=search.choice,
         cost=search.cost,
@@ -140,85 +186,212 @@ def solve(
 
 def _greedy(search: Search) -> None:
     problem = search.problem
-    stop = search.start + GREEDY_SHARE * (search.deadline - search.start)
-    picks = greedy_dag(problem.members(), problem.node_class, problem.node_cost, problem.children, stop)
-    search.offer({c: i for c, i in enumerate(picks) if i != NO_NODE}, "greedy")
+    members = problem.members()
+    quick = longest_path_bound(members, problem.node_class, problem.node_cost, problem.children, problem.roots)
+    tree = greedy_tree(members, problem.node_class, problem.node_cost, problem.children)
+    search.offer(_choice(tree), "tree")
+    dag = greedy_dag(members, problem.node_class, problem.node_cost, problem.children, search.share(GREEDY_SHARE))
+    search.offer(_choice(dag), "greedy")
+    search.raise_bound(quick, exact=True)
 
 
-def _settled(search: Search, reduction: Reduction) -> bool:
+def _choice(picks: Sequence[int]) -> dict[int, int]:
+    return {c: i for c, i in enumerate(picks) if i != NO_NODE}
+
+
+def _run(search: Search, effort: Effort, repeat: bool) -> None:
+    """Reduce, bound and search, over and over with more effort, until the answer is proven or time is up."""
+    if search.proven:
+        return
+    started = time.monotonic()
+    reduction = Reduction(search.problem)
+    a_pass = time.monotonic() - started
+    reduction.run(search.share(REDUCE_SHARE))
+    going: Effort | None = effort
+    while going and not _decided(search, reduction) and not search.late(SETTING_UP * a_pass):
+        going = _Rest(search, reduction).exhaust(going, repeat)
+
+
+def _decided(search: Search, reduction: Reduction) -> bool:
     """Whether the reductions alone decide the problem."""
-    if reduction.infeasible:
-        search.raise_bound(search.cost)
-        return True
-    if not reduction.members:
+    if not reduction.infeasible and reduction.members:
+        return False
+    if not reduction.infeasible:
         search.offer(reduction.expand([]), "reduced")
-        search.raise_bound(search.cost)
+    search.raise_bound(search.cost, exact=True)
+    return True
+
+
+class _Rest:
+    """What the reductions left: bounded by dual ascent, then by the relaxation."""
+
+    def __init__(self, search: Search, reduction: Reduction) -> None:
+        self.search = search
+        self.reduction = reduction
+        self.problem, self.nodes, self._known_cuts = reduction.remainder()
+        self._members = self.problem.members()
+        self._smooth: tuple[np.ndarray, np.ndarray] | None = None
+        self._round = 0
+        self._dry = False
+
+    def exhaust(self, effort: Effort, repeat: bool) -> Effort | None:
+        """Bound and search until the reductions can go on (the effort to go on with) or all is done (None)."""
+        search = self.search
+        ascent = ascend(self.problem, ASCENT_STEPS, search.deadline)
+        if self._use(ascent):
+            return effort
+        if len(self.nodes) > LARGE and effort.tries and self._neighbourhoods(effort.tries // 2) and self._use(ascent):
+            return effort
+        if search.proven or search.late():
+            return None
+        self.relaxation = Relaxation(self.problem, self._known_cuts + ascent.cuts, search.cost)
+        self.sets = BlockingSets(self.problem)
+        while not search.late():
+            if self._rounds(effort):
+                return effort
+            if search.proven:
+                break
+            if effort.tries and self._neighbourhoods(effort.tries):
+                continue
+            if search.late():
+                break
+            if self.relaxation.columns <= effort.columns:
+                self._branch(effort.branches)
+            if search.proven or not repeat:
+                break
+            effort = effort.doubled()
+        return None
+
+    def _use(self, ascent: Ascent) -> bool:
+        """Take the bound of a dual ascent, answers near it, and the nodes that it rules out; True where to reduce."""
+        constant = self.reduction.constant
+        self.search.raise_bound(constant + ascent.bound, exact=True)
+        if self.search.proven:
+            return False
+        reduced = np.array(ascent.reduced, float)
+        cost = np.array(self.problem.node_cost, float)
+        for charge in (cost + (reduced > 0) * 2.0 * float(self.search.cost), reduced + MIXED * cost):
+            self._offer(self._greedy(charge.tolist()), "ascent")
+        self.search.raise_bound(constant + ascent.bound, exact=True)
+        gone = np.flatnonzero(constant + ascent.paid + reduced > self.search.cutoff)
+        if self.search.proven or len(gone) <= REBUILD_SHARE * len(self.nodes):
+            return False
+        self._drop(gone, self._known_cuts)
         return True
-    return False
 
+    def _drop(self, gone: np.ndarray, cuts: list[Cut]) -> None:
+        self.reduction.forbid(gone.tolist(), cuts, self.nodes)
+        self.reduction.run(self.search.deadline)
 
-def _tighten(search: Search, reduction: Reduction) -> bool:
-    """Rounds of relaxation and cuts on what is left; True where enough was fixed for the reductions to go on."""
-    problem, nodes, cuts = reduction.remainder()
-    n = len(nodes)
-    relaxation = Relaxation(problem, cuts, search.cost)
-    sets = BlockingSets(problem)
-    smooth: tuple[np.ndarray, np.ndarray] | None = None
-    alive = n
-    history: list[int] = []
-    rounds = 0
-    while not search.late():
-        point = relaxation.solve(search.deadline)
-        if point is None:
-            search.raise_bound(search.cost)
+    def _rounds(self, effort: Effort) -> bool:
+        """Rounds of relaxation and cuts; True once enough nodes are fixed for the reductions to go on."""
+        search, relaxation = self.search, self.relaxation
+        bounds: list[float] = []
+        pivots = 0
+        while not search.late():
+            point = relaxation.solve(search.deadline)
+            if point is None:
+                search.raise_bound(search.cost, exact=True)
+                return False
+            search.raise_bound(self.reduction.constant + point.bound)
+            if search.proven or not point.solved:
+                return False
+            self._offer_rounded(point)
+            if self._fix(point):
+                return True
+            bounds.append(point.bound)
+            spent = pivots > effort.pivots or len(bounds) > effort.rounds
+            pivots += point.pivots if self._round else 0  # the first solve has no basis to start from
+            if search.proven or self._dry or spent or self._stalled(bounds):
+                return False
+            cuts = self._separate(point, effort.exact)
+            if self._round % PURGE_EVERY == PURGE_EVERY - 1:
+                relaxation.purge(point)
+            self._round += 1
+            self._dry = not cuts
+            if cuts:
+                relaxation.add(cuts)
+        return False
+
+    def _stalled(self, bounds: list[float]) -> bool:
+        if len(bounds) <= STALL_ROUNDS:
             return False
-        search.raise_bound(reduction.constant + point.bound)
-        if search.proven or not point.solved:
-            return False
-        _round(search, reduction, problem, nodes, point, rounds)
-        search.raise_bound(reduction.constant + point.bound)
-        if search.proven:
-            return False
-        hopeless = np.flatnonzero(
-            (reduction.constant + point.bound + point.reduced > search.cutoff) & (relaxation.upper[:n] > 0)
-        )
-        relaxation.forbid(hopeless)
-        alive -= len(hopeless)
-        if n - alive > REBUILD_SHARE * n:
-            relaxation.purge(point)
-            gone = np.flatnonzero(relaxation.upper[:n] == 0).tolist()
-            reduction.forbid(gone, relaxation.cuts, nodes)
-            reduction.run(search.deadline)
-            search.stats["rounds"] = search.stats.get("rounds", 0) + rounds
-            return True
+        gap = self.search.cost - self.reduction.constant - bounds[-1]
+        return bounds[-1] - bounds[-1 - STALL_ROUNDS] < STALL_SHARE * gap
+
+    def _separate(self, point: Point, exact: int) -> list[Cut]:
         x, y = point.x, point.y
-        if smooth is None:
-            smooth = x, y
-        near = (1 - INSIDE) * x + INSIDE * smooth[0], (1 - INSIDE) * y + INSIDE * smooth[1]
-        smooth = (x + smooth[0]) / 2, (y + smooth[1]) / 2
-        scale = CREEP_SCALE * search.cost
-        new = sets.find(*near, point.reduced, scale, CUTS_A_ROUND)
-        if not new:
-            new = sets.find(x, y, point.reduced, scale, CUTS_A_ROUND) or sets.unfounded(x, y)
-        if rounds % PURGE_EVERY == PURGE_EVERY - 1:
-            relaxation.purge(point)
-        history.append(search.bound)
-        rounds += 1
-        if not new:
-            break
-        relaxation.add(new)
-    search.stats["rounds"] = search.stats.get("rounds", 0) + rounds
-    return False
+        old_x, old_y = self._smooth or (x, y)
+        self._smooth = (x + old_x) / 2, (y + old_y) / 2
+        scale = CREEP_SCALE * self.search.cost
+        near_x, near_y = (1 - INSIDE) * x + INSIDE * old_x, (1 - INSIDE) * y + INSIDE * old_y
+        return (
+            self.sets.find(near_x, near_y, point.reduced, scale, CUTS_A_ROUND)
+            or self.sets.find(x, y, point.reduced, scale, CUTS_A_ROUND)
+            or self.sets.unfounded(x, y)
+            or self.sets.find_exactly(x, y, point.reduced, scale, exact)
+        )
 
+    def _fix(self, point: Point) -> bool:
+        """Forbid nodes that no better answer uses; where they are many, drop them and reduce again."""
+        search, relaxation = self.search, self.relaxation
+        least = self.reduction.constant + point.bound + point.reduced
+        open_ = relaxation.upper[: relaxation.n] > 0
+        relaxation.forbid(np.flatnonzero(open_ & (least > search.cutoff)))
+        gone = np.flatnonzero(relaxation.upper[: relaxation.n] == 0)
+        if len(gone) <= REBUILD_SHARE * relaxation.n:
+            return False
+        relaxation.purge(point)
+        self._drop(gone, relaxation.cuts)
+        return True
 
-def _round(search: Search, reduction: Reduction, problem: Problem, nodes: list[int], point: Point, rounds: int) -> None:
-    """Offer the answer that the relaxation is, or suggests."""
-    whole = np.all((point.x < 1e-6) | (point.x > 1 - 1e-6))
-    if whole or rounds % ROUND_EVERY == 0:
+    def _offer_rounded(self, point: Point) -> None:
+        """Offer the answer that the relaxation is, or suggests."""
+        whole = bool(np.all((point.x < 1e-6) | (point.x > 1 - 1e-6)))
+        if not whole and self._round % ROUND_EVERY:
+            return
+        weight = np.array(self.problem.node_cost, float) * (1.0 - point.x + 1e-3)
         if whole:
-            weight = np.where(point.x > 0.5, 0.0, 1.0)
-        else:
-            weight = np.array(problem.node_cost, float) * (1.0 - point.x + 1e-3)
-        picks = greedy_dag(problem.members(), problem.node_class, weight.tolist(), problem.children, search.deadline)
-        chosen = used_choice(problem, {c: i for c, i in enumerate(picks) if i != NO_NODE})
-        search.offer(reduction.expand(nodes[i] for i in chosen.values()), "rounded")
+            weight += (point.x < 0.5) * float(self.search.cost)
+        self._offer(self._greedy(weight.tolist()), "rounded")
+        self.search.raise_bound(self.reduction.constant + point.bound)
+
+    def _greedy(self, weight: Sequence[float]) -> dict[int, int]:
+        p = self.problem
+        return used_choice(p, _choice(greedy_dag(self._members, p.node_class, weight, p.children, self.search.deadline)))
+
+    def _offer(self, chosen: Mapping[int, int], source: str) -> bool:
+        return self.search.offer(self.reduction.expand(self.nodes[k] for k in chosen.values()), source)
+
+    def _neighbourhoods(self, tries: int) -> bool:
+        """Search around the best answer; whether a better one was found."""
+        around = Neighbourhoods(self.problem, self._answer(), self._solve_small)
+        around.improve(tries, self.search.late)
+        return self._offer(around.answer, "neighbourhood")
+
+    def _answer(self) -> dict[int, int]:
+        """The best answer among the nodes that are left, or one near it."""
+        assert self.search.choice is not None
+        chosen = set(self.search.choice.values())
+        picks = self.reduction.picks
+        same = {self.problem.node_class[k]: k for k, i in enumerate(self.nodes) if chosen.issuperset(picks[i])}
+        try:
+            return used_choice(self.problem, same)
+        except CheckFailed:
+            return self._greedy([float(c) for c in self.problem.node_cost])
+
+    def _solve_small(self, problem: Problem, known: dict[int, int]) -> tuple[dict[int, int], bool]:
+        small = Search(problem, self.search.deadline, self.search.should_stop)
+        small.offer(known, "given")
+        _run(small, IN_NEIGHBOURHOOD, repeat=False)
+        assert small.choice is not None
+        return small.choice, small.proven
+
+    def _branch(self, max_nodes: int) -> None:
+        search = self.search
+        result = branch(self.relaxation, search.cutoff - self.reduction.constant, max_nodes, search.deadline)
+        if result.nodes is not None:
+            self._offer({self.problem.node_class[k]: k for k in result.nodes}, "branched")
+        search.raise_bound(self.reduction.constant + result.bound)
+        if result.finished:
+            search.raise_bound(search.cost, exact=True)
