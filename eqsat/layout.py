@@ -12,7 +12,7 @@ list with an offset, plus masked coordinates and the fill value of reads outside
     >>> compose(of_transpose((2, 3), (1, 0)), of_transpose((3, 2), (1, 0))) == identity(6)
     True
 
-Every function is pure and cached; shapes are tuples, sizes and strides count elements.
+Every function is pure, those that search are cached; sizes and strides count elements.
 """
 
 from __future__ import annotations
