@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.core import Node, evaluate, make, topological
+from eqsat.core import Node, evaluate, flops, make, topological
 from eqsat.errors import CheckFailed
 from eqsat.extract.cover import CoverResult
 from eqsat.extract.cuts import Cut
@@ -33,15 +33,15 @@ from eqsat.write import written
 SECONDS = 2.0
 """How long a derivation is looked for."""
 
-_BACKWARD, _NESTED = 2, 2
-"""What it costs, beside 1 for a step, to use a rule from right to left, and to ask operands for a certain form."""
+_BACKWARD, _NESTED, _LAST_RESORT = 2, 2, 12
+"""What it costs, where a step costs 1, to use a rule backwards, to ask operands for a form, and see `_made`."""
 
 _MOST_RETRIES = 6
 _MOST_UNWRAPPED = 3
 """How often one walk may use a rule whose result is an operand before it is taken to go round in a circle."""
 
-_MOST_REPLAYED = 1 << 22
-"""Elements that a step may touch and still be replayed."""
+_MOST_REPLAYED = 100_000_000
+"""Elements and operations that a step may take and still be replayed."""
 
 _RANGE = 3
 
@@ -295,7 +295,7 @@ class _Search:
     def _from(self, cls: int) -> tuple[list[Tie], dict[int, list[Tie]]]:
         """The ties of a class: those that start at any of its e-nodes, and those that start at one."""
         if cls not in self._ties:
-            self._ties[cls] = [*self._matched(cls), *self._host_ties.get(cls, ())]
+            self._ties[cls] = [*self._matched(cls), *self._host_ties.get(cls, ()), *self._made(cls)]
         anywhere: list[Tie] = []
         at: dict[int, list[Tie]] = {}
         for tie in self._ties[cls]:
@@ -314,6 +314,19 @@ class _Search:
                 for match in self.matcher.matches(row, at):
                     if match.right is not None:
                         yield Tie(row.name, match.left, match.right, 1 + _NESTED * _nested(match.left))
+
+    def _made(self, cls: int) -> Iterator[Tie]:
+        """E-nodes with the rule that the e-graph says made them: the last resort, where that rule does not hold again.
+
+        Groups are such: once formed, their members are no longer siblings that wait for one.
+        """
+        members = self.snapshot.members[cls]
+        first = next((i for i in members if not self.snapshot.nodes[i].rule), self.snapshot.best[cls])
+        source = (first, tuple(_variable(a) for a in self.snapshot.nodes[first].args))
+        for at in members:
+            node = self.snapshot.nodes[at]
+            if node.rule and at != first:
+                yield Tie(node.rule, source, (at, tuple(_variable(a) for a in node.args)), _LAST_RESORT)
 
     def _apply(self, tie: Tie, tree: Tree) -> Tree:
         """The tree after a tie is used on it: operands brought into the form asked for, then the step itself."""
@@ -411,7 +424,7 @@ def _variable(cls: int) -> str:
 def _replayed(rule: str, before: Node, after: Node) -> Step:
     """The step, with both sides evaluated on whole numbers where they are not too large."""
     order = topological([before, after])
-    if sum(n.size for n in order) > _MOST_REPLAYED or any(n.op == "Opaque" for n in order):
+    if sum(n.size + flops(n) for n in order) > _MOST_REPLAYED or any(n.op == "Opaque" for n in order):
         return Step(rule, before, after, False)
     rng = np.random.default_rng(0)
     leaves = {n.attrs[0]: n for n in order if n.op in ("In", "Const")}

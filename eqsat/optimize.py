@@ -11,6 +11,7 @@ from typing import Any
 from eqsat import check as checking
 from eqsat.core import CoreProgram, lower
 from eqsat.errors import InputError
+from eqsat.explain import derive_cover
 from eqsat.extract.cover import CoverResult, cover
 from eqsat.extract.devices import Device
 from eqsat.extract.devices import device as find_device
@@ -33,6 +34,9 @@ SATURATION_SHARE = 0.5
 """Part of a segment's time that saturation may use; the cover has the rest."""
 
 SOURCE_COVER_SECONDS = 2.0
+
+EXPLANATION_SECONDS = 2.0
+"""Time for finding the steps that lead to a result; a quarter of it may lie behind the time limit."""
 
 
 @dataclass(slots=True)
@@ -162,14 +166,14 @@ class Outcome:
         source: cover of the program as written, per segment instance.
         chosen: cover of the result, per segment instance.
         stop: why saturation ended: of the segment that was cut shortest.
-        steps: rule, before, after, of every e-node of the result that the source did not have.
+        steps: rule, before, after, from the program as written to the result.
     """
 
     source: list[CoverResult]
     chosen: list[CoverResult]
     snapshots: list[Snapshot]
     source_plan: Plan
-    steps: list[dict[str, str]]
+    steps: list[dict[str, Any]]
     rules: dict[str, int]
 
 
@@ -221,12 +225,21 @@ class _Search:
             source.stats = found.stats | {"nodes": len(found.nodes), "classes": found.n_classes}
             self.solved[form] = Solved(source, kept)
 
+    def _steps(self, form: tuple) -> list[dict[str, Any]]:
+        """The way from a form as written to what was chosen: every step, or just what was made, where time is short."""
+        solved = self.solved[form]
+        left = min(EXPLANATION_SECONDS, self.deadline + EXPLANATION_SECONDS / 4 - time.monotonic())
+        found = None
+        if left > 0 and not self.interrupted:
+            found = derive_cover(solved.snapshot, self.rules, form, solved.cover, left)
+        return derivation(solved) if found is None else [step.as_json() for step in found]
+
     def outcome(self, parts: Sequence[Segment]) -> Outcome:
         """The whole search, for the report."""
-        steps: list[dict[str, str]] = []
+        steps: list[dict[str, Any]] = []
         rules: Counter[str] = Counter()
         for form in dict.fromkeys(part.form for part in parts):
-            for step in derivation(self.solved[form]):
+            for step in self._steps(form):
                 steps.append(step)
                 rules[step["rule"]] += 1
         return Outcome(

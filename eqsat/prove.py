@@ -31,7 +31,7 @@ Method = Literal["rules", "normal form", "points", ""]
 
 _REFUTING_SHARE = 0.25
 _NORMAL_FORM_SHARE = 0.5
-_STEPS_SECONDS = 1.5
+_STEPS_SECONDS = 2.5
 """Once the normal form has proved two programs equal, rules get this long to find steps that read better."""
 
 _NODES = 20_000

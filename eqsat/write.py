@@ -41,7 +41,11 @@ def _leaf(name: str, kind: str) -> str:
 def _product(node: Node, inner: list[str]) -> str:
     batch, m, k, n = node.attrs
     lead = f"{batch}," if batch > 1 else ""
-    return f"({inner[0]}[{lead}{m},{k}] @ {inner[1]}[{lead}{k},{n}])"
+    left, right = (
+        text if text.startswith("(") else f"{text}[{lead}{rows},{columns}]"
+        for text, rows, columns in ((inner[0], m, k), (inner[1], k, n))
+    )
+    return f"({left} @ {right})"
 
 
 def _elementwise(node: Node, inner: list[str]) -> str:
