@@ -182,8 +182,10 @@ class Lowering:
         """The same mask, as one that all lanes of a vector share where it is."""
         if not self.lanes or mask.bound % self.lanes.width:
             return mask
-        whole = mask.index // self.lanes.width
-        return mask if self.lanes.var in whole.variables else Mask(whole, mask.bound // self.lanes.width)
+        width = self.lanes.width
+        shift = max(0, -(mask.index.range[0] // width))  # a masked coordinate may be negative, what is divided may not
+        whole = (mask.index + shift * width) // width - shift
+        return mask if self.lanes.var in whole.variables else Mask(whole, mask.bound // width)
 
     def _concatenation(self, node: Node, index: Index) -> Value:
         low, high = index.range

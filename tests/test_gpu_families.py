@@ -6,6 +6,7 @@ import gpu_support as s
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from test_gpu_index import environments, value
 
 from eqsat import layout as lay
 from eqsat.core import Node, make
@@ -13,6 +14,9 @@ from eqsat.gpu import simt
 from eqsat.gpu.families import contraction, row
 from eqsat.gpu.families.contraction.tiles import Tile, legal_tiles
 from eqsat.gpu.generate import Chain
+from eqsat.gpu.index import Index, Var, through
+from eqsat.gpu.region import Region
+from eqsat.gpu.scalar import Lanes, Lowering
 from eqsat.gpu.targets import TARGETS
 
 WAVE64, WAVE32 = "gfx942", "gfx1100"
@@ -78,6 +82,29 @@ def test_gather_takes_negative_indices_and_clamps_others() -> None:
     values = {x: np.arange(12, dtype=np.float32), places: np.array([-1, 0, 2, 99])}
     got = s.run(case, values, WAVE64, s.source_of([case]))[case.outputs[0]]
     assert got[:8].tolist() == [4, 5, 0, 1, 4, 5, 4, 5]
+
+
+@given(st.integers(1, 12), st.integers(0, 4), st.integers(0, 4), st.integers(1, 3))
+@settings(max_examples=60)
+def test_masks_that_lanes_share_are_the_masks_of_each(size: int, low: int, high: int, rows: int) -> None:
+    """Padding that is a multiple of the vector width turns into one test for all lanes, below zero as above."""
+    layout = lay.of_pad((rows, size), (0, low), (0, high), 0.0)
+    for width in (1, 2, 4):
+        if layout.size % width:
+            continue
+        chunk, lane = Var("chunk", layout.size // width), Var("u", width)
+        lowering = Lowering(Region([chunk]), {}, Lanes(lane))
+        _, masks = through(layout, Index.of(chunk) * width + Index.of(lane))
+        for mask in masks:
+            shared = lowering._common(mask)
+            for env in environments([chunk, lane]):
+                assert (0 <= value(mask.index, env) < mask.bound) == (0 <= value(shared.index, env) < shared.bound)
+
+
+def test_a_padded_vector_is_zero_where_it_is_padded() -> None:
+    x, w = s.array("x", 2), s.array("w", 2)
+    padded = s.view(lay.masked(0, ((4, 0),), (lay.Axis(2, 1, -2, (1,)),), 0.0), s.un("abs", x))
+    s.check([s.case("padding in front", make("MM", (1, 2, 2, 1), (padded, w)))], WAVE32)
 
 
 # Contractions
