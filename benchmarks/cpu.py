@@ -123,7 +123,7 @@ def main() -> int:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--match", default="*", help="only programs whose name matches this pattern")
     parser.add_argument("--skip", default="", help="no program whose name matches this pattern")
-    parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--rounds", type=int, default=60)
     parser.add_argument("--json", type=Path, help="also write the rows here")
     asked = parser.parse_args()
     models = [m for m in sorted(asked.folder.glob(f"{asked.match}.onnx")) if not fnmatch(m.stem, asked.skip)]
