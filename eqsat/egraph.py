@@ -158,10 +158,21 @@ class EGraph:
                 facts.append(egg.Set(_SPAN, "layout-size", [_int(i)], _int(value.size)))
             elif isinstance(value, str) and (dtype := result_dtype(value)) is not None:
                 facts.append(egg.Set(_SPAN, "gives", [_int(i)], _int(self.atoms(dtype))))
+            elif isinstance(value, int | float):
+                facts += self._known_values(i, value)
             elif isinstance(value, str):
                 facts.append(egg.Expr_(_SPAN, egg.Call(_SPAN, "keeps", [_int(i)])))
         self._described = len(self.atoms.values)
         return facts
+
+    def _known_values(self, atom: int, value: float) -> list[Any]:
+        """Whether a value is 0 or 1, told unasked: what is simplified must be gone before other rules meet it."""
+        table = "is_value"
+        if table not in self._answered:
+            return []
+        held = [n for n in (0, 1) if TABLES[table].fn(value, n) is not None]
+        self._answered[table].update((atom, n) for n in held)
+        return [egg.Expr_(_SPAN, egg.Call(_SPAN, f"holds_{table}", [_int(atom), _int(n)])) for n in held]
 
     def fill_tables(self, frozen: Any) -> int:
         """Answer every question that `frozen` holds and that was not answered before; how many rows were added."""
@@ -213,7 +224,7 @@ def _signature() -> str:
         "(relation const (T)) (relation dynamic (T))",
         "(function size (T) i64 :no-merge) (function dtype (T) i64 :no-merge)",
         "(function layout-size (i64) i64 :no-merge) (function gives (i64) i64 :no-merge) (relation keeps (i64))",
-        "(ruleset analysis) (ruleset demand) (ruleset algebra)",
+        "(ruleset analysis) (ruleset demand) (ruleset simplify) (ruleset algebra)",
     ]
     for op, attrs in ATTRS.items():
         arity = ARITY[op]
@@ -283,6 +294,7 @@ class _Lowering:
     def __init__(self, row: Rule, atoms: Atoms, rule_id: int) -> None:
         self.row, self.atoms, self.rule_id = row, atoms, rule_id
         self._fresh = 0
+        self._top = ""
 
     def text(self) -> list[str]:
         body: list[str] = []
@@ -304,8 +316,10 @@ class _Lowering:
         actions: list[str] = []
         result = self._build(self.row.right, body, actions)
         actions.append(f"(union self {result})")
-        name = self.row.name
-        rules.append(f'(rule ({" ".join(body)}) ({" ".join(actions)}) :ruleset algebra :name "{name}")')
+        if self.row.subsumes:
+            actions.append(f"(subsume {self._top})")
+        ruleset, name = "simplify" if self.row.subsumes else "algebra", self.row.name
+        rules.append(f'(rule ({" ".join(body)}) ({" ".join(actions)}) :ruleset {ruleset} :name "{name}")')
         return rules
 
     def _match(self, pattern: Pattern, name: str, body: list[str]) -> None:
@@ -315,7 +329,10 @@ class _Lowering:
         parts = [self._attr(a) for a in pattern.attrs]
         for arg in pattern.args:
             parts.append(_name(arg) if isinstance(arg, Var) else self._new("c"))
-        body.append(f"(= {name} ({pattern.op} {' '.join(parts)}))")
+        node = f"({pattern.op} {' '.join(parts)})"
+        if name == "self":
+            self._top = node
+        body.append(f"(= {name} {node})")
         for arg, part in zip(pattern.args, parts[len(pattern.attrs) :], strict=True):
             self._match(arg, part, body)
 
@@ -492,6 +509,8 @@ class _Reader:
         }
         nodes = []
         for row in functions[op].rows:
+            if row.subsumed:
+                continue
             attrs, args = decode(row.inputs)
             nodes.append(ENode(op, attrs, args, self._class(row.output), why.get((attrs, args), "")))
         return nodes

@@ -123,6 +123,8 @@ class Rule:
     why: str
     text: str
     guard_text: str
+    subsumes: bool = False
+    """The left side is never needed again: rules stop matching it, and no program is made of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +159,14 @@ _ARITHMETIC = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*"}
 
 
 def rule(
-    name: str, text: str, *, when: str = "", numerics: Numerics = "exact", source: str = "", why: str = ""
+    name: str,
+    text: str,
+    *,
+    when: str = "",
+    numerics: Numerics = "exact",
+    source: str = "",
+    why: str = "",
+    subsumes: bool = False,
 ) -> Rule:
     """Parse one row of the rule language.
 
@@ -174,7 +183,9 @@ def rule(
     if not isinstance(left, Pat):
         raise InputError(f"{where}: the left side must be an operator, got {sides[0].strip()!r}")
     guards = tuple(_guard(part.strip(), where) for part in when.split(";") if part.strip())
-    row = Rule(name, left, right, guards, numerics, source, why, " ".join(text.split()), " ".join(when.split()))
+    row = Rule(
+        name, left, right, guards, numerics, source, why, " ".join(text.split()), " ".join(when.split()), subsumes
+    )
     _check_bound(row)
     return row
 

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from eqsat.egraph import EGraph
 
 _CHECKPOINT_SECONDS = 0.25
+_SMALL = 500
+"""E-nodes up to which every iteration ends with a checkpoint."""
+
 _POLL_SECONDS = 0.1
 _GROUP_ROUNDS = 3
 _HEADER = struct.Struct("<Q")
@@ -304,6 +307,7 @@ class Saturation:
         self._iterations += 1
         graph = self._graph
         self._timed("egglog", lambda: graph.run("analysis", saturate=True))
+        self._matches.update(self._timed("egglog", lambda: graph.run("simplify", saturate=True)))
         self._matches.update(self._timed("egglog", lambda: graph.run("algebra")))
         self._timed("egglog", lambda: graph.run("analysis", saturate=True))
         self._timed("egglog", lambda: graph.run("demand"))
@@ -339,7 +343,8 @@ class Saturation:
 
     def _checkpoint(self, *, force: bool = False) -> None:
         now = time.monotonic()
-        if force or now - self._sent > _CHECKPOINT_SECONDS:
+        small = len(self._snapshot.nodes) <= _SMALL  # cheap to send, and the next iteration may be a very long one
+        if force or small or now - self._sent > _CHECKPOINT_SECONDS:
             self._sent = now
             snapshot = self._snapshot
             self._send(

@@ -56,6 +56,7 @@ RULES: tuple[Rule, ...] = (
         when="is_value(v, 1)",
         source=f"{_ALGEBRA}: unit ops",
         why="one times anything is that thing, NaN and signed zeros included",
+        subsumes=True,
     ),
     rule(
         "divide-by-one",
@@ -63,6 +64,7 @@ RULES: tuple[Rule, ...] = (
         when="is_value(v, 1)",
         source=f"{_ALGEBRA}: unit ops",
         why="anything over one is that thing",
+        subsumes=True,
     ),
     rule(
         "add-zero",
@@ -71,6 +73,7 @@ RULES: tuple[Rule, ...] = (
         numerics="reassociating",
         source=f"{_ALGEBRA}: zero ops",
         why="only the sign of a zero can change",
+        subsumes=True,
     ),
     rule(
         "relu-of-relu",
@@ -83,5 +86,6 @@ RULES: tuple[Rule, ...] = (
         "neg(neg(a)) => a",
         source=f"{_ALGEBRA}: neg-unit ops",
         why="negation only flips the sign bit",
+        subsumes=True,
     ),
 )

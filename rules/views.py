@@ -25,6 +25,7 @@ RULES: tuple[Rule, ...] = (
         when="is_identity(L, size(a))",
         source=_CORE,
         why="reading everything in order is reading the array",
+        subsumes=True,
     ),
     rule(
         "view-of-constant-fill",
@@ -81,5 +82,6 @@ RULES: tuple[Rule, ...] = (
         numerics="reassociating",
         source="definition of a sum",
         why="the sum of one element is that element; only the sign of a zero can change (0 + -0.0)",
+        subsumes=True,
     ),
 )

@@ -98,6 +98,14 @@ PROGRAMS = {
         spec((2, 4, 5)),
     ),
     "low rank": lambda: eqsat.trace(lambda x: x @ weight(4, 5) + (x @ weight(4, 2)) @ weight(2, 5) * 2.0, spec((3, 4))),
+    "units that must not breed": lambda: eqsat.trace(
+        lambda x: (
+            x
+            + eqsat.gelu(eqsat.layernorm(x, np.ones(4, np.float32), np.zeros(4, np.float32)) @ weight(4, 6))
+            @ weight(6, 4)
+        ),
+        spec((3, 4)),
+    ),
     "convolutions": lambda: eqsat.trace(
         lambda x, w, v: eqsat.concat(
             [eqsat.conv(x, w, pads_lo=(1, 1), pads_hi=(1, 1)), eqsat.conv(x, v, pads_lo=(1, 1), pads_hi=(1, 1))], 1
