@@ -60,6 +60,9 @@ GROUP_ROW = 1024
 COMBINE_LAUNCH = 0.5
 """A reduction that several workgroups share clears its output first and ends in atomics, in launches."""
 
+ATOMIC_DTYPES = frozenset({"float32", "int32"})
+"""Types with such atomics; for the others partial results are reduced by a second launch."""
+
 PLAIN_WORK = 2
 WORK = {
     **dict.fromkeys(("exp", "log", "rsqrt", "reciprocal"), 20),
@@ -134,15 +137,15 @@ class Prices:
             groups = max(1.0, rows * min(1.0, per_row))
             return self.kernel(bytes_moved, self.vector(work, groups, dtype), groups)
         groups = rows * ceil(per_row)
-        return self.kernel(bytes_moved, self.vector(work, groups, dtype), groups) + self.combine()
+        return self.kernel(bytes_moved, self.vector(work, groups, dtype), groups) + self.combine(dtype)
 
     def row_fits(self, columns: int, itemsize: int) -> bool:
         """Whether a row of this length can be held on chip by one workgroup."""
         return columns * itemsize <= self.device.local_kib.value * 1024
 
-    def combine(self) -> int:
+    def combine(self, dtype: str) -> int:
         """What it adds that several workgroups reduce into one output."""
-        return round(COMBINE_LAUNCH * self.launch)
+        return round(COMBINE_LAUNCH * self.launch) if dtype in ATOMIC_DTYPES else self.launch
 
     def library(self, b: int, m: int, k: int, n: int, dtype: str, bytes_moved: float) -> int:
         """The same product by the vendor's library, which reads and writes plain arrays."""

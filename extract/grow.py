@@ -276,7 +276,7 @@ class Grower:
             if cut.kind == Kind.GEMM:
                 moved += out * (write_order(key.layout, n) - 1)
             else:
-                cut.price = prices.combine()
+                cut.price = prices.combine(dtype)
             arithmetic = core.time + prices.epilogue(cut.work, b * m * n, core.groups, dtype)
             cut.price += prices.kernel(core.bytes + moved, arithmetic, core.groups) + round(core.extra)
         else:
