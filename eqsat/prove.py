@@ -200,8 +200,7 @@ class _Pair:
 
 def _rules() -> list[AnyRule]:
     """Every rule, groups aside (they serve prices), and those that only proving needs."""
-    from eqsat.rules import ALL
-    from eqsat.rules.exploring import RULES as EXPLORING
+    from eqsat.rules import ALL, EXPLORING
 
     return [*(r for r in ALL if getattr(r, "phase", "algebra") != "groups"), *EXPLORING]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from eqsat.errors import InputError
 from eqsat.rule import ALLOWED, AnyRule, Policy
-from eqsat.rules import arithmetic, concat, constants, groups, products, sums, views
+from eqsat.rules import arithmetic, concat, constants, exploring, groups, products, sums, views
 
 FAMILIES: dict[str, tuple[AnyRule, ...]] = {
     "views": views.RULES,
@@ -19,6 +19,10 @@ FAMILIES: dict[str, tuple[AnyRule, ...]] = {
 
 ALL: list[AnyRule] = [row for rows in FAMILIES.values() for row in rows]
 """Every rule."""
+
+
+EXPLORING: tuple[AnyRule, ...] = exploring.RULES
+"""Rules that only `eqsat.prove` and `eqsat explore` use: they do not come to rest on large programs."""
 
 
 def allowed(rules: list[AnyRule], policy: Policy) -> list[AnyRule]:

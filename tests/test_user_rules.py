@@ -14,7 +14,7 @@ from eqsat.cli.app import app
 from eqsat.errors import InputError
 from eqsat.evidence import judge
 from eqsat.rule import HostRule, rule
-from eqsat.rules import ALL
+from eqsat.rules import ALL, EXPLORING
 from eqsat.terms import Terms
 
 HEADER = "from eqsat.rule import rule\n"
@@ -68,8 +68,14 @@ def test_a_missing_file_is_named():
 
 
 def test_every_rule_is_seen_and_sound():
-    judged = {row.name: judge(row, held=5) for row in ALL}
+    judged = {row.name: judge(row, held=5) for row in [*ALL, *EXPLORING]}
     assert {name for name, j in judged.items() if j.verdict != "sound"} == set()
+
+
+def test_names_are_unique_and_exploring_rules_are_documented():
+    names = [row.name for row in [*ALL, *EXPLORING]]
+    assert len(set(names)) == len(names)
+    assert all(row.source and row.why for row in EXPLORING)
 
 
 def test_a_wrong_rule_of_the_host_is_caught():

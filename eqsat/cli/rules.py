@@ -26,9 +26,9 @@ def find(name: str) -> AnyRule:
         InputError: no such rule; the message names the nearest ones.
     """
     from eqsat.cli.output import nearest
-    from eqsat.rules import ALL
+    from eqsat.rules import ALL, EXPLORING
 
-    by_name = {rule.name: rule for rule in ALL}
+    by_name = {rule.name: rule for rule in [*ALL, *EXPLORING]}
     if name not in by_name:
         raise InputError(f"no rule is called {name!r}: {nearest(name, list(by_name))} (`eqsat rules list` names all)")
     return by_name[name]
@@ -85,14 +85,15 @@ def list_rules(
     import re
 
     from eqsat.cli.output import console, nearest, print_table, write_json
-    from eqsat.rules import FAMILIES
+    from eqsat.rules import EXPLORING, FAMILIES
 
-    if family is not None and family not in FAMILIES:
-        raise InputError(f"no family of rules is called {family!r}: {nearest(family, list(FAMILIES))}")
+    families = {**FAMILIES, "exploring": EXPLORING}
+    if family is not None and family not in families:
+        raise InputError(f"no family of rules is called {family!r}: {nearest(family, list(families))}")
     word = re.compile(rf"\b{re.escape(operator or '')}\b")
     listed = {
         name: [as_row(rule) for rule in rules if numerics in (None, rule.numerics) and word.search(rule.text)]
-        for name, rules in FAMILIES.items()
+        for name, rules in families.items()
         if family in (None, name)
     }
     if json_file is not None:
@@ -157,9 +158,9 @@ def check(
     from eqsat import user_rules
     from eqsat.cli.output import console, print_table, progress, write_json
     from eqsat.evidence import judge
-    from eqsat.rules import ALL
+    from eqsat.rules import ALL, EXPLORING
 
-    rows = user_rules.read(file) if file is not None else [find(n) for n in names] if names else ALL
+    rows = user_rules.read(file) if file is not None else [find(n) for n in names] if names else [*ALL, *EXPLORING]
     judged = []
     with progress("checking") as report:
         for i, row in enumerate(rows):
