@@ -1,7 +1,7 @@
 """Rules for proving and exploring only: unguarded, in both directions, without regard to what they cost.
 
-Optimising never uses them: commutativity with associativity and distribution does not saturate. A proof stops as soon as
-both sides meet, which small programs do long before the e-graph grows out of hand.
+Optimising never uses them: commutativity with associativity and distribution does not saturate. A proof stops as soon
+as both sides meet, which small programs do long before the e-graph grows out of hand.
 """
 
 from __future__ import annotations
@@ -57,11 +57,6 @@ ARITHMETIC: tuple[Rule, ...] = (
     *(
         rule(name, text, numerics="range-changing", source=_SIMPLIFIER, why=why)
         for name, text, why in (
-            (
-                "log-of-product",
-                "log(mul(a, b)) => add(log(a), log(b))",
-                "the functional equation of log, where it holds",
-            ),
             ("log-of-exp", "log(exp(a)) => a", "one undoes the other; exp may overflow"),
             ("root-of-square", "sqrt(mul(a, a)) => abs(a)", "the square may overflow"),
         )
