@@ -428,6 +428,13 @@ def test_optimize_prints_what_it_did(model: Path) -> None:
         assert words in text
 
 
+def test_optimize_explains_its_steps_when_asked(model: Path) -> None:
+    (step,) = document("optimize", model)["steps"]
+    text = printed("optimize", model, "--explain")
+    assert f"1. {step['rule']}" in text
+    assert step["after"] in text
+
+
 def test_rules_can_be_left_out_or_picked(model: Path) -> None:
     def flops(*arguments: str) -> int:
         return document("optimize", model, *arguments)["result"]["matmul_flops"]

@@ -26,6 +26,7 @@ def optimize(
         list[str] | None, typer.Option("--without", metavar="RULE", help="Leave this rule out; may be repeated.")
     ] = None,
     rules_file: RulesFile = None,
+    explain: Annotated[bool, typer.Option("--explain", help="Also print the way to the result, step by step.")] = False,
     json_file: JsonFile = None,
 ) -> None:
     """Find an equal program that is cheaper on a device, check it, and say how it was found.
@@ -34,7 +35,7 @@ def optimize(
 
     Examples:
 
-    - `eqsat optimize model.onnx`
+    - `eqsat optimize model.onnx --explain`
     - `eqsat optimize model.onnx -o faster.onnx --device h100 --time-limit 30`
     - `eqsat optimize model.onnx --shape batch=16 --numerics exact --json report.json`
     """
@@ -62,3 +63,5 @@ def optimize(
         write_json(best.report, json_file)
     if json_file != "-":
         print_report(best.report, model.name, console())
+        if explain:
+            typer.echo(best.explain())
