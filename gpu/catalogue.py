@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from eqsat import functions
 from eqsat.core import Node, lower, topological
 from eqsat.gpu.families import contraction, pointwise, row
 from eqsat.gpu.families.base import Job, Kernel
@@ -128,9 +129,7 @@ def _dense(x: Any, w: Any, b: Any) -> Any:
 
 def _traced(name: str, *args: Any, **options: Any) -> Any:
     """The public function of that name on traced values."""
-    import eqsat
-
-    return getattr(eqsat, name)(*args, **options)
+    return getattr(functions, name)(*args, **options)
 
 
 def _every_function(x: Any) -> Any:
