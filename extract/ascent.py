@@ -3,7 +3,7 @@
 This is LM-cut (Helmert and Domshlak, ICAPS 2009), from planning: an answer is an optimal plan without delete effects.
 Every node keeps a reduced cost, at first its cost, and every class its h_max, the least over its nodes of reduced cost
 plus the largest h_max of a child. While a root has h_max > 0, the classes that it needs for want of a free derivation
-block it: going from the root to the costliest child of each free node gives a blocking set (see `eqsat.extract.blocking`)
+block it: going from the root to the costliest child of each free node gives a blocking set (`eqsat.extract.blocking`)
 whose exits all have positive reduced cost. The least of those is what every answer pays there: it is added to the bound
 and taken off the exits. What is left at any moment is sound: bound + h_max of any root, and bound + reduced cost for an
 answer that uses a node.

@@ -105,9 +105,7 @@ class BlockingSets:
                 growth.burden(cut.nodes)
         return list(cuts.values())
 
-    def find_exactly(
-        self, x: np.ndarray, y: np.ndarray, reduced: np.ndarray, scale: float, limit: int
-    ) -> list[Cut]:
+    def find_exactly(self, x: np.ndarray, y: np.ndarray, reduced: np.ndarray, scale: float, limit: int) -> list[Cut]:
         """As `find`, from the most violated set for each of ``limit`` classes: the roots, then the most used."""
         use: list[float] = y.tolist()
         creep: list[float] = (x + CREEP * scale / (scale + np.maximum(reduced, 0.0))).tolist()

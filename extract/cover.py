@@ -19,7 +19,8 @@ from eqsat.extract.cuts import Limits
 from eqsat.extract.devices import Device
 from eqsat.extract.devices import device as find_device
 from eqsat.extract.greedy import NO_NODE, greedy_dag
-from eqsat.extract.problem import Problem, check, solve, used_choice
+from eqsat.extract.problem import Problem, check, used_choice
+from eqsat.extract.solve import solve
 from eqsat.required import required, required_of_roots
 from eqsat.snapshot import SOURCE, Snapshot
 

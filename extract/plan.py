@@ -22,7 +22,8 @@ from eqsat.extract.cost import itemsize
 from eqsat.extract.cover import CoverResult
 from eqsat.extract.cuts import Cut
 from eqsat.extract.naming import kernel_name, numpy_ops
-from eqsat.extract.problem import Problem, solve
+from eqsat.extract.problem import Problem
+from eqsat.extract.solve import solve
 from eqsat.ir import ConstArray
 from eqsat.layout import Layout, compose, footprint, identity
 from eqsat.snapshot import ENode, Snapshot

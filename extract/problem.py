@@ -8,7 +8,7 @@ are both problems of this form, so nothing here knows tensors or devices.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -152,15 +152,3 @@ def check(problem: Problem, choice: Mapping[int, int]) -> int:
         if picked.isdisjoint(row):
             raise CheckFailed(f"extraction: a valid answer picks no node of at_least_one[{k}], so the row is not valid")
     return sum(problem.node_cost[i] for i in used.values())
-
-
-def solve(
-    problem: Problem,
-    time_limit: float,
-    incumbents: Sequence[Mapping[int, int]] = (),
-    should_stop: Callable[[], bool] | None = None,
-) -> Solution:
-    """The cheapest answer found in ``time_limit`` seconds with a proven lower bound; see `eqsat.extract.solve`."""
-    from eqsat.extract.solve import solve as pipeline
-
-    return pipeline(problem, time_limit, incumbents, should_stop)

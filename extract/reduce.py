@@ -8,9 +8,9 @@ The central fact is Req(c), the classes in *every* derivation of class c: the gr
 
     Req(c) = {c} | intersection over nodes n of c of ( union over kids d of n of Req(d) )
 
-held as bitsets in Python integers, which OR and AND 64 classes a machine word. From it follow forced classes, nodes that
-need their own class, and strong dominance: m beats n in one class when cost(m) <= cost(n) and kids(m) lie within the
-union of Req over kids(n), because whoever takes n has all that m needs, below c and therefore without a cycle.
+held as bitsets in Python integers, which OR and AND 64 classes a machine word. From it follow forced classes, nodes
+that need their own class, and strong dominance: m beats n in one class when cost(m) <= cost(n) and kids(m) lie within
+the union of Req over kids(n), because whoever takes n has all that m needs, below c and therefore without a cycle.
 """
 
 from __future__ import annotations
@@ -28,6 +28,9 @@ REQ_BYTES = 400_000_000
 
 REQ_STEPS = 4
 """Evaluations a class, on average over its component, that the exact fixpoint may take."""
+
+FIRST_PASS = 3
+"""A pass is first expected to take so many times as long as looking for what can be derived and reached."""
 
 WORTHWHILE = 1e-3
 """Reduction stops at a pass that changes at most this share of the nodes: none, in graphs of less than a thousand."""
@@ -94,8 +97,8 @@ class Reduction:
         parents: class -> the nodes that need it.
         roots: classes that every answer uses.
         constant: cost of what is already decided; ``fixed`` are its original nodes.
-        rows: inequalities ``sum of x over nodes >= y of target``, a target of None meaning 1: the at_least_one rows, and
-            the cuts given to `adopt`.
+        rows: inequalities ``sum of x over nodes >= y of target``, a target of None meaning 1: the at_least_one rows,
+            later the cuts given to `forbid`.
         infeasible: no answer is left, so after `forbid` the known one is optimal.
         rank: class -> its place in the order of derivation.
         component: class -> strongly connected component, by the last `run`.
@@ -434,10 +437,13 @@ class Reduction:
             self.drop(index[i], "too costly")
 
     def run(self, deadline: float) -> None:
-        """Reduce until a pass changes less than WORTHWHILE of the nodes, or until ``deadline`` (`time.monotonic`)."""
+        """Reduce until a pass changes less than WORTHWHILE of the nodes, or would not end before ``deadline``."""
+        started = time.monotonic()
         self.drop_underivable()
         self.drop_unreachable()
-        while self.members and not self.infeasible and time.monotonic() < deadline:
+        a_pass = FIRST_PASS * (time.monotonic() - started)
+        while self.members and not self.infeasible and time.monotonic() + a_pass < deadline:
+            started = time.monotonic()
             before = self.removed.total()
             groups = self.find_components()
             self.free_roots()
@@ -446,6 +452,7 @@ class Reduction:
                 self.dominate()
             self.contract()
             self.drop_unreachable()
+            a_pass = time.monotonic() - started
             if self.removed.total() - before <= WORTHWHILE * sum(map(len, self.members.values())):
                 break
 

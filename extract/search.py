@@ -1,7 +1,7 @@
 """Search where the relaxation leaves a gap: branch and bound for proofs, large neighbourhoods for better answers.
 
-Both work on a compact problem, the remainder of a reduction, and count effort in nodes and tries rather than in seconds,
-so that a run that ends before its deadline ends the same way every time.
+Both work on a compact problem, the remainder of a reduction, and count effort in nodes and tries rather than in
+seconds, so that a run that ends before its deadline ends the same way every time.
 """
 
 from __future__ import annotations
@@ -105,8 +105,8 @@ def _add_levels(solver: highspy.Highs, relaxation: Relaxation) -> None:
 class Neighbourhoods:
     """Better answers of one problem by freeing a few classes of the best one and solving for them.
 
-    A neighbourhood keeps the node of every used class but those freed, which lie around a random one, and lets the freed
-    classes turn to unused classes near them. What is left is small after reduction, and is handed to ``solve``.
+    A neighbourhood keeps the node of every used class but those freed, which lie around a random one, and lets the
+    freed classes turn to unused classes near them. What is left is small after reduction, and goes to ``solve``.
 
     Args:
         answer: class -> node for the classes that a valid answer uses.
@@ -134,7 +134,7 @@ class Neighbourhoods:
         self._wide = False
 
     def improve(self, tries: int, late: Callable[[], bool]) -> bool:
-        """Search neighbourhoods of the best answer so far until ``tries`` in a row are in vain; whether one was not."""
+        """Search around the best answer so far until ``tries`` in a row are in vain; whether one was not."""
         improved = False
         if all(len(self._members[c]) == 1 for c in self.answer):
             return False
@@ -157,7 +157,7 @@ class Neighbourhoods:
         return improved
 
     def _free(self) -> set[int]:
-        """Used classes with a choice, around a random one; every other time near by edges that the answer leaves out."""
+        """Used classes with a choice, around a random one; every other time by unused edges too."""
         self._wide = not self._wide
         seen = [self._random.choice([c for c in self.answer if len(self._members[c]) > 1])]
         known = set(seen)

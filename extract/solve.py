@@ -4,8 +4,8 @@ Each stage hands the next one a smaller problem and a smaller gap between the be
 
 1. greedy answers on the whole graph;
 2. reductions to a fixpoint (`eqsat.extract.reduce`);
-3. dual ascent (`eqsat.extract.ascent`), then rounds of relaxation, rounding, fixing by reduced cost, and cuts (`eqsat.extract.relax`, `eqsat.extract.blocking`);
-   once enough nodes are fixed, back to 2;
+3. dual ascent (`eqsat.extract.ascent`), then rounds of relaxation, rounding, fixing by reduced cost, and cuts
+   (`eqsat.extract.relax`, `eqsat.extract.blocking`); once enough nodes are fixed, back to 2;
 4. where the rounds stop short: large neighbourhoods and branch and bound (`eqsat.extract.search`), then 3 again, with
    twice the effort each time.
 
@@ -38,15 +38,15 @@ GREEDY_SHARE = 0.2
 REDUCE_SHARE = 0.4
 """Shares of the time limit after which the greedy answers and the first reductions must have ended."""
 
-SETTING_UP = 4
-"""Setting up a relaxation takes about so many times as long as copying the problem."""
+SETTING_UP = 3
+"""Preparing a dual ascent and using it, or a relaxation, takes about so many times as long as copying the problem."""
 
 ASCENT_STEPS = 5_000_000
 
 MIXED = 0.3
 """Share of the cost that greedy answers near a dual ascent add to the reduced cost."""
 
-LARGE = 3_000
+LARGE = 30_000
 """Remainders with more nodes have neighbourhoods searched before the relaxation, to shrink it."""
 
 CUTS_A_ROUND = 60
@@ -108,11 +108,14 @@ class Search:
         self.cost = 0
         self.bound = 0
         self.step = math.gcd(*problem.node_cost) or 1
+        self.a_pass = 0.0
         self.stats: dict[str, Any] = {"answers": []}
 
-    def late(self, needed: float = 0.0) -> bool:
-        """Whether to return with what there is, rather than start on something that takes ``needed`` seconds."""
-        return time.monotonic() + needed > self.deadline or (self.should_stop is not None and self.should_stop())
+    def late(self, passes: float = 0.0) -> bool:
+        """Whether to return now, rather than start on what takes ``passes`` times as long as copying the problem."""
+        return time.monotonic() + passes * self.a_pass > self.deadline or (
+            self.should_stop is not None and self.should_stop()
+        )
 
     def share(self, part: float) -> float:
         """The time at which ``part`` of the limit is over."""
@@ -205,10 +208,10 @@ def _run(search: Search, effort: Effort, repeat: bool) -> None:
         return
     started = time.monotonic()
     reduction = Reduction(search.problem)
-    a_pass = time.monotonic() - started
+    search.a_pass = time.monotonic() - started
     reduction.run(search.share(REDUCE_SHARE))
     going: Effort | None = effort
-    while going and not _decided(search, reduction) and not search.late(SETTING_UP * a_pass):
+    while going and not _decided(search, reduction) and not search.late(SETTING_UP):
         going = _Rest(search, reduction).exhaust(going, repeat)
 
 
@@ -237,12 +240,12 @@ class _Rest:
     def exhaust(self, effort: Effort, repeat: bool) -> Effort | None:
         """Bound and search until the reductions can go on (the effort to go on with) or all is done (None)."""
         search = self.search
-        ascent = ascend(self.problem, ASCENT_STEPS, search.deadline)
+        ascent = ascend(self.problem, ASCENT_STEPS, search.deadline - SETTING_UP * search.a_pass)
         if self._use(ascent):
             return effort
-        if len(self.nodes) > LARGE and effort.tries and self._neighbourhoods(effort.tries // 2) and self._use(ascent):
+        if len(self.nodes) > LARGE and effort.tries and self._neighbourhoods(effort.tries) and self._use(ascent):
             return effort
-        if search.proven or search.late():
+        if search.proven or search.late(SETTING_UP):
             return None
         self.relaxation = Relaxation(self.problem, self._known_cuts + ascent.cuts, search.cost)
         self.sets = BlockingSets(self.problem)
@@ -358,7 +361,9 @@ class _Rest:
 
     def _greedy(self, weight: Sequence[float]) -> dict[int, int]:
         p = self.problem
-        return used_choice(p, _choice(greedy_dag(self._members, p.node_class, weight, p.children, self.search.deadline)))
+        return used_choice(
+            p, _choice(greedy_dag(self._members, p.node_class, weight, p.children, self.search.deadline))
+        )
 
     def _offer(self, chosen: Mapping[int, int], source: str) -> bool:
         return self.search.offer(self.reduction.expand(self.nodes[k] for k in chosen.values()), source)
