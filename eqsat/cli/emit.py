@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from eqsat.cli.options import Device, JsonFile, ModelFile, Numerics, Shape, TimeLimit, parse_shapes
+from eqsat.cli.options import Device, JsonFile, ModelFile, Numerics, Shape, TimeLimit
 
 
 def emit(
@@ -34,20 +34,11 @@ def emit(
     - `eqsat emit model.onnx -o kernels/`
     - `eqsat emit model.onnx -o kernels/ --device h100 --as-written`
     """
-    import eqsat
-    from eqsat.cli.output import progress, write_json
+    from eqsat.cli.output import write_json
+    from eqsat.cli.search import load, optimise
     from eqsat.gpu.emit import emit as write_folder
 
-    program = eqsat.from_onnx(model, shapes=parse_shapes(shape))
-    with progress("optimising") as report:
-        best = eqsat.optimize(
-            program,
-            device=device,
-            time_limit=time_limit,
-            numerics=numerics,
-            rules=None if optimized else [],
-            progress=report,
-        )
+    best = optimise(load(model, shape), device, time_limit, numerics, rules=None if optimized else [])
     manifest = write_folder(best.plan, device, output, best.program)
     if json_file is not None:
         write_json(manifest, json_file)

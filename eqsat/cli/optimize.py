@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from eqsat.cli.options import Device, JsonFile, ModelFile, Numerics, RulesFile, Shape, TimeLimit, parse_shapes
+from eqsat.cli.options import Device, JsonFile, ModelFile, Numerics, RulesFile, Shape, TimeLimit
 
 
 def optimize(
@@ -40,23 +40,15 @@ def optimize(
     - `eqsat optimize model.onnx --shape batch=16 --numerics exact --json report.json`
     """
     import eqsat
-    from eqsat.cli.output import console, progress, write_json
+    from eqsat.cli.output import console, write_json
     from eqsat.cli.report import print_report
     from eqsat.cli.rules import select
+    from eqsat.cli.search import load, optimise
     from eqsat.optimize import prepare
 
     rules = select(only, without, rules_file)
     prepare(numerics, rules)
-    program = eqsat.from_onnx(model, shapes=parse_shapes(shape))
-    with progress("optimising") as report:
-        best = eqsat.optimize(
-            program,
-            device=device,
-            time_limit=time_limit,
-            numerics=numerics,
-            rules=rules,
-            progress=report,
-        )
+    best = optimise(load(model, shape), device, time_limit, numerics, rules)
     if output is not None:
         eqsat.to_onnx(best.program, output)
     if json_file is not None:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from eqsat.cli.options import JsonFile, Shape, TimeLimit, parse_shapes
+from eqsat.cli.options import JsonFile, Shape, TimeLimit
 
 EXIT_CODES = {"proved": 0, "refuted": 1, "unknown": 2}
 
@@ -36,9 +36,9 @@ def prove(
     import eqsat
     from eqsat.cli.arrays import write_arrays
     from eqsat.cli.output import progress, write_json
+    from eqsat.cli.search import load
 
-    sizes = parse_shapes(shape)
-    programs = [eqsat.from_onnx(path, shapes=sizes) for path in (first, second)]
+    programs = [load(path, shape) for path in (first, second)]
     with progress("proving"):
         proof = eqsat.prove(*programs, time_limit=time_limit)
     if counterexample is not None and proof.difference is not None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from eqsat.cli.options import Device, JsonFile, ModelFile, Numerics, Shape, TimeLimit, parse_shapes
+from eqsat.cli.options import Device, JsonFile, ModelFile, Numerics, Shape, TimeLimit
 
 if TYPE_CHECKING:
     import numpy as np
@@ -49,20 +49,15 @@ def run(
     """
     import time
 
-    import eqsat
     from eqsat.check import random_inputs
     from eqsat.cli.arrays import read_arrays, write_arrays
-    from eqsat.cli.output import progress, write_json
+    from eqsat.cli.output import write_json
+    from eqsat.cli.search import load, optimise
 
-    program = eqsat.from_onnx(model, shapes=parse_shapes(shape))
+    program = load(model, shape)
     arrays, expected = read_arrays(inputs, program) if inputs else (next(random_inputs(program, 1, seed)), {})
     if optimized or on != "numpy":
-        # No rules: the program as written, cut into the kernels that the device would launch.
-        rules = None if optimized else []
-        with progress("optimising") as report:
-            best = eqsat.optimize(
-                program, device=device, time_limit=time_limit, numerics=numerics, rules=rules, progress=report
-            )
+        best = optimise(program, device, time_limit, numerics, rules=None if optimized else [])
         compute = best.compile(on=on)
     else:
         compute = program.run
