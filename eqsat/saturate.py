@@ -17,7 +17,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 from eqsat.errors import EqsatError
 from eqsat.rule import AnyRule, HostRule
@@ -120,6 +120,7 @@ class _Worker:
             [sys.executable, "-c", f"from eqsat.saturate import serve; serve({memory})"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            bufsize=0,  # what a buffer has read ahead, select would not see
             start_new_session=True,
         )
 
@@ -175,21 +176,28 @@ def _kill_worker() -> None:
         _Worker._current.kill()
 
 
-def _write(pipe: BinaryIO | Any, message: Any) -> None:
+def _write(pipe: Any, message: Any) -> None:
     data = pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
-    pipe.write(_HEADER.pack(len(data)) + data)
+    rest = memoryview(_HEADER.pack(len(data)) + data)
+    while rest:
+        rest = rest[pipe.write(rest) :]
     pipe.flush()
 
 
-def _read(pipe: BinaryIO | Any) -> Any:
-    header = pipe.read(_HEADER.size)
-    if len(header) < _HEADER.size:
-        raise EOFError
-    (length,) = _HEADER.unpack(header)
-    data = pipe.read(length)
-    if len(data) < length:
-        raise EOFError
-    return pickle.loads(data)
+def _read(pipe: Any) -> Any:
+    (length,) = _HEADER.unpack(_read_exactly(pipe, _HEADER.size))
+    return pickle.loads(_read_exactly(pipe, length))
+
+
+def _read_exactly(pipe: Any, length: int) -> bytes:
+    """That many bytes from a pipe that gives what it has; EOFError when it ends before."""
+    data = bytearray()
+    while len(data) < length:
+        part = pipe.read(length - len(data))
+        if not part:
+            raise EOFError
+        data += part
+    return bytes(data)
 
 
 def serve(memory: int) -> None:
