@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from eqsat.cli import demo, devices, emit, extract, optimize, prove, rules, run
+from eqsat.cli import demo, devices, emit, explain, explore, extract, optimize, prove, rules, run
 from eqsat.cli.version import show_version, version
 from eqsat.errors import EqsatError, InputError
 
@@ -60,7 +60,8 @@ app.command("emit")(emit.emit)
 app.command("prove")(prove.prove)
 app.command("demo")(demo.demo)
 app.command("devices")(devices.devices)
-app.command("prove")(prove.prove)
+app.command("explain")(explain.explain)
+app.command("explore")(explore.explore)
 app.command("extract")(extract.extract)
 app.add_typer(rules.app, name="rules")
 app.command("version")(version)

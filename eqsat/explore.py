@@ -1,0 +1,217 @@
+"""Looking into an e-graph: how it grows, what the forms of a program are and cost, and what kept a rule from firing."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from eqsat.core import Node, flops, is_view, lower, make
+from eqsat.extract.cover import cover
+from eqsat.extract.devices import device as find_device
+from eqsat.ir import Program
+from eqsat.match import Matcher
+from eqsat.rule import AnyRule, Rule
+from eqsat.saturate import Limits, Saturation
+from eqsat.snapshot import ENode, Snapshot
+from eqsat.write import view_text, written
+
+_COVER_SECONDS = 1.0
+_FORMS_OF_OPERAND = 3
+_CANDIDATES = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """The e-graph after one iteration, and how often each rule matched in it."""
+
+    iteration: int
+    classes: int
+    nodes: int
+    matches: dict[str, int]
+
+
+@dataclass(slots=True)
+class Exploration:
+    """A saturated program.
+
+    Attributes:
+        snapshot: the e-graph at the end; `snapshot.stats["stop"]` says why it ended.
+        growth: one row an iteration.
+        made: e-nodes that each rule added.
+    """
+
+    snapshot: Snapshot
+    growth: list[Growth]
+    made: dict[str, int] = field(default_factory=dict)
+
+
+class _Recorded(Saturation):
+    """A saturation that writes down its growth and ends after some iterations."""
+
+    def __init__(self, source: Snapshot, rules: Sequence[AnyRule], limits: Limits, steps: int | None) -> None:
+        super().__init__(source, rules, limits)
+        self.growth = [Growth(0, source.n_classes, len(source.nodes), {})]
+        self._steps = steps
+        self._before: Counter[str] = Counter()
+
+    def _step(self) -> Any:
+        frozen = super()._step()
+        seen = Counter({name: n for name, n in self._matches.items() if " asks " not in name})
+        row = self._snapshot
+        self.growth.append(Growth(self._iterations, row.n_classes, len(row.nodes), dict(+(seen - self._before))))
+        self._before = seen
+        return frozen
+
+    def _reached(self) -> bool:
+        return self._steps is not None and self._iterations >= self._steps
+
+
+def explore(
+    program: Program, rules: Sequence[AnyRule], limits: Limits | None = None, steps: int | None = None
+) -> Exploration:
+    """Saturate a program in this process, at most `steps` iterations, and write down how it grew."""
+    source = Snapshot.from_core(lower(program).roots)
+    run = _Recorded(source, rules, limits or Limits(nodes=5000), steps)
+    snapshot = run.run()
+    if steps is not None and snapshot.stats["stop"] == "goal":
+        snapshot.stats["stop"] = "steps"
+    return Exploration(snapshot, run.growth, dict(Counter(n.rule for n in snapshot.nodes if n.rule)))
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """One way to compute the first root, with its cost in microseconds by device: fused, not rewritten."""
+
+    node: Node
+    text: str
+    microseconds: dict[str, float]
+
+
+def forms(snapshot: Snapshot, devices: Sequence[str], count: int) -> list[Form]:
+    """Distinct forms of the first root, the cheapest on the first device ahead."""
+    rows = [find_device(name) for name in devices]
+    found = []
+    for node in itertools.islice(_forms(snapshot, snapshot.roots[0], frozenset(), _CANDIDATES), _CANDIDATES):
+        source = Snapshot.from_core([node])
+        cost = {row.name: cover(source, row, _COVER_SECONDS).cost * 1e-6 for row in rows}
+        found.append(Form(node, written(node), cost))
+    return sorted(found, key=lambda f: tuple(f.microseconds.values()))[:count]
+
+
+def _forms(snapshot: Snapshot, cls: int, above: frozenset[int], most: int) -> Iterator[Node]:
+    """Distinct core nodes of a class, no class under itself."""
+    if cls in above:
+        return
+    seen: set[Node] = set()
+    for member in snapshot.members[cls]:
+        row = snapshot.nodes[member]
+        parts = [list(_forms(snapshot, a, above | {cls}, _FORMS_OF_OPERAND)) for a in row.args]
+        for operands in itertools.product(*parts):
+            node = make(row.op, row.attrs, operands)
+            if node not in seen:
+                seen.add(node)
+                yield node
+            if len(seen) >= most:
+                return
+
+
+@dataclass(frozen=True, slots=True)
+class NearMiss:
+    """A place where a rule's left side matched, and the guard that did not hold there."""
+
+    guard: str
+    term: str
+    bindings: dict[str, str]
+
+
+def why_not(snapshot: Snapshot, rule: Rule, most: int = 20) -> tuple[int, list[NearMiss]]:
+    """(places where the rule holds, places where only a guard kept it from firing)."""
+    matcher = Matcher(snapshot)
+    held, missed = 0, {}
+    for at, row in enumerate(snapshot.nodes):
+        if row.op != rule.left.op:
+            continue
+        held += sum(1 for _ in matcher.matches(rule, at))
+        for refusal in matcher.refusals(rule, at):
+            shown = {
+                k: v if isinstance(v, str) else repr(v) for k, v in refusal.bindings.items() if not _is_class(k, rule)
+            }
+            term = written(make(row.op, row.attrs, [snapshot.term(a) for a in row.args]))
+            missed.setdefault((refusal.guard, term), NearMiss(refusal.guard, term, shown))
+    return held, list(missed.values())[:most]
+
+
+def _is_class(name: str, rule: Rule) -> bool:
+    """Classes have no name that a reader could know; the term shows them."""
+    return name == "self" or name in _classes(rule.left)
+
+
+def _classes(pattern: Any) -> set[str]:
+    if not hasattr(pattern, "args"):
+        return {pattern.name}
+    return {name for operand in pattern.args for name in _classes(operand)}
+
+
+def to_json(snapshot: Snapshot) -> dict[str, Any]:
+    """The e-graph in the public serialized format, with FLOPs (and elements written) as costs."""
+    first = [members[0] for members in snapshot.members]
+    nodes = {
+        str(i): {
+            "op": label(node, snapshot),
+            "cost": float(_cost(node, snapshot)),
+            "eclass": str(node.cls),
+            "children": [str(first[a]) for a in node.args],
+        }
+        for i, node in enumerate(snapshot.nodes)
+    }
+    return {"nodes": nodes, "root_eclasses": [str(r) for r in dict.fromkeys(snapshot.roots)]}
+
+
+def _cost(node: ENode, snapshot: Snapshot) -> int:
+    if not node.args or snapshot.const[node.cls]:
+        return 0
+    operands = [make("In", (f"c{a}", snapshot.size[a], snapshot.dtype[a])) for a in node.args]
+    made = make(node.op, node.attrs, operands)
+    return 1 if is_view(made.op) or not made.args else flops(made) + made.size
+
+
+def label(node: ENode, snapshot: Snapshot) -> str:
+    """An e-node in a few words."""
+    match node.op:
+        case "In" | "Const":
+            return str(node.attrs[0])[:12]
+        case "Full":
+            return f"{node.attrs[0]:g}"
+        case "V":
+            return view_text("x", node.attrs[0], snapshot.size[node.args[0]])
+        case "MM":
+            batch, m, k, n = node.attrs
+            return f"matmul {f'{batch}x' if batch > 1 else ''}{m}x{k}x{n}"
+        case "Red":
+            return f"{node.attrs[0]} over {node.attrs[1]}"
+        case "Un" | "Bin":
+            return node.attrs[0]
+    return {"Cat": "concat", "Gather": "take"}.get(node.op, node.op.lower())
+
+
+def to_dot(snapshot: Snapshot) -> str:
+    """The e-graph for Graphviz: classes as boxes, e-nodes inside, those that a rule made in blue."""
+    lines = ["digraph egraph {", "  compound=true; rankdir=BT; node [shape=box, fontname=Helvetica, fontsize=10];"]
+    roots = set(snapshot.roots)
+    for cls, members in enumerate(snapshot.members):
+        style = "bold" if cls in roots else "dashed"
+        title = f"{snapshot.dtype[cls]}[{snapshot.size[cls]}]"
+        lines.append(f'  subgraph cluster_{cls} {{ style={style}; label="{title}"; fontsize=9;')
+        for i in members:
+            node = snapshot.nodes[i]
+            colour = f', color=blue, tooltip="{node.rule}"' if node.rule else ""
+            text = label(node, snapshot).replace('"', "'")
+            lines.append(f'    n{i} [label="{text}"{colour}];')
+        lines.append("  }")
+    for i, node in enumerate(snapshot.nodes):
+        for a in node.args:
+            lines.append(f"  n{snapshot.members[a][0]} -> n{i} [ltail=cluster_{a}];")
+    return "\n".join([*lines, "}"]) + "\n"

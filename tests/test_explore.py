@@ -1,0 +1,143 @@
+"""Exploring: expressions read safely, growth and forms, exports that others read, and what kept a rule from firing."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import eqsat
+from eqsat.cli.app import app
+from eqsat.core import evaluate
+from eqsat.errors import InputError
+from eqsat.explore import explore, forms, to_dot, to_json, why_not
+from eqsat.expression import parse
+from eqsat.extract.serialized import extract_file
+from eqsat.rule import Rule
+from eqsat.rules import ALL, EXPLORING
+
+CHAIN = ("(X @ A) @ C", {"X": "f32[8,96]", "A": "const:f32[96,64]", "C": "const:f32[64,96]"})
+
+
+def test_an_expression_is_a_program():
+    p = parse(
+        "relu(x @ w + 1.0).sum(1, keepdims=True)[1:, :] - b.T",
+        {"x": "f64[3,4]", "w": "const:f64[4,5]", "b": "f64[1,2]"},
+    )
+    assert [t.spec for t in p.inputs] == ["f64[3,4]", "f64[1,2]"]
+    assert {name: t.spec for name, t in p.outputs.items()} == {"out": "f64[2,1]"}
+
+
+REFUSED = [
+    ("x +", {"x": "f32[2]"}, "invalid syntax"),
+    ("x + y", {"x": "f32[2]"}, "'y' is no function and has no type"),
+    ("x", {"x": "f32(2)"}, "expected a type, as in x=f32"),
+    ("x", {"x": "f99[2]"}, "expected a type"),
+    ("x.__class__", {"x": "f32[2]"}, "no attribute '__class__'"),
+    ("__import__('os')", {}, "'__import__' is no function"),
+    ("[y for y in x]", {"x": "f32[2]"}, "is not allowed"),
+    ("(lambda: x)()", {"x": "f32[2]"}, "is not allowed"),
+    ("open('f')", {}, "'open' is no function"),
+    ("x @ x", {"x": "f32[2,3]"}, "matmul"),
+]
+
+
+@pytest.mark.parametrize(("text", "lets", "message"), REFUSED)
+def test_an_expression_that_cannot_be_read_says_why(text: str, lets: dict[str, str], message: str):
+    with pytest.raises(InputError, match=message):
+        parse(text, lets)
+
+
+def test_growth_starts_at_the_source_and_counts_matches():
+    found = explore(parse(*CHAIN), ALL)
+    assert found.growth[0].nodes == 5
+    assert found.growth[-1].nodes == len(found.snapshot.nodes) > 5
+    assert sum(g.matches.get("matmul-of-constants-right", 0) for g in found.growth) >= 1
+    assert found.made["matmul-of-constants-right"] == 2
+    assert found.snapshot.stats["stop"] == "saturated"
+
+
+def test_steps_end_the_search():
+    found = explore(parse("a + b + c", dict.fromkeys("abc", "f32[4]")), EXPLORING, steps=1)
+    assert (found.snapshot.stats["stop"], len(found.growth)) == ("steps", 2)
+
+
+def test_forms_are_distinct_equal_and_sorted_by_cost():
+    found = explore(parse("(a + b) * c", dict.fromkeys("abc", "f64[4]")), EXPLORING, steps=3)
+    shown = forms(found.snapshot, ["mi300x", "cpu"], 8)
+    assert len({f.node for f in shown}) == len(shown) == 8
+    costs = [f.microseconds["mi300x"] for f in shown]
+    assert costs == sorted(costs)
+    env = {name: np.arange(4.0) + i for i, name in enumerate("abc")}
+    values = evaluate([f.node for f in shown], env, {})
+    for value in values:
+        np.testing.assert_array_equal(value, (env["a"] + env["b"]) * env["c"])
+
+
+def test_the_json_export_is_read_by_the_extractor(tmp_path: Path):
+    path = tmp_path / "g.json"
+    path.write_text(json.dumps(to_json(explore(parse(*CHAIN), ALL).snapshot)))
+    answer = extract_file(path, 5.0)
+    assert answer["optimal"]
+    assert answer["cost"] == 2 * 8 * 96 * 96 + 8 * 96
+
+
+def test_the_dot_export_has_a_box_for_each_class():
+    snapshot = explore(parse(*CHAIN), ALL).snapshot
+    text = to_dot(snapshot)
+    assert text.count("subgraph cluster_") == snapshot.n_classes
+    assert "matmul 8x64x96" in text
+    assert 'tooltip="matmul-of-constants-right"' in text
+
+
+def test_why_not_names_the_guard():
+    snapshot = explore(parse(*CHAIN), ALL).snapshot
+    row = next(r for r in ALL if r.name == "matmul-associate-towards-constant-right")
+    assert isinstance(row, Rule)
+    held, missed = why_not(snapshot, row)
+    assert held == 0
+    assert [m.guard for m in missed] == ["K*N*P + M*K*P == M*K*N + M*N*P"]
+    assert missed[0].bindings == {"B": "1", "M": "8", "K": "96", "N": "64", "P": "96"}
+
+
+def run(*args: str) -> tuple[int, str]:
+    result = CliRunner().invoke(app, list(args))
+    return result.exit_code, result.stdout
+
+
+def test_explore_on_the_command_line():
+    code, text = run(
+        "explore", "(a + b) * c", *(x for n in "abc" for x in ("--let", f"{n}=f32[4]")), "--exploring", "--steps", "2"
+    )
+    assert code == 0
+    assert "distribute-product" in text
+    assert "stopped: steps" in text
+    code, text = run("explore", "a + a", "--let", "a=f32[4]", "--only", "negate-twice", "--json", "-")
+    assert code == 0
+    assert json.loads(text)["made"] == {}
+
+
+def test_explain_on_the_command_line(tmp_path: Path):
+    model = tmp_path / "m.onnx"
+    eqsat.to_onnx(parse(*CHAIN), model)
+    code, text = run("explain", str(model), "--why-not", "matmul-associate-towards-constant-right")
+    assert code == 0
+    assert "not where K*N*P + M*K*P == M*K*N + M*N*P fails" in text
+    code, text = run("explain", str(model), "--why-not", "matmul-of-constants-right", "--json", "-")
+    assert (code, json.loads(text)["held"]) == (0, 1)
+    assert run("explain", str(model), "--why-not", "view-of-concat")[0] == 3
+
+
+def test_prove_on_the_command_line(tmp_path: Path):
+    paths = [tmp_path / name for name in ("a.onnx", "b.onnx", "c.onnx")]
+    for path, text in zip(paths, ("a @ b", "(b.T @ a.T).T", "a @ b + 1.0"), strict=True):
+        eqsat.to_onnx(parse(text, {"a": "f32[3,5]", "b": "f32[5,7]"}), path)
+    assert run("prove", str(paths[0]), str(paths[1]))[0] == 0
+    found = tmp_path / "x.npz"
+    code, text = run("prove", str(paths[0]), str(paths[2]), "--json", "-", "--counterexample", str(found))
+    report = json.loads(text)
+    assert (code, report["verdict"], report["counterexample"]["output"]) == (1, "refuted", "out")
+    assert sorted(np.load(found).files) == ["a", "b"]
