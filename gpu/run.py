@@ -1,7 +1,8 @@
 """Running a plan: in the SIMT checker, or on a GPU through CuPy.
 
-runner(plan, "simt", "mi300x")      a function from flat NumPy arrays by name to flat NumPy arrays
-GpuPlan(plan, device)               the same for arrays that live on the GPU
+- `runner(plan, "simt", "mi300x")`: a function from flat NumPy arrays by name to flat NumPy arrays.
+- `run_simt(plan, inputs)` and `run_gpu(plan, inputs)`: the same, once.
+- `eqsat.gpu.device.GpuPlan`: compiled once, called many times, for arrays that live on the GPU.
 """
 
 from __future__ import annotations
@@ -55,6 +56,20 @@ def run_simt(
         SimtError: a kernel broke a rule of the machine.
     """
     return run_launches(lower(plan, device), inputs, order)
+
+
+def run_gpu(plan: Plan, inputs: Mapping[str, Any], device: str | Device = "auto") -> list[Any]:
+    """The roots of a plan as CuPy arrays, asynchronously on the current stream; `GpuPlan` keeps what is compiled.
+
+    Args:
+        inputs: CuPy, DLPack or NumPy arrays by name.
+
+    Raises:
+        InputError: no CuPy, no GPU, a device of another instruction set, or an input that does not fit.
+    """
+    from eqsat.gpu.device import GpuPlan
+
+    return GpuPlan(plan, device)(inputs)
 
 
 def run_launches(launches: Launches, inputs: Mapping[str, Array], order: int = simt.FORWARD) -> list[Array]:

@@ -23,7 +23,7 @@ from eqsat.gpu import simt
 from eqsat.gpu.device import GpuPlan, inlined
 from eqsat.gpu.errors import CompileFailed
 from eqsat.gpu.lower import Signature
-from eqsat.gpu.run import runner
+from eqsat.gpu.run import run_gpu, runner
 from eqsat.gpu.targets import TARGETS
 
 
@@ -178,6 +178,13 @@ def test_on_nvidia_hardware_the_same_plan_is_compiled_for_it(monkeypatch: pytest
     got = plan(inputs)
     assert [a.shape for a in got] == [t.shape for t in program.outputs.values()]
     assert_program_results(got, program, inputs)
+
+
+@pytest.mark.usefixtures("cupy")
+def test_a_plan_runs_once_without_being_kept() -> None:
+    program = PROGRAMS["statistics"]
+    inputs = inputs_of(program)
+    assert_program_results(run_gpu(plan_of(program), inputs), program, inputs)
 
 
 def test_arrays_on_the_gpu_and_from_other_libraries_are_taken(cupy: FakeCupy) -> None:
