@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from eqsat.frontends.onnx_in import from_onnx
     from eqsat.frontends.onnx_out import to_onnx
+    from eqsat.frontends.torch_in import from_torch
     from eqsat.ir import Program
     from eqsat.jit import jit
     from eqsat.optimize import Result, optimize
@@ -34,6 +35,7 @@ _HOME = {
     "Result": "eqsat.optimize",
     "Tracer": "eqsat.tracer",
     "from_onnx": "eqsat.frontends.onnx_in",
+    "from_torch": "eqsat.frontends.torch_in",
     "jit": "eqsat.jit",
     "optimize": "eqsat.optimize",
     "prove": "eqsat.prove",
@@ -55,7 +57,20 @@ _FUNCTIONS = frozenset({
 })  # fmt: skip
 """NumPy's names (and those of common layers) that `eqsat.functions` defines on traced values: `eqsat.exp(x)`."""
 
-__all__ = ["Program", "Proof", "Result", "Tracer", "from_onnx", "jit", "optimize", "prove", "spec", "to_onnx", "trace"]
+__all__ = [
+    "Program",
+    "Proof",
+    "Result",
+    "Tracer",
+    "from_onnx",
+    "from_torch",
+    "jit",
+    "optimize",
+    "prove",
+    "spec",
+    "to_onnx",
+    "trace",
+]
 
 
 class _Package(ModuleType):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import TypeVar
 
+S = TypeVar("S")
 T = TypeVar("T")
 
 _POLL_SECONDS = 0.05
@@ -13,7 +14,7 @@ _GRACE_SECONDS = 0.5
 """How long work that was told to stop may take to hand over what it has."""
 
 
-class Interruptible(Generic[T]):
+class Interruptible:
     """Runs work on a thread of its own, so that Ctrl-C reaches Python while a solver is inside compiled code.
 
     Python handles signals on the main thread between bytecodes; a solver call there would delay them until it returns.
@@ -29,7 +30,7 @@ class Interruptible(Generic[T]):
         """For the work to poll: whether it should hand over what it has."""
         return self.interrupted
 
-    def run(self, work: Callable[[], T], otherwise: T) -> T:
+    def run(self, work: Callable[[], T], otherwise: S) -> T | S:
         """The result of `work`; `otherwise` where it was interrupted and did not end in time.
 
         Raises:

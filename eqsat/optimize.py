@@ -187,7 +187,7 @@ class _Search:
         self.core: CoreProgram = lower(program)
         self.solved: dict[tuple, Solved] = {}
         self.written: dict[tuple, Solved] = {}
-        self._interrupts: Interruptible[CoverResult] = Interruptible()
+        self._interrupts = Interruptible()
 
     @property
     def interrupted(self) -> bool:
@@ -206,14 +206,16 @@ class _Search:
 
     def _solve(self, form: tuple, seconds: float) -> None:
         source = Snapshot.from_core(form)
-        written = cover(source, self.device, min(SOURCE_COVER_SECONDS, seconds))
+        stopped, limit = self._interrupts.stopped, min(SOURCE_COVER_SECONDS, seconds)
+        written = self._interrupts.run(lambda: cover(source, self.device, limit, should_stop=stopped), None)
+        if written is None:
+            written = cover(source, self.device, 0.0)
         self.written[form] = Solved(source, written)
         begun = time.monotonic()
         found = saturate(source, self.rules, Limits(seconds=SATURATION_SHARE * seconds)) if self.rules else source
         found.stats.setdefault("stop", "saturated")
         self._interrupts.interrupted |= found.stats["stop"] == "interrupted"
         left = 0.0 if self._interrupts.interrupted else max(0.0, seconds - (time.monotonic() - begun))
-        stopped = self._interrupts.stopped
         chosen = self._interrupts.run(lambda: cover(found, self.device, left, should_stop=stopped), written)
         if self._interrupts.interrupted:
             found.stats["stop"] = "interrupted"

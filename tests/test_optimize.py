@@ -320,15 +320,20 @@ def test_compiled_programs_check_what_they_are_given():
 
 def test_ctrl_c_returns_the_best_so_far():
     source = eqsat.trace(towers((64, 48, 32, 16), ["relu", "tanh", "silu"] * 6), spec((16, 64 * 18)))
-    begun = time.monotonic()
-    threading.Timer(0.7, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
-    best = eqsat.optimize(source, time_limit=60)
-    took = time.monotonic() - begun
-    assert best.report["check"]["passed"]
-    assert took < 8
-    if best.report["egraph"]["stop"] != "interrupted":  # it was done before the signal: let the signal pass
-        with pytest.raises(KeyboardInterrupt):
-            time.sleep(max(0.0, 2 - took))
+    for delay in (0.4, 0.2, 0.1, 0.05):  # how far the search is by then depends on the machine
+        begun = time.monotonic()
+        timer = threading.Timer(delay, lambda: os.kill(os.getpid(), signal.SIGINT))
+        timer.start()
+        try:
+            best = eqsat.optimize(source, time_limit=60)
+            timer.join()
+        except KeyboardInterrupt:
+            continue  # before or after the search: there was nothing to hand over
+        assert time.monotonic() - begun < 10
+        assert best.report["check"]["passed"]
+        if best.report["egraph"]["stop"] == "interrupted":
+            return
+    pytest.fail("the search was never interrupted")
 
 
 def test_opaque_terms_are_carried_and_named():
