@@ -17,17 +17,8 @@ from typer.testing import CliRunner, Result
 from eqsat.cli.app import app
 
 COMMANDS = (
-    "optimize",
-    "run",
-    "emit",
-    "prove",
-    "demo",
-    "devices",
-    "extract",
-    "rules list",
-    "rules show",
-    "rules check",
-    "version",
+    *("optimize", "run", "emit", "prove", "explain", "explore", "demo", "devices", "extract", "version"),
+    *("rules list", "rules show", "rules check"),
 )
 
 
