@@ -140,8 +140,9 @@ class _Search:
 
     def __init__(self, snapshot: Snapshot, rules: Sequence[AnyRule], deadline: float) -> None:
         self.snapshot = snapshot
-        self.matcher = Matcher(snapshot)
+        self.matcher = Matcher(snapshot, rules)
         self.steps: list[tuple[str, Tree, Tree]] = []
+        self._simplified: list[tuple[str, Node, Node]] = []
         self._deadline = deadline
         self._rules: dict[str, list[Rule]] = {}
         for row in rules:
@@ -162,7 +163,7 @@ class _Search:
                 self.rewrite(before, after)
         except (Stuck, RecursionError):
             return None
-        steps = [(rule, self.node(before), self.node(after)) for rule, before, after in self.steps]
+        steps = [*self._simplified, *((rule, self.node(a), self.node(b)) for rule, a, b in self.steps)]
         return [_replayed(*step) for step in dict.fromkeys(steps) if step[1] is not step[2]]
 
     @cached_property
@@ -186,10 +187,16 @@ class _Search:
         memo: dict[Node, Tree] = {}
         for node in topological([root]):
             args = tuple(memo[a] for a in node.args)
-            at = self.matcher.index.get((node.op, node.attrs, tuple(self.cls(a) for a in args)))
-            if at is None:
-                raise Stuck
-            memo[node] = self.tree(at, args)
+            classes = tuple(self.cls(a) for a in args)
+            at = self.matcher.index.get((node.op, node.attrs, classes))
+            if at is not None:
+                memo[node] = self.tree(at, args)
+            else:
+                simpler = self.matcher.simplified(node.op, node.attrs, classes)
+                if simpler is None:
+                    raise Stuck
+                memo[node] = args[simpler[1]]
+                self._simplified.append((simpler[0].name, node, self.node(memo[node])))
             self._known.setdefault(self.cls(memo[node]), memo[node])
         return memo[root]
 
@@ -410,11 +417,7 @@ def _spelled(term: Any, matcher: Matcher) -> tuple[Shape | None, int]:
     if isinstance(term, int):
         return _variable(term), term
     op, attrs, operands = term
-    parts = [_spelled(t, matcher) for t in operands]
-    at = matcher.index.get((op, attrs, tuple(cls for _, cls in parts)))
-    if at is None or any(shape is None for shape, _ in parts):
-        return None, -1
-    return (at, tuple(shape for shape, _ in parts)), matcher.snapshot.nodes[at].cls
+    return matcher.resolve(op, attrs, [_spelled(t, matcher) for t in operands])
 
 
 def _variable(cls: int) -> str:

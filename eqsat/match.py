@@ -5,13 +5,13 @@ egglog matches far faster, but says nothing of which e-nodes a match went throug
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from eqsat.rule import Arith, Ask, Attr, Compare, Fact, Guard, Lit, Pat, Pattern, Rule, Var
-from eqsat.snapshot import ENode, Snapshot
+from eqsat.rule import AnyRule, Arith, Ask, Attr, Compare, Fact, Guard, Lit, Pat, Pattern, Rule, Var
+from eqsat.snapshot import ENode, Snapshot, measure
 from eqsat.tables import TABLES
 
 Bindings = Mapping[str, Any]
@@ -46,8 +46,9 @@ class Refusal:
 class Matcher:
     """Matches of rules over one snapshot."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
+    def __init__(self, snapshot: Snapshot, rules: Sequence[AnyRule] = ()) -> None:
         self.snapshot = snapshot
+        self._simplifying = [row for row in rules if isinstance(row, Rule) and row.subsumes]
 
     @cached_property
     def index(self) -> dict[tuple[str, tuple[Any, ...], tuple[int, ...]], int]:
@@ -78,7 +79,9 @@ class Matcher:
             yield Match(rule, cls, bound, left, right if where == cls else None)
 
     def _left(self, pattern: Pat, at: int, bindings: Bindings) -> Iterator[tuple[Bindings, Shape]]:
-        node = self.snapshot.nodes[at]
+        yield from self._matched(pattern, self.snapshot.nodes[at], at, bindings)
+
+    def _matched(self, pattern: Pat, node: ENode, at: int, bindings: Bindings) -> Iterator[tuple[Bindings, Shape]]:
         if node.op != pattern.op or len(node.args) != len(pattern.args):
             return
         known = dict(bindings)
@@ -107,13 +110,40 @@ class Matcher:
         if isinstance(pattern, Var):
             return pattern.name, bindings[pattern.name]
         operands = [self._right(a, bindings) for a in pattern.args]
-        if any(shape is None for shape, _ in operands):
+        return self.resolve(pattern.op, tuple(self._number(a, bindings) for a in pattern.attrs), operands)
+
+    def resolve(
+        self, op: str, attrs: tuple[Any, ...], operands: Sequence[tuple[Shape | None, int]]
+    ) -> tuple[Shape | None, int]:
+        """(shape, class) of an operator over shapes with these classes; (None, -1) where the e-graph does not hold it.
+
+        What a simplifying rule has taken out of the e-graph (an identity view, a factor of one) is its operand.
+        """
+        shapes = tuple(shape for shape, _ in operands if shape is not None)
+        if len(shapes) < len(operands):
             return None, -1
-        attrs = tuple(self._number(a, bindings) for a in pattern.attrs)
-        found = self.index.get((pattern.op, attrs, tuple(cls for _, cls in operands)))
-        if found is None:
-            return None, -1
-        return (found, tuple(shape for shape, _ in operands)), self.snapshot.nodes[found].cls
+        args = tuple(cls for _, cls in operands)
+        found = self.index.get((op, attrs, args))
+        if found is not None:
+            return (found, shapes), self.snapshot.nodes[found].cls
+        simpler = self.simplified(op, attrs, args)
+        return (None, -1) if simpler is None else (shapes[simpler[1]], args[simpler[1]])
+
+    def simplified(self, op: str, attrs: tuple[Any, ...], args: tuple[int, ...]) -> tuple[Rule, int] | None:
+        """The rule that makes an operator the same as one of its operands, and which operand that is."""
+        sizes, dtypes = [self.snapshot.size[a] for a in args], [self.snapshot.dtype[a] for a in args]
+        for row in self._simplifying:
+            names = [operand.name if isinstance(operand, Var) else "" for operand in row.left.args]
+            if row.left.op != op or not isinstance(row.right, Var) or row.right.name not in names:
+                continue
+            place = names.index(row.right.name)
+            known: dict[str, Any] = {"self": args[place]}
+            if measure(op, attrs, sizes, dtypes) != (sizes[place], dtypes[place]):
+                continue
+            for bindings, _ in self._matched(row.left, ENode(op, attrs, args, args[place]), -1, known):
+                if all(self._holds(guard, dict(bindings)) for guard in row.when):
+                    return row, place
+        return None
 
     def _number(self, attr: Attr, bindings: Bindings) -> Any:
         match attr:

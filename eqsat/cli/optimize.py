@@ -27,6 +27,9 @@ def optimize(
     ] = None,
     rules_file: RulesFile = None,
     explain: Annotated[bool, typer.Option("--explain", help="Also print the way to the result, step by step.")] = False,
+    html: Annotated[
+        Path | None, typer.Option("--html", metavar="FILE", help="Write a page: before and after, costs, steps.")
+    ] = None,
     json_file: JsonFile = None,
 ) -> None:
     """Find an equal program that is cheaper on a device, check it, and say how it was found.
@@ -51,6 +54,10 @@ def optimize(
     best = optimise(load(model, shape), device, time_limit, numerics, rules)
     if output is not None:
         eqsat.to_onnx(best.program, output)
+    if html is not None:
+        from eqsat.html import page
+
+        html.write_text(page(best), encoding="utf-8")
     if json_file is not None:
         write_json(best.report, json_file)
     if json_file != "-":
