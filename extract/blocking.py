@@ -128,7 +128,7 @@ class BlockingSets:
 
         classes = np.flatnonzero(y > SUPPORT).tolist()
         column = {c: k for k, c in enumerate(classes)}
-        nodes = [i for c in classes for i in self._members[c] if x[i] > SUPPORT]
+        nodes = [i for c in classes for i in self._members[c] if x[i] > SUPPORT and c not in self._kids[i]]
         rows = Rows()
         for k, i in enumerate(nodes, len(classes)):
             inside = [column[d] for d in self._kids[i] if d in column]

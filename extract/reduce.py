@@ -197,6 +197,8 @@ class Reduction:
 
     def drop_underivable(self) -> None:
         """Remove nodes without an acyclic derivation; number the classes in the order in which they can be derived."""
+        for i in [i for m in self.members.values() for i in m if self.cls[i] in self.kids[i]]:
+            self.drop(i, "own class")
         need = {i: len(self.kids[i]) for m in self.members.values() for i in m}
         ready = deque(i for i, k in need.items() if k == 0)
         self.rank = {}

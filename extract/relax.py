@@ -86,6 +86,11 @@ class Relaxation:
             self._append(rows, cut)
         self._solver = self._load()
 
+    @property
+    def n_rows(self) -> int:
+        """Rows, cuts among them."""
+        return len(self._rows)
+
     def _structure(self, rows: Rows) -> None:
         n, roots = self.n, set(self.problem.roots)
         for c, members in enumerate(self.problem.members()):
@@ -167,7 +172,7 @@ class Relaxation:
         duals = np.array(solution.row_dual)
         if len(values) != self.columns or len(duals) != len(self._rows):
             values, duals = np.zeros(self.columns), np.zeros(len(self._rows))
-        bound, reduced = self._safe_bound(duals)
+        bound, reduced = self.safe_bound(duals)
         n = self.n
         return Point(
             x=values[:n],
@@ -181,7 +186,7 @@ class Relaxation:
             activity=np.array(solution.row_value),
         )
 
-    def _safe_bound(self, duals: np.ndarray) -> tuple[float, np.ndarray]:
+    def safe_bound(self, duals: np.ndarray) -> tuple[float, np.ndarray]:
         """The Lagrangian bound of any duals, and the reduced costs (Neumaier and Shcherbina 2004).
 
         It holds whatever the solver's tolerances, and also for duals of a solve that ran out of time.
