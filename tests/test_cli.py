@@ -23,8 +23,8 @@ COMMANDS = (
 
 
 def eqsat(*arguments: str | Path) -> Result:
-    """Run the command line in this process."""
-    return CliRunner().invoke(app, [str(a) for a in arguments], prog_name="eqsat")
+    """Run the command line in this process, at the width that output has in a pipe."""
+    return CliRunner().invoke(app, [str(a) for a in arguments], prog_name="eqsat", env={"COLUMNS": None})
 
 
 def printed(*arguments: str | Path) -> str:
