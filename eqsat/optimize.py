@@ -82,7 +82,8 @@ class Result:
         if on in ("simt", "gpu"):
             from eqsat.gpu import run
 
-            runners[on] = run.runner(self.plan, on, device or self.report["device"])
+            exact = self.report["numerics"] == "exact"  # no sums in the order in which atomics happen to arrive
+            runners[on] = run.runner(self.plan, on, device or self.report["device"], exact=exact)
         if on not in runners:
             raise InputError(f"compile: nothing runs on {on!r} (numpy, simt and gpu do)")
         return self._callable(runners[on])
