@@ -63,7 +63,7 @@ def valid_rows(problem: Problem, seed: int) -> list[tuple[int, ...]]:
 
 
 def layered_problem(seed: int, classes: int, roots: int = 1, cyclic: float = 0.0, window: int = 50) -> Problem:
-    """A larger problem: a class needs some of the last ``window`` classes; a share ``cyclic`` of its needs looks ahead."""
+    """A larger problem: a class needs some of the last ``window`` ones; a share ``cyclic`` of its needs looks ahead."""
     rng = random.Random(seed)
     node_class, node_cost, children = [], [], []
     for c in range(classes):

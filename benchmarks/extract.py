@@ -1,0 +1,199 @@
+"""Extraction from serialized e-graphs: cost, bound, gap, seconds, and what the reductions leave, graph by graph.
+
+    python benchmarks/extract.py DIR [--time-limit S] [--match PATTERN] [--solver eqsat|highs|cp-sat] [--json FILE]
+
+DIR holds *.json files in extraction-gym's format, in folders or not. `greedy` is what faster-greedy-dag answers; `left`
+is nodes and classes after the reductions. With `--solver highs` or `cp-sat` the reduced problem goes to that solver
+whole, with levels on cycles and without our bounds, cuts and searches, for comparison; cp-sat needs ortools, which
+cannot share a process with highspy. Refused files are listed apart. Exit code 1 if an answer costs more than greedy's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+import time
+from collections.abc import Callable
+from fnmatch import fnmatch
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from eqsat.cli.output import console, print_table
+from eqsat.errors import InputError
+from eqsat.extract.greedy import NO_NODE, greedy_dag
+from eqsat.extract.problem import Problem, check, used_choice
+from eqsat.extract.reduce import Reduction, components
+from eqsat.extract.serialized import answer_cost, parse
+from eqsat.extract.solve import solve
+
+Answer = tuple[dict[int, int], float]
+"""A choice of nodes, and a lower bound in the problem's units."""
+
+Solver = Callable[[Problem, float], Answer]
+
+
+def by_eqsat(problem: Problem, time_limit: float) -> Answer:
+    solution = solve(problem, time_limit)
+    return solution.choice, solution.lower_bound
+
+
+def by_highs(problem: Problem, time_limit: float) -> Answer:
+    """The reduced problem as one integer program."""
+    from eqsat.extract.relax import Relaxation
+    from eqsat.extract.search import branch
+
+    def whole(small: Problem, known: float, deadline: float) -> tuple[list[int] | None, float]:
+        found = branch(Relaxation(small, [], known), math.inf, 2**31 - 1, deadline)
+        return found.nodes, found.bound
+
+    return _reduced(problem, time_limit, whole)
+
+
+def by_cp_sat(problem: Problem, time_limit: float) -> Answer:
+    """The reduced problem as clauses, with one worker."""
+    from ortools.sat.python import cp_model
+
+    def whole(small: Problem, known: float, deadline: float) -> tuple[list[int] | None, float]:
+        model = cp_model.CpModel()
+        x = [model.new_bool_var("") for _ in small.node_class]
+        y = [model.new_bool_var("") for _ in range(small.n_classes)]
+        members = small.members()
+        children = {c: dict.fromkeys(d for i in m for d in small.children[i]) for c, m in enumerate(members)}
+        for c, m in enumerate(members):
+            model.add_exactly_one([x[i] for i in m] + [~y[c]])
+        for r in small.roots:
+            model.add(y[r] == 1)
+        for i, kids in enumerate(small.children):
+            for d in kids:
+                model.add_implication(x[i], y[d])
+        for group in components(children):
+            level = {c: model.new_int_var(0, len(group) - 1, "") for c in group if len(group) > 1}
+            for c in level:
+                for i in members[c]:
+                    for d in small.children[i]:
+                        if d in level:
+                            model.add(level[c] >= level[d] + 1).only_enforce_if(x[i])
+        model.minimize(sum(cost * v for cost, v in zip(small.node_cost, x, strict=True)))
+        solver = cp_model.CpSolver()
+        solver.parameters.num_workers = 1
+        solver.parameters.max_time_in_seconds = max(0.01, deadline - time.monotonic())
+        status = solver.solve(model)
+        found = status in (cp_model.OPTIMAL, cp_model.FEASIBLE)
+        nodes = [i for i, v in enumerate(x) if solver.boolean_value(v)] if found else None
+        return nodes, solver.best_objective_bound
+
+    return _reduced(problem, time_limit, whole)
+
+
+def _reduced(problem: Problem, time_limit: float, whole: Callable[..., tuple[list[int] | None, float]]) -> Answer:
+    deadline = time.monotonic() + time_limit
+    choice = greedy(problem)
+    reduction = Reduction(problem)
+    reduction.run(deadline)
+    small, nodes, _ = reduction.remainder()
+    picked, bound = whole(small, float(check(problem, choice)), deadline) if nodes else ([], 0.0)
+    if picked is not None:
+        found = reduction.expand(nodes[k] for k in picked)
+        choice = min(choice, found, key=lambda c: check(problem, c))
+    return choice, max(0.0, bound + reduction.constant)
+
+
+GREEDY_SECONDS = 60.0
+PROVEN = 1e-6
+"""Answers whose bound is this close count as proven, whichever solver says so."""
+
+SOLVERS: dict[str, Solver] = {"eqsat": by_eqsat, "highs": by_highs, "cp-sat": by_cp_sat}
+
+
+def greedy(problem: Problem) -> dict[int, int]:
+    """What faster-greedy-dag answers."""
+    deadline = time.monotonic() + GREEDY_SECONDS
+    picks = greedy_dag(problem.members(), problem.node_class, problem.node_cost, problem.children, deadline)
+    return {c: i for c, i in enumerate(picks) if i != NO_NODE}
+
+
+def measure(path: Path, name: str, solver: Solver, time_limit: float) -> dict[str, Any]:
+    """One row of the table, in the file's units; the answer passes the file's own checker."""
+    data = json.loads(path.read_bytes())
+    egraph = parse(data, name)
+    problem = egraph.problem
+    start = time.monotonic()
+    choice, bound = solver(problem, time_limit)
+    seconds = time.monotonic() - start
+    reduction = Reduction(problem)
+    reduction.run(math.inf)
+
+    def in_units(value: float) -> float:
+        return float((Fraction(value) - egraph.shift) / egraph.scale)
+
+    used = used_choice(problem, choice)
+    cost = answer_cost(data, {egraph.classes[c]: egraph.nodes[i] for c, i in used.items()})
+    exact = check(problem, choice)
+    proven = bound >= exact * (1 - PROVEN)
+    return {
+        "graph": name,
+        "nodes": len(problem.node_class),
+        "classes": problem.n_classes,
+        "left": [sum(map(len, reduction.members.values())), len(reduction.members)],
+        "greedy": in_units(check(problem, greedy(problem))),
+        "cost": cost,
+        "bound": cost if proven else in_units(bound),
+        "gap": 0.0 if proven else (exact - bound) / exact,
+        "seconds": seconds,
+    }
+
+
+def report(rows: list[dict[str, Any]], refused: list[str]) -> None:
+    """Print the table, what was refused, and the totals."""
+    table = [
+        [
+            r["graph"],
+            f"{r['nodes']}/{r['classes']}",
+            f"{r['left'][0]}/{r['left'][1]}",
+            f"{r['greedy']:.6g}",
+            f"{r['cost']:.6g}",
+            f"{r['bound']:.6g}",
+            f"{r['gap']:.1%}" if r["gap"] else "proven",
+            f"{r['seconds']:.2f}",
+        ]
+        for r in rows
+    ]
+    columns = ["graph", "nodes/classes", "left", "greedy", "cost", "bound", "gap", "seconds"]
+    print_table(console(), "extraction", columns, table)
+    for line in refused:
+        print(f"refused: {line}")
+    proven = sum(r["gap"] == 0 for r in rows)
+    better = sum(r["cost"] < r["greedy"] * (1 - PROVEN) for r in rows)
+    seconds = sum(r["seconds"] for r in rows)
+    print(f"{len(rows)} graphs: {proven} proven optimal, {better} cheaper than greedy, {seconds:.1f} s in all")
+
+
+def main() -> int:
+    """Measure every file of the folder; 1 where an answer costs more than greedy's."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--time-limit", type=float, default=30.0)
+    parser.add_argument("--match", default="*")
+    parser.add_argument("--solver", choices=list(SOLVERS), default="eqsat")
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    rows, refused = [], []
+    for path in sorted(options.folder.rglob("*.json")):
+        name = str(path.relative_to(options.folder).with_suffix(""))
+        if not fnmatch(name, options.match):
+            continue
+        try:
+            rows.append(measure(path, name, SOLVERS[options.solver], options.time_limit))
+        except InputError as error:
+            refused.append(str(error))
+    report(rows, refused)
+    if options.json:
+        options.json.write_text(json.dumps(rows, indent=1))
+    return int(any(r["cost"] > r["greedy"] * (1 + PROVEN) for r in rows))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
