@@ -12,6 +12,9 @@ from eqsat.ir import Program
 from eqsat.numerics import is_float, np_dtype
 
 POINTS = 2
+HEAVY = 2_000_000_000
+"""Matmul FLOPs of a program from which on one point is evaluated: the check must not outlast the search."""
+
 TOLERANCE = {"float64": 1e-9, "float32": 1e-4, "float16": 2e-2, "bfloat16": 1e-1}
 """Largest difference, as a share of an output's scale, by the narrowest float of the program: both sides are evaluated
 in float64, so only the rounding of folded constants to that type may show."""
@@ -31,8 +34,11 @@ class Check:
         return {"passed": True, "max_error": self.max_error, "points": self.points, "method": "float64"}
 
 
-def check(source: Program, result: Program, points: int = POINTS, seed: int = 0) -> Check:
+def check(source: Program, result: Program, points: int | None = None, seed: int = 0) -> Check:
     """Evaluate both programs in float64 on random inputs and compare.
+
+    Args:
+        points: random inputs to try; `POINTS` by default, one where the source is `HEAVY`.
 
     Raises:
         CheckFailed: an output is missing, has another shape or dtype, or differs.
@@ -43,6 +49,8 @@ def check(source: Program, result: Program, points: int = POINTS, seed: int = 0)
         other = result.outputs[name]
         if (term.shape, term.dtype) != (other.shape, other.dtype):
             raise CheckFailed(f"output {name!r} is {other.spec} where the source gives {term.spec}")
+    if points is None:
+        points = 1 if source.stats()["matmul_flops"] > HEAVY else POINTS
     tolerance = max((TOLERANCE[t.dtype] for t in source.terms() if is_float(t.dtype)), default=0.0)
     worst = 0.0
     # One program for both, so that what they share is evaluated once.

@@ -62,9 +62,10 @@ class ConstArray:
 
     @cached_property
     def digest(self) -> str:
-        h = hashlib.blake2b(dtype_name(self.array.dtype).encode(), digest_size=16)
+        # Processors have instructions for SHA-256: three times faster than BLAKE2 on weights.
+        h = hashlib.sha256(dtype_name(self.array.dtype).encode(), usedforsecurity=False)
         h.update(self.array.reshape(-1).view(np.uint8).data)
-        return h.hexdigest()
+        return h.hexdigest()[:32]
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ConstArray) and self.array.shape == other.array.shape and self.digest == other.digest
