@@ -113,7 +113,7 @@ def test_a_program_prints_one_line_per_term() -> None:
         str(softmax_of_linear())
         == """\
 %0: f32[8,4] = input("x")
-%1: f32[4,3] = constant(#bc405979)
+%1: f32[4,3] = constant(#b9c72869)
 %2: f32[8,3] = matmul(%0, %1)
 %3: f32[8,1] = max(%2, axes=(1,), keepdims)
 %4: f32[8,3] = broadcast(%3, shape=(8, 3))
