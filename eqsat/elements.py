@@ -49,10 +49,17 @@ class Agreement:
 def compare(left: Sequence[Node], right: Sequence[Node], constants: Mapping[str, Array], seconds: float) -> Agreement:
     """Whether two lists of core nodes have equal elements, by normal forms; gives up after `seconds`."""
     deadline = time.monotonic() + seconds
+    for cases in (False, True):
+        found = _compare(left, right, Elements(constants, deadline, cases))
+        if found.equal or time.monotonic() > deadline:
+            break
+    return found
+
+
+def _compare(left: Sequence[Node], right: Sequence[Node], elements: Elements) -> Agreement:
+    count = 0
     try:
-        elements = Elements(constants, deadline)
         values = elements.values([*left, *right])
-        count = 0
         for a, b in zip(left, right, strict=True):
             for x, y in dict.fromkeys(zip(values[a].tolist(), values[b].tolist(), strict=True)):
                 if not elements.scalars.equal(x, y):
@@ -67,8 +74,8 @@ def compare(left: Sequence[Node], right: Sequence[Node], constants: Mapping[str,
 class Elements:
     """The value of each node: an array of expression numbers."""
 
-    def __init__(self, constants: Mapping[str, Array], deadline: float) -> None:
-        self.scalars = Functions(self._tick)
+    def __init__(self, constants: Mapping[str, Array], deadline: float, cases: bool = False) -> None:
+        self.scalars = Functions(self._tick, cases)
         self._constants = constants
         self._deadline = deadline
         self._work = self._since = 0

@@ -23,10 +23,21 @@ _IDEMPOTENT = frozenset({"floor", "ceil", "round"})
 
 
 class Functions(Scalars):
-    """Scalar expressions with every elementwise function of `eqsat.ops`."""
+    """Scalar expressions with every elementwise function of `eqsat.ops`.
+
+    `cases`: write maxima of two, absolute values and functions of conditionals as conditionals, and tanh by exp. That
+    proves more where pieces meet (`relu(a) - relu(-a) = a`), and takes longer.
+    """
+
+    def __init__(self, tick: Callable[[int], None] = lambda terms: None, cases: bool = False) -> None:
+        super().__init__(tick)
+        self._cases = cases
 
     def unary(self, fn: str, a: int) -> int:
         """A unary function of `eqsat.ops` by name."""
+        if self._cases and fn not in ("neg", "not") and (condition := self._condition(a)) is not None:
+            yes, no = (self.unary(fn, self._assuming(a, condition, value)) for value in (True, False))
+            return self.choice(self._intern({self._monomial(((condition, 1),)): 1}), yes, no)
         method = getattr(self, f"_{fn}", None)
         if method is not None:
             return method(a)
@@ -37,8 +48,7 @@ class Functions(Scalars):
         if fn in _IDEMPOTENT and self._is_whole(a):
             return a
         if fn in _ODD:
-            sign, inner = self._signed(a)
-            return self.zero if inner == self.zero else self.scaled(self.atom("fn", fn, inner), sign)
+            return self._odd(fn, a)
         return self.atom("fn", fn, a)
 
     def _is_whole(self, a: int) -> bool:
@@ -52,6 +62,40 @@ class Functions(Scalars):
         terms = self._terms[a]
         return (-1, self.scaled(a, -1)) if terms and terms[0][1] < 0 else (1, a)
 
+    def _condition(self, a: int) -> int | None:
+        """A boolean among the factors of an expression."""
+        factors = (at for m, _ in self._terms[a] for at, _ in self._monomials[m] if self._boolean[at])
+        return min(factors, default=None)
+
+    def _assuming(self, a: int, condition: int, value: bool) -> int:
+        """An expression where a boolean atom is known."""
+        sums: dict[int, Number] = {}
+        false = self._excluded(condition) if value else condition
+        for m, c in self._terms[a]:
+            factors = self._monomials[m]
+            if all(at != false for at, _ in factors):
+                rest = self._monomial(tuple(f for f in factors if f[0] != condition))
+                sums[rest] = sums.get(rest, 0) + c
+        return self._intern(sums)
+
+    def _larger(self, a: int, b: int) -> int:
+        """The maximum of two as a conditional, the same for either order."""
+        sign, difference = self._difference(a, b)
+        if self.constant(difference) is not None:
+            return self.largest([a, b])
+        above = self.atom("positive", difference, boolean=True)
+        return self.choice(above, a, b) if sign > 0 else self.choice(above, b, a)
+
+    def _tanh(self, a: int) -> int:
+        self._finite(a)
+        if self._cases:
+            return self.total([self.scaled(self._sigmoid(self.scaled(a, 2)), 2), self.number(-1)])
+        return self._odd("tanh", a)
+
+    def _odd(self, fn: str, a: int) -> int:
+        sign, inner = self._signed(a)
+        return self.zero if inner == self.zero else self.scaled(self.atom("fn", fn, inner), sign)
+
     def _neg(self, a: int) -> int:
         return self.scaled(a, -1)
 
@@ -62,6 +106,8 @@ class Functions(Scalars):
         self._finite(a)
         _, a = self._signed(a)
         terms = self._terms[a]
+        if self._cases and self.constant(a) is None:
+            return self._larger(a, self.scaled(a, -1))
         if len(terms) != 1:
             return self.atom("abs", a, nonnegative=True) if terms else a
         m, c = terms[0]
@@ -109,6 +155,9 @@ class Functions(Scalars):
             key = self._atoms[at]
             if key[0] == "exp":
                 parts.append(self._intern({key[1]: e}))
+                continue
+            if key[:2] == ("fn", "pow"):
+                parts.append(self.scaled(self.product(key[3], self._log(key[2])), e))
                 continue
             base = self._intern({self._monomial(((at, 1),)): 1})
             if e == int(e) and e % 2 == 0:
@@ -179,6 +228,10 @@ class Functions(Scalars):
         exponent = self.constant(b)
         if exponent is not None and abs(exponent) <= _FOLDED_POWER:
             return self.power(a, exponent)
+        terms = self._terms[a]
+        factors = self._monomials[terms[0][0]] if len(terms) == 1 and terms[0][1] == 1 else ()
+        if factors and all(self._atoms[at][0] == "exp" for at, _ in factors):
+            return self._exp(self.product(self._log(a), b))
         return self.one if a == self.one else self.atom("fn", "pow", a, b)
 
     def _positive(self, a: int, b: int) -> int:
@@ -223,7 +276,11 @@ class Functions(Scalars):
                     parts[part] = None
                 else:
                     floor = value if floor is None else max(floor, value)
-        return self._clamped([p for p in parts if not self._absorbed(p, parts)], floor)
+        kept = [p for p in parts if not self._absorbed(p, parts)]
+        members = [*kept, *([] if floor is None else [self.number(floor)])]
+        if self._cases and len(members) == 2:
+            return self._larger(*members)
+        return self._clamped(kept, floor)
 
     def _clamped(self, parts: list[int], floor: Number | None) -> int:
         if not parts:

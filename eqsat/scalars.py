@@ -176,6 +176,8 @@ class Scalars:
             key = self._atoms[a]
             whole = e == int(e)
             if self._boolean[a]:
+                if self._excluded(a) in exponents:
+                    return self.zero
                 result.append((a, 1))
             elif key[0] == "number" and whole:
                 coefficient *= Fraction(key[1]) ** int(e)
@@ -188,6 +190,12 @@ class Scalars:
             for _ in range(abs(times)):
                 product = self.product(product, e if times > 0 else self.power(e, -1))
         return product
+
+    def _excluded(self, a: int) -> int | None:
+        """The boolean atom that cannot hold together with this one: a difference is not both positive and zero."""
+        kind, *rest = self._atoms[a]
+        other = {"positive": "null", "null": "positive"}.get(kind)
+        return None if other is None else self._atom_ids.get((other, *rest))
 
     def power(self, e: int, exponent: Number) -> int:
         """An expression to a constant power."""

@@ -67,6 +67,17 @@ ELEMENTWISE: dict[str, Row] = {
         lambda a, b, c: eqsat.where(a >= b, c, b),
         (M35, M35, M35),
     ),
+    "relu of both signs": (lambda a: relu(a) - relu(-a), lambda a: a, (M35,)),
+    "maximum and minimum": (
+        lambda a, b: eqsat.maximum(a, b) + eqsat.minimum(a, b),
+        lambda a, b: a + b,
+        (M35, M35),
+    ),
+    "a function of a choice": (
+        lambda a, b, c: eqsat.exp(eqsat.where(a < b, b, c)),
+        lambda a, b, c: eqsat.where(a < b, eqsat.exp(b), eqsat.exp(c)),
+        (M35, M35, M35),
+    ),
     "De Morgan": (
         lambda a, b, c: eqsat.logical_not(eqsat.logical_and(a < b, b < c)),
         lambda a, b, c: eqsat.logical_or(a >= b, b >= c),

@@ -48,14 +48,15 @@ def test_neither_method_of_proof_accepts_a_false_equation(name: str):
     assert not compare(p.roots, q.roots, p.constants | q.constants, 5.0).equal
 
 
+@pytest.mark.parametrize("cases", [False, True])
 @given(program=programs(dtypes=("float64", "bool"), max_ops=8), seed=st.integers(0, 99))
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
-def test_the_normal_form_of_a_random_program_has_its_value(program: Program, seed: int):
+def test_the_normal_form_of_a_random_program_has_its_value(cases: bool, program: Program, seed: int):
     core = lower(program)
     if any(n.op in ("Opaque", "Gather") or "mod" in n.attrs for n in topological(core.roots)):
         return
     inputs = random_inputs(program, seed)
-    elements = Elements(core.constants, time.monotonic() + 2)
+    elements = Elements(core.constants, time.monotonic() + 2, cases)
     try:
         values = elements.values(core.roots)
     except Beyond:
