@@ -29,6 +29,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "eqsat.jit",
         "eqsat.prove",
         "eqsat.explain",
+        "eqsat.budget",
         "eqsat.explore",
         "eqsat.evidence",
         "eqsat.explore",

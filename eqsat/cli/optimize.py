@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -26,6 +26,10 @@ def optimize(
         list[str] | None, typer.Option("--without", metavar="RULE", help="Leave this rule out; may be repeated.")
     ] = None,
     rules_file: RulesFile = None,
+    max_error: Annotated[
+        float | None,
+        typer.Option("--max-error", metavar="E", help="Largest error against float64 allowed, relative to the scale."),
+    ] = None,
     explain: Annotated[bool, typer.Option("--explain", help="Also print the way to the result, step by step.")] = False,
     html: Annotated[
         Path | None, typer.Option("--html", metavar="FILE", help="Write a page: before and after, costs, steps.")
@@ -51,7 +55,7 @@ def optimize(
 
     rules = select(only, without, rules_file)
     prepare(numerics, rules)
-    best = optimise(load(model, shape), device, time_limit, numerics, rules)
+    best = optimise(load(model, shape), device, time_limit, numerics, rules, max_error)
     if output is not None:
         eqsat.to_onnx(best.program, output)
     if html is not None:
@@ -62,5 +66,17 @@ def optimize(
         write_json(best.report, json_file)
     if json_file != "-":
         print_report(best.report, model.name, console())
+        if max_error is not None:
+            typer.echo(_within(best.report["error"]))
         if explain:
             typer.echo(best.explain())
+
+
+def _within(error: dict[str, Any]) -> str:
+    """One line on the error budget, and what was given up for it."""
+    line = f"Error {error['measured']:.1e} of the scale, within {error['budget']:g}, numerics {error['numerics']}"
+    refused = [
+        f"{r['numerics']} ({'overflow' if r['measured'] is None else format(r['measured'], '.1e')})"
+        for r in error["refused"]
+    ]
+    return f"{line}; over budget: {', '.join(refused)}." if refused else f"{line}."

@@ -22,13 +22,33 @@ def load(model: Path, shape: Sequence[str] | None) -> Program:
 
 
 def optimise(
-    program: Program, device: str, time_limit: float, numerics: Policy, rules: Sequence[AnyRule] | None
+    program: Program,
+    device: str,
+    time_limit: float,
+    numerics: Policy,
+    rules: Sequence[AnyRule] | None,
+    max_error: float | None = None,
 ) -> Result:
-    """`eqsat.optimize` behind a progress bar; with `rules=[]` the program as written, cut into a device's kernels."""
+    """`eqsat.optimize` behind a progress bar; with `rules=[]` the program as written, cut into a device's kernels.
+
+    With `max_error` the result keeps within it (`eqsat.budget`).
+    """
     import eqsat
     from eqsat.cli.output import progress
 
     with progress("optimising") as report:
+        if max_error is not None:
+            from eqsat.budget import optimize_within
+
+            return optimize_within(
+                program,
+                max_error,
+                numerics=numerics,
+                device=device,
+                time_limit=time_limit,
+                rules=rules,
+                progress=report,
+            )
         return eqsat.optimize(
             program, device=device, time_limit=time_limit, numerics=numerics, rules=rules, progress=report
         )
