@@ -15,7 +15,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from eqsat.core import CoreProgram, Node, lower
+from eqsat.check import TOLERANCE, relative_error
+from eqsat.core import CoreProgram, Node, evaluate, lower, topological
 from eqsat.elements import Agreement, compare
 from eqsat.errors import InputError
 from eqsat.explain import derive
@@ -35,6 +36,9 @@ _STEPS_SECONDS = 2.5
 """Once the normal form has proved two programs equal, rules get this long to find steps that read better."""
 
 _NODES = 20_000
+_MOST_FOLDED = 1 << 21
+"""Elements of a constant that is computed so as to be recognised."""
+
 _LEAST_SECONDS = 0.5
 """What writing down the steps gets, whatever is left."""
 
@@ -176,12 +180,34 @@ class _Pair:
         seconds = max(0.0, deadline - time.monotonic())
         found = self._saturated(min(seconds, _STEPS_SECONDS) if elements.equal else seconds)
         count = len(self.goal)
+        if found.roots[:count] != found.roots[count:] and not elements.equal and self._fold(found):
+            found = self._saturated(max(0.0, deadline - time.monotonic()))
         if found.roots[:count] == found.roots[count:]:
             return self._by_rules(found, deadline - time.monotonic())
         if elements.equal:
             return _by_elements(elements)
         stop = found.stats["stop"]
         return Proof("unknown", "", 0.0, f"rules found no way ({stop}); {elements.reason}", stats=found.stats)
+
+    def _fold(self, found: Snapshot) -> bool:
+        """Write constants of the second program as what the first computes of constants, where the values are equal.
+
+        Equal up to the rounding of their type: one of them may have been folded ahead of time.
+        """
+        own = {n for n in topological(self.goal) if n.op == "Const"} - set(topological(self.left.roots))
+        computed = [c for c in range(found.n_classes) if found.const[c] and found.size[c] <= _MOST_FOLDED]
+        terms = [t for c in computed if (t := found.term(c)).op != "Const"]
+        values = evaluate(terms, {}, self.constants, precision="float64")
+        replaced: dict[Node, Node] = {}
+        for node in sorted(own, key=lambda n: n.uid):
+            want = self.constants[node.attrs[0]]
+            for term, value in zip(terms, values, strict=True):
+                alike = (term.size, term.dtype) == (node.size, node.dtype)
+                if alike and relative_error(value, want.astype(value.dtype)) <= TOLERANCE.get(node.dtype, 0.0) / 10:
+                    replaced[node] = term
+                    break
+        self.goal = substitute(self.goal, replaced)
+        return bool(replaced)
 
     def _saturated(self, seconds: float) -> Snapshot:
         count = len(self.goal)

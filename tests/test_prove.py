@@ -74,6 +74,16 @@ def test_the_normal_form_of_a_random_program_has_its_value(cases: bool, program:
         np.testing.assert_allclose(np.array(found)[both], flat[both], rtol=1e-6, atol=1e-6)
 
 
+def test_constants_folded_ahead_of_time_are_recognised():
+    rng = np.random.default_rng(0)
+    a, b = rng.standard_normal((96, 64)).astype(np.float32), rng.standard_normal((64, 300)).astype(np.float32)
+    folded = (a.astype(np.float64) @ b).astype(np.float32)
+    p = eqsat.trace(lambda x: (x @ a) @ b, eqsat.spec((300, 96)))
+    assert eqsat.prove(p, eqsat.trace(lambda x: x @ folded, eqsat.spec((300, 96)))).method == "rules"
+    folded[5, 7] += 1.0
+    assert eqsat.prove(p, eqsat.trace(lambda x: x @ folded, eqsat.spec((300, 96)))).verdict == "refuted"
+
+
 def test_neither_defined_is_not_proved():
     p = eqsat.trace(lambda a: eqsat.log(-1.0 - a * a) + a, eqsat.spec((3,)))
     q = eqsat.trace(lambda a: a + eqsat.log(-1.0 - a * a), eqsat.spec((3,)))
