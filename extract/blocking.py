@@ -19,6 +19,7 @@ instead of 17. The charge is what Koch and Martin (1998) call creep flow in Stei
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -53,10 +54,12 @@ EPSILON = 1e-12
 SWEEPS = 4
 """Passes of single additions and removals."""
 
+EXACT_COLUMNS = 3_000
 EXACT_NODES = 50
 EXACT_GAP = 0.05
 EXACT_SIZE_CHARGE = 1e-5
-"""Exact search stops after so many branch-and-bound nodes or this close; each class inside is charged a little."""
+"""Exact search is for supports of at most so many nodes and classes. It stops after so many branch-and-bound nodes, or
+this close, and charges each class inside a little."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,21 +108,28 @@ class BlockingSets:
                 growth.burden(cut.nodes)
         return list(cuts.values())
 
-    def find_exactly(self, x: np.ndarray, y: np.ndarray, reduced: np.ndarray, scale: float, limit: int) -> list[Cut]:
-        """As `find`, from the most violated set for each of ``limit`` classes: the roots, then the most used."""
+    def find_exactly(
+        self, x: np.ndarray, y: np.ndarray, reduced: np.ndarray, scale: float, limit: int, deadline: float
+    ) -> list[Cut]:
+        """As `find`, from the most violated set for each of ``limit`` classes: the roots, then the most used.
+
+        None are looked for where the support is so large that a set would take too long.
+        """
+        if np.count_nonzero(x > SUPPORT) + np.count_nonzero(y > SUPPORT) > EXACT_COLUMNS:
+            return []
         use: list[float] = y.tolist()
         creep: list[float] = (x + CREEP * scale / (scale + np.maximum(reduced, 0.0))).tolist()
         starts = sorted(range(len(use)), key=lambda c: (c not in self._roots, -use[c], c))[:limit]
         cuts: dict[frozenset[int], Cut] = {}
         for c in starts:
-            if use[c] < MIN_USE:
+            if use[c] < MIN_USE or time.monotonic() > deadline:
                 break
-            cut = self._cut(self._improve(self._most_violated(c, x, y), c, creep), use)
+            cut = self._cut(self._improve(self._most_violated(c, x, y, deadline), c, creep), use)
             if use[cut.target] - float(x[list(cut.nodes)].sum()) >= MIN_VIOLATION:
                 cuts.setdefault(frozenset(cut.nodes), cut)
         return list(cuts.values())
 
-    def _most_violated(self, start: int, x: np.ndarray, y: np.ndarray) -> set[int]:
+    def _most_violated(self, start: int, x: np.ndarray, y: np.ndarray, deadline: float) -> set[int]:
         """The set around ``start`` whose exits weigh least on the support of (x, y), by integer programming.
 
         Column b_c says that class c is inside, column e_i that node i is an exit: e_i + sum of b over kids >= b_class.
@@ -142,6 +152,7 @@ class BlockingSets:
         kinds = [highspy.HighsVarType.kInteger] * len(classes)
         lp.integrality_ = kinds + [highspy.HighsVarType.kContinuous] * len(nodes)
         solver = quiet_solver()
+        solver.setOptionValue("time_limit", max(0.01, deadline - time.monotonic()))
         solver.setOptionValue("mip_max_nodes", EXACT_NODES)
         solver.setOptionValue("mip_abs_gap", EXACT_GAP)
         solver.passModel(lp)

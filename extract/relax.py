@@ -30,6 +30,8 @@ SCALED_COST = 1e4
 PRESOLVE_ROWS = 60_000
 """Larger programs are solved without presolve, so that a solve that runs out of time still leaves duals for a bound."""
 
+NO_LIMIT = 2**31 - 1
+
 IDLE = 1e-9
 """A row whose dual is below this and which is not tight takes no part in the relaxation."""
 
@@ -157,12 +159,13 @@ class Relaxation:
         self._rows = rows.select(keep)
         self.cuts = [cut for cut, kept in zip(self.cuts, keep[self.fixed_rows :].tolist(), strict=True) if kept]
 
-    def solve(self, deadline: float) -> Point | None:
-        """Solve; None where nothing satisfies the rows and the forbidden nodes."""
+    def solve(self, deadline: float, pivots: int = NO_LIMIT) -> Point | None:
+        """Solve in at most so many simplex iterations; None where nothing satisfies rows and forbidden nodes."""
         import highspy
 
         solver = self._solver
         solver.setOptionValue("time_limit", solver.getRunTime() + max(0.01, deadline - time.monotonic()))
+        solver.setOptionValue("simplex_iteration_limit", pivots)
         solver.run()
         status = solver.getModelStatus()
         if status == highspy.HighsModelStatus.kInfeasible:

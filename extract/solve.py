@@ -47,7 +47,14 @@ MIXED = 0.3
 """Share of the cost that greedy answers near a dual ascent add to the reduced cost."""
 
 LARGE = 30_000
-"""Remainders with more nodes have neighbourhoods searched before the relaxation, to shrink it."""
+WIDE_GAP = 0.25
+"""Neighbourhoods come before the relaxation where more nodes are left than this, or the gap is a greater share."""
+
+CUT_ENTRIES = 500_000
+"""Entries that the cuts of a dual ascent may bring to the relaxation, the first ones raised going first."""
+
+FIRST_SOLVE = 3
+"""A single solve may take so many times the simplex iterations of all rounds, before neighbourhoods have their turn."""
 
 CUTS_A_ROUND = 60
 
@@ -225,6 +232,12 @@ def _decided(search: Search, reduction: Reduction) -> bool:
     return True
 
 
+def _affordable(cuts: list[Cut]) -> list[Cut]:
+    """The first cuts, as many as have CUT_ENTRIES entries together."""
+    entries = np.cumsum([len(cut.nodes) for cut in cuts])
+    return cuts[: int(np.searchsorted(entries, CUT_ENTRIES, side="right"))]
+
+
 class _Rest:
     """What the reductions left: bounded by dual ascent, then by the relaxation."""
 
@@ -234,6 +247,7 @@ class _Rest:
         self.problem, self.nodes, self._known_cuts = reduction.remainder()
         self._members = self.problem.members()
         self._smooth: tuple[np.ndarray, np.ndarray] | None = None
+        self._around: Neighbourhoods | None = None
         self._round = 0
         self._dry = False
 
@@ -243,11 +257,12 @@ class _Rest:
         ascent = ascend(self.problem, ASCENT_STEPS, search.deadline - SETTING_UP * search.a_pass)
         if self._use(ascent):
             return effort
-        if len(self.nodes) > LARGE and effort.tries and self._neighbourhoods(effort.tries) and self._use(ascent):
+        hard = len(self.nodes) > LARGE or search.cost - search.bound > WIDE_GAP * search.cost
+        if hard and effort.tries and self._neighbourhoods(effort.tries) and self._use(ascent):
             return effort
         if search.proven or search.late(SETTING_UP):
             return None
-        self.relaxation = Relaxation(self.problem, self._known_cuts + ascent.cuts, search.cost)
+        self.relaxation = Relaxation(self.problem, self._known_cuts + _affordable(ascent.cuts), search.cost)
         self.sets = BlockingSets(self.problem)
         while not search.late():
             if self._rounds(effort):
@@ -292,7 +307,7 @@ class _Rest:
         bounds: list[float] = []
         pivots = 0
         while not search.late():
-            point = relaxation.solve(search.deadline)
+            point = relaxation.solve(search.deadline, FIRST_SOLVE * effort.pivots)
             if point is None:
                 search.raise_bound(search.cost, exact=True)
                 return False
@@ -332,7 +347,7 @@ class _Rest:
             self.sets.find(near_x, near_y, point.reduced, scale, CUTS_A_ROUND)
             or self.sets.find(x, y, point.reduced, scale, CUTS_A_ROUND)
             or self.sets.unfounded(x, y)
-            or self.sets.find_exactly(x, y, point.reduced, scale, exact)
+            or self.sets.find_exactly(x, y, point.reduced, scale, exact, self.search.deadline)
         )
 
     def _fix(self, point: Point) -> bool:
@@ -370,9 +385,16 @@ class _Rest:
 
     def _neighbourhoods(self, tries: int) -> bool:
         """Search around the best answer; whether a better one was found."""
-        around = Neighbourhoods(self.problem, self._answer(), self._solve_small)
-        around.improve(tries, self.search.late)
-        return self._offer(around.answer, "neighbourhood")
+        answer = self._answer()
+        if self._around is None:
+            self._around = Neighbourhoods(self.problem, answer, self._solve_small)
+        elif self._cost(answer) < self._cost(self._around.answer):
+            self._around.answer = answer
+        self._around.improve(tries, self.search.late)
+        return self._offer(self._around.answer, "neighbourhood")
+
+    def _cost(self, chosen: Mapping[int, int]) -> int:
+        return sum(self.problem.node_cost[k] for k in chosen.values())
 
     def _answer(self) -> dict[int, int]:
         """The best answer among the nodes that are left, or one near it."""

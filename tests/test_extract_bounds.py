@@ -71,7 +71,7 @@ def test_the_relaxation_with_cuts_bounds_every_answer(block: int) -> None:
             for nodes, cost in known.items():
                 assert all(bound + point.reduced[i] <= cost + 1e-6 * (1 + cost) for i in nodes)
             args = point.x, point.y, point.reduced, 1e-3 * (1 + best), 20
-            cuts = sets.find(*args) + sets.find_exactly(*args) + sets.unfounded(point.x, point.y)
+            cuts = sets.find(*args) + sets.find_exactly(*args, math.inf) + sets.unfounded(point.x, point.y)
             assert_cuts_hold(problem, cuts)
             for cut in cuts:
                 assert point.x[list(cut.nodes)].sum() < point.y[cut.target]
