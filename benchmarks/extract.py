@@ -66,9 +66,11 @@ def by_cp_sat(problem: Problem, time_limit: float) -> Answer:
             model.add_exactly_one([x[i] for i in m] + [~y[c]])
         for r in small.roots:
             model.add(y[r] == 1)
-        for i, kids in enumerate(small.children):
-            for d in kids:
-                model.add_implication(x[i], y[d])
+        for c, m in enumerate(members):
+            for d in children[c]:
+                users = [i for i in m if d in small.children[i]]
+                for used in [y[c]] if len(users) == len(m) else [x[i] for i in users]:
+                    model.add_implication(used, y[d])
         for group in components(children):
             level = {c: model.new_int_var(0, len(group) - 1, "") for c in group if len(group) > 1}
             for c in level:
@@ -79,6 +81,7 @@ def by_cp_sat(problem: Problem, time_limit: float) -> Answer:
         model.minimize(sum(cost * v for cost, v in zip(small.node_cost, x, strict=True)))
         solver = cp_model.CpSolver()
         solver.parameters.num_workers = 1
+        solver.parameters.linearization_level = 2
         solver.parameters.max_time_in_seconds = max(0.01, deadline - time.monotonic())
         status = solver.solve(model)
         found = status in (cp_model.OPTIMAL, cp_model.FEASIBLE)

@@ -3,7 +3,8 @@
 Each stage hands the next one a smaller problem and a smaller gap between the best known answer and the bound:
 
 1. greedy answers on the whole graph;
-2. reductions to a fixpoint (`eqsat.extract.reduce`);
+2. reductions to a fixpoint (`eqsat.extract.reduce`), after which independent parts go their own ways
+   (`eqsat.extract.parts`);
 3. dual ascent (`eqsat.extract.ascent`), then rounds of relaxation, rounding, fixing by reduced cost, and cuts
    (`eqsat.extract.relax`, `eqsat.extract.blocking`); once enough nodes are fixed, back to 2;
 4. where the rounds stop short: large neighbourhoods and branch and bound (`eqsat.extract.search`), then 3 again, with
@@ -26,6 +27,7 @@ from eqsat.errors import CheckFailed, InputError
 from eqsat.extract.ascent import Ascent, ascend
 from eqsat.extract.blocking import BlockingSets, Cut
 from eqsat.extract.greedy import NO_NODE, greedy_dag, greedy_tree, longest_path_bound
+from eqsat.extract.parts import Part, split
 from eqsat.extract.problem import Problem, Solution, check, underivable, used_choice
 from eqsat.extract.reduce import Reduction
 from eqsat.extract.relax import Point, Relaxation
@@ -181,8 +183,14 @@ def solve(
     search = Search(problem, time.monotonic() + time_limit, should_stop)
     for known in incumbents:
         search.offer(known, "given")
-    _greedy(search)
-    _run(search, FIRST, repeat=True)
+    parts = split(problem)
+    if len(parts) > 1:
+        found, bound = _solve_parts(search, parts, search.choice, FIRST, repeat=True)
+        search.offer(found, "parts")
+        search.raise_bound(bound, exact=True)
+    else:
+        _greedy(search)
+        _run(search, FIRST, repeat=True)
     assert search.choice is not None
     return Solution(
         choice=search.choice,
@@ -192,6 +200,28 @@ def solve(
         seconds=time.monotonic() - search.start,
         stats=search.stats,
     )
+
+
+def _solve_parts(
+    search: Search, parts: Sequence[Part], known: Mapping[int, int] | None, effort: Effort, repeat: bool
+) -> tuple[dict[int, int], int]:
+    """The best choice for each part, together, and the sum of their bounds; each has its share of the time left."""
+    choice: dict[int, int] = {}
+    bound = 0
+    left = sum(len(part.nodes) for part in parts)
+    for part in parts:
+        now = time.monotonic()
+        share = max(0.0, search.deadline - now) * len(part.nodes) / max(1, left)
+        small = Search(part.problem, now + share, search.should_stop)
+        if known is not None:
+            small.offer(part.restrict(known), "given")
+        _greedy(small)
+        _run(small, effort, repeat)
+        assert small.choice is not None
+        choice |= part.extend(small.choice)
+        bound += small.bound
+        left -= len(part.nodes)
+    return choice, bound
 
 
 def _greedy(search: Search) -> None:
@@ -254,6 +284,12 @@ class _Rest:
     def exhaust(self, effort: Effort, repeat: bool) -> Effort | None:
         """Bound and search until the reductions can go on (the effort to go on with) or all is done (None)."""
         search = self.search
+        parts = split(self.problem)
+        if len(parts) > 1:
+            found, bound = _solve_parts(search, parts, self._answer(), effort, repeat)
+            self._offer(found, "parts")
+            search.raise_bound(self.reduction.constant + bound, exact=True)
+            return None
         ascent = ascend(self.problem, ASCENT_STEPS, search.deadline - SETTING_UP * search.a_pass)
         if self._use(ascent):
             return effort
