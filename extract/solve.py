@@ -36,9 +36,9 @@ from eqsat.extract.search import Neighbourhoods, branch
 PROVEN = 1e-8
 """A bound within this share of the cost proves it: what floating point leaves of an exact proof."""
 
-GREEDY_SHARE = 0.2
-REDUCE_SHARE = 0.4
-"""Shares of the time limit after which the greedy answers and the first reductions must have ended."""
+GREEDY_SHARE = 0.15
+REDUCE_SHARE = 0.3
+"""Shares of the time left that a greedy answer and the first reductions may take."""
 
 SETTING_UP = 3
 """Preparing a dual ascent and using it, or a relaxation, takes about so many times as long as copying the problem."""
@@ -127,8 +127,9 @@ class Search:
         )
 
     def share(self, part: float) -> float:
-        """The time at which ``part`` of the limit is over."""
-        return self.start + part * (self.deadline - self.start)
+        """The time at which ``part`` of what is left of the limit is over."""
+        now = time.monotonic()
+        return now + part * max(0.0, self.deadline - now)
 
     def offer(self, choice: Mapping[int, int], source: str) -> bool:
         """Check an answer and keep it where it is the cheapest so far."""
@@ -291,10 +292,11 @@ class _Rest:
             search.raise_bound(self.reduction.constant + bound, exact=True)
             return None
         ascent = ascend(self.problem, ASCENT_STEPS, search.deadline - SETTING_UP * search.a_pass)
-        if self._use(ascent):
+        self._use(ascent)
+        if self._rule_out(ascent):
             return effort
         hard = len(self.nodes) > LARGE or search.cost - search.bound > WIDE_GAP * search.cost
-        if hard and effort.tries and self._neighbourhoods(effort.tries) and self._use(ascent):
+        if hard and effort.tries and self._neighbourhoods(effort.tries) and self._rule_out(ascent):
             return effort
         if search.proven or search.late(SETTING_UP):
             return None
@@ -316,19 +318,23 @@ class _Rest:
             effort = effort.doubled()
         return None
 
-    def _use(self, ascent: Ascent) -> bool:
-        """Take the bound of a dual ascent, answers near it, and the nodes that it rules out; True where to reduce."""
+    def _use(self, ascent: Ascent) -> None:
+        """Take the bound of a dual ascent, and answers near it."""
         constant = self.reduction.constant
         self.search.raise_bound(constant + ascent.bound, exact=True)
-        if self.search.proven:
-            return False
+        if self.search.proven or self.search.late(SETTING_UP):
+            return
         reduced = np.array(ascent.reduced, float)
         cost = np.array(self.problem.node_cost, float)
         for charge in (cost + (reduced > 0) * 2.0 * float(self.search.cost), reduced + MIXED * cost):
             self._offer(self._greedy(charge.tolist()), "ascent")
         self.search.raise_bound(constant + ascent.bound, exact=True)
-        gone = np.flatnonzero(constant + ascent.paid + reduced > self.search.cutoff)
-        if self.search.proven or len(gone) <= REBUILD_SHARE * len(self.nodes):
+
+    def _rule_out(self, ascent: Ascent) -> bool:
+        """Drop the nodes that no better answer uses by a dual ascent, and reduce again, where they are many."""
+        least = self.reduction.constant + ascent.paid + np.array(ascent.reduced, float)
+        gone = np.flatnonzero(least > self.search.cutoff)
+        if self.search.proven or self.search.late() or len(gone) <= REBUILD_SHARE * len(self.nodes):
             return False
         self._drop(gone, self._known_cuts)
         return True
@@ -412,9 +418,8 @@ class _Rest:
 
     def _greedy(self, weight: Sequence[float]) -> dict[int, int]:
         p = self.problem
-        return used_choice(
-            p, _choice(greedy_dag(self._members, p.node_class, weight, p.children, self.search.deadline))
-        )
+        late = self.search.share(GREEDY_SHARE)
+        return used_choice(p, _choice(greedy_dag(self._members, p.node_class, weight, p.children, late)))
 
     def _offer(self, chosen: Mapping[int, int], source: str) -> bool:
         return self.search.offer(self.reduction.expand(self.nodes[k] for k in chosen.values()), source)
