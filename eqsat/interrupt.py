@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 _POLL_SECONDS = 0.05
 _GRACE_SECONDS = 0.5
-"""How long work that was told to stop may take to hand over what it has."""
+"""How long work that was told to stop may take, by default, to hand over what it has."""
 
 
 class Interruptible:
@@ -30,8 +30,8 @@ class Interruptible:
         """For the work to poll: whether it should hand over what it has."""
         return self.interrupted
 
-    def run(self, work: Callable[[], T], otherwise: S) -> T | S:
-        """The result of `work`; `otherwise` where it was interrupted and did not end in time.
+    def run(self, work: Callable[[], T], otherwise: S, grace: float = _GRACE_SECONDS) -> T | S:
+        """The result of `work`; `otherwise` where it was interrupted and did not end within `grace` seconds.
 
         Raises:
             Whatever `work` raises.
@@ -52,7 +52,7 @@ class Interruptible:
                 thread.join(_POLL_SECONDS)
         except KeyboardInterrupt:
             self.interrupted = True
-            thread.join(_GRACE_SECONDS)
+            thread.join(grace)
         if errors:
             raise errors[0]
         return results[0] if results else otherwise

@@ -15,7 +15,7 @@ from eqsat.explain import derive_cover
 from eqsat.extract.cover import CoverResult, cover
 from eqsat.extract.devices import Device
 from eqsat.extract.devices import device as find_device
-from eqsat.extract.plan import Plan
+from eqsat.extract.plan import Plan, folding_flops
 from eqsat.fold import fold_constants
 from eqsat.interrupt import Interruptible
 from eqsat.ir import Program
@@ -34,6 +34,9 @@ SATURATION_SHARE = 0.5
 """Part of a segment's time that saturation may use; the cover has the rest."""
 
 SOURCE_COVER_SECONDS = 2.0
+
+HURRIED_FOLDING_FLOPS = 4_000_000_000
+"""Work on constants that a form may ask for once Ctrl-C was pressed: the answer is due within a second."""
 
 EXPLANATION_SECONDS = 2.0
 """Time for finding the steps that lead to a result; a quarter of it may lie behind the time limit."""
@@ -147,9 +150,7 @@ def optimize(
     search = _Search(program, row, usable, begun + time_limit, tell)
     parts = search.run()
     tell("folding constants", 0.85)
-    stitched = stitch([(segment, search.solved[segment.form]) for segment in parts], search.core)
-    plan = stitched.plan
-    after = fold_constants(lift_parts(stitched.parts, search.core))
+    after, plan = search.assembled(parts)
     tell("checking", 0.95)
     hurried = time.monotonic() > search.deadline or search.interrupted
     verdict = checking.check(program, after, points=1 if hurried else None)
@@ -220,13 +221,33 @@ class _Search:
         chosen = self._interrupts.run(lambda: cover(found, self.device, left, should_stop=stopped), written)
         if self._interrupts.interrupted:
             found.stats["stop"] = "interrupted"
-        if chosen.cost < written.cost:
-            self.solved[form] = Solved(found, chosen)
-        else:
-            # Nothing gained: keep the program as its author wrote it, with the bound that the search proved.
-            kept = CoverResult(written.chosen, written.cost, chosen.lower_bound, chosen.optimal, chosen.stats)
-            source.stats = found.stats | {"nodes": len(found.nodes), "classes": found.n_classes}
-            self.solved[form] = Solved(source, kept)
+        self.solved[form] = Solved(found, chosen)
+        late = self._interrupts.interrupted and folding_flops(found, chosen) > HURRIED_FOLDING_FLOPS
+        if chosen.cost >= written.cost or late:
+            self._keep_written(form)
+
+    def _keep_written(self, form: tuple) -> None:
+        """Leave a form as its author wrote it, with the bound that the search has proved."""
+        source, written = self.written[form].snapshot, self.written[form].cover
+        found, chosen = self.solved[form].snapshot, self.solved[form].cover
+        source.stats = found.stats | {"nodes": len(found.nodes), "classes": found.n_classes}
+        bound = min(chosen.lower_bound, written.cost)
+        kept = CoverResult(written.chosen, written.cost, bound, bound == written.cost, chosen.stats)
+        self.solved[form] = Solved(source, kept)
+
+    def assembled(self, parts: Sequence[Segment]) -> tuple[Program, Plan]:
+        """The whole program and its plan; those as written where Ctrl-C is pressed while constants are folded."""
+        found = self._interrupts.run(lambda: self._assembled(parts), None, grace=0.0)
+        if found is None:
+            for form, solved in self.solved.items():
+                solved.snapshot.stats["stop"] = "interrupted"
+                self._keep_written(form)
+            found = self._assembled(parts)
+        return found
+
+    def _assembled(self, parts: Sequence[Segment]) -> tuple[Program, Plan]:
+        stitched = stitch([(segment, self.solved[segment.form]) for segment in parts], self.core)
+        return fold_constants(lift_parts(stitched.parts, self.core)), stitched.plan
 
     def _steps(self, form: tuple) -> list[dict[str, Any]]:
         """The way from a form as written to what was chosen: every step, or just what was made, where time is short."""

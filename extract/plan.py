@@ -120,8 +120,7 @@ class _Builder:
         self.result = result
         self.program = program
         self.chosen = {x.cls: x for x in result.chosen}
-        read = {*snapshot.roots, *(c for x in result.chosen for c in _leaf_classes(x.cut))}
-        self.free, self.constants = self._free_nodes(sorted(read.difference(self.chosen)))
+        self.free, self.constants = self._free_nodes(_free_classes(snapshot, result))
         self.value: dict[int, Node] = {}
         """The node of each class as the rest of the program sees it."""
 
@@ -153,11 +152,7 @@ class _Builder:
     def _free_nodes(self, classes: Sequence[int]) -> tuple[dict[int, Node], dict[str, Array]]:
         """Inputs, and constants folded ahead of time: the node of each class, and the constants that they need."""
         snapshot = self.snapshot
-        inputs: dict[int, Node] = {}
-        for c in classes:
-            node = next((n for n in snapshot.of_class(c) if n.op == "In"), None)
-            if node is not None:
-                inputs[c] = make("In", node.attrs)
+        inputs = {c: make("In", n.attrs) for c in classes for n in snapshot.of_class(c) if n.op == "In"}
         constants = [c for c in classes if c not in inputs]
         folded, known = fold(_constant_nodes(snapshot, constants), self.program.constants)
         laid_out = [_laid_out(node, known) for node in folded]
@@ -209,6 +204,17 @@ class _Builder:
         )
 
 
+def folding_flops(snapshot: Snapshot, result: CoverResult) -> int:
+    """FLOPs of computing, ahead of time, the constants that a cover reads."""
+    return _cheapest_constants(snapshot, [c for c in _free_classes(snapshot, result) if snapshot.const[c]]).cost
+
+
+def _free_classes(snapshot: Snapshot, result: CoverResult) -> list[int]:
+    """The classes that a cover needs and no kernel of it makes: inputs and constants."""
+    needed = {*snapshot.roots, *(c for x in result.chosen for c in _leaf_classes(x.cut))}
+    return sorted(needed.difference(x.cls for x in result.chosen))
+
+
 def _leaf_classes(cut: Cut) -> set[int]:
     """The classes that a cut ends in, literals among them."""
     found, stack = set(), [cut]
@@ -250,8 +256,16 @@ class _Body:
         return make("V", (layout,), (self.params[buffer],))
 
 
-def _constant_nodes(snapshot: Snapshot, classes: Sequence[int]) -> list[Node]:
-    """Core nodes that compute constant classes in few operations, what they share computed once."""
+@dataclass(frozen=True, slots=True)
+class _Constants:
+    """Constant classes, each with the node to compute it by, and the FLOPs that takes."""
+
+    node: dict[int, ENode]
+    cost: int
+
+
+def _cheapest_constants(snapshot: Snapshot, classes: Sequence[int]) -> _Constants:
+    """How to compute constant classes in few operations, what they share computed once."""
     reach: dict[int, None] = dict.fromkeys(classes)
     usable: list[ENode] = []
     stack = list(classes)
@@ -269,12 +283,18 @@ def _constant_nodes(snapshot: Snapshot, classes: Sequence[int]) -> list[Node]:
         n_classes=len(index),
         roots=tuple(index[c] for c in classes),
     )
-    choice = solve(problem, FOLD_SEARCH_SECONDS).choice
+    found = solve(problem, FOLD_SEARCH_SECONDS)
+    return _Constants({c: usable[found.choice[k]] for c, k in index.items() if k in found.choice}, found.cost)
+
+
+def _constant_nodes(snapshot: Snapshot, classes: Sequence[int]) -> list[Node]:
+    """Core nodes that compute constant classes in few operations."""
+    chosen = _cheapest_constants(snapshot, classes).node
     made: dict[int, Node] = {}
     work = list(reversed(classes))
     while work:
         c = work[-1]
-        n = usable[choice[index[c]]]
+        n = chosen[c]
         wait = [a for a in n.args if a not in made]
         if c not in made and wait:
             work += wait

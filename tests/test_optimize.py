@@ -336,6 +336,23 @@ def test_ctrl_c_returns_the_best_so_far():
     pytest.fail("the search was never interrupted")
 
 
+def test_ctrl_c_while_constants_are_folded_returns_the_program_as_written():
+    rng = np.random.default_rng(0)
+    a, b = (rng.standard_normal((2048, 2048)).astype(np.float32) for _ in range(2))
+    source = eqsat.trace(lambda x: x @ a @ b, spec((8, 2048)))
+
+    def press(stage: str, fraction: float) -> None:
+        if stage == "folding constants":  # a @ b takes 17 GFLOP
+            threading.Timer(0.05, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+
+    best = eqsat.optimize(source, progress=press)
+    assert best.report["egraph"]["stop"] == "interrupted"
+    assert best.report["result"]["matmul_flops"] == best.report["source"]["matmul_flops"]
+    assert not best.report["optimal"]
+    assert 0 < best.report["gap"] < 1
+    assert eqsat.optimize(source).report["result"]["matmul_flops"] == best.report["source"]["matmul_flops"] / 2
+
+
 def test_opaque_terms_are_carried_and_named():
     from eqsat import ops
 
