@@ -40,6 +40,7 @@ class CoverResult:
         cost, lower_bound: picoseconds; no cover within the limits of enumeration costs less than `lower_bound`.
         optimal: whether the cost is proven to be least.
         stats: how many candidates there were, the costs of the covers to start from, and the seconds of each stage.
+        problem: what it was chosen from, for other covers of the same snapshot.
     """
 
     chosen: list[Candidate]
@@ -47,6 +48,7 @@ class CoverResult:
     lower_bound: int
     optimal: bool
     stats: dict[str, Any] = field(default_factory=dict)
+    problem: CoverProblem | None = field(default=None, repr=False)
 
     @property
     def kernels(self) -> list[Candidate]:
@@ -79,10 +81,10 @@ def cover(
     for c, own in enumerate(written.of_class):
         found.of_class[c] = undominated([*found.of_class[c], *own])
     needed = required_of_roots(snapshot, required(snapshot))
-    covers = _CoverProblem(snapshot, found, needed)
+    covers = CoverProblem(snapshot, found, needed)
     enumerated = time.monotonic()
     incumbents = {"grouped": covers.group_moves(enumerated + GROUP_MOVES_SHARE * time_limit)}
-    source = _CoverProblem(snapshot, written, needed)
+    source = CoverProblem(snapshot, written, needed)
     as_written = source.greedy()
     if as_written is not None:
         incumbents["written"] = covers.translate(as_written, source)
@@ -104,6 +106,7 @@ def cover(
                 "solve": time.monotonic() - moved,
             },
         },
+        problem=covers,
     )
 
 
@@ -119,7 +122,7 @@ class _Group(NamedTuple):
     members: tuple[int, ...]
 
 
-class _CoverProblem:
+class CoverProblem:
     """The extraction problem of some candidates. Its classes are those that the roots may reach, renumbered.
 
     An opaque call with several results is a class of its own, after the others, with one node, after the others: that
@@ -174,7 +177,7 @@ class _CoverProblem:
             return None
         return used_choice(p, {c: i for c, i in enumerate(picks) if i != NO_NODE})
 
-    def translate(self, choice: Mapping[int, int], other: _CoverProblem) -> dict[int, int]:
+    def translate(self, choice: Mapping[int, int], other: CoverProblem) -> dict[int, int]:
         """The same cover among this problem's candidates, each replaced by the cheapest that reads no more."""
         out = {}
         for i in choice.values():
