@@ -17,8 +17,7 @@ from eqsat import layout as lay
 from eqsat.core import Node, make, topological
 from eqsat.gpu.errors import NotLowerable
 from eqsat.gpu.families import contraction, pointwise, row
-from eqsat.gpu.families.base import Job, Kernel
-from eqsat.gpu.families.contraction.tiles import choose_tile
+from eqsat.gpu.families.base import Choice, Job, Kernel
 from eqsat.gpu.families.row.passes import domain_of
 from eqsat.gpu.targets import Target
 from eqsat.numerics import HALVES, lowest
@@ -49,15 +48,22 @@ class Chain:
 
 @lru_cache(maxsize=4096)
 def chain(
-    family: str, body: tuple[Node, ...], params: tuple[Node, ...], target: Target, units: int, exact: bool = False
+    family: str,
+    body: tuple[Node, ...],
+    params: tuple[Node, ...],
+    target: Target,
+    units: int,
+    exact: bool = False,
+    choice: Choice = Choice(),
 ) -> Chain:
     """The launches that compute `body` over `params`; equal bodies have equal launches.
 
     Args:
         units: compute units of the device.
         exact: the order of sums must not depend on which block comes first: no atomics.
+        choice: tuning parameters.
     """
-    job = Job(body, params, units=units)
+    job = Job(body, params, units=units, choice=choice)
     try:
         return _lowered(job, target, exact)
     except NotLowerable:
@@ -85,7 +91,7 @@ def _product(job: Job, target: Target, exact: bool) -> Chain:
         made = _rows(sums, target)
         names = dict(zip(sums.outputs, job.outputs, strict=True))
         return Chain(tuple(_renamed(k, names) for k in made.kernels), made.temporaries)
-    slices = _slices_of_k(core, target, job.units)
+    slices = job.choice.slices or _slices_of_k(job, core, target)
     if slices == 1:
         return Chain((contraction.generate(job, target),))
     return _split_k(job, core, slices, target)
@@ -104,18 +110,18 @@ def _matrix_times_vector(job: Job, core: Node) -> Job:
     return replace(job, outputs=_substituted(job.outputs, {core: total}))
 
 
-def _slices_of_k(core: Node, target: Target, units: int) -> int:
+def _slices_of_k(job: Job, core: Node, target: Target) -> int:
     """Into how many slices of k a product is cut so that every compute unit has a block."""
     batch, m, k, n = core.attrs
-    tile = choose_tile(target, core.attrs, core.args[0].dtype, units)
+    tile = contraction.tile_of(job, target)
     blocks = batch * ceil(m / tile.rows) * ceil(n / tile.columns)
-    return max(1, min(units // blocks, k // _SPLIT_DEPTH, _MOST_SLICES))
+    return max(1, min(job.units // blocks, k // _SPLIT_DEPTH, _MOST_SLICES))
 
 
 def _split_k(job: Job, core: Node, slices: int, target: Target) -> Chain:
     """The product of each slice of k, then their sum and the epilogue."""
     batch, m, k, n = core.attrs
-    tile = choose_tile(target, core.attrs, core.args[0].dtype, job.units)
+    tile = contraction.tile_of(job, target)
     depth = ceil(ceil(k / slices) / tile.depth) * tile.depth
     slices = ceil(k / depth)
     a, b = core.args
@@ -142,9 +148,10 @@ def _reduced_product(job: Job, target: Target, exact: bool) -> Chain:
     """A product reduced along an edge: by atomics, or by partial results where the type or the order forbids them."""
     outputs = [node for node in job.outputs if node.op == "Red"]
     lines = contraction.partial_lines(job, target)
-    atomic = not exact and all(n.dtype in contraction.ATOMIC_DTYPES for n in outputs)
+    combine = job.choice.combine or "wave"
+    atomic = not exact and combine != "two-pass" and all(n.dtype in contraction.ATOMIC_DTYPES for n in outputs)
     if lines == 1 or atomic:
-        return Chain((contraction.generate(job, target),))
+        return Chain((contraction.generate(job, target, combine=combine),))
     storage = {n: _wide(n.dtype) for n in outputs}
     first = contraction.generate(replace(job, storage=storage), target, combine="two-pass")
     kernels, held = [first], {}
@@ -165,7 +172,7 @@ def _reduced_product(job: Job, target: Target, exact: bool) -> Chain:
 
 def _rows(job: Job, target: Target) -> Chain:
     domain = domain_of(job)
-    slices = max(1, min(job.units // domain.rows, domain.columns // _SPLIT_ROW, _MOST_SLICES))
+    slices = job.choice.slices or max(1, min(job.units // domain.rows, domain.columns // _SPLIT_ROW, _MOST_SLICES))
     plain = max(domain.level.values()) == 0 and all(n.attrs[0] in _IDENTITY for n in domain.reductions)
     one_a_row = all(node.size == domain.rows for node in job.outputs)
     if slices == 1 or not plain or not one_a_row:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from eqsat.core import Node, topological
 from eqsat.gpu.cache import HERE
@@ -21,6 +21,23 @@ _ENTRY = "@ENTRY@"
 
 
 @dataclass(frozen=True)
+class Choice:
+    """Tuning parameters of one kernel of a plan; the cost model decides what is None.
+
+    Attributes:
+        tile: of a product, by name; `slices` is how many its k, or a reduced row, is cut into.
+        combine: how blocks combine a reduction of a product.
+        width: neighbouring elements a thread, of pointwise and row kernels; `per_row` the threads of a row.
+    """
+
+    tile: str | None = None
+    slices: int | None = None
+    combine: Literal["atomic", "lds", "wave", "two-pass"] | None = None
+    width: int | None = None
+    per_row: int | None = None
+
+
+@dataclass(frozen=True)
 class Job:
     """One kernel to generate.
 
@@ -28,13 +45,14 @@ class Job:
         outputs: the arrays that it writes.
         inputs: the arrays that it reads; the expressions between are the kernel.
         storage: element types in memory of arrays where they are not the node's own (partial sums are wider).
-        units: compute units of the device, for choices of tile and of split.
+        units: compute units of the device, for choices of tile and of split; `choice` is what is not left to those.
     """
 
     outputs: tuple[Node, ...]
     inputs: tuple[Node, ...]
     storage: Mapping[Node, str] = field(default_factory=dict)
     units: int = 1
+    choice: Choice = Choice()
 
     def dtype(self, node: Node) -> str:
         """The element type of a node in memory."""

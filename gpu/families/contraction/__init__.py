@@ -52,6 +52,12 @@ def core_of(job: Job) -> Node:
     return products[0]
 
 
+def tile_of(job: Job, target: Target) -> Tile:
+    """The tile of a job's product: what was chosen for it, else the cost model's."""
+    core = core_of(job)
+    return choose_tile(target, core.attrs, core.args[0].dtype, job.units, job.choice.tile)
+
+
 def generate(job: Job, target: Target, tile: Tile | None = None, combine: Combine = "wave") -> Kernel:
     """The kernel of a job that holds one product.
 
@@ -64,7 +70,7 @@ def generate(job: Job, target: Target, tile: Tile | None = None, combine: Combin
     core = core_of(job)
     batch, m, k, n = core.attrs
     dtype = core.args[0].dtype
-    tile = tile or choose_tile(target, core.attrs, dtype, job.units)
+    tile = tile or tile_of(job, target)
     threads = tile.threads(target)
     end = epilogue(job, core, tile)
     a = operand("a", job, core.args[0], (batch, m, k), tile, threads)
@@ -110,7 +116,7 @@ def generate(job: Job, target: Target, tile: Tile | None = None, combine: Combin
 def partial_lines(job: Job, target: Target, tile: Tile | None = None) -> int:
     """How many partial results of each reduced element the blocks write with `combine` 'two-pass'; 1 for none."""
     core = core_of(job)
-    tile = tile or choose_tile(target, core.attrs, core.args[0].dtype, job.units)
+    tile = tile or tile_of(job, target)
     end = epilogue(job, core, tile)
     if not end.reductions:
         return 1

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import ceil
 
+from eqsat.errors import unknown
 from eqsat.gpu.scalar import COMPUTE, STORAGE
 from eqsat.gpu.targets import Target
 from eqsat.numerics import itemsize
@@ -141,10 +142,15 @@ def _vector_tiles(dtype: str) -> Iterator[Tile]:
             yield Tile("vector", rows, columns, 16, *grid)
 
 
-def choose_tile(target: Target, dims: tuple[int, int, int, int], dtype: str, units: int) -> Tile:
-    """The tile whose blocks finish first by the cost model's measure: rounds of blocks times work over efficiency."""
+def fitting_tiles(target: Target, dtype: str) -> list[Tile]:
+    """The legal tiles that fit into the LDS of a target."""
+    return [t for t in legal_tiles(target, dtype) if t.lds_bytes(dtype) <= target.lds_bytes]
+
+
+def ranked_tiles(target: Target, dims: tuple[int, int, int, int], dtype: str, units: int) -> list[Tile]:
+    """Tiles by when their blocks finish, by the cost model's measure: rounds of blocks times work over efficiency."""
     batch, m, _, n = dims
-    tiles = [t for t in legal_tiles(target, dtype) if t.lds_bytes(dtype) <= target.lds_bytes]
+    tiles = fitting_tiles(target, dtype)
     if any(t.unit == "matrix" for t in tiles) and min(m, n) >= FRAGMENT // 2:
         tiles = [t for t in tiles if t.unit == "matrix"]
 
@@ -153,4 +159,20 @@ def choose_tile(target: Target, dims: tuple[int, int, int, int], dtype: str, uni
         edge = 2 * tile.rows * tile.columns / (tile.rows + tile.columns)
         return ceil(blocks / units) * tile.rows * tile.columns * (edge + _WARM_UP) / edge
 
-    return min(tiles, key=time)
+    return sorted(tiles, key=time)
+
+
+def choose_tile(
+    target: Target, dims: tuple[int, int, int, int], dtype: str, units: int, name: str | None = None
+) -> Tile:
+    """The tile called `name`, else the first of `ranked_tiles`.
+
+    Raises:
+        InputError: no tile of that name fits.
+    """
+    if name is None:
+        return ranked_tiles(target, dims, dtype, units)[0]
+    by_name = {t.name: t for t in fitting_tiles(target, dtype)}
+    if name not in by_name:
+        raise unknown("tile", name, by_name)
+    return by_name[name]

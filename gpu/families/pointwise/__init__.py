@@ -65,6 +65,8 @@ def _part(job: Job, outputs: Sequence[tuple[int, Node]]) -> dict[str, Any]:
     widest = max(1, ACCESS_BYTES // min(itemsize(job.dtype(node)) for _, node in outputs))
     legal = [w for w in WIDTHS if w <= widest and size % w == 0]
     wanted = [w for w in legal if size // w >= job.units * _CHUNKS_A_UNIT] or legal[-1:]
+    if job.choice.width in legal:
+        wanted = [job.choice.width]
     bodies = {w: _body(job, outputs, w) for w in wanted}
     # Load instructions an element decide; the wider the better among equals.
     width = min(bodies, key=lambda w: (bodies[w][1].loads / w, -w))

@@ -39,7 +39,7 @@ def generate(job: Job, target: Target) -> Kernel:
     domain = domain_of(job)
     columns = across(job, domain)
     rows = _along(job, domain, target)
-    if columns is not None and columns.loads < rows.loads:
+    if columns is not None and columns.loads < rows.loads and job.choice.per_row is None:
         return columns.kernel
     return rows.kernel
 
@@ -69,8 +69,9 @@ class _Drafted:
 
 def _along(job: Job, domain: Domain, target: Target) -> _Drafted:
     drafts = []
-    for width in domain.widths(job):
-        per_row = _threads_a_row(domain, width, job.units)
+    legal = domain.widths(job)
+    for width in [w for w in legal if w == job.choice.width] or legal:
+        per_row = job.choice.per_row or _threads_a_row(domain, width, job.units)
         made = passes(job, domain, width, per_row)
         drafts.append((made.loads, -width, per_row, made))
     loads, width, per_row, made = min(drafts, key=lambda d: d[:2])
