@@ -68,8 +68,11 @@ def variants(model: Path, scratch: Path) -> tuple[dict[str, Run], Arrays]:
     return runs, expected or program.run(inputs, precision="float64")
 
 
-def interleaved(runs: dict[str, Run], rounds: int, least_s: float = 2e-3) -> dict[str, float]:
-    """Seconds a call: 10th percentile over rounds, each variant called in turn, short ones several times a turn."""
+def interleaved(runs: dict[str, Run], rounds: int, least_s: float = 2e-3, span_s: float = 3.0) -> dict[str, float]:
+    """Seconds a call: 10th percentile over rounds, each variant called in turn, short ones several times a turn.
+
+    There are at least `rounds` of them, and as many as fit in `span_s`: a moment of load must not fill them all.
+    """
     repeats = {}
     for name, run in runs.items():
         run()
@@ -77,12 +80,14 @@ def interleaved(runs: dict[str, Run], rounds: int, least_s: float = 2e-3) -> dic
         run()
         repeats[name] = max(1, int(least_s / (time.perf_counter() - start)))
     times: dict[str, list[float]] = {name: [] for name in runs}
-    for _ in range(rounds):
+    begun, done = time.perf_counter(), 0
+    while done < rounds or time.perf_counter() - begun < span_s:
         for name, run in runs.items():
             start = time.perf_counter()
             for _ in range(repeats[name]):
                 run()
             times[name].append((time.perf_counter() - start) / repeats[name])
+        done += 1
     return {name: float(np.percentile(t, 10)) for name, t in times.items()}
 
 
@@ -123,7 +128,7 @@ def main() -> int:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--match", default="*", help="only programs whose name matches this pattern")
     parser.add_argument("--skip", default="", help="no program whose name matches this pattern")
-    parser.add_argument("--rounds", type=int, default=60)
+    parser.add_argument("--rounds", type=int, default=60, help="at least this many; 60 by default")
     parser.add_argument("--json", type=Path, help="also write the rows here")
     asked = parser.parse_args()
     models = [m for m in sorted(asked.folder.glob(f"{asked.match}.onnx")) if not fnmatch(m.stem, asked.skip)]
