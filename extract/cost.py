@@ -108,11 +108,14 @@ class Prices:
         self._cached_bytes_per_ps = cached.value * 1e-3 if cached else self._bytes_per_ps
         self._gemms: dict[tuple[int, int, int, int, str], Gemm] = {}
 
-    def kernel(self, bytes_moved: float, arithmetic: float, groups: float) -> int:
-        """A kernel that moves so many bytes and computes for so many picoseconds in `groups` workgroups."""
+    def kernel(self, bytes_moved: float, arithmetic: float, groups: float, streamed: float = 0.0) -> int:
+        """A kernel that moves so many bytes and computes for so many picoseconds in `groups` workgroups.
+
+        Bytes that are `streamed`, operands of products, come from memory however they are cut into kernels.
+        """
         share = min(1.0, groups / (self._units * SATURATING_SHARE))
         cached = min(bytes_moved, self._cached_bytes)
-        moving = cached / self._cached_bytes_per_ps + (bytes_moved - cached) / self._bytes_per_ps
+        moving = cached / self._cached_bytes_per_ps + (bytes_moved - cached + streamed) / self._bytes_per_ps
         return self.launch + round(max(moving / share, arithmetic))
 
     def vector(self, work: float, groups: float, dtype: str = "float32") -> float:
@@ -156,7 +159,7 @@ class Prices:
         """The same product by the vendor's library, which reads and writes plain arrays."""
         gemm = self.gemm(b, m, k, n, dtype)
         launches = LIBRARY_LAUNCHES if self.device.fuses else 1.0
-        kernel = self.kernel(bytes_moved, gemm.time * GEMM_SHARE / LIBRARY_SHARE, gemm.groups)
+        kernel = self.kernel(0.0, gemm.time * GEMM_SHARE / LIBRARY_SHARE, gemm.groups, streamed=bytes_moved)
         return kernel + round((launches - 1) * self.launch + gemm.extra)
 
     def gemm(self, b: int, m: int, k: int, n: int, dtype: str) -> Gemm:

@@ -34,7 +34,7 @@ class Device:
         bandwidth: peak memory bandwidth, GB/s.
         achieved: the share of `bandwidth` that a plain copy of a large array reaches.
         local_kib: on-chip memory that one workgroup can use, KiB.
-        cache_mib, cache_bandwidth: the first MiB that a kernel moves, and the GB/s at which it does.
+        cache_mib, cache_bandwidth: the first MiB that a kernel moves, operands of products aside, and their GB/s.
         vector: peak TFLOP/s of ordinary arithmetic by dtype; a dtype that is not listed runs at the float32 rate.
         matrix: peak TFLOP/s of the matrix units by dtype, dense; a dtype that is not listed has none.
         fuses: False where a runtime executes operator by operator, so that a kernel holds one operator and its views.
