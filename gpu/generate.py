@@ -2,13 +2,13 @@
 
 One launch is the rule. A product with few tiles and long k is computed in slices of k (split-K), a reduction of few
 long rows in slices of the row, a product reduced in a type without hardware atomics by partial results: two launches
-each, and both are ordinary kernels over rewritten expressions. What a template cannot express is split into its
-products, its reductions and the pointwise rest.
+each, and both are ordinary kernels over rewritten expressions. What a template cannot express is taken apart at its
+innermost products and reductions until templates can.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from math import ceil
@@ -29,6 +29,9 @@ _SPLIT_ROW = 4096
 """Elements of a slice of a row at least."""
 
 _MOST_SLICES = 64
+
+_HEAVY = ("MM", "Red")
+"""Operators that a kernel is built around; all others are computed element by element."""
 
 _IDENTITY = {"sum": 0.0, "prod": 1.0, "max": -float("inf"), "min": float("inf")}
 
@@ -174,14 +177,19 @@ def _rows(job: Job, target: Target) -> Chain:
     domain = domain_of(job)
     slices = job.choice.slices or max(1, min(job.units // domain.rows, domain.columns // _SPLIT_ROW, _MOST_SLICES))
     plain = max(domain.level.values()) == 0 and all(n.attrs[0] in _IDENTITY for n in domain.reductions)
-    one_a_row = all(node.size == domain.rows for node in job.outputs)
+    one_a_row = all(node.size == domain.rows for node in job.outputs if node in domain.above)
+    if any(node not in domain.above for node in job.outputs):  # written on the way, so that no slice may be padded
+        slices = next(s for s in range(slices, 0, -1) if domain.columns % s == 0)
     if slices == 1 or not plain or not one_a_row:
         return Chain((row.generate(job, target),))
     return _sliced_rows(job, slices, target)
 
 
 def _sliced_rows(job: Job, slices: int, target: Target) -> Chain:
-    """Each slice of each row reduced, then the slices; slices are outermost, so that rows stay neighbours."""
+    """Each slice of each row reduced, then the slices; slices are outermost, so that rows stay neighbours.
+
+    Outputs that depend on no reduction are written by the first launch.
+    """
     domain = domain_of(job)
     rows, columns = domain.rows, domain.columns
     length = ceil(columns / slices)
@@ -201,11 +209,13 @@ def _sliced_rows(job: Job, slices: int, target: Target) -> Chain:
         totals[node] = make("Red", (kind, slices), (by_slice,))
     outputs = tuple(dict.fromkeys(partials.values()))
     wide = {p: storage[held[p]] for p in outputs}
-    first = row.generate(_used(Job(outputs, job.inputs, wide, job.units)), target)
-    rest = _substituted(job.outputs, totals)
+    on_the_way = tuple(n for n in job.outputs if n not in domain.above)
+    first = row.generate(_used(Job((*outputs, *on_the_way), job.inputs, wide, job.units)), target)
+    last = [n for n in job.outputs if n in domain.above]
+    rest = _substituted(last, totals)
     params = (*job.inputs, *dict.fromkeys(held.values()))
     second = row.generate(_used(Job(rest, params, storage, job.units)), target)
-    return _joined([first, second], held, dict(zip(rest, job.outputs, strict=True)), storage)
+    return _joined([first, second], held, dict(zip(rest, last, strict=True)), storage)
 
 
 def _fill(kind: str, dtype: str) -> float | int:
@@ -218,18 +228,67 @@ def _fill(kind: str, dtype: str) -> float | int:
 
 
 def _split(job: Job, target: Target, exact: bool) -> Chain:
-    """Every product, reduction and output as a kernel of its own."""
-    heavy = [n for n in job.nodes if n.op in ("MM", "Red") and n not in job.outputs]
-    steps = [n for n in job.nodes if n in heavy or n in job.outputs]
-    held: dict[Node, Node] = {n: _temporary("value", n) for n in heavy}
-    kernels: list[Kernel] = []
-    temporaries: dict[Node, str] = {held[n]: n.dtype for n in heavy}
-    for node in steps:
-        (body,) = _substituted((node,), {n: h for n, h in held.items() if n is not node})
-        made = _lowered(_used(Job((body,), (*job.inputs, *held.values()), units=job.units)), target, exact)
-        kernels += [_renamed(k, {body: held.get(node, node)}) for k in made.kernels]
-        temporaries.update(made.temporaries)
-    return Chain(tuple(kernels), temporaries)
+    """Every output by a kernel of its own; what these share, or no template holds, by kernels before them.
+
+    Raises:
+        NotLowerable: a part has no kernel of its own.
+    """
+    parts = _Parts(job, target, exact)
+    for node in job.nodes:
+        if node in job.outputs or node in parts.shared:
+            parts.compute(node)
+    names = {parts.held[n]: n for n in job.outputs}
+    own = {h: n.dtype for n, h in parts.held.items() if h not in names}
+    return Chain(tuple(_renamed(k, names) for k in parts.kernels), {**own, **parts.temporaries})
+
+
+class _Parts:
+    """A job in pieces: `held` says in which array each piece lies once the `kernels` so far have run."""
+
+    def __init__(self, job: Job, target: Target, exact: bool) -> None:
+        self.job, self.target, self.exact = job, target, exact
+        self.held: dict[Node, Node] = {}
+        self.kernels: list[Kernel] = []
+        self.temporaries: dict[Node, str] = {}
+        inside = [self._heavy(o, [n for n in job.outputs if n is not o]) for o in job.outputs]
+        self.shared = {n for i, found in enumerate(inside) for n in found if any(n in g for g in inside[:i])}
+
+    def compute(self, node: Node) -> None:
+        """Add the kernels that leave `node` in an array."""
+        while (made := self._attempt(node)) is None:
+            self.compute(self._cut(node))
+        chained, body = made
+        self.held[node] = _temporary("value", node)
+        self.kernels += [_renamed(k, {body: self.held[node]}) for k in chained.kernels]
+        self.temporaries.update(chained.temporaries)
+
+    def _attempt(self, node: Node) -> tuple[Chain, Node] | None:
+        """The launches that compute a node from the arrays so far; None where it must be taken apart further."""
+        (body,) = _substituted((node,), self.held)
+        part = _used(Job((body,), (*self.job.inputs, *self.held.values()), units=self.job.units))
+        try:
+            return _lowered(part, self.target, self.exact), body
+        except NotLowerable:
+            if not self._heavy(node, self.held):
+                raise
+            return None
+
+    def _cut(self, node: Node) -> Node:
+        """Where to take a node apart: at a product's operand that is more than pointwise, else as far in as can be."""
+        for product in [n for n in self._inside(node, self.held) if n.op == "MM"]:
+            for operand in product.args:
+                while operand.op == "V" and operand not in self.held:
+                    (operand,) = operand.args
+                if any(n.op in _HEAVY for n in self._inside(operand, self.held)):
+                    return operand
+        return self._heavy(node, self.held)[0]
+
+    def _heavy(self, node: Node, known: Iterable[Node]) -> list[Node]:
+        """The products and reductions that `node` needs beside arrays that are `known`, innermost first."""
+        return [n for n in self._inside(node, known) if n.op in _HEAVY and n is not node]
+
+    def _inside(self, node: Node, known: Iterable[Node]) -> list[Node]:
+        return Job((node,), (*self.job.inputs, *known)).nodes
 
 
 # --- small parts ------------------------------------------------------------------------------------------------

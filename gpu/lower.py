@@ -1,4 +1,14 @@
-"""From a plan to launches: kernel texts, buffers with lifetimes in one arena, fills, and folded constants."""
+"""From a plan to launches: kernel texts, buffers with lifetimes in one arena, fills, and folded constants.
+
+A kernel of a plan may have several outputs. One launch writes them all where they are
+
+- pointwise expressions of any sizes;
+- reductions of the rows of one [rows][columns] domain, pointwise expressions of these, and any pointwise expressions
+  with as many elements as the domain or its rows (a residual sum beside its norm), moved by bijective views;
+- pointwise functions of one product, moved by bijective views, and reductions of it, all along the same edge.
+
+Else `generate` finds the launches that do.
+"""
 
 from __future__ import annotations
 

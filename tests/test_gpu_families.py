@@ -264,12 +264,6 @@ def test_halves_are_never_summed_by_atomics() -> None:
     assert not any(k.fills for k in case.chain.kernels)
 
 
-def test_a_product_is_written_beside_its_reduction() -> None:
-    p = s.with_bias_and_relu(s.product(1, 40, 9, 150))
-    outputs = (p, s.reduced("sum", p, 150))
-    s.check([s.case("both", *outputs)], WAVE64)
-
-
 # Reductions and row kernels
 
 
@@ -354,6 +348,56 @@ def test_a_plain_reduction_runs_across_rows_where_they_are_neighbours() -> None:
     assert along.variant.startswith("threads")
 
 
+# Several outputs of one launch
+
+
+def several_outputs(dtype: str) -> dict[str, tuple[Node, ...]]:
+    """Outputs that one launch writes: 6 rows of 40, or a product of 16 x 16."""
+    x, y = s.array("x", 240, dtype), s.array("y", 240, dtype)
+    r = s.bin_("add", x, y)
+    square = s.reduced("sum", s.bin_("mul", r, r), 40)
+    scale = s.un("rsqrt", s.bin_("add", square, make("Full", (1.0, 6, dtype))))
+    norm = s.bin_("mul", r, s.along_columns(scale, 40))
+    soft, z = s.softmax(6, 40, dtype), s.array("z", 6, dtype)
+    turned = s.transposed(r, (6, 40), (1, 0))
+    p = s.with_bias_and_relu(s.product(1, 16, 9, 16, dtype))
+    return {
+        "the residual sum beside its norm": (norm, r),
+        "the residual sum transposed, the norm and what it divides by": (turned, norm, scale),
+        "what is reduced beside the sum": (square, s.bin_("mul", r, r)),
+        "rows beside sums over the leading axis": (s.reduced("sum", turned, 6), s.un("relu", r)),
+        "softmax, its maximum and something of each row": (soft, s.reduced("max", x, 40), s.un("exp", z)),
+        "softmax and an array of its size": (soft, s.un("neg", y)),
+        "a product and its sums of rows": (p, s.reduced("sum", p, 16)),
+        "sums of columns of a product, which is written transposed": (
+            s.reduced("sum", s.transposed(p, (16, 16), (1, 0)), 16),
+            s.transposed(p, (16, 16), (1, 0)),
+        ),
+        "a product before and after its epilogue": (p, s.product(1, 16, 9, 16, dtype)),
+        "two reductions of a product": (s.reduced("sum", p, 16), s.reduced("max", s.un("neg", p), 16), p),
+    }
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("arch", [WAVE64, WAVE32])
+def test_one_launch_writes_several_outputs(arch: str, dtype: str) -> None:
+    cases = [s.case(name, *outputs, arch=arch) for name, outputs in several_outputs(dtype).items()]
+    assert {c.name: len(c.chain.kernels) for c in cases} == dict.fromkeys(several_outputs(dtype), 1)
+    s.check(cases, arch, order=3)
+
+
+def test_outputs_beside_reductions_that_take_two_launches() -> None:
+    p = s.with_bias_and_relu(s.product(1, 20, 9, 300))
+    long = s.un("tanh", s.array("long", 2 * 9000))
+    cases = [
+        s.case("by partial results", p, s.reduced("sum", p, 300), s.reduced("max", p, 300), exact=True),
+        s.case("in slices", s.reduced("sum", long, 9000), long, s.reduced("max", s.array("long", 18000), 9000)),
+        s.case("split-K", *several_outputs("float32")["a product before and after its epilogue"], units=64),
+    ]
+    assert [families_of(c) for c in cases[:2]] == [["contraction", "row", "row"], ["row", "row"]]
+    s.check(cases, WAVE64)
+
+
 # What no template holds
 
 
@@ -362,12 +406,17 @@ def test_kernels_that_no_template_holds_are_split() -> None:
     e = s.un("exp", s.bin_("sub", p, s.along_columns(s.reduced("max", p, 40), 40)))
     attention_like = s.bin_("div", e, s.along_columns(s.reduced("sum", e, 40), 40))
     second = make("MM", (1, 20, 40, 5), (s.un("relu", p), s.array("w2", 200)))
-    cases = [s.case("softmax of a product", attention_like), s.case("product of a product", second)]
-    assert [families_of(c) for c in cases] == [
-        ["contraction", "row", "row", "pointwise"],
-        ["contraction", "contraction"],
-    ]
-    s.check(cases, WAVE64)
+    attention = make("MM", (1, 20, 40, 5), (attention_like, s.array("v", 200)))
+    mean = s.bin_("mul", s.reduced("sum", s.un("relu", p), 40), make("Full", (1 / 40, 20, "float32")))
+    cases = {
+        ("contraction", "row"): s.case("softmax of a product", attention_like),
+        ("contraction", "contraction"): s.case("product of a product", second),
+        ("contraction", "row", "contraction"): s.case("attention", attention),
+        ("contraction", "row", "row"): s.case("a product, its softmax and a mean", p, attention_like, mean),
+        ("pointwise", "contraction"): s.case("an operand beside the product", s.un("relu", p.args[0]), second.args[0]),
+    }
+    assert [tuple(families_of(c)) for c in cases.values()] == list(cases)
+    s.check(list(cases.values()), WAVE64)
 
 
 def test_equal_bodies_are_generated_once() -> None:

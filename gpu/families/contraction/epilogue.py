@@ -33,7 +33,8 @@ class Reduction:
     Attributes:
         output: position among the kernel's outputs; `node` is the reduction.
         operator: its C++ struct, `ctype` of partial values; `storage` of the output in memory.
-        line: C expression of the reduced element that a line belongs to.
+        line: C name of the reduced element that a line belongs to; `line_text` are the statements that set it, over
+            `line` of the product.
         final: whether one block holds whole lines, so that nothing is left to combine.
     """
 
@@ -43,6 +44,7 @@ class Reduction:
     ctype: str
     storage: str
     line: str
+    line_text: str
     final: bool
 
 
@@ -56,7 +58,6 @@ class Epilogue:
         strips: a block writes its sums in so many parts of [strip_major][strip_minor].
         width: neighbouring elements that a thread takes along the minor edge.
         lanes: threads of a line; `body` handles the elements `width * q + u` of line `line`.
-        line_text: statements that define the reductions' places, over `line`.
         reductions: what is reduced; empty for none.
     """
 
@@ -69,7 +70,6 @@ class Epilogue:
     width: int
     lanes: int
     body: str
-    line_text: str
     reductions: Sequence[Reduction]
 
 
@@ -118,6 +118,8 @@ class _Draft:
         minor = Index.of(self.q) * width + Index.of(self.u)
         row, column = (Index.of(self.line), minor) if major == "m" else (minor, Index.of(self.line))
         self.place = places(job.nodes, core, Index.of(self.b) * (m * n) + row * n + column)
+        if any(node not in self.place for node in job.outputs):
+            raise NotLowerable("an output does not depend on the product")
         self.reductions = [self._reduction(i, node) for i, node in enumerate(job.outputs) if node.op == "Red"]
         self.accesses = 0.0
         self.body = self._body()
@@ -141,7 +143,6 @@ class _Draft:
             width=self.width,
             lanes=min(LANES, strip[1] // self.width),
             body=self.body,
-            line_text=self._line_text(),
             reductions=self.reductions,
         )
 
@@ -157,6 +158,7 @@ class _Draft:
             ctype=ctype,
             storage=STORAGE[self.job.dtype(node)],
             line=f"place{i}",
+            line_text=self._line_text(i, node),
             final=self.minor_size <= self.minor_edge,
         )
 
@@ -189,10 +191,9 @@ class _Draft:
         self.accesses += traffic.loads
         return region.text
 
-    def _line_text(self) -> str:
+    def _line_text(self, i: int, node: Node) -> str:
         region = Region([self.b, self.line], self.job.index_type, prefix="w")
-        for r in self.reductions:
-            region.statement(f"{r.line} = {region.index(self.place[r.node]).text};")
+        region.statement(f"place{i} = {region.index(self.place[node]).text};")
         return region.text
 
 

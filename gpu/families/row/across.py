@@ -1,11 +1,16 @@
-"""Plain reductions that run across rows: threads lie along rows, each walks down its columns."""
+"""Plain reductions that run across rows: threads lie along rows, each walks down its columns.
+
+What is reduced, or else pointwise over it, may be written on the way.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from eqsat.core import Node
 from eqsat.gpu.families.base import Job, Kernel, described, render
-from eqsat.gpu.families.row.passes import Domain, anchored, reduced_type
+from eqsat.gpu.families.row.passes import Domain, Writes, anchored, reduced_type
 from eqsat.gpu.index import Index, Var
 from eqsat.gpu.region import Region, Value
 from eqsat.gpu.scalar import ACCESS_BYTES, COMPUTE, Lanes, Lowering, Traffic, stored
@@ -26,20 +31,26 @@ class Drafted:
 
 
 def across(job: Job, domain: Domain) -> Drafted | None:
-    """The cheapest kernel of this form; None where the job is no plain reduction: one pass, an element a row."""
-    row_at = Index.of(Var("row", domain.rows))
-    place = anchored(job, domain, row_at, row_at * domain.columns)
-    plain = max(domain.level.values()) == 0 and all(place[n] == row_at for n in job.outputs)
-    if not plain or any(n.attrs[0].startswith("arg") for n in domain.reductions):
+    """The cheapest kernel of this form; None where the job takes several passes over a row."""
+    on_the_way = [n for n in job.outputs if n not in _of_rows(job, domain)]
+    several = max(domain.level.values()) > 0 or any(n in domain.above for n in on_the_way)
+    if several or any(n.attrs[0].startswith("arg") for n in domain.reductions):
         return None
-    least = min(itemsize(job.dtype(n)) for n in job.inputs)
+    least = min(itemsize(job.dtype(n)) for n in (*job.inputs, *on_the_way))
     widths = [w for w in _WIDTHS if domain.rows % w == 0 and w * least <= ACCESS_BYTES]
-    drafts = [_draft(job, domain, w) for w in widths]
+    drafts = [_draft(job, domain, w, on_the_way) for w in widths]
     return min(drafts, key=lambda d: d.loads)
 
 
-def _draft(job: Job, domain: Domain, width: int) -> Drafted:
-    body, traffic = _body(job, domain, width)
+def _of_rows(job: Job, domain: Domain) -> list[Node]:
+    """The outputs that hold one element a row, in the order of the rows."""
+    row, c = Index.of(Var("row", domain.rows)), Index.of(Var("c", domain.columns))
+    place = anchored(job, domain, row, row * domain.columns + c)
+    return [n for n in job.outputs if place[n] == row]
+
+
+def _draft(job: Job, domain: Domain, width: int, on_the_way: Sequence[Node]) -> Drafted:
+    body, accesses = _body(job, domain, width, on_the_way)
     line = _LINE
     while line > 1 and line // 2 * width >= domain.rows:
         line //= 2
@@ -77,32 +88,38 @@ def _draft(job: Job, domain: Domain, width: int) -> Drafted:
         threads=THREADS,
         arguments=(*job.inputs, *job.outputs),
     )
-    return Drafted(kernel, traffic.loads / width)
+    return Drafted(kernel, accesses)
 
 
-def _body(job: Job, domain: Domain, width: int) -> tuple[str, Traffic]:
+def _body(job: Job, domain: Domain, width: int, on_the_way: Sequence[Node]) -> tuple[str, float]:
+    """The statements for `width` rows at one column, and their loads and stores for each element."""
     rq, c, u = Var("rq", domain.rows // width), Var("c", domain.columns), Var("u", width)
     row = Index.of(rq) * width + Index.of(u)
     place = anchored(job, domain, row, row * domain.columns + Index.of(c))
     region = Region([rq, c], job.index_type)
     traffic = Traffic()
+    writes = Writes(region, job, place, on_the_way, Lanes(u))
     with region.unrolled(u):
         lowering = Lowering(region, job.leaves, Lanes(u), {}, place, traffic)
         for i, node in enumerate(domain.reductions):
             value = lowering.value(node.args[0], place[node.args[0]])
             operator = f"eq_{node.attrs[0]}_of<{reduced_type(node.args[0].dtype)}>"
             region.statement(f"total{i}.v[u] = {operator}::apply(total{i}.v[u], {value.text});")
-    return region.text, traffic
+        writes.each(lowering)
+    writes.whole()
+    return region.text, traffic.loads / width + writes.stores
 
 
 def _row_outputs(job: Job, domain: Domain) -> str:
     row = Var("row", domain.rows)
     at = Index.of(row)
-    place = anchored(job, domain, at, at * domain.columns)
+    place = anchored(job, domain, at, at * domain.columns + Index.of(Var("c", domain.columns)))
     region = Region([row], job.index_type)
     special = {n: (lambda _, i=i: Value(f"row_total{i}")) for i, n in enumerate(domain.reductions)}
     lowering = Lowering(region, job.leaves, None, special, place)
     for i, node in enumerate(job.outputs):
+        if place[node] != at:
+            continue
         value = stored(lowering.value(node, place[node]).text, job.dtype(node))
         region.statement(f"out{i}[{region.index(place[node]).text}] = {value};")
     return region.text

@@ -11,7 +11,7 @@ from eqsat.gpu.families.base import Job
 from eqsat.gpu.index import Index, Var, through
 from eqsat.gpu.region import Region, Value
 from eqsat.gpu.scalar import ACCESS_BYTES, COMPUTE, STORAGE, Lanes, Lowering, Special, Traffic, runs_along, stored
-from eqsat.layout import inverse, strided
+from eqsat.layout import inverse, is_bijective, strided
 from eqsat.numerics import itemsize
 
 KEPT_REGISTERS = 32
@@ -19,16 +19,21 @@ KEPT_REGISTERS = 32
 
 _WIDTHS = (8, 4, 2, 1)
 _PLACED = ("argmax", "argmin")
+_POINTWISE = ("Un", "Bin", "Where")
 
 
 @dataclass(frozen=True)
 class Domain:
-    """rows x columns, row-major; `reductions` are the Red nodes, operands first, and `level` the pass of each."""
+    """rows x columns, row-major; `reductions` are the Red nodes, operands first, and `level` the pass of each.
+
+    `above` holds the nodes that depend on a reduction.
+    """
 
     rows: int
     columns: int
     reductions: tuple[Node, ...]
     level: Mapping[Node, int]
+    above: frozenset[Node]
 
     def widths(self, job: Job) -> list[int]:
         """Legal vector widths along a row."""
@@ -54,7 +59,7 @@ def domain_of(job: Job) -> Domain:
     if len(shapes) != 1:
         raise NotLowerable(f"a row kernel reduces rows of one domain, got {sorted(shapes)}")
     ((rows, columns),) = shapes
-    return Domain(rows, columns, tuple(level), level)
+    return Domain(rows, columns, tuple(level), level, frozenset(n for n, d in depth.items() if d))
 
 
 @dataclass(frozen=True)
@@ -136,6 +141,8 @@ class _Plan:
 def anchored(job: Job, domain: Domain, row: Index, natural: Index) -> dict[Node, Index]:
     """The element of each node that the thread of element `natural` computes: its own, or its row's total.
 
+    Outputs that depend on no reduction (a residual sum beside the norm of it) are placed too.
+
     Raises:
         NotLowerable: a node needs other elements than those.
     """
@@ -160,15 +167,53 @@ def anchored(job: Job, domain: Domain, row: Index, natural: Index) -> dict[Node,
                 if back is None:
                     raise NotLowerable(f"{node!r} is no map of single elements of a row kernel")
                 at = through(back, at)[0]
-        elif node.op not in ("Un", "Bin", "Where"):
+        elif node.op not in _POINTWISE:
             raise NotLowerable(f"a row kernel cannot hold {node!r} over what it reduces")
         place.setdefault(node, at)
         if place[node] != at:
             raise NotLowerable(f"{node!r} is needed at two places of a row kernel")
+    beside = _beside(job, domain, natural)
     for node in job.outputs:
         if node not in place:
-            raise NotLowerable(f"{node!r} does not depend on a reduction of the row kernel")
+            place[node] = beside.get(node) or _own(node, domain, row, natural)
     return place
+
+
+def _beside(job: Job, domain: Domain, natural: Index) -> dict[Node, Index]:
+    """Where outputs that depend on no reduction belong, so that they find their operands in the thread's registers."""
+    place: dict[Node, Index] = {}
+    stack = [(node.args[0], natural) for node in domain.reductions]
+    while stack:  # what is read when element `natural` of what is reduced is computed
+        node, at = stack.pop()
+        if node in place:
+            continue
+        place[node] = at
+        if node.op in _POINTWISE:
+            stack.extend((a, at) for a in node.args)
+        elif node.op == "V" and is_bijective(node.attrs[0], node.args[0].size):
+            stack.append((node.args[0], through(node.attrs[0], at)[0]))
+    for node in job.nodes:  # and what is computed of that
+        at = next((place[a] for a in node.args if a in place), None)
+        if node in place or at is None:
+            continue
+        back = inverse(node.attrs[0], node.args[0].size) if node.op == "V" else None
+        if back is not None:
+            place[node] = through(back, at)[0]
+        elif node.op in _POINTWISE:
+            place[node] = at
+    return place
+
+
+def _own(node: Node, domain: Domain, row: Index, natural: Index) -> Index:
+    """The element of an output that shares nothing with the reductions.
+
+    Raises:
+        NotLowerable: it has another size than the rows and their elements.
+    """
+    sizes = {domain.rows: row, domain.rows * domain.columns: natural}
+    if node.size not in sizes:
+        raise NotLowerable(f"{node!r} is of another size than the rows of the row kernel")
+    return sizes[node.size]
 
 
 def passes(job: Job, domain: Domain, width: int, threads_a_row: int) -> Passes:
@@ -226,7 +271,7 @@ def _evaluated(plan: _Plan, roots: Iterable[Node], stop: Iterable[Node]) -> list
         if node in found or node.op in ("Red", "Full"):
             continue
         found[node] = None
-        if node not in stop and node not in inputs and node.op in ("Un", "Bin", "Where"):
+        if node not in stop and node not in inputs and node.op in _POINTWISE:
             stack.extend(node.args)
     return list(found)
 
@@ -238,10 +283,7 @@ def _pass(
     totals = [_total(plan, n) for n in plan.domain.reductions if plan.domain.level[n] == level]
     reductions = [n for n in plan.domain.reductions if plan.domain.level[n] == level]
     outputs = [] if level < plan.levels else [n for n in plan.job.outputs if not plan.is_row_output(n)]
-    runs = {n: f"run{plan.job.outputs.index(n)}" for n in outputs if runs_along(plan.place[n], Lanes(plan.u))}
-    for node, name in runs.items():
-        region.statement(f"eq_run<{STORAGE[plan.job.dtype(node)]}, {plan.width}> {name};")
-    stores = 0.0
+    writes = Writes(region, plan.job, plan.place, outputs, Lanes(plan.u))
     with region.unrolled(plan.u):
         special: dict[Node, Special] = {
             n: _at(plan.place[n], Value(f"row_total{i}")) for i, n in enumerate(plan.domain.reductions)
@@ -253,25 +295,54 @@ def _pass(
         lowering = Lowering(region, plan.job.leaves, Lanes(plan.u), special, plan.place, traffic)
         for total, node in zip(totals, reductions, strict=True):
             region.statement(f"{total.name} = {total.operator}::apply({total.name}, {_entered(plan, lowering, node)});")
-        for node in outputs:
-            text = stored(lowering.value(node, plan.place[node]).text, plan.job.dtype(node))
-            if node in runs:
-                region.statement(f"{runs[node]}.v[u] = {text};")
-                stores += max(1.0, plan.width * itemsize(plan.job.dtype(node)) / ACCESS_BYTES) / plan.width
-            else:
-                place = region.index(plan.place[node]).text
-                region.statement(f"out{plan.job.outputs.index(node)}[{place}] = {text};")
-                stores += 1
+        writes.each(lowering)
         here = _evaluated(plan, plan.roots(level), computed)
         for node, name in names.items():
             if node not in computed and node in here:
                 value = lowering.value(node, plan.place.get(node, natural))
                 region.statement(f"{name}[i].v[u] = {value.text};")
                 computed.add(node)
-    for node, name in runs.items():
-        address = region.index(plan.place[node].without(plan.u))
-        region.statement(f"eq_write_run(out{plan.job.outputs.index(node)} + {address.text}, {name});")
-    return region.text, totals, stores
+    writes.whole()
+    return region.text, totals, writes.stores
+
+
+class Writes:
+    """Elements written to memory from a loop over neighbouring ones: as vectors where they lie side by side.
+
+    Made before that loop, `each` called inside it and `whole` after it.
+
+    Attributes:
+        stores: store instructions for an element of the loop.
+    """
+
+    def __init__(
+        self, region: Region, job: Job, place: Mapping[Node, Index], outputs: Sequence[Node], lanes: Lanes
+    ) -> None:
+        self.region, self.job, self.place, self.outputs, self.lanes = region, job, place, outputs, lanes
+        self.runs = {n: f"run{job.outputs.index(n)}" for n in outputs if runs_along(place[n], lanes)}
+        self.stores = 0.0
+        for node, name in self.runs.items():
+            region.statement(f"eq_run<{STORAGE[job.dtype(node)]}, {lanes.width}> {name};")
+
+    def each(self, lowering: Lowering) -> None:
+        """The statements for one element."""
+        width = self.lanes.width
+        for node in self.outputs:
+            dtype = self.job.dtype(node)
+            text = stored(lowering.value(node, self.place[node]).text, dtype)
+            if node in self.runs:
+                self.region.statement(f"{self.runs[node]}.v[u] = {text};")
+                self.stores += max(1.0, width * itemsize(dtype) / ACCESS_BYTES) / width
+            else:
+                place = self.region.index(self.place[node]).text
+                self.region.statement(f"out{self.job.outputs.index(node)}[{place}] = {text};")
+                self.stores += 1
+
+    def whole(self) -> None:
+        """The statements that write vectors."""
+        for node, name in self.runs.items():
+            address = self.region.index(self.place[node].without(self.lanes.var))
+            self.region.statement(f"eq_write_run(out{self.job.outputs.index(node)} + {address.text}, {name});")
 
 
 def _at(place: Index, value: Value) -> Special:
