@@ -366,8 +366,8 @@ class _Lowering:
 
     def _formula(self, attr: Attr) -> str:
         match attr:
-            case Arith("size", cls):
-                return f"(size {self._attr(cls)})"
+            case Arith("size" | "dtype" as analysis, cls):
+                return f"({analysis} {self._attr(cls)})"
             case Arith(op, left, right) if right is not None:
                 return f"({op} {self._formula(left)} {self._formula(right)})"
             case _:

@@ -15,9 +15,10 @@ import numpy as np
 
 from eqsat.core import Node, lower, make
 from eqsat.ir import Program
+from eqsat.reference import class_values, term_value
 from eqsat.rule import AnyRule, HostRule, Rule
 from eqsat.snapshot import Snapshot
-from eqsat.soundness import check_rule, class_values, term_value
+from eqsat.soundness import check_rule
 from eqsat.terms import Term, Terms
 
 HELD = 30

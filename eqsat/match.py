@@ -153,6 +153,8 @@ class Matcher:
                 return value
             case Arith("size", Var(name)):
                 return self.snapshot.size[bindings[name]]
+            case Arith("dtype", Var(name)):
+                return self.snapshot.dtype[bindings[name]]
             case Arith(op, left, right) if right is not None:
                 a, b = self._number(left, bindings), self._number(right, bindings)
                 return a + b if op == "+" else a - b if op == "-" else a * b
@@ -186,5 +188,4 @@ def _bind(attr: Attr, value: Any, bindings: dict[str, Any]) -> bool:
 
 def _text(rule: Rule, guard: Guard) -> str:
     """The guard as the rule's author wrote it."""
-    parts = [part.strip() for part in rule.guard_text.split(";") if part.strip()]
-    return parts[rule.when.index(guard)]
+    return rule.guard_parts[rule.when.index(guard)]

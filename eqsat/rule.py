@@ -11,9 +11,12 @@ Terms are core operators over flat arrays: `mm(a, b, B, M, K, N)`, `red(f, a, C)
 binary function by its own name (`relu(a)`, `add(a, b)`). Everything else is a variable.
 
 `when` is a conjunction separated by `;`. Each part is a comparison of integer arithmetic (`size(x)` counts elements),
-`const(x)` or `dynamic(x)`, a table that must hold (`swaps(L, B, M, N)`), or a table that gives values
+`const(x)` or `dynamic(x)`, a table that must hold (`swaps(L, B, M, N)`, `floating(dtype(x))`), or one that gives values
 (`L = compose(L1, L2)`). Tables are the Python functions of `eqsat.tables`: layout arithmetic, asked for by demand
 (egglog cannot compute it). A table that declines leaves no row, so that the rule does not fire: unknown means no.
+
+`worth` is written alike and asked first, but nothing rests on it: it says when firing can pay. The two sides are equal
+without it as well, and `eqsat.soundness` shows both that and that no part of `when` can be left out.
 """
 
 from __future__ import annotations
@@ -59,7 +62,7 @@ class Lit:
 
 @dataclass(frozen=True, slots=True)
 class Arith:
-    """Integer arithmetic over attributes; `op` is `+`, `-`, `*`, or `size` with a class variable on the left."""
+    """Integer arithmetic (`op` is `+`, `-` or `*`), or what is known of the class on the left (`size` or `dtype`)."""
 
     op: str
     left: Attr
@@ -125,6 +128,13 @@ class Rule:
     guard_text: str
     subsumes: bool = False
     """The left side is never needed again: rules stop matching it, and no program is made of it."""
+    worth: tuple[Guard, ...] = ()
+    """The guards of `when` that only keep the rule from firing in vain: the sides are equal without them."""
+
+    @property
+    def guard_parts(self) -> tuple[str, ...]:
+        """Each guard of `when` as it was written."""
+        return tuple(_parts(self.guard_text))
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +173,7 @@ def rule(
     text: str,
     *,
     when: str = "",
+    worth: str = "",
     numerics: Numerics = "exact",
     source: str = "",
     why: str = "",
@@ -182,12 +193,28 @@ def rule(
     left, right = (_pattern(_expression(side, where), where) for side in sides)
     if not isinstance(left, Pat):
         raise InputError(f"{where}: the left side must be an operator, got {sides[0].strip()!r}")
-    guards = tuple(_guard(part.strip(), where) for part in when.split(";") if part.strip())
+    profit = tuple(_guard(part, where) for part in _parts(worth))
+    needed = tuple(_guard(part, where) for part in _parts(when))
     row = Rule(
-        name, left, right, guards, numerics, source, why, " ".join(text.split()), " ".join(when.split()), subsumes
+        name,
+        left,
+        right,
+        profit + needed,
+        numerics,
+        source,
+        why,
+        text=" ".join(text.split()),
+        guard_text="; ".join([*_parts(worth), *_parts(when)]),
+        subsumes=subsumes,
+        worth=profit,
     )
     _check_bound(row)
     return row
+
+
+def _parts(guard: str) -> list[str]:
+    """The parts of a guard, each on one line."""
+    return [" ".join(part.split()) for part in guard.split(";") if part.strip()]
 
 
 def _expression(text: str, where: str) -> ast.expr:
@@ -259,8 +286,8 @@ def _attr(tree: ast.expr, where: str) -> Attr:
         return Lit(tree.value)
     if isinstance(tree, ast.BinOp) and type(tree.op) in _ARITHMETIC:
         return Arith(_ARITHMETIC[type(tree.op)], _attr(tree.left, where), _attr(tree.right, where))
-    if isinstance(tree, ast.Call) and isinstance(tree.func, ast.Name) and tree.func.id == "size":
-        return Arith("size", _attr(tree.args[0], where))
+    if isinstance(tree, ast.Call) and isinstance(tree.func, ast.Name) and tree.func.id in ("size", "dtype"):
+        return Arith(tree.func.id, _attr(tree.args[0], where))
     raise InputError(f"{where}: expected integer arithmetic, got {ast.unparse(tree)!r}")
 
 

@@ -13,6 +13,7 @@ from math import prod
 from typing import Any, Literal
 
 from eqsat import layout as lt
+from eqsat import table_sums, table_values
 from eqsat.layout import Layout
 
 Sort = Literal["int", "layout", "fn", "value", "dtype"]
@@ -146,11 +147,8 @@ def shared_left(layout: Layout, b: int, m: int, k: int, n: int) -> Row | None:
 
 def k_scale(layout: Layout, b: int, m: int, k: int, n: int) -> Row | None:
     """V(z, layout) of [b, m, k] is the same along m: V(z, L) of [b, k, n] scales the rows of the right operand."""
-    one = lt.compose(layout, lt.of_slice((b, m, k), (0, 0, 0), (b, 1, k), (1, 1, 1)))
-    if one is None or lt.compose(one, lt.of_broadcast((b, 1, k), (b, m, k))) != layout:
-        return None
-    spread = lt.compose(one, lt.of_broadcast((b, k, 1), (b, k, n)))
-    return None if spread is None else (spread,)
+    one = _unrepeated(layout, (b, m, k), (b, 1, k))
+    return _spread_along(one, (b, k, 1), (b, k, n))
 
 
 def is_identity(layout: Layout, size: int) -> Row | None:
@@ -181,46 +179,46 @@ def _strided(dims: list[tuple[int, int]]) -> Layout:
     return lt.strided(0, dims)
 
 
+def _unrepeated(layout: Layout, shape: tuple[int, ...], kept: tuple[int, ...]) -> Layout | None:
+    """V(z, layout) of a shape without the dims along which it repeats itself, which `kept` has as 1."""
+    if 0 in shape:
+        return None  # nothing is read, so that there is no first of the repetitions
+    one = lt.compose(layout, lt.of_slice(shape, [0] * len(shape), kept, [1] * len(shape)))
+    return one if one is not None and lt.compose(one, lt.of_broadcast(kept, shape)) == layout else None
+
+
+def _spread_along(one: Layout | None, kept: tuple[int, ...], shape: tuple[int, ...]) -> Row | None:
+    """V(z, one) of a shape with dims of 1 repeated along those."""
+    spread = None if one is None else lt.compose(one, lt.of_broadcast(kept, shape))
+    return None if spread is None else (spread,)
+
+
 def repeated_rows(layout: Layout, b: int, m: int, k: int, n: int) -> Row | None:
     """The rows of x[b, m, k] = V(z, layout) are all alike: V(z, L) is one of them, and L' repeats the product's row."""
-    one = lt.compose(layout, lt.of_slice((b, m, k), (0, 0, 0), (b, 1, k), (1, 1, 1)))
-    if m == 1 or one is None or lt.compose(one, lt.of_broadcast((b, 1, k), (b, m, k))) != layout:
-        return None
-    return one, lt.of_broadcast((b, 1, n), (b, m, n))
+    one = _unrepeated(layout, (b, m, k), (b, 1, k))
+    return None if m == 1 or one is None else (one, lt.of_broadcast((b, 1, n), (b, m, n)))
 
 
 def repeated_columns(layout: Layout, b: int, m: int, k: int, n: int) -> Row | None:
     """The columns of y[b, k, n] = V(z, layout) are all alike: V(z, L) is one of them, and L' repeats the product's."""
-    one = lt.compose(layout, lt.of_slice((b, k, n), (0, 0, 0), (b, k, 1), (1, 1, 1)))
-    if n == 1 or one is None or lt.compose(one, lt.of_broadcast((b, k, 1), (b, k, n))) != layout:
-        return None
-    return one, lt.of_broadcast((b, m, 1), (b, m, n))
+    one = _unrepeated(layout, (b, k, n), (b, k, 1))
+    return None if n == 1 or one is None else (one, lt.of_broadcast((b, m, 1), (b, m, n)))
 
 
 def repeated_batch(layout: Layout, b: int, rows: int, columns: int) -> Row | None:
     """x[b, rows, columns] = V(z, layout) holds one matrix b times: V(z, L) is that matrix."""
-    one = lt.compose(layout, lt.of_slice((b, rows, columns), (0, 0, 0), (1, rows, columns), (1, 1, 1)))
-    if b == 1 or one is None or lt.compose(one, lt.of_broadcast((1, rows, columns), (b, rows, columns))) != layout:
-        return None
-    return (one,)
+    one = _unrepeated(layout, (b, rows, columns), (1, rows, columns))
+    return None if b == 1 or one is None else (one,)
 
 
 def row_scale(layout: Layout, b: int, m: int, k: int, n: int) -> Row | None:
     """x[b, m, k] = V(z, layout) is the same along k: V(z, L) scales the rows of the product [b, m, n]."""
-    one = lt.compose(layout, lt.of_slice((b, m, k), (0, 0, 0), (b, m, 1), (1, 1, 1)))
-    if one is None or lt.compose(one, lt.of_broadcast((b, m, 1), (b, m, k))) != layout:
-        return None
-    spread = lt.compose(one, lt.of_broadcast((b, m, 1), (b, m, n)))
-    return None if spread is None else (spread,)
+    return _spread_along(_unrepeated(layout, (b, m, k), (b, m, 1)), (b, m, 1), (b, m, n))
 
 
 def column_scale(layout: Layout, b: int, m: int, k: int, n: int) -> Row | None:
     """y[b, k, n] = V(z, layout) is the same along k: V(z, L) scales the columns of the product [b, m, n]."""
-    one = lt.compose(layout, lt.of_slice((b, k, n), (0, 0, 0), (b, 1, n), (1, 1, 1)))
-    if one is None or lt.compose(one, lt.of_broadcast((b, 1, n), (b, k, n))) != layout:
-        return None
-    spread = lt.compose(one, lt.of_broadcast((b, 1, n), (b, m, n)))
-    return None if spread is None else (spread,)
+    return _spread_along(_unrepeated(layout, (b, k, n), (b, 1, n)), (b, 1, n), (b, m, n))
 
 
 def left_row_scale(layout: Layout, b: int, m: int, k: int, n: int) -> Row | None:
@@ -242,10 +240,8 @@ def spread(layout: Layout, size: int) -> Row | None:
 
 def constant_along(layout: Layout, rows: int, count: int) -> Row | None:
     """V(z, layout) of [rows, count] is the same along count: V(z, L) is one of each row."""
-    one = lt.compose(layout, lt.of_slice((rows, count), (0, 0), (rows, 1), (1, 1)))
-    if one is None or lt.compose(one, lt.of_broadcast((rows, 1), (rows, count))) != layout:
-        return None
-    return (one,)
+    one = _unrepeated(layout, (rows, count), (rows, 1))
+    return None if one is None else (one,)
 
 
 def widen(layout: Layout, count: int) -> Row | None:
@@ -255,31 +251,11 @@ def widen(layout: Layout, count: int) -> Row | None:
     return (lt.strided(layout.offset * count, [*_scale(list(layout.dims), count), (count, 1)]),)
 
 
-def is_value(value: Any, expected: int) -> Row | None:
-    """The value equals a small integer; -0.0 is not 0."""
-    return () if value == expected and not (expected == 0 and str(value).startswith("-")) else None
-
-
-def reciprocal_of(value: Any) -> Row | None:
-    """1 / value, where value is a float that is neither zero, subnormal nor without a finite reciprocal."""
-    if not isinstance(value, float) or value == 0 or not 1e-30 < abs(value) < 1e30:
-        return None
-    return (1.0 / value,)
-
-
-def exact_reciprocal(value: Any) -> Row | None:
-    """1 / value, where value is a power of two small enough that multiplying by it is exact."""
-    import math
-
-    if not isinstance(value, float) or not math.isfinite(value) or value == 0:
-        return None
-    mantissa, exponent = math.frexp(abs(value))
-    return (1.0 / value,) if mantissa == 0.5 and -10 < exponent < 10 else None
-
-
-def floating(dtype: str) -> Row | None:
-    """The dtype is a floating one."""
-    return () if dtype in ("float64", "float32", "float16", "bfloat16") else None
+def column_bias(first: Layout, then: Layout, b: int, m: int, k: int, n: int) -> Row | None:
+    """y[b, k, n] = V(V(z, first), then) is the same along k: V(z, L) is what it adds to a product [b, m, n] by a left
+    factor whose rows sum to one."""
+    whole = lt.compose(first, then)
+    return None if whole is None else column_scale(whole, b, m, k, n)
 
 
 def _table(fn: Callable[..., Row | None], takes: str, gives: str = "") -> Table:
@@ -311,9 +287,25 @@ TABLES: dict[str, Table] = {
         _table(spread, "Li", "L"),
         _table(constant_along, "Lii", "L"),
         _table(widen, "Li", "L"),
-        _table(is_value, "vi"),
-        _table(reciprocal_of, "v", "v"),
-        _table(exact_reciprocal, "v", "v"),
-        _table(floating, "t"),
+        _table(table_sums.repeated, "Lii", "Lii"),
+        _table(table_sums.contraction, "LLii", "LLiiiiL"),
+        _table(table_sums.contraction_with_rows, "Lii", "LLiiiiL"),
+        _table(table_sums.repeats_rows, "Li"),
+        _table(column_bias, "LLiiii", "L"),
+        _table(table_sums.keeps_sums, "L"),
+        _table(table_values.count_as, "it", "v"),
+        _table(table_values.plus_one, "vt", "v"),
+        _table(table_values.value_of, "fvt", "v"),
+        _table(table_values.value_of_two, "fvvt", "v"),
+        _table(table_values.integral, "t"),
+        _table(table_values.finite, "v"),
+        _table(table_values.positive, "v"),
+        _table(table_values.reciprocal_count, "vit"),
+        _table(table_values.cast_back, "fft"),
+        _table(table_values.cast_through, "fft", "f"),
+        _table(table_values.is_value, "vi"),
+        _table(table_values.reciprocal_of, "v", "v"),
+        _table(table_values.exact_reciprocal, "v", "v"),
+        _table(table_values.floating, "t"),
     )
 }

@@ -38,14 +38,16 @@ RULES: tuple[Rule, ...] = (
     rule(
         "divide-by-power-of-two",
         "div(a, full(v, n, t)) => mul(a, full(r, n, t))",
-        when="dynamic(a); floating(t); r = exact_reciprocal(v)",
+        worth="dynamic(a)",
+        when="r = exact_reciprocal(v)",
         source=f"{_ALGEBRA}: div by k -> mul",
         why="the reciprocal of a power of two is exact, so the product rounds as the quotient does",
     ),
     rule(
         "divide-by-constant",
         "div(a, full(v, n, t)) => mul(a, full(r, n, t))",
-        when="dynamic(a); floating(t); r = reciprocal_of(v)",
+        worth="dynamic(a)",
+        when="r = reciprocal_of(v)",
         numerics="reassociating",
         source=f"{_ALGEBRA}: div by k -> mul",
         why="multiplication is cheaper and moves through products",

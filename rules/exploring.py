@@ -6,7 +6,7 @@ as both sides meet, which small programs do long before the e-graph grows out of
 
 from __future__ import annotations
 
-from eqsat.rule import Rule, rule
+from eqsat.rule import Numerics, Rule, rule
 
 _AXIOMS = "TASO (SOSP 2019), axioms of elementwise operators and matmul"
 _SIMPLIFIER = "XLA AlgebraicSimplifier, as written down by TensorRight (POPL 2025)"
@@ -18,9 +18,9 @@ ARITHMETIC: tuple[Rule, ...] = (
         rule(
             f"commute-{word}",
             f"{fn}(a, b) => {fn}(b, a)" if fn not in ("and", "or") else f"bin('{fn}', a, b) => bin('{fn}', b, a)",
-            numerics="reassociating",
+            numerics="reassociating" if fn in ("min", "max") else "exact",
             source=_AXIOMS,
-            why="operands in any order (of two zeros or NaNs the first may win)",
+            why="operands in any order; of two zeros the first is the minimum and the maximum",
         )
         for fn, word in _WORDS.items()
     ),
@@ -28,7 +28,7 @@ ARITHMETIC: tuple[Rule, ...] = (
         rule(
             f"associate-{_WORDS[fn]}",
             f"{fn}({fn}(a, b), c) => {fn}(a, {fn}(b, c))",
-            numerics="reassociating",
+            numerics="exact" if fn in ("min", "max") else "reassociating",
             source=_AXIOMS,
             why="brackets in any place",
         )
@@ -39,13 +39,25 @@ ARITHMETIC: tuple[Rule, ...] = (
         for name, text, why in (
             ("distribute-product", "mul(add(a, b), c) => add(mul(a, c), mul(b, c))", "a product over a sum"),
             ("factor-product", "add(mul(a, c), mul(b, c)) => mul(add(a, b), c)", "a shared factor taken out"),
+            ("negate-sum", "neg(add(a, b)) => add(neg(a), neg(b))", "a sign moves into a sum; -(1 - 1) is -0"),
+        )
+    ),
+    *(
+        rule(name, text, source=_AXIOMS, why=why)
+        for name, text, why in (
             ("difference-as-sum", "sub(a, b) => add(a, neg(b))", "one operator for both"),
             ("sum-as-difference", "add(a, neg(b)) => sub(a, b)", "one operator for both"),
-            ("negate-sum", "neg(add(a, b)) => add(neg(a), neg(b))", "a sign moves into a sum"),
             ("negate-product", "neg(mul(a, b)) => mul(neg(a), b)", "a sign moves into a product"),
             ("product-of-negated", "mul(neg(a), b) => neg(mul(a, b))", "a sign moves out of a product"),
-            ("quotient-as-product", "div(a, b) => mul(a, reciprocal(b))", "one operator for both"),
         )
+    ),
+    rule(
+        "quotient-as-product",
+        "div(a, b) => mul(a, reciprocal(b))",
+        when="floating(dtype(a))",
+        numerics="reassociating",
+        source=_AXIOMS,
+        why="one operator for both; whole numbers have no reciprocals",
     ),
     rule(
         "exp-of-sum",
@@ -110,16 +122,32 @@ PRODUCTS: tuple[Rule, ...] = tuple(
     )
 )
 
+_REDUCTIONS: tuple[tuple[str, Numerics, str, str], ...] = (
+    (
+        "sum-of-any-sum",
+        "reassociating",
+        "sum(add(a, b), C) => add(sum(a, C), sum(b, C))",
+        "a sum splits over a sum",
+    ),
+    (
+        "sum-of-sums",
+        "reassociating",
+        "add(sum(a, C), sum(b, C)) => sum(add(a, b), C)",
+        "sums of equal lengths join",
+    ),
+    ("sum-twice", "reassociating", "sum(sum(a, C), D) => sum(a, C*D)", "one sum over both axes"),
+    ("maximum-twice", "exact", "max_over(max_over(a, C), D) => max_over(a, C*D)", "one maximum over both axes"),
+    ("minimum-twice", "exact", "min_over(min_over(a, C), D) => min_over(a, C*D)", "one minimum over both axes"),
+    (
+        "maximum-of-maxima",
+        "reassociating",
+        "max(max_over(a, C), max_over(b, C)) => max_over(max(a, b), C)",
+        "maxima join; another zero of several may win",
+    ),
+)
+
 REDUCTIONS: tuple[Rule, ...] = tuple(
-    rule(name, text, numerics="reassociating", source=_SIMPLIFIER, why=why)
-    for name, text, why in (
-        ("sum-of-any-sum", "sum(add(a, b), C) => add(sum(a, C), sum(b, C))", "a sum splits over a sum"),
-        ("sum-of-sums", "add(sum(a, C), sum(b, C)) => sum(add(a, b), C)", "sums of equal lengths join"),
-        ("sum-twice", "sum(sum(a, C), D) => sum(a, C*D)", "one sum over both axes"),
-        ("maximum-twice", "max_over(max_over(a, C), D) => max_over(a, C*D)", "one maximum over both axes"),
-        ("minimum-twice", "min_over(min_over(a, C), D) => min_over(a, C*D)", "one minimum over both axes"),
-        ("maximum-of-maxima", "max(max_over(a, C), max_over(b, C)) => max_over(max(a, b), C)", "maxima join"),
-    )
+    rule(name, text, numerics=numerics, source=_SIMPLIFIER, why=why) for name, numerics, text, why in _REDUCTIONS
 )
 
 VIEWS: tuple[Rule, ...] = tuple(

@@ -38,7 +38,7 @@ ASSOCIATION: tuple[Rule, ...] = (
     rule(
         "matmul-associate-right",
         _RIGHT,
-        when="K*N*P + M*K*P < M*K*N + M*N*P",
+        worth="K*N*P + M*K*P < M*K*N + M*N*P",
         numerics="reassociating",
         source=_TASO,
         why="the other order takes fewer multiplications",
@@ -46,7 +46,7 @@ ASSOCIATION: tuple[Rule, ...] = (
     rule(
         "matmul-associate-left",
         _LEFT,
-        when="M*K*N + M*N*P < K*N*P + M*K*P",
+        worth="M*K*N + M*N*P < K*N*P + M*K*P",
         numerics="reassociating",
         source=_TASO,
         why="the other order takes fewer multiplications",
@@ -54,7 +54,7 @@ ASSOCIATION: tuple[Rule, ...] = (
     rule(
         "matmul-associate-towards-constant-right",
         _RIGHT,
-        when="const(c); K*N*P + M*K*P == M*K*N + M*N*P",
+        worth="const(c); K*N*P + M*K*P == M*K*N + M*N*P",
         numerics="reassociating",
         source=_M2818,
         why="at the same work, a constant factor moves next to what it may fold into",
@@ -62,7 +62,7 @@ ASSOCIATION: tuple[Rule, ...] = (
     rule(
         "matmul-associate-towards-constant-left",
         _LEFT,
-        when="const(a); K*N*P + M*K*P == M*K*N + M*N*P",
+        worth="const(a); K*N*P + M*K*P == M*K*N + M*N*P",
         numerics="reassociating",
         source=_M2818,
         why="at the same work, a constant factor moves next to what it may fold into",
@@ -143,7 +143,7 @@ SCALING: tuple[Rule, ...] = (
     rule(
         "scalar-through-matmul-left",
         "mm(mul(a, full(v, n, t)), b, B, M, K, N) => mul(mm(a, b, B, M, K, N), full(v, size(self), t))",
-        when="dynamic(a); M*N <= M*K",
+        worth="dynamic(a); M*N <= M*K",
         numerics="reassociating",
         source=f"{_ALGEBRA}: dot-mul",
         why="a scale moves to the smaller side of a product, where an epilogue takes it for nothing",
@@ -151,7 +151,7 @@ SCALING: tuple[Rule, ...] = (
     rule(
         "scalar-through-matmul-right",
         "mm(a, mul(b, full(v, n, t)), B, M, K, N) => mul(mm(a, b, B, M, K, N), full(v, size(self), t))",
-        when="dynamic(b); M*N <= K*N",
+        worth="dynamic(b); M*N <= K*N",
         numerics="reassociating",
         source=f"{_ALGEBRA}: dot-mul",
         why="a scale moves to the smaller side of a product, where an epilogue takes it for nothing",
@@ -183,7 +183,8 @@ SCALING: tuple[Rule, ...] = (
     rule(
         "row-scale-through-matmul",
         "mm(mul(a, view(s, L)), b, B, M, K, N) => mul(mm(a, b, B, M, K, N), view(s, W))",
-        when="dynamic(a); N <= K; W = row_scale(L, B, M, K, N)",
+        worth="dynamic(a); N <= K",
+        when="W = row_scale(L, B, M, K, N)",
         numerics="reassociating",
         source=f"{_ALGEBRA}: dot-mul",
         why="a scale of each row moves behind the product, where an epilogue takes it for nothing",

@@ -16,11 +16,11 @@ import eqsat
 from eqsat.core import lower
 from eqsat.errors import EqsatError
 from eqsat.ir import Program
+from eqsat.reference import class_values, disagreements, term_value
 from eqsat.rule import HostRule, rule
 from eqsat.rules import ALL
 from eqsat.saturate import Limits, Saturation, saturate
 from eqsat.snapshot import Snapshot
-from eqsat.soundness import class_values, disagreements, term_value
 from eqsat.terms import Term, Terms
 from eqsat.testing import programs
 
