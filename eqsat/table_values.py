@@ -1,0 +1,124 @@
+"""Tables of numbers and element types: what a function gives for a value, what a value or a dtype is."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from eqsat.errors import InputError
+from eqsat.node import CAST
+from eqsat.numerics import BINARY, INTS, UNARY, elementwise, is_float, kind_of, np_dtype, scalar
+
+Row = tuple[Any, ...]
+
+
+def is_value(value: Any, expected: int) -> Row | None:
+    """The value equals a small integer; -0.0 is not 0."""
+    return () if value == expected and not (expected == 0 and str(value).startswith("-")) else None
+
+
+def reciprocal_of(value: Any) -> Row | None:
+    """1 / value, where value is a float that is neither zero, subnormal nor without a finite reciprocal."""
+    if not isinstance(value, float) or value == 0 or not 1e-30 < abs(value) < 1e30:
+        return None
+    return (1.0 / value,)
+
+
+def exact_reciprocal(value: Any) -> Row | None:
+    """1 / value, where value is a power of two small enough that multiplying by it is exact."""
+    if not isinstance(value, float) or not math.isfinite(value) or value == 0:
+        return None
+    mantissa, exponent = math.frexp(abs(value))
+    return (1.0 / value,) if mantissa == 0.5 and -10 < exponent < 10 else None
+
+
+def floating(dtype: str) -> Row | None:
+    """The dtype is a floating one."""
+    return () if dtype in ("float64", "float32", "float16", "bfloat16") else None
+
+
+def count_as(count: int, dtype: str) -> Row | None:
+    """The number `count` as an element of a dtype that holds it exactly."""
+    if dtype == "bool":
+        return None
+    value = float(count) if is_float(dtype) else count
+    try:
+        return (value,) if scalar(value, dtype) == value else None
+    except InputError:
+        return None
+
+
+def plus_one(value: Any, dtype: str) -> Row | None:
+    """value + 1 in a dtype."""
+    one = count_as(1, dtype)
+    return None if one is None else value_of_two("add", value, one[0], dtype)
+
+
+def value_of(fn: str, value: Any, dtype: str) -> Row | None:
+    """A function that keeps the dtype, of one value."""
+    row = UNARY.get(fn)
+    if row is None or row.result or kind_of(dtype) not in row.kinds:
+        return None
+    return _computed(fn, dtype, value)
+
+
+def value_of_two(fn: str, left: Any, right: Any, dtype: str) -> Row | None:
+    """A function that keeps the dtype, of two values."""
+    row = BINARY.get(fn)
+    if row is None or row.result or kind_of(dtype) not in row.kinds:
+        return None
+    return _computed(fn, dtype, left, right)
+
+
+def _computed(fn: str, dtype: str, *values: Any) -> Row:
+    """In float64 where the dtype is a float, rounded once, as constants are folded."""
+    wide = np_dtype("float64" if is_float(dtype) else dtype)
+    with np.errstate(all="ignore"):
+        found = np.asarray(elementwise(fn, *(np.asarray([v], dtype=wide) for v in values)))
+        return (found.astype(np_dtype(dtype))[0].item(),)
+
+
+def integral(dtype: str) -> Row | None:
+    """The dtype is an integer one."""
+    return () if dtype in INTS else None
+
+
+def finite(value: Any) -> Row | None:
+    """The value is neither NaN nor infinite."""
+    return () if math.isfinite(value) else None
+
+
+def positive(value: Any) -> Row | None:
+    """The value is above zero and finite."""
+    return () if value > 0 and math.isfinite(value) else None
+
+
+def reciprocal_count(value: Any, count: int, dtype: str) -> Row | None:
+    """The value is 1 / count, as the dtype rounds it: what makes a mean of a sum."""
+    return () if is_float(dtype) and count and value == scalar(1 / count, dtype) else None
+
+
+_WIDER: dict[str, frozenset[str]] = {
+    "bool": frozenset({*INTS, "float64", "float32", "float16", "bfloat16"}),
+    "float16": frozenset({"float32", "float64"}),
+    "bfloat16": frozenset({"float32", "float64"}),
+    "float32": frozenset({"float64"}),
+    "int32": frozenset({"int64", "float64"}),
+}
+"""Element types that hold every value of another one."""
+
+
+def cast_back(last: str, first: str, dtype: str) -> Row | None:
+    """`first` widens a dtype exactly and `last` converts back to it."""
+    middle = first.removeprefix(CAST)
+    casts = first.startswith(CAST) and last == CAST + dtype
+    return () if casts and middle in _WIDER.get(dtype, ()) else None
+
+
+def cast_through(last: str, first: str, dtype: str) -> Row | None:
+    """`first` widens a dtype exactly, so that the conversion `last` alone gives what both give."""
+    middle = first.removeprefix(CAST)
+    casts = first.startswith(CAST) and last.startswith(CAST) and last != CAST + dtype
+    return (last,) if casts and middle in _WIDER.get(dtype, ()) else None
