@@ -6,7 +6,7 @@ afterwards (means and norms), as ONNX's and PyTorch's definitions do.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from math import prod
 from typing import Literal
@@ -288,23 +288,32 @@ def global_avg_pool(x: Term) -> Term:
 
 
 def einsum(equation: str, *operands: Term) -> Term:
-    """NumPy's einsum of one or two operands: sums, then one product, then a transpose.
+    """NumPy's einsum: products of two from left to right, which rules may reorder, each after the sums it allows.
 
     Raises:
         InputError: the equation does not fit the operands, or repeats a label within one (a diagonal).
     """
     labels, out = _parse_einsum(equation, operands)
-    if len(operands) == 1:
-        return _arrange(operands[0], labels[0], out)
-    if len(operands) != 2:
-        raise InputError(f"einsum takes one or two operands, got {len(operands)}")
     sizes = _label_sizes(equation, labels, operands)
-    a, b = operands
-    shared = [c for c in labels[0] if c in labels[1]]
+    result, held = operands[0], labels[0]
+    for i in range(1, len(operands)):
+        needed = {*out, *(c for later in labels[i + 1 :] for c in later)}
+        kept = [c for c in dict.fromkeys([*held, *labels[i]]) if c in needed]
+        kept = out if i == len(operands) - 1 else kept
+        result = _contracted(result, held, operands[i], labels[i], kept, sizes)
+        held = kept
+    return result if len(operands) > 1 else _arrange(result, held, out)
+
+
+def _contracted(
+    a: Term, a_labels: Sequence[str], b: Term, b_labels: Sequence[str], out: Sequence[str], sizes: Mapping[str, int]
+) -> Term:
+    """The product of two operands, summed over the labels that `out` lacks: sums, one matmul, a transpose."""
+    shared = [c for c in a_labels if c in b_labels]
     batch, inner = [c for c in shared if c in out], [c for c in shared if c not in out]
-    left, right = ([c for c in ls if c in out and c not in shared] for ls in labels)
-    a = _sized(_arrange(a, labels[0], batch + left + inner), batch + left + inner, sizes)
-    b = _sized(_arrange(b, labels[1], batch + inner + right), batch + inner + right, sizes)
+    left, right = ([c for c in ls if c in out and c not in shared] for ls in (a_labels, b_labels))
+    a = _sized(_arrange(a, a_labels, batch + left + inner), batch + left + inner, sizes)
+    b = _sized(_arrange(b, b_labels, batch + inner + right), batch + inner + right, sizes)
     dims = {name: [sizes[c] for c in group] for name, group in (("b", batch), ("l", left), ("i", inner), ("r", right))}
     rows, terms, columns = prod(dims["l"]), prod(dims["i"]), prod(dims["r"])
     a = ops.reshape(a, [*dims["b"], rows, terms])
@@ -358,5 +367,5 @@ def _arrange(x: Term, labels: Sequence[str], wanted: Sequence[str]) -> Term:
     return ops.transpose(x, [kept.index(c) for c in wanted])
 
 
-def _sized(x: Term, labels: Sequence[str], sizes: dict[str, int]) -> Term:
+def _sized(x: Term, labels: Sequence[str], sizes: Mapping[str, int]) -> Term:
     return ops.broadcast(x, [sizes[c] for c in labels])

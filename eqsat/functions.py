@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 
 from eqsat import composites, ops
-from eqsat.errors import DtypeError, InputError
+from eqsat.errors import DtypeError, InputError, ShapeError
 from eqsat.ir import Term
 from eqsat.numerics import FLOATS, dtype_name, kind_of, np_dtype
 from eqsat.tracer import Axis, Tracer, Value, term_of
@@ -207,8 +207,21 @@ def matmul(a: Value, b: Value) -> Tracer:
     return Tracer(composites.matmul(*_promoted(a, b)))
 
 
+def dot(a: Value, b: Value) -> Tracer:
+    """NumPy's dot of scalars, vectors and matrices; `einsum` says what is meant for more dims, where it is no matmul."""
+    x, y = _promoted(a, b)
+    if x.ndim > 2 or y.ndim > 2:
+        raise ShapeError(f"dot takes at most two dims, got {x.shape} and {y.shape}: use matmul or einsum")
+    return multiply(a, b) if 0 in (x.ndim, y.ndim) else matmul(a, b)
+
+
+def outer(a: Value, b: Value) -> Tracer:
+    """a[i] * b[j], both flat."""
+    return multiply(reshape(a, (-1, 1)), reshape(b, (1, -1)))
+
+
 def einsum(equation: str, *operands: Value) -> Tracer:
-    """NumPy's einsum of one or two operands."""
+    """NumPy's einsum, each label at most once per operand."""
     return Tracer(composites.einsum(equation, *_promoted(*operands)))
 
 
@@ -257,6 +270,10 @@ def mean(x: Value, axis: Axis = None, *, keepdims: bool = False) -> Tracer:
 
 def var(x: Value, axis: Axis = None, *, keepdims: bool = False) -> Tracer:
     return Tracer(composites.var(_floating(x), axis, keepdims))
+
+
+def std(x: Value, axis: Axis = None, *, keepdims: bool = False) -> Tracer:
+    return sqrt(var(x, axis, keepdims=keepdims))
 
 
 def logsumexp(x: Value, axis: Axis = None, *, keepdims: bool = False) -> Tracer:
@@ -318,6 +335,15 @@ concat = concatenate
 
 def stack(arrays: Sequence[Value], axis: int = 0) -> Tracer:
     return Tracer(ops.stack(_promoted(*arrays), axis))
+
+
+def vstack(arrays: Sequence[Value]) -> Tracer:
+    return concatenate([reshape(a, (1, -1)) if term_of(a).ndim < 2 else a for a in arrays], axis=0)
+
+
+def hstack(arrays: Sequence[Value]) -> Tracer:
+    flat = all(term_of(a).ndim < 2 for a in arrays)
+    return concatenate([reshape(a, -1) if flat else a for a in arrays], axis=0 if flat else 1)
 
 
 def split(x: Value, indices_or_sections: int | Sequence[int], axis: int = 0) -> list[Tracer]:

@@ -71,6 +71,9 @@ class Tracer:
     def __bool__(self) -> bool:
         raise InputError("a traced value is neither true nor false while it is traced: use eqsat.where")
 
+    def __setitem__(self, key: Any, value: Any) -> None:
+        raise InputError("a traced value cannot be written to: use eqsat.where or eqsat.concat for a new one")
+
     def __array__(self, *_: Any, **__: Any) -> Any:
         raise InputError("a traced value has no elements while it is traced: use eqsat's functions on it")
 
@@ -200,6 +203,12 @@ class Tracer:
 
     def var(self, axis: Axis = None, keepdims: bool = False) -> Tracer:
         return _call("var", self, axis, keepdims=keepdims)
+
+    def std(self, axis: Axis = None, keepdims: bool = False) -> Tracer:
+        return _call("std", self, axis, keepdims=keepdims)
+
+    def dot(self, other: Value) -> Tracer:
+        return _call("dot", self, other)
 
     def max(self, axis: Axis = None, keepdims: bool = False) -> Tracer:
         return _call("max", self, axis, keepdims=keepdims)

@@ -38,8 +38,8 @@ def _scaled(x: Term, factor: float) -> Term:
 def _einsum(node: Node) -> Term:
     operands, equation = node.all_inputs(), node.required("equation")
     terms = equation.replace(" ", "").replace("...", "").partition("->")[0].split(",")
-    if len(operands) > 2 or any(len(set(labels)) < len(labels) for labels in terms):
-        raise Declined("more than two operands, or a diagonal")
+    if any(len(set(labels)) < len(labels) for labels in terms):
+        raise Declined("a diagonal")
     return composites.einsum(equation, *operands)
 
 
