@@ -39,18 +39,39 @@ def digest_of(*parts: str | Iterable[str]) -> str:
     return digest.hexdigest()[:32]
 
 
-def cached(kind: str, key: str, suffix: str, build: Callable[[Path], None]) -> Path:
+@cache
+def generator_digest() -> str:
+    """A digest of everything that writes kernel texts and launches."""
+    digest = hashlib.sha256()
+    for path in sorted([*HERE.rglob("*.py"), *HERE.rglob("*.jinja"), *TEMPLATES.glob("*.h")]):
+        digest.update(str(path.relative_to(HERE)).encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()
+
+
+def entry(kind: str, key: str, suffix: str) -> Path:
+    """Where the cache keeps the file for `key`, which may not be there."""
+    return cache_dir() / kind / f"{key}{suffix}"
+
+
+def cached(kind: str, key: str, suffix: str, build: Callable[[Path], object]) -> Path:
     """The file for `key`; `build` writes it to the path that it is given if the cache has none.
 
     Written beside its place and renamed, so that a reader never sees half a file and two builders do not clash.
     """
-    folder = cache_dir() / kind
-    path = folder / f"{key}{suffix}"
-    if path.exists():
-        return path
-    folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder) as scratch:
+    path = entry(kind, key, suffix)
+    if not path.exists():
+        _put(path, build)
+    return path
+
+
+def replace_text(path: Path, text: str) -> None:
+    """Write a text file in one step, over the one that is there."""
+    _put(path, lambda draft: draft.write_text(text))
+
+
+def _put(path: Path, build: Callable[[Path], object]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=path.parent) as scratch:
         draft = Path(scratch) / path.name
         build(draft)
         os.replace(draft, path)
-    return path

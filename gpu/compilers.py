@@ -140,11 +140,7 @@ def amd_assembly(source: str, target: Target) -> str:
     tool = amd_compiler(target.arch)
     flags = (*AMD_FLAGS, f"--offload-arch={target.arch}", f"-I{TEMPLATES}", "-S")
     key = digest_of(tool.version, flags, source)
-    return cached("amd", key, ".s", lambda out: void(run_compiler(tool, flags, source, ".hip", out))).read_text()
-
-
-def void(_: object) -> None:
-    """Drops a result where a function without one is asked for."""
+    return cached("amd", key, ".s", lambda out: run_compiler(tool, flags, source, ".hip", out)).read_text()
 
 
 def _sanitizer_flags(sanitizer: Sanitizer | None) -> tuple[str, ...]:
@@ -157,7 +153,7 @@ def simt_runtime() -> Path:
     flags = (*HOST_FLAGS, "-O2", f"-I{SIMT}", "-shared")
     key = digest_of(tool.version, flags, "runtime")
     source = (SIMT / "runtime.cpp").read_text()
-    return cached("simt", key, ".so", lambda out: void(run_compiler(tool, flags, source, ".cpp", out)))
+    return cached("simt", key, ".so", lambda out: run_compiler(tool, flags, source, ".cpp", out))
 
 
 def simt_library(source: str, target: Target) -> Path:
@@ -165,7 +161,7 @@ def simt_library(source: str, target: Target) -> Path:
     tool = host_compiler()
     flags = (*HOST_FLAGS, *target.simt_defines, f"-I{TEMPLATES}", f"-I{SIMT}", "-shared")
     key = digest_of(tool.version, flags, source)
-    return cached("simt", key, ".so", lambda out: void(run_compiler(tool, flags, source, ".cpp", out)))
+    return cached("simt", key, ".so", lambda out: run_compiler(tool, flags, source, ".cpp", out))
 
 
 def _simt_object(name: str) -> Path:
@@ -174,7 +170,7 @@ def _simt_object(name: str) -> Path:
     flags = (*HOST_FLAGS, f"-I{SIMT}", "-c")
     source = (SIMT / f"{name}.cpp").read_text()
     key = digest_of(tool.version, flags, name)
-    return cached("simt", key, ".o", lambda out: void(run_compiler(tool, flags, source, ".cpp", out)))
+    return cached("simt", key, ".o", lambda out: run_compiler(tool, flags, source, ".cpp", out))
 
 
 def simt_program(source: str, target: Target, sanitizer: Sanitizer) -> Path:

@@ -7,7 +7,9 @@ what.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -17,11 +19,14 @@ from eqsat.errors import InputError
 from eqsat.extract.devices import DEVICES, Device
 from eqsat.extract.devices import device as find_device
 from eqsat.extract.plan import Plan
+from eqsat.gpu.arrays import Giver, Taker, carrier
 from eqsat.gpu.cache import TEMPLATES
+from eqsat.gpu.choices import Choices, Chooser
 from eqsat.gpu.compilers import failed
-from eqsat.gpu.lower import ACCESS_ALIGNMENT, Buffer, Fill, HostCall, Launch, LibraryProduct, Place, Signature, lower
-from eqsat.gpu.run import call_host, checked_input
-from eqsat.gpu.targets import TARGETS
+from eqsat.gpu.errors import DeviceFailed
+from eqsat.gpu.lower import Fill, HostCall, Launch, LibraryProduct, Place, Signature, lower
+from eqsat.gpu.run import call_host
+from eqsat.gpu.targets import TARGETS, target
 from eqsat.numerics import np_dtype
 
 Array = np.ndarray[Any, Any]
@@ -49,6 +54,65 @@ def import_cupy() -> Any:
     return cupy
 
 
+@dataclass(frozen=True)
+class Machine:
+    """The GPU that CuPy uses now.
+
+    Attributes:
+        cupy: the module.
+        row: the device that plans are made for; one of this GPU's instruction set.
+        index: CuPy's number of the GPU.
+        name: a text that says which GPU, driver and runtime it is.
+    """
+
+    cupy: Any
+    row: Device
+    index: int
+    name: str
+
+    @property
+    def device(self) -> Any:
+        """CuPy's device, a context in which it is the current one."""
+        return self.cupy.cuda.Device(self.index)
+
+    @contextmanager
+    def plain_errors(self, needs: Callable[[], str]) -> Iterator[None]:
+        """Turn what the driver raises into an error of one line; `needs` says what the plan takes.
+
+        Raises:
+            InputError: memory ran out.
+            DeviceFailed: the driver reported anything else.
+        """
+        cuda = self.cupy.cuda
+        try:
+            yield
+        except cuda.memory.OutOfMemoryError as failure:
+            raise InputError(f"out of device memory: {failure}; {needs()}") from None
+        except (cuda.runtime.CUDARuntimeError, cuda.driver.CUDADriverError) as failure:
+            raise DeviceFailed(f"the GPU stopped: {failure}") from None
+
+
+def this_machine(device: str | Device = "auto") -> Machine:
+    """The GPU of this machine.
+
+    Args:
+        device: 'auto' for the row nearest to it, else a row of its instruction set.
+
+    Raises:
+        InputError: no CuPy, no GPU, one that no kernels are made for, or a row of another instruction set.
+    """
+    cupy = import_cupy()
+    runtime = cupy.cuda.runtime
+    index = cupy.cuda.Device().id
+    here = local_device(cupy)
+    row = here if device == "auto" else find_device(device)
+    if row.arch != here.arch:
+        raise InputError(f"a plan for {row.name} ({row.arch}) does not run on this GPU ({here.arch})")
+    title = runtime.getDeviceProperties(index)["name"].decode()
+    versions = f"driver {runtime.driverGetVersion()}, runtime {runtime.runtimeGetVersion()}, CuPy {cupy.__version__}"
+    return Machine(cupy, row, index, f"{title} as {row.name} ({row.arch}), {versions}")
+
+
 def local_device(cupy: Any) -> Device:
     """The row of the GPU that CuPy uses now: one of the same instruction set, the nearest in compute units.
 
@@ -66,7 +130,7 @@ def local_device(cupy: Any) -> Device:
         known = ", ".join(sorted(TARGETS))
         raise InputError(f"this GPU is a {arch}; kernels are made for {known}")
     units = properties["multiProcessorCount"]
-    return min(rows, key=lambda row: abs(row.units.value - units))
+    return find_device(min(rows, key=lambda row: abs(row.units.value - units)).name)
 
 
 def inlined(source: str) -> str:
@@ -89,119 +153,142 @@ def inlined(source: str) -> str:
 class GpuPlan:
     """A plan compiled for the GPU of this machine.
 
-    Calls are asynchronous on the current CuPy stream; compiled kernels are kept by CuPy's own cache on disk.
+    Calls are asynchronous on the caller's stream; compiled kernels are kept by CuPy's own cache on disk. Constants are
+    uploaded once, when the plan is compiled.
 
     Args:
         device: 'auto' for the row of the GPU at hand, else a row of the same instruction set.
         signature: names, shapes and dtypes of inputs and outputs; flat without.
         exact: sums in a fixed order.
+        choices: tuning parameters; by default those that tuning found best on this machine before.
 
     Raises:
-        InputError: no CuPy, no GPU, or a row of another instruction set.
+        InputError: no CuPy, no GPU, a row of another instruction set, or too little memory for the constants.
         CompileFailed: a kernel was refused; its text and log were saved.
     """
 
     def __init__(
-        self, plan: Plan, device: str | Device = "auto", signature: Signature | None = None, *, exact: bool = False
+        self,
+        plan: Plan,
+        device: str | Device = "auto",
+        signature: Signature | None = None,
+        *,
+        exact: bool = False,
+        choices: Choices | None = None,
     ) -> None:
-        self.cupy = cupy = import_cupy()
-        here = local_device(cupy)
-        row = here if device == "auto" else find_device(device)
-        if row.arch != here.arch:
-            raise InputError(f"a plan for {row.name} ({row.arch}) does not run on this GPU ({here.arch})")
-        self.launches = lower(plan, row, signature, exact=exact, library=True)
-        self.functions = {entry: self._compile(entry, k.source) for entry, k in self.launches.kernels.items()}
-        self.constants = {
-            name: cupy.asarray(np.ascontiguousarray(array).view(_carrier(array.dtype)))
-            for name, array in self.launches.constants.items()
-        }
+        self.machine = machine = this_machine(device)
+        self.cupy = machine.cupy
+        if choices is None:
+            choices = chooser(machine, exact).remembered(plan)
+        self.launches = lower(plan, machine.row, signature, exact=exact, library=True, choices=choices)
+        self._taker = Taker(self.cupy, machine.index, strict=signature is not None)
+        with self.guarded():
+            self.functions = {entry: self._compile(entry, k.source) for entry, k in self.launches.kernels.items()}
+            self.constants = {
+                name: self.cupy.asarray(np.ascontiguousarray(array).view(carrier(array.dtype)))
+                for name, array in self.launches.constants.items()
+            }
 
     def _compile(self, entry: str, source: str) -> Any:
         cupy, text = self.cupy, inlined(source)
-        options = ("-std=c++17", "-munsafe-fp-atomics") if cupy.cuda.runtime.is_hip else ("-std=c++17",)
+        hip = cupy.cuda.runtime.is_hip
+        options = ("-std=c++17", "-munsafe-fp-atomics") if hip else ("-std=c++17",)
         try:
             return cupy.RawModule(code=text, options=options).get_function(entry)
-        except cupy.cuda.compiler.CompileException as failure:
-            raise failed(text, ".hip" if cupy.cuda.runtime.is_hip else ".cu", str(failure)) from None
+        except (cupy.cuda.compiler.CompileException, cupy.cuda.driver.CUDADriverError) as failure:
+            raise failed(text, ".hip" if hip else ".cu", str(failure)) from None
 
     def __call__(self, inputs: Mapping[str, Any]) -> list[Any]:
-        """The roots as CuPy arrays, given CuPy, DLPack or NumPy arrays by name. bfloat16 travels as uint16 bits.
+        """The roots, given CuPy, DLPack or NumPy arrays by name, as arrays of the same kind.
+
+        CuPy has no bfloat16: it takes and gives uint16 bits in its place.
 
         Raises:
-            InputError: an input is missing, of a wrong size or dtype, or on another device; or memory ran out.
+            InputError: an input is missing, of a wrong shape or dtype, or on another device; or memory ran out.
+            DeviceFailed: the driver reported an error.
         """
-        try:
-            return self._run(inputs)
-        except self.cupy.cuda.memory.OutOfMemoryError as failure:
-            raise InputError(f"out of device memory: {failure}; the plan's temporaries take "
-                             f"{self.launches.arena_bytes} bytes") from None  # fmt: skip
+        giver = Giver(self.cupy, inputs.values())
+        with self.guarded(), giver.stream():
+            return self.given(giver, self.run(self.taken(inputs)))
 
     def run_host(self, inputs: Mapping[str, Array]) -> list[Array]:
-        """The flat roots as NumPy arrays, given flat NumPy arrays by name."""
-        results = zip(self(inputs), self.launches.results, strict=True)
-        return [
-            self.cupy.asnumpy(array).reshape(-1).view(np_dtype(self.launches.buffers[place.buffer].dtype))
-            for array, place in results
-        ]
+        """The flat roots as NumPy arrays, given NumPy arrays by name."""
+        return [array.reshape(-1) for array in self(inputs)]
 
-    def capture(self, inputs: Mapping[str, Any]) -> Captured:
-        """The launches as a graph over these arrays: replaying it costs one launch.
+    def taken(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """Every input as a flat CuPy array."""
+        wanted = {b.name: b for b in self.launches.buffers.values() if b.kind == "input"}
+        for name in inputs:
+            if name not in wanted:
+                raise InputError(f"no input is called {name!r}: the plan takes {', '.join(wanted) or 'none'}")
+        for name in wanted:
+            if name not in inputs:
+                raise InputError(f"input {name!r} is missing: the plan takes {', '.join(wanted)}")
+        return {name: self._taker.take(buffer, inputs[name]) for name, buffer in wanted.items()}
 
-        Raises:
-            InputError: the plan holds an opaque operator, which runs on the host.
-        """
-        if any(isinstance(step, HostCall) for step in self.launches.steps):
-            raise InputError("a plan with opaque operators cannot be captured: they run on the host")
-        self(inputs)  # whatever is set up at a first launch must not be recorded
-        memory = self._memory(inputs)
-        stream = self.cupy.cuda.Stream(non_blocking=True)
-        with stream:
-            stream.begin_capture()
-            self._launch_all(memory)
-            graph = stream.end_capture()
-        return Captured(graph, self._results(memory), memory)
-
-    # --- memory -------------------------------------------------------------------------------------------------
-
-    def _run(self, inputs: Mapping[str, Any]) -> list[Any]:
-        memory = self._memory(inputs)
+    def run(self, taken: Mapping[str, Any]) -> list[Any]:
+        """The roots as CuPy arrays, given the inputs as flat ones."""
+        memory = self._memory(taken)
         self._launch_all(memory)
         return self._results(memory)
 
-    def _memory(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    def given(self, giver: Giver, results: list[Any]) -> list[Any]:
+        """Results as arrays of the caller's kind."""
+        places = self.launches.results
+        return [
+            giver.give(array, self.launches.buffers[place.buffer].dtype)
+            for array, place in zip(results, places, strict=True)
+        ]
+
+    def capture(self, inputs: Mapping[str, Any], times: int = 1) -> Captured:
+        """The launches, so many times in a row, as a graph over these arrays: replaying it costs one launch.
+
+        Raises:
+            InputError: the plan holds an opaque operator, which runs on the host.
+            DeviceFailed: the driver cannot record them.
+        """
+        with self.guarded():
+            return self.record(self.taken(inputs), times)
+
+    def record(self, taken: Mapping[str, Any], times: int = 1) -> Captured:
+        """As `capture`, for inputs that are flat CuPy arrays."""
+        if any(isinstance(step, HostCall) for step in self.launches.steps):
+            raise InputError("a plan with opaque operators cannot be captured: they run on the host")
+        memory = self._memory(taken)
+        self._launch_all(memory)  # whatever is set up at a first launch must not be recorded
+        self.machine.device.synchronize()
+        stream = self.cupy.cuda.Stream(non_blocking=True)
+        with stream:
+            stream.begin_capture()
+            for _ in range(times):
+                self._launch_all(memory)
+            graph = stream.end_capture()
+        return Captured(graph, memory, self._results(memory))
+
+    @contextmanager
+    def guarded(self) -> Iterator[None]:
+        """On the plan's device, with errors of one line."""
+        with self.machine.device, self.machine.plain_errors(lambda: self._needs()):
+            yield
+
+    def _needs(self) -> str:
+        parts = ", ".join(f"{n} {size}" for n, size in self.launches.memory.items() if n != "peak")
+        return f"the plan takes {self.launches.memory['peak']} bytes ({parts})"
+
+    # --- memory -------------------------------------------------------------------------------------------------
+
+    def _memory(self, taken: Mapping[str, Any]) -> dict[str, Any]:
         """Every buffer as a flat CuPy array; temporaries are parts of one arena."""
         cupy = self.cupy
         arena = cupy.empty(self.launches.arena_bytes, np.uint8)
-        memory: dict[str, Any] = dict(self.constants)
+        memory: dict[str, Any] = {**self.constants, **taken}
         for b in self.launches.buffers.values():
-            carrier = _carrier(np_dtype(b.dtype))
-            if b.kind == "input":
-                memory[b.name] = self._input(b, inputs)
-            elif b.kind == "output":
-                memory[b.name] = cupy.empty(b.size, carrier)
+            dtype = carrier(np_dtype(b.dtype))
+            if b.kind == "output":
+                memory[b.name] = cupy.empty(b.size, dtype)
             elif b.kind == "temporary":
-                memory[b.name] = arena[b.offset : b.offset + b.nbytes].view(carrier)
+                memory[b.name] = arena[b.offset : b.offset + b.nbytes].view(dtype)
         return memory
-
-    def _input(self, buffer: Buffer, inputs: Mapping[str, Any]) -> Any:
-        cupy = self.cupy
-        carrier = _carrier(np_dtype(buffer.dtype))
-        given: Any = inputs.get(buffer.name)
-        array: Any
-        if isinstance(given, cupy.ndarray):
-            array = given
-        elif hasattr(given, "__dlpack__") and not isinstance(given, np.ndarray):
-            array = cupy.from_dlpack(_as_bits(given, buffer.dtype))
-        else:
-            array = cupy.asarray(checked_input(buffer.name, inputs, buffer.size, np_dtype(buffer.dtype)).view(carrier))
-        if array.size != buffer.size:
-            raise InputError(f"input {buffer.name!r} takes shape {buffer.shape}, got {array.shape}")
-        if array.dtype != carrier:
-            raise InputError(f"input {buffer.name!r} takes {buffer.dtype}, got {array.dtype}: convert it first")
-        if array.device != cupy.cuda.Device():
-            raise InputError(f"input {buffer.name!r} lies on {array.device}, the plan runs on {cupy.cuda.Device()}")
-        flat = cupy.ascontiguousarray(array).reshape(-1)
-        return flat if flat.data.ptr % ACCESS_ALIGNMENT == 0 else flat.copy()
 
     def _results(self, memory: Mapping[str, Any]) -> list[Any]:
         places = zip(self.launches.results, self.launches.shapes, strict=True)
@@ -244,31 +331,52 @@ class GpuPlan:
         host = {n: self.cupy.asnumpy(memory[n]).view(np_dtype(buffers[n].dtype)) for n in names}
         call_host(step, self.launches, host)
         for _, place in step.outputs:
-            memory[place.buffer].set(host[place.buffer].view(_carrier(host[place.buffer].dtype)))
+            memory[place.buffer].set(host[place.buffer].view(carrier(host[place.buffer].dtype)))
+
+
+def chooser(machine: Machine, exact: bool) -> Chooser:
+    """Who proposes and remembers tuning parameters on a machine."""
+    return Chooser(machine.name, target(machine.row.arch), int(machine.row.units.value), exact)
 
 
 class Captured:
-    """A graph of a plan's launches over fixed arrays. `outputs` hold the results of the last `launch`."""
+    """A graph of a plan's launches over fixed arrays.
 
-    def __init__(self, graph: Any, outputs: Sequence[Any], memory: Mapping[str, Any]) -> None:
+    Attributes:
+        memory: every array that the graph reads or writes, by the name of its buffer; inputs may be written to.
+        outputs: hold the results of the last `launch`.
+    """
+
+    def __init__(self, graph: Any, memory: Mapping[str, Any], outputs: list[Any]) -> None:
         self.graph = graph
-        self.outputs = list(outputs)
-        self._memory = memory  # the arrays that the graph reads and writes stay alive with it
+        self.memory = memory
+        self.outputs = outputs
 
     def launch(self, stream: Any = None) -> None:
         """Replay, asynchronously; on the given CuPy stream, else on the current one."""
         self.graph.launch(stream) if stream is not None else self.graph.launch()
 
 
-def _carrier(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """The dtype under which CuPy holds an array: its own, or uint16 for bfloat16."""
-    return np.dtype(np.uint16) if dtype == np_dtype("bfloat16") else dtype
+class Replayed:
+    """A plan as one graph over arrays of its own, recorded at the first call.
 
+    A call copies the inputs into them, launches the graph, and copies the results out: for plans of many short
+    kernels, whose launches would take longer than they do.
+    """
 
-def _as_bits(tensor: Any, dtype: str) -> Any:
-    """A DLPack tensor of bfloat16 as one of uint16, by the `view` that torch tensors have."""
-    if dtype == "bfloat16" and "bfloat16" in str(tensor.dtype):
-        import torch  # pyright: ignore[reportMissingImports]  # whose tensor it is
+    def __init__(self, plan: GpuPlan) -> None:
+        self.plan = plan
+        self._captured: Captured | None = None
 
-        return tensor.view(torch.uint16)
-    return tensor
+    def __call__(self, inputs: Mapping[str, Any]) -> list[Any]:
+        """As `GpuPlan.__call__`."""
+        plan, giver = self.plan, Giver(self.plan.cupy, inputs.values())
+        with plan.guarded(), giver.stream():
+            taken = plan.taken(inputs)
+            if self._captured is None:
+                self._captured = plan.record({name: array.copy() for name, array in taken.items()})
+            captured = self._captured
+            for name, array in taken.items():
+                captured.memory[name][...] = array
+            captured.launch()
+            return plan.given(giver, [array.copy() for array in captured.outputs])

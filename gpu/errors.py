@@ -11,3 +11,7 @@ class NotLowerable(EqsatError):
 
 class CompileFailed(EqsatError):
     """A kernel text that a compiler refused: the message names the saved source and log."""
+
+
+class DeviceFailed(EqsatError):
+    """A GPU, or its driver, that stopped with an error of its own."""

@@ -25,7 +25,7 @@ from eqsat.extract.devices import Device
 from eqsat.extract.devices import device as find_device
 from eqsat.extract.plan import Kernel as PlanKernel
 from eqsat.extract.plan import Plan
-from eqsat.gpu.families.base import Kernel
+from eqsat.gpu.families.base import Choice, Kernel
 from eqsat.gpu.generate import Chain, chain
 from eqsat.gpu.index import Index, Var, through
 from eqsat.gpu.targets import Target, target
@@ -161,6 +161,14 @@ class Launches:
         """The distinct kernels by entry point, in order of first launch."""
         return {step.kernel.entry: step.kernel for step in self.steps if isinstance(step, Launch)}
 
+    @property
+    def memory(self) -> dict[str, int]:
+        """Bytes on the device while the steps run: inputs, constants, outputs, the arena, and `peak`, their sum."""
+        names = {"input": "inputs", "constant": "constants", "output": "outputs"}
+        held = {name: sum(b.nbytes for b in self.buffers.values() if b.kind == kind) for kind, name in names.items()}
+        held["arena"] = self.arena_bytes
+        return held | {"peak": sum(held.values())}
+
 
 def lower(
     plan: Plan,
@@ -170,6 +178,7 @@ def lower(
     own_outputs: bool = False,
     exact: bool = False,
     library: bool = False,
+    choices: Mapping[tuple[Node, ...], Choice] | None = None,
 ) -> Launches:
     """Lower a plan for a device.
 
@@ -178,6 +187,7 @@ def lower(
         own_outputs: copy a result that lies inside another array, so that every output is a buffer of its own.
         exact: sums in a fixed order, so no atomics.
         library: products that the plan gives to the vendor's library go there; else they are kernels like others.
+        choices: tuning parameters by the body of a kernel; the cost model's where there are none.
 
     Raises:
         InputError: the device is unknown or runs no kernels.
@@ -185,14 +195,21 @@ def lower(
     row = find_device(device)
     if row.name == "cpu":
         raise InputError("device cpu runs no GPU kernels: name a GPU (see `eqsat devices`)")
-    return _Lowering(plan, row, signature, own_outputs, exact, library).result()
+    return _Lowering(plan, row, signature, own_outputs, exact, library, choices or {}).result()
 
 
 class _Lowering:
     def __init__(
-        self, plan: Plan, device: Device, signature: Signature | None, own_outputs: bool, exact: bool, library: bool
+        self,
+        plan: Plan,
+        device: Device,
+        signature: Signature | None,
+        own_outputs: bool,
+        exact: bool,
+        library: bool,
+        choices: Mapping[tuple[Node, ...], Choice],
     ) -> None:
-        self.plan, self.device = plan, device
+        self.plan, self.device, self.choices = plan, device, choices
         self.own_outputs, self.exact, self.library = own_outputs, exact, library
         self.target = target(device.arch)
         self.signature = signature or Signature.flat(plan)
@@ -286,7 +303,8 @@ class _Lowering:
         if self.library and kernel.family == "library-gemm" and self._library_product(kernel):
             return
         units = int(self.device.units.value)
-        made = chain(kernel.family, kernel.body, kernel.params, self.target, units, self.exact)
+        choice = self.choices.get(kernel.body, Choice())
+        made = chain(kernel.family, kernel.body, kernel.params, self.target, units, self.exact, choice)
         places = {p: self._place(n) for p, n in zip(kernel.params, kernel.inputs, strict=True)}
         places.update((b, self._place(n)) for b, n in zip(kernel.body, kernel.outputs, strict=True))
         self._launch(made, places)

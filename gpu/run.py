@@ -2,7 +2,7 @@
 
 - `runner(plan, "simt", "mi300x")`: a function from flat NumPy arrays by name to flat NumPy arrays.
 - `run_simt(plan, inputs)` and `run_gpu(plan, inputs)`: the same, once.
-- `eqsat.gpu.device.GpuPlan`: compiled once, called many times, for arrays that live on the GPU.
+- `gpu_runner(plan, "auto", signature)`: compiled once, called many times, for arrays that live on the GPU.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from eqsat.errors import InputError
 from eqsat.extract.devices import Device
 from eqsat.extract.plan import Plan
 from eqsat.gpu import simt
-from eqsat.gpu.lower import ACCESS_ALIGNMENT, Fill, HostCall, Launch, Launches, lower
+from eqsat.gpu.lower import ACCESS_ALIGNMENT, Fill, HostCall, Launch, Launches, Signature, lower
 from eqsat.numerics import np_dtype
 
 Array = np.ndarray[Any, Any]
@@ -59,10 +59,10 @@ def run_simt(
 
 
 def run_gpu(plan: Plan, inputs: Mapping[str, Any], device: str | Device = "auto") -> list[Any]:
-    """The roots of a plan as CuPy arrays, asynchronously on the current stream; `GpuPlan` keeps what is compiled.
+    """The roots of a plan, once; `gpu_runner` keeps what is compiled.
 
     Args:
-        inputs: CuPy, DLPack or NumPy arrays by name.
+        inputs: CuPy, DLPack or NumPy arrays by name; the roots are of the same kind.
 
     Raises:
         InputError: no CuPy, no GPU, a device of another instruction set, or an input that does not fit.
@@ -70,6 +70,32 @@ def run_gpu(plan: Plan, inputs: Mapping[str, Any], device: str | Device = "auto"
     from eqsat.gpu.device import GpuPlan
 
     return GpuPlan(plan, device)(inputs)
+
+
+def gpu_runner(
+    plan: Plan,
+    device: str | Device,
+    signature: Signature,
+    exact: bool = False,
+    tune: float | None = None,
+    capture: bool = False,
+) -> Callable[[Mapping[str, Any]], list[Any]]:
+    """A function from arrays by name to the shaped roots, of the same kind, on the GPU of this machine.
+
+    Args:
+        tune: seconds for measuring variants of the kernels first.
+        capture: replay the launches as one graph.
+
+    Raises:
+        InputError: no CuPy, no GPU, or a device of another instruction set.
+    """
+    from eqsat.gpu import device as gpu
+    from eqsat.gpu.tune import tune as measure
+
+    if tune is not None:
+        measure(plan, device, tune, exact=exact)
+    compiled = gpu.GpuPlan(plan, device, signature, exact=exact)
+    return gpu.Replayed(compiled) if capture else compiled
 
 
 def run_launches(launches: Launches, inputs: Mapping[str, Array], order: int = simt.FORWARD) -> list[Array]:

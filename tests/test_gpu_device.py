@@ -6,144 +6,25 @@ inputs and the errors. What only a GPU can show is not.
 
 from __future__ import annotations
 
-import ctypes
 import re
 import sys
-from contextlib import contextmanager
-from types import SimpleNamespace
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
+from fake_cupy import FakeArray, FakeCupy
 from test_gpu_plan import PROGRAMS, assert_program_results, env_of, inputs_of, one_kernel_each, opaque_program, plan_of
 
+import eqsat
 from eqsat.core import make
 from eqsat.errors import InputError
-from eqsat.gpu import simt
-from eqsat.gpu.device import GpuPlan, inlined
-from eqsat.gpu.errors import CompileFailed
+from eqsat.gpu.device import GpuPlan, Replayed, inlined
+from eqsat.gpu.errors import CompileFailed, DeviceFailed
 from eqsat.gpu.lower import Signature
 from eqsat.gpu.run import run_gpu, runner
-from eqsat.gpu.targets import TARGETS
-
-
-class FakeArray(np.ndarray):  # type: ignore[type-arg]
-    """A NumPy array with what CuPy adds to it."""
-
-    device = "<device 0>"  # type: ignore[assignment]
-
-    @property
-    def data(self) -> Any:  # type: ignore[override]
-        return SimpleNamespace(ptr=self.ctypes.data)
-
-    def set(self, values: np.ndarray[Any, Any]) -> None:
-        self[...] = values
-
-
-class FakeModule:
-    """A compiled text: launches go to the checker, with the arguments that a driver would get."""
-
-    def __init__(self, code: str, options: tuple[str, ...], arch: str) -> None:
-        if "refuse" in code:
-            raise FakeCupy.CompileException("line 1: error: refused")
-        assert "-std=c++17" in options
-        self.code, self.arch = code, arch
-
-    def get_function(self, entry: str) -> Any:
-        def launch(grid: tuple[int], block: tuple[int], args: tuple[np.uint64, ...]) -> None:
-            assert {type(a) for a in args} == {np.uint64}
-            pointers = [np.ctypeslib.as_array((ctypes.c_ubyte * 1).from_address(int(a))) for a in args]
-            arguments = tuple(simt.Argument(p) for p in pointers)
-            simt.run(self.code, TARGETS[self.arch], [simt.Call(entry, grid[0], block[0], arguments)])
-
-        return launch
-
-
-class FakeCupy:
-    """As much of the cupy module as the package uses."""
-
-    ndarray = FakeArray
-
-    class CompileException(Exception):
-        pass
-
-    class CUDARuntimeError(Exception):
-        pass
-
-    class OutOfMemoryError(Exception):
-        pass
-
-    def __init__(self, arch: str = "gfx942", devices: int = 1) -> None:
-        hip = arch.startswith("gfx")
-        properties = {"gcnArchName": f"{arch}:sramecc+:xnack-".encode(), "multiProcessorCount": 300}
-        self.limit = 1 << 30
-        self.matmuls = 0
-        self.captured: list[Any] = []
-        self.lib = SimpleNamespace(stride_tricks=np.lib.stride_tricks)
-        self.cuda = SimpleNamespace(
-            runtime=SimpleNamespace(
-                is_hip=hip,
-                getDeviceCount=lambda: devices,
-                getDeviceProperties=lambda i: properties,
-                CUDARuntimeError=self.CUDARuntimeError,
-            ),
-            memory=SimpleNamespace(OutOfMemoryError=self.OutOfMemoryError),
-            compiler=SimpleNamespace(CompileException=self.CompileException),
-            Device=lambda: _FakeDevice(arch.removeprefix("sm_")),
-            Stream=lambda non_blocking: _FakeStream(),
-        )
-        self.RawModule = lambda code, options: FakeModule(code, options, arch)
-
-    def empty(self, size: int, dtype: Any) -> FakeArray:
-        if size * np.dtype(dtype).itemsize > self.limit:
-            raise self.OutOfMemoryError("out of memory allocating")
-        return np.full(size * np.dtype(dtype).itemsize, 0xFF, np.uint8).view(dtype).view(FakeArray)
-
-    def asarray(self, array: Any) -> FakeArray:
-        return np.array(array).view(FakeArray)
-
-    def ascontiguousarray(self, array: FakeArray) -> FakeArray:
-        return np.ascontiguousarray(array).view(FakeArray)
-
-    def asnumpy(self, array: FakeArray) -> np.ndarray[Any, Any]:
-        return np.array(array)
-
-    def from_dlpack(self, tensor: Any) -> FakeArray:
-        return np.from_dlpack(tensor).view(FakeArray)
-
-    def matmul(self, a: Any, b: Any, out: Any) -> None:
-        self.matmuls += 1
-        np.matmul(a, b, out=out)
-
-
-class _FakeDevice(str):
-    """Device 0; equal to the `device` of its arrays."""
-
-    id = 0
-    compute_capability: str
-
-    def __new__(cls, capability: str) -> _FakeDevice:
-        made = super().__new__(cls, "<device 0>")
-        made.compute_capability = capability
-        return made
-
-
-class _FakeStream:
-    @contextmanager
-    def __call__(self) -> Any:
-        yield
-
-    def __enter__(self) -> _FakeStream:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-    def begin_capture(self) -> None:
-        pass
-
-    def end_capture(self) -> Any:
-        return SimpleNamespace(launch=lambda *_: None)
 
 
 @pytest.fixture
@@ -187,36 +68,101 @@ def test_a_plan_runs_once_without_being_kept() -> None:
     assert_program_results(run_gpu(plan_of(program), inputs), program, inputs)
 
 
-def test_arrays_on_the_gpu_and_from_other_libraries_are_taken(cupy: FakeCupy) -> None:
+class Tensor:
+    """What a torch tensor offers: bits by DLPack, and views of them."""
+
+    def __init__(self, array: np.ndarray[Any, Any], dtype: str | None = None) -> None:
+        self.array, self.dtype = array, dtype or array.dtype.name
+
+    def view(self, dtype: str) -> Tensor:
+        return Tensor(self.array, dtype)
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self.array.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> Any:
+        return self.array.__dlpack_device__()
+
+
+class GpuTensor(Tensor):
+    """One that lies on GPU `index`, or in memory that no GPU of ours reads."""
+
+    kind, index = 10, 0
+
+    def __dlpack_device__(self) -> Any:
+        return self.kind, self.index
+
+
+@pytest.fixture
+def torch(cupy: FakeCupy, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The package of those tensors, which works on stream 77."""
+    module = ModuleType("tensors")
+    vars(module).update(
+        bfloat16="bfloat16",
+        uint16="uint16",
+        from_dlpack=lambda a: Tensor(a) if type(a) is np.ndarray else GpuTensor(np.array(a)),
+        cuda=SimpleNamespace(current_stream=lambda: SimpleNamespace(cuda_stream=77)),
+    )
+    monkeypatch.setitem(sys.modules, "tensors", module)
+    for kind in (Tensor, GpuTensor):
+        monkeypatch.setattr(kind, "__module__", "tensors.core")
+    assert cupy is not None
+    return module
+
+
+KINDS = {"numpy": np.ndarray, "cupy": FakeArray, "host tensor": Tensor, "gpu tensor": GpuTensor}
+
+
+@pytest.mark.usefixtures("torch")
+@pytest.mark.parametrize("kind", KINDS)
+def test_results_are_of_the_kind_that_was_given(kind: str, cupy: FakeCupy) -> None:
     program = PROGRAMS["towers"]
     inputs = inputs_of(program)
+    made = {"numpy": lambda a: a, "cupy": cupy.asarray, "host tensor": Tensor, "gpu tensor": GpuTensor}[kind]
+    best = eqsat.optimize(program, rules=[])
+    (got,) = best.compile(device="auto")({name: made(a) for name, a in inputs.items()}).values()
+    assert type(got) is KINDS[kind]
+    assert_program_results([np.asarray(got if isinstance(got, np.ndarray) else got.array)], program, inputs)
+    assert (77 in cupy.streams) == (kind == "gpu tensor")
 
-    class Tensor:
-        """What a torch tensor offers."""
 
-        def __init__(self, array: np.ndarray[Any, Any]) -> None:
-            self.array, self.dtype = array, array.dtype
-
-        def __dlpack__(self, **options: Any) -> Any:
-            return self.array.__dlpack__(**options)
-
-        def __dlpack_device__(self) -> Any:
-            return self.array.__dlpack_device__()
-
+@pytest.mark.usefixtures("torch")
+def test_one_array_on_the_gpu_keeps_the_results_there(cupy: FakeCupy) -> None:
+    program = PROGRAMS["towers"]
+    inputs = inputs_of(program)
     given = {"x": Tensor(inputs["x"]), "w1": cupy.asarray(inputs["w1"]), "w2": inputs["w2"]}
-    assert_program_results(GpuPlan(plan_of(program))(given), program, inputs)
+    (got,) = GpuPlan(plan_of(program))(given)
+    assert type(got) is FakeArray
+    assert_program_results([got], program, inputs)
 
 
-@pytest.mark.usefixtures("cupy")
-def test_bfloat16_travels_as_its_bits() -> None:
+@pytest.mark.usefixtures("torch")
+def test_bfloat16_travels_as_its_bits(cupy: FakeCupy) -> None:
     x = make("In", ("x", 64, "bfloat16"))
     out = make("Un", ("relu",), (x,))
     plan = one_kernel_each(("pointwise", out), roots=(out,))
     env = env_of(plan)
-    (got,) = GpuPlan(plan)(env)
-    assert got.dtype == np.uint16
-    (host,) = runner(plan, "gpu", "mi300x")(env)
-    np.testing.assert_array_equal(host, plan.run_numpy(env)[0])
+    (expected,) = plan.run_numpy(env)
+    bits = env["x"].view(np.uint16)
+    compiled = GpuPlan(plan)
+    (host,) = compiled(env)
+    assert host.dtype == ml_dtypes.bfloat16
+    np.testing.assert_array_equal(host, expected)
+    (on_gpu,) = compiled({"x": cupy.asarray(bits)})
+    np.testing.assert_array_equal(on_gpu, expected.view(np.uint16))
+    (tensor,) = compiled({"x": GpuTensor(bits, "bfloat16")})
+    assert tensor.dtype == "bfloat16"
+    np.testing.assert_array_equal(tensor.array, expected.view(np.uint16))
+
+
+def test_constants_are_uploaded_once(cupy: FakeCupy) -> None:
+    weights = np.arange(16, dtype=np.float32).reshape(4, 4)
+    plan = GpuPlan(plan_of(eqsat.trace(lambda x: x @ weights, eqsat.spec((3, 4)))))
+    assert cupy.uploads == 1
+    x = cupy.asarray(np.ones(12, np.float32))
+    for _ in range(3):
+        plan({"x": x})
+    assert cupy.uploads == 2
 
 
 def test_library_products_go_to_cupy(cupy: FakeCupy) -> None:
@@ -243,8 +189,27 @@ def test_a_captured_plan_replays_into_the_same_arrays() -> None:
     program = PROGRAMS["mlp"]
     inputs = inputs_of(program)
     captured = GpuPlan(plan_of(program), signature=Signature.of(program)).capture(inputs)
+    for output in captured.outputs:
+        output[...] = np.nan
     captured.launch()
     assert_program_results(captured.outputs, program, inputs)
+
+
+def test_a_plan_as_a_graph_takes_new_arrays_at_every_call(cupy: FakeCupy) -> None:
+    program = PROGRAMS["mlp"]
+    compiled = eqsat.optimize(program, rules=[]).compile(device="auto", capture=True)
+    given = [inputs_of(program, seed) for seed in (1, 2, 3)]
+    results = [compiled(inputs) for inputs in given]  # kept: a later call must not write over an earlier result
+    for inputs, result in zip(given, results, strict=True):
+        assert_program_results(list(result.values()), program, inputs)
+    assert cupy is not None
+
+
+def test_a_driver_that_records_no_graphs_says_so(cupy: FakeCupy) -> None:
+    cupy.records = False
+    program = PROGRAMS["mlp"]
+    with pytest.raises(DeviceFailed, match="the GPU stopped: operation not supported"):
+        Replayed(GpuPlan(plan_of(program)))(inputs_of(program))
 
 
 # Errors
@@ -272,28 +237,55 @@ def test_running_out_of_memory_says_what_the_plan_needs(cupy: FakeCupy) -> None:
     program = PROGRAMS["mlp"]
     plan = GpuPlan(plan_of(program))
     cupy.limit = 16
-    with pytest.raises(InputError, match=r"out of device memory: .* the plan's temporaries take [1-9]"):
+    with pytest.raises(InputError, match=r"out of device memory: .* takes \d+ bytes \(inputs \d+, constants 0,"):
         plan(inputs_of(program))
 
 
-def test_arrays_of_a_wrong_size_type_or_device_are_refused(cupy: FakeCupy) -> None:
+@pytest.mark.usefixtures("torch")
+@pytest.mark.parametrize("kind", KINDS)
+def test_arrays_of_a_wrong_shape_or_type_are_refused(kind: str, cupy: FakeCupy) -> None:
     program = PROGRAMS["statistics"]
-    plan = GpuPlan(plan_of(program))
+    made = {"numpy": lambda a: a, "cupy": cupy.asarray, "host tensor": Tensor, "gpu tensor": GpuTensor}[kind]
+    compiled = eqsat.optimize(program, rules=[]).compile(device="auto")
     for array, message in (
-        (cupy.asarray(np.zeros((3, 3), np.float32)), r"input 'x' takes shape \(297,\), got \(3, 3\)"),
-        (cupy.asarray(np.zeros((9, 33))), "input 'x' takes float32, got float64: convert it first"),
+        (np.zeros((3, 3), np.float32), r"input 'x' takes shape \(9, 33\), got \(3, 3\)"),
+        (np.zeros((33, 9), np.float32), r"input 'x' takes shape \(9, 33\), got \(33, 9\)"),
+        (np.zeros((9, 33)), "input 'x' takes float32, got float64: convert it first"),
     ):
         with pytest.raises(InputError, match=message):
+            compiled(made(array))
+
+
+@pytest.mark.usefixtures("torch")
+def test_arrays_on_another_device_are_refused(cupy: FakeCupy) -> None:
+    plan = GpuPlan(plan_of(PROGRAMS["statistics"]))
+    x = np.zeros((9, 33), np.float32)
+    elsewhere = cupy.asarray(x)
+    setattr(elsewhere, "device", SimpleNamespace(id=1))  # noqa: B010  (a property of NumPy's own arrays)
+    tensor, foreign = GpuTensor(x), GpuTensor(x)
+    tensor.index, foreign.kind = 1, 7
+    for array, where in ((elsewhere, "1"), (tensor, "1"), (foreign, "of DLPack type 7")):
+        with pytest.raises(InputError, match=f"input 'x' lies on device {where}, the plan runs on device 0"):
             plan({"x": array})
-    elsewhere = cupy.asarray(np.zeros((9, 33), np.float32))
-    setattr(elsewhere, "device", "<device 1>")  # noqa: B010  (a property of NumPy's own arrays)
-    with pytest.raises(InputError, match="input 'x' lies on <device 1>, the plan runs on <device 0>"):
-        plan({"x": elsewhere})
+
+
+@pytest.mark.usefixtures("cupy")
+def test_wrong_names_are_refused() -> None:
+    compiled = eqsat.optimize(PROGRAMS["statistics"], rules=[]).compile(device="auto")
+    with pytest.raises(InputError, match="no input is called 'y': the plan takes x"):
+        compiled({"y": np.zeros((9, 33), np.float32)})
+    with pytest.raises(InputError, match="input 'x' is missing: the plan takes x"):
+        compiled({})
+    with pytest.raises(InputError, match=r"the program takes 1 arrays \(x\), got 2"):
+        compiled(1, 2)
 
 
 def test_a_kernel_that_is_refused_is_saved(cupy: FakeCupy, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EQSAT_CACHE_DIR", str(tmp_path))
-    plan = GpuPlan(plan_of(PROGRAMS["mlp"]))
-    with pytest.raises(CompileFailed, match=r"a kernel does not compile: .*refused \(source .*\.hip"):
-        plan._compile("entry", "refuse")
-    assert cupy is not None
+    cupy.refuses = lambda code: True
+    with pytest.raises(CompileFailed, match=r"a kernel does not compile: .*refused \(source .*\.hip") as refused:
+        GpuPlan(plan_of(PROGRAMS["mlp"]))
+    saved = re.search(r"source (\S+)\.hip", str(refused.value))
+    assert saved is not None
+    assert "EQ_KERNEL" in Path(saved[1] + ".hip").read_text()
+    assert "refused" in Path(saved[1] + ".log").read_text()

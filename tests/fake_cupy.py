@@ -1,0 +1,213 @@
+"""A stand-in for CuPy whose GPU is the SIMT checker and whose clock is a function of what is launched."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from eqsat.gpu import simt
+from eqsat.gpu.targets import TARGETS
+
+
+class Recorder:
+    """What the stream that is being captured has recorded; None when none is."""
+
+    def __init__(self) -> None:
+        self.steps: list[Callable[[], None]] | None = None
+
+    def do(self, step: Callable[[], None]) -> None:
+        """Run a step now, or record it."""
+        if self.steps is None:
+            step()
+        else:
+            self.steps.append(step)
+
+
+class FakeArray(np.ndarray):  # type: ignore[type-arg]
+    """A NumPy array with what CuPy adds to it."""
+
+    recorder = Recorder()
+    device = SimpleNamespace(id=0)  # type: ignore[assignment]
+
+    @property
+    def data(self) -> Any:  # type: ignore[override]
+        return SimpleNamespace(ptr=self.ctypes.data)
+
+    def set(self, values: np.ndarray[Any, Any]) -> None:
+        self[...] = values
+
+    def fill(self, value: Any) -> None:
+        self.recorder.do(lambda: np.ndarray.fill(self, value))
+
+
+class FakeModule:
+    """A compiled text: launches go to the checker, with the arguments that a driver would get."""
+
+    def __init__(self, cupy: FakeCupy, code: str, options: tuple[str, ...]) -> None:
+        if cupy.refuses(code):
+            raise cupy.CompileException("line 1: error: refused")
+        assert "-std=c++17" in options
+        self.cupy, self.code = cupy, code
+
+    def get_function(self, entry: str) -> Any:
+        cupy = self.cupy
+
+        def launch(grid: tuple[int], block: tuple[int], args: tuple[np.uint64, ...]) -> None:
+            assert {type(a) for a in args} == {np.uint64}
+            pointers = [np.ctypeslib.as_array((ctypes.c_ubyte * 1).from_address(int(a))) for a in args]
+            arguments = tuple(simt.Argument(p) for p in pointers)
+
+            def run() -> None:
+                cupy.launches += 1
+                cupy.now_us += cupy.cost_us(self.code, grid[0])
+                simt.run(self.code, TARGETS[cupy.arch], [simt.Call(entry, grid[0], block[0], arguments)])
+
+            FakeArray.recorder.do(run)
+
+        return launch
+
+
+class FakeCupy:
+    """As much of the cupy module as the package uses.
+
+    Attributes:
+        limit: bytes of the largest allocation.
+        cost_us: microseconds of a launch, from its text and its number of blocks; `now_us` is the device's clock.
+        refuses: whether a text does not compile.
+        records: whether the driver can record graphs.
+    """
+
+    ndarray = FakeArray
+    __version__ = "14.0"
+
+    class CompileException(Exception):
+        pass
+
+    class CUDARuntimeError(RuntimeError):
+        pass
+
+    class CUDADriverError(RuntimeError):
+        pass
+
+    class OutOfMemoryError(MemoryError):
+        pass
+
+    def __init__(self, arch: str = "gfx942", devices: int = 1) -> None:
+        self.arch = arch
+        self.limit = 1 << 30
+        self.matmuls = self.launches = self.uploads = 0
+        self.now_us = 0.0
+        self.cost_us: Callable[[str, int], float] = lambda code, blocks: 10.0
+        self.refuses: Callable[[str], bool] = lambda code: "refuse" in code
+        self.records = True
+        self.streams: list[int] = []
+        self.lib = SimpleNamespace(stride_tricks=np.lib.stride_tricks)
+        properties = {
+            "name": b"A GPU",
+            "gcnArchName": f"{arch}:sramecc+:xnack-".encode(),
+            "multiProcessorCount": 300,
+        }
+        self.cuda = SimpleNamespace(
+            runtime=SimpleNamespace(
+                is_hip=arch.startswith("gfx"),
+                getDeviceCount=lambda: devices,
+                getDeviceProperties=lambda i: properties,
+                driverGetVersion=lambda: 70000,
+                runtimeGetVersion=lambda: 70000,
+                CUDARuntimeError=self.CUDARuntimeError,
+            ),
+            driver=SimpleNamespace(CUDADriverError=self.CUDADriverError),
+            memory=SimpleNamespace(OutOfMemoryError=self.OutOfMemoryError),
+            compiler=SimpleNamespace(CompileException=self.CompileException),
+            Device=lambda i=0: FakeDevice(arch),
+            Stream=lambda non_blocking: FakeStream(self),
+            ExternalStream=lambda pointer: FakeStream(self, pointer),
+            Event=lambda: FakeEvent(self),
+            get_elapsed_time=lambda start, end: (end.at_us - start.at_us) / 1e3,
+        )
+        self.random = SimpleNamespace(standard_normal=lambda shape: np.zeros(shape).view(FakeArray))
+
+    def RawModule(self, code: str, options: tuple[str, ...]) -> FakeModule:
+        return FakeModule(self, code, options)
+
+    def empty(self, size: int, dtype: Any) -> FakeArray:
+        if size * np.dtype(dtype).itemsize > self.limit:
+            raise self.OutOfMemoryError("out of memory allocating")
+        return np.full(size * np.dtype(dtype).itemsize, 0xFF, np.uint8).view(dtype).view(FakeArray)
+
+    def asarray(self, array: Any) -> FakeArray:
+        self.uploads += 1
+        return np.array(array).view(FakeArray)
+
+    def ascontiguousarray(self, array: FakeArray) -> FakeArray:
+        return np.ascontiguousarray(array).view(FakeArray)
+
+    def asnumpy(self, array: FakeArray) -> np.ndarray[Any, Any]:
+        return np.array(array)
+
+    def from_dlpack(self, tensor: Any) -> FakeArray:
+        return np.from_dlpack(tensor).view(FakeArray)
+
+    def matmul(self, a: Any, b: Any, out: Any = None) -> Any:
+        self.matmuls += 1
+        self.now_us += 10.0
+        return np.matmul(a, b, out=out)
+
+
+class FakeDevice:
+    """Device 0."""
+
+    id = 0
+
+    def __init__(self, arch: str) -> None:
+        self.compute_capability = arch.removeprefix("sm_")
+
+    def __enter__(self) -> FakeDevice:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def synchronize(self) -> None:
+        pass
+
+
+class FakeStream:
+    """A stream of its own, or another library's by its pointer."""
+
+    def __init__(self, cupy: FakeCupy, pointer: int = 1) -> None:
+        self.cupy, self.pointer = cupy, pointer
+
+    def __enter__(self) -> FakeStream:
+        self.cupy.streams.append(self.pointer)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.cupy.streams.append(0)
+        FakeArray.recorder.steps = None
+
+    def begin_capture(self) -> None:
+        if not self.cupy.records:
+            raise self.cupy.CUDARuntimeError("operation not supported")
+        FakeArray.recorder.steps = []
+
+    def end_capture(self) -> Any:
+        steps, FakeArray.recorder.steps = FakeArray.recorder.steps or [], None
+        return SimpleNamespace(launch=lambda *_: [step() for step in steps])
+
+
+class FakeEvent:
+    """The device's clock when it was recorded."""
+
+    def __init__(self, cupy: FakeCupy) -> None:
+        self.cupy, self.at_us = cupy, 0.0
+
+    def record(self) -> None:
+        self.at_us = self.cupy.now_us
+
+    def synchronize(self) -> None:
+        pass
