@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 
 from eqsat.snapshot import Snapshot
 
@@ -41,7 +42,7 @@ def required(snapshot: Snapshot) -> list[int]:
     return req
 
 
-def required_of_roots(snapshot: Snapshot, req: list[int]) -> int:
+def required_of_roots(snapshot: Snapshot, req: Sequence[int]) -> int:
     """The union of what the roots need."""
     total = 0
     for root in snapshot.roots:

@@ -2,12 +2,14 @@
 
 Cuts grow bottom-up as priority cuts do in technology mapping (Mishchenko et al., "Combinational and Sequential Mapping
 with Priority Cuts", ICCAD 2007): a class keeps the best few of each kind, and a class that improves wakes the e-nodes
-above it until nothing changes. Dominated candidates are dropped: another one reads no more and costs no more.
+above it until nothing changes. Cuts that one kernel can compute together are then joined. Dominated candidates are
+dropped: another one reads no more and costs no more.
 """
 
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,6 +18,7 @@ from eqsat.extract.cost import Prices
 from eqsat.extract.cuts import Cut, Facts, Kind, Limits, bits
 from eqsat.extract.devices import Device
 from eqsat.extract.grow import Grower
+from eqsat.extract.joint import joint_kernels
 from eqsat.extract.unfused import UnfusedGrower
 from eqsat.layout import is_contiguous
 from eqsat.snapshot import Snapshot
@@ -30,7 +33,8 @@ class Candidate:
         family: the kernel family, or "alias" for a contiguous slice of a leaf, which costs nothing.
         price: picoseconds.
         cut: the expression.
-        call: set for a result of an opaque operator: results with the same `call` come from one launch.
+        call: set where one kernel may compute several classes (results of an opaque operator, joint kernels):
+            candidates with the same `call` are one kernel, paid once.
     """
 
     cls: int
@@ -39,7 +43,7 @@ class Candidate:
     children: tuple[int, ...]
     price: int
     cut: Cut
-    call: tuple[str, tuple[int, ...]] | None = None
+    call: tuple[str, tuple[Any, ...]] | None = None
 
 
 @dataclass(slots=True)
@@ -60,11 +64,13 @@ def enumerate_candidates(
     limits: Limits | None = None,
     should_stop: Callable[[], bool] | None = None,
     only: Sequence[bool] | None = None,
+    req: Sequence[int] = (),
 ) -> Candidates:
     """The candidates of every class, within `limits`.
 
     `should_stop` is polled; once it says so, classes keep what they have, at least one kernel for each e-node.
-    `only` says which e-nodes may be used; None means all.
+    `only` says which e-nodes may be used; None means all. `req` are the classes that each one needs, as of
+    `eqsat.required`; without it no kernels with several outputs are made.
     """
     limits = limits or Limits()
     start = time.perf_counter()
@@ -77,8 +83,13 @@ def enumerate_candidates(
     for c in range(snapshot.n_classes):
         found = [] if facts.free[c] else [*search.aliases(c), *map(search.candidate, search.cuts[c])]
         of_class.append(undominated(found))
+    if req and device.fuses:
+        for x in search.joint(of_class, req, should_stop):
+            of_class[x.cls].append(x)
     stats = {
         "candidates": sum(map(len, of_class)),
+        "families": dict(sorted(Counter(x.family for found in of_class for x in found).items())),
+        "joint": len({x.call for found in of_class for x in found if x.call is not None}),
         "visits": search.visits,
         "rounds": search.rounds,
         "seconds": time.perf_counter() - start,
@@ -87,13 +98,23 @@ def enumerate_candidates(
 
 
 def undominated(found: Sequence[Candidate]) -> list[Candidate]:
-    """Drop every candidate that needs the classes of a cheaper or equal one, cheapest first."""
+    """Drop every candidate that needs the classes of a cheaper or equal one, cheapest first.
+
+    One that may share its price with other classes stays, after the others.
+    """
     kept: list[tuple[int, Candidate]] = []
+    shared: dict[object, Candidate] = {}
     for x in sorted(found, key=lambda x: (x.price, len(x.children), x.cut.inner.bit_count(), x.children)):
         needs = sum(1 << c for c in x.children)
-        if all(other & ~needs for other, _ in kept):
+        if x.call is not None:
+            shared.setdefault(x.call, x)
+        elif all(other & ~needs for other, _ in kept):
             kept.append((needs, x))
-    return [x for _, x in kept]
+    return [x for _, x in kept] + list(shared.values())
+
+
+_HOLDS = ("copy", "pointwise", "contraction", "contraction+reduction", "reduction", "row")
+"""Families of joint kernels: each can hold what those before it can, where both share a product or rows."""
 
 
 class _Search:
@@ -175,6 +196,22 @@ class _Search:
         if library is not None and library < cut.price:
             return self._candidate(cut, "library-gemm", library)
         return self._candidate(cut, self._family(cut), cut.price)
+
+    def joint(
+        self, of_class: Sequence[Sequence[Candidate]], req: Sequence[int], should_stop: Callable[[], bool] | None
+    ) -> list[Candidate]:
+        """The candidates, one for each output, of the joint kernels that pay beside those of single classes."""
+
+        def cheapest(c: int, given: int) -> int:
+            return next(x.price for x in of_class[c] if all(given >> d & 1 for d in x.children))
+
+        found: list[Candidate] = []
+        for kernel in joint_kernels(self.snapshot, self.grower, self.cuts, req, cheapest, should_stop):
+            leaves, children = bits(kernel.leaves), bits(kernel.leaves & self.facts.computed)
+            family = max((self._family(x) for x in kernel.cuts), key=_HOLDS.index)
+            call = family, (kernel.classes, leaves)
+            found += [Candidate(x.cls, family, leaves, children, kernel.price, x, call) for x in kernel.cuts]
+        return found
 
     def _candidate(self, cut: Cut, family: str, price: int) -> Candidate:
         children = bits(cut.leaves & self.facts.computed)

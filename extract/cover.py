@@ -19,7 +19,7 @@ from eqsat.extract.cuts import Limits
 from eqsat.extract.devices import Device
 from eqsat.extract.devices import device as find_device
 from eqsat.extract.greedy import NO_NODE, greedy_dag
-from eqsat.extract.problem import Problem, check, used_choice
+from eqsat.extract.problem import Problem, Solution, check, used_choice
 from eqsat.extract.solve import solve
 from eqsat.required import required, required_of_roots
 from eqsat.snapshot import SOURCE, Snapshot
@@ -40,7 +40,7 @@ class CoverResult:
         cost, lower_bound: picoseconds; no cover within the limits of enumeration costs less than `lower_bound`.
         optimal: whether the cost is proven to be least.
         stats: how many candidates there were, the costs of the covers to start from, and the seconds of each stage.
-        problem: what it was chosen from, for other covers of the same snapshot.
+        problem, solution: what it was chosen from and how, for other covers of the same snapshot.
     """
 
     chosen: list[Candidate]
@@ -49,10 +49,11 @@ class CoverResult:
     optimal: bool
     stats: dict[str, Any] = field(default_factory=dict)
     problem: CoverProblem | None = field(default=None, repr=False)
+    solution: Solution | None = field(default=None, repr=False)
 
     @property
     def kernels(self) -> list[Candidate]:
-        """The chosen candidates that are launched; one of each opaque call stands for all of its results."""
+        """The chosen candidates that are launched; one of each call stands for all of its results."""
         launched = {x.call or x.cls: x for x in reversed(self.chosen) if x.family != "alias"}
         return list(reversed(launched.values()))
 
@@ -77,10 +78,11 @@ def cover(
         return stop or time.monotonic() - start > ENUMERATION_SHARE * time_limit
 
     written = enumerate_candidates(snapshot, row, limits, late, only=[n.rule == SOURCE for n in snapshot.nodes])
-    found = enumerate_candidates(snapshot, row, limits, late)
+    req = required(snapshot)
+    found = enumerate_candidates(snapshot, row, limits, late, req=req)
     for c, own in enumerate(written.of_class):
         found.of_class[c] = undominated([*found.of_class[c], *own])
-    needed = required_of_roots(snapshot, required(snapshot))
+    needed = required_of_roots(snapshot, req)
     covers = CoverProblem(snapshot, found, needed)
     enumerated = time.monotonic()
     incumbents = {"grouped": covers.group_moves(enumerated + GROUP_MOVES_SHARE * time_limit)}
@@ -107,6 +109,7 @@ def cover(
             },
         },
         problem=covers,
+        solution=solution,
     )
 
 
@@ -125,8 +128,8 @@ class _Group(NamedTuple):
 class CoverProblem:
     """The extraction problem of some candidates. Its classes are those that the roots may reach, renumbered.
 
-    An opaque call with several results is a class of its own, after the others, with one node, after the others: that
-    node has the price, and the results cost nothing once it is chosen.
+    A kernel with several outputs is a class of its own, after the others, with one node, after the others: that node
+    has the price, and the outputs cost nothing once it is chosen.
     """
 
     def __init__(self, snapshot: Snapshot, candidates: Candidates, needed: int) -> None:
@@ -136,8 +139,8 @@ class CoverProblem:
         self.classes = _reachable(snapshot.roots, candidates)
         self.index = {c: k for k, c in enumerate(self.classes)}
         self.candidates = [x for c in self.classes for x in candidates.of_class[c]]
-        calls = [x for x in self.candidates if x.call is not None]
-        shared = {x.call: x for x in calls if any(y.call == x.call and y.cls != x.cls for y in calls)}
+        calls = {x.call: x for x in self.candidates if x.call is not None}
+        shared = {x.call: calls[x.call] for x in self.candidates if x.call and x.cls != calls[x.call].cls}
         self._call_class = {call: len(self.classes) + k for k, call in enumerate(shared)}
         children = [tuple(self.index[c] for c in x.children) for x in self.candidates]
         self.problem = Problem(

@@ -35,6 +35,8 @@ class Limits:
         prologue_leaves: arrays that one operand of a product reads; `prologue_computed` of them may be computed ones.
         fold_elements: constants that would become larger than this are computed on the device.
         rounds: passes over the classes, which cycles of the e-graph may ask for.
+        outputs: classes that a joint kernel computes, and `joint` how many of each number of outputs a class takes part
+            in at least.
     """
 
     leaves: int = 10
@@ -45,6 +47,8 @@ class Limits:
     prologue_computed: int = 2
     fold_elements: int = 1 << 26
     rounds: int = 25
+    outputs: int = 4
+    joint: int = 3
 
 
 class Kind(IntEnum):

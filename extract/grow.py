@@ -262,28 +262,38 @@ class Grower:
 
     def price(self, cut: Cut) -> bool:
         """Set the price; False where no kernel of the kind can hold the cut."""
-        prices, facts, c = self.prices, self.facts, cut.cls
-        size, out, dtype = self.snapshot.size[c], float(facts.bytes[c]), self.snapshot.dtype[c]
-        moved = out + facts.moved(cut.reads)
-        key = cut.key
-        if isinstance(key, Rows):
-            if cut.on_chip and not prices.row_fits(key.columns, facts.itemsize[c]):
-                return False
-            cut.price = prices.rows(key.rows, key.columns, moved, cut.work, cut.on_chip, dtype)
-        elif isinstance(key, Product):
-            core = key.core
+        price = self.price_of((cut,))
+        if price is not None:
+            cut.price = price
+        return price is not None
+
+    def price_of(self, cuts: Sequence[Cut]) -> int | None:
+        """The price, in picoseconds, of one kernel that writes the classes of all these cuts, which share their product
+        or their rows where they have some; None where no kernel of the kind can hold them."""
+        prices, facts = self.prices, self.facts
+        top = max(cuts, key=lambda x: (x.kind, x.work))
+        dtype = self.snapshot.dtype[top.cls]
+        reads = joined(*(x.reads for x in cuts)) if len(cuts) > 1 else top.reads
+        work = _shared_work(cuts) if len(cuts) > 1 else top.work
+        moved = facts.moved(reads) + sum(facts.bytes[x.cls] for x in cuts)
+        if isinstance(top.key, Rows):
+            on_chip = any(x.on_chip for x in cuts)
+            if on_chip and not prices.row_fits(top.key.columns, facts.itemsize[top.cls]):
+                return None
+            return prices.rows(top.key.rows, top.key.columns, moved, work, on_chip, dtype)
+        if isinstance(top.key, Product):
+            core = top.key.core
             b, m, _, n = core.dims
-            if cut.kind == Kind.GEMM:
-                moved += out * (write_order(key.layout, n) - 1)
-            else:
-                cut.price = prices.combine(dtype)
-            arithmetic = core.time + prices.epilogue(cut.work, b * m * n, core.groups, dtype)
-            cut.price += prices.kernel(core.bytes + moved, arithmetic, core.groups) + round(core.extra)
-        else:
-            cut.price = prices.pointwise(size, moved, cut.work, dtype)
-            parts = ceil(len(cut.subs) / self.limits.members)
-            cut.price += prices.launch * (parts - 1 if self.snapshot.nodes[cut.node].op == "Cat" else 0)
-        return True
+            extra = round(core.extra)
+            for x in cuts:
+                assert isinstance(x.key, Product)
+                if x.kind == Kind.GEMM:
+                    moved += facts.bytes[x.cls] * (write_order(x.key.layout, n) - 1)
+                else:
+                    extra += prices.combine(dtype)
+            arithmetic = core.time + prices.epilogue(work, b * m * n, core.groups, dtype)
+            return prices.kernel(moved, arithmetic, core.groups, streamed=core.bytes) + extra
+        return prices.pointwise(self.snapshot.size[top.cls], moved, work, dtype)
 
 
 def _is_matrix(operand: Cut, shape: tuple[int, int, int]) -> bool:
@@ -343,3 +353,13 @@ def _reduces_axis(key: Product, columns: int) -> bool:
     _, m, _, n = key.core.dims
     first = compose(key.layout, strided(0, ((columns, 1),)))
     return (columns == n and first == identity(n)) or (columns == m and first == strided(0, ((m, n),)))
+
+
+def reduced_stride(cut: Cut) -> int:
+    """The stride, in the product's output, of the axis that a GEMM_RED reduces: 1 for the last one."""
+    (operand,) = cut.subs
+    assert isinstance(operand.key, Product)
+    assert isinstance(cut.key, Product)
+    columns = operand.key.layout.size // cut.key.layout.size
+    first = compose(operand.key.layout, strided(0, ((columns, 1),)))
+    return first.dims[0][1] if first is not None and first.dims else 1

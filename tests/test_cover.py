@@ -18,6 +18,7 @@ from eqsat.core import Node, make
 from eqsat.errors import InputError
 from eqsat.extract.cover import CoverResult, cover
 from eqsat.extract.cuts import Limits
+from eqsat.extract.plan import launches
 from eqsat.snapshot import Snapshot
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -27,8 +28,10 @@ def run(result: CoverResult, snapshot: Snapshot, values: list[np.ndarray[Any, An
     """The values of the classes once the kernels have run: a class that is read before it is computed is all NaN."""
     computed = {x.cls for x in result.chosen}
     state = [np.full_like(v, np.nan) if c in computed else v for c, v in enumerate(values)]
-    for x in result.chosen:
-        state[x.cls] = value_of(x.cut, snapshot, state)
+    for kernel in launches(result):
+        outputs = [value_of(x.cut, snapshot, state) for x in kernel]
+        for x, value in zip(kernel, outputs, strict=True):
+            state[x.cls] = value
     return state
 
 
@@ -48,7 +51,7 @@ def test_covers_compute_the_roots_in_launch_order(seed: int, operators: int) -> 
 def test_the_bound_is_below_the_cost_and_met_when_optimal(seed: int, operators: int) -> None:
     snapshot, _ = random_snapshot(seed, operators)
     result = cover(snapshot, "mi300x", 2.0)
-    assert result.cost == sum(x.price for x in result.chosen)
+    assert result.cost == sum(x.price for x in result.kernels)
     assert 0 <= result.lower_bound <= result.cost
     assert result.optimal == (result.lower_bound == result.cost)
     hurried = cover(snapshot, "mi300x", 0.0)

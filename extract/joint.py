@@ -1,0 +1,237 @@
+"""Joint kernels: cuts of several classes that one kernel computes together, reading what they share once.
+
+    POINT              maps of one size over common operands: sin(x) * y and cos(x) + y
+    GEMM, GEMM_RED     one product, written through several epilogues, or written beside its sums along one axis
+    ROW                rows of one domain, reduced several ways, or reduced and written beside a map of the same
+                       elements: layernorm(x + r) and the sum x + r
+
+A joint kernel pays where each of its outputs is needed in memory, so only classes that every program in the e-graph
+computes are joined, and only where each is an output or has such a reader outside the kernel. None computes again what
+one of its own operands is made of.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from eqsat.extract.cuts import Core, Cut, Facts, Kind, Limits, Product, Rows, bits
+from eqsat.extract.grow import Grower, reduced_stride
+from eqsat.required import required_of_roots
+from eqsat.snapshot import Snapshot
+
+Frame = Core | tuple[int, int] | int
+"""What cuts must have in common to share a kernel: a product, rows and columns, or the number of elements."""
+
+
+Pool = Mapping[int, Sequence["Joint"]]
+"""The cuts of each class that fit into one frame, as kernels of one output."""
+
+
+@dataclass(frozen=True, slots=True)
+class Joint:
+    """Cuts of different classes as one kernel.
+
+    Attributes:
+        cuts: one for each output, in order of classes.
+        outputs, leaves, inner: bit sets of the classes written, of those read, and of those computed inside.
+        below: bit set of the classes that every way to compute the leaves computes.
+        price: of the kernel, picoseconds.
+        saved: what the same outputs cost more by the cheapest kernels of fewer outputs that read no other classes.
+    """
+
+    cuts: tuple[Cut, ...]
+    outputs: int
+    leaves: int
+    inner: int
+    below: int
+    price: int
+    saved: int
+
+    @property
+    def classes(self) -> tuple[int, ...]:
+        return tuple(x.cls for x in self.cuts)
+
+
+def joint_kernels(
+    snapshot: Snapshot,
+    grower: Grower,
+    cuts: Sequence[Sequence[Cut]],
+    req: Sequence[int],
+    cheapest: Callable[[int, int], int],
+    should_stop: Callable[[], bool] | None = None,
+) -> list[Joint]:
+    """The joint kernels that are cheaper than any kernels apart which read no other classes.
+
+    Args:
+        cuts: those of each class.
+        req: for each class the bit set of the classes in all of its derivations.
+        cheapest: (class, bit set of classes) to the least price, in picoseconds, of computing the class from these.
+        should_stop: polled; once it says so, what was found so far is returned.
+    """
+    return _Joiner(snapshot, grower, cuts, req, cheapest).run(should_stop)
+
+
+class _Joiner:
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        grower: Grower,
+        cuts: Sequence[Sequence[Cut]],
+        req: Sequence[int],
+        cheapest: Callable[[int, int], int],
+    ) -> None:
+        self.grower, self.req, self.cheapest = grower, req, cheapest
+        needed = required_of_roots(snapshot, req)
+        self.facts: Facts = grower.facts
+        self.limits: Limits = grower.limits
+        self.roots = sum(1 << r for r in set(snapshot.roots))
+        self.readers = [_classes(snapshot.nodes[p].cls for p in parents) & needed for parents in snapshot.parents]
+        self.snapshot = snapshot
+        self.varying = sum(1 << c for c in range(snapshot.n_classes) if not snapshot.const[c])
+        wanted = [c for c in bits(needed) if not self.facts.free[c] and cuts[c]]
+        self.pools: dict[Frame, Pool] = {
+            frame: {c: [self._alone(x) for x in _undominated(xs, self.facts)] for c, xs in pool.items()}
+            for frame, pool in _frames(snapshot, cuts, wanted).items()
+        }
+
+    def run(self, should_stop: Callable[[], bool] | None) -> list[Joint]:
+        found: list[Joint] = []
+        for frame, pool in self.pools.items():
+            # What could be computed in place of its output stays so in a larger kernel.
+            alone = [
+                x
+                for kernels in pool.values()
+                for x in kernels
+                if self._needed_in_memory(x.cuts[0], pool, x.leaves, x.inner)
+            ]
+            level = alone
+            for _ in range(1, self.limits.outputs):
+                if not level or (should_stop and should_stop()):
+                    break
+                level = self._most_saving(self._extended(frame, pool, level, alone))
+                found += level
+        return found
+
+    def _alone(self, cut: Cut) -> Joint:
+        below = 0
+        for leaf in bits(cut.leaves & self.facts.computed):
+            below |= self.req[leaf]
+        return Joint((cut,), 1 << cut.cls, cut.leaves, cut.inner, below, cut.price, 0)
+
+    def _extended(self, frame: Frame, pool: Pool, level: Sequence[Joint], alone: Sequence[Joint]) -> Iterator[Joint]:
+        """Each joint kernel with one more output."""
+        for joint in level:
+            for one in alone:
+                # Sets of classes are met in every order: pairs need be looked at in one only.
+                if not joint.outputs & one.outputs and (len(joint.cuts) > 1 or joint.outputs < one.outputs):
+                    more = self._joined(frame, pool, joint, one)
+                    if more is not None:
+                        yield more
+
+    def _joined(self, frame: Frame, pool: Pool, joint: Joint, one: Joint) -> Joint | None:
+        """The kernel with one more output; None where no kernel is that, or where it gains nothing."""
+        leaves, inner, below = joint.leaves | one.leaves, joint.inner | one.inner, joint.below | one.below
+        if (leaves | below) & inner or not (joint.inner & one.inner or joint.leaves & one.leaves & self.varying):
+            return None
+        if leaves.bit_count() > self.limits.leaves or inner.bit_count() > self.limits.operators:
+            return None
+        (last,) = one.cuts
+        cuts = tuple(sorted((*joint.cuts, last), key=lambda x: x.cls))
+        if not all(self._needed_in_memory(x, pool, leaves, inner) for x in cuts) or not _one_kernel(frame, cuts):
+            return None
+        price = self.grower.price_of(cuts)
+        if price is None:
+            return None
+        reads = leaves & self.facts.computed
+        apart = joint.price if joint.outputs.bit_count() > 1 else self.cheapest(joint.cuts[0].cls, reads)
+        saved = apart + self.cheapest(last.cls, reads) - price
+        if saved <= 0:
+            return None
+        return Joint(cuts, joint.outputs | one.outputs, leaves, inner, below, price, joint.saved + saved)
+
+    def _needed_in_memory(self, cut: Cut, pool: Pool, leaves: int, inner: int) -> bool:
+        """Whether an output is one of the program, or is read outside the kernel by what could not take its place: by
+        several classes, by one that is larger, or by one that reads more or needs another kind of kernel."""
+        if self.roots >> cut.cls & 1:
+            return True
+        outside = self.readers[cut.cls] & ~inner
+        if outside.bit_count() != 1:
+            return bool(outside)
+        (reader,) = bits(outside)
+        if self.snapshot.size[reader] > self.snapshot.size[cut.cls]:
+            return True
+        given = leaves | ~self.facts.computed
+        return not any(x.inner >> cut.cls & 1 and not x.leaves & ~given for x in pool.get(reader, ()))
+
+    def _most_saving(self, joints: Iterable[Joint]) -> list[Joint]:
+        """Of those with the same outputs and computed leaves the cheapest; of those, the best few for the same outputs,
+        and for each class."""
+        computed = self.facts.computed
+        best: dict[tuple[int, int], Joint] = {}
+        for x in joints:
+            slot = (x.outputs, x.leaves & computed)
+            if slot not in best or x.price < best[slot].price:
+                best[slot] = x
+        same: Counter[int] = Counter()
+        taking_part: Counter[int] = Counter()
+        kept = []
+        for x in sorted(
+            best.values(), key=lambda x: (-x.saved, (x.leaves & computed).bit_count(), x.classes, x.leaves)
+        ):
+            if same[x.outputs] < self.limits.joint and any(taking_part[c] < self.limits.joint for c in x.classes):
+                kept.append(x)
+                same[x.outputs] += 1
+                taking_part.update(x.classes)
+        return kept
+
+
+def _classes(classes: Iterable[int]) -> int:
+    return sum(1 << c for c in set(classes))
+
+
+def _frames(
+    snapshot: Snapshot, cuts: Sequence[Sequence[Cut]], wanted: Sequence[int]
+) -> dict[Frame, dict[int, list[Cut]]]:
+    """The cuts that may share a kernel, by frame and class; frames of a single class left out."""
+    frames: dict[Frame, dict[int, list[Cut]]] = {}
+    for c in wanted:
+        for x in cuts[c]:
+            if isinstance(x.key, Product):
+                frames.setdefault(x.key.core, {}).setdefault(c, []).append(x)
+            elif isinstance(x.key, Rows):
+                frames.setdefault((x.key.rows, x.key.columns), {}).setdefault(c, []).append(x)
+            elif x.kind == Kind.POINT:
+                frames.setdefault(snapshot.size[c], {}).setdefault(c, []).append(x)
+    for frame, held in frames.items():
+        if isinstance(frame, tuple):
+            for c, points in frames.get(frame[0] * frame[1], {}).items():
+                held.setdefault(c, []).extend(points)
+    return {frame: held for frame, held in frames.items() if len(held) > 1}
+
+
+def _undominated(cuts: Sequence[Cut], facts: Facts) -> list[Cut]:
+    """Without the cuts that read the computed classes of a cheaper one."""
+    kept: list[Cut] = []
+    for x in sorted(cuts, key=lambda x: (x.price, (x.leaves & facts.computed).bit_count(), x.leaves)):
+        if all(y.leaves & facts.computed & ~x.leaves for y in kept):
+            kept.append(x)
+    return kept
+
+
+def _one_kernel(frame: Frame, cuts: Sequence[Cut]) -> bool:
+    """Whether a kernel family writes all these outputs: each class inside is computed in one way, a product is reduced
+    along one axis, and some rows are reduced where the frame is rows."""
+    if isinstance(frame, tuple) and all(x.kind == Kind.POINT for x in cuts):
+        return False
+    if isinstance(frame, Core) and len({reduced_stride(x) for x in cuts if x.kind == Kind.GEMM_RED}) > 1:
+        return False
+    ways: dict[int, int] = {}
+    stack = list(cuts)
+    while stack:
+        x = stack.pop()
+        if ways.setdefault(x.cls, x.node) != x.node:
+            return False
+        stack.extend(x.subs)
+    return True
