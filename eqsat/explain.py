@@ -1,451 +1,365 @@
-"""Derivations: from the program as written to the one that was chosen, step by step, each a rule by name.
+"""Explanations: the steps from a program to its result as its author would write them.
 
-egglog keeps no proofs, so they are reconstructed. Every rule is matched over the final e-graph; a match ties the e-node
-on the top of its left side to that of its right. A way from one e-node to another of its class is then a shortest path
-over such ties, where a pattern that reaches into operands first asks these to be rewritten. Each step is replayed: both
-sides are evaluated, and must agree.
+A derivation (`eqsat.derivation`) is over flat core nodes of one form of segments. Here each step is put into NumPy's
+words, with the names of the first instance of the form: what the rule's variables stand for is abbreviated where it is
+long, and said beside the step. A reader who applies all steps in order gets from the source to the result.
 """
 
 from __future__ import annotations
 
-import heapq
-import itertools
-import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
+from eqsat.core import CoreProgram, Node, topological
+from eqsat.derivation import Derivation, Step, derive_cover
+from eqsat.extract.plan import Plan
+from eqsat.ir import Program, Term
+from eqsat.merges import launched, merges
+from eqsat.places import Places
+from eqsat.replay import Replayer
+from eqsat.rule import AnyRule
+from eqsat.segments import Segment, substitute
+from eqsat.shaped import Shaper
+from eqsat.stitch import Solved
+from eqsat.write import expression
 
-from eqsat.check import TOLERANCE, relative_error
-from eqsat.core import Node, evaluate, flops, make, topological
-from eqsat.errors import CheckFailed
-from eqsat.extract.cover import CoverResult
-from eqsat.extract.cuts import Cut
-from eqsat.match import Matcher, Shape
-from eqsat.numerics import COMPARE, random_array
-from eqsat.rule import AnyRule, HostRule, Rule
-from eqsat.snapshot import ENode, Snapshot
-from eqsat.terms import Terms
-from eqsat.write import written
+FOLD = "fold-constants"
+"""The name of the step that is no rule: an expression of constants computed ahead of time."""
 
-SECONDS = 2.0
-"""How long a derivation is looked for."""
+Form = tuple[Node, ...]
 
-_BACKWARD, _NESTED, _LAST_RESORT = 2, 2, 12
-"""What it costs, where a step costs 1, to use a rule backwards, to ask operands for a form, and see `_made`."""
+_LEAVES = frozenset({"In", "Const", "Full"})
+_INLINE = 2
+"""Operators of an operand that is still written out where it stands."""
 
-_MOST_RETRIES = 6
-_MOST_UNWRAPPED = 3
-"""How often one walk may use a rule whose result is an operand before it is taken to go round in a circle."""
+_DEEPEST = 3
+"""Operators that are written inside one another where a step does not say where to stop."""
 
-_MOST_REPLAYED = 100_000_000
-"""Elements and operations that a step may take and still be replayed."""
-
-_RANGE = 3
-_JUMPS = frozenset({"floor", "ceil", "round", "sign", "mod", *COMPARE, "argmax", "argmin"})
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class Tree:
-    """A term over the snapshot: an e-node with a tree for each operand. Hash-consed: equal trees are one object."""
-
-    at: int
-    args: tuple[Tree, ...]
+_LEGEND_DEPTH = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Tie:
-    """Two sides of one class that a rule makes equal."""
+class ShownStep:
+    """One step as people read it.
+
+    Attributes:
+        rule: its name; used from right to left where `backwards`.
+        before, after: two ways to write one value, in the same names.
+        type: of that value, as in `f32[348,768]`.
+        where: the place of that value in the source, or the step whose result it is part of.
+        names: what each name in them is: its type, and what it stands for.
+        times: how often the step is taken: once for every equal part of the program.
+        replayed, error: whether both sides were evaluated, and their largest difference.
+    """
 
     rule: str
-    source: Shape
-    target: Shape
-    cost: int
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One rewrite: `before` and `after` are core nodes of one value; `replayed` says that both were evaluated."""
-
-    rule: str
-    before: Node
-    after: Node
-    replayed: bool
+    before: str
+    after: str
+    type: str
+    where: str
+    names: dict[str, str] = field(default_factory=dict)
+    backwards: bool = False
+    times: int = 1
+    replayed: bool = True
+    error: float | None = None
 
     def as_json(self) -> dict[str, Any]:
         """As in the report."""
-        text = {"rule": self.rule, "before": written(self.before), "after": written(self.after)}
-        return {**text, "replayed": self.replayed}
+        return {
+            "rule": self.rule,
+            "before": self.before,
+            "after": self.after,
+            "type": self.type,
+            "where": self.where,
+            "names": self.names,
+            "backwards": self.backwards,
+            "times": self.times,
+            "replayed": self.replayed,
+            "error": self.error,
+        }
 
 
-class Stuck(Exception):
-    """No way was found from one form to another."""
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """How a result follows from its source: the steps, and whether they lead all the way."""
+
+    steps: list[ShownStep]
+    derived: bool
 
 
-def derive(
-    snapshot: Snapshot, rules: Sequence[AnyRule], pairs: Sequence[tuple[Node, Node]], seconds: float = SECONDS
-) -> list[Step] | None:
-    """Steps that rewrite the first of each pair of core nodes into the second; None where none were found in time.
+def explain(
+    program: Program,
+    core: CoreProgram,
+    parts: Sequence[Segment],
+    solved: Mapping[Form, Solved],
+    rules: Sequence[AnyRule],
+    seconds: Callable[[], float],
+    replayer: Replayer | None = None,
+) -> Explanation:
+    """The explanation of a solved program, each form of its segments once.
 
-    Both must be in the e-graph.
+    Args:
+        solved: each form as it was chosen.
+        seconds: how long the next derivation may be looked for.
+        replayer: evaluates the steps.
 
     Raises:
-        CheckFailed: both sides of a step evaluate to different values: a rule is unsound.
+        CheckFailed: a step does not hold: a rule is unsound.
     """
-    search = _Search(snapshot, rules, time.monotonic() + seconds)
-    return search.found(lambda: [(search.planted(before), search.planted(after)) for before, after in pairs])
+    explainer = Explainer(program, core.source_term)
+    replayer = replayer or Replayer()
+    steps: list[ShownStep] = []
+    derived = True
+    for part, times in _instances(parts).values():
+        chosen = solved[part.form]
+        derivation = derive_cover(chosen.snapshot, rules, part.form, chosen.cover, seconds(), replayer)
+        derived = derived and derivation.whole
+        steps += explainer.steps(derivation, part, times)
+    return Explanation(steps, derived)
 
 
-def derive_cover(
-    snapshot: Snapshot, rules: Sequence[AnyRule], roots: Sequence[Node], cover: CoverResult, seconds: float = SECONDS
-) -> list[Step] | None:
-    """As `derive`, from the roots as they were written to what the chosen kernels compute."""
-    search = _Search(snapshot, rules, time.monotonic() + seconds)
-
-    def pairs() -> list[tuple[Tree, Tree]]:
-        written_ = [search.planted(root) for root in roots]
-        chosen = _Chosen(search, cover)
-        return [(tree, chosen.of_class(cls)) for tree, cls in zip(written_, snapshot.roots, strict=True)]
-
-    return search.found(pairs)
-
-
-class _Chosen:
-    """The trees that a cover computes."""
-
-    def __init__(self, search: _Search, cover: CoverResult) -> None:
-        self._search = search
-        self._cuts = {x.cls: x.cut for x in cover.chosen}
-        self._trees: dict[int, Tree] = {}
-
-    def of_class(self, cls: int) -> Tree:
-        """What the cover computes for a class; constants and inputs as they are."""
-        if cls not in self._trees:
-            cut = self._cuts.get(cls)
-            self._trees[cls] = self._search.any_tree(cls) if cut is None else self._of_cut(cut)
-        return self._trees[cls]
-
-    def _of_cut(self, cut: Cut) -> Tree:
-        if cut.node < 0:
-            return self.of_class(cut.cls)
-        classes = self._search.snapshot.nodes[cut.node].args
-        if len(cut.subs) == len(classes):
-            return self._search.tree(cut.node, tuple(self._of_cut(sub) for sub in cut.subs))
-        return self._search.tree(cut.node, tuple(self.of_class(c) for c in classes))
+def merged_kernels(
+    parts: Sequence[Segment],
+    written: Mapping[Form, Solved],
+    solved: Mapping[Form, Solved],
+    rules: Sequence[AnyRule],
+    before: Plan,
+    after: Plan,
+) -> list[dict[str, Any]]:
+    """Kernels as written and those in their place, by name, with how many times; what stays as it is left out."""
+    first: dict[Form, tuple[int, int]] = {}
+    place = [0, 0]
+    for part in parts:
+        first.setdefault(part.form, (place[0], place[1]))
+        place = [place[0] + len(launched(written[part.form])), place[1] + len(launched(solved[part.form]))]
+    found = []
+    for form, (_, times) in _instances(parts).items():
+        at_before, at_after = first[form]
+        for merge in merges(form, written[form], solved[form], rules):
+            names = [before.kernels[at_before + i].name for i in merge.before]
+            new = [after.kernels[at_after + i].name for i in merge.after]
+            if names != new:
+                found.append({"before": names, "after": new, "times": times})
+    return found
 
 
-class _Search:
-    """Rewrites trees into each other, and writes down how."""
+def _instances(parts: Sequence[Segment]) -> dict[Form, tuple[Segment, int]]:
+    """The first instance of each form of segments, and how many there are."""
+    found: dict[Form, tuple[Segment, int]] = {}
+    for part in parts:
+        first, times = found.get(part.form, (part, 0))
+        found[part.form] = first, times + 1
+    return found
 
-    def __init__(self, snapshot: Snapshot, rules: Sequence[AnyRule], deadline: float) -> None:
-        self.snapshot = snapshot
-        self.matcher = Matcher(snapshot, rules)
-        self.steps: list[tuple[str, Tree, Tree]] = []
-        self._simplified: list[tuple[str, Node, Node]] = []
-        self._deadline = deadline
-        self._rules: dict[str, list[Rule]] = {}
-        for row in rules:
-            if isinstance(row, Rule):
-                self._rules.setdefault(row.left.op, []).append(row)
-        self._host = [r for r in rules if isinstance(r, HostRule)]
-        self._trees: dict[tuple[int, tuple[Tree, ...]], Tree] = {}
-        self._nodes: dict[Tree, Node] = {}
-        self._known: dict[int, Tree] = {}
-        self._ties: dict[int, list[Tie]] = {}
-        self._active: set[tuple[int, int]] = set()
-        self._done: set[tuple[Tree, Tree]] = set()
 
-    def found(self, pairs: Callable[[], Sequence[tuple[Tree, Tree]]]) -> list[Step] | None:
-        """The steps that rewrite the first tree of each pair into the second, replayed; None where there are none."""
-        try:
-            for before, after in pairs():
-                self.rewrite(before, after)
-        except (Stuck, RecursionError):
+class Explainer:
+    """Writes the steps of derivations over one program, numbered through."""
+
+    def __init__(self, program: Program, known: Mapping[Node, Term]) -> None:
+        self._places = Places(program)
+        self._known = known
+        self._count = 0
+        self._values = 0
+
+    def steps(self, derivation: Derivation, segment: Segment, times: int) -> list[ShownStep]:
+        """The steps of a form of segments as they read in its first instance, of `times`."""
+        own = {node: actual for node, actual in segment.leaves.items() if node is not actual}
+        shown = _Instance(self, segment)
+        found = [shown.step(_over(step, own), times) for step in derivation.steps]
+        folds = [shown.fold(node, times) for node in substitute(derivation.folded, own)]
+        return [step for step in [*found, *folds] if step is not None]
+
+    def plain(self, steps: Sequence[Step]) -> list[ShownStep]:
+        """Steps over nodes of the program itself."""
+        shown = _Instance(self, None)
+        return [s for s in (shown.step(step, 1) for step in steps) if s is not None]
+
+    def numbered(self) -> int:
+        """The number of the next step."""
+        self._count += 1
+        return self._count
+
+    def fresh(self) -> str:
+        """A name for a value that has none."""
+        while True:
+            self._values += 1
+            name = f"t{self._values}"
+            if name not in self._places.taken:
+                return name
+
+
+class _Instance:
+    """The steps of one instance of a segment."""
+
+    def __init__(self, explainer: Explainer, segment: Segment | None) -> None:
+        self._explainer = explainer
+        self._places, self._known = explainer._places, explainer._known
+        self._shaper = Shaper(self._known)
+        leaves = segment.leaves.values() if segment is not None else ()
+        self._outside = frozenset(n for n in leaves if n.op not in _LEAVES)
+        self._names: dict[Node, str] = {}
+        self._made: dict[Node, int] = {}
+
+    def step(self, step: Step, times: int) -> ShownStep | None:
+        """A step; None where both sides read alike: they differ in how flat arrays are laid out alone."""
+        before, after = step.before, step.after
+        self._shaper.share_shape(before, after)
+        cut = self._cut(before, after, step.operands)
+        left, right = self._shaper.terms([before, after], cut)
+        where = self._where(before, step.source)
+        if left is right:
             return None
-        steps = [*self._simplified, *((rule, self.node(a), self.node(b)) for rule, a, b in self.steps)]
-        return [_replayed(*step) for step in dict.fromkeys(steps) if step[1] is not step[2]]
+        names = self._constants([left, right])
+        number = self._explainer.numbered()
+        for node in topological([after]):
+            if node not in self._known:
+                self._made.setdefault(node, number)
+        return ShownStep(
+            rule=step.rule,
+            before=expression(left, names),
+            after=expression(right, names),
+            type=left.spec,
+            where=where,
+            names=self._legend([left, right], names, cut),
+            backwards=step.backwards,
+            times=times,
+            replayed=step.replay.done,
+            error=step.replay.error,
+        )
 
-    @cached_property
-    def _host_ties(self) -> Mapping[int, list[Tie]]:
-        return _host_ties(self.snapshot, self.matcher, self._host, self._deadline)
+    def fold(self, node: Node, times: int) -> ShownStep:
+        """The step that computes a constant expression ahead of time."""
+        cut = self._deep([node])
+        (term,) = self._shaper.terms([node], cut)
+        names = self._constants([term])
+        where = self._where(node, None)
+        self._explainer.numbered()
+        legend = self._legend([term], names, cut)
+        return ShownStep(FOLD, expression(term, names), f"constant {term.spec}", term.spec, where, legend, times=times)
 
-    # --- trees
+    # --- what is written out, and what has a name
 
-    def tree(self, at: int, args: tuple[Tree, ...]) -> Tree:
-        key = (at, args)
-        found = self._trees.get(key)
-        if found is None:
-            found = self._trees[key] = Tree(at, args)
-        return found
+    def _cut(self, before: Node, after: Node, operands: Iterable[Node]) -> dict[Node, str]:
+        """The nodes that are abbreviated: long operands of the rule, else what both sides share, else what is deep."""
+        left, right = set(topological([before])), set(topological([after]))
+        shared = [_base(n) for n in operands if n in left and n in right]
+        if any(n not in left or n not in right for n in operands):
+            shared += _largest_shared(after, left, before)
+        cut = {n: self._name(n) for n in shared if self._is_long(n) and n is not before and n is not after}
+        return self._deep([before, after], cut)
 
-    def cls(self, tree: Tree) -> int:
-        return self.snapshot.nodes[tree.at].cls
-
-    def planted(self, root: Node) -> Tree:
-        """The tree of a core node. Raises Stuck where the e-graph does not hold it."""
-        memo: dict[Node, Tree] = {}
-        for node in topological([root]):
-            args = tuple(memo[a] for a in node.args)
-            classes = tuple(self.cls(a) for a in args)
-            at = self.matcher.index.get((node.op, node.attrs, classes))
-            if at is not None:
-                memo[node] = self.tree(at, args)
-            else:
-                simpler = self.matcher.simplified(node.op, node.attrs, classes)
-                if simpler is None:
-                    raise Stuck
-                memo[node] = args[simpler[1]]
-                self._simplified.append((simpler[0].name, node, self.node(memo[node])))
-            self._known.setdefault(self.cls(memo[node]), memo[node])
-        return memo[root]
-
-    def any_tree(self, cls: int) -> Tree:
-        """Some tree of a class: one of the program's where it has one, else the shallowest."""
-        found = self._known.get(cls)
-        if found is None:
-            at = self.snapshot.best[cls]
-            args = tuple(self.any_tree(a) for a in self.snapshot.nodes[at].args)
-            found = self._known[cls] = self.tree(at, args)
-        return found
-
-    def node(self, tree: Tree) -> Node:
-        """A tree as core nodes."""
-        found = self._nodes.get(tree)
-        if found is None:
-            row = self.snapshot.nodes[tree.at]
-            found = self._nodes[tree] = make(row.op, row.attrs, [self.node(a) for a in tree.args])
-        return found
-
-    # --- rewriting
-
-    def rewrite(self, tree: Tree, goal: Tree) -> Tree:
-        """Steps from one tree to another of its class; the goal."""
-        if tree is goal or (tree, goal) in self._done:
-            return goal
-        if time.monotonic() > self._deadline:
-            raise Stuck
-        key = (tree.at, goal.at)
-        if tree.at != goal.at:
-            if key in self._active:
-                raise Stuck
-            self._active.add(key)
-            begun = tree
-            try:
-                tree = self._walk(tree, goal.at)
-            finally:
-                self._active.discard(key)
-            self._done.add((begun, tree))
-        args = tuple(self.rewrite(a, g) for a, g in zip(tree.args, goal.args, strict=True))
-        assert args == goal.args
-        self._done.add((tree, goal))
-        return goal
-
-    def _walk(self, tree: Tree, goal: int) -> Tree:
-        """Ties from the top of a tree to an e-node of its class."""
-        banned: set[Tie] = set()
-        unwrapped: Counter[Tie] = Counter()
-        while tree.at != goal:
-            if time.monotonic() > self._deadline:
-                raise Stuck
-            path = self._path(tree.at, goal, self.cls(tree), banned)
-            mark = len(self.steps)
-            for tie in path:
-                try:
-                    tree = self._apply(tie, tree)
-                except Stuck:
-                    del self.steps[mark:]
-                    banned.add(tie)
-                    if len(banned) > _MOST_RETRIES or time.monotonic() > self._deadline:
-                        raise
-                    break
-                mark = len(self.steps)
-                if isinstance(tie.target, str):
-                    unwrapped[tie] += 1
-                    if unwrapped[tie] == _MOST_UNWRAPPED:
-                        banned.add(tie)
-                    break  # the rest of the path was planned from another tree
-        return tree
-
-    def _path(self, start: int, goal: int, cls: int, banned: set[Tie]) -> list[Tie]:
-        """The cheapest ties from one e-node of a class to another (Dijkstra)."""
-        count = itertools.count()
-        queue: list[tuple[int, int, int]] = [(0, next(count), start)]
-        best: dict[int, int] = {start: 0}
-        came: dict[int, tuple[int, Tie]] = {}
-        from_any, ties = self._from(cls)
-        while queue:
-            cost, _, at = heapq.heappop(queue)
-            if at == goal:
-                break
-            if cost > best[at]:
+    def _deep(self, roots: Sequence[Node], cut: Mapping[Node, str] | None = None) -> dict[Node, str]:
+        """`cut` and what lies too deep under the roots to be written out; results of other segments always."""
+        found: dict[Node, str] = {}
+        stack = [(r, 0) for r in reversed(roots)]
+        seen: set[tuple[Node, int]] = set()
+        while stack:
+            node, depth = stack.pop()
+            if (node, depth) in seen or node.op in _LEAVES:
                 continue
-            # What fits any form only wraps it (`a => view(a, identity)`): of use where the goal is such a form.
-            wraps = (tie for tie in from_any if isinstance(tie.target, tuple) and tie.target[0] == goal)
-            for tie in (*ties.get(at, ()), *wraps):
-                if tie in banned:
-                    continue
-                to = tie.target[0] if isinstance(tie.target, tuple) else goal  # an operand: any form, for all we know
-                if cost + tie.cost < best.get(to, 1 << 30):
-                    best[to] = cost + tie.cost
-                    came[to] = (at, tie)
-                    heapq.heappush(queue, (best[to], next(count), to))
-        path: list[Tie] = []
-        at = goal
-        while at != start:
-            if at not in came:
-                raise Stuck
-            at, tie = came[at]
-            path.append(tie)
-        return path[::-1]
+            seen.add((node, depth))
+            stops = node in (cut or ()) or node.op == "Opaque"
+            too_deep = depth >= _DEEPEST and self._is_long(node) and node.op != "V"
+            if node not in roots and (stops or node in self._outside or too_deep):
+                found[node] = self._name(node)
+            else:
+                stack.extend((a, depth + (node.op != "V")) for a in reversed(node.args))
+        return found
 
-    def _from(self, cls: int) -> tuple[list[Tie], dict[int, list[Tie]]]:
-        """The ties of a class: those that start at any of its e-nodes, and those that start at one."""
-        if cls not in self._ties:
-            self._ties[cls] = [*self._matched(cls), *self._host_ties.get(cls, ()), *self._made(cls)]
-        anywhere: list[Tie] = []
-        at: dict[int, list[Tie]] = {}
-        for tie in self._ties[cls]:
-            for side in (tie, Tie(tie.rule, tie.target, tie.source, tie.cost + _BACKWARD)):
-                if isinstance(side.source, str):
-                    anywhere.append(side)
-                else:
-                    at.setdefault(side.source[0], []).append(side)
-        return anywhere, at
+    def _is_long(self, node: Node) -> bool:
+        if node.op in _LEAVES:
+            return False
+        below = topological([node])
+        return sum(n.op not in ("V", *_LEAVES) for n in below) > _INLINE or any(n in self._outside for n in below)
 
-    def _matched(self, cls: int) -> Iterator[Tie]:
-        for at in self.snapshot.members[cls]:
-            for row in self._rules.get(self.snapshot.nodes[at].op, ()):
-                if time.monotonic() > self._deadline:
-                    raise Stuck
-                for match in self.matcher.matches(row, at):
-                    if match.right is not None:
-                        yield Tie(row.name, match.left, match.right, 1 + _NESTED * _nested(match.left))
+    def _name(self, node: Node) -> str:
+        if node not in self._names:
+            self._names[node] = self._explainer.fresh()
+        return self._names[node]
 
-    def _made(self, cls: int) -> Iterator[Tie]:
-        """E-nodes with the rule that the e-graph says made them: the last resort, where that rule does not hold again.
+    def _constants(self, terms: Sequence[Term]) -> dict[Term, str]:
+        """Names of the constants in terms."""
+        return {t: self._places.constant(t) for t in _below(terms) if t.op == "constant" and t.size > 1}
 
-        Groups are such: once formed, their members are no longer siblings that wait for one.
-        """
-        members = self.snapshot.members[cls]
-        first = next((i for i in members if not self.snapshot.nodes[i].rule), self.snapshot.best[cls])
-        source = (first, tuple(_variable(a) for a in self.snapshot.nodes[first].args))
-        for at in members:
-            node = self.snapshot.nodes[at]
-            if node.rule and at != first:
-                yield Tie(node.rule, source, (at, tuple(_variable(a) for a in node.args)), _LAST_RESORT)
+    def _legend(self, terms: Sequence[Term], names: Mapping[Term, str], cut: Mapping[Node, str]) -> dict[str, str]:
+        """Each name that terms show: its type, and what it stands for."""
+        stands_for = {name: node for node, name in cut.items()}
+        legend: dict[str, str] = {}
+        for term in _below(terms):
+            if term.op == "input":
+                name = term.attr("name")
+                node = stands_for.get(name)
+                said = f" = {self._said(node)}" if node is not None else ""
+                legend[name] = f"{term.spec}{said}"
+            elif term in names:
+                legend[names[term]] = f"constant {term.spec}"
+        return legend
 
-    def _apply(self, tie: Tie, tree: Tree) -> Tree:
-        """The tree after a tie is used on it: operands brought into the form asked for, then the step itself."""
-        bound: dict[str, Tree] = {}
-        before = self._formed(tie.source, tree, bound)
-        after = self._built(tie.target, bound, self.cls(tree))
-        if before is not after:
-            self.steps.append((tie.rule, before, after))
-        return after
+    def _said(self, node: Node) -> str:
+        """A value in few words: how it is computed, and its name in the model, or else the step that made it."""
+        term = self._known.get(node)
+        if term is None and node in self._made:
+            return f"part of the result of step {self._made[node]}"
+        grand = [g for a in node.args for g in (_base(a).args if _base(a).op not in _LEAVES else ())]
+        cut = {n: "…" for n in grand[: 1 << 10] if n.op not in _LEAVES}
+        cut |= {n: self._names.get(n, "…") for n in topological([node]) if n in self._outside and n is not node}
+        try:
+            (written,) = self._shaper.terms([node], cut)
+        except ValueError:
+            return node.op
+        text = expression(written, self._constants([written]))
+        name = self._places.names.get(term) if term is not None else None
+        return f"{text}, {name} in the model" if name else text
 
-    def _formed(self, shape: Shape, tree: Tree, bound: dict[str, Tree]) -> Tree:
-        """The tree rewritten into a shape; its variables are bound to the subtrees there."""
-        if isinstance(shape, str):
-            known = bound.setdefault(shape, tree)
-            return self.rewrite(tree, known)
-        at, operands = shape
-        if tree.at != at:
-            args = tuple(self.any_tree(a) for a in self.snapshot.nodes[at].args)
-            tree = self.rewrite(tree, self.tree(at, args))
-        return self.tree(at, tuple(self._formed(s, a, bound) for s, a in zip(operands, tree.args, strict=True)))
+    # --- where
 
-    def _built(self, shape: Shape, bound: dict[str, Tree], cls: int) -> Tree:
-        if isinstance(shape, str):
-            return bound.get(shape) or self.any_tree(cls)
-        at, operands = shape
-        classes = self.snapshot.nodes[at].args
-        return self.tree(at, tuple(self._built(s, bound, c) for s, c in zip(operands, classes, strict=True)))
+    def _where(self, before: Node, source: Node | None) -> str:
+        """The value's place in the source; where the source does not have it, the last step that it comes from."""
+        term = self._known.get(before) or (self._known.get(source) if source is not None else None)
+        if term is not None:
+            return f"at {self._places.of(term)}"
+        step = max((self._made[n] for n in topological([before]) if n in self._made), default=0)
+        return f"in the result of step {step}" if step else "among the constants" if _constant(before) else "inside"
 
 
-def _nested(shape: Shape) -> int:
-    """How many operands of a side must have a certain form."""
-    if isinstance(shape, str):
-        return 0
-    return sum(1 + _nested(s) for s in shape[1] if not isinstance(s, str))
+def _over(step: Step, leaves: Mapping[Node, Node]) -> Step:
+    """The step over an instance's own leaves."""
+    nodes = [step.before, step.after, *step.operands, *([step.source] if step.source is not None else [])]
+    before, after, *rest = substitute(nodes, leaves)
+    operands = tuple(rest[: len(step.operands)])
+    source = rest[-1] if step.source is not None else None
+    return replace(step, before=before, after=after, operands=operands, source=source)
 
 
-class _Spelling(Terms):
-    """Terms that are never looked up: what a host rule states stays as it is. Remembers which e-node it looks at."""
-
-    def __init__(self, snapshot: Snapshot) -> None:
-        super().__init__(snapshot)
-        self.looking_at: ENode | None = None
-
-    def nodes(self, op: str) -> Iterator[ENode]:
-        for node in super().nodes(op):
-            self.looking_at = node
-            yield node
-
-    def make(self, op: str, attrs: tuple[Any, ...], operands: Sequence[Any]) -> Any:
-        return (op, attrs, tuple(operands))
+def _base(node: Node) -> Node:
+    """What a view reads, in the end."""
+    while node.op == "V":
+        (node,) = node.args
+    return node
 
 
-def _host_ties(
-    snapshot: Snapshot, matcher: Matcher, rules: Sequence[HostRule], deadline: float
-) -> Mapping[int, list[Tie]]:
-    """What the rules of the host state on the final e-graph, by class."""
-    ties: dict[int, list[Tie]] = {}
-    for row in rules:
-        if time.monotonic() > deadline:
-            break
-        graph = _Spelling(snapshot)
-
-        def emit(cls: int, term: Any, name: str = row.name, graph: _Spelling = graph) -> None:
-            target, where = _spelled(term, matcher)
-            if target is None or where != cls:
-                return
-            node = graph.looking_at
-            at = matcher.index[(node.op, node.attrs, node.args)] if node is not None and node.cls == cls else None
-            if at is None:
-                at = next((i for i in snapshot.members[cls] if not snapshot.nodes[i].rule), snapshot.best[cls])
-            source: Shape = (at, tuple(_variable(a) for a in snapshot.nodes[at].args))
-            if isinstance(target, str) or target[0] != at:
-                ties.setdefault(cls, []).append(Tie(name, source, target, 1))
-
-        row.apply(graph, emit)
-    return ties
+def _largest_shared(root: Node, others: set[Node], top: Node) -> list[Node]:
+    """The largest nodes under a root that the other side holds as well."""
+    found: list[Node] = []
+    stack, seen = list(root.args), set()
+    while stack:
+        node = stack.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        if node in others and node is not top:
+            found.append(_base(node))
+        else:
+            stack += node.args
+    return found
 
 
-def _spelled(term: Any, matcher: Matcher) -> tuple[Shape | None, int]:
-    """(shape, class) of a term that a host rule states; (None, -1) where the e-graph does not hold it."""
-    if isinstance(term, int):
-        return _variable(term), term
-    op, attrs, operands = term
-    return matcher.resolve(op, attrs, [_spelled(t, matcher) for t in operands])
+def _constant(node: Node) -> bool:
+    return not any(n.op in ("In", "Opaque") for n in topological([node]))
 
 
-def _variable(cls: int) -> str:
-    return f"#{cls}"
+def _below(terms: Iterable[Term]) -> list[Term]:
+    from eqsat.ir import topological as terms_below
 
-
-def _replayed(rule: str, before: Node, after: Node) -> Step:
-    """The step, with both sides evaluated on whole numbers where they are not too large."""
-    order = topological([before, after])
-    if sum(n.size + flops(n) for n in order) > _MOST_REPLAYED or any(n.op in ("Opaque", "Gather") for n in order):
-        return Step(rule, before, after, False)
-    rng = np.random.default_rng(0)
-    leaves = {n.attrs[0]: n for n in order if n.op in ("In", "Const")}
-    values = {name: _whole(n, rng) for name, n in sorted(leaves.items())}
-    left, right = evaluate([before, after], values, values, precision="float64")
-    tolerance = max((TOLERANCE[n.dtype] for n in order if n.dtype in TOLERANCE), default=0.0)
-    if left.shape == right.shape:
-        both = np.isfinite(left) & np.isfinite(right)
-        if relative_error(right[both], left[both]) <= tolerance:
-            return Step(rule, before, after, bool(both.all()))
-    if any(str(attr) in _JUMPS for n in order for attr in n.attrs):
-        return Step(rule, before, after, False)  # a rounded constant may put a value on the other side of a jump
-    raise CheckFailed(f"step {rule}: {written(before)} and {written(after)} differ when evaluated")
-
-
-def _whole(node: Node, rng: np.random.Generator) -> np.ndarray:
-    if node.dtype.startswith(("float", "bfloat")):
-        return rng.integers(1, _RANGE + 1, node.size).astype(np.float64)
-    return random_array((node.size,), node.dtype, rng)
+    return terms_below(terms)

@@ -6,17 +6,20 @@ import itertools
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 
 from eqsat.core import Node, flops, is_view, lower, make
 from eqsat.extract.cover import cover
 from eqsat.extract.devices import device as find_device
 from eqsat.ir import Program
+from eqsat.layout import Layout, is_bijective, row_major
 from eqsat.match import Matcher
 from eqsat.rule import AnyRule, Rule
 from eqsat.saturate import Limits, Saturation
+from eqsat.shaped import Shaper
 from eqsat.snapshot import ENode, Snapshot
-from eqsat.write import view_text, written
+from eqsat.write import expression
 
 _COVER_SECONDS = 1.0
 _FORMS_OF_OPERAND = 3
@@ -93,11 +96,12 @@ class Form:
 def forms(snapshot: Snapshot, devices: Sequence[str], count: int) -> list[Form]:
     """Distinct forms of the first root, the cheapest on the first device ahead."""
     rows = [find_device(name) for name in devices]
+    shaper = Shaper({})
     found = []
     for node in itertools.islice(_forms(snapshot, snapshot.roots[0], frozenset(), _CANDIDATES), _CANDIDATES):
         source = Snapshot.from_core([node])
         cost = {row.name: cover(source, row, _COVER_SECONDS).cost * 1e-6 for row in rows}
-        found.append(Form(node, written(node), cost))
+        found.append(Form(node, _written(shaper, node), cost))
     return sorted(found, key=lambda f: tuple(f.microseconds.values()))[:count]
 
 
@@ -116,6 +120,11 @@ def _forms(snapshot: Snapshot, cls: int, above: frozenset[int], most: int) -> It
                 yield node
             if len(seen) >= most:
                 return
+
+
+def _written(shaper: Shaper, node: Node) -> str:
+    (term,) = shaper.terms([node], {})
+    return f"{expression(term, {})}: {term.spec}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +148,7 @@ def why_not(snapshot: Snapshot, rule: Rule, most: int = 20) -> tuple[int, list[N
             shown = {
                 k: v if isinstance(v, str) else repr(v) for k, v in refusal.bindings.items() if not _is_class(k, rule)
             }
-            term = written(make(row.op, row.attrs, [snapshot.term(a) for a in row.args]))
+            term = _written(Shaper({}), make(row.op, row.attrs, [snapshot.term(a) for a in row.args]))
             missed.setdefault((refusal.guard, term), NearMiss(refusal.guard, term, shown))
     return held, list(missed.values())[:most]
 
@@ -195,6 +204,31 @@ def label(node: ENode, snapshot: Snapshot) -> str:
         case "Un" | "Bin":
             return node.attrs[0]
     return {"Cat": "concat", "Gather": "take"}.get(node.op, node.op.lower())
+
+
+def view_text(operand: str, layout: Layout, size: int) -> str:
+    """A view of `size` elements, by what it does: a slice, a transpose, a broadcast, a flip, or strides in full."""
+    sizes = ",".join(str(n) for n, _ in layout.dims)
+    if layout.masked:
+        return f"padded({operand}, {sizes}, fill={layout.fill})"
+    if layout.contiguous:
+        return f"{operand}[{layout.offset}:{layout.offset + layout.size}]"
+    if is_bijective(layout, size) and all(stride > 0 for _, stride in layout.dims):
+        order = sorted(range(len(layout.dims)), key=lambda i: -layout.dims[i][1])
+        shape = ",".join(str(layout.dims[i][0]) for i in order)
+        if len(order) == 2:
+            return f"{operand}.reshape({shape}).T"
+        return f"{operand}.reshape({shape}).transpose({','.join(str(order.index(i)) for i in range(len(order)))})"
+    kept = [(n, s) for n, s in layout.dims if s]
+    if (
+        layout.offset == 0
+        and tuple(s for _, s in kept) == row_major([n for n, _ in kept])
+        and prod(n for n, _ in kept) == size
+    ):
+        shown = ",".join(str(n) if s else f"{n}x" for n, s in layout.dims)
+        return f"broadcast({operand}, [{shown}])"
+    strides = ",".join(str(s) for _, s in layout.dims)
+    return f"strided({operand}, [{sizes}], strides=[{strides}], offset={layout.offset})"
 
 
 def to_dot(snapshot: Snapshot) -> str:

@@ -22,7 +22,7 @@ import hashlib
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
 from typing import Any
@@ -214,6 +214,7 @@ class Program:
     Attributes:
         inputs: terms of operator "input", in calling order.
         outputs: name to term, in the order of the results.
+        names: what the model calls some of its values (constants, results of operators); for people alone.
 
     Raises:
         InputError: no output, an input that is not one, a name twice, or an input term that is not listed.
@@ -221,6 +222,7 @@ class Program:
 
     inputs: tuple[Term, ...]
     outputs: dict[str, Term]
+    names: Mapping[Term, str] = field(default_factory=dict, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if not self.outputs:
@@ -336,14 +338,16 @@ class Program:
         index = {term: i for i, term in enumerate(order)}
         rows = [(t.op, tuple(index[a] for a in t.args), t.attrs) for t in order]
         outputs = {name: index[term] for name, term in self.outputs.items()}
-        return _unflatten, (rows, [index[t] for t in self.inputs], outputs)
+        names = {index[term]: name for term, name in self.names.items() if term in index}
+        return _unflatten, (rows, [index[t] for t in self.inputs], outputs, names)
 
 
-def _unflatten(rows: list[Any], inputs: list[int], outputs: dict[str, int]) -> Program:
+def _unflatten(rows: list[Any], inputs: list[int], outputs: dict[str, int], names: dict[int, str]) -> Program:
     terms: list[Term] = []
     for op, args, attrs in rows:
         terms.append(make(op, *(terms[a] for a in args), **dict(attrs)))
-    return Program(tuple(terms[i] for i in inputs), {name: terms[i] for name, i in outputs.items()})
+    by_name = {name: terms[i] for name, i in outputs.items()}
+    return Program(tuple(terms[i] for i in inputs), by_name, {terms[i]: name for i, name in names.items()})
 
 
 def _count_readers(order: Sequence[Term], results: Iterable[Term]) -> dict[Term, int]:

@@ -10,12 +10,12 @@ Elementwise operators that read one another share one form (`eqsat.lift_units`):
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import inf
 
 from eqsat import ops
 from eqsat.core import CoreProgram
-from eqsat.ir import Program, Term
+from eqsat.ir import Program, Shape, Term
 from eqsat.layout import Axis, Layout, compose, identity, inverse
 from eqsat.lift_choice import Choice, route
 from eqsat.lift_forms import Need, whole
@@ -36,12 +36,23 @@ def lift(after: CoreProgram, source: CoreProgram) -> Program:
         InputError: a result of an opaque operator that the source does not have.
     """
     roots, constants = tidied(after.roots, after.constants, source.source_term)
-    units = Units(roots, after.root_shapes, source)
+    units, outputs = _lifted(roots, after.root_shapes, constants, source)
+    named = zip(after.root_names, outputs, strict=True)
+    return Program(tuple(units.input(node) for node in after.inputs), dict(named))
+
+
+def lift_nodes(nodes: Sequence[Node], shapes: Sequence[Shape], source: CoreProgram) -> list[Term]:
+    """The terms of nodes in these shapes, written as they stand, nothing tidied; constants must be of ``source``."""
+    return _lifted(nodes, shapes, source.constants, source)[1]
+
+
+def _lifted(
+    roots: Sequence[Node], shapes: Sequence[Shape], constants: Mapping[str, Array], source: CoreProgram
+) -> tuple[Units, list[Term]]:
+    units = Units(roots, shapes, source)
     Choice(units, source).make()
     writing = _Writing(constants, units)
-    named = zip(after.root_names, roots, after.root_shapes, strict=True)
-    outputs = {name: writing.routed(whole(root, shape)) for name, root, shape in named}
-    return Program(tuple(units.input(node) for node in after.inputs), outputs)
+    return units, [writing.routed(whole(root, shape)) for root, shape in zip(roots, shapes, strict=True)]
 
 
 class _Writing:

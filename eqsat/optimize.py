@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 from eqsat import check as checking
 from eqsat.core import CoreProgram, lower
 from eqsat.errors import InputError
-from eqsat.explain import derive_cover
+from eqsat.explain import Explanation, explain, merged_kernels
 from eqsat.extract.cover import CoverResult, cover
 from eqsat.extract.devices import Device
 from eqsat.extract.devices import device as find_device
@@ -20,7 +19,8 @@ from eqsat.fold import fold_constants
 from eqsat.interrupt import Interruptible
 from eqsat.ir import Program
 from eqsat.lift_segments import lift_parts
-from eqsat.report import build_report, derivation
+from eqsat.replay import WORK, Replayer
+from eqsat.report import build_report
 from eqsat.rule import AnyRule, Policy
 from eqsat.saturate import Limits, saturate, warm_up
 from eqsat.segments import Segment, segments
@@ -63,49 +63,77 @@ class Result:
         return summary(self.report)
 
     def explain(self) -> str:
-        """How the result was reached: one line a step, rule, before and after."""
-        from eqsat.report import explanation
+        """How the result was reached: each step with its rule, before and after and where, and which kernels merged."""
+        from eqsat.narration import narration
 
-        return explanation(self.report)
+        return narration(self.report)
 
-    def compile(self, on: str = "numpy", device: str | None = None) -> Callable[..., Any]:
+    def compile(
+        self,
+        on: str | None = None,
+        device: str | Device | None = None,
+        *,
+        tune: float | None = None,
+        capture: bool = False,
+    ) -> Callable[..., Any]:
         """A callable that runs the plan's kernels.
 
         It takes the inputs in order, or one mapping from input name to array; it returns the outputs alike: an array, a
-        tuple of arrays, or a mapping from output name to array.
+        tuple of arrays, or a mapping from output name to array. On a GPU, CuPy arrays, DLPack tensors (torch) and NumPy
+        arrays are taken, results are of the same kind, and calls are asynchronous on the caller's stream.
 
         Args:
-            on: `numpy`, `simt` (the kernels themselves, in the CPU checker) or `gpu` (through CuPy).
-            device: whose kernels to build for `simt` and `gpu`; that of the plan by default.
+            on: `numpy`, `simt` (the kernels themselves, in the CPU checker) or `gpu` (through CuPy); by default `gpu`
+                where a device is named, else `numpy`.
+            device: whose kernels to build for `simt` and `gpu`, that of the plan by default; `auto` is this machine's.
+            tune: seconds for measuring variants of the kernels on the GPU first; what is found is remembered.
+            capture: replay the kernels as one graph, which saves the time of their launches.
 
         Raises:
             InputError: nothing of that name can run the plan here.
         """
-        runners: dict[str, Callable[..., Any]] = {"numpy": self.plan.run_numpy}
-        if on in ("simt", "gpu"):
-            from eqsat.gpu import run
+        on = on or ("numpy" if device is None else "gpu")
+        exact = self.report["numerics"] == "exact"  # no sums in the order in which atomics happen to arrive
+        if on == "gpu":
+            from eqsat.gpu.lower import Signature
+            from eqsat.gpu.run import gpu_runner
 
-            exact = self.report["numerics"] == "exact"  # no sums in the order in which atomics happen to arrive
-            runners[on] = run.runner(self.plan, on, device or self.report["device"], exact=exact)
-        if on not in runners:
-            raise InputError(f"compile: nothing runs on {on!r} (numpy, simt and gpu do)")
-        return self._callable(runners[on])
+            signature = Signature.of(self.source)
+            run = gpu_runner(self.plan, device or self.report["device"], signature, exact, tune, capture)
+            return self._callable(run)
+        if tune is not None or capture:
+            raise InputError(f"compile: tuning and capturing are for a GPU, not for {on!r}: times there say nothing")
+        if on == "numpy":
+            return self._callable(self._on_host(self.plan.run_numpy))
+        if on == "simt":
+            from eqsat.gpu.run import runner
 
-    def _callable(self, run: Callable[..., Any]) -> Callable[..., Any]:
-        source = self.source
-        names = source.input_names
+            return self._callable(self._on_host(runner(self.plan, on, device or self.report["device"], exact=exact)))
+        raise InputError(f"compile: nothing runs on {on!r} (numpy, simt and gpu do)")
+
+    def _callable(self, run: Callable[[Mapping[str, Any]], Sequence[Any]]) -> Callable[..., Any]:
+        """How users call a function from inputs by name to the outputs in order."""
+        names, outputs = self.source.input_names, list(self.source.outputs)
 
         def call(*arrays: Any) -> Any:
             by_name = len(arrays) == 1 and isinstance(arrays[0], Mapping)
             if not by_name and len(arrays) != len(names):
                 raise InputError(f"the program takes {len(names)} arrays ({', '.join(names)}), got {len(arrays)}")
-            given = arrays[0] if by_name else dict(zip(names, arrays, strict=True))
-            flat = {t.attr("name"): a.reshape(-1) for t, a in source.bind_inputs(given, "native").items()}
-            shaped = zip(source.outputs.items(), run(flat), strict=True)
-            results = {name: array.reshape(term.shape) for (name, term), array in shaped}
+            results = run(arrays[0] if by_name else dict(zip(names, arrays, strict=True)))
             if by_name:
-                return results
-            return next(iter(results.values())) if len(results) == 1 else tuple(results.values())
+                return dict(zip(outputs, results, strict=True))
+            return results[0] if len(results) == 1 else tuple(results)
+
+        return call
+
+    def _on_host(self, run: Callable[..., Any]) -> Callable[[Mapping[str, Any]], list[Any]]:
+        """A function of flat NumPy arrays as one of shaped ones, which are checked."""
+        source = self.source
+
+        def call(given: Mapping[str, Any]) -> list[Any]:
+            flat = {t.attr("name"): a.reshape(-1) for t, a in source.bind_inputs(given, "native").items()}
+            shapes = [term.shape for term in source.outputs.values()]
+            return [array.reshape(shape) for array, shape in zip(run(flat), shapes, strict=True)]
 
         return call
 
@@ -154,7 +182,7 @@ def optimize(
     tell("checking", 0.95)
     hurried = time.monotonic() > search.deadline or search.interrupted
     verdict = checking.check(program, after, points=1 if hurried else None)
-    report = build_report(program, after, plan, search.outcome(parts), row.name, numerics, verdict)
+    report = build_report(program, after, plan, search.outcome(parts, plan), row.name, numerics, verdict)
     report["seconds"] = round(time.monotonic() - begun, 3)
     tell("done", 1.0)
     return Result(program, after, plan, report)
@@ -168,15 +196,16 @@ class Outcome:
         source: cover of the program as written, per segment instance.
         chosen: cover of the result, per segment instance.
         stop: why saturation ended: of the segment that was cut shortest.
-        steps: rule, before, after, from the program as written to the result.
+        explanation: the steps from the program as written to the result.
+        merges: which kernels as written became which of the result.
     """
 
     source: list[CoverResult]
     chosen: list[CoverResult]
     snapshots: list[Snapshot]
     source_plan: Plan
-    steps: list[dict[str, Any]]
-    rules: dict[str, int]
+    explanation: Explanation
+    merges: list[dict[str, Any]]
 
 
 class _Search:
@@ -186,6 +215,7 @@ class _Search:
         self, program: Program, device: Device, rules: Sequence[AnyRule], deadline: float, tell: Progress
     ) -> None:
         self.device, self.rules, self.deadline, self.tell = device, rules, deadline, tell
+        self.program = program
         self.core: CoreProgram = lower(program)
         self.solved: dict[tuple, Solved] = {}
         self.written: dict[tuple, Solved] = {}
@@ -249,28 +279,24 @@ class _Search:
         stitched = stitch([(segment, self.solved[segment.form]) for segment in parts], self.core)
         return fold_constants(lift_parts(stitched.parts, self.core)), stitched.plan
 
-    def _steps(self, form: tuple) -> list[dict[str, Any]]:
-        """The way from a form as written to what was chosen: every step, or just what was made, where time is short."""
-        solved = self.solved[form]
-        left = min(EXPLANATION_SECONDS, self.deadline + EXPLANATION_SECONDS / 4 - time.monotonic())
-        found = None
-        if left > 0 and not self.interrupted:
-            found = derive_cover(solved.snapshot, self.rules, form, solved.cover, left)
-        return derivation(solved) if found is None else [step.as_json() for step in found]
+    def _explanation(self, parts: Sequence[Segment]) -> Explanation:
+        """The way from the program as written to what was chosen: just what each rule made, where time is short."""
 
-    def outcome(self, parts: Sequence[Segment]) -> Outcome:
-        """The whole search, for the report."""
-        steps: list[dict[str, Any]] = []
-        rules: Counter[str] = Counter()
-        for form in dict.fromkeys(part.form for part in parts):
-            for step in self._steps(form):
-                steps.append(step)
-                rules[step["rule"]] += 1
+        def left() -> float:
+            late = self.deadline + EXPLANATION_SECONDS / 4 - time.monotonic()
+            return 0.0 if self.interrupted else max(0.0, min(EXPLANATION_SECONDS, late))
+
+        replayer = Replayer(WORK if left() else 0)
+        return explain(self.program, self.core, parts, self.solved, self.rules, left, replayer)
+
+    def outcome(self, parts: Sequence[Segment], plan: Plan) -> Outcome:
+        """The whole search, for the report; `plan` is its result."""
+        source_plan = stitch([(p, self.written[p.form]) for p in parts], self.core).plan
         return Outcome(
             source=[self.written[p.form].cover for p in parts],
             chosen=[self.solved[p.form].cover for p in parts],
             snapshots=[self.solved[f].snapshot for f in dict.fromkeys(p.form for p in parts)],
-            source_plan=stitch([(p, self.written[p.form]) for p in parts], self.core).plan,
-            steps=steps,
-            rules=dict(rules),
+            source_plan=source_plan,
+            explanation=self._explanation(parts),
+            merges=merged_kernels(parts, self.written, self.solved, self.rules, source_plan, plan),
         )

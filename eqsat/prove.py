@@ -17,9 +17,10 @@ import numpy as np
 
 from eqsat.check import TOLERANCE, relative_error
 from eqsat.core import CoreProgram, Node, evaluate, lower, topological
+from eqsat.derivation import derive
 from eqsat.elements import Agreement, compare
 from eqsat.errors import InputError
-from eqsat.explain import derive
+from eqsat.explain import Explainer
 from eqsat.ir import Program
 from eqsat.refute import Difference, refute
 from eqsat.rule import AnyRule
@@ -160,6 +161,7 @@ class _Pair:
     """Two programs over one set of inputs, in the core."""
 
     def __init__(self, left: Program, right: Program, names: Mapping[str, str]) -> None:
+        self._program = left
         self.left: CoreProgram = lower(left)
         self.right: CoreProgram = lower(right)
         ours = {node.attrs[0]: node for node in self.left.inputs}
@@ -219,9 +221,11 @@ class _Pair:
         steps = derive(
             found, _rules(), list(zip(self.left.roots, self.goal, strict=True)), max(seconds, _LEAST_SECONDS)
         )
+        explainer = Explainer(self._program, {**self.right.source_term, **self.left.source_term})
+        shown = [step.as_json() for step in explainer.plain(steps or ())]
         iterations = found.stats["iterations"]
         reason = f"one e-graph holds both as one class after {iterations} iteration{'s' if iterations > 1 else ''}"
-        return Proof("proved", "rules", 0.0, reason, [s.as_json() for s in steps or ()], stats=found.stats)
+        return Proof("proved", "rules", 0.0, reason, shown, stats=found.stats)
 
 
 def _rules() -> list[AnyRule]:

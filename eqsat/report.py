@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from eqsat.check import Check
 from eqsat.core import Node
+from eqsat.explain import FOLD
 from eqsat.extract.plan import Plan
 from eqsat.ir import Program
-from eqsat.snapshot import SOURCE, Snapshot
-from eqsat.stitch import Solved
+from eqsat.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from eqsat.optimize import Outcome
 
 _STOPS = ("saturated", "nodes", "memory", "time", "interrupted")
 """Reasons to stop, the better first: a report names the worst over all parts."""
-
-_SHOWN_DEPTH = 3
 
 
 def build_report(
@@ -52,8 +51,10 @@ def build_report(
         "optimal": all(c.optimal for c in outcome.chosen),
         "kernels": _kernels(plan, result),
         "egraph": _egraph(outcome.snapshots),
-        "rules": outcome.rules,
-        "steps": outcome.steps,
+        "rules": dict(Counter(step.rule for step in outcome.explanation.steps if step.rule != FOLD)),
+        "steps": [step.as_json() for step in outcome.explanation.steps],
+        "derived": outcome.explanation.derived,
+        "merges": outcome.merges,
         "check": verdict.as_json(),
         "opaque": source.opaque(),
     }
@@ -112,62 +113,6 @@ class _Buffers:
         return self._names[node]
 
 
-def derivation(solved: Solved) -> list[dict[str, str]]:
-    """Each e-node of the chosen cover that some rule made: the rule, the class before it, and after."""
-    snapshot = solved.snapshot
-    seen: set[int] = set()
-    stack = [x.cut for x in solved.cover.chosen]
-    steps = []
-    while stack:
-        cut = stack.pop()
-        if cut.node >= 0 and cut.node not in seen:
-            seen.add(cut.node)
-            node = snapshot.nodes[cut.node]
-            if node.rule != SOURCE:
-                after = (node.op, node.attrs, node.args)
-                steps.append(
-                    {"rule": node.rule, "before": _class_text(snapshot, node.cls), "after": _text(snapshot, after, 0)}
-                )
-        stack.extend(cut.subs)
-    return steps[::-1]
-
-
-def _class_text(snapshot: Snapshot, cls: int, depth: int = 0) -> str:
-    """A class in the words of the source where it has some, else by its shallowest derivation."""
-    written = [n for n in snapshot.of_class(cls) if n.rule == SOURCE]
-    node = min(written, key=lambda n: max((snapshot.depth[a] for a in n.args), default=-1), default=None)
-    node = node or snapshot.nodes[snapshot.best[cls]]
-    return _text(snapshot, (node.op, node.attrs, node.args), depth)
-
-
-_INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
-
-
-def _text(snapshot: Snapshot, node: tuple[str, tuple[Any, ...], tuple[int, ...]], depth: int) -> str:
-    op, attrs, args = node
-    if op == "In":
-        return f"in{attrs[0]}" if attrs[0].startswith("%") else attrs[0]
-    if op == "Const":
-        return f"const{attrs[0]}" if attrs[0].startswith("%") else f"const#{attrs[0][:6]}"
-    if op == "Full":
-        return f"{attrs[0]:g}"
-    if depth >= _SHOWN_DEPTH:
-        return "..."
-    inner = [_class_text(snapshot, a, depth + 1) for a in args[:4]] + (["..."] if len(args) > 4 else [])
-    if op == "MM":
-        batch, m, k, n = attrs
-        lead = f"{batch}," if batch > 1 else ""
-        return f"({inner[0]} @[{lead}{m},{k},{n}] {inner[1]})"
-    if op == "Bin" and attrs[0] in _INFIX:
-        return f"({inner[0]} {_INFIX[attrs[0]]} {inner[1]})"
-    if op in ("Un", "Bin"):
-        return f"{attrs[0]}({', '.join(inner)})"
-    if op == "Red":
-        return f"{attrs[0]}[{attrs[1]}]({inner[0]})"
-    names = {"V": "view", "Cat": "concat", "Where": "where", "Gather": "take", "Opaque": "opaque"}
-    return f"{names[op]}({', '.join(inner)})"
-
-
 def summary(report: dict[str, Any]) -> str:
     """The report in a few lines."""
     rows = [
@@ -190,10 +135,3 @@ def summary(report: dict[str, Any]) -> str:
     if report["opaque"]:
         lines.append(f"carried as they are: {', '.join(report['opaque'])}")
     return "\n".join(lines)
-
-
-def explanation(report: dict[str, Any]) -> str:
-    """One paragraph a step."""
-    if not report["steps"]:
-        return "The program stands as it was written: nothing cheaper was found."
-    return "\n".join(f"{i}. {s['rule']}\n   {s['before']}\n = {s['after']}" for i, s in enumerate(report["steps"], 1))

@@ -1,98 +1,278 @@
-"""Core nodes as one line of NumPy: `relu(x[3,5] @ w[5,7] + b)`, for steps and forms."""
+"""Terms as NumPy expressions: `relu(x @ w + b)`, for steps, forms and reports.
+
+Operators are infix where NumPy's are, and broadcasts that NumPy does by itself are left out. Names of inputs and
+constants come from the caller.
+"""
 
 from __future__ import annotations
 
-from math import prod
+from collections.abc import Callable, Mapping, Sequence
 
-from eqsat.core import CAST, Node
-from eqsat.layout import Layout, is_bijective, row_major
-from eqsat.numerics import SHORT
+from eqsat.ir import Shape, Term
 
-_INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
-_COMPARE = {"less": "<", "less_equal": "<=", "greater": ">", "greater_equal": ">=", "equal": "=="}
-_DEPTH = 4
-_MOST_OPERANDS = 4
+Text = tuple[str, int]
+"""An expression, and how tightly it binds: one of the numbers below."""
 
+_COMPARED, _SUM, _PRODUCT, _SCALED, _ATOM = range(5)
+"""`x @ w + b` needs no parentheses, `(x @ w) * s` and `(x @ w) @ v` have them, for the reader's sake."""
 
-def written(node: Node, depth: int = _DEPTH) -> str:
-    """The term, at most `depth` operators deep, with its type."""
-    return f"{_text(node, depth)}: {SHORT[node.dtype]}[{node.size}]"
+_INFIX: dict[str, tuple[str, int, int, int]] = {
+    "add": ("+", _SUM, _SUM, _PRODUCT),
+    "sub": ("-", _SUM, _SUM, _PRODUCT),
+    "matmul": ("@", _PRODUCT, _ATOM, _ATOM),
+    "mul": ("*", _SCALED, _SCALED, _ATOM),
+    "div": ("/", _SCALED, _SCALED, _ATOM),
+    "mod": ("%", _SCALED, _SCALED, _ATOM),
+    "pow": ("**", _SCALED, _ATOM, _ATOM),
+    "less": ("<", _COMPARED, _SUM, _SUM),
+    "less_equal": ("<=", _COMPARED, _SUM, _SUM),
+    "greater": (">", _COMPARED, _SUM, _SUM),
+    "greater_equal": (">=", _COMPARED, _SUM, _SUM),
+    "equal": ("==", _COMPARED, _SUM, _SUM),
+}
+"""Sign, binding, and what the operands must bind at least as tightly as."""
 
-
-def _text(node: Node, depth: int) -> str:
-    if node.op == "In":
-        return _leaf(node.attrs[0], "in")
-    if node.op == "Const":
-        return _leaf(node.attrs[0], "const") if node.attrs[0].startswith("%") else f"const_{node.attrs[0][:6]}"
-    if node.op == "Full":
-        return f"{node.attrs[0]:g}"
-    if depth == 0:
-        return "..."
-    inner = [_text(a, depth - 1) for a in node.args[:_MOST_OPERANDS]]
-    inner += ["..."] * (len(node.args) > _MOST_OPERANDS)
-    return _WRITERS[node.op](node, inner)
-
-
-def _leaf(name: str, kind: str) -> str:
-    """Placeholders of a part of a program are numbered; everything else has its name."""
-    return f"{kind}{name[1:]}" if name.startswith("%") else name
+_CALLED = {"max": "maximum", "min": "minimum", "and": "logical_and", "or": "logical_or", "not": "logical_not"}
+_ELEMENTWISE = frozenset(_INFIX) - {"matmul"} | {"max", "min", "and", "or", "where"}
+_LISTED, _SHOWN = 4, 2
+"""A concatenation of more than so many operands shows only the first few."""
 
 
-def _product(node: Node, inner: list[str]) -> str:
-    batch, m, k, n = node.attrs
-    lead = f"{batch}," if batch > 1 else ""
-    left, right = (
-        text if text.startswith("(") else f"{text}[{lead}{rows},{columns}]"
-        for text, rows, columns in ((inner[0], m, k), (inner[1], k, n))
+def expression(term: Term, named: Mapping[Term, str]) -> str:
+    """The term in NumPy's words; terms in `named`, inputs and constants by their names."""
+    return _text(term, named)[0]
+
+
+def _text(term: Term, named: Mapping[Term, str]) -> Text:
+    if term in named:
+        return named[term], _ATOM
+    write = _WRITERS.get(term.op)
+    if write is not None:
+        return write(term, named)
+    if term.op in _INFIX:
+        return _infix(term, named)
+    parts = ", ".join(_operand(a, term, named)[0] for a in term.args)
+    return f"{_CALLED.get(term.op, term.op)}({parts})", _ATOM
+
+
+def _tight(text: Text, least: int) -> str:
+    return text[0] if text[1] >= least else f"({text[0]})"
+
+
+def _atom(term: Term, named: Mapping[Term, str]) -> str:
+    return _tight(_text(term, named), _ATOM)
+
+
+def _infix(term: Term, named: Mapping[Term, str]) -> Text:
+    sign, binds, left, right = _INFIX[term.op]
+    a, b = (_operand(arg, term, named) for arg in term.args)
+    return f"{_tight(a, left)} {sign} {_tight(b, right)}", binds
+
+
+def _operand(term: Term, reader: Term, named: Mapping[Term, str]) -> Text:
+    """An operand of an elementwise operator or a product, without the broadcast that NumPy does by itself."""
+    if term.op == "broadcast" and term not in named and _implied(term, reader):
+        term = term.args[0]
+        inner = term.args[0] if term.op == "reshape" and term not in named else term
+        if inner.shape and term.shape == (1,) * (term.ndim - inner.ndim) + inner.shape:
+            term = inner
+    return _text(term, named)
+
+
+def _implied(term: Term, reader: Term) -> bool:
+    """Whether NumPy would broadcast the operand of `term` to its shape, for the sake of the other operands."""
+    inner = term.args[0].shape
+    others = [a for a in reader.args if a is not term]
+    if reader.op == "matmul":
+        matrix = inner[-2:] == term.shape[-2:]
+        return matrix and all(o.shape[:-2] == term.shape[:-2] and o.op != "broadcast" for o in others)
+    if reader.op not in _ELEMENTWISE:
+        return False
+    return any(o.shape == term.shape and o.op not in ("broadcast", "full") for o in others)
+
+
+# --- operators with a form of their own
+
+
+def _input(term: Term, named: Mapping[Term, str]) -> Text:
+    return term.attr("name"), _ATOM
+
+
+def _constant(term: Term, named: Mapping[Term, str]) -> Text:
+    array = term.attr("value").array
+    return (_number(array.item()), _ATOM) if array.size == 1 else (f"constant {term.spec}", _ATOM)
+
+
+def _full(term: Term, named: Mapping[Term, str]) -> Text:
+    return _number(term.attr("value")), _ATOM
+
+
+def _number(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _cast(term: Term, named: Mapping[Term, str]) -> Text:
+    return f"{_atom(term.args[0], named)}.astype({term.dtype})", _ATOM
+
+
+def _neg(term: Term, named: Mapping[Term, str]) -> Text:
+    return f"-{_atom(term.args[0], named)}", _SCALED
+
+
+def _transpose(term: Term, named: Mapping[Term, str]) -> Text:
+    perm, x = term.attr("perm"), _atom(term.args[0], named)
+    if perm == (1, 0):
+        return f"{x}.T", _ATOM
+    last = (*range(len(perm) - 2), len(perm) - 1, len(perm) - 2)
+    return f"{x}.mT" if perm == last else f"{x}.transpose{perm}", _ATOM
+
+
+def _reshape(term: Term, named: Mapping[Term, str]) -> Text:
+    inner, before = term.args[0], term.args[0].shape
+    if _stacks(term) and inner not in named:
+        return f"stack([{_listed(inner.args, named)}])", _ATOM
+    x, axes = _atom(inner, named), _new_axes(before, term.shape)
+    if axes is not None:
+        return f"{x}[{', '.join(axes)}]", _ATOM
+    dims = ", ".join(map(str, term.shape))
+    return f"{x}.reshape({dims})", _ATOM
+
+
+def _new_axes(before: Shape, after: Shape) -> list[str] | None:
+    """`None` and `:` for each dim, where dims of size 1 are put into a shape and no more; None for anything else."""
+    axes: list[str] = []
+    i = 0
+    for n in after:
+        if i < len(before) and n == before[i]:
+            axes.append(":")
+            i += 1
+        elif n == 1:
+            axes.append("None")
+        else:
+            return None
+    return axes if i == len(before) and before else None
+
+
+def _broadcast(term: Term, named: Mapping[Term, str]) -> Text:
+    if term.size == term.args[0].size:
+        axes = _new_axes(term.args[0].shape, term.shape)
+        return f"{_atom(term.args[0], named)}[{', '.join(axes or ('...',))}]", _ATOM
+    return f"broadcast_to({_text(term.args[0], named)[0]}, {_dims(term.shape)})", _ATOM
+
+
+def _dims(shape: Sequence[int]) -> str:
+    return f"({', '.join(map(str, shape))}{',' * (len(shape) == 1)})"
+
+
+def _slice(term: Term, named: Mapping[Term, str]) -> Text:
+    ranges = zip(term.args[0].shape, term.attr("starts"), term.attr("stops"), term.attr("steps"), strict=True)
+    parts = [_range(*r) for r in ranges]
+    while len(parts) > 1 and parts[-1] == ":":
+        parts.pop()
+    return f"{_atom(term.args[0], named)}[{', '.join(parts)}]", _ATOM
+
+
+def _range(size: int, start: int, stop: int, step: int) -> str:
+    if step < 0:
+        first = "" if start == size - 1 else str(start)
+        return f"{first}:{'' if stop < 0 else stop}:{step}"
+    text = f"{start or ''}:{'' if stop >= size else stop}"
+    return text if step == 1 else f"{text}:{step}"
+
+
+def _concat(term: Term, named: Mapping[Term, str]) -> Text:
+    axis, parts = term.attr("axis"), term.args
+    stacked = all(_adds_axis(a, axis) and a not in named for a in parts)
+    listed = _listed([a.args[0] for a in parts] if stacked else parts, named)
+    at = f", axis={axis}" if axis else ""
+    return f"{'stack' if stacked else 'concatenate'}([{listed}]{at})", _ATOM
+
+
+def _listed(parts: Sequence[Term], named: Mapping[Term, str]) -> str:
+    texts = [_text(a, named)[0] for a in (parts if len(parts) <= _LISTED else parts[:_SHOWN])]
+    return ", ".join([*texts, *([f"… {len(parts) - _SHOWN} more"] if len(parts) > _LISTED else [])])
+
+
+def _stacks(term: Term) -> bool:
+    """Whether a reshape gives the operands of a concatenation an axis of their own."""
+    inner = term.args[0]
+    shapes = {a.shape for a in inner.args}
+    return (
+        inner.op == "concat"
+        and inner.attr("axis") == 0
+        and len(shapes) == 1
+        and term.shape == (len(inner.args), *next(iter(shapes)))
     )
-    return f"({left} @ {right})"
 
 
-def _elementwise(node: Node, inner: list[str]) -> str:
-    name = node.attrs[0]
-    if name.startswith(CAST):
-        return f"{inner[0]}.astype({name.removeprefix(CAST)})"
-    sign = _INFIX.get(name) or _COMPARE.get(name)
-    return f"({inner[0]} {sign} {inner[1]})" if sign and len(inner) == 2 else f"{name}({', '.join(inner)})"
+def _adds_axis(term: Term, axis: int) -> bool:
+    return term.op == "reshape" and term.shape == (*term.args[0].shape[:axis], 1, *term.args[0].shape[axis:])
 
 
-def _view(node: Node, inner: list[str]) -> str:
-    return view_text(inner[0], node.attrs[0], node.args[0].size)
+def _pad(term: Term, named: Mapping[Term, str]) -> Text:
+    widths = ", ".join(f"({lo}, {hi})" for lo, hi in zip(term.attr("lo"), term.attr("hi"), strict=True))
+    value = f", {_number(term.attr('value'))}" if term.attr("value") else ""
+    return f"pad({_text(term.args[0], named)[0]}, ({widths}){value})", _ATOM
 
 
-def view_text(operand: str, layout: Layout, size: int) -> str:
-    """A view of `size` elements, by what it does: a slice, a transpose, a broadcast, a flip, or strides in full."""
-    sizes = ",".join(str(n) for n, _ in layout.dims)
-    if layout.masked:
-        return f"padded({operand}, {sizes}, fill={layout.fill})"
-    if layout.contiguous:
-        return f"{operand}[{layout.offset}:{layout.offset + layout.size}]"
-    if is_bijective(layout, size) and all(stride > 0 for _, stride in layout.dims):
-        order = sorted(range(len(layout.dims)), key=lambda i: -layout.dims[i][1])
-        shape = ",".join(str(layout.dims[i][0]) for i in order)
-        if len(order) == 2:
-            return f"{operand}.reshape({shape}).T"
-        return f"{operand}.reshape({shape}).transpose({','.join(str(order.index(i)) for i in range(len(order)))})"
-    kept = [(n, s) for n, s in layout.dims if s]
-    if (
-        layout.offset == 0
-        and tuple(s for _, s in kept) == row_major([n for n, _ in kept])
-        and prod(n for n, _ in kept) == size
-    ):
-        shown = ",".join(str(n) if s else f"{n}x" for n, s in layout.dims)
-        return f"broadcast({operand}, [{shown}])"
-    strides = ",".join(str(s) for _, s in layout.dims)
-    return f"strided({operand}, [{sizes}], strides=[{strides}], offset={layout.offset})"
+def _reduce(term: Term, named: Mapping[Term, str]) -> Text:
+    axes = term.attr("axes")
+    axis = axes[0] if len(axes) == 1 else axes
+    keep = ", keepdims=True" if term.attr("keepdims") else ""
+    return f"{term.attr('kind')}({_text(term.args[0], named)[0]}, axis={axis}{keep})", _ATOM
 
 
-_WRITERS = {
-    "MM": _product,
-    "Un": _elementwise,
-    "Bin": _elementwise,
-    "V": _view,
-    "Where": lambda node, inner: f"where({', '.join(inner)})",
-    "Red": lambda node, inner: f"{node.attrs[0]}({inner[0]}.reshape(-1,{node.attrs[1]}), axis=1)",
-    "Cat": lambda node, inner: f"concat({', '.join(inner)})",
-    "Gather": lambda node, inner: f"take({', '.join(inner)})",
-    "Opaque": lambda node, inner: f"opaque({', '.join(inner)})",
+def _gather(term: Term, named: Mapping[Term, str]) -> Text:
+    x, index = (_text(a, named)[0] for a in term.args)
+    return f"take({x}, {index}, axis={term.attr('axis')})", _ATOM
+
+
+def _windows(term: Term, named: Mapping[Term, str]) -> Text:
+    """Convolutions and pools, with those attributes that say something."""
+    name = term.op if term.op == "conv" else f"{term.attr('kind')}_pool"
+    parts = [_text(a, named)[0] for a in term.args]
+    if term.op == "pool":
+        parts.append(str(term.attr("kernel")))
+    for key, plain in (("strides", 1), ("dilations", 1)):
+        if any(n != plain for n in term.attr(key)):
+            parts.append(f"{key}={_same(term.attr(key))}")
+    lo, hi = term.attr("pads_lo"), term.attr("pads_hi")
+    if any((*lo, *hi)):
+        parts.append(f"pads={_same(lo) if lo == hi else (lo, hi)}")
+    if term.op == "conv" and term.attr("groups") != 1:
+        parts.append(f"groups={term.attr('groups')}")
+    return f"{name}({', '.join(parts)})", _ATOM
+
+
+def _same(values: Sequence[int]) -> object:
+    return values[0] if len(set(values)) == 1 else tuple(values)
+
+
+def _iota(term: Term, named: Mapping[Term, str]) -> Text:
+    axis = term.attr("axis")
+    return f"arange({term.shape[axis]})" if len(term.shape) == 1 else f"indices({_dims(term.shape)})[{axis}]", _ATOM
+
+
+def _opaque(term: Term, named: Mapping[Term, str]) -> Text:
+    return f"{term.attr('name')}({', '.join(_text(a, named)[0] for a in term.args)})", _ATOM
+
+
+_WRITERS: dict[str, Callable[[Term, Mapping[Term, str]], Text]] = {
+    "input": _input,
+    "constant": _constant,
+    "full": _full,
+    "iota": _iota,
+    "cast": _cast,
+    "neg": _neg,
+    "transpose": _transpose,
+    "reshape": _reshape,
+    "broadcast": _broadcast,
+    "slice": _slice,
+    "concat": _concat,
+    "pad": _pad,
+    "reduce": _reduce,
+    "gather": _gather,
+    "conv": _windows,
+    "pool": _windows,
+    "opaque": _opaque,
 }

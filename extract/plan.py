@@ -126,7 +126,7 @@ class _Builder:
 
     def plan(self) -> Plan:
         kernels: list[Kernel] = []
-        for group in self._launches():
+        for group in launches(self.result):
             if group[0].family == "alias":
                 self._bind(group[0])
             else:
@@ -139,13 +139,6 @@ class _Builder:
             constants=self.constants,
             opaque=self.program.opaque,
         )
-
-    def _launches(self) -> list[list[Candidate]]:
-        """The chosen candidates; results of one opaque call together, where the first of them stands."""
-        groups: dict[object, list[Candidate]] = {}
-        for x in self.result.chosen:
-            groups.setdefault(x.call or x.cls, []).append(x)
-        return list(groups.values())
 
     # --- where values lie ---------------------------------------------------------------------------------------
 
@@ -202,6 +195,14 @@ class _Builder:
             predicted_us=group[0].price * 1e-6,
             ops=numpy_ops(expressions),
         )
+
+
+def launches(result: CoverResult) -> list[list[Candidate]]:
+    """The chosen candidates (aliases too), those of one launch together, where the first of them stands."""
+    groups: dict[object, list[Candidate]] = {}
+    for x in result.chosen:
+        groups.setdefault(x.call or x.cls, []).append(x)
+    return list(groups.values())
 
 
 def folding_flops(snapshot: Snapshot, result: CoverResult) -> int:

@@ -382,8 +382,8 @@ def test_a_missing_egraph_is_refused(tmp_path: Path) -> None:
 # Optimize, emit, demo
 
 REPORT = {
-    "": "schema device numerics seconds source result lower_bound_us gap optimal kernels egraph rules steps check"
-    " opaque",
+    "": "schema device numerics seconds source result lower_bound_us gap optimal kernels egraph rules steps derived"
+    " merges check opaque",
     "source": "kernels unfused_kernels flops matmul_flops bytes predicted_us",
     "result": "kernels flops matmul_flops bytes predicted_us",
     "egraph": "classes nodes iterations seconds stop",
@@ -420,10 +420,12 @@ def test_optimize_prints_what_it_did(model: Path) -> None:
 
 
 def test_optimize_explains_its_steps_when_asked(model: Path) -> None:
-    (step,) = document("optimize", model)["steps"]
+    steps = document("optimize", model)["steps"]
+    assert [step["rule"] for step in steps] == ["matmul-of-constants-right", "fold-constants"]
     text = printed("optimize", model, "--explain")
-    assert f"1. {step['rule']}" in text
-    assert step["after"] in text
+    for number, step in enumerate(steps, 1):
+        assert f"{number}. {step['rule']}" in text
+        assert f"= {step['after']}" in text
 
 
 def test_rules_can_be_left_out_or_picked(model: Path) -> None:

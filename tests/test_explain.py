@@ -11,17 +11,18 @@ import pytest
 from proof_pairs import EQUAL, build
 
 import eqsat
-from eqsat import layout as lt
-from eqsat.core import lower, make
+from eqsat.core import CoreProgram, lower, make
+from eqsat.derivation import derive
 from eqsat.errors import CheckFailed
-from eqsat.explain import derive
+from eqsat.explain import FOLD
 from eqsat.html import draw, page, source_plan
 from eqsat.match import Matcher
 from eqsat.rule import rule
 from eqsat.rules import ALL
 from eqsat.saturate import Limits, saturate
+from eqsat.shaped import Shaper
 from eqsat.snapshot import ENode, Snapshot
-from eqsat.write import written
+from eqsat.write import expression
 
 spec = eqsat.spec
 
@@ -56,8 +57,10 @@ def test_a_result_is_explained_by_rules(name: str):
     best = eqsat.optimize(eqsat.trace(function, *(specs if isinstance(specs, tuple) else (specs,))), time_limit=10)
     steps = best.report["steps"]
     assert expected in [step["rule"] for step in steps]
-    assert {step["rule"] for step in steps} <= {row.name for row in ALL}
-    assert all(step["replayed"] for step in steps)
+    rewrites = [step for step in steps if step["rule"] != FOLD]
+    assert {step["rule"] for step in rewrites} <= {row.name for row in ALL}
+    assert all(step["replayed"] and step["error"] < 1e-4 for step in rewrites)
+    assert best.report["derived"]
     assert all(step["before"] != step["after"] for step in steps)
     assert best.report["rules"][expected] >= 1
     assert expected in best.explain()
@@ -72,6 +75,14 @@ RULES_ALONE = (
 )
 
 
+@pytest.fixture(scope="module")
+def declared_rules() -> None:
+    """The worker knows the rules of `prove`: declaring them takes seconds on a busy machine, and counts as search."""
+    left, right, shapes = EQUAL[RULES_ALONE[0]]
+    eqsat.prove(build(left, shapes), build(right, shapes), time_limit=10)
+
+
+@pytest.mark.usefixtures("declared_rules")
 @pytest.mark.parametrize("name", RULES_ALONE)
 def test_a_proof_by_rules_has_its_steps(name: str):
     left, right, shapes = EQUAL[name]
@@ -81,22 +92,23 @@ def test_a_proof_by_rules_has_its_steps(name: str):
     assert all(step["replayed"] for step in proof.steps)
 
 
-def chain() -> tuple[Snapshot, list]:
-    before = lower(eqsat.trace(lambda a, b, c: (a @ b) @ c, spec((3, 5)), spec((5, 7)), spec((7, 2)))).roots
-    after = lower(eqsat.trace(lambda a, b, c: a @ (b @ c), spec((3, 5)), spec((5, 7)), spec((7, 2)))).roots
-    return saturate(Snapshot.from_core([*before, *after]), ALL, Limits(seconds=10)), [(before[0], after[0])]
+def chain() -> tuple[Snapshot, CoreProgram, list]:
+    before = lower(eqsat.trace(lambda a, b, c: (a @ b) @ c, spec((3, 5)), spec((5, 7)), spec((7, 2))))
+    after = lower(eqsat.trace(lambda a, b, c: a @ (b @ c), spec((3, 5)), spec((5, 7)), spec((7, 2))))
+    roots = [*before.roots, *after.roots]
+    return saturate(Snapshot.from_core(roots), ALL, Limits(seconds=10)), before, [(before.roots[0], after.roots[0])]
 
 
 def test_steps_lead_from_the_one_to_the_other():
-    found, pairs = chain()
+    found, program, pairs = chain()
     (step,) = derive(found, ALL, pairs) or []
     assert (step.rule, step.before, step.after) == ("matmul-associate-right", *pairs[0])
-    assert written(step.before) == "((a[3,5] @ b[5,7]) @ c[7,2]): f32[6]"
-    assert written(step.after) == "(a[3,5] @ (b[5,7] @ c[7,2])): f32[6]"
+    terms = Shaper(program.source_term).terms([step.before, step.after], {})
+    assert [expression(t, {}) for t in terms] == ["(a @ b) @ c", "a @ (b @ c)"]
 
 
 def test_where_no_rule_leads_there_is_no_derivation():
-    found, pairs = chain()
+    found, _, pairs = chain()
     assert derive(found, [], [(b, a) for a, b in pairs]) is None
 
 
@@ -119,24 +131,6 @@ def test_the_matcher_finds_what_a_guard_refused():
     (refusal,) = [r for at in range(len(source.nodes)) for r in matcher.refusals(row, at)]
     assert refusal.guard == "const(b)"
     assert {"B": 1, "M": 4, "K": 5, "N": 3}.items() <= refusal.bindings.items()
-
-
-VIEWS = [
-    (lt.of_transpose((3, 5), (1, 0)), 15, "x.reshape(3,5).T"),
-    (lt.of_transpose((2, 3, 4), (2, 0, 1)), 24, "x.reshape(6,4).T"),
-    (lt.of_transpose((2, 3, 4), (2, 1, 0)), 24, "x.reshape(2,3,4).transpose(2,1,0)"),
-    (lt.strided(2, [(4, 1)]), 15, "x[2:6]"),
-    (lt.of_broadcast((3, 1), (3, 5)), 3, "broadcast(x, [3,5x])"),
-    (lt.of_pad((3,), (1,), (1,), 0.0), 3, "padded(x, 5, fill=0.0)"),
-    (lt.strided(1, [(3, 5), (2, 2)]), 15, "strided(x, [3,2], strides=[5,2], offset=1)"),
-]
-
-
-@pytest.mark.parametrize(("layout", "size", "text"), VIEWS)
-def test_views_read_as_numpy(layout, size: int, text: str):
-    node = make("V", (layout,), (make("In", ("x", size, "float32")),))
-    assert written(node).partition(":")[0] == text.partition(":")[0]
-    assert written(node).startswith(text)
 
 
 class _Outline(HTMLParser):

@@ -72,7 +72,11 @@ def from_onnx(source: str | os.PathLike[str] | ModelProto, shapes: Mapping[str, 
         value.name: _output(f"{label}: output '{value.name}'", values.get(value.name), declared(value), open_dims)
         for value in graph.output
     }
-    return Program(inputs, outputs)
+    names: dict[Term, str] = {}
+    for name, value in values.items():
+        if isinstance(value, Term):
+            names.setdefault(value, name)
+    return Program(inputs, outputs, names)
 
 
 def _static(type_: Declared) -> tuple[int, ...]:

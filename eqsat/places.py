@@ -1,0 +1,74 @@
+"""Where a value stands in a program, and what it is called there."""
+
+from __future__ import annotations
+
+from itertools import count
+
+from eqsat.ir import Program, Term
+
+_SHOWN = 4
+"""Operators of a path that are shown, nearest to the value."""
+
+
+class Places:
+    """Paths from a program's outputs to its values.
+
+    Attributes:
+        names: what the model calls its values.
+        taken: names of inputs, constants and other values.
+    """
+
+    def __init__(self, program: Program) -> None:
+        self.names = program.names
+        self.taken = {*program.input_names, *program.outputs, *program.names.values()}
+        self._reader: dict[Term, tuple[Term, int] | str] = {}
+        self._constants: dict[Term, str] = {}
+        self._walk(program)
+
+    def _walk(self, program: Program) -> None:
+        """The reader of each value that is nearest to an output."""
+        level: list[Term] = []
+        for name, term in program.outputs.items():
+            if self._reader.setdefault(term, name) == name:
+                level.append(term)
+        while level:
+            below: list[Term] = []
+            for reader in level:
+                for i, term in enumerate(reader.args):
+                    if term not in self._reader:
+                        self._reader[term] = reader, i
+                        below.append(term)
+            level = below
+        for term in program.terms():
+            if term.op == "constant":
+                name = program.names.get(term)
+                if name is None:
+                    name = next(n for i in count(len(self._constants)) if (n := f"c{i}") not in self.taken)
+                self._constants[term] = name
+                self.taken.add(name)
+
+    def constant(self, term: Term) -> str:
+        """The name of a constant: the model's, or a number."""
+        return self._constants.get(term) or f"constant {term.spec}"
+
+    def of(self, term: Term) -> str:
+        """A value's place: the model's name for it, and the last operators on the way to it from an output.
+
+        `out > relu > add.0 > matmul` is the product that the addition takes first, under a relu.
+        """
+        steps = [term.op]
+        while not isinstance(at := self._reader.get(term, "result"), str):
+            reader, i = at
+            if not _is_move(reader):
+                several = sum(a.op not in ("constant", "full") for a in reader.args) > 1
+                steps.append(f"{reader.op}.{i}" if several else reader.op)
+            term = reader
+        steps = steps[::-1]
+        path = " > ".join([at, *(["…"] * (len(steps) > _SHOWN)), *steps[-_SHOWN:]])
+        return path
+
+
+def _is_move(term: Term) -> bool:
+    from eqsat.ops import row
+
+    return row(term.op).view
