@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from eqsat.congruence import Rewrite, Tree, below, follow, straightened
 from eqsat.core import Node, make, topological
 from eqsat.extract.cover import CoverResult
 from eqsat.extract.cuts import Cut
@@ -30,14 +31,6 @@ SECONDS = 2.0
 _MOST_RETRIES = 6
 _MOST_UNWRAPPED = 3
 """How often one walk may use a rule whose result is an operand before it is taken to go round in a circle."""
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class Tree:
-    """A term over the snapshot: an e-node with a tree for each operand. Hash-consed: equal trees are one object."""
-
-    at: int
-    args: tuple[Tree, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,18 +68,6 @@ class Derivation:
     steps: list[Step]
     folded: list[Node]
     whole: bool
-
-
-@dataclass(frozen=True, slots=True)
-class _Rewrite:
-    """A step over trees; `assumed` as in `Tie`."""
-
-    rule: str
-    backwards: bool
-    before: Tree
-    after: Tree
-    operands: tuple[Tree, ...]
-    assumed: bool
 
 
 class Stuck(Exception):
@@ -161,7 +142,7 @@ class _Search:
     def __init__(self, snapshot: Snapshot, rules: Sequence[AnyRule], deadline: float) -> None:
         self.snapshot = snapshot
         self.matcher = Matcher(snapshot, rules)
-        self.rewrites: list[_Rewrite] = []
+        self.rewrites: list[Rewrite] = []
         self._simplified: list[tuple[str, Node, Node]] = []
         self._rules = {row.name for row in rules}
         self._source: dict[int, Node] = {}
@@ -188,15 +169,18 @@ class _Search:
         except (Stuck, RecursionError):
             self.rewrites.clear()
             return False
-        return _follow(pairs, self.rewrites)
+        if not follow(pairs, self.rewrites):
+            return False
+        self.rewrites = straightened(pairs, self.rewrites, self._deadline)
+        return True
 
     def list_made(self, goals: Sequence[Tree]) -> None:
         """A rewrite for each e-node of the goals that some rule made, from the program's own form of its class."""
-        for tree in _below(goals):
+        for tree in below(goals):
             node = self.snapshot.nodes[tree.at]
             before = self.any_tree(node.cls)
             if node.rule and before is not tree:
-                self.rewrites.append(_Rewrite(node.rule, False, before, tree, (), assumed=True))
+                self.rewrites.append(Rewrite(node.rule, False, before, tree, (), assumed=True))
 
     def steps(self, replayer: Replayer) -> list[Step]:
         """The rewrites over core nodes, replayed, each once."""
@@ -218,7 +202,7 @@ class _Search:
             if before is not after
         ]
 
-    def _named(self, rewrite: _Rewrite) -> str:
+    def _named(self, rewrite: Rewrite) -> str:
         """The rule of a rewrite. Where it is assumed and both sides only move elements, the rule that says so."""
         order = topological([self.node(rewrite.before), self.node(rewrite.after)])
         moved = all(n.op in ("V", "Cat", "In", "Const", "Full") for n in order) and any(n.op == "Cat" for n in order)
@@ -383,7 +367,7 @@ class _Search:
         after = self._built(tie.target, bound, self.cls(tree))
         if before is not after:
             operands = tuple(dict.fromkeys(bound.values()))
-            self.rewrites.append(_Rewrite(tie.rule, tie.backwards, before, after, operands, tie.assumed))
+            self.rewrites.append(Rewrite(tie.rule, tie.backwards, before, after, operands, tie.assumed))
         return after
 
     def _formed(self, shape: Shape, tree: Tree, bound: dict[str, Tree]) -> Tree:
@@ -403,42 +387,3 @@ class _Search:
         at, operands = shape
         classes = self.snapshot.nodes[at].args
         return self.tree(at, tuple(self._built(s, bound, c) for s, c in zip(operands, classes, strict=True)))
-
-
-def _below(trees: Sequence[Tree]) -> list[Tree]:
-    """Every tree once, operands first."""
-    order: dict[Tree, None] = {}
-    stack = [(t, False) for t in reversed(trees)]
-    while stack:
-        tree, ready = stack.pop()
-        if ready:
-            order.setdefault(tree)
-        elif tree not in order:
-            stack.append((tree, True))
-            stack.extend((a, False) for a in reversed(tree.args))
-    return list(order)
-
-
-def _follow(pairs: Sequence[tuple[Tree, Tree]], rewrites: Sequence[_Rewrite]) -> bool:
-    """Whether the pairs are equal by the rewrites alone: their congruence closure holds them."""
-    order = _below([t for pair in pairs for t in pair] + [t for r in rewrites for t in (r.before, r.after)])
-    parent = {tree: tree for tree in order}
-
-    def find(tree: Tree) -> Tree:
-        while parent[tree] is not tree:
-            parent[tree] = parent[parent[tree]]
-            tree = parent[tree]
-        return tree
-
-    for r in rewrites:
-        parent[find(r.before)] = find(r.after)
-    while True:
-        merged = False
-        known: dict[tuple[int, tuple[Tree, ...]], Tree] = {}
-        for tree in order:
-            same = known.setdefault((tree.at, tuple(find(a) for a in tree.args)), tree)
-            if find(same) is not find(tree):
-                parent[find(tree)] = find(same)
-                merged = True
-        if not merged:
-            return all(find(a) is find(b) for a, b in pairs)

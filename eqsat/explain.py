@@ -7,7 +7,8 @@ long, and said beside the step. A reader who applies all steps in order gets fro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -20,7 +21,7 @@ from eqsat.places import Places
 from eqsat.replay import Replayer
 from eqsat.rule import AnyRule
 from eqsat.segments import Segment, substitute
-from eqsat.shaped import Shaper
+from eqsat.shaped import CUT, Shaper
 from eqsat.stitch import Solved
 from eqsat.write import expression
 
@@ -36,7 +37,8 @@ _INLINE = 2
 _DEEPEST = 3
 """Operators that are written inside one another where a step does not say where to stop."""
 
-_LEGEND_DEPTH = 2
+_CUT = re.compile(rf"{CUT}\d+>")
+_NOWHERE = 1 << 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +200,8 @@ class _Instance:
         self._shaper = Shaper(self._known)
         leaves = segment.leaves.values() if segment is not None else ()
         self._outside = frozenset(n for n in leaves if n.op not in _LEAVES)
+        roots = segment.roots if segment is not None else ()
+        self._readers = {a: n for n in topological(roots) for a in n.args}
         self._names: dict[Node, str] = {}
         self._made: dict[Node, int] = {}
 
@@ -210,18 +214,18 @@ class _Instance:
         where = self._where(before, step.source)
         if left is right:
             return None
-        names = self._constants([left, right])
         number = self._explainer.numbered()
+        (one, other), names = self._written([left, right], cut)
         for node in topological([after]):
             if node not in self._known:
                 self._made.setdefault(node, number)
         return ShownStep(
             rule=step.rule,
-            before=expression(left, names),
-            after=expression(right, names),
+            before=one,
+            after=other,
             type=left.spec,
             where=where,
-            names=self._legend([left, right], names, cut),
+            names=names,
             backwards=step.backwards,
             times=times,
             replayed=step.replay.done,
@@ -232,26 +236,25 @@ class _Instance:
         """The step that computes a constant expression ahead of time."""
         cut = self._deep([node])
         (term,) = self._shaper.terms([node], cut)
-        names = self._constants([term])
         where = self._where(node, None)
         self._explainer.numbered()
-        legend = self._legend([term], names, cut)
-        return ShownStep(FOLD, expression(term, names), f"constant {term.spec}", term.spec, where, legend, times=times)
+        (text,), names = self._written([term], cut)
+        return ShownStep(FOLD, text, f"constant {term.spec}", term.spec, where, names, times=times)
 
     # --- what is written out, and what has a name
 
-    def _cut(self, before: Node, after: Node, operands: Iterable[Node]) -> dict[Node, str]:
+    def _cut(self, before: Node, after: Node, operands: Iterable[Node]) -> list[Node]:
         """The nodes that are abbreviated: long operands of the rule, else what both sides share, else what is deep."""
         left, right = set(topological([before])), set(topological([after]))
         shared = [_base(n) for n in operands if n in left and n in right]
         if any(n not in left or n not in right for n in operands):
             shared += _largest_shared(after, left, before)
-        cut = {n: self._name(n) for n in shared if self._is_long(n) and n is not before and n is not after}
+        cut = {n for n in shared if self._is_long(n) and n is not before and n is not after}
         return self._deep([before, after], cut)
 
-    def _deep(self, roots: Sequence[Node], cut: Mapping[Node, str] | None = None) -> dict[Node, str]:
+    def _deep(self, roots: Sequence[Node], cut: Collection[Node] = ()) -> list[Node]:
         """`cut` and what lies too deep under the roots to be written out; results of other segments always."""
-        found: dict[Node, str] = {}
+        found: dict[Node, None] = {}
         stack = [(r, 0) for r in reversed(roots)]
         seen: set[tuple[Node, int]] = set()
         while stack:
@@ -259,13 +262,13 @@ class _Instance:
             if (node, depth) in seen or node.op in _LEAVES:
                 continue
             seen.add((node, depth))
-            stops = node in (cut or ()) or node.op == "Opaque"
+            stops = node in cut or node.op == "Opaque"
             too_deep = depth >= _DEEPEST and self._is_long(node) and node.op != "V"
             if node not in roots and (stops or node in self._outside or too_deep):
-                found[node] = self._name(node)
+                found[node] = None
             else:
                 stack.extend((a, depth + (node.op != "V")) for a in reversed(node.args))
-        return found
+        return list(found)
 
     def _is_long(self, node: Node) -> bool:
         if node.op in _LEAVES:
@@ -273,42 +276,40 @@ class _Instance:
         below = topological([node])
         return sum(n.op not in ("V", *_LEAVES) for n in below) > _INLINE or any(n in self._outside for n in below)
 
-    def _name(self, node: Node) -> str:
-        if node not in self._names:
-            self._names[node] = self._explainer.fresh()
-        return self._names[node]
+    def _written(self, terms: Sequence[Term], cut: Sequence[Node]) -> tuple[list[str], dict[str, str]]:
+        """Terms as text, and what each name in them is: its type, and what it stands for."""
+        constants = self._constants(terms)
+        texts = [expression(term, constants) for term in terms]
+        shown = [t for t in _below(terms) if t.op == "input" or t in constants]
+        legend: dict[str, str] = {}
+        for term in sorted(shown, key=lambda t: _first(texts, _called(t, constants))):
+            name = _called(term, constants)
+            if _first(texts, name) == _NOWHERE:
+                continue  # one of many that a list leaves out
+            if term in constants:
+                legend[name] = f"constant {term.spec}"
+            elif name.startswith(CUT):
+                node = cut[int(name[len(CUT) : -1])]
+                own = self._names.setdefault(node, self._names.get(node) or self._explainer.fresh())
+                texts = [text.replace(name, own) for text in texts]
+                legend[own] = f"{term.spec} = {self._said(node)}"
+            else:
+                legend[name] = term.spec
+        return texts, legend
 
     def _constants(self, terms: Sequence[Term]) -> dict[Term, str]:
         """Names of the constants in terms."""
         return {t: self._places.constant(t) for t in _below(terms) if t.op == "constant" and t.size > 1}
-
-    def _legend(self, terms: Sequence[Term], names: Mapping[Term, str], cut: Mapping[Node, str]) -> dict[str, str]:
-        """Each name that terms show: its type, and what it stands for."""
-        stands_for = {name: node for node, name in cut.items()}
-        legend: dict[str, str] = {}
-        for term in _below(terms):
-            if term.op == "input":
-                name = term.attr("name")
-                node = stands_for.get(name)
-                said = f" = {self._said(node)}" if node is not None else ""
-                legend[name] = f"{term.spec}{said}"
-            elif term in names:
-                legend[names[term]] = f"constant {term.spec}"
-        return legend
 
     def _said(self, node: Node) -> str:
         """A value in few words: how it is computed, and its name in the model, or else the step that made it."""
         term = self._known.get(node)
         if term is None and node in self._made:
             return f"part of the result of step {self._made[node]}"
-        grand = [g for a in node.args for g in (_base(a).args if _base(a).op not in _LEAVES else ())]
-        cut = {n: "…" for n in grand[: 1 << 10] if n.op not in _LEAVES}
-        cut |= {n: self._names.get(n, "…") for n in topological([node]) if n in self._outside and n is not node}
-        try:
-            (written,) = self._shaper.terms([node], cut)
-        except ValueError:
-            return node.op
-        text = expression(written, self._constants([written]))
+        cut = [g for a in node.args for g in _base(a).args if g.op not in _LEAVES]
+        cut += [n for n in topological([node]) if n in self._outside and n is not node]
+        (written,) = self._shaper.terms([node], cut)
+        text = _CUT.sub("…", expression(written, self._constants([written])))
         name = self._places.names.get(term) if term is not None else None
         return f"{text}, {name} in the model" if name else text
 
@@ -320,7 +321,29 @@ class _Instance:
         if term is not None:
             return f"at {self._places.of(term)}"
         step = max((self._made[n] for n in topological([before]) if n in self._made), default=0)
-        return f"in the result of step {step}" if step else "among the constants" if _constant(before) else "inside"
+        if step:
+            return f"in the result of step {step}"
+        reader = before
+        while reader not in self._known and reader in self._readers:
+            reader = self._readers[reader]
+        if reader in self._known:
+            return f"under {self._places.of(self._known[reader])}"
+        return "among the constants" if _constant(before) else "in the result"
+
+
+def _called(term: Term, constants: Mapping[Term, str]) -> str:
+    return constants[term] if term in constants else term.attr("name")
+
+
+def _first(texts: Sequence[str], name: str) -> int:
+    """Where a name first stands in texts; past their end where it does not."""
+    start = 0
+    for text in texts:
+        found = re.search(rf"(?<![\w.]){re.escape(name)}(?!\w)", text)
+        if found:
+            return start + found.start()
+        start += len(text)
+    return _NOWHERE
 
 
 def _over(step: Step, leaves: Mapping[Node, Node]) -> Step:

@@ -123,7 +123,7 @@ def _forms(snapshot: Snapshot, cls: int, above: frozenset[int], most: int) -> It
 
 
 def _written(shaper: Shaper, node: Node) -> str:
-    (term,) = shaper.terms([node], {})
+    (term,) = shaper.terms([node])
     return f"{expression(term, {})}: {term.spec}"
 
 

@@ -14,6 +14,9 @@ from eqsat.core import CoreProgram, Node, make, topological
 from eqsat.ir import Shape, Term
 from eqsat.lift import lift_nodes
 
+CUT = "<cut "
+"""How the names of inputs begin that stand for what was cut off."""
+
 
 class Shaper:
     """Writes core nodes of one program as terms.
@@ -41,11 +44,12 @@ class Shaper:
         self._shapes[before] = self._shapes[after] = found
         return found
 
-    def terms(self, nodes: Sequence[Node], cut: Mapping[Node, str]) -> list[Term]:
-        """The terms of nodes of one shape; nodes in `cut` become inputs of that name."""
+    def terms(self, nodes: Sequence[Node], cut: Sequence[Node] = ()) -> list[Term]:
+        """The terms of nodes of one shape; nodes in `cut` become inputs `<cut 0>`, `<cut 1>`, ..."""
         shape = self.shape(nodes[0])
-        leaves = {n: make("In", (f"cut {i}", n.size, n.dtype)) for i, n in enumerate(cut)}
-        stand_ins = {leaf: ops.input(cut[n], self.shape(n), n.dtype) for n, leaf in leaves.items()}
+        names = {n: f"{CUT}{i}>" for i, n in enumerate(cut)}
+        leaves = {n: make("In", (name, n.size, n.dtype)) for n, name in names.items()}
+        stand_ins = {leaf: ops.input(names[n], self.shape(n), n.dtype) for n, leaf in leaves.items()}
         roots = tuple(_substituted(nodes, leaves))
         unknown = [n for n in topological(roots) if n.op == "Const" and n not in self.known]
         stand_ins |= {n: ops.input(f"constant {n.attrs[0][:6]}", self.shape(n), n.dtype) for n in unknown}

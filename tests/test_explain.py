@@ -103,7 +103,7 @@ def test_steps_lead_from_the_one_to_the_other():
     found, program, pairs = chain()
     (step,) = derive(found, ALL, pairs) or []
     assert (step.rule, step.before, step.after) == ("matmul-associate-right", *pairs[0])
-    terms = Shaper(program.source_term).terms([step.before, step.after], {})
+    terms = Shaper(program.source_term).terms([step.before, step.after])
     assert [expression(t, {}) for t in terms] == ["(a @ b) @ c", "a @ (b @ c)"]
 
 
