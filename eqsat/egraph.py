@@ -100,7 +100,8 @@ class EGraph:
         text = [_signature(), *(_table_text(name) for name in used)]
         for row in language:
             text += _Lowering(row, self.atoms, self._rule_ids[row.name]).text()
-        self._egraph.run_program(*self._egraph.parse_program("\n".join(text)))
+        for part in text:  # apart: the time and memory of parsing grow with the square of the length
+            self._egraph.run_program(*self._egraph.parse_program(part))
 
     @contextmanager
     def scratch(self) -> Iterator[None]:
@@ -166,13 +167,14 @@ class EGraph:
         return facts
 
     def _known_values(self, atom: int, value: float) -> list[Any]:
-        """Whether a value is 0 or 1, told unasked: what is simplified must be gone before other rules meet it."""
-        table = "is_value"
-        if table not in self._answered:
-            return []
-        held = [n for n in (0, 1) if TABLES[table].fn(value, n) is not None]
-        self._answered[table].update((atom, n) for n in held)
-        return [egg.Expr_(_SPAN, egg.Call(_SPAN, f"holds_{table}", [_int(atom), _int(n)])) for n in held]
+        """What simple tables say of a value, told unasked: what is simplified must be gone before other rules meet it,
+        and a question would cost an iteration."""
+        asked = [("is_value", (0,)), ("is_value", (1,)), ("finite", ())]
+        held = [(t, rest) for t, rest in asked if t in self._answered and TABLES[t].fn(value, *rest) is not None]
+        for table, rest in held:
+            self._answered[table].add((atom, *rest))
+        calls = [egg.Call(_SPAN, f"holds_{table}", [_int(v) for v in (atom, *rest)]) for table, rest in held]
+        return [egg.Expr_(_SPAN, call) for call in calls]
 
     def fill_tables(self, frozen: Any) -> int:
         """Answer every question that `frozen` holds and that was not answered before; how many rows were added."""

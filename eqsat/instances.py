@@ -40,7 +40,10 @@ _DIMS = (1, 1, 2, 2, 3, 4, 5)
 _EMPTY_SHARE = 0.06
 """Share of the instances in which a dim may be 0."""
 
-_FILLS = (0.0, 0.0, 1.0, 2.0, 0.5, -3.0, 4.0, -1.0)
+_FILLS = (0.0, 0.0, 1.0, 2.0, 0.5, 3.0, -3.0, 4.0, -1.0)
+_CAST_SHARE = 2
+"""One conversion is drawn for so many functions that keep the element type."""
+
 _PADDING = (0, 0, 1, -2)
 _PATTERN_FUNCTIONS = ("add", "sub", "mul", "div", "min", "max")
 _LARGEST_RANK = 5
@@ -166,7 +169,9 @@ class Instance:
         return rows
 
     def _shape_un(self, pattern: Pat, size: int | None, dtype: str, hint: Sequence[int]) -> int:
-        f = self._function(pattern.attrs[0], [f for f in UNARY if kind_of(dtype) in UNARY[f].kinds])
+        functions = [f for f in UNARY if kind_of(dtype) in UNARY[f].kinds]
+        casts = [CAST + dtype] * (1 + len(functions) // _CAST_SHARE)
+        f = self._function(pattern.attrs[0], [*functions, *casts])
         return self._shape(pattern.args[0], size, self._operand_type(f, dtype), hint)
 
     def _shape_bin(self, pattern: Pat, size: int | None, dtype: str, hint: Sequence[int]) -> int:
@@ -188,7 +193,7 @@ class Instance:
         value, count, name = pattern.attrs
         if size is None:
             size = self._dim() * self._dim()
-        given = self.draw.choice(_FILLS)
+        given = self.draw.choice((*_FILLS, np.inf, -np.inf) if is_float(dtype) else _FILLS)
         given = given if is_float(dtype) else bool(given) if dtype == "bool" else int(given)
         for attr, drawn in ((value, given), (count, size), (name, dtype)):
             bound = self.bindings.setdefault(attr.name, drawn) if isinstance(attr, Var) else self.number(attr)
@@ -280,7 +285,7 @@ class Instance:
         if f.startswith(CAST):
             if f.removeprefix(CAST) != dtype:
                 raise Unfit
-            return self.base
+            return self.draw.choice((self.base, self.draw.choice(DTYPES)))
         operand = self.base if f in COMPARE else dtype
         row = ELEMENTWISE.get(f) or REDUCTIONS[f]
         if (row.result or dtype) != dtype or kind_of(operand) not in row.kinds:

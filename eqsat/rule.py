@@ -284,6 +284,9 @@ def _attr(tree: ast.expr, where: str) -> Attr:
         return Var(tree.id)
     if isinstance(tree, ast.Constant) and isinstance(tree.value, int | str):
         return Lit(tree.value)
+    match tree:
+        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int(number))):
+            return Lit(-number)
     if isinstance(tree, ast.BinOp) and type(tree.op) in _ARITHMETIC:
         return Arith(_ARITHMETIC[type(tree.op)], _attr(tree.left, where), _attr(tree.right, where))
     if isinstance(tree, ast.Call) and isinstance(tree.func, ast.Name) and tree.func.id in ("size", "dtype"):

@@ -264,7 +264,7 @@ class _Judge:
 
     def search_witness(self) -> None:
         """Draw on until an instance shows why the class is no stricter one."""
-        self.dtypes = [d for d in self.dtypes if d in FLOATS]
+        self.dtypes = [d for d in FLOATS if self._fits(d)]
         drawn = self.evidence.drawn
         for instance in self.instances(_WITNESS_TRIES):
             if self.refusing(instance) == []:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -102,6 +103,19 @@ def _outer_and_inner(layout: Layout, count: int) -> tuple[list[tuple[int, int]],
 def repeats_rows(layout: Layout, count: int) -> Row | None:
     """The layout reads every element `count` times, one after another: a reduction put back along its rows."""
     return () if layout == lt.strided(0, [(layout.size // max(count, 1), 1), (count, 0)]) else None
+
+
+def shifts_rows(layout: Layout, back: Layout, count: int) -> Row | None:
+    """V(z, layout) is the same along each row of `count`, and `back` puts a reduction of each row back along it."""
+    parts = _outer_and_inner(layout, count)
+    if parts is None or any(stride for _, stride in parts[1]):
+        return None
+    return repeats_rows(back, count)
+
+
+def shifts_all(value: Any, back: Layout) -> Row | None:
+    """The value is finite and `back` fills nothing: it cancels between an array and what is read back of its rows."""
+    return () if math.isfinite(value) and not back.masked else None
 
 
 def keeps_sums(layout: Layout) -> Row | None:

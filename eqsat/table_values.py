@@ -57,19 +57,21 @@ def plus_one(value: Any, dtype: str) -> Row | None:
 
 
 def value_of(fn: str, value: Any, dtype: str) -> Row | None:
-    """A function that keeps the dtype, of one value."""
+    """A function that keeps the dtype and never rounds, of one value."""
     row = UNARY.get(fn)
-    if row is None or row.result or kind_of(dtype) not in row.kinds:
+    if row is None or row.result or kind_of(dtype) not in row.kinds or "exact" not in row.traits:
         return None
     return _computed(fn, dtype, value)
 
 
 def value_of_two(fn: str, left: Any, right: Any, dtype: str) -> Row | None:
-    """A function that keeps the dtype, of two values."""
-    row = BINARY.get(fn)
-    if row is None or row.result or kind_of(dtype) not in row.kinds:
+    """A function that keeps the dtype, of two values: one that is rounded correctly everywhere."""
+    if fn not in _ROUNDED_ONCE or kind_of(dtype) not in BINARY[fn].kinds:
         return None
     return _computed(fn, dtype, left, right)
+
+
+_ROUNDED_ONCE = ("add", "sub", "mul", "div", "min", "max")
 
 
 def _computed(fn: str, dtype: str, *values: Any) -> Row:

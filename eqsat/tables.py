@@ -254,7 +254,7 @@ def widen(layout: Layout, count: int) -> Row | None:
 def column_bias(first: Layout, then: Layout, b: int, m: int, k: int, n: int) -> Row | None:
     """y[b, k, n] = V(V(z, first), then) is the same along k: V(z, L) is what it adds to a product [b, m, n] by a left
     factor whose rows sum to one."""
-    whole = lt.compose(first, then)
+    whole = None if then.masked else lt.compose(first, then)
     return None if whole is None else column_scale(whole, b, m, k, n)
 
 
@@ -291,6 +291,8 @@ TABLES: dict[str, Table] = {
         _table(table_sums.contraction, "LLii", "LLiiiiL"),
         _table(table_sums.contraction_with_rows, "Lii", "LLiiiiL"),
         _table(table_sums.repeats_rows, "Li"),
+        _table(table_sums.shifts_rows, "LLi"),
+        _table(table_sums.shifts_all, "vL"),
         _table(column_bias, "LLiiii", "L"),
         _table(table_sums.keeps_sums, "L"),
         _table(table_values.count_as, "it", "v"),

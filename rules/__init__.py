@@ -4,12 +4,29 @@ from __future__ import annotations
 
 from eqsat.errors import InputError
 from eqsat.rule import ALLOWED, AnyRule, Policy
-from eqsat.rules import arithmetic, concat, constants, exploring, groups, products, sums, views
+from eqsat.rules import (
+    arithmetic,
+    casts,
+    concat,
+    constants,
+    exploring,
+    groups,
+    normalisation,
+    numbers,
+    products,
+    reductions,
+    sums,
+    views,
+)
 
 FAMILIES: dict[str, tuple[AnyRule, ...]] = {
     "views": views.RULES,
     "products": products.RULES,
+    "reductions": reductions.RULES,
     "arithmetic": arithmetic.RULES,
+    "numbers": numbers.RULES,
+    "normalisation": normalisation.RULES,
+    "casts": casts.RULES,
     "concat": concat.RULES,
     "constants": constants.RULES,
     "sums": sums.RULES,

@@ -68,10 +68,7 @@ ARITHMETIC: tuple[Rule, ...] = (
     ),
     *(
         rule(name, text, numerics="range-changing", source=_SIMPLIFIER, why=why)
-        for name, text, why in (
-            ("log-of-exp", "log(exp(a)) => a", "one undoes the other; exp may overflow"),
-            ("root-of-square", "sqrt(mul(a, a)) => abs(a)", "the square may overflow"),
-        )
+        for name, text, why in (("root-of-square", "sqrt(mul(a, a)) => abs(a)", "the square may overflow"),)
     ),
     *(
         rule(name, text, source=_SIMPLIFIER, why="two words for one comparison")
@@ -107,19 +104,38 @@ PRODUCTS: tuple[Rule, ...] = tuple(
             "mm(c, add(a, b), B, M, K, N) => add(mm(c, a, B, M, K, N), mm(c, b, B, M, K, N))",
             "a product over a sum",
         ),
-        (
-            "scale-out-of-left-factor",
-            "mm(mul(a, full(v, n, t)), b, B, M, K, N) => mul(mm(a, b, B, M, K, N), full(v, size(self), t))",
-            "a scalar moves out of a product",
-        ),
-        (
-            "scale-out-of-right-factor",
-            "mm(a, mul(b, full(v, n, t)), B, M, K, N) => mul(mm(a, b, B, M, K, N), full(v, size(self), t))",
-            "a scalar moves out of a product",
-        ),
         ("sign-out-of-left-factor", "mm(neg(a), b, B, M, K, N) => neg(mm(a, b, B, M, K, N))", "a sign moves out"),
         ("sign-out-of-right-factor", "mm(a, neg(b), B, M, K, N) => neg(mm(a, b, B, M, K, N))", "a sign moves out"),
     )
+)
+
+SCALES: tuple[Rule, ...] = tuple(
+    rule(
+        f"scale-out-of-{side}-factor",
+        f"{text} => mul(mm(a, b, B, M, K, N), full(v, size(self), t))",
+        when="finite(v)",
+        numerics="reassociating",
+        source=_AXIOMS,
+        why="a scalar moves out of a product",
+    )
+    for side, text in (
+        ("left", "mm(mul(a, full(v, n, t)), b, B, M, K, N)"),
+        ("right", "mm(a, mul(b, full(v, n, t)), B, M, K, N)"),
+    )
+)
+
+_WEIGHTS = "div(exp(s), view(sum(exp(s), K), R))"
+
+ATTENTION: tuple[Rule, ...] = (
+    rule(
+        "viewed-bias-past-weights-of-one",
+        f"mm({_WEIGHTS}, view(add(a, view(b, L1)), L2), B, M, K, N)"
+        f" => add(mm({_WEIGHTS}, view(a, L2), B, M, K, N), view(b, W))",
+        when="repeats_rows(R, K); W = column_bias(L1, L2, B, M, K, N)",
+        numerics="reassociating",
+        source="Vaswani et al. (2017): attention weights of a row sum to one",
+        why="a weighted mean of shifted rows is shifted alike, also where heads are split off in between",
+    ),
 )
 
 _REDUCTIONS: tuple[tuple[str, Numerics, str, str], ...] = (
@@ -135,9 +151,6 @@ _REDUCTIONS: tuple[tuple[str, Numerics, str, str], ...] = (
         "add(sum(a, C), sum(b, C)) => sum(add(a, b), C)",
         "sums of equal lengths join",
     ),
-    ("sum-twice", "reassociating", "sum(sum(a, C), D) => sum(a, C*D)", "one sum over both axes"),
-    ("maximum-twice", "exact", "max_over(max_over(a, C), D) => max_over(a, C*D)", "one maximum over both axes"),
-    ("minimum-twice", "exact", "min_over(min_over(a, C), D) => min_over(a, C*D)", "one minimum over both axes"),
     (
         "maximum-of-maxima",
         "reassociating",
@@ -177,4 +190,4 @@ VIEWS: tuple[Rule, ...] = tuple(
     )
 )
 
-RULES: tuple[Rule, ...] = ARITHMETIC + PRODUCTS + REDUCTIONS + VIEWS
+RULES: tuple[Rule, ...] = ARITHMETIC + PRODUCTS + SCALES + ATTENTION + REDUCTIONS + VIEWS

@@ -127,7 +127,7 @@ SCALING: tuple[Rule, ...] = (
     rule(
         "scalar-into-constant-right",
         "mul(mm(a, b, B, M, K, N), full(v, n, t)) => mm(a, mul(b, full(v, size(b), t)), B, M, K, N)",
-        when="const(b); dynamic(a)",
+        when="finite(v); const(b); dynamic(a)",
         numerics="reassociating",
         source=f"{_ALGEBRA}: mul-dot",
         why="a scale of a product folds into its constant factor",
@@ -135,7 +135,7 @@ SCALING: tuple[Rule, ...] = (
     rule(
         "scalar-into-constant-left",
         "mul(mm(a, b, B, M, K, N), full(v, n, t)) => mm(mul(a, full(v, size(a), t)), b, B, M, K, N)",
-        when="const(a); dynamic(b)",
+        when="finite(v); const(a); dynamic(b)",
         numerics="reassociating",
         source=f"{_ALGEBRA}: mul-dot",
         why="a scale of a product folds into its constant factor",
@@ -144,6 +144,7 @@ SCALING: tuple[Rule, ...] = (
         "scalar-through-matmul-left",
         "mm(mul(a, full(v, n, t)), b, B, M, K, N) => mul(mm(a, b, B, M, K, N), full(v, size(self), t))",
         worth="dynamic(a); M*N <= M*K",
+        when="finite(v)",
         numerics="reassociating",
         source=f"{_ALGEBRA}: dot-mul",
         why="a scale moves to the smaller side of a product, where an epilogue takes it for nothing",
@@ -152,6 +153,7 @@ SCALING: tuple[Rule, ...] = (
         "scalar-through-matmul-right",
         "mm(a, mul(b, full(v, n, t)), B, M, K, N) => mul(mm(a, b, B, M, K, N), full(v, size(self), t))",
         worth="dynamic(b); M*N <= K*N",
+        when="finite(v)",
         numerics="reassociating",
         source=f"{_ALGEBRA}: dot-mul",
         why="a scale moves to the smaller side of a product, where an epilogue takes it for nothing",
@@ -288,7 +290,7 @@ SUMS: tuple[Rule, ...] = (
     rule(
         "sum-of-scaled",
         "sum(mul(a, full(v, n, t)), C) => mul(sum(a, C), full(v, size(self), t))",
-        when="dynamic(a)",
+        when="finite(v); dynamic(a)",
         numerics="reassociating",
         source=_ROCMLIR,
         why="a scale moves out of a sum, where there is less of it",
@@ -296,7 +298,7 @@ SUMS: tuple[Rule, ...] = (
     rule(
         "sum-of-permuted-scaled",
         "sum(view(mul(a, full(v, n, t)), L), C) => mul(sum(view(a, L), C), full(v, size(self), t))",
-        when="dynamic(a); plain(L)",
+        when="finite(v); dynamic(a); plain(L)",
         numerics="reassociating",
         source=_ROCMLIR,
         why="a scale moves out of a sum, where there is less of it",
