@@ -24,7 +24,7 @@ _MOST_WAVES = {64: 8, 32: 16}
 _REGISTER_BLOCK = {64: 8, 32: 24}
 """Registers are given out in blocks of so many."""
 
-_SM_REGISTERS, _SM_WARPS, _SM_SHARED = 65536, 64, 227 * 1024
+_SM_REGISTERS, _SM_WARPS = 65536, 64
 """Of a multiprocessor, compute capability 8.0 and 9.0: CUDA C++ Programming Guide, technical specifications."""
 
 
@@ -111,7 +111,7 @@ def _amd_resources(text: str, kernel: Kernel, target: Target) -> Resources:
     by_registers = _REGISTERS_A_LANE[target.wave] // max(block, -(-registers // block) * block)
     simds = 4 if target.wave == 64 else 2
     waves_of_block = max(1, kernel.threads // target.wave)
-    blocks = target.lds_bytes // lds if lds else 64
+    blocks = target.unit_lds_bytes // lds if lds else 64
     waves = min(_MOST_WAVES[target.wave], by_registers, max(1, blocks * waves_of_block // simds))
     return Resources(
         entry=entry,
@@ -144,7 +144,7 @@ def _nvidia_resources(log: str, kernel: Kernel, target: Target) -> Resources:
     warps = kernel.threads // 32
     blocks = min(
         _SM_REGISTERS // (max(8, -(-registers // 8) * 8) * kernel.threads),
-        _SM_SHARED // lds if lds else _SM_WARPS,
+        target.unit_lds_bytes // lds if lds else _SM_WARPS,
         _SM_WARPS // warps,
     )
     return Resources(

@@ -23,7 +23,7 @@ class Target:
         matrix: EQ_MATRIX of templates/matrix_units.h, which the SIMT checker emulates.
         matrix_dtypes: operand types that the matrix unit multiplies with float sums.
         matrix_instruction: what its assembly text shows.
-        lds_bytes: static LDS that one block may take.
+        lds_bytes: static LDS that one block may take, and `unit_lds_bytes` what all blocks of a compute unit share.
         max_threads: threads of a block.
     """
 
@@ -34,6 +34,7 @@ class Target:
     matrix_dtypes: frozenset[str]
     matrix_instruction: str
     lds_bytes: int
+    unit_lds_bytes: int
     max_threads: int = 1024
 
     @property
@@ -42,19 +43,20 @@ class Target:
         return ("-DEQ_SIMT", f"-DEQ_WAVE={self.wave}", f"-DEQ_MATRIX={self.matrix}")
 
 
-# LDS: CDNA3 and RDNA ISA guides (64 KiB a work-group); CDNA4 ISA guide has 160 KiB, of which static allocation by
-# plain clang takes 64 KiB; CUDA C++ Programming Guide, technical specifications (48 KiB static).
+# LDS: CDNA3 and RDNA ISA guides (64 KiB a work-group and a compute unit); CDNA4 ISA guide (160 KiB, of which static
+# allocation by plain clang takes 64 KiB); CUDA C++ Programming Guide, technical specifications (48 KiB static; 164 and
+# 228 KiB a multiprocessor, 1 KiB of which each block takes for itself).
 _KIB = 1024
 TARGETS: dict[str, Target] = {
     t.arch: t
     for t in (
-        Target("gfx90a", "amd", 64, 90, _HALVES_AND_FLOAT, "v_mfma", 64 * _KIB),
-        Target("gfx942", "amd", 64, 90, _HALVES_AND_FLOAT, "v_mfma", 64 * _KIB),
-        Target("gfx950", "amd", 64, 950, _HALVES_AND_FLOAT, "v_mfma", 64 * _KIB),
-        Target("gfx1100", "amd", 32, 11, _HALVES, "v_wmma", 64 * _KIB),
-        Target("gfx1201", "amd", 32, 12, _HALVES, "v_wmma", 64 * _KIB),
-        Target("sm_80", "nvidia", 32, 80, _HALVES, "mma.sync", 48 * _KIB),
-        Target("sm_90", "nvidia", 32, 80, _HALVES, "mma.sync", 48 * _KIB),
+        Target("gfx90a", "amd", 64, 90, _HALVES_AND_FLOAT, "v_mfma", 64 * _KIB, 64 * _KIB),
+        Target("gfx942", "amd", 64, 90, _HALVES_AND_FLOAT, "v_mfma", 64 * _KIB, 64 * _KIB),
+        Target("gfx950", "amd", 64, 950, _HALVES_AND_FLOAT, "v_mfma", 64 * _KIB, 160 * _KIB),
+        Target("gfx1100", "amd", 32, 11, _HALVES, "v_wmma", 64 * _KIB, 64 * _KIB),
+        Target("gfx1201", "amd", 32, 12, _HALVES, "v_wmma", 64 * _KIB, 64 * _KIB),
+        Target("sm_80", "nvidia", 32, 80, _HALVES, "mma.sync", 48 * _KIB, 163 * _KIB),
+        Target("sm_90", "nvidia", 32, 80, _HALVES, "mma.sync", 48 * _KIB, 227 * _KIB),
     )
 }
 """Every target that kernels are compiled and gated for."""

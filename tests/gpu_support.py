@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from eqsat import layout as lay
-from eqsat.core import Node, evaluate, make, topological
+from eqsat.core import Node, evaluate, topological
 from eqsat.gpu import simt
-from eqsat.gpu.families.base import Job, Kernel
+from eqsat.gpu.families.base import Choice, Job, Kernel
+from eqsat.gpu.families.expressions import *  # noqa: F403  (tests write their expressions as families do)
 from eqsat.gpu.generate import Chain, chain
 from eqsat.gpu.targets import TARGETS
 from eqsat.numerics import np_dtype, random_array
@@ -43,8 +43,15 @@ def job_of(*outputs: Node, units: int = 4) -> Job:
     return Job(outputs, inputs_of(outputs), units=units)
 
 
-def case(name: str, *outputs: Node, arch: str = "gfx942", units: int = 4, exact: bool = False) -> Case:
-    return Case(name, outputs, chain("", outputs, inputs_of(outputs), TARGETS[arch], units, exact))
+def case(
+    name: str,
+    *outputs: Node,
+    arch: str = "gfx942",
+    units: int = 4,
+    exact: bool = False,
+    choice: Choice = Choice(),
+) -> Case:
+    return Case(name, outputs, chain("", outputs, inputs_of(outputs), TARGETS[arch], units, exact, choice))
 
 
 def case_of(name: str, kernel: Kernel, *outputs: Node) -> Case:
@@ -111,63 +118,6 @@ def assert_close(got: np.ndarray[Any, Any], expected: np.ndarray[Any, Any], dtyp
     )
 
 
-# Small expressions that many tests use
-
-
-def array(name: str, size: int, dtype: str = "float32") -> Node:
-    return make("In", (name, size, dtype))
-
-
-def un(f: str, a: Node) -> Node:
-    return make("Un", (f,), (a,))
-
-
-def bin_(f: str, a: Node, b: Node) -> Node:
-    return make("Bin", (f,), (a, b))
-
-
-def view(layout: lay.Layout, a: Node) -> Node:
-    return make("V", (layout,), (a,))
-
-
-def transposed(a: Node, shape: Sequence[int], perm: Sequence[int]) -> Node:
-    return view(lay.of_transpose(shape, perm), a)
-
-
-def along_rows(row: Node, rows: int) -> Node:
-    """row[columns] repeated for every row."""
-    return view(lay.of_broadcast((row.size,), (rows, row.size)), row)
-
-
-def along_columns(column: Node, columns: int) -> Node:
-    """column[rows] repeated for every column."""
-    return view(lay.strided(0, ((column.size, 1), (columns, 0))), column)
-
-
-def reduced(f: str, a: Node, length: int) -> Node:
-    return make("Red", (f, length), (a,))
-
-
-def product(batch: int, m: int, k: int, n: int, dtype: str = "float32") -> Node:
-    return make("MM", (batch, m, k, n), (array("x", batch * m * k, dtype), array("w", batch * k * n, dtype)))
-
-
-def with_bias_and_relu(p: Node) -> Node:
-    batch, m, _, n = p.attrs
-    return un("relu", bin_("add", p, along_rows(array("bias", n, p.dtype), batch * m)))
-
-
-def softmax(rows: int, columns: int, dtype: str = "float32") -> Node:
-    x = array("x", rows * columns, dtype)
-    e = un("exp", bin_("sub", x, along_columns(reduced("max", x, columns), columns)))
-    return bin_("div", e, along_columns(reduced("sum", e, columns), columns))
-
-
-def layernorm(rows: int, columns: int, dtype: str = "float32") -> Node:
-    x = array("x", rows * columns, dtype)
-    scale, eps = make("Full", (1 / columns, rows, dtype)), make("Full", (1e-5, rows, dtype))
-    mean = bin_("mul", reduced("sum", x, columns), scale)
-    centred = bin_("sub", x, along_columns(mean, columns))
-    variance = bin_("mul", reduced("sum", bin_("mul", centred, centred), columns), scale)
-    unit = bin_("mul", centred, along_columns(un("rsqrt", bin_("add", variance, eps)), columns))
-    return bin_("mul", unit, along_rows(array("gain", columns, dtype), rows))
+def combined(choice: Choice, dtype: str) -> str:
+    """How blocks combine a reduced product of a type for which `choice.combine` was chosen: halves have no atomics."""
+    return choice.combine if dtype == "float32" and choice.combine else "two-pass"

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from eqsat.core import Node, topological
 from eqsat.gpu.cache import HERE
 from eqsat.gpu.scalar import STORAGE, Leaf
+from eqsat.gpu.targets import Target
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -35,6 +36,43 @@ class Choice:
     combine: Literal["atomic", "lds", "wave", "two-pass"] | None = None
     width: int | None = None
     per_row: int | None = None
+
+    def planned(self, slices: int) -> Choice:
+        """The same, with as many slices as the plan says where it says nothing of them itself."""
+        return self if self.slices else replace(self, slices=slices)
+
+
+Sizes = tuple[int, int, int, int]
+"""(batch, m, k, n): what the sizes of a family's examples are made of."""
+
+
+@dataclass(frozen=True)
+class Family:
+    """A kernel family, as a row: tests and listings loop over the rows.
+
+    Attributes:
+        name: as in `Kernel.family`.
+        computes: its meaning.
+        choices: every variant for operands of a type on a target, as tuning parameters.
+        examples: what it computes, as outputs over arrays, by what is particular about it: each is one kernel (or two,
+            where slices or partial results are chosen). They are its reference in tests.
+        sizes: at which its kernels are compiled for the gates; vectors divide the first.
+    """
+
+    name: str
+    computes: str
+    choices: Callable[[Target, str], list[Choice]]
+    examples: Callable[[Sizes, str], Mapping[str, tuple[Node, ...]]]
+    sizes: tuple[Sizes, ...] = ((1, 1024, 1024, 1024), (1, 1021, 1021, 1021))
+
+    def parameters(self, target: Target, dtype: str) -> dict[str, list[str]]:
+        """The tuning parameters, each with its legal values."""
+        found: dict[str, dict[str, None]] = {}
+        for choice in self.choices(target, dtype):
+            for name, value in vars(choice).items():
+                if value is not None:
+                    found.setdefault(name.replace("_", " "), {})[str(value)] = None
+        return {name: list(values) for name, values in found.items()}
 
 
 @dataclass(frozen=True)

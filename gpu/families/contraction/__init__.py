@@ -1,17 +1,10 @@
 """Contractions: a batched product with any pointwise expression before and after it.
 
     product[b, m, n] = sum_k f(..)[b, m, k] * g(..)[b, k, n]
-    out_j = h_j(product, ..), written at any bijective place;  or a sum, max or min of that along m or n
+    out_j = h_j(product, ..), written at any bijective place
 
 The operands f and g are read through any layout (strided, overlapping, masked), so convolution is this too. Tiles of
-them go through LDS, double-buffered. Reductions along an edge of the product are combined between blocks
-
-    atomic   by one atomic a thread and line
-    lds      by a tree in LDS, then one atomic a line and block
-    wave     by DPP or shuffles in each group of 16 lanes, through LDS, then one atomic a line and block
-    two-pass by storing partial results, [blocks of a line][lines], which a second kernel reduces: any type, one order
-
-or by nobody where one block holds whole lines.
+them go through LDS, double-buffered.
 """
 
 from __future__ import annotations
@@ -21,12 +14,29 @@ from typing import Literal
 
 from eqsat.core import Node
 from eqsat.gpu.errors import NotLowerable
-from eqsat.gpu.families.base import Job, Kernel, described, render
+from eqsat.gpu.families.base import Choice, Family, Job, Kernel, described, render
 from eqsat.gpu.families.contraction.epilogue import Epilogue, epilogue
+from eqsat.gpu.families.contraction.examples import examples, reductions
 from eqsat.gpu.families.contraction.operands import operand
-from eqsat.gpu.families.contraction.tiles import Tile, choose_tile
+from eqsat.gpu.families.contraction.tiles import Tile, choose_tile, fitting_tiles
 from eqsat.gpu.scalar import COMPUTE
 from eqsat.gpu.targets import Target
+
+REDUCTIONS = """Contractions with a sum, max or min of the product along m or n; the product may be written beside it.
+
+    product[b, m, n] = sum_k f(..)[b, m, k] * g(..)[b, k, n]
+    out_j = h_j(product, ..)  or  reduce_n h_j(product, ..)  or  reduce_m h_j(product, ..)
+
+Blocks combine what each has of a line of the product
+
+    atomic   by one atomic a thread and line
+    lds      by a tree in LDS, then one atomic a line and block
+    wave     by DPP or shuffles in each group of 16 lanes, through LDS, then one atomic a line and block
+    two-pass by storing partial results, [blocks of a line][lines], which a second kernel reduces: any type, one order
+
+or not at all where one block holds whole lines.
+"""
+"""What the reducing contractions compute."""
 
 Combine = Literal["atomic", "lds", "wave", "two-pass"]
 COMBINES: tuple[Combine, ...] = ("atomic", "lds", "wave", "two-pass")
@@ -102,7 +112,7 @@ def generate(job: Job, target: Target, tile: Tile | None = None, combine: Combin
     shared = [r for r in end.reductions if not r.final]
     return Kernel(
         entry=entry,
-        family="contraction",
+        family=REDUCING.name if end.reductions else FAMILY.name,
         variant=tile.name + (f"_{combine}" if end.reductions else ""),
         source=source,
         blocks=batch * tiles_m * tiles_n,
@@ -153,3 +163,17 @@ def _claims(target: Target, tile: Tile, end: Epilogue, combine: Combine) -> tupl
     if summed and combine != "two-pass":
         claims.append("global_atomic_add_f32" if target.maker == "amd" else "atom.global.add.f32")
     return tuple(claims)
+
+
+def _choices(target: Target, dtype: str) -> list[Choice]:
+    return [*(Choice(tile=t.name) for t in fitting_tiles(target, dtype)), Choice(slices=3)]
+
+
+def _reducing_choices(target: Target, dtype: str) -> list[Choice]:
+    matrix = [t for t in fitting_tiles(target, dtype) if t.unit == "matrix"]
+    vector = [t for t in fitting_tiles(target, dtype) if t.unit == "vector"]
+    return [Choice(tile=t.name, combine=c) for c in COMBINES for t in (*matrix[:1], *matrix[-1:], *vector[3:8:2])]
+
+
+FAMILY = Family("contraction", (__doc__ or "").strip(), _choices, examples)
+REDUCING = Family("contraction+reduction", REDUCTIONS.strip(), _reducing_choices, reductions)

@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from eqsat.core import Node
-from eqsat.gpu.families.base import Job, Kernel, described, render
+from eqsat.gpu.families.base import Choice, Family, Job, Kernel, described, render
+from eqsat.gpu.families.pointwise.examples import examples
 from eqsat.gpu.index import Index, Var
 from eqsat.gpu.region import Region
 from eqsat.gpu.scalar import ACCESS_BYTES, STORAGE, Lanes, Lowering, Traffic, stored
@@ -50,7 +51,7 @@ def generate(job: Job, target: Target) -> Kernel:
     chunks = max(part["chunks"] for part in parts)
     return Kernel(
         entry=entry,
-        family="pointwise",
+        family=FAMILY.name,
         variant=f"width{parts[0]['width']}",
         source=source,
         blocks=-(-chunks // THREADS),
@@ -88,3 +89,10 @@ def _body(job: Job, outputs: Sequence[tuple[int, Node]], width: int) -> tuple[st
     for i, _ in outputs:
         region.statement(f"eq_write_run(out{i} + {region.index(Index.of(chunk) * width).text}, run{i});")
     return region.text, traffic
+
+
+def _choices(_: Target, dtype: str) -> list[Choice]:
+    return [Choice(width=w) for w in WIDTHS if w * itemsize(dtype) <= ACCESS_BYTES]
+
+
+FAMILY = Family("pointwise", (__doc__ or "").strip(), _choices, examples)

@@ -9,15 +9,18 @@ row; totals are combined by DPP or shuffles in a wave and through LDS between wa
 need is kept in registers where it fits, else computed again from memory.
 
 Where neighbouring rows, not neighbouring columns, are neighbours in memory (a sum over the leading axis), a plain
-reduction runs across the rows instead: `columns.jinja`.
+reduction runs across the rows instead: `across.jinja`.
 """
 
 from __future__ import annotations
 
-from eqsat.gpu.families.base import Job, Kernel, described, render
+from eqsat.gpu.families.base import Choice, Family, Job, Kernel, described, render
 from eqsat.gpu.families.row.across import across
-from eqsat.gpu.families.row.passes import Domain, Pass, domain_of, passes
+from eqsat.gpu.families.row.examples import examples
+from eqsat.gpu.families.row.passes import WIDTHS, Domain, Pass, domain_of, passes
+from eqsat.gpu.scalar import ACCESS_BYTES
 from eqsat.gpu.targets import Target
+from eqsat.numerics import itemsize
 
 BLOCK_THREADS = 256
 """Threads of a block, unless one row takes more."""
@@ -93,7 +96,7 @@ def _along(job: Job, domain: Domain, target: Target) -> _Drafted:
     )
     kernel = Kernel(
         entry=entry,
-        family="row",
+        family=FAMILY.name,
         variant=f"threads{per_row}_width{-width}",
         source=source,
         blocks=-(-domain.rows // rows_a_block),
@@ -106,3 +109,15 @@ def _along(job: Job, domain: Domain, target: Target) -> _Drafted:
 
 def _has_totals(found: list[Pass]) -> bool:
     return any(p.totals for p in found)
+
+
+def _choices(target: Target, dtype: str) -> list[Choice]:
+    threads = [2**i for i in range(target.max_threads.bit_length())]
+    widths = [w for w in WIDTHS if w * itemsize(dtype) <= ACCESS_BYTES]
+    return [*(Choice(per_row=t) for t in threads), *(Choice(width=w) for w in widths), Choice(slices=3)]
+
+
+_SIZES = ((1, 1024, 1024, 1), (1, 1024, 64, 1), (1, 64, 16384, 1), (1, 61, 65537, 1))
+"""Rows of one wave, of a block's registers, and of several passes over memory."""
+
+FAMILY = Family("row", (__doc__ or "").strip(), _choices, examples, _SIZES)

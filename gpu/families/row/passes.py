@@ -17,7 +17,7 @@ from eqsat.numerics import itemsize
 KEPT_REGISTERS = 32
 """Values of its row that a thread keeps between passes."""
 
-_WIDTHS = (8, 4, 2, 1)
+WIDTHS = (8, 4, 2, 1)
 _PLACED = ("argmax", "argmin")
 _POINTWISE = ("Un", "Bin", "Where")
 
@@ -39,7 +39,7 @@ class Domain:
         """Legal vector widths along a row."""
         arrays = [n for n in (*job.inputs, *job.outputs) if n.size >= self.columns]
         least = min((itemsize(job.dtype(n)) for n in arrays), default=ACCESS_BYTES)
-        return [w for w in _WIDTHS if self.columns % w == 0 and w * least <= ACCESS_BYTES] or [1]
+        return [w for w in WIDTHS if self.columns % w == 0 and w * least <= ACCESS_BYTES] or [1]
 
 
 def domain_of(job: Job) -> Domain:

@@ -1,0 +1,41 @@
+"""What pointwise kernels compute: index maps of every kind, over x[m, n]."""
+
+from __future__ import annotations
+
+from eqsat import layout as lay
+from eqsat.core import Node, make
+from eqsat.gpu.families.base import Sizes
+from eqsat.gpu.families.expressions import along_columns, along_rows, array, bin_, full, transposed, un, view
+
+
+def examples(sizes: Sizes, dtype: str) -> dict[str, tuple[Node, ...]]:
+    """Outputs by name; only m and n of `sizes` matter."""
+    _, m, _, n = sizes
+    x, y = array("x", m * n, dtype), array("y", m * n, dtype)
+    row, column = array("row", n, dtype), array("column", m, dtype)
+    total = bin_("add", x, along_rows(row, m))
+    flipped = view(lay.of_slice((m, n), (m - 1, 0), (-1, n), (-1, 1)), x)
+    lower = lay.masked(0, ((m, n), (n, 1)), (lay.Axis(m, 0, 0, (1, -1)),), 0.0)
+    windows = lay.windows((1, 1, m, n), (2, 2), (1, 1), (1, 1), (1, 1), (1, 1), 0.0)
+    places = array("places", 5, "int64")
+    rows = bin_("mod", places, full(m, places))
+    return {
+        "a chain": (un("tanh", bin_("mul", total, along_columns(column, n))),),
+        "a transpose": (transposed(un("neg", x), (m, n), (1, 0)),),
+        "a sum with a transpose": (bin_("add", y, transposed(x, (n, m), (1, 0))),),
+        "heads": (transposed(un("abs", x), (1, m, n), (2, 0, 1)),),
+        "a flip": (bin_("sub", flipped, y),),
+        "a slice": (view(lay.of_slice((m, n), (0, 0), (m, n), (1, 2)), bin_("mul", x, y)),),
+        "a pad": (view(lay.of_pad((m, n), (1, 2), (3, 0), -1.5), x),),
+        "a pad of a computed value": (view(lay.of_pad((m, n), (0, 1), (2, 4), 0.0), total),),
+        "a triangle": (view(lower, un("abs", x)),),
+        "windows": (view(windows, x),),
+        "a concatenation": (make("Cat", (), (un("exp", x), row, bin_("mul", y, y))),),
+        "several outputs": (un("abs", x), bin_("max", x, y), un("floor", row)),
+        "a choice": (make("Where", (), (bin_("less", x, y), x, un("neg", y))),),
+        "conditions": (bin_("greater_equal", x, y), un("not", bin_("equal", x, y))),
+        "casts": (un("cast:int32", bin_("mul", x, full(3.0, x))), un("cast:float16", x), un("cast:bfloat16", y)),
+        "powers": (bin_("pow", un("abs", x), full(2.5, x)), bin_("pow", x, full(2.0, x))),
+        "a gather": (make("Gather", (1, m, n), (x, rows)),),
+        "integers": (bin_("mod", places, full(3, places)), bin_("less", rows, places)),
+    }

@@ -1,0 +1,67 @@
+"""What row kernels compute: reductions of x[batch * m, k], and what is pointwise over them."""
+
+from __future__ import annotations
+
+from eqsat.core import Node, make
+from eqsat.gpu.families.base import Sizes
+from eqsat.gpu.families.expressions import (
+    along_columns,
+    along_rows,
+    array,
+    bin_,
+    full,
+    layernorm,
+    reduced,
+    softmax,
+    transposed,
+    un,
+)
+
+
+def examples(sizes: Sizes, dtype: str) -> dict[str, tuple[Node, ...]]:
+    """Outputs by name; n of `sizes` does not matter."""
+    batch, m, columns, _ = sizes
+    rows = batch * m
+    return _plain(rows, columns, dtype) | _several_passes(rows, columns, dtype)
+
+
+def _plain(rows: int, columns: int, dtype: str) -> dict[str, tuple[Node, ...]]:
+    x, y = array("x", rows * columns, dtype), array("y", rows * columns, dtype)
+    turned = transposed(x, (columns, rows), (1, 0))
+    total = reduced("sum", bin_("mul", x, y), columns)
+    i, b = array("i", rows * columns, "int32"), array("b", rows * columns, "bool")
+    found = {f"the {f} of each row": (reduced(f, un("neg", x), columns),) for f in ("sum", "max", "argmax", "argmin")}
+    found |= {f"the {f} over the leading axis": (reduced(f, un("neg", turned), columns),) for f in ("sum", "min")}
+    return found | {
+        "products of few numbers": (reduced("prod", un("cos", array("angles", 3 * rows, dtype)), 3),),
+        "integers": (reduced("sum", i, columns), reduced("max", i, columns)),
+        "any": (reduced("max", b, columns),),
+        "a mean": (bin_("mul", total, full(1 / columns, total)),),
+        "sums of rows beside what is summed": (total, bin_("mul", x, y)),
+        "sums over the leading axis beside a function": (reduced("sum", turned, columns), un("relu", x)),
+        "a product with a vector": (make("MM", (1, rows, columns, 1), (x, array("v", columns, dtype))),),
+        "a vector times a matrix": (make("MM", (1, 1, rows, columns), (array("v", rows, dtype), x)),),
+    }
+
+
+def _several_passes(rows: int, columns: int, dtype: str) -> dict[str, tuple[Node, ...]]:
+    x, y = array("x", rows * columns, dtype), array("y", rows * columns, dtype)
+    soft = softmax(rows, columns, dtype)
+    residual = bin_("add", x, y)
+    square = reduced("sum", bin_("mul", residual, residual), columns)
+    scale = un("rsqrt", bin_("add", square, full(1.0, square)))
+    norm = bin_("mul", residual, along_columns(scale, columns))
+    gained = bin_("mul", norm, along_rows(array("gain", columns, dtype), rows))
+    return {
+        "softmax": (soft,),
+        "layernorm": (layernorm(rows, columns, dtype),),
+        "softmax, written transposed": (transposed(soft, (rows, columns), (1, 0)),),
+        "softmax and the maximum": (soft, reduced("max", x, columns)),
+        "a norm beside its residual sum": (gained, residual),
+        "a norm, its scale and its residual sum transposed": (
+            norm,
+            scale,
+            transposed(residual, (rows, columns), (1, 0)),
+        ),
+        "a norm beside arrays of its sizes": (norm, un("exp", array("z", rows, dtype)), un("neg", y)),
+    }
