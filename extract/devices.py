@@ -1,8 +1,8 @@
 """Devices as rows of data: what a kernel's price depends on, each figure with its source.
 
 A new device is one more row in `ROWS`. Datasheet figures are peaks; `achieved` says which share of the peak memory
-bandwidth a plain copy reaches. Nothing here was measured on AMD hardware: `eqsat calibrate` replaces the figures of a
-row with measured ones through `with_figures`.
+bandwidth a plain copy reaches. Nothing here was measured on AMD hardware: `eqsat calibrate` measures, and writes the
+figures into a file that stands for the row from then on.
 """
 
 from __future__ import annotations
@@ -10,9 +10,11 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
+from pathlib import Path
 from typing import NamedTuple
 
 from eqsat.errors import InputError
+from eqsat.extract import device_files
 
 
 class Figure(NamedTuple):
@@ -215,11 +217,31 @@ DEVICES: dict[str, Device] = {row.name: row for row in ROWS}
 
 
 def device(name: str | Device) -> Device:
-    """The row with this name (or the row itself); raises InputError naming the nearest valid ones."""
+    """The row of this name, or in this file (`eqsat.extract.device_files`), or the row itself.
+
+    Raises:
+        InputError: no such row (the nearest valid names are given) or file, or a file that holds no row.
+    """
     if isinstance(name, Device):
         return name
+    if name.endswith(".json"):
+        return _measured(Path(name))
     row = DEVICES.get(name.lower())
     if row is None:
         near = difflib.get_close_matches(name.lower(), DEVICES, n=3, cutoff=0.4) or list(DEVICES)
         raise InputError(f"device: there is no {name!r}; the nearest are {', '.join(near)}")
-    return row
+    file = device_files.user_file(row.name)
+    return _measured(file) if file.exists() else row
+
+
+def _measured(file: Path) -> Device:
+    """The row that a file of measured figures stands for."""
+    base, figures = device_files.read(file)
+    if base not in DEVICES:
+        raise InputError(f"{file}: no device is called {base!r}; they are {', '.join(DEVICES)}")
+    return DEVICES[base].with_figures({name: Figure(*figure) for name, figure in figures.items()})
+
+
+def devices() -> list[Device]:
+    """Every known row, with the figures that were measured on this machine."""
+    return [device(name) for name in DEVICES]

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from eqsat.core import make
 from eqsat.errors import InputError
 from eqsat.extract.devices import Device
 from eqsat.extract.plan import Plan
 from eqsat.gpu.cache import TEMPLATES
 from eqsat.gpu.compilers import AMD_FLAGS
-from eqsat.gpu.lower import Fill, HostCall, Launch, Launches, Signature, Step, lower
+from eqsat.gpu.generate import chain
+from eqsat.gpu.lower import Buffer, Fill, HostCall, Launch, Launches, Place, Signature, Step, lower
 from eqsat.gpu.nvrtc import FLAGS as NVRTC_FLAGS
 from eqsat.gpu.targets import Target
 from eqsat.ir import Program
@@ -40,6 +44,7 @@ def emit(plan: Plan, device: str | Device, outdir: str | Path, program: Program 
         if isinstance(step, HostCall):
             name = launches.opaque[step.key].term.attr("name")
             raise InputError(f"operator {name} is opaque: it has no kernel to emit; replace it in the model")
+    launches = replace(launches, steps=tuple(_filled_by_kernel(step, launches) for step in launches.steps))
     folder = Path(outdir)
     folder.mkdir(parents=True, exist_ok=True)
     for header in sorted(TEMPLATES.glob("*.h")):
@@ -50,9 +55,19 @@ def emit(plan: Plan, device: str | Device, outdir: str | Path, program: Program 
     constants: dict[str, Any] = {name: _plain(array) for name, array in launches.constants.items()}
     np.savez(folder / "constants.npz", **constants)
     made = manifest(launches, suffix)
-    (folder / "manifest.json").write_text(json.dumps(made, indent=1) + "\n")
+    (folder / "manifest.json").write_text(json.dumps(made, indent=1, allow_nan=False) + "\n")
     (folder / "README.md").write_text(_readme(launches, suffix))
     return made
+
+
+def _filled_by_kernel(step: Step, launches: Launches) -> Step:
+    """A fill with an infinity as a launch: JSON has no word for it."""
+    if not isinstance(step, Fill) or math.isfinite(step.value):
+        return step
+    buffer = launches.buffers[step.buffer]
+    full = make("Full", (step.value, buffer.size, buffer.dtype))
+    (kernel,) = chain("fill", (full,), (), launches.target, int(launches.device.units.value)).kernels
+    return Launch(kernel, (Place(step.buffer),))
 
 
 def _plain(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -70,13 +85,17 @@ def manifest(launches: Launches, suffix: str) -> dict[str, Any]:
         "arch": launches.target.arch,
         "wave": launches.target.wave,
         "defines": [],
+        "memory": launches.memory,
         "buffers": {
-            b.name: {"shape": list(b.shape), "dtype": b.dtype, "kind": b.kind}
-            for b in launches.buffers.values()
-            if b.kind in ("input", "output") or b.name in used
+            b.name: _buffer(b) for b in launches.buffers.values() if b.kind in ("input", "output") or b.name in used
         },
         "steps": [_step(step, suffix) for step in launches.steps],
     }
+
+
+def _buffer(buffer: Buffer) -> Mapping[str, Any]:
+    row = {"shape": list(buffer.shape), "dtype": buffer.dtype, "kind": buffer.kind}
+    return row | ({"arena_offset": buffer.offset} if buffer.kind == "temporary" else {})
 
 
 def _step(step: Step, suffix: str) -> Mapping[str, Any]:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import re
+from pathlib import Path
+
 import pytest
 
 from eqsat.errors import InputError
-from eqsat.extract.devices import DEVICES, Device, Figure, device
+from eqsat.extract import device_files
+from eqsat.extract.devices import DEVICES, Device, Figure, device, devices
 
 ROWS = pytest.mark.parametrize("row", DEVICES.values(), ids=list(DEVICES))
 
@@ -63,3 +68,54 @@ def test_measured_figures_replace_those_of_a_row() -> None:
 def test_a_figure_that_no_row_has_is_refused() -> None:
     with pytest.raises(InputError, match=r"no figure is called 'matrix\.int4'; use one of units, launch_us"):
         DEVICES["mi300x"].with_figures({"matrix.int4": Figure(1.0, "measured")})
+
+
+# Rows in files
+
+
+def a_row(**figures: object) -> str:
+    return json.dumps({"schema": 1, "base": "mi300x", "figures": figures})
+
+
+MEASURED = {"launch_us": {"value": 4.5, "source": "measured on a machine"}}
+
+
+def test_a_file_names_a_row_with_measured_figures(tmp_path: Path) -> None:
+    file = tmp_path / "here.json"
+    device_files.write(file, device_files.RowFile("mi300x", {"launch_us": (4.5, "measured on a machine")}))
+    assert json.loads(file.read_text()) == json.loads(a_row(**MEASURED))
+    row = device(str(file))
+    assert row == DEVICES["mi300x"].with_figures({"launch_us": Figure(4.5, "measured on a machine")})
+
+
+def test_a_file_in_the_configuration_folder_stands_for_its_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EQSAT_CONFIG_DIR", str(tmp_path))
+    assert device("mi300x") is DEVICES["mi300x"]
+    device_files.user_file("mi300x").parent.mkdir()
+    device_files.user_file("mi300x").write_text(a_row(**MEASURED))
+    assert device("MI300X").launch_us.value == 4.5
+    assert [row.launch_us.value for row in devices() if row.name == "mi300x"] == [4.5]
+    assert device("h100") is DEVICES["h100"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (None, "no such file"),
+        ("{", "no JSON: "),
+        ("[]", "no device row: expected schema 1 with base and figures"),
+        (a_row().replace("1", "2"), "no device row: expected schema 1"),
+        (a_row().replace("mi300x", "mi3"), "no device is called 'mi3'; they are mi250x, "),
+        (a_row(launch=MEASURED["launch_us"]), "no figure is called 'launch'; use one of units, launch_us"),
+        (a_row(launch_us=4.5), "figure launch_us takes a positive value and a source, got 4.5"),
+        (a_row(launch_us={"value": -1, "source": "x"}), "figure launch_us takes a positive value"),
+        (a_row(launch_us={"value": float("inf"), "source": "x"}), "figure launch_us takes a positive value"),
+    ],
+)
+def test_files_that_hold_no_row_are_refused(text: str | None, message: str, tmp_path: Path) -> None:
+    file = tmp_path / "row.json"
+    if text is not None:
+        file.write_text(text)
+    with pytest.raises(InputError, match=re.escape(message)) as refused:
+        device(str(file))
+    assert "\n" not in str(refused.value)

@@ -1,9 +1,7 @@
-"""Plans in the checker, lowered, emitted and run from the manifest alone."""
+"""Plans lowered for a device, and run in the checker."""
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,14 +15,11 @@ from eqsat.core import CoreProgram, Node, lower, make, topological
 from eqsat.errors import InputError
 from eqsat.extract.cover import cover, source_cover
 from eqsat.extract.plan import Kernel, Plan, Result, build_plan
-from eqsat.gpu import simt
-from eqsat.gpu.emit import emit
 from eqsat.gpu.lower import ALIGNMENT, Fill, Launch, LibraryProduct, Signature
 from eqsat.gpu.lower import lower as lower_plan
 from eqsat.gpu.run import run_launches, run_simt, runner
-from eqsat.gpu.targets import TARGETS
 from eqsat.ir import Program
-from eqsat.numerics import np_dtype, random_array
+from eqsat.numerics import random_array
 from eqsat.snapshot import Snapshot
 
 DEVICES = ("mi250x", "mi300x", "rx7900xtx", "h100")
@@ -93,67 +88,6 @@ def test_launches_are_those_of_the_plan() -> None:
         assert sum(isinstance(step, Launch) for step in launches.steps) <= len(plan.kernels)
 
 
-# Emit
-
-
-def run_manifest(folder: Path, inputs: dict[str, np.ndarray[Any, Any]]) -> dict[str, np.ndarray[Any, Any]]:
-    """What an outside launcher does with an emitted folder, the SIMT checker being its GPU."""
-    manifest = json.loads((folder / "manifest.json").read_text())
-    constants = np.load(folder / "constants.npz")
-    target = TARGETS[manifest["arch"]]
-    memory = {}
-    for name, buffer in manifest["buffers"].items():
-        dtype = np_dtype(buffer["dtype"])
-        start = {"input": inputs, "constant": constants}.get(buffer["kind"])
-        blank = np.full(int(np.prod(buffer["shape"], dtype=int)) * dtype.itemsize, 0xFF, np.uint8)
-        memory[name] = (start[name].view(dtype) if start is not None else blank.view(dtype)).reshape(buffer["shape"])
-    for step in manifest["steps"]:
-        if "fill" in step:
-            memory[step["fill"]].fill(step["value"])
-            continue
-        arguments = tuple(simt.Argument(memory[a["buffer"]], a["offset"]) for a in step["args"])
-        call = simt.Call(step["kernel"], step["grid"][0], step["block"][0], arguments)
-        simt.run((folder / step["source"]).read_text(), target, [call])
-    return {n: memory[n] for n, b in manifest["buffers"].items() if b["kind"] == "output"}
-
-
-@pytest.mark.parametrize("device", ["mi300x", "h100"])
-@pytest.mark.parametrize("name", PROGRAMS)
-def test_an_emitted_folder_runs_from_its_manifest_alone(name: str, device: str, tmp_path: Path) -> None:
-    program = PROGRAMS[name]
-    manifest = emit(plan_of(program, device), device, tmp_path, program)
-    assert manifest == json.loads((tmp_path / "manifest.json").read_text())
-    inputs = inputs_of(program)
-    got = run_manifest(tmp_path, inputs)
-    assert_program_results([got[name] for name in program.outputs], program, inputs)
-
-
-def test_a_manifest_says_all_that_a_launcher_needs(tmp_path: Path) -> None:
-    program = PROGRAMS["mlp"]
-    manifest = emit(plan_of(program), "mi300x", tmp_path, program)
-    assert (manifest["schema"], manifest["device"], manifest["arch"]) == (1, "mi300x", "gfx942")
-    assert (manifest["wave"], manifest["defines"]) == (64, [])
-    assert manifest["buffers"]["x"] == {"shape": [10, 12], "dtype": "float32", "kind": "input"}
-    assert manifest["buffers"]["hidden"] == {"shape": [20, 10], "dtype": "float32", "kind": "output"}
-    for step in manifest["steps"]:
-        text = (tmp_path / step["source"]).read_text()
-        assert f"EQ_KERNEL({step['block'][0]}) {step['kernel']}(" in text
-        assert '#include "prelude.h"' in text
-        assert set(step) == {"kernel", "source", "family", "grid", "block", "shared_bytes", "args"}
-        assert all(argument["buffer"] in manifest["buffers"] for argument in step["args"])
-    readme = (tmp_path / "README.md").read_text()
-    assert "--offload-arch=gfx942" in readme
-    assert "`hidden`: output, float32[20, 10]" in readme
-
-
-def test_constants_are_emitted_folded(tmp_path: Path) -> None:
-    weights = np.random.default_rng(0).standard_normal((12, 5)).astype(np.float32)
-    program = eqsat.trace(lambda x: x @ (weights * 2.0), eqsat.spec((4, 12)))
-    manifest = emit(plan_of(program), "mi300x", tmp_path, program)
-    (name,) = [n for n, b in manifest["buffers"].items() if b["kind"] == "constant"]
-    np.testing.assert_array_equal(np.load(tmp_path / "constants.npz")[name].reshape(12, 5), weights * 2)
-
-
 def opaque_program() -> Program:
     """relu(x), then an operator with two results that nobody knows, then a use of each."""
     x = ops.input("x", (3, 8), "float32")
@@ -163,13 +97,11 @@ def opaque_program() -> Program:
     return Program((x,), {"sum": ops.add(low, high), "high": high})
 
 
-def test_opaque_operators_run_in_the_checker_and_cannot_be_emitted(tmp_path: Path) -> None:
+def test_opaque_operators_run_in_the_checker() -> None:
     program = opaque_program()
     plan, inputs = plan_of(program), inputs_of(program)
     for values, expected in zip(run_simt(plan, inputs), program.run(inputs).values(), strict=True):
         np.testing.assert_allclose(values, expected.reshape(-1), rtol=1e-6)
-    with pytest.raises(InputError, match="operator Split is opaque: it has no kernel to emit"):
-        emit(plan, "mi300x", tmp_path, program)
 
 
 # Buffers
@@ -253,6 +185,8 @@ def test_temporaries_share_the_arena_when_they_are_not_in_use_at_once() -> None:
     temporaries = [b for b in launches.buffers.values() if b.kind == "temporary"]
     assert len(temporaries) == 5
     assert launches.arena_bytes == 2 * 4096 * 4
+    one = 4096 * 4
+    assert launches.memory == {"inputs": one, "constants": 0, "outputs": one, "arena": 2 * one, "peak": 4 * one}
     assert all(b.offset % ALIGNMENT == 0 for b in temporaries)
 
 

@@ -18,9 +18,10 @@ def devices(
     Examples: `eqsat devices`, `eqsat devices mi300x`, `eqsat devices --json -`
     """
     from eqsat.cli.output import console, print_table, write_json
-    from eqsat.extract.devices import DEVICES, device
+    from eqsat.extract.devices import device
+    from eqsat.extract.devices import devices as every_device
 
-    rows = [device(name)] if name else list(DEVICES.values())
+    rows = [device(name)] if name else every_device()
     if json_file is not None:
         write_json({"schema": 1, "devices": [_as_json(row) for row in rows]}, json_file)
     if json_file == "-":

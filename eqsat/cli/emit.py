@@ -34,7 +34,7 @@ def emit(
     - `eqsat emit model.onnx -o kernels/`
     - `eqsat emit model.onnx -o kernels/ --device h100 --as-written`
     """
-    from eqsat.cli.output import write_json
+    from eqsat.cli.output import engineering, write_json
     from eqsat.cli.search import load, optimise
     from eqsat.gpu.emit import emit as write_folder
 
@@ -45,4 +45,6 @@ def emit(
     if json_file != "-":
         launches = sum("kernel" in step for step in manifest["steps"])
         sources = len({step["source"] for step in manifest["steps"] if "kernel" in step})
-        typer.echo(f"{output}: {sources} sources, {launches} launches for {manifest['device']} ({manifest['arch']})")
+        memory = engineering(manifest["memory"]["peak"], "B")
+        device_text = f"{manifest['device']} ({manifest['arch']})"
+        typer.echo(f"{output}: {sources} sources, {launches} launches, {memory} of memory, for {device_text}")
