@@ -113,7 +113,7 @@ def explain(
     replayer = replayer or Replayer()
     steps: list[ShownStep] = []
     derived = True
-    for part, times in _instances(parts).values():
+    for part, times in instances(parts).values():
         chosen = solved[part.form]
         derivation = derive_cover(chosen.snapshot, rules, part.form, chosen.cover, seconds(), replayer)
         derived = derived and derivation.whole
@@ -136,7 +136,7 @@ def merged_kernels(
         first.setdefault(part.form, (place[0], place[1]))
         place = [place[0] + len(launched(written[part.form])), place[1] + len(launched(solved[part.form]))]
     found = []
-    for form, (_, times) in _instances(parts).items():
+    for form, (_, times) in instances(parts).items():
         at_before, at_after = first[form]
         for merge in merges(form, written[form], solved[form], rules):
             names = [before.kernels[at_before + i].name for i in merge.before]
@@ -146,7 +146,7 @@ def merged_kernels(
     return found
 
 
-def _instances(parts: Sequence[Segment]) -> dict[Form, tuple[Segment, int]]:
+def instances(parts: Sequence[Segment]) -> dict[Form, tuple[Segment, int]]:
     """The first instance of each form of segments, and how many there are."""
     found: dict[Form, tuple[Segment, int]] = {}
     for part in parts:
@@ -167,14 +167,18 @@ class Explainer:
     def steps(self, derivation: Derivation, segment: Segment, times: int) -> list[ShownStep]:
         """The steps of a form of segments as they read in its first instance, of `times`."""
         own = {node: actual for node, actual in segment.leaves.items() if node is not actual}
-        shown = _Instance(self, segment)
+        shown = self.writer(segment)
         found = [shown.step(_over(step, own), times) for step in derivation.steps]
         folds = [shown.fold(node, times) for node in substitute(derivation.folded, own)]
         return [step for step in [*found, *folds] if step is not None]
 
+    def writer(self, segment: Segment) -> InstanceWriter:
+        """What writes the values of an instance of a segment."""
+        return InstanceWriter(self, segment)
+
     def plain(self, steps: Sequence[Step]) -> list[ShownStep]:
         """Steps over nodes of the program itself."""
-        shown = _Instance(self, None)
+        shown = InstanceWriter(self, None)
         return [s for s in (shown.step(step, 1) for step in steps) if s is not None]
 
     def numbered(self) -> int:
@@ -191,15 +195,15 @@ class Explainer:
                 return name
 
 
-class _Instance:
-    """The steps of one instance of a segment."""
+class InstanceWriter:
+    """Writes steps and values of one instance of a segment."""
 
     def __init__(self, explainer: Explainer, segment: Segment | None) -> None:
         self._explainer = explainer
         self._places, self._known = explainer._places, explainer._known
         self._shaper = Shaper(self._known)
-        leaves = segment.leaves.values() if segment is not None else ()
-        self._outside = frozenset(n for n in leaves if n.op not in _LEAVES)
+        self._leaves = segment.leaves if segment is not None else {}
+        self._outside = frozenset(n for n in self._leaves.values() if n.op not in _LEAVES)
         roots = segment.roots if segment is not None else ()
         self._readers = {a: n for n in topological(roots) for a in n.args}
         self._names: dict[Node, str] = {}
@@ -240,6 +244,18 @@ class _Instance:
         self._explainer.numbered()
         (text,), names = self._written([term], cut)
         return ShownStep(FOLD, text, f"constant {term.spec}", term.spec, where, names, times=times)
+
+    def value(self, node: Node) -> str:
+        """A value of the instance's form in a line, and its type."""
+        own = {leaf: actual for leaf, actual in self._leaves.items() if leaf is not actual}
+        (node,) = substitute([node], own)
+        (term,) = self._shaper.terms([node], self._deep([node]))
+        return f"{_CUT.sub('…', expression(term, self._constants([term])))}: {term.spec}"
+
+    def place(self, node: Node) -> str:
+        """Where a value of the instance's form stands in the source."""
+        own = {leaf: actual for leaf, actual in self._leaves.items() if leaf is not actual}
+        return self._where(substitute([node], own)[0], None)
 
     # --- what is written out, and what has a name
 

@@ -14,8 +14,7 @@ from eqsat.extract.cover import cover
 from eqsat.extract.devices import device as find_device
 from eqsat.ir import Program
 from eqsat.layout import Layout, is_bijective, row_major
-from eqsat.match import Matcher
-from eqsat.rule import AnyRule, Rule
+from eqsat.rule import AnyRule
 from eqsat.saturate import Limits, Saturation
 from eqsat.shaped import Shaper
 from eqsat.snapshot import ENode, Snapshot
@@ -125,43 +124,6 @@ def _forms(snapshot: Snapshot, cls: int, above: frozenset[int], most: int) -> It
 def _written(shaper: Shaper, node: Node) -> str:
     (term,) = shaper.terms([node])
     return f"{expression(term, {})}: {term.spec}"
-
-
-@dataclass(frozen=True, slots=True)
-class NearMiss:
-    """A place where a rule's left side matched, and the guard that did not hold there."""
-
-    guard: str
-    term: str
-    bindings: dict[str, str]
-
-
-def why_not(snapshot: Snapshot, rule: Rule, most: int = 20) -> tuple[int, list[NearMiss]]:
-    """(places where the rule holds, places where only a guard kept it from firing)."""
-    matcher = Matcher(snapshot)
-    held, missed = 0, {}
-    for at, row in enumerate(snapshot.nodes):
-        if row.op != rule.left.op:
-            continue
-        held += sum(1 for _ in matcher.matches(rule, at))
-        for refusal in matcher.refusals(rule, at):
-            shown = {
-                k: v if isinstance(v, str) else repr(v) for k, v in refusal.bindings.items() if not _is_class(k, rule)
-            }
-            term = _written(Shaper({}), make(row.op, row.attrs, [snapshot.term(a) for a in row.args]))
-            missed.setdefault((refusal.guard, term), NearMiss(refusal.guard, term, shown))
-    return held, list(missed.values())[:most]
-
-
-def _is_class(name: str, rule: Rule) -> bool:
-    """Classes have no name that a reader could know; the term shows them."""
-    return name == "self" or name in _classes(rule.left)
-
-
-def _classes(pattern: Any) -> set[str]:
-    if not hasattr(pattern, "args"):
-        return {pattern.name}
-    return {name for operand in pattern.args for name in _classes(operand)}
 
 
 def to_json(snapshot: Snapshot) -> dict[str, Any]:

@@ -9,8 +9,9 @@ values (`x.T`, `x.sum(1)`, `x[:, 2:5]`). Nothing else is run: no imports, no ass
 from __future__ import annotations
 
 import ast
+import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -24,50 +25,54 @@ _ALLOWED = (
     ast.Subscript, ast.Slice, ast.BinOp, ast.UnaryOp, ast.Compare, ast.operator, ast.unaryop, ast.cmpop,
 )  # fmt: skip
 _METHODS = frozenset(
-    {"T", "sum", "mean", "max", "min", "prod", "reshape", "transpose", "astype", "swapaxes", "squeeze"}
+    {"T", "mT", "sum", "mean", "max", "min", "prod", "reshape", "transpose", "astype", "swapaxes", "squeeze"}
 )
 _TYPE = re.compile(r"(?P<const>const:)?(?P<dtype>[a-z]+[0-9]*)\[(?P<shape>[0-9, ]*)\]")
 _LONG = {short: long for long, short in SHORT.items()}
 
 
 def parse(text: str, lets: Mapping[str, str]) -> Program:
-    """The program that an expression computes.
+    """The program that an expression computes; the names of its constants are kept.
 
     Raises:
-        InputError: it does not parse, uses a name that is neither given nor a function, or a type that is none.
+        InputError: it does not parse, uses a name that is neither given nor a function, a type that is none, or a
+            function on arrays that it does not take; a note shows where.
     """
+    text = " ".join(text.split())
     tree = _tree(text)
-    inputs = {name: _type(name, spec) for name, spec in lets.items()}
-    used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
-    known: dict[str, Any] = {"__builtins__": {}}
-    for name in sorted(used - set(inputs)):
-        known[name] = _function(name, text, lets)
     import eqsat
+    from eqsat import ops
 
-    specs: dict[str, Any] = {}
-    for name, (const, shape, dtype) in inputs.items():
-        if const:
-            known[name] = _values(name, shape, dtype)
-        else:
-            specs[name] = eqsat.spec(shape, dtype)
+    given = {name: _type(name, spec) for name, spec in lets.items()}
+    known: dict[str, Any] = {"__builtins__": {}}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and node.id not in given:
+            known[node.id] = _function(node, text, lets)
+    values = {name: _values(name, shape, dtype) for name, (const, shape, dtype) in given.items() if const}
+    specs = {name: eqsat.spec(shape, dtype) for name, (const, shape, dtype) in given.items() if not const}
     source = ast.Expression(ast.Lambda(_parameters(list(specs)), tree.body))
-    function = eval(compile(ast.fix_missing_locations(source), "<expression>", "eval"), known)
+    function = eval(compile(ast.fix_missing_locations(source), "<expression>", "eval"), known | values)
     try:
-        return eqsat.trace(function, **specs)
-    except (TypeError, ValueError, AttributeError) as error:
-        raise InputError(f"{text!r}: {error}") from None
+        program = eqsat.trace(function, **specs)
+    except (InputError, TypeError, ValueError, AttributeError) as error:
+        raise _marked(str(error), text, _failing(error)) from None
+    return Program(program.inputs, program.outputs, {ops.constant(array): name for name, array in values.items()})
 
 
 def _tree(text: str) -> ast.Expression:
     try:
-        tree = ast.parse(text.strip(), mode="eval")
+        tree = ast.parse(text, mode="eval")
     except SyntaxError as error:
-        raise InputError(f"{text!r}: {error.msg}; write one expression, as in relu(X @ A)") from None
+        at = error.offset - 1 if error.offset else len(text)  # none where the text ends too early
+        raise _marked(f"{error.msg}; write one expression, as in relu(X @ A)", text, (at, at + 1)) from None
     for node in ast.walk(tree):
         if not isinstance(node, _ALLOWED):
-            raise InputError(f"{text!r}: {ast.unparse(node)!r} is not allowed; write one expression, as in relu(X @ A)")
+            wanted = "write one expression, as in relu(X @ A)"
+            raise _marked(f"{ast.unparse(node)!r} is not allowed; {wanted}", text, _span(node))
         if isinstance(node, ast.Attribute) and node.attr not in _METHODS:
-            raise InputError(f"{text!r}: no attribute {node.attr!r} (there are {', '.join(sorted(_METHODS))})")
+            end = node.end_col_offset or 0
+            message = f"no attribute {node.attr!r}{_nearest(node.attr, _METHODS)}"
+            raise _marked(message, text, (end - len(node.attr), end))
     return tree
 
 
@@ -76,20 +81,57 @@ def _parameters(names: list[str]) -> ast.arguments:
     return ast.arguments(posonlyargs=[], args=arguments, kwonlyargs=[], kw_defaults=[], defaults=[])
 
 
-def _function(name: str, text: str, lets: Mapping[str, str]) -> Any:
+def _function(node: ast.Name, text: str, lets: Mapping[str, str]) -> Any:
     import eqsat
 
+    name = node.id
     if not name.startswith("_") and name in eqsat._FUNCTIONS:
         return getattr(eqsat, name)
     given = f"--let gives {', '.join(lets)}" if lets else "give it with --let"
-    raise InputError(f"{text!r}: {name!r} is no function and has no type ({given}), as in --let {name}=f32[4,4]")
+    near = _nearest(name, [*lets, *eqsat._FUNCTIONS])
+    message = f"{name!r} is no function and has no type ({given}), as in --let {name}=f32[4,4]{near}"
+    raise _marked(message, text, _span(node))
+
+
+def _nearest(name: str, valid: Iterable[str]) -> str:
+    close = difflib.get_close_matches(name, sorted(valid), n=3)
+    return f"; did you mean {' or '.join(close)}?" if close else ""
+
+
+def _span(node: ast.AST) -> tuple[int, int]:
+    return getattr(node, "col_offset", 0), getattr(node, "end_col_offset", 1)
+
+
+def _failing(error: BaseException) -> tuple[int, int] | None:
+    """The columns of the expression that were being computed when an error was raised."""
+    trace, found = error.__traceback__, None
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == "<expression>":
+            positions = list(trace.tb_frame.f_code.co_positions())[trace.tb_lasti // 2]
+            if positions[2] is not None and positions[3] is not None:
+                found = positions[2], positions[3]
+        trace = trace.tb_next
+    return found
+
+
+def _marked(message: str, text: str, span: tuple[int, int] | None) -> InputError:
+    """An error about columns of the expression, which stands below it with a mark under them."""
+    error = InputError(message)
+    if span is not None:
+        start, stop = (len(text.encode().ljust(at)[:at].decode()) for at in span)
+        error.add_note(f"  {text}\n  {' ' * start}{'^' * max(1, stop - start)}")
+    return error
 
 
 def _type(name: str, text: str) -> tuple[bool, tuple[int, ...], str]:
     found = _TYPE.fullmatch(text.strip())
     dtype = found and _LONG.get(found["dtype"], found["dtype"])
     if not found or dtype not in SHORT:
-        raise InputError(f"--let {name}={text}: expected a type, as in {name}=f32[348,768] or {name}=const:f32[768,64]")
+        types = ", ".join(sorted(_LONG))
+        raise InputError(
+            f"--let {name}={text}: expected a type, as in {name}=f32[348,768] or {name}=const:f32[768,64] "
+            f"(element types: {types})"
+        )
     shape = tuple(int(part) for part in found["shape"].split(",") if part.strip())
     return bool(found["const"]), shape, str(dtype)
 

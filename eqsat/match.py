@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from eqsat.rule import AnyRule, Arith, Ask, Attr, Compare, Fact, Guard, Lit, Pat, Pattern, Rule, Var
+from eqsat.rule import AnyRule, Arith, Ask, Attr, Compare, Fact, Guard, Lit, Pat, Pattern, Rule, Var, variables
 from eqsat.snapshot import ENode, Snapshot, measure
 from eqsat.tables import TABLES
 
@@ -34,13 +34,13 @@ class Match:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A left side that matched, and the guard that did not hold."""
+    """A left side that matched, and the parts of the guard that did not hold, in order."""
 
     rule: Rule
     cls: int
     bindings: Bindings
     left: Shape
-    guard: str
+    failed: tuple[Guard, ...]
 
 
 class Matcher:
@@ -71,9 +71,9 @@ class Matcher:
         cls = self.snapshot.nodes[at].cls
         for bindings, left in self._left(rule.left, at, {"self": cls}):
             bound = dict(bindings)
-            refused = next((g for g in rule.when if not self._holds(g, bound)), None)
-            if refused is not None:
-                yield Refusal(rule, cls, bound, left, _text(rule, refused))
+            failed = tuple(g for g in rule.when if _is_bound(g, bound) and not self._holds(g, bound))
+            if failed:
+                yield Refusal(rule, cls, bound, left, failed)
                 continue
             right, where = self._right(rule.right, bound)
             yield Match(rule, cls, bound, left, right if where == cls else None)
@@ -110,7 +110,7 @@ class Matcher:
         if isinstance(pattern, Var):
             return pattern.name, bindings[pattern.name]
         operands = [self._right(a, bindings) for a in pattern.args]
-        return self.resolve(pattern.op, tuple(self._number(a, bindings) for a in pattern.attrs), operands)
+        return self.resolve(pattern.op, tuple(self.number(a, bindings) for a in pattern.attrs), operands)
 
     def resolve(
         self, op: str, attrs: tuple[Any, ...], operands: Sequence[tuple[Shape | None, int]]
@@ -145,7 +145,8 @@ class Matcher:
                     return row, place
         return None
 
-    def _number(self, attr: Attr, bindings: Bindings) -> Any:
+    def number(self, attr: Attr, bindings: Bindings) -> Any:
+        """What an attribute of a pattern comes to."""
         match attr:
             case Var(name):
                 return bindings[name]
@@ -156,7 +157,7 @@ class Matcher:
             case Arith("dtype", Var(name)):
                 return self.snapshot.dtype[bindings[name]]
             case Arith(op, left, right) if right is not None:
-                a, b = self._number(left, bindings), self._number(right, bindings)
+                a, b = self.number(left, bindings), self.number(right, bindings)
                 return a + b if op == "+" else a - b if op == "-" else a * b
         raise ValueError(f"not a number: {attr}")
 
@@ -167,10 +168,10 @@ class Matcher:
                 const = self.snapshot.const[bindings[cls.name]]
                 return const if name == "const" else not const
             case Compare(op, left, right):
-                a, b = self._number(left, bindings), self._number(right, bindings)
+                a, b = self.number(left, bindings), self.number(right, bindings)
                 return {"<": a < b, "<=": a <= b, "==": a == b, "!=": a != b, ">": a > b, ">=": a >= b}[op]
             case Ask(table, args, gives):
-                found = TABLES[table].fn(*(self._number(a, bindings) for a in args))
+                found = TABLES[table].fn(*(self.number(a, bindings) for a in args))
                 if found is not None:
                     bindings.update({v.name: value for v, value in zip(gives, found, strict=True)})
                 return found is not None
@@ -186,6 +187,6 @@ def _bind(attr: Attr, value: Any, bindings: dict[str, Any]) -> bool:
     return known is value or (known == value and type(known) is type(value) and repr(known) == repr(value))
 
 
-def _text(rule: Rule, guard: Guard) -> str:
-    """The guard as the rule's author wrote it."""
-    return rule.guard_parts[rule.when.index(guard)]
+def _is_bound(guard: Guard, bindings: Bindings) -> bool:
+    """Whether every table that the guard needs has answered."""
+    return all(name in bindings for name in variables(guard))

@@ -12,6 +12,8 @@ WIDTH = 100
 
 _WORD = re.compile(r"[\w./:\-]*[A-Za-z_][\w./:\-]*|\d+")
 _INDENT = "     "
+_MOST_PLACES = 12
+"""Places of a rule that did not fire that are shown."""
 
 Report = Mapping[str, Any]
 
@@ -81,6 +83,36 @@ def _side(sign: str, text: str, width: int) -> list[str]:
 
 def _filled(text: str, width: int, first: str, then: str) -> list[str]:
     return textwrap.wrap(text, width, initial_indent=first, subsequent_indent=then, break_on_hyphens=False)
+
+
+def why_not_text(answer: Mapping[str, Any], width: int = WIDTH) -> str:
+    """An answer of `eqsat.why_not` as a few paragraphs."""
+    lines = [f"{answer['rule']}: {answer['barred']}."] if answer["barred"] else []
+    held, steps = answer["held"], answer["steps"]
+    places = f"{held} place{'s' if held != 1 else ''}"
+    if steps:
+        lines.append(f"{answer['rule']} fired at {places}, and the result uses it: step {', '.join(map(str, steps))}.")
+    elif held:
+        lines.append(f"{answer['rule']} {'would fire' if answer['barred'] else 'fired'} at {places} of the e-graph.")
+    elif answer["missed"]:
+        lines.append(f"{answer['rule']} holds nowhere; its left side matches at {len(answer['missed'])}.")
+    else:
+        lines.append(f"{answer['rule']} finds no place: its left side matches nowhere.")
+    for place in answer["dearer"]:
+        lines += [*_place(place, width), *_filled(place["reason"], width, "      ", "        ")]
+    for place in answer["missed"][:_MOST_PLACES]:
+        lines += _place(place, width)
+        for reason in place["reasons"]:
+            lines += _filled(reason, width, "      ", "        ")
+    if len(answer["missed"]) > _MOST_PLACES:
+        lines.append(f"  and {len(answer['missed']) - _MOST_PLACES} more places (`--json` has all)")
+    for text in answer["nearest"]:
+        lines += _filled(text, width, "  ", "    ")
+    return "\n".join(lines)
+
+
+def _place(place: Mapping[str, Any], width: int) -> list[str]:
+    return [f"  {place['where']}", *_filled(place["term"], width, "    ", "      ")]
 
 
 def closing(report: Report) -> str:

@@ -175,7 +175,7 @@ def optimize(
     prepare(numerics, rules)
     usable = allowed(list(ALL) if rules is None else list(rules), numerics)
     tell = progress or (lambda stage, fraction: None)
-    search = _Search(program, row, usable, begun + time_limit, tell)
+    search = Search(program, row, usable, begun + time_limit, tell)
     parts = search.run()
     tell("folding constants", 0.85)
     after, plan = search.assembled(parts)
@@ -208,7 +208,7 @@ class Outcome:
     merges: list[dict[str, Any]]
 
 
-class _Search:
+class Search:
     """Saturation and covers of a program's segments, each form once."""
 
     def __init__(
@@ -219,6 +219,7 @@ class _Search:
         self.core: CoreProgram = lower(program)
         self.solved: dict[tuple, Solved] = {}
         self.written: dict[tuple, Solved] = {}
+        self.explored: dict[tuple, Snapshot] = {}
         self._interrupts = Interruptible()
 
     @property
@@ -246,6 +247,7 @@ class _Search:
         begun = time.monotonic()
         found = saturate(source, self.rules, Limits(seconds=SATURATION_SHARE * seconds)) if self.rules else source
         found.stats.setdefault("stop", "saturated")
+        self.explored[form] = found
         self._interrupts.interrupted |= found.stats["stop"] == "interrupted"
         left = 0.0 if self._interrupts.interrupted else max(0.0, seconds - (time.monotonic() - begun))
         chosen = self._interrupts.run(lambda: cover(found, self.device, left, should_stop=stopped), written)
@@ -279,7 +281,7 @@ class _Search:
         stitched = stitch([(segment, self.solved[segment.form]) for segment in parts], self.core)
         return fold_constants(lift_parts(stitched.parts, self.core)), stitched.plan
 
-    def _explanation(self, parts: Sequence[Segment]) -> Explanation:
+    def explanation(self, parts: Sequence[Segment]) -> Explanation:
         """The way from the program as written to what was chosen: just what each rule made, where time is short."""
 
         def left() -> float:
@@ -297,6 +299,6 @@ class _Search:
             chosen=[self.solved[p.form].cover for p in parts],
             snapshots=[self.solved[f].snapshot for f in dict.fromkeys(p.form for p in parts)],
             source_plan=source_plan,
-            explanation=self._explanation(parts),
+            explanation=self.explanation(parts),
             merges=merged_kernels(parts, self.written, self.solved, self.rules, source_plan, plan),
         )

@@ -17,7 +17,7 @@ from eqsat.errors import CheckFailed
 from eqsat.explain import FOLD
 from eqsat.html import draw, page, source_plan
 from eqsat.match import Matcher
-from eqsat.rule import rule
+from eqsat.rule import Fact, Var, rule
 from eqsat.rules import ALL
 from eqsat.saturate import Limits, saturate
 from eqsat.shaped import Shaper
@@ -129,7 +129,7 @@ def test_the_matcher_finds_what_a_guard_refused():
     row = rule("test", "mm(mul(a, b), c, B, M, K, N) => mm(a, c, B, M, K, N)", when="M < K; const(b)")
     matcher = Matcher(source)
     (refusal,) = [r for at in range(len(source.nodes)) for r in matcher.refusals(row, at)]
-    assert refusal.guard == "const(b)"
+    assert refusal.failed == (Fact("const", Var("b")),)
     assert {"B": 1, "M": 4, "K": 5, "N": 3}.items() <= refusal.bindings.items()
 
 

@@ -31,6 +31,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "eqsat.explain",
         "eqsat.derivation",
         "eqsat.merges",
+        "eqsat.why_not",
         "eqsat.budget",
         "eqsat.explore",
         "eqsat.evidence",
@@ -55,7 +56,9 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "top": ("programs", "rules", "saturation", "extraction", "kernels", "top"),
 }
 
-ALSO: dict[str, tuple[str, ...]] = {"kernels": ("eqsat.extract.devices", "eqsat.extract.plan")}
+ALSO: dict[str, tuple[str, ...]] = {
+    "kernels": ("eqsat.extract.devices", "eqsat.extract.plan", "eqsat.extract.occupancy")
+}
 """Single modules of another layer that a layer may import."""
 
 ONLY_IN: dict[str, tuple[str, ...]] = {
@@ -66,6 +69,7 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
     "onnx": ("eqsat.frontends",),
     "typer": ("eqsat.cli",),
     "rich": ("eqsat.cli",),
+    "z3": ("eqsat.index_facts", "eqsat.index_proofs", "eqsat.index_terms"),
 }
 """Libraries, and the only places that may import them."""
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
@@ -27,7 +28,7 @@ class Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except InputError as error:
-            _fail(str(error), BAD_INPUT)
+            _fail(str(error), BAD_INPUT, getattr(error, "__notes__", ()))
         except EqsatError as error:
             _fail(str(error), CHECK_FAILED)
         except BrokenPipeError:
@@ -40,9 +41,10 @@ class Commands(TyperGroup):
             _fail("interrupted", INTERRUPTED)
 
 
-def _fail(message: str, code: int) -> None:
-    """Print `message` as one line on stderr and leave with `code`."""
-    typer.echo(f"eqsat: {' '.join(message.split())}", err=True)
+def _fail(message: str, code: int, notes: Sequence[str] = ()) -> None:
+    """Print `message` as one line on stderr, what it is about below it as it stands, and leave with `code`."""
+    for line in (f"eqsat: {' '.join(message.split())}", *notes):
+        typer.echo(line, err=True)
     raise typer.Exit(code) from None
 
 
