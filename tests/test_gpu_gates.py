@@ -13,39 +13,29 @@ import gpu_support as s
 import pytest
 
 from eqsat.errors import InputError
+from eqsat.gpu import occupancy
 from eqsat.gpu.catalogue import DTYPES, FAMILIES, example_samples, samples
 from eqsat.gpu.device import inlined
 from eqsat.gpu.families import contraction
 from eqsat.gpu.families.base import Kernel
 from eqsat.gpu.families.contraction.tiles import Tile, legal_tiles
 from eqsat.gpu.gates import Verdict, gate
-from eqsat.gpu.targets import TARGETS, Target
+from eqsat.gpu.targets import TARGETS
 from eqsat.numerics import itemsize
 
-
-def of_interest(kernel: Kernel, dtype: str) -> bool:
-    """All kernels, except that the vector path of products computes every type in float."""
-    return dtype == "float32" or not kernel.variant.startswith("vector")
+Judged = dict[str, tuple[Kernel, Verdict]]
 
 
 @cache
-def verdicts(arch: str, dtype: str) -> dict[str, tuple[Kernel, Verdict]]:
+def verdicts(arch: str, dtype: str) -> Judged:
     """Every variant, by name, with the judgement of its gate."""
-    target = TARGETS[arch]
-    return judged({name: k for name, k in samples(target, dtype) if of_interest(k, dtype)}, target)
-
-
-def judged(kernels: dict[str, Kernel], target: Target) -> dict[str, tuple[Kernel, Verdict]]:
-    distinct = {k.entry: k for k in kernels.values()}
     try:
-        found = gate("\n".join(k.source for k in distinct.values()), distinct.values(), target)
+        return occupancy.verdicts(TARGETS[arch], dtype)
     except InputError as missing:
         pytest.skip(str(missing))
-    by_entry = dict(zip(distinct, found, strict=True))
-    return {name: (k, by_entry[k.entry]) for name, k in kernels.items()}
 
 
-def faults(found: dict[str, tuple[Kernel, Verdict]]) -> dict[str, tuple[str, ...]]:
+def faults(found: Judged) -> dict[str, tuple[str, ...]]:
     return {name: verdict.faults for name, (_, verdict) in found.items() if verdict.faults}
 
 
@@ -62,8 +52,28 @@ def test_every_variant_passes_its_gate(arch: str, dtype: str) -> None:
 @pytest.mark.parametrize(("arch", "dtype"), [("gfx90a", "float32"), ("gfx942", "float16"), ("gfx1100", "bfloat16"),
                                              ("gfx1201", "float32"), ("sm_90", "float16")])  # fmt: skip
 def test_every_example_passes_its_gate(arch: str, dtype: str) -> None:
-    found = judged(dict(example_samples(TARGETS[arch], dtype)), TARGETS[arch])
+    try:
+        found = occupancy.judged(dict(example_samples(TARGETS[arch], dtype)), TARGETS[arch])
+    except InputError as missing:
+        pytest.skip(str(missing))
     assert faults(found) == {}
+
+
+@pytest.mark.parametrize("dtype", occupancy.DTYPES)
+@pytest.mark.parametrize("arch", TARGETS)
+def test_the_table_of_occupancy_is_current(arch: str, dtype: str) -> None:
+    """If not: python -m eqsat.gpu.occupancy. Compilers' versions differ in some registers."""
+    kept = occupancy.table()[arch][dtype]
+    found = {name: verdict.resources for name, (_, verdict) in verdicts(arch, dtype).items()}
+    assert kept.keys() == found.keys()
+    for name, (registers, lds, _, most) in kept.items():
+        assert (lds, most) == (found[name].lds, found[name].most_waves), name
+        assert abs(registers - found[name].registers) <= 16 + registers // 4, name
+
+
+def test_the_page_shows_the_table_of_occupancy() -> None:
+    text = occupancy.PAGE.read_text()
+    assert occupancy.with_table(text, occupancy.table()) == text
 
 
 def faults_of(kernel: Kernel, arch: str) -> tuple[str, ...]:
