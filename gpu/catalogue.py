@@ -26,7 +26,7 @@ def samples(target: Target, dtype: str) -> Iterator[tuple[str, Kernel]]:
     for family in FAMILIES.values():
         examples = list(family.examples(family.sizes[0], dtype).values())
         for i, choice in enumerate(family.choices(target, dtype)):
-            for kernel in _made(examples[i % len(examples)], target, choice):
+            for kernel in made(examples[i % len(examples)], target, choice):
                 yield f"{kernel.family} {kernel.variant}", kernel
 
 
@@ -35,10 +35,11 @@ def example_samples(target: Target, dtype: str) -> Iterator[tuple[str, Kernel]]:
     for family in FAMILIES.values():
         for sizes in family.sizes[1:]:
             for name, outputs in family.examples(sizes, dtype).items():
-                for kernel in _made(outputs, target, Choice()):
+                for kernel in made(outputs, target, Choice()):
                     yield f"{family.name}: {name}, {sizes}", kernel
 
 
-def _made(outputs: tuple[Node, ...], target: Target, choice: Choice) -> tuple[Kernel, ...]:
+def made(outputs: tuple[Node, ...], target: Target, choice: Choice) -> tuple[Kernel, ...]:
+    """The launches that compute an example."""
     inputs = tuple(n for n in topological(outputs) if n.op == "In")
     return chain("", outputs, inputs, target, _UNITS, choice=choice).kernels

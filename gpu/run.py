@@ -15,9 +15,14 @@ import numpy as np
 
 from eqsat.errors import InputError
 from eqsat.extract.devices import Device
+from eqsat.extract.devices import device as find_device
+from eqsat.extract.plan import Kernel as PlanKernel
 from eqsat.extract.plan import Plan
 from eqsat.gpu import simt
+from eqsat.gpu.families.base import Choice, Kernel
+from eqsat.gpu.generate import chain
 from eqsat.gpu.lower import ACCESS_ALIGNMENT, Fill, HostCall, Launch, Launches, Signature, lower
+from eqsat.gpu.targets import TARGETS, Target
 from eqsat.numerics import np_dtype
 
 Array = np.ndarray[Any, Any]
@@ -70,6 +75,31 @@ def run_gpu(plan: Plan, inputs: Mapping[str, Any], device: str | Device = "auto"
     from eqsat.gpu.device import GpuPlan
 
     return GpuPlan(plan, device)(inputs)
+
+
+def gpu_target(device: str | Device) -> Target:
+    """The instruction set of a device.
+
+    Raises:
+        InputError: there is no such device, or no kernels are made for it.
+    """
+    row = find_device(device)
+    if row.arch not in TARGETS:
+        raise InputError(f"device {row.name} runs no GPU kernels: name a GPU (see `eqsat devices`)")
+    return TARGETS[row.arch]
+
+
+def texts(kernel: PlanKernel, device: str | Device, exact: bool = False) -> tuple[Kernel, ...]:
+    """The launches of one kernel of a plan, as the cost model chooses them; none for an opaque operator.
+
+    Raises:
+        InputError: as for `gpu_target`.
+    """
+    chip, units = gpu_target(device), int(find_device(device).units.value)
+    if kernel.family == "opaque" or not any(node.size for node in kernel.outputs):
+        return ()
+    planned = Choice().planned(kernel.slices)
+    return chain(kernel.family, kernel.body, kernel.params, chip, units, exact, planned).kernels
 
 
 def gpu_runner(

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from eqsat.cli import demo, devices, emit, explain, explore, extract, optimize, prove, rules, run
+from eqsat.cli import demo, devices, emit, explain, explore, extract, kernels, optimize, prove, rules, run
 from eqsat.cli.version import show_version, version
 from eqsat.errors import EqsatError, InputError
 
@@ -66,6 +66,7 @@ app.command("explain")(explain.explain)
 app.command("explore")(explore.explore)
 app.command("extract")(extract.extract)
 app.add_typer(rules.app, name="rules")
+app.add_typer(kernels.app, name="kernels")
 app.command("version")(version)
 
 
