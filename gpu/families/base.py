@@ -124,12 +124,31 @@ class Job:
         sizes = [node.size for node in (*self.inputs, *self.outputs, *self.nodes)]
         return "int" if max(sizes, default=0) < _INT_LIMIT else "long long"
 
+
+@dataclass(frozen=True)
+class Part:
+    """The inside of a kernel: what one launch may hold several of.
+
+    Attributes:
+        description: comment lines that say what it computes.
+        statements: C++ over `block`, `t` (the thread), `lds`, and the arrays in0, in1, .. and out0, out1, ..
+        reads, writes: element types in memory of these arrays.
+        lds_bytes: what `lds` holds; 0 where it is not used.
+        matrix: whether matrix units are used.
+    """
+
+    description: str
+    statements: str
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+    lds_bytes: int = 0
+    matrix: bool = False
+
     @property
-    def parameters(self) -> str:
-        """The C parameter list: inputs, then outputs."""
-        reads = [f"const {STORAGE[self.dtype(n)]} *EQ_RESTRICT in{i}" for i, n in enumerate(self.inputs)]
-        writes = [f"{STORAGE[self.dtype(n)]} *EQ_RESTRICT out{i}" for i, n in enumerate(self.outputs)]
-        return ", ".join(reads + writes)
+    def parameters(self) -> list[tuple[str, str]]:
+        """(C type, name) of the arrays, in the order of a kernel's arguments."""
+        reads = [(f"const {STORAGE[dtype]} *EQ_RESTRICT", f"in{i}") for i, dtype in enumerate(self.reads)]
+        return reads + [(f"{STORAGE[dtype]} *EQ_RESTRICT", f"out{i}") for i, dtype in enumerate(self.writes)]
 
 
 @dataclass(frozen=True)
@@ -144,6 +163,7 @@ class Kernel:
         arguments: the arrays whose addresses it takes, in order.
         fills: arrays that must hold one value everywhere before the launch.
         claims: texts of which each must occur in its assembly, by maker ('amd' or 'nvidia').
+        part: what the text was made of; None for a text of another origin.
     """
 
     entry: str
@@ -155,6 +175,7 @@ class Kernel:
     arguments: tuple[Node, ...]
     fills: Mapping[Node, float | int] = field(default_factory=dict)
     claims: tuple[str, ...] = ()
+    part: Part | None = None
 
 
 @cache
@@ -172,11 +193,25 @@ def environment(folder: Path) -> Environment:
     )
 
 
-def render(template: str, family: str, **fields: Any) -> tuple[str, str]:
-    """(entry, source): a template filled in, its entry point named by the family and a digest of the text."""
-    text = environment(HERE / "families").get_template(template).render(entry=_ENTRY, **fields)
+def part_of(job: Job, title: str, template: str, lds_bytes: int = 0, matrix: bool = False, **fields: Any) -> Part:
+    """A job's part: a template filled in."""
+    statements = environment(HERE / "families").get_template(template).render(index_type=job.index_type, **fields)
+    return Part(
+        description=f"// {title}:\n{described(job.outputs, job.inputs)}",
+        statements=statements,
+        reads=tuple(job.dtype(n) for n in job.inputs),
+        writes=tuple(job.dtype(n) for n in job.outputs),
+        lds_bytes=lds_bytes,
+        matrix=matrix,
+    )
+
+
+def finished(name: str, threads: int, part: Part) -> tuple[str, str]:
+    """(entry, source): a part as a whole text, its entry point called by `name` and a digest of the text."""
+    template = environment(HERE / "families").get_template("kernel.jinja")
+    text = template.render(entry=_ENTRY, threads=threads, part=part)
     digest = hashlib.sha256(text.encode()).hexdigest()[:12]
-    entry = f"eq_{family}_{digest}"
+    entry = f"eq_{name}_{digest}"
     return entry, text.replace(_ENTRY, entry)
 
 

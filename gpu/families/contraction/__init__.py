@@ -14,7 +14,7 @@ from typing import Literal
 
 from eqsat.core import Node
 from eqsat.gpu.errors import NotLowerable
-from eqsat.gpu.families.base import Choice, Family, Job, Kernel, described, render
+from eqsat.gpu.families.base import Choice, Family, Job, Kernel, finished, part_of
 from eqsat.gpu.families.contraction.epilogue import Epilogue, epilogue
 from eqsat.gpu.families.contraction.examples import examples, reductions
 from eqsat.gpu.families.contraction.operands import operand
@@ -86,12 +86,12 @@ def generate(job: Job, target: Target, tile: Tile | None = None, combine: Combin
     a = operand("a", job, core.args[0], (batch, m, k), tile, threads)
     b = operand("b", job, core.args[1], (batch, n, k), tile, threads)
     tiles_m, tiles_n = ceil(m / tile.rows), ceil(n / tile.columns)
-    entry, source = render(
-        "contraction/kernel.jinja",
-        "contraction",
-        description=described(job.outputs, job.inputs),
-        parameters=job.parameters,
-        index_type=job.index_type,
+    part = part_of(
+        job,
+        f"Contraction, tile {tile.name}",
+        "contraction/body.jinja",
+        max(tile.lds_bytes(dtype), _strip_bytes(end, COMPUTE[dtype], threads)),
+        tile.unit == "matrix",
         tile=tile,
         threads=threads,
         dims={"batch": batch, "m": m, "k": k, "n": n},
@@ -103,12 +103,12 @@ def generate(job: Job, target: Target, tile: Tile | None = None, combine: Combin
         sum_type=COMPUTE[dtype],
         operands=(a, b),
         ld=_leading(tile, dtype),
-        lds_bytes=max(tile.lds_bytes(dtype), _strip_bytes(end, COMPUTE[dtype], threads)),
         end=end,
         strip_ld=_strip_ld(end),
         combine=combine,
         lines=core.size // (n if end.major == "m" else m),
     )
+    entry, source = finished(FAMILY.name, threads, part)
     shared = [r for r in end.reductions if not r.final]
     return Kernel(
         entry=entry,
@@ -120,6 +120,7 @@ def generate(job: Job, target: Target, tile: Tile | None = None, combine: Combin
         arguments=(*job.inputs, *job.outputs),
         fills={r.node: _IDENTITY[r.node.attrs[0]] for r in shared if combine != "two-pass"},
         claims=_claims(target, tile, end, combine),
+        part=part,
     )
 
 

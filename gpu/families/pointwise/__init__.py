@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from eqsat.core import Node
-from eqsat.gpu.families.base import Choice, Family, Job, Kernel, described, render
+from eqsat.gpu.families.base import Choice, Family, Job, Kernel, finished, part_of
 from eqsat.gpu.families.pointwise.examples import examples
 from eqsat.gpu.index import Index, Var
 from eqsat.gpu.region import Region
@@ -39,15 +39,8 @@ def generate(job: Job, target: Target) -> Kernel:
     parts: list[dict[str, Any]] = [
         _part(job, [(i, n) for i, n in enumerate(job.outputs) if n.size == size]) for size in sizes
     ]
-    entry, source = render(
-        "pointwise/kernel.jinja",
-        "pointwise",
-        description=described(job.outputs, job.inputs),
-        parameters=job.parameters,
-        threads=THREADS,
-        index_type=job.index_type,
-        parts=parts,
-    )
+    part = part_of(job, "Pointwise", "pointwise/body.jinja", threads=THREADS, parts=parts)
+    entry, source = finished(FAMILY.name, THREADS, part)
     chunks = max(part["chunks"] for part in parts)
     return Kernel(
         entry=entry,
@@ -57,6 +50,7 @@ def generate(job: Job, target: Target) -> Kernel:
         blocks=-(-chunks // THREADS),
         threads=THREADS,
         arguments=(*job.inputs, *job.outputs),
+        part=part,
     )
 
 

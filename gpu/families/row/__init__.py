@@ -14,7 +14,7 @@ reduction runs across the rows instead: `across.jinja`.
 
 from __future__ import annotations
 
-from eqsat.gpu.families.base import Choice, Family, Job, Kernel, described, render
+from eqsat.gpu.families.base import Choice, Family, Job, Kernel, finished, part_of
 from eqsat.gpu.families.row.across import across
 from eqsat.gpu.families.row.examples import examples
 from eqsat.gpu.families.row.passes import WIDTHS, Domain, Pass, domain_of, passes
@@ -80,20 +80,20 @@ def _along(job: Job, domain: Domain, target: Target) -> _Drafted:
     loads, width, per_row, made = min(drafts, key=lambda d: d[:2])
     threads = max(per_row, min(BLOCK_THREADS, MOST_THREADS))
     rows_a_block = threads // per_row
-    entry, source = render(
-        "row/kernel.jinja",
-        "row",
-        description=described(job.outputs, job.inputs),
-        parameters=job.parameters,
-        index_type=job.index_type,
+    across_waves = per_row > target.wave
+    part = part_of(
+        job,
+        f"Rows, {per_row} threads each",
+        "row/body.jinja",
+        16 * threads // target.wave if across_waves else 0,
         threads=threads,
         per_row=per_row,
         rows_a_block=rows_a_block,
         domain=domain,
-        width=-width,
         made=made,
-        across_waves=per_row > target.wave,
+        across_waves=across_waves,
     )
+    entry, source = finished(FAMILY.name, threads, part)
     kernel = Kernel(
         entry=entry,
         family=FAMILY.name,
@@ -103,6 +103,7 @@ def _along(job: Job, domain: Domain, target: Target) -> _Drafted:
         threads=threads,
         arguments=(*job.inputs, *job.outputs),
         claims=("row_ror",) if target.maker == "amd" and per_row >= 16 and _has_totals(made.passes) else (),
+        part=part,
     )
     return _Drafted(kernel, loads)
 

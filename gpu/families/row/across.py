@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from eqsat.core import Node
-from eqsat.gpu.families.base import Job, Kernel, described, render
+from eqsat.gpu.families.base import Job, Kernel, finished, part_of
 from eqsat.gpu.families.row.passes import Domain, Writes, anchored, reduced_type
 from eqsat.gpu.index import Index, Var
 from eqsat.gpu.region import Region, Value
@@ -54,22 +54,25 @@ def _draft(job: Job, domain: Domain, width: int, on_the_way: Sequence[Node]) -> 
     line = _LINE
     while line > 1 and line // 2 * width >= domain.rows:
         line //= 2
-    totals = [
-        {
-            "name": f"total{i}",
-            "operator": f"eq_{n.attrs[0]}_of<{reduced_type(n.args[0].dtype)}>",
-            "ctype": reduced_type(n.args[0].dtype),
-            "result_ctype": COMPUTE[n.dtype],
-            "test": " != 0" if n.dtype == "bool" else "",
-        }
-        for i, n in enumerate(domain.reductions)
-    ]
-    entry, source = render(
+    totals, lds_bytes = [], 0
+    for i, n in enumerate(domain.reductions):
+        ctype = reduced_type(n.args[0].dtype)
+        totals.append(
+            {
+                "name": f"total{i}",
+                "operator": f"eq_{n.attrs[0]}_of<{ctype}>",
+                "ctype": ctype,
+                "result_ctype": COMPUTE[n.dtype],
+                "test": " != 0" if n.dtype == "bool" else "",
+                "lds": lds_bytes,
+            }
+        )
+        lds_bytes += THREADS * width * (8 if ctype in ("double", "long long") else 4)
+    part = part_of(
+        job,
+        f"Reduction across rows, {line} threads along them, {THREADS // line} slices of the columns",
         "row/across.jinja",
-        "reduction",
-        description=described(job.outputs, job.inputs),
-        parameters=job.parameters,
-        index_type=job.index_type,
+        lds_bytes,
         threads=THREADS,
         line=line,
         slices=THREADS // line,
@@ -79,6 +82,7 @@ def _draft(job: Job, domain: Domain, width: int, on_the_way: Sequence[Node]) -> 
         body=body,
         row_body=_row_outputs(job, domain),
     )
+    entry, source = finished("reduction", THREADS, part)
     kernel = Kernel(
         entry=entry,
         family="row",
@@ -87,6 +91,7 @@ def _draft(job: Job, domain: Domain, width: int, on_the_way: Sequence[Node]) -> 
         blocks=-(-domain.rows // (line * width)),
         threads=THREADS,
         arguments=(*job.inputs, *job.outputs),
+        part=part,
     )
     return Drafted(kernel, accesses)
 
