@@ -36,13 +36,16 @@ from eqsat.tables import TABLES
 
 Array = np.ndarray
 
-_DIMS = (1, 1, 2, 2, 3, 4, 5)
+_DIMS = (1, 1, 2, 2, 3, 4, 5, 6)
 _EMPTY_SHARE = 0.06
 """Share of the instances in which a dim may be 0."""
 
 _FILLS = (0.0, 0.0, 1.0, 2.0, 0.5, 3.0, -3.0, 4.0, -1.0)
 _CAST_SHARE = 2
 """One conversion is drawn for so many functions that keep the element type."""
+
+_PADDED_SHARE = 0.2
+"""Share of the operands that are read through a view which pads them."""
 
 _PADDING = (0, 0, 1, -2)
 _PATTERN_FUNCTIONS = ("add", "sub", "mul", "div", "min", "max")
@@ -76,8 +79,11 @@ def special(draw: random.Random, dtype: str) -> float | int:
 
 
 def signs(draw: random.Random, dtype: str) -> float | int:
-    """Zeros of both signs and little else: which of two equal operands a maximum takes shows in them."""
-    return draw.choice((0.0, -0.0, 0.0, -0.0, -1.0, 1.0)) if is_float(dtype) else whole(draw, dtype)
+    """Zeros of both signs and what rounds to them: which of two equal operands a maximum takes shows in them."""
+    if not is_float(dtype):
+        return whole(draw, dtype)
+    least = float(ml_dtypes.finfo(np_dtype(dtype)).smallest_subnormal)
+    return draw.choice((0.0, -0.0, 0.0, -0.0, -1.0, 1.0, least, -least))
 
 
 def unbounded(draw: random.Random, dtype: str) -> float | int:
@@ -155,7 +161,7 @@ class Instance:
         kinds = [f for f in ("sum", "max", "min", "prod") if kind_of(dtype) in REDUCTIONS[f].kinds]
         operand = self._operand_type(self._function(pattern.attrs[0], kinds), dtype)
         count = pattern.attrs[1]
-        if isinstance(count, Var) and count.name not in self.bindings and size is None:
+        if isinstance(count, Var) and count.name not in self.bindings and size is None and self.draw.random() < 0.5:
             whole = self._shape(pattern.args[0], None, operand)
             c = self.bindings.setdefault(count.name, self.draw.choice(_divisors(whole)))
             if c == 0 or whole % c:
@@ -177,15 +183,17 @@ class Instance:
     def _shape_bin(self, pattern: Pat, size: int | None, dtype: str, hint: Sequence[int]) -> int:
         choices = ["and", "or", *COMPARE] if dtype == "bool" else list(_PATTERN_FUNCTIONS)
         operand = self._operand_type(self._function(pattern.attrs[0], choices), dtype)
-        return self._shape_equal(pattern.args, size, [operand] * 2)
+        return self._shape_equal(pattern.args, size, [operand] * 2, hint)
 
     def _shape_where(self, pattern: Pat, size: int | None, dtype: str, hint: Sequence[int]) -> int:
-        return self._shape_equal(pattern.args, size, ["bool", dtype, dtype])
+        return self._shape_equal(pattern.args, size, ["bool", dtype, dtype], hint)
 
-    def _shape_equal(self, args: Sequence[Pattern], size: int | None, dtypes: Sequence[str]) -> int:
+    def _shape_equal(
+        self, args: Sequence[Pattern], size: int | None, dtypes: Sequence[str], hint: Sequence[int]
+    ) -> int:
         pairs = sorted(zip(args, dtypes, strict=True), key=lambda p: isinstance(p[0], Var) or p[0].op == "Full")
         for arg, dtype in pairs:
-            size = self._shape(arg, size, dtype)
+            size = self._shape(arg, size, dtype, hint)
         assert size is not None
         return size
 
@@ -216,7 +224,7 @@ class Instance:
             inner = self._shape(pattern.args[0], None, dtype)
             layout = self._view_of(self._dims_below(pattern.args[0]) or (inner,), dtype)
         else:
-            layout, inner = self._view_onto(size, hint)
+            layout, inner = self._view_onto(size, hint, dtype)
             self._shape(pattern.args[0], inner, dtype)
         self.bindings[name.name] = layout
         self._viewed[name.name] = inner
@@ -237,9 +245,17 @@ class Instance:
         draw, shape = self.draw, tuple(shape)
         if len(shape) == 1 and draw.random() < 0.7:
             shape = self._factors(shape[0])
+        elif draw.random() < 0.5:
+            i = draw.randrange(len(shape))
+            shape = (*shape[:i], *self._halves(shape[i]), *shape[i + 1 :])
         kind = draw.choice(("permute", "permute", "slice", "broadcast", "pad"))
         if kind == "permute":
-            return lt.of_transpose(shape, draw.sample(range(len(shape)), len(shape)))
+            order = list(range(len(shape)))
+            if draw.random() < 0.5:
+                order[-2:] = order[-2:][::-1]
+            else:
+                draw.shuffle(order)
+            return lt.of_transpose(shape, order)
         if kind == "slice" and prod(shape):
             starts = [draw.randrange(n) for n in shape]
             stops = [draw.randint(s + 1, n) for s, n in zip(starts, shape, strict=True)]
@@ -258,6 +274,11 @@ class Instance:
             return self.draw.choice((*_PADDING, int(np.iinfo(np_dtype(dtype)).min)))
         return self.draw.choice((False, True))
 
+    def _halves(self, size: int) -> tuple[int, int]:
+        """Two dims with so many elements."""
+        first = self.draw.choice(_divisors(size))
+        return first, size // first
+
     def _factors(self, size: int) -> tuple[int, ...]:
         """A shape of up to five dims with so many elements."""
         shape: list[int] = []
@@ -266,9 +287,13 @@ class Instance:
             size //= shape[-1]
         return (*shape, size)
 
-    def _view_onto(self, size: int, hint: Sequence[int]) -> tuple[Layout, int]:
-        """A view with `size` elements whose dims are those of its reader, some repeated; and what it views."""
+    def _view_onto(self, size: int, hint: Sequence[int], dtype: str) -> tuple[Layout, int]:
+        """A view with `size` elements that has the dims of its reader, some repeated or padded; and what it views."""
         dims = tuple(hint) if hint and prod(hint) == size else self._factors(size)
+        if self.draw.random() < _PADDED_SHARE:
+            before = [self.draw.randint(0, min(1, max(n - 1, 0))) for n in dims]
+            within = [n - low for n, low in zip(dims, before, strict=True)]
+            return lt.of_pad(within, before, [0] * len(dims), self._fill(dtype)), prod(within)
         repeated = [self.draw.random() < 0.5 for _ in dims]
         shape = tuple(1 if r else n for n, r in zip(dims, repeated, strict=True))
         return lt.of_broadcast(shape, dims), prod(shape)

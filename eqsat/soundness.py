@@ -23,7 +23,7 @@ from eqsat.instances import Instance, Unfit, Values, rough, signs, special, unbo
 from eqsat.layout import Layout
 from eqsat.numerics import DTYPES, FLOATS, HALVES, dtype_name, is_float
 from eqsat.reference import Apply, Undefined, apply, close, exact, same_bits
-from eqsat.rule import Ask, Fact, Guard, Numerics, Rule
+from eqsat.rule import AnyRule, Ask, Fact, Guard, Numerics, Rule
 
 Array = np.ndarray
 
@@ -123,7 +123,8 @@ def check_rule(rule: Rule, held: int = 40, most: int = _MOST_DRAWN, seed: int = 
             evidence.held += 1
             evidence.dtypes.add(judge.dtype)
             evidence.failure = judge.difference(instance)
-            judge.look_for_witness(instance)
+            if evidence.failure is None:
+                judge.look_for_witness(instance)
         if evidence.failure is not None or (evidence.held >= held and judge.tried_from_outside()):
             break
     if evidence.failure is not None:
@@ -243,8 +244,11 @@ class _Judge:
         """Note an instance that the next stricter class would not allow."""
         if self.evidence.witness is not None or self.rule.numerics == "exact" or not is_float(self.dtype):
             return
-        method = {"reassociating": "bits", "range-changing": "range"}[self.rule.numerics]
-        for values in (rough, special, signs):
+        # Sums and products of extremes overflow in one order and not in another: only moderate values speak for
+        # a change of range.
+        reassociates = self.rule.numerics == "reassociating"
+        method, samples = ("bits", (rough, special, signs)) if reassociates else ("range", (unbounded,))
+        for values in samples:
             leaves = instance.arrays(values)
             left, right = instance.sides(leaves)
             if not _agree(left, right, method):
@@ -297,7 +301,7 @@ def _agree(left: Array, right: Array, method: str) -> bool:
     return close(left[both], right[both])
 
 
-def too_weak(rule: Rule, evidence: Evidence) -> Numerics | None:
+def too_weak(rule: AnyRule, evidence: Evidence) -> Numerics | None:
     """The stricter class that no instance speaks against, where there is one."""
     if rule.numerics == "exact" or evidence.witness is not None or evidence.failure is not None or not evidence.held:
         return None

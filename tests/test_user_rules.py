@@ -67,11 +67,6 @@ def test_a_missing_file_is_named():
         user_rules.load("nowhere.py")
 
 
-def test_every_rule_is_seen_and_sound():
-    judged = {row.name: judge(row, held=5) for row in [*ALL, *EXPLORING]}
-    assert {name for name, j in judged.items() if j.verdict != "sound"} == set()
-
-
 def test_names_are_unique_and_exploring_rules_are_documented():
     names = [row.name for row in [*ALL, *EXPLORING]]
     assert len(set(names)) == len(names)

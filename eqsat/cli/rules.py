@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -14,6 +13,8 @@ from eqsat.cli.options import JsonFile
 from eqsat.errors import InputError
 
 if TYPE_CHECKING:
+    from eqsat.evidence import Judgement
+    from eqsat.guard_proofs import GuardProof
     from eqsat.rule import AnyRule
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown", help="Look at the rules, and check them.")
@@ -145,40 +146,82 @@ def check(
     file: Annotated[
         Path | None, typer.Option("--rules", metavar="FILE.py", help="Check the rules of this file instead.")
     ] = None,
-    held: Annotated[int, typer.Option("--held", min=1, help="Instances on which each guard must have held.")] = 30,
+    prove_guards: Annotated[
+        bool, typer.Option("--prove-guards", help="Also prove with z3, for all shapes, that both sides read the same.")
+    ] = False,
+    held: Annotated[int, typer.Option("--held", min=1, help="Instances on which each guard must have held.")] = 40,
     seed: Annotated[int, typer.Option("--seed", help="Draw other instances.")] = 0,
     json_file: JsonFile = None,
 ) -> None:
     """Check rules: generated instances, both sides evaluated and compared as strictly as the numerics class asks.
 
-    Exit code 1 if any rule is wrong, with the instance that shows it.
+    A rule is also at fault when its class is weaker than it deserves, or when a part of its guard is not needed and not
+    declared as `worth`. Exit code 1 if any rule is at fault, with the instance that shows it or what to do.
 
-    Examples: `eqsat rules check`, `eqsat rules check divide-by-constant --held 1000`
+    Examples: `eqsat rules check --prove-guards`, `eqsat rules check divide-by-constant --held 1000`
     """
     from eqsat import user_rules
     from eqsat.cli.output import console, print_table, progress, write_json
     from eqsat.evidence import judge
-    from eqsat.rules import ALL, EXPLORING
+    from eqsat.rules import ALL, EXPLORING, FAMILIES
 
     rows = user_rules.read(file) if file is not None else [find(n) for n in names] if names else [*ALL, *EXPLORING]
-    judged = []
+    families = {rule.name: name for name, rules in {**FAMILIES, "exploring": EXPLORING}.items() for rule in rules}
+    judged: list[Judgement] = []
+    proofs: list[GuardProof] = []
     with progress("checking") as report:
         for i, row in enumerate(rows):
             report(row.name, i / len(rows))
             judged.append(judge(row, held=held, seed=seed))
-    wrong = [j for j in judged if j.verdict == "unsound"]
+            if prove_guards:
+                from eqsat.guard_proofs import prove_guard
+
+                proofs.append(prove_guard(row))
+    found = [_checked(j, families.get(j.rule, "own"), *proofs[i : i + 1]) for i, j in enumerate(judged)]
+    faults = [*(j for j in judged if j.remark), *(p for p in proofs if p.status == "refuted")]
     if json_file is not None:
-        write_json({"schema": 1, "rules": [{**asdict(j), "verdict": j.verdict} for j in judged]}, json_file)
+        write_json({"schema": 1, "rules": found}, json_file)
     if json_file != "-":
-        cells = [
-            (j.rule, row.numerics, j.verdict, str(j.held), str(j.drawn), f"{j.seconds:.2f}")
-            for j, row in zip(judged, rows, strict=True)
-        ]
-        columns = ("name", "numerics", "verdict", "held", "drawn", "seconds")
-        counts = Counter(j.verdict for j in judged)
-        title = f"{len(judged)} rules: " + ", ".join(f"{n} {verdict}" for verdict, n in sorted(counts.items()))
-        print_table(console(), title, columns, cells, words=3)
-        for j in wrong:
-            typer.echo(f"{j.rule}: {j.counterexample}")
-    if wrong:
+        title = f"{len(judged)} rules: {_counted(j.verdict for j in judged)}"
+        if proofs:
+            title += f"; z3: {_counted(p.status for p in proofs)}"
+        shown = {column: key for column, key in _CHECKED.items() if proofs or key != "z3"}
+        print_table(
+            console(), title, list(shown), [[_cell(row.get(key)) for key in shown.values()] for row in found], words=4
+        )
+        for fault in faults:
+            typer.echo(f"{fault.rule}: {fault.remark}")
+    if faults:
         raise typer.Exit(1)
+
+
+_CHECKED = {
+    "name": "rule",
+    "family": "family",
+    "numerics": "numerics",
+    "verdict": "verdict",
+    "held": "held",
+    "compared by": "methods",
+    "guard": "guard",
+    "z3": "z3",
+    "seconds": "seconds",
+}
+"""Columns of the check's table, and where they come from in a row's JSON."""
+
+
+def _counted(words: Iterable[str]) -> str:
+    """How often each word occurs: `3 sound, 1 unsound`."""
+    return ", ".join(f"{n} {word}" for word, n in sorted(Counter(words).items()))
+
+
+def _checked(judgement: Judgement, family: str, proof: GuardProof | None = None) -> dict[str, Any]:
+    """A rule's row of the check in JSON."""
+    row = {**judgement.as_json(), "family": family}
+    return row if proof is None else {**row, "z3": proof.status, "proof": proof.as_json()}
+
+
+def _cell(value: Any) -> str:
+    """A value of the check's row in the table."""
+    if isinstance(value, list):
+        return "+".join(value)
+    return f"{value:.2f}" if isinstance(value, float) else str(value)

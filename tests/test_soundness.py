@@ -1,0 +1,325 @@
+"""Evidence for rules: every row is sound, deserves its class and needs its guard; what is planted wrong is caught."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from eqsat import layout as lt
+from eqsat.cli.app import app
+from eqsat.evidence import judge
+from eqsat.guard_proofs import prove_guard
+from eqsat.instances import Instance
+from eqsat.numerics import DTYPES
+from eqsat.promises import PROMISES, kept
+from eqsat.reference import PRIME, Undefined, apply, exact, residue, same_bits
+from eqsat.rule import AnyRule, Ask, HostRule, Rule, Var, rule
+from eqsat.rules import ALL, EXPLORING
+from eqsat.tables import TABLES
+from eqsat.terms import Terms
+
+EVERY: list[AnyRule] = [*ALL, *EXPLORING]
+
+
+@pytest.mark.parametrize("row", EVERY, ids=lambda row: row.name)
+def test_a_rule_is_sound_deserves_its_class_and_needs_its_guard(row: AnyRule):
+    judged = judge(row)
+    assert judged.verdict == "sound", judged.remark
+
+
+def test_exact_rules_are_compared_in_every_element_type():
+    seen = judge(next(row for row in EVERY if row.name == "view-into-binary"))
+    assert seen.dtypes == sorted(DTYPES)
+    assert seen.methods == ["bits"]
+
+
+def test_polynomial_rules_are_compared_in_a_field():
+    seen = judge(next(row for row in EVERY if row.name == "associate-product"))
+    assert seen.methods == ["field", "float", "integers"]
+
+
+# A mistake, and what the checker says of it.
+FAULTS = {
+    "zero hides a NaN": (
+        rule("mutant", "mul(a, sub(b, b)) => sub(b, b)", numerics="reassociating"),
+        "unsound",
+        "one is finite where the other is not",
+    ),
+    "a root of a product of negatives": (
+        rule("mutant", "sqrt(mul(a, b)) => mul(sqrt(a), sqrt(b))", numerics="reassociating"),
+        "unsound",
+        "beyond rounding",
+    ),
+    "an overflow called rounding": (
+        rule("mutant", "log(exp(a)) => a", numerics="reassociating"),
+        "unsound",
+        "one is finite where the other is not",
+    ),
+    "rounding called exact": (rule("mutant", "add(add(a, b), c) => add(a, add(b, c))"), "unsound", "not the same bits"),
+    "the sign of zero called exact": (rule("mutant", "sub(a, b) => neg(sub(b, a))"), "unsound", "not the same bits"),
+    "exact called rounding": (
+        rule("mutant", "neg(neg(a)) => a", numerics="reassociating"),
+        "over-classed",
+        "could be exact",
+    ),
+    "rounding called a change of range": (
+        rule("mutant", "add(add(a, b), c) => add(add(a, c), b)", numerics="range-changing"),
+        "over-classed",
+        "could be reassociating",
+    ),
+    "whole numbers have no halves": (
+        rule("mutant", "div(mul(a, b), b) => a", numerics="range-changing"),
+        "unsound",
+        "as integers",
+    ),
+    "a guard that only saves work": (
+        rule("mutant", "view(un(f, a), L) => un(f, view(a, L))", when="keeps_fill(L, f); size(a) < 9"),
+        "needless guard",
+        "without size(a) < 9:",
+    ),
+    "a guard that says nothing": (
+        rule("mutant", "neg(neg(a)) => a", when="size(a) == size(self)"),
+        "needless guard",
+        "without size(a) == size(self)",
+    ),
+    "a needed guard called profit": (
+        rule("mutant", "view(un(f, a), L) => un(f, view(a, L))", worth="keeps_fill(L, f)"),
+        "unsound",
+        "not the same bits",
+    ),
+    "sizes that do not fit": (
+        rule("mutant", "mm(a, b, B, M, K, N) => mm(b, a, B, N, K, M)", when="N <= M"),
+        "unsound",
+        "left",
+    ),
+    "rows of another number": (
+        rule("mutant", "sum(sum(a, C), D) => sum(a, D)", numerics="reassociating"),
+        "unsound",
+        "left",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_is_found_and_named(name: str):
+    row, verdict, words = FAULTS[name]
+    judged = judge(row)
+    assert judged.verdict == verdict, judged
+    assert words in judged.remark
+
+
+def _reversed_members(graph: Terms, emit) -> None:
+    for node in graph.nodes("Cat"):
+        emit(node.cls, graph.cat(node.args[::-1]))
+
+
+def _members_in_any_order(graph: Terms, emit) -> None:
+    for node in graph.nodes("Bin"):
+        if node.attrs[0] == "add":
+            emit(node.cls, graph.make("Bin", ("add",), node.args[::-1]))
+
+
+@pytest.mark.parametrize(
+    ("apply_rule", "numerics", "verdict"),
+    [(_reversed_members, "exact", "unsound"), (_members_in_any_order, "reassociating", "over-classed")],
+)
+def test_faults_of_host_rules_are_found(apply_rule, numerics, verdict):
+    assert judge(HostRule("mutant", "cat(a, b) => cat(b, a)", apply_rule, numerics, "test", "test")).verdict == verdict
+
+
+def test_counterexamples_are_small_and_on_one_line():
+    judged = judge(rule("mutant", "sub(a, b) => sub(b, a)"))
+    assert "'a': 1, 'b': 1" in judged.counterexample
+    assert "\n" not in judged.counterexample
+
+
+# The reference
+
+
+def test_residues_stand_for_simple_fractions():
+    third = residue(1 / 3)
+    assert third * 3 % PRIME == 1
+    assert residue(-0.5) * 2 % PRIME == PRIME - 1
+    with pytest.raises(Undefined):
+        residue(float("inf"))
+
+
+def test_both_references_agree_on_small_integers():
+    rng = np.random.default_rng(0)
+    a, b = rng.integers(0, 9, 6), rng.integers(0, 9, 12)
+    for op, attrs, args in (
+        ("MM", (1, 2, 3, 4), [a, b]),
+        ("Red", ("prod", 3), [a]),
+        ("Bin", ("mul",), [a, a[::-1]]),
+        ("V", (lt.of_pad((2, 3), (0, 1), (1, 0), 2),), [a]),
+    ):
+        np.testing.assert_array_equal(apply(op, attrs, args), exact(op, attrs, args))
+
+
+def test_the_field_knows_no_maximum():
+    with pytest.raises(Undefined, match="max is no polynomial"):
+        exact("Bin", ("max",), [np.ones(1), np.ones(1)])
+
+
+def test_bits_tell_zeros_apart_in_every_float():
+    for dtype in ("float64", "float32", "float16", "bfloat16"):
+        zero = apply("Full", (0.0, 2, dtype), [])
+        assert not same_bits(zero, -zero)
+        nan = apply("Full", (float("nan"), 2, dtype), [])
+        assert same_bits(nan, -nan)
+
+
+# Proofs for all shapes
+
+PROVED = (
+    "view-of-view",
+    "view-of-reduction",
+    "matmul-associate-left",
+    "transpose-of-matmul",
+    "view-of-matmul-narrows",
+    "matmul-of-repeated-rows",
+    "matmul-of-shared-right",
+    "row-scale-through-matmul",
+    "sum-of-row-scaled",
+    "maximum-twice",
+    "factor-difference-of-matmuls-with-one-right",
+    "view-into-unary",
+)
+
+
+@pytest.mark.parametrize("name", PROVED)
+def test_a_rule_is_proved_for_all_shapes(name: str):
+    pytest.importorskip("z3")
+    proof = prove_guard(next(row for row in [*EVERY, *TWICE] if row.name == name))
+    assert proof.status == "proved", proof.reason
+    assert proof.formulas > 0
+    assert all(held >= 20 for held in proof.promises.values())
+
+
+TWICE = [rule("maximum-twice", "max_over(max_over(a, C), D) => max_over(a, C*D)")]
+
+REFUTED = {
+    "wrong bracket": rule(
+        "mutant",
+        "mm(mm(a, b, B, M, K, N), c, B, M, N, P) => mm(a, mm(c, b, B, K, N, P), B, M, K, P)",
+        numerics="reassociating",
+    ),
+    "operands not swapped": rule(
+        "mutant",
+        "view(mm(a, b, B, M, K, N), L) => mm(view(a, La), view(b, Lb), B, N, K, M)",
+        when="swaps(L, B, M, N); La = swap(B, M, K); Lb = swap(B, K, N)",
+    ),
+    "rows for columns": rule(
+        "mutant", "sum(mul(a, view(s, L)), C) => mul(sum(a, C), view(s, L))", when="size(s) == size(self)"
+    ),
+    "mask through a function": rule("mutant", "view(un(f, a), L) => un(f, view(a, L))"),
+    "a batch forgotten": rule(
+        "mutant",
+        "mm(a, view(b, L), B, M, K, N) => mm(a, view(b, L), 1, B*M, K, N)",
+        when="L1 = repeated_batch(L, B, K, N)",
+    ),
+    "two sums in one": rule("mutant", "sum(mul(a, b), C) => mul(sum(a, C), sum(b, C))", numerics="reassociating"),
+}
+
+
+@pytest.mark.parametrize("name", REFUTED)
+def test_a_wrong_equation_is_refuted_with_an_instance(name: str):
+    pytest.importorskip("z3")
+    proof = prove_guard(REFUTED[name], timeout=1.0)
+    assert proof.status == "refuted", proof
+    assert "left" in proof.reason
+
+
+def test_what_knows_no_integers_needs_no_proof():
+    proof = prove_guard(rule("mine", "neg(neg(a)) => a"))
+    assert (proof.status, proof.formulas) == ("no integers", 0)
+
+
+def test_a_table_that_breaks_its_promise_is_named(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(TABLES, "widen", replace(TABLES["widen"], fn=loose_of(TABLES["widen"].fn)))
+    proof = prove_guard(next(row for row in EVERY if row.name == "view-of-reduction"))
+    assert proof.status == "refuted"
+    assert "widen breaks its promise" in proof.reason
+
+
+def loose_of(fn):
+    """A table that forgets the order of what it reads."""
+
+    def loose(*args):
+        found = fn(*args)
+        return None if found is None else (lt.strided(found[0].offset, [(found[0].size, 1)]),)
+
+    return loose
+
+
+@pytest.mark.parametrize("table", PROMISES)
+def test_promises_are_of_tables_and_take_what_they_take(table: str):
+    declared = TABLES[table]
+    users = [guard for row in EVERY if isinstance(row, Rule) for guard in row.when if isinstance(guard, Ask)]
+    assert any(ask.table == table for ask in users), "no rule asks for it"
+    assert len(declared.takes) > 0
+
+
+def test_a_kept_promise_and_a_broken_one():
+    first, then = lt.of_transpose((2, 3), (1, 0)), lt.of_slice((3, 2), (1, 0), (3, 2), (1, 1))
+    ask = Ask("compose", (Var("a"), Var("b")), (Var("c"),))
+    whole = lt.compose(first, then)
+    assert kept(ask, [first, then], [whole])
+    assert not kept(ask, [first, then], [then])
+    assert kept(Ask("is_value", (Var("v"), Var("n")), ()), [1.0, 1], []) is None
+
+
+def test_instances_have_empty_dims_and_five_ranks():
+    import random
+
+    draw = random.Random(0)
+    row = rule("mine", "view(un(f, a), L) => un(f, view(a, L))", when="keeps_fill(L, f)")
+    drawn = [Instance(row, draw, "float32") for _ in range(300)]
+    assert any(one.empty for one in drawn)
+    assert {len(one.bindings["L"].dims) for one in drawn} >= {1, 2, 3, 4}
+
+
+# On the command line
+
+
+def check(*args: str):
+    return CliRunner().invoke(app, ["rules", "check", *args])
+
+
+def test_the_check_prints_what_was_compared_and_proved():
+    pytest.importorskip("z3")
+    result = check("view-of-reduction", "negate-twice", "concat-of-one", "--prove-guards", "--json", "-")
+    assert result.exit_code == 0
+    rows = {row["rule"]: row for row in json.loads(result.stdout)["rules"]}
+    assert {name: row["z3"] for name, row in rows.items()} == {
+        "view-of-reduction": "proved",
+        "negate-twice": "no integers",
+        "concat-of-one": "in code",
+    }
+    view = rows["view-of-reduction"]
+    assert (view["guard"], view["family"], view["methods"]) == ("needed", "views", ["bits"])
+    assert view["proof"]["promises"] == {"widen": 25}
+
+
+def test_a_faulty_rule_ends_the_check_with_one(tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text(
+        "from eqsat.rule import rule\nRULES = [rule('mine', 'neg(neg(a)) => a', numerics='reassociating')]\n"
+    )
+    result = check("--rules", str(path))
+    assert result.exit_code == 1
+    assert "mine: could be exact" in result.stdout
+
+
+def test_proofs_say_what_to_install(monkeypatch: pytest.MonkeyPatch):
+    for name in ("eqsat.index_proofs", "eqsat.index_facts", "eqsat.index_terms"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.setitem(sys.modules, "z3", None)
+    result = check("view-of-view", "--prove-guards")
+    assert result.exit_code == 3
+    assert "--prove-guards needs z3: pip install 'eqsat[prove]'" in result.stderr
