@@ -13,14 +13,14 @@ import itertools
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from eqsat.congruence import Rewrite, Tree, below, follow, straightened
 from eqsat.core import Node, make, topological
 from eqsat.extract.cover import CoverResult
 from eqsat.extract.cuts import Cut
 from eqsat.match import Matcher, Shape
-from eqsat.replay import Replay, Replayer
+from eqsat.replay import UNTRIED, Claim, Replay, Replayer
 from eqsat.rule import AnyRule
 from eqsat.snapshot import Snapshot
 from eqsat.ties import Tie, Ties
@@ -51,7 +51,7 @@ class Step:
     after: Node
     operands: tuple[Node, ...]
     source: Node | None
-    replay: Replay
+    replay: Replay = UNTRIED
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +171,7 @@ class _Search:
             return False
         if not follow(pairs, self.rewrites):
             return False
-        self.rewrites = straightened(pairs, self.rewrites, self._deadline)
+        self.rewrites = straightened(pairs, self.rewrites)
         return True
 
     def list_made(self, goals: Sequence[Tree]) -> None:
@@ -185,22 +185,17 @@ class _Search:
     def steps(self, replayer: Replayer) -> list[Step]:
         """The rewrites over core nodes, replayed, each once."""
         found: dict[tuple[str, Node, Node], Step] = {}
-        own = [(self._named(r), r.backwards, self.node(r.before), self.node(r.after), r) for r in self.rewrites]
-        for name, backwards, before, after, r in own:
-            if before is not after and (name, before, after) not in found:
-                operands = tuple(self.node(t) for t in r.operands)
-                replayed = replayer.replay(name, before, after, operands)
-                source = self._source.get(self.cls(r.before))
-                found[name, before, after] = Step(name, backwards, before, after, operands, source, replayed)
-        return [*self._simplifying(replayer), *found.values()]
-
-    def _simplifying(self, replayer: Replayer) -> list[Step]:
-        """The steps that the program took when it entered the e-graph: identity views, sums over one element."""
-        return [
-            Step(rule, False, before, after, before.args, before, replayer.replay(rule, before, after, before.args))
-            for rule, before, after in dict.fromkeys(self._simplified)
-            if before is not after
-        ]
+        for rule, before, after in self._simplified:
+            if before is not after:
+                found.setdefault((rule, before, after), Step(rule, False, before, after, before.args, before))
+        for r in self.rewrites:
+            rule, before, after = self._named(r), self.node(r.before), self.node(r.after)
+            if before is not after and (rule, before, after) not in found:
+                operands, source = tuple(self.node(t) for t in r.operands), self._source.get(self.cls(r.before))
+                found[rule, before, after] = Step(rule, r.backwards, before, after, operands, source)
+        steps = list(found.values())
+        replays = replayer.replay([Claim(s.rule, s.before, s.after, s.operands) for s in steps])
+        return [replace(step, replay=outcome) for step, outcome in zip(steps, replays, strict=True)]
 
     def _named(self, rewrite: Rewrite) -> str:
         """The rule of a rewrite. Where it is assumed and both sides only move elements, the rule that says so."""

@@ -15,15 +15,16 @@ from typing import Any
 from eqsat.core import CoreProgram, Node, topological
 from eqsat.derivation import Derivation, Step, derive_cover
 from eqsat.extract.plan import Plan
-from eqsat.ir import Program, Term
+from eqsat.ir import Program, Term, spec_of
 from eqsat.merges import launched, merges
 from eqsat.places import Places
-from eqsat.replay import Replayer
-from eqsat.rule import AnyRule
+from eqsat.replay import Replayer, largest_shared
+from eqsat.rule import AnyRule, Rule
+from eqsat.rule_text import side
 from eqsat.segments import Segment, substitute
 from eqsat.shaped import CUT, Shaper
 from eqsat.stitch import Solved
-from eqsat.write import expression
+from eqsat.write import LISTED, SHOWN, expression, sketch
 
 FOLD = "fold-constants"
 """The name of the step that is no rule: an expression of constants computed ahead of time."""
@@ -103,13 +104,13 @@ def explain(
 
     Args:
         solved: each form as it was chosen.
-        seconds: how long the next derivation may be looked for.
+        seconds: how long the rest may take; once that is nothing, steps show what their rule says in general.
         replayer: evaluates the steps.
 
     Raises:
         CheckFailed: a step does not hold: a rule is unsound.
     """
-    explainer = Explainer(program, core.source_term)
+    explainer = Explainer(program, core.source_term, rules, lambda: seconds() <= 0.0)
     replayer = replayer or Replayer()
     steps: list[ShownStep] = []
     derived = True
@@ -158,9 +159,17 @@ def instances(parts: Sequence[Segment]) -> dict[Form, tuple[Segment, int]]:
 class Explainer:
     """Writes the steps of derivations over one program, numbered through."""
 
-    def __init__(self, program: Program, known: Mapping[Node, Term]) -> None:
+    def __init__(
+        self,
+        program: Program,
+        known: Mapping[Node, Term],
+        rules: Sequence[AnyRule] = (),
+        late: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self.late = late
         self._places = Places(program)
         self._known = known
+        self._rules = {row.name: row for row in rules}
         self._count = 0
         self._values = 0
 
@@ -180,6 +189,14 @@ class Explainer:
         """Steps over nodes of the program itself."""
         shown = InstanceWriter(self, None)
         return [s for s in (shown.step(step, 1) for step in steps) if s is not None]
+
+    def in_general(self, rule: str) -> tuple[str, str]:
+        """Both sides of a rule, whatever they were used on."""
+        row = self._rules.get(rule)
+        if isinstance(row, Rule):
+            return side(row.left), side(row.right)
+        before, _, after = (row.text if row is not None else rule).partition(" => ")
+        return before, after or before
 
     def numbered(self) -> int:
         """The number of the next step."""
@@ -207,11 +224,14 @@ class InstanceWriter:
         roots = segment.roots if segment is not None else ()
         self._readers = {a: n for n in topological(roots) for a in n.args}
         self._names: dict[Node, str] = {}
+        self._long: dict[Node, bool] = {}
         self._made: dict[Node, int] = {}
 
     def step(self, step: Step, times: int) -> ShownStep | None:
         """A step; None where both sides read alike: they differ in how flat arrays are laid out alone."""
         before, after = step.before, step.after
+        if self._explainer.late():
+            return self._hurried(step, times)
         self._shaper.share_shape(before, after)
         cut = self._cut(before, after, step.operands)
         left, right = self._shaper.terms([before, after], cut)
@@ -236,8 +256,21 @@ class InstanceWriter:
             error=step.replay.error,
         )
 
+    def _hurried(self, step: Step, times: int) -> ShownStep:
+        """A step that there is no time to write out."""
+        self._explainer.numbered()
+        before, after = self._explainer.in_general(step.rule)
+        type_ = spec_of(self._shaper.shape(step.before), step.before.dtype)
+        where = self._where(step.before, step.source)
+        done, error = step.replay.done, step.replay.error
+        return ShownStep(step.rule, before, after, type_, where, {}, step.backwards, times, done, error)
+
     def fold(self, node: Node, times: int) -> ShownStep:
         """The step that computes a constant expression ahead of time."""
+        if self._explainer.late():
+            self._explainer.numbered()
+            spec = spec_of(self._shaper.shape(node), node.dtype)
+            return ShownStep(FOLD, "an expression of constants", f"constant {spec}", spec, "among the constants")
         cut = self._deep([node])
         (term,) = self._shaper.terms([node], cut)
         where = self._where(node, None)
@@ -264,12 +297,13 @@ class InstanceWriter:
         left, right = set(topological([before])), set(topological([after]))
         shared = [_base(n) for n in operands if n in left and n in right]
         if any(n not in left or n not in right for n in operands):
-            shared += _largest_shared(after, left, before)
+            shared += [_base(n) for n in largest_shared(after, left - {before})]
         cut = {n for n in shared if self._is_long(n) and n is not before and n is not after}
         return self._deep([before, after], cut)
 
     def _deep(self, roots: Sequence[Node], cut: Collection[Node] = ()) -> list[Node]:
-        """`cut` and what lies too deep under the roots to be written out; results of other segments always."""
+        """`cut` and what is not written out: what lies too deep under the roots, what a list leaves out, results of
+        other segments."""
         found: dict[Node, None] = {}
         stack = [(r, 0) for r in reversed(roots)]
         seen: set[tuple[Node, int]] = set()
@@ -283,14 +317,21 @@ class InstanceWriter:
             if node not in roots and (stops or node in self._outside or too_deep):
                 found[node] = None
             else:
-                stack.extend((a, depth + (node.op != "V")) for a in reversed(node.args))
+                args = node.args if len(node.args) <= LISTED else node.args[:SHOWN]
+                found |= dict.fromkeys(a for a in node.args[len(args) :] if a.op not in _LEAVES)
+                stack.extend((a, depth + (node.op != "V")) for a in reversed(args))
         return list(found)
 
     def _is_long(self, node: Node) -> bool:
-        if node.op in _LEAVES:
-            return False
-        below = topological([node])
-        return sum(n.op not in ("V", *_LEAVES) for n in below) > _INLINE or any(n in self._outside for n in below)
+        """Whether a value takes more than a few operators, or results of other segments."""
+        if node not in self._long:
+            operators, stack = 0, [node]
+            while stack and operators <= _INLINE:
+                at = stack.pop()
+                operators += _INLINE + 1 if at in self._outside else at.op not in ("V", *_LEAVES)
+                stack.extend(at.args)
+            self._long[node] = operators > _INLINE
+        return self._long[node]
 
     def _written(self, terms: Sequence[Term], cut: Sequence[Node]) -> tuple[list[str], dict[str, str]]:
         """Terms as text, and what each name in them is: its type, and what it stands for."""
@@ -320,14 +361,10 @@ class InstanceWriter:
     def _said(self, node: Node) -> str:
         """A value in few words: how it is computed, and its name in the model, or else the step that made it."""
         term = self._known.get(node)
-        if term is None and node in self._made:
-            return f"part of the result of step {self._made[node]}"
-        cut = [g for a in node.args for g in _base(a).args if g.op not in _LEAVES]
-        cut += [n for n in topological([node]) if n in self._outside and n is not node]
-        (written,) = self._shaper.terms([node], cut)
-        text = _CUT.sub("…", expression(written, self._constants([written])))
-        name = self._places.names.get(term) if term is not None else None
-        return f"{text}, {name} in the model" if name else text
+        if term is None:
+            return f"part of the result of step {self._made[node]}" if node in self._made else "computed below"
+        text = sketch(term, self._constants([term]))
+        return f"{text}, {self._places.names[term]} in the model" if term in self._places.names else text
 
     # --- where
 
@@ -376,22 +413,6 @@ def _base(node: Node) -> Node:
     while node.op == "V":
         (node,) = node.args
     return node
-
-
-def _largest_shared(root: Node, others: set[Node], top: Node) -> list[Node]:
-    """The largest nodes under a root that the other side holds as well."""
-    found: list[Node] = []
-    stack, seen = list(root.args), set()
-    while stack:
-        node = stack.pop()
-        if node in seen:
-            continue
-        seen.add(node)
-        if node in others and node is not top:
-            found.append(_base(node))
-        else:
-            stack += node.args
-    return found
 
 
 def _constant(node: Node) -> bool:

@@ -57,26 +57,21 @@ class Matcher:
 
     def matches(self, rule: Rule, at: int) -> Iterator[Match]:
         """Every way in which a rule holds with the e-node `at` on the top of its left side."""
-        for found in self._judged(rule, at):
-            if isinstance(found, Match):
-                yield found
+        cls = self.snapshot.nodes[at].cls
+        for bindings, left in self._left(rule.left, at, {"self": cls}):
+            bound = dict(bindings)
+            if all(self._holds(guard, bound) for guard in rule.when):
+                right, where = self._right(rule.right, bound)
+                yield Match(rule, cls, bound, left, right if where == cls else None)
 
     def refusals(self, rule: Rule, at: int) -> Iterator[Refusal]:
         """Every way in which the left side matches at an e-node and a guard refuses it."""
-        for found in self._judged(rule, at):
-            if isinstance(found, Refusal):
-                yield found
-
-    def _judged(self, rule: Rule, at: int) -> Iterator[Match | Refusal]:
         cls = self.snapshot.nodes[at].cls
         for bindings, left in self._left(rule.left, at, {"self": cls}):
             bound = dict(bindings)
             failed = tuple(g for g in rule.when if _is_bound(g, bound) and not self._holds(g, bound))
             if failed:
                 yield Refusal(rule, cls, bound, left, failed)
-                continue
-            right, where = self._right(rule.right, bound)
-            yield Match(rule, cls, bound, left, right if where == cls else None)
 
     def _left(self, pattern: Pat, at: int, bindings: Bindings) -> Iterator[tuple[Bindings, Shape]]:
         yield from self._matched(pattern, self.snapshot.nodes[at], at, bindings)

@@ -38,8 +38,8 @@ SOURCE_COVER_SECONDS = 2.0
 HURRIED_FOLDING_FLOPS = 4_000_000_000
 """Work on constants that a form may ask for once Ctrl-C was pressed: the answer is due within a second."""
 
-EXPLANATION_SECONDS = 2.0
-"""Time for finding the steps that lead to a result; a quarter of it may lie behind the time limit."""
+EXPLANATION_SECONDS = 1.0
+"""Time for finding, evaluating and writing the steps to a result; a quarter of it may lie behind the time limit."""
 
 
 @dataclass(slots=True)
@@ -154,6 +154,7 @@ def optimize(
     numerics: Policy = "reassociate",
     rules: Sequence[AnyRule] | None = None,
     progress: Progress | None = None,
+    explain_time: float = EXPLANATION_SECONDS,
 ) -> Result:
     """Find an equal program with the least predicted time on a device.
 
@@ -163,6 +164,7 @@ def optimize(
         numerics: `exact` (bitwise the same), `reassociate` (rounding may differ) or `fast` (ranges may differ too).
         rules: what may be rewritten; all of `eqsat.rules.ALL` by default, nothing for `[]`.
         progress: called as the search goes on.
+        explain_time: seconds for finding, evaluating and writing the steps to the result.
 
     Raises:
         InputError: the device or the policy is unknown.
@@ -182,7 +184,7 @@ def optimize(
     tell("checking", 0.95)
     hurried = time.monotonic() > search.deadline or search.interrupted
     verdict = checking.check(program, after, points=1 if hurried else None)
-    report = build_report(program, after, plan, search.outcome(parts, plan), row.name, numerics, verdict)
+    report = build_report(program, after, plan, search.outcome(parts, plan, explain_time), row.name, numerics, verdict)
     report["seconds"] = round(time.monotonic() - begun, 3)
     tell("done", 1.0)
     return Result(program, after, plan, report)
@@ -281,17 +283,21 @@ class Search:
         stitched = stitch([(segment, self.solved[segment.form]) for segment in parts], self.core)
         return fold_constants(lift_parts(stitched.parts, self.core)), stitched.plan
 
-    def explanation(self, parts: Sequence[Segment]) -> Explanation:
+    def explanation(self, parts: Sequence[Segment], seconds: float = EXPLANATION_SECONDS) -> Explanation:
         """The way from the program as written to what was chosen: just what each rule made, where time is short."""
+        ends = min(time.monotonic() + seconds, self.deadline + seconds / 4)
 
         def left() -> float:
-            late = self.deadline + EXPLANATION_SECONDS / 4 - time.monotonic()
-            return 0.0 if self.interrupted else max(0.0, min(EXPLANATION_SECONDS, late))
+            return 0.0 if self.interrupted else max(0.0, ends - time.monotonic())
 
-        replayer = Replayer(WORK if left() else 0)
-        return explain(self.program, self.core, parts, self.solved, self.rules, left, replayer)
+        def explained() -> Explanation:
+            replayer = Replayer(int(WORK * seconds / EXPLANATION_SECONDS) if left() else 0)
+            return explain(self.program, self.core, parts, self.solved, self.rules, left, replayer)
 
-    def outcome(self, parts: Sequence[Segment], plan: Plan) -> Outcome:
+        found = None if self.interrupted else self._interrupts.run(explained, None)
+        return explained() if found is None else found
+
+    def outcome(self, parts: Sequence[Segment], plan: Plan, explain_time: float) -> Outcome:
         """The whole search, for the report; `plan` is its result."""
         source_plan = stitch([(p, self.written[p.form]) for p in parts], self.core).plan
         return Outcome(
@@ -299,6 +305,6 @@ class Search:
             chosen=[self.solved[p.form].cover for p in parts],
             snapshots=[self.solved[f].snapshot for f in dict.fromkeys(p.form for p in parts)],
             source_plan=source_plan,
-            explanation=self.explanation(parts),
+            explanation=self.explanation(parts, explain_time),
             merges=merged_kernels(parts, self.written, self.solved, self.rules, source_plan, plan),
         )

@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Any
 
 from eqsat.match import Matcher, Shape
-from eqsat.rule import AnyRule, HostRule, Rule
+from eqsat.rule import AnyRule, HostRule, Pat, Rule, Var
 from eqsat.snapshot import ENode, Snapshot
 from eqsat.terms import Terms
 
@@ -48,6 +48,7 @@ class Ties:
                 self._rules.setdefault(row.left.op, []).append(row)
         self._host = [r for r in rules if isinstance(r, HostRule)]
         self._ties: dict[int, list[Tie]] = {}
+        self._ops: dict[int, frozenset[str]] = {}
 
     @cached_property
     def _host_ties(self) -> Mapping[int, list[Tie]]:
@@ -73,11 +74,26 @@ class Ties:
     def _matched(self, cls: int) -> Iterator[Tie]:
         for at in self.snapshot.members[cls]:
             for row in self._rules.get(self.snapshot.nodes[at].op, ()):
+                if not self._may_match(row.left, at):
+                    continue
                 if time.monotonic() > self._deadline:
                     return
                 for match in self.matcher.matches(row, at):
                     if match.right is not None:
                         yield Tie(row.name, match.left, match.right, 1 + _NESTED * _nested(match.left))
+
+    def _may_match(self, pattern: Pat, at: int) -> bool:
+        """Whether each operand that must have a form has an e-node of its operator: most rules fail here already."""
+        node = self.snapshot.nodes[at]
+        if len(node.args) != len(pattern.args):
+            return False
+        wanted = zip(pattern.args, node.args, strict=True)
+        return all(isinstance(p, Var) or p.op in self._operators(cls) for p, cls in wanted)
+
+    def _operators(self, cls: int) -> frozenset[str]:
+        if cls not in self._ops:
+            self._ops[cls] = frozenset(self.snapshot.nodes[i].op for i in self.snapshot.members[cls])
+        return self._ops[cls]
 
     def _made(self, cls: int) -> Iterator[Tie]:
         """E-nodes with the rule that the e-graph says made them: the last resort, where that rule does not hold again.

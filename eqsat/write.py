@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from eqsat.ir import Shape, Term
+from eqsat.ops import row
 
 Text = tuple[str, int]
 """An expression, and how tightly it binds: one of the numbers below."""
@@ -34,13 +35,30 @@ _INFIX: dict[str, tuple[str, int, int, int]] = {
 
 _CALLED = {"max": "maximum", "min": "minimum", "and": "logical_and", "or": "logical_or", "not": "logical_not"}
 _ELEMENTWISE = frozenset(_INFIX) - {"matmul"} | {"max", "min", "and", "or", "where"}
-_LISTED, _SHOWN = 4, 2
+LISTED, SHOWN = 4, 2
 """A concatenation of more than so many operands shows only the first few."""
 
 
 def expression(term: Term, named: Mapping[Term, str]) -> str:
     """The term in NumPy's words; terms in `named`, inputs and constants by their names."""
     return _text(term, named)[0]
+
+
+def sketch(term: Term, named: Mapping[Term, str], depth: int = 2) -> str:
+    """The term, with `…` for what is computed more than `depth` operators below its top."""
+    shown = dict(named)
+    level = [term]
+    for _ in range(depth):
+        level = [_computed(a, named) for t in level for a in t.args if t not in named]
+    shown |= {t: "…" for t in level if t.args and t not in named and t is not term}
+    return expression(term, shown)
+
+
+def _computed(term: Term, named: Mapping[Term, str]) -> Term:
+    """What a chain of views reads."""
+    while term.args and term not in named and row(term.op).view:
+        (term,) = term.args
+    return term
 
 
 def _text(term: Term, named: Mapping[Term, str]) -> Text:
@@ -189,8 +207,8 @@ def _concat(term: Term, named: Mapping[Term, str]) -> Text:
 
 
 def _listed(parts: Sequence[Term], named: Mapping[Term, str]) -> str:
-    texts = [_text(a, named)[0] for a in (parts if len(parts) <= _LISTED else parts[:_SHOWN])]
-    return ", ".join([*texts, *([f"… {len(parts) - _SHOWN} more"] if len(parts) > _LISTED else [])])
+    texts = [_text(a, named)[0] for a in (parts if len(parts) <= LISTED else parts[:SHOWN])]
+    return ", ".join([*texts, *([f"… {len(parts) - SHOWN} more"] if len(parts) > LISTED else [])])
 
 
 def _stacks(term: Term) -> bool:

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from eqsat.ir import Program
     from eqsat.rule import Policy
 
+EXPLAIN_SECONDS = 4.0
+"""Longer than `eqsat optimize` takes for its steps: here they are what is asked for."""
+
 NARROWEST, WIDEST = 40, 100
 """Columns that explanations keep within, whatever the terminal."""
 
@@ -52,7 +55,8 @@ def explain(
     if why_not is not None:
         _why_not(program, why_not, device, time_limit, numerics, json_file)
         return
-    best = optimise(program, device, time_limit, numerics, select(None, None, rules_file))
+    rules = select(None, None, rules_file)
+    best = optimise(program, device, time_limit, numerics, rules, explain_time=EXPLAIN_SECONDS)
     if html is not None:
         from eqsat.html import page
 
@@ -83,4 +87,7 @@ def _width() -> int:
     """Columns to write: those of the terminal, within what reads well."""
     from eqsat.cli.output import console
 
-    return max(NARROWEST, min(WIDEST, console().width))
+    return max(EXPLAIN_SECONDS = 4.0
+"""Longer than `eqsat optimize` takes for its steps: here they are what is asked for."""
+
+NARROWEST, min(WIDEST, console().width))

@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING
 
 from eqsat.cli.options import parse_shapes
 
+EXPLAIN_SECONDS = 1.0
+"""What the steps of a result may take, unless they are what is asked for."""
+
 if TYPE_CHECKING:
     from eqsat.ir import Program
     from eqsat.optimize import Result
@@ -28,13 +31,19 @@ def optimise(
     numerics: Policy,
     rules: Sequence[AnyRule] | None,
     max_error: float | None = None,
+    explain_time: float = EXPLAIN_SECONDS,
 ) -> Result:
     """`eqsat.optimize` behind a progress bar; with `rules=[]` the program as written, cut into a device's kernels.
 
-    With `max_error` the result keeps within it (`eqsat.budget`).
+    With `max_error` the result keeps within it (`eqsat.budget`). The device `auto` is this machine's GPU.
     """
     import eqsat
     from eqsat.cli.output import progress
+
+    if device == "auto":
+        from eqsat.gpu.device import this_machine
+
+        device = this_machine().row.name
 
     with progress("optimising") as report:
         if max_error is not None:
@@ -50,5 +59,11 @@ def optimise(
                 progress=report,
             )
         return eqsat.optimize(
-            program, device=device, time_limit=time_limit, numerics=numerics, rules=rules, progress=report
+            program,
+            device=device,
+            time_limit=time_limit,
+            numerics=numerics,
+            rules=rules,
+            progress=report,
+            explain_time=explain_time,
         )
