@@ -7,8 +7,9 @@ sampled: the elements of inputs are symbols.
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -16,13 +17,17 @@ from typing import Any
 import numpy as np
 
 from eqsat.core import Node, topological
-from eqsat.numerics import FLOATS
+from eqsat.numerics import FLOATS, INTS, np_dtype
+from eqsat.scalar_cases import Cases
 from eqsat.scalar_functions import Functions
 from eqsat.scalars import Beyond
 
 _MOST_ELEMENTS = 60_000
 _MOST_WORK = 40_000_000
 _TICKS = 4096
+_RING = frozenset({"add", "sub", "mul", "pow", "neg", "sum", "prod"})
+_MOST_CHOICES = 64
+"""Elements among which an unknown index is written out as a choice."""
 
 Array = np.ndarray
 
@@ -58,11 +63,12 @@ def compare(left: Sequence[Node], right: Sequence[Node], constants: Mapping[str,
 
 def _compare(left: Sequence[Node], right: Sequence[Node], elements: Elements) -> Agreement:
     count = 0
+    equal = Cases(elements.scalars).equal if elements.scalars.cases else elements.scalars.equal
     try:
         values = elements.values([*left, *right])
         for a, b in zip(left, right, strict=True):
             for x, y in dict.fromkeys(zip(values[a].tolist(), values[b].tolist(), strict=True)):
-                if not elements.scalars.equal(x, y):
+                if not equal(x, y):
                     return Agreement(False, count, reason="the normal forms of an element differ")
             count += a.size
     except Beyond as error:
@@ -95,12 +101,15 @@ class Elements:
             if node.size > _MOST_ELEMENTS:
                 raise Beyond("too many elements to go through one by one")
             values[node] = getattr(self, f"_{node.op.lower()}")(node, *(values[a] for a in node.args))
+        if _wraps(values):
+            self.scalars.laws.add("integers that do not overflow")
         return values
 
     def _in(self, node: Node) -> Array:
         name, size, dtype = node.attrs
         atom = self.scalars.atom
-        return np.array([atom("in", name, i, boolean=dtype == "bool") for i in range(size)], dtype=np.int64)
+        kinds = {"boolean": dtype == "bool", "whole": dtype in INTS}
+        return np.array([atom("in", name, i, **kinds) for i in range(size)], dtype=np.int64)
 
     def _const(self, node: Node) -> Array:
         if node.attrs[0] not in self._constants:
@@ -140,19 +149,21 @@ class Elements:
             return a  # numbers keep their value over the reals
         if target == "bool":
             return self._each(lambda x: scalars.unary("not", scalars.binary("equal", x, scalars.zero)), [a])
-        if source == "int32" and target == "int64":
-            return a
-        return self._each(lambda x: self._truncated(x, target), [a])
-
-    def _truncated(self, x: int, dtype: str) -> int:
-        value = self.scalars.constant(x)
-        return self.scalars.unary(f"cast:{dtype}", x) if value is None else self.scalars.number(int(value))
+        return self._each(lambda x: scalars.unary("trunc", x), [a])
 
     def _bin(self, node: Node, a: Array, b: Array) -> Array:
         fn, integral = node.attrs[0], node.args[0].dtype not in FLOATS
         if fn == "equal" and node.args[0].dtype == "bool":
             return self._each(self.scalars.same, [a, b])
+        if fn in ("max", "min") and integral:
+            a, b = self._bounded(fn, node.dtype, a), self._bounded(fn, node.dtype, b)
         return self._each(lambda x, y: self.scalars.binary(fn, x, y, integral), [a, b])
+
+    def _bounded(self, fn: str, dtype: str, a: Array) -> Array:
+        """Integers with that at the end of their range as the infinity that it is for a maximum or minimum."""
+        info = np.iinfo(np_dtype(dtype))
+        end, infinity = (info.min, -math.inf) if fn == "max" else (info.max, math.inf)
+        return np.where(a == self.scalars.number(int(end)), self.scalars.number(infinity), a)
 
     def _where(self, node: Node, c: Array, a: Array, b: Array) -> Array:
         return self._each(self.scalars.choice, [c, a, b])
@@ -173,9 +184,11 @@ class Elements:
             "max": scalars.largest,
             "min": scalars.smallest,
             "prod": self._product,
-            "argmax": lambda row: scalars.atom("fn", "argmax", tuple(row)),
-            "argmin": lambda row: scalars.atom("fn", "argmin", tuple(row)),
+            "argmax": scalars.position_of_largest,
+            "argmin": lambda row: scalars.position_of_largest([scalars.scaled(e, -1) for e in row]),
         }[kind]
+        if kind in ("max", "min") and node.dtype in INTS:
+            a = self._bounded(kind, node.dtype, a)
         return np.array([reduce(row) for row in a.reshape(node.size, length).tolist()], dtype=np.int64)
 
     def _product(self, row: Sequence[int]) -> int:
@@ -208,11 +221,16 @@ class Elements:
 
     def _picked(self, rows: Array, index: int) -> Array:
         """rows[:, index] for an index that is no constant."""
-        outer, _, inner = rows.shape
-        atoms = [
-            self.scalars.atom("pick", index, tuple(rows[o, :, i].tolist())) for o in range(outer) for i in range(inner)
-        ]
-        return np.array(atoms, dtype=np.int64).reshape(outer, inner)
+        outer, count, inner = rows.shape
+        scalars = self.scalars
+        if count > _MOST_CHOICES:
+            picked = [
+                scalars.atom("pick", index, tuple(rows[o, :, i].tolist())) for o in range(outer) for i in range(inner)
+            ]
+        else:
+            chosen = [scalars.chosen(index, count, k) for k in range(count)]
+            picked = [scalars.dot(chosen, rows[o, :, i].tolist()) for o in range(outer) for i in range(inner)]
+        return np.array(picked, dtype=np.int64).reshape(outer, inner)
 
     def _opaque(self, node: Node, *operands: Array) -> Array:
         key, index, size, _ = node.attrs
@@ -221,6 +239,16 @@ class Elements:
         given = tuple(tuple(a.tolist()) for a in operands)
         call = self.scalars.atom("opaque", key, index, given)
         return np.array([self.scalars.atom("element", call, i) for i in range(size)], dtype=np.int64)
+
+
+def _wraps(nodes: Iterable[Node]) -> bool:
+    """Whether there is arithmetic on integers, and something else that depends on their size.
+
+    Sums and products are the same whether integers wrap around or not; comparisons, quotients and maxima are not.
+    """
+    integral = [n for n in nodes if n.args and n.args[-1].dtype in INTS and n.op in ("Un", "Bin", "Red", "MM")]
+    arithmetic = [n.op == "MM" or n.attrs[0] in _RING for n in integral]
+    return any(arithmetic) and not all(arithmetic)
 
 
 def _kind(dtype: str) -> type:

@@ -19,7 +19,7 @@ from eqsat.check import TOLERANCE, relative_error
 from eqsat.core import CoreProgram, Node, evaluate, lower, topological
 from eqsat.derivation import derive
 from eqsat.elements import Agreement, compare
-from eqsat.errors import InputError
+from eqsat.errors import CheckFailed, InputError
 from eqsat.explain import Explainer
 from eqsat.ir import Program
 from eqsat.refute import Difference, refute
@@ -32,15 +32,15 @@ Verdict = Literal["proved", "refuted", "unknown"]
 Method = Literal["rules", "normal form", "points", ""]
 
 _REFUTING_SHARE = 0.25
-_NORMAL_FORM_SHARE = 0.5
-_STEPS_SECONDS = 2.5
+_NORMAL_FORM_SHARE = 0.7
+_STEPS_SECONDS = 1.0
 """Once the normal form has proved two programs equal, rules get this long to find steps that read better."""
 
 _NODES = 20_000
 _MOST_FOLDED = 1 << 21
 """Elements of a constant that is computed so as to be recognised."""
 
-_LEAST_SECONDS = 0.5
+_LEAST_SECONDS, _MOST_STEPS_SECONDS = 0.5, 2.0
 """What writing down the steps gets, whatever is left."""
 
 
@@ -184,12 +184,15 @@ class _Pair:
         count = len(self.goal)
         if found.roots[:count] != found.roots[count:] and not elements.equal and self._fold(found):
             found = self._saturated(max(0.0, deadline - time.monotonic()))
+        failure = f"rules found no way ({found.stats['stop']})"
         if found.roots[:count] == found.roots[count:]:
-            return self._by_rules(found, deadline - time.monotonic())
+            try:
+                return self._by_rules(found, min(deadline - time.monotonic(), _MOST_STEPS_SECONDS))
+            except CheckFailed as error:  # a step that does not hold when replayed proves nothing
+                failure = str(error)
         if elements.equal:
             return _by_elements(elements)
-        stop = found.stats["stop"]
-        return Proof("unknown", "", 0.0, f"rules found no way ({stop}); {elements.reason}", stats=found.stats)
+        return Proof("unknown", "", 0.0, f"{failure}; {elements.reason}", stats=found.stats)
 
     def _fold(self, found: Snapshot) -> bool:
         """Write constants of the second program as what the first computes of constants, where the values are equal.

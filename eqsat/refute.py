@@ -10,13 +10,14 @@ import numpy as np
 
 from eqsat.errors import InputError
 from eqsat.ir import Program, Term
-from eqsat.numerics import INTS, Array, is_float, np_dtype
+from eqsat.numerics import Array, is_float, np_dtype
 
 EXACT, ROUNDED = 1e-9, 1e-5
 """Differences below this share of an output's scale are rounding: EXACT, or ROUNDED where constants hold fractions."""
 
 _JUMPS = frozenset({"floor", "ceil", "round", "sign", "mod", "less", "less_equal", "greater", "greater_equal", "equal"})
 _DIVIDES = frozenset({"div", "mod", "pow"})
+_INTEGER_SPREAD = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,20 +38,27 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A kind of input. `generic`: away from poles and jumps, so that a NaN on one side only is a difference too."""
+    """A kind of input.
+
+    Attributes:
+        draw: floats of a shape; integers are a few times as large, rounded.
+        generic: away from poles and jumps, so that a NaN on one side only is a difference too.
+        truths: the share of booleans that are true.
+    """
 
     name: str
     draw: Callable[[tuple[int, ...], np.random.Generator], Array]
     generic: bool = False
+    truths: float = 0.5
 
 
 POINTS: tuple[Point, ...] = (
     Point("normal", lambda shape, rng: rng.standard_normal(shape)),
     Point("positive", lambda shape, rng: rng.uniform(0.5, 2.0, shape), generic=True),
     Point("whole", lambda shape, rng: rng.integers(-3, 4, shape).astype(np.float64)),
-    Point("ones", lambda shape, rng: np.ones(shape)),
+    Point("ones", lambda shape, rng: np.ones(shape), truths=1.0),
     Point("negative", lambda shape, rng: -rng.uniform(0.5, 2.0, shape)),
-    Point("zeros", lambda shape, rng: np.zeros(shape)),
+    Point("zeros", lambda shape, rng: np.zeros(shape), truths=0.0),
     Point("large", lambda shape, rng: 100.0 * rng.standard_normal(shape)),
     Point("small", lambda shape, rng: 0.01 * rng.standard_normal(shape)),
     Point("positive again", lambda shape, rng: rng.uniform(0.1, 4.0, shape), generic=True),
@@ -82,9 +90,12 @@ def refute(left: Program, right: Program, names: Mapping[str, str], seconds: flo
     tolerance = ROUNDED if _fractions(left) or _fractions(right) else EXACT
     points, defined = 0, False
     for point, inputs in _points(left, right, names, seed):
+        first = {n: inputs[n] for n in left.input_names}
+        second = {n: inputs[names[n]] for n in right.input_names}
         try:
-            expected = left.run({n: inputs[n] for n in left.input_names}, "float64")
-            found = right.run({n: inputs[names[n]] for n in right.input_names}, "float64")
+            if _divides_by_zero(left, first) or _divides_by_zero(right, second):
+                continue
+            expected, found = left.run(first, "float64"), right.run(second, "float64")
         except InputError:
             continue  # an index out of range: neither program has a value here
         points += 1
@@ -104,8 +115,9 @@ def _points(
 ) -> Iterator[tuple[Point, dict[str, Array]]]:
     terms = {t.attr("name"): t for t in left.inputs}
     terms |= {names[t.attr("name")]: t for t in right.inputs if names[t.attr("name")] not in terms}
-    used = {t.op for program in (left, right) for t in program.terms()}
-    low, high = (0, 2) if "gather" in used else (1, 5) if used & _DIVIDES else (-4, 5)
+    both = [t for program in (left, right) for t in program.terms()]
+    used = {t.op for t in both}
+    rows = min((t.args[0].shape[t.attr("axis")] for t in both if t.op == "gather"), default=0)
     usable = {point.name for point in POINTS}
     if used & _JUMPS:  # rounding must not decide on which side of a jump a value lies
         exact = not (used & _ROUNDED or _fractions(left) or _fractions(right))
@@ -114,17 +126,32 @@ def _points(
         if point.name not in usable:
             continue
         rng = np.random.default_rng([seed, i])
-        yield point, {name: _values(term, point, rng, low, high) for name, term in terms.items()}
+        values = {name: _values(term, point, rng, rows, bool(used & _DIVIDES)) for name, term in terms.items()}
+        yield point, values
 
 
-def _values(term: Term, point: Point, rng: np.random.Generator, low: int, high: int) -> Array:
+def _values(term: Term, point: Point, rng: np.random.Generator, rows: int, divides: bool) -> Array:
+    """An input: integers are indices of `rows` rows where there are such, and not 0 where there is a quotient."""
     if is_float(term.dtype):
         values = point.draw(term.shape, rng)
-    elif term.dtype in INTS:
-        values = rng.integers(low, high, term.shape)
+    elif term.dtype == "bool":
+        values = rng.random(term.shape) < point.truths
+    elif rows:
+        values = rng.integers(0, rows, term.shape)
     else:
-        values = rng.random(term.shape) < 0.5
+        values = np.rint(point.draw(term.shape, rng) * _INTEGER_SPREAD).astype(np.int64)
+        if divides:
+            values = np.where(values == 0, 1, values)
     return np.asarray(values).astype(np_dtype(term.dtype))
+
+
+def _divides_by_zero(program: Program, inputs: Mapping[str, Array]) -> bool:
+    """Whether an integer is divided by zero: then the program has no value."""
+    divisors = [t.args[1] for t in program.terms() if t.op in ("div", "mod") and not is_float(t.dtype)]
+    if not divisors:
+        return False
+    asked = Program(program.inputs, {str(i): t for i, t in enumerate(dict.fromkeys(divisors))})
+    return any((value == 0).any() for value in asked.run(inputs, "float64").values())
 
 
 def _fractions(program: Program) -> bool:

@@ -1,125 +1,133 @@
-"""Functions of scalar expressions in normal form: what `eqsat.scalars` needs beyond sums, products and powers.
+"""Functions of scalar expressions in normal form: what `eqsat.scalar_order` needs beyond comparisons and maxima.
 
 - `exp` of a sum is a product, `log` of a product is a sum, roots and reciprocals are powers;
-- `min(a, b) = -max(-a, -b)`, `relu(a) = max(a, 0)`; max is associative, commutative, idempotent and absorbs min;
-- booleans are polynomials in 0 and 1 with `b b = b`: `not b = 1 - b`, `a or b = a + b - a b`,
-  `where(c, a, b) = c a + (1 - c) b`; comparisons look at the sign of a difference.
+- `floor(a) = a - frac(a)` with `frac(a + n) = frac(a)` for an integer n, `mod(a, b) = b frac(a / b)`, and division of
+  integers truncates.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from fractions import Fraction
 
 import numpy as np
 
 from eqsat.numerics import ELEMENTWISE, elementwise
-from eqsat.scalars import Beyond, Number, Scalars
+from eqsat.scalar_order import NOT_NEGATIVE, POSITIVE, Order
+from eqsat.scalars import Number
 
 _FOLDED_POWER = 64
-_ODD = frozenset({"tanh", "erf", "sin", "sign", "round"})
-_IDEMPOTENT = frozenset({"floor", "ceil", "round"})
+_ODD = frozenset({"tanh", "erf", "sin", "sign", "round", "trunc"})
 
 
-class Functions(Scalars):
+class Functions(Order):
     """Scalar expressions with every elementwise function of `eqsat.ops`.
 
-    `cases`: write maxima of two, absolute values and functions of conditionals as conditionals, and tanh by exp. That
-    proves more where pieces meet (`relu(a) - relu(-a) = a`), and takes longer.
+    `cases`: write maxima of few, absolute values, signs and functions of conditionals as conditionals, and tanh by exp.
     """
 
-    def __init__(self, tick: Callable[[int], None] = lambda terms: None, cases: bool = False) -> None:
-        super().__init__(tick)
-        self._cases = cases
-
     def unary(self, fn: str, a: int) -> int:
-        """A unary function of `eqsat.ops` by name."""
-        if self._cases and fn not in ("neg", "not") and (condition := self._condition(a)) is not None:
-            yes, no = (self.unary(fn, self._assuming(a, condition, value)) for value in (True, False))
-            return self.choice(self._intern({self._monomial(((condition, 1),)): 1}), yes, no)
+        """A unary function of `eqsat.ops` by name, or `trunc`."""
+        if self.cases and fn not in ("neg", "not") and (at := self.condition(a)) is not None:
+            return self.split(a, at, lambda e: self.unary(fn, e))
         method = getattr(self, f"_{fn}", None)
         if method is not None:
             return method(a)
         self._finite(a)
-        value = self.constant(a)
-        if fn == "floor" and value is not None:
-            return self.number(math.floor(value))
-        if fn in _IDEMPOTENT and self._is_whole(a):
+        if fn == "round" and self.is_whole(a):
             return a
-        if fn in _ODD:
-            return self._odd(fn, a)
-        return self.atom("fn", fn, a)
+        return self._odd(fn, a) if fn in _ODD else self.atom("fn", fn, a)
 
-    def _is_whole(self, a: int) -> bool:
-        key, value = self._single_atom(a), self.constant(a)
-        if value is not None:
-            return value == int(value)
-        return key is not None and key[0] == "fn" and key[1] in _IDEMPOTENT
+    def power(self, e: int, exponent: Number) -> int:
+        """An expression to a constant power."""
+        if self.cases and (exponent < 0 or exponent != int(exponent)) and (at := self.condition(e)) is not None:
+            return self.split(e, at, lambda part: self.power(part, exponent))
+        return super().power(e, exponent)
 
-    def _signed(self, a: int) -> tuple[int, int]:
-        """(sign, expression) with a positive leading coefficient."""
-        terms = self._terms[a]
-        return (-1, self.scaled(a, -1)) if terms and terms[0][1] < 0 else (1, a)
+    # --- parts of numbers
 
-    def _condition(self, a: int) -> int | None:
-        """A boolean among the factors of an expression."""
-        factors = (at for m, _ in self._terms[a] for at, _ in self._monomials[m] if self._boolean[at])
-        return min(factors, default=None)
-
-    def _assuming(self, a: int, condition: int, value: bool) -> int:
-        """An expression where a boolean atom is known."""
-        sums: dict[int, Number] = {}
-        false = self._excluded(condition) if value else condition
-        for m, c in self._terms[a]:
-            factors = self._monomials[m]
-            if all(at != false for at, _ in factors):
-                rest = self._monomial(tuple(f for f in factors if f[0] != condition))
-                sums[rest] = sums.get(rest, 0) + c
-        return self._intern(sums)
-
-    def _larger(self, a: int, b: int) -> int:
-        """The maximum of two as a conditional, the same for either order."""
-        sign, difference = self._difference(a, b)
-        if self.constant(difference) is not None:
-            return self.largest([a, b])
-        above = self.atom("positive", difference, boolean=True)
-        return self.choice(above, a, b) if sign > 0 else self.choice(above, b, a)
-
-    def _tanh(self, a: int) -> int:
+    def _frac(self, a: int) -> int:
+        """a - floor(a)."""
         self._finite(a)
-        if self._cases:
-            return self.total([self.scaled(self._sigmoid(self.scaled(a, 2)), 2), self.number(-1)])
-        return self._odd("tanh", a)
+        kept: list[int] = []
+        for m, c in self._terms[a]:
+            replaced = self._over_fractions(m, c)
+            if replaced is not None:
+                kept.append(replaced)
+            elif self._whole_monomial(m):
+                kept.append(self._intern({m: c - math.floor(c)}))
+            else:
+                kept.append(self._intern({m: c}))
+        rest = self.total(kept)
+        if rest != a:
+            return self._frac(rest)
+        return rest if self.constant(rest) is not None else self.atom("fn", "frac", rest, nonnegative=True)
 
-    def _odd(self, fn: str, a: int) -> int:
-        sign, inner = self._signed(a)
-        return self.zero if inner == self.zero else self.scaled(self.atom("fn", fn, inner), sign)
-
-    def _neg(self, a: int) -> int:
-        return self.scaled(a, -1)
+    def _floor(self, a: int) -> int:
+        return self.total([a, self.scaled(self._frac(a), -1)])
 
     def _ceil(self, a: int) -> int:
-        return a if self._is_whole(a) else self.scaled(self.unary("floor", self.scaled(a, -1)), -1)
+        return self.scaled(self._floor(self.scaled(a, -1)), -1)
+
+    def _trunc(self, a: int) -> int:
+        """Toward zero."""
+        self._finite(a)
+        if self.is_whole(a):
+            return a
+        if (sign := self.sign_of(a)) != 0:
+            return self._floor(a) if sign > 0 else self._ceil(a)
+        if self.cases:
+            return self.choice(self.positive(a, self.zero), self._floor(a), self._ceil(a))
+        return self._odd("trunc", a)
+
+    def _sign(self, a: int) -> int:
+        self._finite(a)
+        known = self.sign_of(a)
+        if abs(known) == POSITIVE or a == self.zero:
+            return self.number((known > 0) - (known < 0)) if a != self.zero else a
+        if self.cases:
+            return self.total([self.positive(a, self.zero), self.scaled(self.positive(self.zero, a), -1)])
+        key = self._single_atom(a)
+        return a if key is not None and key[:2] == ("fn", "sign") else self._odd("sign", a)
 
     def _abs(self, a: int) -> int:
         self._finite(a)
         _, a = self._signed(a)
         terms = self._terms[a]
-        if self._cases and self.constant(a) is None:
+        if (known := self.sign_of(a)) != 0:
+            return a if known > 0 else self.scaled(a, -1)
+        if self.cases:
             return self._larger(a, self.scaled(a, -1))
         if len(terms) != 1:
-            return self.atom("abs", a, nonnegative=True) if terms else a
+            return self.atom("abs", a, nonnegative=True, whole=self.is_whole(a))
         m, c = terms[0]
         result = self.number(abs(c))
         for at, e in self._monomials[m]:
-            if self._nonnegative[at] or (e == int(e) and e % 2 == 0) or e != int(e):
+            if self._atom_sign(at) >= NOT_NEGATIVE or (e == int(e) and e % 2 == 0) or e != int(e):
                 factor = self._powers([(at, e)])
             else:
                 inner = self._intern({self._monomial(((at, 1),)): 1})
-                factor = self._powers([(self._atom(("abs", inner), nonnegative=True), e)])
+                factor = self._powers([(self._atom(("abs", inner), nonnegative=True, whole=self._whole[at]), e)])
             result = self.product(result, factor)
         return result
+
+    def _odd(self, fn: str, a: int) -> int:
+        sign, inner = self._signed(a)
+        if inner == self.zero:
+            return inner
+        return self.scaled(self.atom("fn", fn, inner, whole=fn in ("sign", "round", "trunc")), sign)
+
+    def _neg(self, a: int) -> int:
+        return self.scaled(a, -1)
+
+    def _tanh(self, a: int) -> int:
+        self._finite(a)
+        if self.cases:
+            return self.total([self.scaled(self._sigmoid(self.scaled(a, 2)), 2), self.number(-1)])
+        return self._odd("tanh", a)
+
+    # --- powers and exponentials
 
     def _sqrt(self, a: int) -> int:
         return self.power(a, Fraction(1, 2))
@@ -147,7 +155,9 @@ class Functions(Scalars):
         self._finite(a)
         self.laws.add("exponentials")
         terms = self._terms[a]
-        if len(terms) != 1 or terms[0][1] < 0:
+        if len(terms) > 1:
+            return self._log_of_sum(a)
+        if not terms or terms[0][1] < 0:
             return self.atom("log", a)
         m, c = terms[0]
         parts = [] if c == 1 else [self.atom("log", self.number(c))]
@@ -165,6 +175,15 @@ class Functions(Scalars):
             parts.append(self.scaled(self.atom("log", base), e))
         return self.total(parts)
 
+    def _log_of_sum(self, a: int) -> int:
+        """The logarithm of several terms: their common positive factors taken out."""
+        shared = tuple((at, e) for at, e in self._shared(self._terms[a]) if self._atom_sign(at) == POSITIVE)
+        if not shared:
+            return self.atom("log", a)
+        undo = self._monomial(tuple((at, -e) for at, e in shared))
+        common = self._intern({self._monomial(shared): 1})
+        return self.total([self._log(common), self._log(self.product(a, self._intern({undo: 1})))])
+
     def _log1p(self, a: int) -> int:
         return self._log(self.total([a, self.one]))
 
@@ -178,13 +197,6 @@ class Functions(Scalars):
         self._finite(a)
         return self.atom("fn", "cos", self._signed(a)[1])
 
-    def same(self, a: int, b: int) -> int:
-        """Whether two booleans are equal, as 0 or 1."""
-        return self.total([self.one, self.scaled(a, -1), self.scaled(b, -1), self.scaled(self.product(a, b), 2)])
-
-    def _not(self, a: int) -> int:
-        return self.total([self.one, self.scaled(a, -1)])
-
     def binary(self, fn: str, a: int, b: int, integral: bool = False) -> int:
         """A binary function or comparison of `eqsat.ops` by name; `integral` for integer operands."""
         match fn:
@@ -195,34 +207,34 @@ class Functions(Scalars):
             case "mul" | "and":
                 return self.product(a, b)
             case "or":
-                return self.total([a, b, self.scaled(self.product(a, b), -1)])
+                return self.either(a, b)
             case "div":
                 return self._quotient(a, b, integral)
+            case "mod":
+                return self.product(b, self.unary("frac", self.product(a, self.power(b, -1))))
             case "max":
                 return self.largest([a, b])
             case "min":
                 return self.smallest([a, b])
             case "less":
-                return self._positive(b, a)
+                return self.positive(b, a)
             case "greater":
-                return self._positive(a, b)
+                return self.positive(a, b)
             case "less_equal":
-                return self._not(self._positive(a, b))
+                return self._not(self.positive(a, b))
             case "greater_equal":
-                return self._not(self._positive(b, a))
+                return self._not(self.positive(b, a))
             case "equal":
-                return self._null(a, b)
+                return self.null(a, b)
             case "pow":
-                return self._raised(a, b)
+                raised = self._raised(a, b)
+                return self.unary("trunc", raised) if integral else raised
         self._finite(a, b)
         return self.atom("fn", fn, a, b)
 
     def _quotient(self, a: int, b: int, integral: bool) -> int:
-        if not integral:
-            return self.product(a, self.power(b, -1))
-        if b == self.one:
-            return a
-        return self.atom("fn", "quotient", a, b)
+        quotient = self.product(a, self.power(b, -1))
+        return self.unary("trunc", quotient) if integral else quotient
 
     def _raised(self, a: int, b: int) -> int:
         exponent = self.constant(b)
@@ -232,100 +244,89 @@ class Functions(Scalars):
         factors = self._monomials[terms[0][0]] if len(terms) == 1 and terms[0][1] == 1 else ()
         if factors and all(self._atoms[at][0] == "exp" for at, _ in factors):
             return self._exp(self.product(self._log(a), b))
-        return self.one if a == self.one else self.atom("fn", "pow", a, b)
-
-    def _positive(self, a: int, b: int) -> int:
-        """Whether a > b, as 0 or 1."""
-        sign, difference = self._difference(a, b)
-        value = self.constant(difference)
-        if value is not None:
-            return self.one if sign * value > 0 else self.zero
-        above = self.atom("positive", difference, boolean=True)
-        if sign > 0:
-            return above
-        null = self.atom("null", difference, boolean=True)
-        return self.total([self.one, self.scaled(above, -1), self.scaled(null, -1)])
-
-    def _null(self, a: int, b: int) -> int:
-        """Whether a = b, as 0 or 1."""
-        _, difference = self._difference(a, b)
-        value = self.constant(difference)
-        if value is not None:
-            return self.zero if value else self.one
-        return self.atom("null", difference, boolean=True)
-
-    def _difference(self, a: int, b: int) -> tuple[int, int]:
-        """(sign, a - b up to that sign and a positive factor)."""
-        sign, difference = self._signed(self.total([a, self.scaled(b, -1)]))
-        terms = self._terms[difference]
-        return sign, self.scaled(difference, Fraction(1) / terms[0][1]) if terms else difference
-
-    def largest(self, operands: Iterable[int]) -> int:
-        """The maximum."""
-        parts: dict[int, None] = {}
-        floor: Number | None = None
-        for e in operands:
-            if self._special.get(e) == -math.inf:
-                continue
-            if e in self._special:
-                raise Beyond("a maximum with infinity")
-            key = self._single_atom(e)
-            for part in key[1] if key is not None and key[0] == "max" else (e,):
-                value = self.constant(part)
-                if value is None:
-                    parts[part] = None
-                else:
-                    floor = value if floor is None else max(floor, value)
-        kept = [p for p in parts if not self._absorbed(p, parts)]
-        members = [*kept, *([] if floor is None else [self.number(floor)])]
-        if self._cases and len(members) == 2:
-            return self._larger(*members)
-        return self._clamped(kept, floor)
-
-    def _clamped(self, parts: list[int], floor: Number | None) -> int:
-        if not parts:
-            return self.number(-math.inf) if floor is None else self.number(floor)
-        if floor is None and len(parts) == 1:
-            return parts[0]
-        if floor is not None and len(parts) == 1:
-            inner = self._minimum_parts(parts[0])
-            limits = [v for e in inner if (v := self.constant(e)) is not None]
-            if limits:
-                return self._between(self.smallest([e for e in inner if self.constant(e) is None]), floor, limits[0])
-        members = sorted([*parts, *([] if floor is None else [self.number(floor)])])
-        return self.atom("max", tuple(members), nonnegative=floor is not None and floor >= 0)
-
-    def _between(self, e: int, low: Number, high: Number) -> int:
-        """max(low, min(high, e)): one form for both orders and both signs."""
-        if low >= high:
-            return self.number(low)
-        sign, e = self._signed(e)
-        if sign < 0:
-            low, high = -high, -low
-        return self.scaled(self.atom("clamp", e, self.number(low), self.number(high)), sign)
-
-    def _minimum_parts(self, e: int) -> tuple[int, ...]:
-        """The operands of a minimum."""
-        key = self._single_atom(self.scaled(e, -1))
-        return tuple(self.scaled(p, -1) for p in key[1]) if key is not None and key[0] == "max" else ()
-
-    def _absorbed(self, e: int, parts: dict[int, None]) -> bool:
-        """max(a, min(a, b)) = a."""
-        return any(p in parts for p in self._minimum_parts(e) if p != e)
-
-    def smallest(self, operands: Iterable[int]) -> int:
-        """The minimum."""
-        return self.scaled(self.largest([self.scaled(e, -1) for e in operands]), -1)
-
-    def choice(self, condition: int, a: int, b: int) -> int:
-        """`where`."""
-        if condition == self.one:
+        if a == self.one:
             return a
-        if condition == self.zero or a == b:
-            return b
-        if a in self._special or b in self._special:
-            return self.atom("where", condition, a, b)
-        return self.total([self.product(condition, a), self.product(self._not(condition), b)])
+        result = self.one
+        for m, c in self._terms[b]:
+            outer = c if c == int(c) and abs(c) <= _FOLDED_POWER else 1
+            one = self._raised(a, self.number(c)) if m == 0 and outer != 1 else None
+            inner = self._intern({m: Fraction(c) / outer})
+            result = self.product(result, one or self.power(self.atom("fn", "pow", a, inner), outer))
+        return result
+
+    # --- with atoms replaced
+
+    def substituted(self, e: int, at: int, by: int) -> int:
+        """An expression with another one in place of an atom, wherever that is seen from outside."""
+        parts: list[int] = []
+        for m, c in self._terms[e]:
+            product = self.number(c)
+            for a, exponent in self._monomials[m]:
+                product = self.product(product, self.power(self._replaced(a, at, by), exponent))
+            parts.append(product)
+        return self.total(parts)
+
+    def _replaced(self, a: int, at: int, by: int) -> int:
+        if a == at:
+            return by
+        kind, *rest = self._atoms[a]
+
+        def inner(e: int) -> int:
+            return self.substituted(e, at, by)
+
+        match kind:
+            case "sum":
+                return inner(rest[0])
+            case "abs" | "log":
+                return self.unary(kind, inner(rest[0]))
+            case "exp":
+                return self.unary("exp", inner(self._intern({rest[0]: 1})))
+            case "fn" if len(rest) == 2 and isinstance(rest[1], int):
+                return self.unary(rest[0], inner(rest[1]))
+            case "positive":
+                return self.positive(inner(rest[0]), self.zero)
+            case "null":
+                return self.null(inner(rest[0]), self.zero)
+            case "max":
+                return self.largest([inner(e) for e in rest[0]])
+        return self.alone(a)
+
+    # --- facts
+
+    def compared(self, at: int) -> int | None:
+        """What a comparison holds against zero; None for other booleans."""
+        kind, *rest = self._atoms[at]
+        return rest[0] if kind in ("positive", "null") else None
+
+    def with_sign(self, e: int, compared: int, sign: int) -> int:
+        """An expression where the sign of another one is known."""
+        for kind, value in (("positive", sign > 0), ("null", sign == 0)):
+            at = self._atom_ids.get((kind, compared))
+            if at is not None:
+                e = self.assuming(e, at, value)
+        return e
+
+    def at_zero(self, e: int, d: int) -> int:
+        """An expression where d = 0: an atom of d that stands alone is replaced by what it then is."""
+        for m, c in self._terms[d]:
+            factors = self._monomials[m]
+            if len(factors) != 1 or factors[0][1] != 1:
+                continue
+            at = factors[0][0]
+            if sum(at in dict(self._monomials[other]) for other, _ in self._terms[d]) == 1:
+                rest = self.total([d, self._intern({m: -c})])
+                return self.substituted(e, at, self.scaled(rest, -1 / Fraction(c)))
+        return e
+
+    def linear_terms(self, e: int) -> dict[int, Number]:
+        """Coefficients by monomial; that of the constant by 0."""
+        return dict(self._terms[e])
+
+    def monomial_limit(self, m: int) -> Number | None:
+        """What a monomial is always below."""
+        factors = self._monomials[m]
+        alone = len(factors) == 1 and factors[0][1] == 1
+        return 1 if alone and self._atoms[factors[0][0]][:2] == ("fn", "frac") else None
 
     # --- replaying
 
@@ -345,6 +346,9 @@ class Functions(Scalars):
             return float(element(*rest))
         if kind in ("number", "special"):
             return float(rest[0])
+        if kind == "chosen":
+            index, count, k = rest
+            return float(int(self.evaluate(index, element)) % count == k)
         if kind == "exp":
             return math.exp(self.evaluate(self._intern({rest[0]: 1}), element))
         if kind == "fn":
@@ -359,6 +363,8 @@ def _function(name: str) -> Callable[..., float]:
 
 _ATOMS: dict[str, Callable[..., float]] = {
     **{name: _function(name) for name in ELEMENTWISE},
+    "frac": lambda inner: inner - math.floor(inner),
+    "trunc": lambda inner: float(math.trunc(inner)),
     "max": lambda *operands: max(operands),
     "sum": lambda inner: inner,
     "positive": lambda inner: float(inner > 0),
@@ -366,6 +372,5 @@ _ATOMS: dict[str, Callable[..., float]] = {
     "clamp": lambda inner, low, high: min(max(inner, low), high),
     "where": lambda condition, a, b: a if condition else b,
     "argmax": lambda *operands: float(np.argmax(operands)),
-    "argmin": lambda *operands: float(np.argmin(operands)),
 }
 """What an atom is worth, by its kind or its function."""

@@ -30,6 +30,10 @@ class Beyond(Exception):
     """The expression is outside what the normal form can hold: infinities in sums, or too large."""
 
 
+class Undefined(Beyond):
+    """The expression has no value: a division by zero."""
+
+
 class Scalars:
     """Interned expressions. `tick` is called now and then; it may raise `Beyond` to end a computation."""
 
@@ -39,6 +43,7 @@ class Scalars:
         self._atoms: list[tuple[Any, ...]] = []
         self._nonnegative: list[bool] = []
         self._boolean: list[bool] = []
+        self._whole: list[bool] = []
         self._monomial_ids: dict[Monomial, int] = {(): 0}
         self._monomials: list[Monomial] = [()]
         self._ids: dict[Terms, int] = {}
@@ -53,7 +58,7 @@ class Scalars:
     # --- interning
 
     def _intern(self, sums: dict[int, Number]) -> int:
-        terms = tuple(sorted((m, c) for m, c in sums.items() if c))
+        terms = tuple(sorted((m, c if type(c) is int else _simple(c)) for m, c in sums.items() if c))
         if len(terms) < len(sums):
             self.laws.add("cancel")
         found = self._ids.get(terms)
@@ -69,17 +74,18 @@ class Scalars:
             self._monomials.append(factors)
         return found
 
-    def atom(self, *key: Any, nonnegative: bool = False, boolean: bool = False) -> int:
+    def atom(self, *key: Any, nonnegative: bool = False, boolean: bool = False, whole: bool = False) -> int:
         """The expression that is this atom alone."""
-        return self._intern({self._monomial(((self._atom(key, nonnegative, boolean), 1),)): 1})
+        return self._intern({self._monomial(((self._atom(key, nonnegative, boolean, whole), 1),)): 1})
 
-    def _atom(self, key: tuple[Any, ...], nonnegative: bool = False, boolean: bool = False) -> int:
+    def _atom(self, key: tuple[Any, ...], nonnegative: bool = False, boolean: bool = False, whole: bool = False) -> int:
         found = self._atom_ids.get(key)
         if found is None:
             found = self._atom_ids[key] = len(self._atoms)
             self._atoms.append(key)
             self._nonnegative.append(nonnegative or boolean)
             self._boolean.append(boolean)
+            self._whole.append(whole or boolean)
         return found
 
     def number(self, value: float | int | bool | Fraction, single: bool = False) -> int:
@@ -128,7 +134,7 @@ class Scalars:
         if e in self._special and factor in (1, -1):
             return self.number(self._special[e] * float(factor))
         self._finite(e)
-        return self._intern({m: c * factor for m, c in self._terms[e]})
+        return e if factor == 1 else self._intern({m: c * factor for m, c in self._terms[e]})
 
     def dot(self, left: Sequence[int], right: Sequence[int]) -> int:
         """The sum of products of pairs."""
@@ -149,9 +155,9 @@ class Scalars:
         self._tick(len(left) * len(right) + 1)
         for m1, c1 in left:
             for m2, c2 in right:
-                product = self._times(m1, m2)
-                for m, c in self._terms[product]:
-                    sums[m] = sums.get(m, 0) + c * c1 * c2
+                both = c1 * c2
+                for m, c in self._terms[self._times(m1, m2)]:
+                    sums[m] = sums.get(m, 0) + (both if c == 1 else c * both)
 
     def _times(self, m1: int, m2: int) -> int:
         """The product of two monomials: one monomial, or several where a denominator cancels."""
@@ -176,7 +182,7 @@ class Scalars:
             key = self._atoms[a]
             whole = e == int(e)
             if self._boolean[a]:
-                if self._excluded(a) in exponents:
+                if any(self._boolean[b] and self._clash(a, b) for b in exponents):
                     return self.zero
                 result.append((a, 1))
             elif key[0] == "number" and whole:
@@ -191,11 +197,9 @@ class Scalars:
                 product = self.product(product, e if times > 0 else self.power(e, -1))
         return product
 
-    def _excluded(self, a: int) -> int | None:
-        """The boolean atom that cannot hold together with this one: a difference is not both positive and zero."""
-        kind, *rest = self._atoms[a]
-        other = {"positive": "null", "null": "positive"}.get(kind)
-        return None if other is None else self._atom_ids.get((other, *rest))
+    def _clash(self, a: int, other: int) -> bool:
+        """Whether two boolean atoms cannot both hold."""
+        return False
 
     def power(self, e: int, exponent: Number) -> int:
         """An expression to a constant power."""
@@ -207,7 +211,7 @@ class Scalars:
             return e
         if not terms:
             if exponent < 0:
-                raise Beyond("division by zero")
+                raise Undefined("division by zero")
             return self.zero
         whole = exponent == int(exponent)
         if whole and 1 < exponent <= _MOST_EXPANDED:
@@ -237,6 +241,16 @@ class Scalars:
 
     def _primitive(self, terms: Terms, keep_sign: bool) -> tuple[Number, int, int]:
         """(c, m, rest): the sum is c * m * rest; rest has no common factor and a leading coefficient of 1 (or -1)."""
+        shared = self._shared(terms)
+        common = self._monomial(shared)
+        undo = self._monomial(tuple((a, -e) for a, e in shared))
+        inner = self.product(self._intern(dict(terms)), self._intern({undo: 1}))
+        lead = self._terms[inner][0][1]
+        content = abs(lead) if keep_sign else lead
+        return content, common, self.scaled(inner, Fraction(1) / content)
+
+    def _shared(self, terms: Terms) -> Monomial:
+        """The factors that all terms have."""
         shared: dict[int, Number] | None = None
         for m, _ in terms:
             factors = dict(self._monomials[m])
@@ -248,12 +262,7 @@ class Scalars:
                     for a, e in factors.items()
                     if a in shared and (e > 0) == (shared[a] > 0)
                 }
-        common = self._monomial(tuple(sorted((shared or {}).items())))
-        undo = self._monomial(tuple(sorted((a, -e) for a, e in (shared or {}).items())))
-        inner = self.product(self._intern(dict(terms)), self._intern({undo: 1}))
-        lead = self._terms[inner][0][1]
-        content = abs(lead) if keep_sign else lead
-        return content, common, self.scaled(inner, Fraction(1) / content)
+        return tuple(sorted((shared or {}).items()))
 
     # --- equality
 
@@ -317,6 +326,11 @@ class Scalars:
             kind, *rest = rest
         operands = rest[0] if rest and isinstance(rest[0], tuple) else rest
         return f"{kind}({', '.join(self.text(p, depth - 1) if isinstance(p, int) else str(p) for p in operands)})"
+
+
+def _simple(c: Number) -> Number:
+    """An integer as such: arithmetic with fractions is much slower."""
+    return c.numerator if c.denominator == 1 else c
 
 
 def _rational(value: float | int | bool | Fraction, single: bool) -> Number:

@@ -113,10 +113,24 @@ def _pad(node: Node) -> Term:
     for i, axis in enumerate(axes):
         lo[axis], hi[axis] = pads[i], pads[i + len(axes)]
     if mode == "constant":
-        return ops.pad(x, lo, hi, node.scalar(2, 0))
+        return _pad_constant(node, x, lo, hi)
     if mode not in _PAD_BY_GATHER:
         raise Declined(f"mode '{mode}'")
     return _pad_by_gather(x, lo, hi, _PAD_BY_GATHER[mode])
+
+
+def _pad_constant(node: Node, x: Term, lo: list[int], hi: list[int]) -> Term:
+    """Padding with one value; where an input gives it, copies of it are joined on."""
+    value = node.optional(2)
+    if value is None or node.constants.is_constant(value):
+        return ops.pad(x, lo, hi, node.scalar(2, 0))
+    x = ops.pad(x, [min(n, 0) for n in lo], [min(n, 0) for n in hi])
+    for axis, counts in enumerate(zip(lo, hi, strict=True)):
+        before, after = (
+            ops.broadcast(ops.reshape(value, ()), (*x.shape[:axis], max(n, 0), *x.shape[axis + 1 :])) for n in counts
+        )
+        x = ops.concat([before, x, after], axis)
+    return x
 
 
 def _pad_by_gather(x: Term, lo: list[int], hi: list[int], mode: Any) -> Term:
