@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 from eqsat.check import Check
 from eqsat.core import Node
 from eqsat.explain import FOLD
+from eqsat.extract.cover import CoverResult
 from eqsat.extract.plan import Plan
+from eqsat.gpu.lower import launch_counts
 from eqsat.ir import Program
 from eqsat.snapshot import Snapshot
 
@@ -26,6 +28,7 @@ def build_report(
     before, after = source.stats(), result.stats()
     cost = sum(c.cost for c in outcome.chosen)
     bound = sum(c.lower_bound for c in outcome.chosen)
+    launches, copies = launch_counts(plan)
     return {
         "schema": 1,
         "device": device,
@@ -33,6 +36,7 @@ def build_report(
         "seconds": 0.0,
         "source": {
             "kernels": len(outcome.source_plan.kernels),
+            "launches": sum(launch_counts(outcome.source_plan)[0]),
             "unfused_kernels": before["unfused_kernels"],
             "flops": before["flops"],
             "matmul_flops": before["matmul_flops"],
@@ -41,6 +45,8 @@ def build_report(
         },
         "result": {
             "kernels": len(plan.kernels),
+            "launches": sum(launches),
+            "copies": copies,
             "flops": after["flops"],
             "matmul_flops": after["matmul_flops"],
             "bytes": sum(k.bytes for k in plan.kernels),
@@ -49,8 +55,9 @@ def build_report(
         "lower_bound_us": _microseconds(bound),
         "gap": round((cost - bound) / cost, 6) if cost else 0.0,
         "optimal": all(c.optimal for c in outcome.chosen),
-        "kernels": _kernels(plan, result),
+        "kernels": _kernels(plan, result, launches),
         "egraph": _egraph(outcome.snapshots),
+        "extraction": _extraction(outcome.chosen),
         "rules": dict(Counter(step.rule for step in outcome.explanation.steps if step.rule != FOLD)),
         "steps": [step.as_json() for step in outcome.explanation.steps],
         "derived": outcome.explanation.derived,
@@ -76,7 +83,30 @@ def _egraph(snapshots: list[Snapshot]) -> dict[str, Any]:
     }
 
 
-def _kernels(plan: Plan, result: Program) -> list[dict[str, Any]]:
+def _extraction(covers: list[CoverResult]) -> dict[str, Any]:
+    """What the covers were chosen from, and how; parts that are equal were solved once and count once."""
+    stats = [c.stats for c in {id(c): c for c in covers}.values() if c.stats]
+    families: Counter[str] = Counter()
+    seconds: Counter[str] = Counter()
+    for s in stats:
+        families.update(s["candidates"]["families"])
+        seconds.update(s["seconds"])
+    return {
+        "candidates": sum(s["candidates"]["candidates"] for s in stats),
+        "families": dict(sorted(families.items())),
+        "joint": sum(s["candidates"]["joint"] for s in stats),
+        "nodes": sum(s["problem"]["nodes"] for s in stats),
+        "rows": sum(s["problem"]["rows"] for s in stats),
+        "seconds": {stage: round(spent, 3) for stage, spent in seconds.items()},
+        "answers": [
+            {"part": i, "stage": stage, "us": _microseconds(cost)}
+            for i, s in enumerate(stats)
+            for stage, cost, _ in s["solver"]["answers"]
+        ],
+    }
+
+
+def _kernels(plan: Plan, result: Program, launches: list[int]) -> list[dict[str, Any]]:
     names = _Buffers(plan, list(result.outputs))
     return [
         {
@@ -88,8 +118,9 @@ def _kernels(plan: Plan, result: Program) -> list[dict[str, Any]]:
             "flops": k.flops,
             "bytes": k.bytes,
             "predicted_us": round(k.predicted_us, 6),
+            "launches": count,
         }
-        for k in plan.kernels
+        for k, count in zip(plan.kernels, launches, strict=True)
     ]
 
 
@@ -117,6 +148,7 @@ def summary(report: dict[str, Any]) -> str:
     """The report in a few lines."""
     rows = [
         ("kernels", "kernels", "{:d}"),
+        ("launches", "launches", "{:d}"),
         ("MFLOP", "flops", None),
         ("matmul MFLOP", "matmul_flops", None),
         ("MB moved", "bytes", None),

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from eqsat.extract.cost import Prices
-from eqsat.extract.cuts import Cut, Facts, Kind, Limits, bits
+from eqsat.extract.cost import Prices, Run
+from eqsat.extract.cuts import NOTHING, Cut, Facts, Kind, Limits, bits
 from eqsat.extract.devices import Device
 from eqsat.extract.grow import Grower
 from eqsat.extract.joint import joint_kernels
@@ -31,10 +31,11 @@ class Candidate:
     Attributes:
         cls: the class; `leaves` are the classes that it reads, and `children` those of them that must be computed.
         family: the kernel family, or "alias" for a contiguous slice of a leaf, which costs nothing.
-        price: picoseconds.
+        price: picoseconds, for all launches together.
         cut: the expression.
         call: set where one kernel may compute several classes (results of an opaque operator, joint kernels):
             candidates with the same `call` are one kernel, paid once.
+        launches: how many there are, 0 of an alias; `slices` is how many parts long sums are cut into.
     """
 
     cls: int
@@ -44,6 +45,8 @@ class Candidate:
     price: int
     cut: Cut
     call: tuple[str, tuple[Any, ...]] | None = None
+    launches: int = 1
+    slices: int = 1
 
 
 @dataclass(slots=True)
@@ -187,15 +190,15 @@ class _Search:
             if self.only[i] and node.op == "V" and is_contiguous(node.attrs[0]) and node.args[0] != c:
                 leaf = self.facts.leaf[node.args[0]]
                 cut = Cut(c, i, (leaf,), Kind.POINT, None, leaf.leaves, 1 << c, ())
-                found.append(self._candidate(cut, "alias", 0))
+                found.append(self._candidate(cut, "alias", NOTHING))
         return found
 
     def candidate(self, cut: Cut) -> Candidate:
         """The kernel of a cut: for a bare product the library's, where that is faster."""
         library = self.grower.library_price(cut)
         if library is not None and library < cut.price:
-            return self._candidate(cut, "library-gemm", library)
-        return self._candidate(cut, self._family(cut), cut.price)
+            return self._candidate(cut, "library-gemm", cut.run._replace(price=library))
+        return self._candidate(cut, self._family(cut), cut.run)
 
     def joint(
         self, of_class: Sequence[Sequence[Candidate]], req: Sequence[int], should_stop: Callable[[], bool] | None
@@ -210,16 +213,18 @@ class _Search:
             leaves, children = bits(kernel.leaves), bits(kernel.leaves & self.facts.computed)
             family = max((self._family(x) for x in kernel.cuts), key=_HOLDS.index)
             call = family, (kernel.classes, leaves)
-            found += [Candidate(x.cls, family, leaves, children, kernel.price, x, call) for x in kernel.cuts]
+            price, launches, slices = kernel.run
+            found += [Candidate(x.cls, family, leaves, children, price, x, call, launches, slices) for x in kernel.cuts]
         return found
 
-    def _candidate(self, cut: Cut, family: str, price: int) -> Candidate:
+    def _candidate(self, cut: Cut, family: str, run: Run) -> Candidate:
         children = bits(cut.leaves & self.facts.computed)
         call = None
         if cut.kind == Kind.OPAQUE:
             node = self.snapshot.nodes[cut.node]
             call = (node.attrs[0], node.args)
-        return Candidate(cut.cls, family, bits(cut.leaves), children, price, cut, call)
+        price, launches, slices = run
+        return Candidate(cut.cls, family, bits(cut.leaves), children, price, cut, call, launches, slices)
 
     def _family(self, cut: Cut) -> str:
         match cut.kind:

@@ -41,13 +41,31 @@ LIBRARY_LAUNCHES = 2.0
 TILE_HALF = 16
 """The (harmonic mean) tile edge at which a product runs at half of that share: operands are reloaded once a tile."""
 
-TILES = (16, 32, 64, 128)
-NARROW_TILES = (1, 4)
+TILES = (
+    *((128, 128), (128, 64), (64, 128), (64, 64), (64, 32), (32, 64), (32, 32)),
+    *((16, 64), (64, 16), (32, 16), (16, 32), (16, 16)),
+)
+NARROW_TILES = ((4, 128), (128, 4), (1, 128), (128, 1))
+"""Rows and columns of a workgroup's tile, as the contraction family has them; narrow ones run on the vector units."""
+
+FRAGMENT_DTYPES = frozenset({"float32", "float16", "bfloat16"})
+"""Types that the contraction family multiplies on matrix units, where a device has such units for them."""
+
+LARGEST_WIDE_TILE = 64 * 64
+"""Elements of a tile of 8-byte sums: more do not fit into registers."""
+
 MATRIX_EDGE = 16
 """Edge of a matrix-unit fragment: narrower tiles run on the vector units."""
 
+RUNTIME_EDGES = (16, 32, 64, 128)
+NARROW_EDGES = (1, 4)
+"""Edges of the blocks in which a runtime on a CPU computes a product."""
+
 SLICE_DEPTH = 256
 """The shortest slice of k that a product is cut into where it has few tiles (split-K)."""
+
+SLICE_ROW = 4096
+"""The shortest slice of a row that a reduction is cut into where there are few rows."""
 
 MOST_SLICES = 64
 
@@ -62,7 +80,7 @@ PACKING = 10.0
 onnxruntime's [6, 64, 128] @ [6, 128, 64] takes 23 us longer than six products with packed constants."""
 
 COMBINE_LAUNCH = 0.5
-"""A reduction that several workgroups share clears its output first and ends in atomics, in launches."""
+"""A reduction of a product that several workgroups share clears its output first and ends in atomics, in launches."""
 
 ATOMIC_DTYPES = frozenset({"float32", "int32"})
 """Types with such atomics; for the others partial results are reduced by a second launch."""
@@ -86,6 +104,7 @@ class Gemm(NamedTuple):
     Attributes:
         time: of its arithmetic, and `extra` of what it adds to one launch (the sum of slices of k), picoseconds.
         tile_m, tile_n: of one workgroup; `groups` is how many there are, a fraction where they are not full.
+        slices: of k; a second launch adds them up where there are several.
     """
 
     time: float
@@ -93,6 +112,21 @@ class Gemm(NamedTuple):
     tile_m: int
     tile_n: int
     groups: float
+    slices: int = 1
+
+
+class Run(NamedTuple):
+    """What a kernel of a plan costs.
+
+    Attributes:
+        price: picoseconds, every launch included.
+        launches: how many there are.
+        slices: how many the sums over k, or over a row, are cut into; 1 for kernels without any.
+    """
+
+    price: int
+    launches: int = 1
+    slices: int = 1
 
 
 class Prices:
@@ -106,7 +140,7 @@ class Prices:
         self._cached_bytes = device.cache_mib.value * 2**20 if device.cache_mib else 0.0
         cached = device.cache_bandwidth
         self._cached_bytes_per_ps = cached.value * 1e-3 if cached else self._bytes_per_ps
-        self._gemms: dict[tuple[int, int, int, int, str], Gemm] = {}
+        self._ways: dict[tuple[int, int, int, int, str], tuple[Gemm, ...]] = {}
 
     def kernel(self, bytes_moved: float, arithmetic: float, groups: float, streamed: float = 0.0) -> int:
         """A kernel that moves so many bytes and computes for so many picoseconds in `groups` workgroups.
@@ -134,18 +168,30 @@ class Prices:
         return self.kernel(bytes_moved, self.vector(work, groups, dtype), groups)
 
     def rows(
-        self, rows: int, columns: int, bytes_moved: float, work: float, on_chip: bool, dtype: str = "float32"
-    ) -> int:
+        self,
+        rows: int,
+        columns: int,
+        bytes_moved: float,
+        work: float,
+        on_chip: bool,
+        dtype: str = "float32",
+        divided: bool = False,
+    ) -> Run:
         """A kernel over `rows` rows: several rows a workgroup where they are short.
 
-        `on_chip` rows are held by one workgroup each (a row kernel); else a long row is shared by several.
+        A workgroup holds an `on_chip` row (a row kernel); else few long rows may be cut into slices, which a second
+        launch reduces. Slices are all of one length where they must have `divided` the row evenly.
         """
-        per_row = columns / GROUP_ROW
-        if on_chip or per_row <= 1 or rows >= self._units:
-            groups = max(1.0, rows * min(1.0, per_row))
-            return self.kernel(bytes_moved, self.vector(work, groups, dtype), groups)
-        groups = rows * ceil(per_row)
-        return self.kernel(bytes_moved, self.vector(work, groups, dtype), groups) + self.combine(dtype)
+        groups = max(1.0, rows * min(1.0, columns / GROUP_ROW))
+        whole = Run(self.kernel(bytes_moved, self.vector(work, groups, dtype), groups))
+        slices = 1 if on_chip else _slices(self._units // rows, columns // SLICE_ROW)
+        if divided:
+            slices = next(n for n in range(slices, 0, -1) if columns % n == 0)
+        if slices == 1:
+            return whole
+        groups *= slices
+        price = self.launch + self.kernel(bytes_moved, self.vector(work, groups, dtype), groups)
+        return min(whole, Run(price, 2, slices))
 
     def row_fits(self, columns: int, itemsize: int) -> bool:
         """Whether a row of this length can be held on chip by one workgroup."""
@@ -164,40 +210,72 @@ class Prices:
 
     def gemm(self, b: int, m: int, k: int, n: int, dtype: str) -> Gemm:
         """The best way to run a[b, m, k] @ b[b, k, n], loads aside."""
+        return min(self.ways(b, m, k, n, dtype), key=lambda way: (way.time + way.extra, way))
+
+    def ways(self, b: int, m: int, k: int, n: int, dtype: str) -> tuple[Gemm, ...]:
+        """The ways to run a product: in one launch, and in slices of k where that leaves units without work."""
         key = (b, m, k, n, dtype)
-        found = self._gemms.get(key)
+        found = self._ways.get(key)
         if found is None:
             if 1 in (m, n):
                 found = self._sums(b * m * n, k, dtype)
+            elif self.device.fuses:
+                whole = self.tiled(b, m, k, n, dtype)
+                slices = _slices(int(self._units // whole.groups), k // SLICE_DEPTH)
+                found = (whole,) if slices == 1 else (whole, self.tiled(b, m, k, n, dtype, slices))
             else:
-                tiles = [self._tiled(b, m, k, n, dtype, tm, tn) for tm in _tiles(m) for tn in _tiles(n)]
-                found = min(tiles, key=lambda g: (g.time + g.extra, g))
-            self._gemms[key] = found
+                found = (self._by_runtime(b, m, k, n, dtype),)
+            self._ways[key] = found
         return found
 
-    def _sums(self, rows: int, k: int, dtype: str) -> Gemm:
+    def _sums(self, rows: int, k: int, dtype: str) -> tuple[Gemm, ...]:
         """A product with a vector: each element is the sum of a row, so tiles of outputs would be empty."""
         groups = max(1.0, rows * min(1.0, k / GROUP_ROW))
-        return Gemm(self.vector(2.0 * rows * k, groups, dtype), 0.0, 1, 1, groups)
+        whole = Gemm(self.vector(2.0 * rows * k, groups, dtype), 0.0, 1, 1, groups)
+        slices = _slices(self._units // rows, k // SLICE_ROW) if self.device.fuses else 1
+        if slices == 1:
+            return (whole,)
+        time = self.vector(2.0 * rows * k, groups * slices, dtype)
+        return whole, Gemm(time, float(self.launch), 1, 1, groups * slices, slices)
 
-    def _tiled(self, b: int, m: int, k: int, n: int, dtype: str, tm: int, tn: int) -> Gemm:
-        groups = b * ceil(m / tm) * ceil(n / tn)
-        edge = 2 * tm * tn / (tm + tn)
-        fragments = min(tm, tn) >= MATRIX_EDGE or not self.device.fuses
-        rate = self._rate(dtype, fragments) * GEMM_SHARE * edge / (edge + TILE_HALF) / self._units
+    def tiled(self, b: int, m: int, k: int, n: int, dtype: str, slices: int = 1) -> Gemm:
+        """A product in tiles, one for each workgroup, with k cut into so many slices."""
+        tm, tn = self.tile(b, m, n, dtype)
+        groups = b * ceil(m / tm) * ceil(n / tn) * slices
+        depth = ceil(k / slices / MATRIX_EDGE) * MATRIX_EDGE
+        fragments = dtype in FRAGMENT_DTYPES and min(tm, tn) >= MATRIX_EDGE
+        rate = self._rate(dtype, fragments) * _efficiency(tm, tn) / self._units
+        time = ceil(groups / self._units) * 2 * tm * tn * depth / rate
+        partial = 2.0 * 4 * slices * b * m * n / self._bytes_per_ps
+        return Gemm(time, self.launch + partial if slices > 1 else 0.0, tm, tn, groups, slices)
 
-        def sliced(slices: int) -> Gemm:
-            depth = ceil(k / slices / MATRIX_EDGE) * MATRIX_EDGE
-            time = ceil(groups * slices / self._units) * 2 * tm * tn * depth / rate
-            partial = 2.0 * 4 * slices * b * m * n / self._bytes_per_ps
-            return Gemm(time, self.launch + partial if slices > 1 else 0.0, tm, tn, groups * slices)
+    def tile(self, b: int, m: int, n: int, dtype: str) -> tuple[int, int]:
+        """The tile whose workgroups finish first: rounds of them times work over efficiency."""
+        tiles = TILES
+        if dtype not in FRAGMENT_DTYPES or dtype not in self.device.matrix or min(m, n) < MATRIX_EDGE // 2:
+            tiles = (*TILES, *NARROW_TILES)
+        if itemsize(dtype) == 8:
+            tiles = tuple(tile for tile in tiles if tile[0] * tile[1] <= LARGEST_WIDE_TILE)
 
-        if not self.device.fuses:
-            # Runtimes keep a constant matrix packed for the multiplication, but pack each one of a batch on every call.
-            packing = PACKING * itemsize(dtype) * b * k * n / self._cached_bytes_per_ps if b > 1 else 0.0
-            return sliced(1)._replace(extra=packing)
-        slices = max(1, min(self._units // groups, k // SLICE_DEPTH, MOST_SLICES))
-        return min(sliced(1), sliced(slices), key=lambda g: g.time + g.extra)
+        def time(tile: tuple[int, int]) -> float:
+            tm, tn = tile
+            edge = _mean_edge(tm, tn)
+            return ceil(b * ceil(m / tm) * ceil(n / tn) / self._units) * tm * tn * (edge + TILE_HALF) / edge
+
+        return min(tiles, key=time)
+
+    def _by_runtime(self, b: int, m: int, k: int, n: int, dtype: str) -> Gemm:
+        """A product by a runtime on a CPU, in whatever blocks suit it."""
+        # Runtimes keep a constant matrix packed for the multiplication, but pack each one of a batch on every call.
+        packing = PACKING * itemsize(dtype) * b * k * n / self._cached_bytes_per_ps if b > 1 else 0.0
+
+        def blocked(tm: int, tn: int) -> Gemm:
+            groups = b * ceil(m / tm) * ceil(n / tn)
+            rate = self._rate(dtype, True) * _efficiency(tm, tn) / self._units
+            depth = ceil(k / MATRIX_EDGE) * MATRIX_EDGE
+            return Gemm(ceil(groups / self._units) * 2 * tm * tn * depth / rate, packing, tm, tn, groups)
+
+        return min(blocked(tm, tn) for tm in _edges(m) for tn in _edges(n))
 
     def _rate(self, dtype: str, fragments: bool) -> float:
         vector = self.device.vector.get(dtype, self.device.vector["float32"]).value
@@ -205,10 +283,25 @@ class Prices:
         return max(vector, matrix.value) if matrix and fragments else vector
 
 
-def _tiles(edge: int) -> tuple[int, ...]:
-    """Tile edges worth trying along an axis: narrow ones only where the axis is narrow, none twice as long as it."""
-    tiles = (*NARROW_TILES, *TILES) if edge < MATRIX_EDGE else TILES
-    return tuple(t for t in tiles if t < 2 * edge)
+def _slices(units_each: int, longest: int) -> int:
+    """Into how many slices to cut sums of which each could have so many units, and be cut into so many slices."""
+    return max(1, min(units_each, longest, MOST_SLICES))
+
+
+def _efficiency(tm: int, tn: int) -> float:
+    """The share of the peak rate that tiles of this size reach."""
+    edge = _mean_edge(tm, tn)
+    return GEMM_SHARE * edge / (edge + TILE_HALF)
+
+
+def _mean_edge(tm: int, tn: int) -> float:
+    return 2 * tm * tn / (tm + tn)
+
+
+def _edges(size: int) -> tuple[int, ...]:
+    """Edges of blocks worth trying along an axis: narrow ones only where the axis is, none twice as long as it."""
+    edges = (*NARROW_EDGES, *RUNTIME_EDGES) if size < MATRIX_EDGE else RUNTIME_EDGES
+    return tuple(edge for edge in edges if edge < 2 * size)
 
 
 def itemsize(dtype: str) -> int:

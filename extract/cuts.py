@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 
-from eqsat.extract.cost import itemsize, read_bytes
+from eqsat.extract.cost import Gemm, Run, itemsize, read_bytes
 from eqsat.layout import Layout, compose, identity
 from eqsat.snapshot import Snapshot
 
@@ -69,17 +69,14 @@ class Core:
     Attributes:
         node: index of the MM e-node, and `dims` its (B, M, K, N).
         bytes: what the operands move, once.
-        time: arithmetic of the product and of its prologues, and `extra` what it adds to one launch, picoseconds.
-        groups: workgroups (tiles); `tile` is (rows, columns) of one.
+        ways: how it may run, times of its prologues included, and `reduced` how it runs where it is reduced as well.
     """
 
     node: int
     dims: tuple[int, int, int, int]
     bytes: float
-    time: float
-    extra: float
-    groups: float
-    tile: tuple[int, int]
+    ways: tuple[Gemm, ...]
+    reduced: Gemm
 
 
 class Product(NamedTuple):
@@ -111,6 +108,10 @@ Read = tuple[int, Layout | None, float]
 """(leaf class, index map from the cut's class to it, 0), or (leaf class, None, bytes moved) where no map says it."""
 
 
+NOTHING = Run(0, 0)
+"""What it costs to launch no kernel."""
+
+
 class Cut:
     """An expression at a class that one kernel computes.
 
@@ -122,10 +123,10 @@ class Cut:
         reads: how the leaves are read.
         work: vector operations, those of prologues aside.
         on_chip: a ROW that reads the reduction of a row back, and so holds the row.
-        price: of the kernel, picoseconds; `score` adds a guess at what computing its leaves costs, for ranking.
+        run: what the kernel costs; `score` adds a guess at what computing its leaves costs, for ranking, picoseconds.
     """
 
-    __slots__ = ("cls", "inner", "key", "kind", "leaves", "node", "on_chip", "price", "reads", "score", "subs", "work")
+    __slots__ = ("cls", "inner", "key", "kind", "leaves", "node", "on_chip", "reads", "run", "score", "subs", "work")
 
     def __init__(
         self,
@@ -144,7 +145,13 @@ class Cut:
         self.kind, self.key = kind, key
         self.leaves, self.inner = leaves, inner
         self.reads, self.work, self.on_chip = reads, work, on_chip
-        self.price = self.score = 0
+        self.run = NOTHING
+        self.score = 0
+
+    @property
+    def price(self) -> int:
+        """Picoseconds; 0 for what only reads."""
+        return self.run.price
 
 
 class Facts:

@@ -7,7 +7,7 @@ from itertools import product
 from math import ceil
 from typing import NamedTuple
 
-from eqsat.extract.cost import Prices, work_of, write_order
+from eqsat.extract.cost import ATOMIC_DTYPES, Gemm, Prices, Run, work_of, write_order
 from eqsat.extract.cuts import Core, Cut, Facts, Key, Kind, Limits, Product, Read, Rows, joined
 from eqsat.layout import Layout, compose, identity, is_bijective, row_major, strided
 from eqsat.snapshot import ENode, Snapshot
@@ -17,6 +17,10 @@ PROLOGUE_STEP = 1000
 
 REDUCED_BY_GEMM = frozenset({"sum", "max", "min"})
 """Reductions that workgroups can join with one atomic."""
+
+
+REDUCED_IN_SLICES = frozenset({"sum", "prod", "max", "min"})
+"""Reductions of parts of a row that reduce to that of the row."""
 
 
 class Grower:
@@ -214,19 +218,24 @@ class Grower:
         if core is None:
             b, m, k, n = node.attrs
             dtype = self.snapshot.dtype[node.cls]
-            gemm = self.prices.gemm(b, m, k, n, dtype)
-            work = left.work * ceil(n / gemm.tile_n) + right.work * ceil(m / gemm.tile_m)
-            steps = left.inner.bit_count() + right.inner.bit_count()
+            ways = self.prices.ways(b, m, k, n, dtype)
+            reduced = self.prices.tiled(b, m, k, n, dtype)
             core = self._cores[key] = Core(
                 node=i,
                 dims=(b, m, k, n),
                 bytes=self.facts.moved(joined(left.reads, right.reads), any_order=True),
-                time=gemm.time + self.prices.vector(work, gemm.groups, dtype) + PROLOGUE_STEP * steps,
-                extra=gemm.extra,
-                groups=gemm.groups,
-                tile=(gemm.tile_m, gemm.tile_n),
+                ways=tuple(self._with_prologues(way, left, right, node) for way in ways),
+                reduced=self._with_prologues(reduced, left, right, node),
             )
         return core
+
+    def _with_prologues(self, gemm: Gemm, left: Cut, right: Cut, node: ENode) -> Gemm:
+        """The time with what its operands take: each tile computes them again."""
+        _, m, _, n = node.attrs
+        work = left.work * ceil(n / gemm.tile_n) + right.work * ceil(m / gemm.tile_m)
+        steps = left.inner.bit_count() + right.inner.bit_count()
+        time = self.prices.vector(work, gemm.groups, self.snapshot.dtype[node.cls]) + PROLOGUE_STEP * steps
+        return gemm._replace(time=gemm.time + time)
 
     def make(
         self,
@@ -262,38 +271,76 @@ class Grower:
 
     def price(self, cut: Cut) -> bool:
         """Set the price; False where no kernel of the kind can hold the cut."""
-        price = self.price_of((cut,))
-        if price is not None:
-            cut.price = price
-        return price is not None
+        run = self.run_of((cut,))
+        if run is not None:
+            cut.run = run
+        return run is not None
 
-    def price_of(self, cuts: Sequence[Cut]) -> int | None:
-        """The price, in picoseconds, of one kernel that writes the classes of all these cuts, which share their product
-        or their rows where they have some; None where no kernel of the kind can hold them."""
-        prices, facts = self.prices, self.facts
+    def run_of(self, cuts: Sequence[Cut]) -> Run | None:
+        """One kernel that writes the classes of all these cuts, which share their product or their rows where they have
+        some; None where no kernel of the kind can hold them."""
+        facts = self.facts
         top = max(cuts, key=lambda x: (x.kind, x.work))
         dtype = self.snapshot.dtype[top.cls]
         reads = joined(*(x.reads for x in cuts)) if len(cuts) > 1 else top.reads
         work = _shared_work(cuts) if len(cuts) > 1 else top.work
         moved = facts.moved(reads) + sum(facts.bytes[x.cls] for x in cuts)
         if isinstance(top.key, Rows):
-            on_chip = any(x.on_chip for x in cuts)
-            if on_chip and not prices.row_fits(top.key.columns, facts.itemsize[top.cls]):
-                return None
-            return prices.rows(top.key.rows, top.key.columns, moved, work, on_chip, dtype)
+            return self._rows_run(top, cuts, moved, work, dtype)
         if isinstance(top.key, Product):
-            core = top.key.core
-            b, m, _, n = core.dims
-            extra = round(core.extra)
-            for x in cuts:
-                assert isinstance(x.key, Product)
-                if x.kind == Kind.GEMM:
-                    moved += facts.bytes[x.cls] * (write_order(x.key.layout, n) - 1)
-                else:
-                    extra += prices.combine(dtype)
-            arithmetic = core.time + prices.epilogue(work, b * m * n, core.groups, dtype)
-            return prices.kernel(moved, arithmetic, core.groups, streamed=core.bytes) + extra
-        return prices.pointwise(self.snapshot.size[top.cls], moved, work, dtype)
+            return self._product_run(top.key.core, cuts, moved, work, dtype)
+        return Run(self.prices.pointwise(self.snapshot.size[top.cls], moved, work, dtype))
+
+    def _rows_run(self, top: Cut, cuts: Sequence[Cut], moved: float, work: float, dtype: str) -> Run | None:
+        assert isinstance(top.key, Rows)
+        rows, columns, _, _ = top.key
+        on_chip = any(x.on_chip for x in cuts)
+        if on_chip and not self.prices.row_fits(columns, self.facts.itemsize[top.cls]):
+            return None
+        whole = on_chip or not self._reduced_in_slices(cuts)
+        beside = any(x.kind == Kind.POINT for x in cuts)
+        return self.prices.rows(rows, columns, moved, work, whole, dtype, divided=beside)
+
+    def _product_run(self, core: Core, cuts: Sequence[Cut], moved: float, work: float, dtype: str) -> Run:
+        b, m, _, n = core.dims
+        ways, extra, launches = core.ways, 0, 1
+        for x in cuts:
+            assert isinstance(x.key, Product)
+            if x.kind == Kind.GEMM:
+                moved += self.facts.bytes[x.cls] * (write_order(x.key.layout, n) - 1)
+                continue
+            ways = (core.reduced,)
+            lines = ceil(n / core.reduced.tile_n) if reduced_stride(x) == 1 else ceil(m / core.reduced.tile_m)
+            if lines > 1:
+                extra += self.prices.combine(self.snapshot.dtype[x.cls])
+                launches += self.snapshot.dtype[x.cls] not in ATOMIC_DTYPES
+        return min(
+            Run(
+                self.prices.kernel(
+                    moved,
+                    way.time + self.prices.epilogue(work, b * m * n, way.groups, dtype),
+                    way.groups,
+                    streamed=core.bytes,
+                )
+                + round(way.extra)
+                + extra,
+                launches + (way.slices > 1),
+                way.slices,
+            )
+            for way in ways
+        )
+
+    def _reduced_in_slices(self, cuts: Sequence[Cut]) -> bool:
+        """Whether all that is reduced can be reduced slice by slice."""
+        stack = list(cuts)
+        while stack:
+            x = stack.pop()
+            if x.kind == Kind.ROW and x.node >= 0:
+                node = self.snapshot.nodes[x.node]
+                if node.op == "Red" and node.attrs[0] not in REDUCED_IN_SLICES:
+                    return False
+                stack.extend(x.subs)
+        return True
 
 
 def _is_matrix(operand: Cut, shape: tuple[int, int, int]) -> bool:

@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from eqsat.extract.cost import Run
 from eqsat.extract.cuts import Core, Cut, Facts, Kind, Limits, Product, Rows, bits
 from eqsat.extract.grow import Grower, reduced_stride
 from eqsat.required import required_of_roots
@@ -37,7 +38,7 @@ class Joint:
         cuts: one for each output, in order of classes.
         outputs, leaves, inner: bit sets of the classes written, of those read, and of those computed inside.
         below: bit set of the classes that every way to compute the leaves computes.
-        price: of the kernel, picoseconds.
+        run: what the kernel costs.
         saved: what the same outputs cost more by the cheapest kernels of fewer outputs that read no other classes.
     """
 
@@ -46,7 +47,7 @@ class Joint:
     leaves: int
     inner: int
     below: int
-    price: int
+    run: Run
     saved: int
 
     @property
@@ -118,7 +119,7 @@ class _Joiner:
         below = 0
         for leaf in bits(cut.leaves & self.facts.computed):
             below |= self.req[leaf]
-        return Joint((cut,), 1 << cut.cls, cut.leaves, cut.inner, below, cut.price, 0)
+        return Joint((cut,), 1 << cut.cls, cut.leaves, cut.inner, below, cut.run, 0)
 
     def _extended(self, frame: Frame, pool: Pool, level: Sequence[Joint], alone: Sequence[Joint]) -> Iterator[Joint]:
         """Each joint kernel with one more output."""
@@ -141,15 +142,15 @@ class _Joiner:
         cuts = tuple(sorted((*joint.cuts, last), key=lambda x: x.cls))
         if not all(self._needed_in_memory(x, pool, leaves, inner) for x in cuts) or not _one_kernel(frame, cuts):
             return None
-        price = self.grower.price_of(cuts)
-        if price is None:
+        run = self.grower.run_of(cuts)
+        if run is None:
             return None
         reads = leaves & self.facts.computed
-        apart = joint.price if joint.outputs.bit_count() > 1 else self.cheapest(joint.cuts[0].cls, reads)
-        saved = apart + self.cheapest(last.cls, reads) - price
+        apart = joint.run.price if joint.outputs.bit_count() > 1 else self.cheapest(joint.cuts[0].cls, reads)
+        saved = apart + self.cheapest(last.cls, reads) - run.price
         if saved <= 0:
             return None
-        return Joint(cuts, joint.outputs | one.outputs, leaves, inner, below, price, joint.saved + saved)
+        return Joint(cuts, joint.outputs | one.outputs, leaves, inner, below, run, joint.saved + saved)
 
     def _needed_in_memory(self, cut: Cut, pool: Pool, leaves: int, inner: int) -> bool:
         """Whether an output is one of the program, or is read outside the kernel by what could not take its place: by
@@ -172,7 +173,7 @@ class _Joiner:
         best: dict[tuple[int, int], Joint] = {}
         for x in joints:
             slot = (x.outputs, x.leaves & computed)
-            if slot not in best or x.price < best[slot].price:
+            if slot not in best or x.run < best[slot].run:
                 best[slot] = x
         same: Counter[int] = Counter()
         taking_part: Counter[int] = Counter()

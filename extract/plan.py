@@ -36,7 +36,7 @@ FOLD_SEARCH_SECONDS = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """One launch.
+    """What is launched as one.
 
     Attributes:
         name: short and telling; equal for equal bodies only.
@@ -48,6 +48,7 @@ class Kernel:
         flops: 2 a multiply-add, 1 an element of other arithmetic; `bytes` counts what is read and written, once.
         predicted_us: by the cost model.
         ops: the body in NumPy's terms, in order.
+        launches: on the device; `slices` is how many parts long sums are cut into, which a second launch joins.
     """
 
     name: str
@@ -60,6 +61,8 @@ class Kernel:
     bytes: int
     predicted_us: float
     ops: list[str] = field(default_factory=list)
+    launches: int = 1
+    slices: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +197,8 @@ class _Builder:
             bytes=_bytes_read(inner) + sum(n.size * itemsize(n.dtype) for n in expressions),
             predicted_us=group[0].price * 1e-6,
             ops=numpy_ops(expressions),
+            launches=group[0].launches,
+            slices=group[0].slices,
         )
 
 

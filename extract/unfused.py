@@ -43,12 +43,14 @@ class UnfusedGrower(Grower):
         """As for a fused kernel, with a copy for each operand that the operator does not take as it is."""
         if not super().price(cut):
             return False
+        copies = 0
         node = self.snapshot.nodes[cut.node]
         for k, operand in enumerate(cut.subs):
             views = operand.node >= 0 and operand.kind == Kind.POINT and not self.facts.free[operand.cls]
             if views and node.op != "V" and not self._takes(node, k, operand.reads[0][1], operand.cls):
                 size = self.snapshot.size[operand.cls]
-                cut.price += self.prices.pointwise(size, 2.0 * self.facts.bytes[operand.cls], 0.0)
+                copies += self.prices.pointwise(size, 2.0 * self.facts.bytes[operand.cls], 0.0)
+        cut.run = cut.run._replace(price=cut.run.price + copies)
         return True
 
     def _takes(self, node: ENode, k: int, layout: Layout | None, c: int) -> bool:

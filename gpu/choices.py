@@ -99,7 +99,8 @@ class Chooser:
         replace_text(entry("tuned", self._key(kernel), ".json"), json.dumps(text, indent=1) + "\n")
 
     def _chain(self, kernel: PlanKernel, choice: Choice) -> Chain:
-        return chain(kernel.family, kernel.body, kernel.params, self.target, self.units, self.exact, choice)
+        planned = choice.planned(kernel.slices)
+        return chain(kernel.family, kernel.body, kernel.params, self.target, self.units, self.exact, planned)
 
     def _key(self, kernel: PlanKernel) -> str:
         untuned = self._chain(kernel, Choice()).kernels

@@ -217,7 +217,7 @@ class _Lowering:
         self.constants: dict[str, Array] = {}
         self.places: dict[Node, Place] = {}
         self.steps: list[Step] = []
-        self.inside = _placed_in_place(plan)
+        self.inside = placed_in_place(plan)
 
     def result(self) -> Launches:
         for name, (shape, dtype) in self.signature.inputs.items():
@@ -290,7 +290,7 @@ class _Lowering:
 
     def _written_in_place(self, kernel: PlanKernel) -> bool:
         """Whether the kernel's only work, placing arrays one after another, was done by those that made them."""
-        return any(whole is kernel.outputs[0] for whole, _ in self.inside.values())
+        return kernel.outputs[0] in {whole for whole, _ in self.inside.values()}
 
     def _kernel(self, kernel: PlanKernel) -> None:
         if kernel.family == "opaque":
@@ -303,7 +303,7 @@ class _Lowering:
         if self.library and kernel.family == "library-gemm" and self._library_product(kernel):
             return
         units = int(self.device.units.value)
-        choice = self.choices.get(kernel.body, Choice())
+        choice = self.choices.get(kernel.body, Choice()).planned(kernel.slices)
         made = chain(kernel.family, kernel.body, kernel.params, self.target, units, self.exact, choice)
         places = {p: self._place(n) for p, n in zip(kernel.params, kernel.inputs, strict=True)}
         places.update((b, self._place(n)) for b, n in zip(kernel.body, kernel.outputs, strict=True))
@@ -407,7 +407,27 @@ def matrix_strides(node: Node, shape: tuple[int, ...]) -> tuple[Node, int, tuple
     return (base, address.constant, found) if len(found) == len(steps) else None
 
 
-def _placed_in_place(plan: Plan) -> dict[Node, tuple[Node, int]]:
+def launch_counts(plan: Plan) -> tuple[list[int], int]:
+    """(launches of each kernel, copies) once a plan is lowered.
+
+    A concatenation that others write in place takes none. Copies move results that lie inside other arrays, where each
+    output is to be an array of its own.
+    """
+    inside = placed_in_place(plan)
+    wholes = {whole for whole, _ in inside.values()}
+    counts = [0 if kernel.outputs[0] in wholes else kernel.launches for kernel in plan.kernels]
+    own = {node for kernel in plan.kernels for node in kernel.outputs if node not in inside}
+    copies = 0
+    for result in plan.results:
+        node = result.buffer
+        if node in own and result.layout.is_identity(node.size):
+            own.remove(node)
+        elif node.op != "Full" and result.layout.size:
+            copies += 1
+    return counts, copies
+
+
+def placed_in_place(plan: Plan) -> dict[Node, tuple[Node, int]]:
     """Arrays that are written where a concatenation wants them: node to (concatenation, offset).
 
     A concatenation of whole arrays, each made by an earlier kernel for this one place, needs no kernel of its own.

@@ -55,7 +55,8 @@ def test_the_bound_is_below_the_cost_and_met_when_optimal(seed: int, operators: 
     assert 0 <= result.lower_bound <= result.cost
     assert result.optimal == (result.lower_bound == result.cost)
     hurried = cover(snapshot, "mi300x", 0.0)
-    assert hurried.lower_bound <= result.cost <= hurried.cost
+    assert hurried.lower_bound <= hurried.cost
+    assert result.cost <= hurried.cost, "what is found in no time is found in two seconds"
 
 
 @given(SEEDS, st.integers(4, 16))

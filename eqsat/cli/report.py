@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
 FIGURES = (
     ("kernels", "kernels", ""),
+    ("launches", "launches", ""),
     ("flops", "flops", "FLOP"),
     ("matmul flops", "matmul_flops", "FLOP"),
     ("memory traffic", "bytes", "B"),
@@ -42,6 +43,7 @@ def _print_before_after(report: dict[str, Any], name: str, terminal: Console) ->
 
 
 def _print_kernels(report: dict[str, Any], terminal: Console) -> None:
+    times: dict[tuple[str, ...], int] = {}
     launches: dict[tuple[str, ...], int] = {}
     for kernel in report["kernels"]:
         row = (
@@ -52,10 +54,11 @@ def _print_kernels(report: dict[str, Any], terminal: Console) -> None:
             engineering(kernel["bytes"], "B"),
             microseconds(kernel["predicted_us"]),
         )
-        launches[row] = launches.get(row, 0) + 1
-    columns = ("name", "family", "operators", "work", "traffic", "predicted", "launches")
-    rows = [(*row, str(times)) for row, times in launches.items()]
-    print_table(terminal, "Kernels, in order of first launch; figures are of one launch", columns, rows, words=3)
+        times[row] = times.get(row, 0) + 1
+        launches[row] = launches.get(row, 0) + kernel["launches"]
+    columns = ("name", "family", "operators", "work", "traffic", "predicted", "times", "launches")
+    rows = [(*row, str(count), str(launches[row])) for row, count in times.items()]
+    print_table(terminal, "Kernels, in order of first launch; figures are of each time", columns, rows, words=3)
 
 
 def closing_lines(report: dict[str, Any]) -> list[str]:
@@ -66,12 +69,22 @@ def closing_lines(report: dict[str, Any]) -> list[str]:
         f"Lower bound {microseconds(report['lower_bound_us'])}: {proven}.",
         f"E-graph: {graph['classes']} classes, {graph['nodes']} nodes, {graph['iterations']} iterations, "
         f"{graph['seconds']:.2f} s, stopped: {graph['stop']}.",
+        _searched(report["extraction"]),
         f"Check: {'passed' if check['passed'] else 'FAILED'} on {check['points']} random inputs against "
         f"{check['method']}, largest error {check['max_error']:.1e} of the scale.",
     ]
     if report["opaque"]:
         lines.append(f"Carried through unread: {', '.join(report['opaque'])}.")
     return lines
+
+
+def _searched(extraction: dict[str, Any]) -> str:
+    """How many kernels were considered, and how long choosing among them took."""
+    families = ", ".join(f"{count} {family}" for family, count in extraction["families"].items())
+    return (
+        f"Extraction: {extraction['candidates']} candidates ({families}; {extraction['joint']} kernels of several "
+        f"outputs), {sum(extraction['seconds'].values()):.2f} s."
+    )
 
 
 def microseconds(us: float) -> str:

@@ -115,7 +115,8 @@ class _Draft:
         self.minor_edge = tile.columns if major == "m" else tile.rows
         self.b, self.line = Var("b", batch), Var("line", self.major_size)
         self.q, self.u = Var("q", self.minor_size // width), Var("u", width)
-        minor = Index.of(self.q) * width + Index.of(self.u)
+        first = Index.of(self.q) * width if self.q.extent > 1 else Index()
+        minor = first + Index.of(self.u)
         row, column = (Index.of(self.line), minor) if major == "m" else (minor, Index.of(self.line))
         self.place = places(job.nodes, core, Index.of(self.b) * (m * n) + row * n + column)
         if any(node not in self.place for node in job.outputs):
