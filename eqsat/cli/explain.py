@@ -87,7 +87,4 @@ def _width() -> int:
     """Columns to write: those of the terminal, within what reads well."""
     from eqsat.cli.output import console
 
-    return max(EXPLAIN_SECONDS = 4.0
-"""Longer than `eqsat optimize` takes for its steps: here they are what is asked for."""
-
-NARROWEST, min(WIDEST, console().width))
+    return max(NARROWEST, min(WIDEST, console().width))
