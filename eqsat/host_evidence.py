@@ -65,7 +65,7 @@ def check_host_rule(rule: HostRule, seed: int = 0) -> Evidence:
 def _methods(numerics: Numerics) -> list[tuple[str, str, Values]]:
     """(method, dtype, values) triples in which what is stated is compared."""
     if numerics == "exact":
-        return [("bits", dtype, values) for dtype in DTYPES if dtype != "bool" for values in (special, signs)]
+        return [("bits", dtype, values) for dtype in DTYPES if dtype != "bool" for values in (whole, signs, special)]
     floats: list[tuple[str, str, Values]] = [("float", dtype, rough) for dtype in ("float64", "float32", "float64")]
     return [("integers", "int64", whole), *floats, ("range", "float64", unbounded)]
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from eqsat.node import CAST
-from eqsat.numerics import HALVES, cast, dtype_name, elementwise, np_dtype
+from eqsat.numerics import HALVES, cast, dtype_name, elementwise, kind_of, np_dtype
 from eqsat.numerics import reduce as reduce_array
 from eqsat.snapshot import Snapshot
 from eqsat.terms import Term
@@ -49,7 +49,7 @@ def apply(op: str, attrs: tuple[Any, ...], args: Sequence[Array]) -> Array:
             return _product(attrs, a, b, lambda x: x).astype(args[0].dtype)
         case "Red":
             return _reduction(attrs[0], args[0].reshape(-1, attrs[1]))
-    return _moved(op, attrs, args, lambda fill: args[0].dtype.type(fill))
+    return _moved(op, attrs, args, lambda fill: _typed(fill, args[0].dtype))
 
 
 def exact(op: str, attrs: tuple[Any, ...], args: Sequence[Array]) -> Array:
@@ -155,6 +155,17 @@ def _fold(rows: Array, combine: Callable[[Array, Array], Array]) -> Array:
     return total
 
 
+def _typed(fill: Any, dtype: np.dtype) -> Any:
+    """A fill as an element of an array.
+
+    Raises:
+        ValueError: it is none: a float among integers, a number among booleans.
+    """
+    if {"float": float, "int": int, "bool": bool}[kind_of(dtype_name(dtype))] is not type(fill):
+        raise ValueError(f"a fill of {fill} in an array of {dtype}")
+    return dtype.type(fill)
+
+
 def _moved(op: str, attrs: tuple[Any, ...], args: Sequence[Array], fill: Callable[[Any], Any]) -> Array:
     """Operators that only move elements."""
     match op:
@@ -166,8 +177,6 @@ def _moved(op: str, attrs: tuple[Any, ...], args: Sequence[Array], fill: Callabl
             read = x[np.maximum(index, 0)] if x.size else np.zeros(index.shape, x.dtype)
             if not layout.masked:
                 return read
-            if (x.dtype == np.bool_) != isinstance(layout.fill, bool):
-                raise ValueError(f"a fill of {layout.fill} in an array of {x.dtype}")
             return np.where(index >= 0, read, np.asarray(fill(layout.fill), x.dtype))
         case "Cat":
             return np.concatenate(list(args))

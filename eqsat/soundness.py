@@ -15,6 +15,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import cycle, islice
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,9 @@ _OUTSIDE = 12
 
 _MOST_OUTSIDE = 200
 """Instances outside a part of `when`, until one shows that it is needed."""
+
+_DRAWN_FOR_TYPES = 1000
+"""Draws after which an element type is given up in which the guard never held."""
 
 _SHOWN = 8
 _TRIES_PER_DTYPE = 40
@@ -119,13 +123,13 @@ def check_rule(rule: Rule, held: int = 40, most: int = _MOST_DRAWN, seed: int = 
         refusing = judge.refusing(instance)
         if refusing:
             judge.outside(instance, refusing)
-        elif refusing is not None and evidence.held < held:
+        elif refusing is not None and (evidence.held < held or judge.dtype not in evidence.dtypes):
             evidence.held += 1
             evidence.dtypes.add(judge.dtype)
             evidence.failure = judge.difference(instance)
             if evidence.failure is None:
                 judge.look_for_witness(instance)
-        if evidence.failure is not None or (evidence.held >= held and judge.tried_from_outside()):
+        if evidence.failure is not None or (evidence.held >= held and judge.tried_everything()):
             break
     if evidence.failure is not None:
         judge.search_smaller()
@@ -163,9 +167,9 @@ class _Judge:
         if not self.dtypes:
             self.evidence.drawn = most
             return
-        for _ in range(most):
+        for dtype in islice(cycle(self.dtypes), most):
             self.evidence.drawn += 1
-            self.dtype = self.draw.choice(self.dtypes)
+            self.dtype = dtype
             try:
                 yield Instance(self.rule, self.draw, self.dtype)
             except Unfit:
@@ -198,10 +202,11 @@ class _Judge:
         if not needed:
             self.evidence.failure = differs
 
-    def tried_from_outside(self) -> bool:
-        """Whether enough was seen outside every part of the guard."""
+    def tried_everything(self) -> bool:
+        """Whether enough was seen outside every part of the guard, and every element type if it can be."""
         profit = {self.texts[guard] for guard in self.rule.worth if guard in self.parts}
-        return all(
+        every_type = len(self.evidence.dtypes) == len(self.dtypes) or self.evidence.drawn > _DRAWN_FOR_TYPES
+        return every_type and all(
             seen.needed or seen.drawn >= (_OUTSIDE if part in profit else _MOST_OUTSIDE)
             for part, seen in self.evidence.outside.items()
         )
@@ -217,7 +222,7 @@ class _Judge:
     def _methods(self, instance: Instance) -> list[tuple[str, Values]]:
         """(method, values) pairs in which the two sides of an instance are compared."""
         if self.rule.numerics == "exact":
-            return [("bits", special), ("bits", self.draw.choice((whole, rough, signs)))]
+            return [("bits", self.draw.choice((whole, rough, signs))), ("bits", special)]
         if not is_float(self.dtype):
             return [("field", whole), ("integers", whole)]
         if self.rule.numerics == "range-changing":

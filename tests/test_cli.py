@@ -18,6 +18,7 @@ from eqsat.cli.app import app
 
 COMMANDS = (
     *("optimize", "run", "emit", "prove", "explain", "explore", "demo", "devices", "extract", "version"),
+    *("bench", "calibrate", "kernels list", "kernels show", "kernels source"),
     *("rules list", "rules show", "rules check"),
 )
 
@@ -386,7 +387,7 @@ REPORT = {
     " merges check opaque extraction",
     "source": "kernels launches unfused_kernels flops matmul_flops bytes predicted_us",
     "result": "kernels launches copies flops matmul_flops bytes predicted_us",
-    "egraph": "classes nodes iterations seconds stop",
+    "egraph": "classes nodes iterations seconds stop growth",
     "extraction": "candidates families joint nodes rows seconds answers",
     "check": "passed max_error points method",
 }

@@ -90,7 +90,7 @@ FAULTS = {
     "a needed guard called profit": (
         rule("mutant", "view(un(f, a), L) => un(f, view(a, L))", worth="keeps_fill(L, f)"),
         "unsound",
-        "not the same bits",
+        "left",
     ),
     "sizes that do not fit": (
         rule("mutant", "mm(a, b, B, M, K, N) => mm(b, a, B, N, K, M)", when="N <= M"),
