@@ -113,8 +113,7 @@ SOLVERS: dict[str, Solver] = {"eqsat": by_eqsat, "highs": by_highs, "cp-sat": by
 
 def greedy(problem: Problem) -> dict[int, int]:
     """What faster-greedy-dag answers."""
-    deadline = time.monotonic() + GREEDY_SECONDS
-    picks = greedy_dag(problem.members(), problem.node_class, problem.node_cost, problem.children, deadline)
+    picks = greedy_dag(problem, time.monotonic() + GREEDY_SECONDS)
     return {c: i for c, i in enumerate(picks) if i != NO_NODE}
 
 

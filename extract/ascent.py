@@ -22,9 +22,6 @@ from math import inf
 from eqsat.extract.blocking import Cut
 from eqsat.extract.problem import Problem
 
-CHECK_EVERY = 16
-"""Ascents between looks at the clock."""
-
 
 @dataclass(frozen=True, slots=True)
 class Ascent:
@@ -50,7 +47,7 @@ def ascend(problem: Problem, steps: int, deadline: float) -> Ascent:
     paid = 0
     while state.visits < steps:
         root = max(problem.roots, key=lambda r: state.chain[r])
-        if state.chain[root] == 0 or (len(cuts) % CHECK_EVERY == 0 and time.monotonic() > deadline):
+        if state.chain[root] == 0 or time.monotonic() > deadline:
             break
         exits = state.exits(root)
         paid += state.pay(exits)
@@ -66,10 +63,7 @@ class _Ascending:
         self._class = problem.node_class
         self._kids = problem.children
         self._members = problem.members()
-        self._parents: list[list[int]] = [[] for _ in range(problem.n_classes)]
-        for i, kids in enumerate(problem.children):
-            for d in kids:
-                self._parents[d].append(i)
+        self._parents = problem.parents()
         self.reduced = list(problem.node_cost)
         self.chain: list[float] = [inf] * problem.n_classes
         self.visits = 0

@@ -78,13 +78,12 @@ class BlockingSets:
         self._kids = problem.children
         self._members = problem.members()
         self._roots = frozenset(problem.roots)
-        self._parents: list[list[int]] = [[] for _ in range(problem.n_classes)]
-        for i, kids in enumerate(self._kids):
-            for d in kids:
-                self._parents[d].append(i)
+        self._parents = problem.parents()
 
-    def find(self, x: np.ndarray, y: np.ndarray, reduced: np.ndarray, scale: float, limit: int) -> list[Cut]:
-        """Up to ``limit`` cuts that the point (x, y) violates, starting from the most used classes.
+    def find(
+        self, x: np.ndarray, y: np.ndarray, reduced: np.ndarray, scale: float, limit: int, deadline: float
+    ) -> list[Cut]:
+        """Up to ``limit`` cuts that the point (x, y) violates, starting from the most used classes, until ``deadline``.
 
         Args:
             reduced: reduced cost of every node at a relaxation near (x, y).
@@ -96,7 +95,7 @@ class BlockingSets:
         growth = _Growth(self, flow, use)
         cuts: dict[frozenset[int], Cut] = {}
         for c in np.argsort(-y, kind="stable").tolist():
-            if len(cuts) >= limit or use[c] < MIN_USE:
+            if len(cuts) >= limit or use[c] < MIN_USE or time.monotonic() > deadline:
                 break
             grown = growth.grow(c)
             if grown is None:

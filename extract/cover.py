@@ -37,7 +37,7 @@ class CoverResult:
 
     Attributes:
         chosen: the candidate of every class that the cover computes, in launch order, aliases among them.
-        cost, lower_bound: picoseconds; no cover within the limits of enumeration costs less than `lower_bound`.
+        cost, lower_bound: picoseconds; no cover by the kernels that were enumerated costs less than `lower_bound`.
         optimal: whether the cost is proven to be least.
         stats: how many candidates there were, the costs of the covers to start from, and the seconds of each stage.
         problem, solution: what it was chosen from and how, for other covers of the same snapshot.
@@ -175,7 +175,7 @@ class CoverProblem:
     def greedy(self, costs: Sequence[float] | None = None, deadline: float = inf) -> dict[int, int] | None:
         """A cover by greedy dynamic programming; None where the costs leave a root without one."""
         p = self.problem
-        picks = greedy_dag(self._members, p.node_class, costs or p.node_cost, p.children, deadline)
+        picks = greedy_dag(p, deadline, costs)
         if any(picks[r] == NO_NODE for r in p.roots):
             return None
         return used_choice(p, {c: i for c, i in enumerate(picks) if i != NO_NODE})

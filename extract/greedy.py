@@ -14,29 +14,26 @@ from collections import deque
 from collections.abc import Sequence
 from math import inf
 
+from eqsat.extract.problem import Problem
+
 NO_NODE = -1
 
 
-def greedy_dag(
-    members: Sequence[Sequence[int]],
-    node_class: Sequence[int],
-    cost: Sequence[float],
-    children: Sequence[Sequence[int]],
-    deadline: float,
-) -> list[int]:
+def greedy_dag(problem: Problem, deadline: float, cost: Sequence[float] | None = None) -> list[int]:
     """One node per class, acyclic together; NO_NODE where there is no derivation, or none of finite cost.
 
-    After ``deadline`` (`time.monotonic`) `greedy_tree` finishes the classes that have no node yet.
+    ``cost`` replaces that of the problem's nodes. After ``deadline`` (`time.monotonic`) `greedy_tree` finishes the
+    classes that have no node yet.
     """
-    n_classes = len(members)
-    parents = _parents(n_classes, children)
-    queue = deque(i for nodes in members for i in nodes if not children[i])
+    node_class, children, parents = problem.node_class, problem.children, problem.parents()
+    cost = problem.node_cost if cost is None else cost
+    queue = deque(i for nodes in problem.members() for i in nodes if not children[i])
     queued = bytearray(len(node_class))
     for i in queue:
         queued[i] = 1
-    sets: list[dict[int, float]] = [{}] * n_classes
-    total = [inf] * n_classes
-    choice = [NO_NODE] * n_classes
+    sets: list[dict[int, float]] = [{}] * problem.n_classes
+    total = [inf] * problem.n_classes
+    choice = [NO_NODE] * problem.n_classes
     while queue:
         i = queue.popleft()
         queued[i] = 0
@@ -56,7 +53,7 @@ def greedy_dag(
                 queued[p] = 1
                 queue.append(p)
         if time.monotonic() > deadline:
-            return _finish(members, node_class, cost, children, choice, total)
+            return _finish(problem, cost, choice, total)
     return choice
 
 
@@ -72,54 +69,50 @@ def _union(sets: Sequence[dict[int, float]], kids: Sequence[int]) -> dict[int, f
     return merged
 
 
-def greedy_tree(
-    members: Sequence[Sequence[int]],
-    node_class: Sequence[int],
-    cost: Sequence[float],
-    children: Sequence[Sequence[int]],
-) -> list[int]:
+def greedy_tree(problem: Problem) -> list[int]:
     """The node of each class whose derivation is cheapest when every use is paid; NO_NODE where there is none."""
-    n = len(members)
-    return _finish(members, node_class, cost, children, [NO_NODE] * n, [inf] * n)
+    n = problem.n_classes
+    return _finish(problem, problem.node_cost, [NO_NODE] * n, [inf] * n)
 
 
-def longest_path_bound(
-    members: Sequence[Sequence[int]],
-    node_class: Sequence[int],
-    cost: Sequence[int],
-    children: Sequence[Sequence[int]],
-    roots: Sequence[int],
-) -> int:
+def longest_path_bound(problem: Problem) -> int:
     """A quick lower bound: the costliest chain that every derivation of some root contains (h_max in planning)."""
-    parents = _parents(len(members), children)
-    value: list[int | None] = [None] * len(members)
-    waiting = [len(set(kids)) for kids in children]
-    heap = [(cost[i], i) for nodes in members for i in nodes if not children[i]]
+    cost, parents = problem.node_cost, problem.parents()
+    value: list[int | None] = [None] * problem.n_classes
+    waiting = _distinct(problem)
+    heap = [(cost[i], i) for nodes in problem.members() for i in nodes if not waiting[i]]
     heapq.heapify(heap)
     while heap:
         chain, i = heapq.heappop(heap)
-        c = node_class[i]
+        c = problem.node_class[i]
         if value[c] is None:
             value[c] = chain
             for p in parents[c]:
                 waiting[p] -= 1
                 if waiting[p] == 0:
                     heapq.heappush(heap, (cost[p] + chain, p))
-    return max((value[r] or 0 for r in roots), default=0)
+    return max((value[r] or 0 for r in problem.roots), default=0)
 
 
-def _finish(
-    members: Sequence[Sequence[int]],
-    node_class: Sequence[int],
-    cost: Sequence[float],
-    children: Sequence[Sequence[int]],
-    choice: Sequence[int],
-    total: Sequence[float],
-) -> list[int]:
+def forced_bound(problem: Problem) -> int:
+    """A quick lower bound: the cheapest node of each root, of each class that all its nodes need, and so on down."""
+    cost, children, members = problem.node_cost, problem.children, problem.members()
+    forced = dict.fromkeys(problem.roots)
+    work = list(forced)
+    for c in work:
+        nodes = members[c]
+        for d in sorted(set(children[nodes[0]]).intersection(*(children[i] for i in nodes[1:]))):
+            if d not in forced:
+                forced[d] = None
+                work.append(d)
+    return sum(min(cost[i] for i in members[c]) for c in forced)
+
+
+def _finish(problem: Problem, cost: Sequence[float], choice: Sequence[int], total: Sequence[float]) -> list[int]:
     """Give the classes without a node one, cheapest tree first; no class with a node needs them, so no cycle arises."""
-    parents = _parents(len(members), children)
+    node_class, children, parents = problem.node_class, problem.children, problem.parents()
     choice, total = list(choice), list(total)
-    waiting = [len(set(kids)) for kids in children]
+    waiting = _distinct(problem)
     heap: list[tuple[float, int]] = []
 
     def ready(i: int) -> None:
@@ -134,7 +127,7 @@ def _finish(
                 ready(p)
 
     given = [c for c, i in enumerate(choice) if i != NO_NODE]
-    for nodes in members:
+    for nodes in problem.members():
         for i in nodes:
             if not children[i]:
                 ready(i)
@@ -149,10 +142,6 @@ def _finish(
     return choice
 
 
-def _parents(n_classes: int, children: Sequence[Sequence[int]]) -> list[list[int]]:
-    """The nodes that need each class, each once."""
-    parents: list[list[int]] = [[] for _ in range(n_classes)]
-    for i, kids in enumerate(children):
-        for d in dict.fromkeys(kids):
-            parents[d].append(i)
-    return parents
+def _distinct(problem: Problem) -> list[int]:
+    """How many classes each node needs."""
+    return [len(kids) if len(kids) < 2 else len(set(kids)) for kids in problem.children]

@@ -35,6 +35,8 @@ class Problem:
     n_classes: int
     roots: tuple[int, ...]
     at_least_one: list[tuple[int, ...]] = field(default_factory=list)
+    _members: list[list[int]] | None = field(default=None, init=False, repr=False, compare=False)
+    _parents: list[list[int]] | None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Raise InputError unless the arrays are equally long, every index in range and every cost >= 0."""
@@ -55,12 +57,22 @@ class Problem:
             if r not in classes:
                 raise InputError(f"extraction problem: root {r} is outside 0..{self.n_classes - 1}")
 
+    def parents(self) -> list[list[int]]:
+        """The nodes that need each class, each once, in order; worked out once, so not to be changed."""
+        if self._parents is None:
+            self._parents = [[] for _ in range(self.n_classes)]
+            for i, kids in enumerate(self.children):
+                for d in kids if len(kids) < 2 else dict.fromkeys(kids):
+                    self._parents[d].append(i)
+        return self._parents
+
     def members(self) -> list[list[int]]:
-        """The nodes of every class, in order."""
-        members: list[list[int]] = [[] for _ in range(self.n_classes)]
-        for i, c in enumerate(self.node_class):
-            members[c].append(i)
-        return members
+        """The nodes of every class, in order; worked out once, so not to be changed."""
+        if self._members is None:
+            self._members = [[] for _ in range(self.n_classes)]
+            for i, c in enumerate(self.node_class):
+                self._members[c].append(i)
+        return self._members
 
 
 @dataclass(slots=True)
@@ -82,27 +94,20 @@ class Solution:
 
 def underivable(problem: Problem) -> int | None:
     """A root without an acyclic derivation, None where all have one."""
-    users: list[list[int]] = [[] for _ in range(problem.n_classes)]
-    waiting = []
-    ready = []
-    for i, kids in enumerate(problem.children):
-        distinct = set(kids)
-        waiting.append(len(distinct))
-        if not distinct:
-            ready.append(i)
-        for d in distinct:
-            users[d].append(i)
-    derived: set[int] = set()
+    parents = problem.parents()
+    waiting = [len(kids) if len(kids) < 2 else len(set(kids)) for kids in problem.children]
+    ready = [i for i, k in enumerate(waiting) if k == 0]
+    derived = bytearray(problem.n_classes)
     while ready:
         c = problem.node_class[ready.pop()]
-        if c in derived:
+        if derived[c]:
             continue
-        derived.add(c)
-        for p in users[c]:
+        derived[c] = 1
+        for p in parents[c]:
             waiting[p] -= 1
             if waiting[p] == 0:
                 ready.append(p)
-    return next((r for r in problem.roots if r not in derived), None)
+    return next((r for r in problem.roots if not derived[r]), None)
 
 
 def used_choice(problem: Problem, choice: Mapping[int, int]) -> dict[int, int]:

@@ -23,11 +23,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from eqsat.extract.blocking import Cut
 from eqsat.extract.problem import Problem
 
-REQ_BYTES = 400_000_000
+REQ_BYTES = 150_000_000
 """Req is skipped where its bitsets would take more memory than this."""
 
 REQ_STEPS = 4
 """Evaluations a class, on average over its component, that the exact fixpoint may take."""
+
+COMPARISONS = 30_000_000
+"""Pairs of nodes that a pass compares: every pair, but in classes of thousands of nodes."""
 
 FIRST_PASS = 3
 """A pass is first expected to take so many times as long as looking for what can be derived and reached."""
@@ -92,7 +95,7 @@ class Reduction:
     """A problem under reduction.
 
     Attributes:
-        members: class -> its nodes, for the classes that are left.
+        members: class -> its nodes in order, for the classes that are left.
         cls, cost, kids, picks: per node; ``picks`` are the original nodes it stands for.
         parents: class -> the nodes that need it.
         roots: classes that every answer uses.
@@ -111,7 +114,7 @@ class Reduction:
         self.cost = list(problem.node_cost)
         self.kids: list[set[int]] = [set(k) for k in problem.children]
         self.picks: list[tuple[int, ...]] = [(i,) for i in range(len(self.cls))]
-        self.members: dict[int, list[int]] = {c: m for c, m in enumerate(problem.members()) if m}
+        self.members: dict[int, dict[int, None]] = {c: dict.fromkeys(m) for c, m in enumerate(problem.members()) if m}
         self.parents: dict[int, set[int]] = {c: set() for c in range(problem.n_classes)}
         for i, kids in enumerate(self.kids):
             for d in kids:
@@ -146,7 +149,7 @@ class Reduction:
 
     def drop(self, i: int, why: str) -> None:
         """Take node ``i`` out."""
-        self.members[self.cls[i]].remove(i)
+        del self.members[self.cls[i]][i]
         self._detach(i)
         for k in self.rows_of.pop(i, ()):
             nodes, target = self.rows[k]
@@ -188,7 +191,7 @@ class Reduction:
         self.cost.append(cost)
         self.kids.append(kids)
         self.picks.append(picks)
-        self.members[c].append(i)
+        self.members[c][i] = None
         for d in kids:
             self.parents[d].add(i)
         return i
@@ -331,8 +334,12 @@ class Reduction:
             self.roots[self.class_of_bit[k]] = None
             self.removed["forced"] += 1
 
-    def dominate(self) -> None:
-        """Drop nodes that need their own class, and nodes beaten by another node of their class."""
+    def dominate(self, deadline: float) -> None:
+        """Drop nodes that need their own class, and nodes beaten by another node of their class.
+
+        Nodes are compared COMPARISONS times in all, and not after ``deadline``.
+        """
+        left = COMPARISONS
         places = {c: (k >> 3, 1 << (k & 7)) for c, k in self.bit.items()}
         size = (len(self.bit) + 7) // 8
         for c, nodes in self.members.items():
@@ -341,6 +348,9 @@ class Reduction:
             own_byte, own_mask = places[c]
             kept: list[list[tuple[int, int]]] = []
             for i in sorted(nodes, key=lambda i: (self.cost[i], len(self.kids[i]), i)):
+                left -= 1 + len(kept)
+                if left < 0 or time.monotonic() > deadline:
+                    return
                 union = 0
                 for d in self.kids[i]:
                     union |= self.req[d]
@@ -365,7 +375,7 @@ class Reduction:
             if not nodes:
                 continue
             if len(nodes) == 1:
-                self._contract_single(c, nodes[0])
+                self._contract_single(c, next(iter(nodes)))
             elif c not in self.roots and len(nodes) <= INLINE_NODES:
                 self._inline(c)
 
@@ -451,7 +461,7 @@ class Reduction:
             self.free_roots()
             if self.require(groups, deadline):
                 self.force()
-                self.dominate()
+                self.dominate(deadline)
             self.contract()
             self.drop_unreachable()
             a_pass = time.monotonic() - started

@@ -126,10 +126,7 @@ class Neighbourhoods:
         self._solve = solve
         self._random = random.Random(seed)
         self._members = problem.members()
-        self._parents: list[list[int]] = [[] for _ in range(problem.n_classes)]
-        for i, kids in enumerate(problem.children):
-            for d in kids:
-                self._parents[d].append(i)
+        self._parents = problem.parents()
         self._size = float(FIRST_FREE)
         self._wide = False
 

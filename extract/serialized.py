@@ -13,10 +13,12 @@ answer uses a class must never pay by itself.
 
 from __future__ import annotations
 
+import gc
 import json
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -24,16 +26,17 @@ from pathlib import Path
 from typing import Any
 
 from eqsat.errors import CheckFailed, InputError
-from eqsat.extract.problem import Problem, underivable
+from eqsat.extract.problem import Problem
 from eqsat.extract.reduce import forced_classes
-from eqsat.extract.solve import solve
+from eqsat.extract.solve import Underivable, solve
 
 DECIMALS = 9
 """Costs with at most this many decimals are taken as the decimal numbers that they are written as."""
 
-MARGIN = 0.1
-NAMING = 0.5
-"""Kept for checking and naming the answer: a share of the time limit, and of the time that reading took."""
+MARGIN, MOST = 0.15, 1.5
+PASSES = 2.0
+"""Kept for starting up, the last step, checking and naming: a share of the time limit, at most so many seconds, and so
+many times what reading took."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,14 +70,21 @@ def extract_file(path: str | Path, time_limit: float = 30.0) -> dict[str, Any]:
         InputError: the file is no serialized e-graph, a root has no node or no acyclic derivation, or a negative cost
             is in a class that some answers do without.
     """
+    with _collector_paused():
+        return _extract_file(path, time_limit)
+
+
+def _extract_file(path: str | Path, time_limit: float) -> dict[str, Any]:
     start = time.monotonic()
     data = _read(path)
     egraph = parse(data, str(path))
-    bad = underivable(egraph.problem)
-    if bad is not None:
-        raise InputError(f"{path}: root e-class {egraph.classes[bad]!r} has no acyclic derivation; nothing to extract")
     read = time.monotonic() - start
-    solution = solve(egraph.problem, max(0.0, (1 - MARGIN) * time_limit - (1 + NAMING) * read))
+    try:
+        solution = solve(egraph.problem, max(0.0, time_limit - min(MARGIN * time_limit, MOST) - (1 + PASSES) * read))
+    except Underivable as error:
+        raise InputError(
+            f"{path}: root e-class {egraph.classes[error.root]!r} has no acyclic derivation; nothing to extract"
+        ) from error
     choices = {egraph.classes[c]: egraph.nodes[i] for c, i in sorted(solution.choice.items())}
     cost = answer_cost(data, choices)
     bound = cost if solution.optimal else min(cost, float(Fraction(solution.lower_bound - egraph.shift, egraph.scale)))
@@ -86,6 +96,18 @@ def extract_file(path: str | Path, time_limit: float = 30.0) -> dict[str, Any]:
         "seconds": time.monotonic() - start,
         "choices": choices,
     }
+
+
+@contextmanager
+def _collector_paused() -> Iterator[None]:
+    """No searches for cyclic garbage: nothing here makes any, and they take half the time of reading a large file."""
+    running = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if running:
+            gc.enable()
 
 
 def _read(path: str | Path) -> Mapping[str, Any]:

@@ -26,7 +26,7 @@ import numpy as np
 from eqsat.errors import CheckFailed, InputError
 from eqsat.extract.ascent import Ascent, ascend
 from eqsat.extract.blocking import BlockingSets, Cut
-from eqsat.extract.greedy import NO_NODE, greedy_dag, greedy_tree, longest_path_bound
+from eqsat.extract.greedy import NO_NODE, forced_bound, greedy_dag, greedy_tree, longest_path_bound
 from eqsat.extract.parts import Part, split
 from eqsat.extract.problem import Problem, Solution, check, underivable, used_choice
 from eqsat.extract.reduce import Reduction
@@ -105,6 +105,14 @@ FIRST = Effort(rounds=100, pivots=10_000, exact=8, tries=20, branches=100, colum
 IN_NEIGHBOURHOOD = Effort(rounds=25, pivots=2_000, exact=0, tries=0, branches=0, columns=0)
 
 
+class Underivable(InputError):
+    """``root``, a class, has no acyclic derivation."""
+
+    def __init__(self, root: int) -> None:
+        super().__init__(f"extraction: root class {root} has no acyclic derivation; give it a node that can be built")
+        self.root = root
+
+
 class Search:
     """What the stages share: the best answer, the best bound and the deadline."""
 
@@ -175,12 +183,12 @@ def solve(
         should_stop: polled between steps; True ends the search with what there is.
 
     Raises:
-        InputError: a root has no acyclic derivation.
+        Underivable: a root has no acyclic derivation.
         CheckFailed: an incumbent is no valid answer, or misses an ``at_least_one`` row.
     """
     bad = underivable(problem)
     if bad is not None:
-        raise InputError(f"extraction: root class {bad} has no acyclic derivation; give it a node that can be built")
+        raise Underivable(bad)
     search = Search(problem, time.monotonic() + time_limit, should_stop)
     for known in incumbents:
         search.offer(known, "given")
@@ -206,33 +214,43 @@ def solve(
 def _solve_parts(
     search: Search, parts: Sequence[Part], known: Mapping[int, int] | None, effort: Effort, repeat: bool
 ) -> tuple[dict[int, int], int]:
-    """The best choice for each part, together, and the sum of their bounds; each has its share of the time left."""
-    choice: dict[int, int] = {}
-    bound = 0
-    left = sum(len(part.nodes) for part in parts)
-    for part in parts:
-        now = time.monotonic()
-        share = max(0.0, search.deadline - now) * len(part.nodes) / max(1, left)
-        small = Search(part.problem, now + share, search.should_stop)
+    """The best choice for each part, together, and the sum of their bounds.
+
+    Each part has its share of the time left, by size; what some do not need goes to those that are still open, with
+    more effort.
+    """
+    searches = [Search(part.problem, search.deadline, search.should_stop) for part in parts]
+    for part, small in zip(parts, searches, strict=True):
         if known is not None:
             small.offer(part.restrict(known), "given")
-        _greedy(small)
-        _run(small, effort, repeat)
+    waiting = searches
+    while waiting:
+        left = sum(len(small.problem.node_class) for small in waiting)
+        for small in waiting:
+            size = len(small.problem.node_class)
+            small.deadline = search.share(size / max(1, left))
+            left -= size
+            if small.choice is None or small.bound == 0:
+                _greedy(small)
+            _run(small, effort, repeat)
+        again = [small for small in waiting if not small.proven]
+        waiting = again if repeat and len(again) < len(waiting) and not search.late() else []
+        effort = effort.doubled()
+    choice: dict[int, int] = {}
+    for part, small in zip(parts, searches, strict=True):
         assert small.choice is not None
         choice |= part.extend(small.choice)
-        bound += small.bound
-        left -= len(part.nodes)
-    return choice, bound
+    return choice, sum(small.bound for small in searches)
 
 
 def _greedy(search: Search) -> None:
     problem = search.problem
-    members = problem.members()
-    quick = longest_path_bound(members, problem.node_class, problem.node_cost, problem.children, problem.roots)
-    tree = greedy_tree(members, problem.node_class, problem.node_cost, problem.children)
-    search.offer(_choice(tree), "tree")
-    dag = greedy_dag(members, problem.node_class, problem.node_cost, problem.children, search.share(GREEDY_SHARE))
-    search.offer(_choice(dag), "greedy")
+    quick = max(longest_path_bound(problem), forced_bound(problem))
+    search.offer(_choice(greedy_tree(problem)), "tree")
+    search.raise_bound(quick, exact=True)
+    if search.proven or search.late():
+        return
+    search.offer(_choice(greedy_dag(problem, search.share(GREEDY_SHARE))), "greedy")
     search.raise_bound(quick, exact=True)
 
 
@@ -242,7 +260,7 @@ def _choice(picks: Sequence[int]) -> dict[int, int]:
 
 def _run(search: Search, effort: Effort, repeat: bool) -> None:
     """Reduce, bound and search, over and over with more effort, until the answer is proven or time is up."""
-    if search.proven:
+    if search.proven or search.late():
         return
     started = time.monotonic()
     reduction = Reduction(search.problem)
@@ -276,7 +294,6 @@ class _Rest:
         self.search = search
         self.reduction = reduction
         self.problem, self.nodes, self._known_cuts = reduction.remainder()
-        self._members = self.problem.members()
         self._smooth: tuple[np.ndarray, np.ndarray] | None = None
         self._around: Neighbourhoods | None = None
         self._round = 0
@@ -385,11 +402,12 @@ class _Rest:
         self._smooth = (x + old_x) / 2, (y + old_y) / 2
         scale = CREEP_SCALE * self.search.cost
         near_x, near_y = (1 - INSIDE) * x + INSIDE * old_x, (1 - INSIDE) * y + INSIDE * old_y
+        late = self.search.deadline
         return (
-            self.sets.find(near_x, near_y, point.reduced, scale, CUTS_A_ROUND)
-            or self.sets.find(x, y, point.reduced, scale, CUTS_A_ROUND)
+            self.sets.find(near_x, near_y, point.reduced, scale, CUTS_A_ROUND, late)
+            or self.sets.find(x, y, point.reduced, scale, CUTS_A_ROUND, late)
             or self.sets.unfounded(x, y)
-            or self.sets.find_exactly(x, y, point.reduced, scale, exact, self.search.deadline)
+            or self.sets.find_exactly(x, y, point.reduced, scale, exact, late)
         )
 
     def _fix(self, point: Point) -> bool:
@@ -417,9 +435,8 @@ class _Rest:
         self.search.raise_bound(self.reduction.constant + point.bound)
 
     def _greedy(self, weight: Sequence[float]) -> dict[int, int]:
-        p = self.problem
         late = self.search.share(GREEDY_SHARE)
-        return used_choice(p, _choice(greedy_dag(self._members, p.node_class, weight, p.children, late)))
+        return used_choice(self.problem, _choice(greedy_dag(self.problem, late, weight)))
 
     def _offer(self, chosen: Mapping[int, int], source: str) -> bool:
         return self.search.offer(self.reduction.expand(self.nodes[k] for k in chosen.values()), source)

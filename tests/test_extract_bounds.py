@@ -10,7 +10,7 @@ from egraphs import answers, layered_problem, set_cover_problem, small_problem
 
 from eqsat.extract.ascent import ascend
 from eqsat.extract.blocking import BlockingSets, Cut
-from eqsat.extract.greedy import NO_NODE, greedy_dag, greedy_tree, longest_path_bound
+from eqsat.extract.greedy import NO_NODE, forced_bound, greedy_dag, greedy_tree, longest_path_bound
 from eqsat.extract.problem import Problem, check
 from eqsat.extract.reduce import Reduction
 from eqsat.extract.relax import Relaxation
@@ -43,9 +43,8 @@ def test_dual_ascent_never_exceeds_an_answer(block: int) -> None:
         known = answers(problem)
         for steps in (0, 5, 10**6):
             ascent = ascend(problem, steps, math.inf)
-            assert longest_path_bound(
-                problem.members(), problem.node_class, problem.node_cost, problem.children, problem.roots
-            ) <= max(ascent.bound, 0)
+            assert longest_path_bound(problem) <= max(ascent.bound, 0)
+            assert forced_bound(problem) <= min(known.values())
             for nodes, cost in known.items():
                 assert ascent.bound <= cost
                 assert all(ascent.paid + ascent.reduced[i] <= cost for i in nodes)
@@ -71,7 +70,7 @@ def test_the_relaxation_with_cuts_bounds_every_answer(block: int) -> None:
             for nodes, cost in known.items():
                 assert all(bound + point.reduced[i] <= cost + 1e-6 * (1 + cost) for i in nodes)
             args = point.x, point.y, point.reduced, 1e-3 * (1 + best), 20
-            cuts = sets.find(*args) + sets.find_exactly(*args, math.inf) + sets.unfounded(point.x, point.y)
+            cuts = sets.find(*args, math.inf) + sets.find_exactly(*args, math.inf) + sets.unfounded(point.x, point.y)
             assert_cuts_hold(problem, cuts)
             for cut in cuts:
                 assert point.x[list(cut.nodes)].sum() < point.y[cut.target]
@@ -115,10 +114,8 @@ def test_greedy_answers_are_valid(greedy: str) -> None:
         set_cover_problem(1, 30, 20, 3),
     ]
     for problem in problems:
-        args = problem.members(), problem.node_class, problem.node_cost, problem.children
-        picks = (
-            greedy_tree(*args) if greedy == "tree" else greedy_dag(*args, math.inf if greedy == "dag" else -math.inf)
-        )
+        late = math.inf if greedy == "dag" else -math.inf
+        picks = greedy_tree(problem) if greedy == "tree" else greedy_dag(problem, late)
         derivable = all(picks[r] != NO_NODE for r in problem.roots)
         if problem.n_classes < 10:
             assert derivable == bool(answers(problem))
@@ -128,8 +125,9 @@ def test_greedy_answers_are_valid(greedy: str) -> None:
 
 def test_greedy_leaves_nodes_of_infinite_cost_out() -> None:
     inf = math.inf
-    assert greedy_dag([[0, 1], [2]], [0, 0, 1], [inf, 1, inf], [(), (1,), ()], inf) == [NO_NODE, NO_NODE]
-    assert greedy_dag([[0, 1], [2]], [0, 0, 1], [inf, 1, 1], [(), (1,), ()], inf) == [1, 2]
+    problem = Problem([0, 0, 1], [1, 1, 1], [(), (1,), ()], 2, (0,))
+    assert greedy_dag(problem, inf, [inf, 1, inf]) == [NO_NODE, NO_NODE]
+    assert greedy_dag(problem, inf, [inf, 1, 1]) == [1, 2]
 
 
 def test_dual_ascent_proves_a_shared_chain() -> None:
@@ -145,7 +143,7 @@ def test_cuts_close_a_cycle_that_the_rows_leave_open() -> None:
     point = relaxation.solve(math.inf)
     assert point is not None
     assert point.bound == pytest.approx(0)
-    cuts = BlockingSets(problem).find(point.x, point.y, point.reduced, 1.0, 10)
+    cuts = BlockingSets(problem).find(point.x, point.y, point.reduced, 1.0, 10, math.inf)
     assert {cut.nodes for cut in cuts} == {(2, 4)}
     relaxation.add(cuts)
     closed = relaxation.solve(math.inf)

@@ -170,3 +170,67 @@ def test_neighbourhoods_improve_on_greedy() -> None:
 def test_edges(problem: Problem, cost: int) -> None:
     solution = solve(problem, NO_LIMIT)
     assert (solution.cost, solution.lower_bound, solution.optimal) == (cost, cost, True)
+
+
+def chain(classes: int) -> Problem:
+    """A chain with a detour at each class: its depth is no matter."""
+    ends, detours = range(classes), range(2, classes)
+    return Problem(
+        node_class=[*ends, *detours],
+        node_cost=[1] * classes + [3] * len(detours),
+        children=[(c - 1,) if c else () for c in ends] + [(c - 1, c - 2) for c in detours],
+        n_classes=classes,
+        roots=(classes - 1,),
+    )
+
+
+def hub(nodes: int) -> Problem:
+    """One class of many nodes over few classes, half of which need it."""
+    below = 40
+    return Problem(
+        node_class=[*range(below), *[below] * nodes],
+        node_cost=[5] * below + [(7 * i) % 101 for i in range(nodes)],
+        children=[(below,) if c % 2 else () for c in range(below)] + [((7 * i) % below,) for i in range(nodes)],
+        n_classes=below + 1,
+        roots=(below,),
+    )
+
+
+@pytest.mark.parametrize(
+    ("problem", "cost"),
+    [
+        pytest.param(chain(20_000), 20_000, id="a deep chain"),
+        pytest.param(hub(20_000), 5, id="a class of many nodes"),
+        pytest.param(
+            Problem([*range(5_000)], [1] * 5_000, [(0,)] * 4_999 + [()], 5_000, tuple(range(4_999))), None, id="no way"
+        ),
+        pytest.param(
+            Problem([*range(5_000)], [1] * 5_000, [()] + [(0,)] * 4_999, 5_000, tuple(range(5_000))), 5_000, id="roots"
+        ),
+    ],
+)
+def test_large_and_simple_shapes_are_solved_at_once(problem: Problem, cost: int | None) -> None:
+    start = time.process_time()
+    if cost is None:
+        with pytest.raises(InputError, match="no acyclic derivation"):
+            solve(problem, NO_LIMIT)
+    else:
+        solution = solve(problem, NO_LIMIT)
+        assert (solution.cost, solution.optimal) == (cost, True)
+    assert time.process_time() - start < 5
+
+
+def test_a_long_comparison_of_nodes_is_cut_short() -> None:
+    """Nodes of one class that do not beat each other: comparing all pairs would take minutes."""
+    n = 20_000
+    pairs = [(i % 150, 150 + i // 150) for i in range(n)]
+    problem = Problem(
+        node_class=[*range(300), *[300] * n],
+        node_cost=[1] * 300 + [0] * n,
+        children=[()] * 300 + pairs,
+        n_classes=301,
+        roots=(300,),
+    )
+    start = time.process_time()
+    assert solve(problem, 1.0).cost == 2
+    assert time.process_time() - start < 5

@@ -1,0 +1,58 @@
+"""The covers that come after the best one, in order of price, no two with the same kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from eqsat.extract.cover import CoverProblem, CoverResult
+from eqsat.extract.kbest import Marks, next_best
+from eqsat.layout import is_bijective
+
+
+def next_covers(
+    best: CoverResult, count: int, deadline: float, should_stop: Callable[[], bool] | None = None
+) -> list[CoverResult]:
+    """Up to `count` covers after `best`, in order of price.
+
+    Kernels of one family and one price, in picoseconds, count as the same: they move the same bytes and do the same
+    work, and differ as mirror images do, by operands commuted or a layout turned round in one kernel and back in the
+    next. A cover that launches the kernels of an earlier one and more is left out. `optimal` says that none but those
+    listed before costs less; past `deadline` (`time.monotonic`) no more is proven.
+
+    Raises:
+        ValueError: `best` is no result of `cover` itself.
+    """
+    covers, solution = best.problem, best.solution
+    if covers is None or solution is None:
+        raise ValueError("next_covers takes a result of cover")
+    return [
+        CoverResult(
+            chosen=covers.launch_order(x.choice),
+            cost=x.cost,
+            lower_bound=x.cost if x.proven else best.lower_bound,
+            optimal=x.proven,
+            problem=covers,
+            solution=solution,
+        )
+        for x in next_best(covers.problem, solution, _marks(covers), count, deadline, should_stop)
+    ]
+
+
+def _marks(covers: CoverProblem) -> Marks:
+    """Kernels by family and price; classes that are the same values in another order are one place."""
+    problem, snapshot = covers.problem, covers.snapshot
+    families = [x.family for x in covers.candidates] + ["opaque"] * (len(problem.node_cost) - len(covers.candidates))
+    kernels = [(f, price) if price else None for f, price in zip(families, problem.node_cost, strict=True)]
+    first = list(range(snapshot.n_classes))
+
+    def place(c: int) -> int:
+        while first[c] != c:
+            c = first[c]
+        return c
+
+    for node in snapshot.nodes:
+        if node.op == "V" and is_bijective(node.attrs[0], snapshot.size[node.args[0]]):
+            a, b = place(node.cls), place(node.args[0])
+            first[max(a, b)] = min(a, b)
+    calls = range(snapshot.n_classes, snapshot.n_classes + problem.n_classes - len(covers.classes))
+    return Marks(kernels, [*map(place, covers.classes), *calls])
