@@ -143,7 +143,10 @@ def merged_kernels(
             names = [before.kernels[at_before + i].name for i in merge.before]
             new = [after.kernels[at_after + i].name for i in merge.after]
             if names != new:
-                found.append({"before": names, "after": new, "times": times})
+                places = [at_before + i for i in merge.before], [at_after + i for i in merge.after]
+                found.append(
+                    {"before": names, "after": new, "times": times, "before_at": places[0], "after_at": places[1]}
+                )
     return found
 
 

@@ -164,7 +164,8 @@ def optimize(
         numerics: `exact` (bitwise the same), `reassociate` (rounding may differ) or `fast` (ranges may differ too).
         rules: what may be rewritten; all of `eqsat.rules.ALL` by default, nothing for `[]`.
         progress: called as the search goes on.
-        explain_time: seconds for finding, evaluating and writing the steps to the result.
+        explain_time: seconds for finding, evaluating and writing the steps to the result; more than the default comes
+            on top of the time limit.
 
     Raises:
         InputError: the device or the policy is unknown.
@@ -285,7 +286,8 @@ class Search:
 
     def explanation(self, parts: Sequence[Segment], seconds: float = EXPLANATION_SECONDS) -> Explanation:
         """The way from the program as written to what was chosen: just what each rule made, where time is short."""
-        ends = min(time.monotonic() + seconds, self.deadline + seconds / 4)
+        beyond = seconds if seconds > EXPLANATION_SECONDS else seconds / 4
+        ends = min(time.monotonic() + seconds, self.deadline + beyond)
 
         def left() -> float:
             return 0.0 if self.interrupted else max(0.0, ends - time.monotonic())

@@ -80,7 +80,15 @@ def _egraph(snapshots: list[Snapshot]) -> dict[str, Any]:
         "iterations": sum(s.get("iterations", 0) for s in stats),
         "seconds": round(sum(s.get("seconds", 0.0) for s in stats), 3),
         "stop": max(stops, key=_STOPS.index, default="saturated"),
+        "growth": _growth([list(s.get("growth", ())) for s in stats]),
     }
+
+
+def _growth(parts: list[list[tuple[int, int]]]) -> list[list[int]]:
+    """(classes, e-nodes) after each iteration, over all parts; one that has come to rest counts as it is."""
+    longest = max(map(len, parts), default=0)
+    full = [part + part[-1:] * (longest - len(part)) for part in parts if part]
+    return [[sum(row[i] for row in rows) for i in (0, 1)] for rows in zip(*full, strict=True)]
 
 
 def _extraction(covers: list[CoverResult]) -> dict[str, Any]:

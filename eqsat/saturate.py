@@ -258,6 +258,7 @@ class Saturation:
         self._limits, self._send, self._goals = limits, send, goals
         self._begun = self._sent = time.monotonic()
         self._iterations = 0
+        self._growth = [(source.n_classes, len(source.nodes))]
         self._matches: Counter[str] = Counter()
         self._seconds: dict[str, float] = {}
         self._stop = "saturated"
@@ -321,6 +322,7 @@ class Saturation:
         self._timed("egglog", lambda: graph.run("demand"))
         frozen = self._timed("snapshots", graph.freeze)
         self._snapshot = self._timed("snapshots", lambda: graph.snapshot(frozen))
+        self._growth.append((self._snapshot.n_classes, len(self._snapshot.nodes)))
         return frozen
 
     def _ask_host(self, rules: Sequence[HostRule]) -> list[tuple[str, int, Any]]:
@@ -344,6 +346,7 @@ class Saturation:
     def _describe(self) -> None:
         self._snapshot.stats = {
             "iterations": self._iterations,
+            "growth": list(self._growth),
             "matches": {name: n for name, n in sorted(self._matches.items()) if n},
             "stages": {name: round(s, 4) for name, s in sorted(self._seconds.items())},
             "stop": self._stop,

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-from collections import Counter
-from html.parser import HTMLParser
-
 import numpy as np
 import pytest
 from proof_pairs import EQUAL, build
@@ -15,7 +11,6 @@ from eqsat.core import CoreProgram, lower, make
 from eqsat.derivation import derive
 from eqsat.errors import CheckFailed
 from eqsat.explain import FOLD
-from eqsat.html import draw, page, source_plan
 from eqsat.match import Matcher
 from eqsat.rule import Fact, Var, rule
 from eqsat.rules import ALL
@@ -131,41 +126,3 @@ def test_the_matcher_finds_what_a_guard_refused():
     (refusal,) = [r for at in range(len(source.nodes)) for r in matcher.refusals(row, at)]
     assert refusal.failed == (Fact("const", Var("b")),)
     assert {"B": 1, "M": 4, "K": 5, "N": 3}.items() <= refusal.bindings.items()
-
-
-class _Outline(HTMLParser):
-    """Tags of a page, and what it loads from elsewhere."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.tags: Counter[str] = Counter()
-        self.loads: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags[tag] += 1
-        self.loads += [f"{name}={value}" for name, value in attrs if name in ("src", "href")]
-
-
-def test_the_page_draws_both_sides_and_loads_nothing():
-    best = eqsat.optimize(eqsat.trace(tower, spec((16, 192))), time_limit=10)
-    outline = _Outline()
-    text = page(best)
-    outline.feed(text)
-    kernels = best.report["source"]["kernels"] + best.report["result"]["kernels"]
-    assert outline.tags["svg"] == 2
-    assert outline.tags["rect"] == kernels
-    assert outline.tags["li"] == len(best.report["steps"])
-    assert outline.loads == []
-    assert "<script" not in text
-
-
-def test_boxes_of_a_drawing_do_not_overlap_and_arrows_point_down():
-    best = eqsat.optimize(eqsat.trace(tower, spec((16, 192))), time_limit=10)
-    drawing = draw(source_plan(best))
-    for a, b in itertools.combinations(drawing.boxes, 2):
-        apart = abs(a.x - b.x) >= 230 or a.y + a.height <= b.y or b.y + b.height <= a.y
-        assert apart, (a, b)
-    assert drawing.arrows
-    for arrow in drawing.arrows:
-        (_, y1), *_, (_, y2) = (tuple(map(int, point.strip("MC").split(","))) for point in arrow.split())
-        assert y1 < y2
