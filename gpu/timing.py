@@ -6,9 +6,12 @@ import statistics
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
+
 from eqsat.errors import InputError
 from eqsat.gpu.device import GpuPlan
 from eqsat.gpu.errors import DeviceFailed
+from eqsat.numerics import random_array
 
 WARM_UP = 3
 
@@ -16,6 +19,11 @@ _LEAST_US = 200.0
 """What a timed stretch should take at least: events resolve half a microsecond."""
 
 _MOST_TIMES = 64
+
+_MOST_RANDOM = 1 << 20
+"""Random elements drawn for an array."""
+
+Progress = Callable[[str, float], None]
 
 
 class Timed:
@@ -48,6 +56,30 @@ class Timed:
         """Microseconds of one run."""
         with self._plan.guarded():
             return elapsed_us(self._plan.cupy, self._run) / self.times
+
+
+def random_arrays(plan: GpuPlan, seed: int = 0) -> dict[str, Any]:
+    """Arrays on the GPU for the inputs of a plan, by name: random numbers, long ones repeated."""
+    rng = np.random.default_rng(seed)
+    wanted = [b for b in plan.launches.buffers.values() if b.kind == "input"]
+    with plan.guarded():
+        made = {b.name: np.resize(random_array((min(b.size, _MOST_RANDOM),), b.dtype, rng), b.shape) for b in wanted}
+        return plan.taken(made)
+
+
+def plan_times(plans: Mapping[str, GpuPlan], rounds: int, progress: Progress | None = None) -> dict[str, float]:
+    """Median microseconds of plans, in turns, each over random arrays of its own.
+
+    Raises:
+        InputError: they do not fit into the memory of the GPU together.
+        DeviceFailed: the driver reported an error.
+    """
+    timed: dict[str, Callable[[], float]] = {}
+    for i, (name, plan) in enumerate(plans.items()):
+        if progress:
+            progress(name, i / len(plans))
+        timed[name] = Timed(plan, random_arrays(plan)).sample
+    return medians(timed, rounds)
 
 
 def elapsed_us(cupy: Any, run: Callable[[], object]) -> float:

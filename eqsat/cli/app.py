@@ -13,7 +13,21 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from eqsat.cli import demo, devices, emit, explain, explore, extract, kernels, optimize, prove, rules, run
+from eqsat.cli import (
+    bench,
+    calibrate,
+    demo,
+    devices,
+    emit,
+    explain,
+    explore,
+    extract,
+    kernels,
+    optimize,
+    prove,
+    rules,
+    run,
+)
 from eqsat.cli.version import show_version, version
 from eqsat.errors import EqsatError, InputError
 
@@ -61,6 +75,8 @@ app.command("run")(run.run)
 app.command("emit")(emit.emit)
 app.command("prove")(prove.prove)
 app.command("demo")(demo.demo)
+app.command("bench")(bench.bench)
+app.command("calibrate")(calibrate.calibrate)
 app.command("devices")(devices.devices)
 app.command("explain")(explain.explain)
 app.command("explore")(explore.explore)

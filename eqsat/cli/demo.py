@@ -36,12 +36,14 @@ def demo(
     import eqsat
     from eqsat.cli.demo_programs import PROGRAMS
     from eqsat.cli.output import console, nearest, print_table, progress, write_json
+    from eqsat.cli.search import resolved
 
     for name in names or ():
         if name not in PROGRAMS:
             raise InputError(f"no demo program is called {name!r}: {nearest(name, list(PROGRAMS))}")
     if save is not None:
         save.mkdir(parents=True, exist_ok=True)
+    device = resolved(device)
     reports: dict[str, dict[str, Any]] = {}
     chosen = list(dict.fromkeys(names)) if names else list(PROGRAMS)
     with progress("demo") as bar:

@@ -39,7 +39,7 @@ def emit(
     from eqsat.gpu.emit import emit as write_folder
 
     best = optimise(load(model, shape), device, time_limit, numerics, rules=None if optimized else [])
-    manifest = write_folder(best.plan, device, output, best.program)
+    manifest = write_folder(best.plan, best.report["device"], output, best.program)
     if json_file is not None:
         write_json(manifest, json_file)
     if json_file != "-":

@@ -66,7 +66,9 @@ def list_kernels(
     - `eqsat kernels list --json -`
     """
     from eqsat.cli.output import console, print_table, write_json
+    from eqsat.cli.search import resolved
 
+    device = resolved(device)
     families = [find_family(family)] if family else None
     if dtype is not None and dtype not in DTYPES:
         raise InputError(f"kernels are made for operands of {', '.join(DTYPES)}, got {dtype!r}")
@@ -153,12 +155,13 @@ def source(
     - `eqsat kernels source model.onnx --kernel 3 --device h100 --whole -o kernel3.cu`
     """
     from eqsat.cli.output import write_json
-    from eqsat.cli.search import load, optimise
+    from eqsat.cli.search import load, optimise, resolved
     from eqsat.gpu.device import inlined
 
+    device = resolved(device)
     if name.endswith(".onnx"):
         best = optimise(load(Path(name), shape), device, time_limit, numerics, rules=None if optimized else [])
-        made = plan_texts(best.plan, device, kernel, exact=numerics == "exact")
+        made = plan_texts(best.plan, best.report["device"], kernel, exact=numerics == "exact")
     elif kernel is not None:
         raise InputError(f"--kernel {kernel} counts kernels of a program: name an .onnx file, got {name!r}")
     else:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from eqsat.cli.options import Device, JsonFile, ModelFile, Numerics, RulesFile, Shape, TimeLimit
+from eqsat.cli.options import Device, JsonFile, ModelFile, Numerics, RulesFile, Shape, TimeLimit, Tune
 
 
 def optimize(
@@ -30,6 +30,7 @@ def optimize(
         float | None,
         typer.Option("--max-error", metavar="E", help="Largest error against float64 allowed, relative to the scale."),
     ] = None,
+    tune: Tune = None,
     explain: Annotated[bool, typer.Option("--explain", help="Also print the way to the result, step by step.")] = False,
     html: Annotated[
         Path | None, typer.Option("--html", metavar="FILE", help="Write a page: before and after, costs, steps.")
@@ -51,8 +52,10 @@ def optimize(
     from eqsat.cli.report import print_report
     from eqsat.cli.rules import select
     from eqsat.cli.search import load, optimise
+    from eqsat.cli.tuning import as_json, check_tunable, print_tuning, tune_result
     from eqsat.optimize import prepare
 
+    check_tunable(tune, device)
     rules = select(only, without, rules_file)
     prepare(numerics, rules)
     best = optimise(load(model, shape), device, time_limit, numerics, rules, max_error)
@@ -62,10 +65,13 @@ def optimize(
         from eqsat.html import page
 
         html.write_text(page(best), encoding="utf-8")
+    tuning = tune_result(best, tune) if tune is not None else None
     if json_file is not None:
-        write_json(best.report, json_file)
+        write_json(best.report | ({"tuning": as_json(tuning)} if tuning else {}), json_file)
     if json_file != "-":
         print_report(best.report, model.name, console())
+        if tuning is not None:
+            print_tuning(tuning, console())
         if max_error is not None:
             typer.echo(_within(best.report["error"]))
         if explain:

@@ -15,7 +15,14 @@ JsonFile = Annotated[
     str | None,
     typer.Option("--json", metavar="FILE", help="Write the result as JSON; `-` is stdout (and nothing else)."),
 ]
-Device = Annotated[str, typer.Option("--device", "-d", help="Device to optimise for: see `eqsat devices`.")]
+Device = Annotated[
+    str,
+    typer.Option(
+        "--device",
+        "-d",
+        help="Optimise for this: one of `eqsat devices`, `auto` (this GPU), or a calibrated FILE.json.",
+    ),
+]
 TimeLimit = Annotated[
     float, typer.Option("--time-limit", "-t", min=0.0, metavar="SECONDS", help="Return the best found by then.")
 ]
@@ -24,6 +31,12 @@ Numerics = Annotated[
     typer.Option(
         "--numerics",
         help="What rewrites may change: nothing (exact), rounding (reassociate), rounding and NaN/Inf (fast).",
+    ),
+]
+Tune = Annotated[
+    float | None,
+    typer.Option(
+        "--tune", min=0.0, metavar="SECONDS", help="Measure variants of the kernels on this machine's GPU; remembered."
     ),
 ]
 RulesFile = Annotated[

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from eqsat.cli.options import Device, JsonFile, ModelFile, Numerics, Shape, TimeLimit
+from eqsat.cli.options import Device, JsonFile, ModelFile, Numerics, Shape, TimeLimit, Tune
 
 if TYPE_CHECKING:
     import numpy as np
+
+    from eqsat.optimize import Result
 
 TOLERANCE = {"float64": 1e-9, "float32": 1e-4, "float16": 2e-3, "bfloat16": 2e-2}
 """Largest error against expected outputs, as a share of their scale, by dtype; integers and bools must be equal."""
@@ -35,6 +37,7 @@ def run(
     numerics: Numerics = "reassociate",
     shape: Shape = None,
     seed: Annotated[int, typer.Option("--seed", help="Of the random inputs.")] = 0,
+    tune: Tune = None,
     json_file: JsonFile = None,
 ) -> None:
     """Run an ONNX program on given or random inputs.
@@ -46,21 +49,25 @@ def run(
 
     - `eqsat run model.onnx`
     - `eqsat run model.onnx --inputs x.npz -o y.npz --optimize`
+    - `eqsat run model.onnx --optimize --on gpu --device auto --tune 60`
     """
     import time
 
     from eqsat.check import random_inputs
     from eqsat.cli.arrays import read_arrays, write_arrays
-    from eqsat.cli.output import write_json
+    from eqsat.cli.output import console, engineering, write_json
     from eqsat.cli.search import load, optimise
+    from eqsat.cli.tuning import as_json, check_tunable, print_tuning, tune_result
 
+    check_tunable(tune, device, on)
     program = load(model, shape)
     arrays, expected = read_arrays(inputs, program) if inputs else (next(random_inputs(program, 1, seed)), {})
+    compute, tuning, memory = program.run, None, None
     if optimized or on != "numpy":
         best = optimise(program, device, time_limit, numerics, rules=None if optimized else [])
+        tuning = tune_result(best, tune) if tune is not None else None
         compute = best.compile(on=on)
-    else:
-        compute = program.run
+        memory = None if on == "numpy" else _memory(best, on)
     start = time.perf_counter()
     results = compute(arrays)
     seconds = time.perf_counter() - start
@@ -69,11 +76,25 @@ def run(
         write_arrays(output, results)
     summary = [_summary(name, array, expected.get(name)) for name, array in results.items()]
     if json_file is not None:
-        write_json({"schema": 1, "on": on, "optimized": optimized, "seconds": seconds, "outputs": summary}, json_file)
+        facts = {"schema": 1, "on": on, "optimized": optimized, "seconds": seconds, "outputs": summary}
+        facts |= {"memory": memory} if memory else {}
+        facts |= {"tuning": as_json(tuning)} if tuning else {}
+        write_json(facts, json_file)
     if json_file != "-":
-        _print(summary, f"{model.name} on {on}, {seconds * 1000:.3g} ms")
+        held = f", {engineering(memory['peak'], 'B')} of device memory" if memory else ""
+        _print(summary, f"{model.name} on {on}, {seconds * 1000:.3g} ms{held}")
+        if tuning is not None:
+            print_tuning(tuning, console())
     if any(row.get("passed") is False for row in summary):
         raise typer.Exit(1)
+
+
+def _memory(best: Result, on: str) -> dict[str, int]:
+    """Bytes that the plan takes of the device."""
+    from eqsat.gpu.lower import Signature, lower
+
+    exact = best.report["numerics"] == "exact"
+    return lower(best.plan, best.report["device"], Signature.of(best.source), exact=exact, library=on == "gpu").memory
 
 
 def _summary(name: str, array: np.ndarray[Any, Any], expected: np.ndarray[Any, Any] | None) -> dict[str, Any]:

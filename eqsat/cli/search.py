@@ -24,6 +24,19 @@ def load(model: Path, shape: Sequence[str] | None) -> Program:
     return eqsat.from_onnx(model, shapes=parse_shapes(shape))
 
 
+def resolved(device: str) -> str:
+    """The device that `--device` names: `auto` is this machine's GPU.
+
+    Raises:
+        InputError: `auto`, and there is no CuPy or no GPU.
+    """
+    if device != "auto":
+        return device
+    from eqsat.gpu.device import this_machine
+
+    return this_machine().row.name
+
+
 def optimise(
     program: Program,
     device: str,
@@ -40,10 +53,7 @@ def optimise(
     import eqsat
     from eqsat.cli.output import progress
 
-    if device == "auto":
-        from eqsat.gpu.device import this_machine
-
-        device = this_machine().row.name
+    device = resolved(device)
 
     with progress("optimising") as report:
         if max_error is not None:
