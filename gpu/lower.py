@@ -14,8 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from math import prod
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -26,18 +25,17 @@ from eqsat.extract.devices import device as find_device
 from eqsat.extract.plan import Kernel as PlanKernel
 from eqsat.extract.plan import Plan
 from eqsat.gpu.families.base import Choice, Kernel
+from eqsat.gpu.families.group import gathered, grouped
 from eqsat.gpu.generate import Chain, chain
+from eqsat.gpu.grouping import groups, member_choice
 from eqsat.gpu.index import Index, Var, through
+from eqsat.gpu.steps import Buffer, BufferKind, Fill, HostCall, Launch, LibraryProduct, Place, Step, arranged
 from eqsat.gpu.targets import Target, target
 from eqsat.ir import Program
 from eqsat.layout import Layout, identity, is_contiguous, row_major
 from eqsat.numerics import itemsize
 
 Array = np.ndarray[Any, Any]
-BufferKind = Literal["input", "constant", "temporary", "output"]
-
-ALIGNMENT = 256
-"""Bytes: what allocators give, so that a buffer inside the arena is no worse than one of its own."""
 
 ACCESS_ALIGNMENT = 16
 """Bytes: kernels read and write whole vectors, so an array inside another must start at a multiple of this."""
@@ -66,72 +64,6 @@ class Signature:
         nodes = [n for k in plan.kernels for n in k.inputs] + [r.buffer for r in plan.results]
         inputs = {n.attrs[0]: ((n.size,), n.dtype) for n in nodes if n.op == "In"}
         return Signature(inputs, {f"out{i}": (root.size,) for i, root in enumerate(plan.roots)})
-
-
-@dataclass(frozen=True)
-class Buffer:
-    """A contiguous array. Temporaries lie in the arena at byte `offset`."""
-
-    name: str
-    shape: tuple[int, ...]
-    dtype: str
-    kind: BufferKind
-    offset: int = 0
-
-    @property
-    def size(self) -> int:
-        return prod(self.shape)
-
-    @property
-    def nbytes(self) -> int:
-        return self.size * itemsize(self.dtype)
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where an array lies: so many elements into a buffer."""
-
-    buffer: str
-    offset: int = 0
-
-
-@dataclass(frozen=True)
-class Fill:
-    """Set every element of a buffer."""
-
-    buffer: str
-    value: float | int | bool
-
-
-@dataclass(frozen=True)
-class Launch:
-    """Run a kernel."""
-
-    kernel: Kernel
-    arguments: tuple[Place, ...]
-
-
-@dataclass(frozen=True)
-class HostCall:
-    """Run an opaque operator by its own implementation: `key` in the plan's `opaque`, result `index` to each output."""
-
-    key: str
-    inputs: tuple[Place, ...]
-    sizes: tuple[int, ...]
-    outputs: tuple[tuple[int, Place], ...]
-
-
-@dataclass(frozen=True)
-class LibraryProduct:
-    """A product of plain matrices, a[B, M, K] @ b[B, K, N], by the vendor's library; strides count elements."""
-
-    dims: tuple[int, int, int, int]
-    operands: tuple[Place, Place]
-    strides: tuple[tuple[int, ...], tuple[int, ...]]
-    output: Place
-
-
-Step = Fill | Launch | HostCall | LibraryProduct
 
 
 @dataclass(frozen=True)
@@ -223,11 +155,14 @@ class _Lowering:
         for name, (shape, dtype) in self.signature.inputs.items():
             self.buffers[name] = Buffer(name, shape, dtype, "input")
         self._name_outputs()
-        for kernel in self.plan.kernels:
-            if not self._written_in_place(kernel):
-                self._kernel(kernel)
+        for group in groups(self.plan):
+            kernels = [self.plan.kernels[i] for i in group]
+            if len(kernels) > 1:
+                self._group(kernels)
+            elif not self._written_in_place(kernels[0]):
+                self._kernel(kernels[0])
         results = tuple(self._result(i) for i in range(len(self.plan.roots)))
-        offsets, arena = _arena(self.buffers, self.steps, results)
+        offsets, arena = arranged(self.buffers, self.steps, results)
         for name, offset in offsets.items():
             old = self.buffers[name]
             self.buffers[name] = Buffer(name, old.shape, old.dtype, old.kind, offset)
@@ -305,9 +240,26 @@ class _Lowering:
         units = int(self.device.units.value)
         choice = self.choices.get(kernel.body, Choice()).planned(kernel.slices)
         made = chain(kernel.family, kernel.body, kernel.params, self.target, units, self.exact, choice)
+        self._launch(made, self._places(kernel))
+
+    def _places(self, kernel: PlanKernel) -> dict[Node, Place]:
+        """Where a kernel's inputs and outputs lie, by the nodes that stand for them in its body."""
         places = {p: self._place(n) for p, n in zip(kernel.params, kernel.inputs, strict=True)}
-        places.update((b, self._place(n)) for b, n in zip(kernel.body, kernel.outputs, strict=True))
-        self._launch(made, places)
+        return places | {b: self._place(n) for b, n in zip(kernel.body, kernel.outputs, strict=True)}
+
+    def _group(self, kernels: Sequence[PlanKernel]) -> None:
+        """Several kernels as one launch."""
+        units = int(self.device.units.value)
+        launches: list[Launch] = []
+        for kernel in kernels:
+            choice = member_choice(kernel, self.target, units)
+            made = chain(kernel.family, kernel.body, kernel.params, self.target, units, self.exact, choice)
+            places = self._places(kernel)
+            launches += [Launch(k, tuple(places[n] for n in k.arguments)) for k in made.kernels]
+        first = {launch.kernel.entry: i for i, launch in reversed(list(enumerate(launches)))}
+        launches.sort(key=lambda launch: first[launch.kernel.entry])
+        members = [launch.kernel for launch in launches]
+        self.steps.append(Launch(grouped(members), gathered(members, [launch.arguments for launch in launches])))
 
     def _library_product(self, kernel: PlanKernel) -> bool:
         """Let the vendor's library compute the kernel, where its operands are matrices with strides."""
@@ -382,7 +334,8 @@ class _Lowering:
         return out
 
     def _earlier_results(self, i: int) -> list[Place]:
-        return [self.places[r.buffer] for r in self.plan.results[:i] if r.buffer in self.places]
+        whole = [r.buffer for r in self.plan.results[:i] if r.layout.is_identity(r.buffer.size)]
+        return [self.places[node] for node in whole if node in self.places]
 
     def _copy(self, node: Node, layout: Layout, out: Place) -> None:
         param = make("In", ("a0", node.size, node.dtype))
@@ -410,12 +363,15 @@ def matrix_strides(node: Node, shape: tuple[int, ...]) -> tuple[Node, int, tuple
 def launch_counts(plan: Plan) -> tuple[list[int], int]:
     """(launches of each kernel, copies) once a plan is lowered.
 
-    A concatenation that others write in place takes none. Copies move results that lie inside other arrays, where each
-    output is to be an array of its own.
+    A concatenation that others write in place takes none, and neither do the later members of a group. Copies move
+    results that lie inside other arrays, where each output is to be an array of its own.
     """
     inside = placed_in_place(plan)
     wholes = {whole for whole, _ in inside.values()}
     counts = [0 if kernel.outputs[0] in wholes else kernel.launches for kernel in plan.kernels]
+    for group in groups(plan):
+        for i in group[1:]:
+            counts[i] = 0
     own = {node for kernel in plan.kernels for node in kernel.outputs if node not in inside}
     copies = 0
     for result in plan.results:
@@ -455,45 +411,3 @@ def placed_in_place(plan: Plan) -> dict[Node, tuple[Node, int]]:
 def _needs_fill(kernel: PlanKernel) -> bool:
     """Whether the kernel may gather its result by atomics, and so needs a buffer to fill."""
     return kernel.family == "contraction+reduction"
-
-
-def _arena(
-    buffers: Mapping[str, Buffer], steps: Sequence[Step], results: Sequence[Place]
-) -> tuple[dict[str, int], int]:
-    """(byte offset of each temporary, bytes of the arena): first fit, largest first, by lifetimes."""
-    life: dict[str, tuple[int, int]] = {}
-    for i, step in enumerate(steps):
-        for name in _touched(step):
-            first, _ = life.get(name, (i, i))
-            life[name] = (first, i)
-    for place in results:
-        if place.buffer in life:
-            life[place.buffer] = (life[place.buffer][0], len(steps))
-    wanted = [b for b in buffers.values() if b.kind == "temporary" and b.name in life]
-    offsets: dict[str, int] = {}
-    for b in sorted(wanted, key=lambda b: (-b.nbytes, b.name)):
-        first, last = life[b.name]
-        busy = sorted(
-            (offsets[o.name], offsets[o.name] + o.nbytes)
-            for o in wanted
-            if o.name in offsets and life[o.name][0] <= last and first <= life[o.name][1]
-        )
-        at = 0
-        for start, end in busy:
-            if at + b.nbytes <= start:
-                break
-            at = max(at, -(-end // ALIGNMENT) * ALIGNMENT)
-        offsets[b.name] = at
-    return offsets, max((offsets[b.name] + b.nbytes for b in wanted), default=0)
-
-
-def _touched(step: Step) -> list[str]:
-    match step:
-        case Fill():
-            return [step.buffer]
-        case Launch():
-            return [p.buffer for p in step.arguments]
-        case HostCall():
-            return [p.buffer for p in (*step.inputs, *(p for _, p in step.outputs))]
-        case LibraryProduct():
-            return [p.buffer for p in (*step.operands, step.output)]

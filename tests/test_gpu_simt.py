@@ -19,6 +19,7 @@ from eqsat.gpu.device import inlined
 from eqsat.gpu.families import contraction
 from eqsat.gpu.families.base import Kernel
 from eqsat.gpu.families.contraction.tiles import Tile
+from eqsat.gpu.families.group import grouped
 from eqsat.gpu.generate import Chain
 from eqsat.gpu.targets import TARGETS
 from eqsat.numerics import UNARY, elementwise, np_dtype
@@ -242,11 +243,14 @@ def test_the_unchanged_kernels_pass(address: Sanitizer, thread: Sanitizer) -> No
 def test_every_family_is_free_of_races_and_overruns(address: Sanitizer, thread: Sanitizer) -> None:
     x = s.array("x", 6 * 20)
     matrix = contraction.generate(s.job_of(out := s.product(1, 20, 40, 36, "float16")), TARGET)
+    second = s.product(1, 9, 40, 17, "float16")
+    group = grouped([matrix, contraction.generate(s.job_of(second), TARGET, Tile("matrix", 32, 32, 32, 2, 2))])
     cases = [
         s.case_of("matrix units", matrix, out),
         s.case("softmax", s.softmax(2, 300)),
         s.case("across", s.reduced("sum", s.transposed(x, (20, 6), (1, 0)), 20)),
         s.case("pointwise", make("Cat", (), (s.un("exp", x), s.array("y", 7)))),
+        s.Case("group", (out, second), Chain((group,))),
     ]
     memories = [s.memory_of(case, s.random_values(case.inputs)) for case in cases]
     calls = [s.call_of(case.chain.kernels[0], memory) for case, memory in zip(cases, memories, strict=True)]

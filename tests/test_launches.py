@@ -67,7 +67,7 @@ COUNTS: list[tuple[str, list[Node], list[int], int]] = [
     ("rows of a product in half, through partial results", [half(red("sum", WIDE, 512))], [2], 0),
     ("two reductions of them: two kernels are fewer than three launches", HALVES, [1, 1], 0),
     ("rows of a product in half that a tile holds whole", [half(red("sum", NARROW, 16))], [1], 0),
-    ("products written where a concatenation wants them", [make("Cat", (), (SQUARE, WIDE))], [1, 1, 0], 0),
+    ("products written where a concatenation wants them, together", [make("Cat", (), (SQUARE, WIDE))], [1, 0, 0], 0),
     ("a result inside another", [un("exp", X), view(un("exp", X), lay.strided(64, ((64, 1),)))], [1], 1),
     ("an input, and one result twice", [X, un("exp", X), un("exp", X)], [1], 2),
     ("a literal", [full(2.5, 7)], [], 0),

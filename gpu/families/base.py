@@ -135,6 +135,7 @@ class Part:
         reads, writes: element types in memory of these arrays.
         lds_bytes: what `lds` holds; 0 where it is not used.
         matrix: whether matrix units are used.
+        prefix: of the arrays' names.
     """
 
     description: str
@@ -143,12 +144,15 @@ class Part:
     writes: tuple[str, ...]
     lds_bytes: int = 0
     matrix: bool = False
+    prefix: str = ""
 
     @property
     def parameters(self) -> list[tuple[str, str]]:
         """(C type, name) of the arrays, in the order of a kernel's arguments."""
-        reads = [(f"const {STORAGE[dtype]} *EQ_RESTRICT", f"in{i}") for i, dtype in enumerate(self.reads)]
-        return reads + [(f"{STORAGE[dtype]} *EQ_RESTRICT", f"out{i}") for i, dtype in enumerate(self.writes)]
+        reads = [(f"const {STORAGE[dtype]} *EQ_RESTRICT", f"{self.prefix}in{i}") for i, dtype in enumerate(self.reads)]
+        return reads + [
+            (f"{STORAGE[dtype]} *EQ_RESTRICT", f"{self.prefix}out{i}") for i, dtype in enumerate(self.writes)
+        ]
 
 
 @dataclass(frozen=True)
