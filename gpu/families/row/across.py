@@ -105,7 +105,7 @@ def _body(job: Job, domain: Domain, width: int, on_the_way: Sequence[Node]) -> t
     traffic = Traffic()
     writes = Writes(region, job, place, on_the_way, Lanes(u))
     with region.unrolled(u):
-        lowering = Lowering(region, job.leaves, Lanes(u), {}, place, traffic)
+        lowering = Lowering(region, job.leaves, Lanes(u), {}, domain.fixed(place), traffic)
         for i, node in enumerate(domain.reductions):
             value = lowering.value(node.args[0], place[node.args[0]])
             operator = f"eq_{node.attrs[0]}_of<{reduced_type(node.args[0].dtype)}>"
@@ -121,7 +121,7 @@ def _row_outputs(job: Job, domain: Domain) -> str:
     place = anchored(job, domain, at, at * domain.columns + Index.of(Var("c", domain.columns)))
     region = Region([row], job.index_type)
     special = {n: (lambda _, i=i: Value(f"row_total{i}")) for i, n in enumerate(domain.reductions)}
-    lowering = Lowering(region, job.leaves, None, special, place)
+    lowering = Lowering(region, job.leaves, None, special, domain.fixed(place))
     for i, node in enumerate(job.outputs):
         if place[node] != at:
             continue

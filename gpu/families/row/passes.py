@@ -35,6 +35,10 @@ class Domain:
     level: Mapping[Node, int]
     above: frozenset[Node]
 
+    def fixed(self, place: Mapping[Node, Index]) -> dict[Node, Index]:
+        """The places of nodes that depend on a reduction, which are computed there alone."""
+        return {node: at for node, at in place.items() if node in self.above}
+
     def widths(self, job: Job) -> list[int]:
         """Legal vector widths along a row."""
         arrays = [n for n in (*job.inputs, *job.outputs) if n.size >= self.columns]
@@ -152,7 +156,7 @@ def anchored(job: Job, domain: Domain, row: Index, natural: Index) -> dict[Node,
         place[node] = row
         place.setdefault(node.args[0], natural)
     for node in job.nodes:
-        above = {place[a] for a in node.args if a in place and a.op != "Full"}
+        above = {place[a] for a in node.args if a in domain.above}  # all else is computed wherever it is needed
         if node.op == "Red" or not above:
             continue
         if len(above) > 1:
@@ -258,7 +262,9 @@ def _kept(plan: _Plan, most: int) -> list[Node]:
 def _worth_keeping(plan: _Plan, node: Node) -> bool:
     at = plan.place.get(node)
     own = at is None or bool(at.variables & {plan.q, plan.u})
-    return node.op != "Full" and own and node.size == plan.domain.rows * plan.domain.columns
+    free = node not in plan.domain.above
+    elsewhere = free and any(n.op in ("V", "Cat") and node in n.args for n in plan.job.nodes)
+    return node.op != "Full" and own and not elsewhere and node.size == plan.domain.rows * plan.domain.columns
 
 
 def _evaluated(plan: _Plan, roots: Iterable[Node], stop: Iterable[Node]) -> list[Node]:
@@ -292,7 +298,7 @@ def _pass(
         for node, name in names.items():
             if node in computed:
                 special[node] = _at(plan.place.get(node, natural), Value(f"{name}[i].v[u]", region.depth))
-        lowering = Lowering(region, plan.job.leaves, Lanes(plan.u), special, plan.place, traffic)
+        lowering = Lowering(region, plan.job.leaves, Lanes(plan.u), special, plan.domain.fixed(plan.place), traffic)
         for total, node in zip(totals, reductions, strict=True):
             region.statement(f"{total.name} = {total.operator}::apply({total.name}, {_entered(plan, lowering, node)});")
         writes.each(lowering)
@@ -385,7 +391,7 @@ def _entered(plan: _Plan, lowering: Lowering, node: Node) -> str:
 def _row_outputs(plan: _Plan, traffic: Traffic) -> str:
     region = Region([plan.row], plan.job.index_type)
     special = {n: _at(plan.place[n], Value(f"row_total{i}")) for i, n in enumerate(plan.domain.reductions)}
-    lowering = Lowering(region, plan.job.leaves, None, special, plan.place, traffic)
+    lowering = Lowering(region, plan.job.leaves, None, special, plan.domain.fixed(plan.place), traffic)
     for i, node in enumerate(plan.job.outputs):
         if plan.is_row_output(node):
             value = stored(lowering.value(node, plan.place[node]).text, plan.job.dtype(node))
