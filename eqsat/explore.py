@@ -1,28 +1,30 @@
-"""Looking into an e-graph: how it grows, what the forms of a program are and cost, and what kept a rule from firing."""
+"""Exploring a program: how its e-graph grows, which rules fire where, and the forms of its result with their costs."""
 
 from __future__ import annotations
 
 import itertools
+import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from math import prod
 from typing import Any
 
-from eqsat.core import Node, flops, is_view, lower, make
+from eqsat.core import Node, lower, make
 from eqsat.extract.cover import cover
 from eqsat.extract.devices import device as find_device
 from eqsat.ir import Program
-from eqsat.layout import Layout, is_bijective, row_major
+from eqsat.places import Places
 from eqsat.rule import AnyRule
-from eqsat.saturate import Limits, Saturation
+from eqsat.saturate import Limits, Progress, saturate
 from eqsat.shaped import Shaper
-from eqsat.snapshot import ENode, Snapshot
+from eqsat.snapshot import Snapshot
 from eqsat.write import expression
 
 _COVER_SECONDS = 1.0
-_FORMS_OF_OPERAND = 3
-_CANDIDATES = 50
+_OPERAND_FORMS = (3, 6, 12, 24)
+"""Forms of an operand that are combined: more only where fewer give too few forms of the whole."""
+
+_MOST_PLACES = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,31 @@ class Growth:
     classes: int
     nodes: int
     matches: dict[str, int]
+
+    def as_json(self) -> dict[str, Any]:
+        """As a row of `eqsat explore --json`."""
+        return {"iteration": self.iteration, "classes": self.classes, "nodes": self.nodes, "matches": self.matches}
+
+
+@dataclass(frozen=True, slots=True)
+class Fired:
+    """What one rule did: its matches, the e-nodes that it made, the first of them, and where they stand."""
+
+    rule: str
+    matches: int
+    made: int
+    form: str
+    where: tuple[str, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """As a row of `eqsat explore --json`."""
+        return {
+            "rule": self.rule,
+            "matches": self.matches,
+            "made": self.made,
+            "form": self.form,
+            "where": list(self.where),
+        }
 
 
 @dataclass(slots=True)
@@ -45,42 +72,39 @@ class Exploration:
         made: e-nodes that each rule added.
     """
 
+    program: Program
     snapshot: Snapshot
     growth: list[Growth]
     made: dict[str, int] = field(default_factory=dict)
 
+    def fired(self) -> list[Fired]:
+        """What each rule did, those that made most first."""
+        return list(_fired(self))
 
-class _Recorded(Saturation):
-    """A saturation that writes down its growth and ends after some iterations."""
-
-    def __init__(self, source: Snapshot, rules: Sequence[AnyRule], limits: Limits, steps: int | None) -> None:
-        super().__init__(source, rules, limits)
-        self.growth = [Growth(0, source.n_classes, len(source.nodes), {})]
-        self._steps = steps
-        self._before: Counter[str] = Counter()
-
-    def _step(self) -> Any:
-        frozen = super()._step()
-        seen = Counter({name: n for name, n in self._matches.items() if " asks " not in name})
-        row = self._snapshot
-        self.growth.append(Growth(self._iterations, row.n_classes, len(row.nodes), dict(+(seen - self._before))))
-        self._before = seen
-        return frozen
-
-    def _reached(self) -> bool:
-        return self._steps is not None and self._iterations >= self._steps
+    @property
+    def stop(self) -> str:
+        """Why it ended: `saturated`, `steps`, `nodes`, `time`, `memory` or `interrupted`."""
+        return self.snapshot.stats["stop"]
 
 
 def explore(
-    program: Program, rules: Sequence[AnyRule], limits: Limits | None = None, steps: int | None = None
+    program: Program,
+    rules: Sequence[AnyRule],
+    limits: Limits | None = None,
+    progress: Callable[[Progress], None] | None = None,
 ) -> Exploration:
-    """Saturate a program in this process, at most `steps` iterations, and write down how it grew."""
+    """Saturate a program and write down how it grew. Ctrl-C ends it with what there is.
+
+    Raises:
+        EqsatError: a rule merged two classes that cannot be equal.
+    """
     source = Snapshot.from_core(lower(program).roots)
-    run = _Recorded(source, rules, limits or Limits(nodes=5000), steps)
-    snapshot = run.run()
-    if steps is not None and snapshot.stats["stop"] == "goal":
-        snapshot.stats["stop"] = "steps"
-    return Exploration(snapshot, run.growth, dict(Counter(n.rule for n in snapshot.nodes if n.rule)))
+    snapshot = saturate(source, rules, limits or Limits(nodes=5000), progress)
+    stats = snapshot.stats
+    sizes = stats.get("growth", [(source.n_classes, len(source.nodes))])
+    rows = zip(sizes, stats.get("new_matches", [{}]), strict=True)
+    growth = [Growth(i, classes, nodes, matches) for i, ((classes, nodes), matches) in enumerate(rows)]
+    return Exploration(program, snapshot, growth, dict(Counter(n.rule for n in snapshot.nodes if n.rule)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,26 +116,45 @@ class Form:
     microseconds: dict[str, float]
 
 
-def forms(snapshot: Snapshot, devices: Sequence[str], count: int) -> list[Form]:
-    """Distinct forms of the first root, the cheapest on the first device ahead."""
+def forms(found: Exploration, devices: Sequence[str], count: int, seconds: float = 10.0) -> list[Form]:
+    """Distinct forms of the first root, at most `count`, the cheapest on the first device ahead.
+
+    Raises:
+        InputError: a device is unknown.
+    """
     rows = [find_device(name) for name in devices]
-    shaper = Shaper({})
-    found = []
-    for node in itertools.islice(_forms(snapshot, snapshot.roots[0], frozenset(), _CANDIDATES), _CANDIDATES):
+    deadline = time.monotonic() + seconds
+    writer = _Writer(found.program)
+    distinct: dict[str, Node] = {}
+    for node in _enough(found.snapshot, count):
+        distinct.setdefault(writer.text(node), node)
+    priced = []
+    for text, node in distinct.items():
+        if priced and time.monotonic() > deadline:
+            break
         source = Snapshot.from_core([node])
-        cost = {row.name: cover(source, row, _COVER_SECONDS).cost * 1e-6 for row in rows}
-        found.append(Form(node, _written(shaper, node), cost))
-    return sorted(found, key=lambda f: tuple(f.microseconds.values()))[:count]
+        priced.append(Form(node, text, {row.name: cover(source, row, _COVER_SECONDS).cost * 1e-6 for row in rows}))
+    return sorted(priced, key=lambda f: tuple(f.microseconds.values()))[:count]
 
 
-def _forms(snapshot: Snapshot, cls: int, above: frozenset[int], most: int) -> Iterator[Node]:
-    """Distinct core nodes of a class, no class under itself."""
+def _enough(snapshot: Snapshot, count: int) -> list[Node]:
+    """Distinct forms of the first root: all, or twice as many as are asked for."""
+    found: list[Node] = []
+    for most in _OPERAND_FORMS:
+        found = list(itertools.islice(_forms(snapshot, snapshot.roots[0], frozenset(), 2 * count, most), 2 * count))
+        if len(found) >= count:
+            break
+    return found
+
+
+def _forms(snapshot: Snapshot, cls: int, above: frozenset[int], most: int, inner: int) -> Iterator[Node]:
+    """Distinct core nodes of a class, no class under itself; `inner` forms of each operand."""
     if cls in above:
         return
     seen: set[Node] = set()
     for member in snapshot.members[cls]:
         row = snapshot.nodes[member]
-        parts = [list(_forms(snapshot, a, above | {cls}, _FORMS_OF_OPERAND)) for a in row.args]
+        parts = [list(_forms(snapshot, a, above | {cls}, inner, inner)) for a in row.args]
         for operands in itertools.product(*parts):
             node = make(row.op, row.attrs, operands)
             if node not in seen:
@@ -121,93 +164,37 @@ def _forms(snapshot: Snapshot, cls: int, above: frozenset[int], most: int) -> It
                 return
 
 
-def _written(shaper: Shaper, node: Node) -> str:
-    (term,) = shaper.terms([node])
-    return f"{expression(term, {})}: {term.spec}"
+class _Writer:
+    """Values of an explored program as NumPy expressions."""
 
-
-def to_json(snapshot: Snapshot) -> dict[str, Any]:
-    """The e-graph in the public serialized format, with FLOPs (and elements written) as costs."""
-    first = [members[0] for members in snapshot.members]
-    nodes = {
-        str(i): {
-            "op": label(node, snapshot),
-            "cost": float(_cost(node, snapshot)),
-            "eclass": str(node.cls),
-            "children": [str(first[a]) for a in node.args],
+    def __init__(self, program: Program) -> None:
+        self._core = lower(program)
+        self._shaper = Shaper(self._core.source_term)
+        self.places = Places(program)
+        self._names = {
+            t: self.places.constant(t) for t in self._core.source_term.values() if t.op == "constant" and t.size > 1
         }
-        for i, node in enumerate(snapshot.nodes)
-    }
-    return {"nodes": nodes, "root_eclasses": [str(r) for r in dict.fromkeys(snapshot.roots)]}
+
+    def text(self, node: Node) -> str:
+        """The whole expression of a value."""
+        (term,) = self._shaper.terms([node])
+        return expression(term, self._names)
+
+    def where(self, node: Node) -> str | None:
+        """The place of a value that the program itself computes."""
+        term = self._core.source_term.get(node)
+        return self.places.of(term) if term is not None else None
 
 
-def _cost(node: ENode, snapshot: Snapshot) -> int:
-    if not node.args or snapshot.const[node.cls]:
-        return 0
-    operands = [make("In", (f"c{a}", snapshot.size[a], snapshot.dtype[a])) for a in node.args]
-    made = make(node.op, node.attrs, operands)
-    return 1 if is_view(made.op) or not made.args else flops(made) + made.size
-
-
-def label(node: ENode, snapshot: Snapshot) -> str:
-    """An e-node in a few words."""
-    match node.op:
-        case "In" | "Const":
-            return str(node.attrs[0])[:12]
-        case "Full":
-            return f"{node.attrs[0]:g}"
-        case "V":
-            return view_text("x", node.attrs[0], snapshot.size[node.args[0]])
-        case "MM":
-            batch, m, k, n = node.attrs
-            return f"matmul {f'{batch}x' if batch > 1 else ''}{m}x{k}x{n}"
-        case "Red":
-            return f"{node.attrs[0]} over {node.attrs[1]}"
-        case "Un" | "Bin":
-            return node.attrs[0]
-    return {"Cat": "concat", "Gather": "take"}.get(node.op, node.op.lower())
-
-
-def view_text(operand: str, layout: Layout, size: int) -> str:
-    """A view of `size` elements, by what it does: a slice, a transpose, a broadcast, a flip, or strides in full."""
-    sizes = ",".join(str(n) for n, _ in layout.dims)
-    if layout.masked:
-        return f"padded({operand}, {sizes}, fill={layout.fill})"
-    if layout.contiguous:
-        return f"{operand}[{layout.offset}:{layout.offset + layout.size}]"
-    if is_bijective(layout, size) and all(stride > 0 for _, stride in layout.dims):
-        order = sorted(range(len(layout.dims)), key=lambda i: -layout.dims[i][1])
-        shape = ",".join(str(layout.dims[i][0]) for i in order)
-        if len(order) == 2:
-            return f"{operand}.reshape({shape}).T"
-        return f"{operand}.reshape({shape}).transpose({','.join(str(order.index(i)) for i in range(len(order)))})"
-    kept = [(n, s) for n, s in layout.dims if s]
-    if (
-        layout.offset == 0
-        and tuple(s for _, s in kept) == row_major([n for n, _ in kept])
-        and prod(n for n, _ in kept) == size
-    ):
-        shown = ",".join(str(n) if s else f"{n}x" for n, s in layout.dims)
-        return f"broadcast({operand}, [{shown}])"
-    strides = ",".join(str(s) for _, s in layout.dims)
-    return f"strided({operand}, [{sizes}], strides=[{strides}], offset={layout.offset})"
-
-
-def to_dot(snapshot: Snapshot) -> str:
-    """The e-graph for Graphviz: classes as boxes, e-nodes inside, those that a rule made in blue."""
-    lines = ["digraph egraph {", "  compound=true; rankdir=BT; node [shape=box, fontname=Helvetica, fontsize=10];"]
-    roots = set(snapshot.roots)
-    for cls, members in enumerate(snapshot.members):
-        style = "bold" if cls in roots else "dashed"
-        title = f"{snapshot.dtype[cls]}[{snapshot.size[cls]}]"
-        lines.append(f'  subgraph cluster_{cls} {{ style={style}; label="{title}"; fontsize=9;')
-        for i in members:
-            node = snapshot.nodes[i]
-            colour = f', color=blue, tooltip="{node.rule}"' if node.rule else ""
-            text = label(node, snapshot).replace('"', "'")
-            lines.append(f'    n{i} [label="{text}"{colour}];')
-        lines.append("  }")
-    for i, node in enumerate(snapshot.nodes):
-        for a in node.args:
-            lines.append(f"  n{snapshot.members[a][0]} -> n{i} [ltail=cluster_{a}];")
-    return "\n".join([*lines, "}"]) + "\n"
+def _fired(found: Exploration) -> Iterator[Fired]:
+    snapshot, writer = found.snapshot, _Writer(found.program)
+    own: dict[int, Node] = {}
+    for node in snapshot.nodes:
+        if not node.rule and node.cls not in own:
+            own[node.cls] = make(node.op, node.attrs, [own.get(a) or snapshot.term(a) for a in node.args])
+    matches = snapshot.stats.get("matches", {})
+    for rule, made in sorted(found.made.items(), key=lambda r: (-r[1], r[0])):
+        nodes = [n for n in snapshot.nodes if n.rule == rule]
+        first = make(nodes[0].op, nodes[0].attrs, [snapshot.term(a) for a in nodes[0].args])
+        places = dict.fromkeys(writer.where(own[n.cls]) or "inside" if n.cls in own else "a new value" for n in nodes)
+        yield Fired(rule, matches.get(rule, 0), made, writer.text(first), tuple(list(places)[:_MOST_PLACES]))

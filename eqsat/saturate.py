@@ -37,21 +37,23 @@ _HEADER = struct.Struct("<Q")
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """When to stop: wall-clock seconds, e-nodes, and bytes of address space of the worker."""
+    """When to stop: wall-clock seconds, e-nodes, bytes of address space of the worker, and iterations."""
 
     seconds: float = 10.0
     nodes: int = 30_000
     memory: int = 3 << 30
+    iterations: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What a saturation is at: shown while it runs."""
+    """What a saturation is at: shown while it runs. `matches` counts those of each rule so far."""
 
     iteration: int
     nodes: int
     classes: int
     seconds: float
+    matches: dict[str, int]
 
 
 def saturate(
@@ -65,8 +67,8 @@ def saturate(
 
     `goals` are pairs of positions in the roots: once both of each pair are one class, saturation ends with stop `goal`.
 
-    `stats["stop"]` says why it ended: `saturated`, `goal`, `time`, `nodes`, `memory` or `interrupted` (Ctrl-C; the
-    snapshot is then the last checkpoint, at worst the source itself).
+    `stats["stop"]` says why it ended: `saturated`, `goal`, `time`, `nodes`, `steps` (iterations), `memory` or
+    `interrupted` (Ctrl-C; the snapshot is then the last checkpoint, at worst the source itself).
 
     Raises:
         EqsatError: a rule merged two classes that cannot be equal, or failed.
@@ -260,6 +262,8 @@ class Saturation:
         self._iterations = 0
         self._growth = [(source.n_classes, len(source.nodes))]
         self._matches: Counter[str] = Counter()
+        self._seen: Counter[str] = Counter()
+        self._new_matches: list[dict[str, int]] = [{}]
         self._seconds: dict[str, float] = {}
         self._stop = "saturated"
         self._snapshot = source
@@ -295,6 +299,9 @@ class Saturation:
             if size[1] > self._limits.nodes:
                 self._stop = "nodes"
                 return False
+            if self._iterations == self._limits.iterations:
+                self._stop = "steps"
+                return False
             if time.monotonic() - self._begun > self._limits.seconds:
                 self._stop = "time"
                 return False
@@ -323,7 +330,14 @@ class Saturation:
         frozen = self._timed("snapshots", graph.freeze)
         self._snapshot = self._timed("snapshots", lambda: graph.snapshot(frozen))
         self._growth.append((self._snapshot.n_classes, len(self._snapshot.nodes)))
+        seen = Counter(self._fired())
+        self._new_matches.append(dict(seen - self._seen))
+        self._seen = seen
         return frozen
+
+    def _fired(self) -> dict[str, int]:
+        """Matches of each rule so far; what rules ask of tables is not among them."""
+        return {name: n for name, n in sorted(self._matches.items()) if n and " asks " not in name}
 
     def _ask_host(self, rules: Sequence[HostRule]) -> list[tuple[str, int, Any]]:
         """What the host's rules find to be equal and the snapshot does not know yet."""
@@ -347,6 +361,7 @@ class Saturation:
         self._snapshot.stats = {
             "iterations": self._iterations,
             "growth": list(self._growth),
+            "new_matches": list(self._new_matches),
             "matches": {name: n for name, n in sorted(self._matches.items()) if n},
             "stages": {name: round(s, 4) for name, s in sorted(self._seconds.items())},
             "stop": self._stop,
@@ -358,8 +373,10 @@ class Saturation:
         if force or small or now - self._sent > _CHECKPOINT_SECONDS:
             self._sent = now
             snapshot = self._snapshot
+            spent = now - self._begun
             self._send(
-                "progress", Progress(self._iterations, len(snapshot.nodes), snapshot.n_classes, now - self._begun)
+                "progress",
+                Progress(self._iterations, len(snapshot.nodes), snapshot.n_classes, spent, self._fired()),
             )
             self._describe()
             snapshot.stats["stop"] = None

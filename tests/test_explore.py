@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
+import time
+from io import StringIO
 from pathlib import Path
 
 import numpy as np
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 import eqsat
 from eqsat.cli.app import app
+from eqsat.cli.explore import _growing
 from eqsat.core import evaluate
+from eqsat.egraph_files import to_dot, to_json
 from eqsat.errors import InputError
-from eqsat.explore import explore, forms, to_dot, to_json
+from eqsat.explore import explore, forms
 from eqsat.expression import parse
 from eqsat.extract.serialized import extract_file
 from eqsat.rules import ALL, EXPLORING
+from eqsat.saturate import Limits, Progress
 
 CHAIN = ("(X @ A) @ C", {"X": "f32[8,96]", "A": "const:f32[96,64]", "C": "const:f32[64,96]"})
 
@@ -76,13 +85,13 @@ def test_growth_starts_at_the_source_and_counts_matches():
 
 
 def test_steps_end_the_search():
-    found = explore(parse("a + b + c", dict.fromkeys("abc", "f32[4]")), EXPLORING, steps=1)
+    found = explore(parse("a + b + c", dict.fromkeys("abc", "f32[4]")), EXPLORING, Limits(iterations=1))
     assert (found.snapshot.stats["stop"], len(found.growth)) == ("steps", 2)
 
 
 def test_forms_are_distinct_equal_and_sorted_by_cost():
-    found = explore(parse("(a + b) * c", dict.fromkeys("abc", "f64[4]")), EXPLORING, steps=3)
-    shown = forms(found.snapshot, ["mi300x", "cpu"], 8)
+    found = explore(parse("(a + b) * c", dict.fromkeys("abc", "f64[4]")), EXPLORING, Limits(iterations=3))
+    shown = forms(found, ["mi300x", "cpu"], 8)
     assert len({f.node for f in shown}) == len(shown) == 8
     costs = [f.microseconds["mi300x"] for f in shown]
     assert costs == sorted(costs)
@@ -113,16 +122,72 @@ def run(*args: str) -> tuple[int, str]:
     return result.exit_code, result.stdout
 
 
+SUM = ("explore", "(a + b) * c", *(x for n in "abc" for x in ("--let", f"{n}=f32[4]")))
+
+
 def test_explore_on_the_command_line():
-    code, text = run(
-        "explore", "(a + b) * c", *(x for n in "abc" for x in ("--let", f"{n}=f32[4]")), "--exploring", "--steps", "2"
+    code, text = run(*SUM, "--exploring", "--steps", "2", "--device", "cpu", "--device", "h100", "--count", "8")
+    assert code == 0
+    for words in ("distribute-product", "stopped: steps", "cpu us", "h100 us", "a * c + b * c"):
+        assert words in text
+    assert "mi300x" not in text
+    assert text == run(*SUM, "--exploring", "--steps", "2", "-d", "cpu", "-d", "h100", "--count", "8")[1]
+
+
+def document(*args: str) -> dict:
+    code, text = run(*args, "--json", "-")
+    assert code == 0
+    return json.loads(text)
+
+
+def test_rules_are_picked_and_left_out():
+    everything = document(*SUM, "--exploring", "--steps", "2")
+    assert {"commute-sum", "distribute-product"} <= set(everything["made"])
+    assert [row["rule"] for row in everything["fired"]] == sorted(
+        everything["made"], key=lambda rule: (-everything["made"][rule], rule)
     )
+    assert set(document(*SUM, "--only", "distribute-product,negate-twice")["made"]) == {"distribute-product"}
+    assert "distribute-product" not in document(*SUM, "--exploring", "--without", "distribute-product")["made"]
+    assert document("explore", "a + a", "--let", "a=f32[4]", "--only", "negate-twice")["made"] == {}
+
+
+def test_what_fired_says_where_and_what():
+    (row,) = document(*SUM, "--only", "distribute-product")["fired"]
+    assert (row["form"], row["where"][0]) == ("a * c", "a new value")
+    assert "out > mul" in row["where"]
+
+
+def test_the_egraph_of_the_command_line_is_extracted(tmp_path: Path):
+    file, picture = tmp_path / "g.json", tmp_path / "g.dot"
+    assert run(*SUM, "--egraph", str(file), "--dot", str(picture))[0] == 0
+    code, text = run("extract", str(file))
     assert code == 0
-    assert "distribute-product" in text
-    assert "stopped: steps" in text
-    code, text = run("explore", "a + a", "--let", "a=f32[4]", "--only", "negate-twice", "--json", "-")
-    assert code == 0
-    assert json.loads(text)["made"] == {}
+    assert "proven optimal" in text
+    assert picture.read_text().startswith("digraph")
+
+
+def test_growth_is_shown_while_it_happens():
+    seen = [Progress(1, 10, 5, 0.1, {"commute-sum": 2}), Progress(2, 30, 9, 0.4, {"commute-sum": 5, "double": 1})]
+    terminal = Console(width=100, record=True, file=StringIO())
+    terminal.print(_growing("a + b", seen, 10))
+    text = terminal.export_text()
+    for words in ("▃█", "0.4 s", "commute-sum 3, double 1", "█" * 24):
+        assert words in text
+
+
+def test_ctrl_c_is_answered_with_what_there_is():
+    names = "abcdefgh"
+    lets = [x for n in names for x in ("--let", f"{n}=f32[4]")]
+    command = [sys.executable, "-m", "eqsat", "explore", " + ".join(names), *lets, "--exploring"]
+    process = subprocess.Popen(
+        [*command, "--nodes", "1000000", "--time-limit", "120"], stdout=subprocess.PIPE, text=True
+    )
+    time.sleep(4)
+    process.send_signal(signal.SIGINT)
+    begun = time.monotonic()
+    text, _ = process.communicate(timeout=60)
+    assert time.monotonic() - begun < 10
+    assert "stopped: interrupted" in text
 
 
 def test_prove_on_the_command_line(tmp_path: Path):

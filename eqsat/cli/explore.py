@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from eqsat.cli.options import JsonFile, RulesFile
+from eqsat.cli.options import JsonFile, RulesFile, TimeLimit
 from eqsat.errors import InputError
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from eqsat.explore import Exploration, Form
+    from eqsat.rule import AnyRule
+    from eqsat.saturate import Progress
+
+DEVICES = ("mi300x", "h100", "cpu")
+_BAR = 24
+_SHOWN_RULES = 3
+_LEVELS = "▁▂▃▄▅▆▇█"
 
 
 def explore(
@@ -20,75 +34,82 @@ def explore(
     device: Annotated[
         list[str] | None, typer.Option("--device", "-d", help="Price forms on this device; may be repeated.")
     ] = None,
-    only: Annotated[list[str] | None, typer.Option("--only", metavar="RULE", help="Use only this rule.")] = None,
-    without: Annotated[list[str] | None, typer.Option("--without", metavar="RULE", help="Leave this rule out.")] = None,
+    only: Annotated[
+        list[str] | None, typer.Option("--only", metavar="RULES", help="Use only these rules: names, with commas.")
+    ] = None,
+    without: Annotated[
+        list[str] | None, typer.Option("--without", metavar="RULES", help="Leave these rules out.")
+    ] = None,
     rules_file: RulesFile = None,
     exploring: Annotated[
         bool, typer.Option("--exploring", help="Use the unguarded rules too, which only proofs use otherwise.")
     ] = False,
     steps: Annotated[int | None, typer.Option("--steps", min=1, help="At most so many iterations.")] = None,
     nodes: Annotated[int, typer.Option("--nodes", min=1, help="Stop when the e-graph has more e-nodes.")] = 5000,
-    count: Annotated[int, typer.Option("--forms", min=0, help="Show so many forms of the result.")] = 10,
+    time_limit: TimeLimit = 10.0,
+    count: Annotated[
+        int, typer.Option("--count", "--forms", min=0, help="Show at most so many distinct forms of the result.")
+    ] = 10,
     dot: Annotated[Path | None, typer.Option("--dot", metavar="FILE", help="Write the e-graph for Graphviz.")] = None,
     egraph: Annotated[
         str | None, typer.Option("--egraph", metavar="FILE", help="Write the e-graph as serialized e-graph JSON.")
     ] = None,
     json_file: JsonFile = None,
 ) -> None:
-    """Saturate an expression and show how its e-graph grew, which rules fired, and its forms with their cost.
+    """Saturate an expression and show how its e-graph grew, which rules fired where, and its forms with their cost.
+
+    In a terminal the growth is shown while it happens. Ctrl-C ends it with what there is.
 
     Examples:
 
     - `eqsat explore "(X @ A) @ C" --let X=f32[348,768] --let A=const:f32[768,64] --let C=const:f32[64,768]`
     - `eqsat explore "(a + b) * c" --let a=f32[4] --let b=f32[4] --let c=f32[4] --exploring --steps 3 --dot g.dot`
+    - `eqsat explore "(a @ b) @ c" --let a=f32[9,9] --let b=f32[9,9] --let c=f32[9,1] --only matmul-associate-right`
     """
+    from eqsat import egraph_files
     from eqsat import explore as exploring_
-    from eqsat.cli.output import console, print_table, write_json
-    from eqsat.cli.rules import select
+    from eqsat.cli.output import write_json
     from eqsat.expression import parse
-    from eqsat.rules import ALL, EXPLORING
+    from eqsat.extract.devices import device as find_device
+    from eqsat.interrupt import Interruptible
     from eqsat.saturate import Limits
 
+    names = [find_device(name).name for name in device or DEVICES]
     program = parse(expression, _pairs(let))
-    rules = [*(select(only, without, rules_file) or ALL), *(EXPLORING if exploring else ())]
-    found = exploring_.explore(program, rules, Limits(nodes=nodes), steps)
-    snapshot = found.snapshot
-    forms = exploring_.forms(snapshot, device or ["mi300x", "h100", "cpu"], count) if count else []
+    rules = _rules(only, without, rules_file, exploring)
+    quiet = "-" in (json_file, egraph)
+    with _live(expression, quiet) as show:
+        found = exploring_.explore(program, rules, Limits(time_limit, nodes, iterations=steps), show)
+    run = Interruptible()
+    forms: list[Form] = []
+    if count and found.stop != "interrupted":
+        forms = run.run(lambda: exploring_.forms(found, names, count, time_limit), [], grace=0.0)
     if dot is not None:
-        dot.write_text(exploring_.to_dot(snapshot), encoding="utf-8")
+        dot.write_text(egraph_files.to_dot(found.snapshot), encoding="utf-8")
     if egraph is not None:
-        write_json(exploring_.to_json(snapshot), egraph)
+        write_json(egraph_files.to_json(found.snapshot), egraph)
     if json_file is not None:
-        growth = [
-            {"iteration": g.iteration, "classes": g.classes, "nodes": g.nodes, "matches": g.matches}
-            for g in found.growth
-        ]
-        shown = [{"form": f.text, "predicted_us": f.microseconds} for f in forms]
-        data = {"schema": 1, "stop": snapshot.stats["stop"], "growth": growth, "made": found.made, "forms": shown}
-        write_json(data, json_file)
-    if "-" in (json_file, egraph):
-        return
-    terminal = console()
-    most = max(g.nodes for g in found.growth)
-    rows = [
-        (
-            str(g.iteration),
-            "#" * max(1, round(30 * g.nodes / most)),
-            str(g.classes),
-            str(g.nodes),
-            str(sum(g.matches.values())),
-        )
-        for g in found.growth
-    ]
-    title = f"{expression}: growth (stopped: {snapshot.stats['stop']})"
-    print_table(terminal, title, ("iteration", "", "classes", "e-nodes", "matches"), rows, words=2)
-    matches = snapshot.stats["matches"]
-    fired = [(name, str(matches.get(name, 0)), str(n)) for name, n in sorted(found.made.items(), key=lambda r: -r[1])]
-    print_table(terminal, "Rules", ("name", "matches", "e-nodes made"), fired)
-    if forms:
-        columns = ("form", *(f"{name} us" for name in forms[0].microseconds))
-        cells = [(f.text, *(f"{us:.3f}" for us in f.microseconds.values())) for f in forms]
-        print_table(terminal, "Forms of the result, cheapest first", columns, cells)
+        write_json(_as_json(found, forms), json_file)
+    if not quiet:
+        _print(expression, found, forms, names)
+
+
+def _rules(
+    only: Sequence[str] | None, without: Sequence[str] | None, file: Path | None, exploring: bool
+) -> list[AnyRule]:
+    """The rules to explore with; one that is asked for by name may be one that only proofs use otherwise."""
+    from eqsat import user_rules
+    from eqsat.cli.rules import find
+    from eqsat.rules import ALL, EXPLORING
+
+    kept = [find(name) for name in _names(only)]
+    dropped = [find(name) for name in _names(without)]
+    pool = kept or [*ALL, *(EXPLORING if exploring else ())]
+    return [*(row for row in pool if row not in dropped), *(user_rules.load(file) if file is not None else ())]
+
+
+def _names(given: Sequence[str] | None) -> list[str]:
+    return [name.strip() for names in given or () for name in names.split(",") if name.strip()]
 
 
 def _pairs(lets: list[str] | None) -> dict[str, str]:
@@ -99,3 +120,102 @@ def _pairs(lets: list[str] | None) -> dict[str, str]:
             raise InputError(f"--let {pair}: expected NAME=TYPE, as in --let X=f32[348,768]")
         found[name] = text
     return found
+
+
+def _as_json(found: Exploration, forms: Sequence[Form]) -> dict[str, Any]:
+    return {
+        "schema": 1,
+        "stop": found.stop,
+        "growth": [g.as_json() for g in found.growth],
+        "made": found.made,
+        "fired": [f.as_json() for f in found.fired()],
+        "forms": [{"form": f.text, "predicted_us": f.microseconds} for f in forms],
+    }
+
+
+# --- while it happens
+
+
+@contextmanager
+def _live(expression: str, quiet: bool) -> Iterator[Callable[[Progress], None] | None]:
+    """Shows the growth while it happens, where there is a terminal to show it in."""
+    from eqsat.cli.output import console
+
+    terminal = console(stderr=True)
+    if quiet or not terminal.is_terminal:
+        yield None
+        return
+    from rich.live import Live
+
+    seen: list[Progress] = []
+    with Live(console=terminal, transient=True, refresh_per_second=8) as live:
+
+        def show(progress: Progress) -> None:
+            seen.append(progress)
+            live.update(_growing(expression, seen, terminal.height - 6))
+
+        yield show
+
+
+def _growing(expression: str, seen: Sequence[Progress], rows: int) -> RenderableType:
+    """The growth so far: a plot of e-nodes, and a row for each of the last iterations."""
+    from rich.table import Table
+
+    most = max(p.nodes for p in seen)
+    grid = Table(title=f"{expression}  {_spark([p.nodes for p in seen])}  {seen[-1].seconds:.1f} s, Ctrl-C ends it")
+    for name in ("iteration", "e-classes", "e-nodes", "", "matches by rule"):
+        grid.add_column(name, justify="left" if name in ("", "matches by rule") else "right")
+    before: dict[str, int] = {}
+    for progress in seen:
+        new = {rule: n - before.get(rule, 0) for rule, n in progress.matches.items()}
+        before = progress.matches
+        if progress in seen[-max(rows, 1) :]:
+            cells = (str(progress.iteration), str(progress.classes), str(progress.nodes))
+            grid.add_row(*cells, "█" * max(1, round(_BAR * progress.nodes / most)), _most_matched(new))
+    return grid
+
+
+def _spark(values: Sequence[int]) -> str:
+    """A line of bars, one a value."""
+    most = max(values)
+    return "".join(_LEVELS[(len(_LEVELS) - 1) * v // most] for v in values)
+
+
+def _most_matched(matches: dict[str, int]) -> str:
+    """The rules that matched most, with how often."""
+    ordered = sorted(((n, rule) for rule, n in matches.items() if n > 0), key=lambda r: (-r[0], r[1]))
+    shown = [f"{rule} {n}" for n, rule in ordered[:_SHOWN_RULES]]
+    rest = len(ordered) - len(shown)
+    return ", ".join([*shown, *([f"{rest} more rules"] if rest else [])])
+
+
+# --- when it is over
+
+
+def _print(expression: str, found: Exploration, forms: Sequence[Form], devices: Sequence[str]) -> None:
+    from eqsat.cli.output import console, print_table
+
+    terminal = console()
+    most = max(g.nodes for g in found.growth)
+    rows = [
+        (
+            str(g.iteration),
+            "#" * max(1, round(_BAR * g.nodes / most)),
+            _most_matched(g.matches),
+            str(g.classes),
+            str(g.nodes),
+        )
+        for g in found.growth
+    ]
+    title = f"{expression}: growth (stopped: {found.stop})"
+    print_table(terminal, title, ("iteration", "", "matches by rule", "e-classes", "e-nodes"), rows, words=3)
+    fired = [(f.rule, f.form, ", ".join(f.where), str(f.matches), str(f.made)) for f in found.fired()]
+    if fired:
+        columns = ("rule", "first form made", "where", "matches", "e-nodes made")
+        print_table(terminal, "Rules that fired", columns, fired, words=3)
+    else:
+        terminal.print("No rule fired.")
+    if forms:
+        cells = [(f.text, *(f"{f.microseconds[name]:.3f}" for name in devices)) for f in forms]
+        title = f"Forms of the result, the cheapest on {devices[0]} first"
+        print_table(terminal, title, ("form", *(f"{name} us" for name in devices)), cells)
