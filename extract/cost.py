@@ -1,8 +1,9 @@
 """What a kernel costs on a device: launch + max(memory time, arithmetic time), in integer picoseconds.
 
 A roofline with the effects that decide between fused kernels: whole memory sectors are moved, uncoalesced reads are
-slower, a kernel with few workgroups reaches neither the full bandwidth nor the full rate, tiles pad their product, and
-a prologue is computed again by every tile that reads it. Bytes are counted by footprint: what a view reads, once.
+slower, a kernel with few workgroups reaches neither the full bandwidth nor the full rate, nor does one whose registers
+and LDS leave a SIMD a single wave (`occupancy.json`), tiles pad their product, and a prologue is computed again by
+every tile that reads it. Bytes are counted by footprint: what a view reads, once.
 
 The constants below are a model, not measurements; each says what it stands for.
 """
@@ -14,6 +15,7 @@ from math import ceil
 from typing import NamedTuple
 
 from eqsat.extract.devices import Device
+from eqsat.extract.occupancy import rate_share
 from eqsat.layout import Layout, footprint
 from eqsat.numerics import np_dtype
 
@@ -244,7 +246,8 @@ class Prices:
         groups = b * ceil(m / tm) * ceil(n / tn) * slices
         depth = ceil(k / slices / MATRIX_EDGE) * MATRIX_EDGE
         fragments = dtype in FRAGMENT_DTYPES and min(tm, tn) >= MATRIX_EDGE
-        rate = self._rate(dtype, fragments) * _efficiency(tm, tn) / self._units
+        share = rate_share(self.device.arch, dtype, tm, tn)
+        rate = self._rate(dtype, fragments) * _efficiency(tm, tn) * share / self._units
         time = ceil(groups / self._units) * 2 * tm * tn * depth / rate
         partial = 2.0 * 4 * slices * b * m * n / self._bytes_per_ps
         return Gemm(time, self.launch + partial if slices > 1 else 0.0, tm, tn, groups, slices)

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eqsat import layout as lay
+from eqsat.extract import occupancy
 from eqsat.extract.cost import SECTOR, STRIDED, Prices, read_bytes, write_order
 from eqsat.extract.devices import DEVICES
 
@@ -137,3 +138,12 @@ WRITES = [
 @pytest.mark.parametrize(("layout", "expected"), [row[1:] for row in WRITES], ids=[row[0] for row in WRITES])
 def test_writes_along_a_tile_are_cheap(layout: lay.Layout, expected: float) -> None:
     assert write_order(layout, 34) == expected
+
+
+def test_a_tile_that_leaves_a_simd_one_wave_is_slower() -> None:
+    waves = {rows: occupancy.waves("gfx942", "float32", rows, 128) for rows in (1, 128)}
+    assert waves[1] == 1
+    assert (waves[128] or 0) > 1
+    assert occupancy.rate_share("gfx942", "float32", 1, 128) == occupancy.LONE_WAVE
+    assert occupancy.rate_share("gfx942", "float32", 128, 128) == 1
+    assert occupancy.rate_share("", "float32", 128, 128) == 1  # a device that runs no kernels of ours
