@@ -105,26 +105,39 @@ def constant_value(term: Term) -> Array | None:
 
 
 def _affine_gather(index: Array, outer: int, n: int, inner: int) -> Layout | None:
-    """The layout of data[outer, n, inner] at index[j1, j2, ...] = base + s1 j1 + s2 j2 + ..., if it has that form.
+    """The layout of data[outer, n, inner] at these indices, where digits of the position walk them in equal steps:
+    slices, flips, repetitions, strided and nearest-neighbour resampling.
 
     Raises InputError where an index is outside [-n, n).
     """
     if index.min() < -n or index.max() >= n:
         raise InputError(f"gather takes indices in [{-n}, {n}), got {index.min()} to {index.max()}")
-    index = np.where(index < 0, index + n, index)
-    base = int(index.flat[0])
-    expected = np.full(index.shape, base)
-    dims = []
-    for axis, size in enumerate(index.shape):
-        if size == 1:
-            continue
-        second = tuple(int(i == axis) for i in range(index.ndim))
-        step = int(index[second]) - base
-        expected += step * np.arange(size).reshape([-1 if i == axis else 1 for i in range(index.ndim)])
-        dims.append((size, step * inner))
-    if not np.array_equal(index, expected):
+    flat = np.where(index < 0, index + n, index).reshape(-1)
+    base = int(flat[0])
+    digits = _steps(flat)
+    if digits is None:
         return None
+    dims = [(size, step * inner) for size, step in digits]
     return lay.strided(base * inner, [(outer, n * inner), *dims, (inner, 1)])
+
+
+def _steps(index: Array) -> list[tuple[int, int]] | None:
+    """Digits (count, step), outer to inner, that walk these indices from the first; None where there are none."""
+    digits: list[tuple[int, int]] = []
+    while index.size > 1:
+        step = int(index[1] - index[0])
+        regular = index == index[0] + step * np.arange(index.size)
+        run = index.size if regular.all() else int(np.argmin(regular))
+        for count in range(run, 1, -1):
+            if index.size % count == 0:
+                rows = index.reshape(-1, count)
+                if np.array_equal(rows, rows[:, :1] + step * np.arange(count)):
+                    break
+        else:
+            return None
+        digits.insert(0, (count, step))
+        index = rows[:, 0]
+    return digits
 
 
 # Products and reductions

@@ -100,6 +100,71 @@ def _outer_and_inner(layout: Layout, count: int) -> tuple[list[tuple[int, int]],
     return outer, inner
 
 
+def repeated_through(first: Layout, then: Layout, rows: int, count: int) -> Row | None:
+    """V(V(z, first), then) of [rows, count] is the same along count: V(z, L) is one of each row."""
+    whole = None if then.masked else lt.compose(first, then)
+    parts = None if whole is None or whole.size != rows * count else _outer_and_inner(whole, count)
+    if whole is None or parts is None or any(stride for _, stride in parts[1]):
+        return None
+    return (lt.strided(whole.offset, parts[0]),)
+
+
+def in_order(layout: Layout, count: int) -> Row | None:
+    """The layout with the digits under a reduction of `count` in the order in which they lie in memory.
+
+    None where they already are.
+    """
+    parts = _outer_and_inner(layout, count)
+    if parts is None:
+        return None
+    outer, inner = parts
+    ordered = lt.strided(layout.offset, [*outer, *sorted(inner, key=lambda dim: -abs(dim[1]))])
+    return None if ordered == layout else (ordered,)
+
+
+def repeated_inner(layout: Layout, b: int, m: int, k: int, n: int) -> Row | None:
+    """x[b, m, k] = V(z, layout) repeats itself along k: elements of y[b, k, n] that meet the same one are added first.
+
+    Gives (Lx, Ly, k', times): mm(x, y, b, m, k, n) = mm(V(z, Lx), sum(V(y, Ly), times), b, m, k', n).
+    """
+    parts = None if layout.size != b * m * k else _outer_and_inner(layout, k)
+    if parts is None:
+        return None
+    outer, inner = parts
+    steps = lt.row_major([size for size, _ in inner])
+    kept = [(size, stride, step * n) for (size, stride), step in zip(inner, steps, strict=True) if stride]
+    gone = [(size, step * n) for (size, stride), step in zip(inner, steps, strict=True) if not stride]
+    times = prod(size for size, _ in gone)
+    if times == 1:
+        return None
+    x = lt.strided(layout.offset, [*outer, *((size, stride) for size, stride, _ in kept)])
+    y = lt.strided(0, [(b, k * n), *((size, step) for size, _, step in kept), (n, 1), *gone])
+    return x, y, k // times, times
+
+
+def repeated_inner_right(layout: Layout, b: int, m: int, k: int, n: int) -> Row | None:
+    """`repeated_inner` of the right operand: y[b, k, n] = V(z, layout) repeats itself along k.
+
+    Gives (Lx, Ly, k', times): mm(x, y, b, m, k, n) = mm(sum(V(x, Lx), times), V(z, Ly), b, m, k', n).
+    """
+    columns_first = lt.compose(layout, lt.of_transpose((b, k, n), (0, 2, 1))) if layout.size == b * k * n else None
+    found = None if columns_first is None else repeated_inner(columns_first, b, n, k, 1)
+    if found is None:
+        return None
+    by_column, within, rest, times = found
+    y = lt.compose(by_column, lt.of_transpose((b, n, rest), (0, 2, 1)))
+    if y is None:
+        return None
+    x = lt.strided(0, [(b, m * k), (m, k), *_below(within, rest * times)])
+    return x, y, rest, times
+
+
+def _below(layout: Layout, count: int) -> list[tuple[int, int]]:
+    """The digits of a layout below `count` elements."""
+    parts = _outer_and_inner(layout, count)
+    return [] if parts is None else parts[1]
+
+
 def repeats_rows(layout: Layout, count: int) -> Row | None:
     """The layout reads every element `count` times, one after another: a reduction put back along its rows."""
     return () if layout == lt.strided(0, [(layout.size // max(count, 1), 1), (count, 0)]) else None

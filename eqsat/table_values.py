@@ -92,11 +92,6 @@ def finite(value: Any) -> Row | None:
     return () if math.isfinite(value) else None
 
 
-def positive(value: Any) -> Row | None:
-    """The value is above zero and finite."""
-    return () if value > 0 and math.isfinite(value) else None
-
-
 def reciprocal_count(value: Any, count: int, dtype: str) -> Row | None:
     """The value is 1 / count, as the dtype rounds it: what makes a mean of a sum."""
     return () if is_float(dtype) and count and value == scalar(1 / count, dtype) else None

@@ -68,6 +68,18 @@ def swap(batch: int, rows: int, columns: int) -> Row:
     return (transposed(batch, rows, columns),)
 
 
+def swaps_blocks(layout: Layout, m: int, k: int, n: int) -> Row | None:
+    """The layout transposes each of some equal blocks of rows of a product x[m, k] @ y[k, n].
+
+    Gives (Ly, Lx, p, q) with V(mm(x, y, 1, m, k, n), layout) = mm(V(y, Ly), V(x, Lx), p, n, k, q), where m = p*q.
+    """
+    p = layout.dims[0][0] if len(layout.dims) == 3 else 1
+    if p == 1 or m % p or layout != lt.of_transpose((p, m // p, n), (0, 2, 1)):
+        return None
+    q = m // p
+    return lt.strided(0, [(p, 0), (n, 1), (k, n)]), lt.of_transpose((p, q, k), (0, 2, 1)), p, q
+
+
 def narrow_product(layout: Layout, b: int, m: int, k: int, n: int) -> Row | None:
     """A view that reads only a box of mm(x, y, b, m, k, n): operands narrowed to it, new sizes, the view of the rest.
 
@@ -151,6 +163,12 @@ def k_scale(layout: Layout, b: int, m: int, k: int, n: int) -> Row | None:
     return _spread_along(one, (b, k, 1), (b, k, n))
 
 
+def left_k_scale(layout: Layout, b: int, m: int, k: int, n: int) -> Row | None:
+    """V(z, layout) of [b, k, n] is the same along n: V(z, L) of [b, m, k] scales the columns of the left operand."""
+    one = _unrepeated(layout, (b, k, n), (b, k, 1))
+    return _spread_along(one, (b, 1, k), (b, m, k))
+
+
 def is_identity(layout: Layout, size: int) -> Row | None:
     """The layout reads an array of `size` elements as it is."""
     return () if layout.is_identity(size) else None
@@ -231,13 +249,6 @@ def right_column_scale(layout: Layout, b: int, m: int, k: int, n: int) -> Row | 
     return column_scale(layout, b, k, m, n)
 
 
-def spread(layout: Layout, size: int) -> Row | None:
-    """V(z, layout) repeats one element: V(z, L) is that element `size` times."""
-    if layout.masked or any(stride for _, stride in layout.dims):
-        return None
-    return (lt.strided(layout.offset, [(size, 0)]),)
-
-
 def constant_along(layout: Layout, rows: int, count: int) -> Row | None:
     """V(z, layout) of [rows, count] is the same along count: V(z, L) is one of each row."""
     one = _unrepeated(layout, (rows, count), (rows, 1))
@@ -271,11 +282,13 @@ TABLES: dict[str, Table] = {
         _table(keeps_fill, "Lf"),
         _table(swaps, "Liii"),
         _table(swap, "iii", "L"),
+        _table(swaps_blocks, "Liii", "LLii"),
         _table(narrow_product, "Liiii", "LLiiiL"),
         _table(sum_of_product, "Liiiii", "LiLiiiiiL"),
         _table(sum_of_whole_product, "iiiii", "LiLiiiiiL"),
         _table(shared_left, "Liiii", "LLL"),
         _table(k_scale, "Liiii", "L"),
+        _table(left_k_scale, "Liiii", "L"),
         _table(is_identity, "Li"),
         _table(repeated_rows, "Liiii", "LL"),
         _table(repeated_columns, "Liiii", "LL"),
@@ -284,12 +297,15 @@ TABLES: dict[str, Table] = {
         _table(column_scale, "Liiii", "L"),
         _table(left_row_scale, "Liiii", "L"),
         _table(right_column_scale, "Liiii", "L"),
-        _table(spread, "Li", "L"),
         _table(constant_along, "Lii", "L"),
         _table(widen, "Li", "L"),
         _table(table_sums.repeated, "Lii", "Lii"),
         _table(table_sums.contraction, "LLii", "LLiiiiL"),
         _table(table_sums.contraction_with_rows, "Lii", "LLiiiiL"),
+        _table(table_sums.repeated_through, "LLii", "L"),
+        _table(table_sums.in_order, "Li", "L"),
+        _table(table_sums.repeated_inner, "Liiii", "LLii"),
+        _table(table_sums.repeated_inner_right, "Liiii", "LLii"),
         _table(table_sums.repeats_rows, "Li"),
         _table(table_sums.shifts_rows, "LLi"),
         _table(table_sums.shifts_all, "vL"),
@@ -301,7 +317,6 @@ TABLES: dict[str, Table] = {
         _table(table_values.value_of_two, "fvvt", "v"),
         _table(table_values.integral, "t"),
         _table(table_values.finite, "v"),
-        _table(table_values.positive, "v"),
         _table(table_values.reciprocal_count, "vit"),
         _table(table_values.cast_back, "fft"),
         _table(table_values.cast_through, "fft", "f"),

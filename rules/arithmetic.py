@@ -28,6 +28,30 @@ RULES: tuple[Rule, ...] = (
         )
         for name, fn in (("sum", "add"), ("product", "mul"))
     ),
+    *(
+        rule(
+            f"gather-constants-{where}-{name}",
+            f"{text} => {fn}({fn}(a, c), {fn}(b, d))",
+            worth="const(b); const(d); dynamic(a); dynamic(c)",
+            numerics="reassociating",
+            source=f"{_ALGEBRA}: double-add-lit-broadcast",
+            why="constants met on both sides, or with something in between, are one, folded ahead of time",
+        )
+        for name, fn in (("sum", "add"), ("product", "mul"))
+        for where, text in (
+            ("of-each-side-of", f"{fn}({fn}(a, b), {fn}(c, d))"),
+            ("around-addend-of" if fn == "add" else "around-factor-of", f"{fn}({fn}({fn}(a, b), c), d)"),
+            ("behind-addend-of" if fn == "add" else "behind-factor-of", f"{fn}({fn}(c, {fn}(a, b)), d)"),
+        )
+    ),
+    rule(
+        "scale-of-constant-addend",
+        "mul(add(a, b), c) => add(mul(a, c), mul(b, c))",
+        worth="const(b); const(c); dynamic(a)",
+        numerics="reassociating",
+        source=f"{_ALGEBRA}: mul-add",
+        why="a scale passes a constant bias, so that what is under it can take it: batch norms fold into weights",
+    ),
     rule(
         "subtract-constant",
         "sub(a, b) => add(a, neg(b))",

@@ -185,6 +185,36 @@ def _cat_of_tall_products(graph: Terms, emit: Emit) -> None:
             emit(node.cls, graph.product(graph.cat([m.args[0] for m in found]), right, 1, rows, k, n))
 
 
+def _cat_of_gathers(graph: Terms, emit: Emit) -> None:
+    """Cat_i(Gather(t_i, j_i)) = Gather(Cat t_i, Cat (j_i mod n_i + start_i)): constant tables, rows of one length."""
+    for node in graph.nodes("Cat"):
+        found = [next(graph.of(a, "Gather"), None) for a in node.args]
+        gathers = [g for g in found if g is not None]
+        if len(node.args) < 2 or len(gathers) < len(found) or any(not graph.const(g.args[0]) for g in gathers):
+            continue
+        tables, indices = zip(*(g.args for g in gathers), strict=True)
+        rows = [g.attrs[1] for g in gathers]
+        same_rows = len({(g.attrs[0], g.attrs[2]) for g in gathers}) == 1 and gathers[0].attrs[0] == 1
+        types = {graph.snapshot.dtype[i] for i in indices}
+        if not same_rows or len(types) > 1:
+            continue
+        inner = gathers[0].attrs[2]
+        if len(set(tables)) == 1:
+            emit(node.cls, graph.make("Gather", (1, rows[0], inner), (tables[0], graph.cat(indices))))
+            continue
+        dtype = types.pop()
+        starts = accumulate(rows, initial=0)
+        moved = [_moved(graph, i, n, start, dtype) for i, n, start in zip(indices, rows, starts, strict=False)]
+        emit(node.cls, graph.make("Gather", (1, sum(rows), inner), (graph.cat(tables), graph.cat(moved))))
+
+
+def _moved(graph: Terms, index: int, n: int, start: int, dtype: str) -> Term:
+    """An index into [-n, n) counted from the front, then from `start`."""
+    size = graph.size(index)
+    counted = graph.make("Bin", ("mod",), (index, graph.make("Full", (n, size, dtype), ())))
+    return graph.make("Bin", ("add",), (counted, graph.make("Full", (start, size, dtype), ()))) if start else counted
+
+
 def _view_of_cat(graph: Terms, emit: Emit) -> None:
     """A view that stays inside some members reads only those."""
     for node in graph.nodes("V"):
@@ -267,6 +297,15 @@ RULES: tuple[HostRule, ...] = (
         "exact",
         "MIGraphX horizontal fusion of dots that share an input",
         "products that share a factor are one product, whatever their heights",
+    ),
+    HostRule(
+        "concat-of-gathers",
+        "cat(gather(t1, i1), ..., gather(tn, in)) => gather(cat(t1, ..., tn), cat(i1, ..., in mod rows + start))",
+        _cat_of_gathers,
+        "exact",
+        "MIGraphX fuse_horizontal: gathers from embedding tables",
+        "look-ups in many small tables are one look-up in a table of them all",
+        guard_text="constant tables with rows of one length",
     ),
     HostRule(
         "view-of-concat",

@@ -88,6 +88,29 @@ DISTRIBUTION: tuple[Rule, ...] = (
     ),
     *(
         rule(
+            f"constant-addend-{where}-matmul-behind-view",
+            text,
+            worth="const(b); const(c); dynamic(a)",
+            when="keeps_sums(L)",
+            numerics="reassociating",
+            source=f"{_M2818}; {_ALGEBRA}: conv-add",
+            why="a constant bias behind a transpose, a slice or the windows of a convolution is a constant bias",
+        )
+        for where, text in (
+            (
+                "through",
+                "mm(view(add(a, b), L), c, B, M, K, N)"
+                " => add(mm(view(a, L), c, B, M, K, N), mm(view(b, L), c, B, M, K, N))",
+            ),
+            (
+                "under",
+                "mm(c, view(add(a, b), L), B, M, K, N)"
+                " => add(mm(c, view(a, L), B, M, K, N), mm(c, view(b, L), B, M, K, N))",
+            ),
+        )
+    ),
+    *(
+        rule(
             f"factor-{name}-of-matmuls-with-one-{side}",
             text.format(f=fn),
             numerics="reassociating",
@@ -183,6 +206,50 @@ SCALING: tuple[Rule, ...] = (
         why="a constant scale along the summed axis folds into the constant right factor",
     ),
     rule(
+        "inner-scale-into-constant-left",
+        "mm(a, mul(b, view(s, L)), B, M, K, N) => mm(mul(a, view(s, W)), b, B, M, K, N)",
+        worth="const(a); const(s); dynamic(b)",
+        when="W = left_k_scale(L, B, M, K, N)",
+        numerics="reassociating",
+        source=f"{_ALGEBRA}: dot-mul",
+        why="a constant scale along the summed axis folds into the constant left factor",
+    ),
+    *(
+        rule(
+            f"number-into-constant-{where}",
+            text,
+            worth="const(b); dynamic(a)",
+            when=guard,
+            numerics="reassociating",
+            source=f"{_ALGEBRA}: dot-mul, mul-conv",
+            why="a scale of what a constant is multiplied with folds into the constant",
+        )
+        for where, guard, text in (
+            (
+                "right",
+                "",
+                "mm(mul(a, full(v, n, t)), b, B, M, K, N) => mm(a, mul(b, full(v, size(b), t)), B, M, K, N)",
+            ),
+            (
+                "left",
+                "",
+                "mm(b, mul(a, full(v, n, t)), B, M, K, N) => mm(mul(b, full(v, size(b), t)), a, B, M, K, N)",
+            ),
+            (
+                "right-behind-view",
+                "finite(v); keeps_sums(L)",
+                "mm(view(mul(a, full(v, n, t)), L), b, B, M, K, N)"
+                " => mm(view(a, L), mul(b, full(v, size(b), t)), B, M, K, N)",
+            ),
+            (
+                "left-behind-view",
+                "finite(v); keeps_sums(L)",
+                "mm(b, view(mul(a, full(v, n, t)), L), B, M, K, N)"
+                " => mm(mul(b, full(v, size(b), t)), view(a, L), B, M, K, N)",
+            ),
+        )
+    ),
+    rule(
         "row-scale-through-matmul",
         "mm(mul(a, view(s, L)), b, B, M, K, N) => mul(mm(a, b, B, M, K, N), view(s, W))",
         worth="dynamic(a); N <= K",
@@ -200,6 +267,14 @@ SHAPES: tuple[Rule, ...] = (
         when="swaps(L, B, M, N); La = swap(B, M, K); Lb = swap(B, K, N)",
         source=_IREE + "; " + _TASO,
         why="the product is written transposed instead of being transposed after",
+    ),
+    rule(
+        "transpose-of-blocks-of-matmul",
+        "view(mm(a, b, 1, M, K, N), L) => mm(view(b, Lb), view(a, La), P, N, K, Q)",
+        worth="dynamic(self)",
+        when="(Lb, La, P, Q) = swaps_blocks(L, M, K, N)",
+        source="MIGraphX rewrite_dot: 1x1 convolutions",
+        why="a convolution over channels first writes what it computes where it belongs, image by image",
     ),
     rule(
         "view-of-matmul-narrows",
@@ -221,6 +296,28 @@ SHAPES: tuple[Rule, ...] = (
         when="(L1, W) = repeated_columns(L, B, M, K, N)",
         source=f"{_ALGEBRA}: dot-broadcast",
         why="equal columns give equal columns: compute one",
+    ),
+    *(
+        rule(
+            f"matmul-of-{side}-repeated-inside",
+            text,
+            when=f"(La, Lb, P, R) = {table}(L, B, M, K, N)",
+            numerics="reassociating",
+            source="MIGraphX simplify_algebra: conv-broadcast",
+            why="what meets the same factor is added first: a convolution of a repeated image is one product",
+        )
+        for side, text, table in (
+            (
+                "left",
+                "mm(view(a, L), b, B, M, K, N) => mm(view(a, La), sum(view(b, Lb), R), B, M, P, N)",
+                "repeated_inner",
+            ),
+            (
+                "right",
+                "mm(a, view(b, L), B, M, K, N) => mm(sum(view(a, La), R), view(b, Lb), B, M, P, N)",
+                "repeated_inner_right",
+            ),
+        )
     ),
     rule(
         "matmul-of-shared-right",

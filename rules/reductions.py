@@ -43,6 +43,19 @@ NESTED: tuple[Rule, ...] = tuple(
     )
 )
 
+ORDERED: tuple[Rule, ...] = tuple(
+    rule(
+        f"{word}-in-order",
+        f"{fn}(view(a, L), C) => {fn}(view(a, M), C)",
+        worth="dynamic(a)",
+        when="M = in_order(L, C)",
+        numerics=numerics,
+        source="reductions commute",
+        why="a row is reduced as it lies in memory, so that reductions of differently transposed rows meet",
+    )
+    for word, fn, numerics in _NESTING
+)
+
 REPEATED: tuple[Rule, ...] = (
     rule(
         "sum-of-repeated",
@@ -72,35 +85,30 @@ REPEATED: tuple[Rule, ...] = (
         )
         for word, fn in (("product", "prod_over"), ("maximum", "max_over"), ("minimum", "min_over"))
     ),
-    *(
-        rule(
-            name,
-            text,
-            worth="dynamic(b)",
-            when="W = constant_along(L, size(self), C); v = count_as(C, dtype(b))",
-            numerics="reassociating",
-            source=_SIMPLIFIER,
-            why="what is the same along the sum is a multiple beside it",
-        )
-        for name, text in (
-            (
-                "sum-of-repeated-addend",
-                "sum(add(a, view(b, L)), C) => add(sum(a, C), mul(view(b, W), full(v, size(self), dtype(b))))",
-            ),
-            (
-                "sum-of-repeated-first-addend",
-                "sum(add(view(b, L), a), C) => add(mul(view(b, W), full(v, size(self), dtype(b))), sum(a, C))",
-            ),
-            (
-                "sum-of-repeated-subtrahend",
-                "sum(sub(a, view(b, L)), C) => sub(sum(a, C), mul(view(b, W), full(v, size(self), dtype(b))))",
-            ),
-            (
-                "sum-of-repeated-minuend",
-                "sum(sub(view(b, L), a), C) => sub(mul(view(b, W), full(v, size(self), dtype(b))), sum(a, C))",
-            ),
-        )
-    ),
+)
+
+_MULTIPLE = "mul(view(b, W), full(v, size(self), dtype(b)))"
+
+BESIDE: tuple[Rule, ...] = tuple(
+    rule(
+        f"sum-of-{permuted}repeated-{word}",
+        f"sum({inner.format(sum=text)}, C) => {right}",
+        worth="dynamic(b)",
+        when=f"W = {table}; v = count_as(C, dtype(b))",
+        numerics="reassociating",
+        source=_SIMPLIFIER,
+        why="what is the same along the sum is a multiple beside it",
+    )
+    for permuted, inner, addend, table in (
+        ("", "{sum}", "sum(a, C)", "constant_along(L, size(self), C)"),
+        ("permuted-", "view({sum}, P)", "sum(view(a, P), C)", "repeated_through(L, P, size(self), C)"),
+    )
+    for word, text, right in (
+        ("addend", "add(a, view(b, L))", f"add({addend}, {_MULTIPLE})"),
+        ("first-addend", "add(view(b, L), a)", f"add({_MULTIPLE}, {addend})"),
+        ("subtrahend", "sub(a, view(b, L))", f"sub({addend}, {_MULTIPLE})"),
+        ("minuend", "sub(view(b, L), a)", f"sub({_MULTIPLE}, {addend})"),
+    )
 )
 
 SCALED: tuple[Rule, ...] = (
@@ -112,28 +120,6 @@ SCALED: tuple[Rule, ...] = (
         numerics="reassociating",
         source=_ROCMLIR,
         why="a product that is reduced where it is computed has no epilogue after the sum: a mean scales before it",
-    ),
-    *(
-        rule(
-            f"{word}-of-shifted",
-            f"{fn}(add(a, full(v, n, t)), C) => add({fn}(a, C), full(v, size(self), t))",
-            when="finite(v); floating(t)",
-            worth="dynamic(a)",
-            source=_SIMPLIFIER,
-            why="rounding is monotone: a shift moves out of an extreme, where there is less of it",
-        )
-        for word, fn in (("maximum", "max_over"), ("minimum", "min_over"))
-    ),
-    *(
-        rule(
-            f"{word}-of-scaled",
-            f"{fn}(mul(a, full(v, n, t)), C) => mul({fn}(a, C), full(v, size(self), t))",
-            when="positive(v); floating(t)",
-            worth="dynamic(a)",
-            source=_SIMPLIFIER,
-            why="rounding is monotone: a positive scale moves out of an extreme, where there is less of it",
-        )
-        for word, fn in (("maximum", "max_over"), ("minimum", "min_over"))
     ),
 )
 
@@ -168,4 +154,4 @@ CONTRACTIONS: tuple[Rule, ...] = tuple(
     )
 )
 
-RULES: tuple[Rule, ...] = NESTED + REPEATED + SCALED + CONTRACTIONS
+RULES: tuple[Rule, ...] = NESTED + ORDERED + REPEATED + BESIDE + SCALED + CONTRACTIONS
