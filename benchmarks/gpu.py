@@ -1,16 +1,25 @@
 """Plans on the GPU of this machine, against themselves unfused, CuPy, and torch where it is installed.
 
-    python benchmarks/gpu.py DIR [--match PATTERN] [--rounds N] [--gemm SIZE]
+    python benchmarks/gpu.py DIR [--match PATTERN] [--rounds N] [--gemm SIZE] [--tune SECONDS] [--json FILE]
 
-DIR holds NAME.onnx files. All variants of a program take turns within each round, so that a slow moment slows all of
-them; each time is the median over the rounds, by events on the device. The last lines compare a float16 product with
-the vendor's library. Exit code 3 where there is no GPU or no CuPy.
+DIR holds NAME.onnx files. Timed for each, by events on the device, without copies of inputs and outputs:
+
+    eqsat           the optimised plan, replayed as a graph
+    unfused         the optimised program, an operator a kernel, replayed as a graph
+    cupy            the program as written, by CuPy
+    torch           the program as written, by torch, eager
+    torch.compile   the same, compiled (with its graphs)
+
+All of them take turns within each round, so that a slow moment slows all; each time is the median over the rounds. The
+last lines are the geometric means over the programs, and a float16 product against the vendor's library. Exit code 1 if
+a result is wrong or a plan launches more or fewer kernels than it says, 3 where there is no GPU or no CuPy.
 """
 
 from __future__ import annotations
 
 import argparse
-import statistics
+import json
+import math
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -19,127 +28,180 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from rivals import Library, NotCovered, cupy_library, torch_library
 
 import eqsat
+from eqsat.check import random_inputs
+from eqsat.cli.arrays import largest_error
 from eqsat.core import lower
 from eqsat.errors import InputError
+from eqsat.extract.calibrate import Micro
 from eqsat.extract.cover import source_cover
+from eqsat.extract.devices import Device
 from eqsat.extract.plan import Plan, build_plan
-from eqsat.gpu.device import GpuPlan, import_cupy, local_device
-from eqsat.gpu.lower import Signature
+from eqsat.gpu.device import GpuPlan, Machine, this_machine
+from eqsat.gpu.lower import Launch, LibraryProduct, Signature
+from eqsat.gpu.timing import WARM_UP, Timed, elapsed_us, medians
+from eqsat.gpu.tune import tune
 from eqsat.ir import Program
-from eqsat.numerics import random_array
 from eqsat.snapshot import Snapshot
 
-WARM_UP = 3
+LARGEST_ERROR = {"float32": 1e-4, "float16": 2e-3, "bfloat16": 2e-2}
+"""Of the scale of an output."""
+
+Samples = dict[str, Callable[[], float]]
+"""Microseconds of a run, by who runs it."""
 
 
-def main() -> int:
+def main(arguments: list[str] | None = None) -> int:
     """Run the benchmark; the exit code."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("folder", type=Path)
-    options.add_argument("--match", default="*")
+    options.add_argument("--match", default="*", help="only programs whose name matches this pattern")
     options.add_argument("--rounds", type=int, default=50)
-    options.add_argument("--gemm", type=int, default=4096)
-    chosen = options.parse_args()
+    options.add_argument("--gemm", type=int, default=4096, help="edge of the float16 product")
+    options.add_argument("--tune", type=float, default=0.0, help="seconds for tuning each program's kernels first")
+    options.add_argument("--json", type=Path, help="also write the rows here")
+    chosen = options.parse_args(arguments)
     try:
-        cupy = import_cupy()
-        row = local_device(cupy)
+        machine = this_machine()
     except InputError as failure:
         print(failure, file=sys.stderr)
         return 3
-    print(f"{row.title} ({row.arch}), medians of {chosen.rounds} rounds, microseconds")
-    for path in sorted(chosen.folder.glob("*.onnx")):
-        if fnmatch(path.stem, chosen.match):
-            program = eqsat.from_onnx(path)
-            report(path.stem, measure(cupy, program_variants(cupy, program, row), chosen.rounds))
-    n = chosen.gemm
-    times = measure(cupy, product_variants(cupy, n), chosen.rounds)
-    report(f"float16 product of {n}", times)
-    print(f"  {times['library'] / times['eqsat']:.0%} of the library's rate")
-    return 0
+    models = [path for path in sorted(chosen.folder.glob("*.onnx")) if fnmatch(path.stem, chosen.match)]
+    if not models:
+        options.error(f"{chosen.folder}: no file matches {chosen.match}.onnx")
+    print(f"{machine.name}; medians of {chosen.rounds} rounds, microseconds")
+    rows = [measure(path, machine, chosen.rounds, chosen.tune) for path in models]
+    against_library = product(machine, chosen.gemm, chosen.rounds, chosen.tune)
+    summary = {"programs": rows, "means": means(rows), "product": against_library}
+    for name, mean in summary["means"].items():
+        print(f"geometric mean against {name}: {mean:.2f}x")
+    share = against_library["library"] / against_library["eqsat"]
+    print(f"float16 product of {chosen.gemm}: {shown(against_library)}; {share:.0%} of its rate")
+    if chosen.json:
+        chosen.json.write_text(json.dumps({"machine": machine.name} | summary, indent=2) + "\n", encoding="utf-8")
+    return int(any(row["fault"] for row in rows))
 
 
-def unfused(program: Program, row: Any) -> Plan:
-    """The program as written, an operator a kernel."""
-    core = lower(program)
-    device = replace(row, fuses=False)
-    return build_plan(Snapshot.from_core(core.roots), source_cover(core, device), core)
-
-
-def program_variants(cupy: Any, program: Program, row: Any) -> dict[str, Callable[[], Any]]:
-    """What is timed for a program: each variant as a function of no argument that launches it."""
-    rng = np.random.default_rng(0)
-    inputs = {t.attr("name"): random_array(t.shape, t.dtype, rng) for t in program.inputs}
-    on_gpu = {name: cupy.asarray(a) for name, a in inputs.items()}
-    best = eqsat.optimize(program, device=row)
-    signature = Signature.of(program)
-    plans = {
-        "eqsat": GpuPlan(best.plan, row, signature),
-        "eqsat, unfused": GpuPlan(unfused(program, row), row, signature),
+def measure(path: Path, machine: Machine, rounds: int, tune_seconds: float) -> dict[str, Any]:
+    """One program: microseconds by who runs it, and what is wrong with our result, if anything."""
+    program = eqsat.from_onnx(path)
+    best = eqsat.optimize(program, device=machine.row)
+    if tune_seconds:
+        tune(best.plan, machine.row, tune_seconds)
+    inputs = next(random_inputs(program, 1, 0))
+    plan = GpuPlan(best.plan, machine.row, Signature.of(program))
+    samples = {
+        "eqsat": timed(plan, inputs),
+        "unfused": timed(GpuPlan(unfused(best.program, machine.row), machine.row, Signature.of(program)), inputs),
     }
-    variants: dict[str, Callable[[], Any]] = {name: bound(plan, on_gpu) for name, plan in plans.items()}
-    return variants | torch_variants(program, inputs)
+    samples |= rivals(machine.cupy, program, inputs)
+    times = medians(samples, rounds)
+    fault = wrong(plan, program, inputs) or miscounted(plan, best.plan)
+    print(f"{path.stem}: {shown(times)}{'; ' + fault if fault else ''}", flush=True)
+    return {"name": path.stem, "us": times, "launches": launches(plan), "fault": fault}
 
 
-def bound(plan: GpuPlan, inputs: Mapping[str, Any]) -> Callable[[], Any]:
-    """The plan over these arrays."""
-    return lambda: plan(inputs)
+def timed(plan: GpuPlan, inputs: Mapping[str, Any]) -> Callable[[], float]:
+    """A plan over these arrays."""
+    with plan.guarded():
+        taken = plan.taken(inputs)
+    return Timed(plan, taken).sample
 
 
-def torch_variants(program: Program, inputs: Mapping[str, np.ndarray[Any, Any]]) -> dict[str, Callable[[], Any]]:
-    """Eager and compiled torch, where torch and onnx2torch are installed."""
+def unfused(program: Program, row: Device) -> Plan:
+    """A program, an operator a kernel."""
+    core = lower(program)
+    return build_plan(Snapshot.from_core(core.roots), source_cover(core, replace(row, fuses=False)), core)
+
+
+def launches(plan: GpuPlan) -> int:
+    """Kernels that a run of a plan launches, those of the vendor's library included."""
+    return sum(isinstance(step, Launch | LibraryProduct) for step in plan.launches.steps)
+
+
+def miscounted(compiled: GpuPlan, plan: Plan) -> str:
+    """What is wrong with the number of launches."""
+    said = sum(kernel.launches for kernel in plan.kernels)
+    return "" if launches(compiled) <= said else f"{launches(compiled)} launches, the plan says {said}"
+
+
+def wrong(plan: GpuPlan, program: Program, inputs: Mapping[str, Any]) -> str:
+    """What is wrong with the results of a plan."""
+    expected = program.run(inputs, precision="float64")
+    for (name, want), got in zip(expected.items(), plan(inputs), strict=True):
+        error = largest_error(got, want)
+        if error > LARGEST_ERROR.get(program.outputs[name].dtype, 0.0):
+            return f"output {name} is off by {error:.1e} of its scale"
+    return ""
+
+
+def rivals(cupy: Any, program: Program, inputs: Mapping[str, np.ndarray[Any, Any]]) -> Samples:
+    """The program as written by other libraries: those that are installed and know its operators."""
+    found: Samples = {}
+    try:
+        from cupyx.scipy.special import erf  # pyright: ignore[reportMissingImports]
+
+        found["cupy"] = eager(cupy, cupy_library(cupy, erf), program, inputs)
+    except (ImportError, NotCovered) as failure:
+        print(f"  no cupy: {failure}", file=sys.stderr)
     try:
         import torch  # pyright: ignore[reportMissingImports]
-        from onnx2torch import convert  # pyright: ignore[reportMissingImports]
-    except ImportError:
-        return {}
-    from eqsat.frontends.onnx_out import to_onnx
 
-    model = convert(to_onnx(program)).cuda().eval()
-    tensors = [torch.from_numpy(a).cuda() for a in inputs.values()]
-    compiled = torch.compile(model)
-
-    def run(function: Any) -> Callable[[], Any]:
-        def call() -> Any:
-            with torch.no_grad():
-                return function(*tensors)
-
-        return call
-
-    return {"torch": run(model), "torch.compile": run(compiled)}
+        library = torch_library(torch, "cuda")
+        with torch.no_grad():
+            found["torch"] = eager(cupy, library, program, inputs)
+            compiled = torch.compile(library.run(program), mode="reduce-overhead")
+            found["torch.compile"] = eager(cupy, library, program, inputs, compiled)
+    except (ImportError, NotCovered) as failure:
+        print(f"  no torch: {failure}", file=sys.stderr)
+    return found
 
 
-def product_variants(cupy: Any, n: int) -> dict[str, Callable[[], Any]]:
-    """Our own float16 product and the vendor's library's."""
+def eager(
+    cupy: Any,
+    library: Library,
+    program: Program,
+    inputs: Mapping[str, np.ndarray[Any, Any]],
+    function: Callable[..., Any] | None = None,
+) -> Callable[[], float]:
+    """A library's run of a program over arrays of its own, timed on the null stream, where both libraries work."""
+    arrays = [library.array(inputs[name]) for name in program.input_names]
+    call = function or library.run(program)
+    for _ in range(WARM_UP):
+        call(*arrays)
+    return lambda: elapsed_us(cupy, lambda: call(*arrays))
+
+
+def product(machine: Machine, n: int, rounds: int, tune_seconds: float) -> dict[str, float]:
+    """Microseconds of our own float16 product, and of the vendor's library's."""
+    cupy = machine.cupy
     program = eqsat.trace(lambda x, w: eqsat.relu(x @ w), *(eqsat.spec((n, n), "float16"),) * 2)
-    x, w = (cupy.random.standard_normal((n, n)).astype(np.float16) for _ in range(2))
-    row = local_device(cupy)
-    plan = GpuPlan(eqsat.optimize(program, device=row).plan, row)
-    return {"eqsat": bound(plan, {"x": x, "w": w}), "library": lambda: cupy.matmul(x, w)}
+    plan = Micro(program).plan(machine.row)
+    if tune_seconds:
+        tune(plan, machine.row, tune_seconds)
+    arrays = {name: cupy.random.standard_normal((n, n)).astype(np.float16) for name in program.input_names}
+    x, w = arrays.values()
+    out = cupy.empty((n, n), np.float16)
+    ours = GpuPlan(plan, machine.row, Signature.of(program))
+    samples = {"eqsat": timed(ours, arrays), "library": lambda: elapsed_us(cupy, lambda: cupy.matmul(x, w, out=out))}
+    return medians(samples, rounds)
 
 
-def measure(cupy: Any, variants: Mapping[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
-    """Median microseconds of each variant; they take turns."""
-    for run in variants.values():
-        for _ in range(WARM_UP):
-            run()
-    times: dict[str, list[float]] = {name: [] for name in variants}
-    for _ in range(rounds):
-        for name, run in variants.items():
-            start, end = cupy.cuda.Event(), cupy.cuda.Event()
-            start.record()
-            run()
-            end.record()
-            end.synchronize()
-            times[name].append(cupy.cuda.get_elapsed_time(start, end) * 1e3)
-    return {name: statistics.median(each) for name, each in times.items()}
+def means(rows: list[dict[str, Any]]) -> dict[str, float]:
+    """How many times faster our plans are, geometric means over the programs that a rival ran."""
+    ratios: dict[str, list[float]] = {}
+    for row in rows:
+        for name, us in row["us"].items():
+            if name != "eqsat":
+                ratios.setdefault(name, []).append(us / row["us"]["eqsat"])
+    return {name: math.exp(sum(map(math.log, found)) / len(found)) for name, found in ratios.items()}
 
 
-def report(name: str, times: Mapping[str, float]) -> None:
-    """One line: each variant's time, and its ratio to ours."""
-    shown = [f"{variant} {t:.1f} ({t / times['eqsat']:.2f}x)" for variant, t in times.items()]
-    print(f"{name}: {', '.join(shown)}")
+def shown(times: Mapping[str, float]) -> str:
+    """Each time, and its ratio to ours."""
+    return ", ".join(f"{who} {us:.1f} ({us / times['eqsat']:.2f}x)" for who, us in times.items())
 
 
 if __name__ == "__main__":

@@ -134,10 +134,21 @@ class FakeCupy:
     def RawModule(self, code: str, options: tuple[str, ...]) -> FakeModule:
         return FakeModule(self, code, options)
 
-    def empty(self, size: int, dtype: Any) -> FakeArray:
-        if size * np.dtype(dtype).itemsize > self.limit:
+    def empty(self, shape: int | tuple[int, ...], dtype: Any) -> FakeArray:
+        size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+        if size > self.limit:
             raise self.OutOfMemoryError("out of memory allocating")
-        return np.full(size * np.dtype(dtype).itemsize, 0xFF, np.uint8).view(dtype).view(FakeArray)
+        return np.full(size, 0xFF, np.uint8).view(dtype).reshape(shape).view(FakeArray)
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        """CuPy calls its functions as NumPy does; each takes 10 microseconds."""
+        function = getattr(np, name)
+
+        def timed(*operands: Any, **options: Any) -> Any:
+            self.now_us += 10.0
+            return function(*operands, **options)
+
+        return timed
 
     def asarray(self, array: Any) -> FakeArray:
         self.uploads += 1
