@@ -25,30 +25,38 @@ from eqsat.snapshot import Snapshot
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Bounds on what is enumerated; cuts are complete within them, up to the `per_kind` best of each class.
+    """Bounds on what is enumerated; cuts are complete within them, up to the best few that each class keeps.
+
+    The defaults are where raising one no longer makes any workload cheaper (`benchmarks/bounds.py`; the table is in
+    `papers/bounds.md`), and what a kernel can hold where that is less.
 
     Attributes:
-        leaves: arrays that a kernel reads.
-        operators: e-nodes inside a kernel.
-        per_kind: cuts of each kind kept for a class.
-        members: members of a concatenation that a kernel reads or computes.
-        prologue_leaves: arrays that one operand of a product reads; `prologue_computed` of them may be computed ones.
-        fold_elements: constants that would become larger than this are computed on the device.
-        rounds: passes over the classes, which cycles of the e-graph may ask for.
-        outputs: classes that a joint kernel computes, and `joint` how many of each number of outputs a class takes part
-            in at least.
+        leaves: arrays that a kernel reads: their addresses are registers of every thread.
+        operators: e-nodes inside a kernel: a bound on its text; attention in one row kernel stays under it.
+        per_kind: cuts of each kind that a class keeps, the best by price and leaves still to be computed.
+        joins: ways kept to hold the first operands of an operator together, while the next are joined to them.
+        pairs: ways to compute both operands of a product inside its kernel that are priced.
+        members: members of a concatenation whose computation one kernel holds: each is a branch.
+        prologue_leaves: arrays that one operand of a product reads, since each tile reads them again; of these
+            `prologue_computed` may be computed ones.
+        outputs: classes that one kernel computes, if it is a joint one: each is a store for every element.
+        joint: joint kernels kept for the same outputs, and, of each number of outputs, for a class at least.
+        rounds: passes over the classes, which cycles of the e-graph ask for: a net, since it settles in a few.
+        fold_elements: constants that would become larger than this are computed on the device: 256 MiB in float32.
     """
 
     leaves: int = 10
     operators: int = 120
     per_kind: int = 8
+    joins: int = 16
+    pairs: int = 32
     members: int = 32
     prologue_leaves: int = 3
     prologue_computed: int = 2
-    fold_elements: int = 1 << 26
-    rounds: int = 25
     outputs: int = 4
     joint: int = 3
+    rounds: int = 25
+    fold_elements: int = 1 << 26
 
 
 class Kind(IntEnum):

@@ -116,7 +116,7 @@ class Grower:
         out = identity(self.snapshot.size[node.cls])
         left, right = (self._prologues(a) for a in node.args)
         pairs = sorted(product(left, right), key=lambda xy: xy[0].score + xy[1].score)
-        for x, y in pairs[: 4 * self.limits.per_kind]:
+        for x, y in pairs[: self.limits.pairs]:
             yield self.make(i, (x, y), Kind.GEMM, Product(self._core(i, node, x, y), out), (), 0.0)
 
     def _reduction(self, i: int, node: ENode) -> Iterator[Cut | None]:
@@ -194,7 +194,7 @@ class Grower:
                     known = best.get(slot)
                     if known is None or score < known[0]:
                         best[slot] = score, _Join(kind, key, leaves, inner, beyond, (*left.subs, x))
-            partial = _best_of_each_kind(best.values(), 2 * self.limits.per_kind)
+            partial = _best_of_each_kind(best.values(), self.limits.joins)
         return partial
 
     def _beyond(self, x: Cut) -> int:

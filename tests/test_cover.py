@@ -22,6 +22,7 @@ from eqsat.extract.plan import launches
 from eqsat.snapshot import Snapshot
 
 SEEDS = st.integers(0, 2**32 - 1)
+ALL = Limits(per_kind=10**6, joins=10**6, pairs=10**6)
 
 
 def run(result: CoverResult, snapshot: Snapshot, values: list[np.ndarray[Any, Any]]) -> list[np.ndarray[Any, Any]]:
@@ -66,8 +67,8 @@ def test_dropping_dominated_candidates_loses_nothing(seed: int, operators: int) 
     with pytest.MonkeyPatch.context() as patch:
         for module in ("candidates", "cover"):
             patch.setattr(f"eqsat.extract.{module}.undominated", lambda found: sorted(found, key=lambda x: x.price))
-        everything = cover(snapshot, "mi300x", 10.0, Limits(per_kind=10**6))
-    pruned = cover(snapshot, "mi300x", 10.0, Limits(per_kind=10**6))
+        everything = cover(snapshot, "mi300x", 10.0, ALL)
+    pruned = cover(snapshot, "mi300x", 10.0, ALL)
     assert everything.optimal
     assert pruned.cost == everything.cost
 
@@ -76,7 +77,7 @@ def test_dropping_dominated_candidates_loses_nothing(seed: int, operators: int) 
 @settings(max_examples=40)
 def test_keeping_the_best_few_cuts_loses_next_to_nothing(seed: int, operators: int) -> None:
     snapshot, _ = random_snapshot(seed, operators)
-    few, all_ = (cover(snapshot, "mi300x", 10.0, limits) for limits in (None, Limits(per_kind=10**6)))
+    few, all_ = (cover(snapshot, "mi300x", 10.0, limits) for limits in (None, ALL))
     assert all_.cost <= few.cost <= 1.01 * all_.cost
 
 
