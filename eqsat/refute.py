@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -17,6 +18,11 @@ EXACT, ROUNDED = 1e-9, 1e-5
 
 _JUMPS = frozenset({"floor", "ceil", "round", "sign", "mod", "less", "less_equal", "greater", "greater_equal", "equal"})
 _DIVIDES = frozenset({"div", "mod", "pow"})
+_ROUNDS = 3
+_MORE_ROUNDS_SECONDS = 0.3
+_LEAST_ONE_SIDED = 3
+"""Generic points on which one program has finite values alone, and the other none, before that is a difference."""
+
 _INTEGER_SPREAD = 3
 
 
@@ -42,7 +48,7 @@ class Point:
 
     Attributes:
         draw: floats of a shape; integers are a few times as large, rounded.
-        generic: away from poles and jumps, so that a NaN on one side only is a difference too.
+        generic: away from poles and jumps.
         truths: the share of booleans that are true.
     """
 
@@ -54,13 +60,13 @@ class Point:
 
 POINTS: tuple[Point, ...] = (
     Point("normal", lambda shape, rng: rng.standard_normal(shape)),
-    Point("positive", lambda shape, rng: rng.uniform(0.5, 2.0, shape), generic=True),
-    Point("whole", lambda shape, rng: rng.integers(-3, 4, shape).astype(np.float64)),
+    Point("positive", lambda shape, rng: rng.uniform(0.5, 2.0, shape), generic=True, truths=0.2),
+    Point("whole", lambda shape, rng: rng.integers(-3, 4, shape).astype(np.float64), truths=0.8),
     Point("ones", lambda shape, rng: np.ones(shape), truths=1.0),
     Point("negative", lambda shape, rng: -rng.uniform(0.5, 2.0, shape)),
     Point("zeros", lambda shape, rng: np.zeros(shape), truths=0.0),
-    Point("large", lambda shape, rng: 100.0 * rng.standard_normal(shape)),
-    Point("small", lambda shape, rng: 0.01 * rng.standard_normal(shape)),
+    Point("large", lambda shape, rng: 100.0 * rng.standard_normal(shape), truths=0.1),
+    Point("small", lambda shape, rng: 0.01 * rng.standard_normal(shape), truths=0.9),
     Point("positive again", lambda shape, rng: rng.uniform(0.1, 4.0, shape), generic=True),
 )
 """Inputs to try, in order."""
@@ -86,28 +92,43 @@ class Search:
 
 def refute(left: Program, right: Program, names: Mapping[str, str], seconds: float, seed: int = 0) -> Search:
     """Try to tell two programs apart, outputs in order; `names` maps inputs of `right` to those of `left`."""
-    deadline = time.monotonic() + seconds
+    begun = time.monotonic()
     tolerance = ROUNDED if _fractions(left) or _fractions(right) else EXACT
     points, defined = 0, False
-    for point, inputs in _points(left, right, names, seed):
-        first = {n: inputs[n] for n in left.input_names}
-        second = {n: inputs[names[n]] for n in right.input_names}
-        try:
-            if _divides_by_zero(left, first) or _divides_by_zero(right, second):
+    one_sided: Counter[str] = Counter()
+    for again in range(_ROUNDS):
+        for point, inputs in _points(left, right, names, seed + again):
+            outputs = _outputs(left, right, names, inputs)
+            if outputs is None:
                 continue
-            expected, found = left.run(first, "float64"), right.run(second, "float64")
-        except InputError:
-            continue  # an index out of range: neither program has a value here
-        points += 1
-        renamed = dict(zip(expected, found.values(), strict=True))
-        for name, want in expected.items():
-            where = _first_difference(want, renamed[name], tolerance, point.generic)
-            if where is not None:
-                return Search(Difference(inputs, name, where, expected, renamed), points, True)
-            defined |= bool(np.isfinite(want.astype(np.float64)).any()) or want.size == 0
-        if time.monotonic() > deadline:
-            break
+            points += 1
+            expected, found = outputs
+            for name, want in expected.items():
+                where = _first_difference(want, found[name], tolerance)
+                one_sided[name] += point.generic and _one_sided(want, found[name])
+                if where is None and one_sided[name] >= _LEAST_ONE_SIDED:
+                    where = (0,) * want.ndim
+                if where is not None:
+                    return Search(Difference(inputs, name, where, expected, found), points, True)
+                defined |= bool(np.isfinite(want.astype(np.float64)).any()) or want.size == 0
+            if time.monotonic() - begun > (min(seconds, _MORE_ROUNDS_SECONDS) if again else seconds):
+                return Search(None, points, defined)
     return Search(None, points, defined)
+
+
+def _outputs(
+    left: Program, right: Program, names: Mapping[str, str], inputs: Mapping[str, Array]
+) -> tuple[dict[str, Array], dict[str, Array]] | None:
+    """What both programs make of inputs, by the names of the first; None where one of them has no value."""
+    first = {n: inputs[n] for n in left.input_names}
+    second = {n: inputs[names[n]] for n in right.input_names}
+    try:
+        if _divides_by_zero(left, first) or _divides_by_zero(right, second):
+            return None
+        expected, found = left.run(first, "float64"), right.run(second, "float64")
+    except InputError:
+        return None  # an index out of range
+    return expected, dict(zip(expected, found.values(), strict=True))
 
 
 def _points(
@@ -131,13 +152,18 @@ def _points(
 
 
 def _values(term: Term, point: Point, rng: np.random.Generator, rows: int, divides: bool) -> Array:
-    """An input: integers are indices of `rows` rows where there are such, and not 0 where there is a quotient."""
+    """An input: integers are indices of `rows` rows where there are such, and not 0 where there is a quotient.
+
+    Points that are not generic also try indices beyond the rows, which a remainder may bring back.
+    """
     if is_float(term.dtype):
         values = point.draw(term.shape, rng)
     elif term.dtype == "bool":
         values = rng.random(term.shape) < point.truths
-    elif rows:
+    elif rows and point.generic:
         values = rng.integers(0, rows, term.shape)
+    elif rows:
+        values = rng.integers(-2 * rows, 2 * rows, term.shape)
     else:
         values = np.rint(point.draw(term.shape, rng) * _INTEGER_SPREAD).astype(np.int64)
         if divides:
@@ -166,8 +192,8 @@ def _fractions(program: Program) -> bool:
     return False
 
 
-def _first_difference(want: Array, found: Array, tolerance: float, generic: bool) -> tuple[int, ...] | None:
-    """Where two outputs differ clearly; None where they agree, or only one of them is finite off generic points."""
+def _first_difference(want: Array, found: Array, tolerance: float) -> tuple[int, ...] | None:
+    """Where two outputs differ clearly; None where they agree, or only one of them is finite."""
     if want.dtype.kind not in "fV":
         differs = want != found
     else:
@@ -176,6 +202,10 @@ def _first_difference(want: Array, found: Array, tolerance: float, generic: bool
         scale = max((float(np.abs(x[both]).max(initial=0.0)) for x in (a, b)), default=0.0)
         with np.errstate(invalid="ignore"):
             differs = both & (np.abs(a - b) > tolerance * max(scale, 1e-3))
-        if generic:
-            differs |= np.isfinite(a) != np.isfinite(b)
     return tuple(int(i) for i in np.argwhere(differs)[0]) if differs.any() else None
+
+
+def _one_sided(want: Array, found: Array) -> bool:
+    """Whether one output is finite everywhere and the other nowhere."""
+    a, b = (np.isfinite(x.astype(np.float64)) for x in (want, found))
+    return bool(want.size and ((a.all() and not b.any()) or (b.all() and not a.any())))

@@ -7,7 +7,7 @@ are written out as such.
 
 from __future__ import annotations
 
-from equations.notation import Equation, table
+from .notation import Equation, table
 
 _M = "x=3x5 y=3x5 z=3x5"
 _ELEMENTWISE = f"""

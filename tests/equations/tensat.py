@@ -6,7 +6,7 @@ over, with other names of inputs; here each stands once.
 
 from __future__ import annotations
 
-from equations.notation import Equation, table
+from .notation import Equation, table
 
 _S = "a=5x5 b=5x5 c=5x5"
 _MATMUL = f"""

@@ -6,7 +6,7 @@ value are inputs here. A dynamic slice has starts that are known, or is a gather
 
 from __future__ import annotations
 
-from equations.notation import Equation, table
+from .notation import Equation, table
 
 _ARITHMETIC = """
 sum of constants | a=3x5 c=() d=()
