@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -16,13 +17,13 @@ import numpy as np
 from eqsat.errors import InputError
 from eqsat.extract.devices import Device
 from eqsat.extract.devices import device as find_device
-from eqsat.extract.plan import Kernel as PlanKernel
-from eqsat.extract.plan import Plan
+from eqsat.extract.plan import Plan, Result
 from eqsat.gpu import simt
-from eqsat.gpu.families.base import Choice, Kernel
-from eqsat.gpu.generate import chain
+from eqsat.gpu.families.base import Kernel
+from eqsat.gpu.grouping import groups
 from eqsat.gpu.lower import ACCESS_ALIGNMENT, Fill, HostCall, Launch, Launches, Signature, lower
 from eqsat.gpu.targets import TARGETS, Target
+from eqsat.layout import identity
 from eqsat.numerics import np_dtype
 
 Array = np.ndarray[Any, Any]
@@ -89,17 +90,25 @@ def gpu_target(device: str | Device) -> Target:
     return TARGETS[row.arch]
 
 
-def texts(kernel: PlanKernel, device: str | Device, exact: bool = False) -> tuple[Kernel, ...]:
-    """The launches of one kernel of a plan, as the cost model chooses them; none for an opaque operator.
+def texts(plan: Plan, device: str | Device, exact: bool = False) -> list[tuple[tuple[int, ...], Kernel]]:
+    """Every kernel text of a plan, with the positions of the plan's kernels that it computes.
+
+    A kernel may be several texts (sums in slices), several kernels one (a group), and some have none: opaque operators,
+    and concatenations that others write in place.
 
     Raises:
         InputError: as for `gpu_target`.
     """
-    chip, units = gpu_target(device), int(find_device(device).units.value)
-    if kernel.family == "opaque" or not any(node.size for node in kernel.outputs):
-        return ()
-    planned = Choice().planned(kernel.slices)
-    return chain(kernel.family, kernel.body, kernel.params, chip, units, exact, planned).kernels
+    gpu_target(device)
+    launched = lower(plan, device, exact=exact).kernels
+    found = []
+    for group in groups(plan):
+        members = tuple(plan.kernels[i] for i in group)
+        roots = tuple(node for kernel in members for node in kernel.outputs)
+        results = tuple(Result(node, identity(node.size)) for node in roots)
+        alone = lower(replace(plan, kernels=members, roots=roots, results=results), device, exact=exact).kernels
+        found += [(tuple(group), kernel) for entry, kernel in alone.items() if entry in launched]
+    return found
 
 
 def gpu_runner(

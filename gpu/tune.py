@@ -23,6 +23,7 @@ from eqsat.extract.plan import Kernel, Plan, Result
 from eqsat.gpu.choices import Record
 from eqsat.gpu.device import GpuPlan, Machine, chooser, this_machine
 from eqsat.gpu.families.base import Choice
+from eqsat.gpu.grouping import groups
 from eqsat.gpu.timing import Timed
 from eqsat.layout import identity
 from eqsat.numerics import is_float, random_array
@@ -81,7 +82,8 @@ def tune(
     """Measure variants of a plan's kernels and remember the best; `GpuPlan` then uses them.
 
     Kernels share the time by what the cost model says they take. Those that were tuned completely before keep their
-    result and take none. A compilation that has begun when the time is over is let finish.
+    result and take none; small products that share a launch are left alone. A compilation that has begun when the time
+    is over is let finish.
 
     Args:
         seconds: when to stop.
@@ -103,7 +105,8 @@ class _Session:
         self.machine, self.exact, self.clock, self.deadline = machine, exact, clock, deadline
         self.chooser = chooser(machine, exact)
         self.counts = Counter(k.body for k in plan.kernels)
-        distinct = {k.body: k for k in plan.kernels if _has_variants(k)}
+        alone = [plan.kernels[group[0]] for group in groups(plan) if len(group) == 1]
+        distinct = {k.body: k for k in alone if _has_variants(k)}
         self.order = sorted(distinct.values(), key=lambda k: -self._weight(k))
         self.records = {k.body: self.chooser.record(k) for k in self.order}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -81,7 +82,7 @@ def test_a_whole_text_compiles_by_itself(tmp_path: Path) -> None:
 
 def test_the_kernels_of_a_program_have_texts(model: Path, tmp_path: Path) -> None:
     texts = document("kernels", "source", model, "--device", "mi250x")["texts"]
-    assert [t["kernel"] for t in texts] == [0, 1]
+    assert [t["kernels"] for t in texts] == [[0], [1]]
     assert [t["family"] for t in texts] == ["contraction", "row"]
     assert printed("kernels", "source", model, "--device", "mi250x", "--kernel", "1") == texts[1]["source"]
     printed("emit", model, "-o", tmp_path, "--device", "mi250x")
@@ -109,3 +110,16 @@ def test_what_there_is_not_is_answered_with_what_there_is(arguments: tuple[str, 
 
 def test_a_kernel_that_a_plan_has_not_is_refused(model: Path) -> None:
     assert refusal("kernels", "source", model, "--kernel", "9") == "--kernel 9: the plan has 2 kernels, the last is 1"
+
+
+def test_products_that_share_a_launch_share_a_text(tmp_path: Path) -> None:
+    weights = [np.random.default_rng(n).standard_normal((24, n)).astype(np.float32) for n in (8, 20)]
+
+    def towers(x: Any, y: Any) -> Any:
+        return eqsat.relu(x @ weights[0]), eqsat.tanh(y @ weights[1])
+
+    eqsat.to_onnx(eqsat.trace(towers, eqsat.spec((32, 24)), eqsat.spec((16, 24))), tmp_path / "towers.onnx")
+    (text,) = document("kernels", "source", tmp_path / "towers.onnx")["texts"]
+    assert text["kernels"] == [0, 1]
+    for number in ("0", "1"):
+        assert printed("kernels", "source", tmp_path / "towers.onnx", "--kernel", number) == text["source"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -147,7 +147,7 @@ def source(
 ) -> None:
     """Print the rendered text of a variant, or of the kernels of a program.
 
-    A kernel of a plan may be several launches (a sum in slices, then the sum of those); each has a text.
+    A kernel of a plan may be several texts (a sum in slices, then the sum of those), and several small products one.
 
     Examples:
 
@@ -165,10 +165,10 @@ def source(
     elif kernel is not None:
         raise InputError(f"--kernel {kernel} counts kernels of a program: name an .onnx file, got {name!r}")
     else:
-        made = [(None, k) for k in variant_texts(find_family(name), variant, dtype, example, device)]
+        made = [((), k) for k in variant_texts(find_family(name), variant, dtype, example, device)]
     texts = [
         {
-            "kernel": number,
+            "kernels": list(numbers),
             "entry": k.entry,
             "family": k.family,
             "variant": k.variant,
@@ -176,7 +176,7 @@ def source(
             "threads": k.threads,
             "source": inlined(k.source) if whole else k.source,
         }
-        for number, k in made
+        for numbers, k in made
     ]
     if json_file is not None:
         write_json({"schema": 1, "device": device, "texts": texts}, json_file)
@@ -294,8 +294,8 @@ def variant_texts(family: Family, variant: str | None, dtype: str, example: str 
     return list(by_variant[variant])
 
 
-def plan_texts(plan: Plan, device: str, number: int | None, exact: bool) -> Iterator[tuple[int, Kernel]]:
-    """The kernels of a plan, or those of its kernel `number`, each with its number.
+def plan_texts(plan: Plan, device: str, number: int | None, exact: bool) -> list[tuple[tuple[int, ...], Kernel]]:
+    """The texts of a plan, or those that compute its kernel `number`, each with the numbers of what it computes.
 
     Raises:
         InputError: the plan has no such kernel, or it has no text.
@@ -305,11 +305,11 @@ def plan_texts(plan: Plan, device: str, number: int | None, exact: bool) -> Iter
     if number is not None and number >= len(plan.kernels):
         last = len(plan.kernels) - 1
         raise InputError(f"--kernel {number}: the plan has {last + 1} kernels, the last is {last}")
-    for i, kernel in enumerate(plan.kernels):
-        if number is None or number == i:
-            if kernel.family == "opaque" and number is not None:
-                raise InputError(f"kernel {i} ({kernel.name}) is an opaque operator: it has no text")
-            yield from ((i, k) for k in texts(kernel, device, exact))
+    found = [(numbers, k) for numbers, k in texts(plan, device, exact) if number is None or number in numbers]
+    if number is not None and not found:
+        kernel = plan.kernels[number]
+        raise InputError(f"--kernel {number}: {kernel.name} ({kernel.family}) is no launch of its own: it has no text")
+    return found
 
 
 # --- printing ---------------------------------------------------------------------------------------------------------
