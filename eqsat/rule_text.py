@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from eqsat.rule import Arith, Ask, Attr, Compare, Fact, Guard, Lit, Pat, Pattern, Rule, Var
+from eqsat.rule import AnyRule, Arith, Ask, Attr, Compare, Fact, Guard, Lit, Pat, Pattern, Rule, Var
 from eqsat.tables import TABLES
 
 _INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "less": "<", "less_equal": "<=", "greater": ">",
@@ -30,26 +31,33 @@ def side(pattern: Pattern) -> str:
     """A side of a rule: `a @ (b @ c)`; `a[L]` is the array a read through the view L."""
     if isinstance(pattern, Var):
         return pattern.name
-    attrs, args = [attribute(a) for a in pattern.attrs], [side(a) for a in pattern.args]
+    attrs, args = [attribute(a) for a in pattern.attrs], pattern.args
     match pattern.op:
         case "MM":
             return f"{_atom(args[0])} @ {_atom(args[1])}"
         case "Bin" if attrs[0] in _INFIX:
             return f"{_atom(args[0])} {_INFIX[attrs[0]]} {_atom(args[1])}"
         case "Un" | "Bin":
-            return f"{_CALLED.get(attrs[0], attrs[0])}({', '.join(args)})"
+            return f"{_CALLED.get(attrs[0], attrs[0])}({', '.join(map(side, args))})"
         case "Red":
-            return f"{attrs[0]}({args[0]}, axis=-1)"
+            return f"{attrs[0]}({side(args[0])}, axis=-1)"
         case "V":
             return f"{_atom(args[0])}[{attrs[0]}]"
         case "Full":
             return attrs[0]
         case _:
-            return f"{pattern.op.lower()}({', '.join(args)})"
+            return f"{pattern.op.lower()}({', '.join(map(side, args))})"
 
 
-def _atom(text: str) -> str:
-    return f"({text})" if " " in text and not (text.endswith(")") and text.index("(") < text.index(" ")) else text
+def _atom(pattern: Pattern) -> str:
+    """A side as an operand: infix operators in parentheses."""
+    text = side(pattern)
+    infix = isinstance(pattern, Pat) and (pattern.op == "MM" or (pattern.op == "Bin" and _INFIX.get(_name(pattern))))
+    return f"({text})" if infix else text
+
+
+def _name(pattern: Pat) -> str:
+    return attribute(pattern.attrs[0])
 
 
 def attribute(attr: Attr) -> str:
@@ -60,7 +68,7 @@ def attribute(attr: Attr) -> str:
         case Lit(value):
             return str(value)
         case Arith("size" | "dtype" as what, Var(name)):
-            return f"{name}.{what}"
+            return f"{'the result' if name == 'self' else name}.{what}"
         case Arith(op, left, right) if right is not None:
             return (
                 f"{attribute(left)}{op}{attribute(right)}"
@@ -68,6 +76,29 @@ def attribute(attr: Attr) -> str:
                 else f"{attribute(left)} {op} {attribute(right)}"
             )
     raise ValueError(f"no attribute: {attr!r}")
+
+
+def mentions(row: AnyRule, operator: str) -> bool:
+    """Whether a rule speaks of an operator, by its name in NumPy or in the rule language."""
+    names = {operator, *(_LANGUAGE.get(operator, ()))}
+    words = set(re.findall(r"\w+", row.text))
+    return bool(names & words)
+
+
+_LANGUAGE = {
+    "matmul": ("mm",),
+    "concatenate": ("cat",),
+    "concat": ("cat",),
+    "stack": ("cat",),
+    "maximum": ("max",),
+    "minimum": ("min",),
+    "max": ("max_over",),
+    "min": ("min_over",),
+    "prod": ("prod_over",),
+    "reduce": ("red", "sum", "max_over", "min_over", "prod_over"),
+    **dict.fromkeys(("transpose", "slice", "broadcast", "broadcast_to", "pad", "reshape", "flip"), ("view",)),
+}
+"""What the rule language calls what NumPy calls otherwise."""
 
 
 def shapes(rule: Rule) -> dict[str, str]:
@@ -103,15 +134,19 @@ def guard(part: Guard) -> str:
     """A part of a guard in words."""
     match part:
         case Fact("const", cls):
-            return f"{cls.name} is constant"
+            return f"{_array(cls)} is constant"
         case Fact(_, cls):
-            return f"{cls.name} depends on an input"
+            return f"{_array(cls)} depends on an input"
         case Compare(op, left, right):
             return f"{attribute(left)} {op} {attribute(right)}"
         case Ask(table, args, gives):
             said = meaning(table)
             call = f"{table}({', '.join(map(attribute, args))})"
             return f"{', '.join(v.name for v in gives)} = {call}: {said}" if gives else f"{call}: {said}"
+
+
+def _array(cls: Var) -> str:
+    return "the left side" if cls.name == "self" else cls.name
 
 
 def meaning(table: str) -> str:
@@ -129,9 +164,9 @@ def refusal(part: Guard, bindings: Mapping[str, Any], said: Callable[[str], str]
     """
     match part:
         case Fact("const", cls):
-            return f"needs {cls.name} constant: {said(cls.name)} depends on an input"
+            return f"needs {_array(cls)} constant: {said(cls.name)} depends on an input"
         case Fact(_, cls):
-            return f"needs {cls.name} to depend on an input: {said(cls.name)} is constant, and folded as it is"
+            return f"needs {_array(cls)} to depend on an input: {said(cls.name)} is constant, and folded as it is"
         case Compare(op, left, right):
             names = _sizes(left) | _sizes(right)
             known = ", ".join(f"{n}={bindings[n]}" for n in names if isinstance(bindings.get(n), int) and n != "self")

@@ -16,9 +16,6 @@ if TYPE_CHECKING:
 EXPLAIN_SECONDS = 4.0
 """Longer than `eqsat optimize` takes for its steps: here they are what is asked for."""
 
-NARROWEST, WIDEST = 40, 100
-"""Columns that explanations keep within, whatever the terminal."""
-
 
 def explain(
     model: ModelFile,
@@ -46,7 +43,7 @@ def explain(
     - `eqsat explain model.onnx --html why.html`
     - `eqsat explain model.onnx --why-not matmul-associate-right`
     """
-    from eqsat.cli.output import write_json
+    from eqsat.cli.output import text_width, write_json
     from eqsat.cli.rules import select
     from eqsat.cli.search import load, optimise
     from eqsat.narration import narration
@@ -65,11 +62,11 @@ def explain(
         explained = {key: best.report[key] for key in ("steps", "derived", "merges")}
         write_json({"schema": 1, **explained}, json_file)
     if json_file != "-":
-        typer.echo(narration(best.report, _width()))
+        typer.echo(narration(best.report, text_width()))
 
 
 def _why_not(program: Program, name: str, device: str, seconds: float, numerics: Policy, json_file: str | None) -> None:
-    from eqsat.cli.output import progress, write_json
+    from eqsat.cli.output import progress, text_width, write_json
     from eqsat.cli.rules import find
     from eqsat.narration import why_not_text
     from eqsat.why_not import why_not
@@ -80,11 +77,4 @@ def _why_not(program: Program, name: str, device: str, seconds: float, numerics:
     if json_file is not None:
         write_json(answer, json_file)
     if json_file != "-":
-        typer.echo(why_not_text(answer, _width()))
-
-
-def _width() -> int:
-    """Columns to write: those of the terminal, within what reads well."""
-    from eqsat.cli.output import console
-
-    return max(NARROWEST, min(WIDEST, console().width))
+        typer.echo(why_not_text(answer, text_width()))

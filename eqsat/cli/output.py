@@ -38,6 +38,15 @@ def console(stderr: bool = False) -> Console:
     return Console(file=stream, width=width, highlight=False, markup=False, emoji=False)
 
 
+NARROWEST, WIDEST = 40, 100
+"""Columns that running text keeps within, whatever the terminal."""
+
+
+def text_width() -> int:
+    """Columns for running text: those of the terminal, within what reads well."""
+    return max(NARROWEST, min(WIDEST, console().width))
+
+
 def print_table(
     terminal: Console, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], words: int = 1
 ) -> None:

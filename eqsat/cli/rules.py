@@ -72,7 +72,7 @@ def list_rules(
     family: Annotated[str | None, typer.Option("--family", help="Only rules of this family.")] = None,
     numerics: Annotated[
         Literal["exact", "reassociating", "range-changing"] | None,
-        typer.Option("--numerics", help="Only rules of this numerics class."),
+        typer.Option("--class", "--numerics", help="Only rules of this numerics class."),
     ] = None,
     operator: Annotated[
         str | None, typer.Option("--operator", metavar="OP", help="Only rules that mention this operator.")
@@ -81,61 +81,55 @@ def list_rules(
 ) -> None:
     """List the rules by family: name, numerics class, and what equals what.
 
-    Examples: `eqsat rules list`, `eqsat rules list --operator mm --numerics exact`
-    """
-    import re
+    Operators go by their names in NumPy (`matmul`, `concatenate`, `transpose`) or in the rule language (`mm`, `cat`).
 
+    Examples: `eqsat rules list`, `eqsat rules list --operator matmul --class exact`
+    """
     from eqsat.cli.output import console, nearest, print_table, write_json
+    from eqsat.rule_page import sides
+    from eqsat.rule_text import mentions
     from eqsat.rules import EXPLORING, FAMILIES
 
     families = {**FAMILIES, "exploring": EXPLORING}
     if family is not None and family not in families:
         raise InputError(f"no family of rules is called {family!r}: {nearest(family, list(families))}")
-    word = re.compile(rf"\b{re.escape(operator or '')}\b")
     listed = {
-        name: [as_row(rule) for rule in rules if numerics in (None, rule.numerics) and word.search(rule.text)]
+        name: [r for r in rules if numerics in (None, r.numerics) and (not operator or mentions(r, operator))]
         for name, rules in families.items()
         if family in (None, name)
     }
     if json_file is not None:
-        flat = [{**row, "family": name} for name, rows in listed.items() for row in rows]
+        flat = [{**as_row(rule), "family": name} for name, rows in listed.items() for rule in rows]
         write_json({"schema": 1, "rules": flat}, json_file)
     if json_file == "-":
         return
     terminal = console()
     for name, rows in listed.items():
         if rows:
-            cells = [(row["name"], row["numerics"], row["text"]) for row in rows]
+            cells = [(rule.name, rule.numerics, " => ".join(sides(rule))) for rule in rows]
             title = f"{name}, {len(rows)} rule{'s' if len(rows) > 1 else ''}"
-            print_table(terminal, title, ("name", "numerics", "left => right"), cells, words=3)
+            print_table(terminal, title, ("name", "class", "left => right"), cells, words=3)
 
 
 @app.command("show")
 def show(
     name: Annotated[str, typer.Argument(help="A rule's name.", show_default=False)], json_file: JsonFile = None
 ) -> None:
-    """Show one rule: both sides, what must be proved before it fires, why it helps, where it comes from.
+    """Show one rule: both sides, shapes, what must be proved before it fires, when it pays, why, whence, an example.
 
     Example: `eqsat rules show matmul-associate-right`
     """
-    from eqsat.cli.output import write_json
+    from eqsat.cli.output import text_width, write_json
+    from eqsat.rule_page import page, page_text
+    from eqsat.rules import EXPLORING, FAMILIES
 
-    row = as_row(find(name))
+    row = find(name)
+    families = {**FAMILIES, "exploring": EXPLORING}
+    shown = page(row, next(family for family, rows in families.items() if row in rows))
     if json_file is not None:
-        write_json({"schema": 1, **row}, json_file)
-    if json_file == "-":
-        return
-    typer.echo(row["name"])
-    for title, text in (
-        ("left", row["left"] or row["text"]),
-        ("right", row["right"]),
-        ("when", row["guard"] or "always"),
-        ("numerics", row["numerics"]),
-        ("why", row["why"]),
-        ("source", row["source"]),
-    ):
-        if text:
-            typer.echo(f"  {title:9} {text}")
+        write_json({"schema": 1, **as_row(row), **shown}, json_file)
+    if json_file != "-":
+        typer.echo(page_text(row, shown, text_width()))
 
 
 @app.command("check")
