@@ -5,7 +5,8 @@
 DIR holds ONNX files. Each program is saturated once; then its kernel cover is found with every bound of
 `eqsat.extract.cuts.Limits` times each factor, the others as they are. A row sums up all programs: predicted time,
 kernels, candidates, seconds (of enumeration and solving), and the programs that come out cheaper or dearer than with
-the defaults. The last rows change all bounds at once. Exit code 1 if raising a bound makes a program cheaper by more than 0.1 %: the default is too low.
+the defaults. The last rows change all bounds at once. Exit code 1 if raising a bound makes a program cheaper by more
+than 0.1 %: the default is too low.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ import numpy as np
 from eqsat import layout as lay
 from eqsat.evaluation import OpaqueCall, constant_node, evaluate, fold
 from eqsat.ir import ConstArray, Program, Shape, Term
-from eqsat.node import CAST, Node, flops, infer, is_view, make, topological
+from eqsat.node import CAST, Node, flops, infer, is_view, make, measure, result_dtype, topological
 from eqsat.numerics import Array, Precision, np_dtype
 
 __all__ = [
@@ -36,6 +36,8 @@ __all__ = [
     "is_view",
     "lower",
     "make",
+    "measure",
+    "result_dtype",
     "topological",
 ]
 

@@ -19,8 +19,9 @@ from typing import Any
 
 import egglog.bindings as egg
 
+from eqsat.core import measure, result_dtype
 from eqsat.rule import AnyRule, Arith, Ask, Attr, Compare, Fact, Lit, Pattern, Rule, Var
-from eqsat.snapshot import ENode, Snapshot, constant_node, measure, result_dtype
+from eqsat.snapshot import ENode, Snapshot, constant_node
 from eqsat.tables import TABLES
 
 Term = Any

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from eqsat.core import measure
 from eqsat.rule import AnyRule, Arith, Ask, Attr, Compare, Fact, Guard, Lit, Pat, Pattern, Rule, Var, variables
-from eqsat.snapshot import ENode, Snapshot, measure
+from eqsat.snapshot import ENode, Snapshot
 from eqsat.tables import TABLES
 
 Bindings = Mapping[str, Any]

@@ -119,56 +119,80 @@ def _intern(op: str, attrs: tuple[Any, ...], args: tuple[Node, ...]) -> Node:
 def infer(op: str, attrs: tuple[Any, ...], args: Sequence[Node]) -> tuple[int, str]:
     """(size, dtype) of a node. Raises ShapeError where the operands don't fit."""
     sizes, dtypes = [a.size for a in args], [a.dtype for a in args]
-    if op in ("In", "Const", "Full"):
-        return attrs[1], attrs[2]
-    if op == "Opaque":
-        return attrs[2], attrs[3]
-    if op == "V":
-        return _view_size(attrs[0], sizes[0]), dtypes[0]
-    if op in ("Un", "Bin"):
-        same = sizes.count(sizes[0]) == len(sizes) and dtypes.count(dtypes[0]) == len(dtypes)
-        return _checked(same, op, attrs, args, sizes[0]), _function_result(attrs[0], dtypes[0])
-    if op == "Where":
-        fits = sizes.count(sizes[0]) == 3 and dtypes[0] == "bool" and dtypes[1] == dtypes[2]
-        return _checked(fits, op, attrs, args, sizes[0]), dtypes[1]
-    if op == "MM":
-        batch, m, k, n = attrs
-        fits = sizes == [batch * m * k, batch * k * n] and dtypes[0] == dtypes[1]
-        return _checked(fits, op, attrs, args, batch * m * n), dtypes[0]
-    if op == "Red":
-        kind, length = attrs
-        fits = length > 0 and sizes[0] % length == 0
-        return _checked(fits, op, attrs, args, sizes[0] // max(length, 1)), REDUCTIONS[kind].result or dtypes[0]
-    if op == "Cat":
-        return _checked(len(set(dtypes)) == 1, op, attrs, args, sum(sizes)), dtypes[0]
-    if op == "Gather":
-        outer, n, inner = attrs
-        fits = sizes[0] == outer * n * inner and dtypes[1] in ("int32", "int64")
-        return _checked(fits, op, attrs, args, outer * sizes[1] * inner), dtypes[0]
+    if not _fits(op, attrs, sizes, dtypes):
+        raise ShapeError(f"{op}{attrs} does not take {', '.join(f'{a.dtype}[{a.size}]' for a in args)}")
+    return measure(op, attrs, sizes, dtypes)
+
+
+def measure(op: str, attrs: tuple[Any, ...], sizes: Sequence[int], dtypes: Sequence[str]) -> tuple[int, str]:
+    """(size, dtype) of a core operator on operands with these sizes and dtypes, which fit.
+
+    Raises:
+        ShapeError: the core has no such operator.
+    """
+    match op:
+        case "In" | "Const" | "Full":
+            return attrs[1], attrs[2]
+        case "Opaque":
+            return attrs[2], attrs[3]
+        case "V":
+            return attrs[0].size, dtypes[0]
+        case "Un" | "Bin":
+            return sizes[0], result_dtype(attrs[0]) or dtypes[0]
+        case "Where":
+            return sizes[1], dtypes[1]
+        case "MM":
+            return attrs[0] * attrs[1] * attrs[3], dtypes[0]
+        case "Red":
+            return sizes[0] // attrs[1], result_dtype(attrs[0]) or dtypes[0]
+        case "Cat":
+            return sum(sizes), dtypes[0]
+        case "Gather":
+            return attrs[0] * attrs[2] * sizes[1], dtypes[0]
     raise ShapeError(f"the core has no operator {op!r}")
 
 
-def _checked(fits: bool, op: str, attrs: tuple[Any, ...], args: Sequence[Node], size: int) -> int:
-    if not fits:
-        raise ShapeError(f"{op}{attrs} does not take {', '.join(f'{a.dtype}[{a.size}]' for a in args)}")
-    return size
+def result_dtype(fn: str) -> str | None:
+    """The dtype that a function or reduction gives whatever it takes; None where it keeps that of its operand."""
+    if fn.startswith(CAST):
+        return fn.removeprefix(CAST)
+    row = ELEMENTWISE.get(fn) or REDUCTIONS.get(fn)
+    return row.result if row else None
 
 
-def _function_result(f: str, dtype: str) -> str:
-    if f.startswith(CAST):
-        return f.removeprefix(CAST)
-    return ELEMENTWISE[f].result or dtype
+def _fits(op: str, attrs: tuple[Any, ...], sizes: Sequence[int], dtypes: Sequence[str]) -> bool:
+    """Whether an operator takes operands with these sizes and dtypes."""
+    match op:
+        case "V":
+            return _reads_inside(attrs[0], sizes[0])
+        case "Un" | "Bin":
+            known = attrs[0] in ELEMENTWISE or attrs[0].startswith(CAST)
+            return known and len(set(sizes)) == len(set(dtypes)) == 1
+        case "Where":
+            return len(set(sizes)) == 1 and dtypes[0] == "bool" and dtypes[1] == dtypes[2]
+        case "MM":
+            batch, m, k, n = attrs
+            return list(sizes) == [batch * m * k, batch * k * n] and dtypes[0] == dtypes[1]
+        case "Red":
+            kind, length = attrs
+            return kind in REDUCTIONS and length > 0 and sizes[0] % length == 0
+        case "Cat":
+            return len(set(dtypes)) == 1
+        case "Gather":
+            outer, n, inner = attrs
+            return sizes[0] == outer * n * inner and dtypes[1] in ("int32", "int64")
+    return True
 
 
 @lru_cache(maxsize=1 << 14)
-def _view_size(layout: Layout, n_in: int) -> int:
-    """The layout's size, once it is known to read inside [0, n_in)."""
+def _reads_inside(layout: Layout, n_in: int) -> bool:
+    """Whether a view reads inside [0, n_in), or wherever its masks say. Raises ShapeError where it does not."""
     if not layout.masked and layout.size:
         ends = [(n - 1) * s for n, s in layout.dims]
         least, most = (layout.offset + sum(f(e, 0) for e in ends) for f in (min, max))
         if least < 0 or most >= n_in:
             raise ShapeError(f"V({layout.key()}) reads {least} to {most} of an array of {n_in}")
-    return layout.size
+    return True
 
 
 def is_view(op: str) -> bool:

@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from eqsat.core import Node, make, topological
-from eqsat.ops import COMPARE
+from eqsat.core import Node, make, measure, topological
 
 SOURCE = ""
 """The `rule` of an e-node that the program was written with."""
@@ -145,36 +144,3 @@ def constant_node(op: str, const_args: Sequence[bool]) -> bool:
     if op in ("In", "Opaque"):
         return False
     return all(const_args)
-
-
-def result_dtype(fn: str) -> str | None:
-    """The dtype that a function or reduction gives whatever it takes; None where it keeps that of its operand."""
-    if fn.startswith("cast:"):
-        return fn.removeprefix("cast:")
-    if fn in COMPARE:
-        return "bool"
-    return "int64" if fn in ("argmax", "argmin") else None
-
-
-def measure(op: str, attrs: tuple[Any, ...], sizes: Sequence[int], dtypes: Sequence[str]) -> tuple[int, str]:
-    """(elements, dtype) of a core operator on operands with these sizes and dtypes."""
-    match op:
-        case "In" | "Const" | "Full":
-            return attrs[1], attrs[2]
-        case "Opaque":
-            return attrs[2], attrs[3]
-        case "Un" | "Bin":
-            return sizes[0], result_dtype(attrs[0]) or dtypes[0]
-        case "Where":
-            return sizes[1], dtypes[1]
-        case "MM":
-            return attrs[0] * attrs[1] * attrs[3], dtypes[0]
-        case "Red":
-            return sizes[0] // attrs[1], result_dtype(attrs[0]) or dtypes[0]
-        case "V":
-            return attrs[0].size, dtypes[0]
-        case "Cat":
-            return sum(sizes), dtypes[0]
-        case "Gather":
-            return attrs[0] * attrs[2] * sizes[1], dtypes[0]
-    raise ValueError(f"no core operator is called {op!r}")

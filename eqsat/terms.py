@@ -10,8 +10,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from eqsat import layout as lt
+from eqsat.core import measure
 from eqsat.layout import Layout
-from eqsat.snapshot import ENode, Snapshot, measure
+from eqsat.snapshot import ENode, Snapshot
 
 Term = int | tuple[str, tuple[Any, ...], tuple[Any, ...]]
 

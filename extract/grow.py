@@ -12,7 +12,7 @@ from eqsat.extract.cuts import Core, Cut, Facts, Key, Kind, Limits, Product, Rea
 from eqsat.layout import Layout, compose, identity, is_bijective, row_major, strided
 from eqsat.snapshot import ENode, Snapshot
 
-PROLOGUE_STEP = 1000
+PROLOGUE_STEP = 2000
 """Picoseconds charged for each operator of a prologue: where an epilogue does as well, it is preferred."""
 
 REDUCED_BY_GEMM = frozenset({"sum", "max", "min"})
