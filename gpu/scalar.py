@@ -121,7 +121,7 @@ class Lowering:
         if node.op == "Full":
             return Value(literal(node.attrs[0], node.dtype))
         if node in self.leaves:
-            return self._load(self.leaves[node], index, [])
+            return self.load(self.leaves[node], index)
         key = (node, index)
         found = self.region.known(key)
         return found or self.region.remember(key, self._lowered(node, index))
@@ -174,7 +174,7 @@ class Lowering:
         condition = self.region.condition(masks)
         if arg in self.leaves and arg not in self.special:
             # Reading element 0 where the mask fails costs less than a branch around the load.
-            inside = self._load(self.leaves[arg], address, masks)
+            inside = self.load(self.leaves[arg], address, masks)
             return self._define(node, f"{condition.text} ? {inside.text} : {fill}", [condition, inside])
         return self._branches(node, [(condition, arg, address)], fill)
 
@@ -242,7 +242,8 @@ class Lowering:
 
     # --- memory -------------------------------------------------------------------------------------------------
 
-    def _load(self, leaf: Leaf, index: Index, masks: list[Mask]) -> Value:
+    def load(self, leaf: Leaf, index: Index, masks: Sequence[Mask] = ()) -> Value:
+        """An element of an array in memory; behind masks, element 0 where they fail."""
         region = self.region
         bound = Value("", region.guard_depth)
         if self.lanes and runs_along(index, self.lanes, masks):
@@ -254,9 +255,9 @@ class Lowering:
                 self.traffic.loads += max(1, self.lanes.width * itemsize(leaf.dtype) // ACCESS_BYTES)
             run = region.define(ctype, read, [address, bound])
             lane = region.index(Index.of(self.lanes.var))
-            return region.define(COMPUTE[leaf.dtype], _loaded(f"{run.text}.v[{lane.text}]", leaf.dtype), [run, lane])
+            return region.define(COMPUTE[leaf.dtype], loaded(f"{run.text}.v[{lane.text}]", leaf.dtype), [run, lane])
         address = self._guarded(region.index(index), masks)
-        text = _loaded(f"{leaf.name}[{address.text}]", leaf.dtype)
+        text = loaded(f"{leaf.name}[{address.text}]", leaf.dtype)
         if region.known((COMPUTE[leaf.dtype], text)) is None:
             moves = self.lanes is not None and self.lanes.var in index.variables
             self.traffic.loads += self.lanes.width if self.lanes and moves else 1
@@ -283,7 +284,8 @@ def stored(text: str, dtype: str) -> str:
     return f"eq_store<{STORAGE[dtype]}>({text})"
 
 
-def _loaded(text: str, dtype: str) -> str:
+def loaded(text: str, dtype: str) -> str:
+    """An element in memory as a value to compute with."""
     return f"{text} != 0" if dtype == "bool" else f"eq_load({text})" if dtype in HALVES else text
 
 

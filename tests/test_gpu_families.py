@@ -118,6 +118,43 @@ def test_a_padded_vector_is_zero_where_it_is_padded() -> None:
     s.check([s.case("padding in front", make("MM", (1, 2, 2, 1), (padded, w)))], WAVE32)
 
 
+def turned_cases(dtype: str, arch: str) -> list[s.Case]:
+    m, n = 70, 130
+    x, y, b = s.array("x", m * n, dtype), s.array("y", m * n, dtype), s.array("b", n, dtype)
+    batch, mask = s.array("batch", 3 * m * n, dtype), s.array("mask", m * n, "bool")
+    turned = s.transposed(x, (n, m), (1, 0))
+    outputs = {
+        "a transpose": (turned,),
+        "written transposed": (s.transposed(s.un("neg", s.bin_("add", x, s.along_rows(b, m))), (m, n), (1, 0)),),
+        "beside what is not": (s.bin_("mul", turned, y), s.bin_("sub", turned, x)),
+        "two operands": (s.bin_("add", s.transposed(y, (n, m), (1, 0)), turned),),
+        "a condition": (make("Where", (), (s.transposed(mask, (n, m), (1, 0)), x, y)),),
+        "of a batch": (s.un("neg", s.transposed(batch, (3, n, m), (0, 2, 1))),),
+        "the last axis to the front": (s.un("neg", s.transposed(batch, (3, m, n), (2, 0, 1))),),
+        "the first axis to the back": (s.un("neg", s.transposed(batch, (n, 3, m), (1, 2, 0))),),
+        "flipped": (s.bin_("add", y, s.view(lay.strided((n - 1) * m, ((m, 1), (n, -m))), x)),),
+    }
+    return [s.case(name, *nodes, arch=arch) for name, nodes in outputs.items()]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("arch", [WAVE64, WAVE32])
+def test_what_lies_the_other_way_round_is_turned_in_squares(arch: str, dtype: str) -> None:
+    cases = turned_cases(dtype, arch)
+    assert [k.variant[:6] for c in cases for k in c.chain.kernels] == ["turned"] * len(cases)
+    s.check(cases, arch, order=3)
+
+
+def test_short_or_contiguous_copies_are_not_turned() -> None:
+    x = s.array("x", 64 * 64)
+    short = s.transposed(x, (8, 512), (1, 0))
+    blocks = s.transposed(x, (16, 16, 16), (1, 0, 2))
+    masked = s.view(lay.of_pad((65, 64), (0, 0), (0, 1), 0.0), s.transposed(s.array("y", 65 * 64), (64, 65), (1, 0)))
+    for out in (short, blocks, masked):
+        (kernel,) = s.case("copy", s.un("neg", out)).chain.kernels
+        assert kernel.variant.startswith("width")
+
+
 # Contractions
 
 

@@ -250,6 +250,7 @@ def test_every_family_is_free_of_races_and_overruns(address: Sanitizer, thread: 
         s.case("softmax", s.softmax(2, 300)),
         s.case("across", s.reduced("sum", s.transposed(x, (20, 6), (1, 0)), 20)),
         s.case("pointwise", make("Cat", (), (s.un("exp", x), s.array("y", 7)))),
+        s.case("turned", s.un("neg", s.transposed(s.array("z", 20 * 40), (20, 40), (1, 0)))),
         s.Case("group", (out, second), Chain((group,))),
     ]
     memories = [s.memory_of(case, s.random_values(case.inputs)) for case in cases]
@@ -258,13 +259,29 @@ def test_every_family_is_free_of_races_and_overruns(address: Sanitizer, thread: 
         assert simt.run_checked(s.source_of(cases), TARGET, calls, sanitizer) == ""
 
 
-def test_a_missing_barrier_gives_wrong_results() -> None:
-    case = with_text(product_kernel(False), *MISSING_BARRIER)
+BARRIERS: dict[str, tuple[s.Case, tuple[str, str]]] = {
+    "product": (product_kernel(False), MISSING_BARRIER),
+    "reduction across rows": (
+        s.case("sums", s.reduced("sum", s.transposed(s.array("x", 4000), (100, 40), (1, 0)), 100)),
+        ("eq_barrier();", ""),
+    ),
+    "squares": (
+        s.case("turned", s.un("neg", s.transposed(s.array("x", 800), (20, 40), (1, 0)))),
+        ("eq_barrier();", ""),
+    ),
+}
+"""A kernel of each template with barriers of its own, and how one goes missing."""
+
+
+@pytest.mark.parametrize("name", BARRIERS)
+def test_a_missing_barrier_gives_wrong_results(name: str) -> None:
+    case = with_text(BARRIERS[name][0], *BARRIERS[name][1])
     assert not all(result(case, order) for order in (0, 1, 2, 3))
 
 
-def test_a_missing_barrier_is_a_race(thread: Sanitizer) -> None:
-    report = sanitizer_report(with_text(product_kernel(False), *MISSING_BARRIER), thread)
+@pytest.mark.parametrize("name", BARRIERS)
+def test_a_missing_barrier_is_a_race(name: str, thread: Sanitizer) -> None:
+    report = sanitizer_report(with_text(BARRIERS[name][0], *BARRIERS[name][1]), thread)
     assert "data race" in report
 
 
@@ -313,6 +330,7 @@ def test_lanes_of_a_wave_must_meet_in_one_wave_operation() -> None:
 
 WRONG_MAPS = {
     "gfx942": ("return eq_lane() / 16 * eq_sums_count + i;", "return eq_lane() / 16 + 4 * i;"),
+    "gfx950": ("eq_lane() / 16 * run);", "eq_lane() / 16 * run / 2);"),
     "gfx1100": ("return 2 * i + eq_lane() / 16;", "return i + eq_lane() / 16 * 8;"),
     "gfx1201": ("eq_lane() / 16 * run);", "eq_lane() / 16 * run / 2);"),
     "sm_90": ("eq_lane() % 4 * 2 + i % 2 + 8 * (i / 4)", "eq_lane() % 4 * 2 + i % 2 + 4 * (i / 4)"),

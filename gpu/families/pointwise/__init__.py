@@ -5,6 +5,7 @@ gathers choose.
 
 Outputs of one size share a loop; each thread takes `width` neighbouring elements, so that memory is read and written
 up to 16 bytes at a time. Copies, layout changes, placements in a concatenation and gathers are the same with trivial f.
+What lies the other way round is turned through LDS.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any
 from eqsat.core import Node
 from eqsat.gpu.families.base import Choice, Family, Job, Kernel, finished, part_of
 from eqsat.gpu.families.pointwise.examples import examples
+from eqsat.gpu.families.pointwise.turned import Square, fields, square_of
 from eqsat.gpu.index import Index, Var
 from eqsat.gpu.region import Region
 from eqsat.gpu.scalar import ACCESS_BYTES, STORAGE, Lanes, Lowering, Traffic, stored
@@ -35,6 +37,9 @@ def generate(job: Job, target: Target) -> Kernel:
     Raises:
         InputError: an operator has no GPU form.
     """
+    square = square_of(job) if job.choice.width is None else None
+    if square is not None:
+        return _turned(job, square)
     sizes = dict.fromkeys(node.size for node in job.outputs)
     parts: list[dict[str, Any]] = [
         _part(job, [(i, n) for i, n in enumerate(job.outputs) if n.size == size]) for size in sizes
@@ -48,6 +53,22 @@ def generate(job: Job, target: Target) -> Kernel:
         variant=f"width{parts[0]['width']}",
         source=source,
         blocks=-(-chunks // THREADS),
+        threads=THREADS,
+        arguments=(*job.inputs, *job.outputs),
+        part=part,
+    )
+
+
+def _turned(job: Job, square: Square) -> Kernel:
+    found = fields(job, square)
+    part = part_of(job, "Pointwise, turned", "pointwise/turned.jinja", threads=THREADS, **found)
+    entry, source = finished(FAMILY.name, THREADS, part)
+    return Kernel(
+        entry=entry,
+        family=FAMILY.name,
+        variant=f"turned{square.edge}",
+        source=source,
+        blocks=square.blocks,
         threads=THREADS,
         arguments=(*job.inputs, *job.outputs),
         part=part,
@@ -86,7 +107,7 @@ def _body(job: Job, outputs: Sequence[tuple[int, Node]], width: int) -> tuple[st
 
 
 def _choices(_: Target, dtype: str) -> list[Choice]:
-    return [Choice(width=w) for w in WIDTHS if w * itemsize(dtype) <= ACCESS_BYTES]
+    return [Choice(), *(Choice(width=w) for w in WIDTHS if w * itemsize(dtype) <= ACCESS_BYTES)]
 
 
 FAMILY = Family("pointwise", (__doc__ or "").strip(), _choices, examples)

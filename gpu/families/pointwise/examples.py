@@ -19,11 +19,14 @@ def examples(sizes: Sizes, dtype: str) -> dict[str, tuple[Node, ...]]:
     windows = lay.windows((1, 1, m, n), (2, 2), (1, 1), (1, 1), (1, 1), (1, 1), 0.0)
     places = array("places", 5, "int64")
     rows = bin_("mod", places, full(m, places))
+    heads = array("heads", 3 * m * n, dtype)
     return {
+        "a transpose of a sum": (transposed(total, (m, n), (1, 0)),),
         "a chain": (un("tanh", bin_("mul", total, along_columns(column, n))),),
         "a transpose": (transposed(un("neg", x), (m, n), (1, 0)),),
         "a sum with a transpose": (bin_("add", y, transposed(x, (n, m), (1, 0))),),
-        "heads": (transposed(un("abs", x), (1, m, n), (2, 0, 1)),),
+        "the last axis to the front": (transposed(un("abs", heads), (3, m, n), (2, 0, 1)),),
+        "the last two axes of three": (bin_("mul", heads, transposed(heads, (3, n, m), (0, 2, 1))),),
         "a flip": (bin_("sub", flipped, y),),
         "a slice": (view(lay.of_slice((m, n), (0, 0), (m, n), (1, 2)), bin_("mul", x, y)),),
         "a pad": (view(lay.of_pad((m, n), (1, 2), (3, 0), -1.5), x),),
