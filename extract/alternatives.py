@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 
 from eqsat.extract.cover import CoverProblem, CoverResult
@@ -36,6 +37,11 @@ def next_covers(
         )
         for x in next_best(covers.problem, solution, _marks(covers), count, deadline, should_stop)
     ]
+
+
+def kernel_counts(cover: CoverResult) -> Counter[tuple[str, int]]:
+    """How often a cover launches kernels of each family and price."""
+    return Counter((x.family, x.price) for x in cover.kernels)
 
 
 def _marks(covers: CoverProblem) -> Marks:
