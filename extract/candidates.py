@@ -85,7 +85,7 @@ def enumerate_candidates(
     of_class: list[list[Candidate]] = []
     for c in range(snapshot.n_classes):
         found = [] if facts.free[c] else [*search.aliases(c), *map(search.candidate, search.cuts[c])]
-        of_class.append(undominated(found))
+        of_class.append(undominated([*found, *search.shallowest(c, found)]))
     if req and device.fuses:
         for x in search.joint(of_class, req, should_stop):
             of_class[x.cls].append(x)
@@ -192,6 +192,17 @@ class _Search:
                 cut = Cut(c, i, (leaf,), Kind.POINT, None, leaf.leaves, 1 << c, ())
                 found.append(self._candidate(cut, "alias", NOTHING))
         return found
+
+    def shallowest(self, c: int, found: Sequence[Candidate]) -> list[Candidate]:
+        """The kernel of the e-node of the shallowest derivation, where nothing found needs as little.
+
+        Whatever the limits, these kernels of all classes together are a cover without cycles.
+        """
+        i = self.snapshot.best[c]
+        given = set(self.snapshot.nodes[i].args)
+        if self.facts.free[c] or not self.only[i] or any(given.issuperset(x.children) for x in found):
+            return []
+        return [x for x in map(self.candidate, self.grower.grow(i)) if given.issuperset(x.children)]
 
     def candidate(self, cut: Cut) -> Candidate:
         """The kernel of a cut: for a bare product the library's, where that is faster."""

@@ -202,7 +202,7 @@ class CoverProblem:
         Greedy choices cannot see that computing a group pays once every member is read from it.
         """
         best = self.greedy(deadline=deadline)
-        assert best is not None, "every class has a kernel for each of its e-nodes"
+        assert best is not None, "the kernels of shallowest derivations are a cover"
         best_cost = check(self.problem, best)
         groups = self._groups()
         forced: list[_Group] = []

@@ -28,7 +28,7 @@ class Limits:
     """Bounds on what is enumerated; cuts are complete within them, up to the best few that each class keeps.
 
     The defaults are where raising one no longer makes any workload cheaper (`benchmarks/bounds.py`; the table is in
-    `papers/bounds.md`), and what a kernel can hold where that is less.
+    `papers/bounds.md`), and what a kernel can hold where that is less. One operator over arrays is a kernel under any.
 
     Attributes:
         leaves: arrays that a kernel reads: their addresses are registers of every thread.
@@ -49,7 +49,7 @@ class Limits:
     operators: int = 120
     per_kind: int = 8
     joins: int = 16
-    pairs: int = 32
+    pairs: int = 64
     members: int = 32
     prologue_leaves: int = 3
     prologue_computed: int = 2
@@ -182,7 +182,7 @@ class Facts:
             any(m.op == "In" for m in members[c])
             or (
                 snapshot.const[c]
-                and (snapshot.size[c] <= limits.fold_elements or any(m.op == "Const" for m in members[c]))
+                and (snapshot.size[c] <= limits.fold_elements or any(m.op in ("Const", "Full") for m in members[c]))
             )
             for c in classes
         ]

@@ -83,10 +83,12 @@ class Grower:
             for x in (*self.points[a], *self.gemms[a], *self.rows[a]):
                 yield self.make(i, (x,), x.kind, x.key, x.reads, x.work + work, x.on_chip)
             return
-        for join in self._joins([self._options(a) for a in node.args], self.limits.leaves):
-            reads = joined(*(x.reads for x in join.subs))
-            on_chip = any(x.on_chip for x in join.subs)
-            yield self.make(i, join.subs, join.kind, join.key, reads, _shared_work(join.subs) + work, on_chip)
+        joins = self._joins([self._options(a) for a in node.args], self.limits.leaves)
+        choices: dict[tuple[Cut, ...], tuple[Kind, Key]] = {self._plain(node): (Kind.POINT, None)}
+        choices.update((join.subs, (join.kind, join.key)) for join in joins)
+        for subs, (kind, key) in choices.items():
+            reads = joined(*(x.reads for x in subs))
+            yield self.make(i, subs, kind, key, reads, _shared_work(subs) + work, any(x.on_chip for x in subs))
 
     def _view(self, i: int, node: ENode) -> Iterator[Cut | None]:
         """Any view of points, bijective ones of products and rows, and a row's reduction read back by the row."""
@@ -116,7 +118,7 @@ class Grower:
         out = identity(self.snapshot.size[node.cls])
         left, right = (self._prologues(a) for a in node.args)
         pairs = sorted(product(left, right), key=lambda xy: xy[0].score + xy[1].score)
-        for x, y in pairs[: self.limits.pairs]:
+        for x, y in dict.fromkeys([self._plain(node), *pairs[: self.limits.pairs]]):
             yield self.make(i, (x, y), Kind.GEMM, Product(self._core(i, node, x, y), out), (), 0.0)
 
     def _reduction(self, i: int, node: ENode) -> Iterator[Cut | None]:
@@ -143,7 +145,7 @@ class Grower:
 
     def _concatenation(self, i: int, node: ENode) -> Iterator[Cut | None]:
         """Written by one kernel. Larger ones than a kernel takes are copied together, a launch for each part."""
-        choices = {tuple(self.facts.leaf[a] for a in node.args): None}
+        choices = {self._plain(node): None}
         if len(node.args) <= self.limits.members:
             joins = self._joins([self.points[a] for a in node.args], self.limits.members)
             choices.update(dict.fromkeys(join.subs for join in joins))
@@ -163,6 +165,10 @@ class Grower:
         subs = tuple(self.facts.leaf[a] for a in node.args)
         reads = joined(*(x.reads for x in subs))
         yield self.make(i, subs, Kind.OPAQUE, None, reads, float(self.snapshot.size[node.cls]), wide=True)
+
+    def _plain(self, node: ENode) -> tuple[Cut, ...]:
+        """The operands as arrays in memory: so there is always one kernel, whatever the limits."""
+        return tuple(self.facts.leaf[a] for a in node.args)
 
     # --- joining, making, pricing -------------------------------------------------------------------------------
 
@@ -261,7 +267,7 @@ class Grower:
             inner |= x.inner
         if leaves & inner or inner.bit_count() > self.limits.operators:
             return None
-        if not wide and leaves.bit_count() > self.limits.leaves:
+        if not wide and leaves.bit_count() > max(self.limits.leaves, len(subs)):
             return None
         cut = Cut(c, i, subs, kind, key, leaves, inner, reads, work, on_chip)
         if not self.price(cut):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import fields
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from eqsat.extract.candidates import Candidate, Candidates, enumerate_candidates
 from eqsat.extract.cover import cover
 from eqsat.extract.cuts import Cut, Kind, Limits, bits
 from eqsat.extract.devices import DEVICES
+from eqsat.required import required
 from eqsat.snapshot import Snapshot
 
 MI300X = DEVICES["mi300x"]
@@ -76,6 +78,25 @@ def test_every_class_has_a_kernel_whenever_it_is_stopped(seed: int, operators: i
     snapshot, _ = random_snapshot(seed, operators)
     found = enumerate_candidates(snapshot, MI300X, should_stop=lambda: True)
     assert all(free or found.of_class[c] for c, free in enumerate(found.free))
+
+
+TINY = Limits(**dict.fromkeys((f.name for f in fields(Limits)), 1))
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(4, 30))
+@settings(max_examples=40)
+def test_under_the_tightest_limits_every_operator_has_a_kernel_and_every_program_a_cover(
+    seed: int, operators: int
+) -> None:
+    snapshot, values = random_snapshot(seed, operators)
+    found = enumerate_candidates(snapshot, MI300X, TINY, req=required(snapshot))
+    assert all(free or found.of_class[c] for c, free in enumerate(found.free))
+    for candidates in found.of_class:
+        assert all(len(bits(x.cut.inner)) == 1 for x in candidates)
+    result = cover(snapshot, "mi300x", 2.0, TINY)
+    for x in result.chosen:
+        np.testing.assert_allclose(value_of(x.cut, snapshot, values), values[x.cls], atol=1e-7)
+    assert result.cost >= cover(snapshot, "mi300x", 2.0).cost
 
 
 # --- what is found, on small programs -----------------------------------------------------------------------------
