@@ -260,10 +260,12 @@ class GpuPlan:
         stream = self.cupy.cuda.Stream(non_blocking=True)
         with stream:
             stream.begin_capture()
-            for _ in range(times):
-                self._launch_all(memory)
-            graph = stream.end_capture()
-        return Captured(graph, memory, self._results(memory))
+            try:
+                for _ in range(times):
+                    self._launch_all(memory)
+            finally:
+                graph = stream.end_capture()
+        return Captured(self, graph, memory, self._results(memory))
 
     @contextmanager
     def guarded(self) -> Iterator[None]:
@@ -343,11 +345,13 @@ class Captured:
     """A graph of a plan's launches over fixed arrays.
 
     Attributes:
+        plan: whose kernels the graph launches; they stay loaded with it.
         memory: every array that the graph reads or writes, by the name of its buffer; inputs may be written to.
         outputs: hold the results of the last `launch`.
     """
 
-    def __init__(self, graph: Any, memory: Mapping[str, Any], outputs: list[Any]) -> None:
+    def __init__(self, plan: GpuPlan, graph: Any, memory: Mapping[str, Any], outputs: list[Any]) -> None:
+        self.plan = plan
         self.graph = graph
         self.memory = memory
         self.outputs = outputs

@@ -72,7 +72,7 @@ class Tensor:
     """What a torch tensor offers: bits by DLPack, and views of them."""
 
     def __init__(self, array: np.ndarray[Any, Any], dtype: str | None = None) -> None:
-        self.array, self.dtype = array, dtype or array.dtype.name
+        self.array, self.shape, self.dtype = array, array.shape, dtype or array.dtype.name
 
     def view(self, dtype: str) -> Tensor:
         return Tensor(self.array, dtype)
@@ -153,6 +153,17 @@ def test_bfloat16_travels_as_its_bits(cupy: FakeCupy) -> None:
     (tensor,) = compiled({"x": GpuTensor(bits, "bfloat16")})
     assert tensor.dtype == "bfloat16"
     np.testing.assert_array_equal(tensor.array, expected.view(np.uint16))
+
+
+@pytest.mark.usefixtures("torch")
+def test_a_jitted_function_runs_on_the_gpu() -> None:
+    @eqsat.jit(on="gpu", device="mi300x")
+    def mlp(x: Any, w: Any) -> Any:
+        return {"hidden": eqsat.relu(x @ w)}
+
+    x, w = np.ones((4, 8), np.float32), np.full((8, 3), 0.5, np.float32)
+    np.testing.assert_array_equal(mlp(x, w)["hidden"], np.full((4, 3), 4.0))
+    assert type(mlp(Tensor(x, "torch.float32"), w)["hidden"]) is Tensor
 
 
 def test_constants_are_uploaded_once(cupy: FakeCupy) -> None:
