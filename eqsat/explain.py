@@ -359,7 +359,7 @@ class InstanceWriter:
 
     def _constants(self, terms: Sequence[Term]) -> dict[Term, str]:
         """Names of the constants in terms."""
-        return {t: self._places.constant(t) for t in _below(terms) if t.op == "constant" and t.size > 1}
+        return {t: name for t in _below(terms) if (name := self._places.constant(t)) is not None}
 
     def _said(self, node: Node) -> str:
         """A value in few words: how it is computed, and its name in the model, or else the step that made it."""
@@ -384,7 +384,7 @@ class InstanceWriter:
             reader = self._readers[reader]
         if reader in self._known:
             return f"under {self._places.of(self._known[reader])}"
-        return "among the constants" if _constant(before) else "in the result"
+        return "among the constants" if _constant(before) else "in the result of earlier steps"
 
 
 def _called(term: Term, constants: Mapping[Term, str]) -> str:

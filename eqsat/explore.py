@@ -172,7 +172,7 @@ class _Writer:
         self._shaper = Shaper(self._core.source_term)
         self.places = Places(program)
         self._names = {
-            t: self.places.constant(t) for t in self._core.source_term.values() if t.op == "constant" and t.size > 1
+            t: name for t in self._core.source_term.values() if (name := self.places.constant(t)) is not None
         }
 
     def text(self, node: Node) -> str:

@@ -40,16 +40,16 @@ class Places:
                         below.append(term)
             level = below
         for term in program.terms():
-            if term.op == "constant":
+            if term.op == "constant" and term.size > 1:
                 name = program.names.get(term)
                 if name is None:
                     name = next(n for i in count(len(self._constants)) if (n := f"c{i}") not in self.taken)
                 self._constants[term] = name
                 self.taken.add(name)
 
-    def constant(self, term: Term) -> str:
-        """The name of a constant: the model's, or a number."""
-        return self._constants.get(term) or f"constant {term.spec}"
+    def constant(self, term: Term) -> str | None:
+        """The name of a constant of the program with more than one element: the model's, or a numbered one."""
+        return self._constants.get(term)
 
     def of(self, term: Term) -> str:
         """A value's place: the model's name for it, and the last operators on the way to it from an output.

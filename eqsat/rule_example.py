@@ -196,7 +196,7 @@ def _of_host(row: HostRule) -> Found | None:
             before, after = snapshot.term(cls), _node_of(term, snapshot)
             if before is not after:
                 places = Places(program)
-                names = {t: places.constant(t) for t in core.source_term.values() if t.op == "constant" and t.size > 1}
+                names = {t: name for t in core.source_term.values() if (name := places.constant(t)) is not None}
                 return before, after, core.source_term, names
     return None
 

@@ -21,6 +21,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from eqsat import ops
 from eqsat.errors import InputError
 from eqsat.ir import Program, Shape, Term
@@ -58,7 +60,25 @@ def trace(function: Callable[..., Any], *specs: Any, **named_specs: Any) -> Prog
         InputError: the function does something to a traced value that cannot be recorded.
     """
     program, _ = record(function, bind(function, specs, named_specs))
-    return program
+    return Program(program.inputs, program.outputs, _variables(function, program))
+
+
+def _variables(function: Callable[..., Any], program: Program) -> dict[Term, str]:
+    """The constants that are arrays which the function knows by a name, with that name."""
+    try:
+        known = inspect.getclosurevars(inspect.unwrap(function))
+    except TypeError:  # no function of Python's
+        return {}
+    arrays = {n: a for n, a in {**known.globals, **known.nonlocals}.items() if isinstance(a, np.ndarray)}
+    names: dict[Term, str] = {}
+    for term in program.terms() if arrays else ():
+        if term.op == "constant" and term.size > 1:
+            own = term.attr("value").array
+            same = (n for n, a in arrays.items() if a.shape == own.shape and np.array_equal(a.astype(own.dtype), own))
+            name = next(same, None)
+            if name is not None:
+                names[term] = name
+    return names
 
 
 def bind(function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> inspect.BoundArguments:

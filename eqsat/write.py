@@ -240,7 +240,29 @@ def _reduce(term: Term, named: Mapping[Term, str]) -> Text:
     return f"{term.attr('kind')}({_text(term.args[0], named)[0]}, axis={axis}{keep})", _ATOM
 
 
+def _where(term: Term, named: Mapping[Term, str]) -> Text:
+    mask, inner, _ = term.args
+    hidden = mask.op == "constant" and mask not in named
+    if hidden and _is_scattered(inner) and inner.args[1] not in named:
+        return _scattered(inner, named)  # outside of the mask is padding
+    return f"where({', '.join(_operand(a, term, named)[0] for a in term.args)})", _ATOM
+
+
+def _is_scattered(term: Term) -> bool:
+    """Whether a term reads another at places that no slice or transpose says: windows that overlap."""
+    return term.op == "gather" and term.args[1].op == "constant" and term.args[1].size > 1
+
+
+def _scattered(term: Term, named: Mapping[Term, str]) -> Text:
+    x = term.args[0]
+    while x.op == "reshape" and x not in named:
+        (x,) = x.args
+    return f"windows({_text(x, named)[0]}, {_dims(term.shape)})", _ATOM
+
+
 def _gather(term: Term, named: Mapping[Term, str]) -> Text:
+    if _is_scattered(term) and term.args[1] not in named:
+        return _scattered(term, named)
     x, index = (_text(a, named)[0] for a in term.args)
     return f"take({x}, {index}, axis={term.attr('axis')})", _ATOM
 
@@ -289,6 +311,7 @@ _WRITERS: dict[str, Callable[[Term, Mapping[Term, str]], Text]] = {
     "concat": _concat,
     "pad": _pad,
     "reduce": _reduce,
+    "where": _where,
     "gather": _gather,
     "conv": _windows,
     "pool": _windows,

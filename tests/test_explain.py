@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 from proof_pairs import EQUAL, build
@@ -59,6 +61,75 @@ def test_a_result_is_explained_by_rules(name: str):
     assert all(step["before"] != step["after"] for step in steps)
     assert best.report["rules"][expected] >= 1
     assert expected in best.explain()
+
+
+NUMPY = {
+    **{name: getattr(np, name) for name in ("concatenate", "stack", "broadcast_to", "tanh", "exp", "maximum")},
+    "relu": lambda x: np.maximum(x, 0),
+    "sum": lambda x, axis, keepdims=False: np.sum(x, axis=axis, keepdims=keepdims),
+    "max": lambda x, axis, keepdims=False: np.max(x, axis=axis, keepdims=keepdims),
+}
+
+
+def value_of(text: str, step: dict) -> np.ndarray:
+    """What NumPy makes of a side of a step, with small whole numbers for its names."""
+    shapes = {name: re.search(r"\[([\d,]*)\]", said) for name, said in step["names"].items()}
+    assert all(shapes.values())
+    sizes = {name: [int(n) for n in found[1].split(",") if n] for name, found in shapes.items() if found}
+    rng = np.random.default_rng(0)
+    values = {name: rng.integers(1, 4, size).astype(np.float64) for name, size in sorted(sizes.items())}
+    return eval(text, {**NUMPY, "__builtins__": {}}, values)
+
+
+READ = {
+    "chain": lambda x: (x @ weight(96, 96) + weight(96)) @ weight(96, 8),
+    "sum": lambda a: (a @ weight(96, 512)).sum(1),
+    "slice": lambda a: (a @ weight(96, 512))[:, :10],
+    "gates": lambda x: eqsat.tanh(x @ weight(96, 32)) * eqsat.relu(x @ (weight(96, 32) + 1)),
+}
+
+
+@pytest.mark.parametrize("name", READ)
+def test_steps_are_numpy_that_holds(name: str):
+    best = eqsat.optimize(eqsat.trace(READ[name], spec((200, 96))), time_limit=10)
+    assert best.report["steps"]
+    for step in best.report["steps"]:
+        shown = value_of(step["before"], step)
+        assert re.fullmatch(r"f32\[[\d,]+\]", step["type"])
+        if step["rule"] != FOLD:
+            np.testing.assert_allclose(np.squeeze(value_of(step["after"], step)), np.squeeze(shown))
+
+
+def test_names_are_those_of_the_model_and_where_is_a_path():
+    A, C = weight(96, 96), weight(96, 8)
+    best = eqsat.optimize(eqsat.trace(lambda x: eqsat.relu((x @ A) @ C), spec((200, 96))), time_limit=10)
+    step, fold = best.report["steps"]
+    assert (step["before"], step["after"]) == ("(x @ A) @ C", "x @ (A @ C)")
+    assert step["where"] == "at out > relu > matmul"
+    assert step["names"] == {"x": "f32[200,96]", "A": "constant f32[96,96]", "C": "constant f32[96,8]"}
+    assert (fold["before"], fold["after"]) == ("A @ C", "constant f32[96,8]")
+
+
+def test_kernels_are_said_to_merge():
+    best = eqsat.optimize(eqsat.trace(tower, spec((16, 192))), time_limit=10)
+    merges = best.report["merges"]
+    assert sorted(at for m in merges for at in m["after_at"]) == list(range(best.report["result"]["kernels"]))
+    assert sum(len(m["before"]) for m in merges) == best.report["source"]["kernels"]
+    assert "Kernels as written, and what they became" in best.explain()
+
+
+def test_equal_layers_are_explained_once():
+    def layers(x):
+        for _ in range(4):
+            x = eqsat.softmax((x @ weight(64, 64)) @ (weight(64, 64) + 1))
+        return x
+
+    best = eqsat.optimize(eqsat.trace(layers, spec((16, 64))), time_limit=10)
+    assert sum(step["times"] for step in best.report["steps"] if step["rule"] == "matmul-of-constants-right") == 4
+    assert len(best.report["steps"]) < 8
+    text = best.explain()
+    assert max(map(len, text.splitlines())) <= 100
+    assert re.search(r"x[34] \(layers 1-[34]\)", text)
 
 
 RULES_ALONE = (
