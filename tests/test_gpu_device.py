@@ -166,6 +166,20 @@ def test_a_jitted_function_runs_on_the_gpu() -> None:
     assert type(mlp(Tensor(x, "torch.float32"), w)["hidden"]) is Tensor
 
 
+@pytest.mark.usefixtures("cupy")
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_tensors_of_torch_are_taken_and_given(dtype: str) -> None:
+    torch = pytest.importorskip("torch")
+    compiled = eqsat.optimize(eqsat.trace(eqsat.relu, eqsat.spec((3, 5), dtype)), rules=[]).compile(device="auto")
+    x = torch.linspace(-1, 1, 15).reshape(5, 3).T.to(getattr(torch, dtype))  # strided
+    got = compiled(x)
+    assert got.dtype == x.dtype
+    assert torch.equal(got, x.relu())
+    if dtype == "float32":
+        with pytest.raises(InputError, match=r"input '\w+' cannot be read: .*grad"):
+            compiled(x.requires_grad_())
+
+
 def test_constants_are_uploaded_once(cupy: FakeCupy) -> None:
     weights = np.arange(16, dtype=np.float32).reshape(4, 4)
     plan = GpuPlan(plan_of(eqsat.trace(lambda x: x @ weights, eqsat.spec((3, 4)))))
