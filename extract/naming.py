@@ -18,7 +18,7 @@ def kernel_name(family: str, body: Sequence[Node]) -> str:
         case "contraction" | "library-gemm" | "contraction+reduction":
             return _product_name(order)
         case "row" | "reduction":
-            return _row_name(order, body[0])
+            return _row_name(order, max(body, key=lambda output: len(topological([output]))))
         case "opaque":
             return f"opaque_{'x'.join(str(b.size) for b in body)}"
         case "gather":
