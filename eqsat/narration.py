@@ -128,17 +128,12 @@ def closing(report: Report) -> str:
 
 
 def _merges(merges: Sequence[Mapping[str, Any]], width: int) -> str:
-    lines = ["Kernels as written, and what they became:"]
+    lines = ["Kernels as written, and what they became (the others stay as they are):"]
     for merge in merges:
         before, after = (" + ".join(_counted(merge[side])) or "nothing" for side in ("before", "after"))
-        times = f" x{merge['times']}" if merge["times"] > 1 else ""
-        lines += textwrap.wrap(
-            f"{before} -> {after}{times}",
-            width,
-            initial_indent="  ",
-            subsequent_indent="      ",
-            break_on_hyphens=False,
-        )
+        lines += _filled(before, width, "  ", "    ")
+        times = f", x{merge['times']}" if merge["times"] > 1 else ""
+        lines += _filled(f"-> {after}{times}", width, "    ", "       ")
     return "\n".join(lines)
 
 
