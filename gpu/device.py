@@ -114,7 +114,7 @@ def this_machine(device: str | Device = "auto") -> Machine:
 
 
 def local_device(cupy: Any) -> Device:
-    """The row of the GPU that CuPy uses now: one of the same instruction set, the nearest in compute units.
+    """The row of the GPU that CuPy uses now: of its instruction set, by its name, else the nearest in compute units.
 
     Raises:
         InputError: no row has its instruction set.
@@ -129,8 +129,10 @@ def local_device(cupy: Any) -> Device:
     if not rows:
         known = ", ".join(sorted(TARGETS))
         raise InputError(f"this GPU is a {arch}; kernels are made for {known}")
+    title = properties["name"].decode().lower().replace(" ", "")
     units = properties["multiProcessorCount"]
-    return find_device(min(rows, key=lambda row: abs(row.units.value - units)).name)
+    nearest = min(rows, key=lambda row: (row.name not in title, abs(row.units.value - units)))
+    return find_device(nearest.name)
 
 
 def inlined(source: str) -> str:

@@ -96,7 +96,7 @@ class FakeCupy:
     class OutOfMemoryError(MemoryError):
         pass
 
-    def __init__(self, arch: str = "gfx942", devices: int = 1) -> None:
+    def __init__(self, arch: str = "gfx942", devices: int = 1, name: str = "A GPU") -> None:
         self.arch = arch
         self.limit = 1 << 30
         self.matmuls = self.launches = self.uploads = 0
@@ -107,7 +107,7 @@ class FakeCupy:
         self.streams: list[int] = []
         self.lib = SimpleNamespace(stride_tricks=np.lib.stride_tricks)
         properties = {
-            "name": b"A GPU",
+            "name": name.encode(),
             "gcnArchName": f"{arch}:sramecc+:xnack-".encode(),
             "multiProcessorCount": 300,
         }

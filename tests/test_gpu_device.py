@@ -21,7 +21,7 @@ from test_gpu_plan import PROGRAMS, assert_program_results, env_of, inputs_of, o
 import eqsat
 from eqsat.core import make
 from eqsat.errors import InputError
-from eqsat.gpu.device import GpuPlan, Replayed, inlined
+from eqsat.gpu.device import GpuPlan, Replayed, inlined, this_machine
 from eqsat.gpu.errors import CompileFailed, DeviceFailed
 from eqsat.gpu.lower import Signature
 from eqsat.gpu.run import run_gpu, runner
@@ -48,6 +48,20 @@ def test_programs_run_through_cupy(name: str) -> None:
     inputs = inputs_of(program)
     flat = {n: a.reshape(-1) for n, a in inputs.items()}
     assert_program_results(runner(plan_of(program), "gpu", "mi300x")(flat), program, inputs)
+
+
+@pytest.mark.parametrize(
+    ("arch", "title", "row"),
+    [
+        ("sm_90", "NVIDIA H100 80GB HBM3", "h100"),
+        ("sm_90", "NVIDIA H200", "h200"),
+        ("gfx1100", "AMD Radeon RX 7900 XTX", "rx7900xtx"),
+        ("gfx942", "some other chip", "mi300x"),
+    ],
+)
+def test_the_row_of_a_gpu_is_found_by_its_name(arch: str, title: str, row: str, monkeypatch: Any) -> None:
+    monkeypatch.setitem(sys.modules, "cupy", FakeCupy(arch, name=title))
+    assert this_machine().row.name == row
 
 
 def test_on_nvidia_hardware_the_same_plan_is_compiled_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
