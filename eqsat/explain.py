@@ -347,7 +347,8 @@ class InstanceWriter:
             if _first(texts, name) == _NOWHERE:
                 continue  # one of many that a list leaves out
             if term in constants:
-                legend[name] = f"constant {term.spec}"
+                full = self._places.names.get(term, name)
+                legend[name] = f"constant {term.spec}{f' = {full}' if full != name else ''}"
             elif name.startswith(CUT):
                 node = cut[int(name[len(CUT) : -1])]
                 own = self._names.setdefault(node, self._names.get(node) or self._explainer.fresh())

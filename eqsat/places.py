@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from itertools import count
 
 from eqsat.ir import Program, Term
 
 _SHOWN = 4
 """Operators of a path that are shown, nearest to the value."""
+
+_LONGEST = 32
+"""Letters of a name that an expression can hold and still be read."""
 
 
 class Places:
@@ -39,13 +45,20 @@ class Places:
                         self._reader[term] = reader, i
                         below.append(term)
             level = below
+        ends = Counter(end for name in self.names.values() for end in _ends(name))
         for term in program.terms():
             if term.op == "constant" and term.size > 1:
-                name = program.names.get(term)
-                if name is None:
-                    name = next(n for i in count(len(self._constants)) if (n := f"c{i}") not in self.taken)
-                self._constants[term] = name
-                self.taken.add(name)
+                self._constants[term] = self._called(program.names.get(term), ends)
+                self.taken.add(self._constants[term])
+
+    def _called(self, name: str | None, ends: Mapping[str, int]) -> str:
+        """A short name: the model's, its last parts where these say which one, else a number."""
+        if name is not None:
+            fitting = (end for end in (name, *_ends(name)) if len(end) <= _LONGEST)
+            short = next((end for end in fitting if end == name or (ends[end] == 1 and end not in self.taken)), None)
+            if short is not None:
+                return short
+        return next(c for i in count(len(self._constants)) if (c := f"c{i}") not in self.taken)
 
     def constant(self, term: Term) -> str | None:
         """The name of a constant of the program with more than one element: the model's, or a numbered one."""
@@ -72,3 +85,9 @@ def _is_move(term: Term) -> bool:
     from eqsat.ops import row
 
     return row(term.op).view
+
+
+def _ends(name: str) -> Iterator[str]:
+    """The last parts of a dotted name, the longest first: `layer.0.query.weight`, `0.query.weight`, ..."""
+    for separator in re.finditer(r"[./:]+", name):
+        yield name[separator.end() :]
