@@ -45,7 +45,7 @@ def ascend(problem: Problem, steps: int, deadline: float) -> Ascent:
     state = _Ascending(problem)
     cuts: list[Cut] = []
     paid = 0
-    while state.visits < steps:
+    while problem.roots and state.visits < steps:
         root = max(problem.roots, key=lambda r: state.chain[r])
         if state.chain[root] == 0 or time.monotonic() > deadline:
             break

@@ -13,11 +13,13 @@ from __future__ import annotations
 import heapq
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from eqsat.extract.cost import itemsize
 from eqsat.extract.plan import Plan
 
 Buffer = Hashable
+B = TypeVar("B", bound=Hashable)
 Life = tuple[int, int]
 """The first and the last step that a buffer is needed in."""
 
@@ -62,9 +64,9 @@ class Launches:
         return first_fit({b: self.sizes[b] for b in life}, life)[1]
 
 
-def first_fit(sizes: Mapping[Buffer, int], life: Mapping[Buffer, Life]) -> tuple[dict[Buffer, int], int]:
+def first_fit(sizes: Mapping[B, int], life: Mapping[B, Life]) -> tuple[dict[B, int], int]:
     """(byte offset of each buffer, bytes of the arena): the largest first, of equal ones in the order given."""
-    offsets: dict[Buffer, int] = {}
+    offsets: dict[B, int] = {}
     for b in sorted(sizes, key=lambda b: -sizes[b]):
         first, last = life[b]
         busy = sorted(

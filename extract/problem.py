@@ -77,7 +77,15 @@ class Problem:
 
 @dataclass(slots=True)
 class Solution:
-    """A checked answer: ``choice`` maps each used class to its node; ``lower_bound <= cost`` holds for every answer."""
+    """A checked answer.
+
+    Attributes:
+        choice: maps each used class to its node.
+        lower_bound: no answer costs less.
+        stats: ``answers``, each better one as (stage that found it, cost, seconds since the start); ``seconds`` by
+            stage; ``left``, nodes after the first reductions; ``rounds`` of the relaxation, its most ``rows``, and the
+            ``cuts`` added; ``branched``, how often branch and bound was tried.
+    """
 
     choice: dict[int, int]
     cost: int

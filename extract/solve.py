@@ -15,11 +15,9 @@ Every answer passes the checker. Nothing depends on time except where a limit cu
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -28,13 +26,11 @@ from eqsat.extract.ascent import Ascent, ascend
 from eqsat.extract.blocking import BlockingSets, Cut
 from eqsat.extract.greedy import NO_NODE, forced_bound, greedy_dag, greedy_tree, longest_path_bound
 from eqsat.extract.parts import Part, split
-from eqsat.extract.problem import Problem, Solution, check, underivable, used_choice
+from eqsat.extract.problem import Problem, Solution, underivable, used_choice
 from eqsat.extract.reduce import Reduction
 from eqsat.extract.relax import Point, Relaxation
 from eqsat.extract.search import Neighbourhoods, branch
-
-PROVEN = 1e-8
-"""A bound within this share of the cost proves it: what floating point leaves of an exact proof."""
+from eqsat.extract.state import Search
 
 GREEDY_SHARE = 0.15
 REDUCE_SHARE = 0.3
@@ -113,63 +109,6 @@ class Underivable(InputError):
         self.root = root
 
 
-class Search:
-    """What the stages share: the best answer, the best bound and the deadline."""
-
-    def __init__(self, problem: Problem, deadline: float, should_stop: Callable[[], bool] | None) -> None:
-        self.problem = problem
-        self.start = time.monotonic()
-        self.deadline = deadline
-        self.should_stop = should_stop
-        self.choice: dict[int, int] | None = None
-        self.cost = 0
-        self.bound = 0
-        self.step = math.gcd(*problem.node_cost) or 1
-        self.a_pass = 0.0
-        self.stats: dict[str, Any] = {"answers": []}
-
-    def late(self, passes: float = 0.0) -> bool:
-        """Whether to return now, rather than start on what takes ``passes`` times as long as copying the problem."""
-        return time.monotonic() + passes * self.a_pass > self.deadline or (
-            self.should_stop is not None and self.should_stop()
-        )
-
-    def share(self, part: float) -> float:
-        """The time at which ``part`` of what is left of the limit is over."""
-        now = time.monotonic()
-        return now + part * max(0.0, self.deadline - now)
-
-    def offer(self, choice: Mapping[int, int], source: str) -> bool:
-        """Check an answer and keep it where it is the cheapest so far."""
-        cost = check(self.problem, choice)
-        if self.choice is not None and cost >= self.cost:
-            return False
-        self.choice, self.cost = used_choice(self.problem, choice), cost
-        self.stats["answers"].append((source, cost, round(time.monotonic() - self.start, 3)))
-        return True
-
-    @property
-    def slack(self) -> float:
-        """What floating point may have lost in a bound."""
-        return PROVEN * self.cost
-
-    @property
-    def cutoff(self) -> float:
-        """Answers that cost more than this are not better than the known one."""
-        return self.cost - self.step + self.slack
-
-    def raise_bound(self, bound: float, exact: bool = False) -> None:
-        """Take a valid lower bound, rounded up to the next cost that an answer can have."""
-        lost = 0 if exact else self.slack
-        reached = self.cost if bound >= self.cost - lost else self.step * math.ceil((bound - lost) / self.step)
-        self.bound = max(self.bound, min(reached, self.cost))
-
-    @property
-    def proven(self) -> bool:
-        """Whether no answer is cheaper than the known one."""
-        return self.bound == self.cost
-
-
 def solve(
     problem: Problem,
     time_limit: float,
@@ -198,7 +137,8 @@ def solve(
         search.offer(found, "parts")
         search.raise_bound(bound, exact=True)
     else:
-        _greedy(search)
+        with search.stage("greedy"):
+            _greedy(search)
         _run(search, FIRST, repeat=True)
     assert search.choice is not None
     return Solution(
@@ -221,6 +161,7 @@ def _solve_parts(
     """
     searches = [Search(part.problem, search.deadline, search.should_stop) for part in parts]
     for part, small in zip(parts, searches, strict=True):
+        small.seconds, small.counts = search.seconds, search.counts
         if known is not None:
             small.offer(part.restrict(known), "given")
     waiting = searches
@@ -231,7 +172,8 @@ def _solve_parts(
             small.deadline = search.share(size / max(1, left))
             left -= size
             if small.choice is None or small.bound == 0:
-                _greedy(small)
+                with search.stage("greedy"):
+                    _greedy(small)
             _run(small, effort, repeat)
         again = [small for small in waiting if not small.proven]
         waiting = again if repeat and len(again) < len(waiting) and not search.late() else []
@@ -263,9 +205,11 @@ def _run(search: Search, effort: Effort, repeat: bool) -> None:
     if search.proven or search.late():
         return
     started = time.monotonic()
-    reduction = Reduction(search.problem)
-    search.a_pass = time.monotonic() - started
-    reduction.run(search.share(REDUCE_SHARE))
+    with search.stage("reduction"):
+        reduction = Reduction(search.problem)
+        search.a_pass = time.monotonic() - started
+        reduction.run(search.share(REDUCE_SHARE))
+    search.counts["left"] += sum(map(len, reduction.members.values()))
     going: Effort | None = effort
     while going and not _decided(search, reduction) and not search.late(SETTING_UP):
         going = _Rest(search, reduction).exhaust(going, repeat)
@@ -308,8 +252,9 @@ class _Rest:
             self._offer(found, "parts")
             search.raise_bound(self.reduction.constant + bound, exact=True)
             return None
-        ascent = ascend(self.problem, ASCENT_STEPS, search.deadline - SETTING_UP * search.a_pass)
-        self._use(ascent)
+        with search.stage("ascent"):
+            ascent = ascend(self.problem, ASCENT_STEPS, search.deadline - SETTING_UP * search.a_pass)
+            self._use(ascent)
         if self._rule_out(ascent):
             return effort
         hard = len(self.nodes) > LARGE or search.cost - search.bound > WIDE_GAP * search.cost
@@ -320,7 +265,12 @@ class _Rest:
         self.relaxation = Relaxation(self.problem, self._known_cuts + _affordable(ascent.cuts), search.cost)
         self.sets = BlockingSets(self.problem)
         while not search.late():
-            if self._rounds(effort):
+            with search.stage("relaxation"):
+                fixed = self._rounds(effort)
+            search.counts["rows"] = max(search.counts["rows"], self.relaxation.n_rows)
+            if fixed:
+                gone = np.flatnonzero(self.relaxation.upper[: self.relaxation.n] == 0)
+                self._drop(gone, self.relaxation.cuts)
                 return effort
             if search.proven:
                 break
@@ -357,8 +307,9 @@ class _Rest:
         return True
 
     def _drop(self, gone: np.ndarray, cuts: list[Cut]) -> None:
-        self.reduction.forbid(gone.tolist(), cuts, self.nodes)
-        self.reduction.run(self.search.deadline)
+        with self.search.stage("reduction"):
+            self.reduction.forbid(gone.tolist(), cuts, self.nodes)
+            self.reduction.run(self.search.deadline)
 
     def _rounds(self, effort: Effort) -> bool:
         """Rounds of relaxation and cuts; True once enough nodes are fixed for the reductions to go on."""
@@ -375,6 +326,7 @@ class _Rest:
                 return False
             self._offer_rounded(point)
             if self._fix(point):
+                relaxation.purge(point)
                 return True
             bounds.append(point.bound)
             spent = pivots > effort.pivots or len(bounds) > effort.rounds
@@ -386,6 +338,8 @@ class _Rest:
                 relaxation.purge(point)
             self._round += 1
             self._dry = not cuts
+            search.counts["rounds"] += 1
+            search.counts["cuts"] += len(cuts)
             if cuts:
                 relaxation.add(cuts)
         return False
@@ -411,17 +365,13 @@ class _Rest:
         )
 
     def _fix(self, point: Point) -> bool:
-        """Forbid nodes that no better answer uses; where they are many, drop them and reduce again."""
+        """Forbid nodes that no better answer uses; whether they are so many that reducing again pays."""
         search, relaxation = self.search, self.relaxation
         least = self.reduction.constant + point.bound + point.reduced
         open_ = relaxation.upper[: relaxation.n] > 0
         relaxation.forbid(np.flatnonzero(open_ & (least > search.cutoff)))
         gone = np.flatnonzero(relaxation.upper[: relaxation.n] == 0)
-        if len(gone) <= REBUILD_SHARE * relaxation.n:
-            return False
-        relaxation.purge(point)
-        self._drop(gone, relaxation.cuts)
-        return True
+        return len(gone) > REBUILD_SHARE * relaxation.n
 
     def _offer_rounded(self, point: Point) -> None:
         """Offer the answer that the relaxation is, or suggests."""
@@ -448,7 +398,8 @@ class _Rest:
             self._around = Neighbourhoods(self.problem, answer, self._solve_small)
         elif self._cost(answer) < self._cost(self._around.answer):
             self._around.answer = answer
-        self._around.improve(tries, self.search.late)
+        with self.search.stage("neighbourhoods"):
+            self._around.improve(tries, self.search.late)
         return self._offer(self._around.answer, "neighbourhood")
 
     def _cost(self, chosen: Mapping[int, int]) -> int:
@@ -474,7 +425,9 @@ class _Rest:
 
     def _branch(self, max_nodes: int) -> None:
         search = self.search
-        result = branch(self.relaxation, search.cutoff - self.reduction.constant, max_nodes, search.deadline)
+        search.counts["branched"] += 1
+        with search.stage("branching"):
+            result = branch(self.relaxation, search.cutoff - self.reduction.constant, max_nodes, search.deadline)
         if result.nodes is not None:
             self._offer({self.problem.node_class[k]: k for k in result.nodes}, "branched")
         search.raise_bound(self.reduction.constant + result.bound)

@@ -234,3 +234,13 @@ def test_a_long_comparison_of_nodes_is_cut_short() -> None:
     start = time.process_time()
     assert solve(problem, 1.0).cost == 2
     assert time.process_time() - start < 5
+
+
+def test_a_solution_says_what_each_stage_took() -> None:
+    problem = layered_problem(2, 60, roots=3, cyclic=0.3, window=25)
+    stats = solve(problem, NO_LIMIT).stats
+    assert {"greedy", "reduction", "ascent", "relaxation"} <= set(stats["seconds"])
+    assert all(seconds >= 0 for seconds in stats["seconds"].values())
+    assert 0 < stats["left"] <= len(problem.node_class)
+    assert min(stats["rounds"], stats["rows"], stats["cuts"]) > 0
+    assert [cost for _, cost, _ in stats["answers"]] == sorted((cost for _, cost, _ in stats["answers"]), reverse=True)
