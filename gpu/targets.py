@@ -38,6 +38,11 @@ class Target:
     max_threads: int = 1024
 
     @property
+    def copies(self) -> bool:
+        """Whether memory can be copied into LDS while the block computes: cp.async, from compute capability 8.0 on."""
+        return self.maker == "nvidia"
+
+    @property
     def simt_defines(self) -> tuple[str, ...]:
         """The macros under which the SIMT checker behaves like this target."""
         return ("-DEQ_SIMT", f"-DEQ_WAVE={self.wave}", f"-DEQ_MATRIX={self.matrix}")

@@ -285,6 +285,29 @@ def test_a_missing_barrier_is_a_race(name: str, thread: Sanitizer) -> None:
     assert "data race" in report
 
 
+def copying_product() -> s.Case:
+    """A product whose tiles are copied into LDS ahead of their use, in three stages."""
+    out = s.product(1, 40, 200, 72, "float16")
+    kernel = contraction.generate(s.job_of(out), TARGETS["sm_90"], Tile("matrix", 32, 32, 32, 2, 2))
+    assert "eq_copy_wait<1>();" in kernel.source
+    return s.case_of("copies", kernel, out)
+
+
+def test_a_copy_that_is_not_waited_for_gives_wrong_results() -> None:
+    for old, new in (("eq_copy_wait<1>();", ""), ("eq_copy_wait<1>();", "eq_copy_wait<2>();")):
+        with pytest.raises(AssertionError):
+            s.check([with_text(copying_product(), old, new)], "sm_90")
+
+
+def test_copies_that_overtake_readers_are_a_race(thread: Sanitizer) -> None:
+    late = "eq_barrier();  // this step's tiles are there"
+    for case, found in ((copying_product(), False), (with_text(copying_product(), late, "//"), True)):
+        (kernel,) = case.chain.kernels
+        memory = s.memory_of(case, s.random_values(case.inputs))
+        report = simt.run_checked(kernel.source, TARGETS["sm_90"], [s.call_of(kernel, memory)], thread)
+        assert ("data race" in report) == found
+
+
 def test_a_plain_add_to_a_shared_result_is_a_race(thread: Sanitizer) -> None:
     case = with_text(product_kernel(True), *PLAIN_ADD)
     report = sanitizer_report(case, thread)

@@ -4,8 +4,8 @@
 // PTX ISA, mma.m16n8k16 and ldmatrix.)
 #pragma once
 
-// What lanes share here stands for wires of the unit: ThreadSanitizer must not take it for the kernel's memory.
-#define EQ_UNSEEN __attribute__((no_sanitize("thread"), noinline)) static
+// What lanes share here stands for wires of the unit: ThreadSanitizer must not take it for the kernel's memory, so that
+// it is EQ_UNSEEN.
 
 // Whether the operands of this wave operation are still to be laid out. Work-items are fibers of one thread.
 EQ_UNSEEN bool eq_first_of_operation() {
@@ -102,6 +102,13 @@ static void eq_ldmatrix(unsigned *r, const void *row, int site) {
   const auto rows = eq_simt_gather(row, site);
   for (int matrix = 0; matrix < 4; ++matrix)
     memcpy(&r[matrix], (const char *)rows[matrix * 8 + eq_lane() / 4] + eq_lane() % 4 * 4, 4);
+}
+// With .trans lane l receives two neighbours of column l / 4: rows 2 * (l % 4) and the next.
+static void eq_ldmatrix_turned(unsigned *r, const void *row, int site) {
+  const auto rows = eq_simt_gather(row, site);
+  for (int matrix = 0; matrix < 4; ++matrix)
+    for (int i = 0; i < 2; ++i)
+      memcpy((char *)&r[matrix] + 2 * i, (const char *)rows[matrix * 8 + eq_lane() % 4 * 2 + i] + eq_lane() / 4 * 2, 2);
 }
 #endif
 #if EQ_MATRIX == 11 || EQ_MATRIX == 12

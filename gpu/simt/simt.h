@@ -69,6 +69,59 @@ static void eq_simt_float_add(T *p, T v) {
 EQ_DEVICE void eq_word_atomic_add(float *p, float v) { eq_simt_float_add<float, uint32_t>(p, v); }
 EQ_DEVICE void eq_word_atomic_add(double *p, double v) { eq_simt_float_add<double, uint64_t>(p, v); }
 
+// Copies that run ahead: done as late as the kernel allows, when it waits for them, so that one who does not wait reads
+// what was there before. The queue is the copy engine's, not the kernel's memory.
+struct eq_simt_copy {
+  void *to;
+  const void *from;
+  int size;
+  bool inside;
+  unsigned commit;
+};
+struct eq_simt_copies {
+  eq_simt_copy queue[256];
+  int first, count, block;
+  unsigned commits;
+};
+static eq_simt_copies eq_simt_engine[1024];
+#define EQ_UNSEEN __attribute__((no_sanitize("thread"), noinline)) static
+
+EQ_UNSEEN eq_simt_copies &eq_simt_my_copies() {
+  eq_simt_copies &mine = eq_simt_engine[eq_simt_item->thread];
+  if (mine.block != eq_simt_item->block + 1) mine.first = mine.count = 0, mine.block = eq_simt_item->block + 1;
+  return mine;
+}
+EQ_UNSEEN void eq_simt_enqueue(const eq_simt_copy &copy) {
+  eq_simt_copies &mine = eq_simt_my_copies();
+  eq_simt_copy &last = mine.queue[(mine.first + mine.count++) % 256];
+  last = copy;
+  last.commit = mine.commits;
+}
+EQ_UNSEEN bool eq_simt_dequeue(eq_simt_copy &copy, int pending) {
+  eq_simt_copies &mine = eq_simt_my_copies();
+  if (mine.count == 0) return false;
+  copy = mine.queue[mine.first];
+  if (copy.commit + pending >= mine.commits) return false;
+  mine.first = (mine.first + 1) % 256;
+  --mine.count;
+  return true;
+}
+EQ_UNSEEN void eq_simt_commit() { ++eq_simt_my_copies().commits; }
+EQ_UNSEEN void eq_simt_forget_copies() {
+  for (eq_simt_copies &copies : eq_simt_engine) copies.block = 0;
+}
+
+template <int bytes>
+EQ_DEVICE void eq_copy_async(void *to, const void *from, bool inside) {
+  eq_simt_enqueue(eq_simt_copy{to, from, bytes, inside, 0});
+}
+EQ_DEVICE void eq_copy_commit() { eq_simt_commit(); }
+template <int pending>
+EQ_DEVICE void eq_copy_wait() {
+  for (eq_simt_copy copy; eq_simt_dequeue(copy, pending);)
+    copy.inside ? memcpy(copy.to, copy.from, copy.size) : memset(copy.to, 0, copy.size);
+}
+
 // The launcher of one kernel: unpacks an array of argument addresses, as cuLaunchKernel takes them.
 template <class... Args>
 struct eq_simt_call {
@@ -89,6 +142,7 @@ struct eq_simt_call {
 template <class... Args>
 static int eq_simt_launch(void (*kernel)(Args...), void **args, int blocks, int threads, unsigned order) {
   eq_simt_call<Args...> call{kernel, args};
+  eq_simt_forget_copies();
   return eq_simt_run(eq_simt_call<Args...>::body, &call, blocks, threads, EQ_WAVE, order);
 }
 #define EQ_EXPORT(name)                                                                        \

@@ -3,6 +3,7 @@
 //   eq_matrix<T>::depth                   elements of k that one product consumes
 //   eq_matrix<T>::read_a(tile, ld)        fragment of a[16][depth] in LDS, rows ld apart, k contiguous
 //   eq_matrix<T>::read_b(tile, ld)        fragment of b as [16 columns][depth], columns ld apart, k contiguous
+//   eq_matrix<T>::read_a_turned(tile, ld), read_b_turned(tile, ld)    the same from [depth][16], k ld apart (mma.sync)
 //   eq_matrix<T>::multiply(a, b, sums)    sums += a b; every lane of the wave must take part
 //   eq_sum_row(i), eq_sum_column(i)       the place in the tile of sum i < eq_sums_count of this lane
 //
@@ -86,6 +87,11 @@ EQ_DEVICE void eq_ldmatrix(unsigned *r, const void *row) {
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
                : "r"((unsigned)__cvta_generic_to_shared(row)) : "memory");
 }
+EQ_DEVICE void eq_ldmatrix_turned(unsigned *r, const void *row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"((unsigned)__cvta_generic_to_shared(row)) : "memory");
+}
 
 #endif
 
@@ -110,6 +116,16 @@ struct eq_matrix {
   static EQ_DEVICE operand read_b(const T *tile, int ld EQ_SITE_PARAMETER) {
     operand b;
     eq_ldmatrix(b.r, tile + (eq_lane() % 8 + eq_lane() / 16 * 8) * ld + eq_lane() / 8 % 2 * 8 EQ_SITE);
+    return b;
+  }
+  static EQ_DEVICE operand read_a_turned(const T *tile, int ld EQ_SITE_PARAMETER) {
+    operand a;
+    eq_ldmatrix_turned(a.r, tile + (eq_lane() % 8 + eq_lane() / 16 * 8) * ld + eq_lane() / 8 % 2 * 8 EQ_SITE);
+    return a;
+  }
+  static EQ_DEVICE operand read_b_turned(const T *tile, int ld EQ_SITE_PARAMETER) {
+    operand b;
+    eq_ldmatrix_turned(b.r, tile + eq_lane() % 16 * ld + eq_lane() / 16 * 8 EQ_SITE);
     return b;
   }
   static EQ_DEVICE void multiply(const operand &a, const operand &b, eq_sums &c EQ_SITE_PARAMETER) {

@@ -9,6 +9,8 @@
 //   eq_barrier()                    block barrier, orders LDS and global memory
 //   eq_shuffle(v, lane), eq_shuffle_xor(v, mask), eq_rotate16<n>(v)   wave operations; every lane of the wave must take part
 //   eq_atomic_sum, eq_atomic_max, eq_atomic_min                       relaxed, device scope, one hardware instruction
+//   eq_copy_async<bytes>(lds, global, inside), eq_copy_commit(), eq_copy_wait<n>()    NVIDIA: copies into LDS that run on while
+//                                   the block computes; zeros where not `inside`. All but the last n commits are waited for
 //   eq_half eq_bfloat               16-bit storage types; arithmetic is done in float: eq_load<float>(x), eq_store<eq_half>(v)
 //   eq_vec<T, n>                    n values moved as one access; n * sizeof(T) <= 16
 //
@@ -232,6 +234,24 @@ EQ_DEVICE T eq_rotate16(T v EQ_SITE_PARAMETER) {
   for (int i = 0; i < (int)(sizeof(T) / 4); ++i) words.w[i] = eq_word_rotate16<n>(words.w[i] EQ_SITE);
   return eq_bits<T>(words);
 }
+
+// ---- copies that run ahead ----------------------------------------------------------------------------------------
+
+#if defined(EQ_NVIDIA)
+template <int bytes>
+EQ_DEVICE void eq_copy_async(void *to, const void *from, bool inside) {
+  const unsigned at = (unsigned)__cvta_generic_to_shared(to);
+  const int size = inside ? bytes : 0;  // the rest is filled with zeros
+  if constexpr (bytes == 16)
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" : : "r"(at), "l"(from), "r"(size) : "memory");
+  else
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;"
+                 : : "r"(at), "l"(from), "n"(bytes), "r"(size) : "memory");
+}
+EQ_DEVICE void eq_copy_commit() { asm volatile("cp.async.commit_group;" : : : "memory"); }
+template <int n>
+EQ_DEVICE void eq_copy_wait() { asm volatile("cp.async.wait_group %0;" : : "n"(n) : "memory"); }
+#endif
 
 // ---- atomics ------------------------------------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@
     out_j = h_j(product, ..), written at any bijective place
 
 The operands f and g are read through any layout (strided, overlapping, masked), so convolution is this too. Tiles of
-them go through LDS, double-buffered.
+them go through LDS, double-buffered: through registers, or by copies that run ahead where the target has them.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Literal
 from eqsat.core import Node
 from eqsat.gpu.errors import NotLowerable
 from eqsat.gpu.families.base import Choice, Family, Job, Kernel, finished, part_of
+from eqsat.gpu.families.contraction.copies import Pipeline, pipeline
 from eqsat.gpu.families.contraction.epilogue import Epilogue, epilogue
 from eqsat.gpu.families.contraction.examples import examples, reductions
 from eqsat.gpu.families.contraction.operands import operand
@@ -83,14 +84,22 @@ def generate(job: Job, target: Target, tile: Tile | None = None, combine: Combin
     tile = tile or tile_of(job, target)
     threads = tile.threads(target)
     end = epilogue(job, core, tile)
-    a = operand("a", job, core.args[0], (batch, m, k), tile, threads)
-    b = operand("b", job, core.args[1], (batch, n, k), tile, threads)
+    pipe = pipeline(job, target, core, tile, threads)
+    operands = (
+        ()
+        if pipe
+        else (
+            operand("a", job, core.args[0], (batch, m, k), tile, threads),
+            operand("b", job, core.args[1], (batch, n, k), tile, threads),
+        )
+    )
+    tiles_bytes = pipe.lds_bytes(tile.element_bytes(dtype)) if pipe else tile.lds_bytes(dtype)
     tiles_m, tiles_n = ceil(m / tile.rows), ceil(n / tile.columns)
     part = part_of(
         job,
         f"Contraction, tile {tile.name}",
         "contraction/body.jinja",
-        max(tile.lds_bytes(dtype), _strip_bytes(end, COMPUTE[dtype], threads)),
+        max(tiles_bytes, _strip_bytes(end, COMPUTE[dtype], threads)),
         tile.unit == "matrix",
         tile=tile,
         threads=threads,
@@ -101,8 +110,10 @@ def generate(job: Job, target: Target, tile: Tile | None = None, combine: Combin
         steps=ceil(k / tile.depth),
         element=tile.element(dtype),
         sum_type=COMPUTE[dtype],
-        operands=(a, b),
-        ld=_leading(tile, dtype),
+        operands=operands,
+        pipe=pipe,
+        buffers=pipe.stages if pipe else tile.buffers,
+        lds=_tiles_in_lds(tile, dtype, pipe),
         end=end,
         strip_ld=_strip_ld(end),
         combine=combine,
@@ -119,7 +130,7 @@ def generate(job: Job, target: Target, tile: Tile | None = None, combine: Combin
         threads=threads,
         arguments=(*job.inputs, *job.outputs),
         fills={r.node: _IDENTITY[r.node.attrs[0]] for r in shared if combine != "two-pass"},
-        claims=_claims(target, tile, end, combine),
+        claims=_claims(target, tile, end, combine) + (("cp.async",) if pipe else ()),
         part=part,
     )
 
@@ -134,12 +145,21 @@ def partial_lines(job: Job, target: Target, tile: Tile | None = None) -> int:
     return ceil(end.minor_size / (tile.columns if end.major == "m" else tile.rows))
 
 
-def _leading(tile: Tile, dtype: str) -> dict[str, int]:
-    """Elements from one LDS row to the next, of both operand tiles."""
-    pad = tile.padding(dtype)
-    if tile.unit == "matrix":
-        return {"a": tile.depth + pad, "b": tile.depth + pad}
-    return {"a": tile.rows + pad, "b": tile.columns + pad}
+def _tiles_in_lds(tile: Tile, dtype: str, pipe: Pipeline | None) -> dict[str, dict[str, int | bool]]:
+    """Of both operands: elements from one line of LDS to the next (`ld`) and from one row to the next (`row`), the
+    `size` of a tile, and whether matrix units find it `turned`."""
+    if pipe is not None:
+        copies = {copy.name: copy for copy in pipe.copies}
+        return {
+            name: {"ld": c.ld, "row": 1 if c.turned else c.ld, "size": c.size, "turned": c.turned}
+            for name, c in copies.items()
+        }
+    found: dict[str, dict[str, int | bool]] = {}
+    for name, edge in (("a", tile.rows), ("b", tile.columns)):
+        ld = (tile.depth if tile.unit == "matrix" else edge) + tile.padding(dtype)
+        size = tile.lds_elements(edge, dtype)
+        found[name] = {"ld": ld, "row": ld if tile.unit == "matrix" else 1, "size": size, "turned": False}
+    return found
 
 
 _STRIP_PADDING = 4

@@ -1,0 +1,169 @@
+"""Operand tiles that go from global memory to LDS without passing registers, several steps ahead: cp.async.
+
+An operand can where its elements are those of an array, unmasked and of the type that LDS holds, and lie side by side
+along the axis along which LDS holds them. Tiles for matrix units may lie in LDS along either axis.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from eqsat.core import Node
+from eqsat.gpu.families.base import Job
+from eqsat.gpu.families.contraction.tiles import Tile
+from eqsat.gpu.index import Index, Var, through
+from eqsat.gpu.region import Region
+from eqsat.gpu.scalar import STORAGE, Lanes, runs_along
+from eqsat.gpu.targets import Target
+from eqsat.numerics import itemsize
+
+MOST_STAGES = 3
+"""Tiles in LDS: one that is multiplied, the others on their way. More leave room for fewer blocks."""
+
+_BYTES = (16, 8, 4)
+"""What one cp.async moves (PTX ISA, cp.async)."""
+
+
+@dataclass(frozen=True)
+class Copy:
+    """How the block copies one operand tile.
+
+    Attributes:
+        name: 'a' or 'b'.
+        edge: rows of a (columns of b) of the tile.
+        turned: whether LDS holds [depth][edge], else [edge][depth].
+        ld: elements from one line in LDS to the next, and `size` those of the tile.
+        run_rows, run_depth: the elements of one copy, `bytes` together; one of the two is 1.
+        along_rows: whether neighbouring threads lie along the rows.
+        loads: copies of a thread a tile; `chunks` of the whole block.
+        address: statements that define `from`, over `b`, `rq` and `kq`.
+        guard: the C condition under which it lies inside the operand, 'true' where it always does.
+    """
+
+    name: str
+    edge: int
+    turned: bool
+    ld: int
+    size: int
+    run_rows: int
+    run_depth: int
+    bytes: int
+    along_rows: bool
+    loads: int
+    chunks: int
+    address: str
+    guard: str
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """Both operands' copies, and how many tiles of each LDS holds."""
+
+    copies: tuple[Copy, Copy]
+    stages: int
+
+    def lds_bytes(self, size: int) -> int:
+        """LDS of all tiles, with elements of `size` bytes."""
+        return self.stages * sum(copy.size for copy in self.copies) * size
+
+
+def pipeline(job: Job, target: Target, core: Node, tile: Tile, threads: int) -> Pipeline | None:
+    """The copies of a product's operands; None where one cannot be copied, or there is no room for two tiles."""
+    if not target.copies or tile.element(core.args[0].dtype) != STORAGE[core.args[0].dtype]:
+        return None
+    batch, m, k, n = core.attrs
+    a = _Operand("a", job, core.args[0], (batch, m, k), tile, threads).copy()
+    b = _Operand("b", job, core.args[1], (batch, n, k), tile, threads).copy()
+    if a is None or b is None:
+        return None
+    one = Pipeline((a, b), 1)
+    stages = min(MOST_STAGES, target.lds_bytes // one.lds_bytes(tile.element_bytes(core.args[0].dtype)))
+    return Pipeline((a, b), stages) if stages > 1 else None
+
+
+@dataclass(frozen=True)
+class _Operand:
+    """An operand, [batch, rows, depth] (name 'a') or [batch, depth, rows], and the tiles that it is cut into."""
+
+    name: str
+    job: Job
+    node: Node
+    dims: tuple[int, int, int]
+    tile: Tile
+    threads: int
+
+    @property
+    def edge(self) -> int:
+        return self.tile.rows if self.name == "a" else self.tile.columns
+
+    def copy(self) -> Copy | None:
+        """The copy of the longest runs that there is."""
+        return next((copy for run in self._runs() if (copy := self._of_runs(*run)) is not None), None)
+
+    def _runs(self) -> Iterator[tuple[int, int, bool]]:
+        """(rows, k) of a copy, and whether LDS holds the tile along rows; long ones first."""
+        _, rows, depth = self.dims
+        for bytes_ in _BYTES:
+            width = bytes_ // itemsize(self.node.dtype)
+            if width and self.tile.unit == "matrix" and depth % width == 0:
+                yield 1, width, False
+            if width and rows % width == 0 and self.edge % width == 0:
+                yield width, 1, True
+
+    def _of_runs(self, rows: int, depth: int, turned: bool) -> Copy | None:
+        """The copy of these runs; None where their elements do not lie side by side in an array."""
+        batch, all_rows, all_depth = self.dims
+        b, rq, kq = Var("b", batch), Var("rq", all_rows // rows), Var("kq", all_depth // depth)
+        lane = Var("u", rows * depth)
+        row = Index.of(rq) * rows + (Index.of(lane) if rows > 1 else 0)
+        k = Index.of(kq) * depth + (Index.of(lane) if depth > 1 else 0)
+        inner = row * all_depth + k if self.name == "a" else k * all_rows + row
+        found = _element(self.job, self.node, Index.of(b) * (all_rows * all_depth) + inner)
+        if found is None or self.job.dtype(found[0]) != self.node.dtype:
+            return None
+        leaf, index = found
+        if lane.extent > 1 and not runs_along(index, Lanes(lane)):
+            return None
+        lines, line = (self.tile.depth, self.edge) if turned else (self.edge, self.tile.depth)
+        ld = line + self.tile.padding(self.node.dtype)
+        chunks = (self.edge // rows) * (self.tile.depth // depth)
+        guard = self._guard(rq, kq)
+        return Copy(
+            name=self.name,
+            edge=self.edge,
+            turned=turned,
+            ld=ld,
+            size=lines * ld,
+            run_rows=rows,
+            run_depth=depth,
+            bytes=rows * depth * itemsize(self.node.dtype),
+            along_rows=rows > 1 or (depth == 1 and index.coefficient(kq) != 1),
+            loads=-(-chunks // self.threads),
+            chunks=chunks,
+            address=self._address(leaf, index.without(lane), [b, rq, kq], guard),
+            guard=guard or "true",
+        )
+
+    def _guard(self, rq: Var, kq: Var) -> str:
+        _, rows, depth = self.dims
+        tests = [f"rq < {rq.extent}"] * bool(rows % self.edge) + [f"kq < {kq.extent}"] * bool(depth % self.tile.depth)
+        return " && ".join(tests)
+
+    def _address(self, leaf: Node, index: Index, variables: list[Var], guard: str) -> str:
+        region = Region(variables, self.job.index_type)
+        place = region.index(index).text
+        inside = f"({guard} ? {place} : 0)" if guard else place
+        ctype = STORAGE[leaf.dtype]
+        region.statement(f"const {ctype} *const from = {self.job.leaves[leaf].name} + {inside};")
+        return region.text
+
+
+def _element(job: Job, node: Node, index: Index) -> tuple[Node, Index] | None:
+    """(array, place) of an element that is one of an array, wherever it is; None for any other."""
+    while node not in job.leaves:
+        if node.op != "V" or node.attrs[0].masked:
+            return None
+        index, _ = through(node.attrs[0], index)
+        (node,) = node.args
+    return node, index
