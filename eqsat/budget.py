@@ -58,7 +58,7 @@ def optimize_within(
         best, measured = None, np.inf
         # A constant folded to infinity fails the check of every result: over any budget.
         with contextlib.suppress(CheckFailed):
-            best = optimize(program, **chosen)
+            best = optimize(program, inputs=inputs, **chosen)
             measured = _error(best.program, points, expected)
         if best is not None and measured <= max_error:
             best.report["error"] = {"budget": max_error, "measured": measured, "numerics": policy, "refused": refused}

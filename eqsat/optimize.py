@@ -4,23 +4,30 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from copy import copy
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from eqsat import check as checking
 from eqsat.core import CoreProgram, lower
 from eqsat.errors import InputError
 from eqsat.explain import Explanation, explain, merged_kernels
+from eqsat.extract.alternatives import kernel_counts, next_covers
 from eqsat.extract.cover import CoverResult, cover
 from eqsat.extract.devices import Device
 from eqsat.extract.devices import device as find_device
+from eqsat.extract.memory import lean_order, lean_plan
 from eqsat.extract.plan import Plan, folding_flops
+from eqsat.extract.tradeoffs import cover_launches, least_peak, trade_offs
 from eqsat.fold import fold_constants
 from eqsat.interrupt import Interruptible
 from eqsat.ir import Program
 from eqsat.lift_segments import lift_parts
+from eqsat.objective import Objective
+from eqsat.overflow import folds_to_infinity, overflows
+from eqsat.ranking import Combination, alternative_rows, by_objective, next_plans, program_launches, trade_off_plans
 from eqsat.replay import WORK, Replayer
-from eqsat.report import build_report
+from eqsat.report import build_report, objective_report
 from eqsat.rule import AnyRule, Policy
 from eqsat.saturate import Limits, saturate, warm_up
 from eqsat.segments import Segment, segments
@@ -34,6 +41,12 @@ SATURATION_SHARE = 0.5
 """Part of a segment's time that saturation may use; the cover has the rest."""
 
 SOURCE_COVER_SECONDS = 2.0
+
+FURTHER_SHARE = 0.25
+"""Part of the time limit kept for further plans, where they are asked for."""
+
+FURTHER_SECONDS = 1.0
+"""Time for further covers of a form, even past the time limit."""
 
 HURRIED_FOLDING_FLOPS = 4_000_000_000
 """Work on constants that a form may ask for once Ctrl-C was pressed: the answer is due within a second."""
@@ -50,12 +63,19 @@ class Result:
         source, program: before and after, NumPy-shaped; `program` is what `eqsat.to_onnx` writes.
         plan: the kernels that compute it.
         report: the figures, as `eqsat optimize --json` writes them (schema 1).
+        alternatives: further results for the same source, where `optimize` was asked for more than one.
     """
 
     source: Program
     program: Program
     plan: Plan
     report: dict[str, Any] = field(repr=False)
+    alternatives: list[Result] = field(default_factory=list, repr=False)
+
+    @property
+    def plans(self) -> list[Result]:
+        """This result and its alternatives, the best first: what to measure."""
+        return [self, *self.alternatives]
 
     def __str__(self) -> str:
         from eqsat.report import summary
@@ -155,6 +175,9 @@ def optimize(
     rules: Sequence[AnyRule] | None = None,
     progress: Progress | None = None,
     explain_time: float = EXPLANATION_SECONDS,
+    top: int = 1,
+    objective: str | Mapping[str, float] = "latency",
+    inputs: Mapping[str, Any] | None = None,
 ) -> Result:
     """Find an equal program with the least predicted time on a device.
 
@@ -166,29 +189,72 @@ def optimize(
         progress: called as the search goes on.
         explain_time: seconds for finding, evaluating and writing the steps to the result; more than the default comes
             on top of the time limit.
+        top: how many different plans to return: the result, and the next best as its `alternatives`. Each is checked,
+            after the time limit where need be. All instances of a part that repeats itself get the same kernels.
+        objective: `latency`, `memory` (the most bytes that temporaries take at once, launch after launch; inputs,
+            constants and outputs are not counted), `mix:W` with the weight W of memory, or the weights themselves, both
+            relative to the program as written. With memory in it, alternatives are the other plans found that none
+            beats in both, and the bound is on each of the two alone.
+        inputs: arrays by name, on which no float16 or bfloat16 overflows in the result that does not in the program;
+            random ones by default. What would is left as it was written, and the report says so (`overflow`).
 
     Raises:
-        InputError: the device or the policy is unknown.
+        InputError: the device, the policy or the objective is unknown, or `top` is less than 1.
         CheckFailed: the result differs from the source on random inputs: a defect, never silently returned.
     """
     from eqsat.rules import ALL, allowed
 
     begun = time.monotonic()
-    row = find_device(device)
+    row, goal = find_device(device), Objective.of(objective)
+    if top < 1:
+        raise InputError(f"top {top}: expected at least 1")
     prepare(numerics, rules)
     usable = allowed(list(ALL) if rules is None else list(rules), numerics)
     tell = progress or (lambda stage, fraction: None)
-    search = Search(program, row, usable, begun + time_limit, tell)
+    share = 1.0 if top == 1 and goal == Objective() else 1 - FURTHER_SHARE
+    search = Search(program, row, usable, begun + share * time_limit, tell, inputs)
     parts = search.run()
+    search.deadline = begun + time_limit
+    tell("comparing plans", 0.8)
+    plans = search.plans(parts, goal, top)
+    search.solved, search.lean = plans[0].solved, goal.memory > 0
     tell("folding constants", 0.85)
-    after, plan = search.assembled(parts)
-    tell("checking", 0.95)
-    hurried = time.monotonic() > search.deadline or search.interrupted
-    verdict = checking.check(program, after, points=1 if hurried else None)
-    report = build_report(program, after, plan, search.outcome(parts, plan, explain_time), row.name, numerics, verdict)
-    report["seconds"] = round(time.monotonic() - begun, 3)
+    best = _result(search, parts, *search.assembled(parts), goal, numerics, explain_time)
+    for rank, plan in enumerate(plans[1:], 2):
+        tell(f"plan {rank} of {len(plans)}", 0.95)
+        other = search.having(plan.solved)
+        made = other.tried(parts)
+        if made is None:
+            break
+        best.alternatives.append(_result(other, parts, *made, goal, numerics, explain_time=0.0))
+    if top > 1:
+        proven = [plan.proven for plan in plans[1:]]
+        best.report["alternatives"] = alternative_rows([p.report for p in best.plans], proven)
+    best.report["seconds"] = round(time.monotonic() - begun, 3)
     tell("done", 1.0)
-    return Result(program, after, plan, report)
+    return best
+
+
+def _result(
+    search: Search,
+    parts: Sequence[Segment],
+    after: Program,
+    plan: Plan,
+    goal: Objective,
+    numerics: Policy,
+    explain_time: float,
+) -> Result:
+    """A plan as a result: checked against the source, with its report."""
+    search.tell("checking", 0.95)
+    hurried = time.monotonic() > search.deadline or search.interrupted
+    verdict = checking.check(search.program, after, points=1 if hurried else None)
+    outcome = search.outcome(parts, plan, explain_time)
+    report = build_report(search.program, after, plan, outcome, search.device.name, numerics, verdict)
+    if search.narrow:
+        report["overflow"] = {"parts": sum(p.form in search.narrow for p in parts), "of": len(parts)}
+    if goal.memory:
+        report["objective"] = objective_report(goal, report, max(search.least_peaks(), default=0))
+    return Result(search.program, after, plan, report)
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,14 +281,26 @@ class Search:
     """Saturation and covers of a program's segments, each form once."""
 
     def __init__(
-        self, program: Program, device: Device, rules: Sequence[AnyRule], deadline: float, tell: Progress
+        self,
+        program: Program,
+        device: Device,
+        rules: Sequence[AnyRule],
+        deadline: float,
+        tell: Progress,
+        inputs: Mapping[str, Any] | None = None,
     ) -> None:
         self.device, self.rules, self.deadline, self.tell = device, rules, deadline, tell
-        self.program = program
+        self.program, self.inputs = program, inputs
         self.core: CoreProgram = lower(program)
         self.solved: dict[tuple, Solved] = {}
         self.written: dict[tuple, Solved] = {}
+        self.cheapest: dict[tuple, Solved] = {}
+        """The best cover of each form's e-graph, even where the form is left as written."""
         self.explored: dict[tuple, Snapshot] = {}
+        self.narrow: dict[tuple, None] = {}
+        """Forms left as written because a float16 or bfloat16 would overflow."""
+        self.lean = False
+        """Whether launches are ordered for low memory."""
         self._interrupts = Interruptible()
 
     @property
@@ -256,7 +334,7 @@ class Search:
         chosen = self._interrupts.run(lambda: cover(found, self.device, left, should_stop=stopped), written)
         if self._interrupts.interrupted:
             found.stats["stop"] = "interrupted"
-        self.solved[form] = Solved(found, chosen)
+        self.solved[form] = self.cheapest[form] = Solved(found, chosen)
         late = self._interrupts.interrupted and folding_flops(found, chosen) > HURRIED_FOLDING_FLOPS
         if chosen.cost >= written.cost or late:
             self._keep_written(form)
@@ -270,9 +348,73 @@ class Search:
         kept = CoverResult(written.chosen, written.cost, bound, bound == written.cost, chosen.stats)
         self.solved[form] = Solved(source, kept)
 
+    def _keep_narrow(self, forms: Sequence[tuple]) -> bool:
+        """Leave forms as they were written because their result would overflow; whether any was not so yet."""
+        written = {form: solved.snapshot for form, solved in self.written.items()}
+        changed = [form for form in dict.fromkeys(forms) if self.solved[form].snapshot is not written[form]]
+        for form in changed:
+            self._keep_written(form)
+        self.narrow.update(dict.fromkeys(changed))
+        return bool(changed)
+
+    def plans(self, parts: Sequence[Segment], goal: Objective, top: int) -> list[Combination]:
+        """The covers to build plans of, the best first; just the one that `run` chose after Ctrl-C."""
+        chosen = [Combination(dict(self.solved), 0)]
+        if self.interrupted or (top == 1 and goal == Objective()):
+            return chosen
+        if goal.memory:
+            found = self._interrupts.run(lambda: self._traded(parts, goal), chosen)
+            return found[:top]
+        return chosen + self._interrupts.run(lambda: self._next(parts, top - 1), [])
+
+    def _next(self, parts: Sequence[Segment], count: int) -> list[Combination]:
+        late = max(self.deadline, time.monotonic() + FURTHER_SECONDS)
+        choices: dict[tuple, list[Solved]] = {}
+        for form, first in self.solved.items():
+            cheapest = self.cheapest[form]
+            further = [cheapest.cover, *next_covers(cheapest.cover, count, late, self._interrupts.stopped)]
+            others = [c for c in further if not kernel_counts(first.cover) <= kernel_counts(c)]
+            choices[form] = [first, *(Solved(cheapest.snapshot, c) for c in others)]
+        return next_plans(parts, choices, count)
+
+    def _traded(self, parts: Sequence[Segment], goal: Objective) -> list[Combination]:
+        late = max(self.deadline, time.monotonic() + FURTHER_SECONDS)
+        choices: dict[tuple, list[tuple[Solved, int]]] = {}
+        for form, cheapest in self.cheapest.items():
+            covers = trade_offs(cheapest.cover, FURTHER_SECONDS, late, self._interrupts.stopped)
+            options = [self.written[form], *(Solved(cheapest.snapshot, c) for c in covers)]
+            launched = [cover_launches(s.snapshot, s.cover) for s in options]
+            choices[form] = [(s, x.peak(lean_order(x))) for s, x in zip(options, launched, strict=True)]
+        written = program_launches(parts, self.written, self.core)
+        cost = sum(self.written[part.form].cover.cost for part in parts)
+        return by_objective(trade_off_plans(parts, choices, self.core), goal, cost, written.peak())
+
+    def least_peaks(self) -> list[int]:
+        """For each form, bytes of temporaries that every cover of it has at once."""
+        return [least_peak(s.cover.problem) for s in self.cheapest.values() if s.cover.problem is not None]
+
+    def _bounded(self, form: tuple) -> CoverResult:
+        """The cover of a form with a bound on all covers of its e-graph, be it the cheapest or not."""
+        chosen = self.solved[form].cover
+        bound = min(chosen.cost, self.cheapest[form].cover.lower_bound)
+        return replace(chosen, lower_bound=bound, optimal=bound == chosen.cost)
+
+    def having(self, solved: dict[tuple, Solved]) -> Search:
+        """The same search with other covers."""
+        other = copy(self)
+        other.solved, other.narrow = solved, {}
+        return other
+
+    def tried(self, parts: Sequence[Segment]) -> tuple[Program, Plan] | None:
+        """The whole program and its plan; None after Ctrl-C."""
+        return None if self.interrupted else self._interrupts.run(lambda: self._assembled(parts), None, grace=0.0)
+
     def assembled(self, parts: Sequence[Segment]) -> tuple[Program, Plan]:
         """The whole program and its plan; those as written where Ctrl-C is pressed while constants are folded."""
         found = self._interrupts.run(lambda: self._assembled(parts), None, grace=0.0)
+        if found is not None and not self.interrupted and overflows(self.program, found[0], self.inputs):
+            self._keep_narrow(list(self.solved))
+            found = self._assembled(parts)
         if found is None:
             for form, solved in self.solved.items():
                 solved.snapshot.stats["stop"] = "interrupted"
@@ -282,7 +424,11 @@ class Search:
 
     def _assembled(self, parts: Sequence[Segment]) -> tuple[Program, Plan]:
         stitched = stitch([(segment, self.solved[segment.form]) for segment in parts], self.core)
-        return fold_constants(lift_parts(stitched.parts, self.core)), stitched.plan
+        narrow = [p.segment.form for p in stitched.parts if folds_to_infinity(p.constants, self.core.constants)]
+        if narrow and self._keep_narrow(narrow):
+            stitched = stitch([(segment, self.solved[segment.form]) for segment in parts], self.core)
+        plan = lean_plan(stitched.plan) if self.lean else stitched.plan
+        return fold_constants(lift_parts(stitched.parts, self.core)), plan
 
     def explanation(self, parts: Sequence[Segment], seconds: float = EXPLANATION_SECONDS) -> Explanation:
         """The way from the program as written to what was chosen: just what each rule made, where time is short."""
@@ -304,7 +450,7 @@ class Search:
         source_plan = stitch([(p, self.written[p.form]) for p in parts], self.core).plan
         return Outcome(
             source=[self.written[p.form].cover for p in parts],
-            chosen=[self.solved[p.form].cover for p in parts],
+            chosen=[self._bounded(p.form) for p in parts],
             snapshots=[self.solved[f].snapshot for f in dict.fromkeys(p.form for p in parts)],
             source_plan=source_plan,
             explanation=self.explanation(parts, explain_time),

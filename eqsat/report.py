@@ -9,9 +9,11 @@ from eqsat.check import Check
 from eqsat.core import Node
 from eqsat.explain import FOLD
 from eqsat.extract.cover import CoverResult
+from eqsat.extract.memory import peak_bytes
 from eqsat.extract.plan import Plan
 from eqsat.gpu.lower import launch_counts
 from eqsat.ir import Program
+from eqsat.objective import Objective
 from eqsat.snapshot import Snapshot
 
 if TYPE_CHECKING:
@@ -42,6 +44,7 @@ def build_report(
             "matmul_flops": before["matmul_flops"],
             "bytes": sum(k.bytes for k in outcome.source_plan.kernels),
             "predicted_us": _microseconds(sum(c.cost for c in outcome.source)),
+            "peak_bytes": peak_bytes(outcome.source_plan),
         },
         "result": {
             "kernels": len(plan.kernels),
@@ -51,6 +54,7 @@ def build_report(
             "matmul_flops": after["matmul_flops"],
             "bytes": sum(k.bytes for k in plan.kernels),
             "predicted_us": _microseconds(cost),
+            "peak_bytes": peak_bytes(plan),
         },
         "lower_bound_us": _microseconds(bound),
         "gap": round((cost - bound) / cost, 6) if cost else 0.0,
@@ -65,6 +69,20 @@ def build_report(
         "check": verdict.as_json(),
         "opaque": source.opaque(),
     }
+
+
+def objective_report(goal: Objective, report: dict[str, Any], least_peak: int) -> dict[str, Any]:
+    """What a report adds where memory counts. The bound takes the least time and the least peak together, which no plan
+    may reach; the report's own bound and gap stay those of time alone.
+    """
+    source, result = report["source"], report["result"]
+    written = source["predicted_us"] * 1e6, source["peak_bytes"]
+    value = goal.value(result["predicted_us"] * 1e6, result["peak_bytes"], *written)
+    bound = min(value, goal.value(report["lower_bound_us"] * 1e6, least_peak, *written))
+    gap = round((value - bound) / value, 6) if value else 0.0
+    weights = {"latency": round(goal.latency, 6), "memory": round(goal.memory, 6)}
+    figures = {"value": round(value, 6), "lower_bound": round(bound, 6), "gap": gap, "optimal": gap == 0}
+    return weights | figures | {"least_peak_bytes": least_peak}
 
 
 def _microseconds(picoseconds: int) -> float:
@@ -152,6 +170,12 @@ class _Buffers:
         return self._names[node]
 
 
+def overflow_line(overflow: dict[str, int]) -> str:
+    """What was left as it was written, and why."""
+    parts = "the program" if overflow["of"] == 1 else f"{overflow['parts']} of {overflow['of']} parts"
+    return f"left {parts} as written: rewritten, a float16 or bfloat16 would overflow"
+
+
 def summary(report: dict[str, Any]) -> str:
     """The report in a few lines."""
     rows = [
@@ -172,6 +196,8 @@ def summary(report: dict[str, Any]) -> str:
     lines.append(f"lower bound {report['lower_bound_us']:.3f} us ({verdict}); e-graph {report['egraph']['stop']}")
     for k in report["kernels"]:
         lines.append(f"  {k['name']:32} {k['family']:24} {k['predicted_us']:9.3f} us")
+    if "overflow" in report:
+        lines.append(overflow_line(report["overflow"]))
     if report["opaque"]:
         lines.append(f"carried as they are: {', '.join(report['opaque'])}")
     return "\n".join(lines)

@@ -77,6 +77,9 @@ def saturate(
     begun = time.monotonic()
     best = source
     best.stats = {"iterations": 0, "matches": {}}
+    if limits.seconds <= 0:
+        best.stats |= {"stop": "time", "seconds": 0.0}
+        return best
     worker = _Worker.get(limits.memory)
     stop, finished = "memory", False  # a worker that ends without a word was killed by its memory limit
     try:

@@ -32,12 +32,31 @@ def test_a_generous_budget_changes_nothing():
     assert best.report["result"]["kernels"] == 1
 
 
-def test_a_result_that_overflows_is_refused_where_the_source_does_not():
+def test_a_result_that_would_overflow_is_left_as_written():
     inputs = {"x": np.full((200, 64), 1e-4, dtype=np.float16)}
     best = optimize_within(overflowing(), 1e-1, inputs=inputs)
     assert np.isfinite(best.program.run(inputs)["out"]).all()
-    assert [r["numerics"] for r in best.report["error"]["refused"]] == ["reassociate"]
-    assert best.report["error"]["numerics"] == "exact"
+    assert best.report["overflow"] == {"parts": 1, "of": 1}
+    assert best.report["error"]["refused"] == []
+
+
+def long_sum() -> eqsat.Program:
+    """A sum of halves whose order matters: rewritten, it is summed with the constants first."""
+    a = np.linspace(-1, 1, 64 * 32, dtype=np.float16).reshape(64, 32)
+    b = np.linspace(1, 2, 32 * 4, dtype=np.float16).reshape(32, 4)
+    return eqsat.trace(lambda x: (x @ a) @ b, eqsat.spec((400, 64), "float16"))
+
+
+def test_over_budget_the_next_stricter_policy_is_tried():
+    inputs = {"x": np.random.default_rng(0).standard_normal((400, 64)).astype(np.float16)}
+    loose = optimize_within(long_sum(), 1.0, inputs=inputs).report["error"]
+    assert (loose["numerics"], loose["refused"]) == ("reassociate", [])
+    as_written = optimize_within(long_sum(), 1.0, inputs=inputs, numerics="exact").report["error"]["measured"]
+    assert loose["measured"] != as_written
+    least = min(loose["measured"], as_written)
+    kept = optimize_within(long_sum(), least, inputs=inputs).report["error"]
+    assert kept["measured"] == least
+    assert kept["numerics"] == ("reassociate" if least == loose["measured"] else "exact")
 
 
 def test_a_budget_that_the_source_itself_misses_is_refused():
@@ -58,3 +77,14 @@ def test_on_the_command_line(tmp_path: Path):
     result = CliRunner().invoke(app, ["optimize", str(model), "--max-error", "1e-3"])
     assert result.exit_code == 0
     assert "within 0.001, numerics reassociate." in result.stdout
+
+
+def test_given_inputs_on_the_command_line(tmp_path: Path):
+    model, arrays = tmp_path / "m.onnx", tmp_path / "x.npz"
+    eqsat.to_onnx(overflowing(), model)
+    np.savez(arrays, x=np.full((200, 64), 1e-4, dtype=np.float16))
+    result = CliRunner().invoke(app, ["optimize", str(model), "--max-error", "1e-1", "--inputs", str(arrays)])
+    assert result.exit_code == 0, result.output
+    assert "Left the program as written" in result.stdout
+    wrong = CliRunner().invoke(app, ["optimize", str(model), "--inputs", str(tmp_path / "none.npz")])
+    assert wrong.exit_code == 3

@@ -30,6 +30,19 @@ def optimize(
         float | None,
         typer.Option("--max-error", metavar="E", help="Largest error against float64 allowed, relative to the scale."),
     ] = None,
+    inputs: Annotated[
+        Path | None,
+        typer.Option("--inputs", "-i", metavar="X.npz", help="Measure errors and overflows on these; else at random."),
+    ] = None,
+    top: Annotated[
+        int, typer.Option("--top", min=1, metavar="K", help="Also find the K-1 next best plans, for measuring them.")
+    ] = 1,
+    objective: Annotated[
+        str,
+        typer.Option(
+            "--objective", metavar="GOAL", help="latency, memory, or mix:W: W is the weight of peak memory, 0 to 1."
+        ),
+    ] = "latency",
     tune: Tune = None,
     explain: Annotated[bool, typer.Option("--explain", help="Also print the way to the result, step by step.")] = False,
     html: Annotated[
@@ -46,21 +59,30 @@ def optimize(
     - `eqsat optimize model.onnx --explain`
     - `eqsat optimize model.onnx -o faster.onnx --device h100 --time-limit 30`
     - `eqsat optimize model.onnx --shape batch=16 --numerics exact --json report.json`
+    - `eqsat optimize model.onnx --max-error 1e-3 --inputs x.npz`
+    - `eqsat optimize model.onnx --top 5 -o faster.onnx` (the others in faster.2.onnx, ...)
+    - `eqsat optimize model.onnx --objective mix:0.5`
     """
     import eqsat
+    from eqsat.cli.alternatives import objective_line, print_alternatives, write_alternatives
     from eqsat.cli.output import console, write_json
     from eqsat.cli.report import print_report
     from eqsat.cli.rules import select
     from eqsat.cli.search import load, optimise
     from eqsat.cli.tuning import as_json, check_tunable, print_tuning, tune_result
+    from eqsat.objective import Objective
     from eqsat.optimize import prepare
 
+    Objective.of(objective)
     check_tunable(tune, device)
     rules = select(only, without, rules_file)
     prepare(numerics, rules)
-    best = optimise(load(model, shape), device, time_limit, numerics, rules, max_error)
+    best = optimise(
+        load(model, shape), device, time_limit, numerics, rules, max_error, top=top, objective=objective, inputs=inputs
+    )
     if output is not None:
         eqsat.to_onnx(best.program, output)
+        write_alternatives(best, output)
     if html is not None:
         from eqsat.html import page
 
@@ -70,6 +92,10 @@ def optimize(
         write_json(best.report | ({"tuning": as_json(tuning)} if tuning else {}), json_file)
     if json_file != "-":
         print_report(best.report, model.name, console())
+        if "objective" in best.report:
+            console().print(objective_line(best.report))
+        if top > 1:
+            print_alternatives(best.report, console())
         if tuning is not None:
             print_tuning(tuning, console())
         if max_error is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from eqsat.cli.output import engineering, print_table, times_less
+from eqsat.report import overflow_line
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -73,6 +74,8 @@ def closing_lines(report: dict[str, Any]) -> list[str]:
         f"Check: {'passed' if check['passed'] else 'FAILED'} on {check['points']} random inputs against "
         f"{check['method']}, largest error {check['max_error']:.1e} of the scale.",
     ]
+    if "overflow" in report:
+        lines.append(f"{overflow_line(report['overflow']).capitalize()}.")
     if report["opaque"]:
         lines.append(f"Carried through unread: {', '.join(report['opaque'])}.")
     return lines

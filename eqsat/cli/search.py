@@ -45,15 +45,21 @@ def optimise(
     rules: Sequence[AnyRule] | None,
     max_error: float | None = None,
     explain_time: float = EXPLAIN_SECONDS,
+    top: int = 1,
+    objective: str = "latency",
+    inputs: Path | None = None,
 ) -> Result:
     """`eqsat.optimize` behind a progress bar; with `rules=[]` the program as written, cut into a device's kernels.
 
-    With `max_error` the result keeps within it (`eqsat.budget`). The device `auto` is this machine's GPU.
+    With `max_error` the result keeps within it (`eqsat.budget`), alternatives aside, on the arrays of `inputs` (.npz)
+    where they are given. The device `auto` is this machine's GPU.
     """
     import eqsat
+    from eqsat.cli.arrays import read_arrays
     from eqsat.cli.output import progress
 
     device = resolved(device)
+    arrays = read_arrays(inputs, program)[0] if inputs is not None else None
 
     with progress("optimising") as report:
         if max_error is not None:
@@ -62,11 +68,14 @@ def optimise(
             return optimize_within(
                 program,
                 max_error,
+                inputs=arrays,
                 numerics=numerics,
                 device=device,
                 time_limit=time_limit,
                 rules=rules,
                 progress=report,
+                top=top,
+                objective=objective,
             )
         return eqsat.optimize(
             program,
@@ -76,4 +85,7 @@ def optimise(
             rules=rules,
             progress=report,
             explain_time=explain_time,
+            inputs=arrays,
+            top=top,
+            objective=objective,
         )
