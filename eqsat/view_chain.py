@@ -21,7 +21,7 @@ import numpy as np
 
 from eqsat import ops
 from eqsat.ir import Shape, Term
-from eqsat.layout import Axis, Digits, Fill, Layout, compose, of_broadcast, split
+from eqsat.layout import Axis, Digits, Fill, Layout, compose, of_broadcast, split, strided
 from eqsat.layout_map import CACHE_SIZE
 
 
@@ -73,6 +73,9 @@ def chain(layout: Layout, source: Shape, target: Shape) -> Steps:
     if _broadcasts(source, target) and of_broadcast(source, target) == layout:
         return (_broadcast(target),)
     found = [steps for reading in _readings(layout, source, target) if (steps := _steps(reading, source, target))]
+    if not found and (trimmed := _trimmed(layout, source)) is not None:
+        shape, rest = trimmed
+        found.append((_leading(shape), *chain(rest, shape, target)))
     return min(found, key=cost) if found else (_taken(layout, target),)
 
 
@@ -113,6 +116,11 @@ def _broadcast(shape: Shape) -> Step:
 
 def _filled(fill: Fill, shape: Shape) -> Step:
     return Step("fill", (fill, shape), 0.3)
+
+
+def _leading(counts: Shape) -> Step:
+    """The first so many along each dim."""
+    return Step("slice", ((0,) * len(counts), counts, (1,) * len(counts)), 1.0)
 
 
 def _taken(layout: Layout, shape: Shape) -> Step:
@@ -222,6 +230,24 @@ def _shared_place(digits: Digits, radices: Shape) -> tuple[int, int] | None:
         if len(steps) > 1:
             return place, max(steps)
     return None
+
+
+def _trimmed(layout: Layout, source: Shape) -> tuple[Shape, Layout] | None:
+    """The operand's shape without the end of a dim that blocks of two digits do not fill and nothing reads, and the
+    layout over what is left. None where there is no such dim."""
+    digits = split(layout, source) if not layout.masked else None
+    shared = _shared_place(digits, source) if digits else None
+    if digits is None or shared is None:
+        return None
+    place, block = shared
+    whole = source[place] // block * block
+    if not 0 < whole < source[place] or digits.high[place] > whole:
+        return None
+    shape = (*source[:place], whole, *source[place + 1 :])
+    inner = inner_sizes(shape)
+    strides = [sum(c[i] * step for c, step in zip(digits.coeffs, inner, strict=True)) for i in range(len(digits.sizes))]
+    offset = sum(start * step for start, step in zip(digits.starts, inner, strict=True))
+    return shape, strided(offset, zip(digits.sizes, strides, strict=True))
 
 
 def _cut(radices: Shape, place: int, block: int) -> Shape:

@@ -50,6 +50,12 @@ CHAINS = {
         (2, 2, 6),
         ["reshape", "slice", "transpose"],
     ),
+    "heads-of-layers-beside-something-else": (
+        strided(2, [(3, 6), (2, 2), (4, 20), (2, 1)]),
+        (4, 20),
+        (6, 4, 2),
+        ["slice", "reshape", "slice", "transpose", "reshape"],
+    ),
     "column-block": (SECOND_OF_THREE, (6, 12), (6, 4), ["slice"]),
     "member-of-a-group": (of_slice((3, 40), (1, 0), (2, 40), (1, 1)), (3, 5, 8), (5, 8), ["slice", "reshape"]),
     "transpose-without-the-units": (of_transpose((4, 6), (1, 0)), (4, 6, 1), (6, 4), ["reshape", "transpose"]),
