@@ -38,12 +38,13 @@ class Record:
     """What tuning found for one kernel.
 
     Attributes:
-        choice: the fastest; `us` is its time and `untuned_us` that of the cost model's choice, microseconds.
+        choice: the fastest, None for the vendor's library; `us` is its time, and `untuned_us` that of what the cost
+            model chose, microseconds.
         tried: variants measured; `left` how many the time did not suffice for.
         refused: variants that computed something wrong, or did not compile, and why.
     """
 
-    choice: Choice
+    choice: Choice | None
     us: float
     untuned_us: float
     tried: int
@@ -83,7 +84,7 @@ class Chooser:
     def remembered(self, plan: Plan) -> dict[tuple[Node, ...], Choice]:
         """What was found best before, for those kernels of a plan that were tuned."""
         records = {kernel.body: self.record(kernel) for kernel in plan.kernels if kernel.family != "opaque"}
-        return {body: record.choice for body, record in records.items() if record is not None}
+        return {body: r.choice for body, r in records.items() if r is not None and r.choice is not None}
 
     def record(self, kernel: PlanKernel) -> Record | None:
         """What is remembered of a kernel."""
@@ -91,7 +92,8 @@ class Chooser:
         if not path.exists():
             return None
         fields = json.loads(path.read_text())["record"]
-        return Record(**(fields | {"choice": Choice(**fields["choice"]), "refused": tuple(fields["refused"])}))
+        choice = Choice(**fields["choice"]) if fields["choice"] else None
+        return Record(**(fields | {"choice": choice, "refused": tuple(fields["refused"])}))
 
     def remember(self, kernel: PlanKernel, record: Record) -> None:
         """Keep what was measured of a kernel, in place of what is known of it."""
@@ -105,7 +107,8 @@ class Chooser:
     def _key(self, kernel: PlanKernel) -> str:
         untuned = self._chain(kernel, Choice()).kernels
         texts = [f"{k.source} {k.blocks}" for k in untuned]
-        return digest_of(self.machine, str(self.exact), generator_digest(), texts)
+        by_library = str(kernel.family == "library-gemm")
+        return digest_of(self.machine, str(self.exact), by_library, generator_digest(), texts)
 
     def _variants(self, kernel: PlanKernel) -> Iterator[Choice]:
         """By what the kernel is built around; the first of each list is what the cost model would take."""

@@ -235,10 +235,11 @@ class _Lowering:
             for node in kernel.outputs:
                 self._place(node)
             return
-        if self.library and kernel.family == "library-gemm" and self._library_product(kernel):
+        chosen = self.choices.get(kernel.body)  # one for a product of the library's says that ours was faster
+        if self.library and kernel.family == "library-gemm" and chosen is None and self._library_product(kernel):
             return
         units = int(self.device.units.value)
-        choice = self.choices.get(kernel.body, Choice()).planned(kernel.slices)
+        choice = (chosen or Choice()).planned(kernel.slices)
         made = chain(kernel.family, kernel.body, kernel.params, self.target, units, self.exact, choice)
         self._launch(made, self._places(kernel))
 

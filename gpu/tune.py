@@ -140,7 +140,9 @@ class _Session:
         return now + share * (self.deadline - now)
 
     def _tune(self, kernel: Kernel, end: float) -> None:
-        trial = _Trial(kernel, self.machine, self.exact, self.chooser.proposals(kernel))
+        library: list[Choice | None] = [None] if kernel.family == "library-gemm" else []
+        proposals = [*library, *self.chooser.proposals(kernel)]
+        trial = _Trial(kernel, self.machine, self.exact, proposals)
         try:
             trial.run(lambda: self.clock() >= end)
         finally:
@@ -152,7 +154,7 @@ class _Session:
 
 def _has_variants(kernel: Kernel) -> bool:
     """Whether a kernel is generated, and reads no indices: random ones could point anywhere."""
-    if kernel.family in ("opaque", "library-gemm") or not any(node.size for node in kernel.outputs):
+    if kernel.family == "opaque" or not any(node.size for node in kernel.outputs):
         return False
     stack, seen = list(kernel.body), set(kernel.body)
     while stack:
@@ -166,15 +168,15 @@ def _has_variants(kernel: Kernel) -> bool:
 
 
 class _Trial:
-    """The variants of one kernel: each compiled, checked, then sampled in turns."""
+    """The variants of one kernel: each compiled, checked, then sampled in turns. None is the vendor's library."""
 
-    def __init__(self, kernel: Kernel, machine: Machine, exact: bool, proposals: list[Choice]) -> None:
+    def __init__(self, kernel: Kernel, machine: Machine, exact: bool, proposals: list[Choice | None]) -> None:
         self.kernel, self.machine, self.exact, self.proposals = kernel, machine, exact, proposals
         rng = np.random.default_rng(0)
         self._inputs = {p.attrs[0]: random_array((p.size,), p.dtype, rng) for p in kernel.params}
         self._expected: list[Array] | None = None
-        self._timed: dict[Choice, Timed] = {}
-        self._samples: dict[Choice, list[float]] = {}
+        self._timed: dict[Choice | None, Timed] = {}
+        self._samples: dict[Choice | None, list[float]] = {}
         self._refused: list[str] = []
 
     def run(self, over: Callable[[], bool]) -> None:
@@ -191,10 +193,11 @@ class _Trial:
             for choice, timed in self._timed.items():
                 self._samples[choice].append(timed.sample())
 
-    def _prepare(self, choice: Choice, taken: dict[str, Any]) -> None:
+    def _prepare(self, choice: Choice | None, taken: dict[str, Any]) -> None:
         """Compile a variant, check it, and take a first sample."""
         try:
-            plan = GpuPlan(_alone(self.kernel), self.machine.row, exact=self.exact, choices={self.kernel.body: choice})
+            choices = {} if choice is None else {self.kernel.body: choice}
+            plan = GpuPlan(_alone(self.kernel), self.machine.row, exact=self.exact, choices=choices)
             fault = self._fault(plan)
             if fault is None:
                 self._timed[choice] = timed = Timed(plan, taken)
@@ -220,9 +223,9 @@ class _Trial:
 
     def record(self) -> Record | None:
         """What is known so far; None before the cost model's own variant was measured."""
-        default = self.proposals[0] if self.proposals else None
-        if default is None or default not in self._samples:
+        if not self.proposals or self.proposals[0] not in self._samples:
             return None
+        default = self.proposals[0]
         medians = {choice: statistics.median(samples) for choice, samples in self._samples.items()}
         fastest = min(medians, key=lambda choice: medians[choice])
         best = fastest if medians[fastest] <= GAIN * medians[default] else default
@@ -237,7 +240,9 @@ def _alone(kernel: Kernel) -> Plan:
     return Plan((alone,), kernel.body, tuple(Result(n, identity(n.size)) for n in kernel.body), {})
 
 
-def shown(choice: Choice) -> str:
-    """A choice in words: 'tile matrix_64x64x32, slices 4', or 'as the cost model chose'."""
+def shown(choice: Choice | None) -> str:
+    """A choice in words: 'tile matrix_64x64x32, slices 4', 'as the cost model chose', or 'the library's'."""
+    if choice is None:
+        return "the library's"
     fields = {name: value for name, value in vars(choice).items() if value is not None}
     return ", ".join(f"{name} {value}" for name, value in fields.items()) or "as the cost model chose"

@@ -21,6 +21,7 @@ from eqsat.gpu import choices, tune
 from eqsat.gpu.choices import Chooser
 from eqsat.gpu.device import GpuPlan
 from eqsat.gpu.families.base import Choice
+from eqsat.gpu.lower import Launch, LibraryProduct
 from eqsat.gpu.targets import TARGETS
 
 CHOOSER = Chooser("a machine", TARGETS["gfx942"], 304)
@@ -169,12 +170,22 @@ def test_a_variant_that_does_not_compile_is_refused(cupy: FakeCupy, tmp_path: Pa
     assert tuned.record.refused[0].startswith("width 4: a kernel does not compile")
 
 
-def test_kernels_that_read_indices_or_run_elsewhere_are_left_alone(cupy: FakeCupy) -> None:
+def test_kernels_that_read_indices_are_left_alone(cupy: FakeCupy) -> None:
     x, index = array("x", 64), array("i", 16, "int64")
     gathered = make("Gather", (1, 64, 1), (x, index))
     assert tune.tune(one_kernel_each(("gather", gathered), roots=(gathered,))).kernels == ()
-    assert tune.tune(one_kernel_each(("library-gemm", KERNELS["product"]), roots=(KERNELS["product"],))).kernels == ()
     assert cupy.launches == 0
+
+
+@pytest.mark.parametrize(("ours", "wins"), [(3.0, True), (300.0, False)])
+def test_the_library_keeps_a_product_only_where_it_is_faster(ours: float, wins: bool, cupy: FakeCupy) -> None:
+    plan = one_kernel_each(("library-gemm", KERNELS["product"]), roots=(KERNELS["product"],))
+    cupy.cost_us = lambda code, blocks: ours
+    (tuned,) = tune.tune(plan, seconds=1e9).kernels
+    assert tuned.record is not None
+    assert (tuned.record.untuned_us, tuned.record.us) == (10.0, min(ours, 10.0))
+    (step,) = GpuPlan(plan).launches.steps
+    assert isinstance(step, Launch if wins else LibraryProduct)
 
 
 # Time
