@@ -7,13 +7,11 @@ from dataclasses import dataclass
 from math import prod
 from typing import Literal
 
+from eqsat.extract.memory import first_fit
 from eqsat.gpu.families.base import Kernel
 from eqsat.numerics import itemsize
 
 BufferKind = Literal["input", "constant", "temporary", "output"]
-
-ALIGNMENT = 256
-"""Bytes: what allocators give, so that a buffer inside the arena is no worse than one of its own."""
 
 
 @dataclass(frozen=True)
@@ -94,22 +92,8 @@ def arranged(
     for place in results:
         if place.buffer in life:
             life[place.buffer] = (life[place.buffer][0], len(steps))
-    wanted = [b for b in buffers.values() if b.kind == "temporary" and b.name in life]
-    offsets: dict[str, int] = {}
-    for b in sorted(wanted, key=lambda b: (-b.nbytes, b.name)):
-        first, last = life[b.name]
-        busy = sorted(
-            (offsets[o.name], offsets[o.name] + o.nbytes)
-            for o in wanted
-            if o.name in offsets and life[o.name][0] <= last and first <= life[o.name][1]
-        )
-        at = 0
-        for start, end in busy:
-            if at + b.nbytes <= start:
-                break
-            at = max(at, -(-end // ALIGNMENT) * ALIGNMENT)
-        offsets[b.name] = at
-    return offsets, max((offsets[b.name] + b.nbytes for b in wanted), default=0)
+    wanted = {b.name: b.nbytes for b in buffers.values() if b.kind == "temporary" and b.name in life}
+    return first_fit(wanted, life)
 
 
 def _touched(step: Step) -> list[str]:

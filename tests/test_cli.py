@@ -386,8 +386,8 @@ def test_a_missing_egraph_is_refused(tmp_path: Path) -> None:
 REPORT = {
     "": "schema device numerics seconds source result lower_bound_us gap optimal kernels egraph rules steps derived"
     " merges check opaque extraction",
-    "source": "kernels launches unfused_kernels flops matmul_flops bytes predicted_us",
-    "result": "kernels launches copies flops matmul_flops bytes predicted_us",
+    "source": "kernels launches unfused_kernels flops matmul_flops bytes predicted_us peak_bytes",
+    "result": "kernels launches copies flops matmul_flops bytes predicted_us peak_bytes",
     "egraph": "classes nodes iterations seconds stop growth",
     "extraction": "candidates families joint nodes rows seconds answers",
     "check": "passed max_error points method",

@@ -14,11 +14,11 @@ from eqsat import ops
 from eqsat.core import CoreProgram, Node, lower, make, topological
 from eqsat.errors import InputError
 from eqsat.extract.cover import cover, source_cover
+from eqsat.extract.memory import ALIGNMENT
 from eqsat.extract.plan import Kernel, Plan, Result, build_plan
 from eqsat.gpu.lower import Fill, Launch, LibraryProduct, Signature
 from eqsat.gpu.lower import lower as lower_plan
 from eqsat.gpu.run import run_launches, run_simt, runner
-from eqsat.gpu.steps import ALIGNMENT
 from eqsat.ir import Program
 from eqsat.numerics import random_array
 from eqsat.snapshot import Snapshot

@@ -60,7 +60,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
 }
 
 ALSO: dict[str, tuple[str, ...]] = {
-    "kernels": ("eqsat.extract.devices", "eqsat.extract.plan", "eqsat.extract.occupancy")
+    "kernels": ("eqsat.extract.devices", "eqsat.extract.memory", "eqsat.extract.plan", "eqsat.extract.occupancy")
 }
 """Single modules of another layer that a layer may import."""
 
