@@ -2,10 +2,10 @@
 
     python benchmarks/prove.py [--match PATTERN] [--false N] [--process] [--limit SECONDS]
 
-Equations are those of `tests/equations` (TASO, TENSAT, XLA's simplifier), each side built as an ONNX model; false ones
-differ by one small change (`tests/equations/mutants.py`), N of them drawn with a fixed seed. With `--process` each pair
-is a run of the command line, start included, as users meet it. Prints a table by family and whatever was not decided
-as it should be. Exit code 1 if a published equation was refuted or a false one proved.
+Equations are those of `tests/equations` (TASO, TENSAT, XLA's simplifier and more), each side built as an ONNX model;
+false ones differ by one small change (`tests/equations/mutants.py`), N of them drawn with a fixed seed. With
+`--process` each pair is a run of the command line, start included, as users meet it. Prints a table by family and
+whatever was not decided as it should be. Exit code 1 if a published equation was refuted or a false one proved.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ import onnx
 import eqsat
 from eqsat.cli.output import console, print_table
 from eqsat.cli.prove import EXIT_CODES
-from tests.equations import taso, tensat, xla
+from tests.equations import identities, taso, tensat, xla
 from tests.equations.mutants import false, mutants
 from tests.equations.notation import Equation
 
@@ -88,7 +88,8 @@ def main() -> int:
     parser.add_argument("--process", action="store_true", help="one process for each pair")
     parser.add_argument("--limit", type=float, default=5.0, help="seconds for each pair")
     arguments = parser.parse_args()
-    equations = [e for e in (*taso.EQUATIONS, *tensat.EQUATIONS, *xla.EQUATIONS) if fnmatch(e.id, arguments.match)]
+    tables = (taso, tensat, xla, identities)
+    equations = [e for table in tables for e in table.EQUATIONS if fnmatch(e.id, arguments.match)]
     wrong = decide(equations, "proved", arguments)["refuted"] if not arguments.false else 0
     if arguments.false:
         changed = [m for equation in equations for m in mutants(equation)]

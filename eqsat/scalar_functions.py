@@ -1,4 +1,4 @@
-"""Functions of scalar expressions in normal form: what `eqsat.scalar_order` needs beyond comparisons and maxima.
+"""Functions of scalar expressions in normal form: what `eqsat.scalar_maxima` needs beyond maxima and comparisons.
 
 - `exp` of a sum is a product, `log` of a product is a sum, roots and reciprocals are powers;
 - `floor(a) = a - frac(a)` with `frac(a + n) = frac(a)` for an integer n, `mod(a, b) = b frac(a / b)`, and division of
@@ -14,14 +14,15 @@ from fractions import Fraction
 import numpy as np
 
 from eqsat.numerics import ELEMENTWISE, elementwise
-from eqsat.scalar_order import NOT_NEGATIVE, POSITIVE, Order
-from eqsat.scalars import Number
+from eqsat.scalar_maxima import Maxima
+from eqsat.scalar_order import NOT_NEGATIVE, POSITIVE
+from eqsat.scalars import Monomial, Number
 
 _FOLDED_POWER = 64
 _ODD = frozenset({"tanh", "erf", "sin", "sign", "round", "trunc"})
 
 
-class Functions(Order):
+class Functions(Maxima):
     """Scalar expressions with every elementwise function of `eqsat.ops`.
 
     `cases`: write maxima of few, absolute values, signs and functions of conditionals as conditionals, and tanh by exp.
@@ -62,9 +63,27 @@ class Functions(Order):
         rest = self.total(kept)
         if rest != a:
             return self._frac(rest)
-        return rest if self.constant(rest) is not None else self.atom("fn", "frac", rest, nonnegative=True)
+        known = self.constant(rest) is not None or self._below_one(rest)
+        return rest if known else self.atom("fn", "frac", rest, nonnegative=True)
+
+    def _below_one(self, a: int) -> bool:
+        """Whether an expression is known to lie in [0, 1): a part of a fractional part."""
+        if len(self._terms[a]) != 1:
+            return False
+        ((m, c),) = self._terms[a]
+        return 0 < c <= 1 and self.monomial_limit(m) == 1
 
     def _floor(self, a: int) -> int:
+        for m, c in self._terms[a]:
+            # floor((floor(y) + k) / n) = floor((y + k) / n) for integers k and n > 0.
+            n = -1 / Fraction(c)
+            factors = self._monomials[m]
+            if n > 1 and n == int(n) and len(factors) == 1 and factors[0][1] == 1:
+                key = self._atoms[factors[0][0]]
+                if key[:2] == ("fn", "frac"):
+                    whole = self.total([a, self._intern({m: -c})])
+                    if self.is_whole(self.total([self.scaled(whole, n), self.scaled(key[2], -1)])):
+                        return self._floor(whole)
         return self.total([a, self.scaled(self._frac(a), -1)])
 
     def _ceil(self, a: int) -> int:
@@ -169,6 +188,9 @@ class Functions(Order):
             if key[:2] == ("fn", "pow"):
                 parts.append(self.scaled(self.product(key[3], self._log(key[2])), e))
                 continue
+            if key[0] == "sum" and self._atom_sign(at) == POSITIVE:
+                parts.append(self.scaled(self._log_of_sum(key[1]), e))
+                continue
             base = self._intern({self._monomial(((at, 1),)): 1})
             if e == int(e) and e % 2 == 0:
                 base = self._abs(base)
@@ -177,12 +199,22 @@ class Functions(Order):
 
     def _log_of_sum(self, a: int) -> int:
         """The logarithm of several terms: their common positive factors taken out."""
-        shared = tuple((at, e) for at, e in self._shared(self._terms[a]) if self._atom_sign(at) == POSITIVE)
+        shared = self._centre(a) if self.cases else self._shared(self._terms[a])
+        shared = tuple((at, e) for at, e in shared if self._atom_sign(at) == POSITIVE)
         if not shared:
             return self.atom("log", a)
         undo = self._monomial(tuple((at, -e) for at, e in shared))
         common = self._intern({self._monomial(shared): 1})
         return self.total([self._log(common), self._log(self.product(a, self._intern({undo: 1})))])
+
+    def _centre(self, a: int) -> Monomial:
+        """The geometric mean of the exponentials of all terms: the same for all that differ by a common factor."""
+        sums: dict[int, Number] = {}
+        for m, _ in self._terms[a]:
+            for at, e in self._monomials[m]:
+                if self._atoms[at][0] == "exp":
+                    sums[at] = sums.get(at, 0) + Fraction(e) / len(self._terms[a])
+        return tuple(sorted((at, e) for at, e in sums.items() if e))
 
     def _log1p(self, a: int) -> int:
         return self._log(self.total([a, self.one]))
@@ -248,10 +280,11 @@ class Functions(Order):
             return a
         result = self.one
         for m, c in self._terms[b]:
-            outer = c if c == int(c) and abs(c) <= _FOLDED_POWER else 1
-            one = self._raised(a, self.number(c)) if m == 0 and outer != 1 else None
-            inner = self._intern({m: Fraction(c) / outer})
-            result = self.product(result, one or self.power(self.atom("fn", "pow", a, inner), outer))
+            # Only a sign comes out of an exponent: a^(2 b) may be negative where (a^b)^2 has no value.
+            whole = m == 0 and c == int(c) and abs(c) <= _FOLDED_POWER
+            sign = -1 if c < 0 else 1
+            part = self.power(a, c) if whole else self.power(self.atom("fn", "pow", a, self._intern({m: abs(c)})), sign)
+            result = self.product(result, part)
         return result
 
     # --- with atoms replaced
@@ -357,14 +390,20 @@ class Functions(Order):
         return _ATOMS[kind](*(self.evaluate(p, element) for p in operands))
 
 
+def _rounded(x: float) -> float:
+    """A quotient as the integer that it is but for rounding."""
+    nearest = float(np.rint(x))
+    return nearest if abs(x - nearest) <= 1e-9 * max(1.0, abs(x)) else x
+
+
 def _function(name: str) -> Callable[..., float]:
     return lambda *operands: float(elementwise(name, *(np.asarray(x, dtype=np.float64) for x in operands)))
 
 
 _ATOMS: dict[str, Callable[..., float]] = {
     **{name: _function(name) for name in ELEMENTWISE},
-    "frac": lambda inner: inner - math.floor(inner),
-    "trunc": lambda inner: float(math.trunc(inner)),
+    "frac": lambda inner: _rounded(inner) - float(np.floor(_rounded(inner))),
+    "trunc": lambda inner: float(np.trunc(_rounded(inner))),
     "max": lambda *operands: max(operands),
     "sum": lambda inner: inner,
     "positive": lambda inner: float(inner > 0),

@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from equations import taso, tensat, xla
+from equations import identities, taso, tensat, xla
 from equations.mutants import false, mutants
 from equations.notation import Equation
 
@@ -19,7 +19,7 @@ from eqsat.ir import Program
 from eqsat.refute import refute
 from eqsat.segments import substitute
 
-EQUATIONS = (*taso.EQUATIONS, *tensat.EQUATIONS, *xla.EQUATIONS)
+EQUATIONS = (*taso.EQUATIONS, *tensat.EQUATIONS, *xla.EQUATIONS, *identities.EQUATIONS)
 _EVERY = 40
 
 
