@@ -39,14 +39,14 @@ class Record:
 
     Attributes:
         choice: the fastest, None for the vendor's library; `us` is its time, and `untuned_us` that of what the cost
-            model chose, microseconds.
-        tried: variants measured; `left` how many the time did not suffice for.
+            model chose, microseconds; None where it was refused.
+        tried: variants tried; `left` how many the time did not suffice for.
         refused: variants that computed something wrong, or did not compile, and why.
     """
 
     choice: Choice | None
-    us: float
-    untuned_us: float
+    us: float | None
+    untuned_us: float | None
     tried: int
     left: int = 0
     refused: tuple[str, ...] = ()

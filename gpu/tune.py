@@ -222,16 +222,19 @@ class _Trial:
         return list(zip(plan.run_host(self._inputs), self.kernel.body, strict=True))
 
     def record(self) -> Record | None:
-        """What is known so far; None before the cost model's own variant was measured."""
-        if not self.proposals or self.proposals[0] not in self._samples:
+        """What is known so far; None before anything was tried."""
+        tried = len(self._samples) + len(self._refused)
+        if not tried:
             return None
-        default = self.proposals[0]
         medians = {choice: statistics.median(samples) for choice, samples in self._samples.items()}
-        fastest = min(medians, key=lambda choice: medians[choice])
-        best = fastest if medians[fastest] <= GAIN * medians[default] else default
-        tried = len(medians) + len(self._refused)
+        best = default = self.proposals[0]
+        if medians:
+            best = min(medians, key=lambda choice: medians[choice])
+        untuned = medians.get(default)
+        if untuned is not None and medians[best] > GAIN * untuned:
+            best = default
         left = len(self.proposals) - tried
-        return Record(best, medians[best], medians[default], tried, left, tuple(self._refused))
+        return Record(best, medians.get(best), untuned, tried, left, tuple(self._refused))
 
 
 def _alone(kernel: Kernel) -> Plan:

@@ -17,7 +17,7 @@ import eqsat
 from eqsat.core import Node, make
 from eqsat.errors import InputError
 from eqsat.extract.plan import Plan
-from eqsat.gpu import choices, tune
+from eqsat.gpu import choices, compilers, tune
 from eqsat.gpu.choices import Chooser
 from eqsat.gpu.device import GpuPlan
 from eqsat.gpu.families.base import Choice
@@ -52,6 +52,7 @@ def plan_for(node: Node) -> Plan:
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty cache of tuning results, beside compiled kernels that tests share."""
     monkeypatch.setattr(choices, "entry", lambda kind, key, suffix: tmp_path / f"{key}{suffix}")
+    monkeypatch.setattr(compilers, "cache_dir", lambda: tmp_path / "refused")
     return tmp_path
 
 
@@ -161,13 +162,34 @@ def test_a_wrong_variant_is_refused_however_fast(cupy: FakeCupy, monkeypatch: py
     assert refused.startswith("width 4: wrong by ")
 
 
-def test_a_variant_that_does_not_compile_is_refused(cupy: FakeCupy, tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setenv("EQSAT_CACHE_DIR", str(tmp_path / "cache"))
+def test_a_variant_that_does_not_compile_is_refused(cupy: FakeCupy) -> None:
     cupy.refuses = lambda code: "chunk * 4" in code
     (tuned,) = tune.tune(plan_for(KERNELS["pointwise"]), seconds=1e9).kernels
     assert tuned.record is not None
     assert len(tuned.record.refused) == 1
     assert tuned.record.refused[0].startswith("width 4: a kernel does not compile")
+
+
+def test_where_the_cost_models_choice_fails_another_takes_its_place(cupy: FakeCupy) -> None:
+    plan = plan_for(KERNELS["pointwise"])
+    (untuned,) = GpuPlan(plan).launches.kernels.values()
+    cupy.refuses = lambda code: f" {untuned.entry}(" in code
+    tuning = tune.tune(plan, seconds=1e9)
+    (record,) = [k.record for k in tuning.kernels]
+    assert tuning.stop == "done"
+    assert record is not None
+    assert (record.us, record.untuned_us) == (300.0, None)
+    assert [k.entry for k in GpuPlan(plan).launches.kernels.values()] != [untuned.entry]
+
+
+def test_a_kernel_of_which_nothing_works_is_left_as_it_is(cupy: FakeCupy) -> None:
+    plan = plan_for(KERNELS["pointwise"])
+    cupy.refuses = lambda code: True
+    tuning = tune.tune(plan, seconds=1e9)
+    (record,) = [k.record for k in tuning.kernels]
+    assert tuning.stop == "done"
+    assert record is not None
+    assert (record.choice, record.us, len(record.refused)) == (Choice(), None, record.tried)
 
 
 def test_kernels_that_read_indices_are_left_alone(cupy: FakeCupy) -> None:

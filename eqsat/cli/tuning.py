@@ -37,7 +37,7 @@ def tune_result(best: Result, seconds: float) -> Tuning:
 
 
 def as_json(tuning: Tuning) -> dict[str, Any]:
-    """As in the report: times are of one launch, null where there was no time for a kernel."""
+    """As in the report: times are of one launch, null where there was no time for a kernel, or it was refused."""
     from eqsat.gpu.tune import shown
 
     kernels = []
@@ -59,13 +59,14 @@ def print_tuning(tuning: Tuning, terminal: Any) -> None:
 
     rows, before, after = [], 0.0, 0.0
     for tuned in tuning.kernels:
-        record = tuned.record
-        if record is None:
-            rows.append((tuned.kernel.name, "not measured", "", "", "", str(tuned.count)))
-            continue
-        before, after = before + record.untuned_us * tuned.count, after + record.us * tuned.count
-        times = microseconds(record.untuned_us), microseconds(record.us), times_less(record.untuned_us, record.us)
-        rows.append((tuned.kernel.name, shown(record.choice), *times, str(tuned.count)))
+        record, times = tuned.record, ("", "", "")
+        if record is not None and record.us is not None and record.untuned_us is not None:
+            before, after = before + record.untuned_us * tuned.count, after + record.us * tuned.count
+            times = microseconds(record.untuned_us), microseconds(record.us), times_less(record.untuned_us, record.us)
+        elif record is not None and record.us is not None:
+            times = "refused", microseconds(record.us), ""
+        fastest = "not measured" if record is None else "none" if record.us is None else shown(record.choice)
+        rows.append((tuned.kernel.name, fastest, *times, str(tuned.count)))
     ended = {"done": "all variants tried", "time": "the time was over", "interrupted": "interrupted"}[tuning.stop]
     columns = ("kernel", "fastest", "untuned", "tuned", "less", "launches")
     print_table(terminal, f"Tuned on {tuning.machine}: {ended}", columns, rows, words=2)
