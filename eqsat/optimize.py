@@ -158,6 +158,15 @@ class Result:
         return call
 
 
+def _row(device: str | Device) -> Device:
+    """The row that a device is named by; `auto` is the GPU of this machine."""
+    if device != "auto":
+        return find_device(device)
+    from eqsat.gpu.device import this_machine
+
+    return this_machine().row
+
+
 def prepare(numerics: Policy = "reassociate", rules: Sequence[AnyRule] | None = None) -> None:
     """Have the rules of an `optimize` to come declared in the background, for instance while its program is read."""
     from eqsat.rules import ALL, allowed
@@ -182,6 +191,7 @@ def optimize(
     """Find an equal program with the least predicted time on a device.
 
     Args:
+        device: one of `eqsat devices`, a file of `eqsat calibrate`, `auto` for this machine's GPU, or a row.
         time_limit: seconds for the search; the best program so far is returned when they are over, and Ctrl-C ends the
             search in the same way.
         numerics: `exact` (bitwise the same), `reassociate` (rounding may differ) or `fast` (ranges may differ too).
@@ -205,7 +215,7 @@ def optimize(
     from eqsat.rules import ALL, allowed
 
     begun = time.monotonic()
-    row, goal = find_device(device), Objective.of(objective)
+    row, goal = _row(device), Objective.of(objective)
     if top < 1:
         raise InputError(f"top {top}: expected at least 1")
     prepare(numerics, rules)
@@ -432,8 +442,9 @@ class Search:
 
     def explanation(self, parts: Sequence[Segment], seconds: float = EXPLANATION_SECONDS) -> Explanation:
         """The way from the program as written to what was chosen: just what each rule made, where time is short."""
-        beyond = seconds if seconds > EXPLANATION_SECONDS else seconds / 4
-        ends = min(time.monotonic() + seconds, self.deadline + beyond)
+        ends = time.monotonic() + seconds
+        if seconds <= EXPLANATION_SECONDS:
+            ends = min(ends, self.deadline + seconds / 4)
 
         def left() -> float:
             return 0.0 if self.interrupted else max(0.0, ends - time.monotonic())

@@ -70,7 +70,7 @@ class Places:
         `out > relu > add.0 > matmul` is the product that the addition takes first, under a relu.
         """
         steps = [term.op]
-        while not isinstance(at := self._reader.get(term, "result"), str):
+        while not isinstance(at := self._reader.get(term, "the second program"), str):
             reader, i = at
             if not _is_move(reader):
                 several = sum(a.op not in ("constant", "full") for a in reader.args) > 1
