@@ -34,8 +34,8 @@ def explain(
 ) -> None:
     """Show how the optimised program follows from the one that was written: rule by rule, each step evaluated.
 
-    The steps get up to four seconds on top of the time limit. With `--why-not RULE`: whether the rule fired, what its form would cost where it did, and where it did not which
-    part of its guard failed, with the numbers.
+    The steps get up to four seconds on top of the time limit. With `--why-not RULE`: whether the rule fired, what its
+    form would cost where it did, and where it did not which part of its guard failed, with the numbers.
 
     Examples:
 
