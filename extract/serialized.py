@@ -18,7 +18,7 @@ import json
 import math
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -115,7 +115,7 @@ def _read(path: str | Path) -> Mapping[str, Any]:
         data = json.loads(Path(path).read_bytes())
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror}); give a serialized e-graph") from error
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # no JSON, no text, a number of thousands of digits; nested for ever
         raise InputError(f"{path}: not JSON ({error}); give a serialized e-graph") from error
     return data
 
@@ -125,8 +125,8 @@ def parse(data: Any, name: str = "e-graph") -> SerializedEGraph:
     nodes, roots = _fields(data, name)
     class_of: dict[str, str] = {}
     for key, node in nodes.items():
-        if not isinstance(node, dict) or "eclass" not in node:
-            raise InputError(f"{name}: node {key!r} has no eclass; every node needs one")
+        if not isinstance(node, dict) or not isinstance(node.get("eclass"), str | int):
+            raise InputError(f"{name}: node {key!r} has no eclass; every node needs one, a string")
         class_of[key] = str(node["eclass"])
     index = {c: k for k, c in enumerate(dict.fromkeys(class_of.values()))}
     for r in roots:
@@ -134,11 +134,16 @@ def parse(data: Any, name: str = "e-graph") -> SerializedEGraph:
             raise InputError(f"{name}: root e-class {r!r} has no node; the file is incomplete or names a wrong root")
     children = []
     for key, node in nodes.items():
+        kids = node.get("children", [])
+        if not isinstance(kids, list):
+            raise InputError(f"{name}: node {key!r} has children {kids!r}; give a list of nodes")
         try:
-            children.append(tuple(dict.fromkeys(index[class_of[d]] for d in node.get("children", ()))))
+            children.append(tuple(dict.fromkeys(index[class_of[d]] for d in kids)))
         except (KeyError, TypeError) as error:
             raise InputError(f"{name}: node {key!r} has children that are no nodes of the file ({error})") from error
     costs = [_cost(node.get("cost", 1.0), key, name) for key, node in nodes.items()]
+    if not math.isfinite(sum(map(abs, costs))):
+        raise InputError(f"{name}: the costs add up to more than a float can hold; scale them down")
     exact = _exact(costs)
     scale = math.lcm(*{f.denominator for f in exact.values()})
     integer = {c: int(f * scale) for c, f in exact.items()}
@@ -165,9 +170,13 @@ def _fields(data: Any, name: str) -> tuple[dict[str, Any], list[str]]:
 
 
 def _cost(value: Any, key: str, name: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise InputError(f"{name}: node {key!r} has cost {value!r}; costs are finite numbers")
-    return float(value)
+    number = math.nan
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        with suppress(OverflowError):
+            number = float(value)
+    if not math.isfinite(number):
+        raise InputError(f"{name}: node {key!r} has cost {str(value)[:20]}; costs are finite numbers")
+    return number
 
 
 def _exact(costs: list[float]) -> dict[float, Fraction]:

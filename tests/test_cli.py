@@ -14,6 +14,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from typer.testing import CliRunner, Result
 
+from eqsat import relu, spec, to_onnx, trace
 from eqsat.cli.app import app
 
 COMMANDS = (
@@ -389,7 +390,7 @@ REPORT = {
     "source": "kernels launches unfused_kernels flops matmul_flops bytes predicted_us peak_bytes",
     "result": "kernels launches copies flops matmul_flops bytes predicted_us peak_bytes",
     "egraph": "classes nodes iterations seconds stop growth",
-    "extraction": "candidates families joint nodes rows seconds answers",
+    "extraction": "candidates families joint nodes rows seconds solver answers",
     "check": "passed max_error points method",
 }
 """Fields of the report, schema 1: of the document and of the objects in it."""
@@ -407,6 +408,32 @@ def test_optimize_folds_a_chain_and_writes_it(model: Path, tmp_path: Path) -> No
     (got,) = onnxruntime.InferenceSession(str(after)).run(["y"], {"x": X})
     np.testing.assert_allclose(np.asarray(got), X @ A @ C, rtol=1e-5)
     assert [node.op_type for node in onnx.load(after).graph.node] == ["MatMul"]
+
+
+def test_further_plans_are_listed_and_written(tmp_path: Path) -> None:
+    import onnxruntime
+
+    w = np.random.default_rng(0).normal(size=(64, 64)).astype(np.float32) / 8
+    before, out = tmp_path / "before.onnx", tmp_path / "after.onnx"
+    to_onnx(trace(lambda x: relu(relu(x @ w) @ w + x), spec((32, 64))), before)
+    report = document("optimize", before, "--top", "3", "-o", out)
+    assert [row["rank"] for row in report["alternatives"]] == [2, 3]
+    x = np.random.default_rng(1).normal(size=(32, 64)).astype(np.float32)
+    expected = np.maximum(np.maximum(x @ w, 0) @ w + x, 0)
+    for path in (out, tmp_path / "after.2.onnx", tmp_path / "after.3.onnx"):
+        session = onnxruntime.InferenceSession(str(path))
+        (got,) = session.run(None, {session.get_inputs()[0].name: x})
+        np.testing.assert_allclose(np.asarray(got), expected, atol=1e-4)
+    text = printed("optimize", before, "--top", "3")
+    assert "Plans, the best first" in text
+    assert "proven next" in text
+
+
+def test_memory_can_be_the_objective(model: Path) -> None:
+    goal = document("optimize", model, "--objective", "mix:0.5")["objective"]
+    assert (goal["latency"], goal["memory"]) == (0.5, 0.5)
+    assert "Peak memory of temporaries" in printed("optimize", model, "--objective", "memory")
+    assert "expected latency, memory, mix:W" in refusal("optimize", model, "--objective", "mix:2")
 
 
 def test_the_report_has_the_fields_of_its_schema(model: Path) -> None:

@@ -54,7 +54,26 @@ def changed(**nodes: Any) -> dict[str, Any]:
         ),
         pytest.param(changed(z={"op": "z", "children": []}), "node 'z' has no eclass", id="node without class"),
         pytest.param(changed(z={"eclass": "z", "children": ["w"]}), "children that are no nodes", id="unknown child"),
-        pytest.param(changed(x={"eclass": "x", "cost": "2"}), "node 'x' has cost '2'", id="cost in words"),
+        pytest.param(changed(x={"eclass": "x", "cost": "2"}), "node 'x' has cost 2", id="cost in words"),
+        pytest.param(changed(x={"eclass": "x", "cost": True}), "node 'x' has cost True", id="cost yes"),
+        pytest.param(changed(x={"eclass": "x", "cost": 10**400}), "node 'x' has cost 1000", id="cost beyond floats"),
+        pytest.param(
+            '{"nodes": {"n": {"eclass": "a", "cost": ' + "9" * 5000 + '}}, "root_eclasses": ["a"]}',
+            "not JSON",
+            id="cost of thousands of digits",
+        ),
+        pytest.param(
+            changed(x={"eclass": "x", "cost": 1e308}, f={"eclass": "top", "cost": 1e308}), "add up to more", id="sum"
+        ),
+        pytest.param("[" * 100_000, "not JSON", id="nested for ever"),
+        pytest.param("", "not JSON", id="an empty file"),
+        pytest.param({**EXAMPLE, "root_eclasses": "top"}, 'no "root_eclasses"', id="roots no list"),
+        pytest.param({**EXAMPLE, "nodes": []}, 'no "nodes" object', id="nodes no object"),
+        pytest.param(changed(x={"eclass": ["x"]}), "node 'x' has no eclass", id="class no name"),
+        pytest.param(changed(f={"eclass": "top", "children": "x"}), "give a list of nodes", id="children no list"),
+        pytest.param(
+            changed(f={"eclass": "top", "children": [["x"]]}), "children that are no nodes", id="child no name"
+        ),
         pytest.param(changed(x={"eclass": "x", "cost": float("inf")}), "costs are finite", id="infinite cost"),
         pytest.param(
             changed(x={"eclass": "x", "children": ["f"]}), "'top' has no acyclic derivation", id="only cycles"
