@@ -102,7 +102,11 @@ class EGraph:
         for row in language:
             text += _Lowering(row, self.atoms, self._rule_ids[row.name]).text()
         for part in text:  # apart: the time and memory of parsing grow with the square of the length
-            self._egraph.run_program(*self._egraph.parse_program(part))
+            self.declare(part)
+
+    def declare(self, text: str) -> None:
+        """Run egglog's commands for sorts, functions, rulesets or rules."""
+        self._egraph.run_program(*self._egraph.parse_program(text))
 
     @contextmanager
     def scratch(self) -> Iterator[None]:

@@ -1,0 +1,204 @@
+"""What each rule does to the e-graphs of some programs: matches, e-nodes that it made first, milliseconds.
+
+    python benchmarks/growth.py DIR... [--match PATTERN] [--numerics POLICY] [--seconds S] [--markdown]
+
+The DIRs hold *.onnx files (`*__*` left out: they are references). Each distinct part of a program is saturated once, in
+this process, with every rule of the policy, as `eqsat optimize` does. Matches of egglog's rules are those that it finds
+anew in each iteration, of the host's rules the equalities that they state. For its milliseconds each rule is run in a
+ruleset of its own, with the questions that it asks of tables; the answers, analyses, snapshots and bookkeeping are in
+the total alone. `--markdown` prints the tables of papers/growth.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+import eqsat
+from eqsat.core import lower
+from eqsat.egraph import EGraph
+from eqsat.rule import AnyRule, HostRule
+from eqsat.rules import ALL, allowed
+from eqsat.saturate import Limits, Saturation
+from eqsat.segments import segments
+from eqsat.snapshot import Snapshot
+
+_ASKS = " asks "
+"""Between a rule's name and the number of its question, in the names of demands to tables."""
+
+_NAMED = re.compile(r':ruleset (\w+) :name "([^"]+)"')
+
+
+@dataclass(slots=True)
+class Growth:
+    """A program's saturation: per rule matches, e-nodes and seconds; and the whole.
+
+    Attributes:
+        parts: distinct parts of the program.
+        before, after: e-nodes of their e-graphs.
+        seconds: of saturation in all.
+        stop: why it ended: that of the part that was cut short, if one was.
+    """
+
+    name: str
+    parts: int = 0
+    before: int = 0
+    after: int = 0
+    seconds: float = 0.0
+    stop: str = "saturated"
+    matches: Counter[str] = field(default_factory=Counter)
+    nodes: Counter[str] = field(default_factory=Counter)
+    times: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+
+    def rows(self) -> list[tuple[str, int, int, float]]:
+        """(rule, matches, e-nodes, milliseconds) of the rules that matched, the slowest first."""
+        found = [(rule, n, self.nodes[rule], 1e3 * self.times[rule]) for rule, n in self.matches.items() if n]
+        return sorted(found, key=lambda row: (-row[3], row[0]))
+
+    @property
+    def vain(self) -> float:
+        """Milliseconds spent in rules that never matched."""
+        return 1e3 * sum(seconds for rule, seconds in self.times.items() if not self.matches[rule])
+
+
+class TimedEGraph(EGraph):
+    """An e-graph that takes the time of each of egglog's rules, by running each in a ruleset of its own."""
+
+    def __init__(self, rules: Sequence[AnyRule], times: dict[str, float]) -> None:
+        self.times = times
+        self._own: dict[str, list[str]] = defaultdict(list)
+        """Ruleset to the names of its rules, in order."""
+        super().__init__(rules)
+
+    def declare(self, text: str) -> None:
+        named = _NAMED.search(text)
+        if named is not None:
+            ruleset, name = named.groups()
+            self._own[ruleset].append(name)
+            own = _own_ruleset(ruleset, len(self._own[ruleset]))
+            super().declare(f"(ruleset {own})")
+            text = text.replace(f":ruleset {ruleset} ", f":ruleset {own} ")
+        super().declare(text)
+
+    def run(self, ruleset: str, *, saturate: bool = False) -> dict[str, int]:
+        if ruleset not in self._own:
+            return super().run(ruleset, saturate=saturate)
+        matches: Counter[str] = Counter()
+        while True:
+            new: Counter[str] = Counter()
+            for i, name in enumerate(self._own[ruleset], 1):
+                begun = time.perf_counter()
+                new.update(super().run(_own_ruleset(ruleset, i)))
+                self.times[name.partition(_ASKS)[0]] += time.perf_counter() - begun
+            matches.update(new)
+            if not (saturate and new.total()):
+                return dict(matches)
+
+
+def _own_ruleset(ruleset: str, number: int) -> str:
+    return f"{ruleset}_{number}"
+
+
+def grow(path: Path, rules: Sequence[AnyRule], seconds: float) -> Growth:
+    """Saturate every distinct part of a program."""
+    growth = Growth(path.stem)
+    timed = [_timed(row, growth.times) if isinstance(row, HostRule) else row for row in rules]
+    graph = TimedEGraph(timed, growth.times)
+    forms = list(dict.fromkeys(part.form for part in segments(lower(eqsat.from_onnx(path)).roots)))
+    growth.parts = len(forms)
+    for form in forms:
+        source = Snapshot.from_core(form)
+        begun = time.perf_counter()
+        with graph.scratch():
+            found = Saturation(source, timed, Limits(seconds=seconds), graph=graph).run()
+        growth.seconds += time.perf_counter() - begun
+        growth.before += len(source.nodes)
+        growth.after += len(found.nodes)
+        growth.matches.update(found.stats["matches"])
+        growth.nodes.update(n.rule for n in found.nodes if n.rule)
+        if found.stats["stop"] != "saturated":
+            growth.stop = found.stats["stop"]
+    return growth
+
+
+def _timed(row: HostRule, times: dict[str, float]) -> HostRule:
+    """The rule with its time taken."""
+
+    def apply(*args: Any) -> None:
+        begun = time.perf_counter()
+        row.apply(*args)
+        times[row.name] += time.perf_counter() - begun
+
+    return replace(row, apply=apply)
+
+
+def models(folders: Sequence[Path], pattern: str) -> Iterator[Path]:
+    """The programs in the folders, by name."""
+    found = {path.stem: path for folder in folders for path in folder.glob("*.onnx") if "__" not in path.stem}
+    yield from (found[name] for name in sorted(found) if fnmatch(name, pattern))
+
+
+def print_text(growths: Sequence[Growth]) -> None:
+    """Tables for a terminal."""
+    from eqsat.cli.output import console, print_table
+
+    for growth in growths:
+        print_table(console(), _title(growth), ("rule", "matches", "e-nodes", "ms"), list(_cells(growth)))
+    print_table(console(), "All programs", _SUMMARY, [_summary(g) for g in growths])
+
+
+def print_markdown(growths: Sequence[Growth]) -> None:
+    """The same tables as Markdown: the summary first."""
+    _print_rows(_SUMMARY, [_summary(g) for g in growths], "")
+    for growth in growths:
+        print(f"\n### {_title(growth)}\n")
+        _print_rows(("rule", "matches", "e-nodes", "ms"), list(_cells(growth)), "")
+
+
+def _print_rows(columns: Sequence[str], rows: Sequence[Sequence[str]], indent: str) -> None:
+    for row in (columns, ("---", *("---:",) * (len(columns) - 1)), *rows):
+        print(f"{indent}| {' | '.join(row)} |")
+
+
+_SUMMARY = ("program", "parts", "e-nodes before", "after", "rules that matched", "matches", "ms in rules", "ms in all")
+
+
+def _summary(growth: Growth) -> tuple[str, ...]:
+    ms = sum(growth.times.values())
+    counts = (growth.parts, growth.before, growth.after, len(growth.rows()), growth.matches.total())
+    return growth.name, *(str(n) for n in counts), f"{1e3 * ms:.0f}", f"{1e3 * growth.seconds:.0f}"
+
+
+def _title(growth: Growth) -> str:
+    return f"{growth.name}: {growth.before} -> {growth.after} e-nodes, {1e3 * growth.seconds:.0f} ms, {growth.stop}"
+
+
+def _cells(growth: Growth) -> Iterator[tuple[str, str, str, str]]:
+    for rule, matches, nodes, ms in growth.rows():
+        yield rule, str(matches), str(nodes), f"{ms:.1f}"
+    yield "(rules that never matched)", "0", "0", f"{growth.vain:.1f}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folders", nargs="+", type=Path, metavar="DIR")
+    parser.add_argument("--match", default="*", metavar="PATTERN")
+    parser.add_argument("--numerics", default="reassociate", choices=("exact", "reassociate", "fast"))
+    parser.add_argument("--seconds", type=float, default=30.0, help="for each part of a program")
+    parser.add_argument("--markdown", action="store_true")
+    args = parser.parse_args()
+    rules = allowed(list(ALL), args.numerics)
+    growths = [grow(path, rules, args.seconds) for path in models(args.folders, args.match)]
+    show: Callable[[Sequence[Growth]], None] = print_markdown if args.markdown else print_text
+    show(growths)
+
+
+if __name__ == "__main__":
+    main()
