@@ -19,6 +19,9 @@ from eqsat.snapshot import Snapshot
 if TYPE_CHECKING:
     from eqsat.optimize import Outcome
 
+_SOLVER_WORK = ("left", "rounds", "cuts", "branched")
+"""What the solver says of itself: nodes left after reductions, rounds and cuts of its relaxation, nodes branched on."""
+
 _STOPS = ("saturated", "nodes", "memory", "time", "interrupted")
 """Reasons to stop, the better first: a report names the worst over all parts."""
 
@@ -114,9 +117,13 @@ def _extraction(covers: list[CoverResult]) -> dict[str, Any]:
     stats = [c.stats for c in {id(c): c for c in covers}.values() if c.stats]
     families: Counter[str] = Counter()
     seconds: Counter[str] = Counter()
+    stages: Counter[str] = Counter()
+    work: Counter[str] = Counter()
     for s in stats:
         families.update(s["candidates"]["families"])
         seconds.update(s["seconds"])
+        stages.update(s["solver"]["seconds"])
+        work.update({name: s["solver"][name] for name in _SOLVER_WORK})
     return {
         "candidates": sum(s["candidates"]["candidates"] for s in stats),
         "families": dict(sorted(families.items())),
@@ -124,6 +131,7 @@ def _extraction(covers: list[CoverResult]) -> dict[str, Any]:
         "nodes": sum(s["problem"]["nodes"] for s in stats),
         "rows": sum(s["problem"]["rows"] for s in stats),
         "seconds": {stage: round(spent, 3) for stage, spent in seconds.items()},
+        "solver": {"seconds": {stage: round(spent, 3) for stage, spent in stages.items()}, **work},
         "answers": [
             {"part": i, "stage": stage, "us": _microseconds(cost)}
             for i, s in enumerate(stats)
