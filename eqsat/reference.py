@@ -221,24 +221,27 @@ def term_value(term: Term, values: Sequence[Array], leaves: Mapping[str, Array],
 
 
 def disagreements(snapshot: Snapshot, leaves: Mapping[str, Array]) -> Iterator[tuple[int, Array, Array]]:
-    """(e-node index, its value, its class's value) for every e-node that does not evaluate to its class."""
+    """(e-node index, its value, its class's value) for every e-node that does not evaluate to its class.
+
+    Up to the rounding of numbers to the class's own dtype, whatever that of the leaves.
+    """
     values = class_values(snapshot, leaves)
     for i, node in enumerate(snapshot.nodes):
         own = _node_value(node.op, node.attrs, node.args, values, leaves, apply)
-        if not close(own, values[node.cls]):
+        if not close(own, values[node.cls], snapshot.dtype[node.cls]):
             yield i, own, values[node.cls]
 
 
-_CLOSE = {"float64": 1e-9, "float32": 1e-4}
+_CLOSE = {"float64": 1e-9, "float32": 1e-4, "float16": 1e-2, "bfloat16": 1e-1}
 """Largest difference of two roundings of one value, as a share of the largest magnitude (at least 1)."""
 
 
-def close(left: Array, right: Array) -> bool:
-    """Whether two values are one up to rounding; integers and booleans to the last bit."""
+def close(left: Array, right: Array, dtype: str | None = None) -> bool:
+    """Whether two values are one up to rounding to a dtype (their own); integers and booleans to the last bit."""
     if left.shape != right.shape or left.dtype != right.dtype:
         return False
-    tolerance = _CLOSE.get(dtype_name(left.dtype))
-    if tolerance is None:
+    tolerance = _CLOSE.get(dtype or dtype_name(left.dtype))
+    if tolerance is None or left.dtype.kind in "biu":
         return same_bits(left, right)
     scale = max(1.0, float(np.max(np.abs(left), initial=0.0, where=np.isfinite(left))))
     return bool(np.allclose(left, right, rtol=tolerance, atol=tolerance * scale, equal_nan=True))
