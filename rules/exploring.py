@@ -138,6 +138,38 @@ ATTENTION: tuple[Rule, ...] = (
     ),
 )
 
+CONTRACTIONS: tuple[Rule, ...] = tuple(
+    rule(
+        name,
+        f"sum({text}, C) => view(mm(view(a, La), view(b, Lb), B, M, K, N), W)",
+        when="(La, Lb, B, M, K, N, W) = contraction_with_rows(L, size(self), C)",
+        numerics="reassociating",
+        source="MIGraphX rewrite_reduce: skinny dots, read backwards",
+        why="a weighted sum of rows is a product with a vector",
+    )
+    for name, text in (
+        ("sum-of-products-with-broadcast", "mul(a, view(b, L))"),
+        ("sum-of-products-of-broadcast", "mul(view(b, L), a)"),
+    )
+)
+
+ORDERED: tuple[Rule, ...] = tuple(
+    rule(
+        f"{word}-in-order",
+        f"{fn}(view(a, L), C) => {fn}(view(a, M), C)",
+        when="M = in_order(L, C)",
+        numerics=numerics,
+        source=_AXIOMS,
+        why="a reduction does not mind the order of what it reduces: differently transposed rows meet",
+    )
+    for word, fn, numerics in (
+        ("sum", "sum", "reassociating"),
+        ("product", "prod_over", "reassociating"),
+        ("maximum", "max_over", "exact"),
+        ("minimum", "min_over", "exact"),
+    )
+)
+
 _REDUCTIONS: tuple[tuple[str, Numerics, str, str], ...] = (
     (
         "sum-of-any-sum",
@@ -190,4 +222,4 @@ VIEWS: tuple[Rule, ...] = tuple(
     )
 )
 
-RULES: tuple[Rule, ...] = ARITHMETIC + PRODUCTS + SCALES + ATTENTION + REDUCTIONS + VIEWS
+RULES: tuple[Rule, ...] = ARITHMETIC + PRODUCTS + SCALES + ATTENTION + CONTRACTIONS + ORDERED + REDUCTIONS + VIEWS

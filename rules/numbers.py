@@ -46,15 +46,12 @@ UNITS: tuple[Rule, ...] = (
         source=f"{_ALGEBRA}: zero ops",
         why="a sign is less than a difference; only the sign of a zero can change",
     ),
-    *(
-        rule(
-            f"{name}-minus-one",
-            f"{fn}(a, full(v, n, t)) => neg(a)",
-            when="is_value(v, -1)",
-            source=f"{_ALGEBRA}: neg-unit ops",
-            why="minus one flips the sign and does nothing else",
-        )
-        for name, fn in (("multiply-by", "mul"), ("divide-by", "div"))
+    rule(
+        "multiply-by-minus-one",
+        "mul(a, full(v, n, t)) => neg(a)",
+        when="is_value(v, -1)",
+        source=f"{_ALGEBRA}: neg-unit ops",
+        why="minus one flips the sign and does nothing else",
     ),
     rule(
         "multiply-integer-by-zero",

@@ -301,6 +301,7 @@ SHAPES: tuple[Rule, ...] = (
         rule(
             f"matmul-of-{side}-repeated-inside",
             text,
+            worth="dynamic(self)",
             when=f"(La, Lb, P, R) = {table}(L, B, M, K, N)",
             numerics="reassociating",
             source="MIGraphX simplify_algebra: conv-broadcast",

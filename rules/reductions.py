@@ -43,19 +43,6 @@ NESTED: tuple[Rule, ...] = tuple(
     )
 )
 
-ORDERED: tuple[Rule, ...] = tuple(
-    rule(
-        f"{word}-in-order",
-        f"{fn}(view(a, L), C) => {fn}(view(a, M), C)",
-        worth="dynamic(a)",
-        when="M = in_order(L, C)",
-        numerics=numerics,
-        source="reductions commute",
-        why="a row is reduced as it lies in memory, so that reductions of differently transposed rows meet",
-    )
-    for word, fn, numerics in _NESTING
-)
-
 REPEATED: tuple[Rule, ...] = (
     rule(
         "sum-of-repeated",
@@ -123,35 +110,16 @@ SCALED: tuple[Rule, ...] = (
     ),
 )
 
-_SKINNY = "MIGraphX rewrite_reduce: skinny dots, read backwards"
-
-CONTRACTIONS: tuple[Rule, ...] = tuple(
+CONTRACTIONS: tuple[Rule, ...] = (
     rule(
-        name,
-        text,
+        "sum-of-broadcast-products",
+        "sum(mul(view(a, L1), view(b, L2)), C) => view(mm(view(a, La), view(b, Lb), B, M, K, N), W)",
         worth="dynamic(self)",
-        when=f"(La, Lb, B, M, K, N, W) = {table}",
+        when="(La, Lb, B, M, K, N, W) = contraction(L1, L2, size(self), C)",
         numerics="reassociating",
-        source=_SKINNY,
+        source="MIGraphX rewrite_reduce: skinny dots, read backwards",
         why="a sum of broadcast products is a matrix product: tiles are read once instead of once for every output",
-    )
-    for name, text, table in (
-        (
-            "sum-of-broadcast-products",
-            "sum(mul(view(a, L1), view(b, L2)), C) => view(mm(view(a, La), view(b, Lb), B, M, K, N), W)",
-            "contraction(L1, L2, size(self), C)",
-        ),
-        (
-            "sum-of-products-with-broadcast",
-            "sum(mul(a, view(b, L)), C) => view(mm(view(a, La), view(b, Lb), B, M, K, N), W)",
-            "contraction_with_rows(L, size(self), C)",
-        ),
-        (
-            "sum-of-products-of-broadcast",
-            "sum(mul(view(b, L), a), C) => view(mm(view(a, La), view(b, Lb), B, M, K, N), W)",
-            "contraction_with_rows(L, size(self), C)",
-        ),
-    )
+    ),
 )
 
-RULES: tuple[Rule, ...] = NESTED + ORDERED + REPEATED + BESIDE + SCALED + CONTRACTIONS
+RULES: tuple[Rule, ...] = NESTED + REPEATED + BESIDE + SCALED + CONTRACTIONS

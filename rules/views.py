@@ -82,6 +82,20 @@ RULES: tuple[Rule, ...] = (
         source="MIGraphX inner-broadcast",
         why="compute once what is repeated",
     ),
+    *(
+        rule(
+            f"{word}-of-broadcast",
+            f"bin(f, {text}) => view(bin(f, {inner}), L)",
+            worth="size(a) < size(self); dynamic(a)",
+            when="plain(L)",
+            source="MIGraphX inner-broadcast",
+            why="compute once what is repeated",
+        )
+        for word, text, inner in (
+            ("function-with-number", "view(a, L), full(v, n, t)", "a, full(v, size(a), t)"),
+            ("function-of-number-and", "full(v, n, t), view(a, L)", "full(v, size(a), t), a"),
+        )
+    ),
     rule(
         "reduction-over-one",
         "sum(a, 1) => a",
