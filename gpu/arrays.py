@@ -94,8 +94,8 @@ class Giver:
     else NumPy.
     """
 
-    def __init__(self, cupy: Any, inputs: Iterable[Any]) -> None:
-        self.cupy = cupy
+    def __init__(self, cupy: Any, device: int, inputs: Iterable[Any]) -> None:
+        self.cupy, self.device = cupy, device
         given = list(inputs)
         tensors = [a for a in given if _speaks_dlpack(a) and not isinstance(a, cupy.ndarray)]
         self.library: Any = None
@@ -107,11 +107,11 @@ class Giver:
             self.library = library if hasattr(library, "from_dlpack") else cupy
 
     def stream(self) -> AbstractContextManager[Any]:
-        """The stream that the caller's library works on now; CuPy's current one where the library names none."""
+        """The stream that the caller's library (torch) works on now; CuPy's current one where it names none."""
         current = getattr(getattr(self.library, "cuda", None), "current_stream", None)
         if self.on_host or self.library is self.cupy or current is None:
             return nullcontext()
-        return self.cupy.cuda.ExternalStream(current().cuda_stream)
+        return self.cupy.cuda.ExternalStream(current(self.device).cuda_stream)
 
     def give(self, array: Any, dtype: str) -> Any:
         """A result that CuPy holds, whose element type is `dtype`; NumPy and host tensors wait for it."""

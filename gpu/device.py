@@ -209,7 +209,7 @@ class GpuPlan:
             InputError: an input is missing, of a wrong shape or dtype, or on another device; or memory ran out.
             DeviceFailed: the driver reported an error.
         """
-        giver = Giver(self.cupy, inputs.values())
+        giver = Giver(self.cupy, self.machine.index, inputs.values())
         with self.guarded(), giver.stream():
             return self.given(giver, self.run(self.taken(inputs)))
 
@@ -376,7 +376,8 @@ class Replayed:
 
     def __call__(self, inputs: Mapping[str, Any]) -> list[Any]:
         """As `GpuPlan.__call__`."""
-        plan, giver = self.plan, Giver(self.plan.cupy, inputs.values())
+        plan = self.plan
+        giver = Giver(plan.cupy, plan.machine.index, inputs.values())
         with plan.guarded(), giver.stream():
             taken = plan.taken(inputs)
             if self._captured is None:

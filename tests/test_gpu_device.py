@@ -115,7 +115,7 @@ def torch(cupy: FakeCupy, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
         bfloat16="bfloat16",
         uint16="uint16",
         from_dlpack=lambda a: Tensor(a) if type(a) is np.ndarray else GpuTensor(np.array(a)),
-        cuda=SimpleNamespace(current_stream=lambda: SimpleNamespace(cuda_stream=77)),
+        cuda=SimpleNamespace(current_stream=lambda device: SimpleNamespace(cuda_stream=77 + device)),
     )
     monkeypatch.setitem(sys.modules, "tensors", module)
     for kind in (Tensor, GpuTensor):
