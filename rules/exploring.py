@@ -153,6 +153,13 @@ CONTRACTIONS: tuple[Rule, ...] = tuple(
     )
 )
 
+_ORDERED: tuple[tuple[str, str, Numerics], ...] = (
+    ("sum", "sum", "reassociating"),
+    ("product", "prod_over", "reassociating"),
+    ("maximum", "max_over", "exact"),
+    ("minimum", "min_over", "exact"),
+)
+
 ORDERED: tuple[Rule, ...] = tuple(
     rule(
         f"{word}-in-order",
@@ -162,12 +169,7 @@ ORDERED: tuple[Rule, ...] = tuple(
         source=_AXIOMS,
         why="a reduction does not mind the order of what it reduces: differently transposed rows meet",
     )
-    for word, fn, numerics in (
-        ("sum", "sum", "reassociating"),
-        ("product", "prod_over", "reassociating"),
-        ("maximum", "max_over", "exact"),
-        ("minimum", "min_over", "exact"),
-    )
+    for word, fn, numerics in _ORDERED
 )
 
 _REDUCTIONS: tuple[tuple[str, Numerics, str, str], ...] = (
