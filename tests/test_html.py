@@ -62,7 +62,7 @@ class _Outline(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         given = dict(attrs)
         self.classes.update((given.get("class") or "").split())
-        self.loads += [value for name, value in attrs if name in ("src", "href") and value != "data:,"]
+        self.loads += [str(value) for name, value in attrs if name in ("src", "href") and value != "data:,"]
 
 
 def outline(text: str) -> _Outline:

@@ -15,7 +15,7 @@ from eqsat.expression import parse
 from eqsat.extract.devices import device
 from eqsat.narration import why_not_text
 from eqsat.optimize import Search
-from eqsat.rule import AnyRule
+from eqsat.rule import AnyRule, Policy
 from eqsat.rules import ALL, EXPLORING
 from eqsat.why_not import Answer, look_for, why_not
 
@@ -25,7 +25,7 @@ CHAIN = "(X @ A) @ C"
 CONSTANT = {"X": "f32[348,768]", "A": "const:f32[768,64]", "C": "const:f32[64,768]"}
 INPUTS = {"X": "f32[348,768]", "A": "f32[768,64]", "C": "f32[64,768]"}
 
-REASONS = {
+REASONS: dict[str, tuple[tuple[str, dict[str, str], str, Policy], list[str]]] = {
     "the other order costs more": (
         (CHAIN, INPUTS, "matmul-associate-right", "reassociate"),
         ["at out > matmul", "(X @ A) @ C: f32[348,768]", "that is 486 MFLOP against 68.42 MFLOP", "would not pay"],
