@@ -93,6 +93,7 @@ class EGraph:
         self._rule_ids = {name: i for i, name in enumerate(self.rule_names)}
         self._described = 0
         self._answered: dict[str, set[tuple[int, ...]]] = {}
+        self._asked: dict[str, int] = {}
         self._insertions = 0
         self._egraph = egg.EGraph()
         language = [r for r in rules if isinstance(r, Rule)]
@@ -120,6 +121,7 @@ class EGraph:
             self.atoms.truncate(known)
             self._described = described
             self._insertions = 0
+            self._asked.clear()
             for answered in self._answered.values():
                 answered.clear()
 
@@ -184,10 +186,15 @@ class EGraph:
     def fill_tables(self, frozen: Any) -> int:
         """Answer every question that `frozen` holds and that was not answered before; how many rows were added."""
         actions = []
+        number, functions = self._egraph.value_to_i64, frozen.functions  # every access copies all of them
         for name, answered in self._answered.items():
             table = TABLES[name]
-            for row in frozen.functions[f"want_{name}"].rows:
-                asked = tuple(self._egraph.value_to_i64(v) for v in row.inputs)
+            rows = functions[f"want_{name}"].rows
+            if len(rows) == self._asked.get(name, 0):  # questions are never taken back
+                continue
+            self._asked[name] = len(rows)
+            for row in rows:
+                asked = tuple([number(v) for v in row.inputs])
                 if asked in answered:
                     continue
                 answered.add(asked)
@@ -485,8 +492,8 @@ class _Reader:
     def read(self, frozen: Any) -> Snapshot:
         gc.disable()
         try:
-            nodes = [node for op in ATTRS for node in self._nodes(op, frozen.functions)]
-            functions = frozen.functions
+            functions = frozen.functions  # every access copies all of them
+            nodes = [node for op in ATTRS for node in self._nodes(op, functions)]
             roots = {self._i64(r.inputs[0]): self._class(r.inputs[1]) for r in functions["Root"].rows}
             const = {self._class(r.inputs[0]) for r in functions["const"].rows}
         finally:
