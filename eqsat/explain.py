@@ -291,7 +291,7 @@ class InstanceWriter:
     def place(self, node: Node) -> str:
         """Where a value of the instance's form stands in the source."""
         own = {leaf: actual for leaf, actual in self._leaves.items() if leaf is not actual}
-        return self._where(substitute([node], own)[0], None)
+        return self._where(substitute([node], own)[0], None, otherwise="in a form that rules made")
 
     # --- what is written out, and what has a name
 
@@ -372,7 +372,7 @@ class InstanceWriter:
 
     # --- where
 
-    def _where(self, before: Node, source: Node | None) -> str:
+    def _where(self, before: Node, source: Node | None, otherwise: str = "in the result of earlier steps") -> str:
         """The value's place in the source; where the source does not have it, the last step that it comes from."""
         term = self._known.get(before) or (self._known.get(source) if source is not None else None)
         if term is not None:
@@ -385,7 +385,7 @@ class InstanceWriter:
             reader = self._readers[reader]
         if reader in self._known:
             return f"under {self._places.of(self._known[reader])}"
-        return "among the constants" if _constant(before) else "in the result of earlier steps"
+        return "among the constants" if _constant(before) else otherwise
 
 
 def _called(term: Term, constants: Mapping[Term, str]) -> str:

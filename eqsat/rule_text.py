@@ -152,7 +152,8 @@ def _array(cls: Var) -> str:
 def meaning(table: str) -> str:
     """What a table proves: the first paragraph of its documentation."""
     paragraph = (TABLES[table].fn.__doc__ or "").strip().split("\n\n")[0]
-    return " ".join(paragraph.split()).removesuffix(".")
+    text = " ".join(paragraph.split()).removesuffix(".")
+    return text[:1].lower() + text[1:] if text[1:2].islower() or text[1:2] == " " else text
 
 
 def refusal(part: Guard, bindings: Mapping[str, Any], said: Callable[[str], str], number: Callable[[Attr], Any]) -> str:
