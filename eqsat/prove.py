@@ -1,9 +1,12 @@
 """`prove`: are two programs equal? Proved with steps, refuted with an input, or unknown.
 
-First both run on a few inputs: a clear difference refutes. Then both go into one e-graph, and rules run until the
-roots of both are one class: the steps are rules by name. Where rules do not get there, both are written out element by
-element in a normal form (`eqsat.elements`). Equal means: over the real numbers, wherever both sides are defined;
-sampling alone never proves anything.
+First both run on a few inputs: a clear difference refutes. Then both are written out element by element in a normal
+form (`eqsat.elements`), by cases where comparisons, signs and choices meet. Rules work on both in one e-graph, in a
+process beside: their steps by name read better, and what is too large for single elements only they can prove.
+
+Equal means: over the real numbers and the integers, wherever both sides are defined; a division by zero is not, nor a
+logarithm of what is negative. Rounding, infinities and integers that overflow are outside. Sampling alone never proves
+anything.
 """
 
 from __future__ import annotations
@@ -17,10 +20,8 @@ import numpy as np
 
 from eqsat.check import TOLERANCE, relative_error
 from eqsat.core import CoreProgram, Node, evaluate, lower, topological
-from eqsat.derivation import derive
 from eqsat.elements import Agreement, compare
 from eqsat.errors import CheckFailed, InputError
-from eqsat.explain import Explainer
 from eqsat.ir import Program
 from eqsat.refute import Difference, refute
 from eqsat.rule import AnyRule
@@ -40,7 +41,7 @@ _NODES = 20_000
 _MOST_FOLDED = 1 << 21
 """Elements of a constant that is computed so as to be recognised."""
 
-_LEAST_SECONDS, _MOST_STEPS_SECONDS = 0.5, 2.0
+_LEAST_SECONDS, _MOST_STEPS_SECONDS = 0.5, 1.5
 """What writing down the steps gets, whatever is left."""
 
 
@@ -107,7 +108,7 @@ def prove(left: Program, right: Program, time_limit: float = 10.0) -> Proof:
     deadline = begun + time_limit
     names = _match(left, right)
     right = Program(right.inputs, _ordered(left, right))
-    warm_up(_rules())
+    prepare()
     search = refute(left, right, names, _REFUTING_SHARE * time_limit)
     if search.found is not None:
         reason = f"{search.found}, on input {search.points} of those tried"
@@ -117,6 +118,11 @@ def prove(left: Program, right: Program, time_limit: float = 10.0) -> Proof:
         proof = Proof("unknown", "", 0.0, "neither program has a finite value on any input that was tried")
     proof.seconds = time.monotonic() - begun
     return proof
+
+
+def prepare() -> None:
+    """Start what `prove` works with, which takes a second or two beside the caller: call it before reading files."""
+    warm_up(_rules())
 
 
 def _match(left: Program, right: Program) -> dict[str, str]:
@@ -221,6 +227,9 @@ class _Pair:
         return saturate(source, _rules(), limits, goals=[(i, count + i) for i in range(count)])
 
     def _by_rules(self, found: Snapshot, seconds: float) -> Proof:
+        from eqsat.derivation import derive
+        from eqsat.explain import Explainer
+
         steps = derive(
             found, _rules(), list(zip(self.left.roots, self.goal, strict=True)), max(seconds, _LEAST_SECONDS)
         )

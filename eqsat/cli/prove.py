@@ -25,8 +25,8 @@ def prove(
 ) -> None:
     """Decide whether two programs are equal: proved (exit code 0), refuted by an input (1), or unknown (2).
 
-    Equal means over the real numbers; sampling alone never proves anything. Inputs and outputs are matched by name, or
-    else by position.
+    Equal means over the real numbers and over integers that do not overflow, wherever both programs are defined;
+    sampling alone never proves anything. Inputs and outputs are matched by name, or else by position.
 
     Examples:
 
@@ -37,7 +37,9 @@ def prove(
     from eqsat.cli.arrays import write_arrays
     from eqsat.cli.output import progress, write_json
     from eqsat.cli.search import load
+    from eqsat.prove import prepare
 
+    prepare()
     programs = [load(path, shape) for path in (first, second)]
     with progress("proving"):
         proof = eqsat.prove(*programs, time_limit=time_limit)
