@@ -7,6 +7,9 @@ what its table promises (`eqsat.promises`), and each promise is held against the
 The two sides are equal when their terms pair off: the same coefficients, sums over equal ranges (in another order, or
 two ranges as one), and for each pair of reads z3 proves that the indices are equal.
 
+That the lengths agree is proved for all shapes, that the elements do for those in which no axis is empty (an index over
+an empty axis says nothing); instances with empty axes are among those of `eqsat.soundness`.
+
 What is left to z3 is integer arithmetic that is not linear (a flat index is a polynomial in digits and dims), so it may
 give up: the answer is then `unknown`. That digits are unique is stated to it instance by instance: hi*n + lo =
 hi'*n + lo' with both lo below n means that hi = hi' and lo = lo'.
@@ -23,7 +26,8 @@ from typing import Any, Literal
 from eqsat.errors import InputError
 from eqsat.instances import Instance, Unfit
 from eqsat.numerics import DTYPES
-from eqsat.promises import PROMISES, kept
+from eqsat.promise_check import kept
+from eqsat.promises import PROMISES
 from eqsat.rule import AnyRule, Ask, Pat, Pattern, Rule
 from eqsat.soundness import check_rule
 from eqsat.tables import TABLES

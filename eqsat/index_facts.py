@@ -14,7 +14,7 @@ from typing import Any
 import z3
 
 from eqsat.index_terms import VALUE, applied, atom, value_of
-from eqsat.promises import PROMISES
+from eqsat.promises import PROMISES, Promise
 from eqsat.rule import Arith, Ask, Attr, Compare, Lit, Rule, Var
 from eqsat.tables import TABLES
 
@@ -56,6 +56,8 @@ class Facts:
         self._scope: list[tuple[Any, Any]] = []  # (variable, size) and (index of a read, size of the map)
         self._joined: dict[str, tuple[Any, Any, Any, Any]] = {}  # index -> index, hi, lo, radix
         self._digits: dict[tuple[str, ...], tuple[Any, ...]] = {}
+        self.bijections: dict[Ask, tuple[tuple[Any, ...], tuple[Any, ...], list[Any]]] = {}
+        """Sizes, other sizes, and a function for each of the others, of each bijection that is promised."""
         self._all: list[Any] | None = None
         self._stating = False
         self._fresh = 0
@@ -119,6 +121,20 @@ class Facts:
             self.ranges.append(z3.And(place >= -1, place < below))
         self._all = None
         return place
+
+    def respelled(
+        self, ask: Ask, variables: Sequence[Any], sizes: Sequence[Any], others: Sequence[Any]
+    ) -> tuple[Any, ...]:
+        """The values under a table's bijection from variables below some sizes to variables below others."""
+        if ask not in self.bijections:
+            ints = [z3.IntSort()] * (len(sizes) + 1)
+            maps = [z3.Function(f"{ask.table} {len(self.bijections)} {j}", *ints) for j in range(len(others))]
+            self.bijections[ask] = (tuple(sizes), tuple(others), maps)
+        values = tuple(f(*variables) for f in self.bijections[ask][2])
+        before = z3.And([z3.And(v >= 0, v < n) for v, n in zip(variables, sizes, strict=True)])
+        after = z3.And([z3.And(v >= 0, v < n) for v, n in zip(values, others, strict=True)])
+        self.ranges.append(z3.Implies(before, after))
+        return values
 
     # --- digits
 
@@ -196,14 +212,16 @@ class Facts:
                 a, b = self.number(guard.left), self.number(guard.right)
                 meant = {"<": a < b, "<=": a <= b, "==": a == b, "!=": a != b, ">": a > b, ">=": a >= b}
                 self.shapes.append(meant[guard.op])
-        for ask in self._asks():
-            open_ended = _Instantiation(self)
-            self.shapes += [f for f in self._stated(ask, open_ended) if not _mentions(f, open_ended.variables)]
+        for ask, promise in self._promises():
+            open_ended = _Instantiation(self, ask)
+            stated = self._stated(ask, promise, open_ended)
+            self.shapes += [f for f in stated if not _mentions(f, open_ended.variables)]
 
-    def _asks(self) -> list[Ask]:
-        return [guard for guard in self.rule.when if isinstance(guard, Ask) and guard.table in PROMISES]
+    def _promises(self) -> list[tuple[Ask, Promise]]:
+        asks = [guard for guard in self.rule.when if isinstance(guard, Ask) and guard.table in PROMISES]
+        return [(ask, promise) for ask in asks for promise in PROMISES[ask.table]]
 
-    def _stated(self, ask: Ask, logic: _Instantiation) -> list[Any]:
+    def _stated(self, ask: Ask, promise: Promise, logic: _Instantiation) -> list[Any]:
         values = []
         for attr, sort in zip(
             (*ask.args, *ask.gives), (*TABLES[ask.table].takes, *TABLES[ask.table].gives), strict=True
@@ -213,22 +231,22 @@ class Facts:
                 values.append(self.map(attr.name))
             else:
                 values.append(self.number(attr) if sort == "int" else attr)
-        return list(PROMISES[ask.table](logic, *values))
+        return list(promise(logic, *values))
 
     def _promised(self) -> list[Any]:
         """Every promise for every choice of the variables in scope, and of the indices at which maps are read."""
         facts = []
-        for ask in self._asks():
-            sizes = self._sizes(ask)
+        for ask, promise in self._promises():
+            sizes = self._sizes(ask, promise)
             for chosen in islice(product(*map(self._of_size, sizes)), _MOST_INSTANCES):
                 within = z3.And([z3.And(v >= 0, v < size) for v, size in zip(chosen, sizes, strict=True)])
-                facts += [z3.Implies(within, f) for f in self._stated(ask, _Instantiation(self, chosen))]
+                facts += [z3.Implies(within, f) for f in self._stated(ask, promise, _Instantiation(self, ask, chosen))]
         return facts
 
-    def _sizes(self, ask: Ask) -> tuple[Any, ...]:
+    def _sizes(self, ask: Ask, promise: Promise) -> tuple[Any, ...]:
         """What the variables of a promise are below."""
-        logic = _Instantiation(self)
-        self._stated(ask, logic)
+        logic = _Instantiation(self, ask)
+        self._stated(ask, promise, logic)
         return logic.sizes
 
     def _promised_equal(self, index: Any) -> list[Any]:
@@ -299,8 +317,8 @@ class Facts:
 class _Instantiation:
     """The logic of promises over symbols: of variables that are given, or of any where none are."""
 
-    def __init__(self, facts: Facts, chosen: Sequence[Any] | None = None) -> None:
-        self._facts, self._chosen = facts, chosen
+    def __init__(self, facts: Facts, ask: Ask, chosen: Sequence[Any] | None = None) -> None:
+        self._facts, self._ask, self._chosen = facts, ask, chosen
         self.sizes: tuple[Any, ...] = ()
         self.variables: list[Any] = []
 
@@ -323,6 +341,11 @@ class _Instantiation:
 
     def same(self, fill: Any, other: Any) -> Any:
         return fill == other
+
+    def matched(
+        self, variables: Sequence[Any], sizes: Sequence[Any], others: Sequence[Any], key: Any, other_key: Any
+    ) -> tuple[Any, ...]:
+        return self._facts.respelled(self._ask, variables, sizes, others)
 
     def apply(self, fn: Any, fill: Any) -> Any:
         return value_of(atom(applied(("Un", fn), [atom(fill)])))

@@ -236,6 +236,29 @@ class _Equation:
         return any(self._same_atoms(a.atoms, other.atoms) for other in self._respelled(a, b))
 
     def _respelled(self, a: Product, b: Product) -> Iterator[Product]:
+        """`b` over the variables of `a`: by a promised bijection, in every order that fits the ranges, two as one."""
+        for sizes, others, maps in self.facts.bijections.values():
+            mine, theirs = self._ranging(a.bound, sizes), self._ranging(b.bound, others)
+            if mine is not None and theirs is not None:
+                variables = [v for v, _ in mine]
+                pairs = [(v, f(*variables)) for (v, _), f in zip(theirs, maps, strict=True)]
+                rest, kept = _without(a.bound, mine), _without(b.bound, theirs)
+                if len(rest) == len(kept):
+                    yield from self._reordered(replace(a, bound=rest), substituted(replace(b, bound=kept), pairs))
+        yield from self._reordered(a, b)
+
+    def _ranging(self, bound: Sequence[tuple[Any, Any]], sizes: Sequence[Any]) -> list[tuple[Any, Any]] | None:
+        """Variables that range below these sizes, one for each; None where there are none."""
+        found: list[tuple[Any, Any]] = []
+        for size in sizes:
+            fits = (p for p in _without(bound, found) if self.facts.same_size(p[1], size))
+            one = next(fits, None)
+            if one is None:
+                return None
+            found.append(one)
+        return found
+
+    def _reordered(self, a: Product, b: Product) -> Iterator[Product]:
         """`b` over the variables of `a`, in every order that fits the ranges; two of them may be one of `b`."""
         if len(a.bound) == len(b.bound):
             for order in permutations(a.bound):
@@ -249,7 +272,7 @@ class _Equation:
                 if self.facts.same_size(m * n, size):
                     kept = tuple(p for p in b.bound if not p[0].eq(w))
                     merged = substituted(replace(b, bound=kept), [(w, self.facts.join((u, v), (m, n)))])
-                    yield from self._respelled(replace(a, bound=others), merged)
+                    yield from self._reordered(replace(a, bound=others), merged)
 
     def _same_atoms(self, left: Sequence[Atom], right: Sequence[Atom]) -> bool:
         """Whether the factors of two products pair off."""
@@ -305,3 +328,7 @@ class _Equation:
             return False
         with self.facts.where(z3.Not(a.condition)):
             return self._equal(a.inner, b.inner)
+
+
+def _without(bound: Sequence[tuple[Any, Any]], gone: Sequence[tuple[Any, Any]]) -> tuple[tuple[Any, Any], ...]:
+    return tuple(p for p in bound if not any(p[0].eq(q[0]) for q in gone))

@@ -16,7 +16,8 @@ from eqsat.evidence import judge
 from eqsat.guard_proofs import prove_guard
 from eqsat.instances import Instance
 from eqsat.numerics import DTYPES
-from eqsat.promises import PROMISES, kept
+from eqsat.promise_check import kept
+from eqsat.promises import PROMISES
 from eqsat.reference import PRIME, Undefined, apply, exact, residue, same_bits
 from eqsat.rule import AnyRule, Ask, HostRule, Rule, Var, rule
 from eqsat.rules import ALL, EXPLORING
@@ -189,6 +190,10 @@ PROVED = (
     "maximum-twice",
     "factor-difference-of-matmuls-with-one-right",
     "view-into-unary",
+    "matmul-of-shared-left",
+    "matmul-of-left-repeated-inside",
+    "sum-of-permuted-matmul",
+    "sum-of-broadcast-products",
 )
 
 
