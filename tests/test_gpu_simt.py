@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -204,26 +203,27 @@ def sanitizer_report(case: s.Case, sanitizer: Sanitizer) -> str:
     return simt.run_checked(kernel.source, TARGET, [s.call_of(kernel, memory)], sanitizer)
 
 
-def has_sanitizer(name: Sanitizer) -> bool:
-    """Whether the host compiler links and runs programs under a sanitizer."""
-    if not shutil.which(host_compiler().command[0]):
-        return False
-    trial = ["-x", "c++", "-", f"-fsanitize={name}", "-o", "/dev/null"]
-    return (
-        subprocess.run([*host_compiler().command, *trial], input=b"int main() {}", capture_output=True).returncode == 0
-    )
+TRIAL = b"int main(int n, char **) { volatile int *p = new int[n]; p[0] = n; n -= p[0]; delete[] p; return n; }"
+
+
+def has_sanitizer(name: Sanitizer, folder: Path) -> bool:
+    """Whether the host compiler makes programs under a sanitizer, and they run."""
+    program = folder / "trial"
+    command = [*host_compiler().command, "-x", "c++", "-", f"-fsanitize={name}", "-o", str(program)]
+    made = subprocess.run(command, input=TRIAL, capture_output=True, check=False).returncode == 0
+    return made and subprocess.run([str(program)], capture_output=True, check=False).returncode == 0
 
 
 @pytest.fixture(scope="module")
-def address() -> Sanitizer:
-    if not has_sanitizer("address"):
+def address(tmp_path_factory: pytest.TempPathFactory) -> Sanitizer:
+    if not has_sanitizer("address", tmp_path_factory.mktemp("trial")):
         pytest.skip("the host compiler has no AddressSanitizer")
     return "address"
 
 
 @pytest.fixture(scope="module")
-def thread() -> Sanitizer:
-    if not has_sanitizer("thread"):
+def thread(tmp_path_factory: pytest.TempPathFactory) -> Sanitizer:
+    if not has_sanitizer("thread", tmp_path_factory.mktemp("trial")):
         pytest.skip("the host compiler has no ThreadSanitizer")
     return "thread"
 
