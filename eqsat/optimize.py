@@ -222,7 +222,7 @@ def optimize(
     usable = allowed(list(ALL) if rules is None else list(rules), numerics)
     tell = progress or (lambda stage, fraction: None)
     share = 1.0 if top == 1 and goal == Objective() else 1 - FURTHER_SHARE
-    search = Search(program, row, usable, begun + share * time_limit, tell, inputs)
+    search = Search(program, row, usable, begun + share * time_limit, tell, inputs, exact=numerics == "exact")
     parts = search.run()
     search.deadline = begun + time_limit
     tell("comparing plans", 0.8)
@@ -232,11 +232,12 @@ def optimize(
     best = _result(search, parts, *search.assembled(parts), goal, numerics, explain_time)
     for rank, plan in enumerate(plans[1:], 2):
         tell(f"plan {rank} of {len(plans)}", 0.95)
-        other = search.having(plan.solved)
-        made = other.tried(parts)
+        made = search.having(plan.solved).attempt(
+            lambda other: _result(other, parts, *other.assembled(parts), goal, numerics, explain_time=0.0)
+        )
         if made is None:
             break
-        best.alternatives.append(_result(other, parts, *made, goal, numerics, explain_time=0.0))
+        best.alternatives.append(made)
     if top > 1:
         proven = [plan.proven for plan in plans[1:]]
         best.report["alternatives"] = alternative_rows([p.report for p in best.plans], proven)
@@ -298,9 +299,10 @@ class Search:
         deadline: float,
         tell: Progress,
         inputs: Mapping[str, Any] | None = None,
+        exact: bool = False,
     ) -> None:
         self.device, self.rules, self.deadline, self.tell = device, rules, deadline, tell
-        self.program, self.inputs = program, inputs
+        self.program, self.inputs, self.exact = program, inputs, exact
         self.core: CoreProgram = lower(program)
         self.solved: dict[tuple, Solved] = {}
         self.written: dict[tuple, Solved] = {}
@@ -328,12 +330,15 @@ class Search:
             self._solve(form, 0.0 if self._interrupts.interrupted else left)
         return parts
 
+    def _cover(self, snapshot: Snapshot, seconds: float, stopped: Callable[[], bool] | None) -> CoverResult:
+        return cover(snapshot, self.device, seconds, should_stop=stopped, exact=self.exact)
+
     def _solve(self, form: tuple, seconds: float) -> None:
         source = Snapshot.from_core(form)
         stopped, limit = self._interrupts.stopped, min(SOURCE_COVER_SECONDS, seconds)
-        written = self._interrupts.run(lambda: cover(source, self.device, limit, should_stop=stopped), None)
+        written = self._interrupts.run(lambda: self._cover(source, limit, stopped), None)
         if written is None:
-            written = cover(source, self.device, 0.0)
+            written = self._cover(source, 0.0, None)
         self.written[form] = Solved(source, written)
         begun = time.monotonic()
         found = saturate(source, self.rules, Limits(seconds=SATURATION_SHARE * seconds)) if self.rules else source
@@ -341,7 +346,7 @@ class Search:
         self.explored[form] = found
         self._interrupts.interrupted |= found.stats["stop"] == "interrupted"
         left = 0.0 if self._interrupts.interrupted else max(0.0, seconds - (time.monotonic() - begun))
-        chosen = self._interrupts.run(lambda: cover(found, self.device, left, should_stop=stopped), written)
+        chosen = self._interrupts.run(lambda: self._cover(found, left, stopped), written)
         if self._interrupts.interrupted:
             found.stats["stop"] = "interrupted"
         self.solved[form] = self.cheapest[form] = Solved(found, chosen)
@@ -415,9 +420,9 @@ class Search:
         other.solved, other.narrow = solved, {}
         return other
 
-    def tried(self, parts: Sequence[Segment]) -> tuple[Program, Plan] | None:
-        """The whole program and its plan; None after Ctrl-C."""
-        return None if self.interrupted else self._interrupts.run(lambda: self._assembled(parts), None, grace=0.0)
+    def attempt(self, work: Callable[[Search], Result]) -> Result | None:
+        """What `work` makes of this search; None after Ctrl-C."""
+        return None if self.interrupted else self._interrupts.run(lambda: work(self), None, grace=0.0)
 
     def assembled(self, parts: Sequence[Segment]) -> tuple[Program, Plan]:
         """The whole program and its plan; those as written where Ctrl-C is pressed while constants are folded."""

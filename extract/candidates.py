@@ -68,17 +68,18 @@ def enumerate_candidates(
     should_stop: Callable[[], bool] | None = None,
     only: Sequence[bool] | None = None,
     req: Sequence[int] = (),
+    exact: bool = False,
 ) -> Candidates:
     """The candidates of every class, within `limits`.
 
     `should_stop` is polled; once it says so, classes keep what they have, at least one kernel for each e-node.
     `only` says which e-nodes may be used; None means all. `req` are the classes that each one needs, as of
-    `eqsat.required`; without it no kernels with several outputs are made.
+    `eqsat.required`; without it no kernels with several outputs are made. `exact` kernels sum in a fixed order.
     """
     limits = limits or Limits()
     start = time.perf_counter()
     facts = Facts(snapshot, limits)
-    prices = Prices(device)
+    prices = Prices(device, exact)
     grower = (Grower if device.fuses else UnfusedGrower)(snapshot, prices, limits, facts)
     search = _Search(snapshot, facts, grower, limits, only or [True] * len(snapshot.nodes))
     search.run(should_stop)

@@ -132,10 +132,10 @@ class Run(NamedTuple):
 
 
 class Prices:
-    """Prices of kernels on one device."""
+    """Prices of kernels on one device; `exact` ones sum in a fixed order, so without atomics."""
 
-    def __init__(self, device: Device) -> None:
-        self.device = device
+    def __init__(self, device: Device, exact: bool = False) -> None:
+        self.device, self.exact = device, exact
         self.launch = round(device.launch_us.value * 1e6)
         self._units = int(device.units.value)
         self._bytes_per_ps = device.bandwidth.value * device.achieved.value * 1e-3
@@ -199,9 +199,11 @@ class Prices:
         """Whether a row of this length can be held on chip by one workgroup."""
         return columns * itemsize <= self.device.local_kib.value * 1024
 
-    def combine(self, dtype: str) -> int:
-        """What it adds that several workgroups reduce into one output."""
-        return round(COMBINE_LAUNCH * self.launch) if dtype in ATOMIC_DTYPES else self.launch
+    def combine(self, dtype: str) -> Run:
+        """What it adds that several workgroups reduce a product into one output: a fill, or another launch."""
+        if dtype in ATOMIC_DTYPES and not self.exact:
+            return Run(round(COMBINE_LAUNCH * self.launch), 0)
+        return Run(self.launch)
 
     def library(self, b: int, m: int, k: int, n: int, dtype: str, bytes_moved: float) -> int:
         """The same product by the vendor's library, which reads and writes plain arrays."""

@@ -64,8 +64,11 @@ def cover(
     time_limit: float = 10.0,
     limits: Limits | None = None,
     should_stop: Callable[[], bool] | None = None,
+    exact: bool = False,
 ) -> CoverResult:
     """The cheapest cover of the snapshot's roots found within `time_limit` seconds.
+
+    Its kernels are priced with sums in a fixed order where it is to be `exact`.
 
     Raises:
         InputError: the device is unknown.
@@ -77,11 +80,12 @@ def cover(
         stop = should_stop is not None and should_stop()
         return stop or time.monotonic() - start > ENUMERATION_SHARE * time_limit
 
-    written = enumerate_candidates(snapshot, row, limits, late, only=[n.rule == SOURCE for n in snapshot.nodes])
+    own = [n.rule == SOURCE for n in snapshot.nodes]
     req = required(snapshot)
-    found = enumerate_candidates(snapshot, row, limits, late, req=req)
-    for c, own in enumerate(written.of_class):
-        found.of_class[c] = undominated([*found.of_class[c], *own])
+    written = enumerate_candidates(snapshot, row, limits, late, only=own, exact=exact)
+    found = enumerate_candidates(snapshot, row, limits, late, req=req, exact=exact)
+    for c, more in enumerate(written.of_class):
+        found.of_class[c] = undominated([*found.of_class[c], *more])
     needed = required_of_roots(snapshot, req)
     covers = CoverProblem(snapshot, found, needed)
     enumerated = time.monotonic()

@@ -7,7 +7,7 @@ from itertools import product
 from math import ceil
 from typing import NamedTuple
 
-from eqsat.extract.cost import ATOMIC_DTYPES, Gemm, Prices, Run, work_of, write_order
+from eqsat.extract.cost import Gemm, Prices, Run, work_of, write_order
 from eqsat.extract.cuts import Core, Cut, Facts, Key, Kind, Limits, Product, Read, Rows, joined
 from eqsat.layout import Layout, compose, identity, is_bijective, row_major, strided
 from eqsat.snapshot import ENode, Snapshot
@@ -318,8 +318,9 @@ class Grower:
             ways = (core.reduced,)
             lines = ceil(n / core.reduced.tile_n) if reduced_stride(x) == 1 else ceil(m / core.reduced.tile_m)
             if lines > 1:
-                extra += self.prices.combine(self.snapshot.dtype[x.cls])
-                launches += self.snapshot.dtype[x.cls] not in ATOMIC_DTYPES
+                price, more, _ = self.prices.combine(self.snapshot.dtype[x.cls])
+                extra += price
+                launches += more
         return min(
             Run(
                 self.prices.kernel(

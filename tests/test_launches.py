@@ -27,14 +27,14 @@ from eqsat.snapshot import Snapshot
 GPUS = [name for name in DEVICES if name != "cpu"]
 
 
-def plan_of(roots: Sequence[Node], device: str = "mi300x") -> Plan:
+def plan_of(roots: Sequence[Node], device: str = "mi300x", exact: bool = False) -> Plan:
     snapshot = Snapshot.from_core(roots)
-    return build_plan(snapshot, cover(snapshot, device, 5.0), program_of(list(roots)))
+    return build_plan(snapshot, cover(snapshot, device, 5.0, exact=exact), program_of(list(roots)))
 
 
-def emitted(plan: Plan, device: str = "mi300x") -> int:
+def emitted(plan: Plan, device: str = "mi300x", exact: bool = False) -> int:
     """Kernel steps where each output is an array of its own, as `eqsat emit` writes them."""
-    return sum(isinstance(step, Launch) for step in lower(plan, device, own_outputs=True).steps)
+    return sum(isinstance(step, Launch) for step in lower(plan, device, own_outputs=True, exact=exact).steps)
 
 
 def half(node: Node) -> Node:
@@ -87,6 +87,15 @@ def test_other_devices_make_the_launches_of_their_plans(name: str) -> None:
         plan = plan_of(roots, name)
         counts, copies = launch_counts(plan)
         assert emitted(plan, name) == sum(counts) + copies
+
+
+def test_without_atomics_plans_state_the_launches_that_these_take() -> None:
+    for roots in [row[1] for row in COUNTS]:
+        plan = plan_of(roots, exact=True)
+        counts, copies = launch_counts(plan)
+        assert emitted(plan, exact=True) == sum(counts) + copies
+    both = [WIDE, red("sum", WIDE, 512), red("max", WIDE, 512)]
+    assert [k.launches for exact in (False, True) for k in plan_of(both, exact=exact).kernels] == [1, 1, 1]
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(4, 30))

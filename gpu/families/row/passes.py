@@ -11,7 +11,7 @@ from eqsat.gpu.families.base import Job
 from eqsat.gpu.index import Index, Var, through
 from eqsat.gpu.region import Region, Value
 from eqsat.gpu.scalar import ACCESS_BYTES, COMPUTE, STORAGE, Lanes, Lowering, Special, Traffic, runs_along, stored
-from eqsat.layout import inverse, is_bijective, strided
+from eqsat.layout import Layout, inverse, is_bijective, strided
 from eqsat.numerics import itemsize
 
 KEPT_REGISTERS = 32
@@ -150,7 +150,6 @@ def anchored(job: Job, domain: Domain, row: Index, natural: Index) -> dict[Node,
     Raises:
         NotLowerable: a node needs other elements than those.
     """
-    broadcast = strided(0, ((domain.rows, 1), (domain.columns, 0)))
     place: dict[Node, Index] = {}
     for node in domain.reductions:
         place[node] = row
@@ -164,8 +163,9 @@ def anchored(job: Job, domain: Domain, row: Index, natural: Index) -> dict[Node,
         at = above.pop()
         if node.op == "V":
             (arg,), layout = node.args, node.attrs[0]
-            if layout == broadcast and at == row:
-                at = natural
+            spread = _spread(layout, domain) if at == row else None
+            if spread is not None:
+                at = through(spread, natural)[0]
             else:
                 back = inverse(layout, arg.size)
                 if back is None:
@@ -181,6 +181,18 @@ def anchored(job: Job, domain: Domain, row: Index, natural: Index) -> dict[Node,
         if node not in place:
             place[node] = beside.get(node) or _own(node, domain, row, natural)
     return place
+
+
+def _spread(layout: Layout, domain: Domain) -> Layout | None:
+    """Where element (row, column) of the domain lies in a view that repeats a value of each row for all its columns, in
+    any order; None for other views."""
+    columns, step, dims = domain.columns, 1, []
+    for size, stride in reversed(layout.dims):
+        dims.append((size, stride * columns if stride else step))
+        step *= 1 if stride else size
+    if layout.masked or step != columns or layout.size != domain.rows * columns:
+        return None
+    return inverse(strided(layout.offset * columns, reversed(dims)), layout.size)
 
 
 def _beside(job: Job, domain: Domain, natural: Index) -> dict[Node, Index]:
