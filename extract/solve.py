@@ -18,6 +18,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -225,6 +226,15 @@ def _decided(search: Search, reduction: Reduction) -> bool:
     return True
 
 
+def _solve_small(search: Search, problem: Problem, known: dict[int, int]) -> tuple[dict[int, int], bool]:
+    """The best answer found for a neighbourhood of ``search``, from a known one, and whether it is proven."""
+    small = Search(problem, search.deadline, search.should_stop)
+    small.offer(known, "given")
+    _run(small, IN_NEIGHBOURHOOD, repeat=False)
+    assert small.choice is not None
+    return small.choice, small.proven
+
+
 def _affordable(cuts: list[Cut]) -> list[Cut]:
     """The first cuts, as many as have CUT_ENTRIES entries together."""
     entries = np.cumsum([len(cut.nodes) for cut in cuts])
@@ -395,7 +405,7 @@ class _Rest:
         """Search around the best answer; whether a better one was found."""
         answer = self._answer()
         if self._around is None:
-            self._around = Neighbourhoods(self.problem, answer, self._solve_small)
+            self._around = Neighbourhoods(self.problem, answer, partial(_solve_small, self.search))
         elif self._cost(answer) < self._cost(self._around.answer):
             self._around.answer = answer
         with self.search.stage("neighbourhoods"):
@@ -415,13 +425,6 @@ class _Rest:
             return used_choice(self.problem, same)
         except CheckFailed:
             return self._greedy([float(c) for c in self.problem.node_cost])
-
-    def _solve_small(self, problem: Problem, known: dict[int, int]) -> tuple[dict[int, int], bool]:
-        small = Search(problem, self.search.deadline, self.search.should_stop)
-        small.offer(known, "given")
-        _run(small, IN_NEIGHBOURHOOD, repeat=False)
-        assert small.choice is not None
-        return small.choice, small.proven
 
     def _branch(self, max_nodes: int) -> None:
         search = self.search

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import os
 import random
+import signal
 import time
 from collections import Counter
 from collections.abc import Hashable
@@ -155,3 +157,16 @@ def test_equal_parts_get_the_same_alternative() -> None:
     costs = [plan.report["result"]["predicted_us"] for plan in best.plans]
     assert costs == sorted(costs)
     assert len(costs) == 3
+
+
+def test_ctrl_c_among_the_plans_leaves_those_that_are_done() -> None:
+    checks = itertools.count(1)
+
+    def press(stage: str, fraction: float) -> None:
+        if stage == "checking" and next(checks) == 3:
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(1.0)  # the main thread, which answers, is not this one
+
+    best = eqsat.optimize(mlp(), top=4, progress=press)
+    assert best.report["check"]["passed"]
+    assert len(best.report["alternatives"]) == len(best.alternatives) == 1
