@@ -16,8 +16,9 @@ from math import ceil
 from eqsat import layout as lay
 from eqsat.core import Node, make, topological
 from eqsat.gpu.errors import NotLowerable
-from eqsat.gpu.families import contraction, pointwise, row
+from eqsat.gpu.families import contraction, group, pointwise, row
 from eqsat.gpu.families.base import Choice, Job, Kernel
+from eqsat.gpu.families.contraction.tiles import ranked_tiles
 from eqsat.gpu.families.row.passes import domain_of
 from eqsat.gpu.targets import Target
 from eqsat.numerics import HALVES, lowest
@@ -74,7 +75,9 @@ def chain(
 
 
 def _lowered(job: Job, target: Target, exact: bool) -> Chain:
-    kinds = {node.op for node in job.nodes}
+    kinds = [node.op for node in job.nodes]
+    if kinds.count("MM") > 1:
+        return _several_products(job, target)
     if "MM" in kinds:
         return _product(job, target, exact)
     if "Red" in kinds:
@@ -98,6 +101,31 @@ def _product(job: Job, target: Target, exact: bool) -> Chain:
     if slices == 1:
         return Chain((contraction.generate(job, target),))
     return _split_k(job, core, slices, target)
+
+
+def _several_products(job: Job, target: Target) -> Chain:
+    """Products that need nothing of each other, each with outputs of its own, as one launch.
+
+    Raises:
+        NotLowerable: an output needs two products, or a reduction.
+    """
+    outputs: dict[Node, list[Node]] = {}
+    for output in job.outputs:
+        (product, *others) = [n for n in replace(job, outputs=(output,)).nodes if n.op in _HEAVY] or [output]
+        if product.op != "MM" or others:
+            raise NotLowerable(f"{output!r} is no pointwise function of one product")
+        outputs.setdefault(product, []).append(output)
+    members = []
+    for product, own in outputs.items():
+        part = _used(replace(job, outputs=tuple(own), choice=member_choice(product, target, job.units)))
+        members.append(contraction.generate(part, target))
+    return Chain((group.grouped(group.side_by_side(members, members)),))
+
+
+def member_choice(product: Node, target: Target, units: int) -> Choice:
+    """The tuning parameters of a member of a group: the best tile with as many threads as the others have."""
+    ranked = ranked_tiles(target, product.attrs, product.args[0].dtype, units)
+    return Choice(tile=next(t.name for t in ranked if t.threads(target) == group.THREADS), slices=1)
 
 
 def _matrix_times_vector(job: Job, core: Node) -> Job:

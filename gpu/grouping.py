@@ -10,18 +10,12 @@ from math import ceil
 
 from eqsat.core import Node, topological
 from eqsat.extract.plan import Kernel, Plan
-from eqsat.gpu.families.base import Choice
-from eqsat.gpu.families.contraction.tiles import ranked_tiles
-from eqsat.gpu.targets import Target
 
 MOST_BLOCKS = 96
 """Tiles of a group: all run at once on any of the devices, so that no member waits for another."""
 
 MOST_ARRAYS = 128
 """Arrays of a group: their addresses must fit into the 4 KiB of arguments that a launch takes at least."""
-
-THREADS = 256
-"""Of every member: the members of a launch have equally many."""
 
 _TILE = 32
 """Edge of the tiles that are counted: small ones, since the members are."""
@@ -50,17 +44,11 @@ def _blocks(kernel: Kernel) -> int:
     """The tiles of a kernel that may share a launch; 0 for any other."""
     if kernel.family != "contraction" or kernel.launches != 1:
         return 0
-    batch, m, _, n = _product(kernel).attrs
+    batch, m, _, n = product_of(kernel).attrs
     blocks = batch * ceil(m / _TILE) * ceil(n / _TILE)
     return blocks if 1 not in (m, n) and blocks < MOST_BLOCKS else 0
 
 
-def _product(kernel: Kernel) -> Node:
+def product_of(kernel: Kernel) -> Node:
+    """The product that a contraction is built around."""
     return next(node for node in topological(kernel.body) if node.op == "MM")
-
-
-def member_choice(kernel: Kernel, target: Target, units: int) -> Choice:
-    """The tuning parameters of a member: the best tile with as many threads as the other members have."""
-    product = _product(kernel)
-    ranked = ranked_tiles(target, product.attrs, product.args[0].dtype, units)
-    return Choice(tile=next(t.name for t in ranked if t.threads(target) == THREADS), slices=1)

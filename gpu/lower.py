@@ -5,7 +5,8 @@ A kernel of a plan may have several outputs. One launch writes them all where th
 - pointwise expressions of any sizes;
 - reductions of the rows of one [rows][columns] domain, pointwise expressions of these, and any pointwise expressions
   with as many elements as the domain or its rows (a residual sum beside its norm), moved by bijective views;
-- pointwise functions of one product, moved by bijective views, and reductions of it, all along the same edge.
+- pointwise functions of one product, moved by bijective views, and reductions of it, all along the same edge;
+- pointwise functions of several products, one of each, none of which needs another.
 
 Else `generate` finds the launches that do.
 """
@@ -25,9 +26,9 @@ from eqsat.extract.devices import device as find_device
 from eqsat.extract.plan import Kernel as PlanKernel
 from eqsat.extract.plan import Plan
 from eqsat.gpu.families.base import Choice, Kernel
-from eqsat.gpu.families.group import gathered, grouped
-from eqsat.gpu.generate import Chain, chain
-from eqsat.gpu.grouping import groups, member_choice
+from eqsat.gpu.families.group import gathered, grouped, side_by_side
+from eqsat.gpu.generate import Chain, chain, member_choice
+from eqsat.gpu.grouping import groups, product_of
 from eqsat.gpu.index import Index, Var, through
 from eqsat.gpu.steps import Buffer, BufferKind, Fill, HostCall, Launch, LibraryProduct, Place, Step, arranged
 from eqsat.gpu.targets import Target, target
@@ -253,12 +254,11 @@ class _Lowering:
         units = int(self.device.units.value)
         launches: list[Launch] = []
         for kernel in kernels:
-            choice = member_choice(kernel, self.target, units)
+            choice = member_choice(product_of(kernel), self.target, units)
             made = chain(kernel.family, kernel.body, kernel.params, self.target, units, self.exact, choice)
             places = self._places(kernel)
             launches += [Launch(k, tuple(places[n] for n in k.arguments)) for k in made.kernels]
-        first = {launch.kernel.entry: i for i, launch in reversed(list(enumerate(launches)))}
-        launches.sort(key=lambda launch: first[launch.kernel.entry])
+        launches = side_by_side([launch.kernel for launch in launches], launches)
         members = [launch.kernel for launch in launches]
         self.steps.append(Launch(grouped(members), gathered(members, [launch.arguments for launch in launches])))
 

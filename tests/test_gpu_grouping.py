@@ -106,3 +106,17 @@ def test_groups_pass_the_gates(arch: str) -> None:
     except InputError as missing:
         pytest.skip(str(missing))
     assert [verdict.faults for verdict in judged] == [()] * len(kernels)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("arch", ["gfx942", "gfx1100", "sm_90"])
+def test_a_kernel_with_outputs_of_several_products_is_a_group(arch: str, dtype: str) -> None:
+    x, shapes = s.array("x", 20 * 33, dtype), (64, 48, 80, 48)
+    products = [s.times((1, 20, 33, n), x, s.array(f"w{i}", 33 * n, dtype)) for i, n in enumerate(shapes)]
+    case = s.case("siblings", s.un("relu", products[0]), *products, arch=arch)
+    (kernel,) = case.chain.kernels
+    assert kernel.variant == "4_of_3"
+    s.check([case], arch, order=3)
+    dependent = s.times((1, 20, 64, 9), products[0], s.array("v", 64 * 9, dtype))
+    apart = s.case("dependent", products[1], dependent, arch=arch)
+    assert [k.family for k in apart.chain.kernels] == ["contraction"] * 3

@@ -13,6 +13,9 @@ from eqsat.gpu.cache import HERE
 from eqsat.gpu.families.base import Kernel, Part, environment, finished
 
 NAME = "group"
+THREADS = 256
+"""Of every member: the members of a launch have equally many."""
+
 _PREFIX = "all_"
 """Of the arrays' names outside of the members' texts."""
 
@@ -70,6 +73,13 @@ def grouped(kernels: Sequence[Kernel]) -> Kernel:
         claims=tuple(dict.fromkeys(claim for kernel in kernels for claim in kernel.claims)),
         part=part,
     )
+
+
+def side_by_side(kernels: Sequence[Kernel], things: Sequence[T]) -> list[T]:
+    """Things, one for each kernel, in the order in which those of equal texts stand side by side."""
+    entries = [kernel.entry for kernel in kernels]
+    order = sorted(range(len(kernels)), key=lambda i: entries.index(entries[i]))
+    return [things[i] for i in order]
 
 
 def gathered(kernels: Sequence[Kernel], arguments: Sequence[Sequence[T]]) -> tuple[T, ...]:
