@@ -98,8 +98,8 @@ class Maxima(Order):
 
     def _alike(self, members: Sequence[int]) -> tuple[int, int, list[int]]:
         """(shift, scale, rest): each member is shift + scale * rest; the scale is positive."""
-        first = dict(self._terms[members[0]])
-        shared = {m: c for m, c in first.items() if all(dict(self._terms[e]).get(m) == c for e in members[1:])}
+        self._tick(sum(len(self._terms[e]) for e in members))
+        shared = dict(set.intersection(*(set(self._terms[e]) for e in members)))
         if len(members) == 1 or (self._special and any(e in self._special for e in members)):
             return self.zero, self.one, list(members)
         shift = self._intern(shared)
