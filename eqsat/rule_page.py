@@ -78,5 +78,11 @@ def _example(worked: Mapping[str, Any] | None) -> list[str]:
         return []
     before, after = worked["before"], worked["after"]
     names = ", ".join(f"{name}: {type_}" for name, type_ in worked["names"].items())
+    typed = f"{worked['type']}; {names}" if names else worked["type"]
     cost = f"{before['flops']} -> {after['flops']} FLOP, {before['predicted_us']:.3f} -> {after['predicted_us']:.3f} us"
-    return [before["expression"], f"= {after['expression']}", f"{worked['type']}; {names}", f"{cost} on mi300x"]
+    return [
+        before["expression"],
+        f"= {after['expression']}",
+        typed,
+        f"{cost} on mi300x",
+    ]

@@ -89,6 +89,9 @@ def _infix(term: Term, named: Mapping[Term, str]) -> Text:
 
 def _operand(term: Term, reader: Term, named: Mapping[Term, str]) -> Text:
     """An operand of an elementwise operator or a product, without the broadcast that NumPy does by itself."""
+    shaped_by_others = reader.op in _ELEMENTWISE and any(a.op != "full" for a in reader.args)
+    if term.op == "full" and term not in named and shaped_by_others:
+        return _number(term.attr("value")), _ATOM
     if term.op == "broadcast" and term not in named and _implied(term, reader):
         term = term.args[0]
         inner = term.args[0] if term.op == "reshape" and term not in named else term
@@ -122,7 +125,8 @@ def _constant(term: Term, named: Mapping[Term, str]) -> Text:
 
 
 def _full(term: Term, named: Mapping[Term, str]) -> Text:
-    return _number(term.attr("value")), _ATOM
+    number = _number(term.attr("value"))
+    return (f"full({_dims(term.shape)}, {number})" if term.shape else number), _ATOM
 
 
 def _number(value: object) -> str:

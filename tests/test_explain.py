@@ -6,6 +6,7 @@ import re
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
 from proof_pairs import EQUAL, build
 
 import eqsat
@@ -19,6 +20,7 @@ from eqsat.rules import ALL
 from eqsat.saturate import Limits, saturate
 from eqsat.shaped import Shaper
 from eqsat.snapshot import ENode, Snapshot
+from eqsat.testing import programs
 from eqsat.write import expression
 
 spec = eqsat.spec
@@ -130,6 +132,17 @@ def test_equal_layers_are_explained_once():
     text = best.explain()
     assert max(map(len, text.splitlines())) <= 100
     assert re.search(r"x[34] \(layers 1-[34]\)", text)
+
+
+@settings(max_examples=30, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@given(programs())
+def test_any_program_is_explained(program: eqsat.Program):
+    best = eqsat.optimize(program, time_limit=5, numerics="fast")
+    assert best.report["derived"]
+    assert max(map(len, best.explain().splitlines())) <= 100
+    for step in best.report["steps"]:
+        assert step["before"] != step["after"]
+        assert "<cut" not in f"{step['before']} {step['after']} {step['names']}"
 
 
 RULES_ALONE = (
