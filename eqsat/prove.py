@@ -34,8 +34,9 @@ Method = Literal["rules", "normal form", "points", ""]
 
 _REFUTING_SHARE = 0.25
 _NORMAL_FORM_SHARE = 0.7
-_STEPS_SECONDS = 1.0
-"""Once the normal form has proved two programs equal, rules get this long to find steps that read better."""
+_STEPS_SECONDS, _STEPS_SHARE = 0.8, 0.2
+"""Once the normal form has proved two programs equal, rules get this long to find steps that read better, and only
+within this share of the time: on a busy machine the answer comes first."""
 
 _NODES = 20_000
 _MOST_FOLDED = 1 << 21
@@ -113,7 +114,7 @@ def prove(left: Program, right: Program, time_limit: float = 10.0) -> Proof:
     if search.found is not None:
         reason = f"{search.found}, on input {search.points} of those tried"
         return Proof("refuted", "points", time.monotonic() - begun, reason, difference=search.found)
-    proof = _Pair(left, right, names).proof(deadline)
+    proof = _Pair(left, right, names).proof(deadline, begun + _STEPS_SHARE * time_limit)
     if proof.verdict == "proved" and not search.defined:
         proof = Proof("unknown", "", 0.0, "neither program has a finite value on any input that was tried")
     proof.seconds = time.monotonic() - begun
@@ -179,14 +180,18 @@ class _Pair:
         self.goal = substitute(self.right.roots, renamed)
         self.constants = {**self.right.constants, **self.left.constants}
 
-    def proof(self, deadline: float) -> Proof:
+    def proof(self, deadline: float, better_steps_until: float) -> Proof:
         """Proved or unknown; `seconds` is filled in by the caller."""
         if list(self.left.roots) == list(self.goal):
             return Proof("proved", "rules", 0.0, "both are the same over flat arrays: only shapes and views were moved")
         left = deadline - time.monotonic()
         elements = compare(self.left.roots, self.goal, self.constants, _NORMAL_FORM_SHARE * left)
-        seconds = max(0.0, deadline - time.monotonic())
-        found = self._saturated(min(seconds, _STEPS_SECONDS) if elements.equal else seconds)
+        seconds = deadline - time.monotonic()
+        if elements.equal:
+            seconds = min(seconds, _STEPS_SECONDS, better_steps_until - time.monotonic())
+            if seconds <= 0:
+                return _by_elements(elements)
+        found = self._saturated(max(0.0, seconds))
         count = len(self.goal)
         if found.roots[:count] != found.roots[count:] and not elements.equal and self._fold(found):
             found = self._saturated(max(0.0, deadline - time.monotonic()))
