@@ -208,7 +208,7 @@ def matmul(a: Value, b: Value) -> Tracer:
 
 
 def dot(a: Value, b: Value) -> Tracer:
-    """NumPy's dot of scalars, vectors and matrices; `einsum` says what is meant for more dims, where it is no matmul."""
+    """NumPy's dot of scalars, vectors and matrices; `einsum` says what is meant where there are more dims."""
     x, y = _promoted(a, b)
     if x.ndim > 2 or y.ndim > 2:
         raise ShapeError(f"dot takes at most two dims, got {x.shape} and {y.shape}: use matmul or einsum")

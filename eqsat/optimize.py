@@ -209,15 +209,20 @@ def optimize(
             random ones by default. What would is left as it was written, and the report says so (`overflow`).
 
     Raises:
-        InputError: the device, the policy or the objective is unknown, or `top` is less than 1.
+        InputError: the device, the policy or the objective is unknown, `top` is less than 1, the time limit is no
+            number of seconds, or `program` is no program.
         CheckFailed: the result differs from the source on random inputs: a defect, never silently returned.
     """
     from eqsat.rules import ALL, allowed
 
     begun = time.monotonic()
+    if not isinstance(program, Program):
+        raise InputError(f"optimize takes a Program (eqsat.trace, from_onnx, from_torch), got {type(program).__name__}")
     row, goal = _row(device), Objective.of(objective)
     if top < 1:
         raise InputError(f"top {top}: expected at least 1")
+    if not time_limit >= 0:
+        raise InputError(f"time_limit {time_limit}: expected seconds, at least 0")
     prepare(numerics, rules)
     usable = allowed(list(ALL) if rules is None else list(rules), numerics)
     tell = progress or (lambda stage, fraction: None)

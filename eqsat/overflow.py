@@ -42,8 +42,8 @@ def overflows(source: Program, result: Program, inputs: Mapping[str, Array] | No
     """
     if not any(t.dtype in HALVES for t in source.terms()):
         return False
-    for inputs in random_inputs(source, _POINTS, seed=0) if inputs is None else (inputs,):
-        wanted, found = source.run(inputs, "native"), result.run(inputs, "native")
+    for point in random_inputs(source, _POINTS, seed=0) if inputs is None else (inputs,):
+        wanted, found = source.run(point, "native"), result.run(point, "native")
         for name, values in wanted.items():
             if is_float(dtype_name(values.dtype)) and np.any(_finite(values) & ~_finite(found[name])):
                 return True

@@ -298,11 +298,16 @@ def test_a_wrong_result_is_an_error(monkeypatch: pytest.MonkeyPatch):
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
-    [({"device": "mi300"}, "mi300x"), ({"numerics": "loose"}, "none of exact, reassociate, fast")],
+    [
+        ({"device": "mi300"}, "mi300x"),
+        ({"numerics": "loose"}, "none of exact, reassociate, fast"),
+        ({"time_limit": float("nan")}, "expected seconds"),
+        ({"program": "model.onnx"}, r"takes a Program \(eqsat.trace, from_onnx, from_torch\), got str"),
+    ],
 )
 def test_bad_arguments_say_what_is_valid(arguments: dict, message: str):
     with pytest.raises(InputError, match=message):
-        eqsat.optimize(eqsat.trace(lambda x: x + 1.0, spec((3,))), **arguments)
+        eqsat.optimize(**{"program": eqsat.trace(lambda x: x + 1.0, spec((3,)))} | arguments)
 
 
 def test_compiled_programs_check_what_they_are_given():
