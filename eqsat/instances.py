@@ -6,6 +6,7 @@ that guards hold often. Dims are small: 1, odd, even, now and then 0; views have
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
@@ -329,6 +330,12 @@ class Instance:
     def empty(self) -> bool:
         """Whether some dim is 0."""
         return any(v == 0 and type(v) is int for v in self.bindings.values())
+
+    @property
+    def fills_with_infinity(self) -> bool:
+        """Whether some view reads an infinity where it reads nothing."""
+        fills = [v.fill for v in self.bindings.values() if isinstance(v, Layout)]
+        return any(fill is not None and math.isinf(fill) for fill in fills)
 
     # --- guards
 

@@ -159,11 +159,14 @@ def _typed(fill: Any, dtype: np.dtype) -> Any:
     """A fill as an element of an array.
 
     Raises:
-        ValueError: it is none: a float among integers, a number among booleans.
+        ValueError: it is none: a float among integers, a number among booleans, or out of range.
     """
     if {"float": float, "int": int, "bool": bool}[kind_of(dtype_name(dtype))] is not type(fill):
         raise ValueError(f"a fill of {fill} in an array of {dtype}")
-    return dtype.type(fill)
+    try:
+        return dtype.type(fill)
+    except OverflowError:
+        raise ValueError(f"a fill of {fill} in an array of {dtype}") from None
 
 
 def _moved(op: str, attrs: tuple[Any, ...], args: Sequence[Array], fill: Callable[[Any], Any]) -> Array:

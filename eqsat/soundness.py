@@ -225,6 +225,8 @@ class _Judge:
             return [("bits", self.draw.choice((whole, rough, signs))), ("bits", special)]
         if not is_float(self.dtype):
             return [("field", whole), ("integers", whole)]
+        if instance.fills_with_infinity and self.rule.numerics == "reassociating":
+            return [("range", unbounded)]
         if self.rule.numerics == "range-changing":
             return [("field", whole), ("where finite", whole), ("where finite", rough)]
         found: list[tuple[str, Values]] = [("field", whole), ("float", whole), ("float", rough)]
