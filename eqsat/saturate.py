@@ -103,7 +103,7 @@ def saturate(
                 break
     except KeyboardInterrupt:
         stop = "interrupted"
-    except EOFError:
+    except (EOFError, BrokenPipeError):
         pass
     finally:
         if not finished:
@@ -141,7 +141,11 @@ class _Worker:
 
     def send(self, message: Any) -> None:
         assert self._process.stdin is not None
-        _write(self._process.stdin, message)
+        try:
+            _write(self._process.stdin, message)
+        except BaseException:
+            self.kill()  # half a message would be taken for the start of the next
+            raise
 
     def receive(self, timeout: float) -> Any:
         """The next message; None when there is none in time. EOFError when the worker has died."""

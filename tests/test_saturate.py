@@ -6,6 +6,7 @@ import signal
 import threading
 import time
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ from eqsat.ir import Program
 from eqsat.reference import class_values, disagreements, term_value
 from eqsat.rule import HostRule, rule
 from eqsat.rules import ALL
-from eqsat.saturate import Limits, Saturation, saturate
+from eqsat.saturate import Limits, Saturation, saturate, warm_up
 from eqsat.snapshot import Snapshot
 from eqsat.terms import Term, Terms
 from eqsat.testing import programs
@@ -207,6 +208,20 @@ def test_ctrl_c_returns_the_best_so_far():
     found = saturate(snapshot_of(exploding()), EXPLODING_RULES, Limits(seconds=30, nodes=10**9))
     assert found.stats["stop"] == "interrupted"
     assert time.monotonic() - begun < 2.5
+
+
+def test_ctrl_c_while_a_message_is_sent_does_not_spoil_the_next_one(monkeypatch: pytest.MonkeyPatch):
+    source = snapshot_of(PROGRAMS["low rank"]())
+
+    def half(pipe: Any, message: Any) -> None:
+        pipe.write(b"\xff" * 4)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("eqsat.saturate._write", half)
+        with pytest.raises(KeyboardInterrupt):
+            warm_up(EXPLODING_RULES)
+    assert saturate(source, ALL).stats["stop"] == "saturated"
 
 
 def test_an_unsound_rule_that_changes_a_size_is_an_error_that_names_saturation():
