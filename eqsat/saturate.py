@@ -218,8 +218,6 @@ def serve(memory: int) -> None:
     requests = sys.stdin.buffer
     replies = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # egglog's own prints must not mix with the replies
-    from eqsat.egraph import EGraph
-
     declared: tuple[AnyRule, ...] | None = None
     graph: EGraph | None = None
 
@@ -233,6 +231,8 @@ def serve(memory: int) -> None:
             return
         try:
             if graph is None or rules != declared:
+                from eqsat.egraph import EGraph  # once a request is read: its sender need not wait for this
+
                 graph, declared = EGraph(rules), rules
             if source is not None:
                 with graph.scratch():
