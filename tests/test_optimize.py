@@ -303,12 +303,16 @@ def test_a_wrong_result_is_an_error(monkeypatch: pytest.MonkeyPatch):
         ({"device": "mi300"}, "mi300x"),
         ({"numerics": "loose"}, "none of exact, reassociate, fast"),
         ({"time_limit": float("nan")}, "expected seconds"),
-        ({"program": "model.onnx"}, r"takes a Program \(eqsat.trace, from_onnx, from_torch\), got str"),
     ],
 )
 def test_bad_arguments_say_what_is_valid(arguments: dict, message: str):
     with pytest.raises(InputError, match=message):
-        eqsat.optimize(**{"program": eqsat.trace(lambda x: x + 1.0, spec((3,)))} | arguments)
+        eqsat.optimize(eqsat.trace(lambda x: x + 1.0, spec((3,))), **arguments)
+
+
+def test_what_is_no_program_is_refused_by_what_it_is():
+    with pytest.raises(InputError, match=r"takes a Program \(eqsat.trace, from_onnx, from_torch\), got str"):
+        eqsat.optimize("model.onnx")  # pyright: ignore[reportArgumentType]
 
 
 def test_compiled_programs_check_what_they_are_given():
