@@ -7,7 +7,6 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable
 from itertools import pairwise
 
 import numpy as np
@@ -329,33 +328,42 @@ def test_compiled_programs_check_what_they_are_given():
         best.compile(on="tpu")
 
 
-def press_ctrl_c(stage: str, seconds: float = 0.05) -> Callable[[str, float], None]:
-    """Progress that presses Ctrl-C, once, so many seconds after a stage has begun."""
-    begun: list[str] = []
+def interrupted(source: Program, stage: str) -> eqsat.Result:
+    """The result of a search in which Ctrl-C was pressed soon after a stage had begun.
 
-    def progress(now: str, fraction: float) -> None:
-        if now.startswith(stage) and not begun:
-            begun.append(now)
-            threading.Timer(seconds, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+    A press that comes just before or after that stage ends the call, as Ctrl-C does: another moment is tried then.
+    """
+    for seconds in (0.05, 0.02, 0.1, 0.2, 0.01):
+        timer = threading.Timer(seconds, lambda: os.kill(os.getpid(), signal.SIGINT))
 
-    return progress
+        def progress(now: str, fraction: float, timer: threading.Timer = timer) -> None:
+            if now.startswith(stage):
+                timer.start()
+
+        try:
+            best = eqsat.optimize(source, time_limit=60, progress=progress)
+            timer.join()
+            time.sleep(0.1)  # a signal is acted on between two steps of Python's, so here at the latest
+        except KeyboardInterrupt:
+            continue
+        if best.report["egraph"]["stop"] == "interrupted":
+            return best
+    pytest.fail("the search was never interrupted")
 
 
 def test_ctrl_c_returns_the_best_so_far():
     source = eqsat.trace(towers((64, 48, 32, 16), ["relu", "tanh", "silu"] * 6), spec((16, 64 * 18)))
     begun = time.monotonic()
-    best = eqsat.optimize(source, time_limit=60, progress=press_ctrl_c("part 1 of 1"))
-    assert best.report["egraph"]["stop"] == "interrupted"
+    best = interrupted(source, "part 1 of 1")
     assert best.report["check"]["passed"]
-    assert time.monotonic() - begun < 10
+    assert time.monotonic() - begun < 30
 
 
 def test_ctrl_c_while_constants_are_folded_returns_the_program_as_written():
     rng = np.random.default_rng(0)
     a, b = (rng.standard_normal((2048, 2048)).astype(np.float32) for _ in range(2))
     source = eqsat.trace(lambda x: x @ a @ b, spec((8, 2048)))
-    best = eqsat.optimize(source, progress=press_ctrl_c("folding constants"))  # a @ b takes 17 GFLOP
-    assert best.report["egraph"]["stop"] == "interrupted"
+    best = interrupted(source, "folding constants")  # a @ b takes 17 GFLOP
     assert best.report["result"]["matmul_flops"] == best.report["source"]["matmul_flops"]
     assert not best.report["optimal"]
     assert 0 < best.report["gap"] < 1
