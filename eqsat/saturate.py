@@ -143,7 +143,7 @@ class _Worker:
         assert self._process.stdin is not None
         try:
             _write(self._process.stdin, message)
-        except BaseException:
+        except (KeyboardInterrupt, OSError):
             self.kill()  # half a message would be taken for the start of the next
             raise
 

@@ -7,6 +7,7 @@ operands have in common: a term, a positive factor, an increasing function.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 
 from eqsat.scalar_order import NOT_NEGATIVE, POSITIVE, Order, content_of
@@ -17,7 +18,7 @@ _MOST_FOLDED = 3
 """Operands up to which a maximum is written as conditionals."""
 
 
-class Maxima(Order):
+class Maxima(Order, ABC):
     """Scalar expressions with maxima and minima; where `cases`, those of few as conditionals."""
 
     def largest(self, operands: Iterable[int]) -> int:
@@ -164,9 +165,9 @@ class Maxima(Order):
                     return key[2]
         return None
 
+    @abstractmethod
     def unary(self, fn: str, a: int) -> int:
         """A unary function by name."""
-        raise NotImplementedError
 
     def _larger(self, a: int, b: int) -> int:
         """The maximum of two as a conditional, the same for either order."""

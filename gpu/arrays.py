@@ -98,29 +98,29 @@ class Giver:
         self.cupy, self.device = cupy, device
         given = list(inputs)
         tensors = [a for a in given if _speaks_dlpack(a) and not isinstance(a, cupy.ndarray)]
-        self.library: Any = None
+        self.namespace: Any = None
         self.on_host = all(a.__dlpack_device__()[0] in _ON_HOST for a in tensors)
         if any(isinstance(a, cupy.ndarray) for a in given):
-            self.library, self.on_host = cupy, False
+            self.namespace, self.on_host = cupy, False
         elif tensors:
-            library = _namespace(tensors[0])
-            self.library = library if hasattr(library, "from_dlpack") else cupy
+            own = _namespace(tensors[0])
+            self.namespace = own if hasattr(own, "from_dlpack") else cupy
 
     def stream(self) -> AbstractContextManager[Any]:
         """The stream that the caller's library (torch) works on now; CuPy's current one where it names none."""
-        current = getattr(getattr(self.library, "cuda", None), "current_stream", None)
-        if self.on_host or self.library is self.cupy or current is None:
+        current = getattr(getattr(self.namespace, "cuda", None), "current_stream", None)
+        if self.on_host or self.namespace is self.cupy or current is None:
             return nullcontext()
         return self.cupy.cuda.ExternalStream(current(self.device).cuda_stream)
 
     def give(self, array: Any, dtype: str) -> Any:
         """A result that CuPy holds, whose element type is `dtype`; NumPy and host tensors wait for it."""
-        if self.library is self.cupy:
+        if self.namespace is self.cupy:
             return array
-        if self.library is None:
+        if self.namespace is None:
             return self.cupy.asnumpy(array).view(np_dtype(dtype)).reshape(array.shape)
-        tensor = self.library.from_dlpack(self.cupy.asnumpy(array) if self.on_host else array)
-        return tensor.view(self.library.bfloat16) if dtype == "bfloat16" else tensor
+        tensor = self.namespace.from_dlpack(self.cupy.asnumpy(array) if self.on_host else array)
+        return tensor.view(self.namespace.bfloat16) if dtype == "bfloat16" else tensor
 
 
 def _speaks_dlpack(array: Any) -> bool:
