@@ -28,7 +28,7 @@ import onnx
 import eqsat
 from eqsat.cli.output import console, print_table
 from eqsat.cli.prove import EXIT_CODES
-from tests.equations import identities, taso, tensat, xla
+from tests.equations import identities, taso, tensat, xla_arrays, xla_elementwise
 from tests.equations.mutants import false, mutants
 from tests.equations.notation import Equation
 
@@ -88,7 +88,7 @@ def main() -> int:
     parser.add_argument("--process", action="store_true", help="one process for each pair")
     parser.add_argument("--limit", type=float, default=5.0, help="seconds for each pair")
     arguments = parser.parse_args()
-    tables = (taso, tensat, xla, identities)
+    tables = (taso, tensat, xla_elementwise, xla_arrays, identities)
     equations = [e for table in tables for e in table.EQUATIONS if fnmatch(e.id, arguments.match)]
     wrong = decide(equations, "proved", arguments)["refuted"] if not arguments.false else 0
     if arguments.false:

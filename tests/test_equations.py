@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from equations import identities, taso, tensat, xla
+from equations import identities, taso, tensat, xla_arrays, xla_elementwise
 from equations.mutants import false, mutants
 from equations.notation import Equation
 
@@ -19,7 +19,8 @@ from eqsat.ir import Program
 from eqsat.refute import refute
 from eqsat.segments import substitute
 
-EQUATIONS = (*taso.EQUATIONS, *tensat.EQUATIONS, *xla.EQUATIONS, *identities.EQUATIONS)
+TABLES = (taso, tensat, xla_elementwise, xla_arrays, identities)
+EQUATIONS = tuple(equation for table in TABLES for equation in table.EQUATIONS)
 _EVERY = 40
 
 
