@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from proof_pairs import EQUAL, build
+from towers import towers, weight
 
 import eqsat
 from eqsat.core import CoreProgram, lower, make
@@ -26,18 +27,6 @@ from eqsat.write import expression
 spec = eqsat.spec
 
 
-def weight(*shape: int) -> np.ndarray:
-    return np.random.default_rng(sum(shape)).standard_normal(shape).astype(np.float32)
-
-
-def tower(x):
-    outs = []
-    for t in range(3):
-        h = eqsat.relu(x[:, 64 * t : 64 * t + 64] @ weight(64, 32) + weight(32) + t)
-        outs.append(h @ (weight(32, 16) + t))
-    return tuple(outs)
-
-
 PROGRAMS = {
     "a product of constants": (
         lambda x: (x @ weight(96, 96)) @ weight(96, 8),
@@ -46,7 +35,7 @@ PROGRAMS = {
     ),
     "the sum of a product": (lambda a: (a @ weight(256, 512)).sum(1), spec((256, 256)), "sum-of-matmul"),
     "a slice of a product": (lambda a: (a @ weight(96, 512))[:, :10], spec((256, 96)), "view-of-matmul-narrows"),
-    "towers": (tower, spec((16, 192)), "concat-of-operators"),
+    "towers": (towers, spec((16, 192)), "concat-of-operators"),
 }
 
 
@@ -113,7 +102,7 @@ def test_names_are_those_of_the_model_and_where_is_a_path():
 
 
 def test_kernels_are_said_to_merge():
-    best = eqsat.optimize(eqsat.trace(tower, spec((16, 192))), time_limit=10)
+    best = eqsat.optimize(eqsat.trace(towers, spec((16, 192))), time_limit=10)
     merges = best.report["merges"]
     assert sorted(at for m in merges for at in m["after_at"]) == list(range(best.report["result"]["kernels"]))
     assert sum(len(m["before"]) for m in merges) == best.report["source"]["kernels"]

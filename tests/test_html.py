@@ -9,8 +9,8 @@ from collections import Counter
 from html.parser import HTMLParser
 from pathlib import Path
 
-import numpy as np
 import pytest
+from towers import towers, weight
 
 import eqsat
 from eqsat.core import lower
@@ -25,18 +25,6 @@ const first = document.querySelector(".kernel");
 first.focus();
 document.documentElement.dataset.facts = getComputedStyle(first.querySelector(".facts")).display;
 </script></body>"""
-
-
-def weight(*shape: int) -> np.ndarray:
-    return np.random.default_rng(sum(shape)).standard_normal(shape).astype(np.float32)
-
-
-def towers(x):
-    outs = []
-    for t in range(3):
-        h = eqsat.relu(x[:, 64 * t : 64 * t + 64] @ weight(64, 32) + weight(32) + t)
-        outs.append(h @ (weight(32, 16) + t))
-    return tuple(outs)
 
 
 def layers(x):
