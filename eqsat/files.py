@@ -1,0 +1,178 @@
+"""Files that appear whole or not at all.
+
+What is to be written goes to a hidden file or folder beside the target, which is renamed once it is complete: a reader
+never sees half of it, and a full disk leaves what was there. A pipe, a device and the process's own descriptors
+(`/dev/stdout`) cannot be replaced and are written to as they are. `-` is stdout. Nothing is forced to the platter:
+after a power cut the file system decides.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import shutil
+import stat
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from eqsat.errors import InputError
+
+Target = str | os.PathLike[str]
+
+_counter = itertools.count()
+_DESCRIPTOR = re.compile(r"/dev/fd/(\d+)|/proc/self/fd/(\d+)")
+_STANDARD = {"-": 1, "/dev/stdout": 1, "/dev/stderr": 2}
+
+
+@contextmanager
+def replacing(target: Target) -> Iterator[BinaryIO]:
+    """An open binary file that becomes `target` when the block ends, and vanishes if the block raises.
+
+    A file that is there keeps its permissions; of a symbolic link, the file that it names is replaced.
+
+    Raises:
+        InputError: the target cannot be written (no such folder, read-only, a folder, disk full); it is as it was.
+    """
+    with _named(target):
+        descriptor = _descriptor(target)
+        if descriptor is not None:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            with os.fdopen(os.dup(descriptor), "wb") as file:
+                yield file
+            return
+        path, mode = _resolved(target)
+        if mode is not None and not stat.S_ISREG(mode):
+            with path.open("wb") as file:  # of a folder: raises, as it should
+                yield file
+            return
+        if mode is not None and not os.access(path, os.W_OK):
+            raise PermissionError(13, os.strerror(13))
+        partial = _beside(path)
+        try:
+            with partial.open("xb") as file:
+                if mode is not None:
+                    partial.chmod(stat.S_IMODE(mode))
+                yield file
+            os.replace(partial, path)
+        finally:
+            partial.unlink(missing_ok=True)
+
+
+def write_bytes(target: Target, data: bytes) -> None:
+    """Write a file, as `replacing` does."""
+    with replacing(target) as file:
+        file.write(data)
+
+
+def write_text(target: Target, text: str) -> None:
+    """Write a text in UTF-8, as `replacing` does."""
+    if target == "-":
+        sys.stdout.write(text)
+        return
+    write_bytes(target, text.encode("utf-8", errors="backslashreplace"))
+
+
+def write_folder(target: Target, fill: Callable[[Path], object], last: str) -> None:
+    """A folder with the files that `fill` writes into the empty folder that it is given.
+
+    A folder that is there keeps its other files; the new ones are moved in once all are complete, `last` at the end.
+
+    Raises:
+        InputError: the folder cannot be made or written; unless files were being moved in, it is as it was.
+    """
+    with _named(target):
+        path = Path(os.path.realpath(target))
+        there = path.is_dir()
+        home = path if there else next(p for p in path.parents if p.exists())
+        partial = _beside(home / path.name)
+        try:
+            partial.mkdir()
+            fill(partial)
+            if there:
+                for name in sorted((p.name for p in partial.iterdir()), key=lambda name: (name == last, name)):
+                    os.replace(partial / name, path / name)
+            else:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                os.rename(partial, path)
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+
+
+def check_distinct(inputs: Mapping[str, Target | None], outputs: Mapping[str, Target | None]) -> None:
+    """Refuse outputs that would overwrite an input or each other.
+
+    Args:
+        inputs, outputs: what messages call each file, and the file; None where the option was not given.
+
+    Raises:
+        InputError: two names of one file, also through links or another spelling. Pipes and devices are exempt.
+    """
+    known = [(name, _identity(path)) for name, path in inputs.items() if path is not None]
+    for name, path in outputs.items():
+        if path is None:
+            continue
+        identity = _identity(path)
+        for other, taken in known:
+            if identity and taken and identity & taken:
+                verb = "would overwrite" if other in inputs else "is also the file of"
+                raise InputError(f"{name} {path} {verb} {other}; choose another file")
+        known.append((name, identity))
+
+
+def _identity(target: Target) -> frozenset[object]:
+    """Names of a regular file that two spellings of it share; none for what can be written twice."""
+    descriptor = _descriptor(target)
+    if descriptor is not None:
+        return frozenset({("descriptor", descriptor)})
+    path = os.path.realpath(target)
+    try:
+        found = os.stat(path)
+    except OSError:
+        folded = path.casefold() if sys.platform in ("win32", "darwin") else path
+        return frozenset({folded})
+    if stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode):
+        return frozenset({path, (found.st_dev, found.st_ino)})
+    return frozenset()
+
+
+def _descriptor(target: Target) -> int | None:
+    """The descriptor of this process that a path stands for."""
+    path = os.fspath(target)
+    found = _DESCRIPTOR.fullmatch(path)
+    return int(found[1] or found[2]) if found else _STANDARD.get(path)
+
+
+def _resolved(target: Target) -> tuple[Path, int | None]:
+    """The file itself, behind links, and its mode; None if it is not there."""
+    path = Path(os.path.realpath(target))
+    try:
+        return path, path.stat().st_mode
+    except FileNotFoundError:
+        return path, None
+
+
+def _beside(path: Path) -> Path:
+    """A new name in the same folder; short, as the target's may be as long as names can be."""
+    return path.with_name(f".eqsat-{os.getpid()}-{next(_counter)}.partial")
+
+
+@contextmanager
+def _named(target: Target) -> Iterator[None]:
+    """Turns what the file system refuses into an InputError that names the target."""
+    shown = "stdout" if _descriptor(target) == 1 else os.fspath(target)
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        reason = "no such folder" if isinstance(error, FileNotFoundError) else error.strerror or str(error)
+        raise InputError(f"{shown}: cannot be written ({reason}); choose another path") from None
+    except ValueError as error:
+        if "null byte" in str(error):
+            raise InputError(f"{shown!r}: cannot be written (a NUL in the name); choose another path") from None
+        raise

@@ -1,0 +1,142 @@
+"""Files are written whole or not at all; what stood there before stays otherwise."""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from eqsat import files
+from eqsat.errors import InputError
+
+
+def test_a_file_is_written_and_replaced(tmp_path: Path) -> None:
+    target = tmp_path / "a.txt"
+    files.write_text(target, "one")
+    target.chmod(0o640)
+    files.write_text(target, "two")
+    assert target.read_text() == "two"
+    assert target.stat().st_mode & 0o777 == 0o640
+    assert os.listdir(tmp_path) == ["a.txt"]
+
+
+def test_a_link_stays_a_link(tmp_path: Path) -> None:
+    real, link = tmp_path / "real", tmp_path / "link"
+    real.write_text("old")
+    link.symlink_to(real)
+    files.write_text(link, "new")
+    assert link.is_symlink()
+    assert real.read_text() == "new"
+
+
+def test_an_error_in_the_middle_leaves_the_old_file(tmp_path: Path) -> None:
+    target = tmp_path / "a"
+    target.write_text("old")
+
+    def write_half() -> None:
+        with files.replacing(target) as file:
+            file.write(b"new")
+            raise RuntimeError("half of it")
+
+    with pytest.raises(RuntimeError, match="half"):
+        write_half()
+    assert target.read_text() == "old"
+    assert os.listdir(tmp_path) == ["a"]
+
+
+def test_a_full_disk_leaves_the_old_file(tmp_path: Path) -> None:
+    target = tmp_path / "a"
+    target.write_text("old")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+    try:
+        with pytest.raises(InputError, match=r"a: cannot be written \(File too large\)"):
+            files.write_bytes(target, bytes(5000))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert target.read_text() == "old"
+    assert os.listdir(tmp_path) == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("missing/a", "no such folder"),
+        ("folder", "Is a directory"),
+        ("file/a", "Not a directory"),
+        ("x" * 300, "File name too long"),
+        ("a\0b", "a NUL in the name"),
+    ],
+    ids=["missing", "folder", "file", "long", "nul"],
+)
+def test_what_cannot_be_written_is_named(tmp_path: Path, name: str, said: str) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match=said):
+        files.write_text(tmp_path / name, "text")
+
+
+def test_a_pipe_and_a_device_are_written_to(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    read: list[bytes] = []
+    reader = threading.Thread(target=lambda: read.append(pipe.read_bytes()))
+    reader.start()
+    files.write_bytes(pipe, b"data")
+    reader.join(10)
+    assert read == [b"data"]
+    files.write_bytes("/dev/null", b"data")
+
+
+@pytest.mark.parametrize("target", ["-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"])
+def test_stdout_goes_on_where_it_was(tmp_path: Path, target: str) -> None:
+    code = f"from eqsat import files; print('a'); files.write_text({target!r}, 'b\\n'); print('c')"
+    out = tmp_path / "out"
+    with out.open("w") as file:
+        subprocess.run([sys.executable, "-c", code], stdout=file, check=True)
+    assert out.read_text() == "a\nb\nc\n"
+
+
+def test_a_folder_comes_whole_and_keeps_what_was_there(tmp_path: Path) -> None:
+    def fill(folder: Path) -> None:
+        (folder / "manifest").write_text("m")
+        (folder / "a").write_text("a")
+
+    def fail(folder: Path) -> None:
+        (folder / "a").write_text("half")
+        raise OSError(28, os.strerror(28))
+
+    target = tmp_path / "x" / "y"
+    with pytest.raises(InputError, match="No space left"):
+        files.write_folder(target, fail, "manifest")
+    assert os.listdir(tmp_path) == []
+    files.write_folder(target, fill, "manifest")
+    (target / "own").write_text("kept")
+    files.write_folder(target, fill, "manifest")
+    with pytest.raises(InputError, match="No space left"):
+        files.write_folder(target, fail, "manifest")
+    assert sorted(os.listdir(target)) == ["a", "manifest", "own"]
+    assert (target / "a").read_text() == "a"
+    with pytest.raises(InputError, match="cannot be written"):
+        files.write_folder(target / "own", fill, "manifest")
+
+
+def test_one_file_under_two_names_is_found(tmp_path: Path) -> None:
+    source, hard, soft = tmp_path / "in", tmp_path / "hard", tmp_path / "soft"
+    source.touch()
+    hard.hardlink_to(source)
+    soft.symlink_to("in")
+    for other in (source, hard, soft, tmp_path / "." / "in"):
+        with pytest.raises(InputError, match=r"--json .* would overwrite the model"):
+            files.check_distinct({"the model": source}, {"--json": other})
+    with pytest.raises(InputError, match=r"--html .* is also the file of --json"):
+        files.check_distinct({}, {"--json": tmp_path / "new", "--html": f"{tmp_path}/./new"})
+    with pytest.raises(InputError, match="is also"):
+        files.check_distinct({}, {"--json": "-", "--html": "/dev/stdout"})
+    files.check_distinct({"the model": source}, {"-o": None, "--json": tmp_path / "IN.json", "--html": "/dev/null"})
+    files.check_distinct({}, {"-o": "/dev/null", "--html": "/dev/null"})
