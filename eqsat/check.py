@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -34,11 +35,14 @@ class Check:
         return {"passed": True, "max_error": self.max_error, "points": self.points, "method": "float64"}
 
 
-def check(source: Program, result: Program, points: int | None = None, seed: int = 0) -> Check:
+def check(
+    source: Program, result: Program, points: int | None = None, seed: int = 0, seconds: float | None = None
+) -> Check:
     """Evaluate both programs in float64 on random inputs and compare.
 
     Args:
         points: random inputs to try; `POINTS` by default, one where the source is `HEAVY`.
+        seconds: time from which on no further point is begun; the first is always compared.
 
     Raises:
         CheckFailed: an output is missing, has another shape or dtype, or differs.
@@ -52,7 +56,7 @@ def check(source: Program, result: Program, points: int | None = None, seed: int
     if points is None:
         points = 1 if source.stats()["matmul_flops"] > HEAVY else POINTS
     tolerance = max((TOLERANCE[t.dtype] for t in source.terms() if is_float(t.dtype)), default=0.0)
-    worst = 0.0
+    worst, tried, begun = 0.0, 0, time.monotonic()
     # One program for both, so that what they share is evaluated once.
     both = Program(
         source.inputs,
@@ -60,6 +64,9 @@ def check(source: Program, result: Program, points: int | None = None, seed: int
         | {f"result {name}": term for name, term in result.outputs.items()},
     )
     for inputs in random_inputs(source, points, seed):
+        if tried and seconds is not None and time.monotonic() - begun >= seconds:
+            break
+        tried += 1
         values = both.run(inputs, "float64")
         for name in source.outputs:
             want = values[f"source {name}"]
@@ -70,7 +77,7 @@ def check(source: Program, result: Program, points: int | None = None, seed: int
                     f"(seed {seed}; {tolerance:.0e} allowed): please report this program"
                 )
             worst = max(worst, error)
-    return Check(worst, points)
+    return Check(worst, tried)
 
 
 def relative_error(found: Array, want: Array) -> float:
