@@ -33,6 +33,7 @@ from eqsat.saturate import Limits, saturate, warm_up
 from eqsat.segments import Segment, segments
 from eqsat.snapshot import Snapshot
 from eqsat.stitch import Solved, stitch
+from eqsat.time_budget import TimeBudget
 
 Progress = Callable[[str, float], None]
 """`progress(stage, fraction)`: what is being done, and how much of the whole is behind (0 to 1)."""
@@ -179,7 +180,7 @@ def prepare(numerics: Policy = "reassociate", rules: Sequence[AnyRule] | None = 
 def optimize(
     program: Program,
     device: str | Device = "mi300x",
-    time_limit: float = 10.0,
+    time_limit: float | TimeBudget = 10.0,
     numerics: Policy = "reassociate",
     rules: Sequence[AnyRule] | None = None,
     progress: Progress | None = None,
@@ -192,8 +193,8 @@ def optimize(
 
     Args:
         device: one of `eqsat devices`, a file of `eqsat calibrate`, `auto` for this machine's GPU, or a row.
-        time_limit: seconds for the search; the best program so far is returned when they are over, and Ctrl-C ends the
-            search in the same way.
+        time_limit: seconds for everything up to the checked result, or a budget that began earlier; the best program so
+            far is returned when they are over, and Ctrl-C ends the search in the same way.
         numerics: `exact` (bitwise the same), `reassociate` (rounding may differ) or `fast` (ranges may differ too).
         rules: what may be rewritten; all of `eqsat.rules.ALL` by default, nothing for `[]`.
         progress: called as the search goes on.
@@ -221,17 +222,17 @@ def optimize(
     row, goal = _row(device), Objective.of(objective)
     if top < 1:
         raise InputError(f"top {top}: expected at least 1")
-    if not time_limit >= 0:
-        raise InputError(f"time_limit {time_limit}: expected seconds, at least 0")
+    budget = TimeBudget.of(time_limit)
     prepare(numerics, rules)
     usable = allowed(list(ALL) if rules is None else list(rules), numerics)
     tell = progress or (lambda stage, fraction: None)
-    share = 1.0 if top == 1 and goal == Objective() else 1 - FURTHER_SHARE
-    search = Search(program, row, usable, begun + share * time_limit, tell, inputs, exact=numerics == "exact")
+    if top > 1 or goal != Objective():
+        budget.expect("further", FURTHER_SHARE * budget.limit)
+    search = Search(program, row, usable, budget, tell, inputs, exact=numerics == "exact")
     parts = search.run()
-    search.deadline = begun + time_limit
     tell("comparing plans", 0.8)
-    plans = search.plans(parts, goal, top)
+    with budget.stage("further"):
+        plans = search.plans(parts, goal, top)
     search.solved, search.lean = plans[0].solved, goal.memory > 0
     tell("folding constants", 0.85)
     best = _result(search, parts, *search.assembled(parts), goal, numerics, explain_time)
@@ -247,6 +248,7 @@ def optimize(
         proven = [plan.proven for plan in plans[1:]]
         best.report["alternatives"] = alternative_rows([p.report for p in best.plans], proven)
     best.report["seconds"] = round(time.monotonic() - begun, 3)
+    best.report["stages"] = budget.report()
     tell("done", 1.0)
     return best
 
@@ -262,10 +264,13 @@ def _result(
 ) -> Result:
     """A plan as a result: checked against the source, with its report."""
     search.tell("checking", 0.95)
-    hurried = time.monotonic() > search.deadline or search.interrupted
-    verdict = checking.check(search.program, after, points=1 if hurried else None)
+    budget = search.budget
+    hurried = not budget.left("check") or search.interrupted
+    with budget.stage("check"):
+        verdict = checking.check(search.program, after, points=1 if hurried else None)
     outcome = search.outcome(parts, plan, explain_time)
-    report = build_report(search.program, after, plan, outcome, search.device.name, numerics, verdict)
+    with budget.stage("report"):
+        report = build_report(search.program, after, plan, outcome, search.device.name, numerics, verdict)
     if search.narrow:
         report["overflow"] = {"parts": sum(p.form in search.narrow for p in parts), "of": len(parts)}
     if goal.memory:
@@ -301,14 +306,15 @@ class Search:
         program: Program,
         device: Device,
         rules: Sequence[AnyRule],
-        deadline: float,
+        budget: TimeBudget,
         tell: Progress,
         inputs: Mapping[str, Any] | None = None,
         exact: bool = False,
     ) -> None:
-        self.device, self.rules, self.deadline, self.tell = device, rules, deadline, tell
+        self.device, self.rules, self.budget, self.tell = device, rules, budget, tell
         self.program, self.inputs, self.exact = program, inputs, exact
-        self.core: CoreProgram = lower(program)
+        with budget.stage("lower"):
+            self.core: CoreProgram = lower(program)
         self.solved: dict[tuple, Solved] = {}
         self.written: dict[tuple, Solved] = {}
         self.cheapest: dict[tuple, Solved] = {}
@@ -327,16 +333,20 @@ class Search:
 
     def run(self) -> list[Segment]:
         """Solve every form; the segments in order."""
-        parts = segments(self.core.roots)
+        with self.budget.stage("partition"):
+            parts = segments(self.core.roots)
         forms = list(dict.fromkeys(part.form for part in parts))
         for i, form in enumerate(forms):
-            left = max(0.0, self.deadline - time.monotonic()) / (len(forms) - i)
+            left = self.budget.left("solve") / (len(forms) - i)
             self.tell(f"part {i + 1} of {len(forms)}", 0.8 * i / len(forms))
             self._solve(form, 0.0 if self._interrupts.interrupted else left)
         return parts
 
     def _cover(self, snapshot: Snapshot, seconds: float, stopped: Callable[[], bool] | None) -> CoverResult:
-        return cover(snapshot, self.device, seconds, should_stop=stopped, exact=self.exact)
+        found = cover(snapshot, self.device, seconds, should_stop=stopped, exact=self.exact)
+        for stage, spent in found.stats["seconds"].items():
+            self.budget.add("solve" if stage == "incumbents" else stage, spent)
+        return found
 
     def _solve(self, form: tuple, seconds: float) -> None:
         source = Snapshot.from_core(form)
@@ -345,12 +355,13 @@ class Search:
         if written is None:
             written = self._cover(source, 0.0, None)
         self.written[form] = Solved(source, written)
-        begun = time.monotonic()
+        begun = self.budget.clock()
         found = saturate(source, self.rules, Limits(seconds=SATURATION_SHARE * seconds)) if self.rules else source
         found.stats.setdefault("stop", "saturated")
+        self.budget.add("saturate", self.budget.clock() - begun)
         self.explored[form] = found
         self._interrupts.interrupted |= found.stats["stop"] == "interrupted"
-        left = 0.0 if self._interrupts.interrupted else max(0.0, seconds - (time.monotonic() - begun))
+        left = 0.0 if self._interrupts.interrupted else max(0.0, seconds - (self.budget.clock() - begun))
         chosen = self._interrupts.run(lambda: self._cover(found, left, stopped), written)
         if self._interrupts.interrupted:
             found.stats["stop"] = "interrupted"
@@ -388,7 +399,7 @@ class Search:
         return chosen + self._interrupts.run(lambda: self._next(parts, top - 1), [])
 
     def _next(self, parts: Sequence[Segment], count: int) -> list[Combination]:
-        late = max(self.deadline, time.monotonic() + FURTHER_SECONDS)
+        late = time.monotonic() + max(self.budget.left("further"), FURTHER_SECONDS)
         choices: dict[tuple, list[Solved]] = {}
         for form, first in self.solved.items():
             cheapest = self.cheapest[form]
@@ -398,7 +409,7 @@ class Search:
         return next_plans(parts, choices, count)
 
     def _traded(self, parts: Sequence[Segment], goal: Objective) -> list[Combination]:
-        late = max(self.deadline, time.monotonic() + FURTHER_SECONDS)
+        late = time.monotonic() + max(self.budget.left("further"), FURTHER_SECONDS)
         choices: dict[tuple, list[tuple[Solved, int]]] = {}
         for form, cheapest in self.cheapest.items():
             covers = trade_offs(cheapest.cover, FURTHER_SECONDS, late, self._interrupts.stopped)
@@ -443,18 +454,22 @@ class Search:
         return found
 
     def _assembled(self, parts: Sequence[Segment]) -> tuple[Program, Plan]:
-        stitched = stitch([(segment, self.solved[segment.form]) for segment in parts], self.core)
+        with self.budget.stage("plan"):
+            stitched = stitch([(segment, self.solved[segment.form]) for segment in parts], self.core)
         narrow = [p.segment.form for p in stitched.parts if folds_to_infinity(p.constants, self.core.constants)]
         if narrow and self._keep_narrow(narrow):
             stitched = stitch([(segment, self.solved[segment.form]) for segment in parts], self.core)
         plan = lean_plan(stitched.plan) if self.lean else stitched.plan
-        return fold_constants(lift_parts(stitched.parts, self.core)), plan
+        with self.budget.stage("lift"):
+            lifted = lift_parts(stitched.parts, self.core)
+        with self.budget.stage("fold"):
+            return fold_constants(lifted), plan
 
     def explanation(self, parts: Sequence[Segment], seconds: float = EXPLANATION_SECONDS) -> Explanation:
         """The way from the program as written to what was chosen: just what each rule made, where time is short."""
-        ends = time.monotonic() + seconds
         if seconds <= EXPLANATION_SECONDS:
-            ends = min(ends, self.deadline + seconds / 4)
+            seconds = min(seconds, self.budget.left("explain") + seconds / 4)
+        ends = time.monotonic() + seconds
 
         def left() -> float:
             return 0.0 if self.interrupted else max(0.0, ends - time.monotonic())
@@ -468,12 +483,16 @@ class Search:
 
     def outcome(self, parts: Sequence[Segment], plan: Plan, explain_time: float) -> Outcome:
         """The whole search, for the report; `plan` is its result."""
-        source_plan = stitch([(p, self.written[p.form]) for p in parts], self.core).plan
+        with self.budget.stage("plan"):
+            source_plan = stitch([(p, self.written[p.form]) for p in parts], self.core).plan
+        with self.budget.stage("explain"):
+            explanation = self.explanation(parts, explain_time)
+            merges = merged_kernels(parts, self.written, self.solved, self.rules, source_plan, plan)
         return Outcome(
             source=[self.written[p.form].cover for p in parts],
             chosen=[self._bounded(p.form) for p in parts],
             snapshots=[self.solved[f].snapshot for f in dict.fromkeys(p.form for p in parts)],
             source_plan=source_plan,
-            explanation=self.explanation(parts, explain_time),
-            merges=merged_kernels(parts, self.written, self.solved, self.rules, source_plan, plan),
+            explanation=explanation,
+            merges=merges,
         )

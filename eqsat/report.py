@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from eqsat.check import Check
@@ -178,6 +179,13 @@ class _Buffers:
         return self._names[node]
 
 
+def stages_line(stages: Mapping[str, float]) -> str:
+    """Where the time went, the longest first; stages of less than a hundredth of it are left out."""
+    least = 0.01 * sum(stages.values())
+    shown = sorted(((s, name) for name, s in stages.items() if s > least), reverse=True)
+    return f"time went to {', '.join(f'{name} {seconds:.2f} s' for seconds, name in shown)}"
+
+
 def overflow_line(overflow: dict[str, int]) -> str:
     """What was left as it was written, and why."""
     parts = "the program" if overflow["of"] == 1 else f"{overflow['parts']} of {overflow['of']} parts"
@@ -204,6 +212,8 @@ def summary(report: dict[str, Any]) -> str:
     lines.append(f"lower bound {report['lower_bound_us']:.3f} us ({verdict}); e-graph {report['egraph']['stop']}")
     for k in report["kernels"]:
         lines.append(f"  {k['name']:32} {k['family']:24} {k['predicted_us']:9.3f} us")
+    if "stages" in report:
+        lines.append(stages_line(report["stages"]))
     if "overflow" in report:
         lines.append(overflow_line(report["overflow"]))
     if report["opaque"]:

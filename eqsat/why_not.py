@@ -3,7 +3,6 @@ was found and is dearer."""
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -23,6 +22,7 @@ from eqsat.rule import ALLOWED, AnyRule, HostRule, Pat, Policy, Rule, Var
 from eqsat.rules import EXPLORING, allowed
 from eqsat.segments import Segment
 from eqsat.snapshot import ENode, Snapshot
+from eqsat.time_budget import TimeBudget
 
 _MOST_PRICED = 3
 """Places of a form of segments at which the program is priced with the rule's form in it."""
@@ -122,7 +122,7 @@ def why_not(
     answer = Answer(row.name, _barred(row, numerics))
     if row not in usable:
         usable.append(row)
-    search = Search(program, target, usable, time.monotonic() + time_limit, lambda stage, fraction: None)
+    search = Search(program, target, usable, TimeBudget(time_limit), lambda stage, fraction: None)
     parts = search.run()
     answer.steps = [i for i, step in enumerate(search.explanation(parts).steps, 1) if step.rule == row.name]
     look_for(answer, row, search, parts)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 
 import pytest
@@ -17,6 +16,7 @@ from eqsat.narration import why_not_text
 from eqsat.optimize import Search
 from eqsat.rule import AnyRule, Policy
 from eqsat.rules import ALL, EXPLORING
+from eqsat.time_budget import TimeBudget
 from eqsat.why_not import Answer, look_for, why_not
 
 RULES: dict[str, AnyRule] = {row.name: row for row in [*ALL, *EXPLORING]}
@@ -97,7 +97,7 @@ def test_why_not_on_the_command_line(tmp_path: Path):
 
 def test_every_rule_has_an_answer():
     program = parse("relu(X @ A + b)[:, :3].T", {"X": "f32[4,6]", "A": "const:f32[6,5]", "b": "const:f32[5]"})
-    search = Search(program, device("mi300x"), list(ALL), time.monotonic() + 10, lambda stage, fraction: None)
+    search = Search(program, device("mi300x"), list(ALL), TimeBudget(10), lambda stage, fraction: None)
     parts = search.run()
     for row in RULES.values():
         answer = Answer(row.name)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Sequence
 from typing import Annotated, Any
 
@@ -30,6 +31,7 @@ from eqsat.cli import (
 )
 from eqsat.cli.version import show_version, version
 from eqsat.errors import EqsatError, InputError
+from eqsat.time_budget import process_seconds
 
 CHECK_FAILED, BAD_INPUT, INTERRUPTED = 1, 3, 130
 
@@ -88,6 +90,7 @@ app.command("version")(version)
 
 @app.callback()
 def eqsat(
+    context: typer.Context,
     show: Annotated[
         bool, typer.Option("--version", help="Print the version and leave.", is_eager=True, callback=show_version)
     ] = False,
@@ -96,12 +99,14 @@ def eqsat(
 
     Start with `eqsat demo`, or with `eqsat optimize model.onnx -o faster.onnx`.
     """
+    if context.obj is None:  # called from a running program, not as one
+        context.obj = time.monotonic()
 
 
 def main() -> None:
     """Entry point of the console script."""
     try:
-        app(prog_name="eqsat")
+        app(prog_name="eqsat", obj=time.monotonic() - process_seconds())
     except KeyboardInterrupt:
         # Before or after the command itself, while modules load or output is flushed.
         sys.exit(INTERRUPTED)

@@ -11,6 +11,7 @@ from eqsat.cli.options import Device, JsonFile, ModelFile, Numerics, Shape, Time
 
 
 def emit(
+    context: typer.Context,
     model: ModelFile,
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="DIR", help="Folder to write; made if it is not there.")
@@ -35,10 +36,11 @@ def emit(
     - `eqsat emit model.onnx -o kernels/ --device h100 --as-written`
     """
     from eqsat.cli.output import engineering, write_json
-    from eqsat.cli.search import load, optimise
+    from eqsat.cli.search import begun, load, optimise
     from eqsat.gpu.emit import emit as write_folder
 
-    best = optimise(load(model, shape), device, time_limit, numerics, rules=None if optimized else [])
+    budget = begun(context, time_limit)
+    best = optimise(load(model, shape, budget), device, budget, numerics, rules=None if optimized else [])
     manifest = write_folder(best.plan, best.report["device"], output, best.program)
     if json_file is not None:
         write_json(manifest, json_file)

@@ -18,6 +18,7 @@ EXPLAIN_SECONDS = 4.0
 
 
 def explain(
+    context: typer.Context,
     model: ModelFile,
     why_not: Annotated[
         str | None, typer.Option("--why-not", metavar="RULE", help="Say what kept this rule from firing.")
@@ -45,15 +46,16 @@ def explain(
     """
     from eqsat.cli.output import text_width, write_json
     from eqsat.cli.rules import select
-    from eqsat.cli.search import load, optimise
+    from eqsat.cli.search import begun, load, optimise
     from eqsat.narration import narration
 
-    program = load(model, shape)
+    budget = begun(context, time_limit)
+    program = load(model, shape, budget)
     if why_not is not None:
         _why_not(program, why_not, device, time_limit, numerics, json_file)
         return
     rules = select(None, None, rules_file)
-    best = optimise(program, device, time_limit, numerics, rules, explain_time=EXPLAIN_SECONDS)
+    best = optimise(program, device, budget, numerics, rules, explain_time=EXPLAIN_SECONDS)
     if html is not None:
         from eqsat.html import page
 

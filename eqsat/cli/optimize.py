@@ -11,6 +11,7 @@ from eqsat.cli.options import Device, JsonFile, ModelFile, Numerics, RulesFile, 
 
 
 def optimize(
+    context: typer.Context,
     model: ModelFile,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="OUT.onnx", help="Write the program found, as ONNX.")
@@ -68,25 +69,29 @@ def optimize(
     from eqsat.cli.output import console, write_json
     from eqsat.cli.report import print_report
     from eqsat.cli.rules import select
-    from eqsat.cli.search import load, optimise
+    from eqsat.cli.search import begun, load, optimise
     from eqsat.cli.tuning import as_json, check_tunable, print_tuning, tune_result
     from eqsat.objective import Objective
     from eqsat.optimize import prepare
 
+    budget = begun(context, time_limit)
     Objective.of(objective)
     check_tunable(tune, device)
     rules = select(only, without, rules_file)
     prepare(numerics, rules)
-    best = optimise(
-        load(model, shape), device, time_limit, numerics, rules, max_error, top=top, objective=objective, inputs=inputs
-    )
+    program = load(model, shape, budget)
     if output is not None:
-        eqsat.to_onnx(best.program, output)
-        write_alternatives(best, output)
-    if html is not None:
-        from eqsat.html import page
+        budget.expect("write", budget.spent["read"])
+    best = optimise(program, device, budget, numerics, rules, max_error, top=top, objective=objective, inputs=inputs)
+    with budget.stage("write"):
+        if output is not None:
+            eqsat.to_onnx(best.program, output)
+            write_alternatives(best, output)
+        if html is not None:
+            from eqsat.html import page
 
-        html.write_text(page(best), encoding="utf-8")
+            html.write_text(page(best), encoding="utf-8")
+    best.report["stages"] = budget.report()
     tuning = tune_result(best, tune) if tune is not None else None
     if json_file is not None:
         write_json(best.report | ({"tuning": as_json(tuning)} if tuning else {}), json_file)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from eqsat.cli.output import engineering, print_table, times_less
-from eqsat.report import overflow_line
+from eqsat.report import overflow_line, stages_line
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -74,6 +74,8 @@ def closing_lines(report: dict[str, Any]) -> list[str]:
         f"Check: {'passed' if check['passed'] else 'FAILED'} on {check['points']} random inputs against "
         f"{check['method']}, largest error {check['max_error']:.1e} of the scale.",
     ]
+    if "stages" in report:
+        lines.append(f"{stages_line(report['stages']).capitalize()}.")
     if "overflow" in report:
         lines.append(f"{overflow_line(report['overflow']).capitalize()}.")
     if report["opaque"]:

@@ -20,6 +20,7 @@ TOLERANCE = {"float64": 1e-9, "float32": 1e-4, "float16": 2e-3, "bfloat16": 2e-2
 
 
 def run(
+    context: typer.Context,
     model: ModelFile,
     inputs: Annotated[
         Path | None,
@@ -56,15 +57,16 @@ def run(
     from eqsat.check import random_inputs
     from eqsat.cli.arrays import read_arrays, write_arrays
     from eqsat.cli.output import console, engineering, write_json
-    from eqsat.cli.search import load, optimise
+    from eqsat.cli.search import begun, load, optimise
     from eqsat.cli.tuning import as_json, check_tunable, print_tuning, tune_result
 
     check_tunable(tune, device, on)
-    program = load(model, shape)
+    budget = begun(context, time_limit)
+    program = load(model, shape, budget)
     arrays, expected = read_arrays(inputs, program) if inputs else (next(random_inputs(program, 1, seed)), {})
     compute, tuning, memory = program.run, None, None
     if optimized or on != "numpy":
-        best = optimise(program, device, time_limit, numerics, rules=None if optimized else [])
+        best = optimise(program, device, budget, numerics, rules=None if optimized else [])
         tuning = tune_result(best, tune) if tune is not None else None
         compute = best.compile(on=on)
         memory = None if on == "numpy" else _memory(best, on)

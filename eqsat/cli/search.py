@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import typer
+
 from eqsat.cli.options import parse_shapes
+from eqsat.time_budget import TimeBudget
 
 EXPLAIN_SECONDS = 1.0
 """What the steps of a result may take, unless they are what is asked for."""
@@ -17,11 +22,17 @@ if TYPE_CHECKING:
     from eqsat.rule import AnyRule, Policy
 
 
-def load(model: Path, shape: Sequence[str] | None) -> Program:
-    """The program in an ONNX file, with the dynamic dimensions that `--shape` fixes."""
+def begun(context: typer.Context, time_limit: float) -> TimeBudget:
+    """The time limit of a command, which counts from the start of the process."""
+    return TimeBudget(time_limit, {"start": time.monotonic() - context.find_root().obj})
+
+
+def load(model: Path, shape: Sequence[str] | None, budget: TimeBudget | None = None) -> Program:
+    """The program in an ONNX file, with the dynamic dimensions that `--shape` fixes; it counts as reading."""
     import eqsat
 
-    return eqsat.from_onnx(model, shapes=parse_shapes(shape))
+    with budget.stage("read") if budget is not None else nullcontext():
+        return eqsat.from_onnx(model, shapes=parse_shapes(shape))
 
 
 def resolved(device: str) -> str:
@@ -40,7 +51,7 @@ def resolved(device: str) -> str:
 def optimise(
     program: Program,
     device: str,
-    time_limit: float,
+    time_limit: float | TimeBudget,
     numerics: Policy,
     rules: Sequence[AnyRule] | None,
     max_error: float | None = None,
