@@ -8,6 +8,7 @@ after a power cut the file system decides.
 
 from __future__ import annotations
 
+import errno
 import itertools
 import os
 import re
@@ -51,7 +52,7 @@ def replacing(target: Target) -> Iterator[BinaryIO]:
                 yield file
             return
         if mode is not None and not os.access(path, os.W_OK):
-            raise PermissionError(13, os.strerror(13))
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
         partial = _beside(path)
         try:
             with partial.open("xb") as file:
@@ -69,12 +70,20 @@ def write_bytes(target: Target, data: bytes) -> None:
         file.write(data)
 
 
-def write_text(target: Target, text: str) -> None:
-    """Write a text in UTF-8, as `replacing` does."""
+def write_text(target: Target, text: str, *, parents: bool = False) -> None:
+    """Write a text in UTF-8, as `replacing` does; with `parents` the folder is made if it is not there."""
     if target == "-":
         sys.stdout.write(text)
         return
+    if parents:
+        make_folder(Path(target).parent)
     write_bytes(target, text.encode("utf-8", errors="backslashreplace"))
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder and those above it, unless it is there. Raises InputError where that cannot be."""
+    with _named(path):
+        path.mkdir(parents=True, exist_ok=True)
 
 
 def write_folder(target: Target, fill: Callable[[Path], object], last: str) -> None:
@@ -103,14 +112,15 @@ def write_folder(target: Target, fill: Callable[[Path], object], last: str) -> N
             shutil.rmtree(partial, ignore_errors=True)
 
 
-def check_distinct(inputs: Mapping[str, Target | None], outputs: Mapping[str, Target | None]) -> None:
-    """Refuse outputs that would overwrite an input or each other.
+def check_outputs(inputs: Mapping[str, Target | None], outputs: Mapping[str, Target | None]) -> None:
+    """Refuse outputs that would overwrite an input or each other, or that have no place, before any work.
 
     Args:
         inputs, outputs: what messages call each file, and the file; None where the option was not given.
 
     Raises:
-        InputError: two names of one file, also through links or another spelling. Pipes and devices are exempt.
+        InputError: two names of one file, also through links or another spelling (pipes and devices are exempt), or a
+            folder that is not there, or is there instead of the file.
     """
     known = [(name, _identity(path)) for name, path in inputs.items() if path is not None]
     for name, path in outputs.items():
@@ -122,6 +132,17 @@ def check_distinct(inputs: Mapping[str, Target | None], outputs: Mapping[str, Ta
                 verb = "would overwrite" if other in inputs else "is also the file of"
                 raise InputError(f"{name} {path} {verb} {other}; choose another file")
         known.append((name, identity))
+        if _descriptor(path) is None:
+            with _named(path):
+                _check_place(path)
+
+
+def _check_place(target: Target) -> None:
+    path, mode = _resolved(target)
+    if mode is not None and stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    if not path.parent.is_dir():
+        raise FileNotFoundError
 
 
 def _identity(target: Target) -> frozenset[object]:

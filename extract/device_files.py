@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from eqsat.errors import InputError
+from eqsat.files import write_text
 
 SCHEMA = 1
 
@@ -40,10 +41,14 @@ def user_file(name: str) -> Path:
 
 
 def write(path: Path, row: RowFile) -> None:
-    """Write a file; its folder is made if it is not there."""
+    """Write a file; its folder is made if it is not there.
+
+    Raises:
+        InputError: the file cannot be written.
+    """
     figures = {name: {"value": value, "source": source} for name, (value, source) in row.figures.items()}
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({"schema": SCHEMA, "base": row.base, "figures": figures}, indent=1) + "\n")
+    text = json.dumps({"schema": SCHEMA, "base": row.base, "figures": figures}, indent=1) + "\n"
+    write_text(path, text, parents=True)
 
 
 def read(path: Path) -> RowFile:
@@ -56,8 +61,10 @@ def read(path: Path) -> RowFile:
         document = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise InputError(f"{path}: no such file; check the path") from None
-    except ValueError as failure:
-        raise InputError(f"{path}: no JSON: {failure}") from None
+    except OSError as failure:
+        raise InputError(f"{path}: cannot be read ({failure.strerror}); check the path") from None
+    except (ValueError, RecursionError) as failure:
+        raise InputError(f"{path}: no JSON ({failure}); calibrate again, or remove the file") from None
     match document:
         case {"schema": 1, "base": str() as base, "figures": dict() as figures}:
             return RowFile(base, {name: _figure(path, name, entry) for name, entry in figures.items()})

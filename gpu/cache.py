@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import os
+import shutil
 import tempfile
 from collections.abc import Callable, Iterable
 from functools import cache
 from pathlib import Path
+
+from eqsat.errors import InputError
+from eqsat.files import write_text
 
 HERE = Path(__file__).resolve().parent
 TEMPLATES = HERE / "templates"
@@ -48,30 +53,77 @@ def generator_digest() -> str:
     return digest.hexdigest()
 
 
-def entry(kind: str, key: str, suffix: str) -> Path:
-    """Where the cache keeps the file for `key`, which may not be there."""
-    return cache_dir() / kind / f"{key}{suffix}"
-
-
 def cached(kind: str, key: str, suffix: str, build: Callable[[Path], object]) -> Path:
     """The file for `key`; `build` writes it to the path that it is given if the cache has none.
 
-    Written beside its place and renamed, so that a reader never sees half a file and two builders do not clash.
+    Its name holds a digest of what is in it, so that a file cut short or written by somebody else is built again. It is
+    written beside its place and renamed: a reader never sees half a file, and two builders do not clash. Where the
+    cache's folder cannot be written, a temporary one serves until the process ends.
     """
-    path = entry(kind, key, suffix)
-    if not path.exists():
-        _put(path, build)
+    for home in (cache_dir(), _without_cache()):
+        found = _whole(home / kind, key, suffix)
+        if found is not None:
+            return found
+    try:
+        return _built(cache_dir() / kind, key, suffix, build)
+    except OSError:
+        return _built(_without_cache() / kind, key, suffix, build)
+
+
+def keep_text(kind: str, name: str, text: str) -> Path:
+    """Keep a text under a name, in place of the one that is there; where it lies."""
+    path = cache_dir() / kind / name
+    try:
+        write_text(path, text, parents=True)
+    except InputError:
+        path = _without_cache() / kind / name
+        write_text(path, text, parents=True)
     return path
 
 
-def replace_text(path: Path, text: str) -> None:
-    """Write a text file in one step, over the one that is there."""
-    _put(path, lambda draft: draft.write_text(text))
+def kept_text(kind: str, name: str) -> str | None:
+    """The text that was kept under a name; None where there is none, or none that can be read."""
+    for home in (cache_dir(), _without_cache()):
+        try:
+            return (home / kind / name).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError):
+            continue
+    return None
 
 
-def _put(path: Path, build: Callable[[Path], object]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=path.parent) as scratch:
-        draft = Path(scratch) / path.name
+@cache
+def _without_cache() -> Path:
+    """A folder for this process alone."""
+    folder = Path(tempfile.mkdtemp(prefix="eqsat-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+def _whole(folder: Path, key: str, suffix: str) -> Path | None:
+    """The file for `key` with what its name says that it holds; damaged ones are thrown away."""
+    try:
+        found = sorted(path for path in folder.glob(f"{key}.*") if path.name.endswith(suffix))
+    except OSError:
+        return None
+    for path in found:
+        try:
+            if path.name == _name(key, path, suffix):
+                return path
+            path.unlink()
+        except OSError:
+            continue
+    return None
+
+
+def _built(folder: Path, key: str, suffix: str, build: Callable[[Path], object]) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder) as scratch:
+        draft = Path(scratch) / f"{key}{suffix}"
         build(draft)
+        path = folder / _name(key, draft, suffix)
         os.replace(draft, path)
+    return path
+
+
+def _name(key: str, path: Path, suffix: str) -> str:
+    return f"{key}.{hashlib.sha256(path.read_bytes()).hexdigest()[:16]}{suffix}"

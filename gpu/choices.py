@@ -15,7 +15,7 @@ from itertools import product
 from eqsat.core import Node
 from eqsat.extract.plan import Kernel as PlanKernel
 from eqsat.extract.plan import Plan
-from eqsat.gpu.cache import digest_of, entry, generator_digest, replace_text
+from eqsat.gpu.cache import digest_of, generator_digest, keep_text, kept_text
 from eqsat.gpu.families import contraction, pointwise
 from eqsat.gpu.families.base import Choice, Job
 from eqsat.gpu.families.contraction.tiles import ranked_tiles
@@ -87,18 +87,21 @@ class Chooser:
         return {body: r.choice for body, r in records.items() if r is not None and r.choice is not None}
 
     def record(self, kernel: PlanKernel) -> Record | None:
-        """What is remembered of a kernel."""
-        path = entry("tuned", self._key(kernel), ".json")
-        if not path.exists():
+        """What is remembered of a kernel; None where that is nothing, or no record."""
+        text = kept_text("tuned", f"{self._key(kernel)}.json")
+        if text is None:
             return None
-        fields = json.loads(path.read_text())["record"]
-        choice = Choice(**fields["choice"]) if fields["choice"] else None
-        return Record(**(fields | {"choice": choice, "refused": tuple(fields["refused"])}))
+        try:
+            fields = json.loads(text)["record"]
+            choice = Choice(**fields["choice"]) if fields["choice"] else None
+            return Record(**(fields | {"choice": choice, "refused": tuple(fields["refused"])}))
+        except (ValueError, TypeError, KeyError, RecursionError):
+            return None
 
     def remember(self, kernel: PlanKernel, record: Record) -> None:
         """Keep what was measured of a kernel, in place of what is known of it."""
         text = {"machine": self.machine, "kernel": kernel.name, "ops": kernel.ops, "record": asdict(record)}
-        replace_text(entry("tuned", self._key(kernel), ".json"), json.dumps(text, indent=1) + "\n")
+        keep_text("tuned", f"{self._key(kernel)}.json", json.dumps(text, indent=1) + "\n")
 
     def _chain(self, kernel: PlanKernel, choice: Choice) -> Chain:
         planned = choice.planned(kernel.slices)

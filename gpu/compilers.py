@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Literal
 
 from eqsat.errors import InputError
-from eqsat.gpu.cache import SIMT, TEMPLATES, cache_dir, cached, digest_of
+from eqsat.gpu.cache import SIMT, TEMPLATES, cached, digest_of, keep_text
 from eqsat.gpu.errors import CompileFailed
 from eqsat.gpu.targets import Target
 
@@ -125,12 +125,9 @@ def run_compiler(tool: Tool, flags: Sequence[str], source: str, suffix: str, out
 
 def failed(source: str, suffix: str, log: str) -> CompileFailed:
     """The error for a text that does not compile, with text and log saved for the user to look at."""
-    folder = cache_dir() / "failed"
-    folder.mkdir(parents=True, exist_ok=True)
     name = digest_of(source)
-    saved = folder / f"{name}{suffix}"
-    saved.write_text(source)
-    saved.with_suffix(".log").write_text(log)
+    saved = keep_text("failed", f"{name}{suffix}", source)
+    keep_text("failed", f"{name}.log", log)
     lines = [line for line in log.splitlines() if "error" in line] or log.splitlines() or ["no message"]
     return CompileFailed(f"a kernel does not compile: {lines[0].strip()} (source {saved}, log {saved.stem}.log)")
 

@@ -16,6 +16,7 @@ from eqsat.core import make
 from eqsat.errors import InputError
 from eqsat.extract.devices import Device
 from eqsat.extract.plan import Plan
+from eqsat.files import write_folder
 from eqsat.gpu.cache import TEMPLATES
 from eqsat.gpu.compilers import AMD_FLAGS
 from eqsat.gpu.generate import chain
@@ -37,7 +38,7 @@ def emit(plan: Plan, device: str | Device, outdir: str | Path, program: Program 
         program: names and shapes of inputs and outputs; without it they are flat.
 
     Raises:
-        InputError: the device is unknown, or the plan holds an opaque operator.
+        InputError: the device is unknown, the plan holds an opaque operator, or the folder cannot be written.
     """
     launches = lower(plan, device, Signature.of(program) if program else None, own_outputs=True)
     for step in launches.steps:
@@ -45,19 +46,21 @@ def emit(plan: Plan, device: str | Device, outdir: str | Path, program: Program 
             name = launches.opaque[step.key].term.attr("name")
             raise InputError(f"operator {name} is opaque: it has no kernel to emit; replace it in the model")
     launches = replace(launches, steps=tuple(_filled_by_kernel(step, launches) for step in launches.steps))
-    folder = Path(outdir)
-    folder.mkdir(parents=True, exist_ok=True)
+    suffix = ".hip" if launches.target.maker == "amd" else ".cu"
+    made = manifest(launches, suffix)
+    write_folder(outdir, lambda folder: _fill(folder, launches, made, suffix), last="manifest.json")
+    return made
+
+
+def _fill(folder: Path, launches: Launches, made: Mapping[str, Any], suffix: str) -> None:
     for header in sorted(TEMPLATES.glob("*.h")):
         shutil.copyfile(header, folder / header.name)
-    suffix = ".hip" if launches.target.maker == "amd" else ".cu"
     for entry, kernel in launches.kernels.items():
         (folder / f"{entry}{suffix}").write_text(kernel.source)
     constants: dict[str, Any] = {name: _plain(array) for name, array in launches.constants.items()}
     np.savez(folder / "constants.npz", **constants)
-    made = manifest(launches, suffix)
     (folder / "manifest.json").write_text(json.dumps(made, indent=1, allow_nan=False) + "\n")
     (folder / "README.md").write_text(_readme(launches, suffix))
-    return made
 
 
 def _filled_by_kernel(step: Step, launches: Launches) -> Step:

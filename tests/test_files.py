@@ -133,10 +133,12 @@ def test_one_file_under_two_names_is_found(tmp_path: Path) -> None:
     soft.symlink_to("in")
     for other in (source, hard, soft, tmp_path / "." / "in"):
         with pytest.raises(InputError, match=r"--json .* would overwrite the model"):
-            files.check_distinct({"the model": source}, {"--json": other})
+            files.check_outputs({"the model": source}, {"--json": other})
     with pytest.raises(InputError, match=r"--html .* is also the file of --json"):
-        files.check_distinct({}, {"--json": tmp_path / "new", "--html": f"{tmp_path}/./new"})
+        files.check_outputs({}, {"--json": tmp_path / "new", "--html": f"{tmp_path}/./new"})
     with pytest.raises(InputError, match="is also"):
-        files.check_distinct({}, {"--json": "-", "--html": "/dev/stdout"})
-    files.check_distinct({"the model": source}, {"-o": None, "--json": tmp_path / "IN.json", "--html": "/dev/null"})
-    files.check_distinct({}, {"-o": "/dev/null", "--html": "/dev/null"})
+        files.check_outputs({}, {"--json": "-", "--html": "/dev/stdout"})
+    files.check_outputs({"the model": source}, {"-o": None, "--json": tmp_path / "IN.json", "--html": "/dev/null"})
+    files.check_outputs({}, {"-o": "/dev/null", "--html": "/dev/null"})
+    with pytest.raises(InputError, match="no such folder"):
+        files.check_outputs({}, {"-o": tmp_path / "missing" / "a"})

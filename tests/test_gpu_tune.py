@@ -51,8 +51,18 @@ def plan_for(node: Node) -> Plan:
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty cache of tuning results, beside compiled kernels that tests share."""
-    monkeypatch.setattr(choices, "entry", lambda kind, key, suffix: tmp_path / f"{key}{suffix}")
-    monkeypatch.setattr(compilers, "cache_dir", lambda: tmp_path / "refused")
+
+    def keep(kind: str, name: str, text: str) -> Path:
+        path = tmp_path / name
+        path.write_text(text)
+        return path
+
+    def kept(kind: str, name: str) -> str | None:
+        return (tmp_path / name).read_text() if (tmp_path / name).exists() else None
+
+    monkeypatch.setattr(choices, "keep_text", keep)
+    monkeypatch.setattr(choices, "kept_text", kept)
+    monkeypatch.setattr(compilers, "keep_text", keep)
     return tmp_path
 
 

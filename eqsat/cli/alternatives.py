@@ -16,11 +16,16 @@ if TYPE_CHECKING:
 
 
 def write_alternatives(best: Result, output: Path) -> None:
-    """Write the alternatives of a result beside it: for OUT.onnx, OUT.2.onnx and so on, by rank."""
+    """Write the alternatives of a result beside it."""
     import eqsat
 
     for rank, other in enumerate(best.alternatives, 2):
-        eqsat.to_onnx(other.program, output.with_suffix(f".{rank}{output.suffix}"))
+        eqsat.to_onnx(other.program, alternative_path(output, rank))
+
+
+def alternative_path(output: Path, rank: int) -> Path:
+    """Where the plan of this rank goes: for OUT.onnx OUT.2.onnx and so on."""
+    return output.with_suffix(f".{rank}{output.suffix}")
 
 
 def print_alternatives(report: dict[str, Any], terminal: Console) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from eqsat.errors import InputError
+from eqsat.files import replacing
 
 if TYPE_CHECKING:
     from eqsat.ir import Program
@@ -71,7 +72,7 @@ def _as_bfloat16(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
     """Write `arrays` as an .npz file. Unlike `numpy.savez` any name will do, `file` included."""
-    with zipfile.ZipFile(path, "w") as archive:
+    with replacing(path) as file, zipfile.ZipFile(file, "w") as archive:
         for name, array in arrays.items():
             plain = array.astype(np.float32) if array.dtype.name == "bfloat16" else array
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:

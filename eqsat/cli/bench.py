@@ -59,7 +59,9 @@ def bench(
     """
     from eqsat.cli.output import console, print_table, progress, write_json
     from eqsat.cli.search import load, optimise
+    from eqsat.files import check_outputs
 
+    check_outputs({str(model): model for model in models}, {"--json": json_file})
     device = _device(on, device)
     rows = []
     with progress("timing") as report:

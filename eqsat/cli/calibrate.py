@@ -47,7 +47,9 @@ def calibrate(
     from eqsat.extract import device_files
     from eqsat.extract.calibrate import fit
     from eqsat.extract.devices import DEVICES
+    from eqsat.files import check_outputs
 
+    check_outputs({"--measurements": measurements}, {"--output": output, "--json": json_file})
     name, machine, times = _read(measurements) if measurements else _measure(device, rounds)
     if measurements and device != "auto":
         name = device

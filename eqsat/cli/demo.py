@@ -37,12 +37,13 @@ def demo(
     from eqsat.cli.demo_programs import PROGRAMS
     from eqsat.cli.output import console, nearest, print_table, progress, write_json
     from eqsat.cli.search import resolved
+    from eqsat.files import make_folder
 
     for name in names or ():
         if name not in PROGRAMS:
             raise InputError(f"no demo program is called {name!r}: {nearest(name, list(PROGRAMS))}")
     if save is not None:
-        save.mkdir(parents=True, exist_ok=True)
+        make_folder(save)
     device = resolved(device)
     reports: dict[str, dict[str, Any]] = {}
     chosen = list(dict.fromkeys(names)) if names else list(PROGRAMS)

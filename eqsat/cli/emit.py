@@ -37,8 +37,10 @@ def emit(
     """
     from eqsat.cli.output import engineering, write_json
     from eqsat.cli.search import begun, load, optimise
+    from eqsat.files import check_outputs
     from eqsat.gpu.emit import emit as write_folder
 
+    check_outputs({"the model": model, "--output": output}, {"--json": json_file})
     budget = begun(context, time_limit)
     best = optimise(load(model, shape, budget), device, budget, numerics, rules=None if optimized else [])
     manifest = write_folder(best.plan, best.report["device"], output, best.program)

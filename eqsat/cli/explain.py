@@ -47,8 +47,10 @@ def explain(
     from eqsat.cli.output import text_width, write_json
     from eqsat.cli.rules import select
     from eqsat.cli.search import begun, load, optimise
+    from eqsat.files import check_outputs, write_text
     from eqsat.narration import narration
 
+    check_outputs({"the model": model, "--rules": rules_file}, {"--html": html, "--json": json_file})
     budget = begun(context, time_limit)
     program = load(model, shape, budget)
     if why_not is not None:
@@ -59,7 +61,7 @@ def explain(
     if html is not None:
         from eqsat.html import page
 
-        html.write_text(page(best), encoding="utf-8")
+        write_text(html, page(best))
     if json_file is not None:
         explained = {key: best.report[key] for key in ("steps", "derived", "merges")}
         write_json({"schema": 1, **explained}, json_file)

@@ -71,9 +71,11 @@ def explore(
     from eqsat.cli.output import write_json
     from eqsat.expression import parse
     from eqsat.extract.devices import device as find_device
+    from eqsat.files import check_outputs, write_text
     from eqsat.interrupt import Interruptible
     from eqsat.saturate import Limits
 
+    check_outputs({"--rules": rules_file}, {"--dot": dot, "--egraph": egraph, "--json": json_file})
     names = [find_device(name).name for name in device or DEVICES]
     program = parse(expression, _pairs(let))
     rules = _rules(only, without, rules_file, exploring)
@@ -85,7 +87,7 @@ def explore(
     if count and found.stop != "interrupted":
         forms = run.run(lambda: exploring_.forms(found, names, count, time_limit), [], grace=0.0)
     if dot is not None:
-        dot.write_text(egraph_files.to_dot(found.snapshot), encoding="utf-8")
+        write_text(dot, egraph_files.to_dot(found.snapshot))
     if egraph is not None:
         write_json(egraph_files.to_json(found.snapshot), egraph)
     if json_file is not None:

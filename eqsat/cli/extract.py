@@ -24,7 +24,9 @@ def extract(
     """
     from eqsat.cli.output import progress, write_json
     from eqsat.extract.serialized import extract_file
+    from eqsat.files import check_outputs
 
+    check_outputs({"the e-graph": egraph}, {"--json": json_file})
     with progress(f"extracting from {egraph.name}"):
         answer = extract_file(egraph, time_limit)
     if json_file is not None:

@@ -156,8 +156,10 @@ def source(
     """
     from eqsat.cli.output import write_json
     from eqsat.cli.search import load, optimise, resolved
+    from eqsat.files import check_outputs, write_text
     from eqsat.gpu.device import inlined
 
+    check_outputs({"the model": name if name.endswith(".onnx") else None}, {"--output": output, "--json": json_file})
     device = resolved(device)
     if name.endswith(".onnx"):
         best = optimise(load(Path(name), shape), device, time_limit, numerics, rules=None if optimized else [])
@@ -182,7 +184,7 @@ def source(
         write_json({"schema": 1, "device": device, "texts": texts}, json_file)
     text = "\n".join(entry["source"] for entry in texts)
     if output is not None:
-        output.write_text(text)
+        write_text(output, text)
     elif json_file != "-":
         typer.echo(text, nl=False)
 

@@ -65,16 +65,22 @@ def optimize(
     - `eqsat optimize model.onnx --objective mix:0.5`
     """
     import eqsat
-    from eqsat.cli.alternatives import objective_line, print_alternatives, write_alternatives
+    from eqsat.cli.alternatives import alternative_path, objective_line, print_alternatives, write_alternatives
     from eqsat.cli.output import console, write_json
     from eqsat.cli.report import print_report
     from eqsat.cli.rules import select
     from eqsat.cli.search import begun, load, optimise
     from eqsat.cli.tuning import as_json, check_tunable, print_tuning, tune_result
+    from eqsat.files import check_outputs, write_text
     from eqsat.objective import Objective
     from eqsat.optimize import prepare
 
     budget = begun(context, time_limit)
+    check_outputs(
+        {"the model": model, "--inputs": inputs, "--rules": rules_file},
+        {"--output": output, "--html": html, "--json": json_file}
+        | {f"plan {rank}": alternative_path(output, rank) for rank in range(2, top + 1) if output is not None},
+    )
     Objective.of(objective)
     check_tunable(tune, device)
     rules = select(only, without, rules_file)
@@ -90,7 +96,7 @@ def optimize(
         if html is not None:
             from eqsat.html import page
 
-            html.write_text(page(best), encoding="utf-8")
+            write_text(html, page(best))
     best.report["stages"] = budget.report()
     tuning = tune_result(best, tune) if tune is not None else None
     if json_file is not None:

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from eqsat.files import write_text
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -21,12 +23,7 @@ def write_json(data: Any, target: str) -> None:
 
     NaN and infinities are refused by the encoder (`ValueError`): JSON has no word for them.
     """
-    text = json.dumps(data, indent=2, allow_nan=False) + "\n"
-    if target == "-":
-        sys.stdout.write(text)
-        return
-    with open(target, "w", encoding="utf-8") as file:
-        file.write(text)
+    write_text(target, json.dumps(data, indent=2, allow_nan=False) + "\n")
 
 
 def console(stderr: bool = False) -> Console:

@@ -1,0 +1,100 @@
+"""The disk cache of compiled kernels heals: what is damaged is built again, and no folder is needed."""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+
+import pytest
+
+from eqsat.core import make
+from eqsat.errors import InputError
+from eqsat.extract import device_files
+from eqsat.extract.plan import Kernel
+from eqsat.gpu import cache
+from eqsat.gpu.choices import Chooser, Record
+from eqsat.gpu.families.base import Choice
+from eqsat.gpu.targets import TARGETS
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("EQSAT_CACHE_DIR", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+class Builder:
+    """Writes a text and counts how often."""
+
+    def __init__(self) -> None:
+        self.times = 0
+
+    def __call__(self, out: Path) -> None:
+        self.times += 1
+        out.write_text("kernel")
+
+
+@pytest.mark.parametrize("damage", [b"", b"ker", b"another", None], ids=["empty", "cut", "foreign", "whole"])
+def test_a_damaged_file_is_built_again(damage: bytes | None) -> None:
+    build = Builder()
+    path = cache.cached("kind", "key", ".so", build)
+    if damage is not None:
+        path.write_bytes(damage)
+    assert cache.cached("kind", "key", ".so", build).read_text() == "kernel"
+    assert build.times == (1 if damage is None else 2)
+
+
+def test_a_folder_that_cannot_be_written_is_done_without(home: Path) -> None:
+    home.parent.mkdir(exist_ok=True)
+    home.write_text("a file where the folder should be")
+    build = Builder()
+    for _ in range(2):
+        path = cache.cached("kind", "read-only", ".so", build)
+        assert path.read_text() == "kernel"
+    assert build.times == 1
+    assert home.read_text() == "a file where the folder should be"
+    cache.keep_text("tuned", "a.json", "text")
+    assert cache.kept_text("tuned", "a.json") == "text"
+
+
+def test_several_builders_of_one_file_agree() -> None:
+    build, paths = Builder(), []
+    threads = [threading.Thread(target=lambda: paths.append(cache.cached("k", "many", ".s", build))) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(paths) == 8
+    assert {path.read_text() for path in paths} == {"kernel"}
+
+
+def test_what_a_builder_raises_is_raised() -> None:
+    def fail(out: Path) -> None:
+        raise FileNotFoundError("no compiler")
+
+    with pytest.raises(FileNotFoundError, match="no compiler"):
+        cache.cached("kind", "failing", ".so", fail)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[1]", '{"record": 3}', '{"record": {"choice": {"no": 1}}}', "[" * 100_000])
+def test_a_damaged_tuning_record_counts_as_none(home: Path, text: str) -> None:
+    x = make("In", ("x", 64, "float32"))
+    out = make("Un", ("exp",), [x])
+    kernel = Kernel("kernel", "pointwise", (out,), (x,), (x,), (out,), 64, 512, 1.0)
+    chooser = Chooser("machine", TARGETS["gfx942"], 304)
+    chooser.remember(kernel, Record(Choice(), 1.0, 2.0, 3))
+    assert chooser.record(kernel) == Record(Choice(), 1.0, 2.0, 3)
+    (file,) = (home / "tuned").iterdir()
+    file.write_text(text)
+    assert chooser.record(kernel) is None
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "[" * 100_000, json.dumps({"schema": 1, "base": "mi300x"})])
+def test_a_damaged_device_file_is_named(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "device.json"
+    file.write_text(text)
+    with pytest.raises(InputError, match=r"device\.json: no "):
+        device_files.read(file)
+    with pytest.raises(InputError, match="cannot be read"):
+        device_files.read(tmp_path)
