@@ -1,18 +1,13 @@
 """Saturation: apply rules until nothing changes or a limit is met, in a process that can be stopped at any moment.
 
 egglog knows no limit of time or memory inside an iteration, and a failed allocation aborts its process. So it runs in a
-worker that sends checkpoints; whatever happens to the worker, the parent goes on with the last one. One worker serves
-many requests, so that only the first pays for starting it.
+worker (`eqsat.worker`) that sends checkpoints; whatever happens to the worker, the parent goes on with the last one.
+One worker serves many requests, so that only the first pays for starting it.
 """
 
 from __future__ import annotations
 
-import atexit
-import pickle
-import select
-import struct
-import subprocess
-import sys
+import os
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -22,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from eqsat.errors import EqsatError
 from eqsat.rule import AnyRule, HostRule
 from eqsat.snapshot import Snapshot
+from eqsat.worker import Pool, Worker
 
 if TYPE_CHECKING:
     from eqsat.egraph import EGraph
@@ -30,9 +26,10 @@ _CHECKPOINT_SECONDS = 0.25
 _SMALL = 500
 """E-nodes up to which every iteration ends with a checkpoint."""
 
-_POLL_SECONDS = 0.1
 _GROUP_ROUNDS = 3
-_HEADER = struct.Struct("<Q")
+
+_WORKERS = Pool("eqsat.saturate:Saturations", most=max(2, os.cpu_count() or 1))
+"""One for each thread that saturates; beyond the processors, threads wait for each other within their time limits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,170 +77,83 @@ def saturate(
     if limits.seconds <= 0:
         best.stats |= {"stop": "time", "seconds": 0.0}
         return best
-    worker = _Worker.get(limits.memory)
-    stop, finished = "memory", False  # a worker that ends without a word was killed by its memory limit
+    request = (source, tuple(rules), limits, tuple(goals))
+    stop = "time"
     try:
-        worker.send((source, tuple(rules), limits, tuple(goals)))
+        with _WORKERS.lent(limits.memory, request[1], limits.seconds) as worker:
+            if worker is not None:
+                best, stop = _ask(worker, request, begun + limits.seconds, progress)
+    except KeyboardInterrupt:
+        stop = "interrupted"
+    best.stats |= {"stop": stop, "seconds": time.monotonic() - begun}
+    return best
+
+
+def _ask(
+    worker: Worker, request: tuple[Any, ...], deadline: float, progress: Callable[[Progress], None] | None
+) -> tuple[Snapshot, str]:
+    """The last snapshot that a worker sends, and why it is the last; a worker that has not finished is ended."""
+    best, rules, *_ = request
+    finished = False
+    try:
+        worker.send(request)
         while True:
-            left = limits.seconds - (time.monotonic() - begun)
-            message = worker.receive(max(left, 0.0))
+            message = worker.receive(max(deadline - time.monotonic(), 0.0))
             if message is None:
-                stop = "time"
-                break
+                return best, "time"
             kind, content = message
             if kind == "error":
-                raise EqsatError(content)
+                finished = True
+                raise EqsatError(f"saturation failed: {content}")
             if kind in ("checkpoint", "done"):
                 best = content
             if kind == "progress" and progress is not None:
                 progress(content)
             if kind == "done":
-                stop = best.stats["stop"]
-                finished = True
-                break
+                finished, worker.holding = True, rules
+                return best, best.stats["stop"]
     except KeyboardInterrupt:
-        stop = "interrupted"
+        return best, "interrupted"
     except (EOFError, BrokenPipeError):
-        pass
+        return best, "memory"  # a worker that ends without a word was killed by its memory limit
     finally:
         if not finished:
             worker.kill()
-    best.stats |= {"stop": stop, "seconds": time.monotonic() - begun}
-    return best
-
-
-class _Worker:
-    """The worker process, seen from the parent: pickled messages over pipes, each after its length."""
-
-    _current: _Worker | None = None
-
-    def __init__(self, memory: int) -> None:
-        self.memory = memory
-        self.declared: tuple[AnyRule, ...] | None = None
-        # Its own session: Ctrl-C goes to the parent alone, which decides what to do with what there is.
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", f"from eqsat.saturate import serve; serve({memory})"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            bufsize=0,  # what a buffer has read ahead, select would not see
-            start_new_session=True,
-        )
-
-    @classmethod
-    def get(cls, memory: int) -> _Worker:
-        """The running worker, or a new one."""
-        worker = cls._current
-        if worker is None or worker._process.poll() is not None or worker.memory != memory:
-            if worker is not None:
-                worker.kill()
-            worker = cls._current = cls(memory)
-        return worker
-
-    def send(self, message: Any) -> None:
-        assert self._process.stdin is not None
-        try:
-            _write(self._process.stdin, message)
-        except (KeyboardInterrupt, OSError):
-            self.kill()  # half a message would be taken for the start of the next
-            raise
-
-    def receive(self, timeout: float) -> Any:
-        """The next message; None when there is none in time. EOFError when the worker has died."""
-        pipe = self._process.stdout
-        assert pipe is not None
-        deadline = time.monotonic() + timeout
-        while True:
-            # In short waits: a signal that another thread received is acted on between two of them.
-            ready, _, _ = select.select([pipe], [], [], min(_POLL_SECONDS, max(0.0, deadline - time.monotonic())))
-            if ready:
-                return _read(pipe)
-            if time.monotonic() >= deadline:
-                return None
-
-    def kill(self) -> None:
-        """End the process at once."""
-        self._process.kill()
-        self._process.wait()
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                pipe.close()
-        if _Worker._current is self:
-            _Worker._current = None
 
 
 def warm_up(rules: Sequence[AnyRule], memory: int = Limits().memory) -> None:
-    """Start the worker ahead of its first request: it loads egglog and declares the rules while the caller goes on."""
-    worker = _Worker.get(memory)
-    if worker.declared != tuple(rules):
-        worker.declared = tuple(rules)
-        worker.send((None, worker.declared, None, ()))
+    """Start a worker ahead of its first request: it loads egglog and declares the rules while the caller goes on."""
+    rules = tuple(rules)
+    if _WORKERS.is_holding(memory, rules):
+        return
+    with _WORKERS.lent(memory, rules, timeout=0.0) as worker:
+        if worker is not None:
+            worker.send((None, rules, None, ()))
+            worker.holding = rules
 
 
-@atexit.register
-def _kill_worker() -> None:
-    if _Worker._current is not None:
-        _Worker._current.kill()
+class Saturations:
+    """The service of a worker: it keeps the e-graph in which the rules of the last request are declared."""
 
+    def __init__(self) -> None:
+        from eqsat.egraph import EGraph
 
-def _write(pipe: Any, message: Any) -> None:
-    data = pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
-    rest = memoryview(_HEADER.pack(len(data)) + data)
-    while rest:
-        rest = rest[pipe.write(rest) :]
-    pipe.flush()
+        self._new_graph = EGraph
+        self._graph: EGraph | None = None
+        self._declared: tuple[AnyRule, ...] = ()
 
-
-def _read(pipe: Any) -> Any:
-    (length,) = _HEADER.unpack(_read_exactly(pipe, _HEADER.size))
-    return pickle.loads(_read_exactly(pipe, length))
-
-
-def _read_exactly(pipe: Any, length: int) -> bytes:
-    """That many bytes from a pipe that gives what it has; EOFError when it ends before."""
-    data = bytearray()
-    while len(data) < length:
-        part = pipe.read(length - len(data))
-        if not part:
-            raise EOFError
-        data += part
-    return bytes(data)
-
-
-def serve(memory: int) -> None:
-    """Answer requests on standard input until it closes. Runs in the worker."""
-    import os
-    import resource
-
-    resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
-    requests = sys.stdin.buffer
-    replies = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # egglog's own prints must not mix with the replies
-    declared: tuple[AnyRule, ...] | None = None
-    graph: EGraph | None = None
-
-    def send(kind: str, content: Any) -> None:
-        _write(replies, (kind, content))
-
-    while True:
-        try:
-            source, rules, limits, goals = _read(requests)
-        except EOFError:
-            return
-        try:
-            if graph is None or rules != declared:
-                from eqsat.egraph import EGraph  # once a request is read: its sender need not wait for this
-
-                graph, declared = EGraph(rules), rules
-            if source is not None:
-                with graph.scratch():
-                    snapshot = Saturation(source, rules, limits, send, goals, graph).run()
-                send("done", snapshot)
-        except MemoryError:
-            return
-        except Exception as error:  # noqa: BLE001  every failure must reach the parent as a message
-            graph = None
-            if source is not None:  # else the request itself will meet the error again
-                send("error", f"saturation failed: {type(error).__name__}: {error}")
+    def __call__(self, request: Any, send: Callable[[str, Any], None]) -> None:
+        """Answer `(source, rules, limits, goals)`; a source of None only asks to declare the rules."""
+        source, rules, limits, goals = request
+        graph = self._graph
+        if graph is None or rules != self._declared:
+            graph = self._new_graph(rules)
+        self._graph, self._declared = None, rules  # whatever fails below leaves no e-graph behind
+        if source is not None:
+            with graph.scratch():
+                snapshot = Saturation(source, rules, limits, send, goals, graph).run()
+            send("done", snapshot)
+        self._graph = graph
 
 
 class Saturation:

@@ -213,12 +213,12 @@ def test_ctrl_c_returns_the_best_so_far():
 def test_ctrl_c_while_a_message_is_sent_does_not_spoil_the_next_one(monkeypatch: pytest.MonkeyPatch):
     source = snapshot_of(PROGRAMS["low rank"]())
 
-    def half(pipe: Any, message: Any) -> None:
+    def half(pipe: Any, number: int, data: bytes) -> None:
         pipe.write(b"\xff" * 4)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("eqsat.saturate._write", half)
+        patched.setattr("eqsat.worker._write", half)
         with pytest.raises(KeyboardInterrupt):
             warm_up(EXPLODING_RULES)
     assert saturate(source, ALL).stats["stop"] == "saturated"

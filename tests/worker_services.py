@@ -1,0 +1,24 @@
+"""A service for the tests of `eqsat.worker`."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+
+
+class Echo:
+    """Sends back what it gets; some requests ask for more."""
+
+    def __call__(self, request, send) -> None:
+        match request:
+            case "fail":
+                raise ValueError("as asked")
+            case "hang":
+                send("pid", os.getpid())
+                time.sleep(600)
+            case "path":
+                send("path", sys.path)
+            case "messages":
+                send("first", None)
+        send("done", request)
