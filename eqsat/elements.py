@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from eqsat.core import Node, topological
-from eqsat.numerics import FLOATS, INTS, np_dtype
+from eqsat.numerics import FLOATS, INTS, STORED, is_integer, np_dtype
 from eqsat.scalar_cases import Cases
 from eqsat.scalar_functions import Functions
 from eqsat.scalars import Beyond
@@ -108,7 +108,7 @@ class Elements:
     def _in(self, node: Node) -> Array:
         name, size, dtype = node.attrs
         atom = self.scalars.atom
-        kinds = {"boolean": dtype == "bool", "whole": dtype in INTS}
+        kinds = {"boolean": dtype == "bool", "whole": is_integer(dtype)}
         return np.array([atom("in", name, i, **kinds) for i in range(size)], dtype=np.int64)
 
     def _const(self, node: Node) -> Array:
@@ -120,7 +120,7 @@ class Elements:
 
     def _full(self, node: Node) -> Array:
         value, size, dtype = node.attrs
-        python = float(value) if dtype in FLOATS else int(value)
+        python = float(value) if _fractional(dtype) else int(value)
         return np.full(size, self.scalars.number(python, dtype != "float64"), dtype=np.int64)
 
     def _each(self, fn: Any, operands: Sequence[Array]) -> Array:
@@ -145,6 +145,8 @@ class Elements:
     def _cast(self, node: Node, a: Array) -> Array:
         source, target = node.args[0].dtype, node.dtype
         scalars = self.scalars
+        if target in STORED and source != target:
+            raise Beyond("a cast to integers that wrap around")
         if target in FLOATS or source == target or source == "bool":
             return a  # numbers keep their value over the reals
         if target == "bool":
@@ -203,7 +205,7 @@ class Elements:
         read = a[np.maximum(index, 0)] if a.size else np.zeros(index.shape, np.int64)
         if not layout.masked:
             return read
-        fill = float(layout.fill) if node.dtype in FLOATS else int(layout.fill or 0)
+        fill = float(layout.fill) if _fractional(node.dtype) else int(layout.fill or 0)
         return np.where(index >= 0, read, self.scalars.number(fill, node.dtype != "float64"))
 
     def _cat(self, node: Node, *operands: Array) -> Array:
@@ -253,4 +255,9 @@ def _wraps(nodes: Iterable[Node]) -> bool:
 
 def _kind(dtype: str) -> type:
     """A type whose values Python reads as floats, integers or booleans."""
-    return np.float64 if dtype in FLOATS else np.bool_ if dtype == "bool" else np.int64
+    return np.float64 if _fractional(dtype) else np.bool_ if dtype == "bool" else np.int64
+
+
+def _fractional(dtype: str) -> bool:
+    """Whether elements are read as fractions: floats, and what is stored in less than NumPy's own types."""
+    return dtype != "bool" and not is_integer(dtype)

@@ -22,6 +22,10 @@ class DtypeError(InputError, TypeError):
     """Element types that an operator does not take."""
 
 
+class StoredError(DtypeError):
+    """An element type that programs store but do not compute with, where an operator computes."""
+
+
 class CheckFailed(EqsatError):
     """An optimised program disagreed with its source: a defect of eqsat, never silently passed on."""
 

@@ -15,7 +15,7 @@ import numpy as np
 from eqsat import composites, ops
 from eqsat.errors import DtypeError, InputError, ShapeError
 from eqsat.ir import Term
-from eqsat.numerics import FLOATS, dtype_name, kind_of, np_dtype
+from eqsat.numerics import FLOATS, STORED, dtype_name, kind_of, np_dtype
 from eqsat.tracer import Axis, Tracer, Value, term_of
 
 # Operands
@@ -35,6 +35,8 @@ def _common_dtype(values: Sequence[Value]) -> str:
         common = dtype_name(np.result_type(*(typed or weak)))
     except np.exceptions.DTypePromotionError:
         raise DtypeError(f"no common type of {' and '.join(dtype_name(t) for t in typed)}: use astype") from None
+    if common in STORED:
+        raise DtypeError(f"programs compute nothing in {common}, they only store it: use astype")
     # A number only decides the kind; np.result_type would make float64 of a bfloat16 and 1.0.
     kinds = [kind_of(common), *(kind_of(dtype_name(type(v))) for v in weak)]
     wanted = "float" if "float" in kinds else "int" if "int" in kinds else "bool"

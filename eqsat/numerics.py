@@ -31,9 +31,22 @@ _NUMPY: dict[str, np.dtype[Any]] = {
     "int64": np.dtype(np.int64),
     "bool": np.dtype(np.bool_),
 }
+DTYPES = tuple(_NUMPY)
+"""Element types that programs compute with."""
+
+_NUMPY |= {name: np.dtype(name) for name in ("int8", "int16", "uint8", "uint16", "uint32", "uint64")}
+STORED_INTS = tuple(name for name in _NUMPY if name not in DTYPES)
+_NUMPY |= {
+    name: np.dtype(getattr(ml_dtypes, name))
+    for name in ("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu",
+                 "float4_e2m1fn", "int4", "uint4", "int2", "uint2")
+}  # fmt: skip
 _NAMES = {dtype: name for name, dtype in _NUMPY.items()}
 
-DTYPES = tuple(_NUMPY)
+STORED = tuple(name for name in _NUMPY if name not in DTYPES)
+"""Element types that programs only store: they are moved (views, concat, gather, where, pad), carried through opaque
+operators and, where they are whole bytes of integers (`STORED_INTS`), cast to and from the others. In memory every
+element takes whole bytes; narrower ones take one each."""
 FLOATS = ("float64", "float32", "float16", "bfloat16")
 INTS = ("int32", "int64")
 HALVES = ("float16", "bfloat16")
@@ -45,6 +58,7 @@ SHORT = {
     "int32": "i32",
     "int64": "i64",
     "bool": "bool",
+    **{name: name.replace("uint", "u").replace("int", "i").replace("float", "f") for name in STORED},
 }
 """Names as programs print them: `f32[348,768]`."""
 
@@ -57,14 +71,14 @@ def np_dtype(name: str) -> np.dtype[Any]:
     try:
         return _NUMPY[name]
     except KeyError:
-        raise DtypeError(f"unknown element type {name!r}: the valid ones are {', '.join(DTYPES)}") from None
+        raise DtypeError(f"unknown element type {name!r}: the valid ones are {', '.join(_NUMPY)}") from None
 
 
 def dtype_name(dtype: Any) -> str:
     """The name of a NumPy dtype, of anything `np.dtype` accepts, or of a short name such as 'f32'.
 
     Raises:
-        DtypeError: the dtype is not one of `DTYPES`.
+        DtypeError: the dtype is neither one of `DTYPES` nor of `STORED`.
     """
     if isinstance(dtype, str):
         if dtype in _NUMPY:
@@ -75,7 +89,7 @@ def dtype_name(dtype: Any) -> str:
     try:
         return _NAMES[np.dtype(dtype)]
     except (KeyError, TypeError):
-        raise DtypeError(f"unsupported element type {dtype}: the supported ones are {', '.join(DTYPES)}") from None
+        raise DtypeError(f"unsupported element type {dtype}: the supported ones are {', '.join(_NUMPY)}") from None
 
 
 def is_float(dtype: str) -> bool:
@@ -93,8 +107,15 @@ def at_precision(dtype: str, precision: Precision) -> str:
 
 
 def kind_of(dtype: str) -> str:
-    """'float', 'int' or 'bool'."""
+    """'float', 'int', 'bool' or 'stored'."""
+    if dtype in STORED:
+        return "stored"
     return "float" if dtype in FLOATS else "int" if dtype in INTS else "bool"
+
+
+def is_integer(dtype: str) -> bool:
+    """Whether the elements are integers of whole bytes, computed with or only stored."""
+    return dtype in INTS or dtype in STORED_INTS
 
 
 def scalar(value: Any, dtype: str) -> float | int | bool:
@@ -105,7 +126,7 @@ def scalar(value: Any, dtype: str) -> float | int | bool:
     """
     if isinstance(value, np.generic):
         value = value.item()
-    if dtype in INTS:
+    if is_integer(dtype):
         info = np.iinfo(np_dtype(dtype))
         if (isinstance(value, float) and not value.is_integer()) or not info.min <= value <= info.max:
             raise InputError(f"{dtype} cannot hold {value}")
@@ -123,8 +144,9 @@ def random_array(shape: Sequence[int], dtype: str, rng: np.random.Generator) -> 
     """Values that suit a test: normal floats, small integers, fair booleans."""
     if dtype == "bool":
         return rng.random(tuple(shape)) < 0.5
-    if dtype in INTS:
-        return rng.integers(-4, 5, tuple(shape)).astype(np_dtype(dtype))
+    if "int" in dtype:
+        low, high = (0, 9) if dtype.startswith("uint") else (-4, 5)
+        return rng.integers(low, high, tuple(shape)).astype(np_dtype(dtype))
     return rng.standard_normal(tuple(shape)).astype(np_dtype(dtype))
 
 

@@ -228,7 +228,7 @@ def opaque(
     Args:
         name: what reports call it.
         outputs: (shape, dtype) of each result.
-        spec: hashable; everything that tells one such operator from another of that name.
+        spec: hashable; it, and its repr, tell this operator from every other one of that name.
         run: operand arrays to the result arrays.
     """
     return tuple(

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any, Protocol
 
-from eqsat.errors import DtypeError, ShapeError
-from eqsat.numerics import ELEMENTWISE, INTS, REDUCTIONS, dtype_name, kind_of, np_dtype
+from eqsat.errors import DtypeError, ShapeError, StoredError
+from eqsat.numerics import ELEMENTWISE, INTS, REDUCTIONS, STORED, STORED_INTS, dtype_name, kind_of, np_dtype
 
 Shape = tuple[int, ...]
 Type = tuple[Shape, str]
@@ -33,6 +33,8 @@ def _got(*args: Typed) -> str:
 def _check_kind(op: str, kinds: Sequence[str], *args: Typed) -> None:
     for arg in args:
         if kind_of(arg.dtype) not in kinds:
+            if arg.dtype in STORED:
+                raise StoredError(f"{op} takes {' or '.join(kinds)} operands, got {arg.dtype}: cast it first")
             raise DtypeError(f"{op} takes {' or '.join(kinds)} operands, got {arg.dtype}")
 
 
@@ -62,8 +64,9 @@ def iota(shape: Shape, axis: int, dtype: str) -> Type:
     _check_dims("iota", shape)
     if not 0 <= axis < len(shape):
         raise ShapeError(f"iota takes an axis in [0, {len(shape)}), got {axis}")
-    if dtype == "bool":
-        raise DtypeError("iota takes a number dtype, got bool")
+    if kind_of(dtype) not in ("float", "int"):
+        error = StoredError if dtype in STORED else DtypeError
+        raise error(f"iota takes a number dtype, got {dtype}")
     return leaf(shape, dtype)
 
 
@@ -87,7 +90,11 @@ def where(c: Typed, a: Typed, b: Typed) -> Type:
 
 
 def cast(x: Typed, dtype: str) -> Type:
+    """Between element types that programs compute with and stored integers of whole bytes."""
     np_dtype(dtype)
+    for name in (x.dtype, dtype):
+        if name in STORED and name not in STORED_INTS:
+            raise StoredError(f"cast takes element types of whole bytes that NumPy has, got {name}")
     return x.shape, dtype
 
 
@@ -174,7 +181,8 @@ def reduce(x: Typed, kind: str, axes: tuple[int, ...], keepdims: bool) -> Type:
 def gather(data: Typed, indices: Typed, axis: int) -> Type:
     """data[..., indices, ...]: the indexed axis becomes the dims of `indices`."""
     if indices.dtype not in INTS:
-        raise DtypeError(f"gather takes int32 or int64 indices, got {indices.dtype}")
+        error = StoredError if indices.dtype in STORED else DtypeError
+        raise error(f"gather takes int32 or int64 indices, got {indices.dtype}")
     if not 0 <= axis < len(data.shape):
         raise ShapeError(f"gather takes an axis in [0, {len(data.shape)}), got {axis} for {data.shape}")
     return (*data.shape[:axis], *indices.shape, *data.shape[axis + 1 :]), data.dtype

@@ -9,7 +9,7 @@ import numpy as np
 
 from eqsat.errors import InputError
 from eqsat.node import CAST
-from eqsat.numerics import BINARY, INTS, UNARY, elementwise, is_float, kind_of, np_dtype, scalar
+from eqsat.numerics import BINARY, FLOATS, INTS, STORED_INTS, UNARY, elementwise, is_float, kind_of, np_dtype, scalar
 
 Row = tuple[Any, ...]
 
@@ -98,7 +98,12 @@ def reciprocal_count(value: Any, count: int, dtype: str) -> Row | None:
 
 
 _WIDER: dict[str, frozenset[str]] = {
-    "bool": frozenset({*INTS, "float64", "float32", "float16", "bfloat16"}),
+    "bool": frozenset({*INTS, *STORED_INTS, *FLOATS}),
+    "int8": frozenset({"int16", *INTS, *FLOATS}),
+    "uint8": frozenset({"int16", "uint16", "uint32", "uint64", *INTS, *FLOATS}),
+    "int16": frozenset({*INTS, "float32", "float64"}),
+    "uint16": frozenset({"uint32", "uint64", *INTS, "float32", "float64"}),
+    "uint32": frozenset({"int64", "uint64", "float64"}),
     "float16": frozenset({"float32", "float64"}),
     "bfloat16": frozenset({"float32", "float64"}),
     "float32": frozenset({"float64"}),

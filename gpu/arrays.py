@@ -1,6 +1,6 @@
 """A caller's arrays on the device, and results as the caller's kind: NumPy, CuPy, or any library that speaks DLPack.
 
-A plan computes on flat CuPy arrays; bfloat16, which CuPy has not, travels there as uint16 bits.
+A plan computes on flat CuPy arrays; bfloat16 and float8, which CuPy has not, travel there as uint16 and uint8 bits.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _ON_GPU = frozenset({2, 10, 13})
 
 
 def carrier(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """The dtype under which CuPy holds an array: its own, or uint16 for bfloat16."""
-    return np.dtype(np.uint16) if dtype == np_dtype("bfloat16") else dtype
+    """The dtype under which CuPy holds an array: its own, or the bits of one that NumPy itself has not."""
+    return dtype if dtype.isbuiltin == 1 else np.dtype(f"u{dtype.itemsize}")
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from eqsat.errors import InputError
 from eqsat.extract.devices import Device
 from eqsat.extract.plan import Plan
 from eqsat.files import write_folder
+from eqsat.gpu.arrays import carrier
 from eqsat.gpu.cache import TEMPLATES
 from eqsat.gpu.compilers import AMD_FLAGS
 from eqsat.gpu.generate import chain
@@ -74,8 +75,8 @@ def _filled_by_kernel(step: Step, launches: Launches) -> Step:
 
 
 def _plain(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """An array of a type that NumPy itself has: bfloat16 as the uint16 of its bits."""
-    return array.view(np.uint16) if array.dtype.kind == "V" or array.dtype.name == "bfloat16" else array
+    """An array of a type that NumPy itself has: bfloat16 as the uint16 of its bits, float8 as uint8."""
+    return array.view(carrier(array.dtype))
 
 
 def manifest(launches: Launches, suffix: str) -> dict[str, Any]:

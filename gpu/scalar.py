@@ -19,7 +19,7 @@ from eqsat.core import CAST, Node
 from eqsat.gpu.errors import NotLowerable
 from eqsat.gpu.index import Index, Mask, Var, through
 from eqsat.gpu.region import Region, Value
-from eqsat.numerics import COMPARE, HALVES, itemsize
+from eqsat.numerics import COMPARE, HALVES, STORED, STORED_INTS, is_integer, itemsize, np_dtype
 
 STORAGE = {
     "float64": "double",
@@ -29,6 +29,13 @@ STORAGE = {
     "int32": "int",
     "int64": "long long",
     "bool": "unsigned char",
+    "int8": "signed char",
+    "int16": "short",
+    "uint8": "unsigned char",
+    "uint16": "unsigned short",
+    "uint32": "unsigned int",
+    "uint64": "unsigned long long",
+    **{name: "unsigned char" for name in STORED if name not in STORED_INTS},  # a byte each, only moved
 }
 """C types of elements in memory."""
 
@@ -77,10 +84,12 @@ def literal(value: Any, dtype: str) -> str:
     """A C literal of an element."""
     if dtype == "bool":
         return "true" if value else "false"
-    if dtype in ("int32", "int64"):
+    if dtype in STORED and dtype not in STORED_INTS:
+        return str(int(np.asarray(value).astype(np_dtype(dtype)).view(np.uint8)))  # its bits
+    if is_integer(dtype):
         least = np.iinfo(dtype).min
-        suffix = "LL" if dtype == "int64" else ""
-        return f"({least + 1}{suffix} - 1)" if value == least else f"{int(value)}{suffix}"
+        suffix = {"int64": "LL", "uint64": "ULL", "uint32": "U"}.get(dtype, "")
+        return f"({least + 1}{suffix} - 1)" if value == least < 0 else f"{int(value)}{suffix}"
     wide = dtype == "float64"
     x = float(value)
     if math.isnan(x) or math.isinf(x):

@@ -13,11 +13,14 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from eqsat import composites, ops
+from eqsat import composites, ops, optimize
+from eqsat.core import lower
 from eqsat.errors import InputError
 from eqsat.frontends.onnx_in import from_onnx
+from eqsat.frontends.onnx_load import CODE_OF_DTYPE
 from eqsat.frontends.onnx_out import to_onnx
 from eqsat.ir import Program
+from eqsat.numerics import STORED, STORED_INTS, random_array
 
 onnxruntime.set_default_logger_severity(4)
 
@@ -156,7 +159,7 @@ def test_shape_computations_are_folded() -> None:
     assert program.outputs["y"] is ops.concat([flat, ops.full(1.0, (2, 3)), ramp], 1)
 
 
-def test_unsupported_element_types_are_fine_where_they_fold_away() -> None:
+def test_dequantised_constants_are_constants() -> None:
     """Weights quantised to int8 are constants, so their dequantisation is one too."""
     quantised = np.arange(6, dtype=np.int8).reshape(2, 3)
     constants = {"q": quantised, "scale": np.float32(0.5), "zero": np.int8(2)}
@@ -164,6 +167,46 @@ def test_unsupported_element_types_are_fine_where_they_fold_away() -> None:
     program = from_onnx(model(nodes, {"x": (4, 2)}, ["y"], constants))
     weight = ops.constant((quantised - np.float32(2)) * np.float32(0.5))
     assert program.outputs["y"] is ops.matmul(ops.input("x", (4, 2)), weight)
+
+
+@pytest.mark.parametrize("dtype", STORED)
+def test_element_types_without_arithmetic_are_moved_and_written_back(dtype: str) -> None:
+    """Views and constants keep every value, through the search and through a file; ONNX joins whole bytes alone."""
+    code = CODE_OF_DTYPE[dtype]
+    x, c = (random_array((2, 3), dtype, np.random.default_rng(seed)) for seed in (0, 1))
+    nodes = [
+        node("Transpose", ["x"], ["t"], perm=[1, 0]),
+        node("Reshape", ["c", "shape"], ["r"]),
+        node("Concat", ["t", "r"], ["y"], axis=1) if dtype in STORED_INTS else node("Identity", ["t"], ["y"]),
+        node("Identity", ["r"], ["z"]),
+    ]
+    outputs = [value("y", (3, 4 if dtype in STORED_INTS else 2), code), value("z", (3, 2), code)]
+    constants = [numpy_helper.from_array(c, "c"), numpy_helper.from_array(np.array([3, 2]), "shape")]
+    graph = helper.make_graph(nodes, "g", [value("x", (2, 3), code)], outputs, constants)
+    program = from_onnx(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 25)], ir_version=13))
+    wanted = {"y": np.concatenate([x.T, c.reshape(3, 2)], 1)[:, : outputs[0].type.tensor_type.shape.dim[1].dim_value]}
+    wanted["z"] = c.reshape(3, 2)
+    best = optimize(program, device="mi300x", time_limit=5).program
+    for each in (program, best, from_onnx(to_onnx(best))):
+        for name, found in each.run({"x": x}).items():
+            np.testing.assert_array_equal(found.astype(np.float64), wanted[name].astype(np.float64))
+
+
+def test_arithmetic_on_stored_integers_is_carried() -> None:
+    nodes = [node("Add", ["u", "u"], ["s"]), node("Cast", ["s"], ["f"], to=FLOAT), node("Exp", ["f"], ["y"])]
+    original = model(nodes, {}, ["y"])
+    original.graph.input.append(value("u", (3,), TensorProto.UINT8))
+    program = from_onnx(original)
+    assert program.opaque() == ["Add"]
+    wrapped = np.array([2, 14, 0], np.uint8)
+    np.testing.assert_allclose(program.run({"u": np.array([1, 7, 128], np.uint8)})["y"], np.exp(wrapped, dtype="f4"))
+
+
+def test_operators_that_differ_in_their_parameters_alone_are_told_apart() -> None:
+    """Two opaque operators of one operand must not become one node of the core."""
+    nodes = [node("CumProd", ["x", "zero"], ["a"]), node("CumProd", ["x", "one"], ["b"]), node("Sub", "ab", ["y"])]
+    program = from_onnx(model(nodes, {"x": (3, 3)}, ["y"], {"zero": 0, "one": 1}, opset=26))
+    assert len(lower(program).opaque) == len(program.opaque()) == 2
 
 
 def test_nodes_in_any_order_are_put_in_order() -> None:

@@ -204,7 +204,7 @@ def test_split_gives_consecutive_slices() -> None:
 
 # Errors: the rule and what it got
 
-I64, B = ops.input("i", (4, 6), "int64"), ops.input("b", (4, 6), "bool")
+I64, B, U8 = ops.input("i", (4, 6), "int64"), ops.input("b", (4, 6), "bool"), ops.input("u", (4, 6), "uint8")
 IMAGE = ops.input("m", (1, 4, 5))
 
 
@@ -237,7 +237,10 @@ IMAGE = ops.input("m", (1, 4, 5))
         (lambda: ops.pool("max", IMAGE, (2, 2)), ShapeError, "one kernel dim, stride, pad and dilation per spatial"),
         (lambda: ops.full(0.5, (), "int32"), InputError, "int32 cannot hold 0.5"),
         (lambda: ops.full(2**31, (), "int32"), InputError, "int32 cannot hold 2147483648"),
-        (lambda: ops.input("x", (2,), "int8"), DtypeError, "unsupported element type int8"),
+        (lambda: ops.input("x", (2,), "complex64"), DtypeError, "unsupported element type complex64"),
+        (lambda: ops.add(U8, U8), DtypeError, "add takes float or int operands, got uint8: cast it first"),
+        (lambda: ops.cast(U8, "float8_e5m2"), DtypeError, "cast takes element types of whole bytes that NumPy has"),
+        (lambda: ops.gather(X, U8, 0), DtypeError, "gather takes int32 or int64 indices, got uint8"),
         (lambda: ops.constant(np.zeros(2, complex)), DtypeError, "unsupported element type complex128"),
         (lambda: ops.make("matmull", X, X), InputError, "unknown operator 'matmull': did you mean matmul"),
         (lambda: ops.make("matmul", X), InputError, "matmul takes 2 operands, got 1"),

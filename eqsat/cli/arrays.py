@@ -1,7 +1,8 @@
 """Arrays of a program in .npz files: inputs and expected outputs in, outputs out.
 
 An array belongs to input `x` if it is called `x` or `in_x`, and is expected of an output if it is called `out_NAME` or
-`out_0`, `out_1` ... in order. NumPy's file format has no bfloat16: such arrays travel as float32.
+`out_0`, `out_1` ... in order. NumPy's file format has no bfloat16, float8 or int4: such arrays travel in
+a type that holds all their values (float32, int8, uint8).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import numpy as np
 
 from eqsat.errors import InputError
 from eqsat.files import replacing
+from eqsat.numerics import np_dtype
 
 if TYPE_CHECKING:
     from eqsat.ir import Program
@@ -45,8 +47,8 @@ def read_arrays(path: Path, program: Program) -> tuple[Arrays, Arrays]:
             raise InputError(f"{path}: no input is called {key!r}: the program takes {', '.join(program.input_names)}")
     for term in program.inputs:
         name = term.attr("name")
-        if term.dtype == "bfloat16" and name in inputs:
-            inputs[name] = _as_bfloat16(inputs[name])
+        if name in inputs:
+            inputs[name] = _restored(inputs[name], np_dtype(term.dtype))
     return inputs, expected
 
 
@@ -62,19 +64,27 @@ def _load(path: Path) -> Arrays:
         raise InputError(f"{path}: is no .npz file of plain arrays; save the inputs with numpy.savez") from None
 
 
-def _as_bfloat16(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    import ml_dtypes
+def _restored(array: np.ndarray[Any, Any], wanted: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    """An array of a type that NumPy's files lack, from its bytes or from the wider one that it travelled as."""
+    if wanted.isbuiltin == 1:
+        return array
+    if array.dtype == np.dtype(f"V{wanted.itemsize}"):
+        return array.view(wanted)
+    return array.astype(wanted) if array.dtype == _travelling(wanted) else array
 
-    if array.dtype == np.dtype("V2"):
-        return array.view(ml_dtypes.bfloat16)
-    return array.astype(ml_dtypes.bfloat16) if array.dtype == np.float32 else array
+
+def _travelling(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The type of NumPy's files that holds every value of the dtype."""
+    if dtype.isbuiltin == 1:
+        return dtype
+    return np.dtype(np.float32 if "float" in dtype.name else np.int8 if dtype.name.startswith("int") else np.uint8)
 
 
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
     """Write `arrays` as an .npz file. Unlike `numpy.savez` any name will do, `file` included."""
     with replacing(path) as file, zipfile.ZipFile(file, "w") as archive:
         for name, array in arrays.items():
-            plain = array.astype(np.float32) if array.dtype.name == "bfloat16" else array
+            plain = array.astype(_travelling(array.dtype), copy=False)
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
                 np.lib.format.write_array(member, np.asanyarray(plain), allow_pickle=False)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from eqsat import ops
-from eqsat.errors import InputError
+from eqsat.errors import InputError, StoredError
 from eqsat.frontends.onnx_elementwise import ELEMENTWISE
 from eqsat.frontends.onnx_function import function_body
 from eqsat.frontends.onnx_graph import describe, in_order, live, reads
@@ -23,7 +23,7 @@ from eqsat.frontends.onnx_opaque import inferred, one_node, since_version, title
 from eqsat.frontends.onnx_reductions import REDUCTIONS
 from eqsat.frontends.onnx_types import Declared, require_dtype
 from eqsat.ir import Term
-from eqsat.numerics import Array, is_float
+from eqsat.numerics import Array
 
 if TYPE_CHECKING:
     from onnx import GraphProto, NodeProto, TensorProto
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 ROWS: dict[str, Row] = {**ELEMENTWISE, **MOVEMENT, **REDUCTIONS, **LAYERS}
 """Every ONNX operator that becomes terms, by name; a new one is one more row in its family's table."""
 
-_PARAMETER_ELEMENTS = 64  # a float constant of so many elements, at most, is kept inside an opaque operator
+_PARAMETER_ELEMENTS = 64  # a constant of so many elements, at most, is kept inside an opaque operator
 
 Value = Term | Array  # an array: a constant of an element type that programs do not have
 Env = dict[str, Value]
@@ -137,7 +137,7 @@ class Converter:
         view = Node(node.op_type, schema.since_version, attributes(node), tuple(inputs), wanted, self.constants)  # type: ignore[arg-type]
         try:
             results = row.convert(view)
-        except Declined:
+        except (Declined, StoredError):
             return None
         results = [results] if isinstance(results, Term) else list(results)
         missing = any(want and (i >= len(results) or results[i] is None) for i, want in enumerate(wanted))
@@ -211,8 +211,8 @@ class Converter:
         return self.constants.value(value) if isinstance(value, Term) else value
 
     def _parameter(self, value: Value) -> Array | None:
-        """The value of a constant that an opaque operator keeps inside: anything but a large float tensor."""
-        if isinstance(value, Term) and is_float(value.dtype) and value.size > _PARAMETER_ELEMENTS:
+        """The value of a constant that an opaque operator keeps inside: a small one, or one of no element type."""
+        if isinstance(value, Term) and value.size > _PARAMETER_ELEMENTS:
             return None
         return self._constant(value)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.frontends.onnx_load import NEWEST_OPSET
+from eqsat.frontends.onnx_load import CODE_OF_DTYPE, NEWEST_OPSET
 from eqsat.ir import Shape, Term
 from eqsat.numerics import Array, np_dtype
 from eqsat.ops import row
@@ -151,10 +151,9 @@ def admits(op: str, dtypes: tuple[str | None, ...], opset: int) -> bool:
 
 
 _TENSOR_TYPE = {
-    "float64": "tensor(double)",
-    "float32": "tensor(float)",
-    **{name: f"tensor({name})" for name in ("float16", "bfloat16", "int32", "int64", "bool")},
-}
+    name: f"tensor({name.replace('_', '').removesuffix('fn') if name.startswith('float4') else name.replace('_', '')})"
+    for name in CODE_OF_DTYPE
+} | {"float64": "tensor(double)", "float32": "tensor(float)", "float8_e8m0fnu": "tensor(float8e8m0)"}
 
 
 def opset_for(form: Form, start: int) -> int | None:

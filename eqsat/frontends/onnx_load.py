@@ -30,10 +30,29 @@ DTYPE_OF_CODE: dict[int, str] = {
     10: "float16",
     11: "float64",
     16: "bfloat16",
+    2: "uint8",
+    3: "int8",
+    4: "uint16",
+    5: "int16",
+    12: "uint32",
+    13: "uint64",
+    17: "float8_e4m3fn",
+    18: "float8_e4m3fnuz",
+    19: "float8_e5m2",
+    20: "float8_e5m2fnuz",
+    21: "uint4",
+    22: "int4",
+    23: "float4_e2m1fn",
+    24: "float8_e8m0fnu",
+    25: "uint2",
+    26: "int2",
 }
 CODE_OF_DTYPE: dict[str, int] = {dtype: code for code, dtype in DTYPE_OF_CODE.items()}
 
-OLDEST_OPSET, NEWEST_OPSET = 13, 23
+PACKED = frozenset({"uint4", "int4", "float4_e2m1fn", "uint2", "int2"})
+"""Element types of which ONNX packs several into a byte."""
+
+OLDEST_OPSET, NEWEST_OPSET = 13, 25
 """Opsets of the main domain that exports are written at, unless an opaque operator needs a later one."""
 
 _EXTERNAL = 1  # TensorProto.DataLocation.EXTERNAL
@@ -90,15 +109,15 @@ def _parse(path: Path) -> ModelProto:
 def tensor_array(tensor: TensorProto, base: Path | None, label: str) -> Array:
     """The tensor's values, read-only where that saves a copy; external data is mapped, not read.
 
-    Element types that a program cannot hold (uint8, string, ...) come as NumPy has them: constants of
-    such types may still be folded away. Raises InputError for missing, short or misplaced data.
+    Element types that a program cannot hold (string, complex64, ...) come as NumPy has them: constants of such types
+    may still be folded away. Raises InputError for missing, short or misplaced data.
     """
     where = f"{label}: tensor '{tensor.name}'"
     shape = tuple(tensor.dims)
     if tensor.data_location == _EXTERNAL:
         return _external_array(tensor, shape, base, where)
     dtype = DTYPE_OF_CODE.get(tensor.data_type)
-    if dtype is not None and tensor.HasField("raw_data"):
+    if dtype is not None and dtype not in PACKED and tensor.HasField("raw_data"):
         _check_length(len(tensor.raw_data), dtype, shape, where)
         return np.frombuffer(tensor.raw_data, np_dtype(dtype)).reshape(shape)
     return _typed_array(tensor, dtype, shape, where)
@@ -140,7 +159,7 @@ def _external_array(tensor: TensorProto, shape: tuple[int, ...], base: Path | No
     if not path.is_file():
         raise InputError(f"{where}: external data file '{path}' is missing; put it beside the model")
     dtype = DTYPE_OF_CODE.get(tensor.data_type)
-    if dtype is None:
+    if dtype is None or dtype in PACKED:
         raise InputError(
             f"{where}: external data of type {code_name(tensor.data_type)} is not supported; "
             "store that tensor inside the model"
@@ -178,7 +197,7 @@ def make_tensor(array: Array, name: str) -> TensorProto:
     """An initializer that holds the array as raw bytes, whatever its element type."""
     from onnx import TensorProto, numpy_helper
 
-    if array.dtype.name not in CODE_OF_DTYPE:
+    if array.dtype.name not in CODE_OF_DTYPE or array.dtype.name in PACKED:
         return numpy_helper.from_array(np.ascontiguousarray(array), name)
     code = CODE_OF_DTYPE[array.dtype.name]
     return TensorProto(name=name, data_type=code, dims=array.shape, raw_data=array.tobytes())

@@ -7,6 +7,7 @@ shape inference, runs it by ONNX's reference evaluator, and holds all that is ne
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -24,7 +25,16 @@ if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto
 
 _KEPT_EVALUATORS = 64  # prepared evaluators; each holds the parameters of one node
-_FAILURES = (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
+_FAILURES = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    ImportError,
+    LookupError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
 """What the Python code of reference operators raises on values that it does not take."""
 
 
@@ -47,7 +57,8 @@ class OneNode:
         return _evaluator(self.model)(arrays)
 
     def __repr__(self) -> str:
-        return f"OneNode({title(self.proto().graph.node[0])})"
+        """The operator and a digest of the model: what the core tells opaque operators apart by."""
+        return f"OneNode({title(self.proto().graph.node[0])} {hashlib.sha256(self.model).hexdigest()[:32]})"
 
 
 def title(node: NodeProto) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, BinaryIO
 import numpy as np
 
 from eqsat.errors import InputError
-from eqsat.frontends.onnx_load import CODE_OF_DTYPE
+from eqsat.frontends.onnx_load import CODE_OF_DTYPE, PACKED, make_tensor
 from eqsat.numerics import Array
 
 if TYPE_CHECKING:
@@ -28,6 +28,9 @@ def store(model: ModelProto, constants: Sequence[tuple[str, Array]], path: str |
     Files appear whole or not at all: they are written beside the target and renamed.
     """
     target = None if path is None else Path(path)
+    packed = [(name, array) for name, array in constants if array.dtype.name in PACKED]
+    model.graph.initializer.extend(make_tensor(array, name) for name, array in packed)
+    constants = [(name, array) for name, array in constants if array.dtype.name not in PACKED]
     total = sum(array.nbytes for _, array in constants)
     if total > EMBEDDED_BYTES:
         if target is None:

@@ -129,6 +129,5 @@ def require_dtype(code: int, where: str) -> str:
     """The dtype of an ONNX element type; InputError if programs have no such dtype."""
     dtype = DTYPE_OF_CODE.get(code)
     if dtype is None:
-        supported = ", ".join(sorted(DTYPE_OF_CODE.values()))
-        raise InputError(f"{where} has element type {code_name(code)}; supported are {supported}")
+        raise InputError(f"{where} has element type {code_name(code)}; programs hold numbers and booleans, encode it")
     return dtype
