@@ -6,6 +6,7 @@ refused. With the onnx that made the list it has to match exactly, so it can onl
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
@@ -42,6 +43,7 @@ PROMISED = [
 PARTS = 8  # so that the cases without a row are spread over test processes
 
 _STATE: Any = import_module("onnxruntime.capi.onnxruntime_pybind11_state")
+WITHOUT_NUMPY = re.compile("bfloat16|float8|float4|int4|int2")  # what onnxruntime gives no arrays of
 RUNTIME_DECLINES = (_STATE.NotImplemented, _STATE.Fail, _STATE.InvalidGraph)
 
 onnxruntime.set_default_logger_severity(4)
@@ -99,7 +101,7 @@ def by_onnxruntime(case: Case, model: onnx.ModelProto) -> Mapping[str, Any] | No
         session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
     except RUNTIME_DECLINES:
         return None
-    if any("bfloat16" in value.type for value in [*session.get_inputs(), *session.get_outputs()]):
+    if any(WITHOUT_NUMPY.search(value.type) for value in [*session.get_inputs(), *session.get_outputs()]):
         return None
     return dict(zip(case.outputs, session.run(None, case.inputs), strict=True))
 
