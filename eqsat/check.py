@@ -1,48 +1,104 @@
-"""The check that every result passes before it is returned: source and result on random inputs, in float64."""
+"""The check that every result passes before it is returned: source and result on random inputs.
+
+Both are evaluated in float64, with what depends on constants alone in the program's own element types, and once more
+wholly in those types. The cost is about that of reading the weights: what is cheap is evaluated in full, of what is not
+some elements and weighted sums along each axis are, with nothing that these do not need (`eqsat.demand`). Where the
+optimiser says which values of both programs correspond, each part between them is checked by itself.
+"""
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
+from eqsat import ops
+from eqsat.demand import Demand, Demanded, Sums, Wanted, everything
 from eqsat.errors import CheckFailed
-from eqsat.ir import Program
-from eqsat.numerics import dtype_name, is_float, np_dtype
+from eqsat.ir import Program, Term, make, topological
+from eqsat.numerics import ELEMENTWISE, dtype_name, is_float, np_dtype
 
 POINTS = 2
-HEAVY = 2_000_000_000
-"""Matmul FLOPs of a program from which on one point is evaluated: the check must not outlast the search."""
+"""Random inputs of what is evaluated in full."""
+
+CHEAP = 500_000_000
+"""Operations of a part that are always allowed: about a tenth of a second."""
+
+PER_WEIGHT = 96
+"""Operations of a part that are allowed for each element of its constants: reading one takes as long."""
+
+SAMPLES = 6
+"""Elements along an axis of what is too dear to evaluate in full, the first and the last among them."""
+
+SUMS = 2
+"""Weighted sums along an axis: each misses an error with probability zero, but for rounding."""
 
 TOLERANCE = {"float64": 1e-9, "float32": 1e-4, "float16": 2e-2, "bfloat16": 1e-1}
-"""Largest difference, as a share of an output's scale, by the narrowest float of the program: both sides are evaluated
-in float64, so only the rounding of folded constants to that type may show."""
+"""Largest difference, as a share of an output's scale, by the narrowest float of the program: in float64 only the
+rounding of folded constants to that type may show."""
+
+NOISE = 16.0
+"""Largest difference in the program's own types, as a multiple of the source's own rounding errors there, where that is
+more than the tolerance."""
+
+_DECIDING = frozenset({"floor", "ceil", "round", "sign", "mod", "equal", "less", "less_equal", "greater",
+                       "greater_equal"})  # fmt: skip
+"""Functions that make much of a difference in the last place."""
 
 Array = np.ndarray
+Late = Callable[[], bool]
+Pair = tuple[Term, Term]
+"""Values of the source and of the result that are said to be equal."""
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """Outcome: the largest error relative to the scale of its output, over some random inputs."""
+    """Outcome.
+
+    Attributes:
+        max_error: the largest error relative to the scale of its output.
+        points: random inputs tried.
+        parts: how many parts of the program are the same terms in both (`same`), were evaluated in full (`full`), by
+            samples and sums (`sampled`).
+        missed: the largest probability, over all outputs of parts, that one wrong element of it goes unseen.
+    """
 
     max_error: float
     points: int
+    parts: Mapping[str, int] = field(default_factory=dict)
+    missed: float = 0.0
 
     def as_json(self) -> dict[str, object]:
         """As in the report."""
-        return {"passed": True, "max_error": self.max_error, "points": self.points, "method": "float64"}
+        method = "float64, sampled" if self.parts.get("sampled") else "float64"
+        return {
+            "passed": True,
+            "max_error": self.max_error,
+            "points": self.points,
+            "method": method,
+            "parts": dict(self.parts),
+            "missed": self.missed,
+        }
 
 
 def check(
-    source: Program, result: Program, points: int | None = None, seed: int = 0, seconds: float | None = None
+    source: Program,
+    result: Program,
+    points: int | None = None,
+    seed: int = 0,
+    seconds: float | None = None,
+    cuts: Sequence[Sequence[Pair]] = (),
 ) -> Check:
-    """Evaluate both programs in float64 on random inputs and compare.
+    """Compare both programs on random inputs.
 
     Args:
-        points: random inputs to try; `POINTS` by default, one where the source is `HEAVY`.
-        seconds: time from which on no further point is begun; the first is always compared.
+        points: random inputs to try; `POINTS` by default.
+        seconds: time after which each part gets one probe only, the cheapest.
+        cuts: values inside the programs that correspond, in groups that are checked together, each group after those
+            that it depends on. What reads them is checked on random values in their place.
 
     Raises:
         CheckFailed: an output is missing, has another shape or dtype, or differs.
@@ -53,31 +109,243 @@ def check(
         other = result.outputs[name]
         if (term.shape, term.dtype) != (other.shape, other.dtype):
             raise CheckFailed(f"output {name!r} is {other.spec} where the source gives {term.spec}")
-    if points is None:
-        points = 1 if source.stats()["matmul_flops"] > HEAVY else POINTS
+    begun = time.monotonic()
+
+    def late() -> bool:
+        return seconds is not None and time.monotonic() - begun >= seconds
+
     tolerance = max((TOLERANCE[t.dtype] for t in source.terms() if is_float(t.dtype)), default=0.0)
-    worst, tried, begun = 0.0, 0, time.monotonic()
-    # One program for both, so that what they share is evaluated once.
-    both = Program(
-        source.inputs,
-        {f"source {name}": term for name, term in source.outputs.items()}
-        | {f"result {name}": term for name, term in result.outputs.items()},
-    )
-    for inputs in random_inputs(source, points, seed):
-        if tried and seconds is not None and time.monotonic() - begun >= seconds:
+    outputs = {f"output {name!r}": (term, result.outputs[name]) for name, term in source.outputs.items()}
+    counts = {"same": 0, "full": 0, "sampled": 0}
+    worst = missed = 0.0
+    tried = 0
+    for pairs in _parts(cuts, outputs):
+        part = _Part(pairs, tolerance, seed)
+        counts[part.kind] += 1
+        part.run(POINTS if points is None else points, late)
+        worst, missed, tried = max(worst, part.worst), max(missed, part.missed), max(tried, part.tried)
+    return Check(worst, tried, counts, missed)
+
+
+def _parts(cuts: Sequence[Sequence[Pair]], outputs: Mapping[str, Pair]) -> Iterator[dict[str, Pair]]:
+    """What to compare: each group over inputs in place of the values of the groups before it."""
+    before: tuple[dict[Term, Term], dict[Term, Term]] = ({}, {})
+    number = 0
+    for group in cuts:
+        pairs = [pair for pair in group if pair[0].args and pair[0] not in before[0]]
+        part = {f"the value {s.spec}": _over((s, r), before) for s, r in pairs}
+        for s, r in pairs:
+            stand_in = ops.input(f"%{number}", s.shape, s.dtype)
+            number += 1
+            before[0][s], before[1][r] = stand_in, stand_in
+        yield {f"{name} inside ({i})": pair for i, (name, pair) in enumerate(part.items())}
+    yield {name: _over(pair, before) for name, pair in outputs.items()}
+
+
+def _over(pair: Pair, before: tuple[dict[Term, Term], dict[Term, Term]]) -> Pair:
+    s, r = (_replaced(term, known) for term, known in zip(pair, before, strict=True))
+    return s, r
+
+
+def _replaced(root: Term, known: Mapping[Term, Term]) -> Term:
+    """A term with some below it replaced."""
+    if not known:
+        return root
+    memo = dict(known)
+    stack = [(root, False)]
+    while stack:
+        term, ready = stack.pop()
+        if term in memo:
+            continue
+        if ready or not term.args:
+            args = [memo[a] for a in term.args]
+            same = all(a is b for a, b in zip(args, term.args, strict=True))
+            memo[term] = term if same else make(term.op, *args, **dict(term.attrs))
+        else:
+            stack.append((term, True))
+            stack.extend((a, False) for a in term.args if a not in memo)
+    return memo[root]
+
+
+class _Part:
+    """Some pairs of values, compared on random inputs."""
+
+    def __init__(self, pairs: Mapping[str, Pair], tolerance: float, seed: int) -> None:
+        self.pairs = {name: pair for name, pair in pairs.items() if pair[0] is not pair[1]}
+        self.tolerance, self.seed = tolerance, seed
+        self.worst = self.missed = 0.0
+        self.tried = 0
+        self._drawn: tuple[int, dict[str, Array]] | None = None
+        terms = topological([term for pair in self.pairs.values() for term in pair])
+        self.inputs = [term for term in terms if term.op == "input"]
+        self.decided = _decided(terms)
+        weights = sum(term.size for term in terms if term.op == "constant")
+        self.allowed = max(CHEAP, PER_WEIGHT * weights)
+        whole = Demanded({term: everything(term) for pair in self.pairs.values() for term in pair})
+        self.kind = "same" if not self.pairs else "full" if whole.flops <= self.allowed else "sampled"
+
+    def run(self, points: int, late: Late) -> None:
+        """Compare.
+
+        Raises:
+            CheckFailed: a value differs.
+        """
+        if self.kind == "full":
+            for point in range(points):
+                if point and late():
+                    break
+                self._compare_all(point)
+                self.tried = point + 1
+        elif self.kind == "sampled":
+            self.tried = 1
+            for name, pair in self.pairs.items():
+                self._sample(name, pair, late)
+
+    def _values(self, point: int) -> dict[str, Array]:
+        if self._drawn is None or self._drawn[0] != point:
+            self._drawn = point, random_values(self.inputs, point, self.seed)
+        return self._drawn[1]
+
+    def _compare_all(self, point: int) -> None:
+        inputs = self._values(point)
+        demanded = Demanded({term: everything(term) for pair in self.pairs.values() for term in pair})
+        wide = dict(zip(demanded.wanted, demanded.run(inputs), strict=True))
+        own = None if self.decided else dict(zip(demanded.wanted, demanded.run(inputs, "native"), strict=True))
+        for name, (s, r) in self.pairs.items():
+            self._judge(name, wide[s], wide[r])
+            if own is not None:
+                self._judge_own(name, wide[s], own[s], own[r])
+
+    def _judge(self, name: str, want: Array, found: Array) -> None:
+        error = relative_error(found, want)
+        if not error <= self.tolerance:
+            raise CheckFailed(
+                f"{name} differs from the source by {error:.2e} of its scale on random inputs "
+                f"(seed {self.seed}; {self.tolerance:.0e} allowed): please report this program"
+            )
+        self.worst = max(self.worst, error)
+
+    def _judge_own(self, name: str, exact: Array, want: Array, found: Array) -> None:
+        """In the program's own types. Overflow is judged elsewhere, on values as they occur (`eqsat.overflow`)."""
+        if exact.dtype.kind != "f":
+            return
+        a, b = found.astype(np.float64), want.astype(np.float64)
+        finite = np.isfinite(a) & np.isfinite(b) & np.isfinite(exact)
+        if not finite.any():
+            return
+        a, b, exact = a[finite], b[finite], exact[finite]
+        scale = max(float(np.abs(exact).max()), float(np.finfo(np.float32).tiny))
+        noise = float(np.abs(b - exact).max()) / scale
+        error = float(np.abs(a - b).max()) / scale
+        allowed = max(self.tolerance, NOISE * noise)
+        if error > allowed:
+            raise CheckFailed(
+                f"{name} differs from the source by {error:.2e} of its scale in the program's own types on random "
+                f"inputs (seed {self.seed}; {allowed:.0e} allowed): please report this program"
+            )
+
+    # Samples
+
+    def _sample(self, name: str, pair: Pair, late: Late) -> None:
+        """Elements and sums along each axis, as far as they are cheap; at least the cheapest probe."""
+        probes = self._probes(pair)
+        cheap = [probe for probe in probes if probe.flops <= self.allowed]
+        unseen = 1.0
+        for i, probe in enumerate(cheap or probes[:1]):
+            if i and late():
+                break
+            if probe.sums:
+                seen = self._compare_sums(name, pair, probe)
+            else:
+                seen = self._compare_some(name, pair, probe.demand)
+            unseen *= 1 - seen
+        self.missed = max(self.missed, unseen)
+
+    def _probes(self, pair: Pair) -> list[_Probe]:
+        """All that could be compared, the cheapest first."""
+        s, _ = pair
+        rng = np.random.default_rng([self.seed, s.size])
+        inner = _linear_part(pair)
+        probes = [_Probe.of(pair, everything(s), sums=False)]
+        for axis, n in enumerate(s.shape):
+            if n > SAMPLES:
+                middle = 1 + rng.choice(n - 2, SAMPLES - 2, replace=False)
+                index = np.sort(np.concatenate([[0, n - 1], middle]))
+                probes.append(_Probe.of(pair, _along(s, axis, index), sums=False))
+        for axis, n in enumerate(inner[0].shape):
+            if n > SAMPLES and is_float(s.dtype):
+                sums = Sums(rng.choice([-1.0, 1.0], (SUMS, n)))
+                probes.append(_Probe.of(inner, _along(inner[0], axis, sums), sums=True))
+        return sorted(probes, key=lambda probe: probe.flops)
+
+    def _compare_some(self, name: str, pair: Pair, demand: Demand) -> float:
+        """Compare some elements; their share of all."""
+        s, r = pair
+        inputs = self._values(0)
+        demanded = Demanded({s: demand, r: demand})
+        want, found = demanded.run(inputs)
+        self._judge(name, want, found)
+        if not self.decided:
+            self._judge_own(name, want, *demanded.run(inputs, "native"))
+        return want.size / s.size
+
+    def _compare_sums(self, name: str, pair: Pair, probe: _Probe) -> float:
+        """Compare sums; the probability of seeing one wrong element: none where they overflow."""
+        s, r = probe.pair
+        want, found = Demanded({s: probe.demand, r: probe.demand}).run(self._values(0))
+        if not (np.isfinite(want).all() and np.isfinite(found).all()):
+            return 0.0
+        error = relative_error(found, want)
+        if error <= self.tolerance / math.sqrt(s.size / want.size):
+            return 1.0
+        # Sums over n elements are larger than each by sqrt(n): the worst are looked at one by one.
+        place = np.unravel_index(np.abs(found - want).argmax(), want.shape)
+        axes = [i for i, w in enumerate(probe.demand) if w is None and s.shape[i] > 1]
+        axis = max(axes, key=lambda i: s.shape[i], default=None)
+        if axis is None:
+            return 0.0
+        index = np.array([place[axis]])
+        self._compare_some(name, pair if pair[0].shape == s.shape else probe.pair, _along(s, axis, index))
+        return 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Probe:
+    pair: Pair
+    demand: Demand
+    sums: bool
+    flops: int
+
+    @staticmethod
+    def of(pair: Pair, demand: Demand, *, sums: bool) -> _Probe:
+        return _Probe(pair, demand, sums, Demanded(dict.fromkeys(pair, demand)).flops)
+
+
+def _along(term: Term, axis: int, wanted: Wanted) -> Demand:
+    return (*(None,) * axis, wanted, *(None,) * (term.ndim - axis - 1))
+
+
+def _linear_part(pair: Pair) -> Pair:
+    """Values that make the pair equal if they are: what the same functions of one operand are applied to."""
+    s, r = pair
+    while s.op == r.op and s.attrs == r.attrs and s.op in ELEMENTWISE and s.op not in ("add", "sub", "neg"):
+        differing = [(a, b) for a, b in zip(s.args, r.args, strict=True) if a is not b]
+        if len(differing) != 1:
             break
-        tried += 1
-        values = both.run(inputs, "float64")
-        for name in source.outputs:
-            want = values[f"source {name}"]
-            error = relative_error(values[f"result {name}"], want)
-            if not error <= tolerance:
-                raise CheckFailed(
-                    f"output {name!r} differs from the source by {error:.2e} of its scale on random inputs "
-                    f"(seed {seed}; {tolerance:.0e} allowed): please report this program"
-                )
-            worst = max(worst, error)
-    return Check(worst, tried)
+        ((s, r),) = differing
+    return s, r
+
+
+def _decided(terms: Sequence[Term]) -> bool:
+    """Whether floats that depend on inputs are rounded to integers or compared: the last place may then decide."""
+    varies: dict[Term, bool] = {}
+    for term in terms:
+        varies[term] = term.op in ("input", "opaque") or any(varies[a] for a in term.args)
+        if term.args and varies[term.args[0]] and is_float(term.args[0].dtype):
+            chosen = term.op == "reduce" and term.attr("kind") in ("argmax", "argmin")
+            if term.op in _DECIDING or chosen or (term.op == "cast" and not is_float(term.dtype)):
+                return True
+    return False
 
 
 def relative_error(found: Array, want: Array) -> float:
@@ -97,13 +365,18 @@ def relative_error(found: Array, want: Array) -> float:
 def random_inputs(program: Program, points: int, seed: int) -> Iterator[dict[str, Array]]:
     """Inputs by name: normal values, at every other point their magnitudes (logarithms and roots need those)."""
     for point in range(points):
-        rng = np.random.default_rng([seed, point])
-        inputs = {}
-        for term in program.inputs:
-            shape, dtype = term.shape, np_dtype(term.dtype)
-            if is_float(term.dtype):
-                values = rng.standard_normal(shape)
-                inputs[term.attr("name")] = (np.abs(values) if point % 2 else values).astype(dtype)
-            else:
-                inputs[term.attr("name")] = rng.integers(0, 2, shape).astype(dtype)
-        yield inputs
+        yield random_values(program.inputs, point, seed)
+
+
+def random_values(inputs: Sequence[Term], point: int, seed: int) -> dict[str, Array]:
+    """Values of input terms by name: normal ones, at odd points their magnitudes."""
+    rng = np.random.default_rng([seed, point])
+    values: dict[str, Array] = {}
+    for term in inputs:
+        shape, dtype = term.shape, np_dtype(term.dtype)
+        if is_float(term.dtype):
+            drawn = rng.standard_normal(shape, np.float32 if dtype.itemsize < 8 else np.float64)
+            values[term.attr("name")] = (np.abs(drawn) if point % 2 else drawn).astype(dtype)
+        else:
+            values[term.attr("name")] = rng.integers(0, 2, shape).astype(dtype)
+    return values

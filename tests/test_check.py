@@ -1,0 +1,166 @@
+"""The check of results: what is equal passes at little cost, and planted faults are found."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from eqsat import ops
+from eqsat.check import TOLERANCE, check
+from eqsat.errors import CheckFailed
+from eqsat.ir import Program, Term
+
+RNG = np.random.default_rng(11)
+N, K = 2048, 1024
+X = ops.input("x", (N, K), "float32")
+W = (RNG.standard_normal((K, 3 * 512)) / 32).astype(np.float32)
+B = RNG.standard_normal(3 * 512).astype(np.float32)
+
+
+def merged(w: np.ndarray = W, b: np.ndarray | None = B, starts: tuple[int, ...] = (0, 512, 1024)) -> list[Term]:
+    """Three products at once, cut apart."""
+    product = ops.matmul(X, ops.constant(w))
+    if b is not None:
+        product = ops.add(product, ops.broadcast(ops.constant(b), product.shape))
+    return [ops.slice_(product, [i], [i + 512], [1]) for i in starts]
+
+
+def apart() -> list[Term]:
+    """The same one by one."""
+    parts = []
+    for i in (0, 512, 1024):
+        product = ops.matmul(X, ops.constant(W[:, i : i + 512].copy()))
+        parts.append(ops.add(product, ops.broadcast(ops.constant(B[i : i + 512].copy()), product.shape)))
+    return parts
+
+
+def program(parts: list[Term], f: Callable[[Term], Term]) -> Program:
+    return Program((X,), {f"y{i}": f(part) for i, part in enumerate(parts)})
+
+
+def heads(x: Term) -> Term:
+    return ops.transpose(ops.reshape(x, (N, 8, 64)), (1, 0, 2))
+
+
+def swapped(x: Term) -> Term:
+    """Two heads in the wrong order."""
+    y = heads(x)
+    return ops.concat([ops.slice_(y, [1], [2]), ops.slice_(y, [0], [1]), ops.slice_(y, [2], [8])])
+
+
+def one_off(array: np.ndarray, *place: int, by: float = 0.3) -> np.ndarray:
+    changed = array.copy()
+    changed[place] += by
+    return changed
+
+
+def late_row(x: Term) -> Term:
+    """One row of 2048 is that before it."""
+    return ops.concat([ops.slice_(x, [0], [901]), ops.slice_(x, [900], [901]), ops.slice_(x, [902], [N])])
+
+
+SHOWN: dict[str, Callable[[Term], Term]] = {"linear": lambda x: x, "relu": ops.relu, "heads": heads}
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_equal_programs_pass_by_samples(name: str) -> None:
+    found = check(program(apart(), SHOWN[name]), program(merged(), SHOWN[name]))
+    assert found.max_error < 1e-6
+    assert found.parts == {"same": 0, "full": 0, "sampled": 1}
+    assert found.as_json()["method"] == "float64, sampled"
+    assert found.missed == 0.0
+
+
+FAULTS: dict[str, tuple[list[Term], Callable[[Term], Term], Callable[[Term], Term]]] = {
+    "one weight": (merged(one_off(W, 777, 1301)), ops.relu, ops.relu),
+    "one weight, no relu": (merged(one_off(W, 3, 5)), lambda x: x, lambda x: x),
+    "one bias": (merged(b=one_off(B, 1300, by=0.02)), ops.relu, ops.relu),
+    "no bias": (merged(b=None), ops.relu, ops.relu),
+    "slice": (merged(starts=(0, 512, 1023)), ops.relu, ops.relu),
+    "order of slices": (merged(starts=(512, 0, 1024)), ops.relu, ops.relu),
+    "order of heads": (merged(), heads, swapped),
+    "one row": (merged(), lambda x: x, late_row),
+    "one row under exp": (merged(), lambda x: ops.exp(ops.mul(x, ops.full_like(0.1, x))), lambda x: ops.exp(
+        ops.mul(late_row(x), ops.full_like(0.1, x)))),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_planted_faults_are_found(name: str) -> None:
+    parts, before, after = FAULTS[name]
+    for seed in range(3):
+        with pytest.raises(CheckFailed, match="differs from the source"):
+            check(program(apart(), before), program(parts, after), seed=seed)
+
+
+def test_the_same_terms_need_no_evaluation() -> None:
+    x = ops.input("x", (4096, 4096), "float32")
+    w = ops.input("w", (4096, 4096), "float32")
+    p = Program((x, w), {"y": ops.relu(ops.matmul(x, w))})
+    assert check(p, p).parts == {"same": 1, "full": 0, "sampled": 0}
+
+
+def test_constants_folded_in_another_precision_are_found() -> None:
+    """A position table: a logarithm that is a whole number in float64 lies just below it in float32."""
+    c = np.arange(1, 4000, dtype=np.float32)
+    two = ops.full_like(float(np.float32(np.log(2))), ops.constant(c))
+    bucket = ops.cast(ops.mul(ops.div(ops.log(ops.constant(c)), two), ops.full_like(5.0, two)), "int64")
+    wide = Program((), {"y": bucket}).run({}, "float64")["y"]
+    native = Program((), {"y": bucket}).run({}, "native")["y"]
+    table = ops.constant(RNG.standard_normal(64).astype(np.float32))
+    x = ops.input("x", (len(c),), "float32")
+
+    def shown(index: Term) -> Program:
+        return Program((x,), {"y": ops.add(x, ops.gather(table, index))})
+
+    assert check(shown(bucket), shown(ops.constant(native))).max_error == 0.0
+    with pytest.raises(CheckFailed):
+        check(shown(bucket), shown(ops.constant(wide)))
+
+
+def test_a_result_that_loses_digits_in_its_own_types_is_found() -> None:
+    x = ops.input("x", (64,), "float32")
+    big = ops.full_like(1e6, x)
+    source = Program((x,), {"y": ops.add(x, ops.full_like(1.0, x))})
+    result = Program((x,), {"y": ops.sub(ops.add(ops.add(x, big), ops.full_like(1.0, x)), big)})
+    with pytest.raises(CheckFailed, match="own types"):
+        check(source, result)
+
+
+def test_parts_are_checked_one_by_one() -> None:
+    """A layer as written is the same in both once its input is; a wrong one is named by its value."""
+    x = ops.input("x", (8, 16), "float32")
+    w = [RNG.standard_normal((16, 16)).astype(np.float32) for _ in range(3)]
+
+    def layers(second: Callable[[Term], Term]) -> list[Term]:
+        values = [ops.relu(ops.matmul(x, ops.constant(w[0])))]
+        values.append(second(values[-1]))
+        return [*values, ops.relu(ops.matmul(values[-1], ops.constant(w[2])))]
+
+    source = layers(lambda y: ops.relu(ops.matmul(y, ops.constant(w[1]))))
+    right = layers(lambda y: ops.transpose(ops.relu(ops.matmul(ops.constant(w[1].T.copy()), ops.transpose(y)))))
+    wrong = layers(lambda y: ops.relu(ops.matmul(y, ops.constant(one_off(w[1], 3, 3)))))
+
+    def checked(values: list[Term]) -> dict[str, int]:
+        cuts = [[pair] for pair in zip(source[:2], values[:2], strict=True)]
+        before, after = (Program((x,), {"y": v[-1]}) for v in (source, values))
+        return dict(check(before, after, cuts=cuts).parts)
+
+    assert checked(right) == {"same": 2, "full": 1, "sampled": 0}
+    with pytest.raises(CheckFailed, match="inside"):
+        checked(wrong)
+
+
+def test_no_further_point_is_begun_late() -> None:
+    x = ops.input("x", (8,), "float32")
+    source, result = Program((x,), {"y": ops.add(x, x)}), Program((x,), {"y": ops.mul(x, ops.full_like(2.0, x))})
+    assert check(source, result).points == 2
+    assert check(source, result, seconds=0.0).points == 1
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+def test_a_shifted_output_is_found_in_every_type(dtype: str) -> None:
+    x = ops.input("x", (32,), dtype)
+    source, result = Program((x,), {"y": ops.exp(x)}), Program((x,), {"y": ops.exp(ops.flip(x))})
+    with pytest.raises(CheckFailed):
+        check(source, result)

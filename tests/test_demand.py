@@ -1,0 +1,119 @@
+"""Some elements of a program's outputs are those of the whole."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from eqsat import ops
+from eqsat.demand import Demanded, Sums, everything
+from eqsat.ir import Program, Term
+from eqsat.testing import programs, random_inputs
+
+RNG = np.random.default_rng(3)
+X = ops.input("x", (2, 6, 8), "float32")
+IMAGE = ops.input("x", (2, 4, 9, 7), "float32")
+W = ops.constant(RNG.standard_normal((2, 8, 5)).astype(np.float32))
+KERNEL = ops.constant(RNG.standard_normal((6, 4, 3, 3)).astype(np.float32))
+DEPTHWISE = ops.constant(RNG.standard_normal((4, 1, 3, 2)).astype(np.float32))
+ROWS = ops.constant(np.array([3, 0, 5]))
+
+TERMS: dict[str, Term] = {
+    "product": ops.matmul(X, W),
+    "rows merged": ops.reshape(ops.matmul(X, W), (12, 5)),
+    "heads": ops.transpose(ops.reshape(X, (2, 6, 2, 4)), (0, 2, 1, 3)),
+    "across groups": ops.reshape(X, (3, 4, 8)),
+    "slice": ops.slice_(X, [5, 1], [0, 7], [1, 2], [-2, 3]),
+    "flip": ops.flip(X, 1),
+    "broadcast": ops.broadcast(ops.reduce("sum", X, 1, True), (3, 2, 6, 8)),
+    "concat": ops.concat([X, ops.relu(X), ops.slice_(X, [0], [2], [1])], 1),
+    "pad": ops.pad(X, (0, 2, 1), (1, 0, 3), 1.5),
+    "max": ops.reduce("max", X, (0, 2)),
+    "argmax": ops.reduce("argmax", X, 1, True),
+    "gather": ops.gather(X, ROWS, 1),
+    "iota": ops.add(ops.iota((2, 6, 8), 1, "float32"), X),
+    "full": ops.where(ops.less(X, ops.full_like(0.0, X)), ops.full_like(2.0, X), X),
+    "conv": ops.conv(IMAGE, KERNEL, (2, 1), (1, 2), (0, 1), (1, 2)),
+    "depthwise": ops.conv(IMAGE, DEPTHWISE, groups=4),
+    "pool": ops.pool("max", IMAGE, (3, 2), (2, 1), (1, 1), (1, 0)),
+    "scalar": ops.reshape(ops.reduce("sum", X), (1, 1)),
+}
+
+
+def _inputs(term: Term) -> dict[str, np.ndarray]:
+    x = IMAGE if term.op in ("conv", "pool") else X
+    return random_inputs(Program((x,), {"y": term}))
+
+
+def _whole(term: Term, inputs: dict[str, np.ndarray]) -> np.ndarray:
+    return Demanded({term: everything(term)}).run(inputs)[0]
+
+
+@pytest.mark.parametrize("name", TERMS)
+def test_the_whole_is_what_the_program_computes(name: str) -> None:
+    term = TERMS[name]
+    inputs = _inputs(term)
+    x = IMAGE if term.op in ("conv", "pool") else X
+    for precision in ("native", "float64"):
+        want = Program((x,), {"y": term}).run(inputs, precision)["y"]
+        (found,) = Demanded({term: everything(term)}).run(inputs, precision)
+        assert found.dtype == want.dtype
+        np.testing.assert_allclose(found, want, rtol=1e-6 if precision == "native" else 1e-13, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", TERMS)
+def test_some_elements_are_those_of_the_whole(name: str) -> None:
+    term = TERMS[name]
+    inputs = _inputs(term)
+    want = _whole(term, inputs)
+    for axis, n in enumerate(term.shape):
+        for index in ([0], [n - 1], sorted({0, n // 2, n - 1}), list(range(n))):
+            demand = [None] * term.ndim
+            demand[axis] = np.array(index)
+            (found,) = Demanded({term: tuple(demand)}).run(inputs)
+            np.testing.assert_allclose(found, want.take(index, axis), rtol=1e-13, atol=1e-13)
+    both = [np.array([0, n - 1]) if n > 1 else None for n in term.shape]
+    (found,) = Demanded({term: tuple(both)}).run(inputs)
+    np.testing.assert_allclose(found, want[np.ix_(*([0, n - 1] if n > 1 else [0] for n in want.shape))], atol=1e-13)
+
+
+@pytest.mark.parametrize("name", TERMS)
+def test_sums_along_an_axis_are_those_of_the_whole(name: str) -> None:
+    term = TERMS[name]
+    inputs = _inputs(term)
+    want = _whole(term, inputs)
+    for axis, n in enumerate(term.shape):
+        weights = np.random.default_rng(axis).choice([-1.0, 1.0], (2, n))
+        demand = [None] * term.ndim
+        demand[axis] = Sums(weights)
+        (found,) = Demanded({term: tuple(demand)}).run(inputs)
+        np.testing.assert_allclose(found, np.moveaxis(np.tensordot(weights, want, (1, axis)), 0, axis), atol=1e-11)
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(programs(), st.integers(0, 99))
+def test_random_programs(p: Program, seed: int) -> None:
+    inputs = random_inputs(p)
+    for term in p.outputs.values():
+        want = _whole(term, inputs)
+        index = [np.array(sorted({seed % n, (seed // 3) % n} if n else ())).astype(int) for n in term.shape]
+        (found,) = Demanded({term: tuple(index)}).run(inputs)
+        np.testing.assert_allclose(found, want[np.ix_(*index)] if index else want, rtol=1e-5, atol=1e-6)
+
+
+def test_a_row_of_a_product_costs_one_row() -> None:
+    x, w = ops.input("x", (4096, 512), "float32"), ops.input("w", (512, 4096), "float32")
+    product = ops.relu(ops.matmul(x, w))
+    assert Demanded({product: (np.array([7]), None)}).flops < 4 * 512 * 4096
+    summed = Demanded({product.args[0]: (Sums(np.ones((1, 4096))), None)})
+    assert summed.flops < 10 * 512 * 4096
+
+
+def test_constants_are_computed_in_the_types_of_the_program() -> None:
+    """log(8)/log(2) is 3 or just below it: a cast tells which precision was used."""
+    c = ops.constant(np.arange(1, 4000, dtype=np.float32))
+    ratio = ops.div(ops.log(c), ops.full_like(float(np.float32(np.log(2))), c))
+    whole = ops.cast(ops.mul(ratio, ops.full_like(5.0, c)), "int64")
+    native = Program((), {"y": whole}).run({}, "native")["y"]
+    assert (native != Program((), {"y": whole}).run({}, "float64")["y"]).any()
+    np.testing.assert_array_equal(Demanded({whole: everything(whole)}).run({})[0], native)
