@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from math import prod
@@ -14,7 +14,7 @@ from numpy.lib.stride_tricks import as_strided
 from eqsat.errors import InputError
 from eqsat.ir import ConstArray, Term
 from eqsat.layout import Layout, row_major
-from eqsat.node import CAST, Node, make, topological
+from eqsat.node import CAST, Node, make, substitute, topological
 from eqsat.numerics import Array, Precision, at_precision, dtype_name, elementwise, matmul, np_dtype, reduce, take
 
 
@@ -204,9 +204,9 @@ def _fill_box(layout: Layout, n_in: int) -> _FillBox | None:
 
 
 def fold(
-    roots: Sequence[Node], constants: Mapping[str, Array], limit: int = 1 << 26
+    roots: Sequence[Node], constants: Mapping[str, Array], written: Sequence[Node] = (), limit: int = 1 << 26
 ) -> tuple[tuple[Node, ...], dict[str, Array]]:
-    """Constant subtrees as constants, computed in float64 and rounded once.
+    """Constant subtrees as constants: those of `written` natively, others over them in float64, rounded once.
 
     A view of a constant stays a view, and so does anything of more than `limit` elements.
 
@@ -214,19 +214,42 @@ def fold(
         the roots, and the constants that they need.
     """
     known = dict(constants)
+    native = _largest(roots, set(written))
+    final = dict(zip(native, _folded(native, known, limit, "native"), strict=True))
+    out = _folded(substitute(roots, final), known, limit, "float64")
+    needed = [n.attrs[0] for n in topological(out) if n.op == "Const"]
+    return out, {digest: known[digest] for digest in needed}
+
+
+def _largest(roots: Sequence[Node], among: set[Node]) -> list[Node]:
+    """Those of some nodes that the roots reach through others alone."""
+    found: dict[Node, None] = {}
+    seen: set[Node] = set()
+    stack = list(reversed(roots))
+    while stack:
+        node = stack.pop()
+        if node in among:
+            found[node] = None
+        elif node not in seen:
+            seen.add(node)
+            stack.extend(reversed(node.args))
+    return list(found)
+
+
+def _folded(roots: Sequence[Node], known: dict[str, Array], limit: int, precision: Precision) -> tuple[Node, ...]:
+    """The roots with constant subtrees computed; their values go into `known`."""
     order = topological(roots)
     constant: dict[Node, bool] = {}
     for node in order:
         constant[node] = node.op not in ("In", "Opaque") and node.size <= limit and all(constant[a] for a in node.args)
+    nodes = _to_fold(roots, order, constant)
+    values = evaluate(nodes, {}, known, precision=precision)
     folded: dict[Node, Node] = {}
-    for node, value in _folded_values(_to_fold(roots, order, constant), known):
-        folded[node] = constant_node(ConstArray(value), known)
-    rebuilt: dict[Node, Node] = {}
-    for node in order:
-        rebuilt[node] = folded.get(node) or make(node.op, node.attrs, [rebuilt[a] for a in node.args])
-    out = tuple(rebuilt[root] for root in roots)
-    needed = [n.attrs[0] for n in topological(out) if n.op == "Const"]
-    return out, {digest: known[digest] for digest in needed}
+    with np.errstate(all="ignore"):
+        for node, value in zip(nodes, values, strict=True):
+            own = np.ascontiguousarray(value.astype(np_dtype(node.dtype), copy=False))
+            folded[node] = constant_node(ConstArray(own), known)
+    return tuple(substitute(roots, folded))
 
 
 def _to_fold(roots: Sequence[Node], order: Sequence[Node], constant: Mapping[Node, bool]) -> list[Node]:
@@ -236,12 +259,6 @@ def _to_fold(roots: Sequence[Node], order: Sequence[Node], constant: Mapping[Nod
         if not constant[node] or (node.op == "V" and node in wanted):
             wanted.update(dict.fromkeys(node.args))
     return [n for n in order if n in wanted and constant[n] and n.args and n.op != "V"]
-
-
-def _folded_values(nodes: Sequence[Node], constants: Mapping[str, Array]) -> Iterator[tuple[Node, Array]]:
-    for node, value in zip(nodes, evaluate(nodes, {}, constants, precision="float64"), strict=True):
-        with np.errstate(all="ignore"):
-            yield node, np.ascontiguousarray(value.astype(np_dtype(node.dtype), copy=False))
 
 
 def constant_node(value: ConstArray, constants: dict[str, Array]) -> Node:

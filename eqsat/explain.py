@@ -17,11 +17,12 @@ from eqsat.derivation import Derivation, Step, derive_cover
 from eqsat.extract.plan import Plan
 from eqsat.ir import Program, Term, spec_of
 from eqsat.merges import launched, merges
+from eqsat.node import substitute
 from eqsat.places import Places
 from eqsat.replay import Replayer, largest_shared
 from eqsat.rule import AnyRule, Rule
 from eqsat.rule_text import side
-from eqsat.segments import Segment, substitute
+from eqsat.segments import Segment
 from eqsat.shaped import CUT, Shaper
 from eqsat.stitch import Solved
 from eqsat.write import LISTED, SHOWN, expression, sketch

@@ -19,8 +19,9 @@ from eqsat.ir import ConstArray, Program, Shape, Term
 from eqsat.ir import make as make_term
 from eqsat.ir import topological as term_order
 from eqsat.lift import lift
+from eqsat.node import substitute
 from eqsat.numerics import np_dtype
-from eqsat.segments import Segment, substitute
+from eqsat.segments import Segment
 
 _STAND_IN_DTYPES = frozenset({"float32", "float64", "int32", "int64"})
 """Types in which arrays that differ in one element are easily made in any number."""

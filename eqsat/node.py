@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import count
 from math import prod
@@ -223,3 +223,19 @@ def topological(roots: Iterable[Node]) -> list[Node]:
             stack.append((node, True))
             stack.extend((a, False) for a in reversed(node.args) if a not in seen)
     return order
+
+
+def substitute(roots: Sequence[Node], replace: Mapping[Node, Node]) -> list[Node]:
+    """The roots with some nodes replaced, rebuilt above them."""
+    memo: dict[Node, Node] = dict(replace)
+    stack = [(r, False) for r in reversed(roots)]
+    while stack:
+        node, ready = stack.pop()
+        if node in memo:
+            continue
+        if ready:
+            memo[node] = make(node.op, node.attrs, [memo[a] for a in node.args]) if node.args else node
+        else:
+            stack.append((node, True))
+            stack.extend((a, False) for a in reversed(node.args) if a not in memo)
+    return [memo[r] for r in roots]

@@ -19,7 +19,7 @@ from eqsat.extract.devices import device as find_device
 from eqsat.extract.memory import lean_order, lean_plan
 from eqsat.extract.plan import Plan, folding_flops
 from eqsat.extract.tradeoffs import cover_launches, least_peak, trade_offs
-from eqsat.fold import fold_constants
+from eqsat.fold import fold_constants, fold_source
 from eqsat.interrupt import Interruptible
 from eqsat.ir import Program
 from eqsat.lift_segments import lift_parts
@@ -313,8 +313,10 @@ class Search:
     ) -> None:
         self.device, self.rules, self.budget, self.tell = device, rules, budget, tell
         self.program, self.inputs, self.exact = program, inputs, exact
+        with budget.stage("fold"):
+            self.folded = fold_source(program, exact)
         with budget.stage("lower"):
-            self.core: CoreProgram = lower(program)
+            self.core: CoreProgram = lower(self.folded.program)
         self.solved: dict[tuple, Solved] = {}
         self.written: dict[tuple, Solved] = {}
         self.cheapest: dict[tuple, Solved] = {}
@@ -455,10 +457,10 @@ class Search:
 
     def _assembled(self, parts: Sequence[Segment]) -> tuple[Program, Plan]:
         with self.budget.stage("plan"):
-            stitched = stitch([(segment, self.solved[segment.form]) for segment in parts], self.core)
+            stitched = stitch([(segment, self.solved[segment.form]) for segment in parts], self.core, self.exact)
         narrow = [p.segment.form for p in stitched.parts if folds_to_infinity(p.constants, self.core.constants)]
         if narrow and self._keep_narrow(narrow):
-            stitched = stitch([(segment, self.solved[segment.form]) for segment in parts], self.core)
+            stitched = stitch([(segment, self.solved[segment.form]) for segment in parts], self.core, self.exact)
         plan = lean_plan(stitched.plan) if self.lean else stitched.plan
         with self.budget.stage("lift"):
             lifted = lift_parts(stitched.parts, self.core)
@@ -476,7 +478,7 @@ class Search:
 
         def explained() -> Explanation:
             replayer = Replayer(int(WORK * seconds / EXPLANATION_SECONDS) if left() else 0)
-            return explain(self.program, self.core, parts, self.solved, self.rules, left, replayer)
+            return explain(self.folded.program, self.core, parts, self.solved, self.rules, left, replayer)
 
         found = None if self.interrupted else self._interrupts.run(explained, None)
         return explained() if found is None else found

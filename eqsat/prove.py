@@ -23,10 +23,10 @@ from eqsat.core import CoreProgram, Node, evaluate, lower, topological
 from eqsat.elements import Agreement, compare
 from eqsat.errors import CheckFailed, InputError
 from eqsat.ir import Program
+from eqsat.node import substitute
 from eqsat.refute import Difference, refute
 from eqsat.rule import AnyRule
 from eqsat.saturate import Limits, saturate, warm_up
-from eqsat.segments import substitute
 from eqsat.snapshot import Snapshot
 
 Verdict = Literal["proved", "refuted", "unknown"]

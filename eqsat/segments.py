@@ -59,22 +59,6 @@ def segments(roots: Sequence[Node]) -> list[Segment]:
     return parts if repeats or len(order) > LARGE else whole
 
 
-def substitute(roots: Sequence[Node], replace: Mapping[Node, Node]) -> list[Node]:
-    """The roots with some nodes replaced, rebuilt above them."""
-    memo: dict[Node, Node] = dict(replace)
-    stack = [(r, False) for r in reversed(roots)]
-    while stack:
-        node, ready = stack.pop()
-        if node in memo:
-            continue
-        if ready:
-            memo[node] = make(node.op, node.attrs, [memo[a] for a in node.args]) if node.args else node
-        else:
-            stack.append((node, True))
-            stack.extend((a, False) for a in reversed(node.args) if a not in memo)
-    return [memo[r] for r in roots]
-
-
 def _segment(roots: tuple[Node, ...], boundary: frozenset[Node]) -> Segment:
     """The part of the program between the roots and the boundary, in its nameless form."""
     memo: dict[Node, Node] = {}

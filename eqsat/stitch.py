@@ -12,7 +12,8 @@ from eqsat.extract.cover import CoverResult
 from eqsat.extract.plan import Kernel, Plan, Result, build_plan
 from eqsat.layout import Layout, compose, identity
 from eqsat.lift_segments import Part
-from eqsat.segments import Segment, substitute
+from eqsat.node import substitute
+from eqsat.segments import Segment
 from eqsat.snapshot import ENode, Snapshot
 
 
@@ -32,9 +33,9 @@ class Stitched:
     parts: list[Part]
 
 
-def stitch(parts: Sequence[tuple[Segment, Solved]], program: CoreProgram) -> Stitched:
-    """The plan of the whole program from those of its segments, in order."""
-    joiner = _Joiner(program)
+def stitch(parts: Sequence[tuple[Segment, Solved]], program: CoreProgram, exact: bool = False) -> Stitched:
+    """The plan of the whole program from those of its segments, in order; `exact` folds all constants natively."""
+    joiner = _Joiner(program, exact)
     for segment, solved in parts:
         joiner.add(segment, solved)
     return Stitched(joiner.plan(), joiner.parts)
@@ -50,8 +51,9 @@ class _Placed:
 
 
 class _Joiner:
-    def __init__(self, program: CoreProgram) -> None:
+    def __init__(self, program: CoreProgram, exact: bool) -> None:
         self.program = program
+        self.exact = exact
         self.kernels: list[Kernel] = []
         self.parts: list[Part] = []
         self.constants: dict[str, np.ndarray] = {}
@@ -68,7 +70,7 @@ class _Joiner:
             else:
                 names[placeholder] = node
         snapshot = _renamed(solved.snapshot, names)
-        plan = build_plan(snapshot, solved.cover, self.program)
+        plan = build_plan(snapshot, solved.cover, self.program, self.exact)
         self.constants |= plan.constants
         outside = {p: segment.leaves[p] for p in stand_ins}
         self.parts.append(Part(segment, plan.roots, outside, plan.constants))

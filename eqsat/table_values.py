@@ -75,11 +75,9 @@ _ROUNDED_ONCE = ("add", "sub", "mul", "div", "min", "max")
 
 
 def _computed(fn: str, dtype: str, *values: Any) -> Row:
-    """In float64 where the dtype is a float, rounded once, as constants are folded."""
-    wide = np_dtype("float64" if is_float(dtype) else dtype)
     with np.errstate(all="ignore"):
-        found = np.asarray(elementwise(fn, *(np.asarray([v], dtype=wide) for v in values)))
-        return (found.astype(np_dtype(dtype))[0].item(),)
+        found = elementwise(fn, *(np.asarray([v], dtype=np_dtype(dtype)) for v in values))
+        return (np.asarray(found)[0].item(),)
 
 
 def integral(dtype: str) -> Row | None:

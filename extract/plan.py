@@ -26,7 +26,8 @@ from eqsat.extract.problem import Problem
 from eqsat.extract.solve import solve
 from eqsat.ir import ConstArray
 from eqsat.layout import Layout, compose, footprint, identity
-from eqsat.snapshot import ENode, Snapshot
+from eqsat.node import substitute
+from eqsat.snapshot import SOURCE, ENode, Snapshot
 
 Array = np.ndarray[Any, Any]
 
@@ -112,16 +113,17 @@ class Plan:
         return out
 
 
-def build_plan(snapshot: Snapshot, result: CoverResult, program: CoreProgram) -> Plan:
-    """The plan of a cover of `snapshot`, which was saturated from `program`."""
-    return _Builder(snapshot, result, program).plan()
+def build_plan(snapshot: Snapshot, result: CoverResult, program: CoreProgram, exact: bool = False) -> Plan:
+    """The plan of a cover of `snapshot`, which was saturated from `program`; `exact` folds all constants natively."""
+    return _Builder(snapshot, result, program, exact).plan()
 
 
 class _Builder:
-    def __init__(self, snapshot: Snapshot, result: CoverResult, program: CoreProgram) -> None:
+    def __init__(self, snapshot: Snapshot, result: CoverResult, program: CoreProgram, exact: bool) -> None:
         self.snapshot = snapshot
         self.result = result
         self.program = program
+        self.exact = exact
         self.chosen = {x.cls: x for x in result.chosen}
         self.free, self.constants = self._free_nodes(_free_classes(snapshot, result))
         self.value: dict[int, Node] = {}
@@ -150,7 +152,8 @@ class _Builder:
         snapshot = self.snapshot
         inputs = {c: make("In", n.attrs) for c in classes for n in snapshot.of_class(c) if n.op == "In"}
         constants = [c for c in classes if c not in inputs]
-        folded, known = fold(_constant_nodes(snapshot, constants), self.program.constants)
+        nodes, written = _constant_nodes(snapshot, constants)
+        folded, known = fold(nodes, self.program.constants, nodes if self.exact else written)
         laid_out = [_laid_out(node, known) for node in folded]
         used = {n.attrs[0] for n in topological(laid_out) if n.op == "Const"}
         return inputs | dict(zip(constants, laid_out, strict=True)), {k: v for k, v in known.items() if k in used}
@@ -179,10 +182,10 @@ class _Builder:
     def _kernel(self, group: Sequence[Candidate]) -> Kernel:
         """The kernel that computes these classes."""
         body = _Body(self.snapshot, self._buffer)
-        expressions = tuple(body.node(x.cut) for x in group)
+        expressions = body.nodes([x.cut for x in group])
         inputs = tuple(body.params)
         params = tuple(body.params.values())
-        outputs = _substitute(expressions, dict(zip(params, inputs, strict=True)))
+        outputs = tuple(substitute(expressions, dict(zip(params, inputs, strict=True))))
         for x, output in zip(group, outputs, strict=True):
             self.value[x.cls] = output
         inner = topological(expressions)
@@ -241,15 +244,24 @@ class _Body:
         self.params: dict[Node, Node] = {}
         self._nodes: dict[int, Node] = {}
 
-    def node(self, cut: Cut) -> Node:
-        """The node of a cut; within a kernel each class is computed in one way only."""
+    def nodes(self, cuts: Sequence[Cut]) -> tuple[Node, ...]:
+        """The nodes of cuts.
+
+        Within a kernel each class is computed in one way only: where cuts differ, as the one does that holds the
+        product or the reduction that the kernel is built and priced around. Hence such operands come first.
+        """
+        first = sorted(range(len(cuts)), key=lambda i: -cuts[i].kind)
+        made = {i: self._node(cuts[i]) for i in first}
+        return tuple(made[i] for i in range(len(cuts)))
+
+    def _node(self, cut: Cut) -> Node:
         found = self._nodes.get(cut.cls)
         if found is None:
             if cut.node < 0:
                 found = self._read(cut.cls)
             else:
                 top = self.snapshot.nodes[cut.node]
-                found = make(top.op, top.attrs, tuple(self.node(x) for x in cut.subs))
+                found = make(top.op, top.attrs, self.nodes(cut.subs))
             self._nodes[cut.cls] = found
         return found
 
@@ -271,16 +283,18 @@ class _Constants:
 
 
 def _cheapest_constants(snapshot: Snapshot, classes: Sequence[int]) -> _Constants:
-    """How to compute constant classes in few operations, what they share computed once."""
+    """How to compute constant classes in few operations, what they share computed once.
+
+    A value of the source is computed as the source does: rewriting changes the rounding of what it made itself alone.
+    """
     reach: dict[int, None] = dict.fromkeys(classes)
     usable: list[ENode] = []
     stack = list(classes)
     while stack:
-        for n in snapshot.of_class(stack.pop()):
-            if all(snapshot.const[a] for a in n.args):
-                usable.append(n)
-                stack += [a for a in dict.fromkeys(n.args) if a not in reach]
-                reach.update(dict.fromkeys(n.args))
+        for n in _ways(snapshot, stack.pop()):
+            usable.append(n)
+            stack += [a for a in dict.fromkeys(n.args) if a not in reach]
+            reach.update(dict.fromkeys(n.args))
     index = {c: k for k, c in enumerate(reach)}
     problem = Problem(
         node_class=[index[n.cls] for n in usable],
@@ -293,10 +307,18 @@ def _cheapest_constants(snapshot: Snapshot, classes: Sequence[int]) -> _Constant
     return _Constants({c: usable[found.choice[k]] for c, k in index.items() if k in found.choice}, found.cost)
 
 
-def _constant_nodes(snapshot: Snapshot, classes: Sequence[int]) -> list[Node]:
-    """Core nodes that compute constant classes in few operations."""
+def _ways(snapshot: Snapshot, c: int) -> list[ENode]:
+    """The e-nodes to compute a constant class by: leaves, and the source's own where it has any, or else all."""
+    own = [n for n in snapshot.of_class(c) if all(snapshot.const[a] for a in n.args)]
+    written = [n for n in own if n.rule == SOURCE or not n.args]
+    return written or own
+
+
+def _constant_nodes(snapshot: Snapshot, classes: Sequence[int]) -> tuple[list[Node], list[Node]]:
+    """Core nodes that compute constant classes in few operations, and those below them that the source has."""
     chosen = _cheapest_constants(snapshot, classes).node
     made: dict[int, Node] = {}
+    written: list[Node] = []
     work = list(reversed(classes))
     while work:
         c = work[-1]
@@ -306,8 +328,10 @@ def _constant_nodes(snapshot: Snapshot, classes: Sequence[int]) -> list[Node]:
             work += wait
             continue
         work.pop()
-        made.setdefault(c, make(n.op, n.attrs, tuple(made[a] for a in n.args)))
-    return [made[c] for c in classes]
+        if c not in made:
+            made[c] = make(n.op, n.attrs, tuple(made[a] for a in n.args))
+            written += [made[c]] * (n.rule == SOURCE)
+    return [made[c] for c in classes], written
 
 
 def _laid_out(node: Node, constants: dict[str, Array]) -> Node:
@@ -328,15 +352,6 @@ def _composed(first: Layout, then: Layout) -> Layout:
     if layout is None:
         raise CheckFailed(f"plan: {then!r} of {first!r} has no layout")
     return layout
-
-
-def _substitute(nodes: Sequence[Node], mapping: Mapping[Node, Node]) -> tuple[Node, ...]:
-    """The same expressions over other leaves."""
-    rebuilt: dict[Node, Node] = dict(mapping)
-    for n in topological(nodes):
-        if n not in rebuilt:
-            rebuilt[n] = make(n.op, n.attrs, tuple(rebuilt[a] for a in n.args))
-    return tuple(rebuilt[n] for n in nodes)
 
 
 def _bytes_read(inner: Sequence[Node]) -> int:

@@ -16,8 +16,8 @@ import eqsat
 from eqsat.core import lower
 from eqsat.elements import Agreement, compare
 from eqsat.ir import Program
+from eqsat.node import substitute
 from eqsat.refute import refute
-from eqsat.segments import substitute
 
 TABLES = (taso, tensat, xla_elementwise, xla_arrays, identities)
 EQUATIONS = tuple(equation for table in TABLES for equation in table.EQUATIONS)

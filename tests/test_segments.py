@@ -8,7 +8,8 @@ import pytest
 import eqsat
 from eqsat.core import evaluate, lower, topological
 from eqsat.ir import Program
-from eqsat.segments import segments, substitute
+from eqsat.node import substitute
+from eqsat.segments import segments
 
 spec = eqsat.spec
 
