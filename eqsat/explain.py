@@ -15,6 +15,7 @@ from typing import Any
 from eqsat.core import CoreProgram, Node, topological
 from eqsat.derivation import Derivation, Step, derive_cover
 from eqsat.extract.plan import Plan
+from eqsat.fold import Folded
 from eqsat.ir import Program, Term, spec_of
 from eqsat.merges import launched, merges
 from eqsat.node import substitute
@@ -100,6 +101,7 @@ def explain(
     rules: Sequence[AnyRule],
     seconds: Callable[[], float],
     replayer: Replayer | None = None,
+    folded: Folded | None = None,
 ) -> Explanation:
     """The explanation of a solved program, each form of its segments once.
 
@@ -107,13 +109,14 @@ def explain(
         solved: each form as it was chosen.
         seconds: how long the rest may take; once that is nothing, steps show what their rule says in general.
         replayer: evaluates the steps.
+        folded: how `program` came from one with more to compute, where it did.
 
     Raises:
         CheckFailed: a step does not hold: a rule is unsound.
     """
     explainer = Explainer(program, core.source_term, rules, lambda: seconds() <= 0.0)
     replayer = replayer or Replayer()
-    steps: list[ShownStep] = []
+    steps = explainer.folds(folded) if folded is not None else []
     derived = True
     for part, times in instances(parts).values():
         chosen = solved[part.form]
@@ -184,6 +187,20 @@ class Explainer:
         found = [shown.step(_over(step, own), times) for step in derivation.steps]
         folds = [shown.fold(node, times) for node in substitute(derivation.folded, own)]
         return [step for step in [*found, *folds] if step is not None]
+
+    def folds(self, folded: Folded) -> list[ShownStep]:
+        """The steps that compute constants of the source; equal ones are one step."""
+        places = Places(folded.before)
+        found: dict[tuple[str, str], ShownStep] = {}
+        for term in folded.computed:
+            named = {t: name for t in _below([term]) if (name := places.constant(t)) is not None}
+            text = sketch(term, named)
+            names = {name: f"constant {t.spec}" for t, name in named.items() if _first([text], name) < len(text)}
+            step = ShownStep(FOLD, text, f"constant {term.spec}", term.spec, f"at {places.of(term)}", names)
+            known = found.setdefault((text, term.spec), step)
+            found[text, term.spec] = step if known is step else replace(known, times=known.times + 1)
+        self._count += len(found)
+        return list(found.values())
 
     def writer(self, segment: Segment) -> InstanceWriter:
         """What writes the values of an instance of a segment."""

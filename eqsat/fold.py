@@ -14,7 +14,7 @@ import numpy as np
 
 from eqsat import ops
 from eqsat.ir import Program, Shape, Term, make
-from eqsat.numerics import ELEMENTWISE, FLOATS, itemsize
+from eqsat.numerics import COMPARE, ELEMENTWISE, FLOATS, itemsize
 
 LIMIT = 1 << 26
 """Elements beyond which nothing is folded, nor anything that is computed from it: 256 MiB in float32."""
@@ -28,12 +28,22 @@ _KEPT = frozenset({"constant", "full", "iota", "broadcast"})
 _MOVES = frozenset({"concat", "pad"})
 """Operators that copy elements and compute nothing, besides views: the e-graph sees through them."""
 
+_JUMPS = frozenset({"floor", "ceil", "round", "sign", "mod", "cast", "reduce", *COMPARE})
+"""Operators that may turn the last bit of a float into another number."""
+
 
 @dataclass(frozen=True, slots=True)
 class Folded:
-    """A program whose constants are final, and the terms of its source that were computed for that."""
+    """A program whose constants are final.
+
+    Attributes:
+        program: over the values of `computed`.
+        before: over their terms.
+        computed: the largest terms that were folded, operands first.
+    """
 
     program: Program
+    before: Program
     computed: tuple[Term, ...]
 
 
@@ -42,15 +52,16 @@ def fold_source(program: Program, exact: bool = False) -> Folded:
 
     An elementwise operator of broadcasts becomes the broadcast of one. Left as they are: data movement, and a result
     that takes more bytes than the constants that it is computed from, since the program may be cheaper without it (a
-    product of two thin matrices). With `exact` only movement stays: nothing could be re-associated.
+    product of two thin matrices), unless it decides something by the last bit of a float (rounded to an integer,
+    compared). With `exact` only movement stays: nothing could be re-associated.
     """
     narrowed = _narrowed(program)
     needed = _needed(narrowed, _foldable(narrowed, exact))
     if not needed:
-        return Folded(narrowed, ())
+        return Folded(narrowed, narrowed, ())
     computed = Program((), {str(i): term for i, term in enumerate(needed)}).run({})
     values = {term: _constant(value, term) for term, value in zip(needed, computed.values(), strict=True)}
-    return Folded(_substituted(narrowed, values), tuple(needed))
+    return Folded(_substituted(narrowed, values), narrowed, tuple(needed))
 
 
 def fold_constants(program: Program) -> Program:
@@ -142,7 +153,7 @@ def _foldable(program: Program, exact: bool) -> set[Term]:
             continue
         own = term.size * itemsize(term.dtype)
         bytes_read[term] = sum(bytes_read[a] for a in dict.fromkeys(term.args)) if term.args else own
-        if _computes(term) and (exact or own <= bytes_read[term] or term.size == 1):
+        if _computes(term) and (exact or own <= bytes_read[term] or _decides(term)):
             found.add(term)
         bytes_read[term] = min(own, bytes_read[term])
     return found
@@ -153,8 +164,16 @@ def _never_varies(term: Term, constant: Mapping[Term, bool]) -> bool:
 
 
 def _computes(term: Term) -> bool:
-    widens = term.op == "cast" and term.dtype in FLOATS and term.args[0].dtype in FLOATS
+    floats = term.op == "cast" and term.dtype in FLOATS and term.args[0].dtype in FLOATS
+    widens = floats and itemsize(term.dtype) > itemsize(term.args[0].dtype)
     return bool(term.args) and not ops.row(term.op).view and term.op not in _MOVES and not widens
+
+
+def _decides(term: Term) -> bool:
+    """Whether a value depends on the last bit of floats by more than its own last bits."""
+    if term.args[0].dtype not in FLOATS or term.op not in _JUMPS:
+        return False
+    return term.dtype not in FLOATS or term.op not in ("cast", "reduce")
 
 
 def _needed(program: Program, foldable: set[Term]) -> list[Term]:

@@ -267,7 +267,7 @@ def _result(
     budget = search.budget
     hurried = not budget.left("check") or search.interrupted
     with budget.stage("check"):
-        verdict = checking.check(search.program, after, points=1 if hurried else None)
+        verdict = checking.check(search.folded.program, after, points=1 if hurried else None)
     outcome = search.outcome(parts, plan, explain_time)
     with budget.stage("report"):
         report = build_report(search.program, after, plan, outcome, search.device.name, numerics, verdict)
@@ -478,7 +478,7 @@ class Search:
 
         def explained() -> Explanation:
             replayer = Replayer(int(WORK * seconds / EXPLANATION_SECONDS) if left() else 0)
-            return explain(self.folded.program, self.core, parts, self.solved, self.rules, left, replayer)
+            return explain(self.folded.program, self.core, parts, self.solved, self.rules, left, replayer, self.folded)
 
         found = None if self.interrupted else self._interrupts.run(explained, None)
         return explained() if found is None else found

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from eqsat import layout as lay
-from eqsat.core import Node, make
-from eqsat.snapshot import ENode, Snapshot
+from eqsat.core import Node, make, topological
+from eqsat.snapshot import SOURCE, ENode, Snapshot
 
 F = "float32"
 
@@ -82,13 +82,18 @@ def attention(a: Node) -> Node:
 
 def snapshot_of(roots: list[Node], equal: list[tuple[Node, Node]]) -> Snapshot:
     """The roots, with the second node of each pair as another way to compute the first."""
-    snapshot = Snapshot.from_core([*roots, *(n for pair in equal for n in pair)])
+    every = [*roots, *(n for pair in equal for n in pair)]
+    snapshot, own = Snapshot.from_core(every), set(topological(roots))
+    rules = [SOURCE if n in own else "given" for n in topological(every)]
     ids = snapshot.roots
     merged = {ids[len(roots) + 2 * i + 1]: ids[len(roots) + 2 * i] for i in range(len(equal))}
     final = [merged.get(c, c) for c in range(snapshot.n_classes)]
     kept = sorted(set(final))
     number = {c: i for i, c in enumerate(kept)}
     new = [number[c] for c in final]
-    nodes = [ENode(n.op, n.attrs, tuple(new[a] for a in n.args), new[n.cls]) for n in snapshot.nodes]
+    nodes = [
+        ENode(n.op, n.attrs, tuple(new[a] for a in n.args), new[n.cls], rule)
+        for n, rule in zip(snapshot.nodes, rules, strict=True)
+    ]
     const = [snapshot.const[c] for c in kept]
     return Snapshot(nodes, len(kept), const, [new[c] for c in ids[: len(roots)]])

@@ -126,7 +126,7 @@ def test_equal_layers_have_equal_kernels() -> None:
     assert len({k.body for k in plan.kernels}) == len({k.name for k in plan.kernels}) == len(plan.kernels) // 3
 
 
-def test_constants_are_folded_in_float64_and_rounded_once() -> None:
+def test_constants_that_rewriting_made_are_folded_in_float64_and_rounded_once() -> None:
     a, c = c_("a", 64 * 32), c_("c", 32 * 64)
     chain = mm(mm(X, a, 128, 64, 32), c, 128, 32, 64)
     folded = mm(X, mm(a, c, 64, 32, 64), 128, 64, 64)

@@ -70,7 +70,7 @@ PAYS: dict[str, Row] = {
     "function-with-number-of-broadcast": (lambda x: eqsat.minimum(spread(x, 400, 300, 50), 6.0).sum(0), ((300, 50),)),
     "function-of-number-and-of-broadcast": (lambda x: eqsat.minimum(6.0, spread(x, 400, 300, 50)).sum(0), ((300, 50),)),
     # numbers
-    "function-of-number": (lambda x: (x * 4.0) * -eqsat.full((), -0.25), ((500, 96),)),
+    "function-of-number": (lambda x: (x - 2.0) + 2.0, ((500, 96),)),
     "function-of-numbers": (lambda x: (x * 4.0) * 0.25, ((500, 96),)),
     "subtract-zero": (lambda x: x - 0.0, ((500, 96),)),
     "subtract-from-zero": (lambda x: 0.0 - (0.0 - x), ((500, 96),)),

@@ -1,0 +1,158 @@
+"""What programs compute from constants: folded to the bits that NumPy gives, operator by operator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import eqsat
+from eqsat import ops
+from eqsat.fold import fold_source
+from eqsat.ir import Program, Term, topological
+from eqsat.reference import same_bits
+from eqsat.rule import Policy
+
+F32, F16 = np.float32, np.float16
+POLICIES: tuple[Policy, ...] = ("exact", "reassociate", "fast")
+
+
+def drawn(*shape: int, dtype: Any = F32, seed: int = 0) -> Term:
+    return ops.constant(np.random.default_rng([seed, *shape]).standard_normal(shape).astype(dtype))
+
+
+def like(c: Term, *shape: int) -> Term:
+    return ops.broadcast(c, shape)
+
+
+def number(value: float, *shape: int, dtype: str = "float32") -> Term:
+    return ops.full(value, shape, dtype)
+
+
+def buckets(positions: Term) -> Term:
+    """Logarithmic buckets as T5 makes them; 16, 32 and 64 lie on their edges."""
+    shape = positions.shape
+    scaled = ops.div(ops.log(ops.div(positions, number(8, *shape))), number(float(F32(np.log(16))), *shape))
+    return ops.cast(ops.mul(scaled, number(8, *shape)), "int64")
+
+
+ROWS, LINE = ops.constant(np.arange(1, 41, dtype=F32)[:, None]), ops.constant(np.arange(1, 33, dtype=F32)[None])
+
+WRITTEN: dict[str, Term] = {
+    "exp": ops.exp(drawn(25, 6)),
+    "sum over rows": ops.sum_(drawn(25, 6), 0),
+    "sum over a row": ops.sum_(drawn(300, seed=1), 0),
+    "half sum": ops.sum_(drawn(300, dtype=F16), 0),
+    "product": ops.matmul(drawn(6, 40), drawn(40, 7)),
+    "product that grows": ops.matmul(drawn(40, 6), drawn(6, 50)),
+    "products": ops.matmul(ops.matmul(drawn(6, 40), drawn(40, 7)), drawn(7, 3)),
+    "scaled in steps": ops.mul(ops.mul(drawn(25), number(0.1, 25)), number(0.3, 25)),
+    "small and large": ops.sub(ops.add(drawn(25), number(1e8, 25)), number(1e8, 25)),
+    "rounded logarithm": ops.cast(buckets(ops.constant(np.array([16, 32, 64], F32))), "float32"),
+    "rounded table": ops.gather(drawn(32, 4), buckets(ops.mul(like(ROWS, 40, 32), like(LINE, 40, 32))), 0),
+    "rounded down": ops.floor(ops.mul(ops.log(drawn(25, seed=3)), number(1e3, 25))),
+    "of a broadcast": ops.exp(like(drawn(1, 6), 25, 6)),
+    "of two broadcasts": ops.sqrt(ops.mul(like(ROWS, 40, 32), like(LINE, 40, 32))),
+    "sum of a table": ops.sum_(ops.exp(ops.sub(like(LINE, 40, 32), like(ROWS, 40, 32))), 0),
+    "shorter": ops.cast(ops.mul(drawn(25), number(3, 25)), "float16"),
+    "infinite": ops.log(ops.constant(np.array([0, -1, np.nan, 1e-40], F32))),
+}
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("name", WRITTEN)
+def test_constants_have_the_bits_of_the_program_as_written(name: str, policy: Policy):
+    c = WRITTEN[name]
+    x = ops.input("x", c.shape, c.dtype)
+    source = Program((x,), {"sum": ops.add(x, c), "itself": ops.neg(c)})
+    best = eqsat.optimize(source, numerics=policy)
+    inputs = {"x": np.zeros(c.shape, eqsat.numerics.np_dtype(c.dtype))}
+    wanted = source.run(inputs)
+    for found in (best.program.run(inputs), best.compile()(inputs)):
+        for output, values in wanted.items():
+            assert same_bits(found[output], values), output
+
+
+def test_only_what_rewriting_made_is_computed_in_float64():
+    a, c = drawn(40, 6), drawn(6, 50)
+    x = ops.input("x", (500, 40))
+    source = Program((x,), {"y": ops.matmul(ops.matmul(x, ops.exp(ops.matmul(a, c))), ops.neg(ops.exp(drawn(50, 3))))})
+    (left, right) = (source.run({"x": np.zeros((500, 40), F32)} | {}) and t for t in _operands(source))
+    wide = left.astype(np.float64) @ right.astype(np.float64)
+    constants = [t.attr("value").array for t in eqsat.optimize(source).program.terms() if t.op == "constant"]
+    assert any(same_bits(values.reshape(-1), wide.astype(F32).reshape(-1)) for values in constants)
+
+
+def _operands(source: Program) -> list[np.ndarray]:
+    """The two constants that the chain of products in `source` reads, natively."""
+    product = source.outputs["y"]
+    terms = {"left": product.args[0].args[1], "right": product.args[1]}
+    return list(Program((), terms).run({}).values())
+
+
+SYMBOLIC: dict[str, tuple[Callable[[], Term], bool]] = {
+    # what is computed, and whether it is left as it is where rounding may differ
+    "product that grows": (lambda: ops.matmul(drawn(40, 6), drawn(6, 50)), True),
+    "product that shrinks": (lambda: ops.matmul(drawn(6, 40), drawn(40, 7)), False),
+    "outer sum": (lambda: ops.add(like(ROWS, 40, 32), like(LINE, 40, 32)), True),
+    "comparison": (lambda: ops.less(like(ROWS, 40, 32), like(LINE, 40, 32)), False),
+    "wider floats": (lambda: ops.cast(drawn(40, dtype=F16), "float32"), True),
+    "shorter floats": (lambda: ops.cast(drawn(40), "float16"), False),
+    "more rows of a table": (lambda: ops.gather(drawn(4, 6), ops.constant(np.zeros(30, np.int64)), 0), True),
+}
+
+
+@pytest.mark.parametrize("name", SYMBOLIC)
+def test_what_would_grow_stays_as_it_is_written(name: str):
+    make, stays = SYMBOLIC[name]
+    folded = fold_source(Program((), {"y": make()})).program
+    assert (folded.outputs["y"].op == make().op) == stays
+
+
+@pytest.mark.parametrize("make", [lambda t: ops.concat([t, t]), lambda t: ops.pad(t, (1, 1), (1, 1), 0), ops.transpose])
+def test_movement_of_constants_is_left(make: Callable[[Term], Term]):
+    source = Program((), {"y": make(drawn(5, 4))})
+    assert fold_source(source, exact=True).program.outputs == source.outputs
+
+
+def test_nothing_is_folded_beyond_its_limits(monkeypatch: pytest.MonkeyPatch):
+    source = Program((), {"y": ops.exp(ops.exp(drawn(50)))})
+    monkeypatch.setattr("eqsat.fold.WORK", 60)
+    assert [t.op for t in fold_source(source).program.terms()] == ["constant", "exp"]
+    monkeypatch.setattr("eqsat.fold.LIMIT", 49)
+    assert fold_source(source).program.outputs == source.outputs
+
+
+def test_doubling_a_constant_a_hundred_times_takes_no_time():
+    c = drawn(3)
+    for _ in range(100):
+        c = ops.add(c, c)
+    assert [t.op for t in fold_source(Program((), {"y": c})).program.terms()] == ["constant"]
+    for _ in range(60):
+        c = ops.concat([c, c])
+        c = ops.neg(c)
+    assert all(t.op != "constant" or t.size <= 1 << 26 for t in fold_source(Program((), {"y": c})).program.terms())
+
+
+def test_results_that_vary_are_never_folded():
+    (value,) = ops.opaque("Random", [drawn(4)], [((4,), "float32")], "s", lambda a: (a + 1,))
+    source = Program((), {"y": ops.exp(value)})
+    assert fold_source(source).program.outputs == source.outputs
+
+
+def test_names_stay_with_values():
+    c = ops.exp(drawn(4))
+    x = ops.input("x", (4,))
+    program = fold_source(Program((x,), {"y": ops.add(x, c)}, {c: "table"})).program
+    (constant,) = [t for t in topological(program.outputs.values()) if t.op == "constant"]
+    assert program.names[constant] == "table"
+
+
+def test_folding_is_a_step_of_the_explanation():
+    x = ops.input("x", (25, 6))
+    steps = eqsat.optimize(Program((x,), {"y": ops.add(x, ops.exp(drawn(25, 6)))})).report["steps"]
+    assert [(s["rule"], s["before"], s["after"]) for s in steps] == [
+        ("fold-constants", "exp(c0)", "constant f32[25,6]")
+    ]
