@@ -267,7 +267,7 @@ def _result(
     budget = search.budget
     hurried = not budget.left("check") or search.interrupted
     with budget.stage("check"):
-        verdict = checking.check(search.folded.program, after, points=1 if hurried else None)
+        verdict = checking.check(search.folded.program, after, points=1 if hurried else None, finite=numerics == "fast")
     outcome = search.outcome(parts, plan, explain_time)
     with budget.stage("report"):
         report = build_report(search.program, after, plan, outcome, search.device.name, numerics, verdict)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from eqsat.check import TOLERANCE, relative_error
+from eqsat.check import TOLERANCE, is_noise, nudged, relative_error
 from eqsat.core import Node, evaluate, flops, topological
 from eqsat.errors import CheckFailed
 from eqsat.node import make, substitute
@@ -93,9 +93,22 @@ class Replayer:
             error = relative_error(right[both], left[both])
             if error <= tolerance:
                 return Replay(bool(both.all()), float(error))
+            if left.dtype.kind == "f" and is_noise(left[both], right[both], [o[both] for o in self._otherwise(before)]):
+                return UNTRIED
         if any(str(attr) in _JUMPS for n in order for attr in n.attrs):
             return UNTRIED  # a rounded constant may put a value on the other side of a jump
         return None
+
+    def _otherwise(self, before: Node) -> list[np.ndarray]:
+        """A side with other rounding: in its own types, and on numbers that are all but the same."""
+        leaves = [n for n in topological([before]) if n.op in ("In", "Const")]
+        rng = np.random.default_rng(before.size)
+        own = {n.attrs[0]: self._value(n) for n in leaves}
+        moved = {name: nudged(values, rng) for name, values in own.items()}
+        return [
+            evaluate([before], own, own, precision="native")[0].astype(np.float64),
+            evaluate([before], moved, moved, precision="float64")[0],
+        ]
 
     def _value(self, leaf: Node) -> np.ndarray:
         """Whole numbers for a leaf, the same in every step."""

@@ -164,3 +164,41 @@ def test_a_shifted_output_is_found_in_every_type(dtype: str) -> None:
     source, result = Program((x,), {"y": ops.exp(x)}), Program((x,), {"y": ops.exp(ops.flip(x))})
     with pytest.raises(CheckFailed):
         check(source, result)
+
+
+S = ops.input("s", (4, 1), "float32")
+
+
+def row_of_equals(x: Term) -> Term:
+    return ops.broadcast(x, (4, 3))
+
+
+def less_mean(x: Term) -> Term:
+    mean = ops.mul(ops.sum_(row_of_equals(x), 1, keepdims=True), ops.full(1 / 3, (4, 1)))
+    return ops.sub(row_of_equals(x), row_of_equals(mean))
+
+
+ZERO_OVER = ops.div(ops.full(0, (4, 1)), ops.sub(S, S))
+LARGE = ops.mul(S, ops.full(1e3, (4, 1)))
+
+CANCELLED: dict[str, tuple[Term, Term, bool, bool]] = {
+    # source, result, whether NaN may be hidden, whether it passes
+    "nothing but rounding": (less_mean(S), ops.mul(row_of_equals(S), ops.full(0, (4, 3))), False, True),
+    "more than rounding": (less_mean(S), ops.mul(row_of_equals(S), ops.full(1e-4, (4, 3))), False, False),
+    "rounding of something": (ops.add(less_mean(S), row_of_equals(LARGE)), row_of_equals(LARGE), False, True),
+    "a tenth of something": (row_of_equals(S), ops.mul(row_of_equals(S), ops.full(1.1, (4, 3))), False, False),
+    "a hidden NaN": (ZERO_OVER, ops.full(0, (4, 1)), True, True),
+    "a NaN that may not be hidden": (ZERO_OVER, ops.full(0, (4, 1)), False, False),
+    "a NaN that is new": (S, ops.add(S, ZERO_OVER), True, False),
+}
+
+
+@pytest.mark.parametrize("name", CANCELLED)
+def test_outputs_that_have_cancelled(name: str) -> None:
+    source, result, hidden, passes = CANCELLED[name]
+    programs = [Program((S,), {"y": term}) for term in (source, result)]
+    if passes:
+        check(*programs, finite=hidden)
+    else:
+        with pytest.raises(CheckFailed):
+            check(*programs, finite=hidden)
