@@ -127,8 +127,8 @@ def test_function_bodies_and_other_operators_compute_what_onnx_expects(part: int
             continue
         assert_outputs(case, program.run(case.inputs))
         if len(program.opaque()) == len(case.model.graph.node) == 1:
-            [written] = [node for node in exported(program).graph.node if node.op_type == case.op]
             [node] = case.model.graph.node
+            [written] = [each for each in exported(program).graph.node if each.op_type == node.op_type]
             assert written.domain == node.domain
             kept = [attribute for attribute in node.attribute if not attribute.HasField("g")]  # names in bodies change
             assert [attribute for attribute in written.attribute if not attribute.HasField("g")] == kept
