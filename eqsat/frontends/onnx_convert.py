@@ -15,12 +15,14 @@ from eqsat.errors import InputError, StoredError
 from eqsat.frontends.onnx_elementwise import ELEMENTWISE
 from eqsat.frontends.onnx_function import function_body
 from eqsat.frontends.onnx_graph import describe, in_order, live, reads
+from eqsat.frontends.onnx_indexing import INDEXING
 from eqsat.frontends.onnx_layers import LAYERS
 from eqsat.frontends.onnx_load import CODE_OF_DTYPE, OLDEST_OPSET, attributes, domain_of, subgraphs, tensor_array
 from eqsat.frontends.onnx_movement import MOVEMENT, constant_term
 from eqsat.frontends.onnx_node import Constants, Declined, Node, Row
 from eqsat.frontends.onnx_opaque import inferred, one_node, since_version, title
 from eqsat.frontends.onnx_reductions import REDUCTIONS
+from eqsat.frontends.onnx_resample import RESAMPLING
 from eqsat.frontends.onnx_types import Declared, require_dtype
 from eqsat.ir import Term
 from eqsat.numerics import Array
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
     from onnx import GraphProto, NodeProto, TensorProto
     from onnx.defs import OpSchema
 
-ROWS: dict[str, Row] = {**ELEMENTWISE, **MOVEMENT, **REDUCTIONS, **LAYERS}
+ROWS: dict[str, Row] = {**ELEMENTWISE, **MOVEMENT, **INDEXING, **RESAMPLING, **REDUCTIONS, **LAYERS}
 """Every ONNX operator that becomes terms, by name; a new one is one more row in its family's table."""
 
 _PARAMETER_ELEMENTS = 64  # a constant of so many elements, at most, is kept inside an opaque operator

@@ -58,7 +58,9 @@ def _mod(node: Node) -> Term:
 
 
 def _clip(node: Node) -> Term:
-    """The bounds are tensors of one element, of any rank."""
+    """The bounds are attributes before opset 11, since then tensors of one element, of any rank."""
+    if node.version < 11:
+        return composites.clip(node.input(0), node.attr("min"), node.attr("max"))
     low, high = (None if bound is None else ops.reshape(bound, ()) for bound in (node.optional(1), node.optional(2)))
     return composites.clip(node.input(0), low, high)
 
@@ -115,7 +117,7 @@ ELEMENTWISE: dict[str, Row] = {
     "And": row(_binary("and"), 7),
     "Bernoulli": row(_random, 15, 22),
     "Ceil": row(_unary("ceil"), 6, 13),
-    "Clip": row(_clip, 11, 12, 13),
+    "Clip": row(_clip, 6, 11, 12, 13),
     "Cos": row(_unary("cos"), 7, 22),
     "Div": row(_binary("div"), 7, 13, 14),
     "Dropout": row(_dropout, 7, 10, 12, 13, 22),
@@ -134,9 +136,9 @@ ELEMENTWISE: dict[str, Row] = {
     "Less": row(_binary("less"), 7, 9, 13),
     "LessOrEqual": row(_binary("less_equal"), 12, 16),
     "Log": row(_unary("log"), 6, 13),
-    "Max": row(_variadic("max"), 8, 12, 13),
-    "Mean": row(_mean, 8, 13),
-    "Min": row(_variadic("min"), 8, 12, 13),
+    "Max": row(_variadic("max"), 6, 8, 12, 13),
+    "Mean": row(_mean, 6, 8, 13),
+    "Min": row(_variadic("min"), 6, 8, 12, 13),
     "Mod": row(_mod, 10, 13, 28),
     "Mul": row(_binary("mul"), 7, 13, 14),
     "Multinomial": row(_random, 7, 22),
@@ -158,7 +160,7 @@ ELEMENTWISE: dict[str, Row] = {
     "Softplus": row(_composite(composites.softplus), 1, 22),
     "Sqrt": row(_unary("sqrt"), 6, 13),
     "Sub": row(_binary("sub"), 7, 13, 14),
-    "Sum": row(_variadic("add"), 8, 13),
+    "Sum": row(_variadic("add"), 6, 8, 13),
     "Tan": row(_tan, 7, 22),
     "Tanh": row(_unary("tanh"), 6, 13),
     "Xor": row(_xor, 7),

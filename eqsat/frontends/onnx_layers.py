@@ -130,6 +130,89 @@ def _conv(node: Node) -> Term:
     return composites.add(out, ops.reshape(bias, (-1,) + (1,) * (x.ndim - 2)))
 
 
+def _transposed_pads(node: Node, x: Term, kernel: Sequence[int], strides: Sequence[int]) -> list[tuple[int, int, int]]:
+    """Of every spatial axis of ConvTranspose: what is cut off at the start and at the end, and the output's size."""
+    rank = len(kernel)
+    dilations, extra = node.attr("dilations", [1] * rank), node.attr("output_padding", [0] * rank)
+    pads, wanted = node.attr("pads", [0] * (2 * rank)), node.attr("output_shape")
+    mode = node.attr("auto_pad", "NOTSET")
+    if not len(strides) == len(dilations) == len(extra) == len(pads) / 2 == rank:
+        raise ShapeError(f"{rank} spatial axes take strides, dilations, output_padding and 2 x {rank} pads")
+    found = []
+    for i, n in enumerate(x.shape[2:]):
+        whole = strides[i] * (n - 1) + extra[i] + (kernel[i] - 1) * dilations[i] + 1
+        if wanted is not None or mode in ("SAME_UPPER", "SAME_LOWER"):
+            size = wanted[-rank:][i] if wanted is not None else n * strides[i]
+            total = max(whole - size, 0)
+            less, more = total // 2, total - total // 2
+            lo, hi = (less, more) if mode == "SAME_UPPER" else (more, less)
+        else:
+            lo, hi = (0, 0) if mode == "VALID" else (pads[i], pads[i + rank])
+            size = whole - lo - hi
+        found.append((lo, hi, size))
+    return found
+
+
+def _conv_transpose(node: Node) -> Term:
+    """x[n, c, *s], w[c, oc/g, *k]: every element spreads the kernel over the output.
+
+    Kernels that do not overlap are a product, whose blocks are put in place; others a convolution with the mirrored
+    kernel over x with zeros between its elements.
+    """
+    x, w, bias = node.input(0), node.input(1), node.optional(2)
+    groups, rank = node.attr("group", 1), x.ndim - 2
+    kernel = tuple(node.attr("kernel_shape", w.shape[2:]))
+    if kernel != w.shape[2:] or x.ndim != w.ndim or rank < 1 or x.shape[1] != w.shape[0] or x.shape[1] % groups:
+        raise ShapeError(f"ConvTranspose takes x (n, c, *s) and w (c, oc/groups, *k), got {x.shape} and {w.shape}")
+    strides, dilations = tuple(node.attr("strides", [1] * rank)), tuple(node.attr("dilations", [1] * rank))
+    cuts = _transposed_pads(node, x, kernel, strides)
+    if any(size < 1 for _, _, size in cuts) or min(strides) < 1 or min(dilations) < 1:
+        raise ShapeError(f"ConvTranspose of {x.shape} with kernel {kernel} makes no element; check strides and pads")
+    full = _spread_blocks(x, w, groups) if strides == kernel and set(dilations) == {1} else None
+    if full is None:
+        full = _spread_windows(x, w, groups, strides, dilations)
+    out = _cut(full, cuts)
+    return out if bias is None else composites.add(out, ops.reshape(bias, (-1,) + (1,) * rank))
+
+
+def _cut(x: Term, cuts: Sequence[tuple[int, int, int]]) -> Term:
+    """The spatial axes from `lo` on, `size` long, with zeros where that is beyond the end."""
+    lacking = [max(lo + size - n, 0) for (lo, _, size), n in zip(cuts, x.shape[2:], strict=True)]
+    x = ops.pad(x, [0] * x.ndim, [0, 0, *lacking])
+    return ops.slice_(x, [lo for lo, _, _ in cuts], [lo + size for lo, _, size in cuts], list(range(2, x.ndim)))
+
+
+def _spread_blocks(x: Term, w: Term, groups: int) -> Term:
+    """Blocks side by side: x[n, g, c, s] times w[g, c, oc k], then every k beside its s."""
+    n, c, spatial, kernel = x.shape[0], x.shape[1], x.shape[2:], w.shape[2:]
+    rank, out = len(kernel), w.shape[1]
+    left = ops.transpose(ops.reshape(x, (n, groups, c // groups, prod(spatial))), (1, 0, 3, 2))
+    right = ops.reshape(w, (groups, c // groups, out * prod(kernel)))
+    product = ops.matmul(ops.reshape(left, (groups, n * prod(spatial), c // groups)), right)
+    apart = ops.reshape(product, (groups, n, *spatial, out, *kernel))
+    beside = [axis for i in range(rank) for axis in (2 + i, 3 + rank + i)]
+    joined = ops.transpose(apart, (1, 0, 2 + rank, *beside))
+    return ops.reshape(joined, (n, groups * out, *(s * k for s, k in zip(spatial, kernel, strict=True))))
+
+
+def _spread_windows(x: Term, w: Term, groups: int, strides: Sequence[int], dilations: Sequence[int]) -> Term:
+    kernel, spatial = w.shape[2:], x.shape[2:]
+    rank = len(kernel)
+    apart = ops.reshape(x, (*x.shape[:2], *(m for n in spatial for m in (n, 1))))
+    gaps = [0, 0, *(m for s in strides for m in (0, s - 1))]
+    padded = ops.pad(apart, [0] * apart.ndim, gaps)
+    stuffed = ops.reshape(padded, (*x.shape[:2], *(n * s for n, s in zip(spatial, strides, strict=True))))
+    ends = [(n - 1) * s + 1 for n, s in zip(spatial, strides, strict=True)]
+    stuffed = ops.slice_(stuffed, [0] * rank, ends, list(range(2, x.ndim)))
+    mirrored = ops.flip(w, list(range(2, w.ndim)))
+    split = ops.reshape(mirrored, (groups, w.shape[0] // groups, *w.shape[1:]))
+    turned = ops.reshape(
+        ops.transpose(split, (0, 2, 1, *range(3, split.ndim))), (groups * w.shape[1], w.shape[0] // groups, *kernel)
+    )
+    reach = [d * (k - 1) for d, k in zip(dilations, kernel, strict=True)]
+    return ops.conv(stuffed, turned, (1,) * rank, reach, reach, dilations, groups)
+
+
 def _max_pool(node: Node) -> Term:
     if node.wants(1):
         raise Declined("the indices of the maxima are used")
@@ -151,6 +234,30 @@ def _average_pool(node: Node) -> Term:
     return composites.avg_pool(
         x, window.kernel, window.strides, window.lo, window.hi, window.dilations, counted_lo, counted_hi
     )
+
+
+def _rooted(sums: Term, p: int) -> Term:
+    return ops.sqrt(sums) if p == 2 else sums
+
+
+def _raised(x: Term, p: int) -> Term:
+    if p not in (1, 2):
+        raise Declined(f"p = {p}")
+    return composites.square(x) if p == 2 else ops.abs_(x)
+
+
+def _lp_pool(node: Node) -> Term:
+    """The p-norm of every window, padding being zero."""
+    x, p = node.input(0), node.attr("p", 2)
+    window = _window(node, x.shape[2:], node.required("kernel_shape"))
+    x, hi = window.crop(x)
+    sums = ops.pool("sum", _raised(x, p), window.kernel, window.strides, window.lo, hi, window.dilations)
+    return _rooted(sums, p)
+
+
+def _global_lp_pool(node: Node) -> Term:
+    x, p = node.input(0), node.attr("p", 2)
+    return _rooted(ops.sum_(_raised(x, p), range(2, x.ndim), True), p)
 
 
 def _global_average_pool(node: Node) -> Term:
@@ -222,15 +329,18 @@ def _lrn(node: Node) -> Term:
 
 LAYERS: dict[str, Row] = {
     "AveragePool": row(_average_pool, 7, 10, 11, 19, 22),
-    "BatchNormalization": row(_batch_normalization, 9, 14, 15),
+    "BatchNormalization": row(_batch_normalization, 7, 9, 14, 15),
     "Conv": row(_conv, 1, 11, 22),
+    "ConvTranspose": row(_conv_transpose, 1, 11, 22),
     "Einsum": row(_einsum, 12, 28),
     "Gemm": row(_gemm, 7, 9, 11, 13),
     "GlobalAveragePool": row(_global_average_pool, 1, 22),
     "GlobalMaxPool": row(_global_max_pool, 1, 22),
+    "GlobalLpPool": row(_global_lp_pool, 2, 22),
     "InstanceNormalization": row(_instance_normalization, 6, 22),
     "LRN": row(_lrn, 1, 13),
     "LayerNormalization": row(_layer_normalization, 17),
+    "LpPool": row(_lp_pool, 2, 11, 18, 22),
     "MatMul": row(_matmul, 1, 9, 13),
     "MaxPool": row(_max_pool, 1, 8, 10, 11, 12, 22),
     "RMSNormalization": row(_rms_normalization, 23),

@@ -79,6 +79,8 @@ def _transpose(node: Node) -> Term:
 
 def _slice(node: Node) -> Term:
     x = node.input(0)
+    if node.version < 10:
+        return ops.slice_(x, node.required("starts"), node.required("ends"), node.attr("axes"))
     starts, ends = node.required_ints(1), node.required_ints(2)
     return ops.slice_(x, starts, ends, node.ints(3), node.ints(4))
 
@@ -106,12 +108,14 @@ def _pad(node: Node) -> Term:
     mode = node.attr("mode", "constant")
     axes = node.ints(3) if node.version >= 18 else None
     axes = tuple(range(x.ndim)) if axes is None else tuple(ops.axis_of(axis, x.ndim) for axis in axes)
-    pads = node.required_ints(1)
+    pads = node.required("pads") if node.version < 11 else node.required_ints(1)
     if len(pads) != 2 * len(axes):
         raise ShapeError(f"pad takes a begin and an end per padded axis, got {pads} for axes {axes} of {x.shape}")
     lo, hi = [0] * x.ndim, [0] * x.ndim
     for i, axis in enumerate(axes):
         lo[axis], hi[axis] = pads[i], pads[i + len(axes)]
+    if mode == "constant" and node.version < 11:
+        return ops.pad(x, lo, hi, node.attr("value", 0.0))
     if mode == "constant":
         return _pad_constant(node, x, lo, hi)
     if mode not in _PAD_BY_GATHER:
@@ -190,19 +194,6 @@ def _one_hot(node: Node) -> Term:
     hot = ops.equal(ops.broadcast(ops.unsqueeze(counted, axis), shape), ops.iota(shape, axis))
     off, on = (ops.broadcast(ops.reshape(part, ()), shape) for part in ops.split(values, [1, 1]))
     return ops.where(hot, on, off)
-
-
-def _gather_elements(node: Node) -> Term:
-    """out[i, j, ...] = data[i, index[i, j, ...], ...] for axis 1: one flat gather with computed positions."""
-    data, indices = node.input(0), ops.cast(node.input(1), "int64")
-    axis = ops.axis_of(node.attr("axis", 0), data.ndim)
-    zero, size = ops.full_like(0, indices), ops.full_like(data.shape[axis], indices)
-    counted = ops.where(ops.less(indices, zero), ops.add(indices, size), indices)
-    positions = [counted if i == axis else ops.iota(indices.shape, i) for i in range(data.ndim)]
-    flat = positions[-1]
-    for i, position in enumerate(positions[:-1]):
-        flat = ops.add(flat, composites.scaled(position, prod(data.shape[i + 1 :])))
-    return ops.gather(ops.reshape(data, (data.size,)), flat, 0)
 
 
 # Shapes and constants as values
@@ -303,15 +294,14 @@ MOVEMENT: dict[str, Row] = {
     "EyeLike": row(_eye_like, 9, 22),
     "Flatten": row(_flatten, 1, 9, 11, *_TYPES_WIDENED),
     "Gather": row(_gather, 1, 11, 13),
-    "GatherElements": row(_gather_elements, 11, 13),
     "Identity": row(_identity, 1, 14, 16, *_TYPES_WIDENED),
-    "OneHot": row(_one_hot, 11, 28),
-    "Pad": row(_pad, 11, 18, *_TYPES_WIDENED),
+    "OneHot": row(_one_hot, 9, 11, 28),
+    "Pad": row(_pad, 2, 11, 18, *_TYPES_WIDENED),
     "Range": row(_range, 11, 27),
     "Reshape": row(_reshape, 5, 14, *_TYPES_WIDENED),
     "Shape": row(_shape, 1, 15, *_TYPES_WIDENED),
     "Size": row(_size, 1, *_TYPES_WIDENED),
-    "Slice": row(_slice, 10, 11, 13),
+    "Slice": row(_slice, 1, 10, 11, 13),
     "SpaceToDepth": row(_space_to_depth, 1, 13, 28),
     "Split": row(_split, 2, 11, 13, 18),
     "Squeeze": row(_squeeze, 1, 11, *_TYPES_WIDENED),

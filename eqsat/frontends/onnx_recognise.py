@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
+
 from eqsat import composites
 from eqsat.errors import InputError
-from eqsat.frontends.onnx_basic import average_pool, conv, reduction
+from eqsat.frontends.onnx_basic import Window, average_pool, conv, reduction
 from eqsat.frontends.onnx_form import Form, Operand, Param, broadcastable, form, ints, scalar
 from eqsat.ir import Term
 
@@ -325,6 +327,21 @@ def _average_pool(root: Term, opset: int) -> Form | None:
     return None
 
 
+def _cum_sum(root: Term, opset: int) -> Form | None:
+    """The sum over windows that end, or begin, at each place of one axis and are as long as that axis."""
+    window, x = Window.bare(root), root.args[0]
+    long = [i for i, k in enumerate(window.kernel) if k > 1]
+    if root.attr("kind") != "sum" or len(long) != 1 or {*window.strides, *window.dilations} != {1}:
+        return None
+    [i] = long
+    whole = x.shape[2 + i] - 1
+    lo, hi = ([n - 1 if j == i else 0 for j, n in enumerate(x.shape[2:])] for _ in range(2))
+    none = [0] * len(window.kernel)
+    if window.kernel[i] != whole + 1 or (list(window.lo), list(window.hi)) not in ((lo, none), (none, hi)):
+        return None
+    return form("CumSum", x, Param(np.array(2 + i, np.int64), "axis"), reverse=1 if window.hi[i] else None)
+
+
 RECOGNISERS: dict[str, tuple[Recogniser, ...]] = {
     "add": (_layer_norm, _instance_norm, _batch_norm, _conv_bias, _softplus, _logsumexp),
     "cast": (_mean, _average_pool, _layer_norm),
@@ -332,6 +349,7 @@ RECOGNISERS: dict[str, tuple[Recogniser, ...]] = {
     "max": (_leaky_relu,),
     "min": (_hard_sigmoid, _clip),
     "mul": (_layer_norm, _rms_norm, _gelu, _mean, _average_pool, _fmod),
+    "pool": (_cum_sum,),
     "reduce": (_sum_of,),
     "reshape": (_flat_matmul, _logsumexp),
     "sqrt": (_norm2,),

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import inf
+from math import inf, prod
 
 import numpy as np
 
 from eqsat import composites, ops
-from eqsat.frontends.onnx_node import Converter, Node, Row, row
+from eqsat.frontends.onnx_node import Converter, Declined, Node, Row, row
 from eqsat.ir import Shape, Term
 from eqsat.numerics import is_float, lowest
 
@@ -89,27 +89,43 @@ def _arg(kind: str) -> Converter:
     return convert
 
 
-def _softmax(node: Node) -> Term:
-    return composites.softmax(node.input(0), node.attr("axis", -1))
+def _along(build: Callable[[Term, int], Term]) -> Converter:
+    """Along one axis; before opset 13 along all axes from that one on together."""
+
+    def convert(node: Node) -> Term:
+        x = node.input(0)
+        if node.version >= 13:
+            return build(x, ops.axis_of(node.attr("axis", -1), x.ndim))
+        axis = node.attr("axis", 1)
+        axis = x.ndim if axis == x.ndim else ops.axis_of(axis, x.ndim)
+        rows = ops.reshape(x, (prod(x.shape[:axis]), prod(x.shape[axis:])))
+        return ops.reshape(build(rows, 1), x.shape)
+
+    return convert
 
 
-def _log_softmax(node: Node) -> Term:
-    return composites.log_softmax(node.input(0), node.attr("axis", -1))
-
-
-def _hardmax(node: Node) -> Term:
+def _hardmax(x: Term, axis: int) -> Term:
     """1 at the first maximum along the axis, 0 elsewhere."""
-    x = node.input(0)
-    axis = ops.axis_of(node.attr("axis", -1), x.ndim)
     first = ops.broadcast(ops.argmax(x, axis, True), x.shape)
     return ops.cast(ops.equal(first, ops.iota(x.shape, axis)), x.dtype)
+
+
+def _lp_normalization(node: Node) -> Term:
+    """x over the p-norm along an axis; 0 where that is 0."""
+    x, axis, p = node.input(0), node.attr("axis", -1), node.attr("p", 2)
+    if p not in (1, 2):
+        raise Declined(f"p = {p}")
+    norm = ops.broadcast(composites.norm2(x, axis, True) if p == 2 else _l1(x, (axis,), True), x.shape)
+    zero = ops.equal(norm, ops.full_like(0, norm))
+    return ops.where(zero, ops.full_like(0, x), ops.div(x, norm))
 
 
 REDUCTIONS: dict[str, Row] = {
     "ArgMax": row(_arg("argmax"), 1, 11, 12, 13),
     "ArgMin": row(_arg("argmin"), 1, 11, 12, 13),
-    "Hardmax": row(_hardmax, 13),
-    "LogSoftmax": row(_log_softmax, 13),
+    "Hardmax": row(_along(_hardmax), 1, 11, 13),
+    "LogSoftmax": row(_along(composites.log_softmax), 1, 11, 13),
+    "LpNormalization": row(_lp_normalization, 1, 22),
     "ReduceL1": row(_reduction(_l1, 18), 1, 11, 13, 18),
     "ReduceL2": row(_reduction(composites.norm2, 18), 1, 11, 13, 18),
     "ReduceLogSum": row(_reduction(_log_sum, 18), 1, 11, 13, 18, 28),
@@ -120,6 +136,6 @@ REDUCTIONS: dict[str, Row] = {
     "ReduceProd": row(_reduction(_kind("prod"), 18), 1, 11, 13, 18),
     "ReduceSum": row(_reduction(_kind("sum"), 13), 1, 11, 13),
     "ReduceSumSquare": row(_reduction(_sum_square, 18), 1, 11, 13, 18),
-    "Softmax": row(_softmax, 13),
+    "Softmax": row(_along(composites.softmax), 1, 11, 13),
 }
 """One row per operator, with the since-versions whose meaning the converter covers."""
