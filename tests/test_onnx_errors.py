@@ -123,9 +123,9 @@ BAD_MODELS: dict[str, tuple[Callable[[], onnx.ModelProto], type[InputError], lis
         ["Gelu node 'act'", "opset 17", "raise the opset"],
     ),
     "operator in an old form": (
-        lambda: model([node("Softmax", ["x"], ["y"], name="soft")], opset=11),
+        lambda: model([node("TopK", ["x"], ["y", "at"], name="top", k=2)], opset=9),
         InputError,
-        ["Softmax node 'soft'", "opset 11", "opset 13"],
+        ["TopK node 'top'", "opset 9", "opset 13"],
     ),
     "unknown domain": (
         lambda: model([node("Relu", ["x"], ["y"], name="act", domain="com.vendor")]),

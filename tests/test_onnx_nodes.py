@@ -40,6 +40,12 @@ PROMISED = [
     "Where",
 ]  # fmt: skip
 
+RUNTIME_DIFFERS = {
+    # Carried as they are; onnxruntime aligns the corners of the rounded size, the standard of size times scale.
+    "test_resize_downsample_scales_cubic_align_corners",
+    "test_resize_downsample_scales_linear_align_corners",
+}
+
 PARTS = 8  # so that the cases without a row are spread over test processes
 
 _STATE: Any = import_module("onnxruntime.capi.onnxruntime_pybind11_state")
@@ -113,7 +119,7 @@ def test_exports_compute_what_onnx_expects(op: str) -> None:
         program = program_of(case)
         if program is not None:
             model = exported(program)
-            found = by_onnxruntime(case, model)
+            found = None if case.name in RUNTIME_DIFFERS else by_onnxruntime(case, model)
             assert_outputs(case, from_onnx(model).run(case.inputs) if found is None else found)
 
 

@@ -17,10 +17,10 @@ from eqsat.frontends.onnx_function import function_body
 from eqsat.frontends.onnx_graph import describe, in_order, live, reads
 from eqsat.frontends.onnx_indexing import INDEXING
 from eqsat.frontends.onnx_layers import LAYERS
-from eqsat.frontends.onnx_load import CODE_OF_DTYPE, OLDEST_OPSET, attributes, domain_of, subgraphs, tensor_array
+from eqsat.frontends.onnx_load import CODE_OF_DTYPE, OLDEST_OPSET, attributes, domain_of, tensor_array
 from eqsat.frontends.onnx_movement import MOVEMENT, constant_term
 from eqsat.frontends.onnx_node import Constants, Declined, Node, Row
-from eqsat.frontends.onnx_opaque import inferred, one_node, since_version, title
+from eqsat.frontends.onnx_opaque import inferred, one_node, same_form, title
 from eqsat.frontends.onnx_reductions import REDUCTIONS
 from eqsat.frontends.onnx_resample import RESAMPLING
 from eqsat.frontends.onnx_types import Declared, require_dtype
@@ -185,13 +185,12 @@ class Converter:
         return _spread(node, ops.opaque(title(node), args, outputs, spec, spec))  # type: ignore[arg-type]
 
     def _export_opsets(self, node: NodeProto) -> Mapping[str, int]:
-        """The opsets at which the node can be written back: those of the model, raised to OLDEST_OPSET if the
-        operator's definition is still the same there."""
+        """The opsets at which the node can be written back: those of the model, raised to OLDEST_OPSET if the operator
+        still means the same there."""
         opset = self.opsets.get("", OLDEST_OPSET)
         if opset >= OLDEST_OPSET:
             return self.opsets
-        changed = not domain_of(node) and since_version(node, opset) != since_version(node, OLDEST_OPSET)
-        if changed or any(True for _ in subgraphs(node)):
+        if not same_form(node, opset, OLDEST_OPSET):
             raise InputError(f"its form in opset {opset} is not supported; convert the model to opset {OLDEST_OPSET}")
         return {**self.opsets, "": OLDEST_OPSET}
 

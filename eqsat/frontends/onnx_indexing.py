@@ -94,8 +94,9 @@ def _scatter_elements(node: Node) -> Term:
     indices = _constant_places(node, [data.shape[axis]])
     if indices.shape != updates.shape:
         raise ShapeError(f"scatter takes as many indices as updates, got {indices.shape} and {updates.shape}")
-    grid = [indices if i == axis else g for i, g in enumerate(np.indices(indices.shape, sparse=True))]
-    return _placed(data, np.ravel_multi_index(np.broadcast_arrays(*grid), data.shape), updates)
+    grid = list(np.indices(indices.shape))
+    grid[axis] = indices
+    return _placed(data, np.ravel_multi_index(tuple(grid), data.shape), updates)
 
 
 def _scatter_nd(node: Node) -> Term:
@@ -112,7 +113,7 @@ def _scatter_nd(node: Node) -> Term:
     if updates.shape != (*indices.shape[:-1], *rest):
         raise ShapeError(f"scatter takes updates {(*indices.shape[:-1], *rest)}, got {updates.shape}")
     rows = np.ravel_multi_index(tuple(np.moveaxis(indices, -1, 0)), data.shape[:depth])
-    return _placed(data, rows[..., None] * prod(rest) + np.arange(prod(rest)), updates)
+    return _placed(data, np.add.outer(rows * prod(rest), np.arange(prod(rest))), updates)
 
 
 # Constant selections

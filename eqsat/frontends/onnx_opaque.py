@@ -67,6 +67,36 @@ def title(node: NodeProto) -> str:
     return f"{domain}.{node.op_type}" if domain else node.op_type
 
 
+_CHANGED = frozenset({"Hardmax", "LogSoftmax", "Softmax"})  # since opset 13 along one axis, before along all from it on
+
+
+def same_form(node: NodeProto, opset: int, later: int) -> bool:
+    """Whether a node and its bodies mean the same at a later opset of the main domain: the definition is the same, or
+    only admits more (element types, optional inputs, attributes with a default that keeps the old meaning)."""
+    from onnx import defs
+
+    if any(not same_form(inner, opset, later) for body in subgraphs(node) for inner in body.node):
+        return False
+    if domain_of(node):
+        return True
+    try:
+        old, new = defs.get_schema(node.op_type, opset), defs.get_schema(node.op_type, later)
+    except defs.SchemaError:
+        return False
+    if old.since_version == new.since_version:
+        return True
+    if node.op_type in _CHANGED:
+        return False
+    given = {attribute.name for attribute in node.attribute}
+    kept = all(
+        name in new.attributes and (name in given or row.default_value == new.attributes[name].default_value)
+        for name, row in old.attributes.items()
+    )
+    required = any(row.required for name, row in new.attributes.items() if name not in old.attributes)
+    inputs = [formal.name for formal in old.inputs] == [formal.name for formal in new.inputs][: len(old.inputs)]
+    return kept and inputs and not required and not new.deprecated
+
+
 def since_version(node: NodeProto, opset: int) -> int | None:
     """Since when the operator has been defined as it is at that opset of its domain; None if it is not defined."""
     from onnx import defs
