@@ -24,14 +24,18 @@ from eqsat.numerics import ELEMENTWISE, Precision, dtype_name, is_float, np_dtyp
 POINTS = 2
 """Random inputs of what is evaluated in full."""
 
-CHEAP = 500_000_000
-"""Operations of a part that are always allowed: about a tenth of a second."""
+CHEAP = 1_000_000_000
+"""Operations, shared by all parts, that are always allowed: about a tenth of a second."""
 
 PER_WEIGHT = 96
 """Operations of a part that are allowed for each element of its constants: reading one takes as long."""
 
-SAMPLES = 6
-"""Elements along an axis of what is too dear to evaluate in full, the first and the last among them."""
+SAVING = 0.4
+"""Share of the operations of a dear part that its cheapest probes may take: else it is evaluated in full, once."""
+
+SAMPLES = (48, 6)
+"""Elements along an axis of what is too dear to evaluate in full, the first and the last among them: the most that half
+of the allowed operations give."""
 
 SUMS = 2
 """Weighted sums along an axis: each misses an error with probability zero, but for rounding."""
@@ -75,6 +79,12 @@ class Check:
     parts: Mapping[str, int] = field(default_factory=dict)
     missed: float = 0.0
 
+    def __add__(self, other: Check) -> Check:
+        """Both outcomes as one."""
+        parts = {kind: n + other.parts.get(kind, 0) for kind, n in self.parts.items()}
+        points = max(self.points, other.points)
+        return Check(max(self.max_error, other.max_error), points, parts, max(self.missed, other.missed))
+
     def as_json(self) -> dict[str, object]:
         """As in the report."""
         method = "float64, sampled" if self.parts.get("sampled") else "float64"
@@ -107,7 +117,7 @@ def check(
         finite: compare only where the source is finite: rewriting may hide NaN and infinities.
 
     Raises:
-        CheckFailed: an output is missing, has another shape or dtype, or differs.
+        CheckFailed: an output is missing, has another shape or dtype, or differs, or a value of the cuts differs.
     """
     if list(source.outputs) != list(result.outputs):
         raise CheckFailed(f"outputs {list(result.outputs)} are not those of the source, {list(source.outputs)}")
@@ -122,15 +132,17 @@ def check(
 
     tolerance = max((TOLERANCE[t.dtype] for t in source.terms() if is_float(t.dtype)), default=0.0)
     outputs = {f"output {name!r}": (term, result.outputs[name]) for name, term in source.outputs.items()}
-    counts = {"same": 0, "full": 0, "sampled": 0}
-    worst = missed = 0.0
-    tried = 0
-    for pairs in _parts(cuts, outputs):
-        part = _Part(pairs, tolerance, seed, finite)
-        counts[part.kind] += 1
-        part.run(POINTS if points is None else points, late)
-        worst, missed, tried = max(worst, part.worst), max(missed, part.missed), max(tried, part.tried)
-    return Check(worst, tried, counts, missed)
+    wanted = POINTS if points is None else points
+    try:
+        found = Check(0.0, 0)
+        for pairs in _parts(cuts, outputs):
+            found = _Part(pairs, tolerance, seed, CHEAP // (1 + len(cuts)), finite).run(wanted, late) + found
+    except _OutOfRange:
+        # Values as they occur may lie where both are defined; random ones in their place need not.
+        if not cuts:
+            raise
+        return _Part(outputs, tolerance, seed, CHEAP, finite).run(wanted, late)
+    return found
 
 
 def _parts(cuts: Sequence[Sequence[Pair]], outputs: Mapping[str, Pair]) -> Iterator[dict[str, Pair]]:
@@ -173,39 +185,51 @@ def _replaced(root: Term, known: Mapping[Term, Term]) -> Term:
     return memo[root]
 
 
+class _OutOfRange(CheckFailed):
+    """A value is NaN or infinite in one program alone."""
+
+
 class _Part:
     """Some pairs of values, compared on random inputs."""
 
-    def __init__(self, pairs: Mapping[str, Pair], tolerance: float, seed: int, finite: bool) -> None:
+    def __init__(
+        self, pairs: Mapping[str, Pair], tolerance: float, seed: int, cheap: int, finite: bool = False
+    ) -> None:
         self.pairs = {name: pair for name, pair in pairs.items() if pair[0] is not pair[1]}
         self.tolerance, self.seed, self.finite = tolerance, seed, finite
         self.worst = self.missed = 0.0
-        self.tried = 0
         self._drawn: tuple[int, dict[str, Array]] | None = None
         terms = topological([term for pair in self.pairs.values() for term in pair])
         self.inputs = [term for term in terms if term.op == "input"]
         self.decided = _decided(terms)
         weights = sum(term.size for term in terms if term.op == "constant")
-        self.allowed = max(CHEAP, PER_WEIGHT * weights)
-        whole = Demanded({term: everything(term) for pair in self.pairs.values() for term in pair})
-        self.kind = "same" if not self.pairs else "full" if whole.flops <= self.allowed else "sampled"
+        self.allowed = cheap + PER_WEIGHT * weights
+        self.whole = Demanded({term: everything(term) for pair in self.pairs.values() for term in pair})
 
-    def run(self, points: int, late: Late) -> None:
+    def run(self, points: int, late: Late) -> Check:
         """Compare.
 
         Raises:
             CheckFailed: a value differs.
         """
-        if self.kind == "full":
+        probes = {name: self._probes(pair) for name, pair in self.pairs.items()} if self._dear() else {}
+        sampled = sum(p[0].flops for p in probes.values()) < SAVING * self.whole.flops and bool(probes)
+        kind = "same" if not self.pairs else "sampled" if sampled else "full"
+        tried = 0
+        if kind == "full":
             for point in range(points):
-                if point and late():
+                if point and ((point + 1) * self.whole.flops > self.allowed or late()):
                     break
                 self._compare_all(point)
-                self.tried = point + 1
-        elif self.kind == "sampled":
-            self.tried = 1
+                tried = point + 1
+        elif kind == "sampled":
+            tried = 1
             for name, pair in self.pairs.items():
-                self._sample(name, pair, late)
+                self._sample(name, pair, probes[name], late)
+        return Check(self.worst, tried, {"same": 0, "full": 0, "sampled": 0} | {kind: 1}, self.missed)
+
+    def _dear(self) -> bool:
+        return self.whole.flops > self.allowed
 
     def _values(self, point: int) -> dict[str, Array]:
         if self._drawn is None or self._drawn[0] != point:
@@ -213,8 +237,7 @@ class _Part:
         return self._drawn[1]
 
     def _compare_all(self, point: int) -> None:
-        inputs = self._values(point)
-        demanded = Demanded({term: everything(term) for pair in self.pairs.values() for term in pair})
+        inputs, demanded = self._values(point), self.whole
         wide = dict(zip(demanded.wanted, demanded.run(inputs), strict=True))
         own = None if self.decided else dict(zip(demanded.wanted, demanded.run(inputs, "native"), strict=True))
         for name, (s, r) in self.pairs.items():
@@ -229,7 +252,7 @@ class _Part:
         if not error <= self.tolerance:
             if not self.decided and again.is_noise(want, found):
                 return
-            raise CheckFailed(
+            raise (CheckFailed if np.isfinite(error) else _OutOfRange)(
                 f"{name} differs from the source by {error:.2e} of its scale on random inputs "
                 f"(seed {self.seed}; {self.tolerance:.0e} allowed): please report this program"
             )
@@ -256,13 +279,12 @@ class _Part:
 
     # Samples
 
-    def _sample(self, name: str, pair: Pair, late: Late) -> None:
-        """Elements and sums along each axis, as far as they are cheap; at least the cheapest probe."""
-        probes = self._probes(pair)
-        cheap = [probe for probe in probes if probe.flops <= self.allowed]
-        unseen = 1.0
-        for i, probe in enumerate(cheap or probes[:1]):
-            if i and late():
+    def _sample(self, name: str, pair: Pair, probes: Sequence[_Probe], late: Late) -> None:
+        """Elements and sums along each axis, as far as they are cheap together; at least the cheapest probe."""
+        unseen, spent = 1.0, 0
+        for i, probe in enumerate(probes):
+            spent += probe.flops
+            if i and (spent > self.allowed or late()):
                 break
             if probe.sums:
                 seen = self._compare_sums(name, pair, probe)
@@ -276,34 +298,46 @@ class _Part:
         s, _ = pair
         rng = np.random.default_rng([self.seed, s.size])
         inner = _linear_part(pair)
-        probes = [_Probe.of(pair, everything(s), sums=False)]
+        probes = []
         for axis, n in enumerate(s.shape):
-            if n > SAMPLES:
-                middle = 1 + rng.choice(n - 2, SAMPLES - 2, replace=False)
-                index = np.sort(np.concatenate([[0, n - 1], middle]))
-                probes.append(_Probe.of(pair, _along(s, axis, index), sums=False))
+            order = np.concatenate([[0, n - 1], 1 + rng.permutation(n - 2)]) if n > 2 else np.arange(n)
+            for count in SAMPLES:
+                if n > count:
+                    probe = _Probe.of(pair, _along(s, axis, np.sort(order[:count])), sums=False)
+                    if probe.flops <= self.allowed // 2 or count == SAMPLES[-1]:
+                        probes.append(probe)
+                        break
         for axis, n in enumerate(inner[0].shape):
-            if n > SAMPLES and is_float(s.dtype):
+            if n > SAMPLES[-1] and is_float(s.dtype):
                 sums = Sums(rng.choice([-1.0, 1.0], (SUMS, n)))
                 probes.append(_Probe.of(inner, _along(inner[0], axis, sums), sums=True))
-        return sorted(probes, key=lambda probe: probe.flops)
+        return sorted(probes, key=lambda probe: probe.flops) or [_Probe.of(pair, everything(s), sums=False)]
 
     def _compare_some(self, name: str, pair: Pair, demand: Demand) -> float:
         """Compare some elements; their share of all."""
         s, r = pair
-        inputs = self._values(0)
         demanded = Demanded({s: demand, r: demand})
-        want, found = demanded.run(inputs)
-        self._judge(name, want, found, _Again(s, demand, inputs))
-        if not self.decided:
-            self._judge_own(name, want, *demanded.run(inputs, "native"))
-        return want.size / s.size
+        share = 0.0
+        for point in range(POINTS):
+            inputs = self._values(point)
+            want, found = demanded.run(inputs)
+            self._judge(name, want, found, _Again(s, demand, inputs))
+            if not self.decided:
+                self._judge_own(name, want, *demanded.run(inputs, "native"))
+            share = np.isfinite(want).sum() / s.size
+            if share == want.size / s.size:  # else logarithms or roots of negative numbers, which say nothing
+                break
+        return float(share)
 
     def _compare_sums(self, name: str, pair: Pair, probe: _Probe) -> float:
         """Compare sums; the probability of seeing one wrong element: none where they overflow."""
         s, r = probe.pair
-        want, found = Demanded({s: probe.demand, r: probe.demand}).run(self._values(0))
-        if not (np.isfinite(want).all() and np.isfinite(found).all()):
+        demanded = Demanded({s: probe.demand, r: probe.demand})
+        for point in range(POINTS):
+            want, found = demanded.run(self._values(point))
+            if np.isfinite(want).all() and np.isfinite(found).all():
+                break
+        else:
             return 0.0
         error = relative_error(found, want)
         if error <= self.tolerance / math.sqrt(s.size / want.size):

@@ -30,6 +30,9 @@ from eqsat.numerics import (
     take,
 )
 
+_PER_ELEMENT = 16
+"""What an element costs that is read, moved or computed by anything but a product, in operations of a product."""
+
 _BLOCK_BYTES = 1 << 25
 """Weights are widened in blocks of so many bytes: a model of short floats must not be held a second time."""
 
@@ -57,7 +60,7 @@ class Demanded:
 
     Attributes:
         demand: of each term that is needed.
-        flops: arithmetic operations and elements moved, about.
+        flops: about what the evaluation costs, in arithmetic operations of products.
         elements: the most that any one value holds.
     """
 
@@ -112,8 +115,9 @@ class Demanded:
 def _work(term: Term, count: int) -> int:
     from eqsat.ops import row
 
-    full = row(term.op).flops(term)
-    return count + (full * count // term.size if term.size else 0)
+    op_row = row(term.op)
+    own = op_row.flops(term) * count // term.size if op_row.contraction and term.size else 0
+    return own + (0 if op_row.view else count * _PER_ELEMENT)
 
 
 def _count(term: Term, demand: Demand) -> int:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from eqsat import ops
-from eqsat.ir import Program, Shape, Term, make
+from eqsat.ir import Program, Shape, Term, make, topological
 from eqsat.numerics import COMPARE, ELEMENTWISE, FLOATS, itemsize
 
 LIMIT = 1 << 26
@@ -40,11 +40,13 @@ class Folded:
         program: over the values of `computed`.
         before: over their terms.
         computed: the largest terms that were folded, operands first.
+        values: what they became.
     """
 
     program: Program
     before: Program
     computed: tuple[Term, ...]
+    values: tuple[Term, ...] = ()
 
 
 def fold_source(program: Program, exact: bool = False) -> Folded:
@@ -61,16 +63,20 @@ def fold_source(program: Program, exact: bool = False) -> Folded:
         return Folded(narrowed, narrowed, ())
     computed = Program((), {str(i): term for i, term in enumerate(needed)}).run({})
     values = {term: _constant(value, term) for term, value in zip(needed, computed.values(), strict=True)}
-    return Folded(_substituted(narrowed, values), narrowed, tuple(needed))
+    return Folded(_substituted(narrowed, values), narrowed, tuple(needed), tuple(values.values()))
 
 
-def fold_constants(program: Program) -> Program:
-    """The program with every subterm of constants evaluated, broadcasts aside: what lifting left."""
+def fold_constants(program: Program, inside: Sequence[Term] = ()) -> tuple[Program, list[Term]]:
+    """The program with every subterm of constants evaluated, broadcasts aside: what lifting left.
+
+    Returns:
+        the program, and what became of the terms `inside` it.
+    """
     folded: dict[Term, Term] = {}
-    for term in program.terms():
+    for term in topological([*program.outputs.values(), *inside]):
         folded[term] = _folded(term, [folded[a] for a in term.args])
     outputs = {name: folded[term] for name, term in program.outputs.items()}
-    return Program(program.inputs, outputs)
+    return Program(program.inputs, outputs), [folded[term] for term in inside]
 
 
 def _folded(term: Term, args: list[Term]) -> Term:

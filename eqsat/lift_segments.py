@@ -44,9 +44,22 @@ class Part:
     constants: Mapping[str, np.ndarray]
 
 
-def lift_parts(parts: Sequence[Part], core: CoreProgram) -> Program:
+@dataclass(frozen=True, slots=True)
+class LiftedProgram:
+    """A program over shaped terms.
+
+    Attributes:
+        cuts: for each part the terms of the source that it computes, with those of the program that are equal to them.
+    """
+
+    program: Program
+    cuts: list[list[tuple[Term, Term]]]
+
+
+def lift_parts(parts: Sequence[Part], core: CoreProgram) -> LiftedProgram:
     """The program over shaped terms that computes `parts`, which were rewritten from `core`."""
-    return _Lifter(parts, core).program()
+    lifter = _Lifter(parts, core)
+    return LiftedProgram(lifter.program(), lifter.cuts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +75,7 @@ class _Lifter:
     def __init__(self, parts: Sequence[Part], core: CoreProgram) -> None:
         self.parts, self.core = parts, core
         self.term: dict[Node, Term] = {}
+        self.cuts: list[list[tuple[Term, Term]]] = []
         self._forms: dict[object, _Lifted] = {}
         self._repeats = Counter(part.segment.form for part in parts)
         inputs = [core.source_term[node] for node in core.inputs]
@@ -76,6 +90,8 @@ class _Lifter:
                 lifted = self._forms[instance.key] = instance.lift()
             for node, term in zip(part.segment.roots, self._placed(lifted, instance), strict=True):
                 self.term[node] = term
+            known = [(self.core.source_term[n], self.term[n]) for n in part.segment.roots if n in self.core.source_term]
+            self.cuts.append([(source, term) for source, term in known if source.shape == term.shape])
         outputs = {}
         for name, node, shape in zip(self.core.root_names, self.core.roots, self.core.root_shapes, strict=True):
             outputs[name] = ops.reshape(self.term[node], shape)

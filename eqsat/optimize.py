@@ -235,11 +235,11 @@ def optimize(
         plans = search.plans(parts, goal, top)
     search.solved, search.lean = plans[0].solved, goal.memory > 0
     tell("folding constants", 0.85)
-    best = _result(search, parts, *search.assembled(parts), goal, numerics, explain_time)
+    best = _result(search, parts, search.assembled(parts), goal, numerics, explain_time)
     for rank, plan in enumerate(plans[1:], 2):
         tell(f"plan {rank} of {len(plans)}", 0.95)
         made = search.having(plan.solved).attempt(
-            lambda other: _result(other, parts, *other.assembled(parts), goal, numerics, explain_time=0.0)
+            lambda other: _result(other, parts, other.assembled(parts), goal, numerics, explain_time=0.0)
         )
         if made is None:
             break
@@ -256,8 +256,7 @@ def optimize(
 def _result(
     search: Search,
     parts: Sequence[Segment],
-    after: Program,
-    plan: Plan,
+    made: Assembled,
     goal: Objective,
     numerics: Policy,
     explain_time: float,
@@ -267,7 +266,8 @@ def _result(
     budget = search.budget
     hurried = not budget.left("check") or search.interrupted
     with budget.stage("check"):
-        verdict = checking.check(search.folded.program, after, points=1 if hurried else None, finite=numerics == "fast")
+        verdict = search.checked(made, 0.0 if hurried else None, finite=numerics == "fast")
+    after, plan = made.program, made.plan
     outcome = search.outcome(parts, plan, explain_time)
     with budget.stage("report"):
         report = build_report(search.program, after, plan, outcome, search.device.name, numerics, verdict)
@@ -296,6 +296,15 @@ class Outcome:
     source_plan: Plan
     explanation: Explanation
     merges: list[dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Assembled:
+    """A whole result: its program and plan, and which of its values are which of the source, part by part."""
+
+    program: Program
+    plan: Plan
+    cuts: list[list[checking.Pair]]
 
 
 class Search:
@@ -442,10 +451,10 @@ class Search:
         """What `work` makes of this search; None after Ctrl-C."""
         return None if self.interrupted else self._interrupts.run(lambda: work(self), None, grace=0.0)
 
-    def assembled(self, parts: Sequence[Segment]) -> tuple[Program, Plan]:
+    def assembled(self, parts: Sequence[Segment]) -> Assembled:
         """The whole program and its plan; those as written where Ctrl-C is pressed while constants are folded."""
         found = self._interrupts.run(lambda: self._assembled(parts), None, grace=0.0)
-        if found is not None and not self.interrupted and overflows(self.program, found[0], self.inputs):
+        if found is not None and not self.interrupted and overflows(self.program, found.program, self.inputs):
             self._keep_narrow(list(self.solved))
             found = self._assembled(parts)
         if found is None:
@@ -455,7 +464,7 @@ class Search:
             found = self._assembled(parts)
         return found
 
-    def _assembled(self, parts: Sequence[Segment]) -> tuple[Program, Plan]:
+    def _assembled(self, parts: Sequence[Segment]) -> Assembled:
         with self.budget.stage("plan"):
             stitched = stitch([(segment, self.solved[segment.form]) for segment in parts], self.core, self.exact)
         narrow = [p.segment.form for p in stitched.parts if folds_to_infinity(p.constants, self.core.constants)]
@@ -465,7 +474,24 @@ class Search:
         with self.budget.stage("lift"):
             lifted = lift_parts(stitched.parts, self.core)
         with self.budget.stage("fold"):
-            return fold_constants(lifted), plan
+            folded, inside = fold_constants(lifted.program, [term for cut in lifted.cuts for _, term in cut])
+        became = iter(inside)
+        return Assembled(folded, plan, [[(source, next(became)) for source, _ in cut] for cut in lifted.cuts])
+
+    def checked(self, made: Assembled, seconds: float | None, finite: bool) -> checking.Check:
+        """What was folded ahead against the program as it came, and the result against what was folded.
+
+        Raises:
+            CheckFailed: one differs.
+        """
+        found = checking.check(self.folded.program, made.program, seconds=seconds, cuts=made.cuts, finite=finite)
+        if not self.folded.computed:
+            return found
+        before, after = (
+            Program((), {str(i): term for i, term in enumerate(terms)})
+            for terms in (self.folded.computed, self.folded.values)
+        )
+        return found + checking.check(before, after, seconds=seconds)
 
     def explanation(self, parts: Sequence[Segment], seconds: float = EXPLANATION_SECONDS) -> Explanation:
         """The way from the program as written to what was chosen: just what each rule made, where time is short."""
