@@ -1,11 +1,111 @@
-"""What every derivation needs: the classes that no program in the e-graph can do without."""
+"""What derivations need: the classes that no program in the e-graph can do without, and those of a single program."""
 
 from __future__ import annotations
 
+import heapq
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-from eqsat.snapshot import Snapshot
+from eqsat.snapshot import SOURCE, Snapshot
+
+Derivation = Sequence[int]
+"""Indices of the e-nodes that one program in the e-graph computes."""
+
+_OTHER = 1000
+"""How much deeper an e-node that a rule made counts than one of the source, in `as_written`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What some programs in the e-graph have in common.
+
+    Attributes:
+        classes: bit set of the dynamic classes that all of them compute.
+        of: for each class the bit set of those that all of them compute for it, itself included.
+        order: these classes and more from the roots down, in the order in which one of the programs reads them.
+    """
+
+    classes: int
+    of: Sequence[int]
+    order: Sequence[int]
+
+
+def needs_of_all(snapshot: Snapshot) -> Needs:
+    """What every derivation of the roots needs."""
+    req = required(snapshot)
+    return Needs(required_of_roots(snapshot, req), req, _from_the_roots(snapshot, snapshot.best))
+
+
+def needs_of(snapshot: Snapshot, derivation: Derivation) -> Needs:
+    """What one derivation computes: the least fixpoint of of(c) = {c} + join over its e-nodes of c of of(operands)."""
+    of = [0] * snapshot.n_classes
+    varying = [not (snapshot.const[c] or snapshot.is_input(c)) for c in range(snapshot.n_classes)]
+    nodes = sorted(set(derivation), key=lambda i: (snapshot.depth[snapshot.nodes[i].cls], i))
+    readers: dict[int, list[int]] = {}
+    for i in nodes:
+        for a in dict.fromkeys(snapshot.nodes[i].args):
+            readers.setdefault(a, []).append(i)
+    pending = deque(nodes)
+    while pending:
+        node = snapshot.nodes[pending.popleft()]
+        if not varying[node.cls]:
+            continue
+        total = of[node.cls] | 1 << node.cls
+        for a in node.args:
+            total |= of[a]
+        if total != of[node.cls]:
+            of[node.cls] = total
+            pending.extend(readers.get(node.cls, ()))
+    chosen = {snapshot.nodes[i].cls: i for i in nodes}
+    return Needs(required_of_roots(snapshot, of), of, _from_the_roots(snapshot, chosen))
+
+
+def _from_the_roots(snapshot: Snapshot, chosen: Mapping[int, int] | Sequence[int]) -> list[int]:
+    """Dynamic classes from the roots down, where `chosen` is the e-node of each class."""
+    seen: dict[int, None] = {}
+    stack = list(reversed(snapshot.roots))
+    while stack:
+        cls = stack.pop()
+        if cls not in seen and not snapshot.const[cls]:
+            seen[cls] = None
+            stack += reversed(snapshot.nodes[chosen[cls]].args)
+    return list(seen)
+
+
+def as_written(snapshot: Snapshot) -> Derivation:
+    """The program as it was written, as far as its e-nodes are still there; the shallowest way from there on.
+
+    Dijkstra's algorithm, as Knuth generalised it to grammars ("A generalization of Dijkstra's algorithm", 1977).
+    """
+    missing = [len(set(n.args)) for n in snapshot.nodes]
+    depth: dict[int, int] = {}
+    best: dict[int, int] = {}
+
+    def entry(i: int) -> tuple[int, int]:
+        node = snapshot.nodes[i]
+        return max((depth[a] for a in node.args), default=0) + (1 if node.rule == SOURCE else _OTHER), i
+
+    ready = [entry(i) for i, m in enumerate(missing) if m == 0]
+    heapq.heapify(ready)
+    while ready:
+        cost, i = heapq.heappop(ready)
+        cls = snapshot.nodes[i].cls
+        if cls in best:
+            continue
+        best[cls], depth[cls] = i, cost
+        for p in snapshot.parents[cls]:
+            missing[p] -= 1
+            if missing[p] == 0:
+                heapq.heappush(ready, entry(p))
+    used: dict[int, None] = {}
+    stack = list(reversed(snapshot.roots))
+    while stack:
+        i = best[stack.pop()]
+        if i not in used:
+            used[i] = None
+            stack += reversed(snapshot.nodes[i].args)
+    return tuple(used)
 
 
 def required(snapshot: Snapshot) -> list[int]:

@@ -12,6 +12,7 @@ from typing import Any
 from eqsat import layout as lt
 from eqsat.core import measure
 from eqsat.layout import Layout
+from eqsat.required import Derivation
 from eqsat.snapshot import ENode, Snapshot
 
 Term = int | tuple[str, tuple[Any, ...], tuple[Any, ...]]
@@ -20,8 +21,9 @@ Term = int | tuple[str, tuple[Any, ...], tuple[Any, ...]]
 class Terms:
     """Looks into a snapshot and builds terms over it."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
-        self.snapshot = snapshot
+    def __init__(self, snapshot: Snapshot, derivations: Sequence[Derivation] = ()) -> None:
+        """`derivations` are good programs in the snapshot, as far as they are known."""
+        self.snapshot, self.derivations = snapshot, derivations
         self._cats: dict[int, ENode | None] = {}
 
     def nodes(self, op: str) -> Iterator[ENode]:

@@ -1,10 +1,11 @@
 """Groups: siblings that no concatenation asks for, joined into one.
 
-Members come from *required* contractions: those in every derivation of the roots, so that a group never forces work
-that a better program avoids. Members that share an operand, or have equal sizes, form a group; a group never holds a
-member that another needs (fusing dependent products makes a cycle: a shipped compiler did). Groups then grow upward
-through equal operators with constant or aligned operands. A group is inserted as `G = cat(members)`, each member a
-slice of G.
+Members are contractions of one program, lest a group force work that none needs: those in every derivation of the
+roots, those of the program as it was written, and those of each good cover that is already known. The first alone lose
+a group as soon as its members have a second derivation (products of what has a constant added); one program alone
+passes its accidents on. Members that share an operand, or have equal sizes, form a group; a group never holds a member
+that another needs (fusing dependent products makes a cycle: a shipped compiler did). Groups then grow upward through
+equal operators with constant or aligned operands. A group is inserted as `G = cat(members)`, each member a slice of G.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 
 from eqsat import layout as lt
 from eqsat.layout import Layout
-from eqsat.required import required, required_of_roots
+from eqsat.required import Needs, as_written, needs_of, needs_of_all
 from eqsat.rule import HostRule
 from eqsat.snapshot import ENode
 from eqsat.terms import Term, Terms
@@ -49,46 +50,35 @@ def _form_groups(graph: Terms, emit: Callable[[int, Term], None]) -> None:
 
 def find_groups(graph: Terms) -> list[Group]:
     """Every group of the e-graph, in a deterministic order."""
-    finder = _Finder(graph)
-    finder.shared_operand()
-    finder.equal_sizes()
-    finder.grow()
-    return finder.groups
+    snapshot = graph.snapshot
+    programs = [needs_of_all(snapshot), *(needs_of(snapshot, d) for d in (as_written(snapshot), *graph.derivations))]
+    found: dict[tuple[int, ...], Group] = {}
+    for needs in programs:
+        for group in _Finder(graph, needs).groups:
+            found.setdefault(group.members, group)
+    return list(found.values())
 
 
 class _Finder:
-    def __init__(self, graph: Terms) -> None:
-        self.graph = graph
-        snapshot = graph.snapshot
-        self.req = required(snapshot)
-        self.needed = required_of_roots(snapshot, self.req)
+    """The groups of what some programs have in common."""
+
+    def __init__(self, graph: Terms, needs: Needs) -> None:
+        self.graph, self.needs = graph, needs
         self.groups: list[Group] = []
         self._taken: set[int] = set()
         joined = {n.cls for n in graph.nodes("Cat") if not graph.const(n.cls)}
         sliced = {n.cls for n in graph.nodes("V") if n.args[0] in joined}
         self.products = [
             c
-            for c in self._order()
-            if self.needed >> c & 1 and c not in joined and c not in sliced and any(graph.of(c, "MM"))
+            for c in needs.order
+            if needs.classes >> c & 1 and c not in joined and c not in sliced and any(graph.of(c, "MM"))
         ]
-
-    def _order(self) -> list[int]:
-        """Dynamic classes from the roots down, in the order in which the source reads them."""
-        snapshot = self.graph.snapshot
-        seen: set[int] = set()
-        order: list[int] = []
-        stack = list(reversed(snapshot.roots))
-        while stack:
-            cls = stack.pop()
-            if cls in seen or snapshot.const[cls]:
-                continue
-            seen.add(cls)
-            order.append(cls)
-            stack += reversed(snapshot.nodes[snapshot.best[cls]].args)
-        return order
+        self.shared_operand()
+        self.equal_sizes()
+        self.grow()
 
     def _independent(self, classes: list[int]) -> bool:
-        return not any(self.req[a] >> b & 1 for a in classes for b in classes if a != b)
+        return not any(self.needs.of[a] >> b & 1 for a in classes for b in classes if a != b)
 
     def _add(self, classes: list[int], layouts: list[Layout] | None = None) -> None:
         if layouts is None:
@@ -137,7 +127,7 @@ class _Finder:
 
         def level(cls: int) -> int:
             if cls not in depth:
-                below = [d for d in classes if d != cls and self.req[cls] >> d & 1]
+                below = [d for d in classes if d != cls and self.needs.of[cls] >> d & 1]
                 depth[cls] = 1 + max((level(d) for d in below), default=-1)
             return depth[cls]
 
@@ -183,7 +173,7 @@ class _Finder:
         found: dict[tuple, int] = {}
         for index in graph.snapshot.parents[cls]:
             node = graph.snapshot.nodes[index]
-            if not self.needed >> node.cls & 1 or graph.const(node.cls):
+            if not self.needs.classes >> node.cls & 1 or graph.const(node.cls):
                 continue
             permutes = node.op == "V" and lt.is_bijective(node.attrs[0], graph.size(cls))
             if node.op not in ("Un", "Bin", "Red") and not permutes:
