@@ -13,7 +13,7 @@ functions (whoever came first; the source is 0), since egglog's own proofs are n
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -138,14 +138,19 @@ class EGraph:
         return dict(output.report.num_matches_per_rule)
 
     def insert_source(self, source: Snapshot) -> None:
-        """Add the program as it was written, and mark its roots."""
-        insertion = _Insertion(self, source, made_by=0)
+        """Add the program as it was written, or an e-graph that was read back, and mark the roots."""
+        insertion = _Insertion(self, source, made_by=self._maker)
         insertion.mark_roots()
+        insertion.add_others()
         insertion.finish()
+
+    def _maker(self, node: ENode) -> int:
+        """The number of the rule that made an e-node, 0 for the source."""
+        return self._rule_ids[node.rule]
 
     def insert(self, snapshot: Snapshot, equalities: Iterable[tuple[str, int, Term]]) -> None:
         """Add terms, each equal to a class of `snapshot`, with the name of the rule that says so."""
-        insertion = _Insertion(self, snapshot, made_by=None)
+        insertion = _Insertion(self, snapshot)
         for rule, cls, term in equalities:
             insertion.equate(self._rule_ids[rule], cls, term)
         insertion.finish()
@@ -398,9 +403,12 @@ def _name(var: Var) -> str:
 
 
 class _Insertion:
-    """One batch of terms as egglog actions. Classes of the snapshot are named through their shallowest derivations."""
+    """One batch of terms as egglog actions. Classes of the snapshot are named through their shallowest derivations.
 
-    def __init__(self, graph: EGraph, snapshot: Snapshot, made_by: int | None) -> None:
+    `made_by` says which rule made an e-node of the snapshot, where that is not known yet.
+    """
+
+    def __init__(self, graph: EGraph, snapshot: Snapshot, made_by: Callable[[ENode], int] | None = None) -> None:
         self.graph, self.snapshot, self._made_by = graph, snapshot, made_by
         self.actions: list[Any] = []
         self._classes: dict[int, str] = {}
@@ -412,6 +420,14 @@ class _Insertion:
         for i, cls in enumerate(self.snapshot.roots):
             var = egg.Var(_SPAN, self._class(cls))
             self.actions.append(egg.Expr_(_SPAN, egg.Call(_SPAN, "Root", [_int(i), var])))
+
+    def add_others(self) -> None:
+        """Add the e-nodes that are not of the shallowest derivations."""
+        for i, node in enumerate(self.snapshot.nodes):
+            if i != self.snapshot.best[node.cls]:
+                operands = [self._class(a) for a in node.args]
+                name = self._let(node.op, node.attrs, operands, self._made_by and self._made_by(node))
+                self.actions.append(egg.Union(_SPAN, egg.Var(_SPAN, self._class(node.cls)), egg.Var(_SPAN, name)))
 
     def equate(self, rule: int, cls: int, term: Term) -> None:
         """Add a term that equals a class."""
@@ -437,7 +453,8 @@ class _Insertion:
             if wait:
                 stack += wait
                 continue
-            name = self._let(node.op, node.attrs, [self._classes[a] for a in node.args], self._made_by)
+            operands = [self._classes[a] for a in node.args]
+            name = self._let(node.op, node.attrs, operands, self._made_by and self._made_by(node))
             self._facts[name] = snapshot.size[c], snapshot.dtype[c], snapshot.const[c]
             if node.op == "Cat":
                 self._describe_cat(name, *self._facts[name])

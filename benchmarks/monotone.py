@@ -1,0 +1,142 @@
+"""Whether a rule ever makes an answer worse: each program's price with all rules, and with one rule left out.
+
+    python benchmarks/monotone.py [DIR...] [--match PATTERN] [--demo] [--random N --seed S] [--numerics POLICY]
+
+The DIRs hold *.onnx files (`*__*` left out: they are references); `--demo` adds the programs of `eqsat demo`, `--random`
+as many random programs. Only rules that fire can change an answer, so only these are left out, one at a time. Each
+policy lets more rules fire than the one before it, so the prices of the policies are compared too. Every line is a
+program that costs more with a rule than without it. The exit code is 1 where there is one, 2 where a search met a limit,
+so that its price says nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from pathlib import Path
+
+from hypothesis import HealthCheck, Phase, given, seed, settings
+
+import eqsat
+from eqsat.extract.devices import device
+from eqsat.ir import Program
+from eqsat.optimize import Search
+from eqsat.rule import AnyRule, Policy
+from eqsat.rules import ALL, allowed
+from eqsat.testing import programs
+
+
+@dataclass(frozen=True, slots=True)
+class Priced:
+    """What a search found: predicted microseconds, the rules that fired, and the limit that it met, if one."""
+
+    us: float
+    fired: frozenset[str]
+    limit: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Worse:
+    """A program that costs more with a rule (or a policy) than without it, in microseconds."""
+
+    program: str
+    rule: str
+    without: float
+    with_it: float
+
+    def __str__(self) -> str:
+        return f"{self.program}: {self.with_it:.3f} us, {self.without:.3f} us without {self.rule}"
+
+
+def price(program: Program, rules: Sequence[AnyRule], seconds: float, name: str = "mi300x") -> Priced:
+    """The least price found under these rules, the shares of all parts together."""
+    search = Search(program, device(name), rules, time.monotonic() + seconds, lambda stage, fraction: None)
+    parts = search.run()
+    explored = list(search.explored.values())
+    fired = frozenset(rule for found in explored for rule, n in found.stats.get("matches", {}).items() if n)
+    limits = [found.stats["stop"] for found in explored if found.stats["stop"] != "saturated"]
+    limits += ["solver" for solved in search.cheapest.values() if not solved.cover.optimal]
+    cost = sum(search.solved[part.form].cover.cost for part in parts)
+    return Priced(cost / 1e6, fired, limits[0] if limits else None)
+
+
+def left_out(
+    name: str, program: Program, rules: Sequence[AnyRule], seconds: float, most: int | None = None
+) -> Iterator[Worse | str]:
+    """What costs less without one of the rules that fire, and limits that were met; `most` of the rules are tried."""
+    whole = price(program, rules, seconds)
+    if whole.limit:
+        yield f"{name}: {whole.limit}"
+    fired = sorted(whole.fired)
+    if most is not None and len(fired) > most:
+        fired = random.Random(len(fired)).sample(fired, most)
+    for rule in fired:
+        found = price(program, [r for r in rules if r.name != rule], seconds)
+        if found.us < whole.us:
+            yield Worse(name, rule, found.us, whole.us)
+
+
+def drawn(count: int, start: int, max_ops: int = 14) -> list[tuple[str, Program]]:
+    """Random programs over float32 of up to 8 elements an axis."""
+    found: list[Program] = []
+    quiet = settings(
+        max_examples=count,
+        deadline=None,
+        database=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+
+    def keep(program: Program) -> None:
+        found.append(program)
+
+    seed(start)(quiet(given(programs(max_ops=max_ops, max_dim=8))(keep)))()
+    return [(f"random {start}.{i}", program) for i, program in enumerate(found)]
+
+
+def _programs(args: argparse.Namespace) -> Iterator[tuple[str, Program]]:
+    if args.demo:
+        from eqsat.cli.demo_programs import PROGRAMS
+
+        yield from ((name, demo.build()) for name, demo in PROGRAMS.items())
+    files = {path.stem: path for folder in args.folders for path in folder.glob("*.onnx") if "__" not in path.stem}
+    yield from ((name, eqsat.from_onnx(files[name])) for name in sorted(files) if fnmatch(name, args.match))
+    if args.random:
+        yield from drawn(args.random, args.seed)
+
+
+def report(found: Iterable[tuple[str, Program]], policy: Policy, seconds: float) -> tuple[int, int]:
+    """Print what is worse and what met a limit; how many of each."""
+    worse, limited = 0, 0
+    for name, program in found:
+        begun = time.perf_counter()
+        lines = list(left_out(name, program, allowed(list(ALL), policy), seconds))
+        for line in lines:
+            print(line, flush=True)
+        mine = sum(isinstance(line, Worse) for line in lines)
+        worse, limited = worse + mine, limited + len(lines) - mine
+        print(f"{name}: {mine} rules in the way, {time.perf_counter() - begun:.1f} s", file=sys.stderr, flush=True)
+    return worse, limited
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folders", nargs="*", type=Path, metavar="DIR")
+    parser.add_argument("--match", default="*", metavar="PATTERN")
+    parser.add_argument("--demo", action="store_true")
+    parser.add_argument("--random", type=int, default=0, metavar="N")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--numerics", default="reassociate", choices=("exact", "reassociate", "fast"))
+    parser.add_argument("--seconds", type=float, default=60.0, help="for each search")
+    args = parser.parse_args()
+    worse, limited = report(_programs(args), args.numerics, args.seconds)
+    sys.exit(1 if worse else 2 if limited else 0)
+
+
+if __name__ == "__main__":
+    main()
