@@ -2,11 +2,10 @@
 
     python benchmarks/monotone.py [DIR...] [--match PATTERN] [--demo] [--random N --seed S] [--numerics POLICY]
 
-The DIRs hold *.onnx files (`*__*` left out: they are references); `--demo` adds the programs of `eqsat demo`, `--random`
-as many random programs. Only rules that fire can change an answer, so only these are left out, one at a time. Each
-policy lets more rules fire than the one before it, so the prices of the policies are compared too. Every line is a
-program that costs more with a rule than without it. The exit code is 1 where there is one, 2 where a search met a limit,
-so that its price says nothing.
+The DIRs hold *.onnx files (`*__*` left out: they are references); `--demo` adds the programs of `eqsat demo`,
+`--random` as many random programs. Only rules that fire can change an answer, so only these are left out, one at a
+time. Every line is a program that costs more with a rule than without it. The exit code is 1 where there is one, 2
+where a search met a limit, so that its price says nothing.
 """
 
 from __future__ import annotations
@@ -29,6 +28,7 @@ from eqsat.optimize import Search
 from eqsat.rule import AnyRule, Policy
 from eqsat.rules import ALL, allowed
 from eqsat.testing import programs
+from eqsat.time_budget import TimeBudget
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Worse:
 
 def price(program: Program, rules: Sequence[AnyRule], seconds: float, name: str = "mi300x") -> Priced:
     """The least price found under these rules, the shares of all parts together."""
-    search = Search(program, device(name), rules, time.monotonic() + seconds, lambda stage, fraction: None)
+    search = Search(program, device(name), rules, TimeBudget(seconds), lambda stage, fraction: None)
     parts = search.run()
     explored = list(search.explored.values())
     fired = frozenset(rule for found in explored for rule, n in found.stats.get("matches", {}).items() if n)

@@ -28,8 +28,8 @@ from eqsat.overflow import folds_to_infinity, overflows
 from eqsat.ranking import Combination, alternative_rows, by_objective, next_plans, program_launches, trade_off_plans
 from eqsat.replay import WORK, Replayer
 from eqsat.report import build_report, objective_report
-from eqsat.rule import AnyRule, Policy
-from eqsat.saturate import Limits, saturate, warm_up
+from eqsat.rule import AnyRule, HostRule, Policy
+from eqsat.saturate import Limits, saturate, stated, warm_up
 from eqsat.segments import Segment, segments
 from eqsat.snapshot import Snapshot
 from eqsat.stitch import Solved, stitch
@@ -374,12 +374,38 @@ class Search:
         self._interrupts.interrupted |= found.stats["stop"] == "interrupted"
         left = 0.0 if self._interrupts.interrupted else max(0.0, seconds - (self.budget.clock() - begun))
         chosen = self._interrupts.run(lambda: self._cover(found, left, stopped), written)
+        if not self._interrupts.interrupted:
+            first = Solved(found, chosen)
+            kept = self._interrupts.run(lambda: self._regrouped(first, begun + seconds), first)
+            found, chosen = kept.snapshot, kept.cover
         if self._interrupts.interrupted:
             found.stats["stop"] = "interrupted"
         self.solved[form] = self.cheapest[form] = Solved(found, chosen)
         late = self._interrupts.interrupted and folding_flops(found, chosen) > HURRIED_FOLDING_FLOPS
         if chosen.cost >= written.cost or late:
             self._keep_written(form)
+
+    def _regrouped(self, best: Solved, deadline: float) -> Solved:
+        """The cheapest cover once what covers compute is joined into groups, again and again until nothing is gained.
+
+        A good cover is only known once there is one, and tells what else may be joined: its products may have been made
+        by rules, and have other derivations, so that no group of required ones holds them.
+        """
+        groups = [r for r in self.rules if isinstance(r, HostRule) and r.phase == "groups"]
+        while best.snapshot.stats["stop"] == "saturated":
+            further = stated(groups, best.snapshot, [best.cover.derivation])
+            begun = self.budget.clock()
+            left = deadline - begun
+            if not further or left <= 0:
+                break
+            limits = Limits(seconds=SATURATION_SHARE * left)
+            more = saturate(best.snapshot, self.rules, limits, further=further)
+            self.budget.add("saturate", self.budget.clock() - begun)
+            better = self._cover(more, max(0.0, deadline - self.budget.clock()), self._interrupts.stopped)
+            if better.cost >= best.cover.cost:
+                break
+            best = Solved(more, better)
+        return best
 
     def _keep_written(self, form: tuple) -> None:
         """Leave a form as its author wrote it, with the bound that the search has proved."""

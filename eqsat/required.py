@@ -34,7 +34,7 @@ class Needs:
 def needs_of_all(snapshot: Snapshot) -> Needs:
     """What every derivation of the roots needs."""
     req = required(snapshot)
-    return Needs(required_of_roots(snapshot, req), req, _from_the_roots(snapshot, snapshot.best))
+    return Needs(required_of_roots(snapshot, req), req, _from_the_roots(snapshot, dict(enumerate(snapshot.best))))
 
 
 def needs_of(snapshot: Snapshot, derivation: Derivation) -> Needs:
@@ -61,13 +61,13 @@ def needs_of(snapshot: Snapshot, derivation: Derivation) -> Needs:
     return Needs(required_of_roots(snapshot, of), of, _from_the_roots(snapshot, chosen))
 
 
-def _from_the_roots(snapshot: Snapshot, chosen: Mapping[int, int] | Sequence[int]) -> list[int]:
-    """Dynamic classes from the roots down, where `chosen` is the e-node of each class."""
+def _from_the_roots(snapshot: Snapshot, chosen: Mapping[int, int]) -> list[int]:
+    """Dynamic classes from the roots down, where `chosen` is the e-node of each class that is computed."""
     seen: dict[int, None] = {}
     stack = list(reversed(snapshot.roots))
     while stack:
         cls = stack.pop()
-        if cls not in seen and not snapshot.const[cls]:
+        if cls in chosen and cls not in seen and not snapshot.const[cls]:
             seen[cls] = None
             stack += reversed(snapshot.nodes[chosen[cls]].args)
     return list(seen)

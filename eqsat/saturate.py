@@ -15,12 +15,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from eqsat.errors import EqsatError
+from eqsat.required import Derivation
 from eqsat.rule import AnyRule, HostRule
 from eqsat.snapshot import Snapshot
 from eqsat.worker import Pool, Worker
 
 if TYPE_CHECKING:
     from eqsat.egraph import EGraph
+
+Equality = tuple[str, int, Any]
+"""A rule's name, a class, and a term that equals it (`eqsat.terms.Term`)."""
 
 _CHECKPOINT_SECONDS = 0.25
 _SMALL = 500
@@ -59,10 +63,12 @@ def saturate(
     limits: Limits | None = None,
     progress: Callable[[Progress], None] | None = None,
     goals: Sequence[tuple[int, int]] = (),
+    further: Sequence[Equality] = (),
 ) -> Snapshot:
     """The e-graph of `source` under `rules`.
 
     `goals` are pairs of positions in the roots: once both of each pair are one class, saturation ends with stop `goal`.
+    `further` is what else holds in an e-graph that was saturated already: it goes on from there.
 
     `stats["stop"]` says why it ended: `saturated`, `goal`, `time`, `nodes`, `steps` (iterations), `memory` or
     `interrupted` (Ctrl-C; the snapshot is then the last checkpoint, at worst the source itself).
@@ -73,11 +79,11 @@ def saturate(
     limits = limits or Limits()
     begun = time.monotonic()
     best = source
-    best.stats = {"iterations": 0, "matches": {}}
+    best.stats = source.stats if further else {"iterations": 0, "matches": {}}
     if limits.seconds <= 0:
         best.stats |= {"stop": "time", "seconds": 0.0}
         return best
-    request = (source, tuple(rules), limits, tuple(goals))
+    request = (source, tuple(rules), limits, tuple(goals), tuple(further))
     stop = "time"
     try:
         with _WORKERS.lent(limits.memory, request[1], limits.seconds) as worker:
@@ -128,7 +134,7 @@ def warm_up(rules: Sequence[AnyRule], memory: int = Limits().memory) -> None:
         return
     with _WORKERS.lent(memory, rules, timeout=0.0) as worker:
         if worker is not None:
-            worker.send((None, rules, None, ()))
+            worker.send((None, rules, None, (), ()))
             worker.holding = rules
 
 
@@ -143,17 +149,28 @@ class Saturations:
         self._declared: tuple[AnyRule, ...] = ()
 
     def __call__(self, request: Any, send: Callable[[str, Any], None]) -> None:
-        """Answer `(source, rules, limits, goals)`; a source of None only asks to declare the rules."""
-        source, rules, limits, goals = request
+        """Answer `(source, rules, limits, goals, further)`; a source of None only asks to declare the rules."""
+        source, rules, limits, goals, further = request
         graph = self._graph
         if graph is None or rules != self._declared:
             graph = self._new_graph(rules)
         self._graph, self._declared = None, rules  # whatever fails below leaves no e-graph behind
         if source is not None:
             with graph.scratch():
-                snapshot = Saturation(source, rules, limits, send, goals, graph).run()
+                snapshot = Saturation(source, rules, limits, send, goals, graph, further).run()
             send("done", snapshot)
         self._graph = graph
+
+
+def stated(rules: Sequence[HostRule], snapshot: Snapshot, derivations: Sequence[Derivation] = ()) -> list[Equality]:
+    """What rules that the host runs find to be equal, given some good programs in the snapshot."""
+    from eqsat.terms import Terms
+
+    terms = Terms(snapshot, derivations)
+    found: list[Equality] = []
+    for row in rules:
+        row.apply(terms, lambda cls, term, name=row.name: found.append((name, cls, term)) if term != cls else None)
+    return found
 
 
 class Saturation:
@@ -167,6 +184,7 @@ class Saturation:
         send: Callable[[str, Any], None] = lambda kind, content: None,
         goals: Sequence[tuple[int, int]] = (),
         graph: EGraph | None = None,
+        further: Sequence[Equality] = (),
     ) -> None:
         if graph is None:
             from eqsat.egraph import EGraph
@@ -176,6 +194,7 @@ class Saturation:
         self._graph.insert_source(source)
         self._limits, self._send, self._goals = limits, send, goals
         self._begun = self._sent = time.monotonic()
+        self._further, self._before = further, source.stats if further else {}
         self._iterations = 0
         self._growth = [(source.n_classes, len(source.nodes))]
         self._matches: Counter[str] = Counter()
@@ -191,7 +210,9 @@ class Saturation:
 
     def run(self) -> Snapshot:
         """The saturated e-graph, or as far as the limits allow."""
-        open_ended = self._fixpoint(self._always + self._first)
+        if self._further:
+            self._graph.insert(self._snapshot, self._further)
+        open_ended = self._fixpoint(self._always if self._further else self._always + self._first)
         for _ in range(_GROUP_ROUNDS):
             if not open_ended or not self._groups:
                 break
@@ -256,16 +277,10 @@ class Saturation:
         """Matches of each rule so far; what rules ask of tables is not among them."""
         return {name: n for name, n in sorted(self._matches.items()) if n and " asks " not in name}
 
-    def _ask_host(self, rules: Sequence[HostRule]) -> list[tuple[str, int, Any]]:
+    def _ask_host(self, rules: Sequence[HostRule]) -> list[Equality]:
         """What the host's rules find to be equal and the snapshot does not know yet."""
-        from eqsat.terms import Terms
-
-        terms = Terms(self._snapshot)
-        found: list[tuple[str, int, Any]] = []
-        for row in rules:
-            name, count = row.name, len(found)
-            row.apply(terms, lambda cls, term, name=name: found.append((name, cls, term)) if term != cls else None)
-            self._matches[name] += len(found) - count
+        found = stated(rules, self._snapshot)
+        self._matches.update(name for name, _, _ in found)
         return found
 
     def _timed(self, what: str, action: Callable[[], Any]) -> Any:
@@ -275,12 +290,16 @@ class Saturation:
         return result
 
     def _describe(self) -> None:
+        before = self._before
+        matches = self._matches | Counter(before.get("matches", {}))  # what held before is found again
+        spent = Counter(before.get("stages", {}))
+        spent.update(self._seconds)
         self._snapshot.stats = {
-            "iterations": self._iterations,
-            "growth": list(self._growth),
-            "new_matches": list(self._new_matches),
-            "matches": {name: n for name, n in sorted(self._matches.items()) if n},
-            "stages": {name: round(s, 4) for name, s in sorted(self._seconds.items())},
+            "iterations": before.get("iterations", 0) + self._iterations,
+            "growth": [*before.get("growth", ()), *self._growth],
+            "new_matches": [*before.get("new_matches", ()), *self._new_matches],
+            "matches": {name: n for name, n in sorted(matches.items()) if n},
+            "stages": {name: round(s, 4) for name, s in sorted(spent.items())},
             "stop": self._stop,
         }
 

@@ -21,7 +21,7 @@ from eqsat.extract.devices import device as find_device
 from eqsat.extract.greedy import NO_NODE, greedy_dag
 from eqsat.extract.problem import Problem, Solution, check, used_choice
 from eqsat.extract.solve import solve
-from eqsat.required import required, required_of_roots
+from eqsat.required import Derivation, required, required_of_roots
 from eqsat.snapshot import SOURCE, Snapshot
 
 ENUMERATION_SHARE = 0.4
@@ -50,6 +50,18 @@ class CoverResult:
     stats: dict[str, Any] = field(default_factory=dict)
     problem: CoverProblem | None = field(default=None, repr=False)
     solution: Solution | None = field(default=None, repr=False)
+
+    @property
+    def derivation(self) -> Derivation:
+        """The e-nodes that the chosen kernels compute."""
+        used: dict[int, None] = {}
+        stack = [x.cut for x in reversed(self.chosen)]
+        while stack:
+            cut = stack.pop()
+            if cut.node >= 0:
+                used[cut.node] = None
+            stack += reversed(cut.subs)
+        return tuple(used)
 
     @property
     def kernels(self) -> list[Candidate]:

@@ -51,23 +51,24 @@ def _form_groups(graph: Terms, emit: Callable[[int, Term], None]) -> None:
 def find_groups(graph: Terms) -> list[Group]:
     """Every group of the e-graph, in a deterministic order."""
     snapshot = graph.snapshot
-    programs = [needs_of_all(snapshot), *(needs_of(snapshot, d) for d in (as_written(snapshot), *graph.derivations))]
+    programs = [needs_of_all(snapshot), needs_of(snapshot, as_written(snapshot))]
+    finders = [_Finder(graph, needs, anew=False) for needs in programs]
+    finders += [_Finder(graph, needs_of(snapshot, d), anew=True) for d in graph.derivations]
     found: dict[tuple[int, ...], Group] = {}
-    for needs in programs:
-        for group in _Finder(graph, needs).groups:
-            found.setdefault(group.members, group)
+    for group in (g for finder in finders for g in finder.groups):
+        found.setdefault(group.members, group)
     return list(found.values())
 
 
 class _Finder:
-    """The groups of what some programs have in common."""
+    """The groups of what some programs have in common; those of products that are in a group already only `anew`."""
 
-    def __init__(self, graph: Terms, needs: Needs) -> None:
+    def __init__(self, graph: Terms, needs: Needs, anew: bool) -> None:
         self.graph, self.needs = graph, needs
         self.groups: list[Group] = []
         self._taken: set[int] = set()
         joined = {n.cls for n in graph.nodes("Cat") if not graph.const(n.cls)}
-        sliced = {n.cls for n in graph.nodes("V") if n.args[0] in joined}
+        sliced = set() if anew else {n.cls for n in graph.nodes("V") if n.args[0] in joined}
         self.products = [
             c
             for c in needs.order
