@@ -45,7 +45,7 @@ RULES: tuple[Rule, ...] = (
     rule(
         "view-of-binary",
         "view(bin(f, a, b), L) => bin(f, view(a, L), view(b, L))",
-        worth="dynamic(self); size(self) < size(a)",
+        worth="size(self) < size(a)",
         when="plain(L)",
         source="MIGraphX simplify_reshapes; " + _IREE,
         why="compute only the elements that are read",
