@@ -24,6 +24,7 @@ from eqsat.replay import UNTRIED, Claim, Replay, Replayer
 from eqsat.rule import AnyRule
 from eqsat.snapshot import Snapshot
 from eqsat.ties import Tie, Ties
+from eqsat.trampoline import Call, run
 
 SECONDS = 2.0
 """How long a derivation is looked for."""
@@ -119,21 +120,32 @@ class _Chosen:
         self._search = search
         self._cuts = {x.cls: x.cut for x in cover.chosen}
         self._trees: dict[int, Tree] = {}
+        self._cut_trees: dict[Cut, Tree] = {}
 
     def of_class(self, cls: int) -> Tree:
         """What the cover computes for a class; constants and inputs as they are."""
+        return run(self._of_class(cls))
+
+    def _of_class(self, cls: int) -> Call[Tree]:
         if cls not in self._trees:
             cut = self._cuts.get(cls)
-            self._trees[cls] = self._search.any_tree(cls) if cut is None else self._of_cut(cut)
+            self._trees[cls] = self._search.any_tree(cls) if cut is None else (yield self._of_cut(cut))
         return self._trees[cls]
 
-    def _of_cut(self, cut: Cut) -> Tree:
+    def _of_cut(self, cut: Cut) -> Call[Tree]:
         if cut.node < 0:
-            return self.of_class(cut.cls)
-        classes = self._search.snapshot.nodes[cut.node].args
-        if len(cut.subs) == len(classes):
-            return self._search.tree(cut.node, tuple(self._of_cut(sub) for sub in cut.subs))
-        return self._search.tree(cut.node, tuple(self.of_class(c) for c in classes))
+            return (yield self._of_class(cut.cls))
+        if cut not in self._cut_trees:
+            args: list[Tree] = []
+            classes = self._search.snapshot.nodes[cut.node].args
+            if len(cut.subs) == len(classes):
+                for sub in cut.subs:
+                    args.append((yield self._of_cut(sub)))
+            else:
+                for cls in classes:
+                    args.append((yield self._of_class(cls)))
+            self._cut_trees[cut] = self._search.tree(cut.node, tuple(args))
+        return self._cut_trees[cut]
 
 
 class _Search:
@@ -165,8 +177,8 @@ class _Search:
         """Look for rewrites that lead from the first tree of each pair to the second; whether they were found."""
         try:
             for before, after in pairs:
-                self.rewrite(before, after)
-        except (Stuck, RecursionError):
+                run(self.rewrite(before, after))
+        except Stuck:
             self.rewrites.clear()
             return False
         if not follow(pairs, self.rewrites):
@@ -199,10 +211,12 @@ class _Search:
 
     def _named(self, rewrite: Rewrite) -> str:
         """The rule of a rewrite. Where it is assumed and both sides only move elements, the rule that says so."""
+        if not rewrite.assumed:
+            return rewrite.rule
         order = topological([self.node(rewrite.before), self.node(rewrite.after)])
         moved = all(n.op in ("V", "Cat", "In", "Const", "Full") for n in order) and any(n.op == "Cat" for n in order)
         proper = "view-of-concat" if any(n.op == "In" for n in order) else "equal-constants"
-        return proper if rewrite.assumed and moved and proper in self._rules else rewrite.rule
+        return proper if moved and proper in self._rules else rewrite.rule
 
     def folded(self, goals: Sequence[Tree]) -> list[Node]:
         """The largest constant parts of trees, where they compute something."""
@@ -253,24 +267,36 @@ class _Search:
 
     def any_tree(self, cls: int) -> Tree:
         """Some tree of a class: one of the program's where it has one, else the shallowest."""
-        found = self._known.get(cls)
-        if found is None:
-            at = self.snapshot.best[cls]
-            args = tuple(self.any_tree(a) for a in self.snapshot.nodes[at].args)
-            found = self._known[cls] = self.tree(at, args)
-        return found
+        stack = [cls]
+        while stack:
+            c = stack.pop()
+            if c in self._known:
+                continue
+            at = self.snapshot.best[c]
+            args = self.snapshot.nodes[at].args
+            if wait := [a for a in args if a not in self._known]:
+                stack += [c, *wait]
+            else:
+                self._known[c] = self.tree(at, tuple(self._known[a] for a in args))
+        return self._known[cls]
 
     def node(self, tree: Tree) -> Node:
         """A tree as core nodes."""
-        found = self._nodes.get(tree)
-        if found is None:
-            row = self.snapshot.nodes[tree.at]
-            found = self._nodes[tree] = make(row.op, row.attrs, [self.node(a) for a in tree.args])
-        return found
+        stack = [tree]
+        while stack:
+            made = stack.pop()
+            if made in self._nodes:
+                continue
+            row = self.snapshot.nodes[made.at]
+            if wait := [a for a in made.args if a not in self._nodes]:
+                stack += [made, *wait]
+            else:
+                self._nodes[made] = make(row.op, row.attrs, [self._nodes[a] for a in made.args])
+        return self._nodes[tree]
 
-    # --- rewriting
+    # --- rewriting, which goes as deep as the program: see `eqsat.trampoline`
 
-    def rewrite(self, tree: Tree, goal: Tree) -> Tree:
+    def rewrite(self, tree: Tree, goal: Tree) -> Call[Tree]:
         """Steps from one tree to another of its class; the goal."""
         if tree is goal or (tree, goal) in self._done:
             return goal
@@ -283,16 +309,16 @@ class _Search:
             self._active.add(key)
             begun = tree
             try:
-                tree = self._walk(tree, goal.at)
+                tree = yield self._walk(tree, goal.at)
             finally:
                 self._active.discard(key)
             self._done.add((begun, tree))
-        args = tuple(self.rewrite(a, g) for a, g in zip(tree.args, goal.args, strict=True))
-        assert args == goal.args
+        for operand, wanted in zip(tree.args, goal.args, strict=True):
+            yield self.rewrite(operand, wanted)
         self._done.add((tree, goal))
         return goal
 
-    def _walk(self, tree: Tree, goal: int) -> Tree:
+    def _walk(self, tree: Tree, goal: int) -> Call[Tree]:
         """Ties from the top of a tree to an e-node of its class."""
         banned: set[Tie] = set()
         unwrapped: Counter[Tie] = Counter()
@@ -303,7 +329,7 @@ class _Search:
             mark = len(self.rewrites)
             for tie in path:
                 try:
-                    tree = self._apply(tie, tree)
+                    tree = yield self._apply(tie, tree)
                 except Stuck:
                     del self.rewrites[mark:]
                     banned.add(tie)
@@ -355,26 +381,29 @@ class _Search:
             raise Stuck
         return self._ties.of_class(cls)
 
-    def _apply(self, tie: Tie, tree: Tree) -> Tree:
+    def _apply(self, tie: Tie, tree: Tree) -> Call[Tree]:
         """The tree after a tie is used on it: operands brought into the form asked for, then the step itself."""
         bound: dict[str, Tree] = {}
-        before = self._formed(tie.source, tree, bound)
+        before = yield self._formed(tie.source, tree, bound)
         after = self._built(tie.target, bound, self.cls(tree))
         if before is not after:
             operands = tuple(dict.fromkeys(bound.values()))
             self.rewrites.append(Rewrite(tie.rule, tie.backwards, before, after, operands, tie.assumed))
         return after
 
-    def _formed(self, shape: Shape, tree: Tree, bound: dict[str, Tree]) -> Tree:
+    def _formed(self, shape: Shape, tree: Tree, bound: dict[str, Tree]) -> Call[Tree]:
         """The tree rewritten into a shape; its variables are bound to the subtrees there."""
         if isinstance(shape, str):
             known = bound.setdefault(shape, tree)
-            return self.rewrite(tree, known)
+            return (yield self.rewrite(tree, known))
         at, operands = shape
         if tree.at != at:
             args = tuple(self.any_tree(a) for a in self.snapshot.nodes[at].args)
-            tree = self.rewrite(tree, self.tree(at, args))
-        return self.tree(at, tuple(self._formed(s, a, bound) for s, a in zip(operands, tree.args, strict=True)))
+            tree = yield self.rewrite(tree, self.tree(at, args))
+        formed: list[Tree] = []
+        for part, operand in zip(operands, tree.args, strict=True):
+            formed.append((yield self._formed(part, operand, bound)))
+        return self.tree(at, tuple(formed))
 
     def _built(self, shape: Shape, bound: dict[str, Tree], cls: int) -> Tree:
         if isinstance(shape, str):

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from eqsat.core import Node, topological
 from eqsat.extract.candidates import Candidate
-from eqsat.extract.cuts import Cut
+from eqsat.extract.cuts import parts
 from eqsat.extract.plan import launches
 from eqsat.match import Matcher
 from eqsat.rule import AnyRule
 from eqsat.snapshot import Snapshot
 from eqsat.stitch import Solved
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,18 +46,21 @@ def merges(roots: Sequence[Node], written: Solved, solved: Solved, rules: Sequen
     before = [_kernel(g, lambda c: class_of[order[c]]) for g in launched(written)]
     after = [_kernel(g, lambda c: c) for g in launched(solved)]
     joined = _Joined(len(before) + len(after))
+    nodes_of = _by_class((class_of[n], n) for n in order if n.args)
+    output_of = _by_class((c, i) for i, kernel in enumerate(before) for c in kernel.outputs)
+    computed_in = _by_class((c, i) for i, kernel in enumerate(before) for c in kernel.computed)
+    read_by = _by_class((c, k) for k, kernel in enumerate(after) for c in kernel.reads)
     for j, kernel in enumerate(after):
         made = _parts(solved.snapshot, kernel.outputs)
         read = _parts(solved.snapshot, kernel.reads) - made
-        seeds = [n for n in order if n.args and class_of[n] in made]
+        seeds = [n for c in made for n in nodes_of.get(c, ())]
         passed = {class_of[n] for n in _between(seeds, lambda n, read=read: class_of[n] in read)}
-        for i, source in enumerate(before):
-            if source.outputs & passed or source.computed & made:
-                joined.join(i, len(before) + j)
+        met = [i for c in passed for i in output_of.get(c, ())] + [i for c in made for i in computed_in.get(c, ())]
+        for i in met:
+            joined.join(i, len(before) + j)
         if not seeds:
-            for k, reader in enumerate(after):
-                if made & reader.reads:
-                    joined.join(len(before) + j, len(before) + k)
+            for k in (k for c in made for k in read_by.get(c, ())):
+                joined.join(len(before) + j, len(before) + k)
     groups = [
         Merge(tuple(i for i in g if i < len(before)), tuple(i - len(before) for i in g if i >= len(before)))
         for g in joined.groups()
@@ -82,14 +88,18 @@ def _classes(order: Sequence[Node], snapshot: Snapshot, rules: Sequence[AnyRule]
     return found
 
 
+def _by_class(pairs: Iterable[tuple[int, T]]) -> dict[int, list[T]]:
+    found: dict[int, list[T]] = {}
+    for cls, x in pairs:
+        found.setdefault(cls, []).append(x)
+    return found
+
+
 def _kernel(group: Sequence[Candidate], class_of: Callable[[int], int]) -> _Kernel:
     computed: set[int] = set()
     reads: set[int] = set()
-    stack: list[Cut] = [x.cut for x in group]
-    while stack:
-        cut = stack.pop()
+    for cut in parts(x.cut for x in group):
         (reads if cut.node < 0 else computed).add(class_of(cut.cls))
-        stack.extend(cut.subs)
     return _Kernel(frozenset(class_of(x.cls) for x in group), frozenset(computed), frozenset(reads))
 
 
@@ -122,6 +132,7 @@ class _Joined:
 
     def _find(self, i: int) -> int:
         while self._parent[i] != i:
+            self._parent[i] = self._parent[self._parent[i]]
             i = self._parent[i]
         return i
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from eqsat.extract.cost import Prices, Run
-from eqsat.extract.cuts import NOTHING, Cut, Facts, Kind, Limits, bits
+from eqsat.extract.cuts import NOTHING, Cut, Facts, Kind, Limits, bits, parts
 from eqsat.extract.devices import Device
 from eqsat.extract.grow import Grower
 from eqsat.extract.joint import joint_kernels
@@ -255,10 +255,4 @@ class _Search:
 
     def _computes(self, cut: Cut) -> bool:
         """Whether anything but views and concatenations happens."""
-        stack = [cut]
-        while stack:
-            x = stack.pop()
-            if x.node >= 0 and self.snapshot.nodes[x.node].op not in ("V", "Cat"):
-                return True
-            stack.extend(x.subs)
-        return False
+        return any(x.node >= 0 and self.snapshot.nodes[x.node].op not in ("V", "Cat") for x in parts((cut,)))

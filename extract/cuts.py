@@ -14,6 +14,7 @@ Views read through masks and windows too, so an implicit-gemm convolution is a G
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
@@ -160,6 +161,18 @@ class Cut:
     def price(self) -> int:
         """Picoseconds; 0 for what only reads."""
         return self.run.price
+
+
+def parts(cuts: Iterable[Cut]) -> list[Cut]:
+    """Every cut inside these once, readers first: what operands share is one object, met along many ways."""
+    found: dict[int, Cut] = {}
+    stack = list(cuts)
+    while stack:
+        x = stack.pop()
+        if id(x) not in found:
+            found[id(x)] = x
+            stack.extend(x.subs)
+    return list(found.values())
 
 
 class Facts:

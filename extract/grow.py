@@ -8,7 +8,7 @@ from math import ceil
 from typing import NamedTuple
 
 from eqsat.extract.cost import Gemm, Prices, Run, work_of, write_order
-from eqsat.extract.cuts import Core, Cut, Facts, Key, Kind, Limits, Product, Read, Rows, joined
+from eqsat.extract.cuts import Core, Cut, Facts, Key, Kind, Limits, Product, Read, Rows, joined, parts
 from eqsat.layout import Layout, compose, identity, is_bijective, row_major, strided
 from eqsat.snapshot import ENode, Snapshot
 
@@ -339,15 +339,8 @@ class Grower:
 
     def _reduced_in_slices(self, cuts: Sequence[Cut]) -> bool:
         """Whether all that is reduced can be reduced slice by slice."""
-        stack = list(cuts)
-        while stack:
-            x = stack.pop()
-            if x.kind == Kind.ROW and x.node >= 0:
-                node = self.snapshot.nodes[x.node]
-                if node.op == "Red" and node.attrs[0] not in REDUCED_IN_SLICES:
-                    return False
-                stack.extend(x.subs)
-        return True
+        tops = (self.snapshot.nodes[x.node] for x in parts(cuts) if x.kind == Kind.ROW and x.node >= 0)
+        return all(node.attrs[0] in REDUCED_IN_SLICES for node in tops if node.op == "Red")
 
 
 def _is_matrix(operand: Cut, shape: tuple[int, int, int]) -> bool:

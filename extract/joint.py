@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from eqsat.extract.cost import Run
-from eqsat.extract.cuts import Core, Cut, Facts, Kind, Limits, Product, Rows, bits
+from eqsat.extract.cuts import Core, Cut, Facts, Kind, Limits, Product, Rows, bits, parts
 from eqsat.extract.grow import Grower, reduced_stride
 from eqsat.required import required_of_roots
 from eqsat.snapshot import Snapshot
@@ -229,10 +229,4 @@ def _one_kernel(frame: Frame, cuts: Sequence[Cut]) -> bool:
     if isinstance(frame, Core) and len({reduced_stride(x) for x in cuts if x.kind == Kind.GEMM_RED}) > 1:
         return False
     ways: dict[int, int] = {}
-    stack = list(cuts)
-    while stack:
-        x = stack.pop()
-        if ways.setdefault(x.cls, x.node) != x.node:
-            return False
-        stack.extend(x.subs)
-    return True
+    return all(ways.setdefault(x.cls, x.node) == x.node for x in parts(cuts))

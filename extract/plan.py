@@ -20,7 +20,7 @@ from eqsat.evaluation import constant_node
 from eqsat.extract.candidates import Candidate
 from eqsat.extract.cost import itemsize
 from eqsat.extract.cover import CoverResult
-from eqsat.extract.cuts import Cut
+from eqsat.extract.cuts import Cut, parts
 from eqsat.extract.naming import kernel_name, numpy_ops
 from eqsat.extract.problem import Problem
 from eqsat.extract.solve import solve
@@ -226,13 +226,7 @@ def _free_classes(snapshot: Snapshot, result: CoverResult) -> list[int]:
 
 def _leaf_classes(cut: Cut) -> set[int]:
     """The classes that a cut ends in, literals among them."""
-    found, stack = set(), [cut]
-    while stack:
-        x = stack.pop()
-        if x.node < 0:
-            found.add(x.cls)
-        stack.extend(x.subs)
-    return found
+    return {x.cls for x in parts((cut,)) if x.node < 0}
 
 
 class _Body:

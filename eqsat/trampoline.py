@@ -1,0 +1,45 @@
+"""Recursion as deep as a program without Python's own stack, which ends at a thousand calls.
+
+Functions that call each other are written as generators that yield the calls they wait for:
+
+>>> def depth(tree):
+...     deepest = 0
+...     for part in tree:
+...         deepest = max(deepest, (yield depth(part)))
+...     return 1 + deepest
+>>> nested = []
+>>> for _ in range(10_000):
+...     nested = [nested]
+>>> run(depth(nested))
+10001
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+Call = Generator["Call[Any]", Any, T]
+"""A function under way: it yields calls, is sent their results, and returns its own."""
+
+
+def run(call: Call[T]) -> T:
+    """The result of a call. An exception that one raises is raised in its caller, where the call was yielded."""
+    stack: list[Call[Any]] = [call]
+    result: Any = None
+    error: Exception | None = None
+    while stack:
+        try:
+            stack.append(stack[-1].send(result) if error is None else stack[-1].throw(error))
+            result = error = None
+        except StopIteration as end:
+            stack.pop()
+            result, error = end.value, None
+        except Exception as raised:  # noqa: BLE001 handed to the caller, as Python's own stack does
+            stack.pop()
+            result, error = None, raised
+    if error is not None:
+        raise error
+    return result
