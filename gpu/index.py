@@ -107,6 +107,11 @@ class Index:
             found |= {atom} if isinstance(atom, Var) else atom.of.variables
         return frozenset(found)
 
+    @cached_property
+    def length(self) -> int:
+        """Variables and divisions in it, written out."""
+        return sum(1 if isinstance(atom, Var) else 1 + atom.of.length for atom, _ in self.terms)
+
     def coefficient(self, var: Var) -> int | None:
         """How far the index moves when `var` grows by 1; None where quotients or remainders hide it."""
         found = 0

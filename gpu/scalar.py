@@ -45,6 +45,9 @@ COMPUTE = {**STORAGE, "float16": "float", "bfloat16": "float", "bool": "bool"}
 ACCESS_BYTES = 16
 """Bytes that one load or store moves at most."""
 
+LONGEST_INDEX = 64
+"""Variables and divisions that an index spells out before it gets a name."""
+
 _INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "and": "&&", "or": "||"}
 _COMPARISONS = {"equal": "==", "less": "<", "less_equal": "<=", "greater": ">", "greater_equal": ">="}
 _LARGEST_EXPANDED_POWER = 4
@@ -177,7 +180,7 @@ class Lowering:
             return self.value(arg, self.place[arg])
         address, masks = through(layout, index)
         if not masks:
-            return self.value(arg, address)
+            return self.value(arg, self._named(address, arg.size))
         masks = [self._common(mask) for mask in masks]
         fill = literal(layout.fill, node.dtype)
         condition = self.region.condition(masks)
@@ -185,7 +188,16 @@ class Lowering:
             # Reading element 0 where the mask fails costs less than a branch around the load.
             inside = self.load(self.leaves[arg], address, masks)
             return self._define(node, f"{condition.text} ? {inside.text} : {fill}", [condition, inside])
-        return self._branches(node, [(condition, arg, address)], fill)
+        return self._branches(node, [(condition, arg, self._named(address, arg.size))], fill)
+
+    def _named(self, index: Index, extent: int) -> Index:
+        """The index, as a variable of the kernel's text where it is long: each view of a view would multiply it."""
+        if index.length <= LONGEST_INDEX:
+            return index
+        value = self.region.index(index)
+        var = Var(value.text, extent)
+        self.region.declare(var, value.depth)
+        return Index.of(var)
 
     def _common(self, mask: Mask) -> Mask:
         """The same mask, as one that all lanes of a vector share where it is."""
