@@ -14,7 +14,7 @@ Views read through masks and windows too, so an implicit-gemm convolution is a G
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
@@ -37,6 +37,8 @@ class Limits:
         per_kind: cuts of each kind that a class keeps, the best by price and leaves still to be computed.
         joins: ways kept to hold the first operands of an operator together, while the next are joined to them.
         pairs: ways to compute both operands of a product inside its kernel that are priced.
+        copies: indices at which one kernel computes what lies inside it: views and members of concatenations over
+            what is computed add some, and each may hold the text of all that is below.
         members: members of a concatenation whose computation one kernel holds: each is a branch.
         prologue_leaves: arrays that one operand of a product reads, since each tile reads them again; of these
             `prologue_computed` may be computed ones.
@@ -51,6 +53,7 @@ class Limits:
     per_kind: int = 8
     joins: int = 16
     pairs: int = 64
+    copies: int = 64
     members: int = 32
     prologue_leaves: int = 3
     prologue_computed: int = 2
@@ -117,6 +120,10 @@ Read = tuple[int, Layout | None, float]
 """(leaf class, index map from the cut's class to it, 0), or (leaf class, None, bytes moved) where no map says it."""
 
 
+Index = Hashable
+"""How an index inside a kernel is found from that of what is written: None where it is the same, a layout, or several
+steps one after another."""
+
 NOTHING = Run(0, 0)
 """What it costs to launch no kernel."""
 
@@ -130,12 +137,27 @@ class Cut:
         kind: see `Kind`; `key` is what two cuts must share to be joined.
         leaves, inner: bit sets of the classes read, and of those computed inside (`cls` among them).
         reads: how the leaves are read.
+        at: the indices at which operators inside are computed, each by how it is found from the class's own, None.
         work: vector operations, those of prologues aside.
         on_chip: a ROW that reads the reduction of a row back, and so holds the row.
         run: what the kernel costs; `score` adds a guess at what computing its leaves costs, for ranking, picoseconds.
     """
 
-    __slots__ = ("cls", "inner", "key", "kind", "leaves", "node", "on_chip", "reads", "run", "score", "subs", "work")
+    __slots__ = (
+        "at",
+        "cls",
+        "inner",
+        "key",
+        "kind",
+        "leaves",
+        "node",
+        "on_chip",
+        "reads",
+        "run",
+        "score",
+        "subs",
+        "work",
+    )
 
     def __init__(
         self,
@@ -149,8 +171,10 @@ class Cut:
         reads: tuple[Read, ...],
         work: float = 0.0,
         on_chip: bool = False,
+        at: frozenset[Index] = frozenset(),
     ) -> None:
         self.cls, self.node, self.subs = cls, node, subs
+        self.at = at
         self.kind, self.key = kind, key
         self.leaves, self.inner = leaves, inner
         self.reads, self.work, self.on_chip = reads, work, on_chip

@@ -8,7 +8,7 @@ from math import ceil
 from typing import NamedTuple
 
 from eqsat.extract.cost import Gemm, Prices, Run, work_of, write_order
-from eqsat.extract.cuts import Core, Cut, Facts, Key, Kind, Limits, Product, Read, Rows, joined, parts
+from eqsat.extract.cuts import Core, Cut, Facts, Index, Key, Kind, Limits, Product, Read, Rows, joined, parts
 from eqsat.layout import Layout, compose, identity, is_bijective, row_major, strided
 from eqsat.snapshot import ENode, Snapshot
 
@@ -269,7 +269,10 @@ class Grower:
             return None
         if not wide and leaves.bit_count() > max(self.limits.leaves, len(subs)):
             return None
-        cut = Cut(c, i, subs, kind, key, leaves, inner, reads, work, on_chip)
+        at = _indices(self.snapshot.nodes[i], subs)
+        if len(at) > self.limits.copies:
+            return None
+        cut = Cut(c, i, subs, kind, key, leaves, inner, reads, work, on_chip, at)
         if not self.price(cut):
             return None
         cut.score = cut.price + self._leaf_guess * (leaves & self.facts.computed).bit_count() + inner.bit_count()
@@ -341,6 +344,28 @@ class Grower:
         """Whether all that is reduced can be reduced slice by slice."""
         tops = (self.snapshot.nodes[x.node] for x in parts(cuts) if x.kind == Kind.ROW and x.node >= 0)
         return all(node.attrs[0] in REDUCED_IN_SLICES for node in tops if node.op == "Red")
+
+
+_HERE: frozenset[Index] = frozenset({None})
+
+
+def _indices(node: ENode, subs: Sequence[Cut]) -> frozenset[Index]:
+    """The indices at which a kernel computes what it holds, an operator over these cuts."""
+    if node.op == "V":
+        (x,), (layout,) = subs, node.attrs
+        return frozenset(_seen_through(layout, at) for at in x.at)
+    if node.op == "Cat":  # each member is a branch with a text of its own
+        return frozenset((k, at) for k, x in enumerate(subs) for at in x.at)
+    found = _HERE
+    for x in subs:
+        if x.at and x.at is not found:
+            found = found | x.at
+    return found
+
+
+def _seen_through(layout: Layout, at: Index) -> Index:
+    composed = compose(at, layout) if isinstance(at, Layout) and not layout.masked else None
+    return layout if at is None else composed or (layout, at)
 
 
 def _is_matrix(operand: Cut, shape: tuple[int, int, int]) -> bool:
