@@ -7,10 +7,12 @@ of their inputs and constants are then one problem, solved once.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from eqsat.core import Node, make, topological
+from eqsat.pieces import pieces
 
 LARGE = 400
 """Core nodes from which on a program is cut even if no segment repeats: separate parts are far quicker to solve."""
@@ -36,27 +38,39 @@ class Segment:
 
 def segments(roots: Sequence[Node]) -> list[Segment]:
     """Cut a program into segments, in an order in which each reads only earlier ones."""
+    whole = tuple(dict.fromkeys(roots))
     order = _latest_first_needed(roots)
-    whole = [_segment(tuple(dict.fromkeys(roots)), frozenset())]
     reads = _Reads(order)
     cuts = _cuts(reads)
     if not cuts:
-        return whole
+        return _in_pieces([whole], frozenset())
     shared = _shared(reads, cuts[0])
-    boundary = frozenset(cuts) | frozenset(shared)
-    wanted = sorted(dict.fromkeys(r for r in roots if r not in shared), key=lambda n: reads.position[n])
-    parts = [_segment(tuple(shared), boundary)] if shared else []
+    early = frozenset(shared)
+    boundary = early.union(cuts)
+    wanted = sorted(dict.fromkeys(r for r in roots if r not in early), key=lambda n: reads.position[n])
+    parts = [tuple(shared)] if shared else []
+    places = [reads.position[r] for r in wanted]
     start = -1
     for edge in [*cuts, order[-1]]:
         end = reads.position[edge]
-        inside = [r for r in wanted if start < reads.position[r] <= end]
+        inside = wanted[bisect_right(places, start) : bisect_right(places, end)]
         if edge in boundary and edge not in inside:
             inside.append(edge)
         if inside:
-            parts.append(_segment(tuple(inside), boundary))
+            parts.append(tuple(inside))
         start = end
-    repeats = len({part.form for part in parts}) < len(parts)
-    return parts if repeats or len(order) > LARGE else whole
+    if len(order) <= LARGE:
+        found = [_segment(part, boundary) for part in parts]
+        repeats = len({part.form for part in found}) < len(found)
+        return found if repeats else [_segment(whole, frozenset())]
+    return _in_pieces(parts, boundary)
+
+
+def _in_pieces(parts: Sequence[tuple[Node, ...]], boundary: frozenset[Node]) -> list[Segment]:
+    """The segments with these roots, huge ones in pieces."""
+    cut = [piece for part in parts for piece in pieces(part, boundary)]
+    edges = boundary if len(cut) == len(parts) else boundary.union(*cut)
+    return [_segment(piece, edges) for piece in cut]
 
 
 def _segment(roots: tuple[Node, ...], boundary: frozenset[Node]) -> Segment:
@@ -103,7 +117,7 @@ class _Reads:
 
     Attributes:
         order: nodes, operands first; `position` of each in it.
-        readers: the nodes that read each.
+        readers: the nodes that read each; `last` is the position of the last of them.
         dynamic: nodes that depend on inputs.
         early: dynamic nodes with no contraction below them that no product reads (masks): every layer may read them.
     """
@@ -122,25 +136,32 @@ class _Reads:
                     self.early.add(node)
             for a in dict.fromkeys(node.args):
                 self.readers[a].append(node)
+        self.last = {node: max(self.position[r] for r in found) for node, found in self.readers.items() if found}
         fed = {n for n in self.early if any(r.op == "MM" for r in self.through_views(n))}
         self.early -= fed
 
     def through_views(self, node: Node) -> list[Node]:
         """What reads a node, views of it looked through."""
-        found: list[Node] = []
+        found: dict[Node, None] = {}
         stack = [node]
         while stack:
             for reader in self.readers[stack.pop()]:
                 if reader.op == "V":
                     stack.append(reader)
-                elif reader not in found:
-                    found.append(reader)
-        return found
+                else:
+                    found[reader] = None
+        return list(found)
 
 
 def _cuts(reads: _Reads) -> list[Node]:
     """The nodes at which to cut, in order."""
-    return [n for n in _separators(reads) if _is_barrier(n, reads) and _crosses_contraction(n, reads)]
+    nonlinear, below_product = _nonlinear_below(reads), _below_product(reads)
+    return [
+        n
+        for n in _separators(reads)
+        # No product below the node can meet a product above it: something not linear lies between.
+        if (n in nonlinear or n not in below_product) and _crosses_contraction(n, reads)
+    ]
 
 
 def _separators(reads: _Reads) -> list[Node]:
@@ -150,14 +171,14 @@ def _separators(reads: _Reads) -> list[Node]:
     for i, node in enumerate(reads.order):
         if node not in reads.dynamic or node in reads.early:
             continue
-        last = max((reads.position[r] for r in reads.readers[node]), default=i)
+        last = reads.last.get(node, i)
         if furthest <= i < last and node.op not in ("V", "In"):
             found.append(node)
         if node.op != "In":
             furthest = max(furthest, last)
         for a in node.args:
             if a.op == "In" and a not in reads.early:  # an input counts from where it is first read
-                furthest = max(furthest, *(reads.position[r] for r in reads.readers[a]))
+                furthest = max(furthest, reads.last[a])
     return found
 
 
@@ -173,11 +194,6 @@ def _shared(reads: _Reads, first_cut: Node) -> list[Node]:
     ]
 
 
-def _is_barrier(node: Node, reads: _Reads) -> bool:
-    """Whether no product below the node can meet a product above it: something not linear lies between."""
-    return _nonlinear_below(node, reads.dynamic) or not _product_above(node, reads)
-
-
 def _scaled(node: Node, dynamic: set[Node]) -> list[Node]:
     """The operands through which a node is linear; empty where it is not."""
     varying = [a for a in node.args if a in dynamic]
@@ -190,27 +206,25 @@ def _scaled(node: Node, dynamic: set[Node]) -> list[Node]:
     return []
 
 
-def _nonlinear_below(node: Node, dynamic: set[Node]) -> bool:
-    """Whether the node is a function that is not linear, scaled and shifted by constants at most."""
-    while True:
-        through = _scaled(node, dynamic)
-        if len(through) != 1:
-            return node.op in ("Un", "Bin", "Where", "Opaque") and not through
-        (node,) = through
+def _nonlinear_below(reads: _Reads) -> set[Node]:
+    """The nodes that are functions that are not linear, scaled and shifted by constants at most."""
+    found: set[Node] = set()
+    for node in reads.order:
+        through = _scaled(node, reads.dynamic)
+        if through[0] in found if len(through) == 1 else node.op in ("Un", "Bin", "Where", "Opaque") and not through:
+            found.add(node)
+    return found
 
 
-def _product_above(node: Node, reads: _Reads) -> bool:
-    """Whether a product reads the node through linear operators alone."""
-    stack, seen = [node], {node}
-    while stack:
-        at = stack.pop()
-        for reader in reads.readers[at]:
-            if reader.op == "MM":
-                return True
-            if reader not in seen and at in _scaled(reader, reads.dynamic):
-                seen.add(reader)
-                stack.append(reader)
-    return False
+def _below_product(reads: _Reads) -> set[Node]:
+    """The nodes that a product reads, through linear operators at most."""
+    found: set[Node] = set()
+    for node in reversed(reads.order):
+        for reader in reads.readers[node]:
+            if reader.op == "MM" or (reader in found and node in _scaled(reader, reads.dynamic)):
+                found.add(node)
+                break
+    return found
 
 
 def _crosses_contraction(node: Node, reads: _Reads) -> bool:
@@ -218,12 +232,15 @@ def _crosses_contraction(node: Node, reads: _Reads) -> bool:
     first = reads.through_views(node)
     if any(r.op == "MM" for r in first):
         return True
+    last = max((reads.position[r] for r in first), default=0)
     behind: set[Node] = set()
     seen = set(first)
     stack = list(first)
     while stack:
         at = stack.pop()
         for reader in reads.readers[at]:
+            if reads.position[reader] > last:
+                continue
             if (at.op == "MM" or at in behind) and reader not in behind:
                 behind.add(reader)
                 stack.append(reader)

@@ -11,8 +11,10 @@ scratch, and those that share a launch have all their temporaries at once.
 from __future__ import annotations
 
 import heapq
+from bisect import bisect_left
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import TypeVar
 
 from eqsat.extract.cost import itemsize
@@ -25,6 +27,9 @@ Life = tuple[int, int]
 
 ALIGNMENT = 256
 """Bytes: what allocators give, so that a buffer inside the arena is no worse than one of its own."""
+
+MEETINGS = 2_000_000
+"""How often buffers may find others alive, step by step, for the largest of them to be placed first: some seconds."""
 
 STATES = 2_000
 """Sets of launches done that the search for an order looks at, before it keeps to what it has."""
@@ -65,20 +70,77 @@ class Launches:
 
 
 def first_fit(sizes: Mapping[B, int], life: Mapping[B, Life]) -> tuple[dict[B, int], int]:
-    """(byte offset of each buffer, bytes of the arena): the largest first, of equal ones in the order given."""
+    """(byte offset of each buffer, bytes of the arena): the largest first, of equal ones in the order given; where too
+    many live at once for that, each in turn as it is first needed."""
+    if _meetings([life[b] for b in sizes]) > MEETINGS:
+        return _in_turn(sizes, life)
     offsets: dict[B, int] = {}
+    placed: dict[int, list[B]] = {}
     for b in sorted(sizes, key=lambda b: -sizes[b]):
         first, last = life[b]
-        busy = sorted(
-            (offsets[o], offsets[o] + sizes[o]) for o in offsets if life[o][0] <= last and first <= life[o][1]
-        )
+        met = dict.fromkeys(o for step in range(first, last + 1) for o in placed.get(step, ()))
         at = 0
-        for start, end in busy:
+        for start, end in sorted((offsets[o], offsets[o] + sizes[o]) for o in met):
             if at + sizes[b] <= start:
                 break
-            at = max(at, -(-end // ALIGNMENT) * ALIGNMENT)
+            at = max(at, _aligned(end))
         offsets[b] = at
+        for step in range(first, last + 1):
+            placed.setdefault(step, []).append(b)
     return offsets, max((offsets[b] + sizes[b] for b in offsets), default=0)
+
+
+def _meetings(lives: Sequence[Life]) -> int:
+    """How often a buffer finds another one alive, step by step."""
+    change: dict[int, int] = {}
+    for first, last in lives:
+        change[first] = change.get(first, 0) + 1
+        change[last + 1] = change.get(last + 1, 0) - 1
+    steps = sorted(change)
+    alive = accumulate(change[step] for step in steps)
+    return sum(n * n * (until - step) for n, step, until in zip(alive, steps, steps[1:], strict=False))
+
+
+def _in_turn(sizes: Mapping[B, int], life: Mapping[B, Life]) -> tuple[dict[B, int], int]:
+    """Each buffer in the order of first needs, into the lowest hole that those no longer needed leave."""
+    offsets: dict[B, int] = {}
+    holes: list[tuple[int, int]] = []  # (start, end), in order and apart
+    ending: list[tuple[int, int, int]] = []
+    top = peak = 0
+    for b in sorted(sizes, key=lambda b: life[b][0]):
+        first, last = life[b]
+        while ending and ending[0][0] < first:
+            _, start, end = heapq.heappop(ending)
+            _free(holes, start, end)
+        if holes and holes[-1][1] == top:
+            top = holes.pop()[0]
+        space = _aligned(sizes[b])
+        i = next((i for i, (start, end) in enumerate(holes) if end - start >= space), None)
+        if i is None:
+            offsets[b], top = top, top + space
+        else:
+            start, end = holes[i]
+            offsets[b] = start
+            holes[i : i + 1] = [(start + space, end)] if start + space < end else []
+        peak = max(peak, offsets[b] + sizes[b])
+        heapq.heappush(ending, (last, offsets[b], offsets[b] + space))
+    return offsets, peak
+
+
+def _free(holes: list[tuple[int, int]], start: int, end: int) -> None:
+    """Add a hole, joined with its neighbours."""
+    i = bisect_left(holes, (start, end))
+    if i < len(holes) and holes[i][0] == end:
+        end = holes.pop(i)[1]
+    if i and holes[i - 1][1] == start:
+        i -= 1
+        start = holes.pop(i)[0]
+    if start < end:
+        holes.insert(i, (start, end))
+
+
+def _aligned(size: int) -> int:
+    return -(-size // ALIGNMENT) * ALIGNMENT
 
 
 def launches(plan: Plan) -> Launches:
