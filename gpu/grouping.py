@@ -29,8 +29,8 @@ def groups(plan: Plan) -> list[list[int]]:
     for i, kernel in enumerate(plan.kernels):
         first = max((made_in[n] + 1 for n in kernel.inputs if n in made_in), default=0)
         blocks, arrays = _blocks(kernel), len(kernel.inputs) + len(kernel.outputs)
-        fitting = (g for g in range(first, len(found)) if 0 < blocks <= room[g][0] and arrays <= room[g][1])
-        at = next(fitting, len(found))
+        fitting = (g for g in range(first, len(found)) if blocks <= room[g][0] and arrays <= room[g][1])
+        at = next(fitting, len(found)) if blocks else len(found)
         if at == len(found):
             found.append([])
             room.append((MOST_BLOCKS, MOST_ARRAYS) if blocks else (0, 0))

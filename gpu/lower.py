@@ -24,7 +24,7 @@ from eqsat.errors import InputError
 from eqsat.extract.devices import Device
 from eqsat.extract.devices import device as find_device
 from eqsat.extract.plan import Kernel as PlanKernel
-from eqsat.extract.plan import Plan
+from eqsat.extract.plan import Plan, Result
 from eqsat.gpu.families.base import Choice, Kernel
 from eqsat.gpu.families.group import gathered, grouped, side_by_side
 from eqsat.gpu.generate import Chain, chain, member_choice
@@ -151,6 +151,10 @@ class _Lowering:
         self.places: dict[Node, Place] = {}
         self.steps: list[Step] = []
         self.inside = placed_in_place(plan)
+        self._wholes = {whole for whole, _ in self.inside.values()}
+        self._temporaries = 0
+        self._taken: set[Place] = set()
+        """Where results lie that are whole arrays."""
 
     def result(self) -> Launches:
         for name, (shape, dtype) in self.signature.inputs.items():
@@ -162,7 +166,8 @@ class _Lowering:
                 self._group(kernels)
             elif not self._written_in_place(kernels[0]):
                 self._kernel(kernels[0])
-        results = tuple(self._result(i) for i in range(len(self.plan.roots)))
+        outputs = zip(self.plan.results, self.signature.outputs.items(), strict=True)
+        results = tuple(self._result(result, name, shape) for result, (name, shape) in outputs)
         offsets, arena = arranged(self.buffers, self.steps, results)
         for name, offset in offsets.items():
             old = self.buffers[name]
@@ -199,8 +204,8 @@ class _Lowering:
         return Place(unique)
 
     def _temporary(self, size: int, dtype: str) -> Place:
-        count = sum(b.kind == "temporary" for b in self.buffers.values())
-        return self._new(f"t{count}", (size,), dtype, "temporary")
+        self._temporaries += 1
+        return self._new(f"t{self._temporaries - 1}", (size,), dtype, "temporary")
 
     def _place(self, node: Node) -> Place:
         """Where a node of the plan lies; a buffer for it is made at first."""
@@ -226,7 +231,7 @@ class _Lowering:
 
     def _written_in_place(self, kernel: PlanKernel) -> bool:
         """Whether the kernel's only work, placing arrays one after another, was done by those that made them."""
-        return kernel.outputs[0] in {whole for whole, _ in self.inside.values()}
+        return kernel.outputs[0] in self._wholes
 
     def _kernel(self, kernel: PlanKernel) -> None:
         if kernel.family == "opaque":
@@ -315,12 +320,16 @@ class _Lowering:
         self._launch(made, {**places, node: place})
         return place
 
-    def _result(self, i: int) -> Place:
-        """Where root `i` lies; a copy is made where it lies nowhere as it should."""
-        result = self.plan.results[i]
+    def _result(self, result: Result, name: str, shape: tuple[int, ...]) -> Place:
+        """Where an output lies; a copy is made where it lies nowhere as it should."""
+        found = self._found_or_copied(result, name, shape)
+        if result.layout.is_identity(result.buffer.size) and result.buffer in self.places:
+            self._taken.add(self.places[result.buffer])
+        return found
+
+    def _found_or_copied(self, result: Result, name: str, shape: tuple[int, ...]) -> Place:
         node, layout = result.buffer, result.layout
-        name, shape = list(self.signature.outputs.items())[i]
-        taken = [p for p in self._earlier_results(i) if p == self.places.get(node)]
+        taken = self.places.get(node) in self._taken
         if node.op not in ("In", "Const", "Full") and is_contiguous(layout):
             place = self._place(node)
             here = Place(place.buffer, place.offset + layout.offset)
@@ -333,10 +342,6 @@ class _Lowering:
         elif layout.size:
             self._copy(node, layout, out)
         return out
-
-    def _earlier_results(self, i: int) -> list[Place]:
-        whole = [r.buffer for r in self.plan.results[:i] if r.layout.is_identity(r.buffer.size)]
-        return [self.places[node] for node in whole if node in self.places]
 
     def _copy(self, node: Node, layout: Layout, out: Place) -> None:
         param = make("In", ("a0", node.size, node.dtype))
