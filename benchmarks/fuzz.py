@@ -1,4 +1,4 @@
-"""Random cases of one kind, each in a guarded process, until time or count is over: nothing but results and single lines.
+"""Random cases of one kind, each in a guarded process, until time or count is over: only results and single lines.
 
     python benchmarks/fuzz.py KIND [--seconds S] [--count N] [--seed K] [--workers W] [--save DIR] [--models DIR]
     python benchmarks/fuzz.py KIND --only SEED          # one case again, with its traceback
@@ -10,7 +10,8 @@ A kind is a module `fuzz_KIND.py` beside this file:
     case(seed, kept) -> Any         the case of a seed; `kept`, if not None, says which of its steps to keep
     steps(seed) -> int              of how many steps it is made (optional; for shrinking)
     judge(case, stage) -> str       a word for what became of it; raises what is a fault. `stage("foreign")` says that
-                                    code which is not ours runs from here on: its deaths are no faults; `stage("")` ends it
+                                    code which is not ours runs from here on, whose deaths are no faults; `stage("")`
+                                    that ours does again
     save(case, folder, name)        write a case down (optional)
 
 Every fault is shown once: those with the same exception from the same place are the same. It is shrunk to the fewest
@@ -126,7 +127,7 @@ def _address_space() -> int:
 def _judged(kind: ModuleType, seed: int, kept: Sequence[int] | None, stage: Any) -> Verdict:
     try:
         return Verdict(kind.judge(kind.case(seed, kept), stage))
-    except Exception as error:  # noqa: BLE001: whatever a case raises is what is looked for
+    except Exception as error:  # noqa: BLE001 - whatever a case raises is what is looked for
         frames = traceback.extract_tb(error.__traceback__)
         own = [f for f in frames if "fuzz" not in f.filename] or list(frames)
         inner = [f for f in own if "/site-packages/" not in f.filename and "/lib/python" not in f.filename] or own
@@ -136,7 +137,9 @@ def _judged(kind: ModuleType, seed: int, kept: Sequence[int] | None, stage: Any)
         return Verdict("fault", key, "".join(traceback.format_exception(error)))
 
 
-def run(kind: ModuleType, seeds: range, seconds: float, workers: int) -> tuple[Counter[str], dict[str, tuple[int, Verdict]]]:
+def run(
+    kind: ModuleType, seeds: range, seconds: float, workers: int
+) -> tuple[Counter[str], dict[str, tuple[int, Verdict]]]:
     """Judge the cases of the seeds; how often each word was said, and one seed for each fault."""
     words: Counter[str] = Counter()
     faults: dict[str, tuple[int, Verdict]] = {}

@@ -1,7 +1,7 @@
 """ONNX models with something wrong in them: attributes, dims, names, types, wiring, bytes.
 
-They begin as onnx's own node tests, as small graphs, and as pieces of the models that are given. Where onnxruntime takes
-what became of one, our result must be its result; otherwise a result or one InputError of one line is right.
+They begin as onnx's own node tests and as pieces of the models that are given. Where onnxruntime takes what became of
+one, our result must be its result; otherwise a result or one InputError of one line is right.
 """
 
 from __future__ import annotations
@@ -26,15 +26,28 @@ TOLERANCE = {"float64": 1e-6, "float32": 2e-3, "float16": 5e-2, "bfloat16": 2e-1
 """Of an output's scale, against onnxruntime; products of many steps round differently there."""
 
 NUMBERS = (0, 1, -1, 2, 3, -2, 5, 7, 64, 1000, 10**6, 2**31 - 1, -(2**31), 2**31, 2**40, 2**62, 2**63 - 1, -(2**63))
-STRINGS = ("", "x", "\0", "\x1b[31m", "é\u202e", "a" * 5000, "../../etc/passwd", "{}", "%s", "y" * 70, "NOTSET", "linear")
+STRINGS = (
+    "",
+    "x",
+    "\0",
+    "\x1b[31m",
+    "é\u202e",
+    "a" * 5000,
+    "../../etc/passwd",
+    "{}",
+    "%s",
+    "y" * 70,
+    "NOTSET",
+    "linear",
+)
 
 
 class Fault(Exception):
     """What is wrong with a result or an error."""
 
 
-class _Pieces:
-    models: list[bytes] = []
+_models: list[bytes] = []
+"""What is mutated."""
 
 
 def prepare(options: argparse.Namespace) -> None:
@@ -42,7 +55,7 @@ def prepare(options: argparse.Namespace) -> None:
     import onnxruntime
 
     onnxruntime.set_default_logger_severity(4)
-    _Pieces.models = [*_node_tests(), *(_pieces(options.models) if options.models else ())]
+    _models[:] = [*_node_tests(), *(_pieces(options.models) if options.models else ())]
 
 
 def _node_tests() -> list[bytes]:
@@ -176,13 +189,29 @@ def retype_attribute(rng: Rng, model: ModelProto) -> None:
     if rng.random() < 0.3:
         a.type = rng.randint(0, 14)
         return
-    value: Any = rng.choice((3, -1, 0.5, "text", [1, 2], [0.5], ["a"], b"\xff", model.graph, numpy_helper.from_array(np.ones(2))))
+    value: Any = rng.choice(
+        (3, -1, 0.5, "text", [1, 2], [0.5], ["a"], b"\xff", model.graph, numpy_helper.from_array(np.ones(2)))
+    )
     a.CopyFrom(helper.make_attribute(name, value))
 
 
 def add_attribute(rng: Rng, model: ModelProto) -> None:
     node = _node(rng, model)
-    names = ("axis", "axes", "keepdims", "perm", "to", "value", "mode", "alpha", "pads", "group", "epsilon", "body", "x")
+    names = (
+        "axis",
+        "axes",
+        "keepdims",
+        "perm",
+        "to",
+        "value",
+        "mode",
+        "alpha",
+        "pads",
+        "group",
+        "epsilon",
+        "body",
+        "x",
+    )
     node.attribute.append(helper.make_attribute(rng.choice(names), rng.choice((0, 1, 7, -1, 0.5, "s", [0, 1]))))
 
 
@@ -234,7 +263,9 @@ def rewire(rng: Rng, model: ModelProto) -> None:
     """Inputs of a node dropped, swapped, doubled, or replaced by another value."""
     node = _node(rng, model)
     graph = _graph(rng, model)
-    known = [v.name for v in graph.input] + [t.name for t in graph.initializer] + [n for x in graph.node for n in x.output]
+    known = (
+        [v.name for v in graph.input] + [t.name for t in graph.initializer] + [n for x in graph.node for n in x.output]
+    )
     kind = rng.randrange(6)
     if not node.input or kind == 0:
         node.input.append(rng.choice([*known, "", "nowhere"]))
@@ -456,7 +487,7 @@ def steps(seed: int) -> int:
 def case(seed: int, kept: Any) -> bytes:
     """The bytes of a file."""
     rng = random.Random(f"base {seed}")
-    data = rng.choice(_Pieces.models)
+    data = rng.choice(_models)
     for step in range(steps(seed)) if kept is None else kept:
         rng = random.Random(f"{seed} {step}")
         if rng.random() < 0.12:
@@ -466,7 +497,7 @@ def case(seed: int, kept: Any) -> bytes:
             model = ModelProto.FromString(data)
             rng.choice(STRUCTURAL)(rng, model)
             data = model.SerializeToString()
-        except Exception:  # noqa: BLE001: bytes that no longer parse, numbers that a field does not hold
+        except Exception:  # noqa: BLE001 - bytes that no longer parse, numbers that a field does not hold
             data = _flip(rng, data)
     return data
 
@@ -532,7 +563,7 @@ def _by_onnxruntime(data: bytes, program: Any) -> tuple[dict[str, Any], dict[str
         session = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
         taken = {value.name for value in session.get_inputs()}
         found = session.run(list(program.outputs), {k: v for k, v in inputs.items() if k in taken})
-    except Exception:  # noqa: BLE001: what it does not take it cannot judge
+    except Exception:  # noqa: BLE001 - what it does not take it cannot judge
         return None
     return inputs, dict(zip(program.outputs, found, strict=True))
 

@@ -3,7 +3,31 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+import re
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+
+_WORD, _LINE = 240, 1200
+"""Characters of a word and of a message that are shown whole."""
+
+
+def one_line(text: str) -> str:
+    """A text that a terminal shows as it stands: no control, direction or unpaired characters, one line, cut.
+
+    >>> one_line("a name with \\x1b[31m and a\\nsecond line")
+    'a name with \\\\x1b[31m and a second line'
+    """
+    text = " ".join(text.split("\n"))
+    if not text.isprintable():
+        text = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+    if len(text) > _WORD:
+        text = re.sub(rf"\S{{{_WORD},}}", lambda found: _cut(found[0], _WORD), text)
+    return _cut(text, _LINE)
+
+
+def _cut(text: str, most: int) -> str:
+    """The beginning and the end of a text that is too long."""
+    return text if len(text) <= most else f"{text[: most // 2]}...{text[-most // 4 :]}"
 
 
 class EqsatError(Exception):
@@ -11,7 +35,13 @@ class EqsatError(Exception):
 
 
 class InputError(EqsatError):
-    """Bad input. The message is one line: what is wrong, where, what to do. The command line exits with code 3."""
+    """Bad input. The message is one line: what is wrong, where, what to do. The command line exits with code 3.
+
+    What the message quotes may be anything that a file holds: it is escaped and cut (`one_line`).
+    """
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(one_line(message))
 
 
 class ShapeError(InputError):
@@ -41,3 +71,26 @@ def unknown(kind: str, name: str, valid: Iterable[str]) -> InputError:
     if close:
         return InputError(f"unknown {kind} {name!r}: did you mean {' or '.join(close)}?")
     return InputError(f"unknown {kind} {name!r}: the valid ones are {', '.join(names)}")
+
+
+@contextmanager
+def refusing(where: Callable[[], str], let: tuple[type[Exception], ...] = ()) -> Iterator[None]:
+    """The boundary around code that reads what somebody else wrote: whatever it raises becomes an InputError.
+
+    Args:
+        where: what the message begins with.
+        let: what passes as it is, besides errors of eqsat.
+    """
+    try:
+        yield
+    except (EqsatError, *let):
+        raise
+    except MemoryError as error:
+        raise InputError(f"{where()}: takes more memory than there is") from error
+    except RecursionError as error:
+        raise InputError(f"{where()}: is nested too deeply") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{where()}: holds a text that is not UTF-8 ({error.object[:40]!r}); correct it") from error
+    except Exception as error:
+        said = f"{type(error).__name__}: {str(error) or 'no message'}"
+        raise InputError(f"{where()}: is malformed ({said}); check it with onnx.checker") from error

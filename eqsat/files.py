@@ -112,6 +112,37 @@ def write_folder(target: Target, fill: Callable[[Path], object], last: str) -> N
             shutil.rmtree(partial, ignore_errors=True)
 
 
+def read_bytes(path: Path, most: int, what: str) -> bytes:
+    """The bytes of a regular file, or of a pipe of this process (`/dev/stdin`, `/dev/fd/3`).
+
+    Args:
+        most: bytes that such a file has at most.
+        what: what the file should be, for messages: 'the .onnx file'.
+
+    Raises:
+        InputError: no such file, a folder, a pipe or device that may never end, no permission, more than `most` bytes.
+    """
+    try:
+        found = path.stat()
+        if stat.S_ISDIR(found.st_mode):
+            raise InputError(f"{path}: is a folder; give {what} inside it")
+        own = _descriptor(path) is not None or os.fspath(path) == "/dev/stdin"
+        if not stat.S_ISREG(found.st_mode) and not (own and not stat.S_ISCHR(found.st_mode)):
+            raise InputError(f"{path}: is a pipe or a device; give {what} as a file")
+        if found.st_size <= most:
+            with path.open("rb") as file:
+                data = file.read(most + 1)
+            if len(data) <= most:
+                return data
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file; check the path") from None
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror}); check its permissions") from None
+    except ValueError:
+        raise InputError(f"{path}: cannot be read (a NUL in the name); check the path") from None
+    raise InputError(f"{path}: has more than {most} bytes; give {what}")
+
+
 def check_outputs(inputs: Mapping[str, Target | None], outputs: Mapping[str, Target | None]) -> None:
     """Refuse outputs that would overwrite an input or each other, or that have no place, before any work.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -11,7 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from eqsat import ops
-from eqsat.errors import InputError, StoredError
+from eqsat.errors import InputError, StoredError, refusing
+from eqsat.frontends.onnx_checks import check_node
 from eqsat.frontends.onnx_elementwise import ELEMENTWISE
 from eqsat.frontends.onnx_function import function_body
 from eqsat.frontends.onnx_graph import describe, in_order, live, reads
@@ -26,6 +28,7 @@ from eqsat.frontends.onnx_resample import RESAMPLING
 from eqsat.frontends.onnx_types import Declared, require_dtype
 from eqsat.ir import Term
 from eqsat.numerics import Array
+from eqsat.sizes import FOLDED, check_size
 
 if TYPE_CHECKING:
     from onnx import GraphProto, NodeProto, TensorProto
@@ -88,22 +91,27 @@ class Converter:
     def _node(self, node: NodeProto, env: Env, used: Container[str]) -> None:
         """Converts one node, adding its outputs to `env`. Errors say which node it was."""
         try:
-            results = self._results(node, env, used)
+            with refusing(lambda: f"{self.label}: {describe(node)}", let=(Declined,)):
+                results = self._results(node, env, used)
         except InputError as error:
             if self.expanding or str(error).startswith(f"{self.label}: "):
                 raise
             raise type(error)(f"{self.label}: {describe(node)}: {error}") from None
         for name, value in zip(node.output, results, strict=False):
             if name and value is not None:
+                if isinstance(value, Term):
+                    check_size(value, f"{self.label}: {describe(node)}: its result '{name}'")
                 env[name] = value
 
     def _results(self, node: NodeProto, env: Env, used: Container[str]) -> Results:
+        schema = self._schema(node)
+        if schema is not None:
+            check_node(node, schema)
         if node.op_type == "If" and domain_of(node) == "":
             taken = self._taken_branch(node, env)
             if taken is not None:
                 inner = self.graph(taken, env)
                 return [inner[value.name] for value in taken.output]
-        schema = self._schema(node)
         results = self._by_row(node, env, schema, used)
         if results is None:
             results = self._by_folding(node, env)
@@ -152,6 +160,9 @@ class Converter:
             return None
         spec, _ = one_node(node, self.opsets, {}, {k: v for k, v in values.items() if v is not None})
         try:
+            types = inferred(spec).values()
+            if any(type_.is_static() and prod(type_.shape or ()) > FOLDED for type_ in types):  # type: ignore[arg-type]
+                return None
             return _spread(node, [_value(array) for array in spec()])
         except InputError:  # nothing here runs it
             return None

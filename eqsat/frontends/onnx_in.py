@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from eqsat import ops
-from eqsat.errors import DtypeError, InputError, ShapeError
+from eqsat.errors import DtypeError, InputError, ShapeError, refusing
+from eqsat.frontends.onnx_checks import check_depth, check_functions
 from eqsat.frontends.onnx_convert import Converter, Value
 from eqsat.frontends.onnx_graph import check_names
 from eqsat.frontends.onnx_load import (
@@ -22,6 +24,7 @@ from eqsat.frontends.onnx_load import (
     OLDEST_OPSET,
     code_name,
     embed_external,
+    label_of,
     read_model,
 )
 from eqsat.frontends.onnx_node import Constants
@@ -43,10 +46,16 @@ def from_onnx(source: str | os.PathLike[str] | ModelProto, shapes: Mapping[str, 
     Raises:
         InputError: one line that says what is wrong with the model, where, and what to do.
     """
-    model, label, base = read_model(source)
+    with refusing(lambda: label_of(source)):
+        return _read(*read_model(source), shapes)
+
+
+def _read(model: ModelProto, label: str, base: Path | None, shapes: Mapping[str, int] | None) -> Program:
     open_dims = OpenDimensions(checked_sizes(shapes, label))
     opsets = _opsets(model, label)
+    check_depth(model.graph, label)
     if model.functions:
+        check_functions(model, label)
         from onnx import inliner
 
         model = inliner.inline_local_functions(model)

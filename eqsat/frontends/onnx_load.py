@@ -16,7 +16,9 @@ import ml_dtypes
 import numpy as np
 
 from eqsat.errors import InputError
+from eqsat.files import read_bytes
 from eqsat.numerics import Array, np_dtype
+from eqsat.sizes import LARGEST
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto, TensorProto
@@ -56,6 +58,7 @@ OLDEST_OPSET, NEWEST_OPSET = 13, 25
 """Opsets of the main domain that exports are written at, unless an opaque operator needs a later one."""
 
 _EXTERNAL = 1  # TensorProto.DataLocation.EXTERNAL
+_MOST_BYTES = (1 << 31) - 1  # of a protobuf message
 _IR_VERSION_TAG = b"\x08"  # field 1, varint: how every serialized ModelProto begins
 
 
@@ -67,6 +70,17 @@ def code_name(code: int) -> str:
     return known.get(code, f"element type {code}")
 
 
+def label_of(source: str | os.PathLike[str] | ModelProto) -> str:
+    """What messages about a model begin with. Raises InputError for what is neither a path nor a model."""
+    from onnx import ModelProto
+
+    if isinstance(source, ModelProto):
+        return source.graph.name or "model"
+    if not isinstance(source, str | os.PathLike):
+        raise InputError(f"an ONNX model is a path or an onnx.ModelProto, got {type(source).__name__}")
+    return os.fspath(source)
+
+
 def read_model(source: str | os.PathLike[str] | ModelProto) -> tuple[ModelProto, str, Path | None]:
     """The model, the label that error messages begin with, and the folder of its external data (None: in memory).
 
@@ -74,11 +88,8 @@ def read_model(source: str | os.PathLike[str] | ModelProto) -> tuple[ModelProto,
     """
     from onnx import ModelProto
 
-    if isinstance(source, ModelProto):
-        model, label, base = source, source.graph.name or "model", None
-    else:
-        path = Path(source)
-        model, label, base = _parse(path), str(path), path.parent
+    label = label_of(source)
+    model, base = (source, None) if isinstance(source, ModelProto) else (_parse(Path(label)), Path(label).parent)
     if not model.HasField("graph"):
         raise InputError(f"{label}: holds no graph; give an ONNX model file")
     return model, label, base
@@ -88,14 +99,7 @@ def _parse(path: Path) -> ModelProto:
     from google.protobuf.message import DecodeError
     from onnx import ModelProto
 
-    try:
-        data = path.read_bytes()
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file; check the path") from None
-    except IsADirectoryError:
-        raise InputError(f"{path}: is a folder; give the .onnx file inside it") from None
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror}); check its permissions") from None
+    data = read_bytes(path, _MOST_BYTES, "the .onnx file")
     try:
         return ModelProto.FromString(data)
     except DecodeError:
@@ -114,6 +118,8 @@ def tensor_array(tensor: TensorProto, base: Path | None, label: str) -> Array:
     """
     where = f"{label}: tensor '{tensor.name}'"
     shape = tuple(tensor.dims)
+    if min(shape, default=0) < 0 or math.prod(shape) > LARGEST:
+        raise InputError(f"{where} has dims {list(shape)}; they are at least 0, and of at most {LARGEST} elements")
     if tensor.data_location == _EXTERNAL:
         return _external_array(tensor, shape, base, where)
     dtype = DTYPE_OF_CODE.get(tensor.data_type)
@@ -154,10 +160,17 @@ def _external_array(tensor: TensorProto, shape: tuple[int, ...], base: Path | No
     if base is None:
         raise InputError(f"{where} lies in external file '{location}', unknown for a model in memory; pass the path")
     path = base / location
-    if not location or not path.resolve().is_relative_to(base.resolve()):
+    try:
+        inside = bool(location) and path.resolve().is_relative_to(base.resolve())
+        there = inside and path.is_file()
+    except (OSError, RuntimeError, ValueError) as error:  # too long, a loop of links, a NUL
+        raise InputError(
+            f"{where}: external location '{location}' is no path ({error}); move the data beside it"
+        ) from None
+    if not inside:
         raise InputError(f"{where}: external location '{location}' leaves the model's folder; move the data beside it")
-    if not path.is_file():
-        raise InputError(f"{where}: external data file '{path}' is missing; put it beside the model")
+    if not there:
+        raise InputError(f"{where}: external data file '{path}' is missing or no file; put it beside the model")
     dtype = DTYPE_OF_CODE.get(tensor.data_type)
     if dtype is None or dtype in PACKED:
         raise InputError(
@@ -170,12 +183,15 @@ def _external_array(tensor: TensorProto, shape: tuple[int, ...], base: Path | No
     except ValueError:
         raise InputError(f"{where}: external offset or length is no number; fetch the model again") from None
     _check_length(needed, dtype, shape, where)
-    available = path.stat().st_size - offset
-    if offset < 0 or available < needed:
-        _check_length(max(available, 0), dtype, shape, f"{where} in '{path}'")
-    if needed == 0:
-        return np.zeros(shape, np_dtype(dtype))
-    return np.asarray(np.memmap(path, np_dtype(dtype), "r", offset, shape))
+    try:
+        available = path.stat().st_size - offset
+        if offset < 0 or available < needed:
+            _check_length(-1 if offset < 0 else max(available, 0), dtype, shape, f"{where} in '{path}'")
+        if needed == 0:
+            return np.zeros(shape, np_dtype(dtype))
+        return np.asarray(np.memmap(path, np_dtype(dtype), "r", offset, shape))
+    except OSError as error:
+        raise InputError(f"{where}: '{path}' cannot be read ({error.strerror}); check its permissions") from None
 
 
 def embed_external(graph: GraphProto, base: Path, label: str, *, top: bool = True) -> None:

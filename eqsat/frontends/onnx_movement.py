@@ -13,6 +13,7 @@ from eqsat.frontends.onnx_load import DTYPE_OF_CODE, tensor_array
 from eqsat.frontends.onnx_node import Declined, Node, Row, broadcasting, row
 from eqsat.ir import Term
 from eqsat.numerics import INTS, np_dtype
+from eqsat.sizes import FOLDED
 
 _PAD_BY_GATHER = {"reflect": "reflect", "edge": "edge", "wrap": "wrap"}  # ONNX mode -> numpy.pad mode
 
@@ -21,6 +22,12 @@ def _axes(node: Node, from_input: int) -> tuple[int, ...] | None:
     """The axes of Squeeze and Unsqueeze: an attribute before opset 13, an input since."""
     given = node.attr("axes") if node.version < from_input else node.ints(1)
     return None if given is None else tuple(given)
+
+
+def _check_folded(elements: int) -> None:
+    """Raises Declined for an array that is too large to be made ahead of time."""
+    if elements > FOLDED:
+        raise Declined(f"{elements} elements; at most {FOLDED} are computed ahead of time")
 
 
 # Shapes
@@ -142,6 +149,7 @@ def _pad_by_gather(x: Term, lo: list[int], hi: list[int], mode: Any) -> Term:
     for axis, (before, after) in enumerate(zip(lo, hi, strict=True)):
         if before == after == 0:
             continue
+        _check_folded(x.shape[axis] + max(before, 0) + max(after, 0))
         kept = np.arange(x.shape[axis])[max(-before, 0) : x.shape[axis] - max(-after, 0)]
         where = np.pad(kept, (max(before, 0), max(after, 0)), mode=mode)
         x = ops.gather(x, ops.constant(where), axis)
@@ -177,6 +185,7 @@ def _space_to_depth(node: Node) -> Term:
 def _trilu(node: Node) -> Term:
     """The upper or lower triangle of the last two axes, zero elsewhere."""
     x, k = node.input(0), node.scalar(1, 0)
+    _check_folded(prod(x.shape[-2:]))
     ones = np.ones(x.shape[-2:], np.bool_)
     kept = np.triu(ones, k) if node.attr("upper", 1) else np.tril(ones, k)
     mask = ops.broadcast(ops.constant(kept), x.shape)
@@ -249,6 +258,7 @@ def _range(node: Node) -> Term:
     count = max(int(np.ceil((limit - start) / delta)), 0)
     if dtype in INTS and (start, delta) == (0, 1) and count:
         return ops.iota((count,), 0, dtype)
+    _check_folded(count)
     return ops.constant((start + np.arange(count) * delta).astype(np_dtype(dtype)))
 
 
@@ -259,6 +269,7 @@ def _eye_like(node: Node) -> Term:
         raise Declined("a dtype that no program holds")
     dtype = x.dtype if code is None else DTYPE_OF_CODE[code]
     rows, columns = x.shape
+    _check_folded(rows * columns)
     return ops.constant(np.eye(rows, columns, node.attr("k", 0), np_dtype(dtype)))
 
 

@@ -10,6 +10,10 @@ from eqsat import composites, ops
 from eqsat.errors import InputError
 from eqsat.ir import Program, Shape, Term, make, topological
 from eqsat.numerics import Array
+from eqsat.sizes import FOLDED, takes_memory
+
+_MOST_INTS = 1 << 16
+"""Elements of a parameter input: shapes, axes, sizes of parts."""
 
 
 class Declined(Exception):
@@ -24,16 +28,16 @@ class Constants:
         self._values: dict[Term, Array] = {}
 
     def is_constant(self, term: Term) -> bool:
-        """Whether no input and no opaque operator lies below the term."""
+        """Whether no input and no opaque operator lies below the term, nor a value too large to be computed here."""
         if term not in self._constant:
             for below in topological([term]):
-                varies = ops.row(below.op).varies
+                varies = ops.row(below.op).varies or takes_memory(below)
                 self._constant[below] = not varies and all(self._constant[arg] for arg in below.args)
         return self._constant[term]
 
     def value(self, term: Term) -> Array | None:
-        """The term's value, None if it is not constant."""
-        if not self.is_constant(term):
+        """The term's value, None if it is not constant, or too large to be computed here."""
+        if not self.is_constant(term) or (term.size > FOLDED and term.op != "constant"):
             return None
         if term not in self._values:
             self._values[term] = Program((), {"value": term}).run({})["value"]
@@ -95,6 +99,8 @@ class Node:
     def ints(self, index: int) -> tuple[int, ...] | None:
         """A parameter input as integers."""
         value = self.value(index)
+        if value is not None and value.size > _MOST_INTS:
+            raise InputError(f"input {index} has {value.size} elements; at most {_MOST_INTS} make sense there")
         return None if value is None else tuple(int(v) for v in value.reshape(-1))
 
     def required_ints(self, index: int) -> tuple[int, ...]:

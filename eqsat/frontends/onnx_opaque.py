@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from eqsat.errors import InputError
+from eqsat.frontends.onnx_bounded import bounded_operators, counting
 from eqsat.frontends.onnx_load import domain_of, make_tensor, subgraphs
 from eqsat.frontends.onnx_types import Declared, declared
 from eqsat.numerics import Array
@@ -150,7 +151,10 @@ def inferred(spec: OneNode) -> dict[str, Declared]:
     """The types of the named outputs as ONNX's shape inference finds them; what it cannot tell is missing."""
     from onnx import shape_inference
 
-    model = shape_inference.infer_shapes(spec.proto(), data_prop=True)
+    try:
+        model = shape_inference.infer_shapes(spec.proto(), data_prop=True)
+    except (shape_inference.InferenceError, RuntimeError) as error:
+        raise InputError(f"onnx finds no shape for it: {_line(error)}") from None
     found = [declared(value) for value in model.graph.output if value.type.WhichOneof("value")]
     return {type_.name: type_ for type_ in found if type_ is not None}
 
@@ -219,13 +223,16 @@ def _evaluator(model: bytes) -> Callable[[Sequence[Array]], list[Array]]:
     inputs = [value.name for value in proto.graph.input]
     _state_conditions(proto.graph)
     try:
-        session: Any = ReferenceEvaluator(proto)
-    except (NotImplementedError, KeyError, RuntimeError):
+        session: Any = ReferenceEvaluator(proto, new_ops=bounded_operators())
+    except _FAILURES:
         session = _runtime_session(proto)
 
     def run(arrays: Sequence[Array]) -> list[Array]:
         try:
-            outputs = session.run(None, dict(zip(inputs, arrays, strict=True)))
+            with counting():
+                outputs = session.run(None, dict(zip(inputs, arrays, strict=True)))
+        except InputError as error:
+            raise InputError(f"operator {name}: {error}") from None
         except _FAILURES as error:
             raise InputError(f"operator {name} failed in its reference: {_line(error)}") from error
         if not all(isinstance(out, np.ndarray | np.generic) for out in outputs):
