@@ -30,6 +30,7 @@ from eqsat.frontends.onnx_load import (
 from eqsat.frontends.onnx_node import Constants
 from eqsat.frontends.onnx_types import Declared, OpenDimensions, checked_sizes, declared, input_types
 from eqsat.ir import Program, Term
+from eqsat.sizes import check_size
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -66,6 +67,8 @@ def _read(model: ModelProto, label: str, base: Path | None, shapes: Mapping[str,
     stored = {tensor.name for tensor in graph.initializer}
     types = input_types([value for value in graph.input if value.name not in stored], open_dims, label)
     inputs = tuple(ops.input(type_.name, _static(type_), DTYPE_OF_CODE[type_.code]) for type_ in types)
+    for term in inputs:
+        check_size(term, f"{label}: input '{term.attr('name')}'")
     types_of = {value.name: value for value in [*graph.value_info, *graph.output]}
 
     def declared_static(name: str) -> Declared | None:

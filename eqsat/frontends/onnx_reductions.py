@@ -26,7 +26,7 @@ def _axes(node: Node, from_input: int) -> tuple[int, ...]:
 
 
 def _reduction(reduce: Reduction, from_input: int) -> Converter:
-    return lambda node: reduce(node.input(0), _axes(node, from_input), bool(node.attr("keepdims", 1)))
+    return lambda node: reduce(node.input(0), _axes(node, from_input), node.attr("keepdims", 1) == 1)
 
 
 def _kind(kind: str) -> Reduction:
@@ -79,7 +79,7 @@ def _log_sum(x: Term, axes: tuple[int, ...], keepdims: bool) -> Term:
 
 def _arg(kind: str) -> Converter:
     def convert(node: Node) -> Term:
-        x, keepdims = node.input(0), bool(node.attr("keepdims", 1))
+        x, keepdims = node.input(0), node.attr("keepdims", 1) == 1
         axis = ops.axis_of(node.attr("axis", 0), x.ndim)
         if not node.attr("select_last_index", 0):
             return ops.reduce(kind, x, axis, keepdims)
