@@ -5,11 +5,13 @@ from __future__ import annotations
 import itertools
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from eqsat.arguments import instance, shown
 from eqsat.core import Node, lower, make
+from eqsat.errors import InputError
 from eqsat.extract.cover import cover
 from eqsat.extract.devices import device as find_device
 from eqsat.ir import Program
@@ -96,8 +98,14 @@ def explore(
     """Saturate a program and write down how it grew. Ctrl-C ends it with what there is.
 
     Raises:
+        InputError: an argument of the wrong kind.
         EqsatError: a rule merged two classes that cannot be equal.
     """
+    instance("explore", program, Program, "a Program (eqsat.trace, from_onnx, from_torch)")
+    if not isinstance(rules, Iterable) or not all(isinstance(row, AnyRule) for row in rules):
+        raise InputError(f"rules {shown(rules)}: expected a list of rules, as eqsat.rules.ALL")
+    if limits is not None:
+        instance("explore: limits", limits, Limits, "eqsat.saturate.Limits")
     source = Snapshot.from_core(lower(program).roots)
     snapshot = saturate(source, rules, limits or Limits(nodes=5000), progress)
     stats = snapshot.stats

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from eqsat.arguments import instance
 from eqsat.errors import InputError
 from eqsat.ir import Program
 from eqsat.numerics import SHORT, np_dtype, random_array
@@ -38,6 +39,8 @@ def parse(text: str, lets: Mapping[str, str]) -> Program:
         InputError: it does not parse, uses a name that is neither given nor a function, a type that is none, or a
             function on arrays that it does not take; a note shows where.
     """
+    instance("an expression", text, str, "a text such as 'x @ w + b'")
+    instance("lets", lets, Mapping, "a mapping from name to type, such as {'x': 'f32[4,4]'}")
     text = " ".join(text.split())
     tree = _tree(text)
     import eqsat

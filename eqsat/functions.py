@@ -13,6 +13,7 @@ from typing import Any, Literal
 import numpy as np
 
 from eqsat import composites, ops
+from eqsat.arguments import guarded, shown, whole
 from eqsat.errors import DtypeError, InputError, ShapeError
 from eqsat.ir import Term
 from eqsat.numerics import FLOATS, STORED, dtype_name, kind_of, np_dtype
@@ -328,22 +329,30 @@ def tile(x: Value, reps: int | Sequence[int]) -> Tracer:
     return Tracer(composites.tile(term_of(x), (reps,) if isinstance(reps, int) else reps))
 
 
+def _several(name: str, arrays: Sequence[Value]) -> list[Value]:
+    """Raises InputError for what is no sequence of arrays, or an empty one."""
+    if isinstance(arrays, str | bytes | dict | set) or not list(arrays):
+        raise InputError(f"{name} takes a sequence of at least one array, got {shown(arrays)}")
+    return list(arrays)
+
+
 def concatenate(arrays: Sequence[Value], axis: int = 0) -> Tracer:
-    return Tracer(ops.concat(_promoted(*arrays), axis))
+    return Tracer(ops.concat(_promoted(*_several("concatenate", arrays)), axis))
 
 
 concat = concatenate
 
 
 def stack(arrays: Sequence[Value], axis: int = 0) -> Tracer:
-    return Tracer(ops.stack(_promoted(*arrays), axis))
+    return Tracer(ops.stack(_promoted(*_several("stack", arrays)), axis))
 
 
 def vstack(arrays: Sequence[Value]) -> Tracer:
-    return concatenate([reshape(a, (1, -1)) if term_of(a).ndim < 2 else a for a in arrays], axis=0)
+    return concatenate([reshape(a, (1, -1)) if term_of(a).ndim < 2 else a for a in _several("vstack", arrays)], axis=0)
 
 
 def hstack(arrays: Sequence[Value]) -> Tracer:
+    arrays = _several("hstack", arrays)
     flat = all(term_of(a).ndim < 2 for a in arrays)
     return concatenate([reshape(a, -1) if flat else a for a in arrays], axis=0 if flat else 1)
 
@@ -353,7 +362,10 @@ def split(x: Value, indices_or_sections: int | Sequence[int], axis: int = 0) -> 
     term = term_of(x)
     n = term.shape[ops.axis_of(axis, term.ndim)]
     if isinstance(indices_or_sections, int):
-        sizes = [n // indices_or_sections] * indices_or_sections
+        parts = whole("split: sections", indices_or_sections, 1)
+        if n % parts:
+            raise ShapeError(f"split takes sections that divide the axis, got {parts} for {n} in {term.shape}")
+        sizes = [n // parts] * parts
     else:
         ends = [0, *indices_or_sections, n]
         sizes = [b - a for a, b in pairwise(ends)]
@@ -362,7 +374,7 @@ def split(x: Value, indices_or_sections: int | Sequence[int], axis: int = 0) -> 
 
 def pad(x: Value, pad_width: Any, mode: Literal["constant"] = "constant", constant_values: float = 0) -> Tracer:
     """`constant_values` before and after each axis. Raises InputError for another mode."""
-    if mode != "constant":
+    if not isinstance(mode, str) or mode != "constant":
         raise InputError(f"pad takes mode constant, got {mode!r}")
     term = term_of(x)
     widths = np.broadcast_to(np.asarray(pad_width), (term.ndim, 2)).tolist()
@@ -392,9 +404,11 @@ def ones(shape: int | Sequence[int], dtype: Any = "float32") -> Tracer:
 
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
-    name: value
+    name: guarded(name, value)
     for name, value in list(globals().items())
     if callable(value) and not name.startswith("_") and not isinstance(value, type)
     and getattr(value, "__module__", None) == __name__
 }  # fmt: skip
-"""Every function above by its name."""
+"""Every function above by its name, as users call it: wrong arguments are answered with what was expected."""
+
+globals().update(FUNCTIONS)

@@ -29,6 +29,7 @@ from typing import Any
 
 import numpy as np
 
+from eqsat.arguments import choice, instance, shown
 from eqsat.errors import DtypeError, InputError
 from eqsat.numerics import SHORT, Array, Precision, at_precision, dtype_name, is_float, itemsize, np_dtype
 
@@ -225,6 +226,11 @@ class Program:
     names: Mapping[Term, str] = field(default_factory=dict, compare=False, repr=False)
 
     def __post_init__(self) -> None:
+        if not isinstance(self.inputs, tuple) or not all(isinstance(term, Term) for term in self.inputs):
+            raise InputError(f"a program's inputs are a tuple of terms, got {shown(self.inputs)}")
+        named = isinstance(self.outputs, dict) and all(isinstance(name, str) for name in self.outputs)
+        if not named or not all(isinstance(term, Term) for term in self.outputs.values()):
+            raise InputError(f"a program's outputs are terms by name, got {shown(self.outputs)}")
         if not self.outputs:
             raise InputError("a program needs at least one output")
         names: set[str] = set()
@@ -263,6 +269,7 @@ class Program:
         Raises:
             InputError: a missing or unknown name, a wrong shape or dtype, a gather index out of range.
         """
+        choice("precision", precision, ("native", "float64"))
         bound = self.bind_inputs(inputs, precision)
         order = self.terms()
         readers = _count_readers(order, self.outputs.values())
@@ -280,6 +287,7 @@ class Program:
 
     def bind_inputs(self, inputs: Mapping[str, Any], precision: Precision = "native") -> dict[Term, Array]:
         """Input terms with their arrays, checked. Raises InputError for a wrong name, shape or dtype."""
+        instance("a program", inputs, Mapping, "a mapping from input name to array")
         names = self.input_names
         for name in inputs:
             if name not in names:
@@ -289,7 +297,10 @@ class Program:
             name = term.attr("name")
             if name not in inputs:
                 raise InputError(f"input {name!r} is missing: the program takes {', '.join(names)}")
-            array = np.asarray(inputs[name])
+            try:
+                array = np.asarray(inputs[name])
+            except ValueError:
+                raise InputError(f"input {name!r} is no array: {shown(inputs[name])}") from None
             given = dtype_name(array.dtype)
             converts = precision == "float64" and is_float(given) and is_float(term.dtype)
             if array.shape != term.shape:

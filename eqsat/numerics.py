@@ -88,7 +88,7 @@ def dtype_name(dtype: Any) -> str:
                 return name
     try:
         return _NAMES[np.dtype(dtype)]
-    except (KeyError, TypeError):
+    except (KeyError, TypeError, ValueError, AttributeError):
         raise DtypeError(f"unsupported element type {dtype}: the supported ones are {', '.join(_NUMPY)}") from None
 
 

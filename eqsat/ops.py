@@ -10,10 +10,11 @@ The functions here are strict, as terms are: equal shapes, equal dtypes. `eqsat.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import prod
+from operator import index
 from typing import Any
 
 import numpy as np
@@ -274,17 +275,17 @@ def cast(x: Term, dtype: str) -> Term:
 
 def axis_of(axis: int, rank: int) -> int:
     """An axis counted from 0. Raises ShapeError outside [-rank, rank)."""
-    if not -rank <= axis < rank:
+    if not -rank <= index(axis) < rank:
         raise ShapeError(f"an axis of {rank} dims lies in [{-rank}, {rank}), got {axis}")
-    return axis % rank
+    return index(axis) % rank
 
 
 def axes_of(axes: int | Sequence[int] | None, rank: int) -> tuple[int, ...]:
     """Ascending axes counted from 0; None means all. Raises ShapeError for one that is out of range or repeated."""
     if axes is None:
         return tuple(range(rank))
-    given = (axes,) if isinstance(axes, int) else tuple(axes)
-    found = sorted(axis_of(int(a), rank) for a in given)
+    given = tuple(axes) if isinstance(axes, Iterable) else (axes,)
+    found = sorted(axis_of(index(a), rank) for a in given)
     if len(set(found)) != len(found):
         raise ShapeError(f"axes are distinct, got {given}")
     return tuple(found)
@@ -292,7 +293,7 @@ def axes_of(axes: int | Sequence[int] | None, rank: int) -> tuple[int, ...]:
 
 def transpose(x: Term, perm: Sequence[int] | None = None) -> Term:
     """Axes in the order `perm`; None reverses them. A transpose of a transpose is one."""
-    order = tuple(reversed(range(x.ndim))) if perm is None else tuple(axis_of(int(i), x.ndim) for i in perm)
+    order = tuple(reversed(range(x.ndim))) if perm is None else tuple(axis_of(index(i), x.ndim) for i in perm)
     if x.op == "transpose" and sorted(order) == list(range(x.ndim)):
         x, order = x.args[0], tuple(x.attr("perm")[i] for i in order)
     return x if order == tuple(range(x.ndim)) else make("transpose", x, perm=order)
@@ -305,7 +306,7 @@ def swap_last(x: Term) -> Term:
 
 def reshape(x: Term, shape: Sequence[int]) -> Term:
     """The same elements, row-major, in another shape; one dim may be -1. A reshape of a reshape is one."""
-    dims = [int(n) for n in shape]
+    dims = [index(n) for n in shape]
     if dims.count(-1) == 1:
         known = -prod(dims)
         if known == 0 or x.size % known:
@@ -353,7 +354,7 @@ def slice_(
     for axis, start, stop, step in zip(chosen, starts, stops, steps or [None] * len(starts), strict=True):
         if step == 0:
             raise ShapeError(f"slice takes non-zero steps, got {steps} for {x.shape}")
-        i = axis_of(int(axis), x.ndim)
+        i = axis_of(index(axis), x.ndim)
         indices = range(*slice(start, stop, step).indices(x.shape[i]))
         # One form for equal slices: the stop is just past the last index, and few indices have step 1.
         by = indices.step if len(indices) > 1 else 1

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from eqsat import check as checking
+from eqsat.arguments import choice, seconds, shown, whole
 from eqsat.core import CoreProgram, lower
 from eqsat.errors import InputError
 from eqsat.explain import Explanation, explain, merged_kernels
@@ -31,6 +32,7 @@ from eqsat.report import build_report, objective_report
 from eqsat.rule import AnyRule, HostRule, Policy
 from eqsat.saturate import Limits, saturate, stated, warm_up
 from eqsat.segments import Segment, segments
+from eqsat.sizes import check_program
 from eqsat.snapshot import Snapshot
 from eqsat.stitch import Solved, stitch
 from eqsat.time_budget import TimeBudget
@@ -113,6 +115,8 @@ class Result:
         Raises:
             InputError: nothing of that name can run the plan here.
         """
+        if on is not None:
+            choice("compile: on", on, ("numpy", "simt", "gpu"))
         on = on or ("numpy" if device is None else "gpu")
         exact = self.report["numerics"] == "exact"  # no sums in the order in which atomics happen to arrive
         if on == "gpu":
@@ -170,11 +174,21 @@ def _row(device: str | Device) -> Device:
 
 def prepare(numerics: Policy = "reassociate", rules: Sequence[AnyRule] | None = None) -> None:
     """Have the rules of an `optimize` to come declared in the background, for instance while its program is read."""
-    from eqsat.rules import ALL, allowed
-
-    usable = allowed(list(ALL) if rules is None else list(rules), numerics)
+    usable = _usable(numerics, rules)
     if usable:
         warm_up(usable)
+
+
+def _usable(numerics: Policy, rules: Sequence[AnyRule] | None) -> list[AnyRule]:
+    """The rules that the policy allows. Raises InputError for an unknown policy, or what is no list of rules."""
+    from eqsat.rules import ALL, allowed
+
+    given = list(rules) if isinstance(rules, Iterable) else [rules]
+    if rules is not None and not all(isinstance(row, AnyRule) for row in given):
+        raise InputError(
+            f"rules {shown(rules)}: expected a list of rules (eqsat.rules.ALL, rule(...)), or None for all"
+        )
+    return allowed(list(ALL) if rules is None else given, numerics)
 
 
 def optimize(
@@ -214,17 +228,18 @@ def optimize(
             number of seconds, or `program` is no program.
         CheckFailed: the result differs from the source on random inputs: a defect, never silently returned.
     """
-    from eqsat.rules import ALL, allowed
-
     begun = time.monotonic()
     if not isinstance(program, Program):
         raise InputError(f"optimize takes a Program (eqsat.trace, from_onnx, from_torch), got {type(program).__name__}")
+    check_program(program)
     row, goal = _row(device), Objective.of(objective)
-    if top < 1:
-        raise InputError(f"top {top}: expected at least 1")
+    whole("top", top, 1)
+    seconds("explain_time", explain_time)
+    if inputs is not None:
+        program.bind_inputs(inputs, "float64")
     budget = TimeBudget.of(time_limit)
     prepare(numerics, rules)
-    usable = allowed(list(ALL) if rules is None else list(rules), numerics)
+    usable = _usable(numerics, rules)
     tell = progress or (lambda stage, fraction: None)
     if top > 1 or goal != Objective():
         budget.expect("further", FURTHER_SHARE * budget.limit)

@@ -18,6 +18,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from eqsat.arguments import instance, seconds
 from eqsat.check import TOLERANCE, relative_error
 from eqsat.core import CoreProgram, Node, evaluate, lower, topological
 from eqsat.elements import Agreement, compare
@@ -27,6 +28,7 @@ from eqsat.node import substitute
 from eqsat.refute import Difference, refute
 from eqsat.rule import AnyRule
 from eqsat.saturate import Limits, saturate, warm_up
+from eqsat.sizes import check_program
 from eqsat.snapshot import Snapshot
 
 Verdict = Literal["proved", "refuted", "unknown"]
@@ -105,6 +107,10 @@ def prove(left: Program, right: Program, time_limit: float = 10.0) -> Proof:
     Raises:
         InputError: they cannot be matched, or shapes or dtypes differ.
     """
+    for program in (left, right):
+        instance("prove", program, Program, "two Programs (eqsat.trace, from_onnx, from_torch)")
+        check_program(program)
+    seconds("time_limit", time_limit)
     begun = time.monotonic()
     deadline = begun + time_limit
     names = _match(left, right)

@@ -21,12 +21,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from math import prod
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from hypothesis import strategies as st
 
 from eqsat import composites, ops
+from eqsat.arguments import instance, whole
 from eqsat.errors import EqsatError
 from eqsat.ir import Program, Shape, Term
 from eqsat.numerics import ELEMENTWISE, FLOATS, INTS, REDUCTIONS, Array, Precision, kind_of, random_array
@@ -36,6 +37,7 @@ T = TypeVar("T")
 DEFAULT_DTYPES = ("float32", "float64", "int64", "bool")
 
 
+@runtime_checkable
 class Runnable(Protocol):
     """What can be compared: a Program, a CoreProgram, or anything else with such a `run`."""
 
@@ -81,7 +83,14 @@ def assert_equivalent(
         points: how many random inputs are tried.
         precision: "float64" compares meanings; "native" compares roundings too, and wants a larger `rtol`.
         rtol: allowed error, as a fraction of the largest finite magnitude of each output (at least 1).
+
+    Raises:
+        InputError: an argument of the wrong kind.
     """
+    instance("assert_equivalent", p, Program, "a Program first")
+    instance("assert_equivalent", q, Runnable, "a Program, or what runs as one, second")
+    whole("points", points, 1)
+    whole("seed", seed, 0)
     if isinstance(q, Program):
         assert [t.spec for t in p.inputs] == [t.spec for t in q.inputs], "the inputs differ in shape or dtype"
         assert p.input_names == q.input_names, f"the inputs are called {p.input_names} and {q.input_names}"

@@ -23,7 +23,8 @@ from typing import Any
 
 import numpy as np
 
-from eqsat import ops
+from eqsat import arguments, ops
+from eqsat.arguments import instance, shown
 from eqsat.errors import InputError
 from eqsat.ir import Program, Shape, Term
 from eqsat.numerics import dtype_name
@@ -41,7 +42,9 @@ class Spec:
 
 def spec(shape: int | Sequence[int], dtype: Any = "float32", name: str | None = None) -> Spec:
     """The type of an input: `spec((348, 768))`, `spec((4,), "int64")`. Raises DtypeError for an unknown dtype."""
-    return Spec((shape,) if isinstance(shape, int) else tuple(int(n) for n in shape), dtype_name(dtype), name)
+    if name is not None:
+        instance("spec: name", name, str, "a text or None")
+    return Spec(arguments.shape("spec: shape", shape), dtype_name(dtype), name)
 
 
 def trace(function: Callable[..., Any], *specs: Any, **named_specs: Any) -> Program:
@@ -82,6 +85,12 @@ def _variables(function: Callable[..., Any], program: Program) -> dict[Term, str
 
 
 def bind(function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> inspect.BoundArguments:
+    if not callable(function):
+        raise InputError(f"a function is traced, got {shown(function)}")
+    try:
+        inspect.signature(function)
+    except ValueError:
+        raise InputError(f"{shown(function)} has no signature to trace it by: wrap it in a function") from None
     try:
         return inspect.signature(function).bind(*args, **kwargs)
     except TypeError as error:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from eqsat import ops
+from eqsat.arguments import shown
 from eqsat.errors import DtypeError, InputError, ShapeError
 from eqsat.ir import Shape, Term
 from eqsat.numerics import INTS, dtype_name, np_dtype
@@ -178,7 +179,8 @@ class Tracer:
         return _call("reshape", self, shape[0] if len(shape) == 1 else shape)
 
     def transpose(self, *axes: Any) -> Tracer:
-        return _call("transpose", self, (axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes) or None)
+        order = axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes
+        return _call("transpose", self, None if isinstance(order, tuple) and not order else order)
 
     def swapaxes(self, axis1: int, axis2: int) -> Tracer:
         return _call("swapaxes", self, axis1, axis2)
@@ -246,7 +248,10 @@ def term_of(value: Value) -> Term:
     """The term of a traced value, or of the constant that anything else is."""
     if isinstance(value, Tracer):
         return value.term
-    array = np.asarray(value)
+    try:
+        array = np.asarray(value)
+    except ValueError:
+        raise InputError(f"lists of different lengths make no array: {shown(value)}") from None
     return ops.full(array.item(), (), dtype_name(array.dtype)) if not array.ndim else ops.constant(array)
 
 

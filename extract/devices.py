@@ -13,6 +13,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import NamedTuple
 
+from eqsat.arguments import shown
 from eqsat.errors import InputError
 from eqsat.extract import device_files
 
@@ -224,6 +225,8 @@ def device(name: str | Device) -> Device:
     """
     if isinstance(name, Device):
         return name
+    if not isinstance(name, str):
+        raise InputError(f"device: expected the name of one, a file of measured figures or a row, got {shown(name)}")
     if name.endswith(".json"):
         return _measured(Path(name))
     row = DEVICES.get(name.lower())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from eqsat.errors import InputError
+from eqsat.arguments import choice
 from eqsat.rule import ALLOWED, AnyRule, Policy
 from eqsat.rules import (
     arithmetic,
@@ -48,6 +48,5 @@ def allowed(rules: list[AnyRule], policy: Policy) -> list[AnyRule]:
     Raises:
         InputError: the policy is not known.
     """
-    if policy not in ALLOWED:
-        raise InputError(f"numerics policy {policy!r} is none of {', '.join(ALLOWED)}")
+    choice("numerics policy", policy, ALLOWED)
     return [row for row in rules if row.numerics in ALLOWED[policy]]

@@ -37,7 +37,7 @@ def check_node(node: NodeProto, schema: OpSchema) -> None:
         if attribute is None or attribute.ref_attr_name:
             if row.required:
                 raise InputError(f"attribute '{name}' is missing; the ONNX operator requires it")
-        elif attribute.type != int(row.type.value):  # type: ignore[attr-defined]
+        elif attribute.type != int(row.type.value):
             wanted = row.type.name.lower()
             raise InputError(f"attribute '{name}' is {_type_name(attribute)}, the ONNX operator takes {wanted}")
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from eqsat.arguments import instance, whole
 from eqsat.errors import InputError
 from eqsat.frontends.onnx_form import Form, Operand, Param
 from eqsat.frontends.onnx_load import CODE_OF_DTYPE, DTYPE_OF_CODE, NEWEST_OPSET, OLDEST_OPSET, tensor_array
@@ -35,7 +36,10 @@ def to_onnx(program: Program, path: str | os.PathLike[str] | None = None, *, ops
         InputError: an operator without an ONNX form, a file that cannot be written, or a model of more than
             1.8 GB without a path (its constants go to a file beside it).
     """
-    if not OLDEST_OPSET <= opset <= NEWEST_OPSET:
+    instance("to_onnx", program, Program, "a Program (eqsat.trace, from_onnx, from_torch)")
+    if path is not None:
+        instance("to_onnx: path", path, (str, os.PathLike), "a path or None")
+    if not OLDEST_OPSET <= whole("opset", opset, 1) <= NEWEST_OPSET:
         raise InputError(f"opset {opset} cannot be written; choose {OLDEST_OPSET} to {NEWEST_OPSET}")
     writer = _Writer(program, plan(program, opset))
     return store(writer.model(), writer.constants(), path)

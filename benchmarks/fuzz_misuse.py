@@ -1,0 +1,195 @@
+"""The public functions with one argument of the wrong kind: the answer is a result, an InputError or a TypeError."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+SECONDS = 30.0
+BYTES = 6_000_000_000
+
+
+class Fault(Exception):
+    """What is wrong with an error."""
+
+
+def _wrong() -> tuple[Any, ...]:
+    import eqsat
+    from eqsat.tracer import Tracer
+
+    return (
+        *(None, "", "x", "mi300x", b"x", -1, 0, 1, 3, 1.5, -0.5, float("nan"), float("inf"), 10**30, -(10**30), True),
+        *(
+            (),
+            [],
+            [[]],
+            [1, [2, 3]],
+            (1.5,),
+            (-1,),
+            ("a",),
+            (None,),
+            (0, 0),
+            (10**12, 10**12),
+            {},
+            {"x": 1},
+            {1: 2},
+            {"a"},
+        ),
+        *(object(), int, len, lambda: None, range(3), slice(1), ..., 1 + 2j, np.float32(1), np.int64(2)),
+        *(np.array(1.0), np.zeros((0, 3)), np.zeros((2, 0)), np.array([None, 1], object), np.array(["a"])),
+        *(np.zeros(3, np.complex64), np.zeros((2, 3)), np.zeros((2, 3), np.uint64), np.array("2020", "datetime64[D]")),
+        *(eqsat.spec((2, 3)), Tracer(_term((2, 3))), Tracer(_term(())), _term((2, 3)), _program()),
+    )
+
+
+def _term(shape: tuple[int, ...]) -> Any:
+    from eqsat import ops
+
+    return ops.input("x", shape, "float32")
+
+
+def _program() -> Any:
+    import eqsat
+
+    return eqsat.trace(lambda x, w: eqsat.relu(x @ w), eqsat.spec((2, 3)), eqsat.spec((3, 4)))
+
+
+def _result() -> Any:
+    import eqsat
+
+    return eqsat.optimize(_program(), time_limit=0.5, explain_time=0.0)
+
+
+def _calls() -> list[tuple[str, Callable[..., Any], tuple[Any, ...], dict[str, Any]]]:
+    """What is called: a name, the callable, right arguments by position and by name."""
+    import eqsat
+    from eqsat import explore, expression, testing
+    from eqsat.extract import devices, serialized
+    from eqsat.functions import FUNCTIONS
+    from eqsat.tracer import Tracer
+
+    x, v = Tracer(_term((4, 6))), Tracer(_term((6,)))
+    special: dict[str, tuple[Any, ...]] = {
+        "where": (True, x, x), "matmul": (x, x.T), "dot": (x, x.T), "einsum": ("ij,ij->i", x, x), "clip": (x, 0.0, 1.0),
+        "reshape": (x, (6, 4)), "transpose": (x, (1, 0)), "swapaxes": (x, 0, 1), "moveaxis": (x, 0, 1),
+        "broadcast_to": (v, (2, 6)), "squeeze": (Tracer(_term((1, 3))), 0), "expand_dims": (x, 0), "flip": (x, 0),
+        "tile": (x, (2, 1)), "concatenate": ([x, x], 0), "concat": ([x, x], 0), "stack": ([x, x], 0),
+        "vstack": ([x, x],), "hstack": ([x, x],), "split": (x, 2, 0), "pad": (x, 1, "constant", 0.0), "take": (x, np.array([0, 1]), 0),
+        "full": ((2, 3), 1.0, "float32"), "full_like": (x, 1.0),
+        "zeros": ((2, 3), "float32"), "ones": ((2, 3), "int64"),
+        "layernorm": (x, v, v), "rmsnorm": (x, v),
+        "conv": (Tracer(_term((1, 2, 5, 5))), Tracer(_term((3, 2, 3, 3)))),
+        "max_pool": (Tracer(_term((1, 2, 5, 5))), (2, 2)), "avg_pool": (Tracer(_term((1, 2, 5, 5))), (2, 2)),
+        "softmax": (x, 0), "log_softmax": (x, 0), "gelu": (x, "none"), "elu": (x, 1.0), "leaky_relu": (x, 0.1),
+        "round": (x, 0),
+    }  # fmt: skip
+    binary = [
+        "add",
+        "subtract",
+        "multiply",
+        "maximum",
+        "minimum",
+        "remainder",
+        "equal",
+        "less",
+        "less_equal",
+        "greater",
+        "greater_equal",
+        "divide",
+    ]
+    binary += ["floor_divide", "power", "not_equal", "logical_and", "logical_or", "outer"]
+    reductions = ["sum", "prod", "max", "min", "argmax", "argmin", "mean", "var", "std", "logsumexp"]
+    calls: list[Any] = []
+    for name, function in FUNCTIONS.items():
+        right = special.get(name) or ((x, x) if name in binary else (x, 0) if name in reductions else (x,))
+        calls.append((name, function, right, {"keepdims": True} if name in reductions else {}))
+    for name in ("reshape", "astype", "sum", "max", "take", "swapaxes", "transpose", "clip", "dot", "mean", "argmax"):
+        right = {"reshape": ((6, 4),), "astype": ("int64",), "take": (np.array([0]), 0), "swapaxes": (0, 1)}.get(name)
+        calls.append((f"Tracer.{name}", getattr(x, name), right or ((x.T,) if name == "dot" else (0,)), {}))
+    calls.append(("Tracer[]", x.__getitem__, ((0, slice(None)),), {}))
+    program, result = _program(), _result()
+    arrays = {"x": np.ones((2, 3), np.float32), "w": np.ones((3, 4), np.float32)}
+    options = {"device": "mi300x", "time_limit": 0.2, "numerics": "exact", "rules": [], "progress": None}
+    options |= {"explain_time": 0.0, "top": 1, "objective": "latency", "inputs": arrays}
+    calls += [
+        ("spec", eqsat.spec, ((2, 3), "float32", "x"), {}),
+        ("trace", eqsat.trace, (lambda x: x + 1, eqsat.spec((2, 3))), {}),
+        ("trace returning", lambda value: eqsat.trace(lambda x: value, eqsat.spec((2, 3))), (1.0,), {}),
+        ("optimize", eqsat.optimize, (program,), options),
+        ("prove", eqsat.prove, (program, program, 0.3), {}),
+        ("from_onnx", eqsat.from_onnx, (eqsat.to_onnx(program), {}), {}),
+        ("to_onnx", eqsat.to_onnx, (program, None), {"opset": 17}),
+        ("from_torch", eqsat.from_torch, (None, ()), {}),
+        (
+            "jit",
+            lambda *a, **k: eqsat.jit(lambda x: x + 1, **k)(*a),
+            (np.ones(3, np.float32),),
+            {"on": "numpy", "top": 1},
+        ),
+        ("jit of", eqsat.jit, (lambda x: x,), {}),
+        ("Program", eqsat.Program, (program.inputs, program.outputs), {}),
+        ("Program.run", program.run, (arrays, "native"), {}),
+        ("Program.run of one", lambda x: program.run(arrays | {"x": x}), (arrays["x"],), {}),
+        ("compile", result.compile, ("numpy", None), {"tune": None, "capture": False}),
+        ("compiled", result.compile(), (arrays["x"], arrays["w"]), {}),
+        ("compiled by name", result.compile(), (arrays,), {}),
+        ("assert_equivalent", testing.assert_equivalent, (program, program), {"seed": 0}),
+        ("explore", explore.explore, (program, []), {}),
+        ("parse", expression.parse, ("a + b", {"a": "f32[4]", "b": "f32[4]"}), {}),
+        ("device", devices.device, ("mi300x",), {}),
+        ("extract", serialized.parse, ({"nodes": {}, "root_eclasses": []}, "name"), {}),
+    ]
+    return calls
+
+
+_cache: list[Any] = []
+
+
+def case(seed: int, kept: Any) -> Any:
+    """A call with one wrong argument, left out or one too many at times."""
+    if not _cache:
+        _cache.extend((_calls(), _wrong()))
+    calls, wrong = _cache
+    rng = random.Random(seed)
+    name, function, right, named = calls[seed % len(calls)] if seed % 3 else rng.choice(calls)
+    args, kwargs = list(right), dict(named)
+    place = rng.randrange(len(args) + len(kwargs) + 1)
+    value = rng.choice(wrong)
+    if place < len(args):
+        args[place] = [value, value] if isinstance(args[place], list) and rng.random() < 0.3 else value
+    elif place < len(args) + len(kwargs):
+        kwargs[list(kwargs)[place - len(args)]] = value
+    elif rng.random() < 0.5:
+        args.append(value)
+    else:
+        kwargs["no_such"] = value
+    return name, function, args, kwargs
+
+
+def judge(call: Any, stage: Callable[[str], None]) -> str:
+    from eqsat.errors import EqsatError, InputError
+
+    name, function, args, kwargs = call
+    try:
+        made = function(*args, **kwargs)
+        str(made)
+    except (InputError, TypeError) as error:
+        text = str(error)
+        if not text.strip() or not text.isprintable():
+            raise Fault(f"{name}: no plain line") from error
+        return "refused"
+    except (EqsatError, AssertionError) as error:
+        if name == "assert_equivalent":
+            return "refused"
+        raise Fault(f"{name}: {type(error).__name__}") from error
+    except Exception as error:
+        given = ", ".join([*map(_shown, args), *(f"{k}={_shown(v)}" for k, v in kwargs.items())])
+        raise Fault(f"{name}: {type(error).__name__} of {given}") from error
+    return "result"
+
+
+def _shown(value: Any) -> str:
+    return repr(value).replace("\n", " ")[:60]

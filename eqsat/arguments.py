@@ -1,0 +1,82 @@
+"""What users pass, judged where it comes in: an InputError says what was expected, and what came instead."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from operator import index
+from typing import Any
+
+from eqsat.errors import EqsatError, InputError
+
+
+def shown(value: object) -> str:
+    """A value in an error message: short, and arrays by their type alone."""
+    if hasattr(value, "shape") and hasattr(value, "dtype"):
+        return f"{type(value).__name__} of shape {value.shape} and dtype {value.dtype}"  # type: ignore[attr-defined]
+    if isinstance(value, list | tuple) and any(hasattr(v, "shape") for v in value):
+        return f"[{', '.join(map(shown, value))}]"
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:60]}... ({type(value).__name__})"
+
+
+def instance(what: str, value: Any, kind: type | tuple[type, ...], expected: str) -> None:
+    """Raises InputError for a value of another class."""
+    if not isinstance(value, kind):
+        raise InputError(f"{what} takes {expected}, got {shown(value)}")
+
+
+def whole(what: str, value: Any, least: int) -> int:
+    """A whole number of at least `least`; True and 1.0 are none."""
+    if isinstance(value, bool) or not hasattr(type(value), "__index__") or not (number := index(value)) >= least:
+        raise InputError(f"{what} {shown(value)}: expected a whole number, at least {least}")
+    return number
+
+
+def seconds(what: str, value: Any) -> float:
+    """A number of seconds, at least 0."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
+        raise InputError(f"{what} {shown(value)}: expected seconds, at least 0")
+    return value
+
+
+def shape(what: str, value: Any) -> tuple[int, ...]:
+    """A shape: one dim or several, whole numbers of at least 0."""
+    if isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping):
+        return tuple(whole(f"{what}: a dim of {shown(value)}:", n, 0) for n in value)
+    return (whole(what, value, 0),)
+
+
+def choice(what: str, value: Any, valid: Iterable[str]) -> None:
+    """Raises InputError for anything but one of the valid words."""
+    words = list(valid)
+    if not isinstance(value, str) or value not in words:
+        raise InputError(f"{what} {shown(value)} is none of {', '.join(words)}")
+
+
+def guarded(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function `name` of NumPy's face: wrong arguments raise InputError, or TypeError where they cannot be passed.
+
+    For functions that only build terms: what they raise comes from their arguments.
+    """
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(*args, **kwargs)
+        except EqsatError:
+            raise
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RecursionError) as error:
+            given = ", ".join([*map(shown, args), *(f"{key}={shown(value)}" for key, value in kwargs.items())])
+            kind = TypeError if isinstance(error, TypeError) else InputError
+            said = " ".join(str(error).split())
+            raise kind(f"{name}{_parameters(function)} does not take ({given}): {said}") from error
+
+    return call
+
+
+def _parameters(function: Callable[..., Any]) -> str:
+    """The parameters of a function without their types."""
+    parameters = [p.replace(annotation=p.empty) for p in inspect.signature(function).parameters.values()]
+    return str(inspect.Signature(parameters))
