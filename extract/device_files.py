@@ -64,7 +64,7 @@ def read(path: Path) -> RowFile:
     except OSError as failure:
         raise InputError(f"{path}: cannot be read ({failure.strerror}); check the path") from None
     except (ValueError, RecursionError) as failure:
-        raise InputError(f"{path}: no JSON ({failure}); calibrate again, or remove the file") from None
+        raise InputError(f"{path}: no JSON: {failure}; calibrate again, or remove the file") from None
     match document:
         case {"schema": 1, "base": str() as base, "figures": dict() as figures}:
             return RowFile(base, {name: _figure(path, name, entry) for name, entry in figures.items()})
