@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from eqsat import check as checking
-from eqsat.arguments import choice, seconds, shown, whole
+from eqsat.arguments import instance, seconds, shown, whole
 from eqsat.core import CoreProgram, lower
 from eqsat.errors import InputError
 from eqsat.explain import Explanation, explain, merged_kernels
@@ -116,7 +116,7 @@ class Result:
             InputError: nothing of that name can run the plan here.
         """
         if on is not None:
-            choice("compile: on", on, ("numpy", "simt", "gpu"))
+            instance("compile: on", on, str, "numpy, simt or gpu")
         on = on or ("numpy" if device is None else "gpu")
         exact = self.report["numerics"] == "exact"  # no sums in the order in which atomics happen to arrive
         if on == "gpu":
