@@ -11,7 +11,7 @@ from typing import Any
 from eqsat import check as checking
 from eqsat.arguments import instance, seconds, shown, whole
 from eqsat.core import CoreProgram, lower
-from eqsat.errors import InputError
+from eqsat.errors import CheckFailed, InputError
 from eqsat.explain import Explanation, explain, merged_kernels
 from eqsat.extract.alternatives import kernel_counts, next_covers
 from eqsat.extract.cover import CoverResult, cover
@@ -28,7 +28,7 @@ from eqsat.objective import Objective
 from eqsat.overflow import folds_to_infinity, overflows
 from eqsat.ranking import Combination, alternative_rows, by_objective, next_plans, program_launches, trade_off_plans
 from eqsat.replay import WORK, Replayer
-from eqsat.report import build_report, objective_report
+from eqsat.report import build_report, objective_report, reproduction
 from eqsat.rule import AnyRule, HostRule, Policy
 from eqsat.saturate import Limits, saturate, stated, warm_up
 from eqsat.segments import Segment, segments
@@ -226,7 +226,8 @@ def optimize(
     Raises:
         InputError: the device, the policy or the objective is unknown, `top` is less than 1, the time limit is no
             number of seconds, or `program` is no program.
-        CheckFailed: the result differs from the source on random inputs: a defect, never silently returned.
+        CheckFailed: even the program as it was written, cut into kernels, differs from it on random inputs. Where a
+            rewritten part differs, that part is left as it was written, and the report says so (`fallback`).
     """
     begun = time.monotonic()
     if not isinstance(program, Program):
@@ -250,17 +251,35 @@ def optimize(
         plans = search.plans(parts, goal, top)
     search.solved, search.lean = plans[0].solved, goal.memory > 0
     tell("folding constants", 0.85)
-    best = _result(search, parts, search.assembled(parts), goal, numerics, explain_time)
-    for rank, plan in enumerate(plans[1:], 2):
+
+    def made(search: Search, seconds: float) -> Result:
+        return _result(search, parts, search.assembled(parts), goal, numerics, seconds)
+
+    asked = {"numerics": numerics, "objective": str(objective), "top": top}
+    refused: list[str] = []
+    found: list[tuple[Result, Combination]] = []
+    for rank, plan in enumerate(plans, 1):
         tell(f"plan {rank} of {len(plans)}", 0.95)
-        made = search.having(plan.solved).attempt(
-            lambda other: _result(other, parts, other.assembled(parts), goal, numerics, explain_time=0.0)
-        )
-        if made is None:
+        seconds = 0.0 if found else explain_time
+        try:
+            if rank == 1:
+                found.append((made(search, seconds), plan))
+                continue
+            result = search.having(plan.solved).attempt(lambda other, seconds=seconds: made(other, seconds))
+        except CheckFailed as error:
+            refused.append(str(error))
+            continue
+        if result is None:
             break
-        best.alternatives.append(made)
+        found.append((result, plan))
+    if not found:
+        found.append((search.what_passes(parts, lambda other: made(other, explain_time), refused, asked), plans[0]))
+    (best, _), *others = found
+    best.alternatives = [result for result, _ in others]
+    if refused:
+        best.report["fallback"] = search.fallback(parts, refused, asked)
     if top > 1:
-        proven = [plan.proven for plan in plans[1:]]
+        proven = [plan.proven for _, plan in others]
         best.report["alternatives"] = alternative_rows([p.report for p in best.plans], proven)
     best.report["seconds"] = round(time.monotonic() - begun, 3)
     best.report["stages"] = budget.report()
@@ -291,6 +310,16 @@ def _result(
     if goal.memory:
         report["objective"] = objective_report(goal, report, max(search.least_peaks(), default=0))
     return Result(search.program, after, plan, report)
+
+
+def _passes(work: Callable[[], Result], refused: list[str]) -> bool:
+    """Whether the check passes; what it refuses goes into `refused`."""
+    try:
+        work()
+    except CheckFailed as error:
+        refused.append(str(error))
+        return False
+    return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -348,6 +377,8 @@ class Search:
         self.explored: dict[tuple, Snapshot] = {}
         self.narrow: dict[tuple, None] = {}
         """Forms left as written because a float16 or bfloat16 would overflow."""
+        self.refused: dict[tuple, None] = {}
+        """Forms left as written because the check refused their result."""
         self.lean = False
         """Whether launches are ordered for low memory."""
         self._interrupts = Interruptible()
@@ -424,12 +455,63 @@ class Search:
 
     def _keep_written(self, form: tuple) -> None:
         """Leave a form as its author wrote it, with the bound that the search has proved."""
+        self.solved[form] = self._left_written(form)
+
+    def _left_written(self, form: tuple) -> Solved:
         source, written = self.written[form].snapshot, self.written[form].cover
         found, chosen = self.solved[form].snapshot, self.solved[form].cover
         source.stats = found.stats | {"nodes": len(found.nodes), "classes": found.n_classes}
         bound = min(chosen.lower_bound, written.cost)
         kept = CoverResult(written.chosen, written.cost, bound, bound == written.cost, chosen.stats)
-        self.solved[form] = Solved(source, kept)
+        return Solved(source, kept)
+
+    def what_passes(
+        self,
+        parts: Sequence[Segment],
+        make: Callable[[Search], Result],
+        refused: list[str],
+        asked: Mapping[str, Any],
+    ) -> Result:
+        """The result where the check refused what was found: with every form as optimised that passes by itself, or
+        else as written. What else is refused goes into `refused`.
+
+        Raises:
+            CheckFailed: even the program as written is refused.
+        """
+        chosen = dict(self.solved)
+        changed = [f for f, solved in chosen.items() if solved.snapshot is not self.written[f].snapshot]
+        as_written = chosen | {form: self._left_written(form) for form in changed}
+        passing: list[tuple] = []
+        for form in changed if len(changed) > 1 else ():
+            if self.interrupted or not self.budget.left("check"):
+                break
+            if _passes(lambda form=form: make(self.having(as_written | {form: chosen[form]})), refused):
+                passing.append(form)
+        for kept in (passing, []) if passing else ([],):
+            self.solved = as_written | {form: chosen[form] for form in kept}
+            self.refused = dict.fromkeys(form for form in changed if form not in kept)
+            try:
+                return make(self)
+            except CheckFailed as error:
+                refused.append(str(error))
+        about = self.fallback(parts, refused, asked)
+        raise CheckFailed(f"{refused[-1]}, even as it is written: run the program without eqsat. {reproduction(about)}")
+
+    def fallback(self, parts: Sequence[Segment], refused: Sequence[str], asked: Mapping[str, Any]) -> dict[str, Any]:
+        """What the check refused, for the report, and the folder that reproduces it."""
+        from eqsat.failures import keep
+
+        told = list(dict.fromkeys(refused))
+        names = [row.name for row in self.rules]
+        own = {
+            "device": self.device.name,
+            "time_limit": self.budget.limit,
+            "seed": checking.SEED,
+            "rules": names,
+        }
+        folder = keep(self.program, {**asked, **own}, told)
+        left = sum(part.form in self.refused for part in parts)
+        return {"parts": left, "of": len(parts), "refused": told, "folder": None if folder is None else str(folder)}
 
     def _keep_narrow(self, forms: Sequence[tuple]) -> bool:
         """Leave forms as they were written because their result would overflow; whether any was not so yet."""

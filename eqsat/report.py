@@ -192,6 +192,24 @@ def overflow_line(overflow: dict[str, int]) -> str:
     return f"left {parts} as written: rewritten, a float16 or bfloat16 would overflow"
 
 
+def fallback_line(fallback: dict[str, Any]) -> str:
+    """What the check refused, what was done about it, and what the user can do."""
+    parts, of, refused = fallback["parts"], fallback["of"], fallback["refused"]
+    if not parts:
+        done = "other plans were taken"
+    else:
+        done = f"{'the program' if of == 1 else f'{parts} of {of} parts'} left as written"
+    return f"the check refused a rewriting ({refused[0]}), {done}: a defect of eqsat. {reproduction(fallback)}"
+
+
+def reproduction(fallback: dict[str, Any]) -> str:
+    """What to do about a failed check, and where what reproduces it lies."""
+    advice = "other --numerics or --without a rule may still get a faster one"
+    if fallback["folder"] is None:
+        return f"Please report the program; {advice}."
+    return f"Please report it with {fallback['folder']}, which reproduces it; {advice}."
+
+
 def summary(report: dict[str, Any]) -> str:
     """The report in a few lines."""
     rows = [
@@ -216,6 +234,8 @@ def summary(report: dict[str, Any]) -> str:
         lines.append(stages_line(report["stages"]))
     if "overflow" in report:
         lines.append(overflow_line(report["overflow"]))
+    if "fallback" in report:
+        lines.append(fallback_line(report["fallback"]))
     if report["opaque"]:
         lines.append(f"carried as they are: {', '.join(report['opaque'])}")
     return "\n".join(lines)

@@ -36,6 +36,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "eqsat.rule_example",
         "eqsat.rule_page",
         "eqsat.budget",
+        "eqsat.failures",
         "eqsat.explore",
         "eqsat.evidence",
         "eqsat.host_evidence",

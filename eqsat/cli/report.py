@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from eqsat.cli.output import engineering, print_table, times_less
-from eqsat.report import overflow_line, stages_line
+from eqsat.report import fallback_line, overflow_line, stages_line
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -78,6 +78,9 @@ def closing_lines(report: dict[str, Any]) -> list[str]:
         lines.append(f"{stages_line(report['stages']).capitalize()}.")
     if "overflow" in report:
         lines.append(f"{overflow_line(report['overflow']).capitalize()}.")
+    if "fallback" in report:
+        line = fallback_line(report["fallback"])
+        lines.append(line[0].upper() + line[1:])
     if report["opaque"]:
         lines.append(f"Carried through unread: {', '.join(report['opaque'])}.")
     return lines
