@@ -17,6 +17,7 @@ from eqsat.cli.report import closing_lines
 from eqsat.errors import CheckFailed
 from eqsat.failures import failures_dir, keep
 from eqsat.ir import Program
+from eqsat.lift_segments import LiftedProgram
 from eqsat.optimize import Result
 from eqsat.rule import rule
 from eqsat.rules import ALL
@@ -134,7 +135,9 @@ def test_a_program_that_is_wrong_as_written_is_an_error(state: Path, monkeypatch
     source = eqsat.trace(lambda x: x @ weight(4, 4), spec((3, 4)))
     wrong = eqsat.trace(lambda x: x @ (weight(4, 4) + 1), spec((3, 4)))
     wrong = Program(source.inputs, dict(zip(source.outputs, wrong.outputs.values(), strict=True)))
-    monkeypatch.setattr(importlib.import_module("eqsat.optimize"), "lift_parts", lambda parts, core: wrong)
+    monkeypatch.setattr(
+        importlib.import_module("eqsat.optimize"), "lift_parts", lambda parts, core: LiftedProgram(wrong, [])
+    )
     with pytest.raises(CheckFailed, match=f"differs from the source .* run the program without eqsat.*{state}"):
         eqsat.optimize(source)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import signal
 import threading
@@ -14,9 +13,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 import eqsat
-from eqsat.errors import CheckFailed, InputError
+from eqsat.errors import InputError
 from eqsat.ir import Program
-from eqsat.lift_segments import LiftedProgram
 from eqsat.testing import assert_equivalent, programs
 
 spec = eqsat.spec
@@ -285,16 +283,6 @@ def test_exact_leaves_association_alone():
     source = eqsat.trace(chain(64, 64, 64), spec((32, 64)))
     assert eqsat.optimize(source, numerics="exact").report["result"]["matmul_flops"] == source.stats()["matmul_flops"]
     assert eqsat.optimize(source).report["result"]["matmul_flops"] < source.stats()["matmul_flops"]
-
-
-def test_a_wrong_result_is_an_error(monkeypatch: pytest.MonkeyPatch):
-    module = importlib.import_module("eqsat.optimize")
-    source = eqsat.trace(lambda x: x @ weight(4, 4), spec((3, 4)))
-    wrong = eqsat.trace(lambda x: x @ (weight(4, 4) + 1), spec((3, 4)))
-    wrong = Program(source.inputs, dict(zip(source.outputs, wrong.outputs.values(), strict=True)))
-    monkeypatch.setattr(module, "lift_parts", lambda parts, core: LiftedProgram(wrong, []))
-    with pytest.raises(CheckFailed, match="differs from the source"):
-        eqsat.optimize(source)
 
 
 @pytest.mark.parametrize(
