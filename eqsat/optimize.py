@@ -252,20 +252,20 @@ def optimize(
     search.solved, search.lean = plans[0].solved, goal.memory > 0
     tell("folding constants", 0.85)
 
-    def made(search: Search, seconds: float) -> Result:
-        return _result(search, parts, search.assembled(parts), goal, numerics, seconds)
+    def made(search: Search, explaining: float) -> Result:
+        return _result(search, parts, search.assembled(parts), goal, numerics, explaining)
 
     asked = {"numerics": numerics, "objective": str(objective), "top": top}
     refused: list[str] = []
     found: list[tuple[Result, Combination]] = []
     for rank, plan in enumerate(plans, 1):
         tell(f"plan {rank} of {len(plans)}", 0.95)
-        seconds = 0.0 if found else explain_time
+        explaining = 0.0 if found else explain_time
         try:
             if rank == 1:
-                found.append((made(search, seconds), plan))
+                found.append((made(search, explaining), plan))
                 continue
-            result = search.having(plan.solved).attempt(lambda other, seconds=seconds: made(other, seconds))
+            result = search.having(plan.solved).attempt(lambda other, t=explaining: made(other, t))
         except CheckFailed as error:
             refused.append(str(error))
             continue
