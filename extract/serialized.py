@@ -7,8 +7,8 @@ A child names a node and stands for that node's class; a missing cost is 1. The 
 that the roots use, without cycles, and costs the sum of the chosen nodes' costs.
 
 Costs become integers exactly (decimal digits where few are given, binary fractions otherwise), so that sums and bounds
-do not round. A negative cost is shifted away where its class is part of every answer, and refused elsewhere: whether an
-answer uses a class must never pay by itself.
+do not round. A negative cost is shifted away where its class is part of every answer. Elsewhere using a class may pay
+by itself, which `eqsat.extract.signed` is for; what nothing needs is no part of an answer, however well it would pay.
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ from pathlib import Path
 from typing import Any
 
 from eqsat.errors import CheckFailed, InputError
-from eqsat.extract.problem import Problem
+from eqsat.extract.problem import Problem, Solution, underivable
 from eqsat.extract.reduce import forced_classes
-from eqsat.extract.solve import Underivable, solve
+from eqsat.extract.signed import solve_signed
+from eqsat.extract.solve import solve
 
 DECIMALS = 9
 """Costs with at most this many decimals are taken as the decimal numbers that they are written as."""
@@ -49,6 +50,8 @@ class SerializedEGraph:
         costs: the file's costs.
         scale: integer units of cost per unit of the file.
         shift: what every answer pays more in ``problem``, in integer units.
+        signed: costs of the nodes in integer units where one is negative and cannot be shifted away; ``problem`` then
+            has 0 in its place.
     """
 
     problem: Problem
@@ -57,6 +60,13 @@ class SerializedEGraph:
     costs: list[float]
     scale: int
     shift: int
+    signed: list[int] | None = None
+
+    def solve(self, time_limit: float) -> Solution:
+        """The cheapest answer found, in integer units, shift included. Raises Underivable where there is none."""
+        if self.signed is None:
+            return solve(self.problem, time_limit)
+        return solve_signed(self.problem, self.signed, time_limit)
 
 
 def extract_file(path: str | Path, time_limit: float = 30.0) -> dict[str, Any]:
@@ -67,8 +77,7 @@ def extract_file(path: str | Path, time_limit: float = 30.0) -> dict[str, Any]:
         the classes that the answer uses).
 
     Raises:
-        InputError: the file is no serialized e-graph, a root has no node or no acyclic derivation, or a negative cost
-            is in a class that some answers do without.
+        InputError: the file is no serialized e-graph, or a root has no node or no acyclic derivation.
     """
     with _collector_paused():
         return _extract_file(path, time_limit)
@@ -79,12 +88,7 @@ def _extract_file(path: str | Path, time_limit: float) -> dict[str, Any]:
     data = _read(path)
     egraph = parse(data, str(path))
     read = time.monotonic() - start
-    try:
-        solution = solve(egraph.problem, max(0.0, time_limit - min(MARGIN * time_limit, MOST) - (1 + PASSES) * read))
-    except Underivable as error:
-        raise InputError(
-            f"{path}: root e-class {egraph.classes[error.root]!r} has no acyclic derivation; nothing to extract"
-        ) from error
+    solution = egraph.solve(max(0.0, time_limit - min(MARGIN * time_limit, MOST) - (1 + PASSES) * read))
     choices = {egraph.classes[c]: egraph.nodes[i] for c, i in sorted(solution.choice.items())}
     cost = answer_cost(data, choices)
     bound = cost if solution.optimal else min(cost, float(Fraction(solution.lower_bound - egraph.shift, egraph.scale)))
@@ -155,9 +159,14 @@ def parse(data: Any, name: str = "e-graph") -> SerializedEGraph:
         roots=tuple(index[r] for r in dict.fromkeys(roots)),
     )
     integers = [integer[c] for c in costs]
-    shift = _shift_negative(problem, integers, list(index), name)
-    problem.node_cost = integers
-    return SerializedEGraph(problem, list(index), list(nodes), costs, scale, shift)
+    bad = underivable(problem)
+    if bad is not None:
+        root = list(index)[bad]
+        raise InputError(f"{name}: root e-class {root!r} has no acyclic derivation; nothing to extract")
+    shift = _shift_negative(problem, integers)
+    signed = integers if min(integers) < 0 else None
+    problem.node_cost = [max(0, cost) for cost in integers]
+    return SerializedEGraph(problem, list(index), list(nodes), costs, scale, shift, signed)
 
 
 def _fields(data: Any, name: str) -> tuple[dict[str, Any], list[str]]:
@@ -186,8 +195,8 @@ def _exact(costs: list[float]) -> dict[float, Fraction]:
     return exact
 
 
-def _shift_negative(bare: Problem, costs: list[int], classes: list[str], name: str) -> int:
-    """Raise the costs of each class with a negative one, in place, until none is; the sum of what was added."""
+def _shift_negative(bare: Problem, costs: list[int]) -> int:
+    """Raise the costs of the classes that every answer uses, in place, until none is negative; what was added."""
     lowest: dict[int, int] = {}
     for c, cost in zip(bare.node_class, costs, strict=True):
         if cost < 0:
@@ -195,15 +204,10 @@ def _shift_negative(bare: Problem, costs: list[int], classes: list[str], name: s
     if not lowest:
         return 0
     forced = forced_classes(bare)
-    for c in lowest:
-        if c not in forced:
-            raise InputError(
-                f"{name}: e-class {classes[c]!r} has a negative cost and is not part of every answer; "
-                "make its costs >= 0"
-            )
+    shifts = {c: -cost for c, cost in lowest.items() if c in forced}
     for i, c in enumerate(bare.node_class):
-        costs[i] -= lowest.get(c, 0)
-    return -sum(lowest.values())
+        costs[i] += shifts.get(c, 0)
+    return sum(shifts.values())
 
 
 def answer_cost(data: Mapping[str, Any], choices: Mapping[str, str]) -> float:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import random
+from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ import pytest
 from egraphs import answers, small_problem
 
 from eqsat.errors import CheckFailed, InputError
+from eqsat.extract.problem import Problem
 from eqsat.extract.serialized import answer_cost, extract_file, parse
 
 # f(x, x) or g(y); y is x or h(y): x is shared, and h(y) is a cycle.
@@ -79,7 +82,7 @@ def changed(**nodes: Any) -> dict[str, Any]:
             changed(x={"eclass": "x", "children": ["f"]}), "'top' has no acyclic derivation", id="only cycles"
         ),
         pytest.param(
-            changed(y2={"eclass": "y", "cost": -1, "children": ["x"]}), "'y' has a negative cost", id="negative cost"
+            changed(x={"eclass": "x", "cost": -1, "children": ["f"]}), "'top' has no acyclic", id="a negative cycle"
         ),
     ],
 )
@@ -105,6 +108,42 @@ def test_negative_costs_in_every_answer_are_shifted_away(tmp_path: Path) -> None
     assert (answer["cost"], answer["lower_bound"], answer["optimal"]) == (-2.75, -2.75, True)
 
 
+def test_negative_costs_agree_with_brute_force(tmp_path: Path) -> None:
+    """A class that pays is used where something that is used needs it, and only there."""
+    rng = random.Random(0)
+    paying = 0
+    for seed in range(150):
+        problem = small_problem(seed)
+        costs = [rng.choice([-3, -1, 0, 1, 2]) for _ in problem.node_cost]
+        first = [m[0] for m in problem.members()]
+        path = written(tmp_path, named(problem, costs, first))
+        least = min((sum(costs[i] for i in nodes) for nodes in answers(problem)), default=None)
+        if least is None:
+            with pytest.raises(InputError, match="no acyclic derivation"):
+                extract_file(path, 10.0)
+            continue
+        answer = extract_file(path, 10.0)
+        assert (answer["cost"], answer["lower_bound"], answer["optimal"]) == (least, least, True)
+        paying += parse(json.loads(path.read_text())).signed is not None
+    assert paying > 50
+
+
+def named(problem: Problem, costs: Sequence[float], first: Sequence[int | None]) -> dict[str, Any]:
+    """A problem as a file, each class named in children by its first node."""
+    nodes = {
+        f"n{i}": {"op": "f", "cost": costs[i], "eclass": f"c{c}", "children": [f"n{first[d]}" for d in kids]}
+        for i, (c, kids) in enumerate(zip(problem.node_class, problem.children, strict=True))
+    }
+    return {"nodes": nodes, "root_eclasses": [f"c{r}" for r in problem.roots]}
+
+
+def test_what_nothing_needs_is_not_used_for_its_negative_cost(tmp_path: Path) -> None:
+    data = changed(y2={"eclass": "y", "cost": -1, "children": ["x"]}, z={"eclass": "z", "cost": -100})
+    answer = extract_file(written(tmp_path, data), 10.0)
+    assert answer["choices"] == {"top": "g", "y": "y2", "x": "x"}
+    assert (answer["cost"], answer["optimal"]) == (1.25, True)
+
+
 @pytest.mark.parametrize(
     ("costs", "scale"),
     [
@@ -128,16 +167,7 @@ def test_answers_agree_with_brute_force(tmp_path: Path) -> None:
         problem = small_problem(seed)
         known = answers(problem)
         first = [m[0] if m else None for m in problem.members()]
-        nodes = {
-            f"n{i}": {
-                "op": "f",
-                "cost": problem.node_cost[i] / 8,
-                "eclass": f"c{problem.node_class[i]}",
-                "children": [f"n{first[d]}" for d in problem.children[i]],
-            }
-            for i in range(len(problem.node_class))
-        }
-        path = written(tmp_path, {"nodes": nodes, "root_eclasses": [f"c{r}" for r in problem.roots]})
+        path = written(tmp_path, named(problem, [cost / 8 for cost in problem.node_cost], first))
         if known:
             assert extract_file(path, 10.0)["cost"] == min(known.values()) / 8
         else:
