@@ -9,12 +9,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from eqsat.core import lower
 from eqsat.errors import InputError
+from eqsat.intervals import Interval, OutOfTime, constants_of, enclose, rounded
 from eqsat.ir import Program, Term
 from eqsat.numerics import Array, is_float, np_dtype
 
-EXACT, ROUNDED = 1e-9, 1e-5
-"""Differences below this share of an output's scale are rounding: EXACT, or ROUNDED where more than float64 rounds."""
+_NOTICED = 1e-13
+"""Elements that differ by less than this share of themselves are not worth a closer look."""
+
+_CONSTANTS = 1e-5
+"""Differences below this share of an output's scale may come from constants that were rounded ahead of time."""
 
 _JUMPS = frozenset({"floor", "ceil", "round", "sign", "mod", "less", "less_equal", "greater", "greater_equal", "equal"})
 _DIVIDES = frozenset({"div", "mod", "pow"})
@@ -91,9 +96,14 @@ class Search:
 
 
 def refute(left: Program, right: Program, names: Mapping[str, str], seconds: float, seed: int = 0) -> Search:
-    """Try to tell two programs apart, outputs in order; `names` maps inputs of `right` to those of `left`."""
+    """Try to tell two programs apart, outputs in order; `names` maps inputs of `right` to those of `left`.
+
+    A difference is one that neither rounding nor constants rounded ahead of time can make: the bounds of both sides
+    over the real numbers (`eqsat.intervals`) do not overlap.
+    """
     begun = time.monotonic()
-    tolerance = ROUNDED if _rounds(left) or _rounds(right) else EXACT
+    pair = _Pair(left, right, names, begun + seconds)
+    tolerance = pair.tolerance()
     points, defined = 0, False
     one_sided: Counter[str] = Counter()
     for again in range(_ROUNDS):
@@ -104,10 +114,15 @@ def refute(left: Program, right: Program, names: Mapping[str, str], seconds: flo
             points += 1
             expected, found = outputs
             for name, want in expected.items():
-                where = _first_difference(want, found[name], tolerance)
-                one_sided[name] += point.generic and _one_sided(want, found[name])
-                if where is not None and not _beyond_rounding(left, right, names, inputs, want, found[name], tolerance):
-                    where = None
+                where = None
+                differs = _differences(want, found[name], tolerance)
+                try:
+                    if differs.any():
+                        where = _first(differs & pair.apart(inputs, name))
+                    if point.generic and _one_sided(want, found[name]) and pair.one_sided(inputs, name):
+                        one_sided[name] += 1
+                except OutOfTime:
+                    return Search(None, points, defined)
                 if where is None and one_sided[name] >= _LEAST_ONE_SIDED:
                     where = (0,) * want.ndim
                 if where is not None:
@@ -116,6 +131,44 @@ def refute(left: Program, right: Program, names: Mapping[str, str], seconds: flo
             if time.monotonic() - begun > (min(seconds, _MORE_ROUNDS_SECONDS) if again else seconds):
                 return Search(None, points, defined)
     return Search(None, points, defined)
+
+
+class _Pair:
+    """Bounds of the outputs of two programs, by the names of the first."""
+
+    def __init__(self, left: Program, right: Program, names: Mapping[str, str], deadline: float) -> None:
+        self._left, self._right, self._names, self._deadline = lower(left), lower(right), names, deadline
+        self._exact = constants_of(self._left) & constants_of(self._right)
+        self._shapes = dict(zip(left.outputs, self._left.root_shapes, strict=True))
+        self._inputs: Mapping[str, Array] | None = None
+        self._bounds: dict[str, tuple[Interval, Interval]] = {}
+
+    def tolerance(self) -> float:
+        """The share of an output's scale that constants may account for which only one side has."""
+        types = rounded(self._left, self._exact) | rounded(self._right, self._exact)
+        opaque = bool(self._left.opaque or self._right.opaque)
+        return _CONSTANTS if opaque or types - {"float64"} else 0.0
+
+    def apart(self, inputs: Mapping[str, Array], name: str) -> Array:
+        """Where both sides have values that cannot be equal."""
+        left, right = self._outputs(inputs)[name]
+        return left.apart(right).reshape(self._shapes[name])
+
+    def one_sided(self, inputs: Mapping[str, Array], name: str) -> bool:
+        """Whether one side has values everywhere, and the other none."""
+        left, right = self._outputs(inputs)[name]
+        return any(bool(a.bounded.all() and b.undefined.all()) for a, b in ((left, right), (right, left)))
+
+    def _outputs(self, inputs: Mapping[str, Array]) -> dict[str, tuple[Interval, Interval]]:
+        if self._inputs is not inputs:
+            renamed = {mine: inputs[theirs] for mine, theirs in self._names.items()}
+            left = enclose(self._left, inputs, self._exact, self._deadline)
+            right = enclose(self._right, renamed, self._exact, self._deadline)
+            self._inputs, self._bounds = (
+                inputs,
+                dict(zip(left, zip(left.values(), right.values(), strict=True), strict=True)),
+            )
+        return self._bounds
 
 
 def _outputs(
@@ -182,11 +235,6 @@ def _divides_by_zero(program: Program, inputs: Mapping[str, Array]) -> bool:
     return any((value == 0).any() for value in asked.run(inputs, "float64").values())
 
 
-def _rounds(program: Program) -> bool:
-    """Whether a run in float64 rounds more than float64 does: fractions as constants, opaque operators."""
-    return _fractions(program) or any(t.op == "opaque" for t in program.terms())
-
-
 def _fractions(program: Program) -> bool:
     """Whether a constant of a narrow float type holds anything but whole numbers: those carry rounding."""
     for term in program.terms():
@@ -199,48 +247,19 @@ def _fractions(program: Program) -> bool:
     return False
 
 
-def _first_difference(want: Array, found: Array, tolerance: float) -> tuple[int, ...] | None:
-    """Where two outputs differ clearly; None where they agree, or only one of them is finite."""
+def _differences(want: Array, found: Array, tolerance: float) -> Array:
+    """Where two outputs differ at first sight; not where only one of them is finite."""
     if want.dtype.kind not in "fV":
-        differs = want != found
-    else:
-        a, b = want.astype(np.float64), found.astype(np.float64)
-        both = np.isfinite(a) & np.isfinite(b)
-        scale = max((float(np.abs(x[both]).max(initial=0.0)) for x in (a, b)), default=0.0)
-        with np.errstate(invalid="ignore"):
-            differs = both & (np.abs(a - b) > tolerance * max(scale, 1e-3))
-    return tuple(int(i) for i in np.argwhere(differs)[0]) if differs.any() else None
-
-
-def _beyond_rounding(
-    left: Program,
-    right: Program,
-    names: Mapping[str, str],
-    inputs: Mapping[str, Array],
-    want: Array,
-    found: Array,
-    tolerance: float,
-) -> bool:
-    """Whether outputs differ by more than what rounding leaves where large intermediate values cancel."""
-    if want.dtype.kind not in "fV":
-        return True
-    first = {n: inputs[n] for n in left.input_names}
-    second = {n: inputs[names[n]] for n in right.input_names}
-    scale = max(_largest_intermediate(left, first), _largest_intermediate(right, second))
+        return want != found
+    a, b = want.astype(np.float64), found.astype(np.float64)
+    both = np.isfinite(a) & np.isfinite(b)
+    scale = max((float(np.abs(x[both]).max(initial=0.0)) for x in (a, b)), default=0.0)
     with np.errstate(invalid="ignore"):
-        gap = np.abs(want.astype(np.float64) - found.astype(np.float64))
-    return bool((gap[np.isfinite(gap)] > tolerance * scale).any())
+        return both & (np.abs(a - b) > np.maximum(tolerance * scale, _NOTICED * np.maximum(np.abs(a), np.abs(b))))
 
 
-def _largest_intermediate(program: Program, inputs: Mapping[str, Array]) -> float:
-    """The largest finite magnitude among all floats that a program computes of its inputs."""
-    varying: set[Term] = set()
-    for term in program.terms():
-        if term.op == "input" or any(arg in varying for arg in term.args):
-            varying.add(term)
-    asked = {str(i): t for i, t in enumerate(program.terms()) if t in varying and is_float(t.dtype)}
-    values = Program(program.inputs, asked).run(inputs, "float64").values() if asked else ()
-    return max((float(np.abs(v[np.isfinite(v)]).max(initial=0.0)) for v in values), default=0.0)
+def _first(where: Array) -> tuple[int, ...] | None:
+    return tuple(int(i) for i in np.argwhere(where)[0]) if where.any() else None
 
 
 def _one_sided(want: Array, found: Array) -> bool:

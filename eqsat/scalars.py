@@ -23,6 +23,9 @@ Terms = tuple[tuple[int, Number], ...]
 
 _MOST_EXPANDED = 4
 _SIMPLE_DENOMINATOR = 4096
+_LEAST_PART = 2.0**-24
+"""Single precision cannot tell one over a larger whole number from its neighbours."""
+
 _FOLDED_POWER = 64
 
 
@@ -94,7 +97,7 @@ class Scalars:
             found = self.atom("special", str(value))
             self._special[found] = value
             return found
-        exact = _rational(value, single)
+        exact = rational(value, single)
         return self._intern({0: exact} if exact else {})
 
     def constant(self, e: int) -> Number | None:
@@ -333,15 +336,18 @@ def _simple(c: Number) -> Number:
     return c.numerator if c.denominator == 1 else c
 
 
-def _rational(value: float | int | bool | Fraction, single: bool) -> Number:
+def rational(value: float | int | bool | Fraction, single: bool) -> Number:
+    """The simplest rational that rounds to a number: of a small denominator, or one over a whole number."""
     if isinstance(value, bool | int):
         return int(value)
     if isinstance(value, float):
         if value == int(value):
             return int(value)
-        simple = Fraction(value).limit_denominator(_SIMPLE_DENOMINATOR)
         tolerance = 6e-8 if single else 1e-16
-        return simple if abs(float(simple) - value) <= tolerance * abs(value) else Fraction(value)
+        simple = Fraction(value).limit_denominator(_SIMPLE_DENOMINATOR)
+        part = Fraction(1, round(1 / value)) if _LEAST_PART < abs(value) < 1 else simple
+        near = (x for x in (simple, part) if abs(float(x) - value) <= tolerance * abs(value))
+        return next(near, Fraction(value))
     return int(value) if value.denominator == 1 else value
 
 
