@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from math import prod
@@ -39,6 +39,7 @@ def evaluate(
     constants: Mapping[str, Array],
     opaque: Mapping[str, OpaqueCall] | None = None,
     precision: Precision = "native",
+    change: Callable[[Node, Array, list[Array]], Array] | None = None,
 ) -> list[Array]:
     """The flat values of the roots by NumPy; each value is freed after its last reader.
 
@@ -47,6 +48,7 @@ def evaluate(
         constants: digest to flat array.
         opaque: needed where a root depends on an Opaque node.
         precision: "native" rounds every operator to its type, "float64" computes every float in float64.
+        change: what becomes of the value of a node, given its operands' as well.
 
     Raises:
         InputError: an input or constant is missing, or a gather index is out of range.
@@ -59,7 +61,9 @@ def evaluate(
     values: dict[Node, Array] = {}
     with np.errstate(all="ignore"):
         for node in order:
-            values[node] = run.value(node, [values[a] for a in node.args])
+            args = [values[a] for a in node.args]
+            value = run.value(node, args)
+            values[node] = value if change is None else change(node, value, args)
             for arg in node.args:
                 readers[arg] -= 1
                 if not readers[arg]:

@@ -34,8 +34,8 @@ _POWER_ULPS = 64.0
 _LOOSE_ULPS = 4.0
 """Of its own type, by which a constant may be off that was rounded, or computed from others ahead of time."""
 
-_MOST_READ = 4096
-"""Elements of a constant that are read as simplest rationals; those of larger ones are taken as they are held."""
+_MOST_READ = 64
+"""Different values of a constant that are read as simplest rationals: divisors are, weights are taken as they are."""
 
 _OPAQUE_ERROR = 1e-5
 """Of the largest element: what operators that are carried, and run in their own types, may round."""
@@ -59,6 +59,9 @@ class Interval(NamedTuple):
     def bounded(self) -> Array:
         return np.asarray(np.isfinite(self.lo) & np.isfinite(self.hi))
 
+    def shaped(self, shape: tuple[int, ...]) -> Interval:
+        return Interval(self.lo.reshape(shape), self.hi.reshape(shape))
+
     def apart(self, other: Interval) -> Array:
         """Where both exist and cannot be equal."""
         with np.errstate(invalid="ignore"):
@@ -81,20 +84,31 @@ def constants_of(program: CoreProgram) -> set[tuple[object, ...]]:
 
 def rounded(program: CoreProgram, exact: Exact) -> set[str]:
     """Types of the constants that may have been rounded (see `enclose`)."""
-    constants = (node for node in topological(program.roots) if node.op in ("Const", "Full"))
-    return {
-        n.dtype
-        for n in constants
-        if _may_be_rounded(n, np.asarray(program.constants.get(n.attrs[0], n.attrs[0])), exact)
-    }
+    constants = [node for node in topological(program.roots) if node.op in ("Const", "Full")]
+    held = ((node, np.asarray(program.constants.get(node.attrs[0], node.attrs[0]))) for node in constants)
+    return {node.dtype for node, values in held if looseness(node, values, exact)}
 
 
-def _may_be_rounded(node: Node, values: Array, exact: Exact) -> bool:
-    """Whether a constant is not whole, and one that the other program does not have."""
-    if not is_float(node.dtype) or node.attrs in exact:
-        return False
-    finite = values[np.isfinite(values)]
-    return bool((finite != np.rint(finite)).any())
+def looseness(node: Node, values: Array, exact: Exact) -> float:
+    """By how much rounding, or computing it from others ahead of time, may have changed a constant."""
+    if node.op not in ("Const", "Full") or not is_float(node.dtype) or node.attrs in exact:
+        return 0.0
+    finite = values[np.isfinite(values)].astype(np.float64)
+    if (finite == np.rint(finite)).all():
+        return 0.0
+    info = ml_dtypes.finfo(np_dtype(node.dtype))
+    return _LOOSE_ULPS * (float(info.eps) * float(np.abs(finite).max()) + float(info.smallest_subnormal))
+
+
+def meant(node: Node, values: Array, exact: Exact) -> Interval:
+    """Bounds of a constant: of the simplest rationals that round to its elements, as proofs read them."""
+    held = _point(values)
+    distinct, places = np.unique(held.lo, return_inverse=True)
+    if is_float(node.dtype) and distinct.size <= _MOST_READ:
+        bounds = np.array([_simplest(float(value), node.dtype) for value in distinct]).reshape(-1, 2)
+        held = Interval(*bounds[places].T)
+    pad = looseness(node, values, exact)
+    return _outward(held.lo - pad, held.hi + pad) if pad else held
 
 
 def enclose(program: CoreProgram, inputs: Mapping[str, Array], exact: Exact, deadline: float) -> dict[str, Interval]:
@@ -141,28 +155,10 @@ class _Enclosing:
         return _point(self._inputs[node.attrs[0]].reshape(-1))
 
     def _const(self, node: Node) -> Interval:
-        values = self._program.constants[node.attrs[0]]
-        if not is_float(node.dtype) or values.size > _MOST_READ:
-            return self._rounded(_point(values), node)
-        distinct, places = np.unique(values.astype(np.float64), return_inverse=True)
-        bounds = [_simplest(float(value), node.dtype) for value in distinct]
-        lo, hi = (np.array(side)[places] for side in zip(*bounds, strict=True))
-        return self._rounded(Interval(lo, hi), node)
+        return meant(node, self._program.constants[node.attrs[0]], self._exact)
 
     def _full(self, node: Node) -> Interval:
-        value, size, dtype = node.attrs
-        lo, hi = _simplest(value, dtype) if is_float(dtype) else _point(np.asarray(value))
-        return self._rounded(Interval(np.full(size, lo), np.full(size, hi)), node)
-
-    def _rounded(self, value: Interval, node: Node) -> Interval:
-        """With what rounding, or computing it from others ahead of time, may have changed."""
-        if not _may_be_rounded(node, value.lo, self._exact):
-            return value
-        info = ml_dtypes.finfo(np_dtype(node.dtype))
-        pad = _LOOSE_ULPS * (
-            float(info.eps) * float(np.abs(value.lo[np.isfinite(value.lo)]).max()) + float(info.smallest_subnormal)
-        )
-        return _outward(value.lo - pad, value.hi + pad)
+        return meant(node, np.full(node.size, node.attrs[0], np_dtype(node.dtype)), self._exact)
 
     def _un(self, node: Node, a: Interval) -> Interval:
         f = node.attrs[0]
@@ -182,11 +178,11 @@ class _Enclosing:
 
     def _mm(self, node: Node, a: Interval, b: Interval) -> Interval:
         batch, m, k, n = node.attrs
-        return _product(_reshaped(a, (batch, m, k)), _reshaped(b, (batch, k, n)))
+        return _product(a.shaped((batch, m, k)), b.shaped((batch, k, n)))
 
     def _red(self, node: Node, a: Interval) -> Interval:
         kind, length = node.attrs
-        return _REDUCTIONS[kind](_reshaped(a, (-1, length)))
+        return _REDUCTIONS[kind](a.shaped((-1, length)))
 
     def _v(self, node: Node, a: Interval) -> Interval:
         return Interval(*(read(np.ascontiguousarray(bound), node.attrs[0]) for bound in a))
@@ -231,19 +227,15 @@ def _point(values: Array) -> Interval:
     return Interval(wide, wide)
 
 
-def _reshaped(a: Interval, shape: tuple[int, ...]) -> Interval:
-    return Interval(a.lo.reshape(shape), a.hi.reshape(shape))
-
-
 def _middle(a: Interval) -> Array:
     return np.where(a.lo == a.hi, a.lo, a.lo / 2 + a.hi / 2)
 
 
-def _where_undefined(where: Array, a: Interval) -> Interval:
+def _where_undefined(where: Array | np.bool_, a: Interval) -> Interval:
     return Interval(np.where(where, np.nan, a.lo), np.where(where, np.nan, a.hi))
 
 
-def _unknown_where(where: Array, a: Interval) -> Interval:
+def _unknown_where(where: Array | np.bool_, a: Interval) -> Interval:
     return Interval(np.where(where, -np.inf, a.lo), np.where(where, np.inf, a.hi))
 
 
@@ -496,11 +488,11 @@ def _largest(a: Interval) -> Interval:
 
 def _place_of_largest(a: Interval) -> Interval:
     """Between the first and the last element that may be the largest; the first of equal ones counts."""
-    may = a.hi >= a.lo.max(1, keepdims=True)
+    may = np.greater_equal(a.hi, a.lo.max(1, keepdims=True))
     first = may.argmax(1)
     last = a.lo.shape[1] - 1 - may[:, ::-1].argmax(1)
     # An element that certainly reaches what all later ones can reach is before them.
-    beats = a.lo >= a.hi.max(1, keepdims=True)
+    beats = np.greater_equal(a.lo, a.hi.max(1, keepdims=True))
     last = np.where(beats.any(1), np.minimum(last, beats.argmax(1)), last)
     bounds = Interval(first.astype(np.float64), last.astype(np.float64))
     return _where_undefined(a.undefined.any(1), bounds)
@@ -513,8 +505,10 @@ def _negated(bounds: _One) -> _One:
 def _product(a: Interval, b: Interval) -> Interval:
     """a[B, M, K] @ b[B, K, N] by midpoints and radii (S. M. Rump, Fast and parallel interval arithmetic, 1999)."""
     count = a.lo.shape[2]
-    undefined = a.undefined.any(2)[:, :, None] | b.undefined.any(1)[:, None, :]
-    unknown = (~a.bounded).any(2)[:, :, None] | (~b.bounded).any(1)[:, None, :]
+    undefined, unbounded = (
+        np.logical_or.reduce(x, 2)[:, :, None] | np.logical_or.reduce(y, 1)[:, None, :]
+        for x, y in ((a.undefined, b.undefined), (~a.bounded, ~b.bounded))
+    )
     (x, dx), (y, dy) = (_ball(side) for side in (a, b))
     value = x @ y
     magnitude = np.abs(x) @ np.abs(y)
@@ -527,8 +521,8 @@ def _product(a: Interval, b: Interval) -> Interval:
     exact = radius == 0
     bounds = _outward(value - radius, value + radius)
     found = Interval(np.where(exact, value, bounds.lo), np.where(exact, value, bounds.hi))
-    found = _where_undefined(undefined, _unknown_where(unknown, found))
-    return _reshaped(found, (-1,))
+    found = _where_undefined(undefined, _unknown_where(unbounded, found))
+    return found.shaped((-1,))
 
 
 def _ball(a: Interval) -> tuple[Array, Array]:

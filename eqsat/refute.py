@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -9,10 +10,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from eqsat.core import lower
+from eqsat.core import CoreProgram, lower
 from eqsat.errors import InputError
 from eqsat.intervals import Interval, OutOfTime, constants_of, enclose, rounded
 from eqsat.ir import Program, Term
+from eqsat.noise import Overflow, noise
 from eqsat.numerics import Array, is_float, np_dtype
 
 _NOTICED = 1e-13
@@ -20,6 +22,13 @@ _NOTICED = 1e-13
 
 _CONSTANTS = 1e-5
 """Differences below this share of an output's scale may come from constants that were rounded ahead of time."""
+
+_TOO_WIDE = 1e3
+"""Bounds that are wider than differences by this factor say nothing of them."""
+
+_BEYOND_NOISE = 1e3
+_BOUNDS_SHARE = 0.3
+"""Of the time, for the bounds at one input."""
 
 _JUMPS = frozenset({"floor", "ceil", "round", "sign", "mod", "less", "less_equal", "greater", "greater_equal", "equal"})
 _DIVIDES = frozenset({"div", "mod", "pow"})
@@ -102,7 +111,7 @@ def refute(left: Program, right: Program, names: Mapping[str, str], seconds: flo
     over the real numbers (`eqsat.intervals`) do not overlap.
     """
     begun = time.monotonic()
-    pair = _Pair(left, right, names, begun + seconds)
+    pair = _Pair(left, right, names, seconds)
     tolerance = pair.tolerance()
     points, defined = 0, False
     one_sided: Counter[str] = Counter()
@@ -118,7 +127,7 @@ def refute(left: Program, right: Program, names: Mapping[str, str], seconds: flo
                 differs = _differences(want, found[name], tolerance)
                 try:
                     if differs.any():
-                        where = _first(differs & pair.apart(inputs, name))
+                        where = _first(pair.apart(inputs, name, _gap(want, found[name]), differs))
                     if point.generic and _one_sided(want, found[name]) and pair.one_sided(inputs, name):
                         one_sided[name] += 1
                 except OutOfTime:
@@ -136,12 +145,13 @@ def refute(left: Program, right: Program, names: Mapping[str, str], seconds: flo
 class _Pair:
     """Bounds of the outputs of two programs, by the names of the first."""
 
-    def __init__(self, left: Program, right: Program, names: Mapping[str, str], deadline: float) -> None:
-        self._left, self._right, self._names, self._deadline = lower(left), lower(right), names, deadline
+    def __init__(self, left: Program, right: Program, names: Mapping[str, str], seconds: float) -> None:
+        self._left, self._right, self._names = lower(left), lower(right), names
+        self._seconds, self._deadline = seconds, time.monotonic() + seconds
         self._exact = constants_of(self._left) & constants_of(self._right)
-        self._shapes = dict(zip(left.outputs, self._left.root_shapes, strict=True))
-        self._inputs: Mapping[str, Array] | None = None
-        self._bounds: dict[str, tuple[Interval, Interval]] = {}
+        self._of: Mapping[str, Array] | None = None
+        self._known: dict[str, tuple[Interval, Interval]] = {}
+        self._too_wide = False
 
     def tolerance(self) -> float:
         """The share of an output's scale that constants may account for which only one side has."""
@@ -149,26 +159,47 @@ class _Pair:
         opaque = bool(self._left.opaque or self._right.opaque)
         return _CONSTANTS if opaque or types - {"float64"} else 0.0
 
-    def apart(self, inputs: Mapping[str, Array], name: str) -> Array:
-        """Where both sides have values that cannot be equal."""
-        left, right = self._outputs(inputs)[name]
-        return left.apart(right).reshape(self._shapes[name])
+    def apart(self, inputs: Mapping[str, Array], name: str, gap: Array, where: Array) -> Array:
+        """Where, among some places, both sides have values that cannot be equal.
+
+        By bounds; where these grow too wide to say anything of a difference, it must be far larger than noise.
+        """
+        if not self._too_wide:
+            try:
+                left, right = (side.shaped(gap.shape) for side in self._bounds(inputs)[name])
+            except OutOfTime:
+                self._too_wide = True
+            else:
+                found = where & left.apart(right)
+                with np.errstate(all="ignore"):
+                    width = np.maximum(left.hi - left.lo, right.hi - right.lo)[where] / gap[where]
+                self._too_wide = not found.any() and bool((width > _TOO_WIDE).all())
+                if not self._too_wide:
+                    return found
+        scale = float(gap[np.isfinite(gap)].max(initial=0.0))
+        return where & (gap > _BEYOND_NOISE * self._noise(inputs, name)) & (gap > _CONSTANTS * scale)
+
+    def _noise(self, inputs: Mapping[str, Array], name: str) -> float:
+        try:
+            return sum(noise(side, given, self._exact, self._deadline)[name] for side, given in self._sides(inputs))
+        except Overflow:
+            return math.inf
 
     def one_sided(self, inputs: Mapping[str, Array], name: str) -> bool:
         """Whether one side has values everywhere, and the other none."""
-        left, right = self._outputs(inputs)[name]
+        left, right = self._bounds(inputs)[name]
         return any(bool(a.bounded.all() and b.undefined.all()) for a, b in ((left, right), (right, left)))
 
-    def _outputs(self, inputs: Mapping[str, Array]) -> dict[str, tuple[Interval, Interval]]:
-        if self._inputs is not inputs:
-            renamed = {mine: inputs[theirs] for mine, theirs in self._names.items()}
-            left = enclose(self._left, inputs, self._exact, self._deadline)
-            right = enclose(self._right, renamed, self._exact, self._deadline)
-            self._inputs, self._bounds = (
-                inputs,
-                dict(zip(left, zip(left.values(), right.values(), strict=True), strict=True)),
-            )
-        return self._bounds
+    def _sides(self, inputs: Mapping[str, Array]) -> list[tuple[CoreProgram, Mapping[str, Array]]]:
+        renamed = {theirs: inputs[mine] for theirs, mine in self._names.items()}
+        return [(self._left, inputs), (self._right, renamed)]
+
+    def _bounds(self, inputs: Mapping[str, Array]) -> dict[str, tuple[Interval, Interval]]:
+        if self._of is not inputs:
+            until = min(self._deadline, time.monotonic() + _BOUNDS_SHARE * self._seconds)
+            left, right = (enclose(side, given, self._exact, until) for side, given in self._sides(inputs))
+            self._of, self._known = inputs, {n: (left[n], b) for n, b in zip(left, right.values(), strict=True)}
+        return self._known
 
 
 def _outputs(
@@ -247,15 +278,21 @@ def _fractions(program: Program) -> bool:
     return False
 
 
+def _gap(want: Array, found: Array) -> Array:
+    """How far two outputs are apart."""
+    with np.errstate(invalid="ignore"):
+        return np.abs(want.astype(np.float64) - found.astype(np.float64))
+
+
 def _differences(want: Array, found: Array, tolerance: float) -> Array:
     """Where two outputs differ at first sight; not where only one of them is finite."""
     if want.dtype.kind not in "fV":
         return want != found
-    a, b = want.astype(np.float64), found.astype(np.float64)
-    both = np.isfinite(a) & np.isfinite(b)
-    scale = max((float(np.abs(x[both]).max(initial=0.0)) for x in (a, b)), default=0.0)
+    sizes = [np.abs(x.astype(np.float64)) for x in (want, found)]
+    both = np.isfinite(sizes[0]) & np.isfinite(sizes[1])
+    scale = max(float(size[both].max(initial=0.0)) for size in sizes)
     with np.errstate(invalid="ignore"):
-        return both & (np.abs(a - b) > np.maximum(tolerance * scale, _NOTICED * np.maximum(np.abs(a), np.abs(b))))
+        return both & (_gap(want, found) > np.maximum(tolerance * scale, _NOTICED * np.maximum(*sizes)))
 
 
 def _first(where: Array) -> tuple[int, ...] | None:
