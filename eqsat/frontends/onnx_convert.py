@@ -23,6 +23,7 @@ from eqsat.frontends.onnx_load import CODE_OF_DTYPE, OLDEST_OPSET, attributes, d
 from eqsat.frontends.onnx_movement import MOVEMENT, constant_term
 from eqsat.frontends.onnx_node import Constants, Declined, Node, Row
 from eqsat.frontends.onnx_opaque import inferred, one_node, same_form, title
+from eqsat.frontends.onnx_recurrent import RECURRENT
 from eqsat.frontends.onnx_reductions import REDUCTIONS
 from eqsat.frontends.onnx_resample import RESAMPLING
 from eqsat.frontends.onnx_types import Declared, require_dtype
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from onnx import GraphProto, NodeProto, TensorProto
     from onnx.defs import OpSchema
 
-ROWS: dict[str, Row] = {**ELEMENTWISE, **MOVEMENT, **INDEXING, **RESAMPLING, **REDUCTIONS, **LAYERS}
+ROWS: dict[str, Row] = {**ELEMENTWISE, **MOVEMENT, **INDEXING, **RESAMPLING, **REDUCTIONS, **LAYERS, **RECURRENT}
 """Every ONNX operator that becomes terms, by name; a new one is one more row in its family's table."""
 
 _PARAMETER_ELEMENTS = 64  # a constant of so many elements, at most, is kept inside an opaque operator

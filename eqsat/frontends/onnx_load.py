@@ -223,10 +223,13 @@ def attributes(node: NodeProto) -> dict[str, Any]:
     """A node's attributes by name: ints, floats, str, lists of these, TensorProto or GraphProto."""
     from onnx import helper
 
-    values = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
-    return {
-        name: value.decode(errors="replace") if isinstance(value, bytes) else value for name, value in values.items()
-    }
+    return {attribute.name: _decoded(helper.get_attribute_value(attribute)) for attribute in node.attribute}
+
+
+def _decoded(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    return [_decoded(each) for each in value] if isinstance(value, list) else value
 
 
 def domain_of(node: NodeProto) -> str:

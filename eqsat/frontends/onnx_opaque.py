@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,6 +28,9 @@ if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto
 
 _KEPT_EVALUATORS = 64  # prepared evaluators; each holds the parameters of one node
+
+_INCOMPLETE = frozenset({"GRU", "LSTM", "RNN"})
+"""Operators whose reference (onnx 1.23) ignores attributes or inputs: directions, activations, sequence lengths."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,9 +216,11 @@ def _evaluator(model: bytes) -> Callable[[Sequence[Array]], list[Array]]:
     name = title(proto.graph.node[0])
     inputs = [value.name for value in proto.graph.input]
     _state_conditions(proto.graph)
-    try:
-        session: Any = ReferenceEvaluator(proto, new_ops=bounded_operators())
-    except Exception:  # noqa: BLE001 - an operator without a reference, or one that is malformed, raises anything
+    session: Any = None
+    if proto.graph.node[0].op_type not in _INCOMPLETE or not find_spec("onnxruntime"):
+        with suppress(Exception):  # an operator without a reference, or one that is malformed, raises anything
+            session = ReferenceEvaluator(proto, new_ops=bounded_operators())
+    if session is None:
         with refusing(lambda: f"operator {name}"):
             session = _runtime_session(proto)
 
