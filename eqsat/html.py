@@ -18,6 +18,7 @@ from eqsat.extract.plan import Kernel, Plan, build_plan
 from eqsat.ir import spec_of
 from eqsat.narration import alike, closing
 from eqsat.numerics import SHORT
+from eqsat.report import unknown_line
 from eqsat.shaped import Shaper
 from eqsat.snapshot import Snapshot
 
@@ -91,6 +92,7 @@ def page(result: Result) -> str:
     return template.render(
         report=report,
         rows=_rows(report),
+        unknown=unknown_line(report) if "unknown" in report else "",
         before=draw(source_plan(result, core), core, sides["before"]),
         after=draw(result.plan, core, sides["after"]),
         steps=alike(report["steps"]),
@@ -186,7 +188,7 @@ class _Labels:
             name=kernel.name,
             family=kernel.family,
             operators=operators,
-            time=f"{kernel.predicted_us:.2f} µs",
+            time=_time(kernel, ".2f"),
             facts=self._facts(kernel),
             reads=[r + 1 for r in reads],
             merge=merge,
@@ -201,7 +203,7 @@ class _Labels:
             ("writes", ", ".join(f"{self._results.get(n, '')} {self._type(n)}".strip() for n in kernel.outputs)),
             ("work", f"{kernel.flops:,} FLOP"),
             ("traffic", f"{kernel.bytes:,} bytes"),
-            ("time", f"{kernel.predicted_us:.3f} µs predicted"),
+            ("time", f"{_time(kernel, '.3f')} predicted"),
         ]
 
     def _said(self, node: Node) -> str:
@@ -226,6 +228,10 @@ def _growth(rows: Sequence[Sequence[int]]) -> dict[str, Any]:
         for column in (1, 0)
     ]
     return {"rows": [(i, *row) for i, row in enumerate(rows)], "nodes": curves[0], "classes": curves[1], "most": most}
+
+
+def _time(kernel: Kernel, form: str) -> str:
+    return "unknown" if kernel.family == "opaque" else f"{kernel.predicted_us:{form}} µs"
 
 
 def _rows(report: Mapping[str, Any]) -> list[Sequence[str]]:

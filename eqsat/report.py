@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 _SOLVER_WORK = ("left", "rounds", "cuts", "branched")
 """What the solver says of itself: nodes left after reductions, rounds and cuts of its relaxation, nodes branched on."""
 
+_SHOWN_PLACES = 8  # carried operators that a line names
+
 _STOPS = ("saturated", "nodes", "memory", "time", "interrupted")
 """Reasons to stop, the better first: a report names the worst over all parts."""
 
@@ -62,7 +64,7 @@ def build_report(
         },
         "lower_bound_us": _microseconds(bound),
         "gap": round((cost - bound) / cost, 6) if cost else 0.0,
-        "optimal": all(c.optimal for c in outcome.chosen),
+        "optimal": all(c.optimal for c in outcome.chosen) and not source.opaque(),
         "kernels": _kernels(plan, result, launches),
         "egraph": _egraph(outcome.snapshots),
         "extraction": _extraction(outcome.chosen),
@@ -72,7 +74,27 @@ def build_report(
         "merges": outcome.merges,
         "check": verdict.as_json(),
         "opaque": source.opaque(),
+        **({"unknown": unknown_places(source)} if source.opaque() else {}),
     }
+
+
+def unknown_places(program: Program) -> list[dict[str, str]]:
+    """The carried operators, one entry each: what they are, and what the model calls their first result."""
+    places: dict[Any, dict[str, str]] = {}
+    names = {term: name for name, term in program.outputs.items()} | dict(program.names)
+    for term in program.terms():
+        if term.op == "opaque":
+            call = (term.attr("name"), term.attr("spec"), term.args)
+            place = places.setdefault(call, {"operator": term.attr("name"), "makes": names.get(term, "")})
+            place["makes"] = place["makes"] or names.get(term, "")
+    return list(places.values())
+
+
+def unknown_line(report: dict[str, Any]) -> str:
+    """What the figures leave out."""
+    places = [f"{p['operator']} ({p['makes']})" if p["makes"] else p["operator"] for p in report["unknown"]]
+    shown = ", ".join(places[:_SHOWN_PLACES]) + (", ..." if len(places) > _SHOWN_PLACES else "")
+    return f"price unknown, left out of all figures: {len(places)} carried, {shown}"
 
 
 def objective_report(goal: Objective, report: dict[str, Any], least_peak: int) -> dict[str, Any]:
@@ -85,7 +107,12 @@ def objective_report(goal: Objective, report: dict[str, Any], least_peak: int) -
     bound = min(value, goal.value(report["lower_bound_us"] * 1e6, least_peak, *written))
     gap = round((value - bound) / value, 6) if value else 0.0
     weights = {"latency": round(goal.latency, 6), "memory": round(goal.memory, 6)}
-    figures = {"value": round(value, 6), "lower_bound": round(bound, 6), "gap": gap, "optimal": gap == 0}
+    figures = {
+        "value": round(value, 6),
+        "lower_bound": round(bound, 6),
+        "gap": gap,
+        "optimal": gap == 0 and "unknown" not in report,
+    }
     return weights | figures | {"least_peak_bytes": least_peak}
 
 
@@ -186,6 +213,13 @@ def stages_line(stages: Mapping[str, float]) -> str:
     return f"time went to {', '.join(f'{name} {seconds:.2f} s' for seconds, name in shown)}"
 
 
+def verdict_of(report: dict[str, Any], optimal: str) -> str:
+    """How good the result is; `optimal` is what to call a proven optimum."""
+    if report["optimal"]:
+        return optimal
+    return f"gap {report['gap']:.1%}{' of what has a price' if 'unknown' in report else ''}"
+
+
 def overflow_line(overflow: dict[str, int]) -> str:
     """What was left as it was written, and why."""
     parts = "the program" if overflow["of"] == 1 else f"{overflow['parts']} of {overflow['of']} parts"
@@ -226,7 +260,7 @@ def summary(report: dict[str, Any]) -> str:
         values = [report[side][key] for side in ("source", "result")]
         shown = [form.format(v) if form else f"{v / 1e6:.3f}" for v in values]
         lines.append(f"{title:14}{shown[0]:>12}{shown[1]:>12}")
-    verdict = "optimal" if report["optimal"] else f"gap {report['gap']:.1%}"
+    verdict = verdict_of(report, "optimal")
     lines.append(f"lower bound {report['lower_bound_us']:.3f} us ({verdict}); e-graph {report['egraph']['stop']}")
     for k in report["kernels"]:
         lines.append(f"  {k['name']:32} {k['family']:24} {k['predicted_us']:9.3f} us")
@@ -236,6 +270,6 @@ def summary(report: dict[str, Any]) -> str:
         lines.append(overflow_line(report["overflow"]))
     if "fallback" in report:
         lines.append(fallback_line(report["fallback"]))
-    if report["opaque"]:
-        lines.append(f"carried as they are: {', '.join(report['opaque'])}")
+    if "unknown" in report:
+        lines.append(unknown_line(report))
     return "\n".join(lines)

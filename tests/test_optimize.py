@@ -367,4 +367,7 @@ def test_opaque_terms_are_carried_and_named():
     source = Program((x,), {"y": ops.relu(term)})
     best = eqsat.optimize(source)
     assert best.report["opaque"] == ["Mystery"]
+    assert best.report["unknown"] == [{"operator": "Mystery", "makes": ""}]
+    assert not best.report["optimal"]  # what nobody can price may be anything but optimal
+    assert "price unknown, left out of all figures: 1 carried, Mystery" in str(best)
     assert_equivalent(source, best.program)

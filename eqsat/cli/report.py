@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from eqsat.cli.output import engineering, print_table, times_less
-from eqsat.report import fallback_line, overflow_line, stages_line
+from eqsat.report import fallback_line, overflow_line, stages_line, unknown_line, verdict_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -65,7 +65,7 @@ def _print_kernels(report: dict[str, Any], terminal: Console) -> None:
 def closing_lines(report: dict[str, Any]) -> list[str]:
     """The sentences under the tables: distance from the optimum, the search, the check, opaque operators."""
     graph, check = report["egraph"], report["check"]
-    proven = "proven optimal among the forms and kernels found" if report["optimal"] else f"gap {report['gap']:.1%}"
+    proven = verdict_of(report, "proven optimal among the forms and kernels found")
     lines = [
         f"Lower bound {microseconds(report['lower_bound_us'])}: {proven}.",
         f"E-graph: {graph['classes']} classes, {graph['nodes']} nodes, {graph['iterations']} iterations, "
@@ -81,8 +81,9 @@ def closing_lines(report: dict[str, Any]) -> list[str]:
     if "fallback" in report:
         line = fallback_line(report["fallback"])
         lines.append(line[0].upper() + line[1:])
-    if report["opaque"]:
-        lines.append(f"Carried through unread: {', '.join(report['opaque'])}.")
+    if "unknown" in report:
+        line = unknown_line(report)
+        lines.append(f"{line[0].upper()}{line[1:]}.")
     return lines
 
 

@@ -20,6 +20,7 @@ from eqsat.frontends.onnx_graph import describe, in_order, live, reads
 from eqsat.frontends.onnx_indexing import INDEXING
 from eqsat.frontends.onnx_layers import LAYERS
 from eqsat.frontends.onnx_load import CODE_OF_DTYPE, OLDEST_OPSET, attributes, domain_of, tensor_array
+from eqsat.frontends.onnx_microsoft import MICROSOFT, UNVERSIONED
 from eqsat.frontends.onnx_movement import MOVEMENT, constant_term
 from eqsat.frontends.onnx_node import Constants, Declined, Node, Row
 from eqsat.frontends.onnx_opaque import inferred, one_node, same_form, title
@@ -37,6 +38,9 @@ if TYPE_CHECKING:
 
 ROWS: dict[str, Row] = {**ELEMENTWISE, **MOVEMENT, **INDEXING, **RESAMPLING, **REDUCTIONS, **LAYERS, **RECURRENT}
 """Every ONNX operator that becomes terms, by name; a new one is one more row in its family's table."""
+
+VENDOR = "com.microsoft"
+"""The domain of onnxruntime's own operators."""
 
 _PARAMETER_ELEMENTS = 64  # a constant of so many elements, at most, is kept inside an opaque operator
 
@@ -132,20 +136,22 @@ class Converter:
         try:
             return defs.get_schema(node.op_type, self.opsets[domain], domain)
         except defs.SchemaError:
+            if not domain and node.op_type in UNVERSIONED:
+                return None
             raise InputError(f"opset {self.opsets[domain]} has no operator {title(node)}; raise the opset") from None
 
     # The four ways
 
     def _by_row(self, node: NodeProto, env: Env, schema: OpSchema | None, used: Container[str]) -> Results | None:
         """By the operator's row, if it covers this version and use."""
-        row = ROWS.get(node.op_type)
+        row, version = _row(node, schema)
         inputs = [env[name] if name else None for name in node.input]
-        if row is None or schema is None or schema.domain or schema.since_version not in row.since:
+        if row is None or version not in row.since:
             return None
         if any(isinstance(value, np.ndarray) for value in inputs):
             return None
         wanted = tuple(name != "" and name in used for name in node.output)
-        view = Node(node.op_type, schema.since_version, attributes(node), tuple(inputs), wanted, self.constants)  # type: ignore[arg-type]
+        view = Node(node.op_type, version, attributes(node), tuple(inputs), wanted, self.constants)  # type: ignore[arg-type]
         try:
             results = row.convert(view)
         except (Declined, StoredError):
@@ -239,6 +245,15 @@ class Converter:
         if condition is None:
             return None
         return attributes(node)["then_branch" if condition.reshape(-1)[0] else "else_branch"]
+
+
+def _row(node: NodeProto, schema: OpSchema | None) -> tuple[Row | None, int]:
+    """The operator's row, and the version of the definition in force."""
+    if domain_of(node) == VENDOR:
+        return MICROSOFT.get(node.op_type), 1
+    if schema is None:
+        return (None if domain_of(node) else UNVERSIONED.get(node.op_type)), 1
+    return (None if schema.domain else ROWS.get(node.op_type)), schema.since_version
 
 
 def _value(array: Array) -> Value:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.frontends.onnx_load import CODE_OF_DTYPE, NEWEST_OPSET
+from eqsat.frontends.onnx_load import NEWEST_OPSET, TENSOR_TYPE
 from eqsat.ir import Shape, Term
 from eqsat.numerics import Array, np_dtype
 from eqsat.ops import row
@@ -147,13 +147,7 @@ def admits(op: str, dtypes: tuple[str | None, ...], opset: int) -> bool:
     except defs.SchemaError:
         return False
     formals = [schema.inputs[min(i, len(schema.inputs) - 1)] for i in range(len(dtypes))]
-    return all(d is None or _TENSOR_TYPE[d] in f.types for d, f in zip(dtypes, formals, strict=True))
-
-
-_TENSOR_TYPE = {
-    name: f"tensor({name.replace('_', '').removesuffix('fn') if name.startswith('float4') else name.replace('_', '')})"
-    for name in CODE_OF_DTYPE
-} | {"float64": "tensor(double)", "float32": "tensor(float)", "float8_e8m0fnu": "tensor(float8e8m0)"}
+    return all(d is None or TENSOR_TYPE[d] in f.types for d, f in zip(dtypes, formals, strict=True))
 
 
 def opset_for(form: Form, start: int) -> int | None:

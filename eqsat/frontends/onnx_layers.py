@@ -18,7 +18,7 @@ def _matmul(node: Node) -> Term:
     return composites.matmul(node.input(0), node.input(1))
 
 
-def _gemm(node: Node) -> Term:
+def gemm(node: Node) -> Term:
     """alpha a' b' + beta c, with a' and b' transposed as asked and c broadcast to the product."""
     a, b, c = node.input(0), node.input(1), node.optional(2)
     if a.ndim != 2 or b.ndim != 2:
@@ -117,7 +117,7 @@ def _ceil_pad(size: int, extent: int, stride: int, lo: int, hi: int) -> int:
     return (count - 1) * stride + extent - size - lo
 
 
-def _conv(node: Node) -> Term:
+def conv(node: Node) -> Term:
     x, w, bias = node.input(0), node.input(1), node.optional(2)
     kernel = tuple(node.attr("kernel_shape", w.shape[2:]))
     if kernel != w.shape[2:] or x.ndim != w.ndim or x.ndim < 3:
@@ -291,7 +291,7 @@ def _batch_normalization(node: Node) -> list[Term]:
     return [composites.batchnorm(x, *parameters, epsilon=epsilon), *outputs]
 
 
-def _layer_normalization(node: Node) -> list[Term]:
+def layer_normalization(node: Node) -> list[Term]:
     x, scale, bias = node.input(0), node.input(1), node.optional(2)
     axis, epsilon = node.attr("axis", -1), node.attr("epsilon", 1e-5)
     outputs = [composites.layernorm(x, scale, bias, axis, epsilon)]
@@ -330,16 +330,16 @@ def _lrn(node: Node) -> Term:
 LAYERS: dict[str, Row] = {
     "AveragePool": row(_average_pool, 7, 10, 11, 19, 22),
     "BatchNormalization": row(_batch_normalization, 7, 9, 14, 15),
-    "Conv": row(_conv, 1, 11, 22),
+    "Conv": row(conv, 1, 11, 22),
     "ConvTranspose": row(_conv_transpose, 1, 11, 22),
     "Einsum": row(_einsum, 12, 28),
-    "Gemm": row(_gemm, 7, 9, 11, 13),
+    "Gemm": row(gemm, 7, 9, 11, 13),
     "GlobalAveragePool": row(_global_average_pool, 1, 22),
     "GlobalMaxPool": row(_global_max_pool, 1, 22),
     "GlobalLpPool": row(_global_lp_pool, 2, 22),
     "InstanceNormalization": row(_instance_normalization, 6, 22),
     "LRN": row(_lrn, 1, 13),
-    "LayerNormalization": row(_layer_normalization, 17),
+    "LayerNormalization": row(layer_normalization, 17),
     "LpPool": row(_lp_pool, 2, 11, 18, 22),
     "MatMul": row(_matmul, 1, 9, 13),
     "MaxPool": row(_max_pool, 1, 8, 10, 11, 12, 22),

@@ -51,6 +51,12 @@ DTYPE_OF_CODE: dict[int, str] = {
 }
 CODE_OF_DTYPE: dict[str, int] = {dtype: code for code, dtype in DTYPE_OF_CODE.items()}
 
+TENSOR_TYPE = {
+    name: f"tensor({name.replace('_', '').removesuffix('fn') if name.startswith('float4') else name.replace('_', '')})"
+    for name in CODE_OF_DTYPE
+} | {"float64": "tensor(double)", "float32": "tensor(float)", "float8_e8m0fnu": "tensor(float8e8m0)"}
+"""Element type to the word of ONNX's schemas and of onnxruntime for a tensor of it."""
+
 PACKED = frozenset({"uint4", "int4", "float4_e2m1fn", "uint2", "int2"})
 """Element types of which ONNX packs several into a byte."""
 

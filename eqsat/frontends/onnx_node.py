@@ -129,14 +129,16 @@ class Row:
     Attributes:
         convert: node to its output, or its outputs in order (trailing unwanted ones may be left out).
         since: the since-versions of the operator that `convert` understands. Another version is carried opaque.
+        unless: the uses that `convert` declines, for the documentation; those are carried opaque too.
     """
 
     convert: Converter
     since: tuple[int, ...]
+    unless: str = ""
 
 
-def row(convert: Converter, *since: int) -> Row:
-    return Row(convert, since)
+def row(convert: Converter, *since: int, unless: str = "") -> Row:
+    return Row(convert, since, unless)
 
 
 def broadcasting(op: str, *terms: Term) -> Term:

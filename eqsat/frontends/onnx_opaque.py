@@ -20,7 +20,7 @@ import numpy as np
 
 from eqsat.errors import InputError, refusing
 from eqsat.frontends.onnx_bounded import bounded_operators, counting
-from eqsat.frontends.onnx_load import domain_of, make_tensor, subgraphs
+from eqsat.frontends.onnx_load import CODE_OF_DTYPE, TENSOR_TYPE, domain_of, make_tensor, subgraphs
 from eqsat.frontends.onnx_types import Declared, declared
 from eqsat.numerics import Array
 
@@ -142,7 +142,8 @@ def one_node(
 
 
 def inferred(spec: OneNode) -> dict[str, Declared]:
-    """The types of the named outputs as ONNX's shape inference finds them; what it cannot tell is missing."""
+    """The types of the named outputs as ONNX's shape inference finds them; what it cannot tell is missing. Of vendors'
+    operators onnxruntime's inference, where it is installed."""
     from onnx import shape_inference
 
     try:
@@ -150,6 +151,13 @@ def inferred(spec: OneNode) -> dict[str, Declared]:
     except (shape_inference.InferenceError, RuntimeError) as error:
         raise InputError(f"onnx finds no shape for it: {_line(error)}") from None
     found = [declared(value) for value in model.graph.output if value.type.WhichOneof("value")]
+    if not found and domain_of(model.graph.node[0]) and find_spec("onnxruntime"):
+        try:
+            outputs = _runtime_session(spec.proto()).get_outputs()
+        except InputError:
+            return {}
+        codes = {text: CODE_OF_DTYPE[dtype] for dtype, text in TENSOR_TYPE.items()}
+        found = [Declared(o.name, codes[o.type], tuple(o.shape)) for o in outputs if o.type in codes]
     return {type_.name: type_ for type_ in found if type_ is not None}
 
 
