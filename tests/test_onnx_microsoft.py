@@ -85,9 +85,9 @@ def judged(op: str, operands: list[Any], attributes: Mapping[str, Any], outputs:
     )
     opsets = [helper.make_opsetid("", 13), helper.make_opsetid("com.microsoft", 1)]
     model = helper.make_model(graph, opset_imports=opsets, ir_version=8)
-    wanted = onnxruntime.InferenceSession(model.SerializeToString()).run(None, inputs)
+    wanted: Any = onnxruntime.InferenceSession(model.SerializeToString()).run(None, inputs)
     program = from_onnx(model)
-    written = onnxruntime.InferenceSession(to_onnx(program).SerializeToString()).run(None, inputs)
+    written: Any = onnxruntime.InferenceSession(to_onnx(program).SerializeToString()).run(None, inputs)
     for found in (list(program.run(inputs).values()), written):
         for mine, theirs in zip(found, wanted, strict=True):
             assert (mine.dtype, mine.shape) == (theirs.dtype, theirs.shape)

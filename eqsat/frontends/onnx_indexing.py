@@ -96,7 +96,7 @@ def _scatter_elements(node: Node) -> Term:
         raise ShapeError(f"scatter takes as many indices as updates, got {indices.shape} and {updates.shape}")
     grid = list(np.indices(indices.shape))
     grid[axis] = indices
-    return _placed(data, np.ravel_multi_index(tuple(grid), data.shape), updates)
+    return _placed(data, np.asarray(np.ravel_multi_index(tuple(grid), data.shape)), updates)
 
 
 def _scatter_nd(node: Node) -> Term:

@@ -152,8 +152,8 @@ def _multi_head_attention(node: Node) -> Term:
         q, k, v = (composites.add(x, b) for x, b in zip((q, k, v), ops.split(bias, widths, 0), strict=True))
     heads = node.required("num_heads")
     scale = node.attr("scale", 0.0) or (q.shape[-1] // heads) ** -0.5
-    parts = (_heads(x, heads) for x in (q, k, v))
-    return _attended(*parts, scale, node.optional(5), bool(node.attr("unidirectional", 0)))
+    q, k, v = (_heads(x, heads) for x in (q, k, v))
+    return _attended(q, k, v, scale, node.optional(5), bool(node.attr("unidirectional", 0)))
 
 
 def _attention(node: Node) -> Term:
