@@ -396,7 +396,7 @@ class Search:
         for i, form in enumerate(forms):
             left = self.budget.left("solve") / (len(forms) - i)
             self.tell(f"part {i + 1} of {len(forms)}", 0.8 * i / len(forms))
-            self._solve(form, 0.0 if self._interrupts.interrupted else left)
+            self.solve(form, 0.0 if self._interrupts.interrupted else left)
         return parts
 
     def _cover(self, snapshot: Snapshot, seconds: float, stopped: Callable[[], bool] | None) -> CoverResult:
@@ -405,7 +405,8 @@ class Search:
             self.budget.add("solve" if stage == "incumbents" else stage, spent)
         return found
 
-    def _solve(self, form: tuple, seconds: float) -> None:
+    def solve(self, form: tuple, seconds: float) -> None:
+        """Find the best cover of one form, with as much of its e-graph as there is time for."""
         source = Snapshot.from_core(form)
         stopped, limit = self._interrupts.stopped, min(SOURCE_COVER_SECONDS, seconds)
         written = self._interrupts.run(lambda: self._cover(source, limit, stopped), None)
