@@ -20,7 +20,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from eqsat.extract.cost import Gemm, Run, itemsize, read_bytes
-from eqsat.layout import Layout, compose, identity
+from eqsat.layout import Layout, compose, identity, is_contiguous
 from eqsat.snapshot import Snapshot
 
 
@@ -224,6 +224,8 @@ class Facts:
             for c in classes
         ]
         self.computed = sum(1 << c for c in classes if not self.free[c])
+        self._slices = self._slices_of_groups()
+        self._launches: dict[int, int] = {}
         self.leaf: list[Cut] = []
         self._leaves: dict[int, Cut] = {}
         for c in classes:
@@ -252,6 +254,33 @@ class Facts:
                 cut = Cut(c, -1, (), Kind.POINT, None, 1 << c, 0, ((c, identity(snapshot.size[c]), 0.0),))
         self._leaves[c] = cut
         return cut
+
+    def _slices_of_groups(self) -> dict[int, list[int]]:
+        """For each class the bit sets of the classes that are slices of one array, with it."""
+        groups: dict[int, int] = {}
+        for node in self.snapshot.nodes:
+            if node.op == "V" and is_contiguous(node.attrs[0]) and node.cls != node.args[0]:
+                groups[node.args[0]] = groups.get(node.args[0], 0) | 1 << node.cls
+        found: dict[int, list[int]] = {}
+        for mask in dict.fromkeys(groups[a] & self.computed for a in sorted(groups)):
+            if mask.bit_count() > 1:
+                for c in bits(mask):
+                    found.setdefault(c, []).append(mask)
+        return found
+
+    def launches(self, leaves: int) -> int:
+        """A guess at how many kernels compute these classes: one for all slices of one array, else one for each."""
+        rest = leaves & self.computed
+        known = self._launches.get(rest)
+        if known is None:
+            known, left = 0, rest
+            while left:
+                own = left & -left
+                near = self._slices.get(own.bit_length() - 1, ())
+                left &= ~max(near, key=lambda mask: (mask & left).bit_count(), default=own)
+                known += 1
+            self._launches[rest] = known
+        return known
 
     def through(self, reads: tuple[Read, ...], layout: Layout, size: int) -> tuple[Read, ...]:
         """The reads of a view of a class of `size` elements, given those of the class."""

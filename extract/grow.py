@@ -117,7 +117,12 @@ class Grower:
         """A product of points."""
         out = identity(self.snapshot.size[node.cls])
         left, right = (self._prologues(a) for a in node.args)
-        pairs = sorted(product(left, right), key=lambda xy: xy[0].score + xy[1].score)
+        guess = self._leaf_guess
+
+        def score(pair: tuple[Cut, Cut]) -> int:
+            return pair[0].price + pair[1].price + guess * self.facts.launches(pair[0].leaves | pair[1].leaves)
+
+        pairs = sorted(product(left, right), key=score)
         for x, y in dict.fromkeys([self._plain(node), *pairs[: self.limits.pairs]]):
             yield self.make(i, (x, y), Kind.GEMM, Product(self._core(i, node, x, y), out), (), 0.0)
 
@@ -195,7 +200,7 @@ class Grower:
                     else:
                         beyond += left.beyond
                     needed = leaves & computed
-                    score = beyond + guess * needed.bit_count()
+                    score = beyond + guess * self.facts.launches(needed)
                     slot = (kind, key, needed)
                     known = best.get(slot)
                     if known is None or score < known[0]:
@@ -275,7 +280,7 @@ class Grower:
         cut = Cut(c, i, subs, kind, key, leaves, inner, reads, work, on_chip, at)
         if not self.price(cut):
             return None
-        cut.score = cut.price + self._leaf_guess * (leaves & self.facts.computed).bit_count() + inner.bit_count()
+        cut.score = cut.price + self._leaf_guess * self.facts.launches(leaves) + inner.bit_count()
         return cut
 
     def price(self, cut: Cut) -> bool:

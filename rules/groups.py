@@ -124,18 +124,20 @@ class _Finder:
                     self._add(level)
 
     def _levels(self, classes: list[int]) -> Iterator[list[int]]:
-        depth: dict[int, int] = {}
+        """The classes by the longest chain of them that each needs.
 
-        def level(cls: int) -> int:
-            if cls not in depth:
-                below = [d for d in classes if d != cls and self.needs.of[cls] >> d & 1]
-                depth[cls] = 1 + max((level(d) for d in below), default=-1)
-            return depth[cls]
-
-        for cls in classes:
-            level(cls)
-        for wanted in sorted(set(depth.values())):
-            yield [c for c in classes if depth[c] == wanted]
+        A cover may compute a class in several ways, so that two classes need each other: these are left out.
+        """
+        among = sum(1 << c for c in classes)
+        below = {c: self.needs.of[c] & among & ~(1 << c) for c in classes}
+        level: dict[int, int] = {}
+        for cls in sorted(classes, key=lambda c: below[c].bit_count()):
+            needed = [level.get(d) for d in classes if below[cls] >> d & 1]
+            known = [n for n in needed if n is not None]
+            if len(known) == len(needed):
+                level[cls] = 1 + max(known, default=-1)
+        for wanted in sorted(set(level.values())):
+            yield [c for c in classes if level.get(c) == wanted]
 
     def grow(self) -> None:
         """Join what reads the members in one way: an equal operator, its other operands constant or aligned members."""

@@ -15,7 +15,7 @@ from eqsat.required import as_written, needs_of, needs_of_all
 from eqsat.rules import ALL
 from eqsat.rules.groups import find_groups
 from eqsat.saturate import Limits, Saturation, stated
-from eqsat.snapshot import Snapshot
+from eqsat.snapshot import ENode, Snapshot
 from eqsat.terms import Terms
 
 F32 = np.float32
@@ -97,6 +97,23 @@ def test_no_group_holds_what_another_member_needs(name: str) -> None:
     needs = needs_of_all(found)
     groups = find_groups(Terms(found))
     assert not [g for g in groups for a in g.members for b in g.members if a != b and needs.of[a] >> b & 1]
+
+
+def test_what_a_cover_computes_in_two_ways_may_need_itself() -> None:
+    """Two products of one size, each made from the other in one of two kernels: no group, and no end to look for."""
+    size, attrs = 16, (1, 4, 4, 4)
+    nodes = [
+        ENode("In", ("x", size, "float32"), (), 0),
+        ENode("Const", ("w", size, "float32"), (), 1),
+        ENode("MM", attrs, (0, 1), 2),
+        ENode("MM", attrs, (3, 1), 2),
+        ENode("MM", attrs, (0, 1), 3),
+        ENode("MM", attrs, (2, 1), 3),
+    ]
+    found = Snapshot(nodes, 4, [False, True, False, False], [2, 3])
+    needs = needs_of(found, range(len(nodes)))
+    assert needs.of[2] == needs.of[3] == 0b1100
+    assert {g.members for g in find_groups(Terms(found, [range(len(nodes))]))} <= {(2, 3)}
 
 
 def test_a_saturated_e_graph_goes_on_with_what_else_holds() -> None:
