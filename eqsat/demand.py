@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from eqsat.ir import Term, topological
+from eqsat.mapped import release
 from eqsat.numerics import (
     HALVES,
     Array,
@@ -185,6 +186,16 @@ def _summed(array: Array, axis: int, weights: Array) -> Array:
     return np.moveaxis(total.reshape(len(weights), *rest), 0, axis)
 
 
+def _let_go(term: Term) -> None:
+    """Release the pages of the weights that a view has been read of."""
+    from eqsat.ops import row
+
+    while row(term.op).view:
+        (term,) = term.args
+    if term.op == "constant":
+        release(term.attr("value").array)
+
+
 class _Run:
     """One evaluation; each value is freed after its last reader."""
 
@@ -211,6 +222,7 @@ class _Run:
                     readers[arg] -= 1
                     if not readers[arg]:
                         del values[arg]
+                        _let_go(arg)
             return [
                 _selected(self._typed(values[t], t.dtype), d.demand[t], wanted, t.shape)
                 for t, wanted in d.wanted.items()

@@ -14,6 +14,7 @@ from numpy.lib.stride_tricks import as_strided
 from eqsat.errors import InputError
 from eqsat.ir import ConstArray, Term
 from eqsat.layout import Layout, row_major
+from eqsat.mapped import release
 from eqsat.node import CAST, Node, make, substitute, topological
 from eqsat.numerics import Array, Precision, at_precision, dtype_name, elementwise, matmul, np_dtype, reduce, take
 
@@ -246,14 +247,26 @@ def _folded(roots: Sequence[Node], known: dict[str, Array], limit: int, precisio
     constant: dict[Node, bool] = {}
     for node in order:
         constant[node] = node.op not in ("In", "Opaque") and node.size <= limit and all(constant[a] for a in node.args)
+    moved: dict[Node, bool] = {}
+    for node in order:
+        moved[node] = node.op in _MOVES and all(moved[a] for a in node.args)
     nodes = _to_fold(roots, order, constant)
-    values = evaluate(nodes, {}, known, precision=precision)
     folded: dict[Node, Node] = {}
-    with np.errstate(all="ignore"):
-        for node, value in zip(nodes, values, strict=True):
-            own = np.ascontiguousarray(value.astype(np_dtype(node.dtype), copy=False))
-            folded[node] = constant_node(ConstArray(own), known)
+    # What is only moved keeps its bits in its own type, which takes a quarter of the memory of float64 for halves.
+    for each in [*([n] for n in nodes if moved[n]), [n for n in nodes if not moved[n]]]:
+        values = evaluate(each, {}, known, precision="native" if each and moved[each[0]] else precision)
+        with np.errstate(all="ignore"):
+            for node, value in zip(each, values, strict=True):
+                own = np.ascontiguousarray(value.astype(np_dtype(node.dtype), copy=False))
+                folded[node] = constant_node(ConstArray(own), known)
+    for node in order:
+        if node.op == "Const":
+            release(known[node.attrs[0]])
     return tuple(substitute(roots, folded))
+
+
+_MOVES = frozenset({"Const", "Full", "V", "Cat"})
+"""Operators that compute nothing."""
 
 
 def _to_fold(roots: Sequence[Node], order: Sequence[Node], constant: Mapping[Node, bool]) -> list[Node]:

@@ -31,6 +31,7 @@ import numpy as np
 
 from eqsat.arguments import choice, instance, shown
 from eqsat.errors import DtypeError, InputError
+from eqsat.mapped import blocks
 from eqsat.numerics import SHORT, Array, Precision, at_precision, dtype_name, is_float, itemsize, np_dtype
 
 Shape = tuple[int, ...]
@@ -63,10 +64,18 @@ class ConstArray:
 
     @cached_property
     def digest(self) -> str:
+        place = (self.array.ctypes.data, self.array.nbytes, dtype_name(self.array.dtype))
+        known = _DIGESTS.get(place)
+        if known is not None and known[0]() is not None:
+            return known[1]
         # Processors have instructions for SHA-256: three times faster than BLAKE2 on weights.
-        h = hashlib.sha256(dtype_name(self.array.dtype).encode(), usedforsecurity=False)
-        h.update(self.array.reshape(-1).view(np.uint8).data)
-        return h.hexdigest()[:32]
+        h = hashlib.sha256(place[2].encode(), usedforsecurity=False)
+        for block in blocks(self.array):
+            h.update(block)
+        digest = h.hexdigest()[:32]
+        if self.array.nbytes >= _LARGE_BYTES:
+            _DIGESTS[place] = (weakref.ref(_holder(self.array), lambda _: _DIGESTS.pop(place, None)), digest)
+        return digest
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ConstArray) and self.array.shape == other.array.shape and self.digest == other.digest
@@ -78,6 +87,19 @@ class ConstArray:
         if self.array.size <= _SHOWN_ELEMENTS:
             return str(self.array.tolist())
         return f"#{self.digest[:8]}"
+
+
+_LARGE_BYTES = 1 << 16
+_DIGESTS: dict[tuple[int, int, str], tuple[weakref.ref[Array], str]] = {}
+"""Digests of large constants by address, bytes and dtype, while the memory there is held: weights are shared by many
+constants, shaped in one way or another, and take seconds to read."""
+
+
+def _holder(array: Array) -> Array:
+    """The array that keeps the memory of a view alive."""
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return array
 
 
 def _shared_and_writeable(array: Array) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -20,11 +21,11 @@ from eqsat.ir import make as make_term
 from eqsat.ir import topological as term_order
 from eqsat.lift import lift
 from eqsat.node import substitute
-from eqsat.numerics import np_dtype
+from eqsat.numerics import FLOATS, INTS, np_dtype
 from eqsat.segments import Segment
 
-_STAND_IN_DTYPES = frozenset({"float32", "float64", "int32", "int64"})
-"""Types in which arrays that differ in one element are easily made in any number."""
+_DIGITS = 200
+"""Numbers that every type which programs compute with holds, bool aside."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,10 +145,10 @@ class _Instance:
             return
         digest = leaf.attrs[0]
         self.values[leaf] = self.part.constants.get(digest, self.core.constants.get(digest))  # type: ignore[assignment]
-        if self._anonymous and leaf.size > 1 and leaf.dtype in _STAND_IN_DTYPES:
-            stand_in = np.zeros(leaf.size, np_dtype(leaf.dtype))
-            stand_in[0] = number + 1
-            self._placeholder[leaf] = make("Const", (ConstArray(stand_in).digest, leaf.size, leaf.dtype))
+        if self._anonymous and leaf.size > 1 and leaf.dtype in (*FLOATS, *INTS) and number < _DIGITS**2:
+            constant = _stand_in(number, leaf.size, leaf.dtype)
+            stand_in = constant.array
+            self._placeholder[leaf] = make("Const", (constant.digest, leaf.size, leaf.dtype))
         else:
             stand_in = self.values[leaf]
             self._placeholder[leaf] = leaf
@@ -205,6 +206,15 @@ class _Instance:
                 if rebuilt is not None:
                     found[over] = rebuilt
         return found
+
+
+@lru_cache(maxsize=256)
+def _stand_in(number: int, size: int, dtype: str) -> ConstArray:
+    """An array that nothing else holds, zero but for its first elements: memory that is never written takes no room."""
+    array = np.zeros(size, np_dtype(dtype))
+    array[0], array[1] = number % _DIGITS + 1, number // _DIGITS
+    array.flags.writeable = False  # or else it would be copied
+    return ConstArray(array)
 
 
 def _between(roots: Sequence[Node], leaves: Mapping[Node, Node]) -> list[Node]:

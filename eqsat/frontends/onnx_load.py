@@ -17,6 +17,8 @@ import numpy as np
 
 from eqsat.errors import InputError
 from eqsat.files import read_bytes
+from eqsat.frontends.onnx_wire import without_weights
+from eqsat.mapped import map_file
 from eqsat.numerics import Array, np_dtype
 from eqsat.sizes import LARGEST
 
@@ -105,6 +107,9 @@ def _parse(path: Path) -> ModelProto:
     from google.protobuf.message import DecodeError
     from onnx import ModelProto
 
+    model = without_weights(path)
+    if model is not None:
+        return model
     data = read_bytes(path, _MOST_BYTES, "the .onnx file")
     try:
         return ModelProto.FromString(data)
@@ -193,9 +198,7 @@ def _external_array(tensor: TensorProto, shape: tuple[int, ...], base: Path | No
         available = path.stat().st_size - offset
         if offset < 0 or available < needed:
             _check_length(-1 if offset < 0 else max(available, 0), dtype, shape, f"{where} in '{path}'")
-        if needed == 0:
-            return np.zeros(shape, np_dtype(dtype))
-        return np.asarray(np.memmap(path, np_dtype(dtype), "r", offset, shape))
+        return map_file(path, np_dtype(dtype), offset, shape)
     except OSError as error:
         raise InputError(f"{where}: '{path}' cannot be read ({error.strerror}); check its permissions") from None
 

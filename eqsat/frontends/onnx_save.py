@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 
 from eqsat.errors import InputError
+from eqsat.files import replacing
 from eqsat.frontends.onnx_load import CODE_OF_DTYPE, PACKED, make_tensor
+from eqsat.frontends.onnx_wire import varint
+from eqsat.mapped import blocks
 from eqsat.numerics import Array
 
 if TYPE_CHECKING:
@@ -19,13 +22,17 @@ if TYPE_CHECKING:
 EMBEDDED_BYTES = 1_800_000_000
 """Constants of more bytes go to an external file: a protobuf message ends at 2 GiB."""
 
+RETURNED_BYTES = 1 << 26
+"""Constants of more bytes, once they are on disk, are not held in memory by the model that is returned."""
+
 _ALIGNMENT = 64  # bytes; offsets in the external file
 
 
 def store(model: ModelProto, constants: Sequence[tuple[str, Array]], path: str | os.PathLike[str] | None) -> ModelProto:
     """The model with these initializers, written to `path` if one is given.
 
-    Files appear whole or not at all: they are written beside the target and renamed.
+    Files appear whole or not at all. Of more than `RETURNED_BYTES` of constants, the model that is returned says where
+    in the files they lie (ONNX IR, "External Tensor Data").
     """
     target = None if path is None else Path(path)
     packed = [(name, array) for name, array in constants if array.dtype.name in PACKED]
@@ -36,10 +43,14 @@ def store(model: ModelProto, constants: Sequence[tuple[str, Array]], path: str |
         if target is None:
             raise InputError(f"the constants take {total} bytes, more than a model in memory holds; give a path")
         _store_beside(model, constants, target)
-        _replace(target, lambda file: file.write(model.SerializeToString()))
         return model
+    places: list[int] = []
     if target is not None:
-        _replace(target, lambda file: _stream(file, model, constants))
+        with replacing(target) as file:
+            places = _stream(file, model, constants)
+        if total > RETURNED_BYTES:
+            _refer(model, constants, target.name, places)
+            return model
     for name, array in constants:
         _describe(model.graph.initializer.add(), name, array).raw_data = array.tobytes()
     return model
@@ -51,10 +62,13 @@ _GRAPH_INITIALIZER = b"\x2a"
 _TENSOR_RAW_DATA = b"\x4a"
 
 
-def _stream(file: BinaryIO, model: ModelProto, constants: Sequence[tuple[str, Array]]) -> None:
+def _stream(file: BinaryIO, model: ModelProto, constants: Sequence[tuple[str, Array]]) -> list[int]:
     """Writes the model with the constants as its last initializers, without a copy of them in memory.
 
     Serialising the whole message instead took as long as all the rest of an export (134 MB of constants).
+
+    Returns:
+        where in the file the values of each begin.
     """
     from onnx import ModelProto, TensorProto
 
@@ -64,22 +78,24 @@ def _stream(file: BinaryIO, model: ModelProto, constants: Sequence[tuple[str, Ar
     graph = model.graph.SerializeToString()
     heads = []
     for name, array in constants:
-        fields = _describe(TensorProto(), name, array).SerializeToString() + _TENSOR_RAW_DATA + _varint(array.nbytes)
-        heads.append(_GRAPH_INITIALIZER + _varint(len(fields) + array.nbytes) + fields)
+        fields = _describe(TensorProto(), name, array).SerializeToString() + _TENSOR_RAW_DATA + varint(array.nbytes)
+        heads.append(_GRAPH_INITIALIZER + varint(len(fields) + array.nbytes) + fields)
     length = len(graph) + sum(map(len, heads)) + sum(array.nbytes for _, array in constants)
-    file.write(around.SerializeToString() + _MODEL_GRAPH + _varint(length) + graph)
+    start = around.SerializeToString() + _MODEL_GRAPH + varint(length) + graph
+    file.write(start)
+    at = len(start)
+    places = []
     for head, (_, array) in zip(heads, constants, strict=True):
         file.write(head)
-        file.write(array.reshape(-1).view(np.uint8).data)
+        _write(file, array)
+        places.append(at + len(head))
+        at += len(head) + array.nbytes
+    return places
 
 
-def _varint(value: int) -> bytes:
-    """Seven bits a byte, least significant first, the top bit set on all but the last."""
-    out = bytearray()
-    while value >= 0x80:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    return bytes([*out, value])
+def _write(file: BinaryIO, array: Array) -> None:
+    for block in blocks(np.ascontiguousarray(array)):
+        file.write(block)
 
 
 def _describe(tensor: TensorProto, name: str, array: Array) -> TensorProto:
@@ -90,37 +106,27 @@ def _describe(tensor: TensorProto, name: str, array: Array) -> TensorProto:
 
 
 def _store_beside(model: ModelProto, constants: Sequence[tuple[str, Array]], target: Path) -> None:
-    """Writes the constants to `<target>.data` and refers to them there (ONNX IR, "External Tensor Data")."""
+    """Writes the model, and the constants to `<target>.data`."""
+    places = []
+    end = 0
+    for _, array in constants:
+        places.append(end)
+        end = -(-(end + array.nbytes) // _ALIGNMENT) * _ALIGNMENT
+    beside = target.with_name(f"{target.name}.data")
+    _refer(model, constants, beside.name, places)
+    with replacing(target) as file, replacing(beside) as data:
+        for place, (_, array) in zip(places, constants, strict=True):
+            data.seek(place)
+            _write(data, array)
+        file.write(model.SerializeToString())
+
+
+def _refer(model: ModelProto, constants: Sequence[tuple[str, Array]], location: str, places: Sequence[int]) -> None:
+    """Initializers that lie in a file in the model's folder."""
     from onnx import TensorProto
 
-    location = f"{target.name}.data"
-    offset = 0
-    places = []
-    for name, array in constants:
-        places.append(offset)
+    for place, (name, array) in zip(places, constants, strict=True):
         tensor = _describe(model.graph.initializer.add(), name, array)
         tensor.data_location = TensorProto.EXTERNAL
-        for key, value in (("location", location), ("offset", offset), ("length", array.nbytes)):
+        for key, value in (("location", location), ("offset", place), ("length", array.nbytes)):
             tensor.external_data.add(key=key, value=str(value))
-        offset = -(-(offset + array.nbytes) // _ALIGNMENT) * _ALIGNMENT
-
-    def write(file: BinaryIO) -> None:
-        for place, (_, array) in zip(places, constants, strict=True):
-            file.seek(place)
-            file.write(array.reshape(-1).view(np.uint8).data)
-
-    _replace(target.with_name(location), write)
-
-
-def _replace(target: Path, write: Callable[[BinaryIO], object]) -> None:
-    """Writes a file beside the target and renames it, so that a reader never sees half of it."""
-    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
-    try:
-        try:
-            with partial.open("wb") as file:
-                write(file)
-            partial.replace(target)
-        finally:
-            partial.unlink(missing_ok=True)
-    except OSError as error:
-        raise InputError(f"{target}: cannot be written ({error.strerror}); choose another path") from None
