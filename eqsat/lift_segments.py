@@ -50,7 +50,8 @@ class LiftedProgram:
     """A program over shaped terms.
 
     Attributes:
-        cuts: for each part the terms of the source that it computes, with those of the program that are equal to them.
+        cuts: for each part the terms of the source that it computes for later parts, with those of the program that are
+            equal to them; views aside, whose values are tied to others.
     """
 
     program: Program
@@ -84,6 +85,7 @@ class _Lifter:
 
     def program(self) -> Program:
         """All parts, each over the terms of those before it."""
+        read = {node for part in self.parts for node in part.segment.leaves.values() if node.op != "V"}
         for part in self.parts:
             instance = _Instance(part, self.core, anonymous=self._repeats[part.segment.form] > 1)
             lifted = self._forms.get(instance.key)
@@ -91,7 +93,8 @@ class _Lifter:
                 lifted = self._forms[instance.key] = instance.lift()
             for node, term in zip(part.segment.roots, self._placed(lifted, instance), strict=True):
                 self.term[node] = term
-            known = [(self.core.source_term[n], self.term[n]) for n in part.segment.roots if n in self.core.source_term]
+            inner = [n for n in part.segment.roots if n in read and n in self.core.source_term]
+            known = [(self.core.source_term[n], self.term[n]) for n in inner]
             self.cuts.append([(source, term) for source, term in known if source.shape == term.shape])
         outputs = {}
         for name, node, shape in zip(self.core.root_names, self.core.roots, self.core.root_shapes, strict=True):

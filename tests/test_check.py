@@ -202,3 +202,24 @@ def test_outputs_that_have_cancelled(name: str) -> None:
     else:
         with pytest.raises(CheckFailed):
             check(*programs, finite=hidden)
+
+
+def test_values_that_do_not_vary_are_not_replaced() -> None:
+    """A constant that repeats itself is its own transpose; random values in its place are not."""
+    inner = ops.broadcast(ops.constant(np.full((3, 1), 2, np.float32)), (3, 3))
+    source = Program((S,), {"y": ops.transpose(inner)})
+    repeated = ops.full(2, (3, 3))
+    check(source, Program((S,), {"y": repeated}), cuts=[[(inner, repeated)]])
+
+
+def test_values_that_are_tied_to_others_are_judged_whole() -> None:
+    """Turned twice is as it was: random values in place of both say otherwise."""
+
+    def turned(x: Term) -> Term:
+        return ops.slice_(x, [None], [None], None, [-1])
+
+    e = ops.exp(S)
+    source = Program((S,), {"y": turned(e), "z": turned(turned(e))})
+    check(source, Program((S,), {"y": turned(e), "z": e}), cuts=[[(turned(e), turned(e)), (e, e)]])
+    with pytest.raises(CheckFailed):
+        check(source, Program((S,), {"y": e, "z": e}), cuts=[[(turned(e), turned(e)), (e, e)]])

@@ -14,9 +14,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import eqsat
+from eqsat import ops
 from eqsat.core import lower
 from eqsat.errors import EqsatError
 from eqsat.ir import Program
+from eqsat.ir import Term as ShapedTerm
 from eqsat.reference import class_values, disagreements, term_value
 from eqsat.rule import HostRule, rule
 from eqsat.rules import ALL
@@ -222,6 +224,23 @@ def test_ctrl_c_while_a_message_is_sent_does_not_spoil_the_next_one(monkeypatch:
         with pytest.raises(KeyboardInterrupt):
             warm_up(EXPLODING_RULES)
     assert saturate(source, ALL).stats["stop"] == "saturated"
+
+
+@pytest.mark.parametrize("times", [2, 3, 4, 5])
+def test_what_undoes_itself_keeps_a_derivation(times: int):
+    """Rules that drop what they match leave every class something to compute it by."""
+    x = ops.input("x", (2, 3))
+    turns: list[Callable[[ShapedTerm], ShapedTerm]] = [
+        ops.neg,
+        ops.abs_,
+        lambda t: ops.slice_(t, [None], [None], None, [-1]),
+    ]
+    for turn in turns:
+        value = ops.exp(x)
+        for _ in range(times):
+            value = turn(value)
+        found = saturate(Snapshot.from_core(lower(Program((x,), {"y": ops.sqrt(value)})).roots), ALL)
+        assert all(best >= 0 for best in found.best)
 
 
 def test_an_unsound_rule_that_changes_a_size_is_an_error_that_names_saturation():
