@@ -146,11 +146,14 @@ def check(
         if not cuts:
             raise
         return _Part(outputs, tolerance, seed, CHEAP, finite).run(wanted, late)
-    except CheckFailed:
-        # Values that are tied to each other stand for none: the whole programs decide, whatever they take.
+    except CheckFailed as inside:
+        # Random values in place of some that are tied to each other say nothing: the whole programs decide.
         if not cuts:
             raise
-        return _Part(outputs, tolerance, seed, sys.maxsize, finite).run(wanted, late)
+        try:
+            return _Part(outputs, tolerance, seed, sys.maxsize, finite).run(wanted, late)
+        except CheckFailed:
+            raise inside from None
     return found
 
 
