@@ -10,7 +10,7 @@ from typing import Any
 
 from eqsat import check as checking
 from eqsat.arguments import instance, seconds, shown, whole
-from eqsat.core import CoreProgram, lower
+from eqsat.core import CoreProgram, lower, topological
 from eqsat.errors import CheckFailed, InputError
 from eqsat.explain import Explanation, explain, merged_kernels
 from eqsat.extract.alternatives import kernel_counts, next_covers
@@ -30,7 +30,7 @@ from eqsat.ranking import Combination, alternative_rows, by_objective, next_plan
 from eqsat.replay import WORK, Replayer
 from eqsat.report import build_report, objective_report, reproduction
 from eqsat.rule import AnyRule, HostRule, Policy
-from eqsat.saturate import Limits, saturate, stated, warm_up
+from eqsat.saturate import Limits, saturate, stated, wait_until_ready, warm_up
 from eqsat.segments import Segment, segments
 from eqsat.sizes import check_program
 from eqsat.snapshot import Snapshot
@@ -43,7 +43,11 @@ Progress = Callable[[str, float], None]
 SATURATION_SHARE = 0.5
 """Part of a segment's time that saturation may use; the cover has the rest."""
 
-SOURCE_COVER_SECONDS = 2.0
+SOURCE_SHARE = 0.3
+"""Part of a segment's time that the cover of the program as written may use."""
+
+STARTING_SHARE = 0.5
+"""Part of the time left for which the search waits for its worker to start."""
 
 FURTHER_SHARE = 0.25
 """Part of the time limit kept for further plans, where they are asked for."""
@@ -298,9 +302,8 @@ def _result(
     """A plan as a result: checked against the source, with its report."""
     search.tell("checking", 0.95)
     budget = search.budget
-    hurried = not budget.left("check") or search.interrupted
     with budget.stage("check"):
-        verdict = search.checked(made, 0.0 if hurried else None, finite=numerics == "fast")
+        verdict = search.checked(made, 0.0 if search.interrupted else budget.left("check"), finite=numerics == "fast")
     after, plan = made.program, made.plan
     outcome = search.outcome(parts, plan, explain_time)
     with budget.stage("report"):
@@ -381,6 +384,7 @@ class Search:
         """Forms left as written because the check refused their result."""
         self.lean = False
         """Whether launches are ordered for low memory."""
+        self._source_plan: Plan | None = None
         self._interrupts = Interruptible()
 
     @property
@@ -392,12 +396,24 @@ class Search:
         """Solve every form; the segments in order."""
         with self.budget.stage("partition"):
             parts = segments(self.core.roots)
-        forms = list(dict.fromkeys(part.form for part in parts))
+        self.budget.expect_after_search()
+        sizes = {part.form: len(topological(part.form)) for part in parts}
+        self._start_worker()
+        forms = sorted(sizes, key=sizes.__getitem__)  # what small ones leave is for larger ones
         for i, form in enumerate(forms):
-            left = self.budget.left("solve") / (len(forms) - i)
-            self.tell(f"part {i + 1} of {len(forms)}", 0.8 * i / len(forms))
-            self.solve(form, 0.0 if self._interrupts.interrupted else left)
+            share = self.budget.part("solve", sizes[form], [sizes[f] for f in forms[i:]])
+            self.tell(f"part {i + 1} of {len(sizes)}", 0.8 * i / len(sizes))
+            self.solve(form, 0.0 if self._interrupts.interrupted else share)
         return parts
+
+    def _start_worker(self) -> None:
+        """No part of the program shall pay for the time that the worker takes to load."""
+        if self.rules:
+            with self.budget.stage("saturate"):
+                try:
+                    wait_until_ready(self.rules, STARTING_SHARE * self.budget.left("solve"))
+                except KeyboardInterrupt:
+                    self._interrupts.interrupted = True
 
     def _cover(self, snapshot: Snapshot, seconds: float, stopped: Callable[[], bool] | None) -> CoverResult:
         found = cover(snapshot, self.device, seconds, should_stop=stopped, exact=self.exact)
@@ -408,22 +424,28 @@ class Search:
     def solve(self, form: tuple, seconds: float) -> None:
         """Find the best cover of one form, with as much of its e-graph as there is time for."""
         source = Snapshot.from_core(form)
-        stopped, limit = self._interrupts.stopped, min(SOURCE_COVER_SECONDS, seconds)
+        began, stopped, limit = self.budget.clock(), self._interrupts.stopped, SOURCE_SHARE * seconds
         written = self._interrupts.run(lambda: self._cover(source, limit, stopped), None)
         if written is None:
             written = self._cover(source, 0.0, None)
         self.written[form] = Solved(source, written)
         begun = self.budget.clock()
+        seconds -= begun - began
         found = saturate(source, self.rules, Limits(seconds=SATURATION_SHARE * seconds)) if self.rules else source
         found.stats.setdefault("stop", "saturated")
         self.budget.add("saturate", self.budget.clock() - begun)
         self.explored[form] = found
         self._interrupts.interrupted |= found.stats["stop"] == "interrupted"
         left = 0.0 if self._interrupts.interrupted else max(0.0, seconds - (self.budget.clock() - begun))
-        chosen = self._interrupts.run(lambda: self._cover(found, left, stopped), written)
+        patience = self.budget.patience(left)
+        chosen = self._interrupts.run(lambda: self._cover(found, left, stopped), None, seconds=patience)
+        if chosen is None:  # what was found can no longer be priced: it counts as not found
+            source.stats = found.stats | {"stop": "time"}
+            found, chosen = source, written
         if not self._interrupts.interrupted:
             first = Solved(found, chosen)
-            kept = self._interrupts.run(lambda: self._regrouped(first, begun + seconds), first)
+            patience = self.budget.patience(begun + seconds - self.budget.clock())
+            kept = self._interrupts.run(lambda: self._regrouped(first, begun + seconds), first, seconds=patience)
             found, chosen = kept.snapshot, kept.cover
         if self._interrupts.interrupted:
             found.stats["stop"] = "interrupted"
@@ -576,17 +598,25 @@ class Search:
         return None if self.interrupted else self._interrupts.run(lambda: work(self), None, grace=0.0)
 
     def assembled(self, parts: Sequence[Segment]) -> Assembled:
-        """The whole program and its plan; those as written where Ctrl-C is pressed while constants are folded."""
-        found = self._interrupts.run(lambda: self._assembled(parts), None, grace=0.0)
+        """The whole program and its plan; those as written where time is over or Ctrl-C is pressed meanwhile."""
+        patience = self.budget.patience(self.budget.left("fold"))
+        found = self._interrupts.run(lambda: self._assembled(parts), None, grace=0.0, seconds=patience)
         if found is not None and not self.interrupted and overflows(self.program, found.program, self.inputs):
             self._keep_narrow(list(self.solved))
             found = self._assembled(parts)
         if found is None:
             for form, solved in self.solved.items():
-                solved.snapshot.stats["stop"] = "interrupted"
+                solved.snapshot.stats["stop"] = "interrupted" if self.interrupted else "time"
                 self._keep_written(form)
-            found = self._assembled(parts)
+            found = Assembled(self.folded.program, self.source_plan(parts), [])
         return found
+
+    def source_plan(self, parts: Sequence[Segment]) -> Plan:
+        """The plan of the program as written."""
+        if self._source_plan is None:
+            with self.budget.stage("plan"):
+                self._source_plan = stitch([(p, self.written[p.form]) for p in parts], self.core, self.exact).plan
+        return self._source_plan
 
     def _assembled(self, parts: Sequence[Segment]) -> Assembled:
         with self.budget.stage("plan"):
@@ -635,8 +665,7 @@ class Search:
 
     def outcome(self, parts: Sequence[Segment], plan: Plan, explain_time: float) -> Outcome:
         """The whole search, for the report; `plan` is its result."""
-        with self.budget.stage("plan"):
-            source_plan = stitch([(p, self.written[p.form]) for p in parts], self.core).plan
+        source_plan = self.source_plan(parts)
         with self.budget.stage("explain"):
             explanation = self.explanation(parts, explain_time)
             merges = merged_kernels(parts, self.written, self.solved, self.rules, source_plan, plan)

@@ -11,6 +11,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -138,6 +139,17 @@ def warm_up(rules: Sequence[AnyRule], memory: int = Limits().memory) -> None:
             worker.holding = rules
 
 
+def wait_until_ready(rules: Sequence[AnyRule], seconds: float, memory: int = Limits().memory) -> None:
+    """Let a worker load egglog and declare the rules, for at most so long: the first search shall not pay for it."""
+    rules = tuple(rules)
+    with _WORKERS.lent(memory, rules, timeout=0.0) as worker:
+        if worker is not None:
+            with suppress(EOFError, OSError):  # a worker that ends here is replaced by the search
+                worker.send((None, rules, None, ()))
+                worker.holding = rules
+                worker.receive(seconds)
+
+
 class Saturations:
     """The service of a worker: it keeps the e-graph in which the rules of the last request are declared."""
 
@@ -160,6 +172,8 @@ class Saturations:
                 snapshot = Saturation(source, rules, limits, send, goals, graph, further).run()
             send("done", snapshot)
         self._graph = graph
+        if source is None:
+            send("ready", None)
 
 
 def stated(rules: Sequence[HostRule], snapshot: Snapshot, derivations: Sequence[Derivation] = ()) -> list[Equality]:

@@ -2,7 +2,8 @@
 
 A program is cut at nodes that everything after them depends on alone (a layer's output), where a cut costs nothing:
 no linear algebra could cross it, and its value is kept in memory in any case. Segments that are equal up to the names
-of their inputs and constants are then one problem, solved once.
+of their inputs and constants are then one problem, solved once. A segment too large to be searched is cut further,
+where linear algebra could cross but would have to be done twice.
 """
 
 from __future__ import annotations
@@ -10,12 +11,16 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from eqsat.core import Node, make, topological
 from eqsat.pieces import pieces
 
 LARGE = 400
 """Core nodes from which on a program is cut even if no segment repeats: separate parts are far quicker to solve."""
+
+CROWDED = 200
+"""Core nodes of a segment from which on it is cut further: its e-graph would not come to rest within seconds."""
 
 _LINEAR_BINARY = frozenset({"add", "sub"})
 
@@ -156,12 +161,18 @@ class _Reads:
 def _cuts(reads: _Reads) -> list[Node]:
     """The nodes at which to cut, in order."""
     nonlinear, below_product = _nonlinear_below(reads), _below_product(reads)
-    return [
-        n
-        for n in _separators(reads)
-        # No product below the node can meet a product above it: something not linear lies between.
-        if (n in nonlinear or n not in below_product) and _crosses_contraction(n, reads)
-    ]
+    separators = [n for n in _separators(reads) if _crosses_contraction(n, reads)]
+    # No product below such a node can meet a product above it: something not linear lies between.
+    barriers = {n for n in separators if n in nonlinear or n not in below_product}
+    edges = [-1, *sorted(reads.position[n] for n in barriers), len(reads.order)]
+    crowded = {i for start, stop in pairwise(edges) if stop - start > CROWDED for i in range(start, stop)}
+    return [n for n in separators if n in barriers or (reads.position[n] in crowded and _is_kept(n, reads))]
+
+
+def _is_kept(node: Node, reads: _Reads) -> bool:
+    """Whether several operators read a node that is written whole: moved across it, a product is done once for each,
+    and what it was moved from all the same."""
+    return node.op != "Cat" and len(reads.through_views(node)) > 1
 
 
 def _separators(reads: _Reads) -> list[Node]:

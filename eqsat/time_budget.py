@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from eqsat.errors import InputError
+from eqsat.arguments import seconds
 
 STAGES = (
     "start",
@@ -34,6 +34,21 @@ STAGES = (
 """In order. `start` and `read` lie before `optimize`, `write` after it; the search is `saturate` to `solve`."""
 
 Clock = Callable[[], float]
+
+PER_LOWERING = {"plan": 15.0, "lift": 35.0, "report": 2.0}
+"""Seconds that stages take for each second of lowering and partitioning the program: all grow with its nodes."""
+
+MOST_KEPT = 0.25
+"""Share of the limit that is kept for them at most."""
+
+LEAST_SECONDS = 4.0
+"""What a part of a program may take however small it is, where an even share is not less."""
+
+CHECK_SHARE, CHECK_SECONDS = 0.1, 1.0
+"""What the check may count on: a share of the limit, up to so many seconds."""
+
+LATE_SHARE, LATE_SECONDS = 0.05, 0.25
+"""How much later than its share work is given up that was told to hand over what it has."""
 
 
 class TimeBudget:
@@ -63,13 +78,29 @@ class TimeBudget:
         """
         if isinstance(limit, TimeBudget):
             return limit
-        if isinstance(limit, bool) or not isinstance(limit, int | float) or not limit >= 0:
-            raise InputError(f"time_limit {limit}: expected seconds, at least 0")
-        return TimeBudget(limit)
+        return TimeBudget(seconds("time_limit", limit))
 
     def expect(self, stage: str, seconds: float) -> None:
         """Keep seconds for a stage that is still to come."""
         self.expected[stage] = seconds
+
+    def expect_after_search(self) -> None:
+        """Keep what the stages after the search are expected to take, judged by how long lowering took."""
+        lowering = self.spent.get("lower", 0.0) + self.spent.get("partition", 0.0)
+        kept = min(lowering * sum(PER_LOWERING.values()), MOST_KEPT * self.limit)
+        for stage, times in PER_LOWERING.items():
+            self.expect(stage, kept * times / sum(PER_LOWERING.values()))
+        self.expect("fold", self.spent.get("fold", 0.0))
+        self.expect("check", min(CHECK_SHARE * self.limit, CHECK_SECONDS))
+
+    def part(self, stage: str, size: int, waiting: Sequence[int]) -> float:
+        """Seconds that one of several parts may take in a stage: its share by size, of those that wait, with itself."""
+        left = self.left(stage)
+        return max(left * size / max(1, sum(waiting)), min(LEAST_SECONDS, left / max(1, len(waiting))))
+
+    def patience(self, seconds: float) -> float:
+        """Seconds until work that may take `seconds`, and knows, is given up."""
+        return seconds + LATE_SHARE * self.limit + LATE_SECONDS
 
     def left(self, stage: str) -> float:
         """Seconds that a stage may take, so that those after it have what they are expected to need; at least 0."""

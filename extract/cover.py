@@ -93,19 +93,21 @@ def cover(
         return stop or time.monotonic() - start > ENUMERATION_SHARE * time_limit
 
     own = [n.rule == SOURCE for n in snapshot.nodes]
+    rewritten = not all(own)
     req = required(snapshot)
-    written = enumerate_candidates(snapshot, row, limits, late, only=own, exact=exact)
-    found = enumerate_candidates(snapshot, row, limits, late, req=req, exact=exact)
-    for c, more in enumerate(written.of_class):
-        found.of_class[c] = undominated([*found.of_class[c], *more])
     needed = required_of_roots(snapshot, req)
+    found = enumerate_candidates(snapshot, row, limits, late, req=req, exact=exact)
+    written = enumerate_candidates(snapshot, row, limits, late, only=own, exact=exact) if rewritten else found
+    for c, more in enumerate(written.of_class if rewritten else ()):
+        found.of_class[c] = undominated([*found.of_class[c], *more])
     covers = CoverProblem(snapshot, found, needed)
     enumerated = time.monotonic()
     incumbents = {"grouped": covers.group_moves(enumerated + GROUP_MOVES_SHARE * time_limit)}
-    source = CoverProblem(snapshot, written, needed)
-    as_written = source.greedy()
-    if as_written is not None:
-        incumbents["written"] = covers.translate(as_written, source)
+    if rewritten:
+        source = CoverProblem(snapshot, written, needed)
+        as_written = source.greedy()
+        if as_written is not None:
+            incumbents["written"] = covers.translate(as_written, source)
     moved = time.monotonic()
     solution = solve(covers.problem, max(0.0, start + time_limit - moved), list(incumbents.values()), should_stop)
     return CoverResult(
