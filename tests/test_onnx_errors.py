@@ -43,6 +43,8 @@ def tensor(name: str, array: Any) -> onnx.TensorProto:
 node: Any = helper.make_node
 RELU = node("Relu", ["x"], ["y"], name="act")
 
+EACH = helper.make_graph([node("Relu", ["row"], ["out"])], "each", [value("row", (3,))], [value("out", (3,))])
+
 BAD_MODELS: dict[str, tuple[Callable[[], onnx.ModelProto], type[InputError], list[str]]] = {
     "undefined name": (
         lambda: model([node("Relu", ["x"], ["hidden"]), node("Relu", ["hiden"], ["y"], name="act")]),
@@ -123,9 +125,9 @@ BAD_MODELS: dict[str, tuple[Callable[[], onnx.ModelProto], type[InputError], lis
         ["Gelu node 'act'", "opset 17", "raise the opset"],
     ),
     "operator in an old form": (
-        lambda: model([node("TopK", ["x"], ["y", "at"], name="top", k=2)], opset=9),
+        lambda: model([node("Scan", ["", "x"], ["y"], name="s", body=EACH, num_scan_inputs=1)], opset=8),
         InputError,
-        ["TopK node 'top'", "opset 9", "opset 13"],
+        ["Scan node 's'", "opset 8", "opset 13"],
     ),
     "unknown domain": (
         lambda: model([node("Relu", ["x"], ["y"], name="act", domain="com.vendor")]),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
 from types import MappingProxyType
@@ -19,7 +19,7 @@ from eqsat.frontends.onnx_function import function_body
 from eqsat.frontends.onnx_graph import describe, in_order, live, reads
 from eqsat.frontends.onnx_indexing import INDEXING
 from eqsat.frontends.onnx_layers import LAYERS
-from eqsat.frontends.onnx_load import CODE_OF_DTYPE, OLDEST_OPSET, attributes, domain_of, tensor_array
+from eqsat.frontends.onnx_load import CODE_OF_DTYPE, OLDEST_OPSET, attributes, domain_of, subgraphs, tensor_array
 from eqsat.frontends.onnx_microsoft import MICROSOFT, UNVERSIONED
 from eqsat.frontends.onnx_movement import MOVEMENT, constant_term
 from eqsat.frontends.onnx_node import Constants, Declined, Node, Row
@@ -194,7 +194,9 @@ class Converter:
         """Carried along as it is."""
         if self.expanding:
             raise Declined(f"{title(node)} inside a standard body")
-        opsets = self._export_opsets(node)
+        if self.opsets.get("", OLDEST_OPSET) < OLDEST_OPSET and not same_form(node, self.opsets[""], OLDEST_OPSET):
+            return self._converted(node, env)
+        opsets = self._export_opsets()
         parameters = {name: value for name in reads(node) if (value := self._parameter(env[name])) is not None}
         spec, taken = one_node(node, opsets, self._types(node, env), parameters)
         types = inferred(spec)
@@ -202,15 +204,26 @@ class Converter:
         args = [env[name] for name in taken]
         return _spread(node, ops.opaque(title(node), args, outputs, spec, spec))  # type: ignore[arg-type]
 
-    def _export_opsets(self, node: NodeProto) -> Mapping[str, int]:
-        """The opsets at which the node can be written back: those of the model, raised to OLDEST_OPSET if the operator
-        still means the same there."""
-        opset = self.opsets.get("", OLDEST_OPSET)
-        if opset >= OLDEST_OPSET:
-            return self.opsets
-        if not same_form(node, opset, OLDEST_OPSET):
-            raise InputError(f"its form in opset {opset} is not supported; convert the model to opset {OLDEST_OPSET}")
-        return {**self.opsets, "": OLDEST_OPSET}
+    def _converted(self, node: NodeProto, env: Env) -> Results:
+        """As onnx's converter writes it at OLDEST_OPSET. It does not look into bodies."""
+        from onnx import version_converter
+
+        opset = self.opsets[""]
+        spec, taken = one_node(node, self.opsets, self._types(node, env), {})
+        try:
+            if any(True for _ in subgraphs(node)):
+                raise RuntimeError("a body")
+            model = version_converter.convert_version(spec.proto(), OLDEST_OPSET)
+        except (RuntimeError, ValueError):  # an operator that it does not know
+            hint = f"convert the model to opset {OLDEST_OPSET}"
+            raise InputError(f"its form in opset {opset} is not supported; {hint}") from None
+        inner = replace(self, opsets={**self.opsets, "": OLDEST_OPSET}, declared=lambda name: None)
+        scope = inner.graph(model.graph, {f"x{i}": env[name] for i, name in enumerate(taken)})
+        return _spread(node, [scope[value.name] for value in model.graph.output])
+
+    def _export_opsets(self) -> Mapping[str, int]:
+        """The opsets at which a node can be written back: those of the model, OLDEST_OPSET at least."""
+        return {**self.opsets, "": max(self.opsets.get("", OLDEST_OPSET), OLDEST_OPSET)}
 
     def _output_type(self, name: str, type_: Declared | None, node: NodeProto) -> tuple[tuple[int, ...], str]:
         """The static type of an opaque output: inferred by ONNX, else as the file declares it."""

@@ -166,3 +166,6 @@ ELEMENTWISE: dict[str, Row] = {
     "Xor": row(_xor, 7),
 }
 """One row per operator, with the since-versions whose meaning the converter covers."""
+
+RANDOM = frozenset(name for name, row in ELEMENTWISE.items() if row.convert is _random)
+"""Operators that are refused, for no program is deterministic with them."""

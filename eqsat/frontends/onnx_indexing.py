@@ -169,6 +169,8 @@ def _cum_sum(node: Node) -> Term:
     n = x.shape[axis]
     if not x.size or n * x.size > _SUMMED:
         raise Declined("a long running sum")
+    if n == 1:
+        return ops.full_like(0, x) if node.attr("exclusive", 0) else x
     reverse = bool(node.attr("reverse", 0))
     if node.attr("exclusive", 0):
         before, after = (0, 1) if reverse else (1, 0)
@@ -182,14 +184,23 @@ def _cum_sum(node: Node) -> Term:
 
 
 INDEXING: dict[str, Row] = {
-    "Compress": row(_compress, 9, 11, 28),
-    "CumSum": row(_cum_sum, 11, 14, 28),
+    "Compress": row(_compress, 9, 11, 28, unless="the condition varies"),
+    "CumSum": row(_cum_sum, 11, 14, 28, unless="more than 4 194 304 additions"),
     "GatherElements": row(_gather_elements, 11, 13),
     "GatherND": row(_gather_nd, 11, 12, 13),
-    "ReverseSequence": row(_reverse_sequence, 10, 28),
-    "Scatter": row(_scatter_elements, 9, 11),
-    "ScatterElements": row(_scatter_elements, 11, 13, 16, 18),
-    "ScatterND": row(_scatter_nd, 11, 13, 16, 18),
-    "TopK": row(_top_k, 1, 10, 11, 24),
+    "ReverseSequence": row(_reverse_sequence, 10, 28, unless="the lengths vary"),
+    "Scatter": row(_scatter_elements, 9, 11, unless="the places vary, or more than 4 194 304 elements"),
+    "ScatterElements": row(
+        _scatter_elements,
+        11,
+        13,
+        16,
+        18,
+        unless="the places vary, updates are combined, or more than 4 194 304 elements",
+    ),
+    "ScatterND": row(
+        _scatter_nd, 11, 13, 16, 18, unless="the places vary, updates are combined, or more than 4 194 304 elements"
+    ),
+    "TopK": row(_top_k, 1, 10, 11, 24, unless="several elements (k > 1)"),
 }
 """One row per operator, with the since-versions whose meaning the converter covers."""

@@ -142,7 +142,8 @@ def _transposed_pads(node: Node, x: Term, kernel: Sequence[int], strides: Sequen
     for i, n in enumerate(x.shape[2:]):
         whole = strides[i] * (n - 1) + extra[i] + (kernel[i] - 1) * dilations[i] + 1
         if wanted is not None or mode in ("SAME_UPPER", "SAME_LOWER"):
-            size = wanted[-rank:][i] if wanted is not None else n * strides[i]
+            # A kernel shorter than its stride does not reach n * stride: onnxruntime stops where it ends.
+            size = wanted[-rank:][i] if wanted is not None else min(n * strides[i], whole)
             total = max(whole - size, 0)
             less, more = total // 2, total - total // 2
             lo, hi = (less, more) if mode == "SAME_UPPER" else (more, less)
@@ -237,13 +238,16 @@ def _average_pool(node: Node) -> Term:
 
 
 def _rooted(sums: Term, p: int) -> Term:
-    return ops.sqrt(sums) if p == 2 else sums
+    if p == 1:
+        return sums
+    return ops.sqrt(sums) if p == 2 else ops.pow_(sums, ops.full_like(1 / p, sums))
 
 
 def _raised(x: Term, p: int) -> Term:
-    if p not in (1, 2):
-        raise Declined(f"p = {p}")
-    return composites.square(x) if p == 2 else ops.abs_(x)
+    if p == 2:
+        return composites.square(x)
+    size = ops.abs_(x)
+    return size if p == 1 else ops.pow_(size, ops.full_like(p, size))
 
 
 def _lp_pool(node: Node) -> Term:
@@ -328,11 +332,11 @@ def _lrn(node: Node) -> Term:
 
 
 LAYERS: dict[str, Row] = {
-    "AveragePool": row(_average_pool, 7, 10, 11, 19, 22),
+    "AveragePool": row(_average_pool, 7, 10, 11, 19, 22, unless="a window ends before the input does"),
     "BatchNormalization": row(_batch_normalization, 7, 9, 14, 15),
     "Conv": row(conv, 1, 11, 22),
     "ConvTranspose": row(_conv_transpose, 1, 11, 22),
-    "Einsum": row(_einsum, 12, 28),
+    "Einsum": row(_einsum, 12, 28, unless="a diagonal"),
     "Gemm": row(gemm, 7, 9, 11, 13),
     "GlobalAveragePool": row(_global_average_pool, 1, 22),
     "GlobalMaxPool": row(_global_max_pool, 1, 22),
@@ -342,7 +346,7 @@ LAYERS: dict[str, Row] = {
     "LayerNormalization": row(layer_normalization, 17),
     "LpPool": row(_lp_pool, 2, 11, 18, 22),
     "MatMul": row(_matmul, 1, 9, 13),
-    "MaxPool": row(_max_pool, 1, 8, 10, 11, 12, 22),
+    "MaxPool": row(_max_pool, 1, 8, 10, 11, 12, 22, unless="the indices are used"),
     "RMSNormalization": row(_rms_normalization, 23),
 }
 """One row per operator, with the since-versions whose meaning the converter covers."""

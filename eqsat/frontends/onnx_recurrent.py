@@ -212,8 +212,8 @@ def _lstm_layer(node: Node) -> list[Term]:
 
 
 RECURRENT: dict[str, Row] = {
-    "GRU": row(_gru_layer, 7, 14, 22),
-    "LSTM": row(_lstm_layer, 7, 14, 22),
-    "RNN": row(_rnn_layer, 7, 14, 22),
+    "GRU": row(_gru_layer, 7, 14, 22, unless="more than 64 steps, several lengths, other activations"),
+    "LSTM": row(_lstm_layer, 7, 14, 22, unless="more than 64 steps, several lengths, other activations"),
+    "RNN": row(_rnn_layer, 7, 14, 22, unless="more than 64 steps, several lengths, other activations"),
 }
 """One row per operator, with the since-versions whose meaning the converter covers."""

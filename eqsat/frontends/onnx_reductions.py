@@ -125,7 +125,7 @@ REDUCTIONS: dict[str, Row] = {
     "ArgMin": row(_arg("argmin"), 1, 11, 12, 13),
     "Hardmax": row(_along(_hardmax), 1, 11, 13),
     "LogSoftmax": row(_along(composites.log_softmax), 1, 11, 13),
-    "LpNormalization": row(_lp_normalization, 1, 22),
+    "LpNormalization": row(_lp_normalization, 1, 22, unless="p is neither 1 nor 2"),
     "ReduceL1": row(_reduction(_l1, 18), 1, 11, 13, 18),
     "ReduceL2": row(_reduction(composites.norm2, 18), 1, 11, 13, 18),
     "ReduceLogSum": row(_reduction(_log_sum, 18), 1, 11, 13, 18, 28),

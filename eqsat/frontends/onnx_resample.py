@@ -41,25 +41,26 @@ def select(x: Term, index: Array, axis: int) -> Term:
     return ops.gather(x, ops.constant(index), axis)
 
 
-# Coordinates: a position of the result in the input
+# Coordinates: a position of the result in the input, in float32 as onnxruntime computes it: ties are decided alike
 
 
 def _half_pixel(at: Array, axis: Axis) -> Array:
-    return (at + 0.5) / axis.scale - 0.5
+    return (at + 0.5) / np.float32(axis.scale) - 0.5
 
 
 def _symmetric(at: Array, axis: Axis) -> Array:
-    adjustment = axis.after / (axis.before * axis.scale)
+    adjustment = np.float32(axis.after) / (axis.before * np.float32(axis.scale))
     return axis.before / 2 * (1 - adjustment) + _half_pixel(at, axis)
 
 
 def _align_corners(at: Array, axis: Axis) -> Array:
+    """Of the whole size, as in onnxruntime; the standard's reference takes size times scale."""
     return at * 0.0 if axis.after == 1 else at * (axis.before - 1) / (axis.after - 1)
 
 
 COORDINATES: dict[str, Callable[[Array, Axis], Array]] = {
     "align_corners": _align_corners,
-    "asymmetric": lambda at, axis: at / axis.scale,
+    "asymmetric": lambda at, axis: at / np.float32(axis.scale),
     "half_pixel": _half_pixel,
     "half_pixel_symmetric": _symmetric,
     "pytorch_half_pixel": lambda at, axis: _half_pixel(at, axis) if axis.after > 1 else at * 0.0,
@@ -130,9 +131,9 @@ def resample(x: Term, axes: dict[int, Axis], mode: str, coordinates: str, roundi
             raise Declined("an axis too long to write out")
         if axis.before == axis.after and axis.scale == 1:
             continue
-        if coordinates == "align_corners" and axis.after != axis.before * axis.scale:
-            raise Declined("a size that the scale does not give exactly: onnxruntime and the standard differ")
-        at = COORDINATES[coordinates](np.arange(axis.after, dtype=np.float64), axis)
+        if not axis.after:
+            return ops.full(0, [axes[j].after if j in axes else n for j, n in enumerate(x.shape)], narrow)
+        at = COORDINATES[coordinates](np.arange(axis.after, dtype=np.float32), axis)
         if mode == "nearest":
             if rounding not in ROUNDINGS:
                 raise Declined(f"rounding '{rounding}'")
@@ -153,7 +154,8 @@ def resample(x: Term, axes: dict[int, Axis], mode: str, coordinates: str, roundi
 def _axes_by_scales(x: Term, scales: Sequence[float], axes: Sequence[int]) -> dict[int, Axis]:
     if len(scales) != len(axes) or not all(math.isfinite(s) and s > 0 for s in scales):
         raise ShapeError(f"resizing takes a positive scale per axis, got {list(scales)} for {x.shape}")
-    return {i: Axis(x.shape[i], math.floor(x.shape[i] * s), s) for i, s in zip(axes, scales, strict=True)}
+    sizes = [math.floor(np.float32(x.shape[i]) * np.float32(s)) for i, s in zip(axes, scales, strict=True)]
+    return {i: Axis(x.shape[i], n, s) for i, n, s in zip(axes, sizes, scales, strict=True)}
 
 
 def _upsample(node: Node) -> Term:
@@ -194,7 +196,15 @@ def _resize(node: Node) -> Term:
 
 
 RESAMPLING: dict[str, Row] = {
-    "Resize": row(_resize, 10, 11, 13, 18, 19),
-    "Upsample": row(_upsample, 7, 9, 10),
+    "Resize": row(
+        _resize,
+        10,
+        11,
+        13,
+        18,
+        19,
+        unless="antialiasing, a kept aspect ratio, tf_crop_and_resize, weighted sums of integers",
+    ),
+    "Upsample": row(_upsample, 7, 9, 10, unless="weighted sums of integers"),
 }
 """One row per operator, with the since-versions whose meaning the converter covers."""

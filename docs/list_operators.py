@@ -1,0 +1,118 @@
+"""Write docs/operators.md: every ONNX operator and what becomes of it, from the reader's own tables.
+
+python docs/list_operators.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import onnx
+from onnx import defs
+
+from eqsat.frontends.onnx_convert import ROWS, VENDOR
+from eqsat.frontends.onnx_elementwise import RANDOM
+from eqsat.frontends.onnx_load import OLDEST_OPSET
+from eqsat.frontends.onnx_microsoft import MICROSOFT, UNVERSIONED
+from eqsat.frontends.onnx_node import Row
+
+TARGET = Path(__file__).with_name("operators.md")
+
+HEAD = f"""# ONNX operators
+
+Made by `python docs/list_operators.py` from the reader's tables and the operators of onnx {onnx.__version__}.
+
+- **read**: becomes terms, which rules rewrite and kernels compute. Where a use is named after "unless", that use is
+  carried.
+- **expanded**: replaced by the body that the standard defines it with, where all of that is read; else carried.
+- **carried**: kept as it is, run on the host by its reference implementation (or onnxruntime), written back out. Its
+  price is unknown, and so reported.
+- **refused**: an error of one line.
+
+Whatever depends on constants alone is computed when the model is read, whichever operator it is. Tensors hold any
+number type of ONNX and booleans; arithmetic on 8- and 16-bit integers, unsigned ones and float8 is carried, moving
+them and casting integers is read. Models are read from opset 7 on; a carried operator whose meaning changed before
+opset {OLDEST_OPSET} is refused.
+"""
+
+SPECIAL = {
+    "If": "read where the condition is constant: the branch taken; else carried",
+    "NonZero": "carried; folded where its operand is constant",
+    "Unique": "carried where the file declares the shapes; folded where its operand is constant",
+}
+
+
+def versions() -> dict[str, list[defs.OpSchema]]:
+    """The definitions of every operator of the main domain, oldest first."""
+    found: dict[str, list[defs.OpSchema]] = {}
+    for schema in defs.get_all_schemas_with_history():
+        if schema.domain == "":
+            found.setdefault(schema.name, []).append(schema)
+    return {name: sorted(found[name], key=lambda s: s.since_version) for name in sorted(found)}
+
+
+def fate(name: str, schemas: list[defs.OpSchema]) -> tuple[str, str]:
+    """What becomes of an operator, and since which opset."""
+    newest = schemas[-1]
+    if name in RANDOM:
+        return "refused: random numbers", f"{schemas[0].since_version}"
+    if name in ROWS:
+        row = ROWS[name]
+        apart = [
+            s.since_version for s in schemas if s.since_version > min(row.since) and s.since_version not in row.since
+        ]
+        other = f"; as of opset {', '.join(map(str, apart))} carried" if apart else ""
+        return read(row) + other, str(min(row.since))
+    if name in SPECIAL:
+        return SPECIAL[name], str(schemas[0].since_version)
+    if not any(_is_number(kind) for formal in newest.outputs for kind in formal.types):
+        return "refused: no tensor of numbers", str(schemas[0].since_version)
+    bodies = [s for s in schemas if s.has_function or s.has_context_dependent_function]
+    if bodies:
+        return "expanded", str(bodies[0].since_version)
+    return "carried", str(schemas[0].since_version)
+
+
+def read(row: Row) -> str:
+    return f"read, unless: {row.unless}" if row.unless else "read"
+
+
+def _is_number(kind: str) -> bool:
+    return kind.startswith("tensor(") and "string" not in kind and "complex" not in kind
+
+
+def table(head: tuple[str, str, str], rows: Iterator[tuple[str, str, str]]) -> list[str]:
+    lines = [f"| {' | '.join(head)} |", "| --- | --- | --- |"]
+    return [*lines, *(f"| {' | '.join(row)} |" for row in rows)]
+
+
+def vendor_rows(rows: Mapping[str, Row]) -> Iterator[tuple[str, str, str]]:
+    return ((f"`{name}`", read(row), "1") for name, row in sorted(rows.items()))
+
+
+def text() -> str:
+    main = ((f"`{name}`", *fate(name, schemas)) for name, schemas in versions().items())
+    unversioned = " and ".join(f"`{name}`" for name in UNVERSIONED)
+    return "\n".join(
+        [
+            HEAD,
+            *table(("operator", "what becomes of it", "since opset"), main),
+            "",
+            f"## Operators of onnxruntime (`{VENDOR}`)",
+            "",
+            f"Others of the domain are carried; onnxruntime runs them and tells their shapes. {unversioned} are also",
+            "read where onnxruntime's optimiser wrote them into the main domain, at any opset.",
+            "",
+            *table(("operator", "what becomes of it", "since version"), vendor_rows(MICROSOFT)),
+            "",
+        ]
+    )
+
+
+def main() -> None:
+    TARGET.write_text(text(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
