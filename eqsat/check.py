@@ -110,6 +110,7 @@ def check(
     seconds: float | None = None,
     cuts: Sequence[Sequence[Pair]] = (),
     finite: bool = False,
+    memory: int | None = None,
 ) -> Check:
     """Compare both programs on random inputs.
 
@@ -118,6 +119,7 @@ def check(
         seconds: time after which each part gets one probe only, the cheapest.
         cuts: values inside the programs that correspond, in groups that are checked together, each group after those
             that it depends on. What reads them is checked on random values in their place.
+        memory: bytes that values may take; by default as many as there are.
         finite: compare only where the source is finite: rewriting may hide NaN and infinities.
 
     Raises:
@@ -140,18 +142,18 @@ def check(
     try:
         found = Check(0.0, 0)
         for pairs in _parts(cuts, outputs):
-            found = _Part(pairs, tolerance, seed, CHEAP // (1 + len(cuts)), finite).run(wanted, late) + found
+            found = _Part(pairs, tolerance, seed, CHEAP // (1 + len(cuts)), finite, memory).run(wanted, late) + found
     except _OutOfRange:
         # Values as they occur may lie where both are defined; random ones in their place need not.
         if not cuts:
             raise
-        return _Part(outputs, tolerance, seed, CHEAP, finite).run(wanted, late)
+        return _Part(outputs, tolerance, seed, CHEAP, finite, memory).run(wanted, late)
     except CheckFailed as inside:
         # Random values in place of some that are tied to each other say nothing: the whole programs decide.
         if not cuts:
             raise
         try:
-            return _Part(outputs, tolerance, seed, sys.maxsize, finite).run(wanted, late)
+            return _Part(outputs, tolerance, seed, sys.maxsize, finite, memory).run(wanted, late)
         except CheckFailed:
             raise inside from None
     return found
@@ -215,7 +217,7 @@ class _Part:
     """Some pairs of values, compared on random inputs."""
 
     def __init__(
-        self, pairs: Mapping[str, Pair], tolerance: float, seed: int, cheap: int, finite: bool = False
+        self, pairs: Mapping[str, Pair], tolerance: float, seed: int, cheap: int, finite: bool, memory: int | None
     ) -> None:
         self.pairs = {name: pair for name, pair in pairs.items() if pair[0] is not pair[1]}
         self.tolerance, self.seed, self.finite = tolerance, seed, finite
@@ -226,6 +228,7 @@ class _Part:
         self.decided = _decided(terms)
         weights = sum(term.size for term in terms if term.op == "constant")
         self.allowed = cheap + PER_WEIGHT * weights
+        self.memory = math.inf if memory is None else memory
         self.whole = Demanded({term: everything(term) for pair in self.pairs.values() for term in pair})
 
     def run(self, points: int, late: Late) -> Check:
@@ -234,8 +237,9 @@ class _Part:
         Raises:
             CheckFailed: a value differs.
         """
-        probes = {name: self._probes(pair) for name, pair in self.pairs.items()} if self._dear() else {}
-        sampled = sum(p[0].flops for p in probes.values()) < SAVING * self.whole.flops and bool(probes)
+        large = self.whole.peak_bytes() > self.memory
+        probes = {name: self._probes(pair) for name, pair in self.pairs.items()} if large or self._dear() else {}
+        sampled = large or (sum(p[0].flops for p in probes.values()) < SAVING * self.whole.flops and bool(probes))
         kind = "same" if not self.pairs else "sampled" if sampled else "full"
         tried = 0
         if kind == "full":
@@ -333,7 +337,14 @@ class _Part:
             if n > SAMPLES[-1] and is_float(s.dtype):
                 sums = Sums(rng.choice([-1.0, 1.0], (SUMS, n)))
                 probes.append(_Probe.of(inner, _along(inner[0], axis, sums), sums=True))
-        return sorted(probes, key=lambda probe: probe.flops) or [_Probe.of(pair, everything(s), sums=False)]
+        fitting = [
+            probe for probe in probes or [_Probe.of(pair, everything(s), sums=False)] if probe.bytes <= self.memory
+        ]
+        if not fitting:
+            raise CheckFailed(
+                f"a value of {s.spec} cannot be checked within the memory limit, {self.memory / 2**20:.0f} MiB left"
+            )
+        return sorted(fitting, key=lambda probe: probe.flops)
 
     def _compare_some(self, name: str, pair: Pair, demand: Demand) -> float:
         """Compare some elements; their share of all."""
@@ -418,10 +429,12 @@ class _Probe:
     demand: Demand
     sums: bool
     flops: int
+    bytes: int
 
     @staticmethod
     def of(pair: Pair, demand: Demand, *, sums: bool) -> _Probe:
-        return _Probe(pair, demand, sums, Demanded(dict.fromkeys(pair, demand)).flops)
+        demanded = Demanded(dict.fromkeys(pair, demand))
+        return _Probe(pair, demand, sums, demanded.flops, demanded.peak_bytes())
 
 
 def _along(term: Term, axis: int, wanted: Wanted) -> Demand:

@@ -62,7 +62,6 @@ class Demanded:
     Attributes:
         demand: of each term that is needed.
         flops: about what the evaluation costs, in arithmetic operations of products.
-        elements: the most that any one value holds.
     """
 
     def __init__(self, wanted: Mapping[Term, Demand]) -> None:
@@ -74,7 +73,7 @@ class Demanded:
             self.constant[term] = not varies and all(self.constant[a] for a in term.args)
         self.demand: dict[Term, Demand] = {}
         self.needs: dict[Term, list[Demand]] = {}
-        self.flops, self.elements = 0, 0
+        self.flops = 0
         for term, demand in wanted.items():
             self._add(term, tuple(_reduced(w, n) for w, n in zip(demand, term.shape, strict=True)))
         for term in reversed(self.order):
@@ -85,7 +84,21 @@ class Demanded:
                 self.flops += 2 * arg.size * sum(len(w.weights) for w in need if isinstance(w, Sums))
             count = _count(term, demand)
             self.flops += _work(term, count)
-            self.elements = max(self.elements, count)
+
+    def peak_bytes(self) -> int:
+        """The most that the values held at once take in float64, views and weights aside."""
+        from eqsat.ops import row
+
+        readers = _readers(self)
+        live = most = 0
+        size = {t: 0 if t.op == "constant" or row(t.op).view else 8 * _count(t, self.demand[t]) for t in self.order}
+        for term in self.order:
+            live += size[term]
+            most = max(most, live)
+            for arg in term.args:
+                readers[arg] -= 1
+                live -= 0 if readers[arg] else size[arg]
+        return most
 
     def _add(self, term: Term, demand: Demand) -> None:
         known = self.demand.get(term)
@@ -186,6 +199,14 @@ def _summed(array: Array, axis: int, weights: Array) -> Array:
     return np.moveaxis(total.reshape(len(weights), *rest), 0, axis)
 
 
+def _readers(demanded: Demanded) -> dict[Term, int]:
+    """How many times each term is read, as an output too."""
+    readers = dict.fromkeys(demanded.order, 0)
+    for term in [*demanded.wanted, *(a for t in demanded.order for a in t.args)]:
+        readers[term] += 1
+    return readers
+
+
 def _let_go(term: Term) -> None:
     """Release the pages of the weights that a view has been read of."""
     from eqsat.ops import row
@@ -207,9 +228,7 @@ class _Run:
     def values(self) -> list[Array]:
         """The wanted elements, by output."""
         d = self.d
-        readers = dict.fromkeys(d.order, 0)
-        for term in [*d.wanted, *(a for t in d.order for a in t.args)]:
-            readers[term] += 1
+        readers = _readers(d)
         values: dict[Term, Array] = {}
         with np.errstate(all="ignore"):
             for term in d.order:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
@@ -18,12 +19,14 @@ from eqsat.extract.cover import CoverResult, cover
 from eqsat.extract.devices import Device
 from eqsat.extract.devices import device as find_device
 from eqsat.extract.memory import lean_order, lean_plan
-from eqsat.extract.plan import Plan, folding_flops
+from eqsat.extract.plan import Plan, folding_bytes, folding_flops
 from eqsat.extract.tradeoffs import cover_launches, least_peak, trade_offs
 from eqsat.fold import fold_constants, fold_source
 from eqsat.interrupt import Interruptible
 from eqsat.ir import Program
 from eqsat.lift_segments import lift_parts
+from eqsat.memory_limit import in_use
+from eqsat.memory_limit import memory_limit as memory_limit_of
 from eqsat.objective import Objective
 from eqsat.overflow import folds_to_infinity, overflows
 from eqsat.ranking import Combination, alternative_rows, by_objective, next_plans, program_launches, trade_off_plans
@@ -206,6 +209,7 @@ def optimize(
     top: int = 1,
     objective: str | Mapping[str, float] = "latency",
     inputs: Mapping[str, Any] | None = None,
+    memory_limit: int | None = None,
 ) -> Result:
     """Find an equal program with the least predicted time on a device.
 
@@ -226,6 +230,9 @@ def optimize(
             beats in both, and the bound is on each of the two alone.
         inputs: arrays by name, on which no float16 or bfloat16 overflows in the result that does not in the program;
             random ones by default. What would is left as it was written, and the report says so (`overflow`).
+        memory_limit: bytes that this process may take, mapped weights aside; by default three quarters of the
+            machine's. Parts whose constants or check would take more are left as they were written, and the report
+            says so (`memory`, `fallback`). The search has a worker with a limit of its own.
 
     Raises:
         InputError: the device, the policy or the objective is unknown, `top` is less than 1, the time limit is no
@@ -237,6 +244,7 @@ def optimize(
     if not isinstance(program, Program):
         raise InputError(f"optimize takes a Program (eqsat.trace, from_onnx, from_torch), got {type(program).__name__}")
     check_program(program)
+    memory = memory_limit_of(memory_limit)
     row, goal = _row(device), Objective.of(objective)
     whole("top", top, 1)
     seconds("explain_time", explain_time)
@@ -248,7 +256,7 @@ def optimize(
     tell = progress or (lambda stage, fraction: None)
     if top > 1 or goal != Objective():
         budget.expect("further", FURTHER_SHARE * budget.limit)
-    search = Search(program, row, usable, budget, tell, inputs, exact=numerics == "exact")
+    search = Search(program, row, usable, budget, tell, inputs, exact=numerics == "exact", memory=memory)
     parts = search.run()
     tell("comparing plans", 0.8)
     with budget.stage("further"):
@@ -310,6 +318,12 @@ def _result(
         report = build_report(search.program, after, plan, outcome, search.device.name, numerics, verdict)
     if search.narrow:
         report["overflow"] = {"parts": sum(p.form in search.narrow for p in parts), "of": len(parts)}
+    if search.large:
+        report["memory"] = {
+            "limit": search.memory,
+            "parts": sum(p.form in search.large for p in parts),
+            "of": len(parts),
+        }
     if goal.memory:
         report["objective"] = objective_report(goal, report, max(search.least_peaks(), default=0))
     return Result(search.program, after, plan, report)
@@ -345,6 +359,10 @@ class Outcome:
     merges: list[dict[str, Any]]
 
 
+def _folding(solved: Solved) -> int:
+    return folding_bytes(solved.snapshot, solved.cover)
+
+
 @dataclass(frozen=True, slots=True)
 class Assembled:
     """A whole result: its program and plan, and which of its values are which of the source, part by part."""
@@ -366,7 +384,11 @@ class Search:
         tell: Progress,
         inputs: Mapping[str, Any] | None = None,
         exact: bool = False,
+        memory: int | None = None,
     ) -> None:
+        self.memory = memory_limit_of(memory)
+        self.large: dict[tuple, None] = {}
+        """Forms left as written because their constants would take too much memory."""
         self.device, self.rules, self.budget, self.tell = device, rules, budget, tell
         self.program, self.inputs, self.exact = program, inputs, exact
         with budget.stage("fold"):
@@ -590,7 +612,7 @@ class Search:
     def having(self, solved: dict[tuple, Solved]) -> Search:
         """The same search with other covers."""
         other = copy(self)
-        other.solved, other.narrow = solved, {}
+        other.solved, other.narrow, other.large = solved, {}, {}
         return other
 
     def attempt(self, work: Callable[[Search], Result]) -> Result | None:
@@ -601,7 +623,8 @@ class Search:
         """The whole program and its plan; those as written where time is over or Ctrl-C is pressed meanwhile."""
         patience = self.budget.patience(self.budget.left("fold"))
         found = self._interrupts.run(lambda: self._assembled(parts), None, grace=0.0, seconds=patience)
-        if found is not None and not self.interrupted and overflows(self.program, found.program, self.inputs):
+        left = self._memory_left()
+        if found is not None and not self.interrupted and overflows(self.program, found.program, self.inputs, left):
             self._keep_narrow(list(self.solved))
             found = self._assembled(parts)
         if found is None:
@@ -618,7 +641,24 @@ class Search:
                 self._source_plan = stitch([(p, self.written[p.form]) for p in parts], self.core, self.exact).plan
         return self._source_plan
 
+    def _memory_left(self) -> int:
+        return max(0, self.memory - in_use())
+
+    def _keep_large(self, parts: Sequence[Segment]) -> None:
+        """Leave forms as they were written, the largest first, until the constants of all parts fit into memory."""
+        count = Counter(part.form for part in parts)
+        needed = {form: n * _folding(self.solved[form]) for form, n in count.items()}
+        left = self._memory_left()
+        for form in sorted(needed, key=lambda form: -needed[form]):
+            if sum(needed.values()) <= left:
+                break
+            if needed[form] > count[form] * _folding(self.written[form]):
+                self._keep_written(form)
+                self.large[form] = None
+                needed[form] = count[form] * _folding(self.written[form])
+
     def _assembled(self, parts: Sequence[Segment]) -> Assembled:
+        self._keep_large(parts)
         with self.budget.stage("plan"):
             stitched = stitch([(segment, self.solved[segment.form]) for segment in parts], self.core, self.exact)
         narrow = [p.segment.form for p in stitched.parts if folds_to_infinity(p.constants, self.core.constants)]
@@ -638,14 +678,17 @@ class Search:
         Raises:
             CheckFailed: one differs.
         """
-        found = checking.check(self.folded.program, made.program, seconds=seconds, cuts=made.cuts, finite=finite)
+        memory = self._memory_left()
+        found = checking.check(
+            self.folded.program, made.program, seconds=seconds, cuts=made.cuts, finite=finite, memory=memory
+        )
         if not self.folded.computed:
             return found
         before, after = (
             Program((), {str(i): term for i, term in enumerate(terms)})
             for terms in (self.folded.computed, self.folded.values)
         )
-        return found + checking.check(before, after, seconds=seconds)
+        return found + checking.check(before, after, seconds=seconds, memory=memory)
 
     def explanation(self, parts: Sequence[Segment], seconds: float = EXPLANATION_SECONDS) -> Explanation:
         """The way from the program as written to what was chosen: just what each rule made, where time is short."""

@@ -40,17 +40,22 @@ def _blocks(values: Array) -> Iterator[Array]:
     return (flat[i : i + _BLOCK] for i in range(0, flat.size, _BLOCK))
 
 
-def overflows(source: Program, result: Program, inputs: Mapping[str, Array] | None = None) -> bool:
+def overflows(
+    source: Program, result: Program, inputs: Mapping[str, Array] | None = None, memory: int | None = None
+) -> bool:
     """Whether a result at its own precision is infinite or NaN where its source is finite.
 
     Programs without short floats are not run: their range leaves room for any order.
 
     Args:
         inputs: by name; random ones where there are none.
+        memory: bytes that may be taken; what cannot be told within them counts as overflowing.
     """
     if not any(t.dtype in HALVES for t in source.terms()):
         return False
     both = Demanded({term: everything(term) for p in (source, result) for term in p.outputs.values()})
+    if memory is not None and both.peak_bytes() > memory:
+        return True
     points = 1 if both.flops > _DEAR else _POINTS
     for point in random_inputs(source, points, seed=0) if inputs is None else (inputs,):
         bound = {term.attr("name"): array for term, array in source.bind_inputs(point).items()}

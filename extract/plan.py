@@ -218,6 +218,13 @@ def folding_flops(snapshot: Snapshot, result: CoverResult) -> int:
     return _cheapest_constants(snapshot, [c for c in _free_classes(snapshot, result) if snapshot.const[c]]).cost
 
 
+def folding_bytes(snapshot: Snapshot, result: CoverResult) -> int:
+    """Bytes of the constants that a cover reads and the program does not hold: they are computed ahead of time."""
+    made = [c for c in _free_classes(snapshot, result) if snapshot.const[c]]
+    held = {node.cls for node in snapshot.nodes if node.op in ("Const", "Full")}
+    return sum(snapshot.size[c] * itemsize(snapshot.dtype[c]) for c in made if c not in held)
+
+
 def _free_classes(snapshot: Snapshot, result: CoverResult) -> list[int]:
     """The classes that a cover needs and no kernel of it makes: inputs and constants."""
     needed = {*snapshot.roots, *(c for x in result.chosen for c in _leaf_classes(x.cut))}

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from eqsat.cli.options import Device, JsonFile, ModelFile, Numerics, RulesFile, Shape, TimeLimit, Tune
+from eqsat.cli.options import Device, JsonFile, MemoryLimit, ModelFile, Numerics, RulesFile, Shape, TimeLimit, Tune
 
 
 def optimize(
@@ -44,6 +44,7 @@ def optimize(
             "--objective", metavar="GOAL", help="latency, memory, or mix:W: W is the weight of peak memory, 0 to 1."
         ),
     ] = "latency",
+    memory_limit: MemoryLimit = None,
     tune: Tune = None,
     explain: Annotated[bool, typer.Option("--explain", help="Also print the way to the result, step by step.")] = False,
     html: Annotated[
@@ -88,7 +89,18 @@ def optimize(
     program = load(model, shape, budget)
     if output is not None:
         budget.expect("write", budget.spent["read"])
-    best = optimise(program, device, budget, numerics, rules, max_error, top=top, objective=objective, inputs=inputs)
+    best = optimise(
+        program,
+        device,
+        budget,
+        numerics,
+        rules,
+        max_error,
+        top=top,
+        objective=objective,
+        inputs=inputs,
+        memory_limit=memory_limit,
+    )
     with budget.stage("write"):
         if output is not None:
             eqsat.to_onnx(best.program, output)

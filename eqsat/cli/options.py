@@ -39,6 +39,10 @@ Tune = Annotated[
         "--tune", min=0.0, metavar="SECONDS", help="Measure variants of the kernels on this machine's GPU; remembered."
     ),
 ]
+MemoryLimit = Annotated[
+    float | None,
+    typer.Option("--memory-limit", min=0.001, metavar="GB", help="Memory to take; three quarters of the machine's."),
+]
 RulesFile = Annotated[
     Path | None,
     typer.Option("--rules", metavar="FILE.py", help="Use the rules of this file too; they are checked before."),

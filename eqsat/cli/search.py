@@ -59,17 +59,19 @@ def optimise(
     top: int = 1,
     objective: str = "latency",
     inputs: Path | None = None,
+    memory_limit: float | None = None,
 ) -> Result:
     """`eqsat.optimize` behind a progress bar; with `rules=[]` the program as written, cut into a device's kernels.
 
     With `max_error` the result keeps within it (`eqsat.budget`), alternatives aside, on the arrays of `inputs` (.npz)
-    where they are given. The device `auto` is this machine's GPU.
+    where they are given. The device `auto` is this machine's GPU. `memory_limit` is in GB.
     """
     import eqsat
     from eqsat.cli.arrays import read_arrays
     from eqsat.cli.output import progress
 
     device = resolved(device)
+    memory = None if memory_limit is None else int(memory_limit * 1e9)
     arrays = read_arrays(inputs, program)[0] if inputs is not None else None
 
     with progress("optimising") as report:
@@ -87,6 +89,7 @@ def optimise(
                 progress=report,
                 top=top,
                 objective=objective,
+                memory_limit=memory,
             )
         return eqsat.optimize(
             program,
@@ -99,4 +102,5 @@ def optimise(
             inputs=arrays,
             top=top,
             objective=objective,
+            memory_limit=memory,
         )
