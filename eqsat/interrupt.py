@@ -46,6 +46,8 @@ class Interruptible:
         Raises:
             Whatever `work` raises.
         """
+        if seconds is not None and seconds <= 0:
+            return otherwise
         results: list[T] = []
         errors: list[BaseException] = []
 

@@ -171,8 +171,17 @@ def _cuts(reads: _Reads) -> list[Node]:
 
 def _is_kept(node: Node, reads: _Reads) -> bool:
     """Whether several operators read a node that is written whole: moved across it, a product is done once for each,
-    and what it was moved from all the same."""
-    return node.op != "Cat" and len(reads.through_views(node)) > 1
+    and what it was moved from all the same. Not so where the node is a product itself that could be multiplied into the
+    next one's weights, from an operand no larger than its result."""
+    if node.op == "Cat" or len(reads.through_views(node)) < 2:
+        return False
+    while len(through := _scaled(node, reads.dynamic)) == 1:
+        (node,) = through
+    if node.op != "MM":
+        return True
+    left, right = (a in reads.dynamic for a in node.args)
+    _, m, k, n = node.attrs
+    return (left and right) or k > (n if left else m)
 
 
 def _separators(reads: _Reads) -> list[Node]:

@@ -102,6 +102,28 @@ def test_where_programs_are_cut(make, count: int, forms: int):
     assert len(parts) == count
 
 
+def bottlenecks(count: int) -> Program:
+    """Blocks of x + f(x): linear algebra could cross every block, through the sum."""
+    params = [(weight(16, 32) * (i + 1), weight(32, 16)) for i in range(count)]
+
+    def function(x):
+        for a, b in params:
+            x = x + eqsat.relu(x @ a) @ b
+        return x
+
+    return eqsat.trace(function, spec((8, 16)))
+
+
+@pytest.mark.parametrize(
+    ("make", "least", "most"),
+    [(bottlenecks, 100, 100), (linear, 1, 1)],  # products of products may be large: they become one
+    ids=lambda v: getattr(v, "__name__", str(v)),
+)
+def test_only_where_a_segment_is_too_large_linear_algebra_is_cut(make, least: int, most: int):
+    assert len(segments(lower(make(6)).roots)) == 1
+    assert least <= len(segments(lower(make(100)).roots)) <= most
+
+
 @pytest.mark.parametrize("make", [row[0] for row in TABLE], ids=lambda f: f.__name__)
 def test_the_parts_make_the_whole(make):
     core = lower(make(3))

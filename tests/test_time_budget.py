@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import threading
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
 import eqsat
 from eqsat.errors import InputError
-from eqsat.time_budget import STAGES, TimeBudget
+from eqsat.interrupt import Interruptible
+from eqsat.testing import assert_equivalent
+from eqsat.time_budget import LEAST_SECONDS, STAGES, TimeBudget
 
 spec = eqsat.spec
 
@@ -50,6 +55,81 @@ def test_stages_add_up_in_order():
 def test_what_is_no_number_of_seconds_is_refused(limit: object):
     with pytest.raises(InputError, match=r"time_limit .* expected seconds, at least 0"):
         TimeBudget.of(limit)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "shares"),
+    [
+        ([10], [100.0]),
+        ([10, 30], [25.0, 75.0]),
+        ([1, 99], [LEAST_SECONDS, 99.0]),
+        ([0, 0], [LEAST_SECONDS, LEAST_SECONDS]),
+        ([1] * 50, [2.0] * 50),
+        ([], []),
+    ],
+)
+def test_parts_share_time_by_size_and_small_ones_have_enough(sizes: list[int], shares: list[float]):
+    budget = TimeBudget(100.0, clock=Clock())
+    np.testing.assert_allclose([budget.part("solve", size, sizes) for size in sizes], shares)
+
+
+def test_what_follows_the_search_takes_at_most_its_share_of_the_limit():
+    budget = TimeBudget(8.0, {"lower": 60.0, "partition": 60.0}, clock=Clock())
+    budget.end += 120.0
+    budget.expect_after_search()
+    np.testing.assert_allclose(budget.left("solve"), 8.0 - 0.25 * 8.0 - 0.1 * 8.0)
+
+
+class Over(TimeBudget):
+    """Has no time left for a stage, nor for those after it; no limit before."""
+
+    def __init__(self, first: str) -> None:
+        super().__init__(1000.0)
+        self.first = first
+
+    def left(self, stage: str) -> float:
+        return 0.0 if STAGES.index(stage) >= STAGES.index(self.first) else super().left(stage)
+
+    def patience(self, seconds: float) -> float:
+        return seconds
+
+
+def chain(x):
+    for a, b in pairwise((64, 48, 8, 48)):
+        x = x @ (np.arange(a * b, dtype=np.float32).reshape(a, b) % 7 - 3)
+    return x
+
+
+@pytest.mark.parametrize("first", STAGES[STAGES.index("saturate") : STAGES.index("write")])
+def test_every_stage_has_something_to_fall_back_to(first: str):
+    program = eqsat.trace(chain, spec((8, 64)))
+    found = eqsat.optimize(program, time_limit=Over(first))
+    assert_equivalent(program, found.program)
+    assert found.report["check"]["passed"]
+    late = STAGES.index(first) <= STAGES.index("fold")
+    assert found.report["egraph"]["stop"] == ("time" if late else "saturated")
+    assert found.report["result"]["kernels"] == (3 if late else 1)
+    np.testing.assert_allclose(found.compile()(np.ones((8, 64), np.float32)), chain(np.ones((8, 64), np.float32)))
+
+
+def test_work_that_is_given_up_ends():
+    ended = threading.Event()
+
+    def endless() -> None:
+        try:
+            while True:
+                pass
+        finally:
+            ended.set()
+
+    assert Interruptible().run(endless, "otherwise", seconds=0.05) == "otherwise"
+    assert ended.wait(60)
+
+
+def test_work_without_time_is_not_begun():
+    begun: list[bool] = []
+    assert Interruptible().run(lambda: begun.append(True), "otherwise", seconds=0.0) == "otherwise"
+    assert not begun
 
 
 def test_a_report_says_where_time_went():
