@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
 from itertools import pairwise
 
@@ -124,6 +127,31 @@ def test_work_that_is_given_up_ends():
 
     assert Interruptible().run(endless, "otherwise", seconds=0.05) == "otherwise"
     assert ended.wait(60)
+
+
+DEAF = """
+import os, signal
+from eqsat.cli.app import answer_soon
+answer_soon()
+for _ in range({times}):
+    try:
+        os.kill(os.getpid(), signal.SIGINT)
+        while True:
+            pass
+    except KeyboardInterrupt:
+        pass
+while True:
+    pass
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="a timer of processor time is POSIX")
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_command_that_does_not_answer_ctrl_c_ends_all_the_same(times: int):
+    found = subprocess.run(
+        [sys.executable, "-c", DEAF.format(times=times)], capture_output=True, text=True, timeout=120
+    )
+    assert (found.returncode, found.stderr) == (130, "eqsat: interrupted\n")
 
 
 def test_work_without_time_is_not_begun():

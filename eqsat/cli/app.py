@@ -6,6 +6,7 @@ Exit codes: 0 done, 1 the answer is no (a check failed), 2 unknown or bad usage,
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -34,6 +35,9 @@ from eqsat.errors import EqsatError, InputError
 from eqsat.time_budget import process_seconds
 
 CHECK_FAILED, BAD_INPUT, INTERRUPTED = 1, 3, 130
+
+ANSWER_SECONDS = 1.0
+"""Processor time, after Ctrl-C, for the best answer so far; then the command leaves without one."""
 
 
 class Commands(TyperGroup):
@@ -103,8 +107,28 @@ def eqsat(
         context.obj = time.monotonic()
 
 
+def answer_soon() -> None:
+    """From now on Ctrl-C gives the command `ANSWER_SECONDS` to hand over what it has; a second one ends it at once."""
+
+    def leave(number: int, frame: object) -> None:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        typer.echo("eqsat: interrupted", err=True)
+        raise SystemExit(INTERRUPTED)
+
+    def hurry(number: int, frame: object) -> None:
+        signal.signal(signal.SIGINT, leave)
+        if hasattr(signal, "setitimer"):
+            signal.signal(signal.SIGPROF, leave)
+            signal.setitimer(signal.ITIMER_PROF, ANSWER_SECONDS)
+        raise KeyboardInterrupt
+
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # as of jobs in the background
+        signal.signal(signal.SIGINT, hurry)
+
+
 def main() -> None:
     """Entry point of the console script."""
+    answer_soon()
     try:
         app(prog_name="eqsat", obj=time.monotonic() - process_seconds())
     except KeyboardInterrupt:
