@@ -47,7 +47,7 @@ def kernel_counts(cover: CoverResult) -> Counter[tuple[str, int]]:
 def _marks(covers: CoverProblem) -> Marks:
     """Kernels by family and price; classes that are the same values in another order are one place."""
     problem, snapshot = covers.problem, covers.snapshot
-    families = [x.family for x in covers.candidates] + ["opaque"] * (len(problem.node_cost) - len(covers.candidates))
+    families = [x.family for x in (*covers.candidates, *covers.calls)]
     kernels = [(f, price) if price else None for f, price in zip(families, problem.node_cost, strict=True)]
     first = list(range(snapshot.n_classes))
 
@@ -60,5 +60,5 @@ def _marks(covers: CoverProblem) -> Marks:
         if node.op == "V" and is_bijective(node.attrs[0], snapshot.size[node.args[0]]):
             a, b = place(node.cls), place(node.args[0])
             first[max(a, b)] = min(a, b)
-    calls = range(snapshot.n_classes, snapshot.n_classes + problem.n_classes - len(covers.classes))
+    calls = range(snapshot.n_classes, snapshot.n_classes + len(covers.calls))
     return Marks(kernels, [*map(place, covers.classes), *calls])

@@ -147,7 +147,7 @@ class CoverProblem:
     """The extraction problem of some candidates. Its classes are those that the roots may reach, renumbered.
 
     A kernel with several outputs is a class of its own, after the others, with one node, after the others: that node
-    has the price, and the outputs cost nothing once it is chosen.
+    has the price, and the outputs cost nothing once it is chosen. `calls` has one candidate for each, in that order.
     """
 
     def __init__(self, snapshot: Snapshot, candidates: Candidates, needed: int) -> None:
@@ -159,17 +159,18 @@ class CoverProblem:
         self.candidates = [x for c in self.classes for x in candidates.of_class[c]]
         calls = {x.call: x for x in self.candidates if x.call is not None}
         shared = {x.call: calls[x.call] for x in self.candidates if x.call and x.cls != calls[x.call].cls}
+        self.calls = list(shared.values())
         self._call_class = {call: len(self.classes) + k for k, call in enumerate(shared)}
         children = [tuple(self.index[c] for c in x.children) for x in self.candidates]
         self.problem = Problem(
             node_class=[self.index[x.cls] for x in self.candidates] + list(self._call_class.values()),
             node_cost=[0 if x.call in shared else x.price for x in self.candidates]
-            + [x.price for x in shared.values()],
+            + [x.price for x in self.calls],
             children=[
                 (self._call_class[x.call],) if x.call in shared else kids
                 for x, kids in zip(self.candidates, children, strict=True)
             ]
-            + [tuple(self.index[c] for c in x.children) for x in shared.values()],
+            + [tuple(self.index[c] for c in x.children) for x in self.calls],
             n_classes=len(self.classes) + len(shared),
             roots=tuple(dict.fromkeys(self.index[r] for r in snapshot.roots if not self.free[r])),
             at_least_one=self._required_rows(needed),
