@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from eqsat.assumptions import Bounds
 from eqsat.core import Node, topological
 from eqsat.numerics import FLOATS, INTS, STORED, is_integer, np_dtype
 from eqsat.scalar_cases import Cases
@@ -51,11 +52,20 @@ class Agreement:
     reason: str = ""
 
 
-def compare(left: Sequence[Node], right: Sequence[Node], constants: Mapping[str, Array], seconds: float) -> Agreement:
-    """Whether two lists of core nodes have equal elements, by normal forms; gives up after `seconds`."""
+def compare(
+    left: Sequence[Node],
+    right: Sequence[Node],
+    constants: Mapping[str, Array],
+    seconds: float,
+    bounds: Mapping[str, Bounds] | None = None,
+) -> Agreement:
+    """Whether two lists of core nodes have equal elements, by normal forms; gives up after `seconds`.
+
+    `bounds` are those of inputs, by name.
+    """
     deadline = time.monotonic() + seconds
     for cases in (False, True):
-        found = _compare(left, right, Elements(constants, deadline, cases))
+        found = _compare(left, right, Elements(constants, deadline, cases, bounds))
         if found.equal or time.monotonic() > deadline:
             break
     return found
@@ -80,8 +90,16 @@ def _compare(left: Sequence[Node], right: Sequence[Node], elements: Elements) ->
 class Elements:
     """The value of each node: an array of expression numbers."""
 
-    def __init__(self, constants: Mapping[str, Array], deadline: float, cases: bool = False) -> None:
+    def __init__(
+        self,
+        constants: Mapping[str, Array],
+        deadline: float,
+        cases: bool = False,
+        bounds: Mapping[str, Bounds] | None = None,
+    ) -> None:
+        self.bounds = bounds or {}
         self.scalars = Functions(self._tick, cases)
+        self.scalars.bounds = self.bounds
         self._constants = constants
         self._deadline = deadline
         self._work = self._since = 0
@@ -108,7 +126,8 @@ class Elements:
     def _in(self, node: Node) -> Array:
         name, size, dtype = node.attrs
         atom = self.scalars.atom
-        kinds = {"boolean": dtype == "bool", "whole": is_integer(dtype)}
+        positive = name in self.bounds and self.bounds[name].low >= 0
+        kinds = {"boolean": dtype == "bool", "whole": is_integer(dtype), "nonnegative": positive}
         return np.array([atom("in", name, i, **kinds) for i in range(size)], dtype=np.int64)
 
     def _const(self, node: Node) -> Array:
@@ -230,9 +249,21 @@ class Elements:
                 scalars.atom("pick", index, tuple(rows[o, :, i].tolist())) for o in range(outer) for i in range(inner)
             ]
         else:
-            chosen = [scalars.chosen(index, count, k) for k in range(count)]
+            chosen = [self._chosen(index, count, k) for k in range(count)]
             picked = [scalars.dot(chosen, rows[o, :, i].tolist()) for o in range(outer) for i in range(inner)]
         return np.array(picked, dtype=np.int64).reshape(outer, inner)
+
+    def _chosen(self, index: int, count: int, k: int) -> int:
+        """Whether an index is the k-th: one or two comparisons where it is known to be in range, else a symbol."""
+        scalars = self.scalars
+        at = scalars.condition(index)
+        if at is not None:
+            return scalars.split(index, at, lambda e: self._chosen(e, count, k))
+        low, high, _ = scalars.range_of(index)
+        if low < -count or high >= count:
+            return scalars.chosen(index, count, k)
+        same = [scalars.null(index, scalars.number(at)) for at in (k, k - count) if low <= at <= high]
+        return scalars.total(same)
 
     def _opaque(self, node: Node, *operands: Array) -> Array:
         key, index, size, _ = node.attrs

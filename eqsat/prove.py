@@ -12,13 +12,14 @@ anything.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
 
 from eqsat.arguments import instance, seconds
+from eqsat.assumptions import Bounds, read
 from eqsat.check import TOLERANCE, relative_error
 from eqsat.core import CoreProgram, Node, evaluate, lower, topological
 from eqsat.elements import Agreement, compare
@@ -57,6 +58,7 @@ class Proof:
         method: `rules` (an e-graph), `normal form` (element by element), `points` (a counterexample).
         steps: rule, before, after: how the first becomes the second.
         difference: the input that refutes.
+        assumed: what was assumed of inputs, as it was written.
         reason: one line for people.
     """
 
@@ -67,12 +69,13 @@ class Proof:
     steps: list[dict[str, str]] = field(default_factory=list)
     difference: Difference | None = None
     stats: dict[str, Any] = field(default_factory=dict)
+    assumed: list[str] = field(default_factory=list)
 
     def __bool__(self) -> bool:
         return self.verdict == "proved"
 
     def __str__(self) -> str:
-        lines = [f"{self.verdict}: {self.reason}"]
+        lines = [f"{self.verdict}: {self.reason}" + "".join(f"; assuming {text}" for text in self.assumed)]
         for i, step in enumerate(self.steps, 1):
             lines += [f"{i}. {step['rule']}", f"   {step['before']}", f" = {step['after']}"]
         return "\n".join(lines)
@@ -87,6 +90,8 @@ class Proof:
             "reason": self.reason,
             "steps": self.steps,
         }
+        if self.assumed:
+            data["assume"] = self.assumed
         if self.difference is not None:
             d = self.difference
             data["counterexample"] = {
@@ -95,17 +100,32 @@ class Proof:
                 "inputs": {name: _plain(a) for name, a in d.inputs.items()},
                 "first": {name: _plain(a) for name, a in d.left.items()},
                 "second": {name: _plain(a) for name, a in d.right.items()},
+                "decided_by": [
+                    {"input": x.name, "index": list(x.index), "value": _plain_value(x.value)} for x in d.decided
+                ],
             }
         return data
 
 
-def prove(left: Program, right: Program, time_limit: float = 10.0) -> Proof:
+def prove(
+    left: Program,
+    right: Program,
+    time_limit: float = 10.0,
+    assume: str | Sequence[str] | None = None,
+    sizes: Mapping[str, int] | None = None,
+) -> Proof:
     """Decide whether two programs compute the same.
 
     Inputs and outputs are matched by name, else by position.
 
+    Args:
+        time_limit: seconds.
+        assume: bounds on inputs of the first program, such as `0 <= i < 16` or `x > 0` (see `eqsat.assumptions`);
+            inputs outside are not looked at.
+        sizes: names of numbers for `assume`.
+
     Raises:
-        InputError: they cannot be matched, or shapes or dtypes differ.
+        InputError: they cannot be matched, shapes or dtypes differ, or an assumption cannot be read.
     """
     for program in (left, right):
         instance("prove", program, Program, "two Programs (eqsat.trace, from_onnx, from_torch)")
@@ -115,15 +135,19 @@ def prove(left: Program, right: Program, time_limit: float = 10.0) -> Proof:
     deadline = begun + time_limit
     names = _match(left, right)
     right = Program(right.inputs, _ordered(left, right))
+    terms = {names[t.attr("name")]: t for t in right.inputs} | {t.attr("name"): t for t in left.inputs}
+    bounds = read(assume, terms, sizes or {})
     prepare()
-    search = refute(left, right, names, _REFUTING_SHARE * time_limit)
+    search = refute(left, right, names, _REFUTING_SHARE * time_limit, bounds=bounds)
     if search.found is not None:
         reason = f"{search.found}, on input {search.points} of those tried"
-        return Proof("refuted", "points", time.monotonic() - begun, reason, difference=search.found)
-    proof = _Pair(left, right, names).proof(deadline, begun + _STEPS_SHARE * time_limit)
+        proof = Proof("refuted", "points", 0.0, reason, difference=search.found)
+    else:
+        proof = _Pair(left, right, names, bounds).proof(deadline, begun + _STEPS_SHARE * time_limit)
     if proof.verdict == "proved" and not search.defined:
         proof = Proof("unknown", "", 0.0, "neither program has a finite value on any input that was tried")
     proof.seconds = time.monotonic() - begun
+    proof.assumed = [assume] if isinstance(assume, str) else list(assume or ())
     return proof
 
 
@@ -173,8 +197,8 @@ def _ordered(left: Program, right: Program) -> dict[str, Any]:
 class _Pair:
     """Two programs over one set of inputs, in the core."""
 
-    def __init__(self, left: Program, right: Program, names: Mapping[str, str]) -> None:
-        self._program = left
+    def __init__(self, left: Program, right: Program, names: Mapping[str, str], bounds: Mapping[str, Bounds]) -> None:
+        self._program, self._bounds = left, bounds
         self.left: CoreProgram = lower(left)
         self.right: CoreProgram = lower(right)
         ours = {node.attrs[0]: node for node in self.left.inputs}
@@ -191,7 +215,7 @@ class _Pair:
         if list(self.left.roots) == list(self.goal):
             return Proof("proved", "rules", 0.0, "both are the same over flat arrays: only shapes and views were moved")
         left = deadline - time.monotonic()
-        elements = compare(self.left.roots, self.goal, self.constants, _NORMAL_FORM_SHARE * left)
+        elements = compare(self.left.roots, self.goal, self.constants, _NORMAL_FORM_SHARE * left, self._bounds)
         seconds = deadline - time.monotonic()
         if elements.equal:
             seconds = min(seconds, _STEPS_SECONDS, better_steps_until - time.monotonic())
@@ -267,6 +291,11 @@ def _by_elements(elements: Agreement) -> Proof:
         "after": elements.sample,
     }
     return Proof("proved", "normal form", 0.0, reason, steps=[step])
+
+
+def _plain_value(value: Any) -> Any:
+    """A number for JSON."""
+    return value if isinstance(value, int) or np.isfinite(value) else str(value)
 
 
 def _plain(array: np.ndarray) -> Any:

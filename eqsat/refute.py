@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from eqsat.assumptions import Bounds
 from eqsat.core import CoreProgram, lower
 from eqsat.errors import InputError
 from eqsat.intervals import Interval, OutOfTime, constants_of, enclose, rounded
@@ -41,19 +42,35 @@ _INTEGER_SPREAD = 3
 
 
 @dataclass(frozen=True, slots=True)
+class Decider:
+    """An element of an input without whose value two programs do not differ at some place."""
+
+    name: str
+    index: tuple[int, ...]
+    value: float | int | bool
+
+    def __str__(self) -> str:
+        return f"{_place(self.name, self.index)} = {self.value}"
+
+
+@dataclass(frozen=True, slots=True)
 class Difference:
-    """An input on which two programs differ: arrays by name, and the first output that shows it."""
+    """An input on which two programs differ: arrays by name, and the first output that shows it.
+
+    `decided` are the elements of inputs that it hangs on: with others in their place there, the difference is gone.
+    """
 
     inputs: Mapping[str, Array]
     output: str
     index: tuple[int, ...]
     left: Mapping[str, Array]
     right: Mapping[str, Array]
+    decided: Sequence[Decider] = ()
 
     def __str__(self) -> str:
         left, right = self.left[self.output][self.index], self.right[self.output][self.index]
-        where = f"[{', '.join(map(str, self.index))}]" if self.index else ""
-        return f"{self.output}{where} is {left} in the first and {right} in the second"
+        decided = f", where {' and '.join(map(str, self.decided))}" if self.decided else ""
+        return f"{_place(self.output, self.index)} is {left} in the first and {right} in the second{decided}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +102,14 @@ POINTS: tuple[Point, ...] = (
 )
 """Inputs to try, in order."""
 
+_TYPICAL = next(point for point in POINTS if point.generic)
+_REDRAWN = 3
+"""Times that an input is drawn anew before it counts as one that decides nothing."""
+
+_DECIDING_SECONDS = 0.5
+_MOST_DECIDERS = 256
+"""Elements of an input that are tried as the one that decides."""
+
 _OFF_JUMPS = frozenset({"normal", "positive", "positive again"})
 _WHOLE = frozenset({"whole", "ones", "zeros"})
 _ROUNDED = frozenset(
@@ -104,7 +129,14 @@ class Search:
     defined: bool
 
 
-def refute(left: Program, right: Program, names: Mapping[str, str], seconds: float, seed: int = 0) -> Search:
+def refute(
+    left: Program,
+    right: Program,
+    names: Mapping[str, str],
+    seconds: float,
+    seed: int = 0,
+    bounds: Mapping[str, Bounds] | None = None,
+) -> Search:
     """Try to tell two programs apart, outputs in order; `names` maps inputs of `right` to those of `left`.
 
     A difference is one that neither rounding nor constants rounded ahead of time can make: the bounds of both sides
@@ -116,7 +148,7 @@ def refute(left: Program, right: Program, names: Mapping[str, str], seconds: flo
     points, defined = 0, False
     one_sided: Counter[str] = Counter()
     for again in range(_ROUNDS):
-        for point, inputs in _points(left, right, names, seed + again):
+        for point, inputs in _points(left, right, names, seed + again, bounds or {}):
             outputs = _outputs(left, right, names, inputs)
             if outputs is None:
                 continue
@@ -135,7 +167,8 @@ def refute(left: Program, right: Program, names: Mapping[str, str], seconds: flo
                 if where is None and one_sided[name] >= _LEAST_ONE_SIDED:
                     where = (0,) * want.ndim
                 if where is not None:
-                    return Search(Difference(inputs, name, where, expected, found), points, True)
+                    decided = _deciders(left, right, names, inputs, (name, where), tolerance, bounds or {})
+                    return Search(Difference(inputs, name, where, expected, found, decided), points, True)
                 defined |= bool(np.isfinite(want.astype(np.float64)).any()) or want.size == 0
             if time.monotonic() - begun > (min(seconds, _MORE_ROUNDS_SECONDS) if again else seconds):
                 return Search(None, points, defined)
@@ -218,13 +251,12 @@ def _outputs(
 
 
 def _points(
-    left: Program, right: Program, names: Mapping[str, str], seed: int
+    left: Program, right: Program, names: Mapping[str, str], seed: int, bounds: Mapping[str, Bounds]
 ) -> Iterator[tuple[Point, dict[str, Array]]]:
-    terms = {t.attr("name"): t for t in left.inputs}
-    terms |= {names[t.attr("name")]: t for t in right.inputs if names[t.attr("name")] not in terms}
+    terms = _inputs(left, right, names)
     both = [t for program in (left, right) for t in program.terms()]
     used = {t.op for t in both}
-    rows = min((t.args[0].shape[t.attr("axis")] for t in both if t.op == "gather"), default=0)
+    rows = _gathered(both)
     usable = {point.name for point in POINTS}
     if used & _JUMPS:  # rounding must not decide on which side of a jump a value lies
         exact = not (used & _ROUNDED or _fractions(left) or _fractions(right))
@@ -234,7 +266,61 @@ def _points(
             continue
         rng = np.random.default_rng([seed, i])
         values = {name: _values(term, point, rng, rows, bool(used & _DIVIDES)) for name, term in terms.items()}
-        yield point, values
+        yield point, {n: bounds[n].within(v, rng) if n in bounds else v for n, v in values.items()}
+
+
+def _inputs(left: Program, right: Program, names: Mapping[str, str]) -> dict[str, Term]:
+    """The inputs of both, by the names of the first."""
+    terms = {t.attr("name"): t for t in left.inputs}
+    return terms | {names[t.attr("name")]: t for t in right.inputs if names[t.attr("name")] not in terms}
+
+
+def _gathered(terms: Iterable[Term]) -> int:
+    """The rows of the smallest table that is gathered from; 0 where there is none."""
+    return min((t.args[0].shape[t.attr("axis")] for t in terms if t.op == "gather"), default=0)
+
+
+def _deciders(
+    left: Program,
+    right: Program,
+    names: Mapping[str, str],
+    inputs: Mapping[str, Array],
+    at: tuple[str, tuple[int, ...]],
+    tolerance: float,
+    bounds: Mapping[str, Bounds],
+) -> list[Decider]:
+    """The elements that a difference hangs on: of each input that has it gone once other values are drawn for it."""
+    output, where = at
+    rows = _gathered(t for program in (left, right) for t in program.terms())
+    deadline = time.monotonic() + _DECIDING_SECONDS
+
+    def still(changed: Mapping[str, Array]) -> bool:
+        outputs = _outputs(left, right, names, changed)
+        return outputs is not None and bool(_differences(outputs[0][output], outputs[1][output], tolerance)[where])
+
+    found: list[Decider] = []
+    for name, term in _inputs(left, right, names).items():
+        for seed in range(_REDRAWN):
+            if time.monotonic() > deadline:
+                return found
+            rng = np.random.default_rng(seed)
+            other = _values(term, _TYPICAL, rng, rows, divides=True)
+            other = bounds[name].within(other, rng) if name in bounds else other
+            if still({**inputs, name: other}):
+                continue
+            places = list(np.ndindex(term.shape))[:_MOST_DECIDERS]
+            for place in places:
+                one = inputs[name].copy()
+                one[place] = other[place]
+                if not still({**inputs, name: one}):
+                    found.append(Decider(name, place, inputs[name][place].item()))
+                    break
+            break
+    return found
+
+
+def _place(name: str, index: tuple[int, ...]) -> str:
+    return f"{name}[{', '.join(map(str, index))}]" if index else name
 
 
 def _values(term: Term, point: Point, rng: np.random.Generator, rows: int, divides: bool) -> Array:
@@ -249,7 +335,8 @@ def _values(term: Term, point: Point, rng: np.random.Generator, rows: int, divid
     elif rows and point.generic:
         values = rng.integers(0, rows, term.shape)
     elif rows:
-        values = rng.integers(-2 * rows, 2 * rows, term.shape)
+        reach = rows * int(rng.integers(1, 3))
+        values = rng.integers(-reach, reach, term.shape)
     else:
         values = np.rint(point.draw(term.shape, rng) * _INTEGER_SPREAD).astype(np.int64)
         if divides:

@@ -7,7 +7,9 @@ side has no value needs no look either: equal means where both are defined.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Iterator
+from fractions import Fraction
 
 from eqsat.linear import Inequality, feasible
 from eqsat.scalar_functions import Functions
@@ -107,4 +109,13 @@ class Cases:
                 rows.append(Inequality.of({m: 1}, 0, sign == POSITIVE))
             if limit is not None:
                 rows.append(Inequality.of({m: -1}, limit, True))
+            rows += self._of_input(m)
         return rows
+
+    def _of_input(self, m: int) -> Iterator[Inequality]:
+        """What is assumed of a monomial that is an element of an input."""
+        known = self._scalars.bounds.get(self._scalars.input_of(m) or "")
+        if known is not None and math.isfinite(known.low):
+            yield Inequality.of({m: 1}, -Fraction(known.low), known.low_open)
+        if known is not None and math.isfinite(known.high):
+            yield Inequality.of({m: -1}, Fraction(known.high), known.high_open)

@@ -8,11 +8,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from fractions import Fraction
+from types import MappingProxyType
 
 import numpy as np
 
+from eqsat.assumptions import Bounds
 from eqsat.numerics import ELEMENTWISE, elementwise
 from eqsat.scalar_maxima import Maxima
 from eqsat.scalar_order import NOT_NEGATIVE, POSITIVE
@@ -22,11 +24,19 @@ _FOLDED_POWER = 64
 _ODD = frozenset({"tanh", "erf", "sin", "sign", "round", "trunc"})
 
 
+def _times(c: Number, end: float) -> Number | float:
+    """An end of a range, scaled; exactly, where it is not infinite."""
+    return Fraction(c) * Fraction(end) if math.isfinite(end) else math.copysign(math.inf, c) * end
+
+
 class Functions(Maxima):
     """Scalar expressions with every elementwise function of `eqsat.ops`.
 
     `cases`: write maxima of few, absolute values, signs and functions of conditionals as conditionals, and tanh by exp.
+    `bounds` are those of inputs, by name.
     """
+
+    bounds: Mapping[str, Bounds] = MappingProxyType({})
 
     def unary(self, fn: str, a: int) -> int:
         """A unary function of `eqsat.ops` by name, or `trunc`."""
@@ -51,6 +61,9 @@ class Functions(Maxima):
     def _frac(self, a: int) -> int:
         """a - floor(a)."""
         self._finite(a)
+        low, high, is_open = self.range_of(a)
+        if low >= 0 and (high < 1 or (high == 1 and is_open)):
+            return a
         kept: list[int] = []
         for m, c in self._terms[a]:
             replaced = self._over_fractions(m, c)
@@ -360,6 +373,26 @@ class Functions(Maxima):
         factors = self._monomials[m]
         alone = len(factors) == 1 and factors[0][1] == 1
         return 1 if alone and self._atoms[factors[0][0]][:2] == ("fn", "frac") else None
+
+    def input_of(self, m: int) -> str | None:
+        """The input that a monomial is an element of; None for any other."""
+        factors = self._monomials[m]
+        if len(factors) != 1 or factors[0][1] != 1:
+            return None
+        key = self._atoms[factors[0][0]]
+        return key[1] if key[0] == "in" else None
+
+    def range_of(self, e: int) -> tuple[Number | float, Number | float, bool]:
+        """Bounds of an expression by those of inputs, and whether the upper one is never reached."""
+        low: Number | float = 0
+        high: Number | float = 0
+        is_open = False
+        for m, c in self._terms[e]:
+            known = Bounds(1, 1) if m == 0 else self.bounds.get(self.input_of(m) or "", Bounds())
+            ends = [_times(c, known.low), _times(c, known.high)]
+            low, high = low + min(ends), high + max(ends)
+            is_open |= known.high_open if c > 0 else known.low_open
+        return low, high, is_open
 
     # --- replaying
 

@@ -164,8 +164,7 @@ class CoverProblem:
         children = [tuple(self.index[c] for c in x.children) for x in self.candidates]
         self.problem = Problem(
             node_class=[self.index[x.cls] for x in self.candidates] + list(self._call_class.values()),
-            node_cost=[0 if x.call in shared else x.price for x in self.candidates]
-            + [x.price for x in self.calls],
+            node_cost=[0 if x.call in shared else x.price for x in self.candidates] + [x.price for x in self.calls],
             children=[
                 (self._call_class[x.call],) if x.call in shared else kids
                 for x, kids in zip(self.candidates, children, strict=True)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from eqsat.cli.options import JsonFile, Shape, TimeLimit
+from eqsat.cli.options import JsonFile, Shape, TimeLimit, parse_shapes
 
 EXIT_CODES = {"proved": 0, "refuted": 1, "unknown": 2}
 
@@ -17,6 +17,12 @@ def prove(
     second: Annotated[Path, typer.Argument(metavar="B.onnx", help="Another one.", show_default=False)],
     time_limit: TimeLimit = 10.0,
     shape: Shape = None,
+    assume: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--assume", metavar="TEXT", help="Bounds on an input, such as '0 <= i < 16' or 'x > 0'; may be repeated."
+        ),
+    ] = None,
     counterexample: Annotated[
         Path | None,
         typer.Option("--counterexample", metavar="X.npz", help="Where to write inputs on which the programs differ."),
@@ -31,6 +37,7 @@ def prove(
     Examples:
 
     - `eqsat prove model.onnx faster.onnx`
+    - `eqsat prove a.onnx b.onnx --assume "0 <= indices < 16"`
     - `eqsat prove a.onnx b.onnx --time-limit 60 --counterexample x.npz`
     """
     import eqsat
@@ -44,7 +51,7 @@ def prove(
     prepare()
     programs = [load(path, shape) for path in (first, second)]
     with progress("proving"):
-        proof = eqsat.prove(*programs, time_limit=time_limit)
+        proof = eqsat.prove(*programs, time_limit=time_limit, assume=assume, sizes=parse_shapes(shape))
     if counterexample is not None and proof.difference is not None:
         write_arrays(counterexample, proof.difference.inputs)
     if json_file is not None:
