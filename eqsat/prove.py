@@ -240,12 +240,13 @@ class _Pair:
 
         Equal up to the rounding of their type: one of them may have been folded ahead of time.
         """
-        own = {n for n in topological(self.goal) if n.op == "Const"} - set(topological(self.left.roots))
+        theirs = set(topological(self.left.roots))
+        own = [n for n in topological(self.goal) if n.op == "Const" and n not in theirs]
         computed = [c for c in range(found.n_classes) if found.const[c] and found.size[c] <= _MOST_FOLDED]
         terms = [t for c in computed if (t := found.term(c)).op != "Const"]
         values = evaluate(terms, {}, self.constants, precision="float64")
         replaced: dict[Node, Node] = {}
-        for node in sorted(own, key=lambda n: n.uid):
+        for node in own:
             want = self.constants[node.attrs[0]]
             for term, value in zip(terms, values, strict=True):
                 alike = (term.size, term.dtype) == (node.size, node.dtype)
