@@ -205,7 +205,7 @@ RULES: tuple[HostRule, ...] = (
         "exact",
         "MIGraphX PR 4723: horizontal fusion of MLP towers, and horizontal fusion of dots",
         "siblings become one kernel: one launch, and operands that they share are read once",
-        guard_text="every derivation of the outputs needs all of them, and none of them needs another",
+        guard_text="one program computes all of them, and none of them needs another",
         phase="groups",
     ),
 )
