@@ -20,22 +20,27 @@ import numpy as np
 from eqsat.errors import InputError
 from eqsat.sizes import FOLDED
 
-STEPS = 100_000
+STEPS = 20_000
 """Nodes that the loops of one operator may run in all: seconds."""
+
+MADE = 1 << 30
+"""Elements that they may make on the way: seconds too."""
 
 
 @dataclass
 class _Work:
     steps: int = 0
-    elements: int = 0
+    kept: int = 0  # elements that the loops have collected
+    made: int = 0  # elements of all values from one trip to the next
 
-    def add(self, steps: int, elements: int) -> None:
+    def add(self, steps: int, state: int, collected: int) -> None:
         self.steps += steps
-        self.elements += elements
-        if self.steps > STEPS:
-            raise InputError(f"a loop runs more than {STEPS} nodes; shorten it, or unroll what is constant")
-        if self.elements > FOLDED:
-            raise InputError(f"a loop makes more than {FOLDED} elements; make its results smaller")
+        self.kept += collected
+        self.made += state + collected
+        if self.steps > STEPS or self.made > MADE:
+            raise InputError(f"a loop runs more than {STEPS} nodes, or makes more than {MADE} elements on the way")
+        if self.kept + state > FOLDED:
+            raise InputError(f"a loop makes more than {FOLDED} elements")
 
 
 _work: ContextVar[_Work | None] = ContextVar("work of loops", default=None)
@@ -106,7 +111,8 @@ def _loop() -> Any:
             outputs = run_body(inputs, **kwargs)
             work = _work.get()
             if work is not None:
-                work.add(nodes, sum(np.size(out) for out in outputs[-self.K :]) if self.K else 0)
+                sizes = [np.size(out) for out in outputs]
+                work.add(nodes, sum(sizes[: 1 + self.N]), sum(sizes[1 + self.N :]))
             return outputs
 
         self._run_body = counted

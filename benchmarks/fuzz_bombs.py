@@ -1,0 +1,257 @@
+"""Small ONNX files that ask for endless time or memory: answered in seconds, with a result or one line."""
+
+from __future__ import annotations
+
+import random
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from fuzz_mutants import Fault, check_line
+from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
+
+SECONDS = 30.0
+BYTES = 4_000_000_000
+
+node: Callable[..., NodeProto] = helper.make_node
+
+
+def _value(name: str, shape: Sequence[Any] | None = (4,), code: int = TensorProto.FLOAT) -> ValueInfoProto:
+    return helper.make_tensor_value_info(name, code, shape)
+
+
+def _model(
+    nodes: Sequence[NodeProto],
+    arrays: dict[str, Any],
+    inputs: Sequence[ValueInfoProto] | None = None,
+    outputs: Sequence[ValueInfoProto] | None = None,
+    functions: Sequence[Any] = (),
+) -> ModelProto:
+    stored = [numpy_helper.from_array(np.asarray(array), name) for name, array in arrays.items()]
+    given, made = inputs or [_value("x")], outputs or [_value("y", None)]
+    graph = helper.make_graph(nodes, "bomb", given, made, stored)
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=8, functions=functions)
+
+
+def _end(rng: random.Random, name: str) -> list[NodeProto]:
+    """What reads the huge value: all of it, one element, its sum, or its shape."""
+    return rng.choice(
+        (
+            [node("Relu", [name], ["y"])],
+            [node("Add", [name, "x"], ["y"])],
+            [node("ReduceSum", [name], ["y"], keepdims=0)],
+            [node("Gather", [name, "zero"], ["y"])],
+            [node("Shape", [name], ["s"]), node("Cast", ["s"], ["y"], to=TensorProto.FLOAT)],
+            [node("Cast", [name], ["c"], to=TensorProto.UINT8), node("Cast", ["c"], ["y"], to=TensorProto.FLOAT)],
+        )
+    )
+
+
+_ZERO = {"zero": np.int64(0)}
+
+
+def constant_of_shape(rng: random.Random, n: int) -> ModelProto:
+    value = rng.choice((np.ones(1, np.float32), np.ones(1, np.uint8), np.ones(1, np.bool_)))
+    make = node("ConstantOfShape", ["n"], ["b"], value=numpy_helper.from_array(value))
+    cast = node("Cast", ["b"], ["big"], to=TensorProto.FLOAT)
+    return _model([make, cast, *_end(rng, "big")], {"n": np.array([n, 4]), **_ZERO})
+
+
+def expand(rng: random.Random, n: int) -> ModelProto:
+    source = rng.choice(("x", "c", "u"))
+    make = [node("Expand", [source, "n"], ["b"]), node("Cast", ["b"], ["big"], to=TensorProto.FLOAT)]
+    arrays = {"n": np.array([n, 4]), "c": np.ones(4, np.float32), "u": np.ones(4, np.uint8)}
+    return _model([*make, *_end(rng, "big")], arrays | _ZERO)
+
+
+def tile(rng: random.Random, n: int) -> ModelProto:
+    source = rng.choice(("x", "c", "u"))
+    make = [node("Tile", [source, "n"], ["b"]), node("Cast", ["b"], ["big"], to=TensorProto.FLOAT)]
+    arrays = {"n": np.array([n]), "c": np.arange(4, dtype=np.float32), "u": np.ones(4, np.uint8)}
+    return _model([*make, *_end(rng, "big")], arrays | _ZERO)
+
+
+def range_(rng: random.Random, n: int) -> ModelProto:
+    dtype = rng.choice((np.int64, np.float32, np.float64))
+    delta = rng.choice((1, 1, 0.5, 1e-9)) if dtype != np.int64 else rng.choice((1, 2, 0))
+    arrays = {"a": dtype(rng.choice((0, 1))), "b": dtype(n), "d": dtype(delta)}
+    make = [node("Range", ["a", "b", "d"], ["r"]), node("Cast", ["r"], ["big"], to=TensorProto.FLOAT)]
+    return _model([*make, *_end(rng, "big")], arrays | _ZERO)
+
+
+def pad(rng: random.Random, n: int) -> ModelProto:
+    mode = rng.choice(("constant", "edge", "reflect", "wrap"))
+    return _model([node("Pad", ["x", "p"], ["b"], mode=mode), *_end(rng, "b")], {"p": np.array([n, 1]), **_ZERO})
+
+
+def one_hot(rng: random.Random, n: int) -> ModelProto:
+    arrays = {"i": np.array([0, 1, 2, 3]), "n": np.int64(n), "v": np.array([0.0, 1.0], np.float32)}
+    return _model([node("OneHot", ["i", "n", "v"], ["b"]), *_end(rng, "b")], arrays | _ZERO)
+
+
+def eye_like(rng: random.Random, n: int) -> ModelProto:
+    make = [node("Expand", ["x", "n"], ["e"]), node(rng.choice(("EyeLike", "Trilu")), ["e"], ["b"])]
+    return _model([*make, *_end(rng, "b")], {"n": np.array([n, 4]), **_ZERO})
+
+
+def resize(rng: random.Random, n: int) -> ModelProto:
+    sized = rng.random() < 0.5
+    inputs = ["z", "", "", "n"] if sized else ["z", "", "s"]
+    arrays = {"n": np.array([1, 1, n, n]), "s": np.array([1, 1, n, n], np.float32), "f": np.array([1, 1, 2, 2])}
+    mode = rng.choice(("nearest", "linear", "cubic"))
+    make = [node("Reshape", ["x", "f"], ["z"]), node("Resize", inputs, ["b"], mode=mode)]
+    return _model([*make, *_end(rng, "b")], arrays | _ZERO)
+
+
+def loop(rng: random.Random, n: int) -> ModelProto:
+    """Many trips, or no end, or a value that doubles."""
+    grow = rng.random() < 0.5
+    step = node("Concat", ["v", "v"], ["w"], axis=0) if grow else node("Add", ["v", "v"], ["w"])
+    body = helper.make_graph(
+        [node("Identity", ["go"], ["on"]), step],
+        "body",
+        [_value("i", (), TensorProto.INT64), _value("go", (), TensorProto.BOOL), _value("v", None)],
+        [_value("on", (), TensorProto.BOOL), _value("w", None)],
+    )
+    start = rng.choice(("x", "c"))
+    trips = rng.choice(("n", ""))
+    arrays = {"n": np.int64(n), "true": np.array(True), "c": np.ones(4, np.float32)}
+    outputs = [_value("y", (4,))] if rng.random() < 0.7 else None
+    last = node("ReduceMax", ["l"], ["y"], keepdims=0) if outputs is None else node("Identity", ["l"], ["y"])
+    return _model([node("Loop", [trips, "true", start], ["l"], body=body), last], arrays, outputs=outputs)
+
+
+def pool(rng: random.Random, n: int) -> ModelProto:
+    attributes = rng.choice(
+        (
+            {"kernel_shape": [n]},
+            {"kernel_shape": [2], "pads": [n, n]},
+            {"kernel_shape": [2], "strides": [n]},
+            {"kernel_shape": [2], "dilations": [n]},
+            {"kernel_shape": [n], "pads": [n, n]},
+            {"kernel_shape": [1000], "pads": [10**6, 10**6]},
+        )
+    )
+    op = rng.choice(("MaxPool", "AveragePool"))
+    if op == "AveragePool":
+        attributes.pop("dilations", None)
+    return _model(
+        [node(op, ["z"], ["b"], **attributes), *_end(rng, "b")], _ZERO, [_value("z", (1, 1, 16)), _value("x")]
+    )
+
+
+def conv(rng: random.Random, n: int) -> ModelProto:
+    attributes = rng.choice(({"pads": [n, n]}, {"strides": [n]}, {"dilations": [n]}, {"group": n}))
+    nodes = [node("Conv", ["z", "w"], ["b"], **attributes), *_end(rng, "b")]
+    return _model(nodes, {"w": np.ones((1, 1, 3), np.float32), **_ZERO}, [_value("z", (1, 1, 16)), _value("x")])
+
+
+def huge_input(rng: random.Random, n: int) -> ModelProto:
+    shape = rng.choice(([n], [n, n], [1, n, 2], [2] * 100, [1] * 1000, [1 << 15, 1 << 15]))
+    return _model([node("Relu", ["b"], ["y"])], {}, [_value("b", shape)])
+
+
+def huge_product(rng: random.Random, n: int) -> ModelProto:
+    """Products whose operands are constants made of nothing."""
+    side = min(n, rng.choice((1 << 12, 1 << 14, 1 << 16)))
+    nodes = [
+        node("ConstantOfShape", ["n"], ["a"], value=numpy_helper.from_array(np.ones(1, np.float32))),
+        node("MatMul", ["a", "a"], ["b"]),
+        *_end(rng, "b"),
+    ]
+    return _model(nodes, {"n": np.array([side, side]), **_ZERO}, [_value("x", (side,))])
+
+
+def doubled(rng: random.Random, n: int) -> ModelProto:
+    """x = x op x, again and again."""
+    count = rng.choice((20, 100, 500))
+    op = rng.choice(("Add", "Mul", "Concat", "Sum"))
+    count = min(count, 40) if op == "Concat" else count
+    extra = {"axis": 0} if op == "Concat" else {}
+    nodes = [node(op, [f"v{i}", f"v{i}"], [f"v{i + 1}"], **extra) for i in range(count)]
+    return _model([node("Identity", ["x"], ["v0"]), *nodes, node("Identity", [f"v{count}"], ["y"])], {})
+
+
+def functions(rng: random.Random, n: int) -> ModelProto:
+    """Functions that call the one before twice."""
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
+    depth = rng.choice((3, 12, 31, 60))
+    made = [helper.make_function("own", "F0", ["a"], ["b"], [node("Relu", ["a"], ["b"])], opsets)]
+    for i in range(1, depth):
+        calls = [node(f"F{i - 1}", ["a"], ["c"], domain="own"), node(f"F{i - 1}", ["c"], ["b"], domain="own")]
+        made.append(helper.make_function("own", f"F{i}", ["a"], ["b"], calls, opsets))
+    return _model([node(f"F{depth - 1}", ["x"], ["y"], domain="own")], {}, functions=made)
+
+
+def nested(rng: random.Random, n: int) -> ModelProto:
+    """Ifs inside Ifs."""
+    graph = helper.make_graph([node("Relu", ["x"], ["y"])], "g", [], [_value("y", None)])
+    for _ in range(rng.choice((2, 10, 30, 45))):
+        made = node("If", ["c"], ["y"], then_branch=graph, else_branch=graph if rng.random() < 0.1 else _leaf())
+        graph = helper.make_graph([made], "g", [], [_value("y", None)])
+    inputs = [_value("x"), *([_value("c", (), TensorProto.BOOL)] if rng.random() < 0.5 else [])]
+    return _model(graph.node, {} if len(inputs) > 1 else {"c": np.array(True)}, inputs)
+
+
+def _leaf() -> Any:
+    return helper.make_graph([node("Exp", ["x"], ["y"])], "l", [], [_value("y", None)])
+
+
+def many(rng: random.Random, n: int) -> ModelProto:
+    """Many parts, axes or dims."""
+    kind = rng.randrange(5)
+    if kind == 0:
+        parts = rng.choice((100, 2000))
+        names = [f"p{i}" for i in range(parts)]
+        nodes = [node("Split", ["b"], names, axis=0), node("Concat", names[::-1], ["y"], axis=0)]
+        return _model(nodes, {}, [_value("b", (parts * 2,))])
+    if kind == 1:
+        count = rng.choice((10, 65, 200))
+        return _model([node("Unsqueeze", ["x", "a"], ["y"])], {"a": np.arange(count)})
+    if kind == 2:
+        count = rng.choice((10, 40, 70))
+        nodes = [node("Reshape", ["x", "s"], ["r"]), node("Transpose", ["r"], ["y"], perm=list(range(count))[::-1])]
+        return _model(nodes, {"s": np.array([4] + [1] * (count - 1))})
+    if kind == 3:
+        shape = node("ConstantOfShape", ["n"], ["s"], value=numpy_helper.from_array(np.array([1])))
+        return _model([shape, node("Expand", ["x", "s"], ["y"])], {"n": np.array([n])})
+    letters = "abcdefghijklmnopqrstuvwxyz"[: rng.choice((8, 26))]
+    equation = ",".join(letters) + "->"
+    return _model([node("Einsum", ["x"] * len(letters), ["y"], equation=equation)], {})
+
+
+BOMBS = (
+    *(constant_of_shape, expand, tile, range_, pad, one_hot, eye_like, resize, loop, pool, conv, huge_input),
+    *(huge_product, doubled, functions, nested, many),
+)
+SIZES = (10**6, 1 << 26, 1 << 30, (1 << 31) - 1, 1 << 31, 1 << 33, 10**12, 1 << 48, (1 << 62) + 1)
+
+
+def case(seed: int, kept: Any) -> bytes:
+    rng = random.Random(seed)
+    return BOMBS[seed % len(BOMBS)](rng, rng.choice(SIZES)).SerializeToString()
+
+
+def save(data: bytes, folder: Path, name: str) -> None:
+    (folder / f"{name}.onnx").write_bytes(data)
+
+
+def judge(data: bytes, stage: Callable[[str], None]) -> str:
+    """Read and optimise one."""
+    import eqsat
+    from eqsat.errors import InputError
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "bomb.onnx"
+        path.write_bytes(data)
+        try:
+            best = eqsat.optimize(eqsat.from_onnx(path), time_limit=1.0, explain_time=0.0)
+        except InputError as error:
+            check_line(str(error))
+            return "refused"
+        if not best.report["check"]["passed"]:
+            raise Fault("a result that was not checked")
+        return "result"
