@@ -17,6 +17,7 @@ from eqsat.layout import Layout, row_major
 from eqsat.mapped import release
 from eqsat.node import CAST, Node, make, substitute, topological
 from eqsat.numerics import Array, Precision, at_precision, dtype_name, elementwise, matmul, np_dtype, reduce, take
+from eqsat.sizes import FOLDED_WORK
 
 
 @dataclass(frozen=True)
@@ -246,7 +247,8 @@ def _folded(roots: Sequence[Node], known: dict[str, Array], limit: int, precisio
     order = topological(roots)
     constant: dict[Node, bool] = {}
     for node in order:
-        constant[node] = node.op not in ("In", "Opaque") and node.size <= limit and all(constant[a] for a in node.args)
+        small = node.size <= limit and (node.op != "MM" or 2 * prod(node.attrs) <= FOLDED_WORK)
+        constant[node] = node.op not in ("In", "Opaque") and small and all(constant[a] for a in node.args)
     moved: dict[Node, bool] = {}
     for node in order:
         moved[node] = node.op in _MOVES and all(moved[a] for a in node.args)

@@ -15,6 +15,7 @@ import numpy as np
 from eqsat import ops
 from eqsat.ir import Program, Shape, Term, make, topological
 from eqsat.numerics import COMPARE, ELEMENTWISE, FLOATS, itemsize
+from eqsat.sizes import FOLDED_WORK, takes_memory
 
 LIMIT = 1 << 26
 """Elements beyond which nothing is folded, nor anything that is computed from it: 256 MiB in float32."""
@@ -69,6 +70,8 @@ def fold_source(program: Program, exact: bool = False) -> Folded:
 def fold_constants(program: Program, inside: Sequence[Term] = ()) -> tuple[Program, list[Term]]:
     """The program with every subterm of constants evaluated, broadcasts aside: what lifting left.
 
+    What would take much memory or work (`eqsat.sizes`) stays, and so does anything that is computed from it.
+
     Returns:
         the program, and what became of the terms `inside` it.
     """
@@ -82,6 +85,8 @@ def fold_constants(program: Program, inside: Sequence[Term] = ()) -> tuple[Progr
 def _folded(term: Term, args: list[Term]) -> Term:
     rebuilt = _rebuilt(term, args)
     if not args or term.op in _KEPT or term.op == "opaque" or not all(map(_is_constant, args)):
+        return rebuilt
+    if takes_memory(term) or ops.row(term.op).flops(term) > FOLDED_WORK:
         return rebuilt
     return _constant(Program((), {"value": rebuilt}).run({})["value"], term)
 

@@ -11,12 +11,20 @@ LARGEST = (1 << 31) - 1
 FOLDED = 1 << 26
 """Elements of a value that is computed ahead of time, and of each value on the way."""
 
+FOLDED_WORK = 200_000_000_000
+"""FLOPs of one operator that is computed ahead of time: seconds."""
+
+MOST_DIMS = 32
+"""Dims of one value; NumPy has 64, and windows double them."""
+
 _FREE = frozenset({"constant", "full", "broadcast", "slice", "transpose"})
 """Operators whose results take no memory of their own."""
 
 
 def check_size(term: Term, what: str) -> None:
-    """Raises InputError for a value of more than LARGEST elements."""
+    """Raises InputError for a value of more than LARGEST elements, or MOST_DIMS dims."""
+    if term.ndim > MOST_DIMS:
+        raise InputError(f"{what} has {term.ndim} dims; at most {MOST_DIMS} are handled")
     if term.size > LARGEST:
         raise InputError(f"{what} has shape {term.shape}: {term.size} elements; at most {LARGEST} are handled")
 

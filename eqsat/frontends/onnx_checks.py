@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 MOST_NODES = 1_000_000
 """Nodes of a model once its local functions are written out."""
 
-DEEPEST = 50
-"""Bodies inside bodies; protobuf itself reads no deeper than 100 messages."""
+DEEPEST = 24
+"""Bodies inside bodies; protobuf itself reads no deeper than 100 messages, three a body."""
 
 
 def check_node(node: NodeProto, schema: OpSchema) -> None:
