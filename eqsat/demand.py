@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.ir import Term, topological
+from eqsat.ir import Term, opaque_result, topological
 from eqsat.mapped import release
 from eqsat.numerics import (
     HALVES,
@@ -267,7 +267,7 @@ class _Run:
         if key not in self.calls:
             declared = [x.astype(np_dtype(a.dtype), copy=False) for x, a in zip(args, term.args, strict=True)]
             self.calls[key] = term.attr("run")(*declared)
-        return np.asarray(self.calls[key][term.attr("index")])
+        return opaque_result(term, self.calls[key])
 
 
 # Operators

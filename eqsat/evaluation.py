@@ -139,7 +139,10 @@ class _Evaluation:
         call = (key, node.args)
         if call not in self.calls:
             self.calls[call] = self.opaque[key].run(args)
-        return self._typed(np.asarray(self.calls[call][index]).reshape(-1), dtype)
+        found = np.asarray(self.calls[call][index]).reshape(-1)
+        if found.size != node.size:
+            raise InputError(f"an opaque operator gives {found.size} elements for output {index}, not {node.size}")
+        return self._typed(found, dtype)
 
 
 def read(a: Array, layout: Layout) -> Array:

@@ -404,7 +404,17 @@ def _apply(term: Term, arrays: list[Array], precision: Precision, calls: dict[An
     if key not in calls:
         declared = [array.astype(np_dtype(arg.dtype), copy=False) for array, arg in zip(arrays, term.args, strict=True)]
         calls[key] = term.attr("run")(*declared)
-    return np.asarray(calls[key][term.attr("index")]).astype(np_dtype(dtype), copy=False)
+    return opaque_result(term, calls[key]).astype(np_dtype(dtype), copy=False)
+
+
+def opaque_result(term: Term, results: Sequence[Any]) -> Array:
+    """What an opaque operator computed for one of its terms. Raises InputError where it is not what was declared."""
+    index = term.attr("index")
+    array = np.asarray(results[index])
+    if array.shape != term.shape:
+        name = term.attr("name")
+        raise InputError(f"operator {name} gives shape {array.shape} for output {index}, declared as {term.shape}")
+    return array
 
 
 def _call_text(term: Term, args: list[str]) -> str:

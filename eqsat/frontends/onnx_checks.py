@@ -99,6 +99,22 @@ def _nodes(nodes: Any) -> Iterator[NodeProto]:
             stack += body.node
 
 
+def check_texts(graph: GraphProto, label: str) -> None:
+    """Raises InputError for a name that is not UTF-8: protobuf gives its bytes."""
+    stack: list[GraphProto] = [graph]
+    while stack:
+        inner = stack.pop()
+        named = [*inner.input, *inner.output, *inner.value_info, *inner.initializer]
+        texts: list[Any] = [value.name for value in named]
+        for node in inner.node:
+            texts += [*node.input, *node.output, node.op_type, node.domain, node.name]
+            texts += [attribute.name for attribute in node.attribute]
+            stack += subgraphs(node)
+        for text in texts:
+            if not isinstance(text, str):
+                raise InputError(f"{label}: the name {text[:40]!r} is not UTF-8; rename it")
+
+
 def check_depth(graph: GraphProto, label: str) -> None:
     """Raises InputError for bodies nested deeper than DEEPEST."""
     stack = [(graph, 0)]

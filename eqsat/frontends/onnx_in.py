@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from eqsat import ops
 from eqsat.errors import DtypeError, InputError, ShapeError, refusing
-from eqsat.frontends.onnx_checks import check_depth, check_functions
+from eqsat.frontends.onnx_checks import check_depth, check_functions, check_texts
 from eqsat.frontends.onnx_convert import Converter, Value
 from eqsat.frontends.onnx_graph import check_names
 from eqsat.frontends.onnx_load import (
@@ -55,6 +55,7 @@ def _read(model: ModelProto, label: str, base: Path | None, shapes: Mapping[str,
     open_dims = OpenDimensions(checked_sizes(shapes, label))
     opsets = _opsets(model, label)
     check_depth(model.graph, label)
+    check_texts(model.graph, label)
     if model.functions:
         check_functions(model, label)
         from onnx import inliner

@@ -87,7 +87,7 @@ def _window(node: Node, spatial: Sequence[int], kernel: Sequence[int]) -> Window
     declared = tuple(hi for _, hi in axes)
     lo = tuple(lo for lo, _ in axes)
     hi = list(declared)
-    if node.attr("ceil_mode", 0) and mode in ("NOTSET", ""):
+    if node.attr("ceil_mode", 0) == 1 and mode in ("NOTSET", ""):
         for i in range(rank):
             hi[i] = _ceil_pad(spatial[i], dilations[i] * (kernel[i] - 1) + 1, strides[i], lo[i], declared[i])
     return Window(tuple(kernel), strides, dilations, lo, tuple(hi), declared)
