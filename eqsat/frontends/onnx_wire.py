@@ -22,6 +22,7 @@ _WEIGHT_BYTES = 1 << 16
 _LENGTH_DELIMITED = 2
 # Field numbers of onnx.proto.
 _MODEL_GRAPH, _GRAPH_INITIALIZER, _TENSOR_DATA_TYPE, _TENSOR_RAW_DATA, _TENSOR_LOCATION = 7, 5, 2, 9, 14
+_LARGEST_NUMBER = 64  # onnx's own end at 26: what is no message is told from one at once
 _NUMERIC = frozenset({1, 6, 7, 9, 10, 11, 16})
 """Element types whose raw data can be mapped as they are: float, int32, int64, bool, float16, double, bfloat16."""
 
@@ -90,6 +91,8 @@ def _fields(data: mmap.mmap, at: int, last: int) -> Iterator[tuple[int, int, int
         begun = at
         tag, at = _varint(data, at, last)
         wire = tag & 7
+        if not 1 <= tag >> 3 <= _LARGEST_NUMBER:
+            raise _Malformed
         if wire == _LENGTH_DELIMITED:
             length, at = _varint(data, at, last)
             end = at + length
