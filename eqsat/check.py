@@ -443,13 +443,28 @@ def _along(term: Term, axis: int, wanted: Wanted) -> Demand:
 
 def _linear_part(pair: Pair) -> Pair:
     """Values that make the pair equal if they are: what the same functions of one operand are applied to."""
-    s, r = pair
+    s, r = map(_function_last, pair)
     while s.op == r.op and s.attrs == r.attrs and s.op in ELEMENTWISE and s.op not in ("add", "sub", "neg"):
         differing = [(a, b) for a, b in zip(s.args, r.args, strict=True) if a is not b]
         if len(differing) != 1:
             break
-        ((s, r),) = differing
+        s, r = map(_function_last, differing[0])
     return s, r
+
+
+def _function_last(term: Term) -> Term:
+    """A view of a function of one operand as the function of the view."""
+    views = []
+    at = term
+    while ops.row(at.op).view:
+        views.append(at)
+        (at,) = at.args
+    if not views or at.op not in ops.UNARY:
+        return term
+    (inner,) = at.args
+    for view in reversed(views):
+        inner = make(view.op, inner, **dict(view.attrs))
+    return make(at.op, inner)
 
 
 def _decided(terms: Sequence[Term]) -> bool:

@@ -71,6 +71,15 @@ def test_equal_programs_pass_by_samples(name: str) -> None:
     assert found.missed == 0.0
 
 
+def test_a_function_before_a_view_is_seen_through() -> None:
+    source = program(apart(), ops.relu)
+    product = ops.relu(ops.add(ops.matmul(X, ops.constant(W)), ops.broadcast(ops.constant(B), (N, 3 * 512))))
+    result = program([ops.slice_(product, [i], [i + 512], [1]) for i in (0, 512, 1024)], lambda x: x)
+    found = check(source, result)
+    assert found.parts["sampled"] == 1
+    assert found.missed == 0.0
+
+
 FAULTS: dict[str, tuple[list[Term], Callable[[Term], Term], Callable[[Term], Term]]] = {
     "one weight": (merged(one_off(W, 777, 1301)), ops.relu, ops.relu),
     "one weight, no relu": (merged(one_off(W, 3, 5)), lambda x: x, lambda x: x),
