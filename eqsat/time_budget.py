@@ -44,7 +44,7 @@ MOST_KEPT = 0.25
 LEAST_SECONDS = 4.0
 """What a part of a program may take however small it is, where an even share is not less."""
 
-CHECK_SHARE, CHECK_SECONDS = 0.1, 1.0
+CHECK_SHARE, CHECK_SECONDS = 0.15, 3.0
 """What the check may count on: a share of the limit, up to so many seconds."""
 
 LATE_SHARE, LATE_SECONDS = 0.05, 0.25

@@ -391,7 +391,7 @@ REPORT = {
     "result": "kernels launches copies flops matmul_flops bytes predicted_us peak_bytes",
     "egraph": "classes nodes iterations seconds stop growth",
     "extraction": "candidates families joint nodes rows seconds solver answers",
-    "check": "passed max_error points method",
+    "check": "passed max_error points method parts missed",
 }
 """Fields of the report, schema 1: of the document and of the objects in it."""
 

@@ -80,7 +80,7 @@ def test_what_follows_the_search_takes_at_most_its_share_of_the_limit():
     budget = TimeBudget(8.0, {"lower": 60.0, "partition": 60.0}, clock=Clock())
     budget.end += 120.0
     budget.expect_after_search()
-    np.testing.assert_allclose(budget.left("solve"), 8.0 - 0.25 * 8.0 - 0.1 * 8.0)
+    np.testing.assert_allclose(budget.left("solve"), 8.0 - 0.25 * 8.0 - 0.15 * 8.0)
 
 
 class Over(TimeBudget):
