@@ -123,7 +123,7 @@ def _narrowed(program: Program) -> Program:
 
 def _narrow(term: Term) -> Term:
     least = tuple(max(ns) for ns in zip(*(_least_shape(a) for a in term.args), strict=True))
-    if least == term.shape:
+    if least == term.shape or not term.size:
         return term
     narrow = make(term.op, *(_at_shape(a, least) for a in term.args), **dict(term.attrs))
     return ops.broadcast(narrow, term.shape)

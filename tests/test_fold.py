@@ -57,6 +57,8 @@ WRITTEN: dict[str, Term] = {
     "of two broadcasts": ops.sqrt(ops.mul(like(ROWS, 40, 32), like(LINE, 40, 32))),
     "sum of a table": ops.sum_(ops.exp(ops.sub(like(LINE, 40, 32), like(ROWS, 40, 32))), 0),
     "shorter": ops.cast(ops.mul(drawn(25), number(3, 25)), "float16"),
+    "empty": ops.add(ops.abs_(drawn(0)), number(1, 0)),
+    "sum of nothing": ops.exp(ops.sum_(ops.mul(drawn(0, 3), like(drawn(1, 3), 0, 3)), 0)),
     "infinite": ops.log(ops.constant(np.array([0, -1, np.nan, 1e-40], F32))),
 }
 
