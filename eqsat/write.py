@@ -39,9 +39,43 @@ LISTED, SHOWN = 4, 2
 """A concatenation of more than so many operands shows only the first few."""
 
 
+_DEPTHS = (60, 30, 15, 8)
+"""Operators under each other that are written out; fewer where the text would have more than _MOST operators."""
+
+_MOST = 2_000
+
+
 def expression(term: Term, named: Mapping[Term, str]) -> str:
-    """The term in NumPy's words; terms in `named`, inputs and constants by their names."""
-    return _text(term, named)[0]
+    """The term in NumPy's words; terms in `named`, inputs and constants by their names, `…` for what lies very deep."""
+    shown = named
+    for depth in _DEPTHS:
+        shown = _cut(term, named, depth)
+        if _operators(term, shown) <= _MOST:
+            break
+    return _text(term, shown)[0]
+
+
+def _cut(term: Term, named: Mapping[Term, str], depth: int) -> Mapping[Term, str]:
+    """`named`, and `…` for the operators that lie so far below a term."""
+    level = [term]
+    for _ in range(depth):
+        level = list(dict.fromkeys(a for t in level if t not in named for a in t.args))
+    deep = {t: "…" for t in level if t.args and t not in named and t is not term}
+    return {**named, **deep} if deep else named
+
+
+def _operators(term: Term, named: Mapping[Term, str]) -> int:
+    """Operators of a term written out, what is shared as often as it is written."""
+    counts: dict[Term, int] = {}
+    stack = [term]
+    while stack:
+        t = stack.pop()
+        args = () if t in named else t.args[: SHOWN if len(t.args) > LISTED else LISTED]
+        if wait := [a for a in args if a not in counts]:
+            stack += [t, *wait]
+        else:
+            counts[t] = 1 + sum(counts[a] for a in args)
+    return counts[term]
 
 
 def sketch(term: Term, named: Mapping[Term, str], depth: int = 2) -> str:
