@@ -54,7 +54,11 @@ def parse(text: str, lets: Mapping[str, str]) -> Program:
     values = {name: _values(name, shape, dtype) for name, (const, shape, dtype) in given.items() if const}
     specs = {name: eqsat.spec(shape, dtype) for name, (const, shape, dtype) in given.items() if not const}
     source = ast.Expression(ast.Lambda(_parameters(list(specs)), tree.body))
-    function = eval(compile(ast.fix_missing_locations(source), "<expression>", "eval"), known | values)
+    try:
+        code = compile(ast.fix_missing_locations(source), "<expression>", "eval")
+    except (RecursionError, MemoryError):
+        raise _too_deep(text) from None
+    function = eval(code, known | values)
     try:
         program = eqsat.trace(function, **specs)
     except (InputError, TypeError, ValueError, AttributeError) as error:
@@ -65,6 +69,8 @@ def parse(text: str, lets: Mapping[str, str]) -> Program:
 def _tree(text: str) -> ast.Expression:
     try:
         tree = ast.parse(text, mode="eval")
+    except (RecursionError, MemoryError):  # the second is how Python's parser says that its stack is full
+        raise _too_deep(text) from None
     except SyntaxError as error:
         at = error.offset - 1 if error.offset else len(text)  # none where the text ends too early
         raise _marked(f"{error.msg}; write one expression, as in relu(X @ A)", text, (at, at + 1)) from None
@@ -77,6 +83,12 @@ def _tree(text: str) -> ast.Expression:
             message = f"no attribute {node.attr!r}{_nearest(node.attr, _METHODS)}"
             raise _marked(message, text, (end - len(node.attr), end))
     return tree
+
+
+def _too_deep(text: str) -> InputError:
+    return InputError(
+        f"{text[:20]}… nests more operators than Python's parser takes; write it as a function, for eqsat.trace"
+    )
 
 
 def _parameters(names: list[str]) -> ast.arguments:

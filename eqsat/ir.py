@@ -263,8 +263,9 @@ class Program:
             if name in names:
                 raise InputError(f"two inputs are called {name!r}: name them differently")
             names.add(name)
+        listed = set(self.inputs)
         for term in self.terms():
-            if term.op == "input" and term not in self.inputs:
+            if term.op == "input" and term not in listed:
                 raise InputError(f"input {term.attr('name')!r} is used but not listed among the program's inputs")
 
     @property

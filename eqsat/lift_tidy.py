@@ -94,15 +94,20 @@ def _primes(n: int) -> Iterator[int]:
 
 def _view(arg: Node, layout: Layout, keep: Container[Node]) -> Node:
     """A view of one operand of a Cat reads that operand."""
-    digits = split(layout, (arg.size,)) if arg.op == "Cat" and arg not in keep else None
-    if digits is not None:
-        start = 0
-        for operand in arg.args:
-            if start <= digits.low[0] and digits.high[0] <= start + operand.size:
-                inside = Layout(layout.offset - start, layout.dims, layout.axes, layout.fill)
-                return _view(operand, inside, keep)
-            start += operand.size
+    while (found := _read_operand(arg, layout) if arg.op == "Cat" and arg not in keep else None) is not None:
+        arg, layout = found
     return make("V", (layout,), (arg,))
+
+
+def _read_operand(arg: Node, layout: Layout) -> tuple[Node, Layout] | None:
+    """The one operand of a Cat that a layout reads, and how it is read."""
+    digits = split(layout, (arg.size,))
+    start = 0
+    for operand in arg.args if digits is not None else ():
+        if start <= digits.low[0] and digits.high[0] <= start + operand.size:
+            return operand, Layout(layout.offset - start, layout.dims, layout.axes, layout.fill)
+        start += operand.size
+    return None
 
 
 def _as_view(parts: Sequence[Node]) -> Node | None:

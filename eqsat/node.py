@@ -93,10 +93,10 @@ def make(op: str, attrs: Sequence[Any] = (), args: Sequence[Node] = ()) -> Node:
 def _make_view(layout: Layout, arg: Node) -> Node:
     if layout.is_identity(arg.size):
         return arg
-    if arg.op == "V":
-        composed = lay.compose(arg.attrs[0], layout)
-        if composed is not None:
-            return _make_view(composed, arg.args[0])
+    while arg.op == "V" and (composed := lay.compose(arg.attrs[0], layout)) is not None:
+        layout, arg = composed, arg.args[0]
+        if layout.is_identity(arg.size):
+            return arg
     if arg.op == "Full" and (not layout.masked or attr_key(scalar(layout.fill, arg.dtype)) == attr_key(arg.attrs[0])):
         return make("Full", (arg.attrs[0], layout.size, arg.dtype))
     return _intern("V", (layout,), (arg,))

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from eqsat.core import CoreProgram
 from eqsat.extract.candidates import Candidate, Candidates, enumerate_candidates, undominated
-from eqsat.extract.cuts import Limits
+from eqsat.extract.cuts import Limits, parts
 from eqsat.extract.devices import Device
 from eqsat.extract.devices import device as find_device
 from eqsat.extract.greedy import NO_NODE, greedy_dag
@@ -54,14 +54,7 @@ class CoverResult:
     @property
     def derivation(self) -> Derivation:
         """The e-nodes that the chosen kernels compute."""
-        used: dict[int, None] = {}
-        stack = [x.cut for x in reversed(self.chosen)]
-        while stack:
-            cut = stack.pop()
-            if cut.node >= 0:
-                used[cut.node] = None
-            stack += reversed(cut.subs)
-        return tuple(used)
+        return tuple(dict.fromkeys(cut.node for cut in parts(x.cut for x in self.chosen) if cut.node >= 0))
 
     @property
     def kernels(self) -> list[Candidate]:

@@ -188,14 +188,15 @@ class Cut:
 
 
 def parts(cuts: Iterable[Cut]) -> list[Cut]:
-    """Every cut inside these once, readers first: what operands share is one object, met along many ways."""
+    """Every cut inside these once, depth first, readers first: what operands share is one object, met along many
+    ways."""
     found: dict[int, Cut] = {}
-    stack = list(cuts)
+    stack = list(cuts)[::-1]
     while stack:
         x = stack.pop()
         if id(x) not in found:
             found[id(x)] = x
-            stack.extend(x.subs)
+            stack.extend(reversed(x.subs))
     return list(found.values())
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from itertools import accumulate
 from typing import Any
 
@@ -101,20 +101,36 @@ class _Maps:
 
     def form(self, cls: int) -> Form | None:
         """The class as views of leaves: equal forms are equal maps, at no cost. None where it has no short form."""
-        if cls not in self._forms:
-            node = self._node[cls]
+        for c in self._first_below(cls, self._forms, lambda node: node.args):
+            node = self._node[c]
             if node is None:
-                self._forms[cls] = ((cls, lt.identity(self._graph.size(cls))),)
+                self._forms[c] = ((c, lt.identity(self._graph.size(c))),)
+                continue
+            parts = [self._forms[a] for a in node.args]
+            known = [p for p in parts if p is not None]
+            if len(known) < len(parts):
+                self._forms[c] = None
+            elif node.op == "Cat":
+                self._forms[c] = _merge([piece for part in known for piece in part])
             else:
-                parts = [self.form(a) for a in node.args]
-                known = [p for p in parts if p is not None]
-                if len(known) < len(parts):
-                    self._forms[cls] = None
-                elif node.op == "Cat":
-                    self._forms[cls] = _merge([piece for part in known for piece in part])
-                else:
-                    self._forms[cls] = _view_form(known[0], node.attrs[0])
+                self._forms[c] = _view_form(known[0], node.attrs[0])
         return self._forms[cls]
+
+    def _first_below(
+        self, cls: int, known: Container[int], operands: Callable[[ENode], Sequence[int]]
+    ) -> Iterator[int]:
+        """The classes, not known yet, that a map is made from: operands first, the class itself last."""
+        stack = [cls]
+        while stack:
+            c = stack.pop()
+            if c in known:
+                continue
+            node = self._node[c]
+            wait = [a for a in operands(node) if a not in known] if node is not None else []
+            if wait:
+                stack += [c, *wait]
+            else:
+                yield c
 
     def trace(self, cls: int, positions: np.ndarray) -> np.ndarray:
         """The number of the element at each position of a class."""
@@ -147,20 +163,21 @@ class _Maps:
 
     def _elements(self, cls: int) -> np.ndarray:
         """`trace` of every position."""
-        found = self._whole.get(cls)
-        if found is not None:
-            return found
-        node = self._node[cls]
-        if node is None:
-            found = np.arange(self._start[cls], self._start[cls] + self._graph.size(cls))
-        elif node.op == "V" and self._graph.size(node.args[0]) <= _COMPARED:
-            found = self._elements(node.args[0])[node.attrs[0].index()]
-        elif node.op == "V":
-            found = self.trace(cls, np.arange(self._graph.size(cls)))
-        else:
-            found = np.concatenate([self._elements(a) for a in node.args])
-        self._whole[cls] = found
-        return found
+
+        def short(node: ENode) -> list[int]:
+            return [a for a in node.args if self._graph.size(a) <= _COMPARED]
+
+        for c in self._first_below(cls, self._whole, short):
+            node = self._node[c]
+            if node is None:
+                self._whole[c] = np.arange(self._start[c], self._start[c] + self._graph.size(c))
+            elif node.op == "V" and short(node):
+                self._whole[c] = self._whole[node.args[0]][node.attrs[0].index()]
+            elif node.op == "V":
+                self._whole[c] = self.trace(c, np.arange(self._graph.size(c)))
+            else:
+                self._whole[c] = np.concatenate([self._whole[a] for a in node.args])
+        return self._whole[cls]
 
 
 def _merge(pieces: Sequence[tuple[Any, Layout]]) -> Form | None:

@@ -119,6 +119,23 @@ def viewed_maps(n: int) -> Program:
     return _program(x, y)
 
 
+def scrambled(n: int) -> Program:
+    """tanh(x) plus a reshaped transpose of it, n times: as a tree of indices, 2^n of them."""
+    x = y = _input((4, 6))
+    for _ in range(n):
+        t = ops.tanh(y)
+        y = ops.add(t, ops.reshape(ops.transpose(t, (1, 0)), (4, 6)))
+    return _program(x, y)
+
+
+def concat_doubled(n: int) -> Program:
+    """A concatenation of a value with itself, n times, of which a few elements are read."""
+    x = y = _input((4,))
+    for _ in range(n):
+        y = ops.concat([y, y], 0)
+    return _program(x, ops.tanh(_rows(y, 3, 11)))
+
+
 def concat_slices(n: int) -> Program:
     """Concatenations and slices in turn."""
     x = y = _input()
@@ -251,7 +268,7 @@ SHAPES: dict[str, Callable[[int], Program]] = {
     f.__name__: f
     for f in (
         pointwise, mixed_pointwise, doubled, squared, diamonds, products, linear_products, input_products, residual,
-        views, viewed_maps, concat_slices, fan_out, fan_in_concat, fan_in_sum, split, split_sum, towers, recurrent,
-        softmaxes, constant_chain, dense, skip_to_input, u_net, reduced,
+        views, viewed_maps, scrambled, concat_doubled, concat_slices, fan_out, fan_in_concat, fan_in_sum, split,
+        split_sum, towers, recurrent, softmaxes, constant_chain, dense, skip_to_input, u_net, reduced,
     )
 }  # fmt: skip

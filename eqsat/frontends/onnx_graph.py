@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 
@@ -45,9 +46,9 @@ def check_names(graph: GraphProto, label: str) -> None:
         for name in node.output:
             if name:
                 define(name, f"the {describe(node)}")
-    outputs = [value.name for value in graph.output]
-    for name in outputs:
-        if outputs.count(name) > 1:
+    outputs = Counter(value.name for value in graph.output)
+    for name, times in outputs.items():
+        if times > 1:
             raise InputError(f"{label}: output '{name}' is listed twice; rename one")
 
 
@@ -66,18 +67,22 @@ def in_order(nodes: Sequence[NodeProto], known: Collection[str], label: str) -> 
         needs.append([made[name] for name in read if name in made])
     done = [False] * len(nodes)
     order: list[NodeProto] = []
+    left = [iter(makers) for makers in needs]
     for first in range(len(nodes)):
-        path = [] if done[first] else [first]  # each node waits for the next one
+        path = {} if done[first] else {first: None}  # each node waits for the next one
         while path:
-            missing = next((i for i in needs[path[-1]] if not done[i]), None)
+            last = next(reversed(path))
+            missing = next((i for i in left[last] if not done[i]), None)
             if missing is None:
-                done[path[-1]] = True
-                order.append(nodes[path.pop()])
+                done[last] = True
+                order.append(nodes[last])
+                del path[last]
             elif missing in path:
-                names = " <- ".join(describe(nodes[i]) for i in path[path.index(missing) :])
+                waiting = list(path)
+                names = " <- ".join(describe(nodes[i]) for i in waiting[waiting.index(missing) :])
                 raise InputError(f"{label}: {names} form a cycle; a graph must be acyclic")
             else:
-                path.append(missing)
+                path[missing] = None
     return order
 
 

@@ -94,10 +94,11 @@ class _Writer:
     def _name_outputs(self) -> list[tuple[str, Term]]:
         """Gives each output's term the output's name; returns the outputs that have to be copies of another value."""
         copies = []
+        inputs = set(self.program.input_names)
         for name, term in self.program.outputs.items():
             if self.names.get(term) == name:
                 continue
-            if any(name == other.attr("name") for other in self.program.inputs):
+            if name in inputs:
                 raise InputError(f"'{name}' is an input and another output of the program; rename one")
             if term in self.names or term.op == "constant":
                 copies.append((name, term))
