@@ -45,7 +45,7 @@ def stages(shape: str, size: int, limit: float) -> Iterator[tuple[str, Callable[
         made["result"] = eqsat.optimize(made["program"], time_limit=limit)  # pyright: ignore[reportArgumentType]
 
     def shown() -> None:
-        str(made["program"]), str(made["result"]), repr(made["result"])
+        "".join(map(str, (made["program"], made["result"])))
 
     def explain() -> None:
         made["result"].explain()  # pyright: ignore[reportAttributeAccessIssue]
