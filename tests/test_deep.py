@@ -23,6 +23,7 @@ from eqsat.ir import Program
 from eqsat.pieces import HUGE, PIECE
 from eqsat.segments import segments
 from eqsat.trampoline import Call, run
+from eqsat.write import expression
 
 SECONDS = 2.0
 
@@ -129,6 +130,16 @@ def test_deep_expressions_are_read_or_refused_in_one_line(text, size: int) -> No
     with pytest.raises(InputError) as error:
         parse(text(size), {"x": "f32[4,4]"})
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("shape", ["pointwise", "doubled", "scrambled", "fan_in_concat"])
+def test_expressions_of_deep_values_leave_out_what_lies_deep(shape: str) -> None:
+    text = expression(SHAPES[shape](SIZES[shape]).outputs["y"], {})
+    assert 0 < len(text) < 50_000
+
+
+def test_short_expressions_leave_nothing_out() -> None:
+    assert expression(SHAPES["pointwise"](20).outputs["y"], {}) == "tanh(sin(" * 10 + "x" + "))" * 10
 
 
 def test_temporaries_that_meet_too_often_get_their_places_in_turn() -> None:
