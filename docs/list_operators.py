@@ -11,6 +11,7 @@ from pathlib import Path
 import onnx
 from onnx import defs
 
+from eqsat.frontends.onnx_control import UNROLLED
 from eqsat.frontends.onnx_convert import ROWS, VENDOR
 from eqsat.frontends.onnx_elementwise import RANDOM
 from eqsat.frontends.onnx_load import OLDEST_OPSET
@@ -38,7 +39,9 @@ opset {OLDEST_OPSET} is refused.
 
 SPECIAL = {
     "If": "read where the condition is constant: the branch taken; else carried",
+    "Loop": f"read where the number of steps is constant, up to {UNROLLED} nodes in all; else carried",
     "NonZero": "carried; folded where its operand is constant",
+    "Scan": f"read, one step after another, up to {UNROLLED} nodes in all; else carried",
     "Unique": "carried where the file declares the shapes; folded where its operand is constant",
 }
 

@@ -16,6 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 from eqsat import composites, ops, optimize
 from eqsat.core import lower
 from eqsat.errors import InputError
+from eqsat.frontends.onnx_control import UNROLLED
 from eqsat.frontends.onnx_in import from_onnx
 from eqsat.frontends.onnx_load import CODE_OF_DTYPE
 from eqsat.frontends.onnx_out import to_onnx
@@ -326,13 +327,32 @@ def test_loops_are_carried_with_what_their_bodies_read() -> None:
         [value("i", (), INT64), value("go_on", (), BOOL), value("carried", (2,))],
         [value("still", (), BOOL), value("out", (2,))],
     )
-    nodes = [node("Exp", ["x"], ["scaled_0"]), node("Loop", ["three", "", "scaled_0"], ["y"], body=body)]
-    constants = {"three": np.int64(3), "w": f32(0.5, -0.5)}
+    nodes = [node("Exp", ["x"], ["scaled_0"]), node("Loop", ["steps", "", "scaled_0"], ["y"], body=body)]
+    constants = {"steps": np.int64(3), "w": f32(0.5, -0.5)}
     original = model(nodes, {"x": (2,)}, [value("y", (2,))], constants)
-    program = from_onnx(original)
+    assert_computes_the_same(original, program := from_onnx(original))
+    assert program.opaque() == []  # few steps, known when the model is read: written out
+    long = model(nodes, {"x": (2,)}, [value("y", (2,))], {**constants, "steps": np.int64(UNROLLED)})
+    program = from_onnx(long)
     assert program.opaque() == ["Loop"]
+    assert_computes_the_same(long, program)
+    assert_computes_the_same(long, from_onnx(to_onnx(program)))
+
+
+def test_a_scan_is_written_out_in_both_directions() -> None:
+    """Running sums of the rows of x, from the end; the outputs are put in front of each other along axis 1."""
+    body = helper.make_graph(
+        [node("Add", ["sum", "row"], ["next"]), node("Identity", ["next"], ["out"])],
+        "body",
+        [value("sum", (2,)), value("row", (2,))],
+        [value("next", (2,)), value("out", (2,))],
+    )
+    given = {"num_scan_inputs": 1, "scan_input_directions": [1], "scan_output_directions": [1], "scan_output_axes": [1]}
+    scan = node("Scan", ["start", "x"], ["last", "y"], body=body, **given)
+    original = model([scan], {"x": (3, 2)}, [value("last", (2,)), value("y", (2, 3))], {"start": f32(1, 2)})
+    program = from_onnx(original)
+    assert program.opaque() == []
     assert_computes_the_same(original, program)
-    assert_computes_the_same(original, from_onnx(to_onnx(program)))
 
 
 def test_a_branch_that_depends_on_an_input_is_carried() -> None:

@@ -14,6 +14,7 @@ import numpy as np
 from eqsat import ops
 from eqsat.errors import InputError, StoredError, refusing
 from eqsat.frontends.onnx_checks import check_node
+from eqsat.frontends.onnx_control import unrolled_loop, unrolled_scan
 from eqsat.frontends.onnx_elementwise import ELEMENTWISE
 from eqsat.frontends.onnx_function import function_body
 from eqsat.frontends.onnx_graph import describe, in_order, live, reads
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
 ROWS: dict[str, Row] = {**ELEMENTWISE, **MOVEMENT, **INDEXING, **RESAMPLING, **REDUCTIONS, **LAYERS, **RECURRENT}
 """Every ONNX operator that becomes terms, by name; a new one is one more row in its family's table."""
 
+_OLDEST_SCAN = 9  # before, Scan had a batch dim and lengths
+
 VENDOR = "com.microsoft"
 """The domain of onnxruntime's own operators."""
 
@@ -62,6 +65,7 @@ class Converter:
         declared: static types that the file declares for values whose types cannot be inferred.
         constants: values of constant terms.
         expanding: inside a standard body, where an opaque operator means that the whole is carried opaque instead.
+        unrolling: inside a loop that is being written out, where another loop is not.
     """
 
     label: str
@@ -70,6 +74,7 @@ class Converter:
     declared: Callable[[str], Declared | None]
     constants: Constants
     expanding: bool = False
+    unrolling: bool = False
 
     def graph(self, graph: GraphProto, env: Env) -> Env:
         """`env` (inputs, and what is read from outside) with all that the graph's outputs need."""
@@ -117,6 +122,10 @@ class Converter:
             if taken is not None:
                 inner = self.graph(taken, env)
                 return [inner[value.name] for value in taken.output]
+        if schema is not None and node.op_type in ("Loop", "Scan") and not schema.domain:
+            steps = self._unrolled(node, env, schema)
+            if steps is not None:
+                return steps
         results = self._by_row(node, env, schema, used)
         if results is None:
             results = self._by_folding(node, env)
@@ -182,7 +191,7 @@ class Converter:
         if body is None:
             return None
         opsets = {entry.domain: entry.version for entry in body.opset_import} or self.opsets
-        inner = Converter(self.label, self.base, opsets, lambda name: None, self.constants, expanding=True)
+        inner = Converter(self.label, self.base, opsets, lambda name: None, self.constants, True, self.unrolling)
         scope: Env = {formal: env[name] for formal, name in zip(body.input, node.input, strict=False) if name}
         try:
             inner._walk(body.node, body.output, scope)
@@ -251,6 +260,22 @@ class Converter:
     def _types(self, node: NodeProto, env: Env) -> dict[str, Declared]:
         values = {name: env[name] for name in reads(node)}
         return {n: Declared(n, CODE_OF_DTYPE[v.dtype], v.shape) for n, v in values.items() if isinstance(v, Term)}
+
+    def _unrolled(self, node: NodeProto, env: Env, schema: OpSchema) -> Results | None:
+        """The steps of a loop of known length, one after another, where all of their operators become terms."""
+        if self.unrolling or schema.since_version < (_OLDEST_SCAN if node.op_type == "Scan" else 1):
+            return None
+        inner = replace(self, declared=lambda name: None, expanding=True, unrolling=True)
+        try:
+            if node.op_type == "Scan":
+                found = unrolled_scan(node, env, inner.graph)
+            else:
+                found = unrolled_loop(node, env, inner.graph, self._constant)
+        except (Declined, InputError):
+            return None
+        if found is None or not all(isinstance(value, Term) for value in found):
+            return None
+        return found
 
     def _taken_branch(self, node: NodeProto, env: Env) -> GraphProto | None:
         """The branch of an If whose condition is constant."""

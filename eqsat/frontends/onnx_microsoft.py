@@ -16,6 +16,8 @@ from eqsat.frontends.onnx_layers import conv, gemm, layer_normalization
 from eqsat.frontends.onnx_node import Declined, Node, Row, row
 from eqsat.ir import Term
 
+_MASKED = 1 << 24  # elements of a causal mask, at most
+
 # Activations
 
 
@@ -131,6 +133,8 @@ def _attended(q: Term, k: Term, v: Term, scale: float, bias: Term | None, causal
         scores = composites.add(scores, bias)
     if causal:
         t, s = scores.shape[-2:]
+        if t * s > _MASKED:
+            raise Declined("a large causal mask")
         seen = ops.broadcast(ops.constant(np.tri(t, s, s - t, np.bool_)), scores.shape)
         scores = ops.where(seen, scores, ops.full_like(-np.inf, scores))
     out = ops.transpose(composites.matmul(composites.softmax(scores), v), (0, 2, 1, 3))
