@@ -94,7 +94,7 @@ def unknown_line(report: dict[str, Any]) -> str:
     """What the figures leave out."""
     places = [f"{p['operator']} ({p['makes']})" if p["makes"] else p["operator"] for p in report["unknown"]]
     shown = ", ".join(places[:_SHOWN_PLACES]) + (", ..." if len(places) > _SHOWN_PLACES else "")
-    return f"price unknown, left out of all figures: {len(places)} carried, {shown}"
+    return f"price unknown, a launch each in all figures: {len(places)} carried, {shown}"
 
 
 def objective_report(goal: Objective, report: dict[str, Any], least_peak: int) -> dict[str, Any]:

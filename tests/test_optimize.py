@@ -370,5 +370,5 @@ def test_opaque_terms_are_carried_and_named():
     assert best.report["opaque"] == ["Mystery"]
     assert best.report["unknown"] == [{"operator": "Mystery", "makes": ""}]
     assert not best.report["optimal"]  # what nobody can price may be anything but optimal
-    assert "price unknown, left out of all figures: 1 carried, Mystery" in str(best)
+    assert "price unknown, a launch each in all figures: 1 carried, Mystery" in str(best)
     assert_equivalent(source, best.program)
