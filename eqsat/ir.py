@@ -19,6 +19,7 @@ return y=%2
 from __future__ import annotations
 
 import hashlib
+import os
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -167,9 +168,14 @@ class Term:
     def __deepcopy__(self, memo: object) -> Term:
         return self
 
+    def __reduce__(self) -> tuple[Callable[..., Term], tuple[Any, ...]]:
+        return _last_term, (_flat(topological([self])),)
+
 
 _TERMS: weakref.WeakValueDictionary[Any, Term] = weakref.WeakValueDictionary()
 _LOCK = threading.Lock()
+if hasattr(os, "register_at_fork"):  # a child must not begin with a lock that a thread of its parent holds
+    os.register_at_fork(before=_LOCK.acquire, after_in_parent=_LOCK.release, after_in_child=_LOCK.release)
 
 
 def plain(value: Any) -> Any:
@@ -367,19 +373,34 @@ class Program:
         return "\n".join([*lines, f"return {results}"])
 
     def __reduce__(self) -> tuple[Callable[..., Program], tuple[Any, ...]]:
-        # A flat list: pickling terms through their operands would recurse as deep as the program.
         order = topological([*self.inputs, *self.outputs.values()])
         index = {term: i for i, term in enumerate(order)}
-        rows = [(t.op, tuple(index[a] for a in t.args), t.attrs) for t in order]
+        rows = _flat(order)
         outputs = {name: index[term] for name, term in self.outputs.items()}
         names = {index[term]: name for term, name in self.names.items() if term in index}
         return _unflatten, (rows, [index[t] for t in self.inputs], outputs, names)
 
 
-def _unflatten(rows: list[Any], inputs: list[int], outputs: dict[str, int], names: dict[int, str]) -> Program:
+def _flat(order: Sequence[Term]) -> list[Any]:
+    """Terms as a flat list, operands first: pickling them through their operands would recurse as deep as they are."""
+    index = {term: i for i, term in enumerate(order)}
+    return [(t.op, tuple(index[a] for a in t.args), t.attrs) for t in order]
+
+
+def _terms(rows: Sequence[Any]) -> list[Term]:
+    """The terms of a flat list, interned."""
     terms: list[Term] = []
     for op, args, attrs in rows:
         terms.append(make(op, *(terms[a] for a in args), **dict(attrs)))
+    return terms
+
+
+def _last_term(rows: Sequence[Any]) -> Term:
+    return _terms(rows)[-1]
+
+
+def _unflatten(rows: list[Any], inputs: list[int], outputs: dict[str, int], names: dict[int, str]) -> Program:
+    terms = _terms(rows)
     by_name = {name: terms[i] for name, i in outputs.items()}
     return Program(tuple(terms[i] for i in inputs), by_name, {terms[i]: name for i, name in names.items()})
 

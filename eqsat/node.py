@@ -19,9 +19,10 @@ that a reshape is nothing and every other view is one operator with a layout (`e
 
 from __future__ import annotations
 
+import os
 import threading
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import count
 from math import prod
@@ -69,9 +70,17 @@ class Node:
     def __deepcopy__(self, memo: object) -> Node:
         return self
 
+    def __reduce__(self) -> tuple[Callable[..., Node], tuple[Any, ...]]:
+        # A flat list: pickling nodes through their operands would recurse as deep as the program.
+        order = topological([self])
+        index = {node: i for i, node in enumerate(order)}
+        return _unflatten, ([(n.op, n.attrs, tuple(index[a] for a in n.args)) for n in order],)
+
 
 _NODES: weakref.WeakValueDictionary[Any, Node] = weakref.WeakValueDictionary()
 _LOCK = threading.Lock()
+if hasattr(os, "register_at_fork"):  # a child must not begin with a lock that a thread of its parent holds
+    os.register_at_fork(before=_LOCK.acquire, after_in_parent=_LOCK.release, after_in_child=_LOCK.release)
 _UIDS = count()
 
 
@@ -114,6 +123,13 @@ def _intern(op: str, attrs: tuple[Any, ...], args: tuple[Node, ...]) -> Node:
         for name, value in fields.items():
             object.__setattr__(node, name, value)
         return _NODES.setdefault(key, node)
+
+
+def _unflatten(rows: Sequence[tuple[str, tuple[Any, ...], tuple[int, ...]]]) -> Node:
+    nodes: list[Node] = []
+    for op, attrs, args in rows:
+        nodes.append(_intern(op, attrs, tuple(nodes[a] for a in args)))
+    return nodes[-1]
 
 
 def infer(op: str, attrs: tuple[Any, ...], args: Sequence[Node]) -> tuple[int, str]:

@@ -1,0 +1,84 @@
+"""Programs, plans, results and proofs travel between processes and threads, however deep they are."""
+
+from __future__ import annotations
+
+import multiprocessing
+import pickle
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+
+import eqsat
+from eqsat import ops
+from eqsat.core import lower
+from eqsat.ir import Program
+
+WEIGHT = np.random.default_rng(0).standard_normal((8, 8)).astype(np.float32)
+DEPTH = 10_000
+
+
+def program(width: int = 8) -> Program:
+    return eqsat.trace(lambda x: eqsat.relu(eqsat.softmax(x @ WEIGHT + 1.0, -1) @ WEIGHT), eqsat.spec((width, 8)))
+
+
+def optimised(width: int) -> eqsat.Result:
+    return eqsat.optimize(program(width), time_limit=60)
+
+
+def travelled(value: Any) -> Any:
+    return pickle.loads(pickle.dumps(value))
+
+
+def test_a_result_runs_after_its_travels():
+    result = optimised(8)
+    found = travelled(result)
+    x = np.random.default_rng(1).standard_normal((8, 8)).astype(np.float32)
+    np.testing.assert_array_equal(found.compile()(x), result.compile()(x))
+    assert found.report == result.report
+    assert found.source == result.source
+
+
+def test_terms_and_nodes_are_interned_again():
+    p = program()
+    assert travelled(p.outputs["out"]) is p.outputs["out"]
+    root = lower(p).roots[0]
+    assert travelled(root) is root
+
+
+def test_a_proof_travels():
+    p = program()
+    for proof in (eqsat.prove(p, p), eqsat.prove(p, eqsat.trace(lambda x: x @ WEIGHT, eqsat.spec((8, 8))))):
+        assert str(travelled(proof)) == str(proof)
+
+
+def test_deep_programs_travel():
+    term = ops.input("x", (2,))
+    inputs = (term,)
+    for _ in range(DEPTH):
+        term = ops.tanh(term)
+    assert travelled(term) is term
+    assert travelled(Program(inputs, {"y": term})).outputs["y"] is term
+    root = lower(Program(inputs, {"y": term})).roots[0]
+    assert travelled(root) is root
+
+
+def same(a: eqsat.Result, b: eqsat.Result) -> bool:
+    return str(a.program) == str(b.program) and a.report["kernels"] == b.report["kernels"]
+
+
+def test_threads_find_what_one_finds():
+    widths = [3, 5, 8, 8]
+    alone = [optimised(width) for width in widths]
+    with ThreadPoolExecutor(4) as threads:
+        together = list(threads.map(optimised, widths))
+    assert all(same(a, b) for a, b in zip(alone, together, strict=True))
+
+
+@pytest.mark.parametrize("method", multiprocessing.get_all_start_methods())
+def test_processes_find_what_one_finds(method: str):
+    alone = optimised(5)
+    with ProcessPoolExecutor(1, multiprocessing.get_context(method)) as processes:
+        assert same(processes.submit(optimised, 5).result(), alone)
+    assert same(optimised(5), alone)
