@@ -189,7 +189,7 @@ def functions(rng: random.Random, n: int) -> ModelProto:
 def nested(rng: random.Random, n: int) -> ModelProto:
     """Ifs inside Ifs."""
     graph = helper.make_graph([node("Relu", ["x"], ["y"])], "g", [], [_value("y", None)])
-    for _ in range(rng.choice((2, 10, 30, 45))):
+    for _ in range(rng.choice((2, 10, 20, 28))):
         made = node("If", ["c"], ["y"], then_branch=graph, else_branch=graph if rng.random() < 0.1 else _leaf())
         graph = helper.make_graph([made], "g", [], [_value("y", None)])
     inputs = [_value("x"), *([_value("c", (), TensorProto.BOOL)] if rng.random() < 0.5 else [])]

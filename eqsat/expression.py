@@ -139,6 +139,7 @@ def _marked(message: str, text: str, span: tuple[int, int] | None) -> InputError
 
 
 def _type(name: str, text: str) -> tuple[bool, tuple[int, ...], str]:
+    instance(f"the type of {name}", text, str, "a text such as f32[348,768]")
     found = _TYPE.fullmatch(text.strip())
     dtype = found and _LONG.get(found["dtype"], found["dtype"])
     if not found or dtype not in SHORT:

@@ -124,6 +124,7 @@ class Result:
         """
         if on is not None:
             instance("compile: on", on, str, "numpy, simt or gpu")
+        instance("compile: capture", capture, bool, "True or False")
         on = on or ("numpy" if device is None else "gpu")
         exact = self.report["numerics"] == "exact"  # no sums in the order in which atomics happen to arrive
         if on == "gpu":
@@ -172,7 +173,7 @@ class Result:
 
 def _row(device: str | Device) -> Device:
     """The row that a device is named by; `auto` is the GPU of this machine."""
-    if device != "auto":
+    if not isinstance(device, str) or device != "auto":
         return find_device(device)
     from eqsat.gpu.device import this_machine
 
@@ -247,6 +248,8 @@ def optimize(
     memory = memory_limit_of(memory_limit)
     row, goal = _row(device), Objective.of(objective)
     whole("top", top, 1)
+    if progress is not None and not callable(progress):
+        raise InputError(f"progress {shown(progress)}: expected a function of a stage and a fraction, or None")
     seconds("explain_time", explain_time)
     if inputs is not None:
         program.bind_inputs(inputs, "float64")

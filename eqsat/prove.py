@@ -131,6 +131,13 @@ def prove(
         instance("prove", program, Program, "two Programs (eqsat.trace, from_onnx, from_torch)")
         check_program(program)
     seconds("time_limit", time_limit)
+    if assume is not None:
+        texts = [assume] if isinstance(assume, str) else assume
+        instance("prove: assume", texts, Sequence, "a text such as '0 <= i < n', or several")
+        for text in texts:
+            instance("prove: assume", text, str, "a text such as '0 <= i < n', or several")
+    if sizes is not None:
+        instance("prove: sizes", sizes, Mapping, "a mapping from dimension to size")
     begun = time.monotonic()
     deadline = begun + time_limit
     names = _match(left, right)

@@ -57,6 +57,8 @@ class Commands(TyperGroup):
             raise typer.Exit(0) from None
         except OSError as error:
             _fail(f"{error.filename}: {error.strerror}" if error.filename else str(error), BAD_INPUT)
+        except MemoryError as error:
+            _fail(f"takes more memory than there is ({error or 'no details'}); give a smaller program", BAD_INPUT)
         except KeyboardInterrupt:
             _fail("interrupted", INTERRUPTED)
 
