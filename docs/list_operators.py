@@ -71,7 +71,8 @@ def fate(name: str, schemas: list[defs.OpSchema]) -> tuple[str, str]:
         return SPECIAL[name], str(schemas[0].since_version)
     if not any(_is_number(kind) for formal in newest.outputs for kind in formal.types):
         return "refused: no tensor of numbers", str(schemas[0].since_version)
-    bodies = [s for s in schemas if s.has_function or s.has_context_dependent_function]
+    # onnx's own stubs leave these two out.
+    bodies = [s for s in schemas if s.has_function or s.has_context_dependent_function]  # pyright: ignore[reportAttributeAccessIssue]
     if bodies:
         return "expanded", str(bodies[0].since_version)
     return "carried", str(schemas[0].since_version)

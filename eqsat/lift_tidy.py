@@ -102,8 +102,10 @@ def _view(arg: Node, layout: Layout, keep: Container[Node]) -> Node:
 def _read_operand(arg: Node, layout: Layout) -> tuple[Node, Layout] | None:
     """The one operand of a Cat that a layout reads, and how it is read."""
     digits = split(layout, (arg.size,))
+    if digits is None:
+        return None
     start = 0
-    for operand in arg.args if digits is not None else ():
+    for operand in arg.args:
         if start <= digits.low[0] and digits.high[0] <= start + operand.size:
             return operand, Layout(layout.offset - start, layout.dims, layout.axes, layout.fill)
         start += operand.size

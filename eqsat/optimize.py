@@ -191,12 +191,14 @@ def _usable(numerics: Policy, rules: Sequence[AnyRule] | None) -> list[AnyRule]:
     """The rules that the policy allows. Raises InputError for an unknown policy, or what is no list of rules."""
     from eqsat.rules import ALL, allowed
 
-    given = list(rules) if isinstance(rules, Iterable) else [rules]
-    if rules is not None and not all(isinstance(row, AnyRule) for row in given):
+    if rules is None:
+        return allowed(list(ALL), numerics)
+    given = list(rules) if isinstance(rules, Iterable) else []
+    if not isinstance(rules, Iterable) or not all(isinstance(row, AnyRule) for row in given):
         raise InputError(
             f"rules {shown(rules)}: expected a list of rules (eqsat.rules.ALL, rule(...)), or None for all"
         )
-    return allowed(list(ALL) if rules is None else given, numerics)
+    return allowed(given, numerics)
 
 
 def optimize(

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eqsat import ops
-from eqsat.demand import Demanded, Sums, everything
+from eqsat.demand import Demanded, Sums, Wanted, everything
 from eqsat.ir import Program, Term
 from eqsat.testing import programs, random_inputs
 
@@ -68,7 +68,7 @@ def test_some_elements_are_those_of_the_whole(name: str) -> None:
     want = _whole(term, inputs)
     for axis, n in enumerate(term.shape):
         for index in ([0], [n - 1], sorted({0, n // 2, n - 1}), list(range(n))):
-            demand = [None] * term.ndim
+            demand: list[Wanted] = [None] * term.ndim
             demand[axis] = np.array(index)
             (found,) = Demanded({term: tuple(demand)}).run(inputs)
             np.testing.assert_allclose(found, want.take(index, axis), rtol=1e-13, atol=1e-13)
@@ -84,7 +84,7 @@ def test_sums_along_an_axis_are_those_of_the_whole(name: str) -> None:
     want = _whole(term, inputs)
     for axis, n in enumerate(term.shape):
         weights = np.random.default_rng(axis).choice([-1.0, 1.0], (2, n))
-        demand = [None] * term.ndim
+        demand: list[Wanted] = [None] * term.ndim
         demand[axis] = Sums(weights)
         (found,) = Demanded({term: tuple(demand)}).run(inputs)
         np.testing.assert_allclose(found, np.moveaxis(np.tensordot(weights, want, (1, axis)), 0, axis), atol=1e-11)

@@ -34,12 +34,13 @@ def check_node(node: NodeProto, schema: OpSchema) -> None:
         raise InputError("an attribute is given twice; remove one")
     for name, row in schema.attributes.items():
         attribute = given.get(name)
+        kind: Any = row.type  # an enumeration of numbers, which onnx's stubs do not say
         if attribute is None or attribute.ref_attr_name:
             if row.required:
                 raise InputError(f"attribute '{name}' is missing; the ONNX operator requires it")
-        elif attribute.type != int(row.type.value):
-            wanted = row.type.name.lower()
-            raise InputError(f"attribute '{name}' is {_type_name(attribute)}, the ONNX operator takes {wanted}")
+        elif attribute.type != int(kind):
+            met, wanted = _type_name(attribute.type), _type_name(int(kind))
+            raise InputError(f"attribute '{name}' is {met}, the ONNX operator takes {wanted}")
 
 
 def _check_count(what: str, count: int, least: int, most: int) -> None:
@@ -48,11 +49,11 @@ def _check_count(what: str, count: int, least: int, most: int) -> None:
         raise InputError(f"has {count} {what}; the ONNX operator takes {wanted}")
 
 
-def _type_name(attribute: Any) -> str:
+def _type_name(number: int) -> str:
     from onnx import AttributeProto
 
-    names = {number: name.lower() for name, number in AttributeProto.AttributeType.items()}
-    return names.get(attribute.type, f"of type {attribute.type}")
+    names = {value: name.lower() for name, value in AttributeProto.AttributeType.items()}
+    return names.get(number, f"of type {number}")
 
 
 def check_functions(model: ModelProto, label: str) -> None:
