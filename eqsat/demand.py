@@ -34,6 +34,9 @@ from eqsat.numerics import (
 _PER_ELEMENT = 16
 """What an element costs that is read, moved or computed by anything but a product, in operations of a product."""
 
+_STEPS = 1_000_003
+"""Random directions that are drawn: larger constants repeat them."""
+
 _BLOCK_BYTES = 1 << 25
 """Weights are widened in blocks of so many bytes: a model of short floats must not be held a second time."""
 
@@ -43,6 +46,22 @@ class Sums:
     """Sums along an axis: weights[k, n] of k sums over its n elements."""
 
     weights: Array
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """Constants and scalars to take with every float one last place up or down, at random; zeros stay."""
+
+    terms: frozenset[Term]
+    seed: int
+
+    def of(self, values: Array) -> Array:
+        """Floats moved by one last place: the bits of magnitudes are ascending integers."""
+        rng = np.random.default_rng([self.seed, values.size])
+        bits = np.ascontiguousarray(values).view(f"i{values.dtype.itemsize}")
+        steps = rng.integers(0, 2, min(values.size, _STEPS), np.int8) * 2 - 1
+        moved = (bits + np.resize(steps, bits.shape).astype(bits.dtype)).view(values.dtype)
+        return np.where((values != 0) & np.isfinite(moved) & np.isfinite(values), moved, values)
 
 
 Wanted = Array | Sums | None
@@ -116,13 +135,16 @@ class Demanded:
         passes = _row(term).linear(term) if linear else ()
         return tuple(None if isinstance(w, Sums) and i not in passes else w for i, w in enumerate(demand))
 
-    def run(self, inputs: Mapping[str, Array], precision: Precision = "float64") -> list[Array]:
+    def run(
+        self, inputs: Mapping[str, Array], precision: Precision = "float64", moved: Moved | None = None
+    ) -> list[Array]:
         """The wanted elements of each output, evaluated by NumPy.
 
         What depends on constants alone is evaluated in the program's own element types at either precision, as a
-        runtime does ahead of time: only what varies is computed in float64.
+        runtime does ahead of time: only what varies is computed in float64. Not so with some constants `moved`, which
+        asks what rounding does.
         """
-        run = _Run(self, inputs, precision)
+        run = _Run(self, inputs, precision, moved)
         return run.values()
 
 
@@ -220,8 +242,10 @@ def _let_go(term: Term) -> None:
 class _Run:
     """One evaluation; each value is freed after its last reader."""
 
-    def __init__(self, demanded: Demanded, inputs: Mapping[str, Array], precision: Precision) -> None:
-        self.d, self.inputs = demanded, inputs
+    def __init__(
+        self, demanded: Demanded, inputs: Mapping[str, Array], precision: Precision, moved: Moved | None
+    ) -> None:
+        self.d, self.inputs, self.moved = demanded, inputs, moved
         self.precision: Precision = precision
         self.calls: dict[Any, Sequence[Array]] = {}
 
@@ -255,7 +279,10 @@ class _Run:
         if term.op == "input":
             value = np.asarray(self.inputs[term.attr("name")]).reshape(term.shape)
             return _selected(self._typed(value, term.dtype), everything(term), demand, term.shape)
-        precision: Precision = "native" if self.d.constant[term] else self.precision
+        if self.moved is not None and term in self.moved.terms and is_float(term.dtype):
+            own = _row(term).run(term, args, [], demand, np_dtype(term.dtype))
+            return self._typed(self.moved.of(own), term.dtype)
+        precision: Precision = "native" if self.d.constant[term] and self.moved is None else self.precision
         dtype = np_dtype(at_precision(term.dtype, precision))
         if term.op == "opaque":
             return self._opaque(term, args).astype(dtype, copy=False)
@@ -369,7 +396,7 @@ def _transpose_needs(term: Term, demand: Demand) -> list[Demand]:
     return [tuple(need)]
 
 
-def _reshape_groups(term: Term) -> list[tuple[range, range]]:
+def reshape_groups(term: Term) -> list[tuple[range, range]]:
     """Runs of axes of operand and result that hold the same elements."""
     before, after = term.args[0].shape, term.shape
     groups = []
@@ -409,7 +436,7 @@ def _reshape_needs(term: Term, demand: Demand) -> list[Demand]:
     if _count(term, demand) == 0:
         return [((np.arange(0),) * x.ndim)]
     need: list[Wanted] = [None] * x.ndim
-    for source, result in _reshape_groups(term):
+    for source, result in reshape_groups(term):
         if _one_to_one(source, result, x.shape, term.shape):
             need[source[0]] = demand[result[0]]
         elif any(demand[j] is not None for j in result):
@@ -430,7 +457,7 @@ def _reshape_run(term: Term, args: list[Array], own: list[Any], demand: Demand, 
         return np.empty(shape, array.dtype)
     (need,) = _reshape_needs(term, demand)
     # The groups before the one at hand are one axis each.
-    for at, (source, result) in enumerate(_reshape_groups(term)):
+    for at, (source, result) in enumerate(reshape_groups(term)):
         held = [_all_of(need[i], x.shape[i]) for i in source] if _indexed(source, need) else None
         after = at + len(source)
         merged = array.reshape(*array.shape[:at], prod(array.shape[at:after]), *array.shape[after:])
@@ -454,7 +481,7 @@ def _reshape_linear(term: Term) -> Iterable[int]:
     if term.size == 0:
         return ()
     (x,) = term.args
-    return [r[0] for s, r in _reshape_groups(term) if _one_to_one(s, r, x.shape, term.shape)]
+    return [r[0] for s, r in reshape_groups(term) if _one_to_one(s, r, x.shape, term.shape)]
 
 
 def _broadcast_needs(term: Term, demand: Demand) -> list[Demand]:
