@@ -19,7 +19,7 @@ import numpy as np
 
 from eqsat import ops
 from eqsat.demand import Demand, Demanded, Moved, Sums, Wanted, everything
-from eqsat.errors import CheckFailed
+from eqsat.errors import CheckFailed, CheckTooLarge
 from eqsat.ir import Program, Term, make, topological
 from eqsat.numerics import ELEMENTWISE, Precision, dtype_name, is_float, np_dtype
 from eqsat.strata import borders, positions
@@ -57,8 +57,8 @@ LAST_PLACE = {name: max(1e-9, float(ml_dtypes.finfo(np_dtype(name)).eps)) for na
 type may show: what is more has to be explained by it."""
 
 ROUNDINGS = 8.0
-"""Largest difference as a multiple of what it makes to move every new constant of the result by its last place, which is
-twice what rounding it may have done."""
+"""Largest difference as a multiple of what comes of moving each new constant of the result by its last place: twice
+what rounding may have done to it."""
 
 DRAWS = 4
 """How often the constants are moved, each up or down at random, before a difference counts as unexplained."""
@@ -139,6 +139,7 @@ def check(
 
     Raises:
         CheckFailed: an output is missing, has another shape or dtype, or differs.
+        CheckTooLarge: not even samples of a value can be computed within `memory`.
     """
     if list(source.outputs) != list(result.outputs):
         raise CheckFailed(f"outputs {list(result.outputs)} are not those of the source, {list(source.outputs)}")
@@ -164,6 +165,8 @@ def check(
         if not cuts:
             raise
         return _Part(outputs, narrowest, seed, CHEAP, finite, memory).run(wanted, late)
+    except CheckTooLarge:
+        raise
     except CheckFailed as inside:
         # Random values in place of some that are tied to each other say nothing: the whole programs decide.
         if not cuts:
@@ -377,7 +380,7 @@ class _Part:
             probe for probe in probes or [_Probe.of(pair, everything(s), sums=False)] if probe.bytes <= self.memory
         ]
         if not fitting:
-            raise CheckFailed(
+            raise CheckTooLarge(
                 f"a value of {s.spec} cannot be checked within the memory limit, {self.memory / 2**20:.0f} MiB left"
             )
         return sorted(fitting, key=lambda probe: probe.flops)

@@ -55,13 +55,15 @@ class Moved:
     terms: frozenset[Term]
     seed: int
 
-    def of(self, values: Array) -> Array:
-        """Floats moved by one last place: the bits of magnitudes are ascending integers."""
-        rng = np.random.default_rng([self.seed, values.size])
+    def of(self, values: Array, rng: np.random.Generator) -> Array:
+        """Floats moved by one last place: the bits of magnitudes are ascending integers. What repeats moves as one."""
+        shape = values.shape
+        values = values[tuple(slice(1) if stride == 0 else slice(None) for stride in values.strides)]
         bits = np.ascontiguousarray(values).view(f"i{values.dtype.itemsize}")
         steps = rng.integers(0, 2, min(values.size, _STEPS), np.int8) * 2 - 1
         moved = (bits + np.resize(steps, bits.shape).astype(bits.dtype)).view(values.dtype)
-        return np.where((values != 0) & np.isfinite(moved) & np.isfinite(values), moved, values)
+        moved = np.where((values != 0) & np.isfinite(moved) & np.isfinite(values), moved, values)
+        return np.broadcast_to(moved, shape)
 
 
 Wanted = Array | Sums | None
@@ -246,6 +248,7 @@ class _Run:
         self, demanded: Demanded, inputs: Mapping[str, Array], precision: Precision, moved: Moved | None
     ) -> None:
         self.d, self.inputs, self.moved = demanded, inputs, moved
+        self.rng = np.random.default_rng(moved.seed if moved else 0)
         self.precision: Precision = precision
         self.calls: dict[Any, Sequence[Array]] = {}
 
@@ -281,7 +284,7 @@ class _Run:
             return _selected(self._typed(value, term.dtype), everything(term), demand, term.shape)
         if self.moved is not None and term in self.moved.terms and is_float(term.dtype):
             own = _row(term).run(term, args, [], demand, np_dtype(term.dtype))
-            return self._typed(self.moved.of(own), term.dtype)
+            return self._typed(self.moved.of(own, self.rng), term.dtype)
         precision: Precision = "native" if self.d.constant[term] and self.moved is None else self.precision
         dtype = np_dtype(at_precision(term.dtype, precision))
         if term.op == "opaque":

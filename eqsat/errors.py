@@ -60,6 +60,10 @@ class CheckFailed(EqsatError):
     """An optimised program disagreed with its source: a defect of eqsat, never silently passed on."""
 
 
+class CheckTooLarge(CheckFailed):
+    """An optimised program cannot be compared with its source in the memory that there is: it is not returned."""
+
+
 def unknown(kind: str, name: str, valid: Iterable[str]) -> InputError:
     """The error for a name that does not exist: it answers with the nearest valid ones.
 

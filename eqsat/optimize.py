@@ -12,7 +12,7 @@ from typing import Any
 from eqsat import check as checking
 from eqsat.arguments import instance, seconds, shown, whole
 from eqsat.core import CoreProgram, lower, topological
-from eqsat.errors import CheckFailed, InputError
+from eqsat.errors import CheckFailed, CheckTooLarge, EqsatError, InputError
 from eqsat.explain import Explanation, explain, merged_kernels
 from eqsat.extract.alternatives import kernel_counts, next_covers
 from eqsat.extract.cover import CoverResult, cover
@@ -31,7 +31,7 @@ from eqsat.objective import Objective
 from eqsat.overflow import folds_to_infinity, overflows
 from eqsat.ranking import Combination, alternative_rows, by_objective, next_plans, program_launches, trade_off_plans
 from eqsat.replay import WORK, Replayer
-from eqsat.report import build_report, objective_report, reproduction
+from eqsat.report import advice_on, build_report, objective_report
 from eqsat.rule import AnyRule, HostRule, Policy
 from eqsat.saturate import Limits, saturate, stated, wait_until_ready, warm_up
 from eqsat.segments import Segment, segments
@@ -241,7 +241,8 @@ def optimize(
         InputError: the device, the policy or the objective is unknown, `top` is less than 1, the time limit is no
             number of seconds, or `program` is no program.
         CheckFailed: even the program as it was written, cut into kernels, differs from it on random inputs. Where a
-            rewritten part differs, that part is left as it was written, and the report says so (`fallback`).
+            rewritten part differs, or its search fails, that part is left as it was written, and the report says so
+            (`fallback`).
     """
     begun = time.monotonic()
     if not isinstance(program, Program):
@@ -273,7 +274,7 @@ def optimize(
         return _result(search, parts, search.assembled(parts), goal, numerics, explaining)
 
     asked = {"numerics": numerics, "objective": str(objective), "top": top}
-    refused: list[str] = []
+    refused: list[EqsatError] = list(search.failed.values())
     found: list[tuple[Result, Combination]] = []
     for rank, plan in enumerate(plans, 1):
         tell(f"plan {rank} of {len(plans)}", 0.95)
@@ -284,7 +285,7 @@ def optimize(
                 continue
             result = search.having(plan.solved).attempt(lambda other, t=explaining: made(other, t))
         except CheckFailed as error:
-            refused.append(str(error))
+            refused.append(error)
             continue
         if result is None:
             break
@@ -334,12 +335,12 @@ def _result(
     return Result(search.program, after, plan, report)
 
 
-def _passes(work: Callable[[], Result], refused: list[str]) -> bool:
+def _passes(work: Callable[[], Result], refused: list[EqsatError]) -> bool:
     """Whether the check passes; what it refuses goes into `refused`."""
     try:
         work()
     except CheckFailed as error:
-        refused.append(str(error))
+        refused.append(error)
         return False
     return True
 
@@ -409,6 +410,8 @@ class Search:
         """Forms left as written because a float16 or bfloat16 would overflow."""
         self.refused: dict[tuple, None] = {}
         """Forms left as written because the check refused their result."""
+        self.failed: dict[tuple, EqsatError] = {}
+        """Forms left as written because their search failed, and how."""
         self.lean = False
         """Whether launches are ordered for low memory."""
         self._source_plan: Plan | None = None
@@ -430,8 +433,27 @@ class Search:
         for i, form in enumerate(forms):
             share = self.budget.part("solve", sizes[form], [sizes[f] for f in forms[i:]])
             self.tell(f"part {i + 1} of {len(sizes)}", 0.8 * i / len(sizes))
-            self.solve(form, 0.0 if self._interrupts.interrupted else share)
+            try:
+                self.solve(form, 0.0 if self._interrupts.interrupted else share)
+            except InputError:
+                raise
+            except EqsatError as error:
+                self._failed(form, error)
         return parts
+
+    def _failed(self, form: tuple, error: EqsatError) -> None:
+        """Leave a form as its author wrote it because its search failed: its e-graph is the source alone.
+
+        Raises:
+            EqsatError: not even that could be priced.
+        """
+        if form not in self.written:
+            raise error
+        written = self.written[form]
+        written.snapshot.stats = {"iterations": 0, "matches": {}, "stop": "failed", "seconds": 0.0}
+        self.failed[form] = error
+        self.explored[form] = written.snapshot
+        self.solved[form] = self.cheapest[form] = written
 
     def _start_worker(self) -> None:
         """No part of the program shall pay for the time that the worker takes to load."""
@@ -519,7 +541,7 @@ class Search:
         self,
         parts: Sequence[Segment],
         make: Callable[[Search], Result],
-        refused: list[str],
+        refused: list[EqsatError],
         asked: Mapping[str, Any],
     ) -> Result:
         """The result where the check refused what was found: with every form as optimised that passes by itself, or
@@ -543,15 +565,23 @@ class Search:
             try:
                 return make(self)
             except CheckFailed as error:
-                refused.append(str(error))
+                refused.append(error)
         about = self.fallback(parts, refused, asked)
-        raise CheckFailed(f"{refused[-1]}, even as it is written: run the program without eqsat. {reproduction(about)}")
+        raise type(refused[-1])(
+            f"{refused[-1]}, even as it is written: run the program without eqsat. {advice_on(about)}"
+        )
 
-    def fallback(self, parts: Sequence[Segment], refused: Sequence[str], asked: Mapping[str, Any]) -> dict[str, Any]:
-        """What the check refused, for the report, and the folder that reproduces it."""
+    def fallback(
+        self, parts: Sequence[Segment], refused: Sequence[EqsatError], asked: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """What failed or was refused, for the report; and the folder that reproduces it, unless memory was short."""
         from eqsat.failures import keep
 
-        told = list(dict.fromkeys(refused))
+        told = list(dict.fromkeys(map(str, refused)))
+        left = sum(part.form in self.refused or part.form in self.failed for part in parts)
+        about: dict[str, Any] = {"parts": left, "of": len(parts), "refused": told, "folder": None}
+        if all(isinstance(error, CheckTooLarge) for error in refused):
+            return about | {"cause": "memory"}
         names = [row.name for row in self.rules]
         own = {
             "device": self.device.name,
@@ -560,8 +590,7 @@ class Search:
             "rules": names,
         }
         folder = keep(self.program, {**asked, **own}, told)
-        left = sum(part.form in self.refused for part in parts)
-        return {"parts": left, "of": len(parts), "refused": told, "folder": None if folder is None else str(folder)}
+        return about | {"cause": "failed" if self.failed else "differs", "folder": folder and str(folder)}
 
     def _keep_narrow(self, forms: Sequence[tuple]) -> bool:
         """Leave forms as they were written because their result would overflow; whether any was not so yet."""

@@ -25,7 +25,7 @@ _SOLVER_WORK = ("left", "rounds", "cuts", "branched")
 
 _SHOWN_PLACES = 8  # carried operators that a line names
 
-_STOPS = ("saturated", "nodes", "memory", "time", "interrupted")
+_STOPS = ("saturated", "nodes", "memory", "time", "failed", "interrupted")
 """Reasons to stop, the better first: a report names the worst over all parts."""
 
 
@@ -233,11 +233,16 @@ def fallback_line(fallback: dict[str, Any]) -> str:
         done = "other plans were taken"
     else:
         done = f"{'the program' if of == 1 else f'{parts} of {of} parts'} left as written"
-    return f"the check refused a rewriting ({refused[0]}), {done}: a defect of eqsat. {reproduction(fallback)}"
+    if fallback["cause"] == "memory":
+        return f"a rewriting was too large to check ({refused[0]}), {done}. {advice_on(fallback)}"
+    what = "a search failed" if fallback["cause"] == "failed" else "the check refused a rewriting"
+    return f"{what} ({refused[0]}), {done}: a defect of eqsat, or of a rule that you added. {advice_on(fallback)}"
 
 
-def reproduction(fallback: dict[str, Any]) -> str:
-    """What to do about a failed check, and where what reproduces it lies."""
+def advice_on(fallback: dict[str, Any]) -> str:
+    """What to do about a result that was refused, and where what reproduces it lies."""
+    if fallback["cause"] == "memory":
+        return "A larger --memory-limit may let it pass."
     advice = "other --numerics or --without a rule may still get a faster one"
     if fallback["folder"] is None:
         return f"Please report the program; {advice}."

@@ -145,7 +145,7 @@ def wait_until_ready(rules: Sequence[AnyRule], seconds: float, memory: int = Lim
     with _WORKERS.lent(memory, rules, timeout=0.0) as worker:
         if worker is not None:
             with suppress(EOFError, OSError):  # a worker that ends here is replaced by the search
-                worker.send((None, rules, None, ()))
+                worker.send((None, rules, None, (), ()))
                 worker.holding = rules
                 worker.receive(seconds)
 

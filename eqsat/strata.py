@@ -20,6 +20,9 @@ MOST = 64
 Borders = frozenset[int]
 """Positions p of an axis where p and p - 1 may be made in different ways."""
 
+SEEN = 16
+"""Positions that are always taken where borders have so many sides, even if fewer are asked for."""
+
 _NONE: Borders = frozenset()
 
 
@@ -29,12 +32,15 @@ def borders(roots: Sequence[Term]) -> list[Borders]:
     for term in topological(roots):
         args = [found[a] for a in term.args]
         found[term] = [_bounded(b, n) for b, n in zip(_borders(term, args), term.shape, strict=True)]
-    return [_bounded(frozenset().union(*of), n) for *of, n in zip(*(found[r] for r in roots), roots[0].shape, strict=True)]
+    return [
+        _bounded(frozenset().union(*of), n) for *of, n in zip(*(found[r] for r in roots), roots[0].shape, strict=True)
+    ]
 
 
 def positions(n: int, inside: Borders, count: int, rng: np.random.Generator) -> np.ndarray:
-    """`count` ascending positions of n: the first and the last, both sides of every border, and random ones."""
+    """`count` ascending positions of n, or `SEEN`: the first and the last, both sides of borders, and random ones."""
     sides = sorted({p for b in inside for p in (b - 1, b)} - {0, n - 1})
+    count = min(n, max(count, min(SEEN, len(sides) + 2)))
     if len(sides) > count - 2:
         sides = [sides[i] for i in sorted(rng.permutation(len(sides))[: count - 2])]
     first = list(dict.fromkeys([0, n - 1, *sides]))
@@ -142,7 +148,8 @@ def _windows(term: Term, x: list[Borders], kernel: Sequence[int]) -> list[Border
 def _conv(term: Term, args: list[list[Borders]]) -> list[Borders]:
     x, w = args
     width = term.shape[1] // term.attr("groups")
-    return [x[0], w[0] | frozenset(range(0, term.shape[1], width)), *_windows(term, x, term.args[1].shape[2:])]
+    groups = frozenset(range(0, term.shape[1], width)) if width > 1 else _NONE  # else no channel is like the next
+    return [x[0], w[0] | groups, *_windows(term, x, term.args[1].shape[2:])]
 
 
 def _pool(term: Term, args: list[list[Borders]]) -> list[Borders]:

@@ -14,13 +14,14 @@ import pytest
 import eqsat
 from eqsat import spec
 from eqsat.cli.report import closing_lines
-from eqsat.errors import CheckFailed
+from eqsat.errors import CheckFailed, CheckTooLarge, EqsatError, InputError
 from eqsat.failures import failures_dir, keep
 from eqsat.ir import Program
 from eqsat.lift_segments import LiftedProgram
 from eqsat.optimize import Result
 from eqsat.rule import rule
 from eqsat.rules import ALL
+from eqsat.snapshot import Snapshot
 
 F32 = np.float32
 WRONG = rule("minimum-is-first", "min(a, b) => a", source="none", why="wrong, for this test")
@@ -117,6 +118,64 @@ def test_a_step_that_does_not_hold_is_refused_too():
     source = eqsat.trace(lambda x, y: (x * y).sum(0) * y[0], spec((30, 40)), spec((30, 40)))
     best = eqsat.optimize(source, rules=[*ALL, SLIGHTLY_WRONG])
     assert_right(best, source)
+
+
+def failing(stage: str, error: type[EqsatError], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let saturation, or the cover of what it found, fail for parts with a minimum."""
+    module = importlib.import_module("eqsat.optimize")
+    whole = getattr(module, stage)
+
+    def fails(snapshot: Snapshot, *args, **kwargs):
+        reached = stage == "saturate" or any(node.rule for node in snapshot.nodes)
+        if reached and any("min" in node.attrs for node in snapshot.nodes):
+            raise error("as this test wants")
+        return whole(snapshot, *args, **kwargs)
+
+    monkeypatch.setattr(module, stage, fails)
+
+
+@pytest.mark.parametrize("stage", ["saturate", "cover"])
+@pytest.mark.parametrize("error", [EqsatError, CheckFailed])
+def test_a_search_that_fails_leaves_its_part_as_written(
+    stage: str, error: type[EqsatError], state: Path, monkeypatch: pytest.MonkeyPatch
+):
+    failing(stage, error, monkeypatch)
+    source = layers()
+    best = eqsat.optimize(source)
+    assert_right(best, source)
+    fallback = best.report["fallback"]
+    assert fallback["cause"] == "failed"
+    assert fallback["refused"] == ["as this test wants"]
+    assert 0 < fallback["parts"] < fallback["of"]
+    assert Path(fallback["folder"]).parent == state
+    assert best.report["egraph"]["stop"] == "failed"
+    assert best.report["result"]["predicted_us"] < best.report["source"]["predicted_us"]
+    assert any("search failed (as this test wants)" in line for line in closing_lines(best.report))
+
+
+def test_bad_input_of_a_search_stays_bad_input(monkeypatch: pytest.MonkeyPatch):
+    failing("saturate", InputError, monkeypatch)
+    with pytest.raises(InputError, match="as this test wants"):
+        eqsat.optimize(layers())
+
+
+def test_what_is_too_large_to_check_is_no_defect(state: Path, monkeypatch: pytest.MonkeyPatch):
+    module = importlib.import_module("eqsat.check")
+    whole = module.check
+
+    def check(source: Program, result: Program, **kwargs):
+        if any(term.op == "min" for term in result.terms()) == any(term.op == "min" for term in source.terms()):
+            return whole(source, result, **kwargs)
+        raise CheckTooLarge("a value cannot be checked within the memory limit")
+
+    monkeypatch.setattr(module, "check", check)
+    best = eqsat.optimize(least(), rules=[WRONG])
+    fallback = best.report["fallback"]
+    assert (fallback["cause"], fallback["folder"], fallback["parts"]) == ("memory", None, 1)
+    assert not state.exists()
+    (line,) = [x for x in closing_lines(best.report) if "too large to check" in x]
+    assert "defect" not in line
+    assert "--memory-limit" in line
 
 
 def test_further_plans_that_are_wrong_are_left_out():

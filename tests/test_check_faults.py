@@ -1,0 +1,210 @@
+"""Faults as rewriting can make them, planted in attention, convolutions and towers: the check finds all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+
+from eqsat import check as checking
+from eqsat import composites, ops
+from eqsat.errors import CheckFailed
+from eqsat.ir import Program, Term, make, topological
+from eqsat.numerics import np_dtype
+from eqsat.strata import borders, positions
+
+RNG = np.random.default_rng(5)
+
+
+def weight(*shape: int) -> Term:
+    return ops.constant((RNG.standard_normal(shape) / np.sqrt(shape[0])).astype(np.float32))
+
+
+def scaled(x: Term, factor: float) -> Term:
+    return ops.mul(x, ops.full_like(factor, x))
+
+
+def attention() -> Program:
+    """Merged projections, four heads, a causal mask; the residual and the norm dampen what is wrong before them."""
+    n, width, heads = 96, 64, 4
+    x = ops.input("x", (n, width), "float32")
+    merged = ops.matmul(x, weight(width, 3 * width))
+
+    def head(i: int) -> Term:
+        part = ops.slice_(merged, [i * width], [(i + 1) * width], [1])
+        return ops.transpose(ops.reshape(part, (n, heads, width // heads)), (1, 0, 2))
+
+    scores = scaled(ops.matmul(head(0), ops.transpose(head(1), (0, 2, 1))), 0.25)
+    mask = np.where(np.tri(n, dtype=bool), 0, -1e9).astype(np.float32)
+    weights = composites.softmax(ops.add(scores, ops.broadcast(ops.constant(mask), scores.shape)))
+    mixed = ops.reshape(ops.transpose(ops.matmul(weights, head(2)), (1, 0, 2)), (n, width))
+    y = composites.layernorm(ops.add(x, ops.matmul(mixed, weight(width, width))))
+    return Program((x,), {"y": ops.add(y, ops.matmul(ops.relu(ops.matmul(y, weight(width, 256))), weight(256, width)))})
+
+
+def convolutions() -> Program:
+    x = ops.input("x", (1, 8, 56, 56), "float32")
+    y = ops.relu(ops.conv(x, weight(64, 8, 3, 3), (1, 1), (1, 1), (1, 1)))
+    halves = [ops.slice_(y, [i], [i + 32], [1]) for i in (0, 32)]
+    parts = [ops.conv(half, weight(32, 32, 3, 3), (2, 2), (1, 1), (1, 1)) for half in halves]
+    return Program((x,), {"y": ops.relu(ops.concat(parts, 1))})
+
+
+def tower() -> Program:
+    """Blocks of rows that go through a product each, as kernels in tiles do, and once more all together."""
+    x = ops.input("x", (300, 64), "float32")
+    w = weight(64, 80)
+    blocks = [ops.slice_(x, [i], [min(i + 128, 300)], [0]) for i in range(0, 300, 128)]
+    y = ops.concat([ops.relu(ops.matmul(block, w)) for block in blocks], 0)
+    parts = [ops.slice_(y, [i], [i + 40], [1]) for i in (0, 40)]
+    return Program((x,), {"y": composites.softmax(ops.matmul(ops.concat(parts, 1), weight(80, 48)))})
+
+
+PROGRAMS = {"attention": attention(), "convolutions": convolutions(), "tower": tower()}
+
+
+def slice_one_off(term: Term) -> Iterator[Term]:
+    """A cut of the same size that begins one early or late."""
+    (x,) = term.args
+    for axis, (start, stop) in enumerate(zip(term.attr("starts"), term.attr("stops"), strict=True)):
+        for by in (-1, 1):
+            if start + by >= 0 and stop + by <= x.shape[axis]:
+                starts, stops = list(term.attr("starts")), list(term.attr("stops"))
+                starts[axis], stops[axis] = start + by, stop + by
+                yield ops.slice_(x, starts, stops, None, term.attr("steps"))
+
+
+def swapped_parts(term: Term) -> Iterator[Term]:
+    yield ops.concat([*term.args[1:], term.args[0]], term.attr("axis"))
+
+
+def wrong_stride_at_the_end(term: Term) -> Iterator[Term]:
+    """The last rows of a product are those of a place one further on."""
+    axis = term.ndim - 2
+    n = term.shape[axis]
+
+    def rows(start: int, stop: int) -> Term:
+        return ops.slice_(term, [start], [stop], [axis])
+
+    yield ops.concat([rows(0, n - 4), rows(n - 3, n), rows(n - 1, n)], axis)
+
+
+def one_element(term: Term) -> Iterator[Term]:
+    """A weight in the middle is off by the largest of all, and by a thousandth of it."""
+    array = term.attr("value").array
+    if array.min() > -1e8:
+        for by in (1, 1e-3):
+            changed = array.copy()
+            changed[tuple(n // 2 for n in array.shape)] += by * np.abs(array).max()
+            yield ops.constant(changed)
+
+
+def mask_one_off(term: Term) -> Iterator[Term]:
+    array = term.attr("value").array
+    if array.min() < -1e8:
+        yield ops.constant(np.where(np.tri(len(array), k=1, dtype=bool), 0, -1e9).astype(np.float32))
+
+
+def padding_one_off(term: Term) -> Iterator[Term]:
+    lo, hi = term.attr("pads_lo"), term.attr("pads_hi")
+    moved = {"pads_lo": (lo[0] - 1, *lo[1:]), "pads_hi": (hi[0] + 1, *hi[1:])}
+    yield make("conv", *term.args, **{**dict(term.attrs), **moved})
+
+
+def other_order(term: Term) -> Iterator[Term]:
+    """Heads taken apart the other way round."""
+    (x,) = term.args
+    if term.ndim == 3 and x.ndim == 2:
+        n, heads, width = term.shape
+        yield ops.transpose(ops.reshape(x, (n, width, heads)), (0, 2, 1))
+
+
+FAULTS: dict[str, tuple[str, Callable[[Term], Iterator[Term]]]] = {
+    "slice one off": ("slice", slice_one_off),
+    "parts swapped": ("concat", swapped_parts),
+    "stride of the last block": ("matmul", wrong_stride_at_the_end),
+    "one constant element": ("constant", one_element),
+    "mask one off": ("constant", mask_one_off),
+    "padding one off": ("conv", padding_one_off),
+    "order of heads": ("reshape", other_order),
+}
+
+
+def planted(program: Program, at: Term, fault: Term) -> Program:
+    made: dict[Term, Term] = {}
+    for term in [*topological([fault]), *program.terms()]:
+        if term is at:
+            made[term] = fault
+        else:
+            made[term] = make(term.op, *(made.get(a, a) for a in term.args), **dict(term.attrs)) if term.args else term
+    return Program(program.inputs, {name: made[term] for name, term in program.outputs.items()})
+
+
+@pytest.mark.parametrize("sampled", [False, True], ids=["in full", "sampled"])
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_structural_faults_are_found(name: str, fault: str, sampled: bool, monkeypatch: pytest.MonkeyPatch):
+    if sampled:
+        monkeypatch.setattr(checking, "CHEAP", 1_000_000)
+        monkeypatch.setattr(checking, "PER_WEIGHT", 1)
+    program = PROGRAMS[name]
+    op, makes = FAULTS[fault]
+    for term in program.terms():
+        for wrong in makes(term) if term.op == op else ():
+            with pytest.raises(CheckFailed):
+                print(term.spec, checking.check(program, planted(program, term, wrong)).as_json())
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("seed", range(4))
+def test_what_rounding_does_to_new_constants_passes(dtype: str, seed: int):
+    """A scale folded into weights and rounded once, and products of weights computed ahead, though they cancel."""
+    rng = np.random.default_rng(seed)
+    x = ops.input("x", (40, 64), dtype)
+
+    def constant(values: np.ndarray) -> Term:
+        return ops.constant(values.astype(np_dtype(dtype)))
+
+    def folded(term: Term) -> Term:
+        wide = Program((), {"y": term}).run({}, "float64")["y"]
+        return constant(wide)
+
+    w, v, s = (constant(rng.standard_normal(shape) / 8) for shape in ((64, 96), (96, 32), (32,)))
+    shift = constant(np.full(32, 30.0))
+    columns = ops.broadcast(s, (96, 32))
+    product = ops.matmul(ops.matmul(x, w), v)
+    source = ops.mul(ops.add(product, ops.broadcast(shift, product.shape)), ops.broadcast(s, product.shape))
+    result = ops.add(
+        ops.matmul(x, folded(ops.matmul(w, ops.mul(v, columns)))),
+        ops.broadcast(folded(ops.mul(shift, s)), product.shape),
+    )
+    for shown in (lambda y: y, ops.exp, composites.layernorm):
+        checking.check(Program((x,), {"y": shown(source)}), Program((x,), {"y": shown(result)}))
+
+
+def test_borders_follow_data_movement():
+    x = ops.input("x", (300, 64), "float32")
+    blocks = [ops.slice_(x, [i], [i + 100], [0]) for i in (200, 0)]
+    y = ops.concat(blocks, 0)
+    rows, columns = borders([y])
+    assert (sorted(rows), sorted(columns)) == ([100], [])
+    assert sorted(borders([ops.transpose(y, (1, 0))])[1]) == [100]
+    assert sorted(borders([ops.slice_(y, [50], [150], [0])])[0]) == [50]
+    assert sorted(borders([ops.slice_(y, [None], [None], [0], [-1])])[0]) == [100]
+    assert sorted(borders([ops.reshape(y, (4, 50, 64))])[0]) == [2]
+    assert 6400 in borders([ops.reshape(y, (200 * 64,))])[0]
+    padded = ops.pad(y, [3, 0], [2, 0])
+    assert sorted(borders([padded])[0]) == [3, 103, 203]
+
+
+def test_samples_hold_both_sides_of_borders():
+    rng = np.random.default_rng(0)
+    found = positions(1000, frozenset({400, 700}), 12, rng)
+    assert len(found) == len(set(found)) == 12
+    assert {0, 399, 400, 699, 700, 999} <= set(found.tolist())
+    assert (np.diff(found) > 0).all()
+    many = positions(1000, frozenset(range(1, 1000)), 6, rng)
+    assert len(many) == 16
+    assert {0, 999} <= set(many.tolist())
+    assert positions(5, frozenset({2, 3}), 48, rng).tolist() == [0, 1, 2, 3, 4]
