@@ -542,7 +542,8 @@ def _decided(terms: Sequence[Term]) -> bool:
     for term in terms:
         if term.args and term.args[0] in varies and is_float(term.args[0].dtype):
             chosen = term.op == "reduce" and term.attr("kind") in ("argmax", "argmin")
-            if term.op in _DECIDING or chosen or (term.op == "cast" and not is_float(term.dtype)):
+            compares = term.op in _DECIDING and not (len(term.args) > 1 and term.args[0] is term.args[1])  # x == x: NaN
+            if compares or chosen or (term.op == "cast" and not is_float(term.dtype)):
                 return True
     return False
 

@@ -183,6 +183,23 @@ def test_what_rounding_does_to_new_constants_passes(dtype: str, seed: int):
         checking.check(Program((x,), {"y": shown(source)}), Program((x,), {"y": shown(result)}))
 
 
+def test_a_test_for_nan_decides_nothing():
+    """A value compared with itself, as softmax is guarded: the bounds are as tight as elsewhere."""
+    x = ops.input("x", (8, 16), "float32")
+    w = weight(16, 16)
+
+    def guarded(w: Term, factor: float) -> Program:
+        y = composites.softmax(ops.matmul(x, w))
+        z = ops.where(ops.elementwise("equal", y, y), y, ops.full_like(0.0, y))
+        return Program((x,), {"y": scaled(z, factor)})
+
+    values = w.attr("value").array
+    right = ops.constant((values.astype(np.float64) / 3 * 3).astype(np.float32))
+    checking.check(guarded(w, 1.0), guarded(right, 1.0))
+    with pytest.raises(CheckFailed):
+        checking.check(guarded(w, 1.0), guarded(w, 1.00005))
+
+
 def test_borders_follow_data_movement():
     x = ops.input("x", (300, 64), "float32")
     blocks = [ops.slice_(x, [i], [i + 100], [0]) for i in (200, 0)]
