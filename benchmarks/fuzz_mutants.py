@@ -519,7 +519,7 @@ def judge(data: bytes, stage: Callable[[str], None]) -> str:
         path.write_bytes(data)
         try:
             program = eqsat.from_onnx(path)
-            best = eqsat.optimize(program, time_limit=0.3, explain_time=0.0)
+            best = eqsat.optimize(program, time_limit=2.0, explain_time=0.0)
         except InputError as error:
             check_line(str(error))
             return "refused"

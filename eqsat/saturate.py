@@ -84,10 +84,11 @@ def saturate(
     if limits.seconds <= 0:
         best.stats |= {"stop": "time", "seconds": 0.0}
         return best
-    request = (source, tuple(rules), limits, tuple(goals), tuple(further))
+    declared = tuple(rules)
+    request = (source, declared, limits, tuple(goals), tuple(further))
     stop = "time"
     try:
-        with _WORKERS.lent(limits.memory, request[1], limits.seconds) as worker:
+        with _WORKERS.lent(limits.memory, declared, limits.seconds) as worker:
             if worker is not None:
                 best, stop = _ask(worker, request, begun + limits.seconds, progress)
     except KeyboardInterrupt:
@@ -100,10 +101,12 @@ def _ask(
     worker: Worker, request: tuple[Any, ...], deadline: float, progress: Callable[[Progress], None] | None
 ) -> tuple[Snapshot, str]:
     """The last snapshot that a worker sends, and why it is the last; a worker that has not finished is ended."""
-    best, rules, *_ = request
+    best, rules, *rest = request
     finished = False
     try:
-        worker.send(request)
+        declared = worker.answered and worker.holding == rules
+        worker.send((best, None if declared else rules, *rest))
+        worker.holding = rules
         while True:
             message = worker.receive(max(deadline - time.monotonic(), 0.0))
             if message is None:
@@ -117,7 +120,7 @@ def _ask(
             if kind == "progress" and progress is not None:
                 progress(content)
             if kind == "done":
-                finished, worker.holding = True, rules
+                finished = True
                 return best, best.stats["stop"]
     except KeyboardInterrupt:
         return best, "interrupted"
@@ -145,9 +148,11 @@ def wait_until_ready(rules: Sequence[AnyRule], seconds: float, memory: int = Lim
     with _WORKERS.lent(memory, rules, timeout=0.0) as worker:
         if worker is not None:
             with suppress(EOFError, OSError):  # a worker that ends here is replaced by the search
-                worker.send((None, rules, None, (), ()))
-                worker.holding = rules
-                worker.receive(seconds)
+                if worker.holding != rules:
+                    worker.send((None, rules, None, (), ()))
+                    worker.holding = rules
+                if not worker.answered:
+                    worker.receive(seconds)
 
 
 class Saturations:
@@ -161,8 +166,12 @@ class Saturations:
         self._declared: tuple[AnyRule, ...] = ()
 
     def __call__(self, request: Any, send: Callable[[str, Any], None]) -> None:
-        """Answer `(source, rules, limits, goals, further)`; a source of None only asks to declare the rules."""
+        """Answer `(source, rules, limits, goals, further)`.
+
+        A source of None only asks to declare the rules; rules of None are those of the last request.
+        """
         source, rules, limits, goals, further = request
+        rules = self._declared if rules is None else rules
         graph = self._graph
         if graph is None or rules != self._declared:
             graph = self._new_graph(rules)

@@ -49,12 +49,14 @@ class Worker:
 
     Attributes:
         memory: bytes of address space that the process may take.
-        holding: what it was told to keep ready, for those who lend it out to compare.
+        holding: what it was told to keep ready, for those who lend it out to compare; None again after an error.
+        answered: whether a message has come since the last request.
     """
 
     def __init__(self, service: str, memory: int) -> None:
         self.memory = memory
         self.holding: Any = None
+        self.answered = False
         self._number = 0
         own, later = search_path()
         # -P and no PYTHONPATH: nothing comes from the current folder, which is searched last, and only for what
@@ -84,6 +86,7 @@ class Worker:
         """
         assert self._process.stdin is not None
         self._number += 1
+        self.answered = False
         try:
             data = pickle.dumps(request, protocol=pickle.HIGHEST_PROTOCOL)
         except (pickle.PicklingError, AttributeError, TypeError) as error:
@@ -108,7 +111,10 @@ class Worker:
             if ready:
                 number, data = _read(pipe)
                 if number == self._number:
-                    return pickle.loads(data)
+                    kind, content = pickle.loads(data)
+                    self.answered = True
+                    self.holding = None if kind == "error" else self.holding
+                    return kind, content
             elif time.monotonic() >= deadline:
                 return None
 

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,10 +21,12 @@ from eqsat.core import lower
 from eqsat.errors import InputError
 from eqsat.rule import HostRule
 from eqsat.rules import ALL
-from eqsat.saturate import Limits, saturate
+from eqsat.saturate import Limits, saturate, wait_until_ready
 from eqsat.search_path import search_path
 from eqsat.snapshot import Snapshot
-from eqsat.worker import Pool
+from eqsat.worker import Pool, Worker
+
+saturate_module = sys.modules["eqsat.saturate"]
 
 MEMORY = 1 << 30
 SECONDS = 60.0
@@ -176,6 +179,26 @@ def test_the_worker_that_holds_what_is_needed_is_preferred(pool: Pool):
         assert worker is second
 
 
+def test_rules_are_sent_once(monkeypatch: pytest.MonkeyPatch):
+    """Declaring them takes longer than most searches; after a failure nobody knows what is declared."""
+    sent: list[Any] = []
+    send = Worker.send
+    monkeypatch.setattr(Worker, "send", lambda self, request: (sent.append(request[1]), send(self, request)))
+    monkeypatch.setattr(saturate_module, "_WORKERS", pool := Pool("eqsat.saturate:Saturations", most=1))
+    few, fewer = ALL[:9], ALL[:5]
+    for rules in (few, few, fewer, few):
+        wait_until_ready(rules, SECONDS)
+        assert saturate(snapshot(), rules, Limits(seconds=SECONDS)).stats["stop"] == "saturated"
+    declared, none = tuple, type(None)
+    assert [type(rules) for rules in sent] == [declared, none, none, declared, none, declared, none]
+    with pool.lent(Limits().memory, tuple(few), SECONDS) as worker:
+        assert worker is not None
+        worker.send("no request")
+        assert worker.receive(SECONDS)[0] == "error"  # type: ignore[index]
+        assert worker.holding is None
+    pool.close()
+
+
 def gone(pid: int) -> bool:
     """Whether a process ends within a few seconds."""
     deadline = time.monotonic() + SECONDS
@@ -192,7 +215,7 @@ def gone(pid: int) -> bool:
 HANG = """
 import os, sys, time
 sys.path[:0] = {path!r}
-from eqsat.worker import Pool
+from eqsat.worker import Pool, Worker
 pool = Pool("worker_services:Echo", most=2)
 with pool.lent({memory}, None, 60) as worker:
     worker.send("hang")
@@ -222,7 +245,7 @@ def test_a_busy_worker_ends_with_its_parent_even_when_that_is_killed(forks: bool
 FORK = """
 import os, sys
 sys.path[:0] = {path!r}
-from eqsat.worker import Pool
+from eqsat.worker import Pool, Worker
 pool = Pool("worker_services:Echo", most=1)
 
 def ask():
