@@ -1,0 +1,340 @@
+"""Random programs: of all element types, of every policy, with special values, dims of 1 and of 0.
+
+Half are those of `eqsat.testing`, half are made of what is awkward: constants with NaN, infinities and subnormals,
+composites of broadcast rows, poles and cancellation. What is asked of each:
+
+    no fallback, no error but an InputError where the program as written cannot run either
+    the same plan and program again from the same input (two of eight seeds)
+    under `exact` the bits of the source, where no sum of what varies is below; the same of constants under any policy
+    else the source's own values, in float64 and in its own types, within the tolerance of its types or its own noise
+    onnxruntime's values of the result, written as ONNX, at every eighth seed
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import seed as seeded
+
+import eqsat
+from eqsat import composites, ops
+from eqsat.errors import EqsatError, InputError
+from eqsat.ir import Program, Term
+from eqsat.numerics import is_float, np_dtype
+from eqsat.reference import same_bits
+from eqsat.rule import Policy
+from eqsat.testing import programs, random_inputs
+
+SECONDS = 60.0
+BYTES = 6_000_000_000
+
+POLICIES: tuple[Policy, ...] = ("exact", "reassociate", "fast")
+
+MIXES: tuple[tuple[str, ...], ...] = (
+    *(("float32",), ("float16",), ("bfloat16",), ("float64",), ("int32", "int64", "bool")),
+    *(("float32", "float64", "int64", "bool"), ("float32", "float16", "bfloat16", "int32", "bool")),
+)
+
+TOLERANCE = {"float64": 1e-7, "float32": 1e-4, "float16": 2e-2, "bfloat16": 1e-1}
+"""Largest error as a share of an output's scale, by the narrowest float of the program."""
+
+NOISE = 16.0
+"""Largest error as a multiple of the source's own, where that is more."""
+
+SEARCH_SECONDS = 10.0
+
+EVERY = 8
+"""Of so many seeds one is judged by onnxruntime too: its sessions take longer than all else."""
+
+TWICE = 8
+"""Of so many seeds two are optimised twice."""
+
+ROUNDING = frozenset({"matmul", "conv", "pool", "reduce", "cumsum"})
+"""Operators whose bits depend on the order in which NumPy adds."""
+
+SPECIAL = (0.0, -0.0, 1.0, -1.0, 0.5, 2.0, 3.0, 1e-8, 1e8, 1 / 3, np.inf, -np.inf, np.nan, 65504.0, 1e-40)
+TAME = SPECIAL[:7]
+
+SHAPES = ((4, 3), (4, 1), (1, 3), (3,), (1,), (), (2, 4, 3), (1, 1), (4, 4), (0, 3), (4, 0))
+
+LARGEST = 5000
+"""Elements of a value; larger ones are not built upon."""
+
+
+class Fault(Exception):
+    """What is wrong with a result."""
+
+
+def prepare(options: argparse.Namespace) -> None:
+    """Keep onnxruntime quiet."""
+    import onnxruntime
+
+    onnxruntime.set_default_logger_severity(4)
+
+
+# Cases
+
+
+def case(seed: int, kept: Any) -> tuple[int, Program, Policy]:
+    """The program of a seed and the policy it is optimised under; `kept` picks among the steps of awkward ones."""
+    mix, policy = MIXES[seed // 2 % len(MIXES)], POLICIES[seed // (2 * len(MIXES)) % len(POLICIES)]
+    if seed % 2:
+        return seed, drawn(seed, mix), policy
+    return seed, awkward(seed, mix, kept), policy
+
+
+def drawn(seed: int, dtypes: Sequence[str]) -> Program:
+    """A program of `eqsat.testing`, every fifth with dims of 0."""
+    found: list[Program] = []
+    quiet = settings(
+        max_examples=2,  # the first is the least of all
+        deadline=None,
+        database=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    strategy = programs(max_ops=12, dtypes=dtypes, empty=seed % 5 == 0)
+    seeded(seed)(quiet(given(strategy)(lambda p: found.append(p))))()
+    return found[-1]
+
+
+def steps(seed: int) -> int:
+    """How many operators are tried."""
+    return 0 if seed % 2 else 3 + seed // 2 % 9
+
+
+def awkward(seed: int, dtypes: Sequence[str], kept: Any) -> Program:
+    """A program of operators that read what came before, or a new leaf; what does not fit together is left out."""
+    maker = Awkward(np.random.default_rng([seed]), dtypes)
+    for step in range(steps(seed)) if kept is None else kept:
+        maker.rng = np.random.default_rng([seed, step + 1])
+        try:
+            with np.errstate(all="ignore"):
+                made = maker.step()
+        except (EqsatError, ValueError):
+            continue
+        if made.size <= LARGEST:
+            maker.terms.append(made)
+    last = maker.terms[-1]
+    outputs = {"y": last, "z": maker.pick()} if maker.rng.random() < 0.3 else {"y": last}
+    used = set(Program(tuple(maker.inputs), outputs).terms())
+    return Program(tuple(t for t in maker.inputs if t in used), outputs)
+
+
+class Awkward:
+    """A program in the making."""
+
+    def __init__(self, rng: np.random.Generator, dtypes: Sequence[str]) -> None:
+        self.rng, self.dtypes = rng, dtypes
+        self.inputs: list[Term] = []
+        shapes = SHAPES if rng.random() < 0.2 else SHAPES[:-2]
+        self.terms = [self.leaf(self.one(shapes), self.one(dtypes)) for _ in range(rng.integers(1, 4))]
+
+    def one(self, options: Sequence[Any]) -> Any:
+        return options[int(self.rng.integers(len(options)))]
+
+    def pick(self) -> Term:
+        return self.one(self.terms)
+
+    def leaf(self, shape: Sequence[int], dtype: str) -> Term:
+        kind = self.rng.random()
+        if kind < 0.4:
+            self.inputs.append(ops.input(f"x{len(self.inputs)}", shape, dtype))
+            return self.inputs[-1]
+        if kind < 0.7:
+            values = self.rng.standard_normal(shape)
+            if self.rng.random() < 0.5:
+                values = self.rng.choice(SPECIAL if is_float(dtype) else TAME, shape)
+            return ops.constant(np.asarray(values).astype(np_dtype(dtype)))
+        value = float(self.one(SPECIAL if self.rng.random() < 0.2 else SPECIAL[:10]))
+        return ops.full(value if is_float(dtype) else 1, shape, dtype)
+
+    def step(self) -> Term:
+        x = self.pick() if self.rng.random() < 0.6 else self.terms[-1]
+        return self.one(STEPS)(self, x)
+
+    def like(self, x: Term) -> Term:
+        """A term or a new leaf, broadcast to the shape of another."""
+        fits = [t for t in self.terms if t.dtype == x.dtype and _spreads(t.shape, x.shape)]
+        if fits and self.rng.random() < 0.6:
+            return ops.broadcast(self.one(fits), x.shape)
+        return ops.broadcast(self.leaf(x.shape[int(self.rng.integers(x.ndim + 1)) :], x.dtype), x.shape)
+
+    def axis(self, x: Term) -> int:
+        return int(self.rng.integers(x.ndim))
+
+
+def _spreads(shape: Sequence[int], wide: Sequence[int]) -> bool:
+    pairs = zip(shape[::-1], wide[::-1], strict=False)
+    return len(shape) <= len(wide) and all(n in (1, m) for n, m in pairs)
+
+
+def _unary(b: Awkward, x: Term) -> Term:
+    return ops.elementwise(b.one(list(ops.UNARY)), x)
+
+
+def _binary(b: Awkward, x: Term) -> Term:
+    pair = [x, b.like(x)]
+    return ops.elementwise(b.one(list(ops.BINARY)), *(pair if b.rng.random() < 0.5 else pair[::-1]))
+
+
+def _compare(b: Awkward, x: Term) -> Term:
+    y = b.like(x)
+    return ops.where(ops.elementwise(b.one(list(ops.COMPARE)), x, y), x, y)
+
+
+def _broadcast(b: Awkward, x: Term) -> Term:
+    return ops.broadcast(x, b.one([s for s in SHAPES if _spreads(x.shape, s)] or [x.shape]))
+
+
+def _reduce(b: Awkward, x: Term) -> Term:
+    return ops.reduce(b.one(("sum", "max", "min", "prod")), x, (b.axis(x),), bool(b.rng.random() < 0.6))
+
+
+def _composite(b: Awkward, x: Term) -> Term:
+    return getattr(composites, b.one(("softmax", "log_softmax", "layernorm")))(x)
+
+
+def _matmul(b: Awkward, x: Term) -> Term:
+    w = b.leaf((*x.shape[-1:], int(b.rng.integers(1, 4))), x.dtype)
+    return ops.matmul(x, ops.broadcast(w, (*x.shape[:-2], *w.shape)))
+
+
+def _view(b: Awkward, x: Term) -> Term:
+    axis = b.axis(x)
+    views = (
+        lambda: ops.transpose(x),
+        lambda: ops.reshape(x, (x.size,)),
+        lambda: ops.reshape(x, (1, *x.shape)),
+        lambda: ops.concat([x, x], axis),
+        lambda: ops.slice_(x, [None] * x.ndim, [None] * x.ndim, None, [-1] * x.ndim),
+        lambda: ops.pad(x, [1] * x.ndim, [0] * x.ndim, 0),
+    )
+    return b.one(views)()
+
+
+def _cast(b: Awkward, x: Term) -> Term:
+    return ops.cast(x, b.one(b.dtypes))
+
+
+STEPS: tuple[Callable[[Awkward, Term], Term], ...] = (
+    *(_unary, _unary, _binary, _binary, _binary, _compare, _broadcast, _broadcast),
+    *(_reduce, _reduce, _composite, _matmul, _view, _view, _cast),
+)
+
+
+# The oracle
+
+
+def judge(made: tuple[int, Program, Policy], stage: Callable[[str], None]) -> str:
+    """Optimise a program, twice, and compare what it became with what it was."""
+    seed, program, policy = made
+    inputs = random_inputs(program, seed)
+    try:
+        wanted = program.run(inputs)
+    except InputError:
+        return "refused"
+    best = _optimized(program, policy)
+    if best.report.get("fallback"):
+        raise Fault(f"fallback: {best.report['fallback']['refused'][:1]} {policy}\n{program}")
+    stopped = best.report["egraph"]["stop"] != "saturated"
+    if seed % TWICE < 2 and not stopped and _untimed(best) != _untimed(_optimized(program, policy)):
+        raise Fault(f"another plan the second time, {policy}\n{program}")
+    for how, found in (("program", best.program.run(inputs)), ("plan", best.compile()(inputs))):
+        _compare(program, policy, how, inputs, wanted, found)
+    if seed % EVERY == 0:
+        stage("foreign")
+        found = _by_onnxruntime(best.program, inputs)
+        stage("")
+        if found is not None:
+            _compare(program, "fast", "onnxruntime", inputs, wanted, found)
+    return "result, stopped early" if stopped else "result"
+
+
+def _optimized(program: Program, policy: Policy) -> Any:
+    return eqsat.optimize(program, numerics=policy, time_limit=SEARCH_SECONDS, explain_time=0.0)
+
+
+def _untimed(best: Any) -> tuple[str, str]:
+    """The program and the kernels of a result, without seconds."""
+    report = {k: v for k, v in best.report.items() if k in ("kernels", "result", "rules", "lower_bound_us")}
+    return str(best.program), repr(report)
+
+
+def _compare(program: Program, policy: str, how: str, inputs: Any, wanted: Any, found: Any) -> None:
+    """Raise Fault where values differ by their bits, or by more than rounding."""
+    varies, plain = _facts(program)
+    wide: dict[str, Any] = {}
+    for name, term in program.outputs.items():
+        want, got = wanted[name], np.asarray(found[name])
+        if (got.shape, got.dtype) != (want.shape, want.dtype):
+            raise Fault(f"{how}: {got.dtype}{list(got.shape)} for {want.dtype}{list(want.shape)}\n{program}")
+        bitwise = how != "onnxruntime" and (not varies[term] or (policy == "exact" and plain[term]))
+        if bitwise:
+            if not same_bits(got, want):
+                raise Fault(f"{how}: other bits, {policy}: {got.ravel()[:4]} for {want.ravel()[:4]}\n{program}")
+            continue
+        wide = wide or program.run(inputs, "float64")
+        error, allowed = _error(got, want, wide[name], _tolerance(program))
+        if error > allowed:
+            raise Fault(f"{how}: off, {policy}: by {error:.1e}, {allowed:.1e} allowed\n{program}")
+
+
+def _facts(program: Program) -> tuple[dict[Term, bool], dict[Term, bool]]:
+    """Which terms depend on an input, and which have bits that no order of additions decides."""
+    varies: dict[Term, bool] = {}
+    plain: dict[Term, bool] = {}
+    for t in program.terms():
+        varies[t] = t.op in ("input", "opaque") or any(varies[a] for a in t.args)
+        plain[t] = not varies[t] or (t.op not in ROUNDING and all(plain[a] for a in t.args))
+    return varies, plain
+
+
+def _tolerance(program: Program) -> float:
+    return max((TOLERANCE[t.dtype] for t in program.terms() if is_float(t.dtype)), default=0.0)
+
+
+def _error(got: Any, want: Any, wide: Any, tolerance: float) -> tuple[float, float]:
+    """The largest difference, and how much the source's own rounding allows.
+
+    Elements that are not finite in the source, in its own types or in float64, say nothing: ranges are the policy's.
+    """
+    got, want, wide = (np.asarray(a).astype(np.float64) for a in (got, want, wide))
+    sure = np.isfinite(want) & np.isfinite(wide)
+    if not sure.any():
+        return 0.0, 0.0
+    got, want, wide = got[sure], want[sure], wide[sure]
+    with np.errstate(all="ignore"):
+        scale, own = float(np.abs(wide).max()), float(np.abs(want - wide).max())
+        error = np.minimum(np.abs(got - want), np.abs(got - wide)).max()
+    return float(np.nan_to_num(error, nan=np.inf)), max(tolerance * scale, NOISE * own, 1e-6 * tolerance)
+
+
+def _by_onnxruntime(program: Program, inputs: dict[str, Any]) -> dict[str, Any] | None:
+    """What onnxruntime makes of a program; None of what ONNX or it cannot say."""
+    import onnxruntime
+
+    if any(a.dtype.name == "bfloat16" for a in inputs.values()):
+        return None
+    try:
+        data = eqsat.to_onnx(program).SerializeToString()
+    except InputError:
+        return None
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.intra_op_num_threads = 1
+    try:
+        session = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+        found = session.run(list(program.outputs), inputs)
+    except Exception:  # noqa: BLE001 - what it does not take it cannot judge
+        return None
+    return dict(zip(program.outputs, found, strict=True))
+
+
+def save(made: tuple[int, Program, Policy], folder: Any, name: str) -> None:
+    """Write a case down as text."""
+    (folder / f"{name}.txt").write_text(f"{made[2]}\n{made[1]}\n")
