@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import random
+import tempfile
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +12,11 @@ import numpy as np
 
 SECONDS = 30.0
 BYTES = 6_000_000_000
+
+
+def prepare(options: Any) -> None:
+    """Go to an empty folder: a wrong argument may be a right name of a file."""
+    os.chdir(tempfile.mkdtemp(prefix="eqsat-misuse-"))
 
 
 class Fault(Exception):

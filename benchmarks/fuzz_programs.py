@@ -318,7 +318,7 @@ def _by_onnxruntime(program: Program, inputs: dict[str, Any]) -> dict[str, Any] 
     """What onnxruntime makes of a program; None of what ONNX or it cannot say."""
     import onnxruntime
 
-    if any(a.dtype.name == "bfloat16" for a in inputs.values()):
+    if any(a.dtype.name == "bfloat16" for a in inputs.values()) or any(map(_open, program.terms())):
         return None
     try:
         data = eqsat.to_onnx(program).SerializeToString()
@@ -333,6 +333,13 @@ def _by_onnxruntime(program: Program, inputs: dict[str, Any]) -> dict[str, Any] 
     except Exception:  # noqa: BLE001 - what it does not take it cannot judge
         return None
     return dict(zip(program.outputs, found, strict=True))
+
+
+def _open(term: Term) -> bool:
+    """Whether ONNX leaves a value open: integers by zero, to negative powers, or of what no integer holds."""
+    if is_float(term.dtype):
+        return False
+    return term.op in ("pow", "div", "mod") or (term.op == "cast" and is_float(term.args[0].dtype))
 
 
 def save(made: tuple[int, Program, Policy], folder: Any, name: str) -> None:

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 
 from eqsat.search_path import search_path
 
 
+def _leave(number: int, frame: object) -> None:
+    os.write(2, b"eqsat: interrupted\n")
+    os._exit(130)
+
+
 def main() -> None:
     """Run the command line; it exits by itself, with the codes of `eqsat.cli.app`."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, _leave)  # until the command is loaded and has an answer to give
     from eqsat.cli.app import main as run
 
     run()

@@ -110,22 +110,31 @@ def eqsat(
 
 
 def answer_soon() -> None:
-    """From now on Ctrl-C gives the command `ANSWER_SECONDS` to hand over what it has; a second one ends it at once."""
+    """From now on Ctrl-C gives the command `ANSWER_SECONDS` to hand over what it has; a second one ends it at once.
+
+    SIGTERM, with which schedulers stop a process, is answered in the same way.
+    """
 
     def leave(number: int, frame: object) -> None:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        _every_end(signal.SIG_IGN)
         typer.echo("eqsat: interrupted", err=True)
         raise SystemExit(INTERRUPTED)
 
     def hurry(number: int, frame: object) -> None:
-        signal.signal(signal.SIGINT, leave)
+        _every_end(leave)
         if hasattr(signal, "setitimer"):
             signal.signal(signal.SIGPROF, leave)
             signal.setitimer(signal.ITIMER_PROF, ANSWER_SECONDS)
         raise KeyboardInterrupt
 
-    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # as of jobs in the background
-        signal.signal(signal.SIGINT, hurry)
+    _every_end(hurry)
+
+
+def _every_end(handler: Any) -> None:
+    """Handle each signal that asks for an end, but for those that are ignored, as Ctrl-C is of background jobs."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, handler)
 
 
 def main() -> None:
@@ -136,3 +145,6 @@ def main() -> None:
     except KeyboardInterrupt:
         # Before or after the command itself, while modules load or output is flushed.
         sys.exit(INTERRUPTED)
+    finally:
+        _every_end(signal.SIG_IGN)  # all is said: what remains is to end
+        exec("")  # Python forgets an interrupt inside an exec (as of dataclasses); it would end by SIGINT, not by code

@@ -1,0 +1,181 @@
+"""SIGINT and SIGTERM at random moments of `eqsat optimize`, once or twice: a checked result, or exit code 130.
+
+Never a traceback, a file of which only a part is there, or a worker that goes on. The moments range from the start of
+the interpreter, before eqsat has run a line (where the signal's own end of the process is right), to after the end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+SECONDS = 120.0
+BYTES = 1 << 40
+
+LATEST = 2.0
+"""Seconds from the start of the command to the last of the moments."""
+
+ANSWER = 30.0
+"""Seconds for an answer after the first signal: many, as processors are shared; a second of processor time is promised
+and tested elsewhere."""
+
+MARK = "EQSAT_FUZZ_SIGNALS"
+"""Set for a command and so for its workers, by which they are found."""
+
+
+class Fault(Exception):
+    """What is wrong with how a command ended."""
+
+
+_models: list[Path] = []
+
+
+def prepare(options: argparse.Namespace) -> None:
+    """Write the models that are optimised: from a single kernel to a search of seconds."""
+    import eqsat
+
+    if not _models:
+        folder = Path(tempfile.mkdtemp(prefix="eqsat-signals-"))
+        for depth in (1, 4, 24):
+            program = eqsat.trace(_layers(depth), eqsat.spec((8, 16)))
+            _models.append(folder / f"layers-{depth}.onnx")
+            eqsat.to_onnx(program, _models[-1])
+    small = (
+        [path for path in sorted(options.models.glob("*.onnx")) if path.stat().st_size < 8e6] if options.models else []
+    )
+    _models.extend(small)
+
+
+def _layers(depth: int) -> Callable[..., Any]:
+    import eqsat
+
+    rng = np.random.default_rng(0)
+    weights = [rng.standard_normal((16, 16)).astype(np.float32) for _ in range(depth)]
+
+    def layers(x: Any) -> Any:
+        for w in weights:
+            x = eqsat.softmax(eqsat.relu(x @ w) + x) * 0.5
+        return x
+
+    return layers
+
+
+def case(seed: int, kept: Any) -> tuple[Path, list[tuple[float, signal.Signals]], bool]:
+    """A model, signals and the seconds before each, and whether a file that is there is to be replaced."""
+    rng = random.Random(seed)
+    moments = [(rng.uniform(0.0, LATEST), rng.choice((signal.SIGINT, signal.SIGTERM)))]
+    if rng.random() < 0.3:
+        moments.append((rng.uniform(0.0, 0.3), moments[0][1]))
+    return rng.choice(_models), moments, rng.random() < 0.5
+
+
+def judge(made: tuple[Path, list[tuple[float, signal.Signals]], bool], stage: Callable[[str], None]) -> str:
+    """Run the command, send the signals and look at what is left."""
+    model, moments, replaces = made
+    mark = f"{os.getpid()}-{time.monotonic_ns()}"
+    with tempfile.TemporaryDirectory() as folder:
+        home, out = Path(folder), Path(folder, "out.onnx")
+        if replaces:
+            out.write_bytes(b"as it was")
+        command = [sys.executable, "-m", "eqsat", "optimize", str(model), "-o", str(out), "--json", str(home / "json")]
+        begun = subprocess.Popen(
+            [*command, "--time-limit", "10"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=os.environ | {MARK: mark},
+            start_new_session=True,  # with the usual handlers, whatever this process ignores
+            preexec_fn=_usual,
+        )
+        try:
+            started = True
+            for delay, number in moments:
+                time.sleep(delay)
+                started = started and _started(begun.pid)
+                with contextlib.suppress(ProcessLookupError):
+                    begun.send_signal(number)
+            said, errors = begun.communicate(timeout=ANSWER)
+        except subprocess.TimeoutExpired:
+            begun.kill()
+            begun.communicate()
+            raise Fault("no answer in time") from None
+        word = _ended(begun.returncode, said, errors, started)
+        _whole(home, out, replaces, word)
+        _nothing_left(mark)
+        return word
+
+
+def _usual() -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _started(pid: int) -> bool:
+    """Whether a process takes both signals into its own hands by now."""
+    with contextlib.suppress(OSError):
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+            if line.startswith("SigCgt:"):
+                caught = int(line.split()[1], 16)
+                return all(caught >> (number - 1) & 1 for number in (signal.SIGINT, signal.SIGTERM))
+    return True
+
+
+def _ended(code: int, said: str, errors: str, started: bool) -> str:
+    if not started and code in (-signal.SIGINT, -signal.SIGTERM, 1, 130):
+        return "refused before the start"
+    if "Traceback" in errors or "Exception ignored" in errors:
+        raise Fault(f"a traceback: {errors[-1500:]}")
+    if code == 0:
+        return "result"
+    if code == 130 and len(errors.splitlines()) <= 1:
+        return "refused"
+    raise Fault(f"exit code {code}: {errors[-600:]}")
+
+
+def _whole(home: Path, out: Path, replaces: bool, word: str) -> None:
+    """The files that a command leaves: those it was asked for, each as it was or complete."""
+    import onnx
+
+    extra = sorted(path.name for path in home.iterdir() if path.name not in ("out.onnx", "json"))
+    if extra:
+        raise Fault(f"files are left: {extra}")
+    if out.exists() and not (replaces and out.read_bytes() == b"as it was"):
+        onnx.checker.check_model(onnx.load(out))
+    elif word == "result":
+        raise Fault("a result without its file")
+    report = home / "json"
+    if report.exists() and not json.loads(report.read_text())["check"]["passed"]:
+        raise Fault("a result that was not checked")
+
+
+def _nothing_left(mark: str) -> None:
+    """No process of the command is there any more, soon after its end."""
+    ends = time.monotonic() + 5.0
+    while left := _marked(mark):
+        if time.monotonic() > ends:
+            for pid in left:
+                os.kill(pid, signal.SIGKILL)
+            raise Fault(f"{len(left)} processes are left")
+        time.sleep(0.02)
+
+
+def _marked(mark: str) -> list[int]:
+    found = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):
+            state = (path.parent / "stat").read_text().rpartition(")")[2].split()[0]
+            if state != "Z" and f"{MARK}={mark}".encode() in path.read_bytes().split(b"\0"):
+                found.append(int(path.parent.name))
+    return found

@@ -1,0 +1,61 @@
+"""Four threads that optimise and prove random programs at once: what they find is what one thread alone finds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from fuzz_programs import POLICIES
+from fuzz_programs import case as made
+
+import eqsat
+from eqsat.errors import InputError
+from eqsat.ir import Program
+from eqsat.rule import Policy
+
+SECONDS = 240.0
+BYTES = 8_000_000_000
+
+THREADS = 4
+
+PROGRAMS = 6
+"""Of a case: a few more than there are threads."""
+
+Task = tuple[str, Program, Policy]
+
+
+class Fault(Exception):
+    """What differs."""
+
+
+def case(seed: int, kept: Any) -> list[Task]:
+    """Programs to optimise under some policy; every third is then proved equal to what it became."""
+    first = 10_000_019 + seed * PROGRAMS
+    tasks: list[Task] = []
+    for number in range(first, first + PROGRAMS):
+        _, program, _ = made(number, None)
+        policy = POLICIES[number % len(POLICIES)]
+        tasks.append(("prove" if number % 3 == 0 else "optimize", program, policy))
+    return tasks
+
+
+def judge(tasks: Sequence[Task], stage: Callable[[str], None]) -> str:
+    """Do all tasks in one thread and then in four."""
+    alone = [_answer(task) for task in tasks]
+    with ThreadPoolExecutor(THREADS) as threads:
+        together = list(threads.map(_answer, reversed(tasks)))[::-1]
+    for task, one, other in zip(tasks, alone, together, strict=True):
+        if one != other:
+            raise Fault(f"{task[0]}, {task[2]}: {one}\nalone, in threads {other}, of\n{task[1]}")
+    return "result" if any(answer[0] != "InputError" for answer in alone) else "refused"
+
+
+def _answer(task: Task) -> tuple[str, ...]:
+    kind, program, policy = task
+    try:
+        best = eqsat.optimize(program, numerics=policy, time_limit=60.0, explain_time=0.0)
+        said = (eqsat.prove(program, best.program, 60.0).verdict,) if kind == "prove" else ()
+    except InputError as error:
+        return "InputError", str(error)
+    return kind, *said, str(best.program), repr(best.report["result"]), repr(best.report["kernels"])
