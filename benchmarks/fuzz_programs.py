@@ -13,12 +13,11 @@ composites of broadcast rows, poles and cancellation. What is asked of each:
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
+import random
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
-from hypothesis import HealthCheck, Phase, given, settings
-from hypothesis import seed as seeded
 
 import eqsat
 from eqsat import composites, ops
@@ -27,7 +26,7 @@ from eqsat.ir import Program, Term
 from eqsat.numerics import is_float, np_dtype
 from eqsat.reference import same_bits
 from eqsat.rule import Policy
-from eqsat.testing import programs, random_inputs
+from eqsat.testing import STEPS, Builder, random_inputs, shapes, weights
 
 SECONDS = 60.0
 BYTES = 6_000_000_000
@@ -83,28 +82,46 @@ def case(seed: int, kept: Any) -> tuple[int, Program, Policy]:
     """The program of a seed and the policy it is optimised under; `kept` picks among the steps of awkward ones."""
     mix, policy = MIXES[seed // 2 % len(MIXES)], POLICIES[seed // (2 * len(MIXES)) % len(POLICIES)]
     if seed % 2:
-        return seed, drawn(seed, mix), policy
+        return seed, drawn(seed, mix, kept), policy
     return seed, awkward(seed, mix, kept), policy
 
 
-def drawn(seed: int, dtypes: Sequence[str]) -> Program:
+def drawn(seed: int, dtypes: Sequence[str], kept: Any) -> Program:
     """A program of `eqsat.testing`, every fifth with dims of 0."""
-    found: list[Program] = []
-    quiet = settings(
-        max_examples=2,  # the first is the least of all
-        deadline=None,
-        database=None,
-        phases=[Phase.generate],
-        suppress_health_check=list(HealthCheck),
-    )
-    strategy = programs(max_ops=12, dtypes=dtypes, empty=seed % 5 == 0)
-    seeded(seed)(quiet(given(strategy)(lambda p: found.append(p))))()
-    return found[-1]
+    maker = Drawn(random.Random(seed), dtypes, 0 if seed % 5 == 0 else 1)
+    names = weights(sorted(STEPS))
+    for step in range(steps(seed)) if kept is None else kept:
+        maker.rng = random.Random(f"{seed} {step}")
+        maker.step(maker.choose(names))
+    return maker.program()
+
+
+class Drawn(Builder):
+    """Draws from a generator: Hypothesis draws otherwise once other modules are loaded."""
+
+    def __init__(self, rng: random.Random, dtypes: Sequence[str], least: int) -> None:
+        super().__init__(lambda strategy: None, tuple(dtypes), shapes())
+        self.rng, self.least = rng, least
+
+    def choose(self, options: Iterable[Any]) -> Any:
+        return self.rng.choice(list(options))
+
+    def integer(self, low: int, high: int) -> int:
+        return self.rng.randint(low, high)
+
+    def shape(self, among: Any = None) -> tuple[int, ...]:
+        return tuple(self.rng.randint(self.least, 4) for _ in range(self.rng.randint(0 if among is None else 1, 4)))
+
+    def permutation(self, count: int) -> list[int]:
+        return self.rng.sample(range(count), count)
+
+    def subset(self, count: int, most: int) -> list[int]:
+        return sorted(self.rng.sample(range(count), self.rng.randint(1, most)))
 
 
 def steps(seed: int) -> int:
     """How many operators are tried."""
-    return 0 if seed % 2 else 3 + seed // 2 % 9
+    return 3 + seed // 2 % 9
 
 
 def awkward(seed: int, dtypes: Sequence[str], kept: Any) -> Program:
@@ -155,7 +172,7 @@ class Awkward:
 
     def step(self) -> Term:
         x = self.pick() if self.rng.random() < 0.6 else self.terms[-1]
-        return self.one(STEPS)(self, x)
+        return self.one(AWKWARD)(self, x)
 
     def like(self, x: Term) -> Term:
         """A term or a new leaf, broadcast to the shape of another."""
@@ -221,7 +238,7 @@ def _cast(b: Awkward, x: Term) -> Term:
     return ops.cast(x, b.one(b.dtypes))
 
 
-STEPS: tuple[Callable[[Awkward, Term], Term], ...] = (
+AWKWARD: tuple[Callable[[Awkward, Term], Term], ...] = (
     *(_unary, _unary, _binary, _binary, _binary, _compare, _broadcast, _broadcast),
     *(_reduce, _reduce, _composite, _matmul, _view, _view, _cast),
 )

@@ -140,7 +140,7 @@ class _Lowering:
     def opaque_node(self, term: Term, args: list[Node]) -> Node:
         described = (term.attr("name"), term.attr("spec"), [(a.shape, a.dtype) for a in term.args])
         key = hashlib.blake2b(repr(described).encode(), digest_size=16).hexdigest()
-        self.opaque.setdefault(key, OpaqueCall(term))
+        self.opaque.setdefault(key, OpaqueCall(term)).results.setdefault(term.attr("index"), term)
         return make("Opaque", (key, term.attr("index"), term.size, term.dtype), args)
 
     def remember(self, term: Term) -> None:

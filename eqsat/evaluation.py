@@ -22,9 +22,15 @@ from eqsat.sizes import FOLDED_WORK
 
 @dataclass(frozen=True)
 class OpaqueCall:
-    """How to run an opaque operator: `term` is one of its results; `Term.args` say what shapes `run` takes."""
+    """How to run an opaque operator.
+
+    Attributes:
+        term: one of its results; `Term.args` say what shapes `run` takes.
+        results: a term for each result, by its index: they say what shapes `run` gives.
+    """
 
     term: Term
+    results: dict[int, Term] = field(default_factory=dict, compare=False)
 
     def run(self, arrays: Sequence[Array]) -> Sequence[Array]:
         """Flat operands to the results, in their declared shapes and types."""

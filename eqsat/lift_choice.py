@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import inf
 
 from eqsat.core import CoreProgram
-from eqsat.errors import InputError
 from eqsat.ir import Shape, Term, make
 from eqsat.layout import Layout, compose, inverse, is_bijective
 from eqsat.lift_forms import Form, Need, Way, plain, pulled, pushed, undone, whole
@@ -154,11 +153,7 @@ class Choice:
 
     def _opaque_way(self, node: Node) -> Way:
         """As the source has it: nobody else knows what shapes the operator takes and gives."""
-        known = self.source.source_term.items()
-        term = next((t for n, t in known if n.op == "Opaque" and t.op == "opaque" and n.attrs == node.attrs), None)
-        if term is None:
-            call = self.source.opaque[node.attrs[0]].term
-            raise InputError(f"result {node.attrs[1]} of the opaque operator {call.attr('name')!r} has no source term")
+        term = self.source.opaque[node.attrs[0]].results[node.attrs[1]]
         needs = tuple(whole(arg, of.shape) for arg, of in zip(node.args, term.args, strict=True))
         return Way(plain(term.shape), needs, 0.0, lambda args: make("opaque", *args, **dict(term.attrs)))
 

@@ -152,8 +152,7 @@ def programs(
     names = sorted(STEPS if only is None else STEPS.keys() & only)
     if not names:
         raise EqsatError(f"only takes names among {', '.join(sorted(STEPS))}, got {only}")
-    # There are many elementwise functions, and the others have more ways to be wrong.
-    weighted = [name for name in names for _ in range(1 if name in ELEMENTWISE else 4)]
+    weighted = weights(names)
     tensor_shapes = shapes(0, max_rank, max_dim, 0 if empty else 1)
 
     @st.composite
@@ -164,6 +163,11 @@ def programs(
         return builder.program()
 
     return build()
+
+
+def weights(names: Iterable[str]) -> list[str]:
+    """Operators as often as they are to be drawn: many are elementwise, and the others have more ways to be wrong."""
+    return [name for name in names for _ in range(1 if name in ELEMENTWISE else 4)]
 
 
 class Builder:
@@ -196,7 +200,7 @@ class Builder:
 
     def program(self) -> Program:
         """The last term and every other that nothing reads."""
-        terms = self.terms or [self.leaf(self.draw(self.shapes), self.dtypes[0])]
+        terms = self.terms or [self.leaf(self.shape(), self.dtypes[0])]
         read = {arg for term in ops_below(terms) for arg in term.args}
         loose = [t for t in dict.fromkeys(terms) if t not in read] or terms[-1:]
         used = {t for t in ops_below(loose) if t.op == "input"}
@@ -210,6 +214,16 @@ class Builder:
 
     def integers(self, count: int, low: int, high: int) -> tuple[int, ...]:
         return tuple(self.integer(low, high) for _ in range(count))
+
+    def shape(self, among: st.SearchStrategy[Shape] | None = None) -> Shape:
+        return self.draw(self.shapes if among is None else among)
+
+    def permutation(self, count: int) -> Sequence[int]:
+        return self.draw(st.permutations(range(count)))
+
+    def subset(self, count: int, most: int) -> list[int]:
+        """From one to `most` of the first integers, sorted."""
+        return sorted(self.draw(st.sets(st.integers(0, count - 1), min_size=1, max_size=most)))
 
     def leaf(self, shape: Shape, dtype: str) -> Term:
         """A new input or constant."""
@@ -233,7 +247,7 @@ class Builder:
             return self.choose(reversed(fits))
         if not allowed:
             raise _Unavailable
-        shape = self.draw(self.shapes)[:most]
+        shape = self.shape()[:most]
         return self.leaf((1,) * (rank - len(shape)) + shape, self.choose(allowed))
 
     def like(self, x: Term, exact: bool = False) -> Term:
@@ -350,7 +364,7 @@ def _matmul(b: Builder) -> Term:
 
 def _transpose(b: Builder) -> Term:
     x = b.pick(rank=1)
-    return ops.transpose(x, b.draw(st.permutations(range(x.ndim))))
+    return ops.transpose(x, b.permutation(x.ndim))
 
 
 def _reshape(b: Builder) -> Term:
@@ -403,7 +417,7 @@ def _reduce(b: Builder) -> Term:
     kind = b.choose(REDUCTIONS)
     row = REDUCTIONS[kind]
     x = b.pick(" ".join(row.kinds), rank=1, exact=row.result is not None)
-    axes = sorted(b.draw(st.sets(st.integers(0, x.ndim - 1), min_size=1, max_size=1 if row.result else x.ndim)))
+    axes = b.subset(x.ndim, 1 if row.result else x.ndim)
     if kind not in ("sum", "prod") and not prod(x.shape[a] for a in axes):
         kind = "sum" if kind_of(x.dtype) != "bool" else "max"
         axes = axes if kind == "sum" else []
@@ -454,7 +468,7 @@ def _pool(b: Builder) -> Term:
 
 
 def _iota(b: Builder) -> Term:
-    shape = b.draw(shapes(1, 3))
+    shape = b.shape(shapes(1, 3))
     return ops.iota(shape, b.integer(0, len(shape) - 1), b.choose([d for d in b.dtypes if d != "bool"] or ["int64"]))
 
 
@@ -469,7 +483,7 @@ def _both_ways(x: Array) -> tuple[Array, Array]:
 
 
 def _leaf_step(b: Builder) -> Term:
-    return b.leaf(b.draw(b.shapes), b.choose(b.dtypes))
+    return b.leaf(b.shape(), b.choose(b.dtypes))
 
 
 STEPS: dict[str, Callable[[Builder], Term]] = {

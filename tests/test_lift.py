@@ -31,6 +31,7 @@ from eqsat.layout import (
     windows,
 )
 from eqsat.lift import lift
+from eqsat.optimize import optimize
 from eqsat.testing import assert_equivalent, programs
 
 # --- programs of many kinds ------------------------------------------------------------------------------------
@@ -490,6 +491,15 @@ def test_random_core_programs_keep_their_values(block: int) -> None:
         got = lift(program, program).run(values, "float64")
         for name, flat, shape in zip(program.root_names, expected, program.root_shapes, strict=True):
             np.testing.assert_allclose(got[name], flat.reshape(shape), rtol=1e-9, atol=1e-9, err_msg=f"seed {seed}")
+
+
+def test_an_opaque_operator_may_read_what_hangs_on_no_input() -> None:
+    """Of an input without elements only the pad around it is left, and no term of the source says that."""
+    x = ops.input("x", (2, 0))
+    padded = ops.transpose(ops.pad(x, (1, 2), (2, 2), 0))
+    _, back = ops.opaque("Reverse", [padded], [((4, 5), "float32")] * 2, "both ways", lambda a: (a, a[::-1]))
+    best = optimize(Program((x,), {"y": back}))
+    assert [t.op for t in best.program.terms() if t.op != "input"] == ["full", "opaque"]
 
 
 def test_an_opaque_operator_comes_back_with_new_operands() -> None:
