@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -734,7 +735,7 @@ class Search:
             return 0.0 if self.interrupted else max(0.0, ends - time.monotonic())
 
         def explained() -> Explanation:
-            replayer = Replayer(int(WORK * seconds / EXPLANATION_SECONDS) if left() else 0)
+            replayer = Replayer(int(min(WORK * seconds / EXPLANATION_SECONDS, sys.maxsize)) if left() else 0)
             return explain(self.folded.program, self.core, parts, self.solved, self.rules, left, replayer, self.folded)
 
         found = None if self.interrupted else self._interrupts.run(explained, None)

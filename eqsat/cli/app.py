@@ -10,6 +10,7 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
+from types import FrameType
 from typing import Annotated, Any
 
 import typer
@@ -115,12 +116,17 @@ def answer_soon() -> None:
     SIGTERM, with which schedulers stop a process, is answered in the same way.
     """
 
-    def leave(number: int, frame: object) -> None:
+    def leave(number: int, frame: FrameType | None) -> None:
         _every_end(signal.SIG_IGN)
+        if _loading(frame):
+            os.write(2, b"eqsat: interrupted\n")
+            os._exit(INTERRUPTED)
         typer.echo("eqsat: interrupted", err=True)
         raise SystemExit(INTERRUPTED)
 
-    def hurry(number: int, frame: object) -> None:
+    def hurry(number: int, frame: FrameType | None) -> None:
+        if _loading(frame):
+            leave(number, frame)
         _every_end(leave)
         if hasattr(signal, "setitimer"):
             signal.signal(signal.SIGPROF, leave)
@@ -128,6 +134,13 @@ def answer_soon() -> None:
         raise KeyboardInterrupt
 
     _every_end(hurry)
+
+
+def _loading(frame: FrameType | None) -> bool:
+    """Whether a module is being imported: what is raised there comes out as another error, of half a module."""
+    while frame is not None and frame.f_code.co_filename != "<frozen importlib._bootstrap>":
+        frame = frame.f_back
+    return frame is not None
 
 
 def _every_end(handler: Any) -> None:
