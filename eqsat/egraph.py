@@ -251,8 +251,8 @@ def _signature() -> str:
         text += [f"(constructor {op} ({sorts}) T)", f"(function why_{op} ({sorts}) i64 :merge old)"]
     text += [_analysis(line) for line in _ANALYSES.strip().splitlines()]
     # What is a view of itself (repeated values are, through many maps) says nothing of how to compute it, and the
-    # compositions of such views have no end.
-    text.append("(rule ((= e (V l e))) ((subsume (V l e))) :ruleset simplify)")
+    # compositions of such views have no end. The source's own stay (rule 0): derivations begin with them.
+    text.append("(rule ((= e (V l e)) (!= 0 (why_V l e))) ((subsume (V l e))) :ruleset simplify)")
     return "\n".join(text)
 
 

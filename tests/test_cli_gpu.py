@@ -32,7 +32,9 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """No tuning results and no calibrated rows but those of the test."""
-    monkeypatch.setattr(choices, "entry", lambda kind, key, suffix: tmp_path / f"{key}{suffix}")
+    tuned: dict[str, str] = {}
+    monkeypatch.setattr(choices, "kept_text", lambda kind, name: tuned.get(name))
+    monkeypatch.setattr(choices, "keep_text", lambda kind, name, text: tuned.__setitem__(name, text))
     monkeypatch.setenv("EQSAT_CONFIG_DIR", str(tmp_path / "config"))
     return tmp_path
 

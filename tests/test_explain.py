@@ -123,6 +123,16 @@ def test_equal_layers_are_explained_once():
     assert re.search(r"x[34] \(layers 1-[34]\)", text)
 
 
+def test_a_view_that_changes_nothing_is_explained():
+    """The transpose of repeated values is those values: the source's own view of itself must not get lost."""
+
+    def f(x):
+        wide = eqsat.broadcast_to(x, (1, 1, 4, 4)) < 1.0
+        return wide[:, :, 3:, :1], eqsat.transpose(wide, (3, 2, 0, 1))
+
+    assert eqsat.optimize(eqsat.trace(f, eqsat.spec(())), numerics="fast").report["derived"]
+
+
 @settings(max_examples=30, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(programs())
 def test_any_program_is_explained(program: eqsat.Program):
