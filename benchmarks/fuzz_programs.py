@@ -199,7 +199,7 @@ def _binary(b: Awkward, x: Term) -> Term:
     return ops.elementwise(b.one(list(ops.BINARY)), *(pair if b.rng.random() < 0.5 else pair[::-1]))
 
 
-def _compare(b: Awkward, x: Term) -> Term:
+def _chosen(b: Awkward, x: Term) -> Term:
     y = b.like(x)
     return ops.where(ops.elementwise(b.one(list(ops.COMPARE)), x, y), x, y)
 
@@ -239,7 +239,7 @@ def _cast(b: Awkward, x: Term) -> Term:
 
 
 AWKWARD: tuple[Callable[[Awkward, Term], Term], ...] = (
-    *(_unary, _unary, _binary, _binary, _binary, _compare, _broadcast, _broadcast),
+    *(_unary, _unary, _binary, _binary, _binary, _chosen, _broadcast, _broadcast),
     *(_reduce, _reduce, _composite, _matmul, _view, _view, _cast),
 )
 
