@@ -8,7 +8,6 @@ from eqsat.rules import (
     arithmetic,
     casts,
     concat,
-    constant_sums,
     constants,
     exploring,
     groups,
@@ -29,7 +28,7 @@ FAMILIES: dict[str, tuple[AnyRule, ...]] = {
     "normalisation": normalisation.RULES,
     "casts": casts.RULES,
     "concat": concat.RULES,
-    "constants": constants.RULES + constant_sums.RULES,
+    "constants": constants.RULES,
     "sums": sums.RULES,
     "groups": groups.RULES,
 }
