@@ -64,3 +64,17 @@ def test_a_module_that_torch_cannot_export_is_refused_in_one_line(torch: Any) ->
     with pytest.raises(InputError, match="torch cannot export Unexportable to ONNX") as caught:
         from_torch(Unexportable(), torch.eye(3))
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "names", "message"),
+    [
+        ((0, np.ones(3, np.float32)), None, "takes a torch.nn.Module"),
+        ((None, "abc"), None, "an example is no tensor"),
+        ((None, np.ones((1, 3), np.float32)), "xy", "expected a list of strings"),
+    ],
+)
+def test_wrong_arguments_are_refused(torch: Any, arguments: tuple[Any, ...], names: Any, message: str) -> None:
+    module, *examples = arguments
+    with pytest.raises(InputError, match=message):
+        from_torch(torch.nn.Linear(3, 2) if module is None else module, *examples, input_names=names)

@@ -8,6 +8,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from eqsat.arguments import instance, shown
 from eqsat.errors import InputError
 from eqsat.frontends.onnx_in import from_onnx
 from eqsat.ir import Program
@@ -32,13 +33,17 @@ def from_torch(
         input_names, output_names: names in the program; by default those that torch gives.
 
     Raises:
-        InputError: torch is not installed, or its exporter fails on the module.
+        InputError: torch is not installed, an argument is of another kind, or torch's exporter fails on the module.
     """
     try:
         torch: Any = import_module("torch")
     except ImportError:
         raise InputError("torch is not installed; pip install 'eqsat[torch]', or export to ONNX elsewhere") from None
-    tensors = tuple(torch.as_tensor(example) for example in examples)
+    instance("from_torch", module, torch.nn.Module, "a torch.nn.Module and a tensor for each of its arguments")
+    try:
+        tensors = tuple(torch.as_tensor(example) for example in examples)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InputError(f"from_torch: an example is no tensor: {error}") from None
     names = {"input_names": _listed(input_names), "output_names": _listed(output_names)}
     training = module.training
     module.eval()
@@ -59,7 +64,11 @@ def _first_cause(error: BaseException) -> BaseException:
 
 
 def _listed(names: Sequence[str] | None) -> list[str] | None:
-    return None if names is None else list(names)
+    if names is None:
+        return None
+    if isinstance(names, str) or not isinstance(names, Sequence) or not all(isinstance(name, str) for name in names):
+        raise InputError(f"from_torch: names {shown(names)}: expected a list of strings, or None for torch's own")
+    return list(names)
 
 
 def _exported(torch: Any, module: Any, tensors: tuple[Any, ...], names: dict[str, list[str] | None]) -> ModelProto:
