@@ -16,6 +16,8 @@ import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from eqsat.version import VERSION
+
 if TYPE_CHECKING:
     from eqsat.frontends.onnx_in import from_onnx
     from eqsat.frontends.onnx_out import to_onnx
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
     from eqsat.trace import spec, trace
     from eqsat.tracer import Tracer
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 _HOME = {
     "Program": "eqsat.ir",

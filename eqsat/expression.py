@@ -16,10 +16,13 @@ from typing import Any
 
 import numpy as np
 
+from eqsat import ops
 from eqsat.arguments import instance
 from eqsat.errors import InputError
+from eqsat.functions import FUNCTIONS
 from eqsat.ir import Program
 from eqsat.numerics import SHORT, np_dtype, random_array
+from eqsat.trace import spec, trace
 
 _ALLOWED = (
     ast.Expression, ast.Name, ast.Load, ast.Constant, ast.Attribute, ast.Call, ast.keyword, ast.Tuple, ast.List,
@@ -43,16 +46,13 @@ def parse(text: str, lets: Mapping[str, str]) -> Program:
     instance("lets", lets, Mapping, "a mapping from name to type, such as {'x': 'f32[4,4]'}")
     text = " ".join(text.split())
     tree = _tree(text)
-    import eqsat
-    from eqsat import ops
-
     given = {name: _type(name, spec) for name, spec in lets.items()}
     known: dict[str, Any] = {"__builtins__": {}}
     for node in ast.walk(tree):
         if isinstance(node, ast.Name) and node.id not in given:
             known[node.id] = _function(node, text, lets)
     values = {name: _values(name, shape, dtype) for name, (const, shape, dtype) in given.items() if const}
-    specs = {name: eqsat.spec(shape, dtype) for name, (const, shape, dtype) in given.items() if not const}
+    specs = {name: spec(shape, dtype) for name, (const, shape, dtype) in given.items() if not const}
     source = ast.Expression(ast.Lambda(_parameters(list(specs)), tree.body))
     try:
         code = compile(ast.fix_missing_locations(source), "<expression>", "eval")
@@ -60,7 +60,7 @@ def parse(text: str, lets: Mapping[str, str]) -> Program:
         raise _too_deep(text) from None
     function = eval(code, known | values)
     try:
-        program = eqsat.trace(function, **specs)
+        program = trace(function, **specs)
     except (InputError, TypeError, ValueError, AttributeError) as error:
         raise _marked(str(error), text, _failing(error)) from None
     return Program(program.inputs, program.outputs, {ops.constant(array): name for name, array in values.items()})
@@ -97,13 +97,11 @@ def _parameters(names: list[str]) -> ast.arguments:
 
 
 def _function(node: ast.Name, text: str, lets: Mapping[str, str]) -> Any:
-    import eqsat
-
     name = node.id
-    if not name.startswith("_") and name in eqsat._FUNCTIONS:
-        return getattr(eqsat, name)
+    if name in FUNCTIONS:
+        return FUNCTIONS[name]
     given = f"--let gives {', '.join(lets)}" if lets else "give it with --let"
-    near = _nearest(name, [*lets, *eqsat._FUNCTIONS])
+    near = _nearest(name, [*lets, *FUNCTIONS])
     message = f"{name!r} is no function and has no type ({given}), as in --let {name}=f32[4,4]{near}"
     raise _marked(message, text, _span(node))
 
@@ -119,13 +117,13 @@ def _span(node: ast.AST) -> tuple[int, int]:
 
 def _failing(error: BaseException) -> tuple[int, int] | None:
     """The columns of the expression that were being computed when an error was raised."""
-    trace, found = error.__traceback__, None
-    while trace is not None:
-        if trace.tb_frame.f_code.co_filename == "<expression>":
-            positions = list(trace.tb_frame.f_code.co_positions())[trace.tb_lasti // 2]
+    step, found = error.__traceback__, None
+    while step is not None:
+        if step.tb_frame.f_code.co_filename == "<expression>":
+            positions = list(step.tb_frame.f_code.co_positions())[step.tb_lasti // 2]
             if positions[2] is not None and positions[3] is not None:
                 found = positions[2], positions[3]
-        trace = trace.tb_next
+        step = step.tb_next
     return found
 
 

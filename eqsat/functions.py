@@ -17,7 +17,7 @@ from eqsat.arguments import guarded, shown, whole
 from eqsat.errors import DtypeError, InputError, ShapeError
 from eqsat.ir import Term
 from eqsat.numerics import FLOATS, STORED, dtype_name, kind_of, np_dtype
-from eqsat.tracer import Axis, Tracer, Value, term_of
+from eqsat.tracer import FUNCTIONS, Axis, Tracer, Value, term_of
 
 # Operands
 
@@ -403,12 +403,12 @@ def ones(shape: int | Sequence[int], dtype: Any = "float32") -> Tracer:
     return full(shape, 1, dtype)
 
 
-FUNCTIONS: dict[str, Callable[..., Any]] = {
+FUNCTIONS |= {
     name: guarded(name, value)
     for name, value in list(globals().items())
     if callable(value) and not name.startswith("_") and not isinstance(value, type)
     and getattr(value, "__module__", None) == __name__
 }  # fmt: skip
-"""Every function above by its name, as users call it: wrong arguments are answered with what was expected."""
+# Every function above by its name, as users call it: wrong arguments are answered with what was expected.
 
 globals().update(FUNCTIONS)

@@ -32,7 +32,7 @@ from eqsat.objective import Objective
 from eqsat.overflow import folds_to_infinity, overflows
 from eqsat.ranking import Combination, alternative_rows, by_objective, next_plans, program_launches, trade_off_plans
 from eqsat.replay import WORK, Replayer
-from eqsat.report import advice_on, build_report, objective_report
+from eqsat.report import Outcome, advice_on, build_report, objective_report
 from eqsat.rule import AnyRule, HostRule, Policy
 from eqsat.saturate import Limits, saturate, stated, wait_until_ready, warm_up
 from eqsat.segments import Segment, segments
@@ -344,26 +344,6 @@ def _passes(work: Callable[[], Result], refused: list[EqsatError]) -> bool:
         refused.append(error)
         return False
     return True
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What a search found, over all instances of all segments.
-
-    Attributes:
-        source: cover of the program as written, per segment instance.
-        chosen: cover of the result, per segment instance.
-        stop: why saturation ended: of the segment that was cut shortest.
-        explanation: the steps from the program as written to the result.
-        merges: which kernels as written became which of the result.
-    """
-
-    source: list[CoverResult]
-    chosen: list[CoverResult]
-    snapshots: list[Snapshot]
-    source_plan: Plan
-    explanation: Explanation
-    merges: list[dict[str, Any]]
 
 
 def _folding(solved: Solved) -> int:

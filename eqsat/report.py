@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
 
 from eqsat.check import Check
 from eqsat.core import Node
-from eqsat.explain import FOLD
+from eqsat.explain import FOLD, Explanation
 from eqsat.extract.cover import CoverResult
 from eqsat.extract.memory import peak_bytes
 from eqsat.extract.plan import Plan
@@ -17,9 +18,6 @@ from eqsat.ir import Program
 from eqsat.objective import Objective
 from eqsat.snapshot import Snapshot
 
-if TYPE_CHECKING:
-    from eqsat.optimize import Outcome
-
 _SOLVER_WORK = ("left", "rounds", "cuts", "branched")
 """What the solver says of itself: nodes left after reductions, rounds and cuts of its relaxation, nodes branched on."""
 
@@ -27,6 +25,26 @@ _SHOWN_PLACES = 8  # carried operators that a line names
 
 _STOPS = ("saturated", "nodes", "memory", "time", "failed", "interrupted")
 """Reasons to stop, the better first: a report names the worst over all parts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a search found, over all instances of all segments.
+
+    Attributes:
+        source, chosen: the covers of the program as written and of the result, one for each segment instance.
+        snapshots: the e-graphs, one for each form of segments; their statistics say why saturation ended.
+        source_plan: the kernels of the program as written.
+        explanation: the steps from the program as written to the result.
+        merges: which kernels as written became which of the result.
+    """
+
+    source: list[CoverResult]
+    chosen: list[CoverResult]
+    snapshots: list[Snapshot]
+    source_plan: Plan
+    explanation: Explanation
+    merges: list[dict[str, Any]]
 
 
 def build_report(

@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+import eqsat.functions  # noqa: F401  (what traced values can do)
 from eqsat import arguments, ops
 from eqsat.arguments import instance, shown
 from eqsat.errors import InputError

@@ -22,6 +22,9 @@ Axis = int | Sequence[int] | None
 Value = Any
 """A Tracer, a NumPy array, or a Python number or (nested) list of them."""
 
+FUNCTIONS: dict[str, Callable[..., Any]] = {}
+"""NumPy's functions on traced values, by name. `eqsat.functions` fills it: they take and return tracers."""
+
 
 class Tracer:
     """An array in the making. Attributes and methods are those of `numpy.ndarray`; `term` is what was recorded.
@@ -233,8 +236,6 @@ class Tracer:
 
 def _call(name: str, *args: Any, **kwargs: Any) -> Any:
     """The function of `eqsat.functions` by NumPy's name."""
-    from eqsat.functions import FUNCTIONS  # they take and return tracers
-
     if name not in FUNCTIONS:
         raise InputError(f"numpy.{name} cannot be traced")
     return FUNCTIONS[name](*args, **kwargs)

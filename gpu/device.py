@@ -25,7 +25,6 @@ from eqsat.gpu.choices import Choices, Chooser
 from eqsat.gpu.compilers import failed
 from eqsat.gpu.errors import DeviceFailed
 from eqsat.gpu.lower import Fill, HostCall, Launch, LibraryProduct, Place, Signature, lower
-from eqsat.gpu.run import call_host
 from eqsat.gpu.targets import TARGETS, target
 from eqsat.numerics import np_dtype
 
@@ -333,7 +332,7 @@ class GpuPlan:
         names = {p.buffer for p in step.inputs} | {p.buffer for _, p in step.outputs}
         buffers = self.launches.buffers
         host = {n: self.cupy.asnumpy(memory[n]).view(np_dtype(buffers[n].dtype)) for n in names}
-        call_host(step, self.launches, host)
+        self.launches.call_host(step, host)
         for _, place in step.outputs:
             memory[place.buffer].set(host[place.buffer].view(carrier(host[place.buffer].dtype)))
 

@@ -102,6 +102,14 @@ class Launches:
         held["arena"] = self.arena_bytes
         return held | {"peak": sum(held.values())}
 
+    def call_host(self, step: HostCall, memory: Mapping[str, Array]) -> None:
+        """Run an opaque operator by its own implementation, on buffers that the host holds by name."""
+        operands = [memory[p.buffer][p.offset : p.offset + n] for p, n in zip(step.inputs, step.sizes, strict=True)]
+        results = self.opaque[step.key].run(operands)
+        for index, place in step.outputs:
+            flat = np.asarray(results[index]).reshape(-1)
+            memory[place.buffer][place.offset : place.offset + flat.size] = flat
+
 
 def lower(
     plan: Plan,

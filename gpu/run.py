@@ -146,7 +146,7 @@ def run_launches(launches: Launches, inputs: Mapping[str, Array], order: int = s
             case Fill():
                 memory[step.buffer].fill(step.value)
             case HostCall():
-                call_host(step, launches, memory)
+                launches.call_host(step, memory)
             case Launch():
                 arguments = tuple(simt.Argument(memory[p.buffer], p.offset) for p in step.arguments)
                 call = simt.Call(step.kernel.entry, step.kernel.blocks, step.kernel.threads, arguments)
@@ -184,12 +184,3 @@ def checked_input(name: str, inputs: Mapping[str, Array], size: int, dtype: np.d
         raise InputError(f"input {name!r} takes {dtype}, got {array.dtype}: convert it first")
     flat = np.ascontiguousarray(array).reshape(-1)
     return flat if flat.ctypes.data % ACCESS_ALIGNMENT == 0 else flat.copy()
-
-
-def call_host(step: HostCall, launches: Launches, memory: Mapping[str, Array]) -> None:
-    """Run an opaque operator by its own implementation."""
-    operands = [memory[p.buffer][p.offset : p.offset + n] for p, n in zip(step.inputs, step.sizes, strict=True)]
-    results = launches.opaque[step.key].run(operands)
-    for index, place in step.outputs:
-        flat = np.asarray(results[index]).reshape(-1)
-        memory[place.buffer][place.offset : place.offset + flat.size] = flat

@@ -5,16 +5,7 @@ from __future__ import annotations
 import typer
 
 from eqsat.cli.options import JsonFile
-
-
-def installed_version() -> str:
-    """The version of the installed distribution, "unknown" when run from a folder that was never installed."""
-    from importlib import metadata
-
-    try:
-        return metadata.version("eqsat")
-    except metadata.PackageNotFoundError:
-        return "unknown"
+from eqsat.version import VERSION
 
 
 def version(json_file: JsonFile = None) -> None:
@@ -27,7 +18,7 @@ def version(json_file: JsonFile = None) -> None:
 
     from eqsat.cli.output import write_json
 
-    parts = {"eqsat": installed_version(), "python": platform.python_version()}
+    parts = {"eqsat": VERSION, "python": platform.python_version()}
     parts |= {name: metadata.version(name) for name in ("numpy", "egglog", "highspy", "onnx")}
     if json_file is not None:
         write_json(parts, json_file)
@@ -39,5 +30,5 @@ def version(json_file: JsonFile = None) -> None:
 def show_version(asked: bool) -> None:
     """Callback of `eqsat --version`."""
     if asked:
-        typer.echo(f"eqsat {installed_version()}")
+        typer.echo(f"eqsat {VERSION}")
         raise typer.Exit

@@ -16,6 +16,7 @@ from eqsat.frontends.onnx_plan import Plan, plan
 from eqsat.frontends.onnx_save import store
 from eqsat.ir import ConstArray, Program, Shape, Term
 from eqsat.numerics import Array
+from eqsat.version import VERSION
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto
@@ -63,8 +64,6 @@ class _Writer:
         """The model without its initializers."""
         from onnx import helper
 
-        from eqsat import __version__
-
         copies = self._name_outputs()
         written: set[int] = set()
         for term, form in self.plan.forms.items():
@@ -82,7 +81,7 @@ class _Writer:
             opset_imports=opsets,
             ir_version=helper.find_min_ir_version_for(opsets, ignore_unknown=True),
             producer_name="eqsat",
-            producer_version=__version__,
+            producer_version=VERSION,
         )
 
     def constants(self) -> list[tuple[str, Array]]:

@@ -1,0 +1,3 @@
+"""The version of eqsat, as pyproject.toml reads it."""
+
+VERSION = "0.1.0"
