@@ -99,7 +99,7 @@ class EGraph:
         language = [r for r in rules if isinstance(r, Rule)]
         used = sorted({g.table for r in language for g in r.when if isinstance(g, Ask)})
         self._answered = {name: set() for name in used}
-        text = [_signature(), *(_table_text(name) for name in used)]
+        text = [_signature(), *map(_removal, _NEEDLESS.strip().splitlines()), *(_table_text(name) for name in used)]
         for row in language:
             text += _Lowering(row, self.atoms, self._rule_ids[row.name]).text()
         for part in text:  # apart: the time and memory of parsing grow with the square of the length
@@ -250,9 +250,6 @@ def _signature() -> str:
         sorts = " ".join(["i64"] * len(attrs) + (["TV"] if arity is None else ["T"] * arity))
         text += [f"(constructor {op} ({sorts}) T)", f"(function why_{op} ({sorts}) i64 :merge old)"]
     text += [_analysis(line) for line in _ANALYSES.strip().splitlines()]
-    # What is a view of itself (repeated values are, through many maps) says nothing of how to compute it, and the
-    # compositions of such views have no end. The source's own stay (rule 0): derivations begin with them.
-    text.append("(rule ((= e (V l e)) (!= 0 (why_V l e))) ((subsume (V l e))) :ruleset simplify)")
     return "\n".join(text)
 
 
@@ -300,6 +297,23 @@ _ANALYSES = """
 def _analysis(line: str) -> str:
     node, holds, follows = (part.strip() for part in line.split("|"))
     return f"(rule ((= e {node}) {holds}) ({follows}) :ruleset analysis)"
+
+
+# Views that no program needs, as their class `e` has another form: "name | operand | where", one a line. What repeats
+# itself is a view of itself through many maps, and of what repeats (or pads) it through one for each way to find a copy
+# among many; the compositions of such views have no end. The source's own stay (rule 0): derivations begin with them.
+_NEEDLESS = """
+view of itself | e |
+view of its repetition | b | (= b (V k e)) (= p (size e)) (= q (size b)) (< p q)
+view of a repetition | b | (= b (V k a)) (= e (V m a)) (= p (size a)) (= q (size b)) (< p q)
+view that is a number | b | (= e (Full v n t))
+"""
+
+
+def _removal(line: str) -> str:
+    name, base, where = (part.strip() for part in line.split("|"))
+    found = f"(= e (V l {base})) {where} (!= 0 (why_V l {base}))"
+    return f'(rule ({found}) ((subsume (V l {base}))) :ruleset simplify :name "{name}")'
 
 
 def _table_text(name: str) -> str:

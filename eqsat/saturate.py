@@ -226,6 +226,7 @@ class Saturation:
         self._seconds: dict[str, float] = {}
         self._stop = "saturated"
         self._snapshot = source
+        self._names = {r.name for r in rules}
         host = [r for r in rules if isinstance(r, HostRule)]
         self._always = [r for r in host if r.phase == "algebra"]
         self._first = [r for r in host if r.phase == "before-groups"]
@@ -284,8 +285,8 @@ class Saturation:
         self._iterations += 1
         graph = self._graph
         self._timed("egglog", lambda: graph.run("analysis", saturate=True))
-        self._matches.update(self._timed("egglog", lambda: graph.run("simplify", saturate=True)))
-        self._matches.update(self._timed("egglog", lambda: graph.run("algebra")))
+        self._count(self._timed("egglog", lambda: graph.run("simplify", saturate=True)))
+        self._count(self._timed("egglog", lambda: graph.run("algebra")))
         self._timed("egglog", lambda: graph.run("analysis", saturate=True))
         self._timed("egglog", lambda: graph.run("demand"))
         frozen = self._timed("snapshots", graph.freeze)
@@ -296,9 +297,13 @@ class Saturation:
         self._seen = seen
         return frozen
 
+    def _count(self, matches: dict[str, int]) -> None:
+        """Add the matches of rules; what the e-graph does of its own accord is not among them."""
+        self._matches.update({name: n for name, n in matches.items() if name in self._names})
+
     def _fired(self) -> dict[str, int]:
-        """Matches of each rule so far; what rules ask of tables is not among them."""
-        return {name: n for name, n in sorted(self._matches.items()) if n and " asks " not in name}
+        """Matches of each rule so far."""
+        return {name: n for name, n in sorted(self._matches.items()) if n}
 
     def _ask_host(self, rules: Sequence[HostRule]) -> list[Equality]:
         """What the host's rules find to be equal and the snapshot does not know yet."""

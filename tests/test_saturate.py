@@ -128,6 +128,30 @@ def test_every_e_node_evaluates_to_its_class(name: str):
         pytest.fail(f"{found.nodes[index]} gives {own}, its class is {cls}")
 
 
+def normed_heads(x: Any) -> Any:
+    """Heads of products that read one norm: groups of them repeat its reciprocal root in many shapes."""
+    h = eqsat.rmsnorm(x)
+    q, k, v = ((h @ (weight(16, 16) + i)).reshape(16, 4, 4).transpose((1, 0, 2)) for i in range(3))
+    return eqsat.softmax(q @ k.transpose((0, 2, 1)) + 1.0) @ v
+
+
+def test_no_value_is_read_from_what_repeats_it():
+    found = Saturation(snapshot_of(eqsat.trace(normed_heads, spec((16, 16)))), ALL, Limits(seconds=20)).run()
+    assert found.stats["stop"] == "saturated"
+    assert "group-siblings" in found.stats["matches"]
+    views = [n for n in found.nodes if n.op == "V"]
+    bases: dict[int, set[int]] = {}
+    for node in views:
+        bases.setdefault(node.cls, set()).add(node.args[0])
+    numbers = {n.cls for n in found.nodes if n.op == "Full"}
+    for node in (n for n in views if n.rule):
+        (base,) = node.args
+        smaller = {a for a in bases.get(base, ()) if found.size[a] < found.size[base]}
+        assert not smaller & (bases[node.cls] | {node.cls}), f"{node} has another form"
+        assert node.cls not in numbers, f"{node} is a number"
+        assert node.cls != base, f"{node} says nothing"
+
+
 @given(program=programs(dtypes=("float64",), max_ops=8), seed=st.integers(0, 9))
 @settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=SLOW)
 def test_random_programs_stay_sound(program: Program, seed: int):
