@@ -36,6 +36,12 @@ CHEAP = 1_000_000_000
 DECIDING = 3
 """Times as many random inputs where the whole program decides about a part that differs: it may hide a fault there."""
 
+SPEED = 1_000_000_000
+"""Operations that are evaluated in a second, at least: a part that takes longer than the time left is sampled."""
+
+ALWAYS = 0.1
+"""Share of what is always allowed where there is no time left: less than choosing samples costs."""
+
 PER_WEIGHT = 96
 """Operations of a part that are allowed for each element of its constants: reading one takes as long."""
 
@@ -76,7 +82,9 @@ _DECIDING = frozenset({"floor", "ceil", "round", "sign", "mod", "equal", "less",
 """Functions that make much of a difference in the last place."""
 
 Array = np.ndarray
-Late = Callable[[], bool]
+Left = Callable[[], float]
+"""Seconds left."""
+
 Pair = tuple[Term, Term]
 """Values of the source and of the result that are said to be equal."""
 
@@ -131,7 +139,7 @@ def check(
 
     Args:
         points: random inputs to try; `POINTS` by default.
-        seconds: time after which each part gets one probe only, the cheapest.
+        seconds: time for all parts; of one that would take longer than what is left, the cheapest probe is taken.
         cuts: values inside the programs that correspond, in groups that are checked together, each group after those
             that it depends on. What reads them is checked on random values in their place.
         memory: bytes that values may take; by default as many as there are.
@@ -149,8 +157,8 @@ def check(
             raise CheckFailed(f"output {name!r} is {other.spec} where the source gives {term.spec}")
     begun = time.monotonic()
 
-    def late() -> bool:
-        return seconds is not None and time.monotonic() - begun >= seconds
+    def left() -> float:
+        return math.inf if seconds is None else seconds - (time.monotonic() - begun)
 
     narrowest = max((t.dtype for t in source.terms() if is_float(t.dtype)), key=TOLERANCE.__getitem__, default=None)
     outputs = {f"output {name!r}": (term, result.outputs[name]) for name, term in source.outputs.items()}
@@ -158,13 +166,13 @@ def check(
     try:
         found = Check(0.0, 0)
         for number, pairs in enumerate(_parts(cuts, outputs)):
-            part = _Part(pairs, narrowest, seed, CHEAP // (1 + len(cuts)), finite, memory, number)
-            found = part.run(wanted, late) + found
+            part = _Part(pairs, narrowest, seed, CHEAP // (1 + len(cuts)), finite, memory, number, left())
+            found = part.run(wanted, left) + found
     except _OutOfRange:
         # Values as they occur may lie where both are defined; random ones in their place need not.
         if not cuts:
             raise
-        return _Part(outputs, narrowest, seed, CHEAP, finite, memory).run(wanted, late)
+        return _Part(outputs, narrowest, seed, CHEAP, finite, memory, seconds=left()).run(wanted, left)
     except CheckTooLarge:
         raise
     except CheckFailed as inside:
@@ -172,7 +180,7 @@ def check(
         if not cuts:
             raise
         try:
-            return _Part(outputs, narrowest, seed, sys.maxsize, finite, memory).run(DECIDING * wanted, late)
+            return _Part(outputs, narrowest, seed, sys.maxsize, finite, memory).run(DECIDING * wanted, left)
         except CheckFailed:
             raise inside from None
     return found
@@ -244,6 +252,7 @@ class _Part:
         finite: bool,
         memory: int | None,
         number: int = 0,
+        seconds: float = math.inf,
     ) -> None:
         self.pairs = {name: pair for name, pair in pairs.items() if pair[0] is not pair[1]}
         self.tolerance, self.last_place = (d.get(narrowest or "", 0.0) for d in (TOLERANCE, LAST_PLACE))
@@ -254,12 +263,12 @@ class _Part:
         self.inputs = [term for term in terms if term.op == "input"]
         self.decided = _decided(terms)
         weights = sum(term.size for term in terms if term.op == "constant")
-        self.allowed = cheap + PER_WEIGHT * weights
+        self.allowed = max(ALWAYS * cheap, min(cheap + PER_WEIGHT * weights, SPEED * seconds))
         self.memory = math.inf if memory is None else memory
         self.whole = Demanded({term: everything(term) for pair in self.pairs.values() for term in pair})
 
-    def run(self, points: int, late: Late) -> Check:
-        """Compare.
+    def run(self, points: int, left: Left) -> Check:
+        """Compare; with no seconds left, on one random input.
 
         Raises:
             CheckFailed: a value differs.
@@ -271,14 +280,14 @@ class _Part:
         tried = 0
         if kind == "full":
             for point in range(points):
-                if point and ((point + 1) * self.whole.flops > self.allowed or late()):
+                if point and ((point + 1) * self.whole.flops > self.allowed or left() <= 0):
                     break
                 self._compare_all(point)
                 tried = point + 1
         elif kind == "sampled":
             tried = 1
             for name, pair in self.pairs.items():
-                self._sample(name, pair, probes[name], late)
+                self._sample(name, pair, probes[name], left)
         return Check(self.worst, tried, {"same": 0, "full": 0, "sampled": 0} | {kind: 1}, self.missed)
 
     def _dear(self) -> bool:
@@ -344,12 +353,12 @@ class _Part:
 
     # Samples
 
-    def _sample(self, name: str, pair: Pair, probes: Sequence[_Probe], late: Late) -> None:
+    def _sample(self, name: str, pair: Pair, probes: Sequence[_Probe], left: Left) -> None:
         """Elements and sums along each axis, as far as they are cheap together; at least the cheapest probe."""
         unseen, spent = 1.0, 0
         for i, probe in enumerate(probes):
             spent += probe.flops
-            if i and (spent > self.allowed or late()):
+            if i and (spent > self.allowed or left() <= 0):
                 break
             if probe.sums:
                 seen = self._compare_sums(name, pair, probe)

@@ -23,6 +23,7 @@ from eqsat.numerics import (
     Array,
     Precision,
     at_precision,
+    correlate,
     elementwise,
     is_float,
     lowest,
@@ -690,13 +691,7 @@ def _conv_run(term: Term, args: list[Array], own: list[Any], demand: Demand, dty
     else:
         wide = np.float32 if dtype in _HALVES else dtype
         view = _windowed(term, x.astype(wide, copy=False), demand, w.shape[2:], 0)
-        n, out, rank = x.shape[0], view.shape[2 : w.ndim], w.ndim - 2
-        split = view.reshape(n, groups, -1, *view.shape[2:])
-        order = (1, 0, *range(3, 3 + rank), 2, *range(3 + rank, 3 + 2 * rank))
-        left = split.transpose(order).reshape(groups, n * prod(out), -1)
-        right = w.astype(wide, copy=False).reshape(groups, w.shape[0] // groups, -1).transpose(0, 2, 1)
-        product = np.matmul(left, right).reshape(groups, n, prod(out), -1)
-        whole = product.transpose(1, 0, 3, 2).reshape(n, -1, *out).astype(dtype, copy=False)
+        whole = correlate(view, w.astype(wide, copy=False), groups).astype(dtype, copy=False)
     channels = demand[1]
     return whole if groups == 1 or channels is None else whole.take(_all_of(channels, term.shape[1]), 1)
 

@@ -383,15 +383,19 @@ def conv(
 ) -> Array:
     """Cross-correlation: x[n, c, *s], w[oc, c/groups, *k] to [n, oc, *out]; halves accumulate in float32."""
     view = windows(_wide(x), w.shape[2:], strides, lo, hi, dilations, 0.0)
-    n, c, out = x.shape[0], x.shape[1], view.shape[2 : w.ndim]
-    r, oc, inner = len(out), w.shape[0], prod(w.shape[1:])
-    split = view.reshape(n, groups, c // groups, *view.shape[2:])
-    # [n, g, c/g, *out, *k] -> [g, n * out, c/g * k]
-    order = (1, 0, *range(3, 3 + r), 2, *range(3 + r, 3 + 2 * r))
-    left = split.transpose(order).reshape(groups, n * prod(out), inner)
-    right = _wide(w).reshape(groups, oc // groups, inner).transpose(0, 2, 1)
-    product = np.matmul(left, right).reshape(groups, n, prod(out), oc // groups)
-    return product.transpose(1, 0, 3, 2).reshape(n, oc, *out).astype(x.dtype, copy=False)
+    return correlate(view, _wide(w), groups).astype(x.dtype, copy=False)
+
+
+def correlate(view: Array, w: Array, groups: int) -> Array:
+    """Windows times weights: view[n, c, *out, *k], w[oc, c/groups, *k] to [n, oc, *out]."""
+    r, oc, inner = w.ndim - 2, w.shape[0], prod(w.shape[1:])
+    n, out = view.shape[0], view.shape[2 : 2 + r]
+    split = view.reshape(n, groups, w.shape[1], *view.shape[2:])
+    # [n, g, c/g, *out, *k] -> [g, c/g * k, n * out]: what is copied lies in rows, and a kernel of one element is not
+    order = (1, 2, *range(3 + r, 3 + 2 * r), 0, *range(3, 3 + r))
+    right = split.transpose(order).reshape(groups, inner, n * prod(out))
+    product = np.matmul(w.reshape(groups, oc // groups, inner), right)
+    return np.moveaxis(product.reshape(oc, n, *out), 0, 1)
 
 
 def pool(

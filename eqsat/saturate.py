@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from eqsat.errors import EqsatError
@@ -32,6 +33,9 @@ _SMALL = 500
 """E-nodes up to which every iteration ends with a checkpoint."""
 
 _GROUP_ROUNDS = 3
+
+_GRACE_SHARE, _GRACE_SECONDS = 0.05, 0.25
+"""How much later than its limit a worker is ended: it stops by itself, and to start another takes a second."""
 
 _WORKERS = Pool("eqsat.saturate:Saturations", most=max(2, os.cpu_count() or 1))
 """One for each thread that saturates; beyond the processors, threads wait for each other within their time limits."""
@@ -90,11 +94,15 @@ def saturate(
     try:
         with _WORKERS.lent(limits.memory, declared, limits.seconds) as worker:
             if worker is not None:
-                best, stop = _ask(worker, request, begun + limits.seconds, progress)
+                best, stop = _ask(worker, request, begun + _patience(limits.seconds), progress)
     except KeyboardInterrupt:
         stop = "interrupted"
     best.stats |= {"stop": stop, "seconds": time.monotonic() - begun}
     return best
+
+
+def _patience(seconds: float) -> float:
+    return seconds * (1 + _GRACE_SHARE) + _GRACE_SECONDS
 
 
 def _ask(
@@ -196,6 +204,12 @@ def stated(rules: Sequence[HostRule], snapshot: Snapshot, derivations: Sequence[
     return found
 
 
+def _next_end(ends: Sequence[float]) -> float:
+    """When an iteration will end that grows as the one before it did; `ends` are those of the last two or three."""
+    *before, last = (b - a for a, b in pairwise(ends))
+    return ends[-1] + last * max(1.0, last / max(before[0], 1e-9) if before else 1.0)
+
+
 class Saturation:
     """One run: algebra to a fixpoint, then rounds of groups and algebra again."""
 
@@ -251,7 +265,7 @@ class Saturation:
 
     def _fixpoint(self, host: Sequence[HostRule]) -> bool:
         """Rules until nothing changes; False when a limit was met first."""
-        before = None
+        before, ends = None, [time.monotonic()]
         while True:
             frozen = self._step()
             size = (self._snapshot.n_classes, len(self._snapshot.nodes))
@@ -264,7 +278,8 @@ class Saturation:
             if self._iterations == self._limits.iterations:
                 self._stop = "steps"
                 return False
-            if time.monotonic() - self._begun > self._limits.seconds:
+            ends = [*ends[-2:], time.monotonic()]
+            if _next_end(ends) > self._begun + self._limits.seconds:
                 self._stop = "time"
                 return False
             rows = self._timed("tables", lambda frozen=frozen: self._graph.fill_tables(frozen))

@@ -72,7 +72,7 @@ def enumerate_candidates(
 ) -> Candidates:
     """The candidates of every class, within `limits`.
 
-    `should_stop` is polled; once it says so, classes keep what they have, at least one kernel for each e-node.
+    `should_stop` is polled; once it says so, classes keep what they have, at least what a cover needs.
     `only` says which e-nodes may be used; None means all. `req` are the classes that each one needs, as of
     `eqsat.required`; without it no kernels with several outputs are made. `exact` kernels sum in a fixed order.
     """
@@ -148,7 +148,8 @@ class _Search:
                 stopped = stopped or bool(should_stop and should_stop())
                 if stopped and self.cuts[c]:
                     continue
-                for i in sorted(stale[c]):
+                shallowest = {snapshot.best[c]} if stopped else set()  # enough for a cover
+                for i in sorted(stale[c] & shallowest or stale[c]):
                     self._grown[i] = self._best(self.grower.grow(i))
                     self.visits += 1
                 stale[c].clear()

@@ -215,6 +215,32 @@ def test_the_time_limit_is_kept():
     assert len(found.nodes) >= 27
 
 
+@pytest.mark.parametrize("seconds", [1.0, 2.0, 3.0, 4.5])
+def test_no_iteration_begins_that_would_end_after_the_limit(seconds: float, monkeypatch: pytest.MonkeyPatch):
+    class Counting:
+        """A clock by which whatever is timed takes as long as there are e-nodes."""
+
+        now = 0.0
+
+        def monotonic(self) -> float:
+            self.now += 1e-4 * max((len(x.nodes) for x in sent), default=1)
+            return self.now
+
+    sent: list[Snapshot] = []
+    clock = Counting()
+    monkeypatch.setattr("eqsat.saturate.time", clock)
+    run = Saturation(
+        snapshot_of(exploding()),
+        EXPLODING_RULES,
+        Limits(seconds=seconds, nodes=10**9),
+        lambda kind, content: sent.append(content) if kind == "checkpoint" else None,
+    )
+    found = run.run()
+    assert found.stats["stop"] == "time"
+    assert len(found.nodes) > 27
+    assert clock.now <= seconds
+
+
 def test_the_node_limit_is_kept():
     found = saturate(snapshot_of(exploding()), EXPLODING_RULES, Limits(seconds=20, nodes=300))
     assert found.stats["stop"] == "nodes"
