@@ -148,11 +148,13 @@ def _sources(seed: int) -> tuple[tuple[Node, ...], ...]:
 
 
 def _programs(draw: random.Random, least: int) -> tuple[Program, ...]:
-    """Programs with concatenations, towers, siblings, chains and sums of products, constants in several views.
+    """Programs with concatenations, towers, siblings, chains and sums of products, constants in several views and sums.
 
     Dims are `least` to 5: some patterns vanish where a dim is 1, and others come about.
     """
     import eqsat
+    from eqsat.ops import constant
+    from eqsat.tracer import Tracer
 
     spec, c = eqsat.spec, eqsat.concat
     rows, inner, middle, outer = (draw.randint(low, 5) for low in (least, 2, 2, least))
@@ -186,6 +188,12 @@ def _programs(draw: random.Random, least: int) -> tuple[Program, ...]:
 
         return eqsat.trace(run, spec((rows, inner)))
 
+    def stream(x: Any) -> Any:
+        for _ in range(3):
+            x = x + weight(rows, inner)
+        a, b, d = (Tracer(constant(weight(rows, inner))) for _ in range(3))
+        return x.sum(1) * weight(rows), x * weight(inner), x * ((a + b) + d), x * (a + (b + d))
+
     def lookups(a: Any, b: Any) -> Any:
         return c([eqsat.take(table, i, 0) for table, i in zip(tables, (a, b), strict=True)], 0)
 
@@ -203,4 +211,5 @@ def _programs(draw: random.Random, least: int) -> tuple[Program, ...]:
         eqsat.trace(lambda a: (c([a[:2], a[2:]], 0), c([a.T[1:2], a.T[2:]], 0), c([a], 0)), spec((5, inner + 1))),
         eqsat.trace(lookups, spec((rows,), "int64"), spec((3,), "int64")),
         eqsat.trace(lambda a, b, w: c([a @ w, b @ w], 0), spec((rows, inner)), spec((4, inner)), spec((inner, outer))),
+        eqsat.trace(stream, spec((rows, inner))),
     )

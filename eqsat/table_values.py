@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from eqsat.errors import InputError
@@ -78,6 +80,38 @@ def _computed(fn: str, dtype: str, *values: Any) -> Row:
     with np.errstate(all="ignore"):
         found = elementwise(fn, *(np.asarray([v], dtype=np_dtype(dtype)) for v in values))
         return (np.asarray(found)[0].item(),)
+
+
+_SIMPLE = 1 << 20
+"""Numerators and denominators up to which a fraction counts as what a number was rounded from."""
+
+
+def fraction_of(value: Any, dtype: str) -> Fraction | None:
+    """The simplest fraction that rounds to a number (1/3 for 0.33333334), or else what it is exactly; None for NaN and
+    the infinities.
+
+    Sums and products of fractions do not depend on their order, so that three times a third is one.
+    """
+    if not math.isfinite(value):
+        return None
+    exact = Fraction(value)
+    if not exact or not is_float(dtype):
+        return exact
+    size = abs(exact)
+    reach = Fraction(2) ** (math.frexp(value)[1] - 2) * Fraction(float(ml_dtypes.finfo(np_dtype(dtype)).eps))
+    simple = _simplest(size - reach, size + reach)
+    small = max(simple.numerator, simple.denominator) <= _SIMPLE
+    if not small or scalar(float(simple), dtype) != abs(value):  # a tie, or at a power of two, which ends a binade
+        return exact
+    return simple if value > 0 else -simple
+
+
+def _simplest(low: Fraction, high: Fraction) -> Fraction:
+    """The fraction with the least denominator from `low` to `high`, both positive: a walk down continued fractions."""
+    whole = math.ceil(low)
+    if whole <= high:
+        return Fraction(whole)
+    return whole - 1 + 1 / _simplest(1 / (high - whole + 1), 1 / (low - whole + 1))
 
 
 def integral(dtype: str) -> Row | None:

@@ -50,7 +50,7 @@ class Limits:
 
     leaves: int = 10
     operators: int = 120
-    per_kind: int = 12
+    per_kind: int = 16
     joins: int = 16
     pairs: int = 64
     copies: int = 64

@@ -8,6 +8,7 @@ from eqsat.rules import (
     arithmetic,
     casts,
     concat,
+    constant_sums,
     constants,
     exploring,
     groups,
@@ -28,7 +29,7 @@ FAMILIES: dict[str, tuple[AnyRule, ...]] = {
     "normalisation": normalisation.RULES,
     "casts": casts.RULES,
     "concat": concat.RULES,
-    "constants": constants.RULES,
+    "constants": constants.RULES + constant_sums.RULES,
     "sums": sums.RULES,
     "groups": groups.RULES,
 }

@@ -35,26 +35,26 @@ ASSOCIATION: tuple[Rule, ...] = (
         source=_M2818,
         why="two constant factors are one constant, folded ahead of time; whether it pays is a matter of price",
     ),
-    rule(
-        "matmul-associate-right",
-        _RIGHT,
-        worth="K*N*P + M*K*P < M*K*N + M*N*P",
-        numerics="reassociating",
-        source=_TASO,
-        why="the other order takes fewer multiplications",
-    ),
-    rule(
-        "matmul-associate-left",
-        _LEFT,
-        worth="M*K*N + M*N*P < K*N*P + M*K*P",
-        numerics="reassociating",
-        source=_TASO,
-        why="the other order takes fewer multiplications",
+    *(
+        rule(
+            f"matmul-associate-{side}{of}",
+            text,
+            worth=f"{work}; {varies}",
+            numerics="reassociating",
+            source=_TASO,
+            why="the other order takes fewer multiplications",
+        )
+        # Products of constants are not taken apart: a number may come out of one factor and go into another for ever.
+        for side, text, work, first, second in (
+            ("right", _RIGHT, "K*N*P + M*K*P < M*K*N + M*N*P", "a", "b"),
+            ("left", _LEFT, "M*K*N + M*N*P < K*N*P + M*K*P", "c", "b"),
+        )
+        for of, varies in (("", f"dynamic({first})"), ("-of-constant", f"const({first}); dynamic({second})"))
     ),
     rule(
         "matmul-associate-towards-constant-right",
         _RIGHT,
-        worth="const(c); K*N*P + M*K*P == M*K*N + M*N*P",
+        worth="const(c); dynamic(b); K*N*P + M*K*P == M*K*N + M*N*P",
         numerics="reassociating",
         source=_M2818,
         why="at the same work, a constant factor moves next to what it may fold into",
@@ -62,7 +62,7 @@ ASSOCIATION: tuple[Rule, ...] = (
     rule(
         "matmul-associate-towards-constant-left",
         _LEFT,
-        worth="const(a); K*N*P + M*K*P == M*K*N + M*N*P",
+        worth="const(a); dynamic(b); K*N*P + M*K*P == M*K*N + M*N*P",
         numerics="reassociating",
         source=_M2818,
         why="at the same work, a constant factor moves next to what it may fold into",
@@ -166,7 +166,7 @@ SCALING: tuple[Rule, ...] = (
     rule(
         "scalar-through-matmul-left",
         "mm(mul(a, full(v, n, t)), b, B, M, K, N) => mul(mm(a, b, B, M, K, N), full(v, size(self), t))",
-        worth="dynamic(a); M*N <= M*K",
+        worth="dynamic(a); dynamic(b); M*N <= M*K",
         when="finite(v)",
         numerics="reassociating",
         source=f"{_ALGEBRA}: dot-mul",
@@ -175,7 +175,7 @@ SCALING: tuple[Rule, ...] = (
     rule(
         "scalar-through-matmul-right",
         "mm(a, mul(b, full(v, n, t)), B, M, K, N) => mul(mm(a, b, B, M, K, N), full(v, size(self), t))",
-        worth="dynamic(b); M*N <= K*N",
+        worth="dynamic(a); dynamic(b); M*N <= K*N",
         when="finite(v)",
         numerics="reassociating",
         source=f"{_ALGEBRA}: dot-mul",

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 
 from eqsat import layout as lt
 from eqsat.errors import InputError
+from eqsat.numerics import FLOATS, scalar
 from eqsat.rule import ALLOWED, HostRule, Rule, rule
 from eqsat.rules import ALL, FAMILIES, allowed
 from eqsat.soundness import check_rule
+from eqsat.table_values import fraction_of
 
 LANGUAGE = [row for row in ALL if isinstance(row, Rule)]
 
@@ -136,3 +140,15 @@ def test_sum_of_product_table_splits_a_permuted_sum():
 
 def test_host_rules_are_rows_too():
     assert {row.name for row in ALL if isinstance(row, HostRule)} >= {"concat-of-operators", "group-siblings"}
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_numbers_are_the_fractions_that_they_were_rounded_from(dtype: str):
+    for fraction in (Fraction(1, 3), Fraction(-2, 7), Fraction(1, 10), Fraction(5), Fraction(3, 64)):
+        assert fraction_of(scalar(float(fraction), dtype), dtype) == fraction
+    for drawn in np.random.default_rng(3).standard_normal(200) * 10.0 ** np.arange(-4, 4).repeat(25):
+        value = scalar(drawn, dtype)
+        found = fraction_of(value, dtype)
+        assert found is not None
+        assert scalar(float(found), dtype) == value
+    assert fraction_of(float("nan"), dtype) is fraction_of(float("inf"), dtype) is None

@@ -19,9 +19,9 @@ from eqsat.core import lower
 from eqsat.errors import EqsatError
 from eqsat.ir import Program
 from eqsat.ir import Term as ShapedTerm
-from eqsat.reference import class_values, disagreements, term_value
+from eqsat.reference import apply, class_values, disagreements, term_value
 from eqsat.rule import HostRule, rule
-from eqsat.rules import ALL
+from eqsat.rules import ALL, allowed
 from eqsat.saturate import Limits, Saturation, saturate, warm_up
 from eqsat.snapshot import Snapshot
 from eqsat.terms import Term, Terms
@@ -74,6 +74,11 @@ def wide_sum(widths: list[int]):
     return eqsat.trace(function, spec((3, 4)))
 
 
+def low_rank(x: Any, width: int, to: int) -> Any:
+    """A layer with an adapter of rank 2, scaled."""
+    return x @ weight(width, to) + (x @ weight(width, 2)) @ weight(2, to) * 2.0
+
+
 PROGRAMS = {
     "chain with constants": lambda: eqsat.trace(
         lambda x: ((x @ weight(4, 6)) @ weight(6, 3)) @ weight(3, 5), spec((7, 4))
@@ -101,6 +106,10 @@ PROGRAMS = {
         spec((2, 4, 5)),
     ),
     "low rank": lambda: eqsat.trace(lambda x: x @ weight(4, 5) + (x @ weight(4, 2)) @ weight(2, 5) * 2.0, spec((3, 4))),
+    "low rank behind a scale": lambda: eqsat.trace(
+        lambda x: low_rank(eqsat.relu(low_rank(x, 6, 8)) * 0.5, 8, 6),
+        spec((5, 6)),
+    ),
     "units that must not breed": lambda: eqsat.trace(
         lambda x: (
             x
@@ -301,3 +310,32 @@ def test_an_unsound_rule_that_changes_a_size_is_an_error_that_names_saturation()
 def test_the_next_request_works_after_a_failure():
     found = saturate(snapshot_of(PROGRAMS["low rank"]()), ALL)
     assert found.stats["stop"] == "saturated"
+
+
+SUMS_OF_CONSTANTS = {
+    "in any order": lambda x, a, b, c, d: (((x + a) + b) + c) + d,
+    "around other addends": lambda x, a, b, c, d: ((((x + a) + eqsat.relu(x)) + b) + eqsat.exp(x) + c) + d,
+    "scaled": lambda x, a, b, c, d: (((x + a) * d + b) * c + a) * d,
+    "added up": lambda x, a, b, c, d: ((x + a) + b).sum(1) * 0.25 + (((x + c) + d) + a).sum(1),
+}
+
+
+@pytest.mark.parametrize("name", SUMS_OF_CONSTANTS)
+def test_equal_sums_of_constants_are_one_class(name: str):
+    rng = np.random.default_rng(5)
+    weights = [rng.standard_normal((6, 7)).astype(np.float32) for _ in range(4)]
+    program = eqsat.trace(lambda x: SUMS_OF_CONSTANTS[name](x, *weights), eqsat.spec((6, 7)))
+    core = lower(program)
+    found = saturate(Snapshot.from_core(core.roots), allowed(ALL, "reassociate"))
+    assert found.stats["stop"] == "saturated"
+    assert found.stats["matches"].get("equal-sums-of-constants", 0) > 0
+    leaves = {n.attrs[0]: rng.standard_normal(n.attrs[1]) for n in found.nodes if n.op == "Const"}
+    values: dict[int, np.ndarray] = {}
+    for cls in sorted((c for c in range(found.n_classes) if found.const[c]), key=lambda c: found.depth[c]):
+        node = found.nodes[found.best[cls]]
+        attrs = (*node.attrs[:2], "float64") if node.op == "Full" else node.attrs
+        held = leaves[node.attrs[0]] if node.op == "Const" else apply(node.op, attrs, [values[a] for a in node.args])
+        values[cls] = np.asarray(held, np.float64)
+    sums = [v for c, v in values.items() if any(n.op == "Bin" for n in found.of_class(c))]
+    for i, value in enumerate(sums):
+        assert not any(v.size == value.size and np.allclose(v, value, rtol=1e-9) for v in sums[:i])
