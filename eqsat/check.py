@@ -18,10 +18,11 @@ import ml_dtypes
 import numpy as np
 
 from eqsat import ops
-from eqsat.demand import Demand, Demanded, Moved, Sums, Wanted, everything
+from eqsat.demand import Demand, Demanded, Sums, Wanted, everything
 from eqsat.errors import CheckFailed, CheckTooLarge
 from eqsat.ir import Program, Term, make, topological
-from eqsat.numerics import ELEMENTWISE, Precision, dtype_name, is_float, np_dtype
+from eqsat.numerics import ELEMENTWISE, dtype_name, is_float, np_dtype
+from eqsat.rounding import NOISE, Pair, Rounding, scale
 from eqsat.strata import borders, positions
 
 SEED = 0
@@ -59,23 +60,11 @@ TOLERANCE = {"float64": 1e-9, "float32": 1e-4, "float16": 2e-2, "bfloat16": 1e-1
 """Largest difference, as a share of an output's scale, by the narrowest float of the program, whatever explains it."""
 
 LAST_PLACE = {name: max(1e-9, float(ml_dtypes.finfo(np_dtype(name)).eps)) for name in TOLERANCE}
+"""Difference that sums of elements may have before the elements of the largest are looked at, as a share of each."""
+
+NEGLIGIBLE = {name: max(1e-9, eps / 16) for name, eps in LAST_PLACE.items()}
 """Difference up to which nothing needs an explanation. In float64 only the rounding of the result's constants to their
-type may show: what is more has to be explained by it."""
-
-ROUNDINGS = 8.0
-"""Largest difference as a multiple of what comes of moving each new constant of the result by its last place: twice
-what rounding may have done to it."""
-
-DRAWS = 4
-"""How often the constants are moved, each up or down at random, before a difference counts as unexplained."""
-
-NOISE = 16.0
-"""Largest difference in the program's own types, as a multiple of the source's own rounding errors there, where that is
-more than the tolerance."""
-
-NOISY = 0.1
-"""Share of its scale by which a source may be off by its own rounding until an output says nothing: all of it has
-cancelled, as in a layer norm of a row of equal elements. A difference of `NOISE` times as much is then none."""
+type may show: what is more has to be explained by it (`eqsat.rounding`)."""
 
 _DECIDING = frozenset({"floor", "ceil", "round", "sign", "mod", "equal", "less", "less_equal", "greater",
                        "greater_equal"})  # fmt: skip
@@ -84,9 +73,6 @@ _DECIDING = frozenset({"floor", "ceil", "round", "sign", "mod", "equal", "less",
 Array = np.ndarray
 Left = Callable[[], float]
 """Seconds left."""
-
-Pair = tuple[Term, Term]
-"""Values of the source and of the result that are said to be equal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,7 +241,8 @@ class _Part:
         seconds: float = math.inf,
     ) -> None:
         self.pairs = {name: pair for name, pair in pairs.items() if pair[0] is not pair[1]}
-        self.tolerance, self.last_place = (d.get(narrowest or "", 0.0) for d in (TOLERANCE, LAST_PLACE))
+        bounds = (TOLERANCE, LAST_PLACE, NEGLIGIBLE)
+        self.tolerance, self.last_place, self.negligible = (d.get(narrowest or "", 0.0) for d in bounds)
         self.seed, self.finite, self.number = seed, finite, number
         self.worst = self.missed = 0.0
         self._drawn: tuple[int, dict[str, Array]] | None = None
@@ -303,34 +290,27 @@ class _Part:
         wide = dict(zip(demanded.wanted, demanded.run(inputs), strict=True))
         own = None if self.decided else dict(zip(demanded.wanted, demanded.run(inputs, "native"), strict=True))
         for name, (s, r) in self.pairs.items():
-            self._judge(name, wide[s], wide[r], _Again((s, r), everything(s), inputs))
+            self._judge(name, wide[s], wide[r], Rounding((s, r), everything(s), inputs))
             if own is not None:
                 self._judge_own(name, wide[s], own[s], own[r])
 
-    def _judge(self, name: str, want: Array, found: Array, again: _Again) -> None:
+    def _judge(self, name: str, want: Array, found: Array, rounding: Rounding) -> None:
         if self.finite and want.dtype.kind == "f":
             want, found = np.where(np.isfinite(want), (want, found), 0.0)
         error = relative_error(found, want)
-        allowed = self.tolerance
-        if self.last_place < error <= self.tolerance and not self.decided:
-            allowed = self._explained(error, want, found, again)
-        if not error <= allowed:
-            if not self.decided and again.is_noise(want, found):
+        allowed = f"{self.tolerance:.0e} allowed"
+        right = error <= self.tolerance
+        if right and error > self.negligible and not self.decided:
+            right = rounding.explains(want, found, self.negligible)
+            allowed = "more than rounding explains"
+        if not right:
+            if not self.decided and rounding.is_noise(want, found):
                 return
             raise (CheckFailed if np.isfinite(error) else _OutOfRange)(
                 f"{name} differs from the source by {error:.2e} of its scale on random inputs "
-                f"(seed {self.seed}; {allowed:.0e} allowed)"
+                f"(seed {self.seed}; {allowed})"
             )
         self.worst = max(self.worst, error)
-
-    def _explained(self, error: float, want: Array, found: Array, again: _Again) -> float:
-        """How much of an error rounding may have made, by what it makes to round a little more."""
-        allowed = self.last_place
-        for moved in again.moved(want, found):
-            allowed = max(allowed, moved)
-            if error <= allowed:
-                break
-        return allowed
 
     def _judge_own(self, name: str, exact: Array, want: Array, found: Array) -> None:
         """In the program's own types. Overflow is judged elsewhere, on values as they occur (`eqsat.overflow`)."""
@@ -402,7 +382,7 @@ class _Part:
         for point in range(POINTS):
             inputs = self._values(point)
             want, found = demanded.run(inputs)
-            self._judge(name, want, found, _Again(pair, demand, inputs))
+            self._judge(name, want, found, Rounding(pair, demand, inputs))
             if not self.decided:
                 self._judge_own(name, want, *demanded.run(inputs, "native"))
             share = np.isfinite(want).sum() / s.size
@@ -432,73 +412,6 @@ class _Part:
         index = np.array([place[axis]])
         self._compare_some(name, pair if pair[0].shape == s.shape else probe.pair, _along(s, axis, index))
         return 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class _Again:
-    """Values of source and result, to be evaluated once more: how much of a difference is rounding?"""
-
-    pair: Pair
-    demand: Demand
-    inputs: Mapping[str, Array]
-
-    def is_noise(self, want: Array, found: Array) -> bool:
-        """Whether the source is `NOISY`, and a difference no larger than that may come from rounding."""
-        if want.dtype.kind != "f" or not want.size:
-            return False
-        source, _ = self.pair
-        others = [self._run(source, self.inputs, "native"), self._run(source, self._nudged(want))]
-        return is_noise(want, found, others)
-
-    def moved(self, want: Array, found: Array) -> Iterator[float]:
-        """Differences that rounding may make, as shares of the scale, one after the other: of the result's constants,
-        and of float64 in both."""
-        source, result = self.pair
-        known = set(topological([source]))
-        new = frozenset(t for t in topological([result]) if t.op in ("constant", "full") and t not in known)
-        for draw in range(DRAWS):
-            yield ROUNDINGS * _distance(self._run(result, self.inputs, moved=Moved(new, draw)), found, want)
-        nudged = self._nudged(want)
-        for term, value in ((source, want), (result, found)):
-            yield NOISE * _distance(self._run(term, nudged, moved=Moved(frozenset(), 0)), value, want)
-
-    def _nudged(self, want: Array) -> dict[str, Array]:
-        rng = np.random.default_rng(want.size)
-        return {name: nudged(values, rng) for name, values in self.inputs.items()}
-
-    def _run(
-        self, term: Term, inputs: Mapping[str, Array], precision: Precision = "float64", moved: Moved | None = None
-    ) -> Array:
-        (values,) = Demanded({term: self.demand}).run(inputs, precision, moved)
-        return values.astype(np.float64)
-
-
-def _distance(a: Array, b: Array, want: Array) -> float:
-    """The largest difference where all are finite, as a share of the scale of `want`."""
-    finite = np.isfinite(a) & np.isfinite(b) & np.isfinite(want)
-    if not finite.any():
-        return 0.0
-    return float(np.abs(a[finite] - b[finite]).max()) / _scale(want[finite])
-
-
-def _scale(values: Array) -> float:
-    return max(float(np.abs(values).max()), float(np.finfo(values.dtype).tiny))
-
-
-def is_noise(want: Array, found: Array, others: Sequence[Array]) -> bool:
-    """Whether `want` is `NOISY`, by what it is with other rounding, and `found` differs by no more than that."""
-    if not all(np.isfinite(y).all() for y in (want, found, *others)):
-        return False
-    noise = max(float(np.abs(y - want).max()) for y in others)
-    return noise > NOISY * float(np.abs(want).max()) and float(np.abs(found - want).max()) <= NOISE * noise
-
-
-def nudged(values: Array, rng: np.random.Generator) -> Array:
-    """Floats moved by a few of float64's last places."""
-    if not is_float(dtype_name(values.dtype)):
-        return values
-    wide = values.astype(np.float64)
-    return wide * (1 + 4 * np.finfo(np.float64).eps * rng.choice([-1.0, 1.0], wide.shape))
 
 
 @dataclass(frozen=True, slots=True)
@@ -567,7 +480,7 @@ def relative_error(found: Array, want: Array) -> float:
         return np.inf
     if not finite.any():
         return 0.0
-    return float(np.abs(found[finite] - want[finite]).max()) / _scale(want[finite])
+    return float(np.abs(found[finite] - want[finite]).max()) / scale(want[finite])
 
 
 def random_inputs(program: Program, points: int, seed: int) -> Iterator[dict[str, Array]]:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from eqsat.ir import Term, opaque_result, topological
@@ -58,13 +59,15 @@ class Moved:
 
     def of(self, values: Array, rng: np.random.Generator) -> Array:
         """Floats moved by one last place: the bits of magnitudes are ascending integers. What repeats moves as one."""
-        shape = values.shape
+        shape, dtype = values.shape, values.dtype
         values = values[tuple(slice(1) if stride == 0 else slice(None) for stride in values.strides)]
-        bits = np.ascontiguousarray(values).view(f"i{values.dtype.itemsize}")
+        bits = np.ascontiguousarray(values).view(f"i{dtype.itemsize}")
+        largest = np.asarray(np.finfo(dtype).max if dtype.kind == "f" else ml_dtypes.finfo(dtype).max, dtype)
         steps = rng.integers(0, 2, min(values.size, _STEPS), np.int8) * 2 - 1
-        moved = (bits + np.resize(steps, bits.shape).astype(bits.dtype)).view(values.dtype)
-        moved = np.where((values != 0) & np.isfinite(moved) & np.isfinite(values), moved, values)
-        return np.broadcast_to(moved, shape)
+        magnitude = bits & np.iinfo(bits.dtype).max
+        movable = (magnitude != 0) & (magnitude < largest.view(bits.dtype))
+        moved = bits + np.resize(steps, bits.shape) * movable
+        return np.broadcast_to(moved.astype(bits.dtype, copy=False).view(dtype), shape)
 
 
 Wanted = Array | Sums | None
@@ -285,7 +288,7 @@ class _Run:
             return _selected(self._typed(value, term.dtype), everything(term), demand, term.shape)
         if self.moved is not None and term in self.moved.terms and is_float(term.dtype):
             own = _row(term).run(term, args, [], demand, np_dtype(term.dtype))
-            return self._typed(self.moved.of(own, self.rng), term.dtype)
+            return self.moved.of(own, self.rng)  # widened where it is read, block by block as other constants are
         precision: Precision = "native" if self.d.constant[term] and self.moved is None else self.precision
         dtype = np_dtype(at_precision(term.dtype, precision))
         if term.op == "opaque":

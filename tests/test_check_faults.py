@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+import ml_dtypes
 import numpy as np
 import pytest
 
 from eqsat import check as checking
 from eqsat import composites, ops
+from eqsat.demand import Moved
 from eqsat.errors import CheckFailed
 from eqsat.ir import Program, Term, make, topological
-from eqsat.numerics import np_dtype
+from eqsat.numerics import FLOATS, np_dtype
 from eqsat.strata import borders, positions
 
 RNG = np.random.default_rng(5)
@@ -156,10 +158,8 @@ def test_structural_faults_are_found(name: str, fault: str, sampled: bool, monke
                 print(term.spec, checking.check(program, planted(program, term, wrong)).as_json())
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16"])
-@pytest.mark.parametrize("seed", range(4))
-def test_what_rounding_does_to_new_constants_passes(dtype: str, seed: int):
-    """A scale folded into weights and rounded once, and products of weights computed ahead, though they cancel."""
+def folded_chain(dtype: str, seed: int, by: float) -> tuple[Term, Term, Term, Callable[[np.ndarray, np.ndarray], Term]]:
+    """(x w v + by) s; the weights and the shift that it takes in one product, folded and rounded once; that product."""
     rng = np.random.default_rng(seed)
     x = ops.input("x", (40, 64), dtype)
 
@@ -167,20 +167,83 @@ def test_what_rounding_does_to_new_constants_passes(dtype: str, seed: int):
         return ops.constant(values.astype(np_dtype(dtype)))
 
     def folded(term: Term) -> Term:
-        wide = Program((), {"y": term}).run({}, "float64")["y"]
-        return constant(wide)
+        return constant(Program((), {"y": term}).run({}, "float64")["y"])
 
     w, v, s = (constant(rng.standard_normal(shape) / 8) for shape in ((64, 96), (96, 32), (32,)))
-    shift = constant(np.full(32, 30.0))
-    columns = ops.broadcast(s, (96, 32))
+    shift = constant(np.full(32, by))
     product = ops.matmul(ops.matmul(x, w), v)
     source = ops.mul(ops.add(product, ops.broadcast(shift, product.shape)), ops.broadcast(s, product.shape))
-    result = ops.add(
-        ops.matmul(x, folded(ops.matmul(w, ops.mul(v, columns)))),
-        ops.broadcast(folded(ops.mul(shift, s)), product.shape),
-    )
-    for shown in (lambda y: y, ops.exp, composites.layernorm):
-        checking.check(Program((x,), {"y": shown(source)}), Program((x,), {"y": shown(result)}))
+
+    def result(weights: np.ndarray, shifts: np.ndarray) -> Term:
+        return ops.add(ops.matmul(x, constant(weights)), ops.broadcast(constant(shifts), product.shape))
+
+    weights = folded(ops.matmul(w, ops.mul(v, ops.broadcast(s, (96, 32)))))
+    return source, weights, folded(ops.mul(shift, s)), result
+
+
+SHOWN: tuple[Callable[[Term], Term], ...] = (lambda y: y, ops.exp, composites.layernorm)
+
+
+def compare(source: Term, result: Term, shown: Callable[[Term], Term]) -> checking.Check:
+    (x,) = (t for t in topological([source]) if t.op == "input")
+    return checking.check(Program((x,), {"y": shown(source)}), Program((x,), {"y": shown(result)}))
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("seed", range(4))
+def test_what_rounding_does_to_new_constants_passes(dtype: str, seed: int):
+    """A scale folded into weights and rounded once, and products of weights computed ahead, though they cancel."""
+    source, weights, shifts, result = folded_chain(dtype, seed, 30.0)
+    for shown in SHOWN:
+        compare(source, result(weights.attr("value").array, shifts.attr("value").array), shown)
+
+
+def one_weight(w: np.ndarray) -> None:
+    w[13, 17] += 2 * np.sqrt((w.astype(np.float64) ** 2).mean())
+
+
+def swapped_rows(w: np.ndarray) -> None:
+    w[[3, 4]] = w[[4, 3]]
+
+
+def wrong_scale(w: np.ndarray) -> None:
+    w *= w.dtype.type(1.01)
+
+
+def lost_row(w: np.ndarray) -> None:
+    w[20] = 0
+
+
+def one_column_scaled(w: np.ndarray) -> None:
+    w[:, 5] *= w.dtype.type(1.1)
+
+
+WRONG_WEIGHTS = (one_weight, swapped_rows, wrong_scale, lost_row, one_column_scaled)
+
+
+@pytest.mark.parametrize("wrong", WRONG_WEIGHTS, ids=lambda wrong: wrong.__name__)
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16"])
+def test_wrong_weights_are_no_rounding(dtype: str, wrong: Callable[[np.ndarray], None]):
+    """Each changes the result by less than the type's tolerance, some by less than rounding does to the largest."""
+    source, weights, shifts, result = folded_chain(dtype, 0, 1.0)
+    changed = weights.attr("value").array.copy()
+    wrong(changed)
+    for shown in (lambda y: y, composites.layernorm):
+        with pytest.raises(CheckFailed):
+            compare(source, result(changed, shifts.attr("value").array), shown)
+
+
+def test_a_constant_moved_by_its_last_place_stays_finite_and_keeps_zeros_and_repeats():
+    for dtype in FLOATS:
+        largest = float(ml_dtypes.finfo(np_dtype(dtype)).max)
+        values = np.array([0, 1, -1, largest, np.inf, np.nan]).astype(np_dtype(dtype))
+        moved = Moved(frozenset(), 1).of(values, np.random.default_rng(1))
+        assert moved.dtype == values.dtype
+        kept = moved.view(f"i{values.itemsize}") == values.view(f"i{values.itemsize}")
+        assert kept.tolist() == [True, False, False, True, True, True]
+        assert np.abs(moved[1:3].astype(float) - values[1:3].astype(float)).max() <= ml_dtypes.finfo(values.dtype).eps
+    rows = Moved(frozenset(), 1).of(np.broadcast_to(np.ones(4, np.float32), (3, 4)), np.random.default_rng(1))
+    assert (rows == rows[0]).all()
 
 
 def test_a_test_for_nan_decides_nothing():

@@ -117,3 +117,11 @@ def test_constants_are_computed_in_the_types_of_the_program() -> None:
     native = Program((), {"y": whole}).run({}, "native")["y"]
     assert (native != Program((), {"y": whole}).run({}, "float64")["y"]).any()
     np.testing.assert_array_equal(Demanded({whole: everything(whole)}).run({})[0], native)
+
+
+@pytest.mark.parametrize("groups", [1, 4])
+def test_some_elements_of_a_convolution_of_nothing(groups: int) -> None:
+    x = ops.input("x", (0, 4, 9, 7), "float32")
+    y = ops.conv(x, DEPTHWISE if groups == 4 else KERNEL, groups=groups)
+    (found,) = Demanded({y: (None, None, np.array([0, 2]), None)}).run({"x": np.zeros(x.shape, np.float32)})
+    assert found.shape == (0, y.shape[1], 2, y.shape[3])
