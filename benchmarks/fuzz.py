@@ -166,6 +166,9 @@ def run(
                 if verdict is None:
                     continue
                 busy.remove(worker)
+                if verdict.fault and not worker.ours.closed:  # it may hold what makes the next case fail
+                    worker.process.kill()
+                    worker.kill()
                 words[verdict.word] += 1
                 if verdict.fault and verdict.key not in faults:
                     faults[verdict.key] = worker.seed, verdict

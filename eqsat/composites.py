@@ -7,7 +7,7 @@ afterwards (means and norms), as ONNX's and PyTorch's definitions do.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import partial, reduce
 from math import prod
 from typing import Literal
 
@@ -267,16 +267,24 @@ def avg_pool(
     outer_lo = [p - c for p, c in zip(lo, counted_lo or none, strict=True)]
     outer_hi = [p - c for p, c in zip(hi, counted_hi or none, strict=True)]
     spatial = [n + p + q - a - b for n, p, q, a, b in zip(x.shape[2:], lo, hi, outer_lo, outer_hi, strict=True)]
-    ones = np.ones((1, 1, *spatial))
-    counts = numerics.pool("sum", ones, tuple(kernel), steps, outer_lo, outer_hi, apart)
+    axes = list(zip(spatial, kernel, steps, outer_lo, apart, strict=True))
 
     def average(wide: Term) -> Term:
         total = ops.pool("sum", wide, kernel, steps, lo, hi, apart)
-        if (counts == counts.flat[0]).all():
-            return scaled(total, 1 / counts.flat[0])
-        return mul(total, ops.constant(1 / counts, wide.dtype))
+        counts = [_taps(*axis, out) for axis, out in zip(axes, total.shape[2:], strict=True)]
+        if all((along == along[0]).all() for along in counts):
+            return scaled(total, 1 / np.prod([along[0] for along in counts], dtype=np.float64))
+        with np.errstate(divide="ignore"):  # a window of padding alone has no mean: 0 times infinity
+            shares = 1 / reduce(np.multiply.outer, counts)[None, None]
+        return mul(total, ops.constant(shares, wide.dtype))
 
     return _in_float32(x, average)
+
+
+def _taps(n: int, kernel: int, stride: int, lo: int, apart: int, windows: int) -> np.ndarray:
+    """How many elements of each window along an axis of n, padded with `lo` before it, are not padding."""
+    first = np.arange(windows) * stride - lo
+    return np.clip((n - 1 - first) // apart + 1, 0, kernel) - np.clip(-(first // apart), 0, kernel)
 
 
 def global_avg_pool(x: Term) -> Term:

@@ -260,7 +260,7 @@ def _folded(roots: Sequence[Node], known: dict[str, Array], limit: int, precisio
         constant[node] = node.op not in ("In", "Opaque") and small and all(constant[a] for a in node.args)
     moved: dict[Node, bool] = {}
     for node in order:
-        moved[node] = node.op in _MOVES and all(moved[a] for a in node.args)
+        moved[node] = node.op in MOVES and all(moved[a] for a in node.args)
     nodes = _to_fold(roots, order, constant)
     folded: dict[Node, Node] = {}
     # What is only moved keeps its bits in its own type, which takes a quarter of the memory of float64 for halves.
@@ -276,7 +276,7 @@ def _folded(roots: Sequence[Node], known: dict[str, Array], limit: int, precisio
     return tuple(substitute(roots, folded))
 
 
-_MOVES = frozenset({"Const", "Full", "V", "Cat"})
+MOVES = frozenset({"Const", "Full", "V", "Cat"})
 """Operators that compute nothing."""
 
 

@@ -8,17 +8,18 @@ count: they are let go of as they are read (`eqsat.mapped`), and the system take
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 from eqsat.errors import InputError
 
 SHARE = 0.75
-"""Part of the machine's memory, or of what a container may take of it, that is the limit by default."""
+"""Part of the machine's memory, or of what the process may take of it, that is the limit by default."""
 
 UNKNOWN = 8 << 30
 """Bytes of memory of a machine that does not say how many it has."""
 
-_CGROUPS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+_CGROUPS = Path("/sys/fs/cgroup")
 
 
 def memory_limit(given: int | None) -> int:
@@ -28,7 +29,7 @@ def memory_limit(given: int | None) -> int:
         InputError: it is no positive whole number.
     """
     if given is None:
-        return int(SHARE * _machine())
+        return int(SHARE * min(_machine(), _address_space()))
     if isinstance(given, bool) or not isinstance(given, int) or given <= 0:
         raise InputError(f"memory_limit {given!r}: expected bytes, a whole number above 0, or None for the default")
     return given
@@ -36,12 +37,9 @@ def memory_limit(given: int | None) -> int:
 
 def in_use() -> int:
     """Bytes of this process that lie in no file; 0 where the system does not tell."""
-    try:
-        for line in Path("/proc/self/status").read_text().splitlines():
-            if line.startswith("RssAnon:"):
-                return 1024 * int(line.split()[1])
-    except OSError:
-        pass
+    for line in _text("/proc/self/status").splitlines():
+        if line.startswith("RssAnon:"):
+            return 1024 * int(line.split()[1])
     return 0
 
 
@@ -50,11 +48,44 @@ def _machine() -> int:
         sizes = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     except (AttributeError, OSError, ValueError):
         sizes = [UNKNOWN]
-    for path in _CGROUPS:
-        try:
-            text = Path(path).read_text().strip()
-        except OSError:
-            continue
-        if text.isdecimal():
-            sizes.append(int(text))
+    sizes += [size for path in _group_files(_text("/proc/self/cgroup")) if (size := _number(_text(path))) is not None]
     return min(sizes)
+
+
+def _group_files(groups: str) -> list[Path]:
+    """The files that limit the memory of a process: of its groups, given as the system lists them, and those above.
+
+    >>> [str(path) for path in _group_files("0::/user/job")]  # doctest: +NORMALIZE_WHITESPACE
+    ['/sys/fs/cgroup/user/job/memory.max', '/sys/fs/cgroup/user/memory.max', '/sys/fs/cgroup/memory.max']
+    """
+    found: list[Path] = []
+    for line in groups.splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers in ("", "memory"):
+            root, name = (_CGROUPS / "memory", "memory.limit_in_bytes") if controllers else (_CGROUPS, "memory.max")
+            own = Path(path.lstrip("/"))
+            found += [root / group / name for group in (own, *own.parents)]
+    return found
+
+
+def _address_space() -> int:
+    """Bytes that this process may come to, by the bound on its address space (`ulimit -v`)."""
+    try:
+        import resource
+
+        bound, _ = resource.getrlimit(resource.RLIMIT_AS)
+        mapped = int(_text("/proc/self/statm").split()[0]) * resource.getpagesize()
+    except (ImportError, IndexError):  # no such bounds here
+        return sys.maxsize
+    return sys.maxsize if bound == resource.RLIM_INFINITY else in_use() + max(0, bound - mapped)
+
+
+def _text(path: str | Path) -> str:
+    try:
+        return Path(path).read_text()
+    except OSError:
+        return ""
+
+
+def _number(text: str) -> int | None:
+    return int(text) if text.strip().isdecimal() else None

@@ -16,7 +16,7 @@ import numpy as np
 
 from eqsat.core import CoreProgram, Node, evaluate, flops, fold, make, topological
 from eqsat.errors import CheckFailed
-from eqsat.evaluation import constant_node
+from eqsat.evaluation import MOVES, constant_node
 from eqsat.extract.candidates import Candidate
 from eqsat.extract.cost import itemsize
 from eqsat.extract.cover import CoverResult
@@ -341,6 +341,8 @@ def _laid_out(node: Node, constants: dict[str, Array]) -> Node:
     if node.op != "V":
         return node
     (layout,), (base,) = node.attrs, node.args
+    if base.op not in MOVES:  # too much work to be done ahead of time
+        return node
     if base.op == "Const" and not layout.masked and (layout.contiguous or layout.size > base.size):
         return node
     (value,) = evaluate([node], {}, constants)

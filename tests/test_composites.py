@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eqsat import composites, ops
+from eqsat import composites, numerics, ops
 from eqsat.errors import InputError, ShapeError
 from eqsat.ir import Program, Term
 from eqsat.numerics import HALVES, np_dtype
@@ -114,6 +114,20 @@ def test_average_pool_counts_what_it_is_told_to(k: int, s: int, lo: int, hi: int
     line = X[0, 0]
     pooled = composites.avg_pool(C(line.reshape(1, 1, 4)), (k,), (s,), (lo,), (hi,), None, counted[:1], counted[1:])
     np.testing.assert_allclose(value(pooled)[0, 0], naive_average(line, k, s, lo, hi, counted))
+
+
+def test_average_pool_counts_with_gaps_between_the_elements_of_a_window() -> None:
+    x = RNG.standard_normal((1, 1, 5, 7))
+    pooled = value(composites.avg_pool(C(x), (3, 2), (2, 1), (3, 1), (2, 4), (2, 3)))
+    held = numerics.pool("sum", np.ones_like(x), (3, 2), (2, 1), (3, 1), (2, 4), (2, 3))
+    total = numerics.pool("sum", x, (3, 2), (2, 1), (3, 1), (2, 4), (2, 3))
+    np.testing.assert_allclose(pooled[held > 0], (total / np.maximum(held, 1))[held > 0])
+
+
+def test_an_average_of_huge_windows_is_counted_by_arithmetic() -> None:
+    x = ops.input("x", (1, 1, 16))
+    pooled = composites.avg_pool(x, (10**6,), None, (10**6,), (10**6,))  # 10^12 elements of windows
+    assert pooled.shape == (1, 1, 10**6 + 17)
 
 
 def test_padding_that_always_counts_is_one_scale() -> None:

@@ -1,17 +1,18 @@
 """The memory of the process itself: judged before anything large is allocated, with a labelled way out."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import eqsat
-from eqsat import ops, spec
+from eqsat import evaluation, fold, ops, spec
 from eqsat.check import check
 from eqsat.demand import Demanded, everything
 from eqsat.errors import CheckFailed, InputError
 from eqsat.ir import Program
-from eqsat.memory_limit import in_use, memory_limit
+from eqsat.memory_limit import _group_files, in_use, memory_limit
 
 RNG = np.random.default_rng(2)
 THIN = [RNG.standard_normal((512, 512)).astype(np.float32) for _ in range(2)]
@@ -21,6 +22,31 @@ def test_the_default_is_a_share_of_the_machine() -> None:
     assert memory_limit(None) > 1 << 26
     assert memory_limit(5) == 5
     assert in_use() >= 0
+
+
+def test_the_default_is_no_more_than_the_address_space_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
+    resource = pytest.importorskip("resource")
+    mapped = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (mapped + (1 << 28), resource.RLIM_INFINITY))
+    assert 0 < memory_limit(None) <= in_use() + (1 << 28)
+
+
+def test_the_groups_of_a_process_limit_it() -> None:
+    found = [str(path) for path in _group_files("1:cpu:/a\n2:memory:/a/b\n0::/\n")]
+    root = "/sys/fs/cgroup"
+    v1 = [f"{root}/memory{group}/memory.limit_in_bytes" for group in ("/a/b", "/a", "")]
+    assert found == [*v1, f"{root}/memory.max"]
+
+
+def test_a_part_of_what_is_too_much_work_ahead_of_time_is_not_computed_either(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (evaluation, fold):
+        monkeypatch.setattr(module, "FOLDED_WORK", 1000)
+    monkeypatch.setattr(fold, "WORK", 1000)
+    product = ops.matmul(*(ops.constant(array) for array in THIN))
+    row = ops.slice_(product, (3, 0), (4, 512))
+    best = eqsat.optimize(Program((), {"y": row}), rules=[])
+    assert {array.size for array in best.plan.constants.values()} == {512 * 512}, "the operands, not the row"
+    np.testing.assert_allclose(best.compile()(), (THIN[0] @ THIN[1])[3:4], rtol=1e-3, atol=1e-3)
 
 
 @pytest.mark.parametrize("given", [0, -1, 1.5, True, "4G"])

@@ -11,6 +11,10 @@ if TYPE_CHECKING:
     from onnx import AttributeProto, FunctionProto, NodeProto
 
 
+_UNSET = {"Attention": "softcap"}
+"""Attributes of which runtimes take everything that is not above 0 for unset, and the standard's bodies 0 alone."""
+
+
 def function_body(schema: Any, node: NodeProto, opset: int, types: Mapping[str, Declared]) -> FunctionProto | None:
     """The body that the standard gives this node at this opset, its attributes filled in; None if it gives none.
 
@@ -19,6 +23,7 @@ def function_body(schema: Any, node: NodeProto, opset: int, types: Mapping[str, 
     """
     from onnx import FunctionProto, helper
 
+    node = _as_runtimes_read(node)
     if schema.has_function:
         versions = [version for version in schema.function_opset_versions if version <= opset]
         body = schema.get_function_with_opset_version(max(versions)) if versions else None
@@ -36,6 +41,18 @@ def function_body(schema: Any, node: NodeProto, opset: int, types: Mapping[str, 
     else:
         body = None
     return _filled(FunctionProto.FromString(body), schema, node) if body else None
+
+
+def _as_runtimes_read(node: NodeProto) -> NodeProto:
+    """The node without the attributes that runtimes take for unset."""
+    from onnx import NodeProto
+
+    made = NodeProto()
+    made.CopyFrom(node)
+    kept = [a for a in node.attribute if a.name != _UNSET.get(node.op_type) or a.f > 0]
+    del made.attribute[:]
+    made.attribute.extend(kept)
+    return made
 
 
 def _filled(body: FunctionProto, schema: Any, node: NodeProto) -> FunctionProto:
