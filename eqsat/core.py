@@ -12,16 +12,18 @@ return y=%2
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from math import prod
+from typing import Any
 
 import numpy as np
 
+from eqsat import ir
 from eqsat import layout as lay
 from eqsat.evaluation import OpaqueCall, constant_node, evaluate, fold
 from eqsat.ir import ConstArray, Program, Shape, Term
-from eqsat.node import CAST, Node, flops, infer, is_view, make, measure, result_dtype, topological
+from eqsat.node import CAST, Node, flat, flops, infer, is_view, make, measure, result_dtype, topological, unflat
 from eqsat.numerics import Array, Precision, np_dtype
 
 __all__ = [
@@ -71,12 +73,51 @@ class CoreProgram:
         shaped = zip(self.root_names, results, self.root_shapes, strict=True)
         return {name: array.reshape(shape) for name, array, shape in shaped}
 
+    def __reduce__(self) -> tuple[Callable[..., CoreProgram], tuple[Any, ...]]:
+        # Nodes and terms once, in flat lists: each alone would be written with all that is below it.
+        nodes = topological([*self.roots, *self.inputs, *self.source_term])
+        called = [term for call in self.opaque.values() for term in (call.term, *call.results.values())]
+        terms = ir.topological([*self.source_term.values(), *called])
+        node = {each: i for i, each in enumerate(nodes)}
+        term = {each: i for i, each in enumerate(terms)}
+        parts = {
+            "roots": [node[root] for root in self.roots],
+            "root_names": self.root_names,
+            "root_shapes": self.root_shapes,
+            "inputs": [node[each] for each in self.inputs],
+            "constants": self.constants,
+            "opaque": {
+                key: (term[call.term], {at: term[result] for at, result in call.results.items()})
+                for key, call in self.opaque.items()
+            },
+            "source_term": {node[of]: term[source] for of, source in self.source_term.items()},
+        }
+        return _unflattened, (flat(nodes), ir.flat(terms), parts)
+
     def __str__(self) -> str:
         order = topological(self.roots)
         names = {node: f"%{i}" for i, node in enumerate(order)}
         lines = [f"{names[n]}: {repr(n)[1:-1]} {' '.join(names[a] for a in n.args)}".rstrip() for n in order]
         results = ", ".join(f"{name}={names[root]}" for name, root in zip(self.root_names, self.roots, strict=True))
         return "\n".join([*lines, f"return {results}"])
+
+
+def _unflattened(nodes: list[Any], terms: list[Any], parts: dict[str, Any]) -> CoreProgram:
+    """A program from flat lists, and from parts that hold places in them."""
+    node, term = unflat(nodes), ir.unflat(terms)
+    calls = {
+        key: OpaqueCall(term[i], {at: term[j] for at, j in results.items()})
+        for key, (i, results) in parts["opaque"].items()
+    }
+    return CoreProgram(
+        roots=tuple(node[i] for i in parts["roots"]),
+        root_names=parts["root_names"],
+        root_shapes=parts["root_shapes"],
+        inputs=tuple(node[i] for i in parts["inputs"]),
+        constants=parts["constants"],
+        opaque=calls,
+        source_term={node[i]: term[j] for i, j in parts["source_term"].items()},
+    )
 
 
 def lower(program: Program) -> CoreProgram:

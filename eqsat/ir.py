@@ -169,7 +169,7 @@ class Term:
         return self
 
     def __reduce__(self) -> tuple[Callable[..., Term], tuple[Any, ...]]:
-        return _last_term, (_flat(topological([self])),)
+        return _last_term, (flat(topological([self])),)
 
 
 _TERMS: weakref.WeakValueDictionary[Any, Term] = weakref.WeakValueDictionary()
@@ -375,19 +375,19 @@ class Program:
     def __reduce__(self) -> tuple[Callable[..., Program], tuple[Any, ...]]:
         order = topological([*self.inputs, *self.outputs.values()])
         index = {term: i for i, term in enumerate(order)}
-        rows = _flat(order)
+        rows = flat(order)
         outputs = {name: index[term] for name, term in self.outputs.items()}
         names = {index[term]: name for term, name in self.names.items() if term in index}
         return _unflatten, (rows, [index[t] for t in self.inputs], outputs, names)
 
 
-def _flat(order: Sequence[Term]) -> list[Any]:
+def flat(order: Sequence[Term]) -> list[Any]:
     """Terms as a flat list, operands first: pickling them through their operands would recurse as deep as they are."""
     index = {term: i for i, term in enumerate(order)}
     return [(t.op, tuple(index[a] for a in t.args), t.attrs) for t in order]
 
 
-def _terms(rows: Sequence[Any]) -> list[Term]:
+def unflat(rows: Sequence[Any]) -> list[Term]:
     """The terms of a flat list, interned."""
     terms: list[Term] = []
     for op, args, attrs in rows:
@@ -396,11 +396,11 @@ def _terms(rows: Sequence[Any]) -> list[Term]:
 
 
 def _last_term(rows: Sequence[Any]) -> Term:
-    return _terms(rows)[-1]
+    return unflat(rows)[-1]
 
 
 def _unflatten(rows: list[Any], inputs: list[int], outputs: dict[str, int], names: dict[int, str]) -> Program:
-    terms = _terms(rows)
+    terms = unflat(rows)
     by_name = {name: terms[i] for name, i in outputs.items()}
     return Program(tuple(terms[i] for i in inputs), by_name, {terms[i]: name for i, name in names.items()})
 

@@ -71,10 +71,7 @@ class Node:
         return self
 
     def __reduce__(self) -> tuple[Callable[..., Node], tuple[Any, ...]]:
-        # A flat list: pickling nodes through their operands would recurse as deep as the program.
-        order = topological([self])
-        index = {node: i for i, node in enumerate(order)}
-        return _unflatten, ([(n.op, n.attrs, tuple(index[a] for a in n.args)) for n in order],)
+        return _last, (flat(topological([self])),)
 
 
 _NODES: weakref.WeakValueDictionary[Any, Node] = weakref.WeakValueDictionary()
@@ -125,11 +122,22 @@ def _intern(op: str, attrs: tuple[Any, ...], args: tuple[Node, ...]) -> Node:
         return _NODES.setdefault(key, node)
 
 
-def _unflatten(rows: Sequence[tuple[str, tuple[Any, ...], tuple[int, ...]]]) -> Node:
+def flat(order: Sequence[Node]) -> list[Any]:
+    """Nodes as a flat list, operands first: pickling them through their operands would recurse as deep as they are."""
+    index = {node: i for i, node in enumerate(order)}
+    return [(n.op, n.attrs, tuple(index[a] for a in n.args)) for n in order]
+
+
+def unflat(rows: Sequence[Any]) -> list[Node]:
+    """The nodes of a flat list, interned."""
     nodes: list[Node] = []
     for op, attrs, args in rows:
         nodes.append(_intern(op, attrs, tuple(nodes[a] for a in args)))
-    return nodes[-1]
+    return nodes
+
+
+def _last(rows: Sequence[Any]) -> Node:
+    return unflat(rows)[-1]
 
 
 def infer(op: str, attrs: tuple[Any, ...], args: Sequence[Node]) -> tuple[int, str]:

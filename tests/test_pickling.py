@@ -12,7 +12,7 @@ import pytest
 
 import eqsat
 from eqsat import ops
-from eqsat.core import lower
+from eqsat.core import CoreProgram, lower
 from eqsat.ir import Program
 
 WEIGHT = np.random.default_rng(0).standard_normal((8, 8)).astype(np.float32)
@@ -62,6 +62,25 @@ def test_deep_programs_travel():
     assert travelled(Program(inputs, {"y": term})).outputs["y"] is term
     root = lower(Program(inputs, {"y": term})).roots[0]
     assert travelled(root) is root
+
+
+def chain(length: int) -> CoreProgram:
+    """Tanh upon tanh, every hundredth an operator that eqsat does not know."""
+    term = ops.input("x", (2,))
+    inputs = (term,)
+    for i in range(length):
+        carried = i % 100 == 99
+        term = ops.opaque("own.Op", (term,), [((2,), "float32")], "spec", np.tanh)[0] if carried else ops.tanh(term)
+    return lower(Program(inputs, {"y": term}))
+
+
+def test_the_core_of_a_program_travels_in_time_that_grows_as_it_does() -> None:
+    core = chain(DEPTH)
+    found = travelled(core)
+    assert found == core
+    assert found.opaque[next(iter(core.opaque))].results == core.opaque[next(iter(core.opaque))].results
+    sizes = [len(pickle.dumps(chain(length))) for length in (1000, 4000)]
+    assert sizes[1] < 5 * sizes[0]
 
 
 def same(a: eqsat.Result, b: eqsat.Result) -> bool:
