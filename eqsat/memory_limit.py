@@ -13,6 +13,11 @@ from pathlib import Path
 
 from eqsat.errors import InputError
 
+try:
+    import resource
+except ImportError:  # Windows has no such bounds
+    resource = None
+
 SHARE = 0.75
 """Part of the machine's memory, or of what the process may take of it, that is the limit by default."""
 
@@ -70,12 +75,12 @@ def _group_files(groups: str) -> list[Path]:
 
 def _address_space() -> int:
     """Bytes that this process may come to, by the bound on its address space (`ulimit -v`)."""
+    if resource is None:
+        return sys.maxsize
     try:
-        import resource
-
         bound, _ = resource.getrlimit(resource.RLIMIT_AS)
         mapped = int(_text("/proc/self/statm").split()[0]) * resource.getpagesize()
-    except (ImportError, IndexError):  # no such bounds here
+    except IndexError:  # it does not tell
         return sys.maxsize
     return sys.maxsize if bound == resource.RLIM_INFINITY else in_use() + max(0, bound - mapped)
 

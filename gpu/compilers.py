@@ -62,7 +62,8 @@ def _tool(command: tuple[str, ...]) -> Tool | None:
 @cache
 def _zig() -> tuple[str, ...] | None:
     """The clang inside the ziglang package."""
-    return (sys.executable, "-m", "ziglang") if importlib.util.find_spec("ziglang") else None
+    # -P: else Python looks for modules in the current folder first, where a file beside a model may be called random.py
+    return (sys.executable, "-P", "-m", "ziglang") if importlib.util.find_spec("ziglang") else None
 
 
 def _first(candidates: Sequence[tuple[str, ...] | None], least_llvm: int = 0) -> Tool | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import signal
 import subprocess
@@ -89,6 +90,12 @@ OPTIMIZE = ("optimize", "m.onnx", "-o", "out.onnx")
 def test_nothing_is_imported_from_beside_the_model(hostile: Path, command: tuple[str, ...]):
     assert "saturated" in run(hostile, sys.executable, *command, *OPTIMIZE, "--json", "-")
     assert (hostile / "out.onnx").exists()
+
+
+@pytest.mark.skipif(importlib.util.find_spec("ziglang") is None, reason="needs ziglang")
+def test_a_compiler_in_a_package_imports_nothing_from_beside_the_model(hostile: Path):
+    script = "from eqsat.gpu.compilers import _tool, _zig; print(_tool((*_zig(), 'c++')).version)"
+    assert "clang" in run(hostile, sys.executable, "-P", "-c", script)
 
 
 def test_the_worker_imports_nothing_from_beside_the_model_when_its_parent_looks_there(hostile: Path):
