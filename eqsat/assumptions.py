@@ -138,7 +138,10 @@ class _Reader:
             case _:
                 return None
         if name not in self._inputs:
-            raise self._error(str(unknown("input or size", name, [*self._inputs, *self._sizes])))
+            dims = [f"{key}.shape[{i}]" for key, term in self._inputs.items() for i in range(term.ndim)]
+            hint = f"write a number, a dim such as {dims[0]}, or " if dims else "write a number, or "
+            known = unknown("input or size", name, [*self._inputs, *self._sizes])
+            raise self._error(f"{known} (for a size {hint}--shape {name}=...)")
         if not (is_float(self._inputs[name].dtype) or self._inputs[name].dtype in INTS):
             raise self._error(f"bounds {name!r}, which is {self._inputs[name].dtype}")
         return name

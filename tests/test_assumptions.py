@@ -44,6 +44,11 @@ def test_an_assumption_is_read_as_bounds(text: str):
     assert read(text, INPUTS, {"n": 5}) == READ[text]
 
 
+def test_a_size_that_nobody_named_is_answered_with_what_to_write():
+    with pytest.raises(InputError, match=r"a dim such as i\.shape\[0\], or --shape rows=\.\.\."):
+        read("0 <= i < rows", INPUTS, {})
+
+
 def test_assumptions_add_up():
     assert read(["i >= 0", "i < 4", "i < 9"], INPUTS, {}) == {"i": Bounds(0, 3)}
 
