@@ -571,7 +571,7 @@ def by_onnxruntime(data: bytes, program: Any, inputs: dict[str, Any]) -> dict[st
 
     from eqsat.numerics import np_dtype
 
-    if any(not np_dtype(t.dtype).isbuiltin for t in (*program.inputs, *program.outputs.values())):
+    if any(np_dtype(t.dtype).isbuiltin != 1 for t in (*program.inputs, *program.outputs.values())):
         return None  # its arrays are of NumPy's own types
     raised: Any = importlib.import_module("onnxruntime.capi.onnxruntime_pybind11_state")
     options = onnxruntime.SessionOptions()
