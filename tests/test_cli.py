@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 from typer.testing import CliRunner, Result
 
 from eqsat import relu, spec, to_onnx, trace
+from eqsat.cli import arrays as stored
 from eqsat.cli.app import app
 
 COMMANDS = (
@@ -260,7 +262,7 @@ BAD_ARRAYS: dict[str, tuple[dict[str, np.ndarray[Any, Any]], str]] = {
     "an input that is missing": ({}, "'x'"),
     "another shape": ({"x": X.T}, "(2, 3)"),
     "another dtype": ({"x": X.astype(np.float64)}, "float32"),
-    "objects": ({"x": np.array([None, X], dtype=object)}, "plain arrays"),
+    "objects": ({"x": np.array([None, X], dtype=object)}, "holds Python objects; save plain arrays"),
 }
 
 
@@ -276,6 +278,29 @@ def test_files_that_hold_no_arrays_are_refused(model: Path, tmp_path: Path) -> N
     assert "no such file" in refusal("run", model, "--inputs", tmp_path / "missing.npz")
     assert "no .npz file" in refusal("run", model, "--inputs", tmp_path / "text.npz")
     assert "single array" in refusal("run", model, "--inputs", tmp_path / "single.npy")
+
+
+def zipped(path: Path, shape: tuple[int, ...], zeros: int) -> Path:
+    """An .npz file of an array x that says what shape it has and holds so many bytes of zeros."""
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive, archive.open("x.npy", "w") as member:
+        np.lib.format.write_array_header_1_0(member, {"shape": shape, "fortran_order": False, "descr": "<f4"})
+        for _ in range(zeros >> 24):
+            member.write(bytes(1 << 24))
+        member.write(bytes(zeros % (1 << 24)))
+    return path
+
+
+def test_arrays_are_judged_before_they_are_decompressed(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lies = zipped(tmp_path / "lies.npz", (1 << 40,), 64)
+    assert "not as long as its shape" in refusal("run", model, "--inputs", lies)
+    large = zipped(tmp_path / "large.npz", (1 << 26,), 1 << 28)
+    assert large.stat().st_size < 1 << 20
+    monkeypatch.setattr(stored, "memory_limit", lambda given: stored.in_use() + (1 << 27))
+    monkeypatch.setattr(np, "load", lambda *args, **options: pytest.fail("it was decompressed"))
+    assert "268435456 bytes of arrays" in refusal("run", model, "--inputs", large)
+    assert "268435456 bytes of arrays" in refusal("optimize", model, "--inputs", large)
 
 
 # Bad models, through every command that reads one

@@ -7,7 +7,9 @@ a type that holds all their values (float32, int8, uint8).
 
 from __future__ import annotations
 
+import math
 import zipfile
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,10 +18,14 @@ import numpy as np
 
 from eqsat.errors import InputError
 from eqsat.files import replacing
+from eqsat.memory_limit import in_use, memory_limit
 from eqsat.numerics import np_dtype
 
 if TYPE_CHECKING:
     from eqsat.ir import Program
+
+_SINGLE = b"\x93NUMPY"
+"""How a file of one array begins."""
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 
@@ -54,14 +60,44 @@ def read_arrays(path: Path, program: Program) -> tuple[Arrays, Arrays]:
 
 def _load(path: Path) -> Arrays:
     try:
-        with np.load(path, allow_pickle=False) as archive:
-            return {key: archive[key] for key in archive.files}
+        with path.open("rb") as file:
+            if file.read(len(_SINGLE)) == _SINGLE:
+                raise InputError(f"{path}: holds a single array; save the inputs by name with numpy.savez")
+        with zipfile.ZipFile(path) as archive:
+            _check_members(path, archive)
+        with np.load(path, allow_pickle=False) as arrays:
+            return {key: arrays[key] for key in arrays.files}
     except FileNotFoundError:
         raise InputError(f"{path}: no such file; check the path") from None
-    except (AttributeError, TypeError):
-        raise InputError(f"{path}: holds a single array; save the inputs by name with numpy.savez") from None
-    except (ValueError, EOFError, zipfile.BadZipFile):
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror}); check its permissions") from None
+    except (ValueError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error):
         raise InputError(f"{path}: is no .npz file of plain arrays; save the inputs with numpy.savez") from None
+
+
+def _check_members(path: Path, archive: zipfile.ZipFile) -> None:
+    """Judge the arrays by what their headers say, before anything is decompressed: a small file may hold terabytes.
+
+    Raises:
+        InputError: an array of Python objects (never unpickled), one that is not as long as it says, or more bytes in
+            all than this process may take.
+        ValueError: a member is no array.
+    """
+    held = 0
+    for member in archive.infolist():
+        with archive.open(member) as file:
+            version = np.lib.format.read_magic(file)
+            header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+            shape, _, dtype = header(file)
+            if dtype.hasobject:
+                raise InputError(f"{path}: {member.filename!r} holds Python objects; save plain arrays")
+            said = math.prod(shape) * dtype.itemsize
+            if said != member.file_size - file.tell():
+                raise InputError(f"{path}: {member.filename!r} is not as long as its shape {shape} says; save it again")
+            held += said
+    room = memory_limit(None) - in_use()
+    if held > room:
+        raise InputError(f"{path}: holds {held} bytes of arrays; there is memory for {max(room, 0)}")
 
 
 def _restored(array: np.ndarray[Any, Any], wanted: np.dtype[Any]) -> np.ndarray[Any, Any]:
