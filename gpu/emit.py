@@ -28,6 +28,9 @@ from eqsat.ir import Program
 
 SCHEMA = 1
 
+FILES = ("constants.npz", "manifest.json", "README.md")
+"""What every emitted folder holds, besides sources and headers."""
+
 
 def emit(plan: Plan, device: str | Device, outdir: str | Path, program: Program | None = None) -> dict[str, Any]:
     """Write a plan's kernels for a device into `outdir`; the manifest, as written.

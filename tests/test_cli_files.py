@@ -116,6 +116,32 @@ def test_one_file_is_not_read_and_written(model: Path, command: tuple[str, ...])
     assert model.read_bytes() == held
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("optimize", "{model}", "-o", "{data}"),
+        ("optimize", "{model}", "--html", "{data}"),
+        ("optimize", "{model}", "-o", "{folder}/w.onnx", "--top", "2"),
+        ("run", "{model}", "--json", "{data}"),
+        ("prove", "{plain}", "{model}", "--counterexample", "{data}"),
+        ("explain", "{model}", "--html", "{data}"),
+        ("bench", "{model}", "--json", "{data}"),
+        ("emit", "{model}", "-o", "{folder}/kernels", "--json", "{data}"),
+        ("emit", "{constants}", "-o", "{folder}"),
+        ("kernels", "source", "{model}", "--kernel", "0", "--output", "{data}"),
+    ],
+)
+def test_the_external_data_of_a_model_is_not_written_over(model: Path, command: tuple[str, ...]) -> None:
+    folder = model.parent
+    paths = {"plain": model, "model": folder / "a.onnx", "constants": folder / "b.onnx", "data": folder / "w.2.onnx"}
+    for name, location in (("model", "w.2.onnx"), ("constants", "constants.npz")):
+        onnx.save(chain(), paths[name], save_as_external_data=True, location=location, size_threshold=0)
+    held = [(folder / name).read_bytes() for name in ("w.2.onnx", "constants.npz")]
+    line = refusal(*[part.format(folder=folder, **paths) for part in command])
+    assert "would overwrite the data of" in line
+    assert [(folder / name).read_bytes() for name in ("w.2.onnx", "constants.npz")] == held
+
+
 def test_outputs_may_go_to_a_device_or_through_a_link(model: Path) -> None:
     printed("optimize", model, "--html", "/dev/null", "--json", "/dev/null")
     target, link = model.parent / "target", model.parent / "link"

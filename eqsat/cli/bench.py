@@ -57,11 +57,10 @@ def bench(
     - `eqsat bench model.onnx`
     - `eqsat bench *.onnx --on gpu --rounds 50 --json times.json`
     """
-    from eqsat.cli.output import console, print_table, progress, write_json
+    from eqsat.cli.output import check_files, console, print_table, progress, write_json
     from eqsat.cli.search import load, optimise
-    from eqsat.files import check_outputs
 
-    check_outputs({str(model): model for model in models}, {"--json": json_file})
+    check_files({str(model): model for model in models}, {"--json": json_file})
     device = _device(on, device)
     rows = []
     with progress("timing") as report:

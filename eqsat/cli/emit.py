@@ -35,12 +35,13 @@ def emit(
     - `eqsat emit model.onnx -o kernels/`
     - `eqsat emit model.onnx -o kernels/ --device h100 --as-written`
     """
-    from eqsat.cli.output import engineering, write_json
+    from eqsat.cli.output import check_files, engineering, write_json
     from eqsat.cli.search import begun, load, optimise
-    from eqsat.files import check_outputs
+    from eqsat.gpu.emit import FILES
     from eqsat.gpu.emit import emit as write_folder
 
-    check_outputs({"the model": model, "--output": output}, {"--json": json_file})
+    there = {f"{name} in --output": output / name for name in FILES if output.is_dir()}
+    check_files({"the model": model}, {"--json": json_file, **there}, {"--output": output})
     budget = begun(context, time_limit)
     best = optimise(load(model, shape, budget), device, budget, numerics, rules=None if optimized else [])
     manifest = write_folder(best.plan, best.report["device"], output, best.program)

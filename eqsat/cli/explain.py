@@ -44,13 +44,13 @@ def explain(
     - `eqsat explain model.onnx --html why.html`
     - `eqsat explain model.onnx --why-not matmul-associate-right`
     """
-    from eqsat.cli.output import text_width, write_json
+    from eqsat.cli.output import check_files, text_width, write_json
     from eqsat.cli.rules import select
     from eqsat.cli.search import begun, load, optimise
-    from eqsat.files import check_outputs, write_text
+    from eqsat.files import write_text
     from eqsat.narration import narration
 
-    check_outputs({"the model": model, "--rules": rules_file}, {"--html": html, "--json": json_file})
+    check_files({"the model": model}, {"--html": html, "--json": json_file}, {"--rules": rules_file})
     budget = begun(context, time_limit)
     program = load(model, shape, budget)
     if why_not is not None:

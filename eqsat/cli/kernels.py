@@ -154,15 +154,16 @@ def source(
     - `eqsat kernels source contraction matrix_128x128x16 --dtype float16`
     - `eqsat kernels source model.onnx --kernel 3 --device h100 --whole -o kernel3.cu`
     """
-    from eqsat.cli.output import write_json
+    from eqsat.cli.output import check_files, write_json
     from eqsat.cli.search import load, optimise, resolved
-    from eqsat.files import check_outputs, write_text
+    from eqsat.files import write_text
     from eqsat.gpu.device import inlined
 
-    check_outputs({"the model": name if name.endswith(".onnx") else None}, {"--output": output, "--json": json_file})
+    model = Path(name) if name.endswith(".onnx") else None
+    check_files({"the model": model}, {"--output": output, "--json": json_file})
     device = resolved(device)
-    if name.endswith(".onnx"):
-        best = optimise(load(Path(name), shape), device, time_limit, numerics, rules=None if optimized else [])
+    if model is not None:
+        best = optimise(load(model, shape), device, time_limit, numerics, rules=None if optimized else [])
         made = plan_texts(best.plan, best.report["device"], kernel, exact=numerics == "exact")
     elif kernel is not None:
         raise InputError(f"--kernel {kernel} counts kernels of a program: name an .onnx file, got {name!r}")

@@ -67,20 +67,21 @@ def optimize(
     """
     import eqsat
     from eqsat.cli.alternatives import alternative_path, objective_line, print_alternatives, write_alternatives
-    from eqsat.cli.output import console, write_json
+    from eqsat.cli.output import check_files, console, write_json
     from eqsat.cli.report import print_report
     from eqsat.cli.rules import select
     from eqsat.cli.search import begun, load, optimise
     from eqsat.cli.tuning import as_json, check_tunable, print_tuning, tune_result
-    from eqsat.files import check_outputs, write_text
+    from eqsat.files import write_text
     from eqsat.objective import Objective
     from eqsat.optimize import prepare
 
     budget = begun(context, time_limit)
-    check_outputs(
-        {"the model": model, "--inputs": inputs, "--rules": rules_file},
-        {"--output": output, "--html": html, "--json": json_file}
-        | {f"plan {rank}": alternative_path(output, rank) for rank in range(2, top + 1) if output is not None},
+    plans = {f"plan {rank}": alternative_path(output, rank) for rank in range(2, top + 1) if output is not None}
+    check_files(
+        {"the model": model},
+        {"--output": output, "--html": html, "--json": json_file, **plans},
+        {"--inputs": inputs, "--rules": rules_file},
     )
     Objective.of(objective)
     check_tunable(tune, device)

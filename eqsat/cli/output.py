@@ -5,17 +5,37 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from eqsat.files import write_text
+from eqsat.files import Target, check_outputs, write_text
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 PIPED_WIDTH = 140
 """Columns of a table that is not printed to a terminal: wide enough that rows do not fold."""
+
+
+def check_files(
+    models: Mapping[str, Path | None], outputs: Mapping[str, Target | None], others: Mapping[str, Target | None] = {}
+) -> None:
+    """`eqsat.files.check_outputs`, for which the external data of models are inputs too.
+
+    Args:
+        models, others: what a command reads, by what messages call it.
+        outputs: what it writes.
+    """
+    inputs: dict[str, Target | None] = {**models, **others}
+    if any(path is not None and os.path.isfile(path) for path in outputs.values()):
+        from eqsat.frontends.onnx_load import external_files
+
+        for name, model in models.items():
+            if model is not None and model.is_file():
+                inputs |= {f"the data of {name}, {path.name!r}": path for path in external_files(model)}
+    check_outputs(inputs, outputs)
 
 
 def write_json(data: Any, target: str) -> None:

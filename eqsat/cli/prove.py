@@ -42,12 +42,11 @@ def prove(
     """
     import eqsat
     from eqsat.cli.arrays import write_arrays
-    from eqsat.cli.output import progress, write_json
+    from eqsat.cli.output import check_files, progress, write_json
     from eqsat.cli.search import load
-    from eqsat.files import check_outputs
     from eqsat.prove import prepare
 
-    check_outputs({"A": first, "B": second}, {"--counterexample": counterexample, "--json": json_file})
+    check_files({"A": first, "B": second}, {"--counterexample": counterexample, "--json": json_file})
     prepare()
     programs = [load(path, shape) for path in (first, second)]
     with progress("proving"):

@@ -56,12 +56,11 @@ def run(
 
     from eqsat.check import random_inputs
     from eqsat.cli.arrays import read_arrays, write_arrays
-    from eqsat.cli.output import console, engineering, write_json
+    from eqsat.cli.output import check_files, console, engineering, write_json
     from eqsat.cli.search import begun, load, optimise
     from eqsat.cli.tuning import as_json, check_tunable, print_tuning, tune_result
-    from eqsat.files import check_outputs
 
-    check_outputs({"the model": model, "--inputs": inputs}, {"--output": output, "--json": json_file})
+    check_files({"the model": model}, {"--output": output, "--json": json_file}, {"--inputs": inputs})
     check_tunable(tune, device, on)
     budget = begun(context, time_limit)
     program = load(model, shape, budget)

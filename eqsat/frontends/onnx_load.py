@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -216,6 +216,33 @@ def embed_external(graph: GraphProto, base: Path, label: str, *, top: bool = Tru
     for tensor in () if top else graph.initializer:
         if tensor.data_location == _EXTERNAL:
             tensor.CopyFrom(make_tensor(tensor_array(tensor, base, label), tensor.name))
+
+
+def external_files(path: Path) -> list[Path]:
+    """The files in which a model's external data lies.
+
+    Raises:
+        InputError: as `read_model`.
+    """
+    model, _, _ = read_model(path)
+    places: dict[str, None] = {}
+    graphs = [model.graph]
+    nodes = [node for function in model.functions for node in function.node]
+    for graph in graphs:
+        nodes += graph.node
+        _note_places(graph.initializer, places)
+        for node in nodes:
+            graphs += subgraphs(node)
+            for attribute in node.attribute:
+                _note_places([attribute.t, *attribute.tensors], places)
+        nodes = []
+    return [path.parent / place for place in places]
+
+
+def _note_places(tensors: Iterable[TensorProto], places: dict[str, None]) -> None:
+    for tensor in tensors:
+        if tensor.data_location == _EXTERNAL:
+            places.update((entry.value, None) for entry in tensor.external_data if entry.key == "location")
 
 
 def make_tensor(array: Array, name: str) -> TensorProto:
