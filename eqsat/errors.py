@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 _WORD, _LINE = 240, 1200
 """Characters of a word and of a message that are shown whole."""
@@ -23,6 +24,20 @@ def one_line(text: str) -> str:
     if len(text) > _WORD:
         text = re.sub(rf"\S{{{_WORD},}}", lambda found: _cut(found[0], _WORD), text)
     return _cut(text, _LINE)
+
+
+def escaped(value: Any) -> Any:
+    """A text, or a report with every text in it, as a terminal shows it in one line: what models call things may hold
+    anything. Reports keep names as they are; what prints them for people goes through here.
+
+    >>> escaped({"name": "a\\x1b[31m", "reads": ["b\\n"]})
+    {'name': 'a\\\\x1b[31m', 'reads': ['b\\\\n']}
+    """
+    if isinstance(value, str):
+        return value if value.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in value)
+    if isinstance(value, Mapping):
+        return {escaped(key): escaped(each) for key, each in value.items()}
+    return [escaped(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 def _cut(text: str, most: int) -> str:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from eqsat.core import CoreProgram, Node, lower
+from eqsat.errors import escaped
 from eqsat.extract.cover import source_cover
 from eqsat.extract.plan import Kernel, Plan, build_plan
 from eqsat.ir import spec_of
@@ -87,7 +88,10 @@ def page(result: Result) -> str:
         side: {at: letter for letter, m in zip(letters, report["merges"], strict=True) for at in m[f"{side}_at"]}
         for side in ("before", "after")
     }
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    options: dict[str, Any] = {"finalize": lambda value: value if hasattr(value, "__html__") else escaped(value)}
+    environment = Environment(
+        **options, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
     template = environment.from_string(_TEMPLATE.read_text(encoding="utf-8"))
     return template.render(
         report=report,

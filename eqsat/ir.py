@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 
 from eqsat.arguments import choice, instance, shown
-from eqsat.errors import DtypeError, InputError
+from eqsat.errors import DtypeError, InputError, escaped
 from eqsat.mapped import blocks
 from eqsat.numerics import SHORT, Array, Precision, at_precision, dtype_name, is_float, itemsize, np_dtype
 
@@ -369,7 +369,7 @@ class Program:
         order = topological([*self.inputs, *self.outputs.values()])
         names = {term: f"%{i}" for i, term in enumerate(order)}
         lines = [f"{names[t]}: {t.spec} = {_call_text(t, [names[a] for a in t.args])}" for t in order]
-        results = ", ".join(f"{name}={names[term]}" for name, term in self.outputs.items())
+        results = ", ".join(f"{escaped(name)}={names[term]}" for name, term in self.outputs.items())
         return "\n".join([*lines, f"return {results}"])
 
     def __reduce__(self) -> tuple[Callable[..., Program], tuple[Any, ...]]:
@@ -441,7 +441,7 @@ def opaque_result(term: Term, results: Sequence[Any]) -> Array:
 
 def _call_text(term: Term, args: list[str]) -> str:
     if term.op == "input":
-        return f'input("{term.attr("name")}")'
+        return f'input("{escaped(term.attr("name"))}")'
     if term.op == "reduce":
         keep = ", keepdims" if term.attr("keepdims") else ""
         return f"{term.attr('kind')}({args[0]}, axes={term.attr('axes')}{keep})"

@@ -7,6 +7,8 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from eqsat.errors import escaped
+
 WIDTH = 100
 """Columns that the text keeps within."""
 
@@ -20,6 +22,7 @@ Report = Mapping[str, Any]
 
 def narration(report: Report, width: int = WIDTH) -> str:
     """The steps of a report of `eqsat.optimize`, each once however often it is taken, and the kernels that merged."""
+    report = escaped(report)
     steps = report["steps"]
     if not steps:
         return "The program stands as it was written: nothing cheaper was found."
@@ -87,6 +90,7 @@ def _filled(text: str, width: int, first: str, then: str) -> list[str]:
 
 def why_not_text(answer: Mapping[str, Any], width: int = WIDTH) -> str:
     """An answer of `eqsat.why_not` as a few paragraphs."""
+    answer = escaped(answer)
     lines = [f"{answer['rule']}: {answer['barred']}."] if answer["barred"] else []
     held, steps = answer["held"], answer["steps"]
     places = f"{held} place{'s' if held != 1 else ''}"

@@ -23,7 +23,7 @@ from eqsat.assumptions import Bounds, read
 from eqsat.check import TOLERANCE, relative_error
 from eqsat.core import CoreProgram, Node, evaluate, lower, topological
 from eqsat.elements import Agreement, compare
-from eqsat.errors import CheckFailed, InputError
+from eqsat.errors import CheckFailed, InputError, escaped
 from eqsat.ir import Program
 from eqsat.node import substitute
 from eqsat.refute import Difference, refute
@@ -78,7 +78,7 @@ class Proof:
         lines = [f"{self.verdict}: {self.reason}" + "".join(f"; assuming {text}" for text in self.assumed)]
         for i, step in enumerate(self.steps, 1):
             lines += [f"{i}. {step['rule']}", f"   {step['before']}", f" = {step['after']}"]
-        return "\n".join(lines)
+        return "\n".join(map(escaped, lines))
 
     def as_json(self) -> dict[str, Any]:
         """The answer as `eqsat prove --json` writes it (schema 1)."""

@@ -9,6 +9,7 @@ from typing import Any
 
 from eqsat.check import Check
 from eqsat.core import Node
+from eqsat.errors import escaped
 from eqsat.explain import FOLD, Explanation
 from eqsat.extract.cover import CoverResult
 from eqsat.extract.memory import peak_bytes
@@ -269,6 +270,7 @@ def advice_on(fallback: dict[str, Any]) -> str:
 
 def summary(report: dict[str, Any]) -> str:
     """The report in a few lines."""
+    report = escaped(report)
     rows = [
         ("kernels", "kernels", "{:d}"),
         ("launches", "launches", "{:d}"),

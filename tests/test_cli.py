@@ -15,7 +15,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from typer.testing import CliRunner, Result
 
-from eqsat import relu, spec, to_onnx, trace
+from eqsat import from_onnx, relu, spec, to_onnx, trace
 from eqsat.cli import arrays as stored
 from eqsat.cli.app import app
 
@@ -587,3 +587,48 @@ def test_unequal_programs_are_refuted_by_an_input(pair: tuple[Path, Path, Path],
 
 def test_programs_that_cannot_be_compared_are_refused(pair: tuple[Path, Path, Path], model: Path) -> None:
     assert "inputs" in refusal("prove", pair[0], model)
+
+
+ODD = "[red]a\x1b[31mb\nc\t<i>\u202e"
+
+
+@pytest.fixture
+def odd_names(tmp_path: Path) -> Path:
+    """A model whose every name holds markup, an escape sequence, a newline and a change of direction."""
+    rng = np.random.default_rng(0)
+    weights = [numpy_helper.from_array(rng.standard_normal(s).astype(np.float32), ODD + n) for n, s in
+               (("w", (8, 64)), ("v", (64, 4)))]  # fmt: skip
+    nodes = [
+        helper.make_node("MatMul", [ODD + "x", ODD + "w"], [ODD + "h"], ODD + "1"),
+        helper.make_node("MatMul", [ODD + "h", ODD + "v"], [ODD + "y"], ODD + "2"),
+    ]
+    ends = [helper.make_tensor_value_info(ODD + n, TensorProto.FLOAT, s) for n, s in (("x", (64, 8)), ("y", (64, 4)))]
+    graph = helper.make_graph(nodes, ODD, ends[:1], ends[1:], weights)
+    path = tmp_path / "odd.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    return path
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("optimize", "{model}"),
+        ("explain", "{model}"),
+        ("explain", "{model}", "--why-not", "matmul-associate-right"),
+        ("run", "{model}"),
+        ("prove", "{model}", "{model}"),
+        ("kernels", "source", "{model}", "--kernel", "0"),
+    ],
+)
+def test_names_are_shown_as_they_stand(odd_names: Path, command: tuple[str, ...]) -> None:
+    text = printed(*[part.format(model=odd_names) for part in command])
+    assert text.replace("\n", "").isprintable()
+
+
+def test_names_are_shown_as_they_stand_in_pages_and_python(odd_names: Path, tmp_path: Path) -> None:
+    printed("explain", odd_names, "--html", tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text()
+    assert page.replace("\n", "").isprintable()
+    assert "<i>" not in page
+    assert "c\\t&lt;i&gt;" in page
+    assert "\\x1b[31mb\\nc\\t<i>\\u202ex" in str(from_onnx(odd_names))

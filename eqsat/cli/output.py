@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from eqsat.errors import escaped
 from eqsat.files import Target, check_outputs, write_text
 
 if TYPE_CHECKING:
@@ -75,8 +76,8 @@ def print_table(
     for i, column in enumerate(columns):
         grid.add_column(column, justify="left" if i < words else "right", overflow="fold")
     for row in rows:
-        grid.add_row(*row)
-    terminal.print(title, grid, sep="\n")
+        grid.add_row(*map(escaped, row))
+    terminal.print(escaped(title), grid, sep="\n")
 
 
 @contextmanager
@@ -91,11 +92,11 @@ def progress(description: str) -> Iterator[Callable[[str, float], None]]:
         return
     from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console(stderr=True), transient=True) as bar:
         task = bar.add_task(description, total=None)
         yield lambda stage, fraction: bar.update(
-            task, description=f"{description}: {stage}", total=1.0, completed=fraction
+            task, description=escaped(f"{description}: {stage}"), total=1.0, completed=fraction
         )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from eqsat.cli.output import engineering, print_table, times_less
+from eqsat.errors import escaped
 from eqsat.report import fallback_line, overflow_line, stages_line, unknown_line, verdict_of
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ FIGURES = (
 
 def print_report(report: dict[str, Any], name: str, terminal: Console) -> None:
     """Print tables of a report: before and after, kernels, rules; then the bound, the check and what stayed opaque."""
+    report = escaped(report)
     _print_before_after(report, name, terminal)
     _print_kernels(report, terminal)
     if report["rules"]:
