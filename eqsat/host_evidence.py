@@ -15,16 +15,20 @@ from typing import Any
 
 import numpy as np
 
+from eqsat import functions
 from eqsat.core import Node, lower, make
 from eqsat.instances import Values, rough, signs, special, unbounded, whole
 from eqsat.ir import Program
 from eqsat.numerics import DTYPES, is_float, np_dtype
+from eqsat.ops import constant
 from eqsat.reference import Apply, apply, class_values, close, same_bits, term_value
 from eqsat.rule import HostRule, Numerics, Policy
 from eqsat.rules import ALL, allowed
 from eqsat.snapshot import Snapshot
 from eqsat.soundness import Counterexample, Evidence
 from eqsat.terms import Term, Terms
+from eqsat.trace import spec, trace
+from eqsat.tracer import Tracer
 
 Array = np.ndarray
 
@@ -152,11 +156,7 @@ def _programs(draw: random.Random, least: int) -> tuple[Program, ...]:
 
     Dims are `least` to 5: some patterns vanish where a dim is 1, and others come about.
     """
-    import eqsat
-    from eqsat.ops import constant
-    from eqsat.tracer import Tracer
-
-    spec, c = eqsat.spec, eqsat.concat
+    c = functions.concat
     rows, inner, middle, outer = (draw.randint(low, 5) for low in (least, 2, 2, least))
 
     def weight(*shape: int) -> Array:
@@ -173,20 +173,20 @@ def _programs(draw: random.Random, least: int) -> tuple[Program, ...]:
             for t, tower in enumerate(layers):
                 h = x[:, inner * t : inner * (t + 1)]
                 for w, b in tower:
-                    h = eqsat.relu(h @ w + b)
+                    h = functions.relu(h @ w + b)
                 outs.append(h)
-            return eqsat.concat(outs, 1) if join else tuple(outs)
+            return functions.concat(outs, 1) if join else tuple(outs)
 
-        return eqsat.trace(run, spec((rows, inner * len(layers))))
+        return trace(run, spec((rows, inner * len(layers))))
 
     def sums(widths: Sequence[int]) -> Program:
         nets = [(weight(inner, n), weight(n), weight(n, outer)) for n in widths]
 
         def run(x: Any) -> Any:
-            parts = [eqsat.relu(x @ a + b) @ c for a, b, c in nets]
+            parts = [functions.relu(x @ a + b) @ c for a, b, c in nets]
             return sum(parts[1:], parts[0])
 
-        return eqsat.trace(run, spec((rows, inner)))
+        return trace(run, spec((rows, inner)))
 
     def stream(x: Any) -> Any:
         for _ in range(3):
@@ -195,7 +195,7 @@ def _programs(draw: random.Random, least: int) -> tuple[Program, ...]:
         return x.sum(1) * weight(rows), x * weight(inner), x * ((a + b) + d), x * (a + (b + d))
 
     def lookups(a: Any, b: Any) -> Any:
-        return c([eqsat.take(table, i, 0) for table, i in zip(tables, (a, b), strict=True)], 0)
+        return c([functions.take(table, i, 0) for table, i in zip(tables, (a, b), strict=True)], 0)
 
     tables = [weight(draw.randint(2, 5), inner) for _ in range(2)]
     chain = [draw.randint(least, 8) for _ in range(5)]
@@ -205,11 +205,11 @@ def _programs(draw: random.Random, least: int) -> tuple[Program, ...]:
         towers(join=False),
         sums((middle,) * 3),
         sums((2, 3, 4)),
-        eqsat.trace(lambda a, b, c, d: a @ b @ c @ d, *(spec(shape) for shape in pairwise(chain))),
-        eqsat.trace(lambda x: tuple(eqsat.relu(x @ weight(inner, n)) for n in widths), spec((rows, inner))),
-        eqsat.trace(lambda a, b: c([c([a, b], 0), c([a, a], 0)], 0)[1:5], spec((2, inner)), spec((3, inner))),
-        eqsat.trace(lambda a: (c([a[:2], a[2:]], 0), c([a.T[1:2], a.T[2:]], 0), c([a], 0)), spec((5, inner + 1))),
-        eqsat.trace(lookups, spec((rows,), "int64"), spec((3,), "int64")),
-        eqsat.trace(lambda a, b, w: c([a @ w, b @ w], 0), spec((rows, inner)), spec((4, inner)), spec((inner, outer))),
-        eqsat.trace(stream, spec((rows, inner))),
+        trace(lambda a, b, c, d: a @ b @ c @ d, *(spec(shape) for shape in pairwise(chain))),
+        trace(lambda x: tuple(functions.relu(x @ weight(inner, n)) for n in widths), spec((rows, inner))),
+        trace(lambda a, b: c([c([a, b], 0), c([a, a], 0)], 0)[1:5], spec((2, inner)), spec((3, inner))),
+        trace(lambda a: (c([a[:2], a[2:]], 0), c([a.T[1:2], a.T[2:]], 0), c([a], 0)), spec((5, inner + 1))),
+        trace(lookups, spec((rows,), "int64"), spec((3,), "int64")),
+        trace(lambda a, b, w: c([a @ w, b @ w], 0), spec((rows, inner)), spec((4, inner)), spec((inner, outer))),
+        trace(stream, spec((rows, inner))),
     )
