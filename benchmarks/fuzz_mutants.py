@@ -13,6 +13,7 @@ import tempfile
 import warnings
 from collections.abc import Callable
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -582,6 +583,7 @@ def by_onnxruntime(data: bytes, program: Any, inputs: dict[str, Any]) -> dict[st
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.intra_op_num_threads = 1
+    raised: Any = import_module("onnxruntime.capi.onnxruntime_pybind11_state")
     # Its own classes alone: another exception is a defect of ours, an input that eqsat has lost for one.
     refusals = (raised.Fail, raised.InvalidArgument, raised.InvalidGraph, raised.InvalidProtobuf)
     try:
