@@ -41,6 +41,9 @@ def check_node(node: NodeProto, schema: OpSchema) -> None:
         elif attribute.type != int(kind):
             met, wanted = _type_name(attribute.type), _type_name(int(kind))
             raise InputError(f"attribute '{name}' is {met}, the ONNX operator takes {wanted}")
+    parts = given.get("num_outputs")
+    if parts is not None and parts.i < len(node.output):  # onnx's own inference of shapes ends the process on it
+        raise InputError(f"attribute 'num_outputs' is {parts.i}, and the node has {len(node.output)} outputs")
 
 
 def _check_count(what: str, count: int, least: int, most: int) -> None:
