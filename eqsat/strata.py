@@ -44,8 +44,9 @@ def positions(n: int, inside: Borders, count: int, rng: np.random.Generator) -> 
     if len(sides) > count - 2:
         sides = [sides[i] for i in sorted(rng.permutation(len(sides))[: count - 2])]
     first = list(dict.fromkeys([0, n - 1, *sides]))
-    others = np.setdiff1d(np.arange(n), first)
-    chosen = rng.permutation(others)[: max(0, count - len(first))]
+    chosen = rng.choice(n - len(first), max(0, count - len(first)), replace=False)
+    for taken in sorted(first):  # the drawn numbers count the positions that are left
+        chosen += chosen >= taken
     return np.sort(np.concatenate([np.asarray(first, np.int64)[:count], chosen]))
 
 
