@@ -122,10 +122,12 @@ def scalar(value: Any, dtype: str) -> float | int | bool:
     """`value` as the Python scalar that an element of type `dtype` holds, rounded as NumPy rounds it.
 
     Raises:
-        InputError: an integer type cannot hold the value.
+        InputError: the type cannot hold the value: a fraction or a large number in an integer type, a complex number.
     """
     if isinstance(value, np.generic):
         value = value.item()
+    if isinstance(value, complex):
+        raise InputError(f"{dtype} cannot hold {value}")
     if is_integer(dtype):
         info = np.iinfo(np_dtype(dtype))
         if (isinstance(value, float) and not value.is_integer()) or not info.min <= value <= info.max:
