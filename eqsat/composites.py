@@ -283,8 +283,10 @@ def avg_pool(
 
 def _taps(n: int, kernel: int, stride: int, lo: int, apart: int, windows: int) -> np.ndarray:
     """How many elements of each window along an axis of n, padded with `lo` before it, are not padding."""
-    first = np.arange(windows) * stride - lo
-    return np.clip((n - 1 - first) // apart + 1, 0, kernel) - np.clip(-(first // apart), 0, kernel)
+    exact = max(n, lo, kernel, windows * stride) >= 1 << 62  # a file may say so
+    first = np.arange(windows, dtype=object if exact else np.int64) * stride - lo
+    counts = np.clip((n - 1 - first) // apart + 1, 0, kernel) - np.clip(-(first // apart), 0, kernel)
+    return counts.astype(np.float64)
 
 
 def global_avg_pool(x: Term) -> Term:

@@ -128,6 +128,8 @@ def test_an_average_of_huge_windows_is_counted_by_arithmetic() -> None:
     x = ops.input("x", (1, 1, 16))
     pooled = composites.avg_pool(x, (10**6,), None, (10**6,), (10**6,))  # 10^12 elements of windows
     assert pooled.shape == (1, 1, 10**6 + 17)
+    far, pad = 2**63 - 1, ((2**62 - 1,), (2**62 - 1,))  # more than 64 bits hold
+    assert composites.avg_pool(x, (far,), None, *pad, None, *pad).shape == (1, 1, 16)
 
 
 def test_padding_that_always_counts_is_one_scale() -> None:
