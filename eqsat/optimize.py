@@ -50,6 +50,9 @@ SATURATION_SHARE = 0.5
 SOURCE_SHARE = 0.3
 """Part of a segment's time that the cover of the program as written may use."""
 
+HURRIED = 0.15
+"""What an e-node takes in a hurried cover, as a share of what it takes where there is time for all of its kernels."""
+
 STARTING_SHARE = 0.5
 """Part of the time left for which the search waits for its worker to start."""
 
@@ -346,6 +349,12 @@ def _passes(work: Callable[[], Result], refused: list[EqsatError]) -> bool:
     return True
 
 
+def _affordable(written: CoverResult, nodes: int, seconds: float) -> int:
+    """E-nodes that a cover can be found over in so many seconds, judged by that of the program as written."""
+    each = HURRIED * written.stats["seconds"]["candidates"] / nodes
+    return int(min(max(0.0, seconds) / max(each, 1e-9), sys.maxsize))
+
+
 def _folding(solved: Solved) -> int:
     return folding_bytes(solved.snapshot, solved.cover)
 
@@ -407,12 +416,15 @@ class Search:
         """Solve every form; the segments in order."""
         with self.budget.stage("partition"):
             parts = segments(self.core.roots)
-        self.budget.expect_after_search()
         sizes = {part.form: len(topological(part.form)) for part in parts}
+        self.budget.expect_after_search(sum(sizes.values()) / max(1, sum(sizes[part.form] for part in parts)))
         self._start_worker()
         forms = sorted(sizes, key=sizes.__getitem__)  # what small ones leave is for larger ones
-        for i, form in enumerate(forms):
-            share = self.budget.part("solve", sizes[form], [sizes[f] for f in forms[i:]])
+        shares = [(form, [sizes[f] for f in forms[i:]]) for i, form in enumerate(forms)]
+        for form, waiting in shares:  # all before the first is searched: each has a cover to fall back to
+            self._write(form, self.budget.part("solve", sizes[form], waiting))
+        for i, (form, waiting) in enumerate(shares):
+            share = self.budget.part("solve", sizes[form], waiting)
             self.tell(f"part {i + 1} of {len(sizes)}", 0.8 * i / len(sizes))
             try:
                 self.solve(form, 0.0 if self._interrupts.interrupted else share)
@@ -423,13 +435,7 @@ class Search:
         return parts
 
     def _failed(self, form: tuple, error: EqsatError) -> None:
-        """Leave a form as its author wrote it because its search failed: its e-graph is the source alone.
-
-        Raises:
-            EqsatError: not even that could be priced.
-        """
-        if form not in self.written:
-            raise error
+        """Leave a form as its author wrote it because its search failed: its e-graph is the source alone."""
         written = self.written[form]
         written.snapshot.stats = {"iterations": 0, "matches": {}, "stop": "failed", "seconds": 0.0}
         self.failed[form] = error
@@ -451,17 +457,27 @@ class Search:
             self.budget.add("solve" if stage == "incumbents" else stage, spent)
         return found
 
-    def solve(self, form: tuple, seconds: float) -> None:
-        """Find the best cover of one form, with as much of its e-graph as there is time for."""
+    def _write(self, form: tuple, seconds: float) -> None:
+        """Find the best cover of a form as its author wrote it."""
         source = Snapshot.from_core(form)
-        began, stopped, limit = self.budget.clock(), self._interrupts.stopped, SOURCE_SHARE * seconds
-        written = self._interrupts.run(lambda: self._cover(source, limit, stopped), None)
+        limit, stopped = SOURCE_SHARE * seconds, self._interrupts.stopped
+        written = None
+        if not self._interrupts.interrupted:
+            written = self._interrupts.run(lambda: self._cover(source, limit, stopped), None)
         if written is None:
             written = self._cover(source, 0.0, None)
         self.written[form] = Solved(source, written)
-        begun = self.budget.clock()
-        seconds -= begun - began
-        found = saturate(source, self.rules, Limits(seconds=SATURATION_SHARE * seconds)) if self.rules else source
+
+    def solve(self, form: tuple, seconds: float) -> None:
+        """Find the best cover of one form, with as much of its e-graph as there is time for."""
+        source, written = self.written[form].snapshot, self.written[form].cover
+        begun, stopped = self.budget.clock(), self._interrupts.stopped
+        limits = Limits(seconds=SATURATION_SHARE * seconds)
+        affordable = _affordable(written, len(source.nodes), seconds - limits.seconds)
+        limits = replace(limits, nodes=min(limits.nodes, affordable))
+        found = saturate(source, self.rules, limits) if self.rules else source
+        if found.stats.get("stop") == "nodes" and limits.nodes == affordable:
+            found.stats["stop"] = "time"
         found.stats.setdefault("stop", "saturated")
         self.budget.add("saturate", self.budget.clock() - begun)
         self.explored[form] = found

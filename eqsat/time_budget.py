@@ -36,13 +36,14 @@ STAGES = (
 Clock = Callable[[], float]
 
 PER_LOWERING = {"plan": 15.0, "lift": 35.0, "report": 2.0}
-"""Seconds that stages take for each second of lowering and partitioning the program: all grow with its nodes."""
+"""Seconds that stages take for each second of lowering and partitioning what is not repeated of the program: all grow
+with its nodes."""
 
-MOST_KEPT = 0.25
+MOST_KEPT = 0.35
 """Share of the limit that is kept for them at most."""
 
 LEAST_SECONDS = 4.0
-"""What a part of a program may take however small it is, where an even share is not less."""
+"""What a part of a program may take however small it is, while that is not more than half of the time left."""
 
 CHECK_SHARE, CHECK_SECONDS = 0.15, 3.0
 """What the check may count on: a share of the limit, up to so many seconds."""
@@ -84,9 +85,12 @@ class TimeBudget:
         """Keep seconds for a stage that is still to come."""
         self.expected[stage] = seconds
 
-    def expect_after_search(self) -> None:
-        """Keep what the stages after the search are expected to take, judged by how long lowering took."""
-        lowering = self.spent.get("lower", 0.0) + self.spent.get("partition", 0.0)
+    def expect_after_search(self, distinct: float) -> None:
+        """Keep what the stages after the search are expected to take, judged by how long lowering took.
+
+        `distinct` is the share of the program's nodes that lie in different forms: what is equal is done once.
+        """
+        lowering = distinct * (self.spent.get("lower", 0.0) + self.spent.get("partition", 0.0))
         kept = min(lowering * sum(PER_LOWERING.values()), MOST_KEPT * self.limit)
         for stage, times in PER_LOWERING.items():
             self.expect(stage, kept * times / sum(PER_LOWERING.values()))
@@ -94,9 +98,13 @@ class TimeBudget:
         self.expect("check", min(CHECK_SHARE * self.limit, CHECK_SECONDS))
 
     def part(self, stage: str, size: int, waiting: Sequence[int]) -> float:
-        """Seconds that one of several parts may take in a stage: its share by size, of those that wait, with itself."""
+        """Seconds that one of several parts may take in a stage: its share by size, of those that wait, with itself.
+
+        Where that is not enough to search it, up to half of the time left: a few parts that are searched to the end
+        give more than all of them that have hardly begun.
+        """
         left = self.left(stage)
-        return max(left * size / max(1, sum(waiting)), min(LEAST_SECONDS, left / max(1, len(waiting))))
+        return max(left * size / max(1, sum(waiting)), min(LEAST_SECONDS, left / 2))
 
     def patience(self, seconds: float) -> float:
         """Seconds until work that may take `seconds`, and knows, is given up."""

@@ -14,6 +14,7 @@ import pytest
 import eqsat
 from eqsat.errors import InputError
 from eqsat.interrupt import Interruptible
+from eqsat.optimize import Search
 from eqsat.testing import assert_equivalent
 from eqsat.time_budget import LEAST_SECONDS, STAGES, TimeBudget
 
@@ -67,7 +68,7 @@ def test_what_is_no_number_of_seconds_is_refused(limit: object):
         ([10, 30], [25.0, 75.0]),
         ([1, 99], [LEAST_SECONDS, 99.0]),
         ([0, 0], [LEAST_SECONDS, LEAST_SECONDS]),
-        ([1] * 50, [2.0] * 50),
+        ([1] * 50, [LEAST_SECONDS] * 50),
         ([], []),
     ],
 )
@@ -76,11 +77,54 @@ def test_parts_share_time_by_size_and_small_ones_have_enough(sizes: list[int], s
     np.testing.assert_allclose([budget.part("solve", size, sizes) for size in sizes], shares)
 
 
+def test_no_part_takes_more_than_half_of_what_little_time_is_left():
+    assert TimeBudget(3.0, clock=Clock()).part("solve", 1, [1, 1, 1, 1]) == 1.5
+    assert TimeBudget(3.0, clock=Clock()).part("solve", 3, [3, 1]) == 2.25
+
+
+def test_all_parts_are_covered_as_written_before_one_is_searched(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("eqsat.pieces.HUGE", 20)
+    monkeypatch.setattr("eqsat.pieces.PIECE", 10)
+    covered: list[int] = []
+    solve = Search.solve
+
+    def solve_and_count(self: Search, form: tuple, seconds: float) -> None:
+        covered.append(len(self.written))
+        solve(self, form, seconds)
+
+    monkeypatch.setattr(Search, "solve", solve_and_count)
+
+    def maps(x):
+        for i in range(30):
+            x = np.tanh(x) if i % 3 else x * x
+        return x
+
+    assert eqsat.optimize(eqsat.trace(maps, spec((8, 8)))).report["check"]["passed"]
+    assert len(covered) > 1
+    assert covered == [len(covered)] * len(covered)
+
+
+def test_no_e_graph_grows_beyond_what_can_be_covered_in_time(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(sys.modules["eqsat.optimize"], "HURRIED", 1e6)
+    found = eqsat.optimize(eqsat.trace(chain, spec((8, 64))))
+    assert found.report["egraph"]["stop"] == "time"
+    assert found.report["check"]["passed"]
+
+
 def test_what_follows_the_search_takes_at_most_its_share_of_the_limit():
     budget = TimeBudget(8.0, {"lower": 60.0, "partition": 60.0}, clock=Clock())
     budget.end += 120.0
-    budget.expect_after_search()
-    np.testing.assert_allclose(budget.left("solve"), 8.0 - 0.25 * 8.0 - 0.15 * 8.0)
+    budget.expect_after_search(1.0)
+    np.testing.assert_allclose(budget.left("solve"), 8.0 - 0.35 * 8.0 - 0.15 * 8.0)
+
+
+def test_what_follows_the_search_is_done_once_for_equal_parts():
+    budget = TimeBudget(1000.0, {"lower": 1.0}, clock=Clock())
+    kept = []
+    for distinct in (1.0, 0.25):
+        budget.expect_after_search(distinct)
+        kept.append(1000.0 - 1.0 - 3.0 - budget.left("solve"))
+    np.testing.assert_allclose(kept[1], kept[0] / 4)
 
 
 class Over(TimeBudget):
