@@ -61,7 +61,7 @@ class Moved:
         """Floats moved by one last place: the bits of magnitudes are ascending integers. What repeats moves as one."""
         shape, dtype = values.shape, values.dtype
         values = values[tuple(slice(1) if stride == 0 else slice(None) for stride in values.strides)]
-        bits = np.ascontiguousarray(values).view(f"i{dtype.itemsize}")
+        bits = np.ascontiguousarray(values).reshape(values.shape).view(f"i{dtype.itemsize}")  # a scalar stays one
         largest = np.asarray(np.finfo(dtype).max if dtype.kind == "f" else ml_dtypes.finfo(dtype).max, dtype)
         steps = rng.integers(0, 2, min(values.size, _STEPS), np.int8) * 2 - 1
         magnitude = bits & np.iinfo(bits.dtype).max

@@ -244,6 +244,9 @@ def test_a_constant_moved_by_its_last_place_stays_finite_and_keeps_zeros_and_rep
         assert np.abs(moved[1:3].astype(float) - values[1:3].astype(float)).max() <= ml_dtypes.finfo(values.dtype).eps
     rows = Moved(frozenset(), 1).of(np.broadcast_to(np.ones(4, np.float32), (3, 4)), np.random.default_rng(1))
     assert (rows == rows[0]).all()
+    scalar = Moved(frozenset(), 1).of(np.ones((), np.float32), np.random.default_rng(1))
+    assert scalar.shape == ()
+    assert scalar != 1
 
 
 def test_a_test_for_nan_decides_nothing():
