@@ -64,6 +64,7 @@ def priced(program: Program, forms: Iterable[Form], rules: Sequence[AnyRule], se
     found = {}
     search = Search(program, device("mi300x"), rules, TimeBudget(seconds), lambda stage, fraction: None)
     for form in forms:
+        search.cover_written(form, seconds)
         search.solve(form, seconds)
         stats = search.explored[form].stats
         limit = stats["stop"] if stats["stop"] != "saturated" else None

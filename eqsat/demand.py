@@ -25,6 +25,7 @@ from eqsat.numerics import (
     Precision,
     at_precision,
     correlate,
+    dtype_name,
     elementwise,
     is_float,
     lowest,
@@ -52,10 +53,14 @@ class Sums:
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """Constants and scalars to take with every float one last place up or down, at random; zeros stay."""
+    """Constants and scalars to take with every float one last place up or down, at random; zeros stay.
+
+    With `computed` also whatever is computed in float64, by a few of its last places: what rounding does on the way.
+    """
 
     terms: frozenset[Term]
     seed: int
+    computed: bool = False
 
     def of(self, values: Array, rng: np.random.Generator) -> Array:
         """Floats moved by one last place: the bits of magnitudes are ascending integers. What repeats moves as one."""
@@ -227,6 +232,14 @@ def _summed(array: Array, axis: int, weights: Array) -> Array:
     return np.moveaxis(total.reshape(len(weights), *rest), 0, axis)
 
 
+def nudged(values: Array, rng: np.random.Generator) -> Array:
+    """Floats moved by a few of float64's last places."""
+    if not is_float(dtype_name(values.dtype)):
+        return values
+    wide = values.astype(np.float64)
+    return wide * (1 + 4 * np.finfo(np.float64).eps * rng.choice([-1.0, 1.0], wide.shape))
+
+
 def _readers(demanded: Demanded) -> dict[Term, int]:
     """How many times each term is read, as an output too."""
     readers = dict.fromkeys(demanded.order, 0)
@@ -267,7 +280,7 @@ class _Run:
                     _selected(values[a], d.demand[a], need, a.shape)
                     for a, need in zip(term.args, d.needs[term], strict=True)
                 ]
-                values[term] = self._value(term, args)
+                values[term] = self._rounded(term, self._value(term, args))
                 for arg in term.args:
                     readers[arg] -= 1
                     if not readers[arg]:
@@ -277,6 +290,14 @@ class _Run:
                 _selected(self._typed(values[t], t.dtype), d.demand[t], wanted, t.shape)
                 for t, wanted in d.wanted.items()
             ]
+
+    def _rounded(self, term: Term, value: Array) -> Array:
+        """A computed value with other rounding, where that is asked for."""
+        from eqsat.ops import row
+
+        if self.moved is None or not self.moved.computed or term.op == "constant" or row(term.op).view:
+            return value
+        return nudged(value, self.rng)
 
     def _typed(self, array: Array, dtype: str) -> Array:
         return array.astype(np_dtype(at_precision(dtype, self.precision)), copy=False)

@@ -137,9 +137,25 @@ def scalar(value: Any, dtype: str) -> float | int | bool:
         return np.asarray(value).astype(np_dtype(dtype)).item()
 
 
+def identity_of(kind: str, dtype: str) -> float | int:
+    """What a reduction of this kind ('sum', 'prod', 'max', 'min') over nothing gives, and what padding must not change.
+
+    The extremes of a type are infinite, its least and largest integer, or False and True.
+    """
+    if kind in ("sum", "prod"):
+        one = int(kind == "prod")
+        return float(one) if dtype in FLOATS else one
+    if dtype == "bool":
+        return kind == "min"
+    if dtype in FLOATS:
+        return np.inf if kind == "min" else -np.inf
+    limits = np.iinfo(np_dtype(dtype))
+    return int(limits.max if kind == "min" else limits.min)
+
+
 def lowest(dtype: str) -> float | int:
-    """The identity of max: -inf, or the least integer."""
-    return -np.inf if dtype in FLOATS else int(np.iinfo(np_dtype(dtype)).min)
+    """The identity of max."""
+    return identity_of("max", dtype)
 
 
 def random_array(shape: Sequence[int], dtype: str, rng: np.random.Generator) -> Array:

@@ -422,7 +422,7 @@ class Search:
         forms = sorted(sizes, key=sizes.__getitem__)  # what small ones leave is for larger ones
         shares = [(form, [sizes[f] for f in forms[i:]]) for i, form in enumerate(forms)]
         for form, waiting in shares:  # all before the first is searched: each has a cover to fall back to
-            self._write(form, self.budget.part("solve", sizes[form], waiting))
+            self.cover_written(form, self.budget.part("solve", sizes[form], waiting))
         for i, (form, waiting) in enumerate(shares):
             share = self.budget.part("solve", sizes[form], waiting)
             self.tell(f"part {i + 1} of {len(sizes)}", 0.8 * i / len(sizes))
@@ -457,7 +457,7 @@ class Search:
             self.budget.add("solve" if stage == "incumbents" else stage, spent)
         return found
 
-    def _write(self, form: tuple, seconds: float) -> None:
+    def cover_written(self, form: tuple, seconds: float) -> None:
         """Find the best cover of a form as its author wrote it."""
         source = Snapshot.from_core(form)
         limit, stopped = SOURCE_SHARE * seconds, self._interrupts.stopped

@@ -9,10 +9,11 @@ import numpy as np
 
 from eqsat.check import TOLERANCE, relative_error
 from eqsat.core import Node, evaluate, flops, topological
+from eqsat.demand import nudged
 from eqsat.errors import CheckFailed
 from eqsat.node import make, substitute
 from eqsat.numerics import COMPARE, is_float, random_array
-from eqsat.rounding import is_noise, nudged
+from eqsat.rounding import is_noise
 
 WORK = 5_000_000_000
 """Operations that the steps of an explanation may take together, an element that is made or moved counting as

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import frexp, isfinite, log2
 
+import ml_dtypes
 import numpy as np
 
 from eqsat.demand import Demand, Demanded, Moved
 from eqsat.ir import Term, topological
-from eqsat.numerics import Precision, dtype_name, is_float
+from eqsat.numerics import Precision, is_float, np_dtype
 
 Array = np.ndarray
 Pair = tuple[Term, Term]
@@ -61,8 +63,8 @@ class Rounding:
         gaps = np.maximum(_distances(found, want) - negligible * scale(want[finite]), 0.0)
         squares = np.zeros(np.shape(want))
         own = None
-        for draw, moved in enumerate(self._moved(found)):
-            squares += np.square(_distances(moved, found))
+        for draw, moved in enumerate(self._moved(want, found)):
+            squares += moved
             if _within(gaps, squares / (draw + 1), draw + 1):
                 return True
             own = self._own(want, found) if own is None else own
@@ -70,19 +72,27 @@ class Rounding:
                 return True
         return False
 
-    def _moved(self, found: Array) -> Iterator[Array]:
-        """The result with its own constants moved, once for each draw; as it was found where it has none."""
+    def _moved(self, want: Array, found: Array) -> Iterator[Array]:
+        """Squares of what moving constants makes of each element, once for each draw: the result's own, and the numbers
+        of the source that stand for others: what is the mean of 72 elements by 1/72 is so with its rounding alone.
+        """
         source, result = self.pair
         known = set(topological([source]))
         new = frozenset(t for t in topological([result]) if t.op in ("constant", "full") and t not in known)
-        for draw in range(DRAWS if new else 1):
-            yield self._run(result, self.inputs, moved=Moved(new, draw)) if new else found
+        numbers = frozenset(t for t in known if t.op == "full" and is_float(t.dtype) and _rounded(t))
+        moves = [(result, found, new), (source, want, numbers)]
+        for draw in range(DRAWS if new or numbers else 1):
+            squares = np.zeros(np.shape(want))
+            for term, value, terms in moves:
+                if terms:
+                    squares += np.square(_distances(self._run(term, self.inputs, moved=Moved(terms, draw)), value))
+            yield squares
 
     def _own(self, want: Array, found: Array) -> Array:
         """Squares of what rounding in float64 may make of each element."""
-        inputs, still = self._nudged(want), Moved(frozenset(), 0)
+        rounded = Moved(frozenset(), 0, computed=True)
         both = zip(self.pair, (want, found), strict=True)
-        a, b = (NOISE * _distances(self._run(term, inputs, moved=still), value) for term, value in both)
+        a, b = (NOISE * _distances(self._run(term, self.inputs, moved=rounded), value) for term, value in both)
         return a**2 + b**2
 
     def is_noise(self, want: Array, found: Array) -> bool:
@@ -90,12 +100,9 @@ class Rounding:
         if want.dtype.kind != "f" or not want.size:
             return False
         source, _ = self.pair
-        others = [self._run(source, self.inputs, "native"), self._run(source, self._nudged(want))]
+        rounded = Moved(frozenset(), 0, computed=True)
+        others = [self._run(source, self.inputs, "native"), self._run(source, self.inputs, moved=rounded)]
         return is_noise(want, found, others)
-
-    def _nudged(self, want: Array) -> dict[str, Array]:
-        rng = np.random.default_rng(want.size)
-        return {name: nudged(values, rng) for name, values in self.inputs.items()}
 
     def _run(
         self, term: Term, inputs: Mapping[str, Array], precision: Precision = "float64", moved: Moved | None = None
@@ -117,6 +124,13 @@ def scale(values: Array) -> float:
     return max(float(np.abs(values).max(initial=0.0)), float(np.finfo(values.dtype).tiny))
 
 
+def _rounded(number: Term) -> bool:
+    """Whether a number is none of few digits, as a half is: it may stand for one that its type does not hold."""
+    mantissa, _ = frexp(float(number.attr("value")))
+    digits = (1 - int(log2(float(ml_dtypes.finfo(np_dtype(number.dtype)).eps)))) // 2
+    return isfinite(mantissa) and not (mantissa * 2**digits).is_integer()
+
+
 def _within(gaps: Array, squares: Array, draws: int) -> bool:
     """Whether differences are no larger than mean squares of others allow: in all, along each axis, each by itself."""
     gaps, squares = np.square(np.atleast_1d(gaps)), np.atleast_1d(squares)
@@ -136,11 +150,3 @@ def _distances(a: Array, b: Array) -> Array:
     """Of each element; zero where either is not finite."""
     with np.errstate(all="ignore"):
         return np.nan_to_num(np.abs(a - b), nan=0.0, posinf=0.0)
-
-
-def nudged(values: Array, rng: np.random.Generator) -> Array:
-    """Floats moved by a few of float64's last places."""
-    if not is_float(dtype_name(values.dtype)):
-        return values
-    wide = values.astype(np.float64)
-    return wide * (1 + 4 * np.finfo(np.float64).eps * rng.choice([-1.0, 1.0], wide.shape))

@@ -21,7 +21,7 @@ from eqsat.gpu.families.base import Choice, Job, Kernel
 from eqsat.gpu.families.contraction.tiles import ranked_tiles
 from eqsat.gpu.families.row.passes import domain_of
 from eqsat.gpu.targets import Target
-from eqsat.numerics import HALVES, lowest
+from eqsat.numerics import HALVES, identity_of
 
 _SPLIT_DEPTH = 256
 """k of a slice at least: below, starting and ending a tile costs more than the slice gains."""
@@ -34,7 +34,9 @@ _MOST_SLICES = 64
 _HEAVY = ("MM", "Red")
 """Operators that a kernel is built around; all others are computed element by element."""
 
-_IDENTITY = {"sum": 0.0, "prod": 1.0, "max": -float("inf"), "min": float("inf")}
+
+_PADDABLE = ("sum", "prod", "max", "min")
+"""Reductions that more elements may leave as they are: the others give a position."""
 
 
 @dataclass(frozen=True)
@@ -204,7 +206,7 @@ def _reduced_product(job: Job, target: Target, exact: bool) -> Chain:
 def _rows(job: Job, target: Target) -> Chain:
     domain = domain_of(job)
     slices = job.choice.slices or max(1, min(job.units // domain.rows, domain.columns // _SPLIT_ROW, _MOST_SLICES))
-    plain = max(domain.level.values()) == 0 and all(n.attrs[0] in _IDENTITY for n in domain.reductions)
+    plain = max(domain.level.values()) == 0 and all(n.attrs[0] in _PADDABLE for n in domain.reductions)
     one_a_row = all(node.size == domain.rows for node in job.outputs if node in domain.above)
     if any(node not in domain.above for node in job.outputs):  # written on the way, so that no slice may be padded
         slices = next(s for s in range(slices, 0, -1) if domain.columns % s == 0)
@@ -226,7 +228,7 @@ def _sliced_rows(job: Job, slices: int, target: Target) -> Chain:
     for node in domain.reductions:
         kind, (x,) = node.attrs[0], node.args
         if slices * length != columns:
-            fill = _fill(kind, x.dtype)
+            fill = identity_of(kind, x.dtype)
             x = make("V", (lay.of_pad((rows, columns), (0, 0), (0, slices * length - columns), fill),), (x,))
         sliced = make("V", (lay.strided(0, ((slices, length), (rows, slices * length), (length, 1))),), (x,))
         partial = make("Red", (kind, length), (sliced,))
@@ -244,12 +246,6 @@ def _sliced_rows(job: Job, slices: int, target: Target) -> Chain:
     params = (*job.inputs, *dict.fromkeys(held.values()))
     second = row.generate(_used(Job(rest, params, storage, job.units)), target)
     return _joined([first, second], held, dict(zip(rest, last, strict=True)), storage)
-
-
-def _fill(kind: str, dtype: str) -> float | int:
-    if dtype.startswith("int") and kind in ("max", "min"):
-        return lowest(dtype) if kind == "max" else -lowest(dtype) - 1
-    return _IDENTITY[kind] if not dtype.startswith("int") else int(_IDENTITY[kind])
 
 
 # --- what no template holds -------------------------------------------------------------------------------------

@@ -85,6 +85,18 @@ def test_variants_are_those_that_were_chosen(family: Family, arch: str, dtype: s
         assert any(all(text in k.variant for text in shown) for c in chains for k in c.kernels), choice
 
 
+@pytest.mark.parametrize("dtype", ["float32", "int32", "bool"])
+@pytest.mark.parametrize("kind", ["sum", "prod", "max", "min"])
+def test_slices_that_do_not_divide_a_row_are_padded_with_what_changes_nothing(kind: str, dtype: str) -> None:
+    if dtype == "bool" and kind in ("sum", "prod"):
+        return  # of numbers alone
+    x = s.array("x", 6 * 5, dtype)
+    case = s.case(f"{kind} of {dtype}", make("Red", (kind, 5), (x,)), choice=Choice(slices=3))
+    assert len(case.chain.kernels) == 2
+    for seed in range(3):
+        s.check([case], WAVE64, seed=seed)
+
+
 def test_gather_takes_negative_indices_and_clamps_others() -> None:
     x, places = s.array("x", 12), s.array("places", 4, "int64")
     case = s.case("gather", make("Gather", (2, 3, 2), (x, places)))

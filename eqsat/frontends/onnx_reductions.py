@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import inf, prod
 
-import numpy as np
-
 from eqsat import composites, ops
 from eqsat.frontends.onnx_node import Converter, Declined, Node, Row, row
 from eqsat.ir import Shape, Term
-from eqsat.numerics import is_float, lowest
+from eqsat.numerics import identity_of
 
 Reduction = Callable[[Term, tuple[int, ...], bool], Term]
 
@@ -42,17 +40,9 @@ def _extreme(kind: str) -> Reduction:
     def reduce(x: Term, axes: tuple[int, ...], keepdims: bool) -> Term:
         if all(x.shape[axis] for axis in axes):
             return ops.reduce(kind, x, axes, keepdims)
-        return ops.full(_identity(kind, x.dtype), _kept(x, axes, keepdims), x.dtype)
+        return ops.full(identity_of(kind, x.dtype), _kept(x, axes, keepdims), x.dtype)
 
     return reduce
-
-
-def _identity(kind: str, dtype: str) -> float:
-    if dtype == "bool":
-        return kind == "min"
-    if kind == "max":
-        return lowest(dtype)
-    return inf if is_float(dtype) else int(np.iinfo(dtype).max)
 
 
 def _kept(x: Term, axes: tuple[int, ...], keepdims: bool) -> Shape:
