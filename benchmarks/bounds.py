@@ -22,15 +22,15 @@ from pathlib import Path
 from typing import Any
 
 import eqsat
-from eqsat.cli.output import console, print_table
-from eqsat.core import lower
+from eqsat.cli.shared.output import console, print_table
+from eqsat.egraph.saturate import Limits as SaturationLimits
+from eqsat.egraph.saturate import saturate
+from eqsat.egraph.snapshot import Snapshot
 from eqsat.extract.cover import cover
 from eqsat.extract.cuts import Limits
+from eqsat.program.core import lower
+from eqsat.program.segments import segments
 from eqsat.rules import ALL, allowed
-from eqsat.saturate import Limits as SaturationLimits
-from eqsat.saturate import saturate
-from eqsat.segments import segments
-from eqsat.snapshot import Snapshot
 
 NOTHING_GAINED = 1e-3
 """Change of a predicted time that counts as none: ties between kernels that differ in rounding."""

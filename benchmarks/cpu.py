@@ -29,9 +29,9 @@ import numpy as np
 import onnxruntime
 
 import eqsat
-from eqsat.check import random_inputs
-from eqsat.cli.arrays import Arrays, largest_error, read_arrays
-from eqsat.cli.output import console, print_table
+from eqsat.check.check import random_inputs
+from eqsat.cli.shared.arrays import Arrays, largest_error, read_arrays
+from eqsat.cli.shared.output import console, print_table
 
 RUNTIMES = ("numpy", "onnxruntime")
 SLOWEST_RATIO = 0.95

@@ -28,7 +28,7 @@ sys.path.insert(0, str(ROOT))
 import numpy as np  # noqa: E402
 
 import eqsat  # noqa: E402
-from eqsat.ir import Program  # noqa: E402
+from eqsat.program.ir import Program  # noqa: E402
 from tests.deep_programs import SHAPES  # noqa: E402
 
 STAGES = ("build", "optimize", "print", "explain", "onnx", "read", "compile", "emit", "pickle")

@@ -21,13 +21,13 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from eqsat.cli.output import console, print_table
+from eqsat.cli.shared.output import console, print_table
 from eqsat.errors import InputError
-from eqsat.extract.greedy import NO_NODE, greedy_dag
-from eqsat.extract.problem import Problem, check, used_choice
-from eqsat.extract.reduce import Reduction, components
-from eqsat.extract.serialized import SerializedEGraph, answer_cost, parse
-from eqsat.extract.solve import solve
+from eqsat.extract.solver.greedy import NO_NODE, greedy_dag
+from eqsat.extract.solver.problem import Problem, check, used_choice
+from eqsat.extract.solver.reduce import Reduction, components
+from eqsat.extract.solver.serialized import SerializedEGraph, answer_cost, parse
+from eqsat.extract.solver.solve import solve
 
 Answer = tuple[dict[int, int], float]
 """A choice of nodes, and a lower bound in the problem's units."""
@@ -48,8 +48,8 @@ def by_signs(egraph: SerializedEGraph, time_limit: float) -> Answer:
 
 def by_highs(problem: Problem, time_limit: float) -> Answer:
     """The reduced problem as one integer program."""
-    from eqsat.extract.relax import Relaxation
-    from eqsat.extract.search import branch
+    from eqsat.extract.solver.relax import Relaxation
+    from eqsat.extract.solver.search import branch
 
     def whole(small: Problem, known: float, deadline: float) -> tuple[list[int] | None, float]:
         found = branch(Relaxation(small, [], known), math.inf, 2**31 - 1, deadline)

@@ -25,7 +25,7 @@ class Fault(Exception):
 
 def _wrong() -> tuple[Any, ...]:
     import eqsat
-    from eqsat.tracer import Tracer
+    from eqsat.tracing.tracer import Tracer
 
     return (
         *(None, "", "x", "mi300x", b"x", -1, 0, 1, 3, 1.5, -0.5, float("nan"), float("inf"), 10**30, -(10**30), True),
@@ -53,7 +53,7 @@ def _wrong() -> tuple[Any, ...]:
 
 
 def _term(shape: tuple[int, ...]) -> Any:
-    from eqsat import ops
+    from eqsat.program import ops
 
     return ops.input("x", shape, "float32")
 
@@ -73,10 +73,13 @@ def _result() -> Any:
 def _calls() -> list[tuple[str, Callable[..., Any], tuple[Any, ...], dict[str, Any]]]:
     """What is called: a name, the callable, right arguments by position and by name."""
     import eqsat
-    from eqsat import explore, expression, testing
-    from eqsat.extract import devices, serialized
-    from eqsat.functions import FUNCTIONS
-    from eqsat.tracer import Tracer
+    from eqsat import testing
+    from eqsat.extract.device import table as devices
+    from eqsat.extract.solver import serialized
+    from eqsat.inspection import explore
+    from eqsat.tracing import expression
+    from eqsat.tracing.functions import FUNCTIONS
+    from eqsat.tracing.tracer import Tracer
 
     x, v = Tracer(_term((4, 6))), Tracer(_term((6,)))
     special: dict[str, tuple[Any, ...]] = {

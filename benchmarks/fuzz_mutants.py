@@ -526,7 +526,7 @@ def save(data: bytes, folder: Path, name: str) -> None:
 def judge(data: bytes, stage: Callable[[str], None]) -> str:
     """Read, optimise and compare one model."""
     import eqsat
-    from eqsat.check import random_inputs
+    from eqsat.check.check import random_inputs
     from eqsat.errors import InputError
 
     with tempfile.TemporaryDirectory() as folder:
@@ -575,7 +575,7 @@ def by_onnxruntime(data: bytes, program: Any, inputs: dict[str, Any]) -> dict[st
     """A program's outputs as onnxruntime finds them from a file; None where it does not take the file or its types."""
     import onnxruntime
 
-    from eqsat.numerics import np_dtype
+    from eqsat.base.numerics import np_dtype
 
     if any(np_dtype(t.dtype).isbuiltin != 1 for t in (*program.inputs, *program.outputs.values())):
         return None  # its arrays are of NumPy's own types

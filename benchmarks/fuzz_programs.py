@@ -22,12 +22,13 @@ import numpy as np
 from fuzz_mutants import by_onnxruntime
 
 import eqsat
-from eqsat import composites, ops
+from eqsat.base.numerics import is_float, itemsize, np_dtype
 from eqsat.errors import EqsatError, InputError
-from eqsat.ir import Program, Term
-from eqsat.numerics import is_float, itemsize, np_dtype
-from eqsat.reference import same_bits
-from eqsat.rule import Policy
+from eqsat.evidence.reference import same_bits
+from eqsat.language.rule import Policy
+from eqsat.program import composites, ops
+from eqsat.program.ir import Program
+from eqsat.program.term import Term
 from eqsat.testing import STEPS, Builder, random_inputs, shapes, weights
 
 SECONDS = 60.0
@@ -306,7 +307,7 @@ def _compare(program: Program, policy: str, how: str, inputs: Any, wanted: Any, 
 def _facts(program: Program) -> tuple[dict[Term, bool], dict[Term, bool], dict[Term, bool]]:
     """Of each term: whether it depends on an input; whether no order of additions decides its bits; whether it is
     computed ahead of time as it is written, under every policy: a sum of constants that takes more memory than they do
-    may be computed in another order (`eqsat.fold`).
+    may be computed in another order (`eqsat.program.fold`).
     """
     varies: dict[Term, bool] = {}
     plain: dict[Term, bool] = {}

@@ -11,8 +11,8 @@ from fuzz_programs import case as made
 
 import eqsat
 from eqsat.errors import InputError
-from eqsat.ir import Program
-from eqsat.rule import Policy
+from eqsat.language.rule import Policy
+from eqsat.program.ir import Program
 
 SECONDS = 240.0
 BYTES = 8_000_000_000

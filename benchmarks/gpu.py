@@ -31,20 +31,20 @@ import numpy as np
 from rivals import Library, NotCovered, cupy_library, torch_library
 
 import eqsat
-from eqsat.check import random_inputs
-from eqsat.cli.arrays import largest_error
-from eqsat.core import lower
+from eqsat.check.check import random_inputs
+from eqsat.cli.shared.arrays import largest_error
+from eqsat.egraph.snapshot import Snapshot
 from eqsat.errors import InputError
-from eqsat.extract.calibrate import Micro
 from eqsat.extract.cover import source_cover
-from eqsat.extract.devices import Device
-from eqsat.extract.plan import Plan, build_plan
-from eqsat.gpu.device import GpuPlan, Machine, this_machine
-from eqsat.gpu.lower import Launch, LibraryProduct, Signature
-from eqsat.gpu.timing import WARM_UP, Timed, elapsed_us, medians
-from eqsat.gpu.tune import tune
-from eqsat.ir import Program
-from eqsat.snapshot import Snapshot
+from eqsat.extract.device.table import Device
+from eqsat.extract.plan.calibrate import Micro
+from eqsat.extract.plan.plan import Plan, build_plan
+from eqsat.gpu.launch.lower import Launch, LibraryProduct, Signature
+from eqsat.gpu.run.cupy_runtime import GpuPlan, Machine, this_machine
+from eqsat.gpu.run.timing import WARM_UP, Timed, elapsed_us, medians
+from eqsat.gpu.run.tune import tune
+from eqsat.program.core import lower
+from eqsat.program.ir import Program
 
 LARGEST_ERROR = {"float32": 1e-4, "float16": 2e-3, "bfloat16": 2e-2}
 """Of the scale of an output."""

@@ -22,13 +22,13 @@ from pathlib import Path
 from typing import Any
 
 import eqsat
-from eqsat.core import lower
-from eqsat.egraph import EGraph
-from eqsat.rule import AnyRule, HostRule
+from eqsat.egraph.encoding import EGraph
+from eqsat.egraph.saturate import Limits, Saturation
+from eqsat.egraph.snapshot import Snapshot
+from eqsat.language.rule import AnyRule, HostRule
+from eqsat.program.core import lower
+from eqsat.program.segments import segments
 from eqsat.rules import ALL, allowed
-from eqsat.saturate import Limits, Saturation
-from eqsat.segments import segments
-from eqsat.snapshot import Snapshot
 
 _ASKS = " asks "
 """Between a rule's name and the number of its question, in the names of demands to tables."""
@@ -147,7 +147,7 @@ def models(folders: Sequence[Path], pattern: str) -> Iterator[Path]:
 
 def print_text(growths: Sequence[Growth]) -> None:
     """Tables for a terminal."""
-    from eqsat.cli.output import console, print_table
+    from eqsat.cli.shared.output import console, print_table
 
     for growth in growths:
         print_table(console(), _title(growth), ("rule", "matches", "e-nodes", "ms"), list(_cells(growth)))

@@ -23,16 +23,16 @@ from pathlib import Path
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
 import eqsat
-from eqsat.core import lower
-from eqsat.extract.devices import device
-from eqsat.ir import Program
-from eqsat.node import Node
-from eqsat.optimize import Search
-from eqsat.rule import AnyRule, Policy
+from eqsat.base.time_budget import TimeBudget
+from eqsat.extract.device.table import device
+from eqsat.language.rule import AnyRule, Policy
+from eqsat.pipeline.optimize import Search
+from eqsat.program.core import lower
+from eqsat.program.ir import Program
+from eqsat.program.node import Node
+from eqsat.program.segments import segments
 from eqsat.rules import ALL, allowed
-from eqsat.segments import segments
 from eqsat.testing import programs
-from eqsat.time_budget import TimeBudget
 
 Form = tuple[Node, ...]
 
@@ -114,7 +114,7 @@ def drawn(count: int, start: int, max_ops: int = 14) -> list[tuple[str, Program]
 
 def _programs(args: argparse.Namespace) -> Iterator[tuple[str, Program]]:
     if args.demo:
-        from eqsat.cli.demo_programs import PROGRAMS
+        from eqsat.cli.commands.demo_programs import PROGRAMS
 
         yield from ((name, demo.build()) for name, demo in PROGRAMS.items())
     files = {path.stem: path for folder in args.folders for path in folder.glob("*.onnx") if "__" not in path.stem}

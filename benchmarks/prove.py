@@ -26,8 +26,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import onnx
 
 import eqsat
-from eqsat.cli.output import console, print_table
-from eqsat.cli.prove import EXIT_CODES
+from eqsat.cli.commands.prove import EXIT_CODES
+from eqsat.cli.shared.output import console, print_table
 from tests.equations import identities, taso, tensat, xla_arrays, xla_elementwise
 from tests.equations.mutants import false, mutants
 from tests.equations.notation import Equation

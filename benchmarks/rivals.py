@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from eqsat.ir import Program, Term
-from eqsat.numerics import np_dtype
+from eqsat.base.numerics import np_dtype
+from eqsat.program.ir import Program
+from eqsat.program.term import Term
 
 Function = Callable[..., Any]
 

@@ -11,12 +11,12 @@ from pathlib import Path
 import onnx
 from onnx import defs
 
-from eqsat.frontends.onnx_control import UNROLLED
-from eqsat.frontends.onnx_convert import ROWS, VENDOR
-from eqsat.frontends.onnx_elementwise import RANDOM
-from eqsat.frontends.onnx_load import OLDEST_OPSET
-from eqsat.frontends.onnx_microsoft import MICROSOFT, UNVERSIONED
-from eqsat.frontends.onnx_node import Row
+from eqsat.frontends.onnx.file.load import OLDEST_OPSET
+from eqsat.frontends.onnx.operators.elementwise import RANDOM
+from eqsat.frontends.onnx.operators.microsoft import MICROSOFT, UNVERSIONED
+from eqsat.frontends.onnx.operators.node import Row
+from eqsat.frontends.onnx.read.control import UNROLLED
+from eqsat.frontends.onnx.read.convert import ROWS, VENDOR
 
 TARGET = Path(__file__).with_name("operators.md")
 

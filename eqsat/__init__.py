@@ -16,34 +16,34 @@ import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from eqsat.version import VERSION
+from eqsat.base.version import VERSION
 
 if TYPE_CHECKING:
-    from eqsat.frontends.onnx_in import from_onnx
-    from eqsat.frontends.onnx_out import to_onnx
-    from eqsat.frontends.torch_in import from_torch
-    from eqsat.ir import Program
+    from eqsat.frontends.onnx.read.model import from_onnx
+    from eqsat.frontends.onnx.write.model import to_onnx
+    from eqsat.frontends.torch import from_torch
     from eqsat.jit import jit
-    from eqsat.optimize import Result, optimize
-    from eqsat.prove import Proof, prove
-    from eqsat.trace import spec, trace
-    from eqsat.tracer import Tracer
+    from eqsat.pipeline.optimize import Result, optimize
+    from eqsat.program.ir import Program
+    from eqsat.proof.prove import Proof, prove
+    from eqsat.tracing.trace import spec, trace
+    from eqsat.tracing.tracer import Tracer
 
 __version__ = VERSION
 
 _HOME = {
-    "Program": "eqsat.ir",
-    "Proof": "eqsat.prove",
-    "Result": "eqsat.optimize",
-    "Tracer": "eqsat.tracer",
-    "from_onnx": "eqsat.frontends.onnx_in",
-    "from_torch": "eqsat.frontends.torch_in",
+    "Program": "eqsat.program.ir",
+    "Proof": "eqsat.proof.prove",
+    "Result": "eqsat.pipeline.optimize",
+    "Tracer": "eqsat.tracing.tracer",
+    "from_onnx": "eqsat.frontends.onnx.read.model",
+    "from_torch": "eqsat.frontends.torch",
     "jit": "eqsat.jit",
-    "optimize": "eqsat.optimize",
-    "prove": "eqsat.prove",
-    "spec": "eqsat.trace",
-    "to_onnx": "eqsat.frontends.onnx_out",
-    "trace": "eqsat.trace",
+    "optimize": "eqsat.pipeline.optimize",
+    "prove": "eqsat.proof.prove",
+    "spec": "eqsat.tracing.trace",
+    "to_onnx": "eqsat.frontends.onnx.write.model",
+    "trace": "eqsat.tracing.trace",
 }
 """Public names and the module that holds each."""
 
@@ -57,7 +57,7 @@ _FUNCTIONS = frozenset({
     "silu", "sin", "softmax", "softplus", "split", "sqrt", "squeeze", "stack", "std", "subtract", "sum", "swapaxes",
     "take", "tanh", "tile", "transpose", "var", "vstack", "where", "zeros",
 })  # fmt: skip
-"""NumPy's names (and those of common layers) that `eqsat.functions` defines on traced values: `eqsat.exp(x)`."""
+"""NumPy's names (and those of common layers) of `eqsat.tracing.functions`, on traced values: `eqsat.exp(x)`."""
 
 __all__ = [
     "Program",
@@ -76,7 +76,7 @@ __all__ = [
 
 
 class _Package(ModuleType):
-    """This package, in which `eqsat.trace` and `eqsat.optimize` are the functions, never the modules that hold them.
+    """This package, in which `eqsat.jit` is the function, never the module that holds it.
 
     The import system binds a submodule to its parent once it is loaded; for the names above that is declined.
     """
@@ -93,7 +93,7 @@ def __getattr__(name: str) -> Any:
     if name in _HOME:
         return getattr(importlib.import_module(_HOME[name]), name)
     if name in _FUNCTIONS:
-        return getattr(importlib.import_module("eqsat.functions"), name)
+        return getattr(importlib.import_module("eqsat.tracing.functions"), name)
     raise AttributeError(f"module 'eqsat' has no attribute {name!r}")
 
 

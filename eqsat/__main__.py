@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 
-from eqsat.search_path import search_path
+from eqsat.base.search_path import search_path
 
 
 def _leave(number: int, frame: object) -> None:

@@ -7,8 +7,8 @@ import inspect
 from collections.abc import Callable
 from typing import Any, overload
 
-from eqsat.ir import Program
-from eqsat.trace import Results, bind, record, replace_arguments, spec_of, trace
+from eqsat.program.ir import Program
+from eqsat.tracing.trace import Results, bind, record, replace_arguments, spec_of, trace
 
 
 class Jitted:
@@ -47,7 +47,7 @@ class Jitted:
         return results.rebuild(returned if isinstance(returned, tuple) else (returned,))
 
     def _compile(self, bound: inspect.BoundArguments) -> tuple[Callable[..., Any], Results]:
-        from eqsat.optimize import optimize
+        from eqsat.pipeline.optimize import optimize
 
         program, results = record(self._function, bound)
         return optimize(program, **self._options).compile(on=self._on), results

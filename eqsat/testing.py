@@ -26,11 +26,12 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 import numpy as np
 from hypothesis import strategies as st
 
-from eqsat import composites, ops
-from eqsat.arguments import instance, whole
+from eqsat.base.arguments import instance, whole
+from eqsat.base.numerics import ELEMENTWISE, FLOATS, INTS, REDUCTIONS, Array, Precision, kind_of, random_array
 from eqsat.errors import EqsatError
-from eqsat.ir import Program, Shape, Term
-from eqsat.numerics import ELEMENTWISE, FLOATS, INTS, REDUCTIONS, Array, Precision, kind_of, random_array
+from eqsat.program import composites, ops
+from eqsat.program.ir import Program
+from eqsat.program.term import Shape, Term
 
 T = TypeVar("T")
 
@@ -278,7 +279,7 @@ class _Unavailable(Exception):
 
 
 def ops_below(terms: Sequence[Term]) -> list[Term]:
-    from eqsat.ir import topological
+    from eqsat.program.term import topological
 
     return topological(terms)
 

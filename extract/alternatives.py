@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Callable
 
 from eqsat.extract.cover import CoverProblem, CoverResult
-from eqsat.extract.kbest import Marks, next_best
-from eqsat.layout import is_bijective
+from eqsat.extract.solver.kbest import Marks, next_best
+from eqsat.layout.arithmetic import is_bijective
 
 
 def next_covers(

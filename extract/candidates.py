@@ -14,14 +14,14 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from eqsat.egraph.snapshot import Snapshot
 from eqsat.extract.cost import Prices, Run
 from eqsat.extract.cuts import NOTHING, Cut, Facts, Kind, Limits, bits, parts
-from eqsat.extract.devices import Device
+from eqsat.extract.device.table import Device
 from eqsat.extract.grow import Grower
 from eqsat.extract.joint import joint_kernels
 from eqsat.extract.unfused import UnfusedGrower
-from eqsat.layout import is_contiguous
-from eqsat.snapshot import Snapshot
+from eqsat.layout.arithmetic import is_contiguous
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ def enumerate_candidates(
 
     `should_stop` is polled; once it says so, classes keep what they have, at least what a cover needs.
     `only` says which e-nodes may be used; None means all. `req` are the classes that each one needs, as of
-    `eqsat.required`; without it no kernels with several outputs are made. `exact` kernels sum in a fixed order.
+    `eqsat.egraph.required`; without it no kernels with several outputs are made. `exact` kernels sum in a fixed order.
     """
     limits = limits or Limits()
     start = time.perf_counter()

@@ -14,10 +14,10 @@ from functools import lru_cache
 from math import ceil
 from typing import NamedTuple
 
-from eqsat.extract.devices import Device
-from eqsat.extract.occupancy import rate_share
-from eqsat.layout import Layout, footprint
-from eqsat.numerics import np_dtype
+from eqsat.base.numerics import np_dtype
+from eqsat.extract.device.occupancy import rate_share
+from eqsat.extract.device.table import Device
+from eqsat.layout.arithmetic import Layout, footprint
 
 SECTOR = 64
 """Bytes that memory moves at least (AMD's L2 reads 64 of its 128 byte lines; NVIDIA moves two 32 byte sectors)."""

@@ -13,16 +13,16 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Any, NamedTuple
 
-from eqsat.core import CoreProgram
+from eqsat.egraph.required import Derivation, required, required_of_roots
+from eqsat.egraph.snapshot import SOURCE, Snapshot
 from eqsat.extract.candidates import Candidate, Candidates, enumerate_candidates, undominated
 from eqsat.extract.cuts import Limits, parts
-from eqsat.extract.devices import Device
-from eqsat.extract.devices import device as find_device
-from eqsat.extract.greedy import NO_NODE, greedy_dag
-from eqsat.extract.problem import Problem, Solution, check, used_choice
-from eqsat.extract.solve import solve
-from eqsat.required import Derivation, required, required_of_roots
-from eqsat.snapshot import SOURCE, Snapshot
+from eqsat.extract.device.table import Device
+from eqsat.extract.device.table import device as find_device
+from eqsat.extract.solver.greedy import NO_NODE, greedy_dag
+from eqsat.extract.solver.problem import Problem, Solution, check, used_choice
+from eqsat.extract.solver.solve import solve
+from eqsat.program.core import CoreProgram
 
 ENUMERATION_SHARE = 0.4
 """The share of the time limit that enumeration may take."""

@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 
+from eqsat.egraph.snapshot import Snapshot
 from eqsat.extract.cost import Gemm, Run, itemsize, read_bytes
-from eqsat.layout import Layout, compose, identity, is_contiguous
-from eqsat.snapshot import Snapshot
+from eqsat.layout.arithmetic import Layout, compose, identity, is_contiguous
 
 
 @dataclass(frozen=True, slots=True)

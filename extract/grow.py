@@ -7,10 +7,10 @@ from itertools import product
 from math import ceil
 from typing import NamedTuple
 
+from eqsat.egraph.snapshot import ENode, Snapshot
 from eqsat.extract.cost import Gemm, Prices, Run, work_of, write_order
 from eqsat.extract.cuts import Core, Cut, Facts, Index, Key, Kind, Limits, Product, Read, Rows, joined, parts
-from eqsat.layout import Layout, compose, identity, is_bijective, row_major, strided
-from eqsat.snapshot import ENode, Snapshot
+from eqsat.layout.arithmetic import Layout, compose, identity, is_bijective, row_major, strided
 
 PROLOGUE_STEP = 2000
 """Picoseconds charged for each operator of a prologue: where an epilogue does as well, it is preferred."""

@@ -16,11 +16,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from eqsat.egraph.required import required_of_roots
+from eqsat.egraph.snapshot import Snapshot
 from eqsat.extract.cost import Run
 from eqsat.extract.cuts import Core, Cut, Facts, Kind, Limits, Product, Rows, bits, parts
 from eqsat.extract.grow import Grower, reduced_stride
-from eqsat.required import required_of_roots
-from eqsat.snapshot import Snapshot
 
 Frame = Core | tuple[int, int] | int
 """What cuts must have in common to share a kernel: a product, rows and columns, or the number of elements."""

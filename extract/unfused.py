@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from eqsat.egraph.snapshot import ENode, Snapshot
 from eqsat.extract.cost import Prices
 from eqsat.extract.cuts import Cut, Facts, Kind, Limits, Product
 from eqsat.extract.grow import Grower
-from eqsat.layout import Layout, is_bijective, strided
-from eqsat.snapshot import ENode, Snapshot
+from eqsat.layout.arithmetic import Layout, is_bijective, strided
 
 
 class UnfusedGrower(Grower):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from eqsat.core import Node, topological
+from eqsat.gpu.code.targets import Target
 from eqsat.gpu.families import contraction, pointwise, row
 from eqsat.gpu.families.base import Choice, Family, Kernel
-from eqsat.gpu.generate import chain
-from eqsat.gpu.targets import Target
+from eqsat.gpu.launch.generate import chain
+from eqsat.program.core import Node, topological
 
 DTYPES = ("float32", "float16", "bfloat16")
 

@@ -12,19 +12,19 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.core import make
+from eqsat.base.files import write_folder
 from eqsat.errors import InputError
-from eqsat.extract.devices import Device
-from eqsat.extract.plan import Plan
-from eqsat.files import write_folder
-from eqsat.gpu.arrays import carrier
-from eqsat.gpu.cache import TEMPLATES
-from eqsat.gpu.compilers import AMD_FLAGS
-from eqsat.gpu.generate import chain
-from eqsat.gpu.lower import Buffer, Fill, HostCall, Launch, Launches, Place, Signature, Step, lower
-from eqsat.gpu.nvrtc import FLAGS as NVRTC_FLAGS
-from eqsat.gpu.targets import Target
-from eqsat.ir import Program
+from eqsat.extract.device.table import Device
+from eqsat.extract.plan.plan import Plan
+from eqsat.gpu.build.compilers import AMD_FLAGS
+from eqsat.gpu.build.nvrtc import FLAGS as NVRTC_FLAGS
+from eqsat.gpu.code.cache import TEMPLATES
+from eqsat.gpu.code.targets import Target
+from eqsat.gpu.launch.generate import chain
+from eqsat.gpu.launch.lower import Buffer, Fill, HostCall, Launch, Launches, Place, Signature, Step, lower
+from eqsat.gpu.run.arrays import carrier
+from eqsat.program.core import make
+from eqsat.program.ir import Program
 
 SCHEMA = 1
 

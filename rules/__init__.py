@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from eqsat.arguments import choice
-from eqsat.rule import ALLOWED, AnyRule, Policy
+from eqsat.base.arguments import choice
+from eqsat.language.rule import ALLOWED, AnyRule, Policy
 from eqsat.rules import (
     arithmetic,
     casts,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from eqsat.rule import Rule, rule
+from eqsat.language.rule import Rule, rule
 
 _ALGEBRA = "MIGraphX simplify_algebra"
 

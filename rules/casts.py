@@ -6,7 +6,7 @@ Views, concatenations and broadcasts move past a conversion as past any function
 
 from __future__ import annotations
 
-from eqsat.rule import Rule, rule
+from eqsat.language.rule import Rule, rule
 
 _CONVERT = "MIGraphX eliminate_convert"
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import accumulate, pairwise
 
-from eqsat import layout as lt
-from eqsat.layout import Layout
-from eqsat.rule import HostRule
-from eqsat.snapshot import ENode
-from eqsat.terms import Term, Terms
+from eqsat.egraph.host_terms import Term, Terms
+from eqsat.egraph.snapshot import ENode
+from eqsat.language.rule import HostRule
+from eqsat.layout import arithmetic as lt
+from eqsat.layout.arithmetic import Layout
 
 Emit = Callable[[int, Term], None]
 

@@ -13,13 +13,13 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
-from eqsat import layout as lt
-from eqsat.layout import Layout
-from eqsat.rule import HostRule
-from eqsat.snapshot import ENode
-from eqsat.table_sums import repeated
-from eqsat.table_values import fraction_of
-from eqsat.terms import Term, Terms
+from eqsat.egraph.host_terms import Term, Terms
+from eqsat.egraph.snapshot import ENode
+from eqsat.language.rule import HostRule
+from eqsat.language.table_sums import repeated
+from eqsat.language.table_values import fraction_of
+from eqsat.layout import arithmetic as lt
+from eqsat.layout.arithmetic import Layout
 
 _MOST_TERMS = 64
 """Terms of a polynomial at most; what has more counts as no sum."""

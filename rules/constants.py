@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from eqsat import layout as lt
-from eqsat.layout import Layout
-from eqsat.rule import HostRule
-from eqsat.snapshot import ENode
-from eqsat.terms import Term, Terms
+from eqsat.egraph.host_terms import Term, Terms
+from eqsat.egraph.snapshot import ENode
+from eqsat.language.rule import HostRule
+from eqsat.layout import arithmetic as lt
+from eqsat.layout.arithmetic import Layout
 
 _SAMPLES = 64
 _COMPARED = 1 << 22

@@ -6,7 +6,7 @@ as both sides meet, which small programs do long before the e-graph grows out of
 
 from __future__ import annotations
 
-from eqsat.rule import Numerics, Rule, rule
+from eqsat.language.rule import Numerics, Rule, rule
 
 _AXIOMS = "TASO (SOSP 2019), axioms of elementwise operators and matmul"
 _SIMPLIFIER = "XLA AlgebraicSimplifier, as written down by TensorRight (POPL 2025)"

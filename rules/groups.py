@@ -13,12 +13,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from eqsat import layout as lt
-from eqsat.layout import Layout
-from eqsat.required import Needs, as_written, needs_of, needs_of_all
-from eqsat.rule import HostRule
-from eqsat.snapshot import ENode
-from eqsat.terms import Term, Terms
+from eqsat.egraph.host_terms import Term, Terms
+from eqsat.egraph.required import Needs, as_written, needs_of, needs_of_all
+from eqsat.egraph.snapshot import ENode
+from eqsat.language.rule import HostRule
+from eqsat.layout import arithmetic as lt
+from eqsat.layout.arithmetic import Layout
 
 _MOST_GROUPS = 400
 

@@ -6,7 +6,7 @@ is an array, an infinity in it would have made NaN of its row, hence the class.
 
 from __future__ import annotations
 
-from eqsat.rule import Rule, rule
+from eqsat.language.rule import Rule, rule
 
 _SHIFT = "shift invariance of softmax and of deviations from a mean"
 _STOCHASTIC = "Vaswani et al. (2017): attention weights of a row sum to one"

@@ -6,7 +6,7 @@ and shifts shrink to one operator, and units, signs and powers are seen wherever
 
 from __future__ import annotations
 
-from eqsat.rule import Numerics, Rule, rule
+from eqsat.language.rule import Numerics, Rule, rule
 
 _ALGEBRA = "MIGraphX simplify_algebra"
 _FOLDING = "constant folding"

@@ -7,7 +7,7 @@ motivating programs); orders of longer chains come from `matmul-chain`, which so
 
 from __future__ import annotations
 
-from eqsat.rule import Rule, rule
+from eqsat.language.rule import Rule, rule
 
 _M2818 = "MIGraphX issue 2818"
 _ALGEBRA = "MIGraphX simplify_algebra"

@@ -7,7 +7,7 @@ products is a matrix product, and reductions one after another are one. Sums of 
 
 from __future__ import annotations
 
-from eqsat.rule import Numerics, Rule, rule
+from eqsat.language.rule import Numerics, Rule, rule
 
 _FUSED = "MIGraphX fuse_reduce"
 _SIMPLIFIER = "XLA AlgebraicSimplifier, as written down by TensorRight (POPL 2025)"

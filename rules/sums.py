@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from eqsat.rule import HostRule
-from eqsat.snapshot import ENode
-from eqsat.terms import Term, Terms
+from eqsat.egraph.host_terms import Term, Terms
+from eqsat.egraph.snapshot import ENode
+from eqsat.language.rule import HostRule
 
 Emit = Callable[[int, Term], None]
 

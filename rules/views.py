@@ -6,9 +6,9 @@ slice, broadcast, reshape and pad: they are all the first row here.
 
 from __future__ import annotations
 
-from eqsat.rule import Rule, rule
+from eqsat.language.rule import Rule, rule
 
-_CORE = "the layout algebra of eqsat.layout"
+_CORE = "the layout algebra of eqsat.layout.arithmetic"
 _IREE = "IREE: permute elementwise operations to make fusions better"
 
 RULES: tuple[Rule, ...] = (

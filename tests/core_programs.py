@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from eqsat import layout as lay
-from eqsat.core import Node, make, topological
-from eqsat.snapshot import SOURCE, ENode, Snapshot
+from eqsat.egraph.snapshot import SOURCE, ENode, Snapshot
+from eqsat.layout import arithmetic as lay
+from eqsat.program.core import Node, make, topological
 
 F = "float32"
 

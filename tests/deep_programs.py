@@ -7,8 +7,9 @@ from collections.abc import Callable
 import numpy as np
 
 import eqsat
-from eqsat import ops
-from eqsat.ir import Program, Term
+from eqsat.program import ops
+from eqsat.program.ir import Program
+from eqsat.program.term import Term
 
 _N = 8
 

@@ -6,7 +6,7 @@ import itertools
 import random
 
 from eqsat.errors import CheckFailed
-from eqsat.extract.problem import Problem, used_choice
+from eqsat.extract.solver.problem import Problem, used_choice
 
 COSTS = ([0, 1, 2, 3], [1], [0, 0, 1], [1, 2, 4, 7], [0], [3, 3000, 3_000_000])
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.core import Node, evaluate, topological
+from eqsat.base.numerics import np_dtype, random_array
 from eqsat.gpu import simt
+from eqsat.gpu.code.targets import TARGETS
 from eqsat.gpu.families.base import Choice, Job, Kernel
 from eqsat.gpu.families.expressions import *  # noqa: F403  (tests write their expressions as families do)
-from eqsat.gpu.generate import Chain, chain
-from eqsat.gpu.targets import TARGETS
-from eqsat.numerics import np_dtype, random_array
+from eqsat.gpu.launch.generate import Chain, chain
+from eqsat.program.core import Node, evaluate, topological
 
 TOLERANCE = {"float64": 1e-12, "float32": 1e-4, "float16": 2e-3, "bfloat16": 2e-2}
 """Largest error, as a share of the largest result."""

@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.ir import Program, Term
+from eqsat.program.ir import Program
+from eqsat.program.term import Term
 
 Array = np.ndarray[Any, Any]
 

@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, numpy_helper
 
-from eqsat.frontends.onnx_load import DTYPE_OF_CODE
+from eqsat.frontends.onnx.file.load import DTYPE_OF_CODE
 
 EXPANDED = "expanded"
 """The group of the cases that spell an operator out as its function body."""

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import eqsat
-from eqsat.ir import Program
+from eqsat.program.ir import Program
 
 Row = tuple[Callable[..., Any], Callable[..., Any], tuple[tuple[int, ...], ...]]
 

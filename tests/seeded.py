@@ -19,8 +19,8 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 
 import eqsat
 from eqsat.errors import InputError
-from eqsat.ir import Program
-from eqsat.rule import Policy
+from eqsat.language.rule import Policy
+from eqsat.program.ir import Program
 from eqsat.testing import programs
 
 DTYPES = ("float32", "float16", "int32", "bool")

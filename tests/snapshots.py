@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from eqsat import layout as lay
-from eqsat.core import evaluate, make
+from eqsat.egraph.snapshot import ENode, Snapshot, constant_node
 from eqsat.extract.cuts import Cut
-from eqsat.snapshot import ENode, Snapshot, constant_node
+from eqsat.layout import arithmetic as lay
+from eqsat.program.core import evaluate, make
 
 Array = np.ndarray[Any, Any]
 

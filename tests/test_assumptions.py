@@ -13,11 +13,12 @@ import pytest
 from typer.testing import CliRunner
 
 import eqsat
-from eqsat import ops
-from eqsat.assumptions import Bounds, read
 from eqsat.cli.app import app
 from eqsat.errors import InputError
-from eqsat.ir import Program, Term
+from eqsat.program import ops
+from eqsat.program.ir import Program
+from eqsat.program.term import Term
+from eqsat.proof.assumptions import Bounds, read
 
 ROWS = 6
 INPUTS = {

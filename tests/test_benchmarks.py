@@ -16,10 +16,10 @@ from fake_cupy import FakeCupy
 from test_gpu_plan import PROGRAMS, inputs_of
 
 import eqsat
-from eqsat import ops
-from eqsat.gpu.device import GpuPlan
-from eqsat.ir import Program
-from eqsat.numerics import elementwise
+from eqsat.base.numerics import elementwise
+from eqsat.gpu.run.cupy_runtime import GpuPlan
+from eqsat.program import ops
+from eqsat.program.ir import Program
 
 BENCHMARKS = Path(__file__).resolve().parent.parent / "benchmarks"
 

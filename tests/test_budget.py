@@ -9,9 +9,9 @@ import pytest
 from typer.testing import CliRunner
 
 import eqsat
-from eqsat.budget import optimize_within
 from eqsat.cli.app import app
 from eqsat.errors import InputError
+from eqsat.pipeline.error_budget import optimize_within
 
 
 def overflowing() -> eqsat.Program:

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from eqsat.errors import InputError
-from eqsat.extract.calibrate import MICRO, fit, micro, spearman
-from eqsat.extract.devices import DEVICES, Device, Figure
+from eqsat.extract.device.table import DEVICES, Device, Figure
+from eqsat.extract.plan.calibrate import MICRO, fit, micro, spearman
 
 GPUS = [row for row in DEVICES.values() if row.name != "cpu"]
 SHARES = {"launch_us": 2.5, "achieved": 0.7, "vector.float32": 0.5, "matrix.float16": 0.4}

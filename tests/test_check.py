@@ -5,10 +5,11 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from eqsat import ops
-from eqsat.check import TOLERANCE, check
+from eqsat.check.check import TOLERANCE, check
 from eqsat.errors import CheckFailed
-from eqsat.ir import Program, Term
+from eqsat.program import ops
+from eqsat.program.ir import Program
+from eqsat.program.term import Term
 
 RNG = np.random.default_rng(11)
 N, K = 2048, 1024

@@ -8,13 +8,14 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from eqsat import check as checking
-from eqsat import composites, ops
-from eqsat.demand import Moved
+from eqsat.base.numerics import FLOATS, np_dtype
+from eqsat.check import check as checking
+from eqsat.check.demand import Moved
+from eqsat.check.strata import borders, positions
 from eqsat.errors import CheckFailed
-from eqsat.ir import Program, Term, make, topological
-from eqsat.numerics import FLOATS, np_dtype
-from eqsat.strata import borders, positions
+from eqsat.program import composites, ops
+from eqsat.program.ir import Program
+from eqsat.program.term import Term, make, topological
 
 RNG = np.random.default_rng(5)
 

@@ -16,8 +16,8 @@ from onnx import TensorProto, helper, numpy_helper
 from typer.testing import CliRunner, Result
 
 from eqsat import from_onnx, relu, spec, to_onnx, trace
-from eqsat.cli import arrays as stored
 from eqsat.cli.app import app
+from eqsat.cli.shared import arrays as stored
 
 COMMANDS = (
     *("optimize", "run", "emit", "prove", "explain", "explore", "demo", "devices", "extract", "version"),

@@ -13,9 +13,10 @@ from fake_cupy import FakeCupy
 from test_cli import document, eqsat, printed, refusal
 
 import eqsat as package
-from eqsat.extract import calibrate, device_files
-from eqsat.extract.devices import device
-from eqsat.gpu import choices
+from eqsat.extract.device import files as device_files
+from eqsat.extract.device.table import device
+from eqsat.extract.plan import calibrate
+from eqsat.gpu.run import choices
 
 X = np.random.default_rng(0).standard_normal((8, 16)).astype(np.float32)
 
@@ -118,7 +119,7 @@ def test_programs_are_timed_against_themselves(on: str, model: Path) -> None:
 
 
 def test_a_wrong_result_is_no_speed(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from eqsat.cli import bench
+    from eqsat.cli.commands import bench
 
     right = bench._numpy_run
     calls = iter(range(2))

@@ -11,9 +11,9 @@ import pytest
 from test_cli import document, printed, refusal
 
 import eqsat
+from eqsat.gpu.build.compilers import simt_library
 from eqsat.gpu.catalogue import FAMILIES, samples
-from eqsat.gpu.compilers import simt_library
-from eqsat.gpu.targets import TARGETS
+from eqsat.gpu.code.targets import TARGETS
 
 
 @pytest.fixture(scope="module")

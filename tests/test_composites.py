@@ -11,10 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eqsat import composites, numerics, ops
+from eqsat.base import numerics
+from eqsat.base.numerics import HALVES, np_dtype
 from eqsat.errors import InputError, ShapeError
-from eqsat.ir import Program, Term
-from eqsat.numerics import HALVES, np_dtype
+from eqsat.program import composites, ops
+from eqsat.program.ir import Program
+from eqsat.program.term import Term
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((2, 3, 4))

@@ -11,12 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eqsat import composites, core, ops
-from eqsat import layout as lay
-from eqsat.core import Node, make
+from eqsat.base.numerics import np_dtype, random_array
 from eqsat.errors import InputError, ShapeError
-from eqsat.ir import Program, Term, topological
-from eqsat.numerics import np_dtype, random_array
+from eqsat.layout import arithmetic as lay
+from eqsat.program import composites, core, ops
+from eqsat.program.core import Node, make
+from eqsat.program.ir import Program
+from eqsat.program.term import Term, topological
 from eqsat.testing import STEPS, assert_equivalent, programs, random_inputs
 
 X = ops.input("x", (2, 3, 4))

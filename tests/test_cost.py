@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eqsat import layout as lay
-from eqsat.extract import occupancy
 from eqsat.extract.cost import SECTOR, STRIDED, Prices, read_bytes, write_order
-from eqsat.extract.devices import DEVICES
+from eqsat.extract.device import occupancy
+from eqsat.extract.device.table import DEVICES
+from eqsat.layout import arithmetic as lay
 
 MI300X = Prices(DEVICES["mi300x"])
 GPUS = [name for name in DEVICES if name != "cpu"]

@@ -13,13 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from snapshots import random_snapshot, value_of
 
-from eqsat import layout as lay
-from eqsat.core import Node, make
+from eqsat.egraph.snapshot import Snapshot
 from eqsat.errors import InputError
 from eqsat.extract.cover import CoverResult, cover
 from eqsat.extract.cuts import Limits
-from eqsat.extract.plan import launches
-from eqsat.snapshot import Snapshot
+from eqsat.extract.plan.plan import launches
+from eqsat.layout import arithmetic as lay
+from eqsat.program.core import Node, make
 
 SEEDS = st.integers(0, 2**32 - 1)
 ALL = Limits(per_kind=10**6, joins=10**6, pairs=10**6)

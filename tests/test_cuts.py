@@ -12,14 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from snapshots import random_snapshot, value_of
 
-from eqsat import layout as lay
-from eqsat.core import Node, make
+from eqsat.egraph.required import required
+from eqsat.egraph.snapshot import Snapshot
 from eqsat.extract.candidates import Candidate, Candidates, enumerate_candidates, undominated
 from eqsat.extract.cover import cover
 from eqsat.extract.cuts import Cut, Kind, Limits, bits
-from eqsat.extract.devices import DEVICES
-from eqsat.required import required
-from eqsat.snapshot import Snapshot
+from eqsat.extract.device.table import DEVICES
+from eqsat.layout import arithmetic as lay
+from eqsat.program.core import Node, make
 
 MI300X = DEVICES["mi300x"]
 

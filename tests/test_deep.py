@@ -13,17 +13,17 @@ import pytest
 from deep_programs import SHAPES
 
 import eqsat
-from eqsat import ops
-from eqsat.core import lower, topological
+from eqsat.base.trampoline import Call, run
 from eqsat.errors import InputError
-from eqsat.expression import parse
-from eqsat.extract.memory import first_fit
+from eqsat.extract.plan.memory import first_fit
 from eqsat.gpu.emit import emit
-from eqsat.ir import Program
-from eqsat.pieces import HUGE, PIECE
-from eqsat.segments import segments
-from eqsat.trampoline import Call, run
-from eqsat.write import expression
+from eqsat.program import ops
+from eqsat.program.core import lower, topological
+from eqsat.program.ir import Program
+from eqsat.program.pieces import HUGE, PIECE
+from eqsat.program.printer import expression
+from eqsat.program.segments import segments
+from eqsat.tracing.expression import parse
 
 SECONDS = 2.0
 

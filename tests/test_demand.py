@@ -5,9 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eqsat import ops
-from eqsat.demand import Demanded, Sums, Wanted, everything
-from eqsat.ir import Program, Term
+from eqsat.check.demand import Demanded, Sums, Wanted, everything
+from eqsat.program import ops
+from eqsat.program.ir import Program
+from eqsat.program.term import Term
 from eqsat.testing import programs, random_inputs
 
 RNG = np.random.default_rng(3)

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from eqsat.errors import InputError
-from eqsat.extract import device_files
-from eqsat.extract.devices import DEVICES, Device, Figure, device, devices
+from eqsat.extract.device import files as device_files
+from eqsat.extract.device.table import DEVICES, Device, Figure, device, devices
 
 ROWS = pytest.mark.parametrize("row", DEVICES.values(), ids=list(DEVICES))
 

@@ -13,11 +13,11 @@ from equations.mutants import false, mutants
 from equations.notation import Equation
 
 import eqsat
-from eqsat.core import lower
-from eqsat.elements import Agreement, compare
-from eqsat.ir import Program
-from eqsat.node import substitute
-from eqsat.refute import refute
+from eqsat.program.core import lower
+from eqsat.program.ir import Program
+from eqsat.program.node import substitute
+from eqsat.proof.elements import Agreement, compare
+from eqsat.proof.refute import refute
 
 TABLES = (taso, tensat, xla_elementwise, xla_arrays, identities)
 EQUATIONS = tuple(equation for table in TABLES for equation in table.EQUATIONS)

@@ -11,18 +11,18 @@ from proof_pairs import EQUAL, build
 from towers import towers, weight
 
 import eqsat
-from eqsat.core import CoreProgram, lower, make
-from eqsat.derivation import derive
+from eqsat.egraph.match import Matcher
+from eqsat.egraph.saturate import Limits, saturate
+from eqsat.egraph.snapshot import ENode, Snapshot
 from eqsat.errors import CheckFailed
-from eqsat.explain import FOLD
-from eqsat.match import Matcher
-from eqsat.rule import Fact, Var, rule
+from eqsat.explain.derivation import derive
+from eqsat.explain.explain import FOLD
+from eqsat.language.rule import Fact, Var, rule
+from eqsat.lift.shaped import Shaper
+from eqsat.program.core import CoreProgram, lower, make
+from eqsat.program.printer import expression
 from eqsat.rules import ALL
-from eqsat.saturate import Limits, saturate
-from eqsat.shaped import Shaper
-from eqsat.snapshot import ENode, Snapshot
 from eqsat.testing import programs
-from eqsat.write import expression
 
 spec = eqsat.spec
 

@@ -17,15 +17,15 @@ from typer.testing import CliRunner
 
 import eqsat
 from eqsat.cli.app import app
-from eqsat.cli.explore import _growing
-from eqsat.core import evaluate
-from eqsat.egraph_files import to_dot, to_json
+from eqsat.cli.commands.explore import _growing
+from eqsat.egraph.files import to_dot, to_json
+from eqsat.egraph.saturate import Limits, Progress
 from eqsat.errors import InputError
-from eqsat.explore import explore, forms
-from eqsat.expression import parse
-from eqsat.extract.serialized import extract_file
+from eqsat.extract.solver.serialized import extract_file
+from eqsat.inspection.explore import explore, forms
+from eqsat.program.core import evaluate
 from eqsat.rules import ALL, EXPLORING
-from eqsat.saturate import Limits, Progress
+from eqsat.tracing.expression import parse
 
 CHAIN = ("(X @ A) @ C", {"X": "f32[8,96]", "A": "const:f32[96,64]", "C": "const:f32[64,96]"})
 

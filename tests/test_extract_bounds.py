@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from egraphs import answers, layered_problem, set_cover_problem, small_problem
 
-from eqsat.extract.ascent import ascend
-from eqsat.extract.blocking import BlockingSets, Cut
-from eqsat.extract.greedy import NO_NODE, forced_bound, greedy_dag, greedy_tree, longest_path_bound
-from eqsat.extract.problem import Problem, check
-from eqsat.extract.reduce import Reduction
-from eqsat.extract.relax import Relaxation
-from eqsat.extract.search import branch
+from eqsat.extract.solver.ascent import ascend
+from eqsat.extract.solver.blocking import BlockingSets, Cut
+from eqsat.extract.solver.greedy import NO_NODE, forced_bound, greedy_dag, greedy_tree, longest_path_bound
+from eqsat.extract.solver.problem import Problem, check
+from eqsat.extract.solver.reduce import Reduction
+from eqsat.extract.solver.relax import Relaxation
+from eqsat.extract.solver.search import branch
 
 
 def remainders(seeds: range) -> list[Problem]:

@@ -7,9 +7,9 @@ import random
 import pytest
 from egraphs import answers, layered_problem, small_problem, valid_rows
 
-from eqsat.extract.parts import split
-from eqsat.extract.problem import Problem, check
-from eqsat.extract.solve import solve
+from eqsat.extract.solver.parts import split
+from eqsat.extract.solver.problem import Problem, check
+from eqsat.extract.solver.solve import solve
 
 
 def side_by_side(problems: list[Problem], seed: int) -> Problem:

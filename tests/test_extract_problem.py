@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from eqsat.errors import CheckFailed, InputError
-from eqsat.extract.problem import Problem, check, underivable, used_choice
+from eqsat.extract.solver.problem import Problem, check, underivable, used_choice
 
 # Class 0 is the root: node 0 needs 1 and 2, node 1 needs 3. Class 1 has a leaf (2); class 2 needs 1 (node 3) or 0
 # (node 4); class 3 needs 2 (node 5) or nothing (node 6).

@@ -7,10 +7,10 @@ import math
 import pytest
 from egraphs import answers, small_problem, valid_rows
 
-from eqsat.extract import reduce
-from eqsat.extract.blocking import Cut
-from eqsat.extract.problem import Problem, check
-from eqsat.extract.reduce import Reduction, components, forced_classes
+from eqsat.extract.solver import reduce
+from eqsat.extract.solver.blocking import Cut
+from eqsat.extract.solver.problem import Problem, check
+from eqsat.extract.solver.reduce import Reduction, components, forced_classes
 
 
 def reduced(problem: Problem) -> Reduction:

@@ -13,8 +13,8 @@ import pytest
 from egraphs import answers, small_problem
 
 from eqsat.errors import CheckFailed, InputError
-from eqsat.extract.problem import Problem
-from eqsat.extract.serialized import answer_cost, extract_file, parse
+from eqsat.extract.solver.problem import Problem
+from eqsat.extract.solver.serialized import answer_cost, extract_file, parse
 
 # f(x, x) or g(y); y is x or h(y): x is shared, and h(y) is a cycle.
 EXAMPLE: dict[str, Any] = {

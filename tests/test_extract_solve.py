@@ -10,9 +10,9 @@ import pytest
 from egraphs import answers, layered_problem, set_cover_problem, small_problem, valid_rows
 
 from eqsat.errors import CheckFailed, InputError
-from eqsat.extract import solve as pipeline
-from eqsat.extract.problem import Problem, check
-from eqsat.extract.solve import Effort, solve
+from eqsat.extract.solver import solve as pipeline
+from eqsat.extract.solver.problem import Problem, check
+from eqsat.extract.solver.solve import Effort, solve
 
 NO_LIMIT = 60.0
 

@@ -13,15 +13,16 @@ import pytest
 
 import eqsat
 from eqsat import spec
-from eqsat.cli.report import closing_lines
+from eqsat.cli.shared.report import closing_lines
+from eqsat.egraph.snapshot import Snapshot
 from eqsat.errors import CheckFailed, CheckTooLarge, EqsatError, InputError
-from eqsat.failures import failures_dir, keep
-from eqsat.ir import Program
-from eqsat.lift_segments import LiftedProgram
-from eqsat.optimize import Result
-from eqsat.rule import rule
+from eqsat.language.rule import rule
+from eqsat.lift.segments import LiftedProgram
+from eqsat.pipeline.failures import failures_dir, keep
+from eqsat.pipeline.optimize import Result
+from eqsat.program import ops
+from eqsat.program.ir import Program
 from eqsat.rules import ALL
-from eqsat.snapshot import Snapshot
 
 F32 = np.float32
 WRONG = rule("minimum-is-first", "min(a, b) => a", source="none", why="wrong, for this test")
@@ -122,7 +123,7 @@ def test_a_step_that_does_not_hold_is_refused_too():
 
 def failing(stage: str, error: type[EqsatError], monkeypatch: pytest.MonkeyPatch) -> None:
     """Let saturation, or the cover of what it found, fail for parts with a minimum."""
-    module = importlib.import_module("eqsat.optimize")
+    module = importlib.import_module("eqsat.pipeline.optimize")
     whole = getattr(module, stage)
 
     def fails(snapshot: Snapshot, *args, **kwargs):
@@ -160,7 +161,7 @@ def test_bad_input_of_a_search_stays_bad_input(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_what_is_too_large_to_check_is_no_defect(state: Path, monkeypatch: pytest.MonkeyPatch):
-    module = importlib.import_module("eqsat.check")
+    module = importlib.import_module("eqsat.check.check")
     whole = module.check
 
     def check(source: Program, result: Program, **kwargs):
@@ -195,20 +196,20 @@ def test_a_program_that_is_wrong_as_written_is_an_error(state: Path, monkeypatch
     wrong = eqsat.trace(lambda x: x @ (weight(4, 4) + 1), spec((3, 4)))
     wrong = Program(source.inputs, dict(zip(source.outputs, wrong.outputs.values(), strict=True)))
     monkeypatch.setattr(
-        importlib.import_module("eqsat.optimize"), "lift_parts", lambda parts, core: LiftedProgram(wrong, [])
+        importlib.import_module("eqsat.pipeline.optimize"), "lift_parts", lambda parts, core: LiftedProgram(wrong, [])
     )
     with pytest.raises(CheckFailed, match=f"differs from the source .* run the program without eqsat.*{state}"):
         eqsat.optimize(source)
 
 
 def test_what_cannot_be_kept_is_named(state: Path, monkeypatch: pytest.MonkeyPatch):
-    (y,) = eqsat.ops.opaque("Odd", [x := eqsat.ops.input("x", (3,))], [((3,), "float32")], "s", lambda a: (a,))
+    (y,) = ops.opaque("Odd", [x := ops.input("x", (3,))], [((3,), "float32")], "s", lambda a: (a,))
     folder = keep(Program((x,), {"y": y}), {}, [])
     assert folder is not None
     assert folder.parent == failures_dir()
     files = json.loads((folder / "settings.json").read_text())["files"]
     assert files["program.pickle"].startswith("not written")
-    monkeypatch.setattr("eqsat.failures.LARGEST", 10)
-    folder = keep(Program((), {"y": eqsat.ops.constant(weight(3, 3))}), {}, [])
+    monkeypatch.setattr("eqsat.pipeline.failures.LARGEST", 10)
+    folder = keep(Program((), {"y": ops.constant(weight(3, 3))}), {}, [])
     assert folder is not None
     assert sorted(p.name for p in folder.iterdir()) == ["program.txt", "settings.json"]

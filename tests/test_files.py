@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from eqsat import files
+from eqsat.base import files
 from eqsat.errors import InputError
 
 
@@ -95,7 +95,7 @@ def test_a_pipe_and_a_device_are_written_to(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("target", ["-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"])
 def test_stdout_goes_on_where_it_was(tmp_path: Path, target: str) -> None:
-    code = f"from eqsat import files; print('a'); files.write_text({target!r}, 'b\\n'); print('c')"
+    code = f"from eqsat.base import files; print('a'); files.write_text({target!r}, 'b\\n'); print('c')"
     out = tmp_path / "out"
     with out.open("w") as file:
         subprocess.run([sys.executable, "-c", code], stdout=file, check=True)

@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 import eqsat
-from eqsat import ops
-from eqsat.fold import fold_source
-from eqsat.ir import Program, Term, topological
-from eqsat.reference import same_bits
-from eqsat.rule import Policy
+from eqsat.evidence.reference import same_bits
+from eqsat.language.rule import Policy
+from eqsat.program import ops
+from eqsat.program.fold import fold_source
+from eqsat.program.ir import Program
+from eqsat.program.term import Term, topological
 
 F32, F16 = np.float32, np.float16
 POLICIES: tuple[Policy, ...] = ("exact", "reassociate", "fast")
@@ -70,7 +71,7 @@ def test_constants_have_the_bits_of_the_program_as_written(name: str, policy: Po
     x = ops.input("x", c.shape, c.dtype)
     source = Program((x,), {"sum": ops.add(x, c), "itself": ops.neg(c)})
     best = eqsat.optimize(source, numerics=policy)
-    inputs = {"x": np.zeros(c.shape, eqsat.numerics.np_dtype(c.dtype))}
+    inputs = {"x": np.zeros(c.shape, eqsat.base.numerics.np_dtype(c.dtype))}
     wanted = source.run(inputs)
     for found in (best.program.run(inputs), best.compile()(inputs)):
         for output, values in wanted.items():
@@ -122,9 +123,9 @@ def test_movement_of_constants_is_left(make: Callable[[Term], Term]):
 
 def test_nothing_is_folded_beyond_its_limits(monkeypatch: pytest.MonkeyPatch):
     source = Program((), {"y": ops.exp(ops.exp(drawn(50)))})
-    monkeypatch.setattr("eqsat.fold.WORK", 60)
+    monkeypatch.setattr("eqsat.program.fold.WORK", 60)
     assert [t.op for t in fold_source(source).program.terms()] == ["constant", "exp"]
-    monkeypatch.setattr("eqsat.fold.LIMIT", 49)
+    monkeypatch.setattr("eqsat.program.fold.LIMIT", 49)
     assert fold_source(source).program.outputs == source.outputs
 
 

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from eqsat.core import make
 from eqsat.errors import InputError
-from eqsat.extract import device_files
-from eqsat.extract.plan import Kernel
-from eqsat.gpu import cache
-from eqsat.gpu.choices import Chooser, Record
+from eqsat.extract.device import files as device_files
+from eqsat.extract.plan.plan import Kernel
+from eqsat.gpu.code import cache
+from eqsat.gpu.code.targets import TARGETS
 from eqsat.gpu.families.base import Choice
-from eqsat.gpu.targets import TARGETS
+from eqsat.gpu.run.choices import Chooser, Record
+from eqsat.program.core import make
 
 
 @pytest.fixture(autouse=True)

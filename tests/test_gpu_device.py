@@ -19,12 +19,12 @@ from fake_cupy import FakeArray, FakeCupy
 from test_gpu_plan import PROGRAMS, assert_program_results, env_of, inputs_of, one_kernel_each, opaque_program, plan_of
 
 import eqsat
-from eqsat.core import make
 from eqsat.errors import InputError
-from eqsat.gpu.device import GpuPlan, Replayed, inlined, this_machine
-from eqsat.gpu.errors import CompileFailed, DeviceFailed
-from eqsat.gpu.lower import Signature
-from eqsat.gpu.run import run_gpu, runner
+from eqsat.gpu.code.errors import CompileFailed, DeviceFailed
+from eqsat.gpu.launch.lower import Signature
+from eqsat.gpu.run.cupy_runtime import GpuPlan, Replayed, inlined, this_machine
+from eqsat.gpu.run.run import run_gpu, runner
+from eqsat.program.core import make
 
 
 @pytest.fixture

@@ -14,13 +14,13 @@ from test_gpu_plan import PROGRAMS, assert_program_results, inputs_of, opaque_pr
 
 import eqsat
 from eqsat.errors import InputError
-from eqsat.extract.devices import DEVICES
+from eqsat.extract.device.table import DEVICES
 from eqsat.gpu import simt
-from eqsat.gpu.compilers import amd_compiler
+from eqsat.gpu.build.compilers import amd_compiler
+from eqsat.gpu.build.nvrtc import nvidia_code
+from eqsat.gpu.code.targets import TARGETS
 from eqsat.gpu.emit import emit
-from eqsat.gpu.nvrtc import nvidia_code
-from eqsat.gpu.targets import TARGETS
-from eqsat.ir import Program
+from eqsat.program.ir import Program
 
 GPUS = tuple(name for name in DEVICES if name != "cpu")
 

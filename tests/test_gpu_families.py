@@ -8,17 +8,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_gpu_index import environments, value
 
-from eqsat import layout as lay
-from eqsat.core import Node, make
 from eqsat.gpu import simt
 from eqsat.gpu.catalogue import DTYPES, FAMILIES
+from eqsat.gpu.code.c_writer import Region
+from eqsat.gpu.code.index import Index, Var, through
+from eqsat.gpu.code.scalar import Lanes, Lowering
+from eqsat.gpu.code.targets import TARGETS
 from eqsat.gpu.families import row
 from eqsat.gpu.families.base import Choice, Family, Sizes
-from eqsat.gpu.generate import Chain
-from eqsat.gpu.index import Index, Var, through
-from eqsat.gpu.region import Region
-from eqsat.gpu.scalar import Lanes, Lowering
-from eqsat.gpu.targets import TARGETS
+from eqsat.gpu.launch.generate import Chain
+from eqsat.layout import arithmetic as lay
+from eqsat.program.core import Node, make
 
 WAVE64, WAVE32 = "gfx942", "gfx1100"
 MATRIX_UNITS = ("gfx950", "gfx1100", "gfx1201", "sm_90")

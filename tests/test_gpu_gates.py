@@ -12,16 +12,16 @@ from pathlib import Path
 import gpu_support as s
 import pytest
 
+from eqsat.base.numerics import itemsize
 from eqsat.errors import InputError
-from eqsat.gpu import occupancy
+from eqsat.gpu import measured_occupancy as occupancy
+from eqsat.gpu.build.gates import Verdict, gate
 from eqsat.gpu.catalogue import DTYPES, FAMILIES, example_samples, samples
-from eqsat.gpu.device import inlined
+from eqsat.gpu.code.targets import TARGETS
 from eqsat.gpu.families import contraction
 from eqsat.gpu.families.base import Kernel
 from eqsat.gpu.families.contraction.tiles import Tile, legal_tiles
-from eqsat.gpu.gates import Verdict, gate
-from eqsat.gpu.targets import TARGETS
-from eqsat.numerics import itemsize
+from eqsat.gpu.run.cupy_runtime import inlined
 
 Judged = dict[str, tuple[Kernel, Verdict]]
 
@@ -62,7 +62,7 @@ def test_every_example_passes_its_gate(arch: str, dtype: str) -> None:
 @pytest.mark.parametrize("dtype", occupancy.DTYPES)
 @pytest.mark.parametrize("arch", TARGETS)
 def test_the_table_of_occupancy_is_current(arch: str, dtype: str) -> None:
-    """If not: python -m eqsat.gpu.occupancy. Compilers' versions differ in some registers."""
+    """If not: python -m eqsat.gpu.measured_occupancy. Compilers' versions differ in some registers."""
     kept = occupancy.table()[arch][dtype]
     found = {name: verdict.resources for name, (_, verdict) in verdicts(arch, dtype).items()}
     assert kept.keys() == found.keys()

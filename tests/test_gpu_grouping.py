@@ -10,20 +10,20 @@ import numpy as np
 import pytest
 
 import eqsat
-from eqsat.core import Node, lower
+from eqsat.base.numerics import random_array
+from eqsat.egraph.snapshot import Snapshot
 from eqsat.errors import InputError
 from eqsat.extract.cover import source_cover
-from eqsat.extract.plan import Plan, build_plan
+from eqsat.extract.plan.plan import Plan, build_plan
+from eqsat.gpu.build.gates import gate
+from eqsat.gpu.code.targets import TARGETS
 from eqsat.gpu.families.base import Kernel
-from eqsat.gpu.gates import gate
-from eqsat.gpu.grouping import MOST_BLOCKS, groups
-from eqsat.gpu.lower import Launch
-from eqsat.gpu.lower import lower as lower_plan
-from eqsat.gpu.run import run_simt
-from eqsat.gpu.targets import TARGETS
-from eqsat.ir import Program
-from eqsat.numerics import random_array
-from eqsat.snapshot import Snapshot
+from eqsat.gpu.launch.grouping import MOST_BLOCKS, groups
+from eqsat.gpu.launch.lower import Launch
+from eqsat.gpu.launch.lower import lower as lower_plan
+from eqsat.gpu.run.run import run_simt
+from eqsat.program.core import Node, lower
+from eqsat.program.ir import Program
 
 
 def towers(widths: Sequence[tuple[int, ...]], rows: int = 20, dtype: str = "float32") -> Program:

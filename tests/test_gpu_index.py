@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eqsat import layout as lay
-from eqsat.gpu import index as module
-from eqsat.gpu.index import Index, Quotient, Remainder, Var, digits, through
-from eqsat.gpu.region import Region
+from eqsat.gpu.code import index as module
+from eqsat.gpu.code.c_writer import Region
+from eqsat.gpu.code.index import Index, Quotient, Remainder, Var, digits, through
+from eqsat.layout import arithmetic as lay
 
 
 def value(index: Index, env: dict[Var, int]) -> int:

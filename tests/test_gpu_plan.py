@@ -9,19 +9,19 @@ import pytest
 from gpu_support import TOLERANCE, array, assert_close, bin_, product, reduced, transposed, un, with_bias_and_relu
 
 import eqsat
-from eqsat import layout as lay
-from eqsat import ops
-from eqsat.core import CoreProgram, Node, lower, make, topological
+from eqsat.base.numerics import random_array
+from eqsat.egraph.snapshot import Snapshot
 from eqsat.errors import InputError
 from eqsat.extract.cover import cover, source_cover
-from eqsat.extract.memory import ALIGNMENT
-from eqsat.extract.plan import Kernel, Plan, Result, build_plan
-from eqsat.gpu.lower import Fill, Launch, LibraryProduct, Signature
-from eqsat.gpu.lower import lower as lower_plan
-from eqsat.gpu.run import run_launches, run_simt, runner
-from eqsat.ir import Program
-from eqsat.numerics import random_array
-from eqsat.snapshot import Snapshot
+from eqsat.extract.plan.memory import ALIGNMENT
+from eqsat.extract.plan.plan import Kernel, Plan, Result, build_plan
+from eqsat.gpu.launch.lower import Fill, Launch, LibraryProduct, Signature
+from eqsat.gpu.launch.lower import lower as lower_plan
+from eqsat.gpu.run.run import run_launches, run_simt, runner
+from eqsat.layout import arithmetic as lay
+from eqsat.program import ops
+from eqsat.program.core import CoreProgram, Node, lower, make, topological
+from eqsat.program.ir import Program
 
 DEVICES = ("mi250x", "mi300x", "rx7900xtx", "h100")
 
@@ -292,7 +292,7 @@ def test_without_cupy_a_gpu_run_says_what_to_install(monkeypatch: pytest.MonkeyP
 
 
 def test_without_a_compiler_the_checker_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    from eqsat.gpu import compilers
+    from eqsat.gpu.build import compilers
 
     for found in (compilers.host_compiler, compilers.amd_compiler):
         found.cache_clear()

@@ -14,15 +14,16 @@ from fake_cupy import FakeCupy
 from test_gpu_plan import PROGRAMS, assert_program_results, inputs_of, one_kernel_each, plan_of
 
 import eqsat
-from eqsat.core import Node, make
 from eqsat.errors import InputError
-from eqsat.extract.plan import Plan
-from eqsat.gpu import choices, compilers, tune
-from eqsat.gpu.choices import Chooser
-from eqsat.gpu.device import GpuPlan
+from eqsat.extract.plan.plan import Plan
+from eqsat.gpu.build import compilers
+from eqsat.gpu.code.targets import TARGETS
 from eqsat.gpu.families.base import Choice
-from eqsat.gpu.lower import Launch, LibraryProduct
-from eqsat.gpu.targets import TARGETS
+from eqsat.gpu.launch.lower import Launch, LibraryProduct
+from eqsat.gpu.run import choices, tune
+from eqsat.gpu.run.choices import Chooser
+from eqsat.gpu.run.cupy_runtime import GpuPlan
+from eqsat.program.core import Node, make
 
 CHOOSER = Chooser("a machine", TARGETS["gfx942"], 304)
 

@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 
 import eqsat
-from eqsat.core import lower
-from eqsat.ir import Program
-from eqsat.required import as_written, needs_of, needs_of_all
-from eqsat.rule import HostRule
+from eqsat.egraph.host_terms import Terms
+from eqsat.egraph.required import as_written, needs_of, needs_of_all
+from eqsat.egraph.saturate import Limits, Saturation, stated
+from eqsat.egraph.snapshot import ENode, Snapshot
+from eqsat.language.rule import HostRule
+from eqsat.program.core import lower
+from eqsat.program.ir import Program
 from eqsat.rules import ALL
 from eqsat.rules.groups import find_groups
-from eqsat.saturate import Limits, Saturation, stated
-from eqsat.snapshot import ENode, Snapshot
-from eqsat.terms import Terms
 
 F32 = np.float32
 

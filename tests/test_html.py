@@ -13,9 +13,9 @@ import pytest
 from towers import towers, weight
 
 import eqsat
-from eqsat.core import lower
-from eqsat.html import draw, page, source_plan
-from eqsat.optimize import Result
+from eqsat.inspection.html import draw, page, source_plan
+from eqsat.pipeline.optimize import Result
+from eqsat.program.core import lower
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 MEASURE = """<script>

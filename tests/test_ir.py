@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from eqsat import composites, ops
 from eqsat.errors import DtypeError, InputError
-from eqsat.ir import ConstArray, Program, Term, make
+from eqsat.program import composites, ops
+from eqsat.program.ir import Program
+from eqsat.program.term import ConstArray, Term, make
 from eqsat.testing import programs, random_inputs
 
 
@@ -57,7 +58,7 @@ def test_terms_cannot_be_changed() -> None:
 
 
 def test_terms_that_nobody_holds_are_freed() -> None:
-    from eqsat.ir import _TERMS
+    from eqsat.program.term import _TERMS
 
     gc.collect()
     before = len(_TERMS)

@@ -11,17 +11,17 @@ from hypothesis import strategies as st
 from snapshots import random_snapshot, value_of
 from test_plan import program_of, random_env
 
-from eqsat import layout as lay
-from eqsat.core import Node, evaluate
+from eqsat.egraph.required import required
+from eqsat.egraph.snapshot import Snapshot
 from eqsat.extract.candidates import Candidate, Candidates, enumerate_candidates
 from eqsat.extract.cover import cover
 from eqsat.extract.cuts import Limits, bits
-from eqsat.extract.devices import DEVICES
-from eqsat.extract.plan import build_plan
-from eqsat.gpu.lower import Launch, lower
-from eqsat.gpu.run import run_simt
-from eqsat.required import required
-from eqsat.snapshot import Snapshot
+from eqsat.extract.device.table import DEVICES
+from eqsat.extract.plan.plan import build_plan
+from eqsat.gpu.launch.lower import Launch, lower
+from eqsat.gpu.run.run import run_simt
+from eqsat.layout import arithmetic as lay
+from eqsat.program.core import Node, evaluate
 
 MI300X = DEVICES["mi300x"]
 APART = Limits(outputs=1)

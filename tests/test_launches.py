@@ -12,17 +12,17 @@ from hypothesis import strategies as st
 from snapshots import random_snapshot
 from test_plan import program_of, random_env
 
-from eqsat import layout as lay
-from eqsat.core import Node, evaluate, make
+from eqsat.egraph.snapshot import Snapshot
 from eqsat.extract.cost import Prices
 from eqsat.extract.cover import cover
-from eqsat.extract.devices import DEVICES
-from eqsat.extract.plan import Plan, build_plan
+from eqsat.extract.device.table import DEVICES
+from eqsat.extract.plan.plan import Plan, build_plan
+from eqsat.gpu.code.targets import TARGETS
 from eqsat.gpu.families.contraction.tiles import choose_tile
-from eqsat.gpu.lower import Launch, launch_counts, lower
-from eqsat.gpu.run import run_simt
-from eqsat.gpu.targets import TARGETS
-from eqsat.snapshot import Snapshot
+from eqsat.gpu.launch.lower import Launch, launch_counts, lower
+from eqsat.gpu.run.run import run_simt
+from eqsat.layout import arithmetic as lay
+from eqsat.program.core import Node, evaluate, make
 
 GPUS = [name for name in DEVICES if name != "cpu"]
 

@@ -1,11 +1,13 @@
-"""The import graph of the source tree, read with `ast`, against the table of layers in docs/architecture.md."""
+"""The import graph of the source tree, read with `ast`, against the tables of rooms in docs/architecture.md."""
 
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -15,70 +17,45 @@ ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = ("eqsat", "rules", "extract", "gpu")
 """Source folders at the top level; the last three are imported through links in `eqsat/`."""
 
-LAYERS: dict[str, tuple[str, ...]] = {
-    "rules": ("eqsat.rules",),
-    "saturation": ("eqsat.egraph", "eqsat.saturate"),
-    "extraction": ("eqsat.extract",),
-    "kernels": ("eqsat.gpu",),
-    "top": (
-        "eqsat",  # the package's own face
-        "eqsat.__main__",
-        "eqsat.optimize",
-        "eqsat.stitch",
-        "eqsat.ranking",
-        "eqsat.report",
-        "eqsat.jit",
-        "eqsat.prove",
-        "eqsat.explain",
-        "eqsat.derivation",
-        "eqsat.merges",
-        "eqsat.why_not",
-        "eqsat.rule_example",
-        "eqsat.rule_page",
-        "eqsat.budget",
-        "eqsat.failures",
-        "eqsat.explore",
-        "eqsat.evidence",
-        "eqsat.host_evidence",
-        "eqsat.explore",
-        "eqsat.expression",
-        "eqsat.user_rules",
-        "eqsat.html",
-        "eqsat.frontends",
-        "eqsat.cli",
-        "eqsat.testing",
-    ),
-}
-"""Each layer's modules (a package stands for all it holds). Every other module is of the layer "programs"."""
+PAGE = ROOT / "docs" / "architecture.md"
 
-MAY_IMPORT: dict[str, tuple[str, ...]] = {
-    "programs": ("programs",),
-    "rules": ("programs", "rules"),
-    "saturation": ("programs", "rules", "saturation"),
-    "extraction": ("programs", "extraction"),
-    "kernels": ("programs", "kernels"),
-    "top": ("programs", "rules", "saturation", "extraction", "kernels", "top"),
-}
-
-ALSO: dict[str, tuple[str, ...]] = {
-    "kernels": ("eqsat.extract.devices", "eqsat.extract.memory", "eqsat.extract.plan", "eqsat.extract.occupancy")
-}
-"""Single modules of another layer that a layer may import."""
-
-ONLY_IN: dict[str, tuple[str, ...]] = {
-    "egglog": ("eqsat.egraph", "eqsat.saturate"),
-    "cupy": ("eqsat.gpu",),
-    "highspy": ("eqsat.extract",),
-    "ortools": ("eqsat.extract",),
-    "onnx": ("eqsat.frontends",),
-    "typer": ("eqsat.cli",),
-    "rich": ("eqsat.cli",),
-    "z3": ("eqsat.index_facts", "eqsat.index_proofs", "eqsat.index_terms"),
-}
-"""Libraries, and the only places that may import them."""
+MOST_MODULES = 15
+"""A room with more is hard to take in."""
 
 HEAVY = ("egglog", "highspy", "jinja2", "onnx", "rich", "typer", "scipy", "torch", "cupy", "z3")
 """Libraries that `import eqsat` must not load: it answers in under half a second."""
+
+
+@dataclass(frozen=True)
+class Room:
+    """A row of the table: the modules of a folder, and the rooms whose modules they may import."""
+
+    modules: tuple[str, ...]
+    knows: tuple[str, ...]
+
+
+def rows(text: str, columns: int) -> list[list[str]]:
+    """The rows of the tables with so many columns whose first cell is code, cell by cell."""
+    found = re.findall(r"^\| (`.*) \|$", text, re.MULTILINE)
+    return [cells for row in found if len(cells := row.split(" | ")) == columns]
+
+
+def listed(cell: str) -> tuple[str, ...]:
+    return tuple(re.findall(r"`([^`]+)`", cell))
+
+
+def package_of(folder: str) -> str:
+    """`extract/solver/` is `eqsat.extract.solver`, `eqsat/base/` is `eqsat.base`, `eqsat/` is `eqsat`."""
+    name = folder.removesuffix(".py").strip("/").replace("/", ".")
+    return name if name.partition(".")[0] == "eqsat" else f"eqsat.{name}"
+
+
+TEXT = PAGE.read_text(encoding="utf-8")
+ROOMS = {
+    package_of(folder.strip("`")): Room(listed(modules), tuple(map(package_of, listed(knows))))
+    for folder, _, modules, knows in rows(TEXT, 4)
+}
+LIBRARIES = {library.strip("`"): listed(where) for library, where in rows(TEXT, 2)}
 
 
 def module_of(path: Path) -> str:
@@ -97,22 +74,17 @@ def source_files() -> list[Path]:
 FILES = {module_of(path): path for path in source_files()}
 
 
-def within(module: str, places: tuple[str, ...]) -> bool:
-    """Whether `module` is one of `places` or lies in one of them; `eqsat` itself holds only its own face."""
-    return any(module == place or (place != "eqsat" and module.startswith(place + ".")) for place in places)
+def room_of(module: str) -> str:
+    """The room whose folder, or a folder below it that is no room, holds a module; or the module that is one itself."""
+    place = module if FILES[module].name == "__init__.py" or module in ROOMS else module.rpartition(".")[0]
+    while place not in ROOMS and "." in place:
+        place = place.rpartition(".")[0]
+    return place
 
 
-def layer_of(module: str) -> str:
-    return next((layer for layer, places in LAYERS.items() if within(module, places)), "programs")
-
-
-def is_typing_guard(node: ast.AST) -> bool:
-    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
-
-
-def imports(tree: ast.AST, everywhere: bool) -> Iterator[str]:
-    """Modules that a file imports; with `everywhere` False only those that importing the file loads at once."""
-    for node in ast.iter_child_nodes(tree):
+def imports(tree: ast.AST, known: Mapping[str, object]) -> Iterator[str]:
+    """Modules that a file imports, wherever the import stands: in functions and for types alone as well."""
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -120,33 +92,59 @@ def imports(tree: ast.AST, everywhere: bool) -> Iterator[str]:
             assert node.module is not None
             for alias in node.names:
                 name = f"{node.module}.{alias.name}"
-                yield name if name in FILES else node.module
-        elif everywhere or not (isinstance(node, ast.FunctionDef | ast.Lambda) or is_typing_guard(node)):
-            yield from imports(node, everywhere)
+                yield name if name in known else node.module
 
 
-def imported(module: str, everywhere: bool = True) -> set[str]:
-    return set(imports(ast.parse(FILES[module].read_text(encoding="utf-8")), everywhere))
+IMPORTED = {name: set(imports(ast.parse(path.read_text(encoding="utf-8")), FILES)) for name, path in FILES.items()}
 
 
-@pytest.mark.parametrize("module", FILES)
-def test_a_module_imports_only_what_its_layer_may_know(module: str) -> None:
-    layer = layer_of(module)
-    for name in sorted(imported(module)):
-        if name in FILES:
-            allowed = layer_of(name) in MAY_IMPORT[layer] or within(name, ALSO.get(layer, ()))
-            assert allowed, f"{module} ({layer}) imports {name} ({layer_of(name)})"
-        package = name.partition(".")[0]
-        if package in ONLY_IN:
-            assert within(module, ONLY_IN[package]), f"{module} imports {package}: only {ONLY_IN[package]} may"
-
-
-def test_modules_do_not_load_each_other_in_a_circle() -> None:
-    graph = {module: imported(module, everywhere=False) & set(FILES) - {module} for module in FILES}
+def circle(graph: Mapping[str, set[str]]) -> list[str]:
+    """The modules of one cycle, none if there is no cycle."""
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
-        pytest.fail(f"import cycle: {' -> '.join(error.args[1])}")
+        return error.args[1]
+    return []
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_room_imports_what_the_table_says(room: str) -> None:
+    used = set()
+    for module in (m for m in FILES if room_of(m) == room):
+        for other in IMPORTED[module] & FILES.keys():
+            if (place := room_of(other)) != room:
+                assert place in ROOMS[room].knows, f"{module} imports {other}: {room} does not know {place}"
+                used.add(place)
+    assert used == set(ROOMS[room].knows), f"{room}: the table lists rooms that nothing imports"
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_the_table_lists_the_modules_of_a_room(room: str) -> None:
+    held = [m.removeprefix(f"{room}.") for m, path in FILES.items() if room_of(m) == room and m != room]
+    own = {name.partition(".")[0] for name in held}
+    assert own == set(ROOMS[room].modules)
+    assert len(own) <= MOST_MODULES
+
+
+def test_rooms_stand_below_what_uses_them() -> None:
+    order = list(ROOMS)
+    for room, row in ROOMS.items():
+        for known in row.knows:
+            assert order.index(known) < order.index(room), f"{room} stands above {known}"
+
+
+def test_no_imports_go_in_a_circle() -> None:
+    found = circle({module: IMPORTED[module] & FILES.keys() - {module} for module in FILES})
+    assert not found, f"import cycle: {' -> '.join(found)}"
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_a_library_is_imported_where_the_table_says(library: str) -> None:
+    places = tuple(package_of(place) for place in LIBRARIES[library])
+    users = [m for m, names in IMPORTED.items() if any(n.partition(".")[0] == library for n in names)]
+    assert users
+    for user in users:
+        assert any(user == p or user.startswith(f"{p}.") for p in places), f"{user} imports {library}"
 
 
 def test_importing_eqsat_loads_nothing_heavy() -> None:
@@ -156,10 +154,18 @@ def test_importing_eqsat_loads_nothing_heavy() -> None:
 
 
 def test_the_check_sees_an_import_wherever_it_stands() -> None:
-    text = "import egglog\ndef f():\n    from eqsat.layout import Layout\nclass A:\n    import cupy.cuda\n"
-    tree = ast.parse(text)
-    assert set(imports(tree, everywhere=True)) == {"egglog", "eqsat.layout", "cupy.cuda"}
-    assert set(imports(tree, everywhere=False)) == {"egglog", "cupy.cuda"}
+    text = (
+        "import egglog\n"
+        "if TYPE_CHECKING:\n    from eqsat.base import files\n"
+        "def f():\n    from eqsat.layout.form import canonical\n"
+        "class A:\n    import cupy.cuda\n"
+    )
+    assert set(imports(ast.parse(text), FILES)) == {"egglog", "eqsat.base.files", "eqsat.layout.form", "cupy.cuda"}
+
+
+def test_the_check_sees_a_circle() -> None:
+    assert not circle({"a": {"b"}, "b": set()})
+    assert set(circle({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}})) == {"a", "b", "c"}
 
 
 @pytest.mark.parametrize("name", ["rules", "extract", "gpu"])

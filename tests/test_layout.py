@@ -10,7 +10,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from eqsat.layout import (
+from eqsat.layout.arithmetic import (
     Axis,
     Layout,
     box,

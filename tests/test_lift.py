@@ -13,11 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from test_layout import FAMILIES, factors
 
-from eqsat import composites, core, ops
-from eqsat.core import CoreProgram, Node, evaluate, make
-from eqsat.evaluation import constant_node
-from eqsat.ir import ConstArray, Program, Term, topological
-from eqsat.layout import (
+from eqsat.layout.arithmetic import (
     Axis,
     Layout,
     conv_result,
@@ -30,8 +26,13 @@ from eqsat.layout import (
     strided,
     windows,
 )
-from eqsat.lift import lift
-from eqsat.optimize import optimize
+from eqsat.lift.lift import lift
+from eqsat.pipeline.optimize import optimize
+from eqsat.program import composites, core, ops
+from eqsat.program.core import CoreProgram, Node, evaluate, make
+from eqsat.program.evaluation import constant_node
+from eqsat.program.ir import Program
+from eqsat.program.term import ConstArray, Term, topological
 from eqsat.testing import assert_equivalent, programs
 
 # --- programs of many kinds ------------------------------------------------------------------------------------

@@ -8,10 +8,13 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import eqsat
-from eqsat import mapped, ops
+from eqsat.base import mapped
 from eqsat.errors import InputError
-from eqsat.frontends import onnx_save, onnx_wire
-from eqsat.ir import ConstArray, Program
+from eqsat.frontends.onnx.file import wire as onnx_wire
+from eqsat.frontends.onnx.write import save as onnx_save
+from eqsat.program import ops
+from eqsat.program.ir import Program
+from eqsat.program.term import ConstArray
 
 WEIGHT = np.random.default_rng(5).standard_normal((96, 512)).astype(np.float32)
 
@@ -104,7 +107,7 @@ def test_digests_of_shared_memory_are_computed_once(monkeypatch: pytest.MonkeyPa
     array = np.arange(1 << 16, dtype=np.float32)
     array.flags.writeable = False
     first = ConstArray(array).digest
-    monkeypatch.setattr("eqsat.ir.blocks", lambda _: pytest.fail("read again"))
+    monkeypatch.setattr("eqsat.program.term.blocks", lambda _: pytest.fail("read again"))
     assert ConstArray(array.reshape(256, 256)).digest == first
     monkeypatch.undo()
     del array

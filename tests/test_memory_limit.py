@@ -7,12 +7,13 @@ import numpy as np
 import pytest
 
 import eqsat
-from eqsat import evaluation, fold, ops, spec
-from eqsat.check import check
-from eqsat.demand import Demanded, everything
+from eqsat import spec
+from eqsat.base.memory_limit import _group_files, in_use, memory_limit
+from eqsat.check.check import check
+from eqsat.check.demand import Demanded, everything
 from eqsat.errors import CheckFailed, InputError
-from eqsat.ir import Program
-from eqsat.memory_limit import _group_files, in_use, memory_limit
+from eqsat.program import evaluation, fold, ops
+from eqsat.program.ir import Program
 
 RNG = np.random.default_rng(2)
 THIN = [RNG.standard_normal((512, 512)).astype(np.float32) for _ in range(2)]

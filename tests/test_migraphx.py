@@ -8,7 +8,7 @@ import pytest
 from migraphx_pairs import PAIRS, build
 
 import eqsat
-from eqsat.core import lower
+from eqsat.program.core import lower
 
 FAST = {"algebra: log_exp"}
 """Equal only where nothing overflows: for the policy `fast`."""

@@ -11,8 +11,8 @@ import pytest
 from test_benchmarks import load
 
 import eqsat
-from eqsat.cli.demo_programs import PROGRAMS
-from eqsat.ir import Program
+from eqsat.cli.commands.demo_programs import PROGRAMS
+from eqsat.program.ir import Program
 from eqsat.rules import ALL, allowed
 
 MOST = 5

@@ -16,10 +16,10 @@ from snapshots import random_snapshot
 import eqsat
 from eqsat.errors import InputError
 from eqsat.extract.cover import cover
-from eqsat.extract.memory import Buffer, Launches, Step, first_fit, launches, lean_order, peak_bytes
-from eqsat.extract.tradeoffs import cover_launches, least_peak, trade_offs
-from eqsat.gpu.lower import lower
-from eqsat.objective import Objective
+from eqsat.extract.plan.memory import Buffer, Launches, Step, first_fit, launches, lean_order, peak_bytes
+from eqsat.extract.plan.tradeoffs import cover_launches, least_peak, trade_offs
+from eqsat.gpu.launch.lower import lower
+from eqsat.pipeline.objective import Objective
 
 NO_LIMIT = 60.0
 

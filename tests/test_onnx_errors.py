@@ -11,11 +11,11 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from eqsat import ops
 from eqsat.errors import DtypeError, InputError, ShapeError
-from eqsat.frontends.onnx_in import from_onnx
-from eqsat.frontends.onnx_out import to_onnx
-from eqsat.ir import Program
+from eqsat.frontends.onnx.read.model import from_onnx
+from eqsat.frontends.onnx.write.model import to_onnx
+from eqsat.program import ops
+from eqsat.program.ir import Program
 
 FLOAT, INT8, INT64 = TensorProto.FLOAT, TensorProto.INT8, TensorProto.INT64
 

@@ -12,12 +12,13 @@ import onnxruntime
 import pytest
 from hypothesis import given, settings
 
-from eqsat import composites, ops
-from eqsat.frontends import onnx_save
-from eqsat.frontends.onnx_in import from_onnx
-from eqsat.frontends.onnx_out import to_onnx
-from eqsat.ir import Program, Term, topological
-from eqsat.ops import OPS
+from eqsat.frontends.onnx.read.model import from_onnx
+from eqsat.frontends.onnx.write import save as onnx_save
+from eqsat.frontends.onnx.write.model import to_onnx
+from eqsat.program import composites, ops
+from eqsat.program.ir import Program
+from eqsat.program.ops import OPS
+from eqsat.program.term import Term, topological
 from eqsat.testing import assert_equivalent, programs, random_inputs
 
 onnxruntime.set_default_logger_severity(4)

@@ -13,16 +13,17 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from eqsat import composites, ops, optimize
-from eqsat.core import lower
+from eqsat import optimize
+from eqsat.base.numerics import STORED, STORED_INTS, random_array
 from eqsat.errors import InputError
-from eqsat.frontends.onnx_control import UNROLLED
-from eqsat.frontends.onnx_in import from_onnx
-from eqsat.frontends.onnx_load import CODE_OF_DTYPE
-from eqsat.frontends.onnx_out import to_onnx
-from eqsat.frontends.onnx_recurrent import STEPS
-from eqsat.ir import Program
-from eqsat.numerics import STORED, STORED_INTS, random_array
+from eqsat.frontends.onnx.file.load import CODE_OF_DTYPE
+from eqsat.frontends.onnx.read.control import UNROLLED
+from eqsat.frontends.onnx.read.model import from_onnx
+from eqsat.frontends.onnx.read.recurrent import STEPS
+from eqsat.frontends.onnx.write.model import to_onnx
+from eqsat.program import composites, ops
+from eqsat.program.core import lower
+from eqsat.program.ir import Program
 
 onnxruntime.set_default_logger_severity(4)
 

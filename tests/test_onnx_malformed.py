@@ -16,7 +16,7 @@ from test_onnx_errors import INT64, RELU, model, node, tensor, value
 
 from eqsat import from_onnx, optimize
 from eqsat.errors import InputError, one_line
-from eqsat.sizes import FOLDED, LARGEST
+from eqsat.program.sizes import FOLDED, LARGEST
 
 
 def refusal(source: Any) -> str:

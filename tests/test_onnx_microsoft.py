@@ -10,9 +10,9 @@ import onnxruntime
 import pytest
 from onnx import helper
 
-from eqsat.frontends.onnx_in import from_onnx
-from eqsat.frontends.onnx_microsoft import MICROSOFT, UNVERSIONED
-from eqsat.frontends.onnx_out import to_onnx
+from eqsat.frontends.onnx.operators.microsoft import MICROSOFT, UNVERSIONED
+from eqsat.frontends.onnx.read.model import from_onnx
+from eqsat.frontends.onnx.write.model import to_onnx
 
 onnxruntime.set_default_logger_severity(4)
 

@@ -20,10 +20,10 @@ import pytest
 from onnx_cases import Case, cases
 
 from eqsat.errors import InputError
-from eqsat.frontends.onnx_convert import ROWS
-from eqsat.frontends.onnx_in import from_onnx
-from eqsat.frontends.onnx_out import to_onnx
-from eqsat.ir import Program
+from eqsat.frontends.onnx.read.convert import ROWS
+from eqsat.frontends.onnx.read.model import from_onnx
+from eqsat.frontends.onnx.write.model import to_onnx
+from eqsat.program.ir import Program
 
 LIST = Path(__file__).with_name("onnx_cases.txt")
 LISTED_WITH = "1.23.2"

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from eqsat import ops
 from eqsat.errors import InputError
-from eqsat.frontends.torch_in import from_torch
+from eqsat.frontends.torch import from_torch
+from eqsat.program import ops
 
 
 def test_without_torch_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

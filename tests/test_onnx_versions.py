@@ -10,8 +10,8 @@ import onnxruntime
 import pytest
 from onnx import helper, numpy_helper
 
-from eqsat.frontends.onnx_in import from_onnx
-from eqsat.frontends.onnx_out import to_onnx
+from eqsat.frontends.onnx.read.model import from_onnx
+from eqsat.frontends.onnx.write.model import to_onnx
 
 onnxruntime.set_default_logger_severity(4)
 

@@ -11,7 +11,7 @@ import pytest
 from onnx_cases import cases
 
 from eqsat.errors import InputError
-from eqsat.frontends.onnx_in import from_onnx
+from eqsat.frontends.onnx.read.model import from_onnx
 
 DOCS = Path(__file__).parents[1] / "docs"
 LISTED_WITH = "1.23.2"

@@ -13,10 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eqsat import ops
+from eqsat.base.numerics import ELEMENTWISE, FLOATS, HALVES, UNARY, Precision, erf, np_dtype
 from eqsat.errors import DtypeError, InputError, ShapeError
-from eqsat.ir import Program, Term
-from eqsat.numerics import ELEMENTWISE, FLOATS, HALVES, UNARY, Precision, erf, np_dtype
+from eqsat.program import ops
+from eqsat.program.ir import Program
+from eqsat.program.term import Term
 from eqsat.testing import STEPS, programs, random_inputs
 
 INF, NAN = math.inf, math.nan

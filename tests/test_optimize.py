@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 
 import eqsat
 from eqsat.errors import InputError
-from eqsat.ir import Program
+from eqsat.program.ir import Program
 from eqsat.testing import assert_equivalent, programs
 
 spec = eqsat.spec
@@ -361,7 +361,7 @@ def test_ctrl_c_while_constants_are_folded_returns_the_program_as_written():
 
 
 def test_opaque_terms_are_carried_and_named():
-    from eqsat import ops
+    from eqsat.program import ops
 
     x = ops.input("x", (4, 4), "float32")
     (term,) = ops.opaque("Mystery", (x,), [((4, 4), "float32")], spec="v1", run=lambda a: (a * 3,))

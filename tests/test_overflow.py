@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 
 import eqsat
-from eqsat.overflow import folds_to_infinity, overflows
+from eqsat.check.overflow import folds_to_infinity, overflows
+from eqsat.program import ops
 
 
 def chain(dtype: str, large: float) -> eqsat.Program:
     """(x @ a) @ b, with a product of a and b of 64 * large."""
-    a = np.full((64, 64), large).astype(eqsat.numerics.np_dtype(dtype))
+    a = np.full((64, 64), large).astype(eqsat.base.numerics.np_dtype(dtype))
     b = np.full((64, 2), 1.0).astype(a.dtype)
     return eqsat.trace(lambda x: (x @ a) @ b, eqsat.spec((200, 64), dtype))
 
@@ -28,7 +29,7 @@ def chain(dtype: str, large: float) -> eqsat.Program:
 )
 def test_constants_that_would_be_infinite_are_not_folded(dtype: str, large: float, left: bool):
     program = chain(dtype, large)
-    small = {"x": np.full((200, 64), 1e-3).astype(eqsat.numerics.np_dtype(dtype))}
+    small = {"x": np.full((200, 64), 1e-3).astype(eqsat.base.numerics.np_dtype(dtype))}
     best = eqsat.optimize(program, inputs=small)
     assert ("overflow" in best.report) == left
     assert best.report["result"]["matmul_flops"] == program.stats()["matmul_flops"] or not left
@@ -37,10 +38,10 @@ def test_constants_that_would_be_infinite_are_not_folded(dtype: str, large: floa
 
 
 def test_a_sum_that_passes_through_infinity_is_found():
-    x, y = eqsat.ops.input("x", (2,), "float16"), eqsat.ops.input("y", (2,), "float16")
-    large = eqsat.ops.full(60000.0, (2,), "float16")
-    source = eqsat.Program((x, y), {"out": eqsat.ops.add(eqsat.ops.sub(large, eqsat.ops.mul(y, large)), x)})
-    result = eqsat.Program((x, y), {"out": eqsat.ops.sub(eqsat.ops.add(large, x), eqsat.ops.mul(y, large))})
+    x, y = ops.input("x", (2,), "float16"), ops.input("y", (2,), "float16")
+    large = ops.full(60000.0, (2,), "float16")
+    source = eqsat.Program((x, y), {"out": ops.add(ops.sub(large, ops.mul(y, large)), x)})
+    result = eqsat.Program((x, y), {"out": ops.sub(ops.add(large, x), ops.mul(y, large))})
     given = {"x": np.full(2, 30000, np.float16), "y": np.ones(2, np.float16)}
     assert overflows(source, result, given)
     assert not overflows(result, source, given)
@@ -48,8 +49,8 @@ def test_a_sum_that_passes_through_infinity_is_found():
 
 
 def test_wide_programs_are_left_to_the_check():
-    x = eqsat.ops.input("x", (2,))
-    infinite = eqsat.ops.mul(x, eqsat.ops.full(float("inf"), (2,)))
+    x = ops.input("x", (2,))
+    infinite = ops.mul(x, ops.full(float("inf"), (2,)))
     assert not overflows(eqsat.Program((x,), {"y": x}), eqsat.Program((x,), {"y": infinite}), {"x": np.ones(2)})
 
 

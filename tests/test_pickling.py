@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import eqsat
-from eqsat import ops
-from eqsat.core import CoreProgram, lower
-from eqsat.ir import Program
+from eqsat.program import ops
+from eqsat.program.core import CoreProgram, lower
+from eqsat.program.ir import Program
 
 WEIGHT = np.random.default_rng(0).standard_normal((8, 8)).astype(np.float32)
 DEPTH = 10_000

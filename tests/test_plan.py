@@ -26,11 +26,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from snapshots import random_snapshot
 
-from eqsat import layout as lay
-from eqsat.core import CoreProgram, Node, evaluate, make, topological
+from eqsat.egraph.snapshot import Snapshot
 from eqsat.extract.cover import cover
-from eqsat.extract.plan import Plan, build_plan
-from eqsat.snapshot import Snapshot
+from eqsat.extract.plan.plan import Plan, build_plan
+from eqsat.layout import arithmetic as lay
+from eqsat.program.core import CoreProgram, Node, evaluate, make, topological
 
 
 def program_of(roots: list[Node], constants: dict[str, np.ndarray] | None = None) -> CoreProgram:

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from proof_pairs import DIFFERENT, EQUAL, build
 
 import eqsat
-from eqsat.core import CoreProgram, evaluate, lower, topological
-from eqsat.elements import Elements, compare
 from eqsat.errors import InputError
-from eqsat.ir import Program
-from eqsat.scalar_functions import Functions
-from eqsat.scalars import Beyond
+from eqsat.program.core import CoreProgram, evaluate, lower, topological
+from eqsat.program.ir import Program
+from eqsat.proof.elements import Elements, compare
+from eqsat.proof.scalar_functions import Functions
+from eqsat.proof.scalars import Beyond
 from eqsat.testing import programs, random_inputs
 
 SLOW = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large]

@@ -17,14 +17,15 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
 import eqsat
-from eqsat.check import relative_error
-from eqsat.ir import Program, Term
-from eqsat.numerics import is_float
-from eqsat.optimize import Result, optimize
-from eqsat.reference import same_bits
-from eqsat.rule import ALLOWED, Policy
+from eqsat.base.numerics import is_float
+from eqsat.check.check import relative_error
+from eqsat.egraph.saturate import Limits
+from eqsat.evidence.reference import same_bits
+from eqsat.language.rule import ALLOWED, Policy
+from eqsat.pipeline.optimize import Result, optimize
+from eqsat.program.ir import Program
+from eqsat.program.term import Term
 from eqsat.rules import ALL
-from eqsat.saturate import Limits
 from eqsat.testing import programs, random_inputs
 
 MIXES: dict[str, tuple[str, ...]] = {

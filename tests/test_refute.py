@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from rounding_pairs import DIFFERENT, EQUAL, Row
 
 import eqsat
-from eqsat import intervals
-from eqsat.core import lower
 from eqsat.errors import InputError
-from eqsat.intervals import constants_of, enclose
-from eqsat.ir import Program
-from eqsat.noise import Overflow, noise
-from eqsat.refute import Search, refute
+from eqsat.program.core import lower
+from eqsat.program.ir import Program
+from eqsat.proof import intervals
+from eqsat.proof.intervals import constants_of, enclose
+from eqsat.proof.noise import Overflow, noise
+from eqsat.proof.refute import Search, refute
 from eqsat.testing import programs, random_inputs
 
 SLOW = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large]
@@ -43,7 +43,7 @@ def test_rounding_refutes_nothing(name: str, dtype: str):
 
 @pytest.mark.parametrize(("name", "dtype"), cases(EQUAL))
 def test_noise_alone_would_refute_nothing_either(name: str, dtype: str, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("eqsat.refute._TOO_WIDE", -1.0)
+    monkeypatch.setattr("eqsat.proof.refute._TOO_WIDE", -1.0)
     monkeypatch.setattr(intervals.Interval, "apart", lambda self, other: np.zeros(self.lo.shape, bool))
     assert search(EQUAL[name], dtype).found is None
 

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from eqsat.base.numerics import np_dtype
 from eqsat.cli.app import app
-from eqsat.numerics import np_dtype
-from eqsat.rule import Rule
-from eqsat.rule_example import example
-from eqsat.rule_page import page, page_text
-from eqsat.rule_text import mentions, side
+from eqsat.inspection.rule_example import example
+from eqsat.inspection.rule_page import page, page_text
+from eqsat.language.rule import Rule
+from eqsat.language.text import mentions, side
 from eqsat.rules import ALL, EXPLORING
 
 RULES = {row.name: row for row in [*ALL, *EXPLORING]}

@@ -7,13 +7,13 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from eqsat import layout as lt
+from eqsat.base.numerics import FLOATS, scalar
 from eqsat.errors import InputError
-from eqsat.numerics import FLOATS, scalar
-from eqsat.rule import ALLOWED, HostRule, Rule, rule
+from eqsat.evidence.soundness import check_rule
+from eqsat.language.rule import ALLOWED, HostRule, Rule, rule
+from eqsat.language.table_values import fraction_of
+from eqsat.layout import arithmetic as lt
 from eqsat.rules import ALL, FAMILIES, allowed
-from eqsat.soundness import check_rule
-from eqsat.table_values import fraction_of
 
 LANGUAGE = [row for row in ALL if isinstance(row, Rule)]
 
@@ -121,7 +121,7 @@ def test_an_unknown_numerics_class_is_refused():
 
 
 def test_sum_of_product_table_splits_a_permuted_sum():
-    from eqsat.tables import sum_of_product
+    from eqsat.language.tables import sum_of_product
 
     rng = np.random.default_rng(0)
     b, m, k, n = 2, 3, 4, 5

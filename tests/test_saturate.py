@@ -14,17 +14,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import eqsat
-from eqsat import ops
-from eqsat.core import lower
+from eqsat.egraph.host_terms import Term, Terms
+from eqsat.egraph.saturate import Limits, Saturation, saturate, warm_up
+from eqsat.egraph.snapshot import Snapshot
 from eqsat.errors import EqsatError
-from eqsat.ir import Program
-from eqsat.ir import Term as ShapedTerm
-from eqsat.reference import apply, class_values, disagreements, term_value
-from eqsat.rule import HostRule, rule
+from eqsat.evidence.reference import apply, class_values, disagreements, term_value
+from eqsat.language.rule import HostRule, rule
+from eqsat.program import ops
+from eqsat.program.core import lower
+from eqsat.program.ir import Program
+from eqsat.program.term import Term as ShapedTerm
 from eqsat.rules import ALL, allowed
-from eqsat.saturate import Limits, Saturation, saturate, warm_up
-from eqsat.snapshot import Snapshot
-from eqsat.terms import Term, Terms
 from eqsat.testing import programs
 
 spec = eqsat.spec
@@ -237,7 +237,7 @@ def test_no_iteration_begins_that_would_end_after_the_limit(seconds: float, monk
 
     sent: list[Snapshot] = []
     clock = Counting()
-    monkeypatch.setattr("eqsat.saturate.time", clock)
+    monkeypatch.setattr("eqsat.egraph.saturate.time", clock)
     run = Saturation(
         snapshot_of(exploding()),
         EXPLODING_RULES,
@@ -279,7 +279,7 @@ def test_ctrl_c_while_a_message_is_sent_does_not_spoil_the_next_one(monkeypatch:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("eqsat.worker._write", half)
+        patched.setattr("eqsat.egraph.worker._write", half)
         with pytest.raises(KeyboardInterrupt):
             warm_up(EXPLODING_RULES)
     assert saturate(source, ALL).stats["stop"] == "saturated"

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import eqsat
-from eqsat.core import evaluate, lower, topological
-from eqsat.ir import Program
-from eqsat.node import substitute
-from eqsat.segments import segments
+from eqsat.program.core import evaluate, lower, topological
+from eqsat.program.ir import Program
+from eqsat.program.node import substitute
+from eqsat.program.segments import segments
 
 spec = eqsat.spec
 

@@ -10,19 +10,19 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from eqsat import layout as lt
+from eqsat.base.numerics import DTYPES
 from eqsat.cli.app import app
-from eqsat.evidence import judge
-from eqsat.guard_proofs import prove_guard
-from eqsat.instances import Instance
-from eqsat.numerics import DTYPES
-from eqsat.promise_check import kept
-from eqsat.promises import PROMISES
-from eqsat.reference import PRIME, Undefined, apply, exact, residue, same_bits
-from eqsat.rule import AnyRule, Ask, HostRule, Rule, Var, rule
+from eqsat.egraph.host_terms import Terms
+from eqsat.evidence.guard_proofs import prove_guard
+from eqsat.evidence.instances import Instance
+from eqsat.evidence.judge import judge
+from eqsat.evidence.promise_check import kept
+from eqsat.evidence.reference import PRIME, Undefined, apply, exact, residue, same_bits
+from eqsat.language.promises import PROMISES
+from eqsat.language.rule import AnyRule, Ask, HostRule, Rule, Var, rule
+from eqsat.language.tables import TABLES
+from eqsat.layout import arithmetic as lt
 from eqsat.rules import ALL, EXPLORING
-from eqsat.tables import TABLES
-from eqsat.terms import Terms
 
 EVERY: list[AnyRule] = [*ALL, *EXPLORING]
 
@@ -322,7 +322,7 @@ def test_a_faulty_rule_ends_the_check_with_one(tmp_path):
 
 
 def test_proofs_say_what_to_install(monkeypatch: pytest.MonkeyPatch):
-    for name in ("eqsat.index_proofs", "eqsat.index_facts", "eqsat.index_terms"):
+    for name in ("eqsat.evidence.index_proofs", "eqsat.evidence.index_facts", "eqsat.evidence.index_terms"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.setitem(sys.modules, "z3", None)
     result = check("view-of-view", "--prove-guards")

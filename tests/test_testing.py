@@ -10,9 +10,10 @@ from hypothesis import HealthCheck, Phase, find, given, settings
 from hypothesis import strategies as st
 from hypothesis.errors import NoSuchExample
 
-from eqsat import composites, ops
 from eqsat.errors import EqsatError
-from eqsat.ir import Program, Term
+from eqsat.program import composites, ops
+from eqsat.program.ir import Program
+from eqsat.program.term import Term
 from eqsat.testing import STEPS, assert_equivalent, programs, random_inputs, shapes
 
 QUIET = settings(max_examples=200, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow])

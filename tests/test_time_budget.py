@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 import eqsat
+from eqsat.base.interrupt import Interruptible
+from eqsat.base.time_budget import LEAST_SECONDS, STAGES, TimeBudget
 from eqsat.errors import InputError
-from eqsat.interrupt import Interruptible
-from eqsat.optimize import Search
+from eqsat.pipeline.optimize import Search
 from eqsat.testing import assert_equivalent
-from eqsat.time_budget import LEAST_SECONDS, STAGES, TimeBudget
 
 spec = eqsat.spec
 
@@ -83,8 +83,8 @@ def test_no_part_takes_more_than_half_of_what_little_time_is_left():
 
 
 def test_all_parts_are_covered_as_written_before_one_is_searched(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("eqsat.pieces.HUGE", 20)
-    monkeypatch.setattr("eqsat.pieces.PIECE", 10)
+    monkeypatch.setattr("eqsat.program.pieces.HUGE", 20)
+    monkeypatch.setattr("eqsat.program.pieces.PIECE", 10)
     covered: list[int] = []
     solve = Search.solve
 
@@ -105,7 +105,7 @@ def test_all_parts_are_covered_as_written_before_one_is_searched(monkeypatch: py
 
 
 def test_no_e_graph_grows_beyond_what_can_be_covered_in_time(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(sys.modules["eqsat.optimize"], "HURRIED", 1e6)
+    monkeypatch.setattr(sys.modules["eqsat.pipeline.optimize"], "HURRIED", 1e6)
     found = eqsat.optimize(eqsat.trace(chain, spec((8, 64))))
     assert found.report["egraph"]["stop"] == "time"
     assert found.report["check"]["passed"]

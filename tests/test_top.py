@@ -21,9 +21,9 @@ import eqsat
 from eqsat.errors import InputError
 from eqsat.extract.alternatives import kernel_counts, next_covers
 from eqsat.extract.cover import cover
-from eqsat.extract.kbest import Marks, next_best
-from eqsat.extract.problem import Problem, check
-from eqsat.extract.solve import solve
+from eqsat.extract.solver.kbest import Marks, next_best
+from eqsat.extract.solver.problem import Problem, check
+from eqsat.extract.solver.solve import solve
 
 NO_LIMIT = 60.0
 

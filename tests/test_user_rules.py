@@ -9,13 +9,13 @@ import pytest
 from typer.testing import CliRunner
 
 import eqsat
-from eqsat import user_rules
 from eqsat.cli.app import app
+from eqsat.egraph.host_terms import Terms
 from eqsat.errors import InputError
-from eqsat.evidence import judge
-from eqsat.rule import HostRule, rule
+from eqsat.evidence import user_rules
+from eqsat.evidence.judge import judge
+from eqsat.language.rule import HostRule, rule
 from eqsat.rules import ALL, EXPLORING
-from eqsat.terms import Terms
 
 HEADER = "from eqsat.rule import rule\n"
 SOUND = 'RULES = [rule("minus-minus", "sub(a, neg(b)) => add(a, b)")]'

@@ -9,9 +9,7 @@ import numpy as np
 import pytest
 from test_layout import FAMILIES, draw, factors
 
-from eqsat import ops
-from eqsat.ir import Program
-from eqsat.layout import (
+from eqsat.layout.arithmetic import (
     Axis,
     Layout,
     compose,
@@ -24,7 +22,9 @@ from eqsat.layout import (
     strided,
     windows,
 )
-from eqsat.view_chain import apply, chain, cost, through
+from eqsat.lift.view_chain import apply, chain, cost, through
+from eqsat.program import ops
+from eqsat.program.ir import Program
 
 HEADS = of_transpose((6, 4, 8), (1, 0, 2))
 SECOND_OF_THREE = of_slice((6, 12), (0, 4), (6, 8), (1, 1))

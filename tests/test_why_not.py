@@ -9,15 +9,15 @@ import pytest
 from typer.testing import CliRunner
 
 import eqsat
+from eqsat.base.time_budget import TimeBudget
 from eqsat.cli.app import app
-from eqsat.expression import parse
-from eqsat.extract.devices import device
-from eqsat.narration import why_not_text
-from eqsat.optimize import Search
-from eqsat.rule import AnyRule, Policy
+from eqsat.explain.narration import why_not_text
+from eqsat.extract.device.table import device
+from eqsat.inspection.why_not import Answer, look_for, why_not
+from eqsat.language.rule import AnyRule, Policy
+from eqsat.pipeline.optimize import Search
 from eqsat.rules import ALL, EXPLORING
-from eqsat.time_budget import TimeBudget
-from eqsat.why_not import Answer, look_for, why_not
+from eqsat.tracing.expression import parse
 
 RULES: dict[str, AnyRule] = {row.name: row for row in [*ALL, *EXPLORING]}
 

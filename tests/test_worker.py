@@ -18,16 +18,16 @@ import numpy as np
 import pytest
 
 import eqsat
-from eqsat.core import lower
+from eqsat.base.search_path import search_path
+from eqsat.egraph.saturate import Limits, saturate, wait_until_ready
+from eqsat.egraph.snapshot import Snapshot
+from eqsat.egraph.worker import Pool, Worker
 from eqsat.errors import InputError
-from eqsat.rule import HostRule
+from eqsat.language.rule import HostRule
+from eqsat.program.core import lower
 from eqsat.rules import ALL
-from eqsat.saturate import Limits, saturate, wait_until_ready
-from eqsat.search_path import search_path
-from eqsat.snapshot import Snapshot
-from eqsat.worker import Pool, Worker
 
-saturate_module = sys.modules["eqsat.saturate"]
+saturate_module = sys.modules["eqsat.egraph.saturate"]
 
 MEMORY = 1 << 30
 SECONDS = 60.0
@@ -94,13 +94,13 @@ def test_nothing_is_imported_from_beside_the_model(hostile: Path, command: tuple
 
 @pytest.mark.skipif(importlib.util.find_spec("ziglang") is None, reason="needs ziglang")
 def test_a_compiler_in_a_package_imports_nothing_from_beside_the_model(hostile: Path):
-    script = "from eqsat.gpu.compilers import _tool, _zig; print(_tool((*_zig(), 'c++')).version)"
+    script = "from eqsat.gpu.build.compilers import _tool, _zig; print(_tool((*_zig(), 'c++')).version)"
     assert "clang" in run(hostile, sys.executable, "-P", "-c", script)
 
 
 def test_the_worker_imports_nothing_from_beside_the_model_when_its_parent_looks_there(hostile: Path):
     script = (
-        "import eqsat.optimize, onnx, sys; sys.path.insert(0, ''); import eqsat;"
+        "import eqsat.pipeline.optimize, onnx, sys; sys.path.insert(0, ''); import eqsat;"
         "p = eqsat.from_onnx('m.onnx'); print(eqsat.optimize(p).report['egraph']['stop'])"
     )
     assert run(hostile, sys.executable, "-P", "-c", script).strip() == "saturated"
@@ -191,7 +191,7 @@ def test_rules_are_sent_once(monkeypatch: pytest.MonkeyPatch):
     sent: list[Any] = []
     send = Worker.send
     monkeypatch.setattr(Worker, "send", lambda self, request: (sent.append(request[1]), send(self, request)))
-    monkeypatch.setattr(saturate_module, "_WORKERS", pool := Pool("eqsat.saturate:Saturations", most=1))
+    monkeypatch.setattr(saturate_module, "_WORKERS", pool := Pool("eqsat.egraph.saturate:Saturations", most=1))
     few, fewer = ALL[:9], ALL[:5]
     for rules in (few, few, fewer, few):
         wait_until_ready(rules, SECONDS)
@@ -222,7 +222,7 @@ def gone(pid: int) -> bool:
 HANG = """
 import os, sys, time
 sys.path[:0] = {path!r}
-from eqsat.worker import Pool, Worker
+from eqsat.egraph.worker import Pool, Worker
 pool = Pool("worker_services:Echo", most=2)
 with pool.lent({memory}, None, 60) as worker:
     worker.send("hang")
@@ -252,7 +252,7 @@ def test_a_busy_worker_ends_with_its_parent_even_when_that_is_killed(forks: bool
 FORK = """
 import os, sys
 sys.path[:0] = {path!r}
-from eqsat.worker import Pool, Worker
+from eqsat.egraph.worker import Pool, Worker
 pool = Pool("worker_services:Echo", most=1)
 
 def ask():

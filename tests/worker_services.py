@@ -1,4 +1,4 @@
-"""A service for the tests of `eqsat.worker`."""
+"""A service for the tests of `eqsat.egraph.worker`."""
 
 from __future__ import annotations
 

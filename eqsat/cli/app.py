@@ -16,7 +16,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from eqsat.cli import (
+from eqsat.base.time_budget import process_seconds
+from eqsat.cli.commands import (
     bench,
     calibrate,
     demo,
@@ -31,9 +32,8 @@ from eqsat.cli import (
     rules,
     run,
 )
-from eqsat.cli.version import show_version, version
+from eqsat.cli.commands.version import show_version, version
 from eqsat.errors import EqsatError, InputError
-from eqsat.time_budget import process_seconds
 
 CHECK_FAILED, BAD_INPUT, INTERRUPTED = 1, 3, 130
 

@@ -9,10 +9,10 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from eqsat.core import Node, topological
-from eqsat.gpu.cache import HERE
-from eqsat.gpu.scalar import STORAGE, Leaf
-from eqsat.gpu.targets import Target
+from eqsat.gpu.code.cache import HERE
+from eqsat.gpu.code.scalar import STORAGE, Leaf
+from eqsat.gpu.code.targets import Target
+from eqsat.program.core import Node, topological
 
 if TYPE_CHECKING:
     from jinja2 import Environment

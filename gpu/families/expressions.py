@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from eqsat import layout as lay
-from eqsat.core import Node, make
+from eqsat.layout import arithmetic as lay
+from eqsat.program.core import Node, make
 
 
 def array(name: str, size: int, dtype: str = "float32") -> Node:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from eqsat.gpu.cache import HERE
+from eqsat.gpu.code.cache import HERE
 from eqsat.gpu.families.base import Kernel, Part, environment, finished
 
 NAME = "group"

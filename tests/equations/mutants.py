@@ -14,8 +14,8 @@ import numpy as np
 import onnx
 
 from eqsat.errors import EqsatError, InputError
-from eqsat.frontends.onnx_in import from_onnx
-from eqsat.ir import Program
+from eqsat.frontends.onnx.read.model import from_onnx
+from eqsat.program.ir import Program
 
 from .notation import Equation
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 import eqsat
-from eqsat.ir import Program
+from eqsat.program.ir import Program
 
 Row = tuple[Callable[..., Any], Callable[..., Any], tuple[Any, ...]]
 

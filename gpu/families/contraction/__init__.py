@@ -12,16 +12,16 @@ from __future__ import annotations
 from math import ceil
 from typing import Literal
 
-from eqsat.core import Node
-from eqsat.gpu.errors import NotLowerable
+from eqsat.gpu.code.errors import NotLowerable
+from eqsat.gpu.code.scalar import COMPUTE
+from eqsat.gpu.code.targets import Target
 from eqsat.gpu.families.base import Choice, Family, Job, Kernel, finished, part_of
 from eqsat.gpu.families.contraction.copies import Pipeline, pipeline
 from eqsat.gpu.families.contraction.epilogue import Epilogue, epilogue
 from eqsat.gpu.families.contraction.examples import examples, reductions
 from eqsat.gpu.families.contraction.operands import operand
 from eqsat.gpu.families.contraction.tiles import Tile, choose_tile, fitting_tiles
-from eqsat.gpu.scalar import COMPUTE
-from eqsat.gpu.targets import Target
+from eqsat.program.core import Node
 
 REDUCTIONS = """Contractions with a sum, max or min of the product along m or n; the product may be written beside it.
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from eqsat.core import Node
+from eqsat.base.numerics import itemsize
+from eqsat.gpu.code.c_writer import Region
+from eqsat.gpu.code.index import Index, Var, through
+from eqsat.gpu.code.scalar import STORAGE, Lanes, runs_along
+from eqsat.gpu.code.targets import Target
 from eqsat.gpu.families.base import Job
 from eqsat.gpu.families.contraction.tiles import Tile
-from eqsat.gpu.index import Index, Var, through
-from eqsat.gpu.region import Region
-from eqsat.gpu.scalar import STORAGE, Lanes, runs_along
-from eqsat.gpu.targets import Target
-from eqsat.numerics import itemsize
+from eqsat.program.core import Node
 
 MOST_STAGES = 3
 """Tiles in LDS: one that is multiplied, the others on their way. More leave room for fewer blocks."""

@@ -10,15 +10,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from eqsat.core import Node
-from eqsat.gpu.errors import NotLowerable
+from eqsat.base.numerics import itemsize
+from eqsat.gpu.code.c_writer import Region, Value
+from eqsat.gpu.code.errors import NotLowerable
+from eqsat.gpu.code.index import Index, Var
+from eqsat.gpu.code.output_places import places
+from eqsat.gpu.code.scalar import ACCESS_BYTES, COMPUTE, STORAGE, Lanes, Lowering, Special, Traffic, runs_along, stored
 from eqsat.gpu.families.base import Job
 from eqsat.gpu.families.contraction.tiles import Tile
-from eqsat.gpu.index import Index, Var
-from eqsat.gpu.region import Region, Value
-from eqsat.gpu.scalar import ACCESS_BYTES, COMPUTE, STORAGE, Lanes, Lowering, Special, Traffic, runs_along, stored
-from eqsat.gpu.spine import places
-from eqsat.numerics import itemsize
+from eqsat.program.core import Node
 
 LANES = 16
 """Threads that take one line of a strip together: what four DPP rotations reduce."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from eqsat import layout as lay
-from eqsat.core import Node
 from eqsat.gpu.families.base import Sizes
 from eqsat.gpu.families.expressions import (
     along_columns,
@@ -17,6 +15,8 @@ from eqsat.gpu.families.expressions import (
     view,
     with_bias_and_relu,
 )
+from eqsat.layout import arithmetic as lay
+from eqsat.program.core import Node
 
 
 def examples(sizes: Sizes, dtype: str) -> dict[str, tuple[Node, ...]]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import ceil
 
-from eqsat.core import Node
+from eqsat.base.numerics import itemsize
+from eqsat.gpu.code.c_writer import Region
+from eqsat.gpu.code.index import Index, Var
+from eqsat.gpu.code.scalar import ACCESS_BYTES, Lanes, Lowering, Traffic, stored
 from eqsat.gpu.families.base import Job
 from eqsat.gpu.families.contraction.tiles import Tile
-from eqsat.gpu.index import Index, Var
-from eqsat.gpu.region import Region
-from eqsat.gpu.scalar import ACCESS_BYTES, Lanes, Lowering, Traffic, stored
-from eqsat.numerics import itemsize
+from eqsat.program.core import Node
 
 _WIDTHS = (8, 4, 2, 1)
 _TURNED = (4, 2, 1)

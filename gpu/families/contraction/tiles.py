@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import ceil
 
+from eqsat.base.numerics import itemsize
 from eqsat.errors import unknown
-from eqsat.gpu.scalar import COMPUTE, STORAGE
-from eqsat.gpu.targets import Target
-from eqsat.numerics import itemsize
+from eqsat.gpu.code.scalar import COMPUTE, STORAGE
+from eqsat.gpu.code.targets import Target
 
 FRAGMENT = 16
 """Edge of a matrix-unit tile."""

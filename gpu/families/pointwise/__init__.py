@@ -13,15 +13,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from eqsat.core import Node
+from eqsat.base.numerics import itemsize
+from eqsat.gpu.code.c_writer import Region
+from eqsat.gpu.code.index import Index, Var
+from eqsat.gpu.code.scalar import ACCESS_BYTES, STORAGE, Lanes, Lowering, Traffic, stored
+from eqsat.gpu.code.targets import Target
 from eqsat.gpu.families.base import Choice, Family, Job, Kernel, finished, part_of
 from eqsat.gpu.families.pointwise.examples import examples
 from eqsat.gpu.families.pointwise.turned import Square, fields, square_of
-from eqsat.gpu.index import Index, Var
-from eqsat.gpu.region import Region
-from eqsat.gpu.scalar import ACCESS_BYTES, STORAGE, Lanes, Lowering, Traffic, stored
-from eqsat.gpu.targets import Target
-from eqsat.numerics import itemsize
+from eqsat.program.core import Node
 
 THREADS = 256
 WIDTHS = (8, 4, 2, 1)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from eqsat import layout as lay
-from eqsat.core import Node, make
 from eqsat.gpu.families.base import Sizes
 from eqsat.gpu.families.expressions import along_columns, along_rows, array, bin_, full, transposed, un, view
+from eqsat.layout import arithmetic as lay
+from eqsat.program.core import Node, make
 
 
 def examples(sizes: Sizes, dtype: str) -> dict[str, tuple[Node, ...]]:

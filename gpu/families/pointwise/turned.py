@@ -12,12 +12,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from eqsat.core import Node
+from eqsat.base.numerics import itemsize
+from eqsat.gpu.code.c_writer import Region, Value
+from eqsat.gpu.code.index import Index, Var, through
+from eqsat.gpu.code.scalar import COMPUTE, STORAGE, Lowering, Special, loaded, stored
 from eqsat.gpu.families.base import Job
-from eqsat.gpu.index import Index, Var, through
-from eqsat.gpu.region import Region, Value
-from eqsat.gpu.scalar import COMPUTE, STORAGE, Lowering, Special, loaded, stored
-from eqsat.numerics import itemsize
+from eqsat.program.core import Node
 
 LEAST_EDGE = 16
 """Extent of p and q below which squares would be mostly empty."""

@@ -14,13 +14,13 @@ reduction runs across the rows instead: `across.jinja`.
 
 from __future__ import annotations
 
+from eqsat.base.numerics import itemsize
+from eqsat.gpu.code.scalar import ACCESS_BYTES
+from eqsat.gpu.code.targets import Target
 from eqsat.gpu.families.base import Choice, Family, Job, Kernel, finished, part_of
 from eqsat.gpu.families.row.across import across
 from eqsat.gpu.families.row.examples import examples
 from eqsat.gpu.families.row.passes import WIDTHS, Domain, Pass, domain_of, passes
-from eqsat.gpu.scalar import ACCESS_BYTES
-from eqsat.gpu.targets import Target
-from eqsat.numerics import itemsize
 
 BLOCK_THREADS = 256
 """Threads of a block, unless one row takes more."""

@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from eqsat.core import Node
+from eqsat.base.numerics import itemsize
+from eqsat.gpu.code.c_writer import Region, Value
+from eqsat.gpu.code.index import Index, Var
+from eqsat.gpu.code.scalar import ACCESS_BYTES, COMPUTE, Lanes, Lowering, Traffic, stored
 from eqsat.gpu.families.base import Job, Kernel, finished, part_of
 from eqsat.gpu.families.row.passes import Domain, Writes, anchored, reduced_type
-from eqsat.gpu.index import Index, Var
-from eqsat.gpu.region import Region, Value
-from eqsat.gpu.scalar import ACCESS_BYTES, COMPUTE, Lanes, Lowering, Traffic, stored
-from eqsat.numerics import itemsize
+from eqsat.program.core import Node
 
 THREADS = 256
 _WIDTHS = (8, 4, 2, 1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from eqsat.core import Node, make
 from eqsat.gpu.families.base import Sizes
 from eqsat.gpu.families.expressions import (
     along_columns,
@@ -16,6 +15,7 @@ from eqsat.gpu.families.expressions import (
     transposed,
     un,
 )
+from eqsat.program.core import Node, make
 
 
 def examples(sizes: Sizes, dtype: str) -> dict[str, tuple[Node, ...]]:

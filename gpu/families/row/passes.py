@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from eqsat.core import Node
-from eqsat.gpu.errors import NotLowerable
+from eqsat.base.numerics import itemsize
+from eqsat.gpu.code.c_writer import Region, Value
+from eqsat.gpu.code.errors import NotLowerable
+from eqsat.gpu.code.index import Index, Var, through
+from eqsat.gpu.code.scalar import ACCESS_BYTES, COMPUTE, STORAGE, Lanes, Lowering, Special, Traffic, runs_along, stored
 from eqsat.gpu.families.base import Job
-from eqsat.gpu.index import Index, Var, through
-from eqsat.gpu.region import Region, Value
-from eqsat.gpu.scalar import ACCESS_BYTES, COMPUTE, STORAGE, Lanes, Lowering, Special, Traffic, runs_along, stored
-from eqsat.layout import Layout, inverse, is_bijective, strided
-from eqsat.numerics import itemsize
+from eqsat.layout.arithmetic import Layout, inverse, is_bijective, strided
+from eqsat.program.core import Node
 
 KEPT_REGISTERS = 32
 """Values of its row that a thread keeps between passes."""

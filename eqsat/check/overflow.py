@@ -1,0 +1,76 @@
+"""float16 and bfloat16: results that overflow where their source does not.
+
+Rewriting moves the point at which a short float overflows: two constant factors, each moderate, may have a product that
+is infinite in float16, and a sum in another order may pass through a value that no float16 holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from eqsat.base.numerics import HALVES, dtype_name, is_float
+from eqsat.check.check import random_inputs
+from eqsat.check.demand import Demanded, everything
+from eqsat.program.ir import Program
+from eqsat.program.term import Term
+
+Array = np.ndarray
+
+_POINTS = 2
+_BLOCK = 1 << 22
+_DEAR = 10_000_000_000  # operations from which on one point must do
+
+
+def folds_to_infinity(constants: Mapping[str, Array], source: Mapping[str, Array]) -> bool:
+    """Whether constants computed ahead of time hold an infinity or NaN that no constant of the source holds.
+
+    Args:
+        constants, source: digest to values.
+    """
+    return any(
+        not all(np.isfinite(part).all() for part in _blocks(values))
+        for digest, values in constants.items()
+        if digest not in source and is_float(dtype_name(values.dtype))
+    )
+
+
+def _blocks(values: Array) -> Iterator[Array]:
+    flat = values.reshape(-1)
+    return (flat[i : i + _BLOCK] for i in range(0, flat.size, _BLOCK))
+
+
+def overflows(
+    source: Program, result: Program, inputs: Mapping[str, Array] | None = None, memory: int | None = None
+) -> bool:
+    """Whether a result at its own precision is infinite or NaN where its source is finite.
+
+    Programs without short floats are not run: their range leaves room for any order.
+
+    Args:
+        inputs: by name; random ones where there are none.
+        memory: bytes that may be taken; what cannot be told within them counts as overflowing.
+    """
+    if not any(t.dtype in HALVES for t in source.terms()):
+        return False
+    names = [name for name, term in source.outputs.items() if is_float(term.dtype)]
+    before, after = ([p.outputs[name] for name in names] for p in (source, result))
+    written, rewritten = (Demanded({term: everything(term) for term in terms}) for terms in (before, after))
+    if memory is not None and max(written.peak_bytes(), rewritten.peak_bytes()) > memory:
+        return True
+    points = 1 if written.flops + rewritten.flops > _DEAR else _POINTS
+    for point in random_inputs(source, points, seed=0) if inputs is None else (inputs,):
+        bound = {term.attr("name"): array for term, array in source.bind_inputs(point).items()}
+        found = _finite(rewritten, bound)
+        if all(found[term].all() for term in after):
+            continue  # whatever the source is: it need not run
+        wanted = _finite(written, bound)
+        if any(np.any(wanted[s] & ~found[r]) for s, r in zip(before, after, strict=True)):
+            return True
+    return False
+
+
+def _finite(demanded: Demanded, inputs: Mapping[str, Array]) -> dict[Term, Array]:
+    """Where each output is finite at its own precision."""
+    return dict(zip(demanded.wanted, map(np.isfinite, demanded.run(inputs, "native")), strict=True))

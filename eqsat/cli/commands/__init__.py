@@ -1,0 +1,1 @@
+"""The sub-commands of `eqsat`, one module each."""

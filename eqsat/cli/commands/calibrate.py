@@ -1,0 +1,138 @@
+"""`eqsat calibrate`: the figures of a device, measured."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from eqsat.cli.shared.options import JsonFile
+from eqsat.errors import InputError, unknown
+
+if TYPE_CHECKING:
+    from eqsat.extract.plan.calibrate import Calibration
+
+
+def calibrate(
+    device: Annotated[
+        str, typer.Option("--device", "-d", help="The row to fit; `auto` is that of this machine's GPU.")
+    ] = "auto",
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", metavar="FILE.json", help="Write the row there; by default it replaces the table's."
+        ),
+    ] = None,
+    measurements: Annotated[
+        Path | None,
+        typer.Option("--measurements", metavar="FILE.json", help="Fit to these times (of `--json`) and measure none."),
+    ] = None,
+    rounds: Annotated[int, typer.Option("--rounds", min=1, help="Samples of each kernel; the median counts.")] = 20,
+    json_file: JsonFile = None,
+) -> None:
+    """Measure a few kernels on this machine's GPU, and fit the figures that prices start from.
+
+    The row that comes out is used wherever its device is named from then on; with `-o FILE.json` it is used where
+    `--device FILE.json` is given.
+
+    Examples:
+
+    - `eqsat calibrate`
+    - `eqsat calibrate -o mine.json --json times.json`, then `eqsat optimize model.onnx --device mine.json`
+    - `eqsat calibrate --measurements times.json -o mine.json`
+    """
+    from eqsat.base.files import check_outputs
+    from eqsat.cli.shared.output import console, write_json
+    from eqsat.extract.device import files as device_files
+    from eqsat.extract.device.table import DEVICES
+    from eqsat.extract.plan.calibrate import fit
+
+    check_outputs({"--measurements": measurements}, {"--output": output, "--json": json_file})
+    name, machine, times = _read(measurements) if measurements else _measure(device, rounds)
+    if measurements and device != "auto":
+        name = device
+    if name not in DEVICES:
+        raise unknown("device", name, DEVICES)
+    row = DEVICES[name]
+    found = fit(row, times, f"fitted by `eqsat calibrate` to {len(times)} kernels on {machine}")
+    fitted = dict(found.row.figures())
+    file = output or device_files.user_file(row.name)
+    device_files.write(file, device_files.RowFile(row.name, {figure: fitted[figure] for figure in found.fitted}))
+    if json_file is not None:
+        write_json(_as_json(found, machine, file), json_file)
+    if json_file != "-":
+        _print(found, dict(row.figures()), machine, console())
+        typer.echo(f"{file}: the fitted row")
+
+
+def _measure(device: str, rounds: int) -> tuple[str, str, dict[str, float]]:
+    """(device, machine, microseconds by name) of the micro-kernels on this machine."""
+    from eqsat.cli.shared.output import progress
+    from eqsat.extract.plan.calibrate import MICRO, micro
+    from eqsat.gpu.run.cupy_runtime import GpuPlan, this_machine
+    from eqsat.gpu.run.timing import plan_times
+
+    machine = this_machine(device)
+    with progress("measuring") as report:
+        plans = {name: GpuPlan(micro(name).plan(machine.row), machine.row) for name in MICRO}
+        return machine.row.name, machine.name, plan_times(plans, rounds, report)
+
+
+def _read(path: Path) -> tuple[str, str, dict[str, float]]:
+    """The same, recorded by `--json`.
+
+    Raises:
+        InputError: no such file, or not of this format.
+    """
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+        times = {entry["name"]: float(entry["measured_us"]) for entry in document["measurements"]}
+        return str(document["device"]), str(document["machine"]), times
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file; check the path") from None
+    except (ValueError, KeyError, TypeError) as failure:
+        raise InputError(
+            f"{path}: no measurements (device, machine, and measurements of name and measured_us): {failure!r}"
+        ) from None
+
+
+def _as_json(found: Calibration, machine: str, file: Path) -> dict[str, Any]:
+    figures = dict(found.row.figures())
+    correlation, factor = found.rank_correlation, found.typical_factor
+    return {
+        "schema": 1,
+        "device": found.row.name,
+        "machine": machine,
+        "file": str(file),
+        "measurements": [
+            {"name": name, "measured_us": us, "before_us": found.before[name], "after_us": found.after[name]}
+            for name, us in found.measured.items()
+        ],
+        "figures": {name: figures[name]._asdict() for name in found.fitted},
+        "rank_correlation": {"before": _number(correlation[0]), "after": _number(correlation[1])},
+        "typical_factor": {"before": factor[0], "after": factor[1]},
+    }
+
+
+def _number(value: float) -> float | None:
+    """JSON has no NaN: the correlation of fewer than two different times is null."""
+    return None if value != value else value
+
+
+def _print(found: Calibration, before: dict[str, Any], machine: str, terminal: Any) -> None:
+    from eqsat.cli.shared.output import print_table
+    from eqsat.cli.shared.report import microseconds
+
+    rows = [
+        (name, microseconds(us), microseconds(found.before[name]), microseconds(found.after[name]))
+        for name, us in found.measured.items()
+    ]
+    print_table(terminal, machine, ("kernel", "measured", "predicted before", "after"), rows)
+    after = dict(found.row.figures())
+    rows = [(name, f"{before[name].value:g}", f"{after[name].value:g}") for name in found.fitted]
+    print_table(terminal, f"Figures of {found.row.name}", ("figure", "before", "fitted"), rows)
+    (rank_before, rank_after), (factor_before, factor_after) = found.rank_correlation, found.typical_factor
+    typer.echo(f"Rank correlation of predicted and measured times: {rank_before:.3f} before, {rank_after:.3f} after.")
+    typer.echo(f"A prediction is typically off by a factor of {factor_before:.2f} before, {factor_after:.2f} after.")

@@ -1,0 +1,55 @@
+"""`eqsat emit`: the kernels of a program, as sources that anyone can compile and launch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from eqsat.cli.shared.options import Device, JsonFile, ModelFile, Numerics, Shape, TimeLimit
+
+
+def emit(
+    context: typer.Context,
+    model: ModelFile,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="DIR", help="Folder to write; made if it is not there.")
+    ],
+    device: Device = "mi300x",
+    time_limit: TimeLimit = 10.0,
+    numerics: Numerics = "reassociate",
+    shape: Shape = None,
+    optimized: Annotated[
+        bool, typer.Option("--optimize/--as-written", help="The program found by the optimiser, or as it stands.")
+    ] = True,
+    json_file: JsonFile = None,
+) -> None:
+    """Write kernel sources, a manifest of buffers and launches, and the constants of a program.
+
+    The folder is complete: any launcher can compile the sources and run the steps of manifest.json in order. Its
+    README.md has the compile line.
+
+    Examples:
+
+    - `eqsat emit model.onnx -o kernels/`
+    - `eqsat emit model.onnx -o kernels/ --device h100 --as-written`
+    """
+    from eqsat.cli.shared.output import check_files, engineering, write_json
+    from eqsat.cli.shared.search import begun, load, optimise
+    from eqsat.gpu.emit import FILES
+    from eqsat.gpu.emit import emit as write_folder
+
+    there = {f"{name} in --output": output / name for name in FILES if output.is_dir()}
+    check_files({"the model": model}, {"--json": json_file, **there}, {"--output": output})
+    budget = begun(context, time_limit)
+    best = optimise(load(model, shape, budget), device, budget, numerics, rules=None if optimized else [])
+    manifest = write_folder(best.plan, best.report["device"], output, best.program)
+    if json_file is not None:
+        write_json(manifest, json_file)
+    if json_file != "-":
+        launches = sum("kernel" in step for step in manifest["steps"])
+        sources = len({step["source"] for step in manifest["steps"] if "kernel" in step})
+        memory = engineering(manifest["memory"]["peak"], "B")
+        device_text = f"{manifest['device']} ({manifest['arch']})"
+        typer.echo(f"{output}: {sources} sources, {launches} launches, {memory} of memory, for {device_text}")

@@ -1,0 +1,84 @@
+"""`eqsat explain`: the steps from a program to its optimised form, and why a rule did not fire."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from eqsat.cli.shared.options import Device, JsonFile, ModelFile, Numerics, RulesFile, Shape, TimeLimit
+
+if TYPE_CHECKING:
+    from eqsat.language.rule import Policy
+    from eqsat.program.ir import Program
+
+EXPLAIN_SECONDS = 4.0
+"""Longer than `eqsat optimize` takes for its steps: here they are what is asked for."""
+
+
+def explain(
+    context: typer.Context,
+    model: ModelFile,
+    why_not: Annotated[
+        str | None, typer.Option("--why-not", metavar="RULE", help="Say what kept this rule from firing.")
+    ] = None,
+    html: Annotated[
+        Path | None, typer.Option("--html", metavar="FILE", help="Write a page: before and after, costs, steps.")
+    ] = None,
+    device: Device = "mi300x",
+    time_limit: TimeLimit = 10.0,
+    numerics: Numerics = "reassociate",
+    rules_file: RulesFile = None,
+    shape: Shape = None,
+    json_file: JsonFile = None,
+) -> None:
+    """Show how the optimised program follows from the one that was written: rule by rule, each step evaluated.
+
+    The steps get up to four seconds on top of the time limit. With `--why-not RULE`: whether the rule fired, what its
+    form would cost where it did, and where it did not which part of its guard failed, with the numbers.
+
+    Examples:
+
+    - `eqsat explain model.onnx`
+    - `eqsat explain model.onnx --html why.html`
+    - `eqsat explain model.onnx --why-not matmul-associate-right`
+    """
+    from eqsat.base.files import write_text
+    from eqsat.cli.commands.rules import select
+    from eqsat.cli.shared.output import check_files, text_width, write_json
+    from eqsat.cli.shared.search import begun, load, optimise
+    from eqsat.explain.narration import narration
+
+    check_files({"the model": model}, {"--html": html, "--json": json_file}, {"--rules": rules_file})
+    budget = begun(context, time_limit)
+    program = load(model, shape, budget)
+    if why_not is not None:
+        _why_not(program, why_not, device, time_limit, numerics, json_file)
+        return
+    rules = select(None, None, rules_file)
+    best = optimise(program, device, budget, numerics, rules, explain_time=EXPLAIN_SECONDS)
+    if html is not None:
+        from eqsat.inspection.html import page
+
+        write_text(html, page(best))
+    if json_file is not None:
+        explained = {key: best.report[key] for key in ("steps", "derived", "merges")}
+        write_json({"schema": 1, **explained}, json_file)
+    if json_file != "-":
+        typer.echo(narration(best.report, text_width()))
+
+
+def _why_not(program: Program, name: str, device: str, seconds: float, numerics: Policy, json_file: str | None) -> None:
+    from eqsat.cli.commands.rules import find
+    from eqsat.cli.shared.output import progress, text_width, write_json
+    from eqsat.explain.narration import why_not_text
+    from eqsat.inspection.why_not import why_not
+
+    row = find(name)
+    with progress("optimising"):
+        answer = why_not(program, row, device, seconds, numerics).as_json()
+    if json_file is not None:
+        write_json(answer, json_file)
+    if json_file != "-":
+        typer.echo(why_not_text(answer, text_width()))

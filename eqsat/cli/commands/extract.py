@@ -1,0 +1,38 @@
+"""`eqsat extract`: the cheapest choice of nodes in a serialized e-graph."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from eqsat.cli.shared.options import JsonFile, TimeLimit
+
+
+def extract(
+    egraph: Annotated[Path, typer.Argument(metavar="EGRAPH.json", help="A serialized e-graph.", show_default=False)],
+    time_limit: TimeLimit = 30.0,
+    json_file: JsonFile = None,
+) -> None:
+    """Choose one node a class so that the roots are built at the least total cost, each chosen node counted once.
+
+    The file is in the public format of extraction-gym: `{"nodes": {id: {"op", "cost", "eclass", "children"}},
+    "root_eclasses": [...]}`. The answer comes with a lower bound; gap 0 is a proof.
+
+    Example: `eqsat extract egraph.json --time-limit 30 --json answer.json`
+    """
+    from eqsat.base.files import check_outputs
+    from eqsat.cli.shared.output import progress, write_json
+    from eqsat.extract.solver.serialized import extract_file
+
+    check_outputs({"the e-graph": egraph}, {"--json": json_file})
+    with progress(f"extracting from {egraph.name}"):
+        answer = extract_file(egraph, time_limit)
+    if json_file is not None:
+        write_json(answer, json_file)
+    if json_file != "-":
+        state = (
+            "proven optimal" if answer["optimal"] else f"lower bound {answer['lower_bound']:g}, gap {answer['gap']:.1%}"
+        )
+        typer.echo(f"cost {answer['cost']:g}, {state}, {len(answer['choices'])} classes, {answer['seconds']:.2f} s")

@@ -1,0 +1,148 @@
+"""`eqsat optimize`: an ONNX file in, a cheaper and checked one out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from eqsat.cli.shared.options import (
+    Device,
+    JsonFile,
+    MemoryLimit,
+    ModelFile,
+    Numerics,
+    RulesFile,
+    Shape,
+    TimeLimit,
+    Tune,
+)
+
+
+def optimize(
+    context: typer.Context,
+    model: ModelFile,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="OUT.onnx", help="Write the program found, as ONNX.")
+    ] = None,
+    device: Device = "mi300x",
+    time_limit: TimeLimit = 10.0,
+    numerics: Numerics = "reassociate",
+    shape: Shape = None,
+    only: Annotated[
+        list[str] | None, typer.Option("--only", metavar="RULE", help="Use only this rule; may be repeated.")
+    ] = None,
+    without: Annotated[
+        list[str] | None, typer.Option("--without", metavar="RULE", help="Leave this rule out; may be repeated.")
+    ] = None,
+    rules_file: RulesFile = None,
+    max_error: Annotated[
+        float | None,
+        typer.Option("--max-error", metavar="E", help="Largest error against float64 allowed, relative to the scale."),
+    ] = None,
+    inputs: Annotated[
+        Path | None,
+        typer.Option("--inputs", "-i", metavar="X.npz", help="Measure errors and overflows on these; else at random."),
+    ] = None,
+    top: Annotated[
+        int, typer.Option("--top", min=1, metavar="K", help="Also find the K-1 next best plans, for measuring them.")
+    ] = 1,
+    objective: Annotated[
+        str,
+        typer.Option(
+            "--objective", metavar="GOAL", help="latency, memory, or mix:W: W is the weight of peak memory, 0 to 1."
+        ),
+    ] = "latency",
+    memory_limit: MemoryLimit = None,
+    tune: Tune = None,
+    explain: Annotated[bool, typer.Option("--explain", help="Also print the way to the result, step by step.")] = False,
+    html: Annotated[
+        Path | None, typer.Option("--html", metavar="FILE", help="Write a page: before and after, costs, steps.")
+    ] = None,
+    json_file: JsonFile = None,
+) -> None:
+    """Find an equal program that is cheaper on a device, check it, and say how it was found.
+
+    Ctrl-C ends the search early with the best program so far. Rules of your own are checked before they are used.
+
+    Examples:
+
+    - `eqsat optimize model.onnx --explain`
+    - `eqsat optimize model.onnx -o faster.onnx --device h100 --time-limit 30`
+    - `eqsat optimize model.onnx --shape batch=16 --numerics exact --json report.json`
+    - `eqsat optimize model.onnx --max-error 1e-3 --inputs x.npz`
+    - `eqsat optimize model.onnx --top 5 -o faster.onnx` (the others in faster.2.onnx, ...)
+    - `eqsat optimize model.onnx --objective mix:0.5`
+    """
+    import eqsat
+    from eqsat.base.files import write_text
+    from eqsat.cli.commands.rules import select
+    from eqsat.cli.shared.alternatives import alternative_path, objective_line, print_alternatives, write_alternatives
+    from eqsat.cli.shared.output import check_files, console, write_json
+    from eqsat.cli.shared.report import print_report
+    from eqsat.cli.shared.search import begun, load, optimise
+    from eqsat.cli.shared.tuning import as_json, check_tunable, print_tuning, tune_result
+    from eqsat.pipeline.objective import Objective
+    from eqsat.pipeline.optimize import prepare
+
+    budget = begun(context, time_limit)
+    plans = {f"plan {rank}": alternative_path(output, rank) for rank in range(2, top + 1) if output is not None}
+    check_files(
+        {"the model": model},
+        {"--output": output, "--html": html, "--json": json_file, **plans},
+        {"--inputs": inputs, "--rules": rules_file},
+    )
+    Objective.of(objective)
+    check_tunable(tune, device)
+    rules = select(only, without, rules_file)
+    prepare(numerics, rules)
+    program = load(model, shape, budget)
+    if output is not None:
+        budget.expect("write", budget.spent["read"])
+    best = optimise(
+        program,
+        device,
+        budget,
+        numerics,
+        rules,
+        max_error,
+        top=top,
+        objective=objective,
+        inputs=inputs,
+        memory_limit=memory_limit,
+    )
+    with budget.stage("write"):
+        if output is not None:
+            eqsat.to_onnx(best.program, output)
+            write_alternatives(best, output)
+        if html is not None:
+            from eqsat.inspection.html import page
+
+            write_text(html, page(best))
+    best.report["stages"] = budget.report()
+    tuning = tune_result(best, tune) if tune is not None else None
+    if json_file is not None:
+        write_json(best.report | ({"tuning": as_json(tuning)} if tuning else {}), json_file)
+    if json_file != "-":
+        print_report(best.report, model.name, console())
+        if "objective" in best.report:
+            console().print(objective_line(best.report))
+        if top > 1:
+            print_alternatives(best.report, console())
+        if tuning is not None:
+            print_tuning(tuning, console())
+        if max_error is not None:
+            typer.echo(_within(best.report["error"]))
+        if explain:
+            typer.echo(best.explain())
+
+
+def _within(error: dict[str, Any]) -> str:
+    """One line on the error budget, and what was given up for it."""
+    line = f"Error {error['measured']:.1e} of the scale, within {error['budget']:g}, numerics {error['numerics']}"
+    refused = [
+        f"{r['numerics']} ({'overflow' if r['measured'] is None else format(r['measured'], '.1e')})"
+        for r in error["refused"]
+    ]
+    return f"{line}; over budget: {', '.join(refused)}." if refused else f"{line}."

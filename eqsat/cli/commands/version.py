@@ -1,0 +1,34 @@
+"""`eqsat version`."""
+
+from __future__ import annotations
+
+import typer
+
+from eqsat.base.version import VERSION
+from eqsat.cli.shared.options import JsonFile
+
+
+def version(json_file: JsonFile = None) -> None:
+    """Print the version of eqsat and of the libraries that results depend on.
+
+    Example: `eqsat version --json -`
+    """
+    import platform
+    from importlib import metadata
+
+    from eqsat.cli.shared.output import write_json
+
+    parts = {"eqsat": VERSION, "python": platform.python_version()}
+    parts |= {name: metadata.version(name) for name in ("numpy", "egglog", "highspy", "onnx")}
+    if json_file is not None:
+        write_json(parts, json_file)
+    if json_file != "-":
+        for name, number in parts.items():
+            typer.echo(f"{name} {number}")
+
+
+def show_version(asked: bool) -> None:
+    """Callback of `eqsat --version`."""
+    if asked:
+        typer.echo(f"eqsat {VERSION}")
+        raise typer.Exit

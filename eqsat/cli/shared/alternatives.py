@@ -1,0 +1,64 @@
+"""Several plans for one program: how `eqsat optimize` names, writes and prints those after the first."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from eqsat.cli.shared.output import engineering, print_table
+from eqsat.cli.shared.report import microseconds
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from eqsat.pipeline.optimize import Result
+
+
+def write_alternatives(best: Result, output: Path) -> None:
+    """Write the alternatives of a result beside it."""
+    import eqsat
+
+    for rank, other in enumerate(best.alternatives, 2):
+        eqsat.to_onnx(other.program, alternative_path(output, rank))
+
+
+def alternative_path(output: Path, rank: int) -> Path:
+    """Where the plan of this rank goes: for OUT.onnx OUT.2.onnx and so on."""
+    return output.with_suffix(f".{rank}{output.suffix}")
+
+
+def print_alternatives(report: dict[str, Any], terminal: Console) -> None:
+    """Print a table of a result and its alternatives, with what they launch instead."""
+    result = report["result"]
+    rows = [("1", microseconds(result["predicted_us"]), "", engineering(result["peak_bytes"], "B"), "", "", "")]
+    for row in report["alternatives"]:
+        rows.append(
+            (
+                str(row["rank"]),
+                microseconds(row["predicted_us"]),
+                f"{row['more_us']:+.3g} us",
+                engineering(row["peak_bytes"], "B"),
+                "yes" if row["proven"] else "no",
+                _listed(row["without"]),
+                _listed(row["instead"]),
+            )
+        )
+    columns = ("plan", "predicted", "more", "peak memory", "proven next", "without", "instead")
+    print_table(terminal, "Plans, the best first", columns, rows, words=2)
+    if len(rows) == 1:
+        terminal.print("No other plan was found.")
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(f"{n} x {name}" if n > 1 else name for name, n in Counter(names).items())
+
+
+def objective_line(report: dict[str, Any]) -> str:
+    """One line on an objective with memory in it: the peak before and after, and the bound."""
+    goal, before, after = report["objective"], report["source"]["peak_bytes"], report["result"]["peak_bytes"]
+    return (
+        f"Peak memory of temporaries {engineering(after, 'B')}, as written {engineering(before, 'B')}, "
+        f"at least {engineering(goal['least_peak_bytes'], 'B')}; weights: time {goal['latency']:g}, "
+        f"memory {goal['memory']:g}; worth {goal['value']:.4g} of what was written, gap {goal['gap']:.1%}."
+    )

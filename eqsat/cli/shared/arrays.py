@@ -1,0 +1,134 @@
+"""Arrays of a program in .npz files: inputs and expected outputs in, outputs out.
+
+An array belongs to input `x` if it is called `x` or `in_x`, and is expected of an output if it is called `out_NAME` or
+`out_0`, `out_1` ... in order. NumPy's file format has no bfloat16, float8 or int4: such arrays travel in
+a type that holds all their values (float32, int8, uint8).
+"""
+
+from __future__ import annotations
+
+import math
+import zipfile
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from eqsat.base.files import replacing
+from eqsat.base.memory_limit import in_use, memory_limit
+from eqsat.base.numerics import np_dtype
+from eqsat.errors import InputError
+
+if TYPE_CHECKING:
+    from eqsat.program.ir import Program
+
+_SINGLE = b"\x93NUMPY"
+"""How a file of one array begins."""
+
+Arrays = dict[str, np.ndarray[Any, Any]]
+
+
+def read_arrays(path: Path, program: Program) -> tuple[Arrays, Arrays]:
+    """The program's inputs in `path`, and the outputs that the file expects (none, if it names none).
+
+    Raises:
+        InputError: no such file, not an .npz, or an array that is neither an input nor an expected output. That each
+            input is there, with the right shape and dtype, is checked when the program runs.
+    """
+    names = set(program.input_names)
+    outputs = list(program.outputs)
+    expected_as = {f"out_{i}": name for i, name in enumerate(outputs)} | {f"out_{name}": name for name in outputs}
+    inputs: Arrays = {}
+    expected: Arrays = {}
+    for key, array in _load(path).items():
+        if key in names:
+            inputs[key] = array
+        elif key.removeprefix("in_") in names:
+            inputs[key.removeprefix("in_")] = array
+        elif key in expected_as:
+            expected[expected_as[key]] = array
+        else:
+            raise InputError(f"{path}: no input is called {key!r}: the program takes {', '.join(program.input_names)}")
+    for term in program.inputs:
+        name = term.attr("name")
+        if name in inputs:
+            inputs[name] = _restored(inputs[name], np_dtype(term.dtype))
+    return inputs, expected
+
+
+def _load(path: Path) -> Arrays:
+    try:
+        with path.open("rb") as file:
+            if file.read(len(_SINGLE)) == _SINGLE:
+                raise InputError(f"{path}: holds a single array; save the inputs by name with numpy.savez")
+        with zipfile.ZipFile(path) as archive:
+            _check_members(path, archive)
+        with np.load(path, allow_pickle=False) as arrays:
+            return {key: arrays[key] for key in arrays.files}
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file; check the path") from None
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror}); check its permissions") from None
+    except (ValueError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error):
+        raise InputError(f"{path}: is no .npz file of plain arrays; save the inputs with numpy.savez") from None
+
+
+def _check_members(path: Path, archive: zipfile.ZipFile) -> None:
+    """Judge the arrays by what their headers say, before anything is decompressed: a small file may hold terabytes.
+
+    Raises:
+        InputError: an array of Python objects (never unpickled), one that is not as long as it says, or more bytes in
+            all than this process may take.
+        ValueError: a member is no array.
+    """
+    held = 0
+    for member in archive.infolist():
+        with archive.open(member) as file:
+            version = np.lib.format.read_magic(file)
+            header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+            shape, _, dtype = header(file)
+            if dtype.hasobject:
+                raise InputError(f"{path}: {member.filename!r} holds Python objects; save plain arrays")
+            said = math.prod(shape) * dtype.itemsize
+            if said != member.file_size - file.tell():
+                raise InputError(f"{path}: {member.filename!r} is not as long as its shape {shape} says; save it again")
+            held += said
+    room = memory_limit(None) - in_use()
+    if held > room:
+        raise InputError(f"{path}: holds {held} bytes of arrays; there is memory for {max(room, 0)}")
+
+
+def _restored(array: np.ndarray[Any, Any], wanted: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    """An array of a type that NumPy's files lack, from its bytes or from the wider one that it travelled as."""
+    if wanted.isbuiltin == 1:
+        return array
+    if array.dtype == np.dtype(f"V{wanted.itemsize}"):
+        return array.view(wanted)
+    return array.astype(wanted) if array.dtype == _travelling(wanted) else array
+
+
+def _travelling(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The type of NumPy's files that holds every value of the dtype."""
+    if dtype.isbuiltin == 1:
+        return dtype
+    return np.dtype(np.float32 if "float" in dtype.name else np.int8 if dtype.name.startswith("int") else np.uint8)
+
+
+def write_arrays(path: Path, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
+    """Write `arrays` as an .npz file. Unlike `numpy.savez` any name will do, `file` included."""
+    with replacing(path) as file, zipfile.ZipFile(file, "w") as archive:
+        for name, array in arrays.items():
+            plain = array.astype(_travelling(array.dtype), copy=False)
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, np.asanyarray(plain), allow_pickle=False)
+
+
+def largest_error(got: np.ndarray[Any, Any], expected: np.ndarray[Any, Any]) -> float:
+    """Largest difference as a share of the largest finite expected value; infinite where shape, NaN or Inf differ."""
+    from eqsat.check.check import relative_error
+
+    if got.shape != expected.shape:
+        return float("inf")
+    return float(relative_error(got.astype(np.float64), expected.astype(np.float64)))

@@ -1,0 +1,123 @@
+"""What commands print: JSON, tables, progress bars, and figures in readable units."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from eqsat.base.files import Target, check_outputs, write_text
+from eqsat.errors import escaped
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+PIPED_WIDTH = 140
+"""Columns of a table that is not printed to a terminal: wide enough that rows do not fold."""
+
+
+def check_files(
+    models: Mapping[str, Path | None], outputs: Mapping[str, Target | None], others: Mapping[str, Target | None] = {}
+) -> None:
+    """`eqsat.base.files.check_outputs`, for which the external data of models are inputs too.
+
+    Args:
+        models, others: what a command reads, by what messages call it.
+        outputs: what it writes.
+    """
+    inputs: dict[str, Target | None] = {**models, **others}
+    if any(path is not None and os.path.isfile(path) for path in outputs.values()):
+        from eqsat.frontends.onnx.file.load import external_files
+
+        for name, model in models.items():
+            if model is not None and model.is_file():
+                inputs |= {f"the data of {name}, {path.name!r}": path for path in external_files(model)}
+    check_outputs(inputs, outputs)
+
+
+def write_json(data: Any, target: str) -> None:
+    """Write `data` to the file `target` as one indented JSON document; `-` is stdout.
+
+    NaN and infinities are refused by the encoder (`ValueError`): JSON has no word for them.
+    """
+    write_text(target, json.dumps(data, indent=2, allow_nan=False) + "\n")
+
+
+def console(stderr: bool = False) -> Console:
+    """A console on stdout (or stderr) that does not fold tables when piped into a file or another program."""
+    from rich.console import Console
+
+    stream = sys.stderr if stderr else sys.stdout
+    width = None if stream.isatty() or "COLUMNS" in os.environ else PIPED_WIDTH
+    return Console(file=stream, width=width, highlight=False, markup=False, emoji=False)
+
+
+NARROWEST, WIDEST = 40, 100
+"""Columns that running text keeps within, whatever the terminal."""
+
+
+def text_width() -> int:
+    """Columns for running text: those of the terminal, within what reads well."""
+    return max(NARROWEST, min(WIDEST, console().width))
+
+
+def print_table(
+    terminal: Console, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], words: int = 1
+) -> None:
+    """Print a title and a table whose first `words` columns hold words and whose other columns hold figures."""
+    from rich import box
+    from rich.table import Table
+
+    grid = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for i, column in enumerate(columns):
+        grid.add_column(column, justify="left" if i < words else "right", overflow="fold")
+    for row in rows:
+        grid.add_row(*map(escaped, row))
+    terminal.print(escaped(title), grid, sep="\n")
+
+
+@contextmanager
+def progress(description: str) -> Iterator[Callable[[str, float], None]]:
+    """A progress bar on stderr, only where stderr is a terminal; it pulses until the first report.
+
+    Yields:
+        `report(stage, fraction)`: names the stage and sets the bar, `fraction` from 0 to 1.
+    """
+    if not sys.stderr.isatty():
+        yield lambda stage, fraction: None
+        return
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console(stderr=True), transient=True) as bar:
+        task = bar.add_task(description, total=None)
+        yield lambda stage, fraction: bar.update(
+            task, description=escaped(f"{description}: {stage}"), total=1.0, completed=fraction
+        )
+
+
+def engineering(value: float, unit: str = "") -> str:
+    """Four digits and a prefix: `engineering(1234567, "B")` is `1.235 MB`."""
+    for factor, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= 0.99995 * factor:
+            return f"{value / factor:.4g} {prefix}{unit}"
+    return f"{value:.4g} {unit}".rstrip()
+
+
+def times_less(before: float, after: float) -> str:
+    """How many times less `after` is: `2.0x`; a dash where that has no answer."""
+    if before == after:
+        return "1.0x"
+    return f"{before / after:.3g}x" if after else "-"
+
+
+def nearest(name: str, valid: Sequence[str]) -> str:
+    """The part of an error that helps: the nearest of the valid names, and where to see all of them."""
+    import difflib
+
+    close = difflib.get_close_matches(name, valid, n=3, cutoff=0.4)
+    return f"did you mean {' or '.join(close)}?" if close else f"valid ones are {', '.join(valid)}"

@@ -1,0 +1,103 @@
+"""How a result of `eqsat.optimize` reads in a terminal. The figures are those of its report (JSON schema 1)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from eqsat.cli.shared.output import engineering, print_table, times_less
+from eqsat.errors import escaped
+from eqsat.pipeline.report import fallback_line, overflow_line, stages_line, unknown_line, verdict_of
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+FIGURES = (
+    ("kernels", "kernels", ""),
+    ("launches", "launches", ""),
+    ("flops", "flops", "FLOP"),
+    ("matmul flops", "matmul_flops", "FLOP"),
+    ("memory traffic", "bytes", "B"),
+)
+"""Rows of the before/after table: title, key in the report, unit."""
+
+
+def print_report(report: dict[str, Any], name: str, terminal: Console) -> None:
+    """Print tables of a report: before and after, kernels, rules; then the bound, the check and what stayed opaque."""
+    report = escaped(report)
+    _print_before_after(report, name, terminal)
+    _print_kernels(report, terminal)
+    if report["rules"]:
+        rows = [(rule, str(times)) for rule, times in report["rules"].items()]
+        print_table(terminal, "Rules on the way to the result", ("rule", "steps"), rows)
+    for line in closing_lines(report):
+        terminal.print(line)
+
+
+def _print_before_after(report: dict[str, Any], name: str, terminal: Console) -> None:
+    source, result = report["source"], report["result"]
+    rows = [
+        (title, engineering(source[key], unit), engineering(result[key], unit), times_less(source[key], result[key]))
+        for title, key, unit in FIGURES
+    ]
+    before, after = source["predicted_us"], result["predicted_us"]
+    rows.append(("predicted time", microseconds(before), microseconds(after), times_less(before, after)))
+    title = f"{name} on {report['device']}, numerics {report['numerics']}, {report['seconds']:.2f} s"
+    print_table(terminal, title, ("", "as written, fused", "optimised", "less"), rows)
+
+
+def _print_kernels(report: dict[str, Any], terminal: Console) -> None:
+    times: dict[tuple[str, ...], int] = {}
+    launches: dict[tuple[str, ...], int] = {}
+    for kernel in report["kernels"]:
+        row = (
+            kernel["name"],
+            kernel["family"],
+            ", ".join(kernel["ops"]),
+            engineering(kernel["flops"], "FLOP"),
+            engineering(kernel["bytes"], "B"),
+            microseconds(kernel["predicted_us"]),
+        )
+        times[row] = times.get(row, 0) + 1
+        launches[row] = launches.get(row, 0) + kernel["launches"]
+    columns = ("name", "family", "operators", "work", "traffic", "predicted", "times", "launches")
+    rows = [(*row, str(count), str(launches[row])) for row, count in times.items()]
+    print_table(terminal, "Kernels, in order of first launch; figures are of each time", columns, rows, words=3)
+
+
+def closing_lines(report: dict[str, Any]) -> list[str]:
+    """The sentences under the tables: distance from the optimum, the search, the check, opaque operators."""
+    graph, check = report["egraph"], report["check"]
+    proven = verdict_of(report, "proven optimal among the forms and kernels found")
+    lines = [
+        f"Lower bound {microseconds(report['lower_bound_us'])}: {proven}.",
+        f"E-graph: {graph['classes']} classes, {graph['nodes']} nodes, {graph['iterations']} iterations, "
+        f"{graph['seconds']:.2f} s, stopped: {graph['stop']}.",
+        _searched(report["extraction"]),
+        f"Check: {'passed' if check['passed'] else 'FAILED'} on {check['points']} random inputs against "
+        f"{check['method']}, largest error {check['max_error']:.1e} of the scale.",
+    ]
+    if "stages" in report:
+        lines.append(f"{stages_line(report['stages']).capitalize()}.")
+    if "overflow" in report:
+        lines.append(f"{overflow_line(report['overflow']).capitalize()}.")
+    if "fallback" in report:
+        line = fallback_line(report["fallback"])
+        lines.append(line[0].upper() + line[1:])
+    if "unknown" in report:
+        line = unknown_line(report)
+        lines.append(f"{line[0].upper()}{line[1:]}.")
+    return lines
+
+
+def _searched(extraction: dict[str, Any]) -> str:
+    """How many kernels were considered, and how long choosing among them took."""
+    families = ", ".join(f"{count} {family}" for family, count in extraction["families"].items())
+    return (
+        f"Extraction: {extraction['candidates']} candidates ({families}; {extraction['joint']} kernels of several "
+        f"outputs), {sum(extraction['seconds'].values()):.2f} s."
+    )
+
+
+def microseconds(us: float) -> str:
+    """A time in microseconds with three digits, in ms from 10 000 us on."""
+    return f"{us:.3g} us" if us < 9_999.5 else f"{us / 1000:.4g} ms"

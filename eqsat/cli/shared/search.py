@@ -1,0 +1,106 @@
+"""Loading and optimising a program, for the commands that begin with it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from eqsat.base.time_budget import TimeBudget
+from eqsat.cli.shared.options import parse_shapes
+
+EXPLAIN_SECONDS = 1.0
+"""What the steps of a result may take, unless they are what is asked for."""
+
+if TYPE_CHECKING:
+    from eqsat.language.rule import AnyRule, Policy
+    from eqsat.pipeline.optimize import Result
+    from eqsat.program.ir import Program
+
+
+def begun(context: typer.Context, time_limit: float) -> TimeBudget:
+    """The time limit of a command, which counts from the start of the process."""
+    return TimeBudget(time_limit, {"start": time.monotonic() - context.find_root().obj})
+
+
+def load(model: Path, shape: Sequence[str] | None, budget: TimeBudget | None = None) -> Program:
+    """The program in an ONNX file, with the dynamic dimensions that `--shape` fixes; it counts as reading."""
+    import eqsat
+
+    with budget.stage("read") if budget is not None else nullcontext():
+        return eqsat.from_onnx(model, shapes=parse_shapes(shape))
+
+
+def resolved(device: str) -> str:
+    """The device that `--device` names: `auto` is this machine's GPU.
+
+    Raises:
+        InputError: `auto`, and there is no CuPy or no GPU.
+    """
+    if device != "auto":
+        return device
+    from eqsat.gpu.run.cupy_runtime import this_machine
+
+    return this_machine().row.name
+
+
+def optimise(
+    program: Program,
+    device: str,
+    time_limit: float | TimeBudget,
+    numerics: Policy,
+    rules: Sequence[AnyRule] | None,
+    max_error: float | None = None,
+    explain_time: float = EXPLAIN_SECONDS,
+    top: int = 1,
+    objective: str = "latency",
+    inputs: Path | None = None,
+    memory_limit: float | None = None,
+) -> Result:
+    """`eqsat.optimize` behind a progress bar; with `rules=[]` the program as written, cut into a device's kernels.
+
+    With `max_error` the result keeps within it (`eqsat.pipeline.error_budget`), alternatives aside, on the arrays of
+    `inputs` (.npz) where they are given. The device `auto` is this machine's GPU. `memory_limit` is in GB.
+    """
+    import eqsat
+    from eqsat.cli.shared.arrays import read_arrays
+    from eqsat.cli.shared.output import progress
+
+    device = resolved(device)
+    memory = None if memory_limit is None else int(memory_limit * 1e9)
+    arrays = read_arrays(inputs, program)[0] if inputs is not None else None
+
+    with progress("optimising") as report:
+        if max_error is not None:
+            from eqsat.pipeline.error_budget import optimize_within
+
+            return optimize_within(
+                program,
+                max_error,
+                inputs=arrays,
+                numerics=numerics,
+                device=device,
+                time_limit=time_limit,
+                rules=rules,
+                progress=report,
+                top=top,
+                objective=objective,
+                memory_limit=memory,
+            )
+        return eqsat.optimize(
+            program,
+            device=device,
+            time_limit=time_limit,
+            numerics=numerics,
+            rules=rules,
+            progress=report,
+            explain_time=explain_time,
+            inputs=arrays,
+            top=top,
+            objective=objective,
+            memory_limit=memory,
+        )

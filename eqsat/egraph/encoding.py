@@ -1,0 +1,564 @@
+"""The e-graph: the one place where the core and the rules meet egglog.
+
+Every attribute that is not a plain integer (layouts, function names, values, dtypes) is interned to an integer, so that
+egglog sees integers and classes alone. A rule becomes one egglog rule for each table that it asks and one that fires:
+
+    body                                   =>  (want_compose L1 L2)
+    body, (= L (compose_0 L1 L2))          =>  (union self ...)
+
+`fill_tables` answers what has been asked since it was last called. Who made an e-node is kept beside it in `why_*`
+functions (whoever came first; the source is 0), since egglog's own proofs are not available from its bindings.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import egglog.bindings as egg
+
+from eqsat.egraph.snapshot import ENode, Snapshot, constant_node
+from eqsat.language.rule import AnyRule, Arith, Ask, Attr, Compare, Fact, Lit, Pattern, Rule, Var
+from eqsat.language.tables import TABLES
+from eqsat.program.core import measure, result_dtype
+
+Term = Any
+"""What host rules and insertion speak of: a class id, or `(op, attrs, operands)` with operands that are terms."""
+
+ATTRS: dict[str, tuple[str, ...]] = {
+    "In": ("atom", "int", "atom"),
+    "Const": ("atom", "int", "atom"),
+    "Full": ("atom", "int", "atom"),
+    "Un": ("atom",),
+    "Bin": ("atom",),
+    "Where": (),
+    "MM": ("int", "int", "int", "int"),
+    "Red": ("atom", "int"),
+    "V": ("atom",),
+    "Gather": ("int", "int", "int"),
+    "Cat": (),
+    "Opaque": ("atom", "int", "int", "atom"),
+}
+"""Attributes of each core operator in the order of `eqsat.program.core`: plain integers, or atoms (interned values)."""
+
+ARITY: dict[str, int | None] = {
+    "In": 0,
+    "Const": 0,
+    "Full": 0,
+    "Un": 1,
+    "Bin": 2,
+    "Where": 3,
+    "MM": 2,
+    "Red": 1,
+    "V": 1,
+    "Gather": 2,
+    "Cat": None,
+    "Opaque": None,
+}
+"""Operands of each core operator; None: a vector of any length."""
+
+# One span for every command: making one for each costs more than the commands themselves.
+_SPAN = egg.RustSpan("eqsat", 0, 0)
+
+
+class Atoms:
+    """Attribute values as integers, in order of first use, told apart by type (0, 0.0, -0.0 and False differ)."""
+
+    def __init__(self) -> None:
+        self._ids: dict[Any, int] = {}
+        self.values: list[Any] = []
+
+    def __call__(self, value: Any) -> int:
+        key = (type(value), repr(value)) if isinstance(value, float) else (type(value), value)
+        found = self._ids.get(key)
+        if found is None:
+            found = self._ids[key] = len(self.values)
+            self.values.append(value)
+        return found
+
+    def truncate(self, n: int) -> None:
+        """Forget all but the first n."""
+        del self.values[n:]
+        self._ids = {key: i for key, i in self._ids.items() if i < n}
+
+
+class EGraph:
+    """An e-graph over the core with a fixed set of rules."""
+
+    def __init__(self, rules: Sequence[AnyRule]) -> None:
+        self.atoms = Atoms()
+        self.rule_names = ["", *(r.name for r in rules)]
+        self._rule_ids = {name: i for i, name in enumerate(self.rule_names)}
+        self._described = 0
+        self._answered: dict[str, set[tuple[int, ...]]] = {}
+        self._asked: dict[str, int] = {}
+        self._insertions = 0
+        self._egraph = egg.EGraph()
+        language = [r for r in rules if isinstance(r, Rule)]
+        used = sorted({g.table for r in language for g in r.when if isinstance(g, Ask)})
+        self._answered = {name: set() for name in used}
+        text = [_signature(), *map(_removal, _NEEDLESS.strip().splitlines()), *(_table_text(name) for name in used)]
+        for row in language:
+            text += _Lowering(row, self.atoms, self._rule_ids[row.name]).text()
+        for part in text:  # apart: the time and memory of parsing grow with the square of the length
+            self.declare(part)
+
+    def declare(self, text: str) -> None:
+        """Run egglog's commands for sorts, functions, rulesets or rules."""
+        self._egraph.run_program(*self._egraph.parse_program(text))
+
+    @contextmanager
+    def scratch(self) -> Iterator[None]:
+        """A scope at whose end the e-graph is empty again: declaring the rules costs more than most saturations."""
+        known, described = len(self.atoms.values), self._described
+        self._egraph.run_program(egg.Push(1))
+        try:
+            yield
+        finally:
+            self._egraph.run_program(egg.Pop(_SPAN, 1))
+            self.atoms.truncate(known)
+            self._described = described
+            self._insertions = 0
+            self._asked.clear()
+            for answered in self._answered.values():
+                answered.clear()
+
+    def run(self, ruleset: str, *, saturate: bool = False) -> dict[str, int]:
+        """Run a ruleset once, or until it changes nothing; the matches of each named rule.
+
+        Raises:
+            egglog's EggSmolError: two classes with different sizes or dtypes were merged, so some rule is unsound.
+        """
+        step = egg.Run(_SPAN, egg.RunConfig(ruleset))
+        schedule = egg.Saturate(_SPAN, step) if saturate else step
+        (output,) = self._egraph.run_program(egg.RunSchedule(schedule))
+        assert isinstance(output, egg.RunScheduleOutput)
+        return dict(output.report.num_matches_per_rule)
+
+    def insert_source(self, source: Snapshot) -> None:
+        """Add the program as it was written, or an e-graph that was read back, and mark the roots."""
+        insertion = _Insertion(self, source, made_by=self._maker)
+        insertion.mark_roots()
+        insertion.add_others()
+        insertion.finish()
+
+    def _maker(self, node: ENode) -> int:
+        """The number of the rule that made an e-node, 0 for the source."""
+        return self._rule_ids[node.rule]
+
+    def insert(self, snapshot: Snapshot, equalities: Iterable[tuple[str, int, Term]]) -> None:
+        """Add terms, each equal to a class of `snapshot`, with the name of the rule that says so."""
+        insertion = _Insertion(self, snapshot)
+        for rule, cls, term in equalities:
+            insertion.equate(self._rule_ids[rule], cls, term)
+        insertion.finish()
+
+    def _act(self, actions: list[Any]) -> None:
+        self._insertions += 1
+        name = f"insert{self._insertions}"
+        row = egg.Rule(_SPAN, actions, [], name, name)
+        run = egg.RunSchedule(egg.Run(_SPAN, egg.RunConfig(name)))
+        self._egraph.run_program(egg.AddRuleset(_SPAN, name), egg.RuleCommand(row), run)
+
+    def _describe_atoms(self) -> list[Any]:
+        """What egglog must know of atoms it has not seen: the length of a layout, the dtype that a function gives."""
+        facts = []
+        for i in range(self._described, len(self.atoms.values)):
+            value = self.atoms.values[i]
+            if hasattr(value, "dims"):
+                facts.append(egg.Set(_SPAN, "layout-size", [_int(i)], _int(value.size)))
+            elif isinstance(value, str) and (dtype := result_dtype(value)) is not None:
+                facts.append(egg.Set(_SPAN, "gives", [_int(i)], _int(self.atoms(dtype))))
+            elif isinstance(value, int | float):
+                facts += self._known_values(i, value)
+            elif isinstance(value, str):
+                facts.append(egg.Expr_(_SPAN, egg.Call(_SPAN, "keeps", [_int(i)])))
+        self._described = len(self.atoms.values)
+        return facts
+
+    def _known_values(self, atom: int, value: float) -> list[Any]:
+        """What simple tables say of a value, told unasked: what is simplified must be gone before other rules meet it,
+        and a question would cost an iteration."""
+        asked = [("is_value", (0,)), ("is_value", (1,)), ("finite", ())]
+        held = [(t, rest) for t, rest in asked if t in self._answered and TABLES[t].fn(value, *rest) is not None]
+        for table, rest in held:
+            self._answered[table].add((atom, *rest))
+        calls = [egg.Call(_SPAN, f"holds_{table}", [_int(v) for v in (atom, *rest)]) for table, rest in held]
+        return [egg.Expr_(_SPAN, call) for call in calls]
+
+    def fill_tables(self, frozen: Any) -> int:
+        """Answer every question that `frozen` holds and that was not answered before; how many rows were added."""
+        actions = []
+        number, functions = self._egraph.value_to_i64, frozen.functions  # every access copies all of them
+        for name, answered in self._answered.items():
+            table = TABLES[name]
+            rows = functions[f"want_{name}"].rows
+            if len(rows) == self._asked.get(name, 0):  # questions are never taken back
+                continue
+            self._asked[name] = len(rows)
+            for row in rows:
+                asked = tuple([number(v) for v in row.inputs])
+                if asked in answered:
+                    continue
+                answered.add(asked)
+                given = [
+                    v if sort == "int" else self.atoms.values[v] for v, sort in zip(asked, table.takes, strict=True)
+                ]
+                found = table.fn(*given)
+                if found is None:
+                    continue
+                args = [_int(v) for v in asked]
+                actions.append(egg.Expr_(_SPAN, egg.Call(_SPAN, f"holds_{name}", args)))
+                for i, (value, sort) in enumerate(zip(found, table.gives, strict=True)):
+                    result = _int(value if sort == "int" else self.atoms(value))
+                    actions.append(egg.Set(_SPAN, f"{name}_{i}", args, result))
+        actions += self._describe_atoms()
+        if actions:
+            self._act(actions)
+        return len(actions)
+
+    def freeze(self) -> Any:
+        """Everything in the e-graph, for `snapshot` and `fill_tables`."""
+        gc.disable()
+        try:
+            return self._egraph.freeze()
+        finally:
+            gc.enable()
+
+    def snapshot(self, frozen: Any) -> Snapshot:
+        """The e-graph as plain data."""
+        return _Reader(self._egraph, self.atoms, self.rule_names).read(frozen)
+
+
+def _int(value: int) -> Any:
+    return egg.Lit(_SPAN, egg.Int(int(value)))
+
+
+def _signature() -> str:
+    """Sorts, constructors, their `why` functions and the analyses."""
+    text = [
+        "(sort T) (sort TV (Vec T)) (relation Root (i64 T))",
+        "(relation const (T)) (relation dynamic (T))",
+        "(function size (T) i64 :no-merge) (function dtype (T) i64 :no-merge)",
+        "(function layout-size (i64) i64 :no-merge) (function gives (i64) i64 :no-merge) (relation keeps (i64))",
+        "(ruleset analysis) (ruleset demand) (ruleset simplify) (ruleset algebra)",
+    ]
+    for op, attrs in ATTRS.items():
+        arity = ARITY[op]
+        sorts = " ".join(["i64"] * len(attrs) + (["TV"] if arity is None else ["T"] * arity))
+        text += [f"(constructor {op} ({sorts}) T)", f"(function why_{op} ({sorts}) i64 :merge old)"]
+    text += [_analysis(line) for line in _ANALYSES.strip().splitlines()]
+    return "\n".join(text)
+
+
+# "e-node | what must hold | what follows", one a line.
+_ANALYSES = """
+(In k n t) | | (set (size e) n) (set (dtype e) t) (dynamic e)
+(Const k n t) | | (set (size e) n) (set (dtype e) t) (const e)
+(Full v n t) | | (set (size e) n) (set (dtype e) t) (const e)
+(Un f a) | (= n (size a)) | (set (size e) n)
+(Un f a) | (keeps f) (= t (dtype a)) | (set (dtype e) t)
+(Un f a) | (= t (gives f)) | (set (dtype e) t)
+(Bin f a b) | (= n (size a)) | (set (size e) n)
+(Bin f a b) | (keeps f) (= t (dtype a)) | (set (dtype e) t)
+(Bin f a b) | (= t (gives f)) | (set (dtype e) t)
+(Where c a b) | (= n (size a)) (= t (dtype a)) | (set (size e) n) (set (dtype e) t)
+(MM B M K N a b) | (= n (* (* B M) N)) (= t (dtype a)) | (set (size e) n) (set (dtype e) t)
+(Red f C a) | (= n (/ (size a) C)) | (set (size e) n)
+(Red f C a) | (keeps f) (= t (dtype a)) | (set (dtype e) t)
+(Red f C a) | (= t (gives f)) | (set (dtype e) t)
+(V l a) | (= n (layout-size l)) (= t (dtype a)) | (set (size e) n) (set (dtype e) t)
+(Gather o n i a b) | (= z (* (* o i) (size b))) (= t (dtype a)) | (set (size e) z) (set (dtype e) t)
+(Opaque k j n t v) | | (set (size e) n) (set (dtype e) t) (dynamic e)
+(Un f a) | (const a) | (const e)
+(V l a) | (const a) | (const e)
+(Red f C a) | (const a) | (const e)
+(Bin f a b) | (const a) (const b) | (const e)
+(MM B M K N a b) | (const a) (const b) | (const e)
+(Gather o n i a b) | (const a) (const b) | (const e)
+(Where c a b) | (const c) (const a) (const b) | (const e)
+(Un f a) | (dynamic a) | (dynamic e)
+(V l a) | (dynamic a) | (dynamic e)
+(Red f C a) | (dynamic a) | (dynamic e)
+(Bin f a b) | (dynamic a) | (dynamic e)
+(Bin f a b) | (dynamic b) | (dynamic e)
+(MM B M K N a b) | (dynamic a) | (dynamic e)
+(MM B M K N a b) | (dynamic b) | (dynamic e)
+(Gather o n i a b) | (dynamic a) | (dynamic e)
+(Gather o n i a b) | (dynamic b) | (dynamic e)
+(Where c a b) | (dynamic c) | (dynamic e)
+(Where c a b) | (dynamic a) | (dynamic e)
+(Where c a b) | (dynamic b) | (dynamic e)
+"""
+
+
+def _analysis(line: str) -> str:
+    node, holds, follows = (part.strip() for part in line.split("|"))
+    return f"(rule ((= e {node}) {holds}) ({follows}) :ruleset analysis)"
+
+
+# Views that no program needs, as their class `e` has another form: "name | operand | where", one a line. What repeats
+# itself is a view of itself through many maps, and of what repeats (or pads) it through one for each way to find a copy
+# among many; the compositions of such views have no end. The source's own stay (rule 0): derivations begin with them.
+_NEEDLESS = """
+view of itself | e |
+view of its repetition | b | (= b (V k e)) (= p (size e)) (= q (size b)) (< p q)
+view of a repetition | b | (= b (V k a)) (= e (V m a)) (= p (size a)) (= q (size b)) (< p q)
+view that is a number | b | (= e (Full v n t))
+"""
+
+
+def _removal(line: str) -> str:
+    name, base, where = (part.strip() for part in line.split("|"))
+    found = f"(= e (V l {base})) {where} (!= 0 (why_V l {base}))"
+    return f'(rule ({found}) ((subsume (V l {base}))) :ruleset simplify :name "{name}")'
+
+
+def _table_text(name: str) -> str:
+    table = TABLES[name]
+    args = " ".join(["i64"] * len(table.takes))
+    text = [f"(relation want_{name} ({args}))", f"(relation holds_{name} ({args}))"]
+    text += [f"(function {name}_{i} ({args}) i64 :no-merge)" for i in range(len(table.gives))]
+    return " ".join(text)
+
+
+class _Lowering:
+    """One rule of the rule language as egglog text."""
+
+    def __init__(self, row: Rule, atoms: Atoms, rule_id: int) -> None:
+        self.row, self.atoms, self.rule_id = row, atoms, rule_id
+        self._fresh = 0
+        self._top = ""
+
+    def text(self) -> list[str]:
+        body: list[str] = []
+        self._match(self.row.left, "self", body)
+        rules = []
+        for i, guard in enumerate(self.row.when):
+            match guard:
+                case Fact(name, cls):
+                    body.append(f"({name} {_name(cls)})")
+                case Compare(op, left, right):
+                    relation = {"==": "=", "!=": "!="}.get(op, op)
+                    body.append(f"({relation} {self._number(left, body)} {self._number(right, body)})")
+                case Ask(table, args, gives):
+                    asked = " ".join(self._number(a, body) for a in args)
+                    want = f"(want_{table} {asked})"
+                    rules.append(f'(rule ({" ".join(body)}) ({want}) :ruleset demand :name "{self.row.name} asks {i}")')
+                    body.append(f"(holds_{table} {asked})")
+                    body += [f"(= {_name(v)} ({table}_{j} {asked}))" for j, v in enumerate(gives)]
+        actions: list[str] = []
+        result = self._build(self.row.right, body, actions)
+        actions.append(f"(union self {result})")
+        if self.row.subsumes:
+            actions.append(f"(subsume {self._top})")
+        ruleset, name = "simplify" if self.row.subsumes else "algebra", self.row.name
+        rules.append(f'(rule ({" ".join(body)}) ({" ".join(actions)}) :ruleset {ruleset} :name "{name}")')
+        return rules
+
+    def _match(self, pattern: Pattern, name: str, body: list[str]) -> None:
+        """Conditions under which the class `name` holds the pattern."""
+        if isinstance(pattern, Var):
+            return
+        parts = [self._attr(a) for a in pattern.attrs]
+        for arg in pattern.args:
+            parts.append(_name(arg) if isinstance(arg, Var) else self._new("c"))
+        node = f"({pattern.op} {' '.join(parts)})"
+        if name == "self":
+            self._top = node
+        body.append(f"(= {name} {node})")
+        for arg, part in zip(pattern.args, parts[len(pattern.attrs) :], strict=True):
+            self._match(arg, part, body)
+
+    def _build(self, pattern: Pattern, body: list[str], actions: list[str]) -> str:
+        """Actions that make the pattern and say who made it; the name of its class. Arithmetic goes to the body."""
+        if isinstance(pattern, Var):
+            return _name(pattern)
+        parts = [self._number(a, body) for a in pattern.attrs]
+        parts += [self._build(a, body, actions) for a in pattern.args]
+        call, name = " ".join(parts), self._new("t")
+        actions.append(f"(let {name} ({pattern.op} {call}))")
+        actions.append(f"(set (why_{pattern.op} {call}) {self.rule_id})")
+        return name
+
+    def _attr(self, attr: Attr) -> str:
+        match attr:
+            case Var():
+                return _name(attr)
+            case Lit(value):
+                return str(value if isinstance(value, int) else self.atoms(value))
+            case _:
+                raise ValueError(f"{self.row.name}: arithmetic on the left side belongs in the guard")
+
+    def _number(self, attr: Attr, body: list[str]) -> str:
+        """An integer: a name or literal as it is; arithmetic is bound in the body, where failing means no match."""
+        if isinstance(attr, Arith):
+            name = self._new("n")
+            body.append(f"(= {name} {self._formula(attr)})")
+            return name
+        return self._attr(attr)
+
+    def _formula(self, attr: Attr) -> str:
+        match attr:
+            case Arith("size" | "dtype" as analysis, cls):
+                return f"({analysis} {self._attr(cls)})"
+            case Arith(op, left, right) if right is not None:
+                return f"({op} {self._formula(left)} {self._formula(right)})"
+            case _:
+                return self._attr(attr)
+
+    def _new(self, prefix: str) -> str:
+        self._fresh += 1
+        return f"{prefix}_{self._fresh}"
+
+
+def _name(var: Var) -> str:
+    """Variables keep their names, told apart from generated ones and from egglog's words."""
+    return "self" if var.name == "self" else f"v_{var.name}"
+
+
+class _Insertion:
+    """One batch of terms as egglog actions. Classes of the snapshot are named through their shallowest derivations.
+
+    `made_by` says which rule made an e-node of the snapshot, where that is not known yet.
+    """
+
+    def __init__(self, graph: EGraph, snapshot: Snapshot, made_by: Callable[[ENode], int] | None = None) -> None:
+        self.graph, self.snapshot, self._made_by = graph, snapshot, made_by
+        self.actions: list[Any] = []
+        self._classes: dict[int, str] = {}
+        self._terms: dict[int, tuple[str, Term]] = {}
+        self._facts: dict[str, tuple[int, str, bool]] = {}
+
+    def mark_roots(self) -> None:
+        """State which classes are the roots of the snapshot."""
+        for i, cls in enumerate(self.snapshot.roots):
+            var = egg.Var(_SPAN, self._class(cls))
+            self.actions.append(egg.Expr_(_SPAN, egg.Call(_SPAN, "Root", [_int(i), var])))
+
+    def add_others(self) -> None:
+        """Add the e-nodes that are not of the shallowest derivations."""
+        for i, node in enumerate(self.snapshot.nodes):
+            if i != self.snapshot.best[node.cls]:
+                operands = [self._class(a) for a in node.args]
+                name = self._let(node.op, node.attrs, operands, self._made_by and self._made_by(node))
+                self.actions.append(egg.Union(_SPAN, egg.Var(_SPAN, self._class(node.cls)), egg.Var(_SPAN, name)))
+
+    def equate(self, rule: int, cls: int, term: Term) -> None:
+        """Add a term that equals a class."""
+        name = self._term(term, rule)
+        self.actions.append(egg.Union(_SPAN, egg.Var(_SPAN, self._class(cls)), egg.Var(_SPAN, name)))
+
+    def finish(self) -> None:
+        """Hand the batch to egglog."""
+        self.actions += self.graph._describe_atoms()
+        if self.actions:
+            self.graph._act(self.actions)
+
+    def _class(self, cls: int) -> str:
+        snapshot = self.snapshot
+        stack = [cls]
+        while stack:
+            c = stack[-1]
+            if c in self._classes:
+                stack.pop()
+                continue
+            node = snapshot.nodes[snapshot.best[c]]
+            wait = [a for a in node.args if a not in self._classes]
+            if wait:
+                stack += wait
+                continue
+            operands = [self._classes[a] for a in node.args]
+            name = self._let(node.op, node.attrs, operands, self._made_by and self._made_by(node))
+            self._facts[name] = snapshot.size[c], snapshot.dtype[c], snapshot.const[c]
+            if node.op == "Cat":
+                self._describe_cat(name, *self._facts[name])
+            self._classes[c] = name
+            stack.pop()
+        return self._classes[cls]
+
+    def _term(self, term: Term, rule: int) -> str:
+        if isinstance(term, int):
+            return self._class(term)
+        if id(term) in self._terms:
+            return self._terms[id(term)][0]
+        op, attrs, operands = term
+        names = [self._term(t, rule) for t in operands]
+        name = self._let(op, attrs, names, rule)
+        self._terms[id(term)] = (name, term)
+        known = [self._facts[n] for n in names]
+        size, dtype = measure(op, attrs, [k[0] for k in known], [k[1] for k in known])
+        const = constant_node(op, [k[2] for k in known])
+        self._facts[name] = size, dtype, const
+        if op == "Cat":
+            self._describe_cat(name, size, dtype, const)
+        return name
+
+    def _let(self, op: str, attrs: tuple[Any, ...], operands: list[str], rule: int | None) -> str:
+        sorts = ATTRS[op]
+        args = [_int(a if s == "int" else self.graph.atoms(a)) for a, s in zip(attrs, sorts, strict=True)]
+        known: list[Any] = [egg.Var(_SPAN, o) for o in operands]
+        args += [egg.Call(_SPAN, "vec-of", known)] if ARITY[op] is None else known
+        name = f"t{len(self.actions)}"
+        self.actions.append(egg.Let(_SPAN, name, egg.Call(_SPAN, op, args)))
+        if rule is not None:
+            self.actions.append(egg.Set(_SPAN, f"why_{op}", args, _int(rule)))
+        return name
+
+    def _describe_cat(self, name: str, size: int, dtype: str, const: bool) -> None:
+        """The analyses of an n-ary node, which egglog's rules cannot compute over a vector."""
+        var = egg.Var(_SPAN, name)
+        self.actions.append(egg.Set(_SPAN, "size", [var], _int(size)))
+        self.actions.append(egg.Set(_SPAN, "dtype", [var], _int(self.graph.atoms(dtype))))
+        self.actions.append(egg.Expr_(_SPAN, egg.Call(_SPAN, "const" if const else "dynamic", [var])))
+
+
+class _Reader:
+    """Reads a frozen e-graph. Classes are numbered in the order in which egglog lists them, which is deterministic."""
+
+    def __init__(self, egraph: Any, atoms: Atoms, rule_names: list[str]) -> None:
+        self._i64, self._vec = egraph.value_to_i64, egraph.value_to_vec
+        self._atoms, self._rule_names = atoms.values, rule_names
+        self._ids: dict[Any, int] = {}
+
+    def read(self, frozen: Any) -> Snapshot:
+        gc.disable()
+        try:
+            functions = frozen.functions  # every access copies all of them
+            nodes = [node for op in ATTRS for node in self._nodes(op, functions)]
+            roots = {self._i64(r.inputs[0]): self._class(r.inputs[1]) for r in functions["Root"].rows}
+            const = {self._class(r.inputs[0]) for r in functions["const"].rows}
+        finally:
+            gc.enable()
+        n = len(self._ids)
+        return Snapshot(nodes, n, [c in const for c in range(n)], [roots[i] for i in sorted(roots)])
+
+    def _class(self, value: Any) -> int:
+        found = self._ids.get(value)
+        if found is None:
+            found = self._ids[value] = len(self._ids)
+        return found
+
+    def _nodes(self, op: str, functions: Any) -> list[ENode]:
+        sorts, arity = ATTRS[op], ARITY[op]
+        count = len(sorts)
+
+        def decode(inputs: Sequence[Any]) -> tuple[tuple[Any, ...], tuple[int, ...]]:
+            attrs = tuple(
+                self._i64(v) if s == "int" else self._atoms[self._i64(v)] for v, s in zip(inputs, sorts, strict=False)
+            )
+            operands = self._vec(inputs[count]) if arity is None else inputs[count:]
+            return attrs, tuple(self._class(v) for v in operands)
+
+        why: dict[Any, str] = {
+            decode(r.inputs): self._rule_names[self._i64(r.output)] for r in functions[f"why_{op}"].rows
+        }
+        nodes = []
+        for row in functions[op].rows:
+            if row.subsumed:
+                continue
+            attrs, args = decode(row.inputs)
+            nodes.append(ENode(op, attrs, args, self._class(row.output), why.get((attrs, args), "")))
+        return nodes

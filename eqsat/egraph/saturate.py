@@ -1,0 +1,362 @@
+"""Saturation: apply rules until nothing changes or a limit is met, in a process that can be stopped at any moment.
+
+egglog knows no limit of time or memory inside an iteration, and a failed allocation aborts its process. So it runs in a
+worker (`eqsat.egraph.worker`) that sends checkpoints; whatever happens to the worker, the parent goes on with the last
+one. One worker serves many requests, so that only the first pays for starting it.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from eqsat.egraph.required import Derivation
+from eqsat.egraph.snapshot import Snapshot
+from eqsat.egraph.worker import Pool, Worker
+from eqsat.errors import EqsatError
+from eqsat.language.rule import AnyRule, HostRule
+
+if TYPE_CHECKING:
+    from eqsat.egraph.encoding import EGraph
+
+Equality = tuple[str, int, Any]
+"""A rule's name, a class, and a term that equals it (`eqsat.egraph.host_terms.Term`)."""
+
+_CHECKPOINT_SECONDS = 0.25
+_SMALL = 500
+"""E-nodes up to which every iteration ends with a checkpoint."""
+
+_GROUP_ROUNDS = 3
+
+_GRACE_SHARE, _GRACE_SECONDS = 0.05, 0.25
+"""How much later than its limit a worker is ended: it stops by itself, and to start another takes a second."""
+
+_WORKERS = Pool("eqsat.egraph.saturate:Saturations", most=max(2, os.cpu_count() or 1))
+"""One for each thread that saturates; beyond the processors, threads wait for each other within their time limits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """When to stop: wall-clock seconds, e-nodes, bytes of address space of the worker, and iterations."""
+
+    seconds: float = 10.0
+    nodes: int = 30_000
+    memory: int = 3 << 30
+    iterations: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What a saturation is at: shown while it runs. `matches` counts those of each rule so far."""
+
+    iteration: int
+    nodes: int
+    classes: int
+    seconds: float
+    matches: dict[str, int]
+
+
+def saturate(
+    source: Snapshot,
+    rules: Sequence[AnyRule],
+    limits: Limits | None = None,
+    progress: Callable[[Progress], None] | None = None,
+    goals: Sequence[tuple[int, int]] = (),
+    further: Sequence[Equality] = (),
+) -> Snapshot:
+    """The e-graph of `source` under `rules`.
+
+    `goals` are pairs of positions in the roots: once both of each pair are one class, saturation ends with stop `goal`.
+    `further` is what else holds in an e-graph that was saturated already: it goes on from there.
+
+    `stats["stop"]` says why it ended: `saturated`, `goal`, `time`, `nodes`, `steps` (iterations), `memory` or
+    `interrupted` (Ctrl-C; the snapshot is then the last checkpoint, at worst the source itself).
+
+    Raises:
+        EqsatError: a rule merged two classes that cannot be equal, or failed.
+    """
+    limits = limits or Limits()
+    begun = time.monotonic()
+    best = source
+    best.stats = source.stats if further else {"iterations": 0, "matches": {}}
+    if limits.seconds <= 0:
+        best.stats |= {"stop": "time", "seconds": 0.0}
+        return best
+    declared = tuple(rules)
+    request = (source, declared, limits, tuple(goals), tuple(further))
+    stop = "time"
+    try:
+        with _WORKERS.lent(limits.memory, declared, limits.seconds) as worker:
+            if worker is not None:
+                best, stop = _ask(worker, request, begun + _patience(limits.seconds), progress)
+    except KeyboardInterrupt:
+        stop = "interrupted"
+    best.stats |= {"stop": stop, "seconds": time.monotonic() - begun}
+    return best
+
+
+def _patience(seconds: float) -> float:
+    return seconds * (1 + _GRACE_SHARE) + _GRACE_SECONDS
+
+
+def _ask(
+    worker: Worker, request: tuple[Any, ...], deadline: float, progress: Callable[[Progress], None] | None
+) -> tuple[Snapshot, str]:
+    """The last snapshot that a worker sends, and why it is the last; a worker that has not finished is ended."""
+    best, rules, *rest = request
+    finished = False
+    try:
+        declared = worker.answered and worker.holding == rules
+        worker.send((best, None if declared else rules, *rest))
+        worker.holding = rules
+        while True:
+            message = worker.receive(max(deadline - time.monotonic(), 0.0))
+            if message is None:
+                return best, "time"
+            kind, content = message
+            if kind == "error":
+                finished = True
+                raise EqsatError(f"saturation failed: {content}")
+            if kind in ("checkpoint", "done"):
+                best = content
+            if kind == "progress" and progress is not None:
+                progress(content)
+            if kind == "done":
+                finished = True
+                return best, best.stats["stop"]
+    except KeyboardInterrupt:
+        return best, "interrupted"
+    except (EOFError, BrokenPipeError):
+        return best, "memory"  # a worker that ends without a word was killed by its memory limit
+    finally:
+        if not finished:
+            worker.kill()
+
+
+def warm_up(rules: Sequence[AnyRule], memory: int = Limits().memory) -> None:
+    """Start a worker ahead of its first request: it loads egglog and declares the rules while the caller goes on."""
+    rules = tuple(rules)
+    if _WORKERS.is_holding(memory, rules):
+        return
+    with _WORKERS.lent(memory, rules, timeout=0.0) as worker:
+        if worker is not None:
+            worker.send((None, rules, None, (), ()))
+            worker.holding = rules
+
+
+def wait_until_ready(rules: Sequence[AnyRule], seconds: float, memory: int = Limits().memory) -> None:
+    """Let a worker load egglog and declare the rules, for at most so long: the first search shall not pay for it."""
+    rules = tuple(rules)
+    with _WORKERS.lent(memory, rules, timeout=0.0) as worker:
+        if worker is not None:
+            with suppress(EOFError, OSError):  # a worker that ends here is replaced by the search
+                if worker.holding != rules:
+                    worker.send((None, rules, None, (), ()))
+                    worker.holding = rules
+                if not worker.answered:
+                    worker.receive(seconds)
+
+
+class Saturations:
+    """The service of a worker: it keeps the e-graph in which the rules of the last request are declared."""
+
+    def __init__(self) -> None:
+        from eqsat.egraph.encoding import EGraph
+
+        self._new_graph = EGraph
+        self._graph: EGraph | None = None
+        self._declared: tuple[AnyRule, ...] = ()
+
+    def __call__(self, request: Any, send: Callable[[str, Any], None]) -> None:
+        """Answer `(source, rules, limits, goals, further)`.
+
+        A source of None only asks to declare the rules; rules of None are those of the last request.
+        """
+        source, rules, limits, goals, further = request
+        rules = self._declared if rules is None else rules
+        graph = self._graph
+        if graph is None or rules != self._declared:
+            graph = self._new_graph(rules)
+        self._graph, self._declared = None, rules  # whatever fails below leaves no e-graph behind
+        if source is not None:
+            with graph.scratch():
+                snapshot = Saturation(source, rules, limits, send, goals, graph, further).run()
+            send("done", snapshot)
+        self._graph = graph
+        if source is None:
+            send("ready", None)
+
+
+def stated(rules: Sequence[HostRule], snapshot: Snapshot, derivations: Sequence[Derivation] = ()) -> list[Equality]:
+    """What rules that the host runs find to be equal, given some good programs in the snapshot."""
+    from eqsat.egraph.host_terms import Terms
+
+    terms = Terms(snapshot, derivations)
+    found: list[Equality] = []
+    for row in rules:
+        row.apply(terms, lambda cls, term, name=row.name: found.append((name, cls, term)) if term != cls else None)
+    return found
+
+
+def _next_end(ends: Sequence[float]) -> float:
+    """When an iteration will end that grows as the one before it did; `ends` are those of the last two or three."""
+    *before, last = (b - a for a, b in pairwise(ends))
+    return ends[-1] + last * max(1.0, last / max(before[0], 1e-9) if before else 1.0)
+
+
+class Saturation:
+    """One run: algebra to a fixpoint, then rounds of groups and algebra again."""
+
+    def __init__(
+        self,
+        source: Snapshot,
+        rules: Sequence[AnyRule],
+        limits: Limits,
+        send: Callable[[str, Any], None] = lambda kind, content: None,
+        goals: Sequence[tuple[int, int]] = (),
+        graph: EGraph | None = None,
+        further: Sequence[Equality] = (),
+    ) -> None:
+        if graph is None:
+            from eqsat.egraph.encoding import EGraph
+
+            graph = EGraph(rules)
+        self._graph = graph
+        self._graph.insert_source(source)
+        self._limits, self._send, self._goals = limits, send, goals
+        self._begun = self._sent = time.monotonic()
+        self._further, self._before = further, source.stats if further else {}
+        self._iterations = 0
+        self._growth = [(source.n_classes, len(source.nodes))]
+        self._matches: Counter[str] = Counter()
+        self._seen: Counter[str] = Counter()
+        self._new_matches: list[dict[str, int]] = [{}]
+        self._seconds: dict[str, float] = {}
+        self._stop = "saturated"
+        self._snapshot = source
+        self._names = {r.name for r in rules}
+        host = [r for r in rules if isinstance(r, HostRule)]
+        self._always = [r for r in host if r.phase == "algebra"]
+        self._first = [r for r in host if r.phase == "before-groups"]
+        self._groups = [r for r in host if r.phase == "groups"]
+
+    def run(self) -> Snapshot:
+        """The saturated e-graph, or as far as the limits allow."""
+        if self._further:
+            self._graph.insert(self._snapshot, self._further)
+        open_ended = self._fixpoint(self._always if self._further else self._always + self._first)
+        for _ in range(_GROUP_ROUNDS):
+            if not open_ended or not self._groups:
+                break
+            equalities = self._ask_host(self._groups)
+            if not equalities:
+                break
+            self._checkpoint(force=True)
+            self._graph.insert(self._snapshot, equalities)
+            open_ended = self._fixpoint(self._always)
+        self._describe()
+        return self._snapshot
+
+    def _fixpoint(self, host: Sequence[HostRule]) -> bool:
+        """Rules until nothing changes; False when a limit was met first."""
+        before, ends = None, [time.monotonic()]
+        while True:
+            frozen = self._step()
+            size = (self._snapshot.n_classes, len(self._snapshot.nodes))
+            if self._reached():
+                self._stop = "goal"
+                return False
+            if size[1] > self._limits.nodes:
+                self._stop = "nodes"
+                return False
+            if self._iterations == self._limits.iterations:
+                self._stop = "steps"
+                return False
+            ends = [*ends[-2:], time.monotonic()]
+            if _next_end(ends) > self._begun + self._limits.seconds:
+                self._stop = "time"
+                return False
+            rows = self._timed("tables", lambda frozen=frozen: self._graph.fill_tables(frozen))
+            equalities = self._timed("host rules", lambda: self._ask_host(host))
+            if size == before and not rows:
+                return True
+            if equalities:
+                self._timed("insertion", lambda eqs=equalities: self._graph.insert(self._snapshot, eqs))
+            before = size
+            self._checkpoint()
+
+    def _reached(self) -> bool:
+        roots = self._snapshot.roots
+        return bool(self._goals) and all(roots[a] == roots[b] for a, b in self._goals)
+
+    def _step(self) -> Any:
+        """One iteration of the rules that egglog runs, and the snapshot after it."""
+        self._iterations += 1
+        graph = self._graph
+        self._timed("egglog", lambda: graph.run("analysis", saturate=True))
+        self._count(self._timed("egglog", lambda: graph.run("simplify", saturate=True)))
+        self._count(self._timed("egglog", lambda: graph.run("algebra")))
+        self._timed("egglog", lambda: graph.run("analysis", saturate=True))
+        self._timed("egglog", lambda: graph.run("demand"))
+        frozen = self._timed("snapshots", graph.freeze)
+        self._snapshot = self._timed("snapshots", lambda: graph.snapshot(frozen))
+        self._growth.append((self._snapshot.n_classes, len(self._snapshot.nodes)))
+        seen = Counter(self._fired())
+        self._new_matches.append(dict(seen - self._seen))
+        self._seen = seen
+        return frozen
+
+    def _count(self, matches: dict[str, int]) -> None:
+        """Add the matches of rules; what the e-graph does of its own accord is not among them."""
+        self._matches.update({name: n for name, n in matches.items() if name in self._names})
+
+    def _fired(self) -> dict[str, int]:
+        """Matches of each rule so far."""
+        return {name: n for name, n in sorted(self._matches.items()) if n}
+
+    def _ask_host(self, rules: Sequence[HostRule]) -> list[Equality]:
+        """What the host's rules find to be equal and the snapshot does not know yet."""
+        found = stated(rules, self._snapshot)
+        self._matches.update(name for name, _, _ in found)
+        return found
+
+    def _timed(self, what: str, action: Callable[[], Any]) -> Any:
+        begun = time.monotonic()
+        result = action()
+        self._seconds[what] = self._seconds.get(what, 0.0) + time.monotonic() - begun
+        return result
+
+    def _describe(self) -> None:
+        before = self._before
+        matches = self._matches | Counter(before.get("matches", {}))  # what held before is found again
+        spent = Counter(before.get("stages", {}))
+        spent.update(self._seconds)
+        self._snapshot.stats = {
+            "iterations": before.get("iterations", 0) + self._iterations,
+            "growth": [*before.get("growth", ()), *self._growth],
+            "new_matches": [*before.get("new_matches", ()), *self._new_matches],
+            "matches": {name: n for name, n in sorted(matches.items()) if n},
+            "stages": {name: round(s, 4) for name, s in sorted(spent.items())},
+            "stop": self._stop,
+        }
+
+    def _checkpoint(self, *, force: bool = False) -> None:
+        now = time.monotonic()
+        small = len(self._snapshot.nodes) <= _SMALL  # cheap to send, and the next iteration may be a very long one
+        if force or small or now - self._sent > _CHECKPOINT_SECONDS:
+            self._sent = now
+            snapshot = self._snapshot
+            spent = now - self._begun
+            self._send(
+                "progress",
+                Progress(self._iterations, len(snapshot.nodes), snapshot.n_classes, spent, self._fired()),
+            )
+            self._describe()
+            snapshot.stats["stop"] = None
+            self._send("checkpoint", snapshot)

@@ -1,0 +1,146 @@
+"""A saturated e-graph as plain Python data: the hand-over from saturation to extraction.
+
+A snapshot knows nothing of egglog. Classes are numbered 0..n_classes-1; every e-node names its operator and attributes
+exactly as `eqsat.program.core` does, its operand classes, its own class, and the rule that made it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from eqsat.program.core import Node, make, measure, topological
+
+SOURCE = ""
+"""The `rule` of an e-node that the program was written with."""
+
+LEAVES = frozenset({"In", "Const", "Full"})
+
+
+@dataclass(frozen=True, slots=True)
+class ENode:
+    """One e-node: `op` and `attrs` as in the core, `args` and `cls` are class ids, `rule` says why it is there."""
+
+    op: str
+    attrs: tuple[Any, ...]
+    args: tuple[int, ...]
+    cls: int
+    rule: str = SOURCE
+
+
+@dataclass(slots=True)
+class Snapshot:
+    """Classes and e-nodes with the analyses that extraction reads.
+
+    Attributes:
+        nodes: every e-node, in a deterministic order.
+        size: elements of the flat array that each class stands for.
+        dtype: its element type.
+        const: True where the class depends on constants alone (it is folded ahead of time).
+        roots: classes of the program's outputs, in order.
+        members: indices into `nodes` of each class.
+        parents: indices of the e-nodes that read each class.
+        depth: operators in the shallowest derivation of each class.
+        best: index of the e-node that begins that derivation.
+        stats: iterations, seconds, stop reason, matches per rule.
+    """
+
+    nodes: list[ENode]
+    n_classes: int
+    const: list[bool]
+    roots: list[int]
+    stats: dict[str, Any] = field(default_factory=dict)
+    size: list[int] = field(default_factory=list)
+    dtype: list[str] = field(default_factory=list)
+    members: list[list[int]] = field(default_factory=list)
+    parents: list[list[int]] = field(default_factory=list)
+    depth: list[int] = field(default_factory=list)
+    best: list[int] = field(default_factory=list)
+    _source: dict[tuple[str, tuple[Any, ...], tuple[int, ...]], int] | None = None
+
+    def __post_init__(self) -> None:
+        self.members = [[] for _ in range(self.n_classes)]
+        self.parents = [[] for _ in range(self.n_classes)]
+        for i, node in enumerate(self.nodes):
+            self.members[node.cls].append(i)
+            for a in dict.fromkeys(node.args):
+                self.parents[a].append(i)
+        self._derive()
+
+    def _derive(self) -> None:
+        """Shallowest derivations, breadth first: every class that can be built at all gets one."""
+        missing = [len(set(n.args)) for n in self.nodes]
+        self.depth = [-1] * self.n_classes
+        self.best = [-1] * self.n_classes
+        self.size = [-1] * self.n_classes
+        self.dtype = [""] * self.n_classes
+        ready = deque(i for i, m in enumerate(missing) if m == 0)
+        while ready:
+            i = ready.popleft()
+            node = self.nodes[i]
+            if self.best[node.cls] >= 0:
+                continue
+            self.best[node.cls] = i
+            self.depth[node.cls] = 1 + max((self.depth[a] for a in node.args), default=-1)
+            sizes, dtypes = [self.size[a] for a in node.args], [self.dtype[a] for a in node.args]
+            self.size[node.cls], self.dtype[node.cls] = measure(node.op, node.attrs, sizes, dtypes)
+            for p in self.parents[node.cls]:
+                missing[p] -= 1
+                if missing[p] == 0:
+                    ready.append(p)
+
+    def of_class(self, cls: int) -> list[ENode]:
+        """The e-nodes of a class."""
+        return [self.nodes[i] for i in self.members[cls]]
+
+    def find(self, op: str, attrs: tuple[Any, ...], args: Sequence[int]) -> int | None:
+        """The class that holds this e-node, if there is one."""
+        if self._source is None:
+            self._source = {(n.op, n.attrs, n.args): n.cls for n in self.nodes}
+        return self._source.get((op, attrs, tuple(args)))
+
+    def is_input(self, cls: int) -> bool:
+        """True where the class is an input of the program: it is read, never computed."""
+        return any(self.nodes[i].op == "In" for i in self.members[cls])
+
+    @staticmethod
+    def from_core(roots: Sequence[Node]) -> Snapshot:
+        """The program as it stands: one class a node, no rule applied."""
+        order = topological(roots)
+        ids = {node: i for i, node in enumerate(order)}
+        const = [False] * len(order)
+        for i, node in enumerate(order):
+            const[i] = constant_node(node.op, [const[ids[a]] for a in node.args])
+        return Snapshot(
+            nodes=[ENode(n.op, n.attrs, tuple(ids[a] for a in n.args), i) for i, n in enumerate(order)],
+            n_classes=len(order),
+            const=const,
+            roots=[ids[r] for r in roots],
+        )
+
+    def term(self, cls: int, memo: dict[int, Node] | None = None) -> Node:
+        """The shallowest derivation of a class as core nodes."""
+        memo = {} if memo is None else memo
+        stack = [cls]
+        while stack:
+            c = stack[-1]
+            if c in memo:
+                stack.pop()
+                continue
+            node = self.nodes[self.best[c]]
+            wait = [a for a in node.args if a not in memo]
+            if wait:
+                stack += wait
+                continue
+            memo[c] = make(node.op, node.attrs, tuple(memo[a] for a in node.args))
+            stack.pop()
+        return memo[cls]
+
+
+def constant_node(op: str, const_args: Sequence[bool]) -> bool:
+    """Whether an e-node depends on constants alone. Opaque operators are never evaluated ahead of time."""
+    if op in ("In", "Opaque"):
+        return False
+    return all(const_args)

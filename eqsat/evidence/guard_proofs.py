@@ -1,0 +1,156 @@
+"""Rules proved for all shapes: both sides read the same elements and combine them alike, under the guard, by z3.
+
+Each side is written element by element. Output i of a rule's side is a sum of products of reads `a[index]`, where the
+index is integer arithmetic over the digits of i, the variables of sums, and the index maps of layouts; a function that
+is no polynomial stands as itself over its operands. Dims, sizes and layouts are symbols: what is known of a layout is
+what its table promises (`eqsat.language.promises`), and each promise is held against the table's Python function on
+instances. The two sides are equal when their terms pair off: the same coefficients, sums over equal ranges (in another
+order, or two ranges as one), and for each pair of reads z3 proves that the indices are equal.
+
+That the lengths agree is proved for all shapes, that the elements do for those in which no axis is empty (an index over
+an empty axis says nothing); instances with empty axes are among those of `eqsat.evidence.soundness`.
+
+What is left to z3 is integer arithmetic that is not linear (a flat index is a polynomial in digits and dims), so it may
+give up: the answer is then `unknown`. That digits are unique is stated to it instance by instance: hi*n + lo =
+hi'*n + lo' with both lo below n means that hi = hi' and lo = lo'.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from eqsat.base.numerics import DTYPES
+from eqsat.errors import InputError
+from eqsat.evidence.instances import Instance, Unfit
+from eqsat.evidence.promise_check import kept
+from eqsat.evidence.soundness import check_rule
+from eqsat.language.promises import PROMISES
+from eqsat.language.rule import AnyRule, Ask, Pat, Pattern, Rule
+from eqsat.language.tables import TABLES
+
+Status = Literal["proved", "refuted", "unknown", "no integers", "in code"]
+
+_PROMISES_HELD = 25
+_MOST_DRAWN = 1500
+
+
+@dataclass(frozen=True, slots=True)
+class GuardProof:
+    """What z3 showed of a rule.
+
+    Attributes:
+        status: `proved`; `refuted` (a table breaks its promise, or the sides read different elements for some shapes);
+            `unknown`; `no integers` (nothing depends on dims or layouts); `in code` (a rule of the host).
+        reason: why it is unknown, or the counterexample.
+        promises: table to the instances on which its function kept its promise.
+        formulas: how many statements z3 proved.
+        seconds: how long it took.
+    """
+
+    rule: str
+    status: Status
+    reason: str = ""
+    promises: dict[str, int] = field(default_factory=dict)
+    formulas: int = 0
+    seconds: float = 0.0
+
+    @property
+    def remark(self) -> str:
+        """What is wrong, for a rule that was refuted."""
+        return f"refuted: {self.reason}"
+
+    def as_json(self) -> dict[str, Any]:
+        """As in `eqsat rules check --prove-guards --json`."""
+        return {
+            "status": self.status,
+            "reason": self.reason,
+            "promises": self.promises,
+            "formulas": self.formulas,
+            "seconds": round(self.seconds, 3),
+        }
+
+
+def prove_guard(rule: AnyRule, timeout: float = 5.0) -> GuardProof:
+    """Prove that a rule's sides are equal for all shapes; each question to z3 has `timeout` seconds.
+
+    Raises:
+        InputError: z3 is not installed.
+    """
+    if not isinstance(rule, Rule):
+        return GuardProof(rule.name, "in code")
+    if not _has_integers(rule):
+        return GuardProof(rule.name, "no integers")
+    begun = time.monotonic()
+    try:
+        from eqsat.evidence.index_proofs import prove_equation
+    except ModuleNotFoundError as error:
+        if error.name != "z3":
+            raise
+        raise InputError("--prove-guards needs z3: pip install 'eqsat[prove]'") from None
+
+    def found(status: Status, reason: str, formulas: int = 0) -> GuardProof:
+        return GuardProof(rule.name, status, reason, promises, formulas, time.monotonic() - begun)
+
+    promises, broken = _promises(rule)
+    if broken:
+        return found("refuted", broken)
+    silent = [ask.table for ask in _asks(rule) if ask.table not in PROMISES and _is_about_integers(ask)]
+    if silent:
+        return found("unknown", f"{', '.join(dict.fromkeys(silent))} promises nothing of indices")
+    formulas, reason = prove_equation(rule, timeout)
+    if formulas:
+        return found("proved", "", formulas)
+    wrong = check_rule(rule).failure
+    return found("unknown", reason) if wrong is None else found("refuted", f"{reason}; {wrong}")
+
+
+def _asks(rule: Rule) -> list[Ask]:
+    return [guard for guard in rule.when if isinstance(guard, Ask)]
+
+
+def _is_about_integers(ask: Ask) -> bool:
+    table = TABLES[ask.table]
+    return "layout" in table.takes + table.gives
+
+
+def _has_integers(rule: Rule) -> bool:
+    """Whether a rule's meaning depends on dims or layouts."""
+    return any(pat.op in ("MM", "Red", "V") for side in (rule.left, rule.right) for pat in _patterns(side))
+
+
+def _patterns(pattern: Pattern) -> Iterator[Pat]:
+    if isinstance(pattern, Pat):
+        yield pattern
+        for arg in pattern.args:
+            yield from _patterns(arg)
+
+
+def _promises(rule: Rule) -> tuple[dict[str, int], str]:
+    """How often each table kept its promise on instances of the rule; and the first that it broke."""
+    asks = [ask for ask in _asks(rule) if ask.table in PROMISES]
+    counts = dict.fromkeys((ask.table for ask in asks), 0)
+    draw = random.Random(f"{rule.name}/promises")
+    for _ in range(_MOST_DRAWN):
+        if all(n >= _PROMISES_HELD for n in counts.values()):
+            break
+        try:
+            instance = Instance(rule, draw, draw.choice(DTYPES))
+        except Unfit:
+            continue
+        for guard in rule.when:
+            if not instance.holds(guard) and guard not in rule.worth:
+                break
+            if isinstance(guard, Ask) and guard.table in PROMISES:
+                args, gives = ([instance.number(a) for a in part] for part in (guard.args, guard.gives))
+                counts[guard.table] += 1
+                if not kept(guard, args, gives):
+                    return counts, f"{guard.table} breaks its promise at {_shown(args)}: it gives {_shown(gives)}"
+    return counts, ""
+
+
+def _shown(values: list[Any]) -> str:
+    return ", ".join(str(getattr(v, "key", lambda v=v: v)()) for v in values)

@@ -1,0 +1,414 @@
+"""Random instances of rules: sizes, layouts, functions and element types that fit a left side; values for its leaves.
+
+Layouts are drawn along the dims of the operator that they feed (permutations, slices, flips, broadcasts, padding), so
+that guards hold often. Dims are small: 1, odd, even, now and then 0; views have ranks 1 to 5.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from math import prod
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from eqsat.base.numerics import (
+    COMPARE,
+    DTYPES,
+    ELEMENTWISE,
+    FLOATS,
+    INTS,
+    REDUCTIONS,
+    UNARY,
+    is_float,
+    kind_of,
+    np_dtype,
+)
+from eqsat.evidence.reference import PRIME, Apply, apply
+from eqsat.language.rule import Arith, Ask, Attr, Compare, Fact, Guard, Lit, Pat, Pattern, Rule, Var
+from eqsat.language.tables import TABLES
+from eqsat.layout import arithmetic as lt
+from eqsat.layout.arithmetic import Layout
+from eqsat.program.node import CAST
+
+Array = np.ndarray
+
+_DIMS = (1, 1, 2, 2, 3, 4, 5, 6)
+_EMPTY_SHARE = 0.06
+"""Share of the instances in which a dim may be 0."""
+
+_FILLS = (0.0, 0.0, 1.0, 2.0, 0.5, 3.0, -3.0, 4.0, -1.0)
+_CAST_SHARE = 2
+"""One conversion is drawn for so many functions that keep the element type."""
+
+_PADDED_SHARE = 0.2
+"""Share of the operands that are read through a view which pads them."""
+
+_PADDING = (0, 0, 1, -2)
+_PATTERN_FUNCTIONS = ("add", "sub", "mul", "div", "min", "max")
+_LARGEST_RANK = 5
+_LARGEST = 1500
+"""Elements of an operand; larger instances show nothing new."""
+
+
+Values = Callable[[random.Random, str], Any]
+"""Draws one element of a dtype."""
+
+
+def whole(draw: random.Random, dtype: str) -> float | int:
+    """A small whole number: sums and products of them are exact in every type that is wide enough."""
+    return draw.random() < 0.5 if dtype == "bool" else draw.randint(-4, 4)
+
+
+def rough(draw: random.Random, dtype: str) -> float | int:
+    """A number around 1 that no sum or product leaves unrounded."""
+    return draw.gauss(0.0, 1.0) if is_float(dtype) else whole(draw, dtype)
+
+
+def special(draw: random.Random, dtype: str) -> float | int:
+    """What rewriting forgets: NaN, infinities, both zeros, subnormals and extremes; the ends of an integer type."""
+    if is_float(dtype):
+        return draw.choice(_specials(dtype))
+    if dtype in INTS:
+        ends = np.iinfo(np_dtype(dtype))
+        return draw.choice((0, 1, -1, 2, 3, int(ends.min), int(ends.max), int(ends.min) + 1, int(ends.max) // 2))
+    return whole(draw, dtype)
+
+
+def signs(draw: random.Random, dtype: str) -> float | int:
+    """Zeros of both signs and what rounds to them: which of two equal operands a maximum takes shows in them."""
+    if not is_float(dtype):
+        return whole(draw, dtype)
+    least = float(ml_dtypes.finfo(np_dtype(dtype)).smallest_subnormal)
+    return draw.choice((0.0, -0.0, 0.0, -0.0, -1.0, 1.0, least, -least))
+
+
+def unbounded(draw: random.Random, dtype: str) -> float | int:
+    """Moderate numbers, now and then a NaN or an infinity: whatever hides those, or makes new ones, shows."""
+    if not is_float(dtype):
+        return whole(draw, dtype)
+    return draw.choice((np.nan, np.inf, -np.inf, 0.0, 1.0, -1.0, 0.5, 3.0, -2.5, 800.0, -800.0, 4.0, -3.0, 1.5, -0.5))
+
+
+@lru_cache(maxsize=len(FLOATS))
+def _specials(dtype: str) -> tuple[float, ...]:
+    info = ml_dtypes.finfo(np_dtype(dtype))
+    extremes = (float(info.max), float(info.tiny), float(info.smallest_subnormal), 3 * float(info.smallest_subnormal))
+    return (0.0, -0.0, np.nan, np.inf, -np.inf, 1.0, -1.0, 0.5, 3.0, *extremes, *(-x for x in extremes))
+
+
+def _divisors(n: int) -> list[int]:
+    """What divides n, n itself included; 0 is divided by some small numbers."""
+    return [d for d in range(1, n + 1) if n % d == 0] or [1, 2, 3]
+
+
+class Unfit(Exception):
+    """The draw does not fit the pattern; another is drawn."""
+
+
+class Instance:
+    """A random instance of a rule's left side.
+
+    Attributes:
+        bindings: variable to size (of an array), integer, layout, function name, value or dtype.
+        types: array variable to element type.
+
+    Raises:
+        Unfit: the draw led nowhere.
+    """
+
+    def __init__(self, rule: Rule, draw: random.Random, dtype: str) -> None:
+        self.rule, self.draw = rule, draw
+        self.bindings: dict[str, Any] = {}
+        self.types: dict[str, str] = {}
+        self.base = dtype if dtype != "bool" else draw.choice([d for d in DTYPES if d != "bool"])
+        self._dims = (*_DIMS, 0, 0) if draw.random() < _EMPTY_SHARE else _DIMS
+        self._viewed: dict[str, int] = {}
+        self.bindings["self"] = self._shape(rule.left, None, dtype)
+        if any(isinstance(v, int) and v > _LARGEST for v in self.bindings.values()):
+            raise Unfit
+
+    # --- drawing: sizes and element types from the top down, arrays at the variables
+
+    def _shape(self, pattern: Pattern, size: int | None, dtype: str, hint: Sequence[int] = ()) -> int:
+        """Bind everything in a pattern whose result has `size` elements (None: any) of a dtype; its size."""
+        if isinstance(pattern, Var):
+            if self.types.setdefault(pattern.name, dtype) != dtype:
+                raise Unfit
+            known = self.bindings.get(pattern.name)
+            if known is not None:
+                if size is not None and known != size:
+                    raise Unfit
+                return known
+            self.bindings[pattern.name] = size if size is not None else self._dim() * self._dim()
+            return self.bindings[pattern.name]
+        return getattr(self, f"_shape_{pattern.op.lower()}")(pattern, size, dtype, hint)
+
+    def _shape_mm(self, pattern: Pat, size: int | None, dtype: str, hint: Sequence[int]) -> int:
+        if dtype == "bool":
+            raise Unfit
+        batch, m, k, n = (self._int(a, size if i in (0, 1, 3) else None) for i, a in enumerate(pattern.attrs))
+        if size is not None and batch * m * n != size:
+            raise Unfit
+        self._shape(pattern.args[0], batch * m * k, dtype, (batch, m, k))
+        self._shape(pattern.args[1], batch * k * n, dtype, (batch, k, n))
+        return batch * m * n
+
+    def _shape_red(self, pattern: Pat, size: int | None, dtype: str, hint: Sequence[int]) -> int:
+        kinds = [f for f in ("sum", "max", "min", "prod") if kind_of(dtype) in REDUCTIONS[f].kinds]
+        operand = self._operand_type(self._function(pattern.attrs[0], kinds), dtype)
+        count = pattern.attrs[1]
+        if isinstance(count, Var) and count.name not in self.bindings and size is None and self.draw.random() < 0.5:
+            whole = self._shape(pattern.args[0], None, operand)
+            c = self.bindings.setdefault(count.name, self.draw.choice(_divisors(whole)))
+            if c == 0 or whole % c:
+                raise Unfit
+            return whole // c
+        c = self._int(count, None)
+        if c == 0:
+            raise Unfit
+        rows = self._dim() if size is None else size
+        self._shape(pattern.args[0], rows * c, operand, (rows, c))
+        return rows
+
+    def _shape_un(self, pattern: Pat, size: int | None, dtype: str, hint: Sequence[int]) -> int:
+        functions = [f for f in UNARY if kind_of(dtype) in UNARY[f].kinds]
+        casts = [CAST + dtype] * (1 + len(functions) // _CAST_SHARE)
+        f = self._function(pattern.attrs[0], [*functions, *casts])
+        return self._shape(pattern.args[0], size, self._operand_type(f, dtype), hint)
+
+    def _shape_bin(self, pattern: Pat, size: int | None, dtype: str, hint: Sequence[int]) -> int:
+        choices = ["and", "or", *COMPARE] if dtype == "bool" else list(_PATTERN_FUNCTIONS)
+        operand = self._operand_type(self._function(pattern.attrs[0], choices), dtype)
+        return self._shape_equal(pattern.args, size, [operand] * 2, hint)
+
+    def _shape_where(self, pattern: Pat, size: int | None, dtype: str, hint: Sequence[int]) -> int:
+        return self._shape_equal(pattern.args, size, ["bool", dtype, dtype], hint)
+
+    def _shape_equal(
+        self, args: Sequence[Pattern], size: int | None, dtypes: Sequence[str], hint: Sequence[int]
+    ) -> int:
+        pairs = sorted(zip(args, dtypes, strict=True), key=lambda p: isinstance(p[0], Var) or p[0].op == "Full")
+        for arg, dtype in pairs:
+            size = self._shape(arg, size, dtype, hint)
+        assert size is not None
+        return size
+
+    def _shape_full(self, pattern: Pat, size: int | None, dtype: str, hint: Sequence[int]) -> int:
+        value, count, name = pattern.attrs
+        if size is None:
+            size = self._dim() * self._dim()
+        given = self.draw.choice((*_FILLS, np.inf, -np.inf) if is_float(dtype) else _FILLS)
+        given = given if is_float(dtype) else bool(given) if dtype == "bool" else int(given)
+        for attr, drawn in ((value, given), (count, size), (name, dtype)):
+            bound = self.bindings.setdefault(attr.name, drawn) if isinstance(attr, Var) else self.number(attr)
+            if bound != drawn and attr is not value:
+                raise Unfit
+        return size
+
+    def _shape_v(self, pattern: Pat, size: int | None, dtype: str, hint: Sequence[int]) -> int:
+        (name,) = pattern.attrs
+        assert isinstance(name, Var)
+        bound = self.bindings.get(name.name)
+        if bound is not None:
+            if size is not None and bound.size != size:
+                raise Unfit
+            # Two arrays may be viewed through one layout and yet differ in what lies beyond it.
+            beyond = self.draw.choice((0, 0, 0, 0, 1, 2))
+            self._shape(pattern.args[0], self._viewed[name.name] + beyond, dtype)
+            return bound.size
+        if size is None:
+            inner = self._shape(pattern.args[0], None, dtype)
+            layout = self._view_of(self._dims_below(pattern.args[0]) or (inner,), dtype)
+        else:
+            layout, inner = self._view_onto(size, hint, dtype)
+            self._shape(pattern.args[0], inner, dtype)
+        self.bindings[name.name] = layout
+        self._viewed[name.name] = inner
+        return layout.size
+
+    def _dims_below(self, pattern: Pattern) -> tuple[int, ...]:
+        """The dims of the product under some elementwise operators, which views of it are drawn along."""
+        if isinstance(pattern, Pat) and pattern.op == "MM":
+            b, m, _, n = (self.number(a) for a in pattern.attrs)
+            return b, m, n
+        for arg in pattern.args if isinstance(pattern, Pat) and pattern.op in ("Un", "Bin") else ():
+            if found := self._dims_below(arg):
+                return found
+        return ()
+
+    def _view_of(self, shape: Sequence[int], dtype: str) -> Layout:
+        """A view of an array of this shape: permuted, sliced, flipped, broadcast or padded, or two of these."""
+        draw, shape = self.draw, tuple(shape)
+        if len(shape) == 1 and draw.random() < 0.7:
+            shape = self._factors(shape[0])
+        elif draw.random() < 0.5:
+            i = draw.randrange(len(shape))
+            shape = (*shape[:i], *self._halves(shape[i]), *shape[i + 1 :])
+        kind = draw.choice(("permute", "permute", "slice", "broadcast", "pad"))
+        if kind == "permute":
+            order = list(range(len(shape)))
+            if draw.random() < 0.5:
+                order[-2:] = order[-2:][::-1]
+            else:
+                draw.shuffle(order)
+            return lt.of_transpose(shape, order)
+        if kind == "slice" and prod(shape):
+            starts = [draw.randrange(n) for n in shape]
+            stops = [draw.randint(s + 1, n) for s, n in zip(starts, shape, strict=True)]
+            if draw.random() < 0.2:
+                return lt.of_slice(shape, [n - 1 for n in shape], [-1] * len(shape), [-1] * len(shape))
+            return lt.of_slice(shape, starts, stops, [1] * len(shape))
+        if kind == "pad":
+            fill = self._fill(dtype)
+            return lt.of_pad(shape, [draw.randint(0, 1) for _ in shape], [draw.randint(0, 1) for _ in shape], fill)
+        return lt.of_broadcast(shape, (self._dim(), *shape))
+
+    def _fill(self, dtype: str) -> float | int | bool:
+        if is_float(dtype):
+            return self.draw.choice((*map(float, _PADDING), -0.0, -np.inf))
+        if dtype in INTS:
+            return self.draw.choice((*_PADDING, int(np.iinfo(np_dtype(dtype)).min)))
+        return self.draw.choice((False, True))
+
+    def _halves(self, size: int) -> tuple[int, int]:
+        """Two dims with so many elements."""
+        first = self.draw.choice(_divisors(size))
+        return first, size // first
+
+    def _factors(self, size: int) -> tuple[int, ...]:
+        """A shape of up to five dims with so many elements."""
+        shape: list[int] = []
+        for _ in range(self.draw.randint(1, _LARGEST_RANK - 1)):
+            shape.append(self.draw.choice(_divisors(size)))
+            size //= shape[-1]
+        return (*shape, size)
+
+    def _view_onto(self, size: int, hint: Sequence[int], dtype: str) -> tuple[Layout, int]:
+        """A view with `size` elements that has the dims of its reader, some repeated or padded; and what it views."""
+        dims = tuple(hint) if hint and prod(hint) == size else self._factors(size)
+        if self.draw.random() < _PADDED_SHARE:
+            before = [self.draw.randint(0, min(1, max(n - 1, 0))) for n in dims]
+            within = [n - low for n, low in zip(dims, before, strict=True)]
+            return lt.of_pad(within, before, [0] * len(dims), self._fill(dtype)), prod(within)
+        repeated = [self.draw.random() < 0.5 for _ in dims]
+        shape = tuple(1 if r else n for n, r in zip(dims, repeated, strict=True))
+        return lt.of_broadcast(shape, dims), prod(shape)
+
+    def _function(self, attr: Attr, choices: Sequence[str]) -> str:
+        if isinstance(attr, Var):
+            if not choices:
+                raise Unfit
+            return self.bindings.setdefault(attr.name, self.draw.choice(list(choices)))
+        return str(self.number(attr))
+
+    def _operand_type(self, f: str, dtype: str) -> str:
+        """The element type of what a function takes, where its result has this one."""
+        if f.startswith(CAST):
+            if f.removeprefix(CAST) != dtype:
+                raise Unfit
+            return self.draw.choice((self.base, self.draw.choice(DTYPES)))
+        operand = self.base if f in COMPARE else dtype
+        row = ELEMENTWISE.get(f) or REDUCTIONS[f]
+        if (row.result or dtype) != dtype or kind_of(operand) not in row.kinds:
+            raise Unfit
+        return operand
+
+    def _int(self, attr: Attr, dividing: int | None) -> int:
+        if isinstance(attr, Var) and attr.name not in self.bindings:
+            self.bindings[attr.name] = self._dim() if dividing is None else self.draw.choice(_divisors(dividing))
+        return self.number(attr)
+
+    def _dim(self) -> int:
+        return self.draw.choice(self._dims)
+
+    @property
+    def empty(self) -> bool:
+        """Whether some dim is 0."""
+        return any(v == 0 and type(v) is int for v in self.bindings.values())
+
+    @property
+    def fills_with_infinity(self) -> bool:
+        """Whether some view reads an infinity where it reads nothing."""
+        fills = [v.fill for v in self.bindings.values() if isinstance(v, Layout)]
+        return any(fill is not None and math.isinf(fill) for fill in fills)
+
+    # --- guards
+
+    def number(self, attr: Attr) -> Any:
+        """What an attribute comes to."""
+        match attr:
+            case Var(name):
+                return self.bindings[name]
+            case Lit(value):
+                return value
+            case Arith("size", Var(name)):
+                return self.bindings[name]
+            case Arith("dtype", Var(name)):
+                return self.types[name]
+            case Arith(op, left, right) if right is not None:
+                a, b = self.number(left), self.number(right)
+                return a + b if op == "+" else a - b if op == "-" else a * b
+        raise ValueError(f"not a number: {attr}")
+
+    def holds(self, guard: Guard) -> bool:
+        """Whether a part of the guard holds; binds what it gives. What it asks of constness is taken as given."""
+        match guard:
+            case Compare(op, left, right):
+                a, b = self.number(left), self.number(right)
+                return {"<": a < b, "<=": a <= b, "==": a == b, "!=": a != b, ">": a > b, ">=": a >= b}[op]
+            case Ask(table, args, gives):
+                found = TABLES[table].fn(*(self.number(a) for a in args))
+                if found is None:
+                    return False
+                self.bindings.update({v.name: value for v, value in zip(gives, found, strict=True)})
+            case Fact():
+                pass
+        return True
+
+    # --- evaluation
+
+    def sides(self, leaves: Mapping[str, Array], meaning: Apply = apply) -> tuple[Array, Array]:
+        """Both sides on these arrays.
+
+        Raises:
+            Undefined: the left side has no value.
+            ValueError, IndexError: the right side has none: its sizes do not fit.
+        """
+        with np.errstate(all="ignore"):
+            return self._value(self.rule.left, leaves, meaning), self._value(self.rule.right, leaves, meaning)
+
+    def left(self, leaves: Mapping[str, Array], meaning: Apply = apply) -> Array:
+        """The left side on these arrays."""
+        with np.errstate(all="ignore"):
+            return self._value(self.rule.left, leaves, meaning)
+
+    def _value(self, pattern: Pattern, leaves: Mapping[str, Array], meaning: Apply) -> Array:
+        if isinstance(pattern, Var):
+            return leaves[pattern.name]
+        attrs = tuple(self.number(a) for a in pattern.attrs)
+        args = [self._value(a, leaves, meaning) for a in pattern.args]
+        if pattern.op in ("Bin", "Where") and len({a.size for a in args}) > 1:
+            raise ValueError("operands of unequal sizes")
+        return meaning(pattern.op, attrs, args)
+
+    def residues(self) -> dict[str, Array]:
+        """Random residues for the leaves, to evaluate with `exact`; booleans stay booleans."""
+        rng = np.random.default_rng(self.draw.getrandbits(32))
+        return {
+            name: rng.random(self.bindings[name]) < 0.5
+            if dtype == "bool"
+            else rng.integers(0, PRIME, self.bindings[name])
+            for name, dtype in self.types.items()
+        }
+
+    def arrays(self, values: Values) -> dict[str, Array]:
+        """Random values for the leaves, each of its element type."""
+        return {
+            name: np.array([values(self.draw, dtype) for _ in range(self.bindings[name])], dtype=np_dtype(dtype))
+            for name, dtype in self.types.items()
+        }

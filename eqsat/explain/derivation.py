@@ -1,0 +1,413 @@
+"""Derivations: from the program as written to the one that was chosen, step by step, each a rule by name.
+
+egglog keeps no proofs, so they are reconstructed. Every rule is matched over the final e-graph; a match ties the e-node
+on the top of its left side to that of its right. A way from one e-node to another of its class is then a shortest path
+over such ties, where a pattern that reaches into operands first asks these to be rewritten. Each step is replayed: both
+sides are evaluated, and must agree.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from eqsat.base.trampoline import Call, run
+from eqsat.egraph.match import Matcher, Shape
+from eqsat.egraph.snapshot import Snapshot
+from eqsat.explain.congruence import Rewrite, Tree, below, follow, straightened
+from eqsat.explain.replay import UNTRIED, Claim, Replay, Replayer
+from eqsat.explain.ties import Tie, Ties
+from eqsat.extract.cover import CoverResult
+from eqsat.extract.cuts import Cut
+from eqsat.language.rule import AnyRule
+from eqsat.program.core import Node, make, topological
+
+SECONDS = 2.0
+"""How long a derivation is looked for."""
+
+_MOST_RETRIES = 6
+_MOST_UNWRAPPED = 3
+"""How often one walk may use a rule whose result is an operand before it is taken to go round in a circle."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One rewrite of a value.
+
+    Attributes:
+        rule: its name; used from right to left where `backwards`.
+        before, after: core nodes of one value.
+        operands: what the variables of the rule stand for: nothing below them matters to the step.
+        source: the same value as the source computes it; None where it does not.
+        replay: what came of evaluating both sides.
+    """
+
+    rule: str
+    backwards: bool
+    before: Node
+    after: Node
+    operands: tuple[Node, ...]
+    source: Node | None
+    replay: Replay = UNTRIED
+
+
+@dataclass(frozen=True, slots=True)
+class Derivation:
+    """The way from a program to its chosen form.
+
+    Attributes:
+        steps: in an order in which each works on what those before it made.
+        folded: the constant expressions of the result: computed ahead of time.
+        whole: the steps (and nothing else) make every root equal to its chosen form. False where the search ran out of
+            time: the steps are then what the result owes to each rule, and say nothing of what lies between.
+    """
+
+    steps: list[Step]
+    folded: list[Node]
+    whole: bool
+
+
+class Stuck(Exception):
+    """No way was found from one form to another."""
+
+
+def derive(
+    snapshot: Snapshot, rules: Sequence[AnyRule], pairs: Sequence[tuple[Node, Node]], seconds: float = SECONDS
+) -> list[Step] | None:
+    """Steps that rewrite the first of each pair of core nodes into the second; None where none were found in time.
+
+    Both must be in the e-graph.
+
+    Raises:
+        CheckFailed: both sides of a step evaluate to different values: a rule is unsound.
+    """
+    search = _Search(snapshot, rules, time.monotonic() + seconds)
+    planted = search.planted_pairs(pairs)
+    return search.steps(Replayer()) if planted is not None and search.lead(planted) else None
+
+
+def derive_cover(
+    snapshot: Snapshot,
+    rules: Sequence[AnyRule],
+    roots: Sequence[Node],
+    cover: CoverResult,
+    seconds: float = SECONDS,
+    replayer: Replayer | None = None,
+) -> Derivation:
+    """From the roots as they were written to what the chosen kernels compute; what each rule made, if time is short.
+
+    Raises:
+        CheckFailed: as `derive`.
+    """
+    search = _Search(snapshot, rules, time.monotonic() + seconds)
+    chosen = _Chosen(search, cover)
+    written = search.planted_pairs([(root, root) for root in roots])
+    goals = [chosen.of_class(cls) for cls in snapshot.roots]
+    whole = written is not None and search.lead([(a, goal) for (a, _), goal in zip(written, goals, strict=True)])
+    if not whole:
+        search.list_made(goals)
+    return Derivation(search.steps(replayer or Replayer()), search.folded(goals), whole)
+
+
+class _Chosen:
+    """The trees that a cover computes."""
+
+    def __init__(self, search: _Search, cover: CoverResult) -> None:
+        self._search = search
+        self._cuts = {x.cls: x.cut for x in cover.chosen}
+        self._trees: dict[int, Tree] = {}
+        self._cut_trees: dict[Cut, Tree] = {}
+
+    def of_class(self, cls: int) -> Tree:
+        """What the cover computes for a class; constants and inputs as they are."""
+        return run(self._of_class(cls))
+
+    def _of_class(self, cls: int) -> Call[Tree]:
+        if cls not in self._trees:
+            cut = self._cuts.get(cls)
+            self._trees[cls] = self._search.any_tree(cls) if cut is None else (yield self._of_cut(cut))
+        return self._trees[cls]
+
+    def _of_cut(self, cut: Cut) -> Call[Tree]:
+        if cut.node < 0:
+            return (yield self._of_class(cut.cls))
+        if cut not in self._cut_trees:
+            args: list[Tree] = []
+            classes = self._search.snapshot.nodes[cut.node].args
+            if len(cut.subs) == len(classes):
+                for sub in cut.subs:
+                    args.append((yield self._of_cut(sub)))
+            else:
+                for cls in classes:
+                    args.append((yield self._of_class(cls)))
+            self._cut_trees[cut] = self._search.tree(cut.node, tuple(args))
+        return self._cut_trees[cut]
+
+
+class _Search:
+    """Rewrites trees into each other, and writes down how."""
+
+    def __init__(self, snapshot: Snapshot, rules: Sequence[AnyRule], deadline: float) -> None:
+        self.snapshot = snapshot
+        self.matcher = Matcher(snapshot, rules)
+        self.rewrites: list[Rewrite] = []
+        self._simplified: list[tuple[str, Node, Node]] = []
+        self._rules = {row.name for row in rules}
+        self._source: dict[int, Node] = {}
+        self._deadline = deadline
+        self._trees: dict[tuple[int, tuple[Tree, ...]], Tree] = {}
+        self._nodes: dict[Tree, Node] = {}
+        self._known: dict[int, Tree] = {}
+        self._ties = Ties(self.matcher, rules, deadline)
+        self._active: set[tuple[int, int]] = set()
+        self._done: set[tuple[Tree, Tree]] = set()
+
+    def planted_pairs(self, pairs: Sequence[tuple[Node, Node]]) -> list[tuple[Tree, Tree]] | None:
+        """The trees of core nodes; None where the e-graph does not hold them."""
+        try:
+            return [(self.planted(before), self.planted(after)) for before, after in pairs]
+        except Stuck:
+            return None
+
+    def lead(self, pairs: Sequence[tuple[Tree, Tree]]) -> bool:
+        """Look for rewrites that lead from the first tree of each pair to the second; whether they were found."""
+        try:
+            for before, after in pairs:
+                run(self.rewrite(before, after))
+        except Stuck:
+            self.rewrites.clear()
+            return False
+        if not follow(pairs, self.rewrites):
+            return False
+        self.rewrites = straightened(pairs, self.rewrites)
+        return True
+
+    def list_made(self, goals: Sequence[Tree]) -> None:
+        """A rewrite for each e-node of the goals that some rule made, from the program's own form of its class."""
+        for tree in below(goals):
+            node = self.snapshot.nodes[tree.at]
+            before = self.any_tree(node.cls)
+            if node.rule and before is not tree:
+                self.rewrites.append(Rewrite(node.rule, False, before, tree, (), assumed=True))
+
+    def steps(self, replayer: Replayer) -> list[Step]:
+        """The rewrites over core nodes, replayed, each once."""
+        found: dict[tuple[str, Node, Node], Step] = {}
+        for rule, before, after in self._simplified:
+            if before is not after:
+                found.setdefault((rule, before, after), Step(rule, False, before, after, before.args, before))
+        for r in self.rewrites:
+            rule, before, after = self._named(r), self.node(r.before), self.node(r.after)
+            if before is not after and (rule, before, after) not in found:
+                operands, source = tuple(self.node(t) for t in r.operands), self._source.get(self.cls(r.before))
+                found[rule, before, after] = Step(rule, r.backwards, before, after, operands, source)
+        steps = list(found.values())
+        replays = replayer.replay([Claim(s.rule, s.before, s.after, s.operands) for s in steps])
+        return [replace(step, replay=outcome) for step, outcome in zip(steps, replays, strict=True)]
+
+    def _named(self, rewrite: Rewrite) -> str:
+        """The rule of a rewrite. Where it is assumed and both sides only move elements, the rule that says so."""
+        if not rewrite.assumed:
+            return rewrite.rule
+        order = topological([self.node(rewrite.before), self.node(rewrite.after)])
+        moved = all(n.op in ("V", "Cat", "In", "Const", "Full") for n in order) and any(n.op == "Cat" for n in order)
+        proper = "view-of-concat" if any(n.op == "In" for n in order) else "equal-constants"
+        return proper if moved and proper in self._rules else rewrite.rule
+
+    def folded(self, goals: Sequence[Tree]) -> list[Node]:
+        """The largest constant parts of trees, where they compute something."""
+        found: dict[Node, None] = {}
+        seen: set[Tree] = set()
+        stack = list(reversed(goals))
+        while stack:
+            tree = stack.pop()
+            if tree in seen:
+                continue
+            seen.add(tree)
+            if not self.snapshot.const[self.cls(tree)]:
+                stack += reversed(tree.args)
+            elif any(n.op not in ("V", "Const", "Full") for n in topological([self.node(tree)])):
+                found[self.node(tree)] = None
+        return list(found)
+
+    # --- trees
+
+    def tree(self, at: int, args: tuple[Tree, ...]) -> Tree:
+        key = (at, args)
+        found = self._trees.get(key)
+        if found is None:
+            found = self._trees[key] = Tree(at, args)
+        return found
+
+    def cls(self, tree: Tree) -> int:
+        return self.snapshot.nodes[tree.at].cls
+
+    def planted(self, root: Node) -> Tree:
+        """The tree of a core node. Raises Stuck where the e-graph does not hold it."""
+        memo: dict[Node, Tree] = {}
+        for node in topological([root]):
+            args = tuple(memo[a] for a in node.args)
+            classes = tuple(self.cls(a) for a in args)
+            at = self.matcher.index.get((node.op, node.attrs, classes))
+            if at is not None:
+                memo[node] = self.tree(at, args)
+            else:
+                simpler = self.matcher.simplified(node.op, node.attrs, classes)
+                if simpler is None:
+                    raise Stuck
+                memo[node] = args[simpler[1]]
+                self._simplified.append((simpler[0].name, node, self.node(memo[node])))
+            self._known.setdefault(self.cls(memo[node]), memo[node])
+            self._source.setdefault(self.cls(memo[node]), node)
+        return memo[root]
+
+    def any_tree(self, cls: int) -> Tree:
+        """Some tree of a class: one of the program's where it has one, else the shallowest."""
+        stack = [cls]
+        while stack:
+            c = stack.pop()
+            if c in self._known:
+                continue
+            at = self.snapshot.best[c]
+            args = self.snapshot.nodes[at].args
+            if wait := [a for a in args if a not in self._known]:
+                stack += [c, *wait]
+            else:
+                self._known[c] = self.tree(at, tuple(self._known[a] for a in args))
+        return self._known[cls]
+
+    def node(self, tree: Tree) -> Node:
+        """A tree as core nodes."""
+        stack = [tree]
+        while stack:
+            made = stack.pop()
+            if made in self._nodes:
+                continue
+            row = self.snapshot.nodes[made.at]
+            if wait := [a for a in made.args if a not in self._nodes]:
+                stack += [made, *wait]
+            else:
+                self._nodes[made] = make(row.op, row.attrs, [self._nodes[a] for a in made.args])
+        return self._nodes[tree]
+
+    # --- rewriting, which goes as deep as the program: see `eqsat.base.trampoline`
+
+    def rewrite(self, tree: Tree, goal: Tree) -> Call[Tree]:
+        """Steps from one tree to another of its class; the goal."""
+        if tree is goal or (tree, goal) in self._done:
+            return goal
+        if time.monotonic() > self._deadline:
+            raise Stuck
+        key = (tree.at, goal.at)
+        if tree.at != goal.at:
+            if key in self._active:
+                raise Stuck
+            self._active.add(key)
+            begun = tree
+            try:
+                tree = yield self._walk(tree, goal.at)
+            finally:
+                self._active.discard(key)
+            self._done.add((begun, tree))
+        for operand, wanted in zip(tree.args, goal.args, strict=True):
+            yield self.rewrite(operand, wanted)
+        self._done.add((tree, goal))
+        return goal
+
+    def _walk(self, tree: Tree, goal: int) -> Call[Tree]:
+        """Ties from the top of a tree to an e-node of its class."""
+        banned: set[Tie] = set()
+        unwrapped: Counter[Tie] = Counter()
+        while tree.at != goal:
+            if time.monotonic() > self._deadline:
+                raise Stuck
+            path = self._path(tree.at, goal, self.cls(tree), banned)
+            mark = len(self.rewrites)
+            for tie in path:
+                try:
+                    tree = yield self._apply(tie, tree)
+                except Stuck:
+                    del self.rewrites[mark:]
+                    banned.add(tie)
+                    if len(banned) > _MOST_RETRIES or time.monotonic() > self._deadline:
+                        raise
+                    break
+                mark = len(self.rewrites)
+                if isinstance(tie.target, str):
+                    unwrapped[tie] += 1
+                    if unwrapped[tie] == _MOST_UNWRAPPED:
+                        banned.add(tie)
+                    break  # the rest of the path was planned from another tree
+        return tree
+
+    def _path(self, start: int, goal: int, cls: int, banned: set[Tie]) -> list[Tie]:
+        """The cheapest ties from one e-node of a class to another (Dijkstra)."""
+        count = itertools.count()
+        queue: list[tuple[int, int, int]] = [(0, next(count), start)]
+        best: dict[int, int] = {start: 0}
+        came: dict[int, tuple[int, Tie]] = {}
+        from_any, ties = self._ties_of(cls)
+        while queue:
+            cost, _, at = heapq.heappop(queue)
+            if at == goal:
+                break
+            if cost > best[at]:
+                continue
+            # What fits any form only wraps it (`a => view(a, identity)`): of use where the goal is such a form.
+            wraps = (tie for tie in from_any if isinstance(tie.target, tuple) and tie.target[0] == goal)
+            for tie in (*ties.get(at, ()), *wraps):
+                if tie in banned:
+                    continue
+                to = tie.target[0] if isinstance(tie.target, tuple) else goal  # an operand: any form, for all we know
+                if cost + tie.cost < best.get(to, 1 << 30):
+                    best[to] = cost + tie.cost
+                    came[to] = (at, tie)
+                    heapq.heappush(queue, (best[to], next(count), to))
+        path: list[Tie] = []
+        at = goal
+        while at != start:
+            if at not in came:
+                raise Stuck
+            at, tie = came[at]
+            path.append(tie)
+        return path[::-1]
+
+    def _ties_of(self, cls: int) -> tuple[list[Tie], dict[int, list[Tie]]]:
+        if time.monotonic() > self._deadline:
+            raise Stuck
+        return self._ties.of_class(cls)
+
+    def _apply(self, tie: Tie, tree: Tree) -> Call[Tree]:
+        """The tree after a tie is used on it: operands brought into the form asked for, then the step itself."""
+        bound: dict[str, Tree] = {}
+        before = yield self._formed(tie.source, tree, bound)
+        after = self._built(tie.target, bound, self.cls(tree))
+        if before is not after:
+            operands = tuple(dict.fromkeys(bound.values()))
+            self.rewrites.append(Rewrite(tie.rule, tie.backwards, before, after, operands, tie.assumed))
+        return after
+
+    def _formed(self, shape: Shape, tree: Tree, bound: dict[str, Tree]) -> Call[Tree]:
+        """The tree rewritten into a shape; its variables are bound to the subtrees there."""
+        if isinstance(shape, str):
+            known = bound.setdefault(shape, tree)
+            return (yield self.rewrite(tree, known))
+        at, operands = shape
+        if tree.at != at:
+            args = tuple(self.any_tree(a) for a in self.snapshot.nodes[at].args)
+            tree = yield self.rewrite(tree, self.tree(at, args))
+        formed: list[Tree] = []
+        for part, operand in zip(operands, tree.args, strict=True):
+            formed.append((yield self._formed(part, operand, bound)))
+        return self.tree(at, tuple(formed))
+
+    def _built(self, shape: Shape, bound: dict[str, Tree], cls: int) -> Tree:
+        if isinstance(shape, str):
+            return bound.get(shape) or self.any_tree(cls)
+        at, operands = shape
+        classes = self.snapshot.nodes[at].args
+        return self.tree(at, tuple(self._built(s, bound, c) for s, c in zip(operands, classes, strict=True)))

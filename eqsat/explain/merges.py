@@ -1,0 +1,147 @@
+"""Which kernels of the program as it was written became which kernels of the result.
+
+Kernels correspond where they compute the same values. A kernel of the result replaces those that the source needs on
+the way from what it reads to what it makes; a value that the source does not have counts to the kernels that read it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from eqsat.egraph.match import Matcher
+from eqsat.egraph.snapshot import Snapshot
+from eqsat.extract.candidates import Candidate
+from eqsat.extract.cuts import parts
+from eqsat.extract.plan.plan import launches
+from eqsat.extract.plan.stitch import Solved
+from eqsat.language.rule import AnyRule
+from eqsat.program.core import Node, topological
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """Kernels as written and those in their place, by their place in launch order; either may be empty."""
+
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Kernel:
+    """Classes of the result's e-graph: what a kernel makes, what it computes (its outputs too), and what it reads."""
+
+    outputs: frozenset[int]
+    computed: frozenset[int]
+    reads: frozenset[int]
+
+
+def merges(roots: Sequence[Node], written: Solved, solved: Solved, rules: Sequence[AnyRule]) -> list[Merge]:
+    """How the kernels of a form of segments as written relate to the chosen ones, in order of launch."""
+    order = topological(roots)
+    class_of = _classes(order, solved.snapshot, rules)
+    before = [_kernel(g, lambda c: class_of[order[c]]) for g in launched(written)]
+    after = [_kernel(g, lambda c: c) for g in launched(solved)]
+    joined = _Joined(len(before) + len(after))
+    nodes_of = _by_class((class_of[n], n) for n in order if n.args)
+    output_of = _by_class((c, i) for i, kernel in enumerate(before) for c in kernel.outputs)
+    computed_in = _by_class((c, i) for i, kernel in enumerate(before) for c in kernel.computed)
+    read_by = _by_class((c, k) for k, kernel in enumerate(after) for c in kernel.reads)
+    for j, kernel in enumerate(after):
+        made = _parts(solved.snapshot, kernel.outputs)
+        read = _parts(solved.snapshot, kernel.reads) - made
+        seeds = [n for c in made for n in nodes_of.get(c, ())]
+        passed = {class_of[n] for n in _between(seeds, lambda n, read=read: class_of[n] in read)}
+        met = [i for c in passed for i in output_of.get(c, ())] + [i for c in made for i in computed_in.get(c, ())]
+        for i in met:
+            joined.join(i, len(before) + j)
+        if not seeds:
+            for k in (k for c in made for k in read_by.get(c, ())):
+                joined.join(len(before) + j, len(before) + k)
+    groups = [
+        Merge(tuple(i for i in g if i < len(before)), tuple(i - len(before) for i in g if i >= len(before)))
+        for g in joined.groups()
+    ]
+    return sorted(groups, key=lambda m: m.before or (len(before), *m.after))
+
+
+def launched(solved: Solved) -> list[list[Candidate]]:
+    """The chosen candidates by launch, in order."""
+    return [group for group in launches(solved.cover) if group[0].family != "alias"]
+
+
+def _classes(order: Sequence[Node], snapshot: Snapshot, rules: Sequence[AnyRule]) -> dict[Node, int]:
+    """The class of each node of the source; -1 for one that the e-graph has lost sight of."""
+    matcher = Matcher(snapshot, rules)
+    found: dict[Node, int] = {}
+    for node in order:
+        classes = tuple(found[a] for a in node.args)
+        at = matcher.index.get((node.op, node.attrs, classes))
+        simpler = matcher.simplified(node.op, node.attrs, classes) if at is None and -1 not in classes else None
+        if at is not None:
+            found[node] = snapshot.nodes[at].cls
+        else:
+            found[node] = classes[simpler[1]] if simpler is not None else -1
+    return found
+
+
+def _by_class(pairs: Iterable[tuple[int, T]]) -> dict[int, list[T]]:
+    found: dict[int, list[T]] = {}
+    for cls, x in pairs:
+        found.setdefault(cls, []).append(x)
+    return found
+
+
+def _kernel(group: Sequence[Candidate], class_of: Callable[[int], int]) -> _Kernel:
+    computed: set[int] = set()
+    reads: set[int] = set()
+    for cut in parts(x.cut for x in group):
+        (reads if cut.node < 0 else computed).add(class_of(cut.cls))
+    return _Kernel(frozenset(class_of(x.cls) for x in group), frozenset(computed), frozenset(reads))
+
+
+def _parts(snapshot: Snapshot, classes: Iterable[int]) -> frozenset[int]:
+    """Classes, and those that are views of them (members of a group, transposes) or that they are views of."""
+    found = set(classes)
+    for cls in tuple(found):
+        found |= {snapshot.nodes[i].cls for i in snapshot.parents[cls] if snapshot.nodes[i].op == "V"}
+        found |= {n.args[0] for n in snapshot.of_class(cls) if n.op == "V" and not snapshot.const[n.args[0]]}
+    return frozenset(found)
+
+
+def _between(seeds: Sequence[Node], ends: Callable[[Node], bool]) -> Collection[Node]:
+    """The nodes below the seeds, down to where `ends` says so."""
+    found: dict[Node, None] = dict.fromkeys(seeds)
+    stack = list(seeds)
+    while stack:
+        for node in stack.pop().args:
+            if node not in found and not ends(node):
+                found[node] = None
+                stack.append(node)
+    return found
+
+
+class _Joined:
+    """Numbers in disjoint groups."""
+
+    def __init__(self, count: int) -> None:
+        self._parent = list(range(count))
+
+    def _find(self, i: int) -> int:
+        while self._parent[i] != i:
+            self._parent[i] = self._parent[self._parent[i]]
+            i = self._parent[i]
+        return i
+
+    def join(self, i: int, j: int) -> None:
+        a, b = sorted((self._find(i), self._find(j)))
+        self._parent[b] = a
+
+    def groups(self) -> list[list[int]]:
+        found: dict[int, list[int]] = {}
+        for i in range(len(self._parent)):
+            found.setdefault(self._find(i), []).append(i)
+        return list(found.values())

@@ -1,0 +1,149 @@
+"""How an explanation reads in a terminal: steps, what each name stands for, and which kernels became which."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from eqsat.errors import escaped
+
+WIDTH = 100
+"""Columns that the text keeps within."""
+
+_WORD = re.compile(r"[\w./:\-]*[A-Za-z_][\w./:\-]*|\d+")
+_INDENT = "     "
+_MOST_PLACES = 12
+"""Places of a rule that did not fire that are shown."""
+
+Report = Mapping[str, Any]
+
+
+def narration(report: Report, width: int = WIDTH) -> str:
+    """The steps of a report of `eqsat.optimize`, each once however often it is taken, and the kernels that merged."""
+    report = escaped(report)
+    steps = report["steps"]
+    if not steps:
+        return "The program stands as it was written: nothing cheaper was found."
+    parts = [_step(number, group, width) for number, group in alike(steps)]
+    parts.append("\n".join(_filled(closing(report), width, "", "")))
+    parts += [_merges(report["merges"], width)] if report["merges"] else []
+    return "\n\n".join(parts)
+
+
+def alike(steps: Sequence[Mapping[str, Any]]) -> list[tuple[int, list[Mapping[str, Any]]]]:
+    """(number of the first, steps): equal rewrites of values that differ only in their names and bounds together."""
+    groups: dict[tuple[Any, ...], tuple[int, list[Mapping[str, Any]]]] = {}
+    for number, step in enumerate(steps, 1):
+        key = (step["rule"], step["type"], step["times"], _skeleton(f"{step['before']} = {step['after']}"))
+        groups.setdefault(key, (number, []))[1].append(step)
+    return list(groups.values())
+
+
+def _skeleton(text: str) -> str:
+    """The text with values numbered in the order in which they appear, functions and methods kept, numbers left out."""
+    seen: dict[str, str] = {}
+
+    def value(match: re.Match[str]) -> str:
+        word = match.group()
+        if word.isdigit():
+            return "#"
+        called = text[match.end() : match.end() + 1] == "("
+        return word if called else seen.setdefault(word, f"v{len(seen)}")
+
+    return _WORD.sub(value, text)
+
+
+def _step(number: int, group: Sequence[Mapping[str, Any]], width: int) -> str:
+    step = group[0]
+    title = f"{number}. {step['rule']}{' (right to left)' if step['backwards'] else ''}"
+    if step["times"] > 1:
+        title += f" x{step['times']} (layers 1-{step['times']})"
+    if len(group) > 1:
+        title += f", and {len(group) - 1} more alike"
+    whole = f"{title}, {step['where']}"
+    lines = [whole] if len(whole) <= width else [title, f"{_INDENT}{step['where']}"]
+    lines += _side("  ", step["before"], width)
+    lines += _side("= ", step["after"], width)
+    lines += _filled("; ".join([step["type"], *_legend(step["names"])]), width, _INDENT, f"{_INDENT}  ")
+    if not step["replayed"] and step["rule"] != "fold-constants":
+        lines.append(f"{_INDENT}not replayed: too much work, or values that are not finite")
+    return "\n".join(lines)
+
+
+def _legend(names: Mapping[str, str]) -> list[str]:
+    """What each name is; names of the same kind together."""
+    alike: dict[str, list[str]] = {}
+    for name, text in names.items():
+        alike.setdefault(text, []).append(name)
+    return [f"{', '.join(group)}: {text}" for text, group in alike.items()]
+
+
+def _side(sign: str, text: str, width: int) -> list[str]:
+    return _filled(text, width, _INDENT + sign, f"{_INDENT}    ")
+
+
+def _filled(text: str, width: int, first: str, then: str) -> list[str]:
+    return textwrap.wrap(text, width, initial_indent=first, subsequent_indent=then, break_on_hyphens=False)
+
+
+def why_not_text(answer: Mapping[str, Any], width: int = WIDTH) -> str:
+    """An answer of `eqsat.inspection.why_not` as a few paragraphs."""
+    answer = escaped(answer)
+    lines = [f"{answer['rule']}: {answer['barred']}."] if answer["barred"] else []
+    held, steps = answer["held"], answer["steps"]
+    places = f"{held} place{'s' if held != 1 else ''}"
+    if steps:
+        lines.append(f"{answer['rule']} fired at {places}, and the result uses it: step {', '.join(map(str, steps))}.")
+    elif held:
+        lines.append(f"{answer['rule']} {'would fire' if answer['barred'] else 'fired'} at {places} of the e-graph.")
+    elif answer["missed"]:
+        lines.append(f"{answer['rule']} holds nowhere; its left side matches at {len(answer['missed'])}.")
+    else:
+        lines.append(f"{answer['rule']} finds no place: its left side matches nowhere.")
+    for place in answer["dearer"]:
+        lines += [*_place(place, width), *_filled(place["reason"], width, "      ", "        ")]
+    for place in answer["missed"][:_MOST_PLACES]:
+        lines += _place(place, width)
+        for reason in place["reasons"]:
+            lines += _filled(reason, width, "      ", "        ")
+    if len(answer["missed"]) > _MOST_PLACES:
+        lines.append(f"  and {len(answer['missed']) - _MOST_PLACES} more places (`--json` has all)")
+    for text in answer["nearest"]:
+        lines += _filled(text, width, "  ", "    ")
+    return "\n".join(lines)
+
+
+def _place(place: Mapping[str, Any], width: int) -> list[str]:
+    return [f"  {place['where']}", *_filled(place["term"], width, "    ", "      ")]
+
+
+def closing(report: Report) -> str:
+    """One line on the whole: steps, replays, the largest error, and whether nothing is left out."""
+    steps = [s for s in report["steps"] if s["rule"] != "fold-constants"]
+    replayed = [s for s in steps if s["replayed"]]
+    line = f"{len(report['steps'])} steps, {len(replayed)} of {len(steps)} rewrites replayed by evaluation"
+    if replayed:
+        line += f", largest error {max(s['error'] for s in replayed):.0e}"
+    if report["derived"]:
+        return f"{line}. They make the source equal to the result, with nothing left out."
+    return f"{line}. Time was short: they say what each rule contributed, not every step between."
+
+
+def _merges(merges: Sequence[Mapping[str, Any]], width: int) -> str:
+    lines = ["Kernels as written, and what they became (the others stay as they are):"]
+    for merge in merges:
+        before, after = (" + ".join(_counted(merge[side])) or "nothing" for side in ("before", "after"))
+        lines += _filled(before, width, "  ", "    ")
+        times = f", x{merge['times']}" if merge["times"] > 1 else ""
+        lines += _filled(f"-> {after}{times}", width, "    ", "       ")
+    return "\n".join(lines)
+
+
+def _counted(names: Sequence[str]) -> list[str]:
+    """Equal names in a row once, with their number."""
+    counts: dict[str, int] = {}
+    for name in names:
+        counts[name] = counts.get(name, 0) + 1
+    return [name if n == 1 else f"{n} x {name}" for name, n in counts.items()]

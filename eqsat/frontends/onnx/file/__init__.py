@@ -1,0 +1,1 @@
+"""ONNX files: bytes, types and nodes, checked before anything is converted."""

@@ -1,0 +1,129 @@
+"""What a node must have by its operator's definition, and what a model must not have at all, checked before it is read.
+
+onnx's own checker stops the process on some files, and says less: which node it was is known here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from eqsat.errors import InputError
+from eqsat.frontends.onnx.file.load import subgraphs
+
+if TYPE_CHECKING:
+    from onnx import GraphProto, ModelProto, NodeProto
+    from onnx.defs import OpSchema
+
+MOST_NODES = 1_000_000
+"""Nodes of a model once its local functions are written out."""
+
+DEEPEST = 24
+"""Bodies inside bodies; protobuf itself reads no deeper than 100 messages, three a body."""
+
+
+def check_node(node: NodeProto, schema: OpSchema) -> None:
+    """Raises InputError for operands, results or attributes that the operator's definition does not allow."""
+    for i, formal in enumerate(schema.inputs):
+        if formal.option == formal.option.Single and (i >= len(node.input) or not node.input[i]):
+            raise InputError(f"input {i} ({formal.name}) is missing; the ONNX operator requires it")
+    _check_count("inputs", len(node.input), schema.min_input, schema.max_input)
+    _check_count("outputs", len(node.output), schema.min_output, schema.max_output)
+    given = {attribute.name: attribute for attribute in node.attribute}
+    if len(given) < len(node.attribute):
+        raise InputError("an attribute is given twice; remove one")
+    for name, row in schema.attributes.items():
+        attribute = given.get(name)
+        kind: Any = row.type  # an enumeration of numbers, which onnx's stubs do not say
+        if attribute is None or attribute.ref_attr_name:
+            if row.required:
+                raise InputError(f"attribute '{name}' is missing; the ONNX operator requires it")
+        elif attribute.type != int(kind):
+            met, wanted = _type_name(attribute.type), _type_name(int(kind))
+            raise InputError(f"attribute '{name}' is {met}, the ONNX operator takes {wanted}")
+    parts = given.get("num_outputs")
+    if parts is not None and parts.i < len(node.output):  # onnx's own inference of shapes ends the process on it
+        raise InputError(f"attribute 'num_outputs' is {parts.i}, and the node has {len(node.output)} outputs")
+
+
+def _check_count(what: str, count: int, least: int, most: int) -> None:
+    if not least <= count <= most:
+        wanted = str(least) if least == most else f"at least {least}" if count < least else f"at most {most}"
+        raise InputError(f"has {count} {what}; the ONNX operator takes {wanted}")
+
+
+def _type_name(number: int) -> str:
+    from onnx import AttributeProto
+
+    names = {value: name.lower() for name, value in AttributeProto.AttributeType.items()}
+    return names.get(number, f"of type {number}")
+
+
+def check_functions(model: ModelProto, label: str) -> None:
+    """Raises InputError where local functions call themselves, or take more than MOST_NODES nodes written out."""
+    functions = {(f.domain, f.name, f.overload): f for f in model.functions}
+    if len(functions) < len(model.functions):
+        raise InputError(f"{label}: two local functions have one name; rename one")
+    counts: dict[tuple[str, str, str], int] = {}
+    waiting = list(functions)
+    open_: dict[tuple[str, str, str], None] = {}
+    while waiting:
+        key = waiting[-1]
+        if key in counts:
+            waiting.pop()
+            continue
+        calls = [_key(node) for node in _nodes(functions[key].node)]
+        missing = [call for call in calls if call in functions and call not in counts]
+        if not missing:
+            counts[key] = sum(counts.get(call, 1) for call in calls)
+            open_.pop(key, None)
+        elif key in open_:
+            raise InputError(f"{label}: the local function '{key[1]}' calls itself; ONNX has no recursion")
+        else:
+            open_[key] = None
+            waiting += dict.fromkeys(missing)
+    total = sum(counts.get(_key(node), 1) for node in _nodes(model.graph.node))
+    if total > MOST_NODES:
+        raise InputError(
+            f"{label}: has {total} nodes once its functions are written out; at most {MOST_NODES} are read"
+        )
+
+
+def _key(node: NodeProto) -> tuple[str, str, str]:
+    return node.domain, node.op_type, node.overload
+
+
+def _nodes(nodes: Any) -> Iterator[NodeProto]:
+    """Nodes and those of their bodies."""
+    stack = list(nodes)
+    while stack:
+        node = stack.pop()
+        yield node
+        for body in subgraphs(node):
+            stack += body.node
+
+
+def check_texts(graph: GraphProto, label: str) -> None:
+    """Raises InputError for a name that is not UTF-8: protobuf gives its bytes."""
+    stack: list[GraphProto] = [graph]
+    while stack:
+        inner = stack.pop()
+        named = [*inner.input, *inner.output, *inner.value_info, *inner.initializer]
+        texts: list[Any] = [value.name for value in named]
+        for node in inner.node:
+            texts += [*node.input, *node.output, node.op_type, node.domain, node.name]
+            texts += [attribute.name for attribute in node.attribute]
+            stack += subgraphs(node)
+        for text in texts:
+            if not isinstance(text, str):
+                raise InputError(f"{label}: the name {text[:40]!r} is not UTF-8; rename it")
+
+
+def check_depth(graph: GraphProto, label: str) -> None:
+    """Raises InputError for bodies nested deeper than DEEPEST."""
+    stack = [(graph, 0)]
+    while stack:
+        inner, depth = stack.pop()
+        if depth > DEEPEST:
+            raise InputError(f"{label}: bodies are nested more than {DEEPEST} deep; export the model again")
+        stack += [(body, depth + 1) for node in inner.node for body in subgraphs(node)]

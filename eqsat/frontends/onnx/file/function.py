@@ -1,0 +1,80 @@
+"""The ONNX standard defines some operators by a body of simpler ones: those bodies, ready to be converted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from eqsat.frontends.onnx.file.types import Declared
+
+if TYPE_CHECKING:
+    from onnx import AttributeProto, FunctionProto, NodeProto
+
+
+_UNSET = {"Attention": "softcap"}
+"""Attributes of which runtimes take everything that is not above 0 for unset, and the standard's bodies 0 alone."""
+
+
+def function_body(schema: Any, node: NodeProto, opset: int, types: Mapping[str, Declared]) -> FunctionProto | None:
+    """The body that the standard gives this node at this opset, its attributes filled in; None if it gives none.
+
+    Inputs that the node leaves out are '' in the body too. `schema` is an onnx.defs.OpSchema; its function methods are
+    missing in onnx's type stubs.
+    """
+    from onnx import FunctionProto, helper
+
+    node = _as_runtimes_read(node)
+    if schema.has_function:
+        versions = [version for version in schema.function_opset_versions if version <= opset]
+        body = schema.get_function_with_opset_version(max(versions)) if versions else None
+    elif schema.has_context_dependent_function:
+        versions = [v for v in schema.context_dependent_function_opset_versions if v <= opset]
+        given = [
+            helper.make_tensor_type_proto(types[name].code, types[name].shape).SerializeToString() if name else b""
+            for name in node.input
+        ]
+        body = (
+            schema.get_context_dependent_function_with_opset_version(max(versions), node.SerializeToString(), given)
+            if versions
+            else None
+        )
+    else:
+        body = None
+    return _filled(FunctionProto.FromString(body), schema, node) if body else None
+
+
+def _as_runtimes_read(node: NodeProto) -> NodeProto:
+    """The node without the attributes that runtimes take for unset."""
+    from onnx import NodeProto
+
+    made = NodeProto()
+    made.CopyFrom(node)
+    kept = [a for a in node.attribute if a.name != _UNSET.get(node.op_type) or a.f > 0]
+    del made.attribute[:]
+    made.attribute.extend(kept)
+    return made
+
+
+def _filled(body: FunctionProto, schema: Any, node: NodeProto) -> FunctionProto:
+    values = {name: row.default_value for name, row in schema.attributes.items() if row.default_value.type}
+    values.update({attribute.name: attribute for attribute in node.attribute})
+    absent = {formal for i, formal in enumerate(body.input) if i >= len(node.input) or not node.input[i]}
+    for inner in body.node:
+        _fill(inner, values, absent)
+    return body
+
+
+def _fill(node: NodeProto, values: Mapping[str, AttributeProto], absent: set[str]) -> None:
+    """Replaces references to the function's attributes by their values, in bodies too, and absent inputs by ''."""
+    node.input[:] = ["" if name in absent else name for name in node.input]
+    for attribute in list(node.attribute):
+        if attribute.ref_attr_name:
+            name, reference = attribute.name, attribute.ref_attr_name
+            if reference in values:
+                attribute.CopyFrom(values[reference])
+                attribute.name = name
+            else:
+                node.attribute.remove(attribute)
+        for graph in [attribute.g, *attribute.graphs]:
+            for inner in graph.node:
+                _fill(inner, values, absent)

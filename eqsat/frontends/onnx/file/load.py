@@ -1,0 +1,281 @@
+"""ONNX files and tensors: bytes in, models and arrays out, every defect one line.
+
+Nothing here knows an operator. ONNX stores little-endian bytes, which is what every supported host has. `onnx` is
+imported inside functions, so that `import eqsat` stays fast.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import ml_dtypes
+import numpy as np
+
+from eqsat.base.files import read_bytes
+from eqsat.base.mapped import map_file
+from eqsat.base.numerics import Array, np_dtype
+from eqsat.errors import InputError
+from eqsat.frontends.onnx.file.wire import without_weights
+from eqsat.program.sizes import LARGEST
+
+if TYPE_CHECKING:
+    from onnx import GraphProto, ModelProto, NodeProto, TensorProto
+
+# ONNX element types (onnx.proto, TensorProto.DataType) that a program can hold.
+DTYPE_OF_CODE: dict[int, str] = {
+    1: "float32",
+    6: "int32",
+    7: "int64",
+    9: "bool",
+    10: "float16",
+    11: "float64",
+    16: "bfloat16",
+    2: "uint8",
+    3: "int8",
+    4: "uint16",
+    5: "int16",
+    12: "uint32",
+    13: "uint64",
+    17: "float8_e4m3fn",
+    18: "float8_e4m3fnuz",
+    19: "float8_e5m2",
+    20: "float8_e5m2fnuz",
+    21: "uint4",
+    22: "int4",
+    23: "float4_e2m1fn",
+    24: "float8_e8m0fnu",
+    25: "uint2",
+    26: "int2",
+}
+CODE_OF_DTYPE: dict[str, int] = {dtype: code for code, dtype in DTYPE_OF_CODE.items()}
+
+TENSOR_TYPE = {
+    name: f"tensor({name.replace('_', '').removesuffix('fn') if name.startswith('float4') else name.replace('_', '')})"
+    for name in CODE_OF_DTYPE
+} | {"float64": "tensor(double)", "float32": "tensor(float)", "float8_e8m0fnu": "tensor(float8e8m0)"}
+"""Element type to the word of ONNX's schemas and of onnxruntime for a tensor of it."""
+
+PACKED = frozenset({"uint4", "int4", "float4_e2m1fn", "uint2", "int2"})
+"""Element types of which ONNX packs several into a byte."""
+
+OLDEST_OPSET, NEWEST_OPSET = 13, 25
+"""Opsets of the main domain that exports are written at, unless an opaque operator needs a later one."""
+
+_EXTERNAL = 1  # TensorProto.DataLocation.EXTERNAL
+_MOST_BYTES = (1 << 31) - 1  # of a protobuf message
+_IR_VERSION_TAG = b"\x08"  # field 1, varint: how every serialized ModelProto begins
+
+
+def code_name(code: int) -> str:
+    """The name of an ONNX element type, for error messages: 2 -> 'uint8'."""
+    from onnx import TensorProto
+
+    known = {number: name.lower() for name, number in TensorProto.DataType.items()}
+    return known.get(code, f"element type {code}")
+
+
+def label_of(source: str | os.PathLike[str] | ModelProto) -> str:
+    """What messages about a model begin with. Raises InputError for what is neither a path nor a model."""
+    from onnx import ModelProto
+
+    if isinstance(source, ModelProto):
+        return source.graph.name or "model"
+    if not isinstance(source, str | os.PathLike):
+        raise InputError(f"an ONNX model is a path or an onnx.ModelProto, got {type(source).__name__}")
+    return os.fspath(source)
+
+
+def read_model(source: str | os.PathLike[str] | ModelProto) -> tuple[ModelProto, str, Path | None]:
+    """The model, the label that error messages begin with, and the folder of its external data (None: in memory).
+
+    Raises InputError for a file that is missing, unreadable, no ONNX model, truncated, or holds no graph.
+    """
+    from onnx import ModelProto
+
+    label = label_of(source)
+    model, base = (source, None) if isinstance(source, ModelProto) else (_parse(Path(label)), Path(label).parent)
+    if not model.HasField("graph"):
+        raise InputError(f"{label}: holds no graph; give an ONNX model file")
+    return model, label, base
+
+
+def _parse(path: Path) -> ModelProto:
+    from google.protobuf.message import DecodeError
+    from onnx import ModelProto
+
+    model = without_weights(path)
+    if model is not None:
+        return model
+    data = read_bytes(path, _MOST_BYTES, "the .onnx file")
+    try:
+        return ModelProto.FromString(data)
+    except DecodeError:
+        if data.startswith(_IR_VERSION_TAG):
+            raise InputError(
+                f"{path}: begins like an ONNX model but is truncated or damaged ({len(data)} bytes); fetch it again"
+            ) from None
+        raise InputError(f"{path}: not an ONNX model; give a .onnx protobuf file") from None
+
+
+def tensor_array(tensor: TensorProto, base: Path | None, label: str) -> Array:
+    """The tensor's values, read-only where that saves a copy; external data is mapped, not read.
+
+    Element types that a program cannot hold (string, complex64, ...) come as NumPy has them: constants of such types
+    may still be folded away. Raises InputError for missing, short or misplaced data.
+    """
+    where = f"{label}: tensor '{tensor.name}'"
+    shape = tuple(tensor.dims)
+    if min(shape, default=0) < 0 or math.prod(shape) > LARGEST:
+        raise InputError(f"{where} has dims {list(shape)}; they are at least 0, and of at most {LARGEST} elements")
+    if tensor.data_location == _EXTERNAL:
+        return _external_array(tensor, shape, base, where)
+    dtype = DTYPE_OF_CODE.get(tensor.data_type)
+    if dtype is not None and dtype not in PACKED and tensor.HasField("raw_data"):
+        _check_length(len(tensor.raw_data), dtype, shape, where)
+        return np.frombuffer(tensor.raw_data, np_dtype(dtype)).reshape(shape)
+    return _typed_array(tensor, dtype, shape, where)
+
+
+def _typed_array(tensor: TensorProto, dtype: str | None, shape: tuple[int, ...], where: str) -> Array:
+    """Values kept in the typed fields (float_data, int32_data, ...), or of a type that only onnx decodes."""
+    from onnx import numpy_helper
+
+    if dtype == "bfloat16" and len(tensor.int32_data) == math.prod(shape):
+        return np.array(tensor.int32_data, np.int32).astype(np.uint16).view(ml_dtypes.bfloat16).reshape(shape)
+    try:
+        return numpy_helper.to_array(tensor)
+    except (ValueError, TypeError, KeyError) as error:
+        raise InputError(f"{where} cannot be decoded as {code_name(tensor.data_type)}{list(shape)} ({error})") from None
+
+
+def _check_length(available: int, dtype: str, shape: tuple[int, ...], where: str) -> None:
+    needed = math.prod(shape) * np_dtype(dtype).itemsize
+    if available != needed:
+        raise InputError(
+            f"{where}: {dtype}{list(shape)} takes {needed} bytes but {available} are there; "
+            "the file is truncated or damaged"
+        )
+
+
+def _external_array(tensor: TensorProto, shape: tuple[int, ...], base: Path | None, where: str) -> Array:
+    """Maps the tensor's slice of its external file.
+
+    The location must stay inside the model's folder (ONNX IR specification, "External Tensor Data").
+    """
+    entries = {entry.key: entry.value for entry in tensor.external_data}
+    location = entries.get("location", "")
+    if base is None:
+        raise InputError(f"{where} lies in external file '{location}', unknown for a model in memory; pass the path")
+    path = base / location
+    try:
+        inside = bool(location) and path.resolve().is_relative_to(base.resolve())
+        there = inside and path.is_file()
+    except (OSError, RuntimeError, ValueError) as error:  # too long, a loop of links, a NUL
+        raise InputError(
+            f"{where}: external location '{location}' is no path ({error}); move the data beside it"
+        ) from None
+    if not inside:
+        raise InputError(f"{where}: external location '{location}' leaves the model's folder; move the data beside it")
+    if not there:
+        raise InputError(f"{where}: external data file '{path}' is missing or no file; put it beside the model")
+    dtype = DTYPE_OF_CODE.get(tensor.data_type)
+    if dtype is None or dtype in PACKED:
+        raise InputError(
+            f"{where}: external data of type {code_name(tensor.data_type)} is not supported; "
+            "store that tensor inside the model"
+        )
+    try:
+        offset = int(entries.get("offset", "0"))
+        needed = int(entries.get("length", math.prod(shape) * np_dtype(dtype).itemsize))
+    except ValueError:
+        raise InputError(f"{where}: external offset or length is no number; fetch the model again") from None
+    _check_length(needed, dtype, shape, where)
+    try:
+        available = path.stat().st_size - offset
+        if offset < 0 or available < needed:
+            _check_length(-1 if offset < 0 else max(available, 0), dtype, shape, f"{where} in '{path}'")
+        return map_file(path, np_dtype(dtype), offset, shape)
+    except OSError as error:
+        raise InputError(f"{where}: '{path}' cannot be read ({error.strerror}); check its permissions") from None
+
+
+def embed_external(graph: GraphProto, base: Path, label: str, *, top: bool = True) -> None:
+    """Reads external data of attributes and of bodies into the model; initializers of the graph itself are mapped
+    when they are needed."""
+    for node in graph.node:
+        for attribute in node.attribute:
+            for tensor in [attribute.t, *attribute.tensors]:
+                if tensor.data_location == _EXTERNAL:
+                    tensor.CopyFrom(make_tensor(tensor_array(tensor, base, label), tensor.name))
+        for body in subgraphs(node):
+            embed_external(body, base, label, top=False)
+    for tensor in () if top else graph.initializer:
+        if tensor.data_location == _EXTERNAL:
+            tensor.CopyFrom(make_tensor(tensor_array(tensor, base, label), tensor.name))
+
+
+def external_files(path: Path) -> list[Path]:
+    """The files in which a model's external data lies.
+
+    Raises:
+        InputError: as `read_model`.
+    """
+    model, _, _ = read_model(path)
+    places: dict[str, None] = {}
+    graphs = [model.graph]
+    nodes = [node for function in model.functions for node in function.node]
+    for graph in graphs:
+        nodes += graph.node
+        _note_places(graph.initializer, places)
+        for node in nodes:
+            graphs += subgraphs(node)
+            for attribute in node.attribute:
+                _note_places([attribute.t, *attribute.tensors], places)
+        nodes = []
+    return [path.parent / place for place in places]
+
+
+def _note_places(tensors: Iterable[TensorProto], places: dict[str, None]) -> None:
+    for tensor in tensors:
+        if tensor.data_location == _EXTERNAL:
+            places.update((entry.value, None) for entry in tensor.external_data if entry.key == "location")
+
+
+def make_tensor(array: Array, name: str) -> TensorProto:
+    """An initializer that holds the array as raw bytes, whatever its element type."""
+    from onnx import TensorProto, numpy_helper
+
+    if array.dtype.name not in CODE_OF_DTYPE or array.dtype.name in PACKED:
+        return numpy_helper.from_array(np.ascontiguousarray(array), name)
+    code = CODE_OF_DTYPE[array.dtype.name]
+    return TensorProto(name=name, data_type=code, dims=array.shape, raw_data=array.tobytes())
+
+
+def attributes(node: NodeProto) -> dict[str, Any]:
+    """A node's attributes by name: ints, floats, str, lists of these, TensorProto or GraphProto."""
+    from onnx import helper
+
+    return {attribute.name: _decoded(helper.get_attribute_value(attribute)) for attribute in node.attribute}
+
+
+def _decoded(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    return [_decoded(each) for each in value] if isinstance(value, list) else value
+
+
+def domain_of(node: NodeProto) -> str:
+    """The domain of a node's operator; the main one, which has two spellings, is ''."""
+    return "" if node.domain == "ai.onnx" else node.domain
+
+
+def subgraphs(node: NodeProto) -> Iterator[GraphProto]:
+    """The bodies that a node carries (If, Loop, Scan, ...)."""
+    for attribute in node.attribute:
+        if attribute.HasField("g"):
+            yield attribute.g
+        yield from attribute.graphs

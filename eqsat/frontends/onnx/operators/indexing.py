@@ -1,0 +1,206 @@
+"""ONNX operators that pick and place elements by index: gathers along computed or constant positions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+from math import prod
+
+import numpy as np
+
+from eqsat.base.numerics import Array
+from eqsat.errors import InputError, ShapeError
+from eqsat.frontends.onnx.operators.node import Declined, Node, Row, row
+from eqsat.program import composites, ops
+from eqsat.program.term import Term
+
+_PLACED = 1 << 22  # elements of a tensor into which constant positions are written, at most
+_SUMMED = 1 << 22  # additions of a running sum written as windows, at most
+
+
+def wrapped(indices: Term, size: int) -> Term:
+    """Indices counted from the start: negative ones count from the end of an axis of that size."""
+    zero, length = ops.full_like(0, indices), ops.full_like(size, indices)
+    return ops.where(ops.less(indices, zero), ops.add(indices, length), indices)
+
+
+def _flat(positions: Sequence[Term], sizes: Sequence[int]) -> Term:
+    """Row-major places of positions along axes of these sizes."""
+    weights = [prod(sizes[i + 1 :]) for i in range(len(sizes))]
+    return reduce(ops.add, (composites.scaled(p, w) for p, w in zip(positions, weights, strict=True)))
+
+
+def _gather_elements(node: Node) -> Term:
+    """out[i, j, ...] = data[i, index[i, j, ...], ...] for axis 1: one flat gather with computed positions."""
+    data, indices = node.input(0), ops.cast(node.input(1), "int64")
+    axis = ops.axis_of(node.attr("axis", 0), data.ndim)
+    positions = [
+        wrapped(indices, data.shape[axis]) if i == axis else ops.iota(indices.shape, i) for i in range(data.ndim)
+    ]
+    return ops.gather(ops.reshape(data, (data.size,)), _flat(positions, data.shape), 0)
+
+
+def _gather_nd(node: Node) -> Term:
+    """out[b, i] = data[b, index[b, i, 0], index[b, i, 1], ...]: the indexed axes as one, gathered by flat places."""
+    data, indices = node.input(0), ops.cast(node.input(1), "int64")
+    batch = node.attr("batch_dims", 0)
+    depth = indices.shape[-1] if indices.ndim else 0
+    if not 0 <= batch < min(data.ndim, indices.ndim) or not 1 <= depth <= data.ndim - batch:
+        raise ShapeError(
+            f"gather takes places of at most {data.ndim - batch} indices, got {data.shape}, {indices.shape}"
+        )
+    if data.shape[:batch] != indices.shape[:batch]:
+        raise ShapeError(f"gather takes equal batch dims, got {data.shape} and {indices.shape}, {batch} of them")
+    chosen, rest = data.shape[: batch + depth], data.shape[batch + depth :]
+    places = indices.shape[:-1]
+    parts = [ops.reshape(part, places) for part in ops.split(indices, [1] * depth, -1)]
+    positions = [ops.iota(places, i) for i in range(batch)]
+    positions += [wrapped(part, n) for part, n in zip(parts, chosen[batch:], strict=True)]
+    return ops.gather(ops.reshape(data, (prod(chosen), *rest)), _flat(positions, chosen), 0)
+
+
+# Elements written at constant places
+
+
+def _placed(data: Term, places: Array, updates: Term) -> Term:
+    """`data` with the flat `updates` at these flat places; the last of several that share a place counts."""
+    if data.size + updates.size > _PLACED:
+        raise Declined("a large tensor")
+    both = ops.concat([ops.reshape(data, (data.size,)), ops.reshape(updates, (updates.size,))], 0)
+    source = np.arange(data.size)
+    source[places.reshape(-1)] = data.size + np.arange(updates.size)
+    return ops.gather(both, ops.constant(source.reshape(data.shape)), 0)
+
+
+def _constant_places(node: Node, sizes: Sequence[int]) -> Array:
+    """The constant indices, each below the size beside it, counted from the start."""
+    if node.attr("reduction", "none") != "none":
+        raise Declined("updates that are combined")
+    indices = node.value(1)
+    if indices is None:
+        raise InputError("input 1 is missing; the ONNX operator requires it")
+    limits = np.asarray(sizes)
+    if np.any(indices < -limits) or np.any(indices >= limits):
+        raise ShapeError(f"indices lie in [-n, n) for axes of {list(sizes)}, got {indices.min()} to {indices.max()}")
+    return np.where(indices < 0, indices + limits, indices).astype(np.int64)
+
+
+def _scatter_elements(node: Node) -> Term:
+    """out[index[i, j], j] = updates[i, j] for axis 0, and data elsewhere."""
+    data, updates = node.input(0), node.input(2)
+    axis = ops.axis_of(node.attr("axis", 0), data.ndim)
+    if data.size > _PLACED:
+        raise Declined("a large tensor")
+    indices = _constant_places(node, [data.shape[axis]])
+    if indices.shape != updates.shape:
+        raise ShapeError(f"scatter takes as many indices as updates, got {indices.shape} and {updates.shape}")
+    grid = list(np.indices(indices.shape))
+    grid[axis] = indices
+    return _placed(data, np.asarray(np.ravel_multi_index(tuple(grid), data.shape)), updates)
+
+
+def _scatter_nd(node: Node) -> Term:
+    """out[index[i]] = updates[i] for rows of data, and data elsewhere."""
+    data, updates = node.input(0), node.input(2)
+    if data.size > _PLACED or updates.size > _PLACED:
+        raise Declined("a large tensor")
+    index = node.optional(1)
+    depth = index.shape[-1] if index is not None and index.ndim else 0
+    if not 1 <= depth <= data.ndim:
+        raise ShapeError(f"scatter takes places of 1 to {data.ndim} indices, got {depth}")
+    indices = _constant_places(node, data.shape[:depth])
+    rest = data.shape[depth:]
+    if updates.shape != (*indices.shape[:-1], *rest):
+        raise ShapeError(f"scatter takes updates {(*indices.shape[:-1], *rest)}, got {updates.shape}")
+    rows = np.ravel_multi_index(tuple(np.moveaxis(indices, -1, 0)), data.shape[:depth])
+    return _placed(data, np.add.outer(rows * prod(rest), np.arange(prod(rest))), updates)
+
+
+# Constant selections
+
+
+def _compress(node: Node) -> Term:
+    """The positions along an axis (of the flat tensor, without one) where the constant condition holds."""
+    x, condition, axis = node.input(0), node.value(1), node.attr("axis")
+    assert condition is not None
+    if axis is None:
+        x, axis = ops.reshape(x, (x.size,)), 0
+    axis = ops.axis_of(axis, x.ndim)
+    return ops.gather(x, ops.constant(np.flatnonzero(condition[: x.shape[axis]])), axis)
+
+
+def _reverse_sequence(node: Node) -> Term:
+    """The first lengths[b] steps of every sequence b the other way round."""
+    x, lengths = node.input(0), node.required_ints(1)
+    time, batch = (
+        ops.axis_of(node.attr(name, default), x.ndim) for name, default in (("time_axis", 0), ("batch_axis", 1))
+    )
+    if {time, batch} != {0, 1} or len(lengths) != x.shape[batch] or x.size > _PLACED:
+        raise Declined("lengths that do not fit")
+    steps = np.arange(x.shape[time])
+    if not all(0 <= n <= steps.size for n in lengths):
+        raise ShapeError(f"lengths lie in [0, {steps.size}], got {list(lengths)}")
+    order = np.array([np.where(steps < n, n - 1 - steps, steps) for n in lengths]).reshape(len(lengths), steps.size)
+    which = np.broadcast_to(np.arange(len(lengths))[:, None], order.shape)
+    places = which * steps.size + order if batch == 0 else (order * len(lengths) + which).T
+    flat = ops.reshape(x, (x.shape[0] * x.shape[1], *x.shape[2:]))
+    return ops.gather(flat, ops.constant(places), 0)
+
+
+def _top_k(node: Node) -> list[Term]:
+    """The largest (or smallest) element and its place; more than one is not read."""
+    x = node.input(0)
+    k = node.attr("k") if node.version < 10 else node.scalar(1)
+    axis = ops.axis_of(node.attr("axis", -1), x.ndim)
+    if k != 1 or not x.shape[axis]:
+        raise Declined("several elements")
+    largest = node.attr("largest", 1)
+    value = ops.reduce("max" if largest else "min", x, axis, True)
+    return [value, ops.reduce("argmax" if largest else "argmin", x, axis, True)]
+
+
+# Running sums
+
+
+def _cum_sum(node: Node) -> Term:
+    """A running sum: the sum over a window that ends (reversed: begins) at each place."""
+    x, axis = node.input(0), node.scalar(1)
+    axis = ops.axis_of(int(axis), x.ndim)
+    n = x.shape[axis]
+    if not x.size or n * x.size > _SUMMED:
+        raise Declined("a long running sum")
+    if n == 1:
+        return ops.full_like(0, x) if node.attr("exclusive", 0) else x
+    reverse = bool(node.attr("reverse", 0))
+    if node.attr("exclusive", 0):
+        before, after = (0, 1) if reverse else (1, 0)
+        kept = ops.slice_(x, [after], [n - before], [axis])
+        lo, hi = ([m if i == axis else 0 for i in range(x.ndim)] for m in (before, after))
+        x = ops.pad(kept, lo, hi, 0)
+    outer, inner = prod(x.shape[:axis]), prod(x.shape[axis + 1 :])
+    image = ops.reshape(x, (1, outer, n, inner))
+    pads = ((0, 0), (n - 1, 0)) if reverse else ((n - 1, 0), (0, 0))
+    return ops.reshape(ops.pool("sum", image, (n, 1), None, *pads), x.shape)
+
+
+INDEXING: dict[str, Row] = {
+    "Compress": row(_compress, 9, 11, 28, unless="the condition varies"),
+    "CumSum": row(_cum_sum, 11, 14, 28, unless="more than 4 194 304 additions"),
+    "GatherElements": row(_gather_elements, 11, 13),
+    "GatherND": row(_gather_nd, 11, 12, 13),
+    "ReverseSequence": row(_reverse_sequence, 10, 28, unless="the lengths vary"),
+    "Scatter": row(_scatter_elements, 9, 11, unless="the places vary, or more than 4 194 304 elements"),
+    "ScatterElements": row(
+        _scatter_elements,
+        11,
+        13,
+        16,
+        18,
+        unless="the places vary, updates are combined, or more than 4 194 304 elements",
+    ),
+    "ScatterND": row(
+        _scatter_nd, 11, 13, 16, 18, unless="the places vary, updates are combined, or more than 4 194 304 elements"
+    ),
+    "TopK": row(_top_k, 1, 10, 11, 24, unless="several elements (k > 1)"),
+}
+"""One row per operator, with the since-versions whose meaning the converter covers."""

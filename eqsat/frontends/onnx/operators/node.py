@@ -1,0 +1,152 @@
+"""What a converter sees of an ONNX node, and the row that says which versions of an operator it understands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from eqsat.base.numerics import Array
+from eqsat.errors import InputError
+from eqsat.program import composites, ops
+from eqsat.program.ir import Program
+from eqsat.program.sizes import FOLDED, takes_memory
+from eqsat.program.term import Shape, Term, make, topological
+
+_MOST_INTS = 1 << 16
+"""Elements of a parameter input: shapes, axes, sizes of parts."""
+
+
+class Declined(Exception):
+    """A converter does not cover this use of its operator: the node is carried as an opaque term instead."""
+
+
+class Constants:
+    """The values of terms that depend on constants alone; everything is worked out once."""
+
+    def __init__(self) -> None:
+        self._constant: dict[Term, bool] = {}
+        self._values: dict[Term, Array] = {}
+
+    def is_constant(self, term: Term) -> bool:
+        """Whether no input and no opaque operator lies below the term, nor a value too large to be computed here."""
+        if term not in self._constant:
+            for below in topological([term]):
+                varies = ops.row(below.op).varies or takes_memory(below)
+                self._constant[below] = not varies and all(self._constant[arg] for arg in below.args)
+        return self._constant[term]
+
+    def value(self, term: Term) -> Array | None:
+        """The term's value, None if it is not constant, or too large to be computed here."""
+        if not self.is_constant(term) or (term.size > FOLDED and term.op != "constant"):
+            return None
+        if term not in self._values:
+            self._values[term] = Program((), {"value": term}).run({})["value"]
+        return self._values[term]
+
+
+@dataclass(frozen=True)
+class Node:
+    """One application of an ONNX operator, its inputs converted.
+
+    Attributes:
+        op: the operator's name.
+        version: since-version of the operator's definition in force (the ONNX changelog's numbers).
+        attributes: by name.
+        inputs: terms; None where an optional input is left out (trailing ones may be missing altogether).
+        wanted: for each output whether anything reads it.
+        constants: values of constant terms.
+    """
+
+    op: str
+    version: int
+    attributes: dict[str, Any]
+    inputs: tuple[Term | None, ...]
+    wanted: tuple[bool, ...]
+    constants: Constants = field(repr=False)
+
+    def attr(self, name: str, default: Any = None) -> Any:
+        return self.attributes.get(name, default)
+
+    def required(self, name: str) -> Any:
+        """An attribute that the operator cannot do without."""
+        if name not in self.attributes:
+            raise InputError(f"attribute '{name}' is missing; the ONNX operator requires it")
+        return self.attributes[name]
+
+    def optional(self, index: int) -> Term | None:
+        return self.inputs[index] if index < len(self.inputs) else None
+
+    def input(self, index: int) -> Term:
+        term = self.optional(index)
+        if term is None:
+            raise InputError(f"input {index} is missing; the ONNX operator requires it")
+        return term
+
+    def all_inputs(self) -> list[Term]:
+        """The inputs of a variadic operator, all of which must be there."""
+        return [self.input(i) for i in range(max(1, len(self.inputs)))]
+
+    def value(self, index: int) -> Array | None:
+        """The value of a parameter input (a shape, axes, ...), None where it is left out. Declined if it varies."""
+        term = self.optional(index)
+        if term is None:
+            return None
+        value = self.constants.value(term)
+        if value is None:
+            raise Declined(f"input {index} is no constant")
+        return value
+
+    def ints(self, index: int) -> tuple[int, ...] | None:
+        """A parameter input as integers."""
+        value = self.value(index)
+        if value is not None and value.size > _MOST_INTS:
+            raise InputError(f"input {index} has {value.size} elements; at most {_MOST_INTS} make sense there")
+        return None if value is None else tuple(int(v) for v in value.reshape(-1))
+
+    def required_ints(self, index: int) -> tuple[int, ...]:
+        ints = self.ints(index)
+        if ints is None:
+            raise InputError(f"input {index} is missing; the ONNX operator requires it")
+        return ints
+
+    def scalar(self, index: int, default: Any = None) -> Any:
+        """A parameter input of one element as a Python scalar."""
+        value = self.value(index)
+        return default if value is None else value.reshape(-1)[0].item()
+
+    def wants(self, index: int) -> bool:
+        return index < len(self.wanted) and self.wanted[index]
+
+
+Result = Term | Sequence[Term | None]
+Converter = Callable[[Node], Result]
+
+
+@dataclass(frozen=True)
+class Row:
+    """How one ONNX operator becomes terms.
+
+    Attributes:
+        convert: node to its output, or its outputs in order (trailing unwanted ones may be left out).
+        since: the since-versions of the operator that `convert` understands. Another version is carried opaque.
+        unless: the uses that `convert` declines, for the documentation; those are carried opaque too.
+    """
+
+    convert: Converter
+    since: tuple[int, ...]
+    unless: str = ""
+
+
+def row(convert: Converter, *since: int, unless: str = "") -> Row:
+    return Row(convert, since, unless)
+
+
+def broadcasting(op: str, *terms: Term) -> Term:
+    """An elementwise operator of operands broadcast to their common shape; a uniform one is uniform in that shape."""
+    shape = composites.common_shape(*terms)
+    return make(op, *(_spread(term, shape) for term in terms))
+
+
+def _spread(term: Term, shape: Shape) -> Term:
+    return ops.full(term.attr("value"), shape, term.dtype) if term.op == "full" else ops.broadcast(term, shape)

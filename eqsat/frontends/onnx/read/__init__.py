@@ -1,0 +1,1 @@
+"""From ONNX models to programs."""

@@ -1,0 +1,87 @@
+"""Loop and Scan of a known number of steps, written out one step after another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from eqsat.base.numerics import Array
+from eqsat.frontends.onnx.file.load import attributes
+from eqsat.program import ops
+from eqsat.program.term import Term
+
+if TYPE_CHECKING:
+    from onnx import GraphProto, NodeProto
+
+UNROLLED = 1024
+"""Nodes of all steps together that a loop is written out to, at most; a longer one is carried."""
+
+Values = dict[str, Any]
+Run = Callable[["GraphProto", Values], Values]
+"""A body and the values around it to all values in it."""
+
+
+def unrolled_loop(node: NodeProto, env: Values, run: Run, constant: Callable[[Any], Array | None]) -> list[Any] | None:
+    """The results of a Loop whose trip count and conditions are constant; None where they are not, or it is long."""
+    body = attributes(node)["body"]
+    given = [constant(env[name]) if name else None for name in [*node.input, "", ""][:2]]
+    if given[0] is None or (node.input[1:2] != [""] and len(node.input) > 1 and given[1] is None):
+        return None
+    steps = 0 if given[1] is not None and not given[1].reshape(-1)[0] else max(int(given[0].reshape(-1)[0]), 0)
+    states = [env[name] for name in node.input[2:]]
+    if steps * len(body.node) > UNROLLED or (not steps and len(body.output) > 1 + len(states)):
+        return None
+    made: list[list[Any]] = [[] for _ in body.output[1 + len(states) :]]
+    for i in range(steps):
+        inner: dict[str, Any] = {**env, body.input[0].name: ops.full(i, (), "int64")}
+        inner[body.input[1].name] = ops.full(True, (), "bool")
+        inner.update(zip([value.name for value in body.input[2:]], states, strict=True))
+        found = run(body, inner)
+        go_on, *values = (found[value.name] for value in body.output)
+        states = values[: len(states)]
+        for rows, value in zip(made, values[len(states) :], strict=True):
+            rows.append(value)
+        still = constant(go_on)
+        if still is None:
+            return None
+        if not still.reshape(-1)[0]:
+            break
+    return [*states, *(stacked(rows, 0) for rows in made)]
+
+
+def unrolled_scan(node: NodeProto, env: Values, run: Run) -> list[Any] | None:
+    """The results of a Scan (since opset 9); None where it is long."""
+    given = attributes(node)
+    body, count = given["body"], given["num_scan_inputs"]
+    operands = [env[name] for name in node.input]
+    states, scanned = operands[: len(operands) - count], operands[len(operands) - count :]
+    out = len(body.output) - len(states)
+    axes = [ops.axis_of(a, x.ndim) for a, x in zip(given.get("scan_input_axes", [0] * count), scanned, strict=True)]
+    steps = scanned[0].shape[axes[0]]
+    if not 0 < steps * len(body.node) <= UNROLLED:
+        return None
+    backward = given.get("scan_input_directions", [0] * count)
+    made: list[list[Any]] = [[] for _ in range(out)]
+    for i in range(steps):
+        rows = [
+            _row(x, axis, steps - 1 - i if back else i) for x, axis, back in zip(scanned, axes, backward, strict=True)
+        ]
+        found = run(body, {**env, **dict(zip([value.name for value in body.input], [*states, *rows], strict=True))})
+        values = [found[value.name] for value in body.output]
+        states = values[: len(states)]
+        for kept, value in zip(made, values[len(states) :], strict=True):
+            kept.append(value)
+    turned = given.get("scan_output_directions", [0] * out)
+    places = given.get("scan_output_axes", [0] * out)
+    ends = (rows[::-1] if back else rows for rows, back in zip(made, turned, strict=True))
+    return [*states, *(stacked(rows, axis) for rows, axis in zip(ends, places, strict=True))]
+
+
+def _row(x: Term, axis: int, i: int) -> Term:
+    return ops.squeeze(ops.slice_(x, [i], [i + 1], [axis]), (axis,))
+
+
+def stacked(rows: Sequence[Term], axis: int) -> Term:
+    """Equal shapes side by side along a new axis."""
+    axis = ops.axis_of(axis, rows[0].ndim + 1)
+    return ops.concat([ops.unsqueeze(row, axis) for row in rows], axis)

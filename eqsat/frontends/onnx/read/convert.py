@@ -1,0 +1,305 @@
+"""Nodes into terms: by their row, by folding, by their standard body, or opaque."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from eqsat.base.numerics import Array
+from eqsat.errors import InputError, StoredError, refusing
+from eqsat.frontends.onnx.file.checks import check_node
+from eqsat.frontends.onnx.file.function import function_body
+from eqsat.frontends.onnx.file.load import CODE_OF_DTYPE, OLDEST_OPSET, attributes, domain_of, subgraphs, tensor_array
+from eqsat.frontends.onnx.file.types import Declared, require_dtype
+from eqsat.frontends.onnx.operators.elementwise import ELEMENTWISE
+from eqsat.frontends.onnx.operators.indexing import INDEXING
+from eqsat.frontends.onnx.operators.layers import LAYERS
+from eqsat.frontends.onnx.operators.microsoft import MICROSOFT, UNVERSIONED
+from eqsat.frontends.onnx.operators.movement import MOVEMENT, constant_term
+from eqsat.frontends.onnx.operators.node import Constants, Declined, Node, Row
+from eqsat.frontends.onnx.operators.reductions import REDUCTIONS
+from eqsat.frontends.onnx.operators.resample import RESAMPLING
+from eqsat.frontends.onnx.read.control import unrolled_loop, unrolled_scan
+from eqsat.frontends.onnx.read.graph import describe, in_order, live, reads
+from eqsat.frontends.onnx.read.opaque import inferred, one_node, same_form, title
+from eqsat.frontends.onnx.read.recurrent import RECURRENT
+from eqsat.program import ops
+from eqsat.program.sizes import FOLDED, check_size
+from eqsat.program.term import Term
+
+if TYPE_CHECKING:
+    from onnx import GraphProto, NodeProto, TensorProto
+    from onnx.defs import OpSchema
+
+ROWS: dict[str, Row] = {**ELEMENTWISE, **MOVEMENT, **INDEXING, **RESAMPLING, **REDUCTIONS, **LAYERS, **RECURRENT}
+"""Every ONNX operator that becomes terms, by name; a new one is one more row in its family's table."""
+
+_OLDEST_SCAN = 9  # before, Scan had a batch dim and lengths
+
+VENDOR = "com.microsoft"
+"""The domain of onnxruntime's own operators."""
+
+_PARAMETER_ELEMENTS = 64  # a constant of so many elements, at most, is kept inside an opaque operator
+
+Value = Term | Array  # an array: a constant of an element type that programs do not have
+Env = dict[str, Value]
+Results = Sequence[Value | None]
+
+_NONE: Mapping[str, TensorProto] = MappingProxyType({})
+
+
+@dataclass(frozen=True)
+class Converter:
+    """Converts the nodes of one scope: a model's graph, a branch, a function body.
+
+    Attributes:
+        label: what error messages begin with.
+        base: folder of external data.
+        opsets: domain to version.
+        declared: static types that the file declares for values whose types cannot be inferred.
+        constants: values of constant terms.
+        expanding: inside a standard body, where an opaque operator means that the whole is carried opaque instead.
+        unrolling: inside a loop that is being written out, where another loop is not.
+    """
+
+    label: str
+    base: Path | None
+    opsets: Mapping[str, int]
+    declared: Callable[[str], Declared | None]
+    constants: Constants
+    expanding: bool = False
+    unrolling: bool = False
+
+    def graph(self, graph: GraphProto, env: Env) -> Env:
+        """`env` (inputs, and what is read from outside) with all that the graph's outputs need."""
+        env = dict(env)
+        if graph.sparse_initializer:
+            name = graph.sparse_initializer[0].values.name
+            raise InputError(f"{self.label}: initializer '{name}' is sparse, which is not supported; store it dense")
+        stored = {tensor.name: tensor for tensor in graph.initializer}
+        self._walk(graph.node, [value.name for value in graph.output], env, stored)
+        return env
+
+    def _walk(
+        self, nodes: Sequence[NodeProto], outputs: Sequence[str], env: Env, stored: Mapping[str, TensorProto] = _NONE
+    ) -> None:
+        """Adds what the outputs need to `env`; only those of the stored tensors are read that something reads."""
+        needed = live(in_order(nodes, env.keys() | stored.keys(), self.label), outputs)
+        used = dict.fromkeys(name for node in needed for name in reads(node)) | dict.fromkeys(outputs)
+        for name in used:
+            if name in stored:
+                env[name] = _value(tensor_array(stored[name], self.base, self.label))
+        for node in needed:
+            self._node(node, env, used)
+
+    def _node(self, node: NodeProto, env: Env, used: Container[str]) -> None:
+        """Converts one node, adding its outputs to `env`. Errors say which node it was."""
+        try:
+            with refusing(lambda: f"{self.label}: {describe(node)}", let=(Declined,)):
+                results = self._results(node, env, used)
+        except InputError as error:
+            if self.expanding or str(error).startswith(f"{self.label}: "):
+                raise
+            raise type(error)(f"{self.label}: {describe(node)}: {error}") from None
+        for name, value in zip(node.output, results, strict=False):
+            if name and value is not None:
+                if isinstance(value, Term):
+                    check_size(value, f"{self.label}: {describe(node)}: its result '{name}'")
+                env[name] = value
+
+    def _results(self, node: NodeProto, env: Env, used: Container[str]) -> Results:
+        schema = self._schema(node)
+        if schema is not None:
+            check_node(node, schema)
+        if node.op_type == "If" and domain_of(node) == "":
+            taken = self._taken_branch(node, env)
+            if taken is not None:
+                inner = self.graph(taken, env)
+                return [inner[value.name] for value in taken.output]
+        if schema is not None and node.op_type in ("Loop", "Scan") and not schema.domain:
+            steps = self._unrolled(node, env, schema)
+            if steps is not None:
+                return steps
+        results = self._by_row(node, env, schema, used)
+        if results is None:
+            results = self._by_folding(node, env)
+        if results is None:
+            results = self._by_body(node, env, schema)
+        return self._opaque(node, env) if results is None else results
+
+    def _schema(self, node: NodeProto) -> OpSchema | None:
+        """The operator's definition in force, None for vendors' operators."""
+        from onnx import defs
+
+        domain = domain_of(node)
+        if domain not in self.opsets:
+            raise InputError(f"domain '{domain}' is not among the model's opset imports; import it")
+        if not defs.has(node.op_type, domain):
+            return None
+        try:
+            return defs.get_schema(node.op_type, self.opsets[domain], domain)
+        except defs.SchemaError:
+            if not domain and node.op_type in UNVERSIONED:
+                return None
+            raise InputError(f"opset {self.opsets[domain]} has no operator {title(node)}; raise the opset") from None
+
+    # The four ways
+
+    def _by_row(self, node: NodeProto, env: Env, schema: OpSchema | None, used: Container[str]) -> Results | None:
+        """By the operator's row, if it covers this version and use."""
+        row, version = _row(node, schema)
+        inputs = [env[name] if name else None for name in node.input]
+        if row is None or version not in row.since:
+            return None
+        if any(isinstance(value, np.ndarray) for value in inputs):
+            return None
+        wanted = tuple(name != "" and name in used for name in node.output)
+        view = Node(node.op_type, version, attributes(node), tuple(inputs), wanted, self.constants)  # type: ignore[arg-type]
+        try:
+            results = row.convert(view)
+        except (Declined, StoredError):
+            return None
+        results = [results] if isinstance(results, Term) else list(results)
+        missing = any(want and (i >= len(results) or results[i] is None) for i, want in enumerate(wanted))
+        return None if missing else results
+
+    def _by_folding(self, node: NodeProto, env: Env) -> Results | None:
+        """By running it now, if everything it reads is constant."""
+        values = {name: self._constant(env[name]) for name in reads(node)}
+        if any(value is None for value in values.values()):
+            return None
+        spec, _ = one_node(node, self.opsets, {}, {k: v for k, v in values.items() if v is not None})
+        try:
+            types = inferred(spec).values()
+            if any(type_.is_static() and prod(type_.shape or ()) > FOLDED for type_ in types):  # type: ignore[arg-type]
+                return None
+            return _spread(node, [_value(array) for array in spec()])
+        except InputError:  # nothing here runs it
+            return None
+
+    def _by_body(self, node: NodeProto, env: Env, schema: OpSchema | None) -> Results | None:
+        """By the body that the ONNX standard defines the operator with, if everything in it becomes terms."""
+        if schema is None or any(isinstance(env[name], np.ndarray) for name in reads(node)):
+            return None
+        body = function_body(schema, node, self.opsets[schema.domain], self._types(node, env))
+        if body is None:
+            return None
+        opsets = {entry.domain: entry.version for entry in body.opset_import} or self.opsets
+        inner = Converter(self.label, self.base, opsets, lambda name: None, self.constants, True, self.unrolling)
+        scope: Env = {formal: env[name] for formal, name in zip(body.input, node.input, strict=False) if name}
+        try:
+            inner._walk(body.node, body.output, scope)
+        except (Declined, InputError):
+            return None
+        return [scope.get(name) for name in body.output]
+
+    def _opaque(self, node: NodeProto, env: Env) -> Results:
+        """Carried along as it is."""
+        if self.expanding:
+            raise Declined(f"{title(node)} inside a standard body")
+        if self.opsets.get("", OLDEST_OPSET) < OLDEST_OPSET and not same_form(node, self.opsets[""], OLDEST_OPSET):
+            return self._converted(node, env)
+        opsets = self._export_opsets()
+        parameters = {name: value for name in reads(node) if (value := self._parameter(env[name])) is not None}
+        spec, taken = one_node(node, opsets, self._types(node, env), parameters)
+        types = inferred(spec)
+        outputs = [self._output_type(name, types.get(f"y{i}"), node) for i, name in enumerate(node.output) if name]
+        args = [env[name] for name in taken]
+        return _spread(node, ops.opaque(title(node), args, outputs, spec, spec))  # type: ignore[arg-type]
+
+    def _converted(self, node: NodeProto, env: Env) -> Results:
+        """As onnx's converter writes it at OLDEST_OPSET. It does not look into bodies."""
+        from onnx import version_converter
+
+        opset = self.opsets[""]
+        spec, taken = one_node(node, self.opsets, self._types(node, env), {})
+        try:
+            if any(True for _ in subgraphs(node)):
+                raise RuntimeError("a body")
+            model = version_converter.convert_version(spec.proto(), OLDEST_OPSET)
+        except (RuntimeError, ValueError):  # an operator that it does not know
+            hint = f"convert the model to opset {OLDEST_OPSET}"
+            raise InputError(f"its form in opset {opset} is not supported; {hint}") from None
+        inner = replace(self, opsets={**self.opsets, "": OLDEST_OPSET}, declared=lambda name: None)
+        scope = inner.graph(model.graph, {f"x{i}": env[name] for i, name in enumerate(taken)})
+        return _spread(node, [scope[value.name] for value in model.graph.output])
+
+    def _export_opsets(self) -> Mapping[str, int]:
+        """The opsets at which a node can be written back: those of the model, OLDEST_OPSET at least."""
+        return {**self.opsets, "": max(self.opsets.get("", OLDEST_OPSET), OLDEST_OPSET)}
+
+    def _output_type(self, name: str, type_: Declared | None, node: NodeProto) -> tuple[tuple[int, ...], str]:
+        """The static type of an opaque output: inferred by ONNX, else as the file declares it."""
+        if type_ is None or not type_.is_static():
+            type_ = self.declared(name) or type_
+        if type_ is None or not type_.is_static():
+            raise InputError(
+                f"{title(node)} is carried as it is, but the shape of its output '{name}' cannot be inferred; "
+                "declare it in value_info, or make the inputs that decide it constant"
+            )
+        dtype = require_dtype(type_.code, f"its output '{name}'")
+        return tuple(int(size) for size in type_.shape or ()), dtype  # type: ignore[arg-type]
+
+    # Values
+
+    def _constant(self, value: Value) -> Array | None:
+        return self.constants.value(value) if isinstance(value, Term) else value
+
+    def _parameter(self, value: Value) -> Array | None:
+        """The value of a constant that an opaque operator keeps inside: a small one, or one of no element type."""
+        if isinstance(value, Term) and value.size > _PARAMETER_ELEMENTS:
+            return None
+        return self._constant(value)
+
+    def _types(self, node: NodeProto, env: Env) -> dict[str, Declared]:
+        values = {name: env[name] for name in reads(node)}
+        return {n: Declared(n, CODE_OF_DTYPE[v.dtype], v.shape) for n, v in values.items() if isinstance(v, Term)}
+
+    def _unrolled(self, node: NodeProto, env: Env, schema: OpSchema) -> Results | None:
+        """The steps of a loop of known length, one after another, where all of their operators become terms."""
+        if self.unrolling or schema.since_version < (_OLDEST_SCAN if node.op_type == "Scan" else 1):
+            return None
+        inner = replace(self, declared=lambda name: None, expanding=True, unrolling=True)
+        try:
+            if node.op_type == "Scan":
+                found = unrolled_scan(node, env, inner.graph)
+            else:
+                found = unrolled_loop(node, env, inner.graph, self._constant)
+        except (Declined, InputError):
+            return None
+        if found is None or not all(isinstance(value, Term) for value in found):
+            return None
+        return found
+
+    def _taken_branch(self, node: NodeProto, env: Env) -> GraphProto | None:
+        """The branch of an If whose condition is constant."""
+        condition = self._constant(env[node.input[0]])
+        if condition is None:
+            return None
+        return attributes(node)["then_branch" if condition.reshape(-1)[0] else "else_branch"]
+
+
+def _row(node: NodeProto, schema: OpSchema | None) -> tuple[Row | None, int]:
+    """The operator's row, and the version of the definition in force."""
+    if domain_of(node) == VENDOR:
+        return MICROSOFT.get(node.op_type), 1
+    if schema is None:
+        return (None if domain_of(node) else UNVERSIONED.get(node.op_type)), 1
+    return (None if schema.domain else ROWS.get(node.op_type)), schema.since_version
+
+
+def _value(array: Array) -> Value:
+    """A constant as a term, or as it is if programs do not have its element type."""
+    return constant_term(array) if array.dtype.name in CODE_OF_DTYPE else array
+
+
+def _spread(node: NodeProto, named: Sequence[Value]) -> list[Value | None]:
+    """Results of the named outputs in the places of all outputs."""
+    values = iter(named)
+    return [next(values) if name else None for name in node.output]

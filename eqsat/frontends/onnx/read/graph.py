@@ -1,0 +1,103 @@
+"""The graph itself, before any operator is looked at: names defined once, every name defined, nodes in order."""
+
+from __future__ import annotations
+
+import difflib
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from eqsat.errors import InputError
+from eqsat.frontends.onnx.read.opaque import captured
+
+if TYPE_CHECKING:
+    from onnx import GraphProto, NodeProto
+
+
+def describe(node: NodeProto) -> str:
+    """How messages call a node: by its name, or by what it makes."""
+    if node.name:
+        return f"{node.op_type} node '{node.name}'"
+    made = next((name for name in node.output if name), "")
+    return f"{node.op_type} node that makes '{made}'"
+
+
+def reads(node: NodeProto) -> list[str]:
+    """Every name that the node and its bodies read from outside, each once."""
+    return list(dict.fromkeys(name for name in [*node.input, *captured(node)] if name))
+
+
+def check_names(graph: GraphProto, label: str) -> None:
+    """Raises InputError for a value that is defined twice. An initializer may be an input's default."""
+    makers: dict[str, str] = {}
+
+    def define(name: str, maker: str) -> None:
+        if name in makers:
+            raise InputError(f"{label}: value '{name}' is defined twice, by {makers[name]} and by {maker}; rename one")
+        makers[name] = maker
+
+    for value in graph.input:
+        define(value.name, "an input")
+    inputs = set(makers)
+    for tensor in graph.initializer:
+        if tensor.name not in inputs:
+            define(tensor.name, "an initializer")
+    for node in graph.node:
+        for name in node.output:
+            if name:
+                define(name, f"the {describe(node)}")
+    outputs = Counter(value.name for value in graph.output)
+    for name, times in outputs.items():
+        if times > 1:
+            raise InputError(f"{label}: output '{name}' is listed twice; rename one")
+
+
+def in_order(nodes: Sequence[NodeProto], known: Collection[str], label: str) -> list[NodeProto]:
+    """The nodes with makers before readers, as they stand wherever that is so already.
+
+    Raises InputError for a name that nothing defines, and for a cycle.
+    """
+    made = {name: i for i, node in enumerate(nodes) for name in node.output if name}
+    needs: list[list[int]] = []
+    for node in nodes:
+        read = reads(node)
+        for name in read:
+            if name not in known and name not in made:
+                raise _undefined(node, name, [*made, *known], label)
+        needs.append([made[name] for name in read if name in made])
+    done = [False] * len(nodes)
+    order: list[NodeProto] = []
+    left = [iter(makers) for makers in needs]
+    for first in range(len(nodes)):
+        path = {} if done[first] else {first: None}  # each node waits for the next one
+        while path:
+            last = next(reversed(path))
+            missing = next((i for i in left[last] if not done[i]), None)
+            if missing is None:
+                done[last] = True
+                order.append(nodes[last])
+                del path[last]
+            elif missing in path:
+                waiting = list(path)
+                names = " <- ".join(describe(nodes[i]) for i in waiting[waiting.index(missing) :])
+                raise InputError(f"{label}: {names} form a cycle; a graph must be acyclic")
+            else:
+                path[missing] = None
+    return order
+
+
+def _undefined(node: NodeProto, name: str, names: Sequence[str], label: str) -> InputError:
+    near = difflib.get_close_matches(name, names, n=1)
+    hint = f"did you mean '{near[0]}'?" if near else "check the node's inputs"
+    return InputError(f"{label}: {describe(node)} reads '{name}', which nothing defines; {hint}")
+
+
+def live(nodes: Sequence[NodeProto], outputs: Iterable[str]) -> list[NodeProto]:
+    """The nodes (in order) that some output depends on."""
+    needed = set(outputs)
+    kept = []
+    for node in reversed(nodes):
+        if needed.intersection(node.output):
+            kept.append(node)
+            needed.update(reads(node))
+    return kept[::-1]

@@ -1,0 +1,134 @@
+"""ONNX models into programs.
+
+Every node becomes terms by its row in the operator tables (`onnx_elementwise`, `onnx_movement`, `onnx_reductions`,
+`onnx_layers`). What no row covers is folded where it reads constants only, expanded by the body that the ONNX
+standard gives the operator, or else carried as an opaque term. Nothing is dropped silently.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from eqsat.errors import DtypeError, InputError, ShapeError, refusing
+from eqsat.frontends.onnx.file.checks import check_depth, check_functions, check_texts
+from eqsat.frontends.onnx.file.load import (
+    CODE_OF_DTYPE,
+    DTYPE_OF_CODE,
+    NEWEST_OPSET,
+    OLDEST_OPSET,
+    code_name,
+    embed_external,
+    label_of,
+    read_model,
+)
+from eqsat.frontends.onnx.file.types import Declared, OpenDimensions, checked_sizes, declared, input_types
+from eqsat.frontends.onnx.operators.node import Constants
+from eqsat.frontends.onnx.read.convert import Converter, Value
+from eqsat.frontends.onnx.read.graph import check_names
+from eqsat.program import ops
+from eqsat.program.ir import Program
+from eqsat.program.sizes import check_size
+from eqsat.program.term import Term
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+
+def from_onnx(source: str | os.PathLike[str] | ModelProto, shapes: Mapping[str, int] | None = None) -> Program:
+    """The program that an ONNX model computes.
+
+    Args:
+        source: a file, or a model in memory.
+        shapes: sizes of open dimensions, by dimension name, by `input[axis]`, or by the name of an input that
+            has only one of them.
+
+    Raises:
+        InputError: one line that says what is wrong with the model, where, and what to do.
+    """
+    with refusing(lambda: label_of(source)):
+        return _read(*read_model(source), shapes)
+
+
+def _read(model: ModelProto, label: str, base: Path | None, shapes: Mapping[str, int] | None) -> Program:
+    open_dims = OpenDimensions(checked_sizes(shapes, label))
+    opsets = _opsets(model, label)
+    check_depth(model.graph, label)
+    check_texts(model.graph, label)
+    if model.functions:
+        check_functions(model, label)
+        from onnx import inliner
+
+        model = inliner.inline_local_functions(model)
+    graph = model.graph
+    if base is not None:
+        embed_external(graph, base, label)
+    check_names(graph, label)
+    stored = {tensor.name for tensor in graph.initializer}
+    types = input_types([value for value in graph.input if value.name not in stored], open_dims, label)
+    inputs = tuple(ops.input(type_.name, _static(type_), DTYPE_OF_CODE[type_.code]) for type_ in types)
+    for term in inputs:
+        check_size(term, f"{label}: input '{term.attr('name')}'")
+    types_of = {value.name: value for value in [*graph.value_info, *graph.output]}
+
+    def declared_static(name: str) -> Declared | None:
+        type_ = declared(types_of[name]) if name in types_of else None
+        known = open_dims.known(type_) if type_ is not None else None
+        return None if type_ is None or known is None else Declared(name, type_.code, known)
+
+    converter = Converter(label, base, opsets, declared_static, Constants())
+    values = converter.graph(graph, {term.attr("name"): term for term in inputs})
+    if not graph.output:
+        raise InputError(f"{label}: has no outputs; export the model again")
+    outputs = {
+        value.name: _output(f"{label}: output '{value.name}'", values.get(value.name), declared(value), open_dims)
+        for value in graph.output
+    }
+    names: dict[Term, str] = {}
+    for name, value in values.items():
+        if isinstance(value, Term):
+            names.setdefault(value, name)
+    return Program(inputs, outputs, names)
+
+
+def _static(type_: Declared) -> tuple[int, ...]:
+    assert type_.shape is not None
+    return tuple(size for size in type_.shape if isinstance(size, int))
+
+
+def _opsets(model: ModelProto, label: str) -> dict[str, int]:
+    """Domain to version; the main domain is ''. InputError if there is none, or one that the installed onnx lacks."""
+    from onnx import defs
+
+    found = {("" if entry.domain == "ai.onnx" else entry.domain): entry.version for entry in model.opset_import}
+    newest = defs.onnx_opset_version()
+    if not found:
+        raise InputError(f"{label}: imports no opset; the file is truncated or damaged, fetch it again")
+    if not 1 <= found.get("", newest) <= newest:
+        raise InputError(
+            f"{label}: opset {found['']} is not known (the installed onnx ends at {newest}); "
+            f"export with opset {OLDEST_OPSET} to {NEWEST_OPSET}"
+        )
+    return found
+
+
+def _output(where: str, value: Value | None, type_: Declared | None, open_dims: OpenDimensions) -> Term:
+    """An output's term; InputError where the file declares another type for it."""
+    if value is None:
+        raise InputError(f"{where} is made by no node; check the graph's outputs")
+    if not isinstance(value, Term):
+        raise InputError(f"{where} has element type {value.dtype}, which programs do not have; cast it")
+    if type_ is None:
+        raise InputError(f"{where} is declared as no tensor; only tensor outputs are supported")
+    if type_.code not in (0, CODE_OF_DTYPE[value.dtype]):
+        raise DtypeError(f"{where} is declared {code_name(type_.code)} but computes {value.dtype}; correct one")
+    known = open_dims.known(type_)
+    if known is not None and not _fits(known, value.shape):
+        raise ShapeError(f"{where} is declared {list(known)} but computes {list(value.shape)}; correct one")
+    return value
+
+
+def _fits(known: tuple[int | None, ...], shape: tuple[int, ...]) -> bool:
+    return len(known) == len(shape) and all(n in (None, m) for n, m in zip(known, shape, strict=True))

@@ -1,0 +1,279 @@
+"""ONNX nodes that are carried without being understood.
+
+Such a node becomes a model of its own (one node, inputs x0, x1, ..., outputs y0, y1, ..., parameters it reads as
+initializers), in one canonical form. That model is the identity of the opaque term, gives its output shapes by ONNX's
+shape inference, runs it by ONNX's reference evaluator, and holds all that is needed to write the node back verbatim.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from eqsat.base.numerics import Array
+from eqsat.errors import InputError, refusing
+from eqsat.frontends.onnx.file.load import CODE_OF_DTYPE, TENSOR_TYPE, domain_of, make_tensor, subgraphs
+from eqsat.frontends.onnx.file.types import Declared, declared
+from eqsat.frontends.onnx.read.bounded import bounded_operators, counting
+
+if TYPE_CHECKING:
+    from onnx import GraphProto, ModelProto, NodeProto
+
+_KEPT_EVALUATORS = 64  # prepared evaluators; each holds the parameters of one node
+
+_INCOMPLETE = frozenset({"GRU", "LSTM", "RNN"})
+"""Operators whose reference (onnx 1.23) ignores attributes or inputs: directions, activations, sequence lengths."""
+
+
+@dataclass(frozen=True, slots=True)
+class OneNode:
+    """A model of a single node, as bytes; equal models are equal. Calling it runs the node on arrays."""
+
+    model: bytes
+
+    def proto(self) -> ModelProto:
+        from onnx import ModelProto
+
+        return ModelProto.FromString(self.model)
+
+    def __call__(self, *arrays: Array) -> list[Array]:
+        """The node's outputs, those without a name left out.
+
+        Raises InputError where neither the reference evaluator nor an installed onnxruntime knows the operator.
+        """
+        return _evaluator(self.model)(arrays)
+
+    def __repr__(self) -> str:
+        """The operator and a digest of the model: what the core tells opaque operators apart by."""
+        return f"OneNode({title(self.proto().graph.node[0])} {hashlib.sha256(self.model).hexdigest()[:32]})"
+
+
+def title(node: NodeProto) -> str:
+    """The operator's name with its domain: 'Loop', 'com.microsoft.FusedGemm'."""
+    domain = domain_of(node)
+    return f"{domain}.{node.op_type}" if domain else node.op_type
+
+
+_CHANGED = frozenset({"Hardmax", "LogSoftmax", "Softmax"})  # since opset 13 along one axis, before along all from it on
+
+
+def same_form(node: NodeProto, opset: int, later: int) -> bool:
+    """Whether a node and its bodies mean the same at a later opset of the main domain: the definition is the same, or
+    only admits more (element types, optional inputs, attributes with a default that keeps the old meaning)."""
+    from onnx import defs
+
+    if any(not same_form(inner, opset, later) for body in subgraphs(node) for inner in body.node):
+        return False
+    if domain_of(node):
+        return True
+    try:
+        old, new = defs.get_schema(node.op_type, opset), defs.get_schema(node.op_type, later)
+    except defs.SchemaError:
+        return False
+    if old.since_version == new.since_version:
+        return True
+    if node.op_type in _CHANGED:
+        return False
+    given = {attribute.name for attribute in node.attribute}
+    kept = all(
+        name in new.attributes and (name in given or row.default_value == new.attributes[name].default_value)
+        for name, row in old.attributes.items()
+    )
+    required = any(row.required for name, row in new.attributes.items() if name not in old.attributes)
+    inputs = [formal.name for formal in old.inputs] == [formal.name for formal in new.inputs][: len(old.inputs)]
+    return kept and inputs and not required and not new.deprecated
+
+
+def since_version(node: NodeProto, opset: int) -> int | None:
+    """Since when the operator has been defined as it is at that opset of its domain; None if it is not defined."""
+    from onnx import defs
+
+    try:
+        return defs.get_schema(node.op_type, opset, domain_of(node)).since_version
+    except defs.SchemaError:
+        return None
+
+
+def one_node(
+    node: NodeProto,
+    opsets: Mapping[str, int],
+    types: Mapping[str, Declared],
+    parameters: Mapping[str, Array],
+) -> tuple[OneNode, list[str]]:
+    """The node as a model of its own, and the names whose values that model takes, in order.
+
+    Args:
+        opsets: domain to version, as in the model that the node comes from.
+        types: static type of every value that the node and its bodies read from outside.
+        parameters: which of these are constants to be kept inside.
+    """
+    from onnx import NodeProto as Proto
+    from onnx import helper
+
+    read = [*node.input, *_captured(node)]
+    names = {name: f"x{i}" for i, name in enumerate(dict.fromkeys(name for name in read if name))}
+    alone = Proto()
+    alone.CopyFrom(node)
+    alone.name = alone.doc_string = ""
+    alone.domain = domain_of(node)
+    counter = iter(range(1 << 30))
+    rename(alone, names, [f"y{i}" if name else "" for i, name in enumerate(node.output)], lambda: f"b{next(counter)}")
+    taken = [name for name in names if name not in parameters]
+    graph = helper.make_graph(
+        [alone],
+        node.op_type,
+        [helper.make_tensor_value_info(names[name], types[name].code, types[name].shape) for name in taken],
+        [helper.make_empty_tensor_value_info(name) for name in alone.output if name],
+        [make_tensor(parameters[name], names[name]) for name in names if name in parameters],
+    )
+    domains = {"", *_domains(alone)}
+    imports = [helper.make_opsetid(domain, version) for domain, version in sorted(opsets.items()) if domain in domains]
+    ir_version = helper.find_min_ir_version_for(imports, ignore_unknown=True)
+    model = helper.make_model(graph, opset_imports=imports, ir_version=ir_version)
+    return OneNode(model.SerializeToString(deterministic=True)), taken
+
+
+def inferred(spec: OneNode) -> dict[str, Declared]:
+    """The types of the named outputs as ONNX's shape inference finds them; what it cannot tell is missing. Of vendors'
+    operators onnxruntime's inference, where it is installed."""
+    from onnx import shape_inference
+
+    try:
+        model = shape_inference.infer_shapes(spec.proto(), data_prop=True)
+    except (shape_inference.InferenceError, RuntimeError) as error:
+        raise InputError(f"onnx finds no shape for it: {_line(error)}") from None
+    found = [declared(value) for value in model.graph.output if value.type.WhichOneof("value")]
+    if not found and domain_of(model.graph.node[0]) and find_spec("onnxruntime"):
+        try:
+            outputs = _runtime_session(spec.proto()).get_outputs()
+        except InputError:
+            return {}
+        codes = {text: CODE_OF_DTYPE[dtype] for dtype, text in TENSOR_TYPE.items()}
+        found = [Declared(o.name, codes[o.type], tuple(o.shape)) for o in outputs if o.type in codes]
+    return {type_.name: type_ for type_ in found if type_ is not None}
+
+
+def _domains(node: NodeProto) -> Iterator[str]:
+    """The domains of the operators of a node and its bodies."""
+    yield domain_of(node)
+    for body in subgraphs(node):
+        for inner in body.node:
+            yield from _domains(inner)
+
+
+# Names inside bodies
+
+
+def rename(node: NodeProto, outer: Mapping[str, str], outputs: Sequence[str], fresh: Callable[[], str]) -> None:
+    """Renames in place what the node reads (`outer`), what it makes, and every name inside its bodies (`fresh`)."""
+    node.input[:] = [outer.get(name, name) for name in node.input]
+    node.output[:] = outputs
+    for body in subgraphs(node):
+        _rename_body(body, outer, fresh)
+
+
+def _rename_body(body: GraphProto, outer: Mapping[str, str], fresh: Callable[[], str]) -> None:
+    inner: dict[str, str] = {}
+    for value in [*body.input, *body.initializer]:
+        if value.name not in inner:
+            inner[value.name] = fresh()
+        value.name = inner[value.name]
+    scope = {**outer, **inner}
+    for node in body.node:
+        node.name = ""
+        outputs = [fresh() if name else "" for name in node.output]
+        made = dict(zip(node.output, outputs, strict=True))
+        rename(node, scope, outputs, fresh)
+        scope.update(made)
+    for value in body.output:
+        value.name = scope.get(value.name, value.name)
+    del body.value_info[:]
+
+
+def _captured(node: NodeProto) -> Iterator[str]:
+    """Names that the node's bodies read from outside."""
+    for body in subgraphs(node):
+        own = {value.name for value in [*body.input, *body.initializer]}
+        for inner in body.node:
+            yield from (name for name in [*inner.input, *_captured(inner)] if name and name not in own)
+            own.update(inner.output)
+        yield from (value.name for value in body.output if value.name not in own)
+
+
+def captured(node: NodeProto) -> list[str]:
+    """Names that the node's bodies read from outside, each once."""
+    return list(dict.fromkeys(_captured(node)))
+
+
+# Evaluation
+
+
+@lru_cache(maxsize=_KEPT_EVALUATORS)
+def _evaluator(model: bytes) -> Callable[[Sequence[Array]], list[Array]]:
+    from onnx.reference import ReferenceEvaluator
+
+    proto = OneNode(model).proto()
+    name = title(proto.graph.node[0])
+    inputs = [value.name for value in proto.graph.input]
+    _state_conditions(proto.graph)
+    session: Any = None
+    if proto.graph.node[0].op_type not in _INCOMPLETE or not find_spec("onnxruntime"):
+        with suppress(Exception):  # an operator without a reference, or one that is malformed, raises anything
+            session = ReferenceEvaluator(proto, new_ops=bounded_operators())
+    if session is None:
+        with refusing(lambda: f"operator {name}"):
+            session = _runtime_session(proto)
+
+    def run(arrays: Sequence[Array]) -> list[Array]:
+        try:
+            with counting():
+                outputs = session.run(None, dict(zip(inputs, arrays, strict=True)))
+        except InputError as error:
+            raise InputError(f"operator {name}: {error}") from None
+        except Exception as error:  # what the reference raises on values that it does not take has no common class
+            raise InputError(f"operator {name} failed in its reference: {_line(error)}") from error
+        if not all(isinstance(out, np.ndarray | np.generic) for out in outputs):
+            raise InputError(f"operator {name} gives a sequence or an optional; only tensors are supported")
+        return [np.asarray(out) for out in outputs]
+
+    return run
+
+
+def _state_conditions(graph: GraphProto) -> None:
+    """Gives Loops without a condition the constant true: onnx's reference (1.23) never runs them otherwise."""
+    for node in graph.node:
+        if node.op_type == "Loop" and not (node.input[1:2] or [""])[0]:
+            name = f"{node.output[0]}_condition"
+            node.input[1:2] = [name]
+            graph.initializer.append(make_tensor(np.array(True), name))
+        for inner in subgraphs(node):
+            _state_conditions(inner)
+
+
+def _runtime_session(proto: ModelProto) -> Any:
+    """For operators that onnx has no reference for (vendor domains): onnxruntime, if it is installed."""
+    name = title(proto.graph.node[0])
+    try:
+        import onnxruntime
+
+        state: Any = import_module("onnxruntime.capi.onnxruntime_pybind11_state")  # where its errors are
+    except ImportError:
+        raise InputError(
+            f"operator {name} has no reference implementation to run; install onnxruntime or replace it"
+        ) from None
+    try:
+        return onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    except (state.Fail, state.InvalidGraph, state.NotImplemented, state.InvalidArgument) as error:
+        raise InputError(f"operator {name} cannot be run here: {_line(error)}; replace it in the model") from None
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())[:200] or type(error).__name__

@@ -1,0 +1,171 @@
+"""How terms are written in ONNX: forms, their parameters, and what can be left to ONNX's broadcasting."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from eqsat.base.numerics import Array, np_dtype
+from eqsat.frontends.onnx.file.load import NEWEST_OPSET, TENSOR_TYPE
+from eqsat.program.ops import row
+from eqsat.program.term import Shape, Term
+
+
+@dataclass(frozen=True, eq=False)
+class Param:
+    """A constant that belongs to the form and not to the program: axes, a target shape, a scalar operand."""
+
+    array: Array
+    role: str
+
+
+@dataclass(frozen=True, eq=False)
+class Form:
+    """One ONNX node to be.
+
+    Attributes:
+        op: the ONNX operator; 'Identity' costs nothing where its operand's name can serve.
+        inputs: operands; a form is a node of its own in front, None an optional input left out.
+        attrs: the node's attributes; those that are None are left out.
+        outputs: the terms that the node makes, where it makes several; else it makes the term it stands for.
+        type: shape and dtype of a form in front of another one.
+        least: the first opset whose definition of the operator has the attributes used.
+    """
+
+    op: str
+    inputs: tuple[Operand, ...]
+    attrs: dict[str, Any] = field(default_factory=dict)
+    outputs: tuple[Term, ...] = ()
+    type: tuple[Shape, str] | None = None
+    least: int = 0
+
+    def terms(self) -> Iterator[Term]:
+        """The terms that the form reads, those of the forms in front included."""
+        for operand in self.inputs:
+            if isinstance(operand, Term):
+                yield operand
+            elif isinstance(operand, Form):
+                yield from operand.terms()
+
+    def forms(self) -> Iterator[Form]:
+        """This form and those in front of it."""
+        yield self
+        for operand in self.inputs:
+            if isinstance(operand, Form):
+                yield from operand.forms()
+
+
+Operand = Term | Form | Param | None
+
+
+def form(op: str, *inputs: Operand, **attrs: Any) -> Form:
+    """A node that makes the term it stands for."""
+    return Form(op, inputs, attrs)
+
+
+def front(term: Term, op: str, *inputs: Operand, **attrs: Any) -> Form:
+    """A node in front of another one, its result of the type of `term`."""
+    return Form(op, inputs, attrs, type=(term.shape, term.dtype))
+
+
+def typed(shape: Sequence[int], dtype: str, op: str, *inputs: Operand, **attrs: Any) -> Form:
+    """A node in front of another one, its result of that type."""
+    return Form(op, inputs, attrs, type=(tuple(shape), dtype))
+
+
+def ints(values: Sequence[int], role: str) -> Param:
+    return Param(np.array(values, np.int64), role)
+
+
+def scalar(value: Any, dtype: str, shape: Shape = ()) -> Param:
+    return Param(np.full(shape, value, np_dtype(dtype)), "scalar")
+
+
+# Broadcasting
+
+
+def narrow(term: Term) -> Operand:
+    """The operand whose broadcast to `term.shape` is `term`: what is left when ONNX broadcasts by itself."""
+    below = term
+    while row(below.op).view:
+        below = below.args[0]
+    if below.op == "full":
+        return scalar(below.attr("value"), term.dtype)
+    while term.op == "broadcast":
+        term = term.args[0]
+    return ramp(term) if term.op == "iota" else term
+
+
+def ramp(term: Term) -> Param:
+    """0, 1, 2, ... along an iota's axis, of size 1 along the axes after it."""
+    axis = term.attr("axis")
+    values = np.arange(term.shape[axis]).astype(np_dtype(term.dtype))
+    return Param(values.reshape(-1, *(1,) * (term.ndim - axis - 1)), "range")
+
+
+def shape_of(operand: Operand) -> Shape:
+    if isinstance(operand, Term):
+        return operand.shape
+    assert isinstance(operand, Param)
+    return operand.array.shape
+
+
+def broadcastable(args: Sequence[Term], shape: Shape) -> tuple[Operand, ...]:
+    """Each operand as narrow as it can be while ONNX's broadcasting of all of them still gives `shape`."""
+    operands: list[Operand] = list(args)
+    for i, arg in enumerate(args):
+        narrowed = narrow(arg)
+        for candidate in (narrowed, _ranked(narrowed, len(shape))):
+            trial = [*operands[:i], candidate, *operands[i + 1 :]]
+            if np.broadcast_shapes(*map(shape_of, trial)) == shape:
+                operands = trial
+                break
+    return tuple(operands)
+
+
+def _ranked(operand: Operand, rank: int) -> Operand:
+    """A parameter with dims of size 1 in front, which give the result its rank."""
+    if not isinstance(operand, Param):
+        return operand
+    return Param(operand.array.reshape((1,) * (rank - operand.array.ndim) + operand.array.shape), operand.role)
+
+
+# Element types
+
+
+@cache
+def admits(op: str, dtypes: tuple[str | None, ...], opset: int) -> bool:
+    """Whether the operator's definition at that opset exists and takes operands of these dtypes (None: any)."""
+    from onnx import defs
+
+    try:
+        schema = defs.get_schema(op, opset)
+    except defs.SchemaError:
+        return False
+    formals = [schema.inputs[min(i, len(schema.inputs) - 1)] for i in range(len(dtypes))]
+    return all(d is None or TENSOR_TYPE[d] in f.types for d, f in zip(dtypes, formals, strict=True))
+
+
+def opset_for(form: Form, start: int) -> int | None:
+    """The first opset from `start` on at which ONNX admits the form with its element types.
+
+    None if there is none up to NEWEST_OPSET (or `start` if that is later).
+    """
+    least = max(start, *(each.least for each in form.forms()))
+    wanted = [(each.op, tuple(_dtype(operand) for operand in each.inputs)) for each in form.forms()]
+    for opset in range(least, max(start, NEWEST_OPSET) + 1):
+        if all(admits(op, dtypes, opset) for op, dtypes in wanted):
+            return opset
+    return None
+
+
+def _dtype(operand: Operand) -> str | None:
+    if isinstance(operand, Term):
+        return operand.dtype
+    if isinstance(operand, Param):
+        return operand.array.dtype.name
+    return operand.type[1] if operand is not None and operand.type else None

@@ -1,0 +1,200 @@
+"""Programs into ONNX models: compact, readable, the names of inputs and outputs kept."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from eqsat.base.arguments import instance, whole
+from eqsat.base.numerics import Array
+from eqsat.base.version import VERSION
+from eqsat.errors import InputError
+from eqsat.frontends.onnx.file.load import CODE_OF_DTYPE, DTYPE_OF_CODE, NEWEST_OPSET, OLDEST_OPSET, tensor_array
+from eqsat.frontends.onnx.read.opaque import OneNode, rename
+from eqsat.frontends.onnx.write.form import Form, Operand, Param
+from eqsat.frontends.onnx.write.plan import Plan, plan
+from eqsat.frontends.onnx.write.save import store
+from eqsat.program.ir import Program
+from eqsat.program.term import ConstArray, Shape, Term
+
+if TYPE_CHECKING:
+    from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto
+
+DEFAULT_OPSET = 17
+
+_NONE: Mapping[str, Any] = MappingProxyType({})
+
+
+def to_onnx(program: Program, path: str | os.PathLike[str] | None = None, *, opset: int = DEFAULT_OPSET) -> ModelProto:
+    """The program as an ONNX model, written to `path` if one is given.
+
+    Args:
+        opset: the least opset to write; a later one is taken where an operator or element type needs it, and an
+            earlier one where an opaque operator exists only there.
+
+    Raises:
+        InputError: an operator without an ONNX form, a file that cannot be written, or a model of more than
+            1.8 GB without a path (its constants go to a file beside it).
+    """
+    instance("to_onnx", program, Program, "a Program (eqsat.trace, from_onnx, from_torch)")
+    if path is not None:
+        instance("to_onnx: path", path, (str, os.PathLike), "a path or None")
+    if not OLDEST_OPSET <= whole("opset", opset, 1) <= NEWEST_OPSET:
+        raise InputError(f"opset {opset} cannot be written; choose {OLDEST_OPSET} to {NEWEST_OPSET}")
+    writer = _Writer(program, plan(program, opset))
+    return store(writer.model(), writer.constants(), path)
+
+
+class _Writer:
+    """Turns a plan into nodes, giving every value a name."""
+
+    def __init__(self, program: Program, plan_: Plan) -> None:
+        self.program = program
+        self.plan = plan_
+        self.nodes: list[NodeProto] = []
+        self.values: list[ValueInfoProto] = []
+        self.names: dict[Term, str] = {term: term.attr("name") for term in program.inputs}
+        self.taken = {*self.names.values(), *program.outputs}
+        self.counts: dict[str, int] = {}
+        self.stored: dict[tuple[str, Shape], tuple[str, Array]] = {}
+        self.foreign: list[TensorProto] = []  # parameters of opaque nodes, of element types that programs lack
+
+    def model(self) -> ModelProto:
+        """The model without its initializers."""
+        from onnx import helper
+
+        copies = self._name_outputs()
+        written: set[int] = set()
+        for term, form in self.plan.forms.items():
+            if id(form) not in written:
+                written.add(id(form))
+                self._write(term, form)
+        for name, term in copies:
+            self._node("Identity", [self._operand(term)], [name])
+        inputs = [_value_info(term.attr("name"), term.shape, term.dtype) for term in self.program.inputs]
+        outputs = [_value_info(name, term.shape, term.dtype) for name, term in self.program.outputs.items()]
+        graph = helper.make_graph(self.nodes, "program", inputs, outputs, self.foreign, value_info=self.values)
+        opsets = [helper.make_opsetid(domain, version) for domain, version in sorted(self.plan.opsets.items())]
+        return helper.make_model(
+            graph,
+            opset_imports=opsets,
+            ir_version=helper.find_min_ir_version_for(opsets, ignore_unknown=True),
+            producer_name="eqsat",
+            producer_version=VERSION,
+        )
+
+    def constants(self) -> list[tuple[str, Array]]:
+        """The initializers of the model, each value once."""
+        return list(self.stored.values())
+
+    # Names
+
+    def _name_outputs(self) -> list[tuple[str, Term]]:
+        """Gives each output's term the output's name; returns the outputs that have to be copies of another value."""
+        copies = []
+        inputs = set(self.program.input_names)
+        for name, term in self.program.outputs.items():
+            if self.names.get(term) == name:
+                continue
+            if name in inputs:
+                raise InputError(f"'{name}' is an input and another output of the program; rename one")
+            if term in self.names or term.op == "constant":
+                copies.append((name, term))
+            else:
+                self.names[term] = name
+        return copies
+
+    def _fresh(self, stem: str) -> str:
+        while True:
+            count = self.counts[stem] = self.counts.get(stem, -1) + 1
+            name = f"{stem}_{count}"
+            if name not in self.taken:
+                self.taken.add(name)
+                return name
+
+    def _store(self, constant: ConstArray, stem: str) -> str:
+        key = (constant.digest, constant.array.shape)
+        if key not in self.stored:
+            self.stored[key] = (self._fresh(stem), constant.array)
+        return self.stored[key][0]
+
+    # Nodes
+
+    def _write(self, term: Term, form: Form) -> None:
+        """The nodes of one form; a copy of a value that has a name already needs none."""
+        if form.op == "Identity" and term not in self.names:
+            self.names[term] = self._operand(form.inputs[0])
+        elif isinstance(spec := form.attrs.get("spec"), OneNode):
+            self._opaque(spec, form)
+        else:
+            inputs = [self._operand(operand) for operand in form.inputs]
+            outputs = [self._result(each, form.op) for each in form.outputs or (term,)]
+            self._node(form.op, inputs, outputs, form.attrs)
+
+    def _operand(self, operand: Operand) -> str:
+        match operand:
+            case None:
+                return ""
+            case Param(array=array, role=role):
+                return self._store(ConstArray(array), role)
+            case Form(op=op, type=type_):
+                inputs = [self._operand(inner) for inner in operand.inputs]
+                name = self._fresh(op.lower())
+                if type_ is not None:
+                    self.values.append(_value_info(name, *type_))
+                self._node(op, inputs, [name], operand.attrs)
+                return name
+            case Term(op="constant"):
+                if operand not in self.names:
+                    self.names[operand] = self._store(operand.attr("value"), "constant")
+                return self.names[operand]
+            case _:
+                return self.names[operand]
+
+    def _result(self, term: Term, op: str) -> str:
+        """The name of a term that a node makes now."""
+        if term not in self.names:
+            self.names[term] = self._fresh(op.lower())
+            self.values.append(_value_info(self.names[term], term.shape, term.dtype))
+        return self.names[term]
+
+    def _node(self, op: str, inputs: Sequence[str], outputs: Sequence[str], attrs: Mapping[str, Any] = _NONE) -> None:
+        from onnx import helper
+
+        given = {name: value for name, value in attrs.items() if value is not None}
+        self.nodes.append(helper.make_node(op, inputs, outputs, name=outputs[0], **given))
+
+    def _opaque(self, spec: OneNode, form: Form) -> None:
+        """The node as it came, with the names of this model."""
+        model = spec.proto()
+        node = model.graph.node[0]
+        stem = node.op_type.lower()
+        made = {term.attr("index"): term for term in form.outputs}
+        outer = {
+            value.name: self._operand(operand) for value, operand in zip(model.graph.input, form.inputs, strict=True)
+        }
+        for tensor in model.graph.initializer:
+            outer[tensor.name] = self._parameter(tensor)
+        named = iter(range(len(node.output)))
+        outputs = []
+        for name in node.output:
+            term = made.get(next(named)) if name else None
+            outputs.append("" if not name else self._result(term, stem) if term else self._fresh(stem))
+        rename(node, outer, outputs, lambda: self._fresh(stem))
+        node.name = next(name for name in outputs if name)
+        self.nodes.append(node)
+
+    def _parameter(self, tensor: TensorProto) -> str:
+        if tensor.data_type in DTYPE_OF_CODE:
+            return self._store(ConstArray(tensor_array(tensor, None, tensor.name)), "parameter")
+        tensor.name = self._fresh("parameter")
+        self.foreign.append(tensor)
+        return tensor.name
+
+
+def _value_info(name: str, shape: Shape, dtype: str) -> ValueInfoProto:
+    from onnx import helper
+
+    return helper.make_tensor_value_info(name, CODE_OF_DTYPE[dtype], shape)

@@ -1,0 +1,256 @@
+"""A result as one self-contained page: kernels before and after side by side, costs, steps, growth of the e-graph.
+
+A kernel is a box: what is in it is fused. Boxes stand in layers, each below all that it reads; kernels that repeat, as
+those of equal layers do, are drawn once. The arrows are drawn by a few lines of script in the page, so that boxes may
+flow as the window asks; without it, everything but the arrows is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from eqsat.base.numerics import SHORT
+from eqsat.egraph.snapshot import Snapshot
+from eqsat.errors import escaped
+from eqsat.explain.narration import alike, closing
+from eqsat.extract.cover import source_cover
+from eqsat.extract.plan.plan import Kernel, Plan, build_plan
+from eqsat.lift.shaped import Shaper
+from eqsat.pipeline.report import unknown_line
+from eqsat.program.core import CoreProgram, Node, lower
+from eqsat.program.term import spec_of
+
+if TYPE_CHECKING:
+    from eqsat.pipeline.optimize import Result
+
+_TEMPLATE = Path(__file__).with_name("report.html.j2")
+_COVER_SECONDS = 2.0
+_MOST_BOXES, _MOST_OPERATORS, _MOST_READS = 120, 6, 8
+_LONGEST_PERIOD = 40
+"""Kernels of one layer of a model, at most, that are found to repeat."""
+
+_PLOT = 320, 96
+"""Width and height of the plot of the e-graph's growth, in units of its drawing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """One kernel as drawn: a fusion group.
+
+    Attributes:
+        number: its place in launch order, from 1.
+        reads: numbers of the boxes whose results it reads.
+        merge: the letter that kernels before and after share where the latter replace the former.
+    """
+
+    number: int
+    name: str
+    family: str
+    operators: list[str]
+    time: str
+    facts: list[tuple[str, str]]
+    reads: list[int]
+    merge: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """Boxes that are drawn together: layers of them, and how often the whole repeats."""
+
+    times: int
+    layers: list[list[Box]] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """A plan as drawn; `left_out` kernels had no room."""
+
+    sections: list[Section]
+    left_out: int
+
+    @property
+    def boxes(self) -> list[Box]:
+        """All boxes, in launch order."""
+        return sorted((b for s in self.sections for layer in s.layers for b in layer), key=lambda b: b.number)
+
+
+def page(result: Result) -> str:
+    """The page as HTML: no other file, script or font is needed to show it."""
+    from jinja2 import Environment, StrictUndefined
+
+    report = result.report
+    core = lower(result.source)
+    letters = [_letter(i) for i in range(len(report["merges"]))]
+    sides = {
+        side: {at: letter for letter, m in zip(letters, report["merges"], strict=True) for at in m[f"{side}_at"]}
+        for side in ("before", "after")
+    }
+    options: dict[str, Any] = {"finalize": lambda value: value if hasattr(value, "__html__") else escaped(value)}
+    environment = Environment(
+        **options, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    template = environment.from_string(_TEMPLATE.read_text(encoding="utf-8"))
+    return template.render(
+        report=report,
+        rows=_rows(report),
+        unknown=unknown_line(report) if "unknown" in report else "",
+        before=draw(source_plan(result, core), core, sides["before"]),
+        after=draw(result.plan, core, sides["after"]),
+        steps=alike(report["steps"]),
+        closing=closing(report) if report["steps"] else "",
+        growth=_growth(report["egraph"]["growth"]),
+        plot=_PLOT,
+    )
+
+
+def _letter(i: int) -> str:
+    return (_letter(i // 26 - 1) if i >= 26 else "") + chr(ord("a") + i % 26)
+
+
+def source_plan(result: Result, core: CoreProgram) -> Plan:
+    """The program as it was written, fused into kernels but not rewritten."""
+    return build_plan(Snapshot.from_core(core.roots), source_cover(core, result.report["device"], _COVER_SECONDS), core)
+
+
+def draw(plan: Plan, core: CoreProgram, merges: Mapping[int, str] | None = None) -> Drawing:
+    """Kernels in layers: each below everything that it reads. What repeats is drawn once."""
+    blocks = _blocks([(k.name, tuple(k.ops)) for k in plan.kernels])
+    shown: dict[int, int] = {}
+    for start, period, times in blocks:
+        for i in range(period * times):
+            shown[start + i] = start + i % period
+    made = {node: i for i, kernel in enumerate(plan.kernels) for node in kernel.outputs}
+    labels = _Labels(plan, core, made)
+    sections: list[Section] = []
+    count = 0
+    for start, period, times in blocks:
+        room = max(0, min(period, _MOST_BOXES - count))
+        count += room
+        depth: dict[int, int] = {}
+        layers: list[list[Box]] = []
+        for i in range(start, start + room):
+            reads = {shown[made[n]] for n in plan.kernels[i].inputs if n in made and shown[made[n]] < i}
+            depth[i] = 1 + max((depth[r] for r in reads if r in depth), default=-1)
+            if depth[i] == len(layers):
+                layers.append([])
+            layers[depth[i]].append(labels.box(i, sorted(reads), (merges or {}).get(i, "")))
+        if room:
+            sections.append(Section(times, layers))
+    return Drawing(sections, sum(period for _, period, _ in blocks) - count)
+
+
+def _blocks(keys: Sequence[object]) -> list[tuple[int, int, int]]:
+    """(start, period, times) of what repeats in a row, the longest first found; what does not repeat has times 1."""
+    blocks: list[tuple[int, int, int]] = []
+    at, plain = 0, 0
+    while at < len(keys):
+        period, times = _repetition(keys, at)
+        if times == 1:
+            at += 1
+            continue
+        if plain < at:
+            blocks.append((plain, at - plain, 1))
+        blocks.append((at, period, times))
+        at += period * times
+        plain = at
+    if plain < len(keys):
+        blocks.append((plain, len(keys) - plain, 1))
+    return blocks
+
+
+def _repetition(keys: Sequence[object], at: int) -> tuple[int, int]:
+    """(period, times) of what repeats from here on and covers most; a single kernel only three times or more."""
+    best = (1, 1)
+    for period in range(1, min(_LONGEST_PERIOD, (len(keys) - at) // 2) + 1):
+        times = 1
+        while keys[at + times * period : at + (times + 1) * period] == keys[at : at + period]:
+            times += 1
+        enough = times >= (3 if period < 3 else 2)
+        if enough and period * times > best[0] * best[1]:
+            best = (period, times)
+    return best
+
+
+class _Labels:
+    """What boxes say."""
+
+    def __init__(self, plan: Plan, core: CoreProgram, made: Mapping[Node, int]) -> None:
+        self._plan, self._made = plan, made
+        self._shaper = Shaper(core.source_term)
+        self._results = {r.buffer: name for name, r in zip(core.root_names, plan.results, strict=True) if r.buffer.args}
+
+    def box(self, i: int, reads: Sequence[int], merge: str) -> Box:
+        kernel = self._plan.kernels[i]
+        operators = kernel.ops[:_MOST_OPERATORS]
+        if len(kernel.ops) > len(operators):
+            operators = [*operators, f"and {len(kernel.ops) - len(operators)} more"]
+        return Box(
+            number=i + 1,
+            name=kernel.name,
+            family=kernel.family,
+            operators=operators,
+            time=_time(kernel, ".2f"),
+            facts=self._facts(kernel),
+            reads=[r + 1 for r in reads],
+            merge=merge,
+        )
+
+    def _facts(self, kernel: Kernel) -> list[tuple[str, str]]:
+        inputs = [self._said(n) for n in kernel.inputs[:_MOST_READS]]
+        if len(kernel.inputs) > len(inputs):
+            inputs.append(f"and {len(kernel.inputs) - len(inputs)} more")
+        return [
+            ("reads", ", ".join(inputs) or "nothing"),
+            ("writes", ", ".join(f"{self._results.get(n, '')} {self._type(n)}".strip() for n in kernel.outputs)),
+            ("work", f"{kernel.flops:,} FLOP"),
+            ("traffic", f"{kernel.bytes:,} bytes"),
+            ("time", f"{_time(kernel, '.3f')} predicted"),
+        ]
+
+    def _said(self, node: Node) -> str:
+        if node in self._made:
+            return f"kernel {self._made[node] + 1}'s {self._type(node)}"
+        name = node.attrs[0] if node.op == "In" else "constant"
+        return f"{name} {self._type(node)}"
+
+    def _type(self, node: Node) -> str:
+        if node.op == "Full":
+            return f"{SHORT[node.dtype]}[]"
+        return spec_of(self._shaper.shape(node), node.dtype)
+
+
+def _growth(rows: Sequence[Sequence[int]]) -> dict[str, Any]:
+    """The curves of e-nodes and classes over iterations, as points of a polyline."""
+    width, height = _PLOT
+    most = max((row[1] for row in rows), default=1)
+    step = width / max(len(rows) - 1, 1)
+    curves = [
+        " ".join(f"{i * step:.1f},{height - height * row[column] / most:.1f}" for i, row in enumerate(rows))
+        for column in (1, 0)
+    ]
+    return {"rows": [(i, *row) for i, row in enumerate(rows)], "nodes": curves[0], "classes": curves[1], "most": most}
+
+
+def _time(kernel: Kernel, form: str) -> str:
+    return "unknown" if kernel.family == "opaque" else f"{kernel.predicted_us:{form}} µs"
+
+
+def _rows(report: Mapping[str, Any]) -> list[Sequence[str]]:
+    """The cost table: title, before, after, how many times less, and the result's share of the source in percent."""
+    figures = (
+        ("kernels", "kernels", 1.0, "{:.0f}"),
+        ("MFLOP", "flops", 1e6, "{:.3f}"),
+        ("matmul MFLOP", "matmul_flops", 1e6, "{:.3f}"),
+        ("MB moved", "bytes", 1e6, "{:.3f}"),
+        ("predicted µs", "predicted_us", 1.0, "{:.3f}"),
+    )
+    rows = []
+    for title, key, unit, form in figures:
+        before, after = report["source"][key], report["result"][key]
+        less = f"{before / after:.2f}×" if after else "–"
+        share = f"{min(100.0, 100 * after / before):.0f}" if before else "0"
+        rows.append((title, form.format(before / unit), form.format(after / unit), less, share))
+    return rows

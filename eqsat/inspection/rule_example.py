@@ -1,0 +1,214 @@
+"""A worked example of a rule: an instance of both sides with shapes, values' names as in the rule, and what each costs.
+
+Examples are drawn as the soundness tests draw their instances; a rule of the host is tried on a few small programs.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from eqsat.egraph.host_terms import Terms
+from eqsat.egraph.snapshot import Snapshot
+from eqsat.evidence.instances import Instance, Unfit
+from eqsat.extract.cover import cover
+from eqsat.language.rule import AnyRule, Fact, HostRule, Pat, Pattern, Rule, Var
+from eqsat.lift.places import Places
+from eqsat.lift.shaped import Shaper
+from eqsat.program import ops
+from eqsat.program.core import Node, flops, lower, make, topological
+from eqsat.program.printer import expression
+from eqsat.program.term import Shape, Term
+from eqsat.tracing.expression import parse
+
+_DRAWS = 400
+_DTYPES = ("float32", "float64", "int32", "bool")
+_COVER_SECONDS = 1.0
+
+_PROGRAMS = (
+    ("concatenate([a, a])", "a=f32[3,4]"),
+    ("concatenate([a[:2], a[2:]])", "a=f32[4,3]"),
+    ("concatenate([relu(a), relu(b)])", "a=f32[3,4] b=f32[3,4]"),
+    ("concatenate([a @ u, b @ v])", "a=f32[3,4] b=f32[3,4] u=const:f32[4,5] v=const:f32[4,5]"),
+    ("concatenate([a @ u, b @ v])[:3]", "a=f32[3,4] b=f32[3,4] u=const:f32[4,5] v=const:f32[4,5]"),
+    ("concatenate([concatenate([a, b]), c])", "a=f32[2,3] b=f32[3,3] c=f32[4,3]"),
+    ("concatenate([relu(a.T), relu(b.T)])", "a=f32[3,4] b=f32[3,4]"),
+    ("concatenate([a.T, b.T])", "a=f32[3,4] b=f32[3,4]"),
+    ("concatenate([a @ w, b @ w])", "a=f32[3,4] b=f32[2,4] w=const:f32[4,5]"),
+    ("stack([x @ u, x @ v])", "x=f32[3,4] u=const:f32[4,5] v=const:f32[4,5]"),
+    ("a @ u + b @ v", "a=f32[3,4] b=f32[3,6] u=const:f32[4,5] v=const:f32[6,5]"),
+    ("((a @ b) @ c) @ d", "a=f32[6,2] b=f32[2,7] c=f32[7,3] d=f32[3,1]"),
+    ("relu(x @ u) * tanh(x @ v)", "x=f32[3,4] u=const:f32[4,5] v=const:f32[4,5]"),
+    ("(x + u[:2]) * concatenate([u[:1], u[1:2]])", "x=f32[2,3] u=const:f32[4,3]"),
+    ("x + concatenate([u, u])[2:]", "x=f32[2,3] u=const:f32[2,3]"),
+)
+"""Programs in which the rules of the host find something: an expression, and its names with their types."""
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One side: its expression, operations (constants aside), and the predicted time of its kernels."""
+
+    text: str
+    flops: int
+    microseconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """An instance of a rule: `names` say what its arrays are, `type` what both sides give."""
+
+    before: Side
+    after: Side
+    type: str
+    names: dict[str, str]
+
+    def as_json(self) -> dict[str, Any]:
+        """As in `eqsat rules show --json`."""
+        sides = {
+            name: {"expression": s.text, "flops": s.flops, "predicted_us": s.microseconds}
+            for name, s in (("before", self.before), ("after", self.after))
+        }
+        return {**sides, "type": self.type, "names": self.names}
+
+
+def example(row: AnyRule, device: str = "mi300x") -> Example | None:
+    """An example of a rule with small shapes; None where none was found."""
+    found = _of_host(row) if isinstance(row, HostRule) else _drawn(row)
+    if found is None:
+        return None
+    before, after, known, names = found
+    shaper = Shaper(known)
+    shaper.share_shape(before, after)
+    left, right = shaper.terms([before, after])
+    one, other = (_side(node, expression(t, names), device) for node, t in ((before, left), (after, right)))
+    legend = {}
+    for term in _below([left, right]):
+        if term in names:
+            legend[names[term]] = f"constant {term.spec}"
+        elif term.op == "input":
+            legend[term.attr("name")] = term.spec
+    return Example(one, other, left.spec, dict(sorted(legend.items())))
+
+
+Found = tuple[Node, Node, dict[Node, Term], dict[Term, str]]
+
+
+def _side(node: Node, text: str, device: str) -> Side:
+    source = Snapshot.from_core([node])
+    dynamic = {n for n in topological([node]) if any(x.op == "In" for x in topological([n]))}
+    cost = cover(source, device, _COVER_SECONDS).cost
+    return Side(text, sum(flops(n) for n in dynamic), round(cost * 1e-6, 3))
+
+
+# --- rows of the rule language
+
+
+def _drawn(row: Rule) -> Found | None:
+    """An instance whose guard holds: the first in which no size is 1 and no number 0 or 1, else the first of all."""
+    spare: Instance | None = None
+    for seed in range(_DRAWS):
+        try:
+            instance = Instance(row, random.Random(seed), _DTYPES[seed % len(_DTYPES) if seed % 4 == 3 else 0])
+        except Unfit:
+            continue
+        if instance.empty or not all(instance.holds(guard) for guard in row.when):
+            continue
+        sizes = [v for name, v in instance.bindings.items() if isinstance(v, int) and name in _drawn_sizes(row)]
+        numbers = [v for v in instance.bindings.values() if isinstance(v, float)]
+        if all(size > 1 for size in sizes) and not any(v in (0.0, 1.0) for v in numbers):
+            return _nodes(row, instance)
+        spare = spare or instance
+    return _nodes(row, spare) if spare is not None else None
+
+
+@lru_cache(maxsize=64)
+def _drawn_sizes(row: Rule) -> frozenset[str]:
+    """The dims that a left side names."""
+
+    def walk(pattern: Pattern) -> Iterator[str]:
+        if isinstance(pattern, Pat):
+            yield from (a.name for a in pattern.attrs if isinstance(a, Var))
+            for arg in pattern.args:
+                yield from walk(arg)
+
+    return frozenset(walk(row.left)) - {"B"}
+
+
+def _nodes(row: Rule, instance: Instance) -> Found:
+    constant = {g.cls.name for g in row.when if isinstance(g, Fact) and g.name == "const"}
+    leaves = {
+        name: make("Const" if name in constant else "In", (name, instance.bindings[name], dtype))
+        for name, dtype in instance.types.items()
+    }
+    shapes: dict[str, Shape] = {}
+    _shape_leaves(row.left, instance, shapes, None)
+    terms = {name: ops.input(name, shapes.get(name, (leaf.size,)), leaf.dtype) for name, leaf in leaves.items()}
+    names = {terms[name]: name for name in constant if name in terms}
+
+    def node(pattern: Pattern) -> Node:
+        if isinstance(pattern, Var):
+            return leaves[pattern.name]
+        return make(pattern.op, [instance.number(a) for a in pattern.attrs], [node(a) for a in pattern.args])
+
+    known = {leaves[name]: term for name, term in terms.items()}
+    return node(row.left), node(row.right), known, names
+
+
+def _shape_leaves(pattern: Pattern, instance: Instance, shapes: dict[str, Shape], shape: Shape | None) -> Shape | None:
+    """Shapes of the arrays under a pattern, as its products and reductions suggest; that of the pattern itself."""
+    if isinstance(pattern, Var):
+        if shape is not None:
+            shapes.setdefault(pattern.name, shape)
+        return shapes.get(pattern.name)
+    attrs = [instance.number(a) for a in pattern.attrs]
+    if pattern.op == "MM":
+        batch, m, k, n = attrs
+        lead = (batch,) if batch > 1 else ()
+        for arg, own in zip(pattern.args, ((*lead, m, k), (*lead, k, n)), strict=True):
+            _shape_leaves(arg, instance, shapes, own)
+        return (*lead, m, n)
+    if pattern.op in ("Un", "Bin", "Where"):
+        for arg in (*pattern.args, *pattern.args):  # twice: a later operand may know what an earlier one does not
+            shape = _shape_leaves(arg, instance, shapes, shape) or shape
+        return shape
+    if pattern.op == "Red" and shape is not None:
+        shape = (*shape, attrs[1])
+    for arg in pattern.args:
+        _shape_leaves(arg, instance, shapes, shape if pattern.op == "Red" else None)
+    return None
+
+
+# --- rules of the host
+
+
+def _of_host(row: HostRule) -> Found | None:
+    for text, lets in _PROGRAMS:
+        program = parse(text, dict(pair.split("=") for pair in lets.split(" ")))
+        core = lower(program)
+        snapshot = Snapshot.from_core(core.roots)
+        stated: list[tuple[int, Any]] = []
+        row.apply(Terms(snapshot), lambda cls, term, stated=stated: stated.append((cls, term)))
+        for cls, term in stated:
+            before, after = snapshot.term(cls), _node_of(term, snapshot)
+            if before is not after:
+                places = Places(program)
+                names = {t: name for t in core.source_term.values() if (name := places.constant(t)) is not None}
+                return before, after, core.source_term, names
+    return None
+
+
+def _node_of(term: Any, snapshot: Snapshot) -> Node:
+    if isinstance(term, int):
+        return snapshot.term(term)
+    op, attrs, operands = term
+    return make(op, attrs, [_node_of(t, snapshot) for t in operands])
+
+
+def _below(terms: Sequence[Term]) -> list[Term]:
+    from eqsat.program.term import topological as terms_below
+
+    return terms_below(terms)

@@ -1,0 +1,88 @@
+"""One rule on one page: both sides in NumPy's words, what must be proved, when it pays, why, whence, and an example."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping
+from typing import Any
+
+from eqsat.inspection.rule_example import example
+from eqsat.language import text as rule_text
+from eqsat.language.rule import AnyRule, Rule
+
+_TITLE = 10
+"""Columns of the titles on the left."""
+
+CLASSES = {
+    "exact": "exact: bitwise the same",
+    "reassociating": "reassociating: equal over the reals, rounding differs",
+    "range-changing": "range-changing: may turn a finite result infinite, or hide a NaN or an infinity",
+}
+
+
+def sides(row: AnyRule) -> tuple[str, str]:
+    """Both sides of a rule, in NumPy's words where it has them."""
+    if isinstance(row, Rule):
+        return rule_text.side(row.left), rule_text.side(row.right)
+    before, _, after = row.text.partition(" => ")
+    return before, after
+
+
+def page(row: AnyRule, family: str) -> dict[str, Any]:
+    """Everything about a rule, as `eqsat rules show --json` writes it beside its row."""
+    before, after = sides(row)
+    worked = example(row)
+    language = isinstance(row, Rule)
+    return {
+        "family": family,
+        "before": before,
+        "after": after,
+        "shapes": rule_text.shapes(row) if language else {},
+        "needs": _needs(row),
+        "pays": [rule_text.guard(g) for g in row.worth] if language else [],
+        "example": worked.as_json() if worked is not None else None,
+    }
+
+
+def _needs(row: AnyRule) -> list[str]:
+    """What must be proved before the rule fires."""
+    if isinstance(row, Rule):
+        return [rule_text.guard(g) for g in row.when if g not in row.worth]
+    return [row.guard_text] if row.guard_text else []
+
+
+def page_text(row: AnyRule, shown: Mapping[str, Any], width: int) -> str:
+    """A page as lines for a terminal."""
+    shapes = ", ".join(f"{name}{shape}" for name, shape in shown["shapes"].items())
+    lines = [f"{row.name} ({shown['family']})"]
+    for title, texts in (
+        ("equal", [shown["before"], f"= {shown['after']}"]),
+        ("shapes", [shapes] * bool(shapes)),
+        ("needs", shown["needs"] or ["nothing: it always holds"]),
+        ("pays when", shown["pays"]),
+        ("numerics", [CLASSES[row.numerics]]),
+        ("why", [row.why] * bool(row.why)),
+        ("source", [row.source] * bool(row.source)),
+        ("example", _example(shown["example"])),
+    ):
+        for i, text in enumerate(texts):
+            start = f"  {title if i == 0 else '':{_TITLE}}"
+            lines += textwrap.wrap(
+                text, width, initial_indent=start, subsequent_indent=" " * (_TITLE + 4), break_on_hyphens=False
+            )
+    return "\n".join(lines)
+
+
+def _example(worked: Mapping[str, Any] | None) -> list[str]:
+    if worked is None:
+        return []
+    before, after = worked["before"], worked["after"]
+    names = ", ".join(f"{name}: {type_}" for name, type_ in worked["names"].items())
+    typed = f"{worked['type']}; {names}" if names else worked["type"]
+    cost = f"{before['flops']} -> {after['flops']} FLOP, {before['predicted_us']:.3f} -> {after['predicted_us']:.3f} us"
+    return [
+        before["expression"],
+        f"= {after['expression']}",
+        typed,
+        f"{cost} on mi300x",
+    ]

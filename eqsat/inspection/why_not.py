@@ -1,0 +1,309 @@
+"""Why a rule is not among the steps to a result: it may not fire, found no place, was refused by its guard, or its form
+was found and is dearer."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from eqsat.base.time_budget import TimeBudget
+from eqsat.egraph.match import Matcher, Refusal, Shape
+from eqsat.egraph.snapshot import ENode, Snapshot
+from eqsat.errors import InputError
+from eqsat.explain.explain import Explainer, InstanceWriter, instances
+from eqsat.extract.cover import cover
+from eqsat.extract.device.table import Device
+from eqsat.extract.device.table import device as find_device
+from eqsat.language import text as rule_text
+from eqsat.language.rule import ALLOWED, AnyRule, HostRule, Pat, Policy, Rule, Var
+from eqsat.pipeline.optimize import Search
+from eqsat.program.core import Node, make
+from eqsat.program.ir import Program
+from eqsat.program.segments import Segment
+from eqsat.rules import EXPLORING, allowed
+
+_MOST_PRICED = 3
+"""Places of a form of segments at which the program is priced with the rule's form in it."""
+
+_COVER_SECONDS = 1.0
+_MOST_NEAREST = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A place where a rule could have fired, or did.
+
+    Attributes:
+        where, term: the place in the source, and the value there.
+        reasons: what was missing, or what its form costs.
+        bindings: sizes, functions and layouts that the rule's variables stand for.
+    """
+
+    where: str
+    term: str
+    reasons: tuple[str, ...]
+    bindings: dict[str, str] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        """A place that was missed; `guard` is the first part of the guard that failed."""
+        reasons = list(self.reasons)
+        return {
+            "where": self.where,
+            "term": self.term,
+            "guard": reasons[0],
+            "reasons": reasons,
+            "with": self.bindings,
+        }
+
+
+@dataclass(slots=True)
+class Answer:
+    """What became of a rule on one program.
+
+    Attributes:
+        rule: its name.
+        barred: why the policy does not let it fire at all; empty where it does. The rest then says what it would do.
+        fired: places of the e-graph where it holds.
+        steps: the steps of the explanation that use it.
+        dearer: forms that it found, with what a program with them would cost.
+        missed: places where its left side matches and its guard does not hold.
+        nearest: what comes nearest to its left side, where that matches nowhere.
+    """
+
+    rule: str
+    barred: str = ""
+    fired: int = 0
+    steps: list[int] = field(default_factory=list)
+    dearer: list[Place] = field(default_factory=list)
+    missed: list[Place] = field(default_factory=list)
+    nearest: list[str] = field(default_factory=list)
+
+    def as_json(self) -> dict[str, Any]:
+        """As `eqsat explain --why-not --json` writes it (schema 1)."""
+        return {
+            "schema": 1,
+            "rule": self.rule,
+            "barred": self.barred,
+            "held": self.fired,
+            "steps": self.steps,
+            "dearer": [{"where": p.where, "term": p.term, "reason": p.reasons[0]} for p in self.dearer],
+            "missed": [
+                {
+                    "where": p.where,
+                    "term": p.term,
+                    "guard": p.reasons[0],
+                    "reasons": list(p.reasons),
+                    "with": p.bindings,
+                }
+                for p in self.missed
+            ],
+            "nearest": self.nearest,
+        }
+
+
+def why_not(
+    program: Program,
+    row: AnyRule,
+    device: str | Device = "mi300x",
+    time_limit: float = 10.0,
+    numerics: Policy = "reassociate",
+) -> Answer:
+    """What became of a rule when a program is optimised.
+
+    Raises:
+        InputError: the device or the policy is unknown.
+    """
+    from eqsat.rules import ALL
+
+    target = find_device(device)
+    usable = allowed(list(ALL), numerics)
+    answer = Answer(row.name, _barred(row, numerics))
+    if row not in usable:
+        usable.append(row)
+    search = Search(program, target, usable, TimeBudget(time_limit), lambda stage, fraction: None)
+    parts = search.run()
+    answer.steps = [i for i, step in enumerate(search.explanation(parts).steps, 1) if step.rule == row.name]
+    look_for(answer, row, search, parts)
+    return answer
+
+
+def look_for(answer: Answer, row: AnyRule, search: Search, parts: Sequence[Segment]) -> None:
+    """Fill in where a rule fired in a finished search, and where not."""
+    explainer = Explainer(search.program, search.core.source_term)
+    for form, (part, _) in instances(parts).items():
+        look = _Look(search.explored[form], row, explainer.writer(part), search.rules)
+        answer.fired += look.fired()
+        if not answer.steps and not answer.barred:
+            answer.dearer += look.dearer(search.device, search.solved[form].cover.cost)
+        answer.missed += look.missed()
+        if not answer.fired and not answer.missed:
+            answer.nearest += look.nearest()
+    answer.missed = list({(p.reasons, p.term): p for p in answer.missed}.values())
+    answer.nearest = list(dict.fromkeys(answer.nearest))[:_MOST_NEAREST] if not answer.fired else []
+
+
+def _barred(row: AnyRule, numerics: Policy) -> str:
+    if row in EXPLORING:
+        return "only `eqsat prove` and `eqsat explore --exploring` use it: it does not come to rest on large programs"
+    if row.numerics not in ALLOWED[numerics]:
+        policy = next(p for p, classes in ALLOWED.items() if row.numerics in classes)
+        return f"not in policy {numerics}: it is {row.numerics}, which needs --numerics {policy}"
+    return ""
+
+
+class _Look:
+    """One rule over the e-graph of one form of segments."""
+
+    def __init__(self, snapshot: Snapshot, row: AnyRule, writer: InstanceWriter, rules: Sequence[AnyRule]) -> None:
+        self._snapshot, self._row, self._writer = snapshot, row, writer
+        self._matcher = Matcher(snapshot, rules)
+
+    def fired(self) -> int:
+        """Places where the rule holds and its right side is in the e-graph."""
+        return len(self._results())
+
+    def _results(self) -> dict[int, None]:
+        """The e-nodes that the rule gives: the tops of its right side."""
+        if isinstance(self._row, HostRule):
+            return {i: None for i, node in enumerate(self._snapshot.nodes) if node.rule == self._row.name}
+        found: dict[int, None] = {}
+        for at in range(len(self._snapshot.nodes)):
+            for match in self._matcher.matches(self._row, at):
+                if isinstance(match.right, tuple):
+                    found[match.right[0]] = None
+                elif match.right is not None:
+                    found[at] = None
+        return found
+
+    def dearer(self, device: Device, chosen: int) -> list[Place]:
+        """What the cheapest program found costs when it computes a value by the rule's form."""
+        places = []
+        for at in list(self._results())[:_MOST_PRICED]:
+            node = self._snapshot.nodes[at]
+            try:
+                cost = cover(_only(self._snapshot, at), device, _COVER_SECONDS).cost
+            except InputError:
+                continue  # the form reads itself once its class has no other
+            more = (cost - chosen) * 1e-6
+            said = f"dearer by {more:.3g} us" if cost > chosen else "no cheaper than the program without it"
+            reason = f"fired but not chosen: {said} ({cost * 1e-6:.3f} us against {chosen * 1e-6:.3f} us)"
+            value = make(node.op, node.attrs, [self._snapshot.term(a) for a in node.args])
+            places.append(Place(self._where(node.cls), self._writer.value(value), (reason,)))
+        return places
+
+    def missed(self) -> list[Place]:
+        """Places where only the guard kept the rule from firing."""
+        if isinstance(self._row, HostRule):
+            return []
+        found = []
+        for at in range(len(self._snapshot.nodes)):
+            for refusal in self._matcher.refusals(self._row, at):
+                value = self._node(refusal.left, refusal)
+                reasons = tuple(self._reason(part, refusal) for part in refusal.failed)
+                found.append(Place(self._where(refusal.cls), self._writer.value(value), reasons, _shown(refusal)))
+        return found
+
+    def _reason(self, part: Any, refusal: Refusal) -> str:
+        def said(name: str) -> str:
+            return self._writer.value(self._snapshot.term(refusal.bindings[name]))
+
+        text = rule_text.refusal(
+            part, refusal.bindings, said, lambda attr: self._matcher.number(attr, refusal.bindings)
+        )
+        return f"would not pay: {text}" if part in refusal.rule.worth else text
+
+    def nearest(self) -> list[str]:
+        """What comes nearest to the left side, where that matches nowhere."""
+        if isinstance(self._row, HostRule):
+            ops = Counter(n.op for n in self._snapshot.nodes if n.rule == "")
+            present = ", ".join(f"{ops[op]} {name}" for op, name in _COUNTED if ops[op])
+            return [f"needs: {self._row.guard_text or self._row.text}; the program has {present or 'no operators'}"]
+        same = [n for n in self._snapshot.nodes if n.op == self._row.left.op]
+        if not same:
+            ops = Counter(n.op for n in self._snapshot.nodes if n.args and n.rule == "")
+            present = ", ".join(f"{n} {name}" for op, name in _COUNTED if (n := ops[op]))
+            return [
+                f"needs {rule_text.kind(self._row.left)}: the program has none (it has {present or 'no operators'})"
+            ]
+        scored = sorted((miss for node in same for miss in self._misses(self._row.left, node)), key=lambda m: -m[0])
+        best = [m for m in scored if m[0] == scored[0][0]] if scored else []
+        return [text for _, text in best]
+
+    def _misses(self, pattern: Pat, node: ENode, depth: int = 1) -> Iterator[tuple[int, str]]:
+        """(how far it matched, what was met instead) for an e-node of the pattern's operator."""
+        for attr, value in zip(pattern.attrs, node.attrs, strict=True):
+            if not isinstance(attr, Var) and getattr(attr, "value", value) != value:
+                yield depth, f"nearest: {self._class(node.cls)} is {value}, where {rule_text.kind(pattern)} is needed"
+                return
+        if depth == 1 and not any(isinstance(a, Pat) for a in pattern.args):
+            yield 1, f"nearest: {self._class(node.cls)}, but the rule names one part twice that is not the same here"
+        for wanted, cls in zip(pattern.args, node.args, strict=True):
+            if isinstance(wanted, Pat):
+                same = [n for n in self._snapshot.of_class(cls) if n.op == wanted.op]
+                if not same:
+                    met = f"{self._class(cls)} stands where {rule_text.kind(wanted)} is needed"
+                    yield depth, f"nearest: in {self._class(node.cls)}, {met}"
+                for inner in same:
+                    yield from self._misses(wanted, inner, depth + 1)
+
+    def _class(self, cls: int) -> str:
+        return self._writer.value(self._source(cls))
+
+    def _source(self, cls: int) -> Node:
+        """The value of a class as the program writes it, if it does."""
+        own = next((n for n in self._snapshot.of_class(cls) if n.rule == ""), None)
+        if own is None:
+            return self._snapshot.term(cls)
+        return make(own.op, own.attrs, [self._snapshot.term(a) for a in own.args])
+
+    def _where(self, cls: int) -> str:
+        return self._writer.place(self._source(cls))
+
+    def _node(self, shape: Shape, refusal: Refusal) -> Node:
+        if isinstance(shape, str):
+            return self._snapshot.term(refusal.bindings[shape])
+        row = self._snapshot.nodes[shape[0]]
+        return make(row.op, row.attrs, [self._node(s, refusal) for s in shape[1]])
+
+
+_COUNTED = (
+    ("MM", "matrix products"),
+    ("Bin", "elementwise operators of two arrays"),
+    ("Un", "functions of one array"),
+    ("Where", "wheres"),
+    ("Red", "reductions"),
+    ("V", "views"),
+    ("Cat", "concatenations"),
+    ("Gather", "takes"),
+    ("Opaque", "operators that are carried unread"),
+)
+
+
+def _only(snapshot: Snapshot, at: int) -> Snapshot:
+    """The e-graph in which a class has one e-node alone."""
+    cls = snapshot.nodes[at].cls
+    nodes = [n for i, n in enumerate(snapshot.nodes) if n.cls != cls or i == at]
+    return Snapshot(nodes, snapshot.n_classes, snapshot.const, snapshot.roots)
+
+
+def _shown(refusal: Refusal) -> dict[str, str]:
+    """What the variables stand for that are no arrays."""
+    arrays = {"self", *_arrays(refusal.rule)}
+    return {
+        name: value.key() if hasattr(value, "key") else str(value)
+        for name, value in refusal.bindings.items()
+        if name not in arrays
+    }
+
+
+def _arrays(row: Rule) -> set[str]:
+    def walk(pattern: Any) -> Iterator[str]:
+        if isinstance(pattern, Var):
+            yield pattern.name
+        else:
+            for arg in pattern.args:
+                yield from walk(arg)
+
+    return set(walk(row.left))

@@ -1,0 +1,1 @@
+"""The language of rules: patterns, guards, and the tables of layout arithmetic with what they promise."""

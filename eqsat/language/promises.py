@@ -1,0 +1,423 @@
+"""What the tables of layout arithmetic promise, as integer formulas over index maps.
+
+A promise is written once and read twice: by z3, as what a rule's proof may rest on (`eqsat.evidence.guard_proofs`), and
+over arrays, where the table's Python function is held to it on instances (`eqsat.evidence.promise_check`). It yields
+formulas that hold for all values of the variables that it takes from `below`.
+
+Index maps: `L[i]` is the input index that output i of a layout reads, -1 where it reads the fill; `L.size` counts
+outputs. `t.join((b, m, n), (B, M, N))` is the flat index (b*M + m)*N + n, `t.digits` its inverse.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol
+
+
+class Map(Protocol):
+    """An index map: of a layout, or a symbol for one."""
+
+    @property
+    def size(self) -> Any: ...
+
+    @property
+    def fill(self) -> Any: ...
+
+    def __getitem__(self, index: Any) -> Any: ...
+
+
+class Logic(Protocol):
+    """What formulas are made of, apart from arithmetic and comparisons."""
+
+    def below(self, *sizes: Any) -> tuple[Any, ...]:
+        """A variable below each size; they are universal."""
+        ...
+
+    def join(self, digits: Sequence[Any], radices: Sequence[Any]) -> Any:
+        """The flat index of digits with these radices, outermost first."""
+        ...
+
+    def digits(self, index: Any, *radices: Any) -> tuple[Any, ...]:
+        """The digits of a flat index; anything where it is not below the product of the radices."""
+        ...
+
+    def choose(self, condition: Any, this: Any, other: Any) -> Any:
+        """`this` where the condition holds."""
+        ...
+
+    def implies(self, condition: Any, conclusion: Any) -> Any: ...
+
+    def same(self, fill: Any, other: Any) -> Any:
+        """Whether two values that are read as fills are one."""
+        ...
+
+    def apply(self, fn: Any, fill: Any) -> Any:
+        """A function of a fill."""
+        ...
+
+    def matched(
+        self,
+        variables: Sequence[Any],
+        sizes: Sequence[Any],
+        others: Sequence[Any],
+        key: Callable[..., Sequence[Any]],
+        other_key: Callable[..., Sequence[Any]],
+    ) -> tuple[Any, ...]:
+        """What variables below `sizes` become under some bijection to variables below `others`.
+
+        A sum over the ones is then the sum over the others. The keys say, over arrays, what a bijection must keep.
+        """
+        ...
+
+
+Promise = Callable[..., Iterator[Any]]
+
+
+def _compose(t: Logic, first: Map, then: Map, whole: Map) -> Iterator[Any]:
+    (i,) = t.below(then.size)
+    between = then[i]
+    yield whole.size == then.size
+    yield whole[i] == t.choose(between < 0, -1, first[between])
+    yield t.implies(between < 0, t.same(whole.fill, then.fill))
+    yield t.implies(t.choose(between < 0, 0, first[between]) < 0, t.same(whole.fill, first.fill))
+
+
+def _plain(t: Logic, layout: Map) -> Iterator[Any]:
+    (i,) = t.below(layout.size)
+    yield layout[i] >= 0
+
+
+def _keeps_fill(t: Logic, layout: Map, fn: Any) -> Iterator[Any]:
+    (i,) = t.below(layout.size)
+    yield t.implies(layout[i] < 0, t.same(t.apply(fn, layout.fill), layout.fill))
+
+
+def _is_identity(t: Logic, layout: Map, size: Any) -> Iterator[Any]:
+    (i,) = t.below(size)
+    yield layout.size == size
+    yield layout[i] == i
+
+
+def _contraction(
+    t: Logic,
+    left: Map,
+    right: Map,
+    rows: Any,
+    count: Any,
+    x: Map,
+    y: Map,
+    b: Any,
+    m: Any,
+    k: Any,
+    n: Any,
+    out: Map,
+) -> Iterator[Any]:
+    r, c = t.below(rows, count)
+    batch, row, column = t.digits(out[r], b, m, n)
+    at = t.join((r, c), (rows, count))
+    yield k == count
+    yield out.size == rows
+    yield x.size == b * m * k
+    yield y.size == b * k * n
+    yield out[r] >= 0
+    yield out[r] < b * m * n
+    yield x[t.join((batch, row, c), (b, m, k))] == left[at]
+    yield y[t.join((batch, c, column), (b, k, n))] == right[at]
+    yield left[at] >= 0
+    yield right[at] >= 0
+
+
+def _repeats_rows(t: Logic, layout: Map, count: Any) -> Iterator[Any]:
+    (i,) = t.below(layout.size)
+    first = layout[i] * count
+    yield first <= i
+    yield i < first + count
+
+
+def _swaps(t: Logic, layout: Map, batch: Any, rows: Any, columns: Any) -> Iterator[Any]:
+    b, c, r = t.below(batch, columns, rows)
+    yield layout.size == batch * rows * columns
+    yield layout[t.join((b, c, r), (batch, columns, rows))] == t.join((b, r, c), (batch, rows, columns))
+
+
+def _swap(t: Logic, batch: Any, rows: Any, columns: Any, layout: Map) -> Iterator[Any]:
+    yield from _swaps(t, layout, batch, rows, columns)
+
+
+def _narrow_product(
+    t: Logic, layout: Map, b: Any, m: Any, k: Any, n: Any, left: Map, right: Map, b1: Any, m1: Any, n1: Any, rest: Map
+) -> Iterator[Any]:
+    i, z = t.below(layout.size, k)
+    outside = layout[i] < 0
+    x, y, w = t.digits(layout[i], b, m, n)
+    x1, y1, w1 = t.digits(rest[i], b1, m1, n1)
+    yield rest.size == layout.size
+    yield outside == (rest[i] < 0)
+    yield t.same(rest.fill, layout.fill)
+    yield rest[i] < b1 * m1 * n1
+    yield left.size == b1 * m1 * k
+    yield right.size == b1 * k * n1
+    yield outside | (left[t.join((x1, y1, z), (b1, m1, k))] == t.join((x, y, z), (b, m, k)))
+    yield outside | (right[t.join((x1, z, w1), (b1, k, n1))] == t.join((x, z, w), (b, k, n)))
+
+
+def _repeated_rows(t: Logic, layout: Map, b: Any, m: Any, k: Any, n: Any, one: Map, out: Map) -> Iterator[Any]:
+    x, y, z = t.below(b, m, k)
+    yield one.size == b * k
+    yield from _repeats(t, layout, t.join((x, y, z), (b, m, k)), one, t.join((x, z), (b, k)))
+
+
+def _row_put_back(t: Logic, layout: Map, b: Any, m: Any, k: Any, n: Any, one: Map, out: Map) -> Iterator[Any]:
+    x, y, w = t.below(b, m, n)
+    yield out.size == b * m * n
+    yield out[t.join((x, y, w), (b, m, n))] == t.join((x, w), (b, n))
+
+
+def _repeated_columns(t: Logic, layout: Map, b: Any, m: Any, k: Any, n: Any, one: Map, out: Map) -> Iterator[Any]:
+    x, z, w = t.below(b, k, n)
+    yield one.size == b * k
+    yield from _repeats(t, layout, t.join((x, z, w), (b, k, n)), one, t.join((x, z), (b, k)))
+
+
+def _column_put_back(t: Logic, layout: Map, b: Any, m: Any, k: Any, n: Any, one: Map, out: Map) -> Iterator[Any]:
+    x, y, w = t.below(b, m, n)
+    yield out.size == b * m * n
+    yield out[t.join((x, y, w), (b, m, n))] == t.join((x, y), (b, m))
+
+
+def _repeated_batch(t: Logic, layout: Map, b: Any, rows: Any, columns: Any, one: Map) -> Iterator[Any]:
+    x, y, z = t.below(b, rows, columns)
+    yield from _repeats(t, layout, t.join((x, y, z), (b, rows, columns)), one, t.join((y, z), (rows, columns)))
+    yield one.size == rows * columns
+
+
+def _shared_left(
+    t: Logic, layout: Map, b: Any, m: Any, k: Any, n: Any, one: Map, right: Map, out: Map
+) -> Iterator[Any]:
+    yield from _repeated_batch(t, layout, b, m, k, one)
+
+
+def _shared_left_operand(
+    t: Logic, layout: Map, b: Any, m: Any, k: Any, n: Any, one: Map, right: Map, out: Map
+) -> Iterator[Any]:
+    x, z, w = t.below(b, k, n)
+    yield right.size == b * k * n
+    yield right[t.join((z, t.join((x, w), (b, n))), (k, b * n))] == t.join((x, z, w), (b, k, n))
+
+
+def _shared_left_put_back(
+    t: Logic, layout: Map, b: Any, m: Any, k: Any, n: Any, one: Map, right: Map, out: Map
+) -> Iterator[Any]:
+    x, y, w = t.below(b, m, n)
+    yield out.size == b * m * n
+    yield out[t.join((x, y, w), (b, m, n))] == t.join((y, t.join((x, w), (b, n))), (m, b * n))
+
+
+def _k_scale(t: Logic, layout: Map, b: Any, m: Any, k: Any, n: Any, spread: Map) -> Iterator[Any]:
+    x, y, z, w = t.below(b, m, k, n)
+    yield spread.size == b * k * n
+    yield from _repeats(t, layout, t.join((x, y, z), (b, m, k)), spread, t.join((x, z, w), (b, k, n)))
+
+
+def _row_scale(t: Logic, layout: Map, b: Any, m: Any, k: Any, n: Any, spread: Map) -> Iterator[Any]:
+    x, y, z, w = t.below(b, m, k, n)
+    yield spread.size == b * m * n
+    yield from _repeats(t, layout, t.join((x, y, z), (b, m, k)), spread, t.join((x, y, w), (b, m, n)))
+
+
+def _left_row_scale(t: Logic, layout: Map, b: Any, m: Any, k: Any, n: Any, spread: Map) -> Iterator[Any]:
+    yield from _row_scale(t, layout, b, m, n, k, spread)
+
+
+def _column_scale(t: Logic, layout: Map, b: Any, m: Any, k: Any, n: Any, spread: Map) -> Iterator[Any]:
+    x, y, z, w = t.below(b, m, k, n)
+    yield spread.size == b * m * n
+    yield from _repeats(t, layout, t.join((x, z, w), (b, k, n)), spread, t.join((x, y, w), (b, m, n)))
+
+
+def _right_column_scale(t: Logic, layout: Map, b: Any, m: Any, k: Any, n: Any, spread: Map) -> Iterator[Any]:
+    yield from _column_scale(t, layout, b, k, m, n, spread)
+
+
+def _constant_along(t: Logic, layout: Map, rows: Any, count: Any, one: Map) -> Iterator[Any]:
+    r, c = t.below(rows, count)
+    yield one.size == rows
+    yield from _repeats(t, layout, t.join((r, c), (rows, count)), one, r)
+
+
+def _repeats(t: Logic, layout: Map, at: Any, other: Map, there: Any) -> Iterator[Any]:
+    """The two maps read the same at two places."""
+    yield layout[at] == other[there]
+    yield t.implies(layout[at] < 0, t.same(layout.fill, other.fill))
+
+
+def _widen(t: Logic, layout: Map, count: Any, wide: Map) -> Iterator[Any]:
+    i, c = t.below(layout.size, count)
+    yield layout[i] >= 0
+    yield wide.size == layout.size * count
+    yield wide[t.join((i, c), (layout.size, count))] == layout[i] * count + c
+
+
+def _left_k_scale(t: Logic, layout: Map, b: Any, m: Any, k: Any, n: Any, spread: Map) -> Iterator[Any]:
+    x, y, z, w = t.below(b, m, k, n)
+    yield spread.size == b * m * k
+    yield from _repeats(t, layout, t.join((x, z, w), (b, k, n)), spread, t.join((x, y, z), (b, m, k)))
+
+
+def _swaps_blocks(
+    t: Logic, layout: Map, m: Any, k: Any, n: Any, right: Map, left: Map, p: Any, q: Any
+) -> Iterator[Any]:
+    x, w, y, z = t.below(p, n, q, k)
+    yield m == p * q
+    yield layout.size == m * n
+    yield right.size == p * n * k
+    yield left.size == p * k * q
+    yield layout[t.join((x, w, y), (p, n, q))] == t.join((t.join((x, y), (p, q)), w), (m, n))
+    yield right[t.join((x, w, z), (p, n, k))] == t.join((z, w), (k, n))
+    yield left[t.join((x, z, y), (p, k, q))] == t.join((t.join((x, y), (p, q)), z), (m, k))
+
+
+def _repeated_through(t: Logic, first: Map, then: Map, rows: Any, count: Any, one: Map) -> Iterator[Any]:
+    r, c = t.below(rows, count)
+    between = then[t.join((r, c), (rows, count))]
+    yield one.size == rows
+    yield between >= 0
+    yield one[r] >= 0
+    yield first[between] == one[r]
+
+
+def _contraction_with_rows(t: Logic, right: Map, rows: Any, count: Any, *gives: Any) -> Iterator[Any]:
+    yield from _contraction(t, _Identity(rows * count), right, rows, count, *gives)
+
+
+class _Identity:
+    """The map of an array to itself."""
+
+    fill = None
+
+    def __init__(self, size: Any) -> None:
+        self.size = size
+
+    def __getitem__(self, index: Any) -> Any:
+        return index
+
+
+def _sum_of_product(
+    t: Logic,
+    layout: Map,
+    count: Any,
+    b: Any,
+    m: Any,
+    k: Any,
+    n: Any,
+    left: Map,
+    m_sum: Any,
+    right: Map,
+    n_sum: Any,
+    b1: Any,
+    m1: Any,
+    k1: Any,
+    n1: Any,
+    out: Map,
+) -> Iterator[Any]:
+    """The products that are added up for an output are the same: (c, z) of the one sum, (z1, p, q) of the others."""
+
+    def whole(row: Any, c: Any, z: Any) -> tuple[Any, Any]:
+        x, y, w = t.digits(layout[t.join((row, c), (out.size, count))], b, m, n)
+        return t.join((x, y, z), (b, m, k)), t.join((x, z, w), (b, k, n))
+
+    def parts(row: Any, z1: Any, p: Any, q: Any) -> tuple[Any, Any]:
+        x, y, w = t.digits(out[row], b1, m1, n1)
+        above, beside = t.join((x, y, z1), (b1, m1, k1)), t.join((x, z1, w), (b1, k1, n1))
+        return left[t.join((above, p), (None, m_sum))], right[t.join((beside, q), (None, n_sum))]
+
+    i, c, z = t.below(out.size, count, k)
+    z1, p, q = t.matched(
+        (c, z), (count, k), (k1, m_sum, n_sum), lambda c, z: whole(0, c, z), lambda z1, p, q: parts(0, z1, p, q)
+    )
+    yield layout.size == out.size * count
+    yield left.size == b1 * m1 * k1 * m_sum
+    yield right.size == b1 * k1 * n1 * n_sum
+    yield out[i] >= 0
+    yield out[i] < b1 * m1 * n1
+    yield layout[t.join((i, c), (out.size, count))] >= 0
+    for mine, theirs in zip(whole(i, c, z), parts(i, z1, p, q), strict=True):
+        yield theirs == mine
+
+
+def _sum_of_whole_product(t: Logic, count: Any, b: Any, m: Any, k: Any, n: Any, *gives: Any) -> Iterator[Any]:
+    yield from _sum_of_product(t, _Identity(b * m * n), count, b, m, k, n, *gives)
+
+
+def _repeated_inner(
+    t: Logic, layout: Map, b: Any, m: Any, k: Any, n: Any, left: Map, right: Map, rest: Any, times: Any
+) -> Iterator[Any]:
+    """What meets in the product is the same: z of the long sum, (p, r) of the short one and the sum before it."""
+
+    def whole(x: Any, y: Any, w: Any, z: Any) -> tuple[Any, Any]:
+        return layout[t.join((x, y, z), (b, m, k))], t.join((x, z, w), (b, k, n))
+
+    def parts(x: Any, y: Any, w: Any, p: Any, r: Any) -> tuple[Any, Any]:
+        above = t.join((x, p, w), (b, rest, n))
+        return left[t.join((x, y, p), (b, m, rest))], right[t.join((above, r), (None, times))]
+
+    x, y, w, z = t.below(b, m, n, k)
+    p, r = t.matched((z,), (k,), (rest, times), lambda z: whole(0, 0, 0, z), lambda p, r: parts(0, 0, 0, p, r))
+    yield left.size == b * m * rest
+    yield right.size == b * rest * n * times
+    yield layout[t.join((x, y, z), (b, m, k))] >= 0
+    for mine, theirs in zip(whole(x, y, w, z), parts(x, y, w, p, r), strict=True):
+        yield theirs == mine
+
+
+def _repeated_inner_right(
+    t: Logic, layout: Map, b: Any, m: Any, k: Any, n: Any, left: Map, right: Map, rest: Any, times: Any
+) -> Iterator[Any]:
+    def whole(x: Any, y: Any, w: Any, z: Any) -> tuple[Any, Any]:
+        return t.join((x, y, z), (b, m, k)), layout[t.join((x, z, w), (b, k, n))]
+
+    def parts(x: Any, y: Any, w: Any, p: Any, r: Any) -> tuple[Any, Any]:
+        beside = t.join((x, y, p), (b, m, rest))
+        return left[t.join((beside, r), (None, times))], right[t.join((x, p, w), (b, rest, n))]
+
+    x, y, w, z = t.below(b, m, n, k)
+    p, r = t.matched((z,), (k,), (rest, times), lambda z: whole(0, 0, 0, z), lambda p, r: parts(0, 0, 0, p, r))
+    yield left.size == b * m * rest * times
+    yield right.size == b * rest * n
+    yield layout[t.join((x, z, w), (b, k, n))] >= 0
+    for mine, theirs in zip(whole(x, y, w, z), parts(x, y, w, p, r), strict=True):
+        yield theirs == mine
+
+
+PROMISES: dict[str, tuple[Promise, ...]] = {
+    "compose": (_compose,),
+    "plain": (_plain,),
+    "keeps_fill": (_keeps_fill,),
+    "is_identity": (_is_identity,),
+    "swaps": (_swaps,),
+    "swap": (_swap,),
+    "narrow_product": (_narrow_product,),
+    "repeated_rows": (_repeated_rows, _row_put_back),
+    "repeated_columns": (_repeated_columns, _column_put_back),
+    "repeated_batch": (_repeated_batch,),
+    "shared_left": (_shared_left, _shared_left_operand, _shared_left_put_back),
+    "k_scale": (_k_scale,),
+    "row_scale": (_row_scale,),
+    "column_scale": (_column_scale,),
+    "left_row_scale": (_left_row_scale,),
+    "right_column_scale": (_right_column_scale,),
+    "constant_along": (_constant_along,),
+    "widen": (_widen,),
+    "contraction": (_contraction,),
+    "contraction_with_rows": (_contraction_with_rows,),
+    "repeats_rows": (_repeats_rows,),
+    "left_k_scale": (_left_k_scale,),
+    "swaps_blocks": (_swaps_blocks,),
+    "repeated_through": (_repeated_through,),
+    "repeated_inner": (_repeated_inner,),
+    "repeated_inner_right": (_repeated_inner_right,),
+    "sum_of_product": (_sum_of_product,),
+    "sum_of_whole_product": (_sum_of_whole_product,),
+}
+"""By table, formulas over the same variables together. Tables over values and element types promise nothing of indices,
+and are not here."""

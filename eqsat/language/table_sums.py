@@ -1,0 +1,188 @@
+"""Tables of layout arithmetic for reductions: what repeats under a sum, and which sums of products are products."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from eqsat.layout import arithmetic as lt
+from eqsat.layout.arithmetic import Layout
+
+Row = tuple[Any, ...]
+
+
+def repeated(layout: Layout, rows: int, count: int) -> Row | None:
+    """V(z, layout) of [rows, count] holds each of some elements of a row several times, always as often.
+
+    Gives (L, count', times): the sum over V(z, layout) is `times` the sum over V(z, L) of [rows, count'], and the
+    greatest of one is the greatest of the other.
+    """
+    parts = _outer_and_inner(layout, count)
+    if parts is None or layout.size != rows * count:
+        return None
+    outer, inner = parts
+    kept = [(size, stride) for size, stride in inner if stride]
+    times = prod(size for size, stride in inner if not stride)
+    return (lt.strided(layout.offset, [*outer, *kept]), count // times, times) if times > 1 else None
+
+
+def contraction(left: Layout, right: Layout, rows: int, count: int) -> Row | None:
+    """The sum over the last axis of V(x, left) * V(y, right), both [rows, count], as a product of x and y.
+
+    Each digit of the rows walks x (m), y (n), both (the batch) or none; some digit of the sum walks both, and some of
+    the rows one alone: else nothing is gained. Gives (Lx, Ly, B, M, K, N, L): V(mm(V(x, Lx), V(y, Ly)), L).
+    """
+    digits = _common_digits(left, right, count)
+    if digits is None or left.size != rows * count or right.size != rows * count:
+        return None
+    outer, inner = digits
+    batch = [d for d in outer if d.left and d.right]
+    m = [d for d in outer if d.left and not d.right]
+    n = [d for d in outer if d.right and not d.left]
+    if not (m or n) or not any(d.left and d.right for d in inner) or any(not (d.left or d.right) for d in inner):
+        return None
+    x = lt.strided(left.offset, [(d.size, d.left) for d in (*batch, *m, *inner)])
+    y = lt.strided(right.offset, [(d.size, d.right) for d in (*batch, *inner, *n)])
+    steps: dict[_Digit, int] = {}
+    step = 1
+    for d in reversed((*batch, *m, *n)):
+        steps[d] = step
+        step *= d.size
+    out = lt.strided(0, [(d.size, steps.get(d, 0)) for d in outer])
+    return x, y, *(prod(d.size for d in part) for part in (batch, m, inner, n)), out
+
+
+def contraction_with_rows(right: Layout, rows: int, count: int) -> Row | None:
+    """`contraction` of an x that is read as it is."""
+    return contraction(lt.identity(rows * count), right, rows, count)
+
+
+@dataclass(frozen=True, slots=True)
+class _Digit:
+    """A digit that two layouts share: its place, its size, and the stride of each."""
+
+    place: int
+    size: int
+    left: int
+    right: int
+
+
+def _common_digits(left: Layout, right: Layout, count: int) -> tuple[list[_Digit], list[_Digit]] | None:
+    """The digits of two plain layouts of one size, refined until they agree, above and below `count` elements."""
+    if left.masked or right.masked or left.size != right.size or left.size == 0:
+        return None
+    dims = [list(left.dims), list(right.dims)]
+    outer: list[_Digit] = []
+    inner: list[_Digit] = []
+    below = 1
+    while dims[0] and dims[1]:
+        (size, a), (other, b) = dims[0].pop(), dims[1].pop()
+        least = min(size, other, count // below if below < count else size)
+        across = below * least < count and count % (below * least) != 0
+        if size % least or other % least or across:
+            return None
+        for part, whole, stride in ((dims[0], size, a), (dims[1], other, b)):
+            if whole > least:
+                part.append((whole // least, stride * least))
+        (inner if below < count else outer).append(_Digit(len(outer) + len(inner), least, a, b))
+        below *= least
+    return outer[::-1], inner[::-1]
+
+
+def _outer_and_inner(layout: Layout, count: int) -> tuple[list[tuple[int, int]], list[tuple[int, int]]] | None:
+    """The digits of a plain layout above and below `count` elements; None where a digit lies across."""
+    digits = _common_digits(layout, layout, count)
+    if digits is None:
+        return None
+    outer, inner = ([(d.size, d.left) for d in part] for part in digits)
+    return outer, inner
+
+
+def repeated_through(first: Layout, then: Layout, rows: int, count: int) -> Row | None:
+    """V(V(z, first), then) of [rows, count] is the same along count: V(z, L) is one of each row."""
+    whole = None if then.masked else lt.compose(first, then)
+    parts = None if whole is None or whole.size != rows * count else _outer_and_inner(whole, count)
+    if whole is None or parts is None or any(stride for _, stride in parts[1]):
+        return None
+    return (lt.strided(whole.offset, parts[0]),)
+
+
+def in_order(layout: Layout, count: int) -> Row | None:
+    """The layout with the digits under a reduction of `count` in the order in which they lie in memory.
+
+    None where they already are.
+    """
+    parts = _outer_and_inner(layout, count)
+    if parts is None:
+        return None
+    outer, inner = parts
+    ordered = lt.strided(layout.offset, [*outer, *sorted(inner, key=lambda dim: -abs(dim[1]))])
+    return None if ordered == layout else (ordered,)
+
+
+def repeated_inner(layout: Layout, b: int, m: int, k: int, n: int) -> Row | None:
+    """x[b, m, k] = V(z, layout) repeats itself along k: elements of y[b, k, n] that meet the same one are added first.
+
+    Gives (Lx, Ly, k', times): mm(x, y, b, m, k, n) = mm(V(z, Lx), sum(V(y, Ly), times), b, m, k', n).
+    """
+    parts = None if layout.size != b * m * k else _outer_and_inner(layout, k)
+    if parts is None:
+        return None
+    outer, inner = parts
+    steps = lt.row_major([size for size, _ in inner])
+    kept = [(size, stride, step * n) for (size, stride), step in zip(inner, steps, strict=True) if stride]
+    gone = [(size, step * n) for (size, stride), step in zip(inner, steps, strict=True) if not stride]
+    times = prod(size for size, _ in gone)
+    if times == 1:
+        return None
+    x = lt.strided(layout.offset, [*outer, *((size, stride) for size, stride, _ in kept)])
+    y = lt.strided(0, [(b, k * n), *((size, step) for size, _, step in kept), (n, 1), *gone])
+    return x, y, k // times, times
+
+
+def repeated_inner_right(layout: Layout, b: int, m: int, k: int, n: int) -> Row | None:
+    """`repeated_inner` of the right operand: y[b, k, n] = V(z, layout) repeats itself along k.
+
+    Gives (Lx, Ly, k', times): mm(x, y, b, m, k, n) = mm(sum(V(x, Lx), times), V(z, Ly), b, m, k', n).
+    """
+    columns_first = lt.compose(layout, lt.of_transpose((b, k, n), (0, 2, 1))) if layout.size == b * k * n else None
+    found = None if columns_first is None else repeated_inner(columns_first, b, n, k, 1)
+    if found is None:
+        return None
+    by_column, within, rest, times = found
+    y = lt.compose(by_column, lt.of_transpose((b, n, rest), (0, 2, 1)))
+    if y is None:
+        return None
+    x = lt.strided(0, [(b, m * k), (m, k), *_below(within, rest * times)])
+    return x, y, rest, times
+
+
+def _below(layout: Layout, count: int) -> list[tuple[int, int]]:
+    """The digits of a layout below `count` elements."""
+    parts = _outer_and_inner(layout, count)
+    return [] if parts is None else parts[1]
+
+
+def repeats_rows(layout: Layout, count: int) -> Row | None:
+    """The layout reads every element `count` times, one after another: a reduction put back along its rows."""
+    return () if layout == lt.strided(0, [(layout.size // max(count, 1), 1), (count, 0)]) else None
+
+
+def shifts_rows(layout: Layout, back: Layout, count: int) -> Row | None:
+    """V(z, layout) is the same along each row of `count`, and `back` puts a reduction of each row back along it."""
+    parts = _outer_and_inner(layout, count)
+    if parts is None or any(stride for _, stride in parts[1]):
+        return None
+    return repeats_rows(back, count)
+
+
+def shifts_all(value: Any, back: Layout) -> Row | None:
+    """The value is finite and `back` fills nothing: it cancels between an array and what is read back of its rows."""
+    return () if math.isfinite(value) and not back.masked else None
+
+
+def keeps_sums(layout: Layout) -> Row | None:
+    """V(x + y, layout) = V(x, layout) + V(y, layout): the layout fills nothing, or zeros."""
+    return () if not layout.masked or (layout.fill == 0 and not str(layout.fill).startswith("-")) else None

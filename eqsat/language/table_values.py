@@ -1,0 +1,169 @@
+"""Tables of numbers and element types: what a function gives for a value, what a value or a dtype is."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from eqsat.base.numerics import (
+    BINARY,
+    FLOATS,
+    INTS,
+    STORED_INTS,
+    UNARY,
+    elementwise,
+    is_float,
+    kind_of,
+    np_dtype,
+    scalar,
+)
+from eqsat.errors import InputError
+from eqsat.program.node import CAST
+
+Row = tuple[Any, ...]
+
+
+def is_value(value: Any, expected: int) -> Row | None:
+    """The value equals a small integer; -0.0 is not 0."""
+    return () if value == expected and not (expected == 0 and str(value).startswith("-")) else None
+
+
+def reciprocal_of(value: Any) -> Row | None:
+    """1 / value, where value is a float that is neither zero, subnormal nor without a finite reciprocal."""
+    if not isinstance(value, float) or value == 0 or not 1e-30 < abs(value) < 1e30:
+        return None
+    return (1.0 / value,)
+
+
+def exact_reciprocal(value: Any) -> Row | None:
+    """1 / value, where value is a power of two small enough that multiplying by it is exact."""
+    if not isinstance(value, float) or not math.isfinite(value) or value == 0:
+        return None
+    mantissa, exponent = math.frexp(abs(value))
+    return (1.0 / value,) if mantissa == 0.5 and -10 < exponent < 10 else None
+
+
+def floating(dtype: str) -> Row | None:
+    """The dtype is a floating one."""
+    return () if dtype in ("float64", "float32", "float16", "bfloat16") else None
+
+
+def count_as(count: int, dtype: str) -> Row | None:
+    """The number `count` as an element of a dtype that holds it exactly."""
+    if dtype == "bool":
+        return None
+    value = float(count) if is_float(dtype) else count
+    try:
+        return (value,) if scalar(value, dtype) == value else None
+    except InputError:
+        return None
+
+
+def plus_one(value: Any, dtype: str) -> Row | None:
+    """value + 1 in a dtype."""
+    one = count_as(1, dtype)
+    return None if one is None else value_of_two("add", value, one[0], dtype)
+
+
+def value_of(fn: str, value: Any, dtype: str) -> Row | None:
+    """A function that keeps the dtype and never rounds, of one value."""
+    row = UNARY.get(fn)
+    if row is None or row.result or kind_of(dtype) not in row.kinds or "exact" not in row.traits:
+        return None
+    return _computed(fn, dtype, value)
+
+
+def value_of_two(fn: str, left: Any, right: Any, dtype: str) -> Row | None:
+    """A function that keeps the dtype, of two values: one that is rounded correctly everywhere."""
+    if fn not in _ROUNDED_ONCE or kind_of(dtype) not in BINARY[fn].kinds:
+        return None
+    return _computed(fn, dtype, left, right)
+
+
+_ROUNDED_ONCE = ("add", "sub", "mul", "div", "min", "max")
+
+
+def _computed(fn: str, dtype: str, *values: Any) -> Row:
+    with np.errstate(all="ignore"):
+        found = elementwise(fn, *(np.asarray([v], dtype=np_dtype(dtype)) for v in values))
+        return (np.asarray(found)[0].item(),)
+
+
+_SIMPLE = 1 << 20
+"""Numerators and denominators up to which a fraction counts as what a number was rounded from."""
+
+
+def fraction_of(value: Any, dtype: str) -> Fraction | None:
+    """The simplest fraction that rounds to a number (1/3 for 0.33333334), or else what it is exactly; None for NaN and
+    the infinities.
+
+    Sums and products of fractions do not depend on their order, so that three times a third is one.
+    """
+    if not math.isfinite(value):
+        return None
+    exact = Fraction(value)
+    if not exact or not is_float(dtype):
+        return exact
+    size = abs(exact)
+    reach = Fraction(2) ** (math.frexp(value)[1] - 2) * Fraction(float(ml_dtypes.finfo(np_dtype(dtype)).eps))
+    simple = _simplest(size - reach, size + reach)
+    small = max(simple.numerator, simple.denominator) <= _SIMPLE
+    if not small or scalar(float(simple), dtype) != abs(value):  # a tie, or at a power of two, which ends a binade
+        return exact
+    return simple if value > 0 else -simple
+
+
+def _simplest(low: Fraction, high: Fraction) -> Fraction:
+    """The fraction with the least denominator from `low` to `high`, both positive: a walk down continued fractions."""
+    whole = math.ceil(low)
+    if whole <= high:
+        return Fraction(whole)
+    return whole - 1 + 1 / _simplest(1 / (high - whole + 1), 1 / (low - whole + 1))
+
+
+def integral(dtype: str) -> Row | None:
+    """The dtype is an integer one."""
+    return () if dtype in INTS else None
+
+
+def finite(value: Any) -> Row | None:
+    """The value is neither NaN nor infinite."""
+    return () if math.isfinite(value) else None
+
+
+def reciprocal_count(value: Any, count: int, dtype: str) -> Row | None:
+    """The value is 1 / count, as the dtype rounds it: what makes a mean of a sum."""
+    return () if is_float(dtype) and count and value == scalar(1 / count, dtype) else None
+
+
+_WIDER: dict[str, frozenset[str]] = {
+    "bool": frozenset({*INTS, *STORED_INTS, *FLOATS}),
+    "int8": frozenset({"int16", *INTS, *FLOATS}),
+    "uint8": frozenset({"int16", "uint16", "uint32", "uint64", *INTS, *FLOATS}),
+    "int16": frozenset({*INTS, "float32", "float64"}),
+    "uint16": frozenset({"uint32", "uint64", *INTS, "float32", "float64"}),
+    "uint32": frozenset({"int64", "uint64", "float64"}),
+    "float16": frozenset({"float32", "float64"}),
+    "bfloat16": frozenset({"float32", "float64"}),
+    "float32": frozenset({"float64"}),
+    "int32": frozenset({"int64", "float64"}),
+}
+"""Element types that hold every value of another one."""
+
+
+def cast_back(last: str, first: str, dtype: str) -> Row | None:
+    """`first` widens a dtype exactly and `last` converts back to it."""
+    middle = first.removeprefix(CAST)
+    casts = first.startswith(CAST) and last == CAST + dtype
+    return () if casts and middle in _WIDER.get(dtype, ()) else None
+
+
+def cast_through(last: str, first: str, dtype: str) -> Row | None:
+    """`first` widens a dtype exactly, so that the conversion `last` alone gives what both give."""
+    middle = first.removeprefix(CAST)
+    casts = first.startswith(CAST) and last.startswith(CAST) and last != CAST + dtype
+    return (last,) if casts and middle in _WIDER.get(dtype, ()) else None

@@ -1,0 +1,324 @@
+"""Layouts: the one view operator of the core, as arithmetic on flat index maps.
+
+``V(a, L)`` reads the flat array ``a`` at ``L.index()``. Transpose, slice, flip, broadcast, pad, window and
+diagonal mask are all layouts; reshape is none at all, since arrays are flat. A layout is CuTe's (size, stride)
+list with an offset, plus masked coordinates and the fill value of reads outside them (see
+:mod:`eqsat.layout.form` for the formula and the canonical form).
+
+    >>> of_transpose((2, 3), (1, 0)).index()
+    array([0, 3, 1, 4, 2, 5])
+    >>> of_pad((3,), (1,), (1,), 0.0).index()
+    array([-1,  0,  1,  2, -1])
+    >>> compose(of_transpose((2, 3), (1, 0)), of_transpose((3, 2), (1, 0))) == identity(6)
+    True
+
+Every function is pure, those that search are cached; sizes and strides count elements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from itertools import accumulate
+from math import prod
+
+from eqsat.layout.form import Axis, Dims
+from eqsat.layout.map import CACHE_SIZE, Fill, Layout, fill_key
+from eqsat.layout.split import Digits, split
+
+__all__ = [
+    "Axis",
+    "Digits",
+    "Fill",
+    "Layout",
+    "box",
+    "compose",
+    "conv_result",
+    "conv_weights",
+    "footprint",
+    "identity",
+    "inverse",
+    "is_bijective",
+    "is_contiguous",
+    "masked",
+    "of_broadcast",
+    "of_pad",
+    "of_slice",
+    "of_transpose",
+    "row_major",
+    "split",
+    "strided",
+    "window_counts",
+    "windows",
+]
+
+# Maps longer than this are not enumerated to count what they read; an upper bound stands in.
+_COUNTED_LENGTH = 1 << 18
+
+
+# --- constructors ---------------------------------------------------------------------------------------------
+
+
+def row_major(shape: Sequence[int]) -> tuple[int, ...]:
+    """The strides of a contiguous array: (2, 3, 4) -> (12, 4, 1)."""
+    return tuple(accumulate(reversed(shape[1:]), lambda stride, size: stride * size, initial=1))[::-1][: len(shape)]
+
+
+def identity(n: int) -> Layout:
+    """The map of an array of n elements to itself."""
+    return strided(0, ((n, 1),))
+
+
+def strided(offset: int, dims: Iterable[tuple[int, int]]) -> Layout:
+    """A plain map with (size, stride) digits, outer to inner."""
+    return _plain(offset, tuple(dims))
+
+
+def masked(offset: int, dims: Iterable[tuple[int, int]], axes: Iterable[Axis], fill: Fill) -> Layout:
+    """A map with masked coordinates; each axis has one coefficient per digit of ``dims``."""
+    return Layout(offset, tuple(dims), tuple(axes), fill)
+
+
+@lru_cache(maxsize=CACHE_SIZE)
+def _plain(offset: int, dims: Dims) -> Layout:
+    return Layout(offset, dims)
+
+
+def of_transpose(shape: Sequence[int], perm: Sequence[int]) -> Layout:
+    """numpy.transpose(x[shape], perm)."""
+    strides = row_major(shape)
+    return strided(0, [(shape[i], strides[i]) for i in perm])
+
+
+def of_slice(shape: Sequence[int], starts: Sequence[int], stops: Sequence[int], steps: Sequence[int]) -> Layout:
+    """x[shape][starts[i]:stops[i]:steps[i], ...] with Python's rules; a step may be negative.
+
+    Negative starts and stops are taken literally as range() takes them: stop -1 with step -1 ends after index 0.
+    """
+    strides = row_major(shape)
+    offset, dims = 0, []
+    for start, stop, step, stride in zip(starts, stops, steps, strides, strict=True):
+        offset += start * stride
+        dims.append((len(range(start, stop, step)), step * stride))
+    return strided(offset, dims)
+
+
+def of_broadcast(shape: Sequence[int], out_shape: Sequence[int]) -> Layout:
+    """numpy.broadcast_to(x[shape], out_shape)."""
+    aligned = (1,) * (len(out_shape) - len(shape)) + tuple(shape)
+    strides = row_major(aligned)
+    return strided(0, [(n, s if m == n else 0) for n, m, s in zip(out_shape, aligned, strides, strict=True)])
+
+
+def of_pad(shape: Sequence[int], lo: Sequence[int], hi: Sequence[int], fill: Fill) -> Layout:
+    """x[shape] with lo[i] fills before and hi[i] after axis i; negative amounts crop."""
+    dims = [(low + n + high, 0) for n, low, high in zip(shape, lo, hi, strict=True)]
+    rank = len(shape)
+    axes = [
+        Axis(n, stride, -low, tuple(int(i == j) for j in range(rank)))
+        for i, (n, stride, low) in enumerate(zip(shape, row_major(shape), lo, strict=True))
+    ]
+    return masked(0, dims, axes, fill)
+
+
+def windows(
+    shape: Sequence[int],
+    kernel: Sequence[int],
+    strides: Sequence[int],
+    dilations: Sequence[int],
+    lo: Sequence[int],
+    hi: Sequence[int],
+    fill: Fill,
+    groups: int | None = None,
+) -> Layout:
+    """Every window of x[n, c, *spatial] padded by lo and hi with ``fill``, in any number of spatial dims.
+
+    Without ``groups`` the output is [n, c, *out, *kernel]: pooling reduces its last axes. With ``groups`` it is
+    [groups, n, *out, c / groups, *kernel]: the left operand of convolution as a batched product.
+    """
+    n, c, *spatial = shape
+    steps = row_major(shape)
+    out = window_counts(spatial, kernel, strides, dilations, lo, hi)
+    if groups is None:
+        lead, middle = [(n, steps[0]), (c, steps[1])], []
+    else:
+        per_group = c // groups
+        lead, middle = [(groups, per_group * steps[1]), (n, steps[0])], [(per_group, steps[1])]
+    dims = lead + [(size, 0) for size in out] + middle + [(size, 0) for size in kernel]
+    first_tap = len(lead) + len(out) + len(middle)
+    axes = []
+    for i, size in enumerate(spatial):
+        coeffs = [0] * len(dims)
+        coeffs[len(lead) + i], coeffs[first_tap + i] = strides[i], dilations[i]
+        axes.append(Axis(size, steps[2 + i], -lo[i], tuple(coeffs)))
+    return masked(0, dims, axes, fill)
+
+
+def window_counts(
+    spatial: Sequence[int],
+    kernel: Sequence[int],
+    strides: Sequence[int],
+    dilations: Sequence[int],
+    lo: Sequence[int],
+    hi: Sequence[int],
+) -> tuple[int, ...]:
+    """The number of windows along each spatial dim."""
+    rows = zip(spatial, kernel, strides, dilations, lo, hi, strict=True)
+    return tuple((n + low + high - (k - 1) * d - 1) // s + 1 for n, k, s, d, low, high in rows)
+
+
+def conv_weights(shape: Sequence[int], groups: int) -> Layout:
+    """w[oc, c/g, *kernel] as the right operand of convolution, [groups, c/g * kernel, oc/groups]."""
+    k = prod(shape[1:])
+    n = shape[0] // groups
+    return strided(0, ((groups, n * k), (k, 1), (n, k)))
+
+
+def conv_result(n: int, groups: int, out: int, per_group: int) -> Layout:
+    """The product [groups, n, out, oc/groups] as the result of convolution, [n, groups, oc/groups, out]."""
+    return of_transpose((groups, n, out, per_group), (1, 0, 3, 2))
+
+
+def _linear(digits: Digits, offset: int, strides: Sequence[int], fill: Fill, extra: Sequence[Axis] = ()) -> Layout:
+    """The map offset + sum_j strides[j] * (digit j), under the masks of ``digits`` and ``extra`` ones."""
+    offset += sum(stride * start for stride, start in zip(strides, digits.starts, strict=True))
+    totals = _combine(digits, strides)
+    return masked(offset, zip(digits.sizes, totals, strict=True), (*extra, *digits.axes), fill)
+
+
+def _combine(digits: Digits, weights: Sequence[int]) -> list[int]:
+    """sum_j weights[j] * coeffs[j], per refined digit."""
+    totals = [0] * len(digits.sizes)
+    for weight, coeffs in zip(weights, digits.coeffs, strict=True):
+        if weight:
+            totals = [total + weight * c for total, c in zip(totals, coeffs, strict=True)]
+    return totals
+
+
+# --- algebra --------------------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=CACHE_SIZE)
+def compose(first: Layout, then: Layout) -> Layout | None:
+    """The layout L with V(V(a, first), then) = V(a, L). None when there is none or none was found.
+
+    Two masks compose only when they fill with the same value (type and bits included).
+    """
+    if then.all_filled or then.size == 0:
+        return then
+    if first.masked and then.masked and fill_key(first.fill) != fill_key(then.fill):
+        return None
+    if first.all_filled:
+        return masked(0, ((then.size, 0),), (Axis(0, 0, 0, (0,)),), first.fill)
+    if first.contiguous:
+        return Layout(first.offset + then.offset, then.dims, then.axes, then.fill)
+    digits = split(then, tuple(size for size, _ in first.dims))
+    if digits is None:
+        return None
+    axes = []
+    for axis in first.axes:
+        start = axis.start + sum(c * s for c, s in zip(axis.coeffs, digits.starts, strict=True))
+        axes.append(Axis(axis.bound, axis.stride, start, tuple(_combine(digits, axis.coeffs))))
+    fill = first.fill if first.masked else then.fill
+    return _linear(digits, first.offset, [stride for _, stride in first.dims], fill, axes)
+
+
+@lru_cache(maxsize=CACHE_SIZE)
+def box(layout: Layout, radices: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...], Layout] | None:
+    """(lo, hi, residual): the reads lie in the box [lo, hi) of an index space with these sizes.
+
+    ``residual`` is the same map into the box alone, row-major: V(a, layout) = V(a[lo:hi], residual). The box is
+    the smallest one wherever the masks bound single digits. None when :func:`split` declines.
+    """
+    digits = split(layout, radices)
+    if digits is None:
+        return None
+    strides = row_major(tuple(h - low for low, h in zip(digits.low, digits.high, strict=True)))
+    offset = -sum(stride * low for stride, low in zip(strides, digits.low, strict=True))
+    return digits.low, digits.high, _linear(digits, offset, strides, layout.fill)
+
+
+@lru_cache(maxsize=CACHE_SIZE)
+def is_bijective(layout: Layout, n_in: int) -> bool:
+    """Whether each of ``n_in`` input elements is read exactly once (a sufficient and, unmasked, necessary test)."""
+    if layout.masked or layout.size != n_in:
+        return False
+    expected, least = 1, layout.offset
+    for size, stride in sorted(layout.dims, key=lambda dim: abs(dim[1])):
+        if size == 0:
+            return True
+        if abs(stride) != expected:
+            return False
+        least += min(stride * (size - 1), 0)
+        expected *= size
+    return least == 0
+
+
+@lru_cache(maxsize=CACHE_SIZE)
+def inverse(layout: Layout, n_in: int) -> Layout | None:
+    """The layout that undoes a bijective one; None for any other."""
+    if not is_bijective(layout, n_in):
+        return None
+    offset, dims = 0, []
+    for (size, stride), weight in zip(layout.dims, row_major([size for size, _ in layout.dims]), strict=True):
+        if stride < 0:
+            offset += weight * (size - 1)
+            weight = -weight
+        dims.append((abs(stride), size, weight))
+    return strided(offset, [(size, weight) for _, size, weight in sorted(dims, reverse=True)])
+
+
+def is_contiguous(layout: Layout) -> bool:
+    """Whether the view is one run of neighbouring elements: an alias of the input's memory."""
+    return layout.contiguous
+
+
+@lru_cache(maxsize=CACHE_SIZE)
+def footprint(layout: Layout) -> int:
+    """How many distinct input elements are read.
+
+    Exact up to 2**18 outputs and for independent digits of any size; else an upper bound.
+    """
+    if layout.all_filled or layout.size == 0:
+        return 0
+    count, exact = _count_runs(layout)
+    if exact or layout.size > _COUNTED_LENGTH:
+        return count
+    import numpy as np
+
+    index = np.unique(layout.index())
+    return int(index.size - (index[0] < 0))
+
+
+def _count_runs(layout: Layout) -> tuple[int, bool]:
+    """An upper bound on the distinct sums of the layout's runs, and whether it is known to be exact."""
+    runs = [(size, abs(stride)) for size, stride in layout.dims if stride]
+    runs += [(axis.bound, abs(axis.stride)) for axis in layout.axes if axis.stride]
+    exact = _independent(layout)
+    span = 0
+    blocks: list[tuple[int, int]] = []
+    for count, stride in sorted(runs, key=lambda run: run[1]):
+        last_count, last_stride = blocks[-1] if blocks else (1, 1)
+        if blocks and stride % last_stride == 0 and stride // last_stride <= last_count:
+            blocks[-1] = (stride // last_stride * (count - 1) + last_count, last_stride)
+        else:
+            exact = exact and stride > span
+            blocks.append((count, stride))
+        span += stride * (count - 1)
+    return prod(count for count, _ in blocks), exact
+
+
+def _independent(layout: Layout) -> bool:
+    """Whether masks and strides touch different digits, each coordinate taking every value below its bound."""
+    touched = {i for i, (_, stride) in enumerate(layout.dims) if stride}
+    for axis in layout.axes:
+        involved = [i for i, c in enumerate(axis.coeffs) if c]
+        if touched.intersection(involved):
+            return False
+        touched.update(involved)
+        reach = 1
+        for c, i in sorted((abs(axis.coeffs[i]), i) for i in involved):
+            if c > reach:
+                return False
+            reach += c * (layout.dims[i][0] - 1)
+    return True

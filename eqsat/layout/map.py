@@ -1,0 +1,158 @@
+"""The layout itself: one opaque, hashable value with a text key and an index array."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from math import prod
+from typing import TYPE_CHECKING
+
+from eqsat.layout.form import Axis, Dims, canonical
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+Fill = float | int | bool | None
+"""What a masked layout reads outside its mask, in the type of the array that it views; None without a mask."""
+
+CACHE_SIZE = 1 << 17
+"""Entries kept by each cached function on layouts; saturation of the largest programs tried needs some 10**4."""
+
+
+class Layout:
+    """An index map from ``size`` outputs to a flat input, always in canonical form: equal maps compare equal.
+
+    Make one with the constructors of this module. ``dims`` are (size, stride) digits outer to inner; ``axes``
+    are the masked coordinates, empty for a plain map; fills compare with their type and bits (0 is not 0.0
+    nor -0.0, nan is nan). Immutable, hashable, picklable.
+    """
+
+    __slots__ = ("_hash", "_identity", "axes", "dims", "fill", "offset", "size")
+
+    offset: int
+    dims: Dims
+    axes: tuple[Axis, ...]
+    fill: Fill
+    size: int
+
+    def __init__(self, offset: int, dims: Dims, axes: tuple[Axis, ...] = (), fill: Fill = None) -> None:
+        offset, dims, axes = canonical(offset, dims, axes)
+        kept = fill if axes else None
+        if axes and fill is None:
+            raise ValueError("a masked layout needs a fill value")
+        identity = (offset, dims, axes, fill_key(kept))
+        for name, value in (
+            ("offset", offset),
+            ("dims", dims),
+            ("axes", axes),
+            ("fill", kept),
+            ("size", prod(size for size, _ in dims)),
+            ("_identity", identity),
+            ("_hash", hash(identity)),
+        ):
+            object.__setattr__(self, name, value)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"a Layout is immutable: cannot set {name}")
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        return isinstance(other, Layout) and self._hash == other._hash and self._identity == other._identity
+
+    def __reduce__(self) -> tuple[type[Layout], tuple[int, Dims, tuple[Axis, ...], Fill]]:
+        return Layout, (self.offset, self.dims, self.axes, self.fill)
+
+    def __repr__(self) -> str:
+        return f"Layout({self.key()!r})"
+
+    @property
+    def masked(self) -> bool:
+        """Whether some read is filled."""
+        return bool(self.axes)
+
+    @property
+    def all_filled(self) -> bool:
+        """Whether every read is filled: the view is a constant."""
+        return any(axis.bound == 0 for axis in self.axes)
+
+    @property
+    def contiguous(self) -> bool:
+        """Whether the view is one run of neighbouring elements: an alias of the input's memory."""
+        return not self.axes and (self.size <= 1 or self.dims == ((self.size, 1),))
+
+    def is_identity(self, n_in: int) -> bool:
+        """Whether the view of an array of ``n_in`` elements is that array."""
+        return self.contiguous and self.offset == 0 and self.size == n_in
+
+    def key(self) -> str:
+        """A text that :meth:`parse` reads back exactly.
+
+        ``offset|size,stride;...`` and, when masked, ``|bound,stride,start,coeffs...;...|fill``.
+        """
+        text = f"{self.offset}|" + ";".join(f"{size},{stride}" for size, stride in self.dims)
+        if not self.axes:
+            return text
+        axes = ";".join(",".join(map(str, (a.bound, a.stride, a.start, *a.coeffs))) for a in self.axes)
+        return f"{text}|{axes}|{fill_key(self.fill)}"
+
+    @staticmethod
+    @lru_cache(maxsize=CACHE_SIZE)
+    def parse(key: str) -> Layout:
+        """The layout with this :meth:`key`."""
+        parts = key.split("|")
+        dims = tuple((size, stride) for size, stride in map(_integers, filter(None, parts[1].split(";"))))
+        if len(parts) == 2:
+            return Layout(int(parts[0]), dims)
+        axes = tuple(Axis(n, s, c0, tuple(c)) for n, s, c0, *c in map(_integers, parts[2].split(";")))
+        return Layout(int(parts[0]), dims, axes, _read_fill(parts[3]))
+
+    def index(self) -> NDArray[np.int64]:
+        """The input index of each output, int64[size]; -1 where the fill is read."""
+        import numpy as np
+
+        sizes = [size for size, _ in self.dims]
+        flat = _affine(self.offset, [stride for _, stride in self.dims], sizes)
+        if not self.axes:
+            return np.ascontiguousarray(np.broadcast_to(flat, sizes)).reshape(-1)
+        valid = np.ones((1,) * len(sizes), dtype=bool)
+        for axis in self.axes:
+            coordinate = _affine(axis.start, axis.coeffs, sizes)
+            flat = flat + axis.stride * coordinate
+            valid = valid & (coordinate >= 0) & (coordinate < axis.bound)
+        return np.broadcast_to(np.where(valid, flat, -1), sizes).reshape(-1)
+
+
+def _affine(start: int, coeffs: Sequence[int], sizes: Sequence[int]) -> NDArray[np.int64]:
+    """start + sum_i coeffs[i] d[i] over the digits, as an array that broadcasts to ``sizes``."""
+    import numpy as np
+
+    total = np.full((1,) * len(sizes), start, dtype=np.int64)
+    for i, (coeff, size) in enumerate(zip(coeffs, sizes, strict=True)):
+        if coeff:
+            steps = coeff * np.arange(size, dtype=np.int64)
+            total = total + steps.reshape((size,) + (1,) * (len(sizes) - i - 1))
+    return total
+
+
+def _integers(text: str) -> tuple[int, ...]:
+    return tuple(map(int, text.split(",")))
+
+
+def fill_key(fill: Fill) -> str:
+    """A text that tells fills apart by type and bits."""
+    if fill is None:
+        return ""
+    if isinstance(fill, (bool, int)):
+        return repr(fill)
+    return f"f{float(fill).hex()}"
+
+
+def _read_fill(text: str) -> Fill:
+    if text in ("True", "False"):
+        return text == "True"
+    return float.fromhex(text[1:]) if text.startswith("f") else int(text)

@@ -1,0 +1,1 @@
+"""From core nodes back to NumPy-shaped terms that read well."""

@@ -1,0 +1,274 @@
+"""How lifting chooses a form for every unit, so that the chains of views between them are short.
+
+Candidates flow from operands to readers and back. Then units choose, operands first, and choose again while that
+makes the program shorter. A unit cannot leave a shape alone that its neighbours share with it, so at the end
+neighbours that could all take a form try it together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import inf
+
+from eqsat.layout.arithmetic import Layout, compose, inverse, is_bijective
+from eqsat.lift.forms import Form, Need, Way, plain, pulled, pushed, undone, whole
+from eqsat.lift.ops import Hints, ways
+from eqsat.lift.units import Unit, Units
+from eqsat.lift.view_chain import Steps, chain, cost, shared_cost, through
+from eqsat.program.core import CoreProgram
+from eqsat.program.node import Node
+from eqsat.program.term import Shape, Term, make
+
+_FORWARD_FORMS, _MAX_FORMS = 8, 14
+"""Candidate forms kept per unit, from its operands and in all; neighbours rarely suggest more than four."""
+_MAX_SWEEPS = 8
+_MAX_CLUSTER = 64
+_CONSTANT_MOVES = 0.5
+"""Moving a constant costs less than moving what is computed: it can be done ahead of time."""
+_PENDING_ORDER = 0.01
+"""Between equals, terms whose elements are in the order of the node."""
+
+
+def route(layout: Layout, need: Need, form: Form) -> Steps:
+    """The moves from a term that holds a base in ``form`` to V(V(base, layout), need.layout)."""
+    total = compose(layout, need.layout)
+    if total is not None:
+        return through(form.order, total, form.shape, need.shape)
+    flat = (layout.size,)
+    return through(form.order, layout, form.shape, flat) + chain(need.layout, flat, need.shape)
+
+
+class Choice:
+    """Fills in ``ways`` and ``chosen`` of every unit."""
+
+    def __init__(self, units: Units, source: CoreProgram) -> None:
+        self.graph, self.source = units, source
+        spoken = [term.op for term in source.source_term.values() if term.args]
+        self._convs = not spoken or "conv" in spoken
+
+    def make(self) -> None:
+        self._suggest_from_operands()
+        self._suggest_from_readers()
+        for unit in self.graph.units:
+            unit.chosen = self._best(unit)
+        self._improve(reversed_first=True)
+        if self._improve_together():
+            self._improve(reversed_first=True)
+
+    # Candidates
+
+    def _suggest_from_operands(self) -> None:
+        for unit in self.graph.units:
+            if unit.known is not None:
+                form = plain(unit.known.shape)
+                unit.suggest([form], 1)
+                unit.ways = [_leaf(form)]
+            elif unit.elementwise:
+                for arg in unit.operands:
+                    unit.suggest(self._forms_through(arg), _FORWARD_FORMS)
+                    unit.suggest(self._forms_before(arg), _FORWARD_FORMS)
+            elif unit.nodes[0].args:
+                unit.suggest((way.form for way in self._ways(unit)), _FORWARD_FORMS)
+
+    def _forms_through(self, arg: Node) -> Iterator[Form]:
+        for base, layout in self.graph.reach(arg):
+            if base in self.graph.unit_of:
+                for form in list(self.graph.unit_of[base].forms):  # a unit may read itself through a view
+                    yield from pushed(form, layout)
+
+    def _forms_before(self, arg: Node) -> Iterator[Form]:
+        """The forms of what a view reads, kept with the view pending: a view after the unit may undo it."""
+        for base, layout in self.graph.reach(arg):
+            if base in self.graph.unit_of and is_bijective(layout, base.size):
+                for form in list(self.graph.unit_of[base].forms):
+                    order = compose(form.order, layout)
+                    if order is not None:
+                        yield Form(order, form.shape)
+
+    def _suggest_from_readers(self) -> None:
+        """Readers first: a unit of many nodes counts as late as its last one."""
+        last = {self.graph.unit_of[node]: i for i, node in enumerate(self.graph.order) if node in self.graph.unit_of}
+        for unit in sorted(self.graph.units, key=lambda unit: -last[unit]):
+            for need in unit.results:
+                self._suggest_for(need, unit)
+            if unit.known is None:
+                unit.ways = self._ways(unit)
+                for way in unit.ways:
+                    for need in way.needs:
+                        for base in self.graph.bases(need.node):
+                            self._suggest_for(need, base)
+
+    def _suggest_for(self, need: Need, unit: Unit) -> None:
+        """Suggest to a unit the forms in which it would serve the need at once."""
+        if unit.known is not None:
+            return
+        for base, layout in self.graph.reach(need.node):
+            total = compose(layout, need.layout) if self.graph.unit_of.get(base) is unit else None
+            if total is None:
+                continue
+            forms = pulled(total, base.size, need.shape)
+            if base.op == "Const":
+                # Constants have no leading dims of size 1: a broadcast adds them.
+                unit.suggest((plain(_without_leading_units(f.shape)) for f in forms), _MAX_FORMS)
+            unit.suggest(forms, _MAX_FORMS)
+            turned = undone(total, base.size, need.shape) if unit.elementwise else None
+            if turned is not None:
+                unit.suggest([turned], _MAX_FORMS)
+
+    def _ways(self, unit: Unit) -> list[Way]:
+        node = unit.nodes[0]
+        if unit.elementwise:
+            return self._elementwise_ways(unit)
+        if node.op == "Const":
+            return [_leaf(form) for form in unit.forms if form.direct] or [_leaf(plain((node.size,)))]
+        if node.op == "Opaque":
+            return [self._opaque_way(node)]
+        return ways(node, self._hints(unit))
+
+    def _elementwise_ways(self, unit: Unit) -> list[Way]:
+        forms = list(unit.forms)
+        if not any(form.direct for form in forms):
+            forms.append(plain((unit.size,)))
+        found = []
+        for form in forms:
+            order = inverse(form.order, unit.size)
+            if order is not None:
+                needs = tuple(Need(arg, order, form.shape) for arg in unit.operands)
+                found.append(Way(form, needs, 0.0 if form.direct else _PENDING_ORDER, _not_built))
+        return found
+
+    def _hints(self, unit: Unit) -> Hints:
+        (node,) = unit.nodes
+        operands: list[list[Shape]] = []
+        bases: list[list[tuple[Node, Layout, Form]]] = []
+        for arg in node.args:
+            operands.append(list(dict.fromkeys(form.shape for form in self._forms_through(arg))))
+            found = []
+            for base, layout in self.graph.reach(arg):
+                forms = self.graph.unit_of[base].forms if base in self.graph.unit_of else ()
+                found += [(base, layout, form) for form in forms or [plain((base.size,))]]
+            bases.append(found)
+        views = [n.attrs[0] for n in self.graph.order if n.op == "V" and n.args[0] is node] if node.op == "Cat" else []
+        return Hints(operands, bases, [form.shape for form in unit.forms], views, self._convs)
+
+    def _opaque_way(self, node: Node) -> Way:
+        """As the source has it: nobody else knows what shapes the operator takes and gives."""
+        term = self.source.opaque[node.attrs[0]].results[node.attrs[1]]
+        needs = tuple(whole(arg, of.shape) for arg, of in zip(node.args, term.args, strict=True))
+        return Way(plain(term.shape), needs, 0.0, lambda args: make("opaque", *args, **dict(term.attrs)))
+
+    # Choices
+
+    def _best(self, unit: Unit) -> Way:
+        """The cheapest way given the others' choices; of equals the present one, else the first."""
+        if len(unit.ways) == 1:
+            return unit.ways[0]
+        return min(unit.ways, key=lambda way: (self._price({unit: way}), way is not unit.chosen))
+
+    def _improve(self, reversed_first: bool) -> None:
+        for sweep in range(_MAX_SWEEPS):
+            backward = (sweep % 2 == 0) == reversed_first
+            changed = False
+            for unit in reversed(self.graph.units) if backward else self.graph.units:
+                best = self._best(unit)
+                changed |= best is not unit.chosen
+                unit.chosen = best
+            if not changed:
+                return
+
+    def _improve_together(self) -> bool:
+        """Let neighbours take a form together, where that is cheaper. True if some did."""
+        changed = False
+        tried: set[tuple[Unit, Form]] = set()
+        for unit in self.graph.units:
+            if len(unit.ways) == 1 or unit.chosen is None or self._price({unit: unit.chosen}) < 1.0:
+                continue
+            for way in unit.ways:
+                after = self._cluster(unit, way, tried)
+                before = {each: each.chosen for each in after if each.chosen is not None}
+                if len(after) > 1 and self._price(after) < self._price(before) - 1e-9:
+                    changed = True
+                    for each, taken in after.items():
+                        each.chosen = taken
+        return changed
+
+    def _cluster(self, unit: Unit, way: Way, tried: set[tuple[Unit, Form]]) -> dict[Unit, Way]:
+        """The unit with this way, and the neighbours of its size that can have the same form, and theirs; none where
+        one of them tried that form already."""
+        form = way.form
+        cluster: dict[Unit, Way] = {}
+        waiting = [(unit, way)]
+        while waiting and len(cluster) < _MAX_CLUSTER:
+            each, taken = waiting.pop(0)
+            if each in cluster:
+                continue
+            if (each, form) in tried:
+                return {}
+            cluster[each] = taken
+            tried.add((each, form))
+            operands = (base for need in taken.needs for base in self.graph.bases(need.node))
+            for other in dict.fromkeys([*operands, *each.readers]):
+                if other.size == unit.size and other not in cluster:
+                    same = [w for w in other.ways if w.form == form]
+                    waiting += [(other, min(same, key=lambda w: w.cost))] if same else []
+        return cluster
+
+    # Prices
+
+    def _price(self, trial: Mapping[Unit, Way]) -> float:
+        """What the units of the trial cost with these ways: their operands' moves, and their readers'."""
+        needs = [need for unit, way in trial.items() for need in (*way.needs, *unit.results)]
+        undecided = []
+        for reader in dict.fromkeys(reader for unit in trial for reader in unit.readers if reader not in trial):
+            if reader.chosen is None:
+                undecided.append(reader)
+            else:
+                needs += self._reading(reader, reader.chosen, trial)
+        moves = self._moves(needs, trial)
+        for reader in undecided:
+            moves += min((self._moves(self._reading(reader, way, trial), trial) for way in reader.ways), default=0.0)
+        return moves + sum(way.cost for way in trial.values())
+
+    def _reading(self, reader: Unit, way: Way, trial: Mapping[Unit, Way]) -> list[Need]:
+        """The needs of a reader that the trial's units serve."""
+        if reader.elementwise:
+            return [way.needs[reader.operands[arg]] for unit in trial for arg in unit.readers.get(reader, ())]
+        return [need for need in way.needs if any(base in trial for base in self.graph.bases(need.node))]
+
+    def _moves(self, needs: Iterable[Need], trial: Mapping[Unit, Way]) -> float:
+        """The cost of the cheapest moves that serve the needs; moves that they have in common count once."""
+        total = 0.0
+        chains: dict[tuple[Node, Form], list[Steps]] = {}
+        for need in dict.fromkeys(needs):
+            best = inf
+            found: tuple[Node, Form, Steps] | None = None
+            for base, layout in self.graph.reach(need.node):
+                if base.op == "Full":
+                    found = None
+                    break
+                unit = self.graph.unit_of[base]
+                way = trial.get(unit, unit.chosen)
+                # Units that did not choose yet hold the form that suits best.
+                for each in unit.ways if way is None else (way,):
+                    steps = route(layout, need, each.form)
+                    moves = cost(steps)
+                    if moves < best:
+                        best, found = moves, (base, each.form, steps)
+            if found is not None:
+                chains.setdefault(found[:2], []).append(found[2])
+        for (base, _), steps in chains.items():
+            total += shared_cost(steps) * (_CONSTANT_MOVES if base.op == "Const" else 1.0)
+        return total
+
+
+def _leaf(form: Form) -> Way:
+    return Way(form, (), 0.0, _not_built)
+
+
+def _not_built(args: Sequence[Term]) -> Term:
+    raise AssertionError("leaves and elementwise operators are written node by node")
+
+
+def _without_leading_units(shape: Shape) -> Shape:
+    lead = next((i for i, n in enumerate(shape) if n != 1), len(shape))
+    return shape[lead:]

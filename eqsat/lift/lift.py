@@ -1,0 +1,127 @@
+"""From core nodes back to terms that read well: `lift`.
+
+Nodes are flat; terms have shapes. Where the source has a term for a node, that very term comes back. Any other node
+may be written in many ways (a product as (M, N), (B, M, N), transposed, or as a convolution), elementwise operators
+in any shape, and every view between them is a chain of reshapes, transposes, slices and broadcasts
+(`eqsat.lift.view_chain`). `eqsat.lift.choice` chooses the ways so that the chains are short; here they are written
+down.
+
+Elementwise operators that read one another share one form (`eqsat.lift.units`): no reshape ever stands between them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import inf
+
+from eqsat.base.numerics import Array
+from eqsat.layout.arithmetic import Axis, Layout, compose, identity, inverse
+from eqsat.lift.choice import Choice, route
+from eqsat.lift.forms import Need, whole
+from eqsat.lift.tidy import tidied
+from eqsat.lift.units import Unit, Units
+from eqsat.lift.view_chain import Steps, apply, chain, cost
+from eqsat.program import ops
+from eqsat.program.core import CoreProgram
+from eqsat.program.ir import Program
+from eqsat.program.node import CAST, Node
+from eqsat.program.term import Shape, Term
+
+
+def lift(after: CoreProgram, source: CoreProgram) -> Program:
+    """The program over shaped terms that computes ``after``, which was rewritten from ``source``.
+
+    Its inputs are the source's; outputs have the names and shapes of ``after``. Nodes that the source has a term for
+    come back as that term.
+
+    Raises:
+        InputError: a result of an opaque operator that the source does not have.
+    """
+    roots, constants = tidied(after.roots, after.constants, source.source_term)
+    units, outputs = _lifted(roots, after.root_shapes, constants, source)
+    named = zip(after.root_names, outputs, strict=True)
+    return Program(tuple(units.input(node) for node in after.inputs), dict(named))
+
+
+def lift_nodes(nodes: Sequence[Node], shapes: Sequence[Shape], source: CoreProgram) -> list[Term]:
+    """The terms of nodes in these shapes, written as they stand, nothing tidied; constants must be of ``source``."""
+    return _lifted(nodes, shapes, source.constants, source)[1]
+
+
+def _lifted(
+    roots: Sequence[Node], shapes: Sequence[Shape], constants: Mapping[str, Array], source: CoreProgram
+) -> tuple[Units, list[Term]]:
+    units = Units(roots, shapes, source)
+    Choice(units, source).make()
+    writing = _Writing(constants, units)
+    return units, [writing.routed(whole(root, shape)) for root, shape in zip(roots, shapes, strict=True)]
+
+
+class _Writing:
+    """The term of every node that has a unit, operands first."""
+
+    def __init__(self, constants: Mapping[str, Array], units: Units) -> None:
+        self.constants, self.units = constants, units
+        self.terms: dict[Node, Term] = {}
+        for node in units.order:
+            if node in units.unit_of:
+                self.terms[node] = self._written(node, units.unit_of[node])
+
+    def _written(self, node: Node, unit: Unit) -> Term:
+        if unit.known is not None:
+            return unit.known
+        way = unit.chosen
+        assert way is not None
+        if node.op == "Const":
+            return ops.constant(self.constants[node.attrs[0]].reshape(way.form.shape))
+        if not unit.elementwise:
+            return way.build([self.routed(need) for need in way.needs])
+        order = inverse(way.form.order, node.size)
+        assert order is not None
+        inside = self.units.unit_of
+        return _applied(
+            node,
+            [
+                self.terms[a] if inside.get(a) is unit else self.routed(Need(a, order, way.form.shape))
+                for a in node.args
+            ],
+        )
+
+    def routed(self, need: Need) -> Term:
+        """The term that serves a need, by the cheapest moves."""
+        cheapest: float = inf
+        found: tuple[Term, Steps] | None = None
+        for base, layout in self.units.reach(need.node):
+            if base.op == "Full":
+                return _full(base, layout, need)
+            way = self.units.unit_of[base].chosen
+            assert way is not None
+            steps = route(layout, need, way.form)
+            if cost(steps) < cheapest:
+                cheapest, found = cost(steps), (self.terms[base], steps)
+        assert found is not None, f"nothing serves {need}"
+        return apply(*found)
+
+
+def _applied(node: Node, args: list[Term]) -> Term:
+    if node.op == "Where":
+        return ops.where(*args)
+    (name,) = node.attrs
+    if name.startswith(CAST):
+        return ops.cast(args[0], name.removeprefix(CAST))
+    return ops.elementwise(name, *args)
+
+
+def _full(node: Node, layout: Layout, need: Need) -> Term:
+    """A view of one repeated value: the value, broadcast; where a mask fills, padded."""
+    value, _, dtype = node.attrs
+    total = compose(layout, need.layout)
+    if total is None:
+        flat = (layout.size,)
+        return apply(_full(node, layout, Need(node, identity(layout.size), flat)), chain(need.layout, flat, need.shape))
+    scalar = ops.full(value, (), dtype)
+    if not total.masked:
+        return ops.broadcast(scalar, need.shape)
+    dims = [(size, 0) for size, _ in total.dims]
+    axes = [Axis(axis.bound, 0, axis.start, axis.coeffs) for axis in total.axes]
+    return apply(scalar, chain(Layout(0, tuple(dims), tuple(axes), total.fill), (), need.shape))

@@ -1,0 +1,104 @@
+"""Single values of a program as NumPy-shaped terms: what steps, near misses and forms are shown as.
+
+A core node is flat and may stand deep in a program. Here it is lifted alone: what lies under some chosen nodes is cut
+off, these become inputs with names, and shapes are those of the source wherever it has a term for the value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import prod
+
+from eqsat.lift.lift import lift_nodes
+from eqsat.program import ops
+from eqsat.program.core import CoreProgram, Node, make, topological
+from eqsat.program.term import Shape, Term
+
+CUT = "<cut "
+"""How the names of inputs begin that stand for what was cut off."""
+
+
+class Shaper:
+    """Writes core nodes of one program as terms.
+
+    Attributes:
+        known: the term that the source has for a node.
+    """
+
+    def __init__(self, known: Mapping[Node, Term]) -> None:
+        self.known = known
+        self._shapes: dict[Node, Shape] = {}
+
+    def shape(self, node: Node) -> Shape:
+        """The shape in which a value is shown: the source's, else one that its operator suggests."""
+        for below in topological([node]):
+            if below not in self._shapes:
+                term = self.known.get(below)
+                self._shapes[below] = term.shape if term is not None else self._natural(below)
+        return self._shapes[node]
+
+    def share_shape(self, before: Node, after: Node) -> Shape:
+        """Give two nodes of one value the same shape, the source's if it has one; that shape."""
+        source = next((n for n in (before, after) if n in self.known), None)
+        found = self.shape(source if source is not None else before)
+        self._shapes[before] = self._shapes[after] = found
+        return found
+
+    def terms(self, nodes: Sequence[Node], cut: Sequence[Node] = ()) -> list[Term]:
+        """The terms of nodes of one shape; nodes in `cut` become inputs `<cut 0>`, `<cut 1>`, ..."""
+        shape = self.shape(nodes[0])
+        names = {n: f"{CUT}{i}>" for i, n in enumerate(cut)}
+        leaves = {n: make("In", (name, n.size, n.dtype)) for n, name in names.items()}
+        stand_ins = {leaf: ops.input(names[n], self.shape(n), n.dtype) for n, leaf in leaves.items()}
+        roots = tuple(_substituted(nodes, leaves))
+        unknown = [n for n in topological(roots) if n.op == "Const" and n not in self.known]
+        stand_ins |= {n: ops.input(f"constant {n.attrs[0][:6]}", self.shape(n), n.dtype) for n in unknown}
+        source = CoreProgram((), (), (), (), constants={}, source_term={**self.known, **stand_ins})
+        return lift_nodes(roots, (shape,) * len(roots), source)
+
+    def _natural(self, node: Node) -> Shape:
+        """The shape that the operator suggests, given those of its operands."""
+        operands = [self._shapes[a] for a in node.args]
+        match node.op:
+            case "MM":
+                batch, m, _, n = node.attrs
+                return (batch, m, n) if batch > 1 else (m, n)
+            case "Un" | "Bin" | "Where":
+                return max(operands, key=len)
+            case "Red":
+                return _reduced(operands[0], node.attrs[1]) or (node.size,)
+            case "V":
+                layout = node.attrs[0]
+                whole = operands[0]
+                if layout.contiguous and whole and layout.size == prod(whole[1:]):
+                    return whole[1:]
+                return tuple(n for n, _ in layout.dims) or (node.size,)
+            case "Cat":
+                return _joined(operands) or (node.size,)
+        return (node.size,)
+
+
+def _reduced(shape: Shape, count: int) -> Shape | None:
+    """The shape without the trailing dims that hold `count` elements."""
+    for i in range(len(shape), -1, -1):
+        if prod(shape[i:]) == count:
+            return shape[:i]
+    return None
+
+
+def _joined(shapes: Sequence[Shape]) -> Shape | None:
+    """Equal shapes stacked, shapes that differ in their first dim put one after another."""
+    if len(set(shapes)) == 1:
+        return (len(shapes), *shapes[0])
+    if all(shapes) and len({s[1:] for s in shapes}) == 1:
+        return (sum(s[0] for s in shapes), *shapes[0][1:])
+    return None
+
+
+def _substituted(nodes: Sequence[Node], replace: Mapping[Node, Node]) -> list[Node]:
+    """The nodes with others put in the place of some; a node that is itself replaced is."""
+    memo: dict[Node, Node] = dict(replace)
+    for node in topological(nodes):
+        if node not in memo:
+            memo[node] = make(node.op, node.attrs, [memo[a] for a in node.args]) if node.args else node
+    return [memo[n] for n in nodes]

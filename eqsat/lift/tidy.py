@@ -1,0 +1,125 @@
+"""What a cover leaves behind and nobody would write: views and constants that say the same in fewer words.
+
+Inside kernels views cost nothing, so an optimised program may slice a value, concatenate the slices, and read the
+slices out of that again; and a bias that was broadcast before it was folded is a constant as large as the result.
+Lifting starts from the tidied program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator, Mapping, Sequence
+from math import isqrt
+
+import numpy as np
+
+from eqsat.base.numerics import Array
+from eqsat.layout.arithmetic import Axis, Layout, compose, identity, split, strided
+from eqsat.program.evaluation import constant_node
+from eqsat.program.node import Node, make, topological
+from eqsat.program.term import ConstArray
+
+_PROBE = 16
+"""Blocks, and elements of each, that are compared before all are: most constants do not repeat."""
+
+
+def tidied(
+    roots: Sequence[Node], constants: Mapping[str, Array], keep: Container[Node]
+) -> tuple[tuple[Node, ...], dict[str, Array]]:
+    """The roots and their constants, with equal values and fewer concatenations and elements. Nodes in ``keep`` stay
+    as they are."""
+    new: dict[Node, Node] = {}
+    known = dict(constants)
+    for node in topological(roots):
+        args = [new[arg] for arg in node.args]
+        if node in keep:
+            new[node] = node
+        elif node.op == "Const":
+            new[node] = _without_repeats(node, known)
+        elif node.op == "V":
+            new[node] = _view(args[0], node.attrs[0], keep)
+        elif node.op == "Cat":
+            new[node] = _as_view(args) or make("Cat", (), args)
+        else:
+            new[node] = node if args == list(node.args) else make(node.op, node.attrs, args)
+    return tuple(new[root] for root in roots), known
+
+
+def _without_repeats(node: Node, constants: dict[str, Array]) -> Node:
+    """A constant as a view of one that has no digit along which it repeats."""
+    values = constants[node.attrs[0]].reshape(-1)
+    layout: Layout | None = identity(values.size)
+    while layout is not None:
+        repeat = next(_repeats(values), None)
+        if repeat is None:
+            break
+        count, inner = repeat
+        outer = values.size // count // inner
+        shorter = compose(strided(0, ((outer, inner), (count, 0), (inner, 1))), layout)
+        if shorter is None:
+            break
+        values, layout = np.ascontiguousarray(values.reshape(outer, count, inner)[:, 0]).reshape(-1), shorter
+    if values.size == node.size:
+        return node
+    return make("V", (layout,), (constant_node(ConstArray(values), constants),))
+
+
+def _repeats(values: Array) -> Iterator[tuple[int, int]]:
+    """(count, inner) for which values[outer, count, inner] are equal along ``count``, a prime."""
+    bits = values.view(np.uint8).reshape(values.size, -1)
+    for inner in _divisors(values.size):
+        for count in _primes(values.size // inner):
+            blocks = bits.reshape(-1, count, inner, bits.shape[-1])
+            probe = blocks[:: -(-len(blocks) // _PROBE), :, :_PROBE]
+            if (probe == probe[:, :1]).all() and (blocks == blocks[:, :1]).all():
+                yield count, inner
+
+
+def _divisors(n: int) -> list[int]:
+    low = [d for d in range(1, isqrt(n) + 1) if n % d == 0]
+    return sorted({*low, *(n // d for d in low)})
+
+
+def _primes(n: int) -> Iterator[int]:
+    """The distinct prime factors of n."""
+    factor = 2
+    while factor * factor <= n:
+        if n % factor == 0:
+            yield factor
+            while n % factor == 0:
+                n //= factor
+        factor += 1
+    if n > 1:
+        yield n
+
+
+def _view(arg: Node, layout: Layout, keep: Container[Node]) -> Node:
+    """A view of one operand of a Cat reads that operand."""
+    while (found := _read_operand(arg, layout) if arg.op == "Cat" and arg not in keep else None) is not None:
+        arg, layout = found
+    return make("V", (layout,), (arg,))
+
+
+def _read_operand(arg: Node, layout: Layout) -> tuple[Node, Layout] | None:
+    """The one operand of a Cat that a layout reads, and how it is read."""
+    digits = split(layout, (arg.size,))
+    if digits is None:
+        return None
+    start = 0
+    for operand in arg.args:
+        if start <= digits.low[0] and digits.high[0] <= start + operand.size:
+            return operand, Layout(layout.offset - start, layout.dims, layout.axes, layout.fill)
+        start += operand.size
+    return None
+
+
+def _as_view(parts: Sequence[Node]) -> Node | None:
+    """Equal views of one array, each as far from the one before: a single view with one more digit."""
+    sources = [(p.args[0], p.attrs[0]) if p.op == "V" else (p, identity(p.size)) for p in parts]
+    source, first = sources[0]
+    step = sources[1][1].offset - first.offset if len(sources) > 1 else 0
+    for i, (other, layout) in enumerate(sources):
+        if other is not source or layout != Layout(first.offset + i * step, first.dims, first.axes, first.fill):
+            return None
+    axes = tuple(Axis(axis.bound, axis.stride, axis.start, (0, *axis.coeffs)) for axis in first.axes)
+    dims = ((len(sources), step), *first.dims)
+    return make("V", (Layout(first.offset, dims, axes, first.fill),), (source,))

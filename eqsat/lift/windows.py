@@ -1,0 +1,209 @@
+"""Convolutions and pools found again in layouts that read windows.
+
+`eqsat.layout.arithmetic.windows` writes the windows of x[n, c, *spatial] as one masked layout. Here a layout is read
+back over the dims of x: each of its digits moves the batch, the channels, the position of a window or a tap inside it.
+What is guessed from that is built again and accepted only if it is the very same layout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from math import prod
+
+from eqsat.layout.arithmetic import Axis, Digits, Layout, compose, masked, of_slice, row_major, split, window_counts
+from eqsat.layout.map import CACHE_SIZE
+from eqsat.program.term import Shape
+
+BATCH, CHANNEL, SPATIAL = 0, 1, 2
+"""Dims of x, and of the results of conv and pool; spatial dims are SPATIAL, SPATIAL + 1, ..."""
+
+
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """Windows over x[n, c, *spatial].
+
+    Attributes:
+        x: the shape of x, cropped to the images and channels that are read.
+        start: first image and channel read.
+        kernel, strides, dilations, lo, hi, out: per spatial dim.
+        groups: blocks of channels read apart from each other.
+        rows: (dim, size) in the order in which the layout runs over images and window positions.
+        taps: (dim, size) in the order in which it runs inside a window.
+    """
+
+    x: Shape
+    start: tuple[int, int]
+    kernel: Shape
+    strides: Shape
+    dilations: Shape
+    lo: Shape
+    hi: Shape
+    out: Shape
+    groups: int
+    rows: tuple[tuple[int, int], ...]
+    taps: tuple[tuple[int, int], ...]
+
+    @property
+    def pointwise(self) -> bool:
+        """Whether windows hold one position each: any contraction over a middle dim looks like that."""
+        return all(k == 1 for k in self.kernel)
+
+    @property
+    def slides(self) -> bool:
+        """Whether, along some dim, there are several windows of several positions."""
+        return any(k > 1 and o > 1 for k, o in zip(self.kernel, self.out, strict=True))
+
+    @property
+    def overlap(self) -> bool:
+        """Whether windows share positions or reach into the padding."""
+        dims = zip(self.kernel, self.strides, self.dilations, self.lo, self.hi, self.out, strict=True)
+        return any((o > 1 and (k - 1) * d + 1 > s) or low > 0 or high > 0 for k, s, d, low, high, o in dims)
+
+    @property
+    def channels_per_group(self) -> int:
+        return self.x[CHANNEL] // self.groups
+
+    def layout(self, shape: Shape, fill: float | int | None) -> Layout | None:
+        """The layout that reads these windows from x of the uncropped ``shape``, row-major in groups, rows, taps."""
+        strides = row_major(self.x)
+        digits = [(CHANNEL, self.groups, self.channels_per_group)]
+        digits += [(dim, size, 1 if dim < SPATIAL else self.strides[dim - SPATIAL]) for dim, size in self.rows]
+        digits += [(dim, size, 1 if dim < SPATIAL else self.dilations[dim - SPATIAL]) for dim, size in self.taps]
+        dims = [(size, strides[dim] * step if dim < SPATIAL else 0) for dim, size, step in digits]
+        axes = [
+            Axis(self.x[i], strides[i], -self.lo[i - SPATIAL], tuple(s if dim == i else 0 for dim, _, s in digits))
+            for i in range(SPATIAL, len(self.x))
+        ]
+        inside = masked(0, dims, axes, 0.0 if fill is None else fill)
+        return inside if shape == self.x else compose(self.crop(shape), inside)
+
+    def crop(self, shape: Shape) -> Layout:
+        """The images and channels that are read, of x[shape]."""
+        starts = (*self.start, *(0 for _ in shape[SPATIAL:]))
+        stops = [start + n for start, n in zip(starts, self.x, strict=True)]
+        return of_slice(shape, starts, stops, (1,) * len(shape))
+
+
+@lru_cache(maxsize=CACHE_SIZE)
+def windows_of(layout: Layout, shape: Shape, parts: tuple[int, int, int]) -> Windows | None:
+    """The windows of x[shape] that ``layout`` reads as [groups, rows, taps] of sizes ``parts``; None if it does not.
+
+    Pools read [1, rows, taps], where the rows run over the channels too.
+    """
+    if len(shape) < 3:
+        return None
+    digits = split(layout, shape)
+    if digits is None:
+        return None
+    cut = _cut(digits, parts)
+    if cut is None:
+        return None
+    roles, digits = cut
+    guess = _guess(digits, roles, shape, parts)
+    return guess if guess is not None and guess.layout(shape, layout.fill) == layout else None
+
+
+def _cut(digits: Digits, parts: Sequence[int]) -> tuple[list[int], Digits] | None:
+    """The digits cut where one spans two parts, and the part of each."""
+    roles: list[int] = []
+    role, room = len(parts) - 1, parts[-1]
+    i = len(digits.sizes) - 1
+    while i >= 0:
+        while room == 1 and role > 0:
+            role -= 1
+            room = parts[role]
+        size = digits.sizes[i]
+        if size > room:
+            if size % room:
+                return None
+            digits = _cut_digit(digits, i, room)
+            i += 1
+            size = room
+        elif room % size:
+            return None
+        roles.append(role)
+        room //= size
+        i -= 1
+    return roles[::-1], digits
+
+
+def _cut_digit(digits: Digits, i: int, block: int) -> Digits:
+    def pair(coeffs: tuple[int, ...]) -> tuple[int, ...]:
+        return (*coeffs[:i], coeffs[i] * block, coeffs[i], *coeffs[i + 1 :])
+
+    return replace(
+        digits,
+        sizes=(*digits.sizes[:i], digits.sizes[i] // block, block, *digits.sizes[i + 1 :]),
+        coeffs=tuple(map(pair, digits.coeffs)),
+        axes=tuple(replace(axis, coeffs=pair(axis.coeffs)) for axis in digits.axes),
+    )
+
+
+def _guess(digits: Digits, roles: Sequence[int], shape: Shape, parts: tuple[int, int, int]) -> Windows | None:
+    rank = len(shape)
+    order: list[list[tuple[int, int]]] = [[], [], []]
+    step = {}
+    for i, (size, role) in enumerate(zip(digits.sizes, roles, strict=True)):
+        moved = [(dim, digits.coeffs[dim][i]) for dim in range(rank) if digits.coeffs[dim][i]]
+        if len(moved) != 1 or moved[0][1] < 0 or (moved[0][0], role) in step:
+            return None
+        dim, step[dim, role] = moved[0]
+        order[role].append((dim, size))
+    groups, rows, taps = order
+    if any(dim != CHANNEL for dim, _ in groups) or any(dim == BATCH for dim, _ in taps):
+        return None
+    row_sizes, tap_sizes = dict(rows), dict(taps)
+    channels = parts[0] * row_sizes.get(CHANNEL, 1) * tap_sizes.get(CHANNEL, 1)
+    spatial = range(SPATIAL, rank)
+    kernel = tuple(tap_sizes.get(dim, 1) for dim in spatial)
+    strides = tuple(step.get((dim, 1), 1) for dim in spatial)
+    dilations = tuple(step.get((dim, 2), 1) for dim in spatial)
+    out = tuple(row_sizes.get(dim, 1) for dim in spatial)
+    lo = tuple(-start for start in digits.starts[SPATIAL:])
+    if min(lo, default=0) < 0:
+        return None
+    sizes = shape[SPATIAL:]
+    rows_of = zip(sizes, kernel, strides, dilations, lo, out, strict=True)
+    hi = tuple(max((o - 1) * s + (k - 1) * d + 1 - n - low, 0) for n, k, s, d, low, o in rows_of)
+    if window_counts(sizes, kernel, strides, dilations, lo, hi) != out:
+        return None
+    return Windows(
+        x=(row_sizes.get(BATCH, 1), channels, *sizes),
+        start=(digits.starts[BATCH], digits.starts[CHANNEL]),
+        kernel=kernel,
+        strides=strides,
+        dilations=dilations,
+        lo=lo,
+        hi=hi,
+        out=out,
+        groups=parts[0],
+        rows=tuple(rows),
+        taps=tuple(taps),
+    )
+
+
+def guessed_shapes(layout: Layout, n_in: int) -> Iterator[Shape]:
+    """Shapes [n, c, *spatial] that the strides of a layout of windows suggest for its operand."""
+    plain = [abs(stride) for size, stride in layout.dims if stride and size > 1]
+    coordinates = [abs(axis.stride) for axis in layout.axes if axis.stride]
+    seen = set()
+    for bounds in (coordinates + plain, plain, coordinates + [s for s in plain if s > max(coordinates, default=0)]):
+        dims = _dims_between(bounds, n_in)
+        for lead in range(len(dims) + 1):
+            for shape in (dims, (*dims[:lead], 1, *dims[lead:]), (1, 1, *dims)):
+                if len(shape) > 2 and shape not in seen:
+                    seen.add(shape)
+                    yield shape
+
+
+def _dims_between(strides: Sequence[int], n: int) -> Shape:
+    """The shape whose dims lie between these strides, as far as they divide each other."""
+    dims = []
+    above = n
+    for stride in sorted({1, *strides}, reverse=True):
+        if above % stride == 0 and above > stride:
+            dims.append(above // stride)
+            above = stride
+    return tuple(dims) if prod(dims) == n else ()

@@ -1,0 +1,1 @@
+"""`optimize`, stage by stage, and the report of its result."""

@@ -1,0 +1,56 @@
+"""What is to be low: predicted time, peak memory, or both in some proportion."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import isfinite
+
+from eqsat.base.arguments import shown
+from eqsat.errors import InputError
+
+_FORMS = 'latency, memory, mix:W with 0 <= W <= 1, or {"latency": a, "memory": b}'
+
+
+@dataclass(frozen=True, slots=True)
+class Objective:
+    """Weights of time and of peak memory, each relative to that of the program as written.
+
+    So the program as written is worth `latency + memory`, and half of both is worth half.
+    """
+
+    latency: float = 1.0
+    memory: float = 0.0
+
+    @staticmethod
+    def of(given: str | Mapping[str, float] | Objective) -> Objective:
+        """Read `latency`, `memory`, `mix:W` (W is the weight of memory, time has the rest) or the weights themselves.
+
+        Raises:
+            InputError: it is none of these, a weight is negative or not finite, or both are zero.
+        """
+        if isinstance(given, Objective):
+            return given
+        if isinstance(given, str):
+            kind, _, share = given.partition(":")
+            try:
+                weight = {"latency": 0.0, "memory": 1.0}[kind] if not share else float(share)
+            except (KeyError, ValueError):
+                weight = float("nan")
+            if not 0 <= weight <= 1 or (share and kind != "mix"):
+                raise InputError(f"objective {given!r}: expected {_FORMS}")
+            return Objective(1 - weight, weight)
+        if not isinstance(given, Mapping) or not all(isinstance(w, int | float) for w in given.values()):
+            raise InputError(f"objective {shown(given)}: expected {_FORMS}")
+        unknown = sorted(set(map(str, given)) - {"latency", "memory"})
+        weights = [given.get("latency", 0.0), given.get("memory", 0.0)]
+        if unknown or not all(isfinite(w) and w >= 0 for w in weights) or not any(weights):
+            raise InputError(f"objective {dict(given)!r}: expected {_FORMS}, weights at least 0 and not both 0")
+        return Objective(*map(float, weights))
+
+    def value(self, cost: float, peak: float, written_cost: float, written_peak: float) -> float:
+        """What a plan is worth: its cost and its peak, relative to those of the program as written.
+
+        Where the program as written takes nothing, everything that takes something counts as that much.
+        """
+        return self.latency * cost / max(1, written_cost) + self.memory * peak / max(1, written_peak)

@@ -1,0 +1,382 @@
+"""Operators made of the operators of `eqsat.program.ops`: they expand, so that rewrite rules see through them.
+
+Each is the numerically stable form. float16 and bfloat16 are widened to float32 where a sum of many elements is scaled
+afterwards (means and norms), as ONNX's and PyTorch's definitions do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial, reduce
+from math import prod
+from typing import Literal
+
+import numpy as np
+
+from eqsat.base import numerics
+from eqsat.base.numerics import HALVES, INTS, np_dtype
+from eqsat.errors import InputError, ShapeError
+from eqsat.program import ops
+from eqsat.program.term import Shape, Term, make
+
+# Broadcasting
+
+
+def common_shape(*xs: Term) -> Shape:
+    """The shape that NumPy broadcasts these to. Raises ShapeError where there is none."""
+    try:
+        return np.broadcast_shapes(*(x.shape for x in xs))
+    except ValueError:
+        shapes = " and ".join(str(x.shape) for x in xs)
+        raise ShapeError(f"broadcasting takes dims that are equal or 1, aligned right, got {shapes}") from None
+
+
+def broadcasting(op: str, *xs: Term) -> Term:
+    """An elementwise operator, or `where`, of operands broadcast as NumPy does."""
+    shape = common_shape(*xs)
+    return make(op, *(ops.broadcast(x, shape) for x in xs))
+
+
+add, sub = partial(broadcasting, "add"), partial(broadcasting, "sub")
+mul, div = partial(broadcasting, "mul"), partial(broadcasting, "div")
+
+
+def matmul(a: Term, b: Term) -> Term:
+    """NumPy's matmul: leading dims broadcast; a vector on the left is a row, on the right a column, dropped after."""
+    if not a.ndim or not b.ndim:
+        raise ShapeError(f"matmul takes operands of at least one dim, got {a.shape} @ {b.shape}")
+    left = ops.unsqueeze(a, 0) if a.ndim == 1 else a
+    right = ops.unsqueeze(b, 1) if b.ndim == 1 else b
+    if left.shape[-1] != right.shape[-2]:
+        raise ShapeError(f"matmul takes (..., m, k) @ (..., k, n), got {a.shape} @ {b.shape}")
+    try:
+        batch = np.broadcast_shapes(left.shape[:-2], right.shape[:-2])
+    except ValueError:
+        raise ShapeError(f"matmul takes leading dims that broadcast, got {a.shape} @ {b.shape}") from None
+    out = ops.matmul(ops.broadcast(left, batch + left.shape[-2:]), ops.broadcast(right, batch + right.shape[-2:]))
+    dropped = [axis for axis, vector in ((-2, a.ndim == 1), (-1, b.ndim == 1)) if vector]
+    return ops.squeeze(out, dropped) if dropped else out
+
+
+def tile(x: Term, repeats: Sequence[int]) -> Term:
+    """NumPy's tile: x[d0, d1] repeated (r0, r1) times is [r0 d0, r1 d1]."""
+    rank = max(len(repeats), x.ndim)
+    dims = (1,) * (rank - x.ndim) + x.shape
+    times = (1,) * (rank - len(repeats)) + tuple(repeats)
+    apart = ops.reshape(x, [n for d in dims for n in (1, d)])
+    repeated = ops.broadcast(apart, [n for r, d in zip(times, dims, strict=True) for n in (r, d)])
+    return ops.reshape(repeated, [r * d for r, d in zip(times, dims, strict=True)])
+
+
+# Elementwise
+
+
+def shifted(x: Term, value: float) -> Term:
+    """x + value"""
+    return ops.add(x, ops.full_like(value, x))
+
+
+def scaled(x: Term, value: float) -> Term:
+    """value * x"""
+    return ops.mul(x, ops.full_like(value, x))
+
+
+def square(x: Term) -> Term:
+    return ops.mul(x, x)
+
+
+def not_equal(a: Term, b: Term) -> Term:
+    return ops.not_(broadcasting("equal", a, b))
+
+
+def fmod(a: Term, b: Term) -> Term:
+    """C's remainder, with the sign of the dividend."""
+    return ops.mul(ops.sign(a), broadcasting("mod", ops.abs_(a), ops.abs_(b)))
+
+
+def clip(x: Term, lo: float | Term | None = None, hi: float | Term | None = None) -> Term:
+    """min(max(x, lo), hi); a bound may be a number, a term or None."""
+    for op, bound in (("max", lo), ("min", hi)):
+        if bound is not None:
+            x = broadcasting(op, x, bound if isinstance(bound, Term) else ops.full(bound, (), x.dtype))
+    return x
+
+
+def silu(x: Term) -> Term:
+    """x sigmoid(x)"""
+    return ops.mul(x, ops.sigmoid(x))
+
+
+def gelu(x: Term, approximate: Literal["none", "tanh"] = "none") -> Term:
+    """x Phi(x), with Phi the normal distribution's cumulative function: by erf, or by Hendrycks and Gimpel's tanh
+    (arXiv 1606.08415)."""
+    if approximate == "none":
+        phi = ops.erf(scaled(x, 1 / numerics.SQRT_2))
+    elif approximate == "tanh":
+        cubic = ops.mul(x, shifted(scaled(square(x), 0.044715), 1.0))
+        phi = ops.tanh(scaled(cubic, numerics.SQRT_2_OVER_PI))
+    else:
+        raise InputError(f"gelu takes approximate none or tanh, got {approximate!r}")
+    return ops.mul(scaled(x, 0.5), shifted(phi, 1.0))
+
+
+def softplus(x: Term) -> Term:
+    """log(1 + exp(x)) as relu(x) + log1p(exp(-|x|)), which cannot overflow."""
+    return ops.add(ops.relu(x), ops.log1p(ops.exp(ops.neg(ops.abs_(x)))))
+
+
+def elu(x: Term, alpha: float = 1.0) -> Term:
+    """x where positive, else alpha (exp(x) - 1)"""
+    negative = scaled(shifted(ops.exp(x), -1.0), alpha)
+    return ops.where(ops.greater(x, ops.full_like(0, x)), x, negative)
+
+
+def leaky_relu(x: Term, alpha: float = 0.01) -> Term:
+    """x where positive, else alpha x; as max(x, alpha x) where 0 < alpha <= 1."""
+    if 0 < alpha <= 1:
+        return ops.max_(x, scaled(x, alpha))
+    return ops.where(ops.greater(x, ops.full_like(0, x)), x, scaled(x, alpha))
+
+
+def hard_sigmoid(x: Term, alpha: float = 0.2, beta: float = 0.5) -> Term:
+    """alpha x + beta, clipped to [0, 1]"""
+    return clip(shifted(scaled(x, alpha), beta), 0.0, 1.0)
+
+
+# Reductions along axes
+
+Axes = Sequence[int] | int | None
+
+
+def _in_float32(x: Term, compute: Callable[[Term], Term]) -> Term:
+    """`compute(x)`, in float32 where `x` is a half."""
+    return ops.cast(compute(ops.cast(x, "float32")), x.dtype) if x.dtype in HALVES else compute(x)
+
+
+def mean(x: Term, axes: Axes = None, keepdims: bool = False) -> Term:
+    """The sum scaled by 1 / count (of integers: divided, toward zero)."""
+    count = prod(x.shape[i] for i in ops.axes_of(axes, x.ndim))
+    if x.dtype in INTS:
+        total = ops.sum_(x, axes, keepdims)
+        return ops.div(total, ops.full_like(count, total))
+    return _in_float32(x, lambda wide: _scaled_sum(ops.sum_(wide, axes, keepdims), count))
+
+
+def _scaled_sum(total: Term, count: int) -> Term:
+    return scaled(total, 1 / count if count else np.nan)
+
+
+def var(x: Term, axes: Axes = None, keepdims: bool = False) -> Term:
+    """The mean of the squared distance from the mean."""
+    return _in_float32(x, lambda wide: mean(square(sub(wide, mean(wide, axes, True))), axes, keepdims))
+
+
+def norm2(x: Term, axes: Axes = None, keepdims: bool = False) -> Term:
+    """The root of the sum of squares."""
+    return ops.sqrt(ops.sum_(square(x), axes, keepdims))
+
+
+def logsumexp(x: Term, axes: Axes = None, keepdims: bool = False) -> Term:
+    """log(sum(exp(x))), the maximum taken out; that is kept finite, so that infinities come out as they should."""
+    chosen = ops.axes_of(axes, x.ndim)
+    most = _largest(x.dtype)
+    peak = clip(ops.amax(x, chosen, True), -most, most)
+    total = ops.add(ops.log(ops.sum_(ops.exp(sub(x, peak)), chosen, True)), peak)
+    return total if keepdims else ops.squeeze(total, chosen)
+
+
+def _largest(dtype: str) -> float:
+    import ml_dtypes
+
+    return float(ml_dtypes.finfo(np_dtype(dtype)).max)
+
+
+def softmax(x: Term, axis: int = -1) -> Term:
+    """exp(x) / sum(exp(x)) along `axis`, the maximum taken out."""
+    powers = ops.exp(sub(x, ops.amax(x, axis, True)))
+    return div(powers, ops.sum_(powers, axis, True))
+
+
+def log_softmax(x: Term, axis: int = -1) -> Term:
+    """log(softmax(x)) without the division."""
+    centred = sub(x, ops.amax(x, axis, True))
+    return sub(centred, ops.log(ops.sum_(ops.exp(centred), axis, True)))
+
+
+def _normalised(x: Term, axes: tuple[int, ...], epsilon: float) -> Term:
+    """x / sqrt(mean(x^2) + epsilon)"""
+    return div(x, ops.sqrt(shifted(mean(square(x), axes, True), epsilon)))
+
+
+def layernorm(
+    x: Term, scale: Term | None = None, bias: Term | None = None, axis: int = -1, epsilon: float = 1e-5
+) -> Term:
+    """Zero mean and unit variance over the axes from `axis` on, then `scale` and `bias` (broadcast)."""
+    axes = tuple(range(ops.axis_of(axis, x.ndim), x.ndim))
+    unit = _in_float32(x, lambda wide: _normalised(sub(wide, mean(wide, axes, True)), axes, epsilon))
+    return _affine(unit, scale, bias)
+
+
+def rmsnorm(x: Term, scale: Term | None = None, axis: int = -1, epsilon: float = 1e-5) -> Term:
+    """Unit mean square over the axes from `axis` on, then `scale` (broadcast)."""
+    axes = tuple(range(ops.axis_of(axis, x.ndim), x.ndim))
+    return _affine(_in_float32(x, lambda wide: _normalised(wide, axes, epsilon)), scale, None)
+
+
+def _affine(x: Term, scale: Term | None, bias: Term | None) -> Term:
+    x = x if scale is None else mul(x, scale)
+    return x if bias is None else add(x, bias)
+
+
+def batchnorm(x: Term, scale: Term, bias: Term, mean: Term, variance: Term, epsilon: float = 1e-5) -> Term:
+    """Inference on x[n, c, ...] with parameters [c]: x a + b with a = scale / sqrt(variance + epsilon) and
+    b = bias - mean a, which are constants where the parameters are."""
+    slope = ops.div(scale, ops.sqrt(shifted(variance, epsilon)))
+    offset = ops.sub(bias, ops.mul(mean, slope))
+    channel = (-1,) + (1,) * (x.ndim - 2)
+    return add(mul(x, ops.reshape(slope, channel)), ops.reshape(offset, channel))
+
+
+# Windows
+
+
+def max_pool(x: Term, kernel: Sequence[int], strides: Sequence[int] | None = None, pads_lo: Sequence[int] | None = None,
+             pads_hi: Sequence[int] | None = None, dilations: Sequence[int] | None = None) -> Term:  # fmt: skip
+    """The greatest of each window of x[n, c, *s]."""
+    return ops.pool("max", x, kernel, strides, pads_lo, pads_hi, dilations)
+
+
+def avg_pool(
+    x: Term,
+    kernel: Sequence[int],
+    strides: Sequence[int] | None = None,
+    pads_lo: Sequence[int] | None = None,
+    pads_hi: Sequence[int] | None = None,
+    dilations: Sequence[int] | None = None,
+    counted_lo: Sequence[int] | None = None,
+    counted_hi: Sequence[int] | None = None,
+) -> Term:
+    """The mean of each window of x[n, c, *s].
+
+    Args:
+        counted_lo, counted_hi: how much of the padding counts as elements; None: none of it. With the pads
+            themselves every window counts its whole kernel.
+    """
+    none = (0,) * len(kernel)
+    lo, hi = tuple(pads_lo or none), tuple(pads_hi or none)
+    steps, apart = tuple(strides or (1,) * len(kernel)), tuple(dilations or (1,) * len(kernel))
+    outer_lo = [p - c for p, c in zip(lo, counted_lo or none, strict=True)]
+    outer_hi = [p - c for p, c in zip(hi, counted_hi or none, strict=True)]
+    spatial = [n + p + q - a - b for n, p, q, a, b in zip(x.shape[2:], lo, hi, outer_lo, outer_hi, strict=True)]
+    axes = list(zip(spatial, kernel, steps, outer_lo, apart, strict=True))
+
+    def average(wide: Term) -> Term:
+        total = ops.pool("sum", wide, kernel, steps, lo, hi, apart)
+        counts = [_taps(*axis, out) for axis, out in zip(axes, total.shape[2:], strict=True)]
+        if all((along == along[0]).all() for along in counts):
+            return scaled(total, 1 / np.prod([along[0] for along in counts], dtype=np.float64))
+        with np.errstate(divide="ignore"):  # a window of padding alone has no mean: 0 times infinity
+            shares = 1 / reduce(np.multiply.outer, counts)[None, None]
+        return mul(total, ops.constant(shares, wide.dtype))
+
+    return _in_float32(x, average)
+
+
+def _taps(n: int, kernel: int, stride: int, lo: int, apart: int, windows: int) -> np.ndarray:
+    """How many elements of each window along an axis of n, padded with `lo` before it, are not padding."""
+    exact = max(n, lo, kernel, windows * stride) >= 1 << 62  # a file may say so
+    first = np.arange(windows, dtype=object if exact else np.int64) * stride - lo
+    counts = np.clip((n - 1 - first) // apart + 1, 0, kernel) - np.clip(-(first // apart), 0, kernel)
+    return counts.astype(np.float64)
+
+
+def global_avg_pool(x: Term) -> Term:
+    """x[n, c, *s] to its means [n, c, 1, ...]."""
+    return mean(x, range(2, x.ndim), keepdims=True)
+
+
+# Einstein summation
+
+
+def einsum(equation: str, *operands: Term) -> Term:
+    """NumPy's einsum: products of two from left to right, which rules may reorder, each after the sums it allows.
+
+    Raises:
+        InputError: the equation does not fit the operands, or repeats a label within one (a diagonal).
+    """
+    labels, out = _parse_einsum(equation, operands)
+    sizes = _label_sizes(equation, labels, operands)
+    result, held = operands[0], labels[0]
+    for i in range(1, len(operands)):
+        needed = {*out, *(c for later in labels[i + 1 :] for c in later)}
+        kept = [c for c in dict.fromkeys([*held, *labels[i]]) if c in needed]
+        kept = out if i == len(operands) - 1 else kept
+        result = _contracted(result, held, operands[i], labels[i], kept, sizes)
+        held = kept
+    return result if len(operands) > 1 else _arrange(result, held, out)
+
+
+def _contracted(
+    a: Term, a_labels: Sequence[str], b: Term, b_labels: Sequence[str], out: Sequence[str], sizes: Mapping[str, int]
+) -> Term:
+    """The product of two operands, summed over the labels that `out` lacks: sums, one matmul, a transpose."""
+    shared = [c for c in a_labels if c in b_labels]
+    batch, inner = [c for c in shared if c in out], [c for c in shared if c not in out]
+    left, right = ([c for c in ls if c in out and c not in shared] for ls in (a_labels, b_labels))
+    a = _sized(_arrange(a, a_labels, batch + left + inner), batch + left + inner, sizes)
+    b = _sized(_arrange(b, b_labels, batch + inner + right), batch + inner + right, sizes)
+    dims = {name: [sizes[c] for c in group] for name, group in (("b", batch), ("l", left), ("i", inner), ("r", right))}
+    rows, terms, columns = prod(dims["l"]), prod(dims["i"]), prod(dims["r"])
+    a = ops.reshape(a, [*dims["b"], rows, terms])
+    b = ops.reshape(b, [*dims["b"], terms, columns])
+    product = ops.matmul(a, b) if inner else mul(a, b)
+    return _arrange(ops.reshape(product, dims["b"] + dims["l"] + dims["r"]), batch + left + right, out)
+
+
+def _parse_einsum(equation: str, operands: Sequence[Term]) -> tuple[list[list[str]], list[str]]:
+    """Labels per operand and of the result; an ellipsis becomes labels of its own, aligned right."""
+    text = equation.replace(" ", "")
+    sources, arrow, target = text.partition("->")
+    parts = sources.split(",")
+    if len(parts) != len(operands):
+        raise InputError(f"einsum {equation!r} takes {len(parts)} operands, got {len(operands)}")
+    labels = [_expand(part, x.ndim, equation) for part, x in zip(parts, operands, strict=True)]
+    spread = max(([c for c in ls if c.isdigit()] for ls in labels), key=len)
+    if arrow:
+        before, dots, after = target.partition("...")
+        out = [*before, *(spread if dots else []), *after]
+    else:
+        flat = [c for ls in labels for c in ls if not c.isdigit()]
+        out = spread + sorted(c for c in set(flat) if flat.count(c) == 1)
+    if not set(out) <= {c for ls in labels for c in ls} or any(len(set(ls)) < len(ls) for ls in [*labels, out]):
+        raise InputError(f"einsum takes labels that the operands have, each once per operand, got {equation!r}")
+    return labels, out
+
+
+def _expand(part: str, rank: int, equation: str) -> list[str]:
+    before, dots, after = part.partition("...")
+    extra = rank - len(before) - len(after)
+    if extra < 0 or (extra and not dots):
+        raise InputError(f"einsum {equation!r} has labels {part!r} for an operand of {rank} dims")
+    return [*before, *(str(i) for i in reversed(range(extra))), *after]
+
+
+def _label_sizes(equation: str, labels: Sequence[Sequence[str]], operands: Sequence[Term]) -> dict[str, int]:
+    sizes: dict[str, int] = {}
+    for ls, x in zip(labels, operands, strict=True):
+        for c, n in zip(ls, x.shape, strict=True):
+            if 1 not in (n, sizes.get(c, 1)) and sizes[c] != n:
+                raise ShapeError(f"einsum {equation!r} takes one size per label, got {sizes[c]} and {n} for {c!r}")
+            sizes[c] = n if sizes.get(c, 1) == 1 else sizes[c]
+    return sizes
+
+
+def _arrange(x: Term, labels: Sequence[str], wanted: Sequence[str]) -> Term:
+    """`x` with the labels that are not wanted summed, the others in the wanted order."""
+    kept = [c for c in labels if c in wanted]
+    x = ops.sum_(x, [i for i, c in enumerate(labels) if c not in wanted])
+    return ops.transpose(x, [kept.index(c) for c in wanted])
+
+
+def _sized(x: Term, labels: Sequence[str], sizes: Mapping[str, int]) -> Term:
+    return ops.broadcast(x, [sizes[c] for c in labels])

@@ -1,0 +1,191 @@
+"""The core of a program: nodes over flat arrays (`eqsat.program.node`), and what running and lifting them needs.
+
+>>> from eqsat.program import ops
+>>> x = ops.input("x", (2, 3), "float32")
+>>> print(lower(Program((x,), {"y": ops.exp(ops.transpose(x))})))
+%0: In(x, 6, float32) float32[6]
+%1: V(0|3,1;2,3) float32[6] %0
+%2: Un(exp) float32[6] %1
+return y=%2
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from eqsat.base.numerics import Array, Precision, np_dtype
+from eqsat.layout import arithmetic as lay
+from eqsat.program.evaluation import OpaqueCall, constant_node, evaluate, fold
+from eqsat.program.ir import Program
+from eqsat.program.node import CAST, Node, flat, flops, infer, is_view, make, measure, result_dtype, topological, unflat
+from eqsat.program.term import ConstArray, Shape, Term, row
+from eqsat.program.term import flat as flat_terms
+from eqsat.program.term import topological as topological_terms
+from eqsat.program.term import unflat as unflat_terms
+
+__all__ = [
+    "CAST",
+    "CoreProgram",
+    "Node",
+    "OpaqueCall",
+    "evaluate",
+    "flops",
+    "fold",
+    "infer",
+    "is_view",
+    "lower",
+    "make",
+    "measure",
+    "result_dtype",
+    "topological",
+]
+
+
+@dataclass(frozen=True)
+class CoreProgram:
+    """A program over the core.
+
+    Attributes:
+        roots: the outputs, flat.
+        root_names, root_shapes: of the outputs, in the same order.
+        inputs: the In nodes, in calling order, including those that nothing reads.
+        constants: digest to flat values.
+        opaque: key of an Opaque node to how it runs.
+        source_term: a term of the source for a node, with its shape; a term that computes rather than views, where
+            both flatten to the node.
+    """
+
+    roots: tuple[Node, ...]
+    root_names: tuple[str, ...]
+    root_shapes: tuple[Shape, ...]
+    inputs: tuple[Node, ...]
+    constants: dict[str, Array]
+    opaque: dict[str, OpaqueCall] = field(default_factory=dict)
+    source_term: dict[Node, Term] = field(default_factory=dict)
+
+    def run(self, inputs: Mapping[str, Array], precision: Precision = "native") -> dict[str, Array]:
+        """As `Program.run`, over the core; inputs are taken as they are, in any shape."""
+        flat = {node.attrs[0]: np.asarray(inputs[node.attrs[0]]).reshape(-1) for node in self.inputs}
+        results = evaluate(self.roots, flat, self.constants, self.opaque, precision)
+        shaped = zip(self.root_names, results, self.root_shapes, strict=True)
+        return {name: array.reshape(shape) for name, array, shape in shaped}
+
+    def __reduce__(self) -> tuple[Callable[..., CoreProgram], tuple[Any, ...]]:
+        # Nodes and terms once, in flat lists: each alone would be written with all that is below it.
+        nodes = topological([*self.roots, *self.inputs, *self.source_term])
+        called = [term for call in self.opaque.values() for term in (call.term, *call.results.values())]
+        terms = topological_terms([*self.source_term.values(), *called])
+        node = {each: i for i, each in enumerate(nodes)}
+        term = {each: i for i, each in enumerate(terms)}
+        parts = {
+            "roots": [node[root] for root in self.roots],
+            "root_names": self.root_names,
+            "root_shapes": self.root_shapes,
+            "inputs": [node[each] for each in self.inputs],
+            "constants": self.constants,
+            "opaque": {
+                key: (term[call.term], {at: term[result] for at, result in call.results.items()})
+                for key, call in self.opaque.items()
+            },
+            "source_term": {node[of]: term[source] for of, source in self.source_term.items()},
+        }
+        return _unflattened, (flat(nodes), flat_terms(terms), parts)
+
+    def __str__(self) -> str:
+        order = topological(self.roots)
+        names = {node: f"%{i}" for i, node in enumerate(order)}
+        lines = [f"{names[n]}: {repr(n)[1:-1]} {' '.join(names[a] for a in n.args)}".rstrip() for n in order]
+        results = ", ".join(f"{name}={names[root]}" for name, root in zip(self.root_names, self.roots, strict=True))
+        return "\n".join([*lines, f"return {results}"])
+
+
+def _unflattened(nodes: list[Any], terms: list[Any], parts: dict[str, Any]) -> CoreProgram:
+    """A program from flat lists, and from parts that hold places in them."""
+    node, term = unflat(nodes), unflat_terms(terms)
+    calls = {
+        key: OpaqueCall(term[i], {at: term[j] for at, j in results.items()})
+        for key, (i, results) in parts["opaque"].items()
+    }
+    return CoreProgram(
+        roots=tuple(node[i] for i in parts["roots"]),
+        root_names=parts["root_names"],
+        root_shapes=parts["root_shapes"],
+        inputs=tuple(node[i] for i in parts["inputs"]),
+        constants=parts["constants"],
+        opaque=calls,
+        source_term={node[i]: term[j] for i, j in parts["source_term"].items()},
+    )
+
+
+def lower(program: Program) -> CoreProgram:
+    """The program over flat arrays: equal values, one node per distinct computation.
+
+    Raises:
+        InputError: a constant gather index is out of range.
+    """
+    return _Lowering(program).result()
+
+
+class _Lowering:
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.nodes: dict[Term, Node] = {}
+        self.constants: dict[str, Array] = {}
+        self.opaque: dict[str, OpaqueCall] = {}
+        self.source_term: dict[Node, Term] = {}
+
+    def result(self) -> CoreProgram:
+        program = self.program
+        for term in [*program.inputs, *program.terms()]:
+            if term not in self.nodes:
+                self.nodes[term] = self.node(term)
+                self.remember(term)
+        outputs = program.outputs
+        return CoreProgram(
+            roots=tuple(self.nodes[term] for term in outputs.values()),
+            root_names=tuple(outputs),
+            root_shapes=tuple(term.shape for term in outputs.values()),
+            inputs=tuple(self.nodes[term] for term in program.inputs),
+            constants=self.constants,
+            opaque=self.opaque,
+            source_term=self.source_term,
+        )
+
+    def node(self, term: Term) -> Node:
+        if term.op == "input":
+            return make("In", (term.attr("name"), term.size, term.dtype))
+        if term.size == 0:
+            return make("Full", (0, 0, term.dtype))
+        if term.op == "constant":
+            return constant_node(term.attr("value"), self.constants)
+        if term.op == "iota":
+            return self.ramp(term)
+        args = [self.nodes[a] for a in term.args]
+        if term.op == "opaque":
+            return self.opaque_node(term, args)
+        lowering = row(term.op).lower
+        assert lowering is not None, f"{term.op} has no lowering"
+        return lowering(term, args)
+
+    def ramp(self, term: Term) -> Node:
+        axis = term.attr("axis")
+        n, inner = term.shape[axis], prod(term.shape[axis + 1 :])
+        line = constant_node(ConstArray(np.arange(n).astype(np_dtype(term.dtype))), self.constants)
+        return make("V", (lay.strided(0, ((prod(term.shape[:axis]), 0), (n, 1), (inner, 0))),), (line,))
+
+    def opaque_node(self, term: Term, args: list[Node]) -> Node:
+        described = (term.attr("name"), term.attr("spec"), [(a.shape, a.dtype) for a in term.args])
+        key = hashlib.blake2b(repr(described).encode(), digest_size=16).hexdigest()
+        self.opaque.setdefault(key, OpaqueCall(term)).results.setdefault(term.attr("index"), term)
+        return make("Opaque", (key, term.attr("index"), term.size, term.dtype), args)
+
+    def remember(self, term: Term) -> None:
+        known = self.source_term.setdefault(self.nodes[term], term)
+        if row(known.op).view and not row(term.op).view:
+            self.source_term[self.nodes[term]] = term

@@ -1,0 +1,213 @@
+"""What a program computes from constants alone, computed ahead of time: natively, as a runtime would.
+
+Every operator runs by NumPy in its own dtype and in the order of the program (`Program.run`), so that the bits are
+those of the source. NumPy is the arbiter also for programs from ONNX: where another runtime rounds a logarithm to the
+other neighbour, what follows from that is NumPy's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from eqsat.base.numerics import COMPARE, ELEMENTWISE, FLOATS, itemsize
+from eqsat.program import ops
+from eqsat.program.ir import Program
+from eqsat.program.sizes import FOLDED_WORK, takes_memory
+from eqsat.program.term import Shape, Term, make, topological
+
+LIMIT = 1 << 26
+"""Elements beyond which nothing is folded, nor anything that is computed from it: 256 MiB in float32."""
+
+WORK = 10_000_000_000
+"""FLOPs that folding a source may take in all: fractions of a second. What follows stays as it was written."""
+
+_KEPT = frozenset({"constant", "full", "iota", "broadcast"})
+"""Constant terms that stay: they cost nothing to hold, and folding a broadcast would only make it larger."""
+
+_MOVES = frozenset({"concat", "pad"})
+"""Operators that copy elements and compute nothing, besides views: the e-graph sees through them."""
+
+_JUMPS = frozenset({"floor", "ceil", "round", "sign", "mod", "cast", "reduce", *COMPARE})
+"""Operators that may turn the last bit of a float into another number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Folded:
+    """A program whose constants are final.
+
+    Attributes:
+        program: over the values of `computed`.
+        before: over their terms.
+        computed: the largest terms that were folded, operands first.
+        values: what they became.
+    """
+
+    program: Program
+    before: Program
+    computed: tuple[Term, ...]
+    values: tuple[Term, ...] = ()
+
+
+def fold_source(program: Program, exact: bool = False) -> Folded:
+    """The program with what it computes from constants alone as constants, bit by bit what `Program.run` gives.
+
+    An elementwise operator of broadcasts becomes the broadcast of one. Left as they are: data movement, and a result
+    that takes more bytes than the constants that it is computed from, since the program may be cheaper without it (a
+    product of two thin matrices), unless it decides something by the last bit of a float (rounded to an integer,
+    compared). With `exact` only movement stays: nothing could be re-associated.
+    """
+    narrowed = _narrowed(program)
+    needed = _needed(narrowed, _foldable(narrowed, exact))
+    if not needed:
+        return Folded(narrowed, narrowed, ())
+    computed = Program((), {str(i): term for i, term in enumerate(needed)}).run({})
+    values = {term: _constant(value, term) for term, value in zip(needed, computed.values(), strict=True)}
+    return Folded(_substituted(narrowed, values), narrowed, tuple(needed), tuple(values.values()))
+
+
+def fold_constants(program: Program, inside: Sequence[Term] = ()) -> tuple[Program, list[Term]]:
+    """The program with every subterm of constants evaluated, broadcasts aside: what lifting left.
+
+    What would take much memory or work (`eqsat.program.sizes`) stays, and so does anything that is computed from it.
+
+    Returns:
+        the program, and what became of the terms `inside` it.
+    """
+    folded: dict[Term, Term] = {}
+    for term in topological([*program.outputs.values(), *inside]):
+        folded[term] = _folded(term, [folded[a] for a in term.args])
+    outputs = {name: folded[term] for name, term in program.outputs.items()}
+    return Program(program.inputs, outputs), [folded[term] for term in inside]
+
+
+def _folded(term: Term, args: list[Term]) -> Term:
+    rebuilt = _rebuilt(term, args)
+    if not args or term.op in _KEPT or term.op == "opaque" or not all(map(_is_constant, args)):
+        return rebuilt
+    if takes_memory(term) or ops.row(term.op).flops(term) > FOLDED_WORK:
+        return rebuilt
+    return _constant(Program((), {"value": rebuilt}).run({})["value"], term)
+
+
+def _rebuilt(term: Term, args: Sequence[Term]) -> Term:
+    same = all(a is b for a, b in zip(args, term.args, strict=True))
+    return term if same else make(term.op, *args, **dict(term.attrs))
+
+
+def _is_constant(term: Term) -> bool:
+    """Whether a rebuilt term holds no input: a kept one over kept ones."""
+    return term.op in _KEPT and all(map(_is_constant, term.args))
+
+
+def _constant(value: np.ndarray, term: Term) -> Term:
+    # Contiguous arrays have a dimension at least: a scalar takes its shape back.
+    return ops.constant(np.ascontiguousarray(value).reshape(term.shape))
+
+
+# Elementwise operators of broadcasts
+
+
+def _narrowed(program: Program) -> Program:
+    """Elementwise operators of constants at the sizes of what they read, broadcast afterwards."""
+    made: dict[Term, Term] = {}
+    constant: dict[Term, bool] = {}
+    for term in program.terms():
+        constant[term] = _never_varies(term, constant)
+        made[term] = _rebuilt(term, [made[a] for a in term.args])
+        if constant[term] and made[term].args and (term.op in ELEMENTWISE or term.op in ("where", "cast")):
+            made[term] = _narrow(made[term])
+    return _with_names(program, made)
+
+
+def _narrow(term: Term) -> Term:
+    least = tuple(max(ns) for ns in zip(*(_least_shape(a) for a in term.args), strict=True))
+    if least == term.shape or not term.size:
+        return term
+    narrow = make(term.op, *(_at_shape(a, least) for a in term.args), **dict(term.attrs))
+    return ops.broadcast(narrow, term.shape)
+
+
+def _least_shape(term: Term) -> Shape:
+    """The dims of a term, 1 where it repeats itself for being a broadcast."""
+    if term.op == "full":
+        return (1,) * term.ndim
+    if term.op != "broadcast":
+        return term.shape
+    inner = term.args[0].shape
+    return (1,) * (term.ndim - len(inner)) + inner
+
+
+def _at_shape(term: Term, shape: Shape) -> Term:
+    """A term of a larger shape that repeats itself along the axes where `shape` has 1."""
+    if term.op == "full":
+        return ops.full(term.attr("value"), shape, term.dtype)
+    if term.op != "broadcast":
+        return term
+    return ops.broadcast(ops.reshape(term.args[0], _least_shape(term)), shape)
+
+
+# What is folded
+
+
+def _foldable(program: Program, exact: bool) -> set[Term]:
+    """Terms of constants that compute, and whose values may take their place."""
+    found: set[Term] = set()
+    bytes_read: dict[Term, int] = {}
+    constant: dict[Term, bool] = {}
+    spent = 0
+    for term in program.terms():
+        spent += ops.row(term.op).flops(term) if _never_varies(term, constant) else 0
+        constant[term] = _never_varies(term, constant) and term.size <= LIMIT and spent <= WORK
+        if not constant[term]:
+            continue
+        own = term.size * itemsize(term.dtype)
+        bytes_read[term] = sum(bytes_read[a] for a in dict.fromkeys(term.args)) if term.args else own
+        if _computes(term) and (exact or own <= bytes_read[term] or _decides(term)):
+            found.add(term)
+        bytes_read[term] = min(own, bytes_read[term])
+    return found
+
+
+def _never_varies(term: Term, constant: Mapping[Term, bool]) -> bool:
+    return not ops.row(term.op).varies and all(constant[a] for a in term.args)
+
+
+def _computes(term: Term) -> bool:
+    floats = term.op == "cast" and term.dtype in FLOATS and term.args[0].dtype in FLOATS
+    widens = floats and itemsize(term.dtype) > itemsize(term.args[0].dtype)
+    return bool(term.args) and not ops.row(term.op).view and term.op not in _MOVES and not widens
+
+
+def _decides(term: Term) -> bool:
+    """Whether a value depends on the last bit of floats by more than its own last bits."""
+    if term.args[0].dtype not in FLOATS or term.op not in _JUMPS:
+        return False
+    return term.dtype not in FLOATS or term.op not in ("cast", "reduce")
+
+
+def _needed(program: Program, foldable: set[Term]) -> list[Term]:
+    """The foldable terms that others than foldable ones read, operands first."""
+    seen: set[Term] = set()
+    stack = list(program.outputs.values())
+    while stack:
+        term = stack.pop()
+        if term not in seen:
+            seen.add(term)
+            stack += () if term in foldable else term.args
+    return [t for t in program.terms() if t in seen and t in foldable]
+
+
+def _substituted(program: Program, values: Mapping[Term, Term]) -> Program:
+    made: dict[Term, Term] = {}
+    for term in program.terms():
+        made[term] = values.get(term) or _rebuilt(term, [made[a] for a in term.args])
+    return _with_names(program, made)
+
+
+def _with_names(program: Program, made: Mapping[Term, Term]) -> Program:
+    outputs = {name: made[term] for name, term in program.outputs.items()}
+    names = {made[term]: name for term, name in program.names.items() if term in made}
+    return Program(program.inputs, outputs, names)

@@ -1,0 +1,222 @@
+"""Programs: named inputs, and outputs as terms over them.
+
+>>> from eqsat.program import ops
+>>> x = ops.input("x", (2, 3), "float32")
+>>> print(Program((x,), {"y": ops.matmul(x, ops.transpose(x, (1, 0)))}))
+%0: f32[2,3] = input("x")
+%1: f32[3,2] = transpose(%0, perm=(1, 0))
+%2: f32[2,2] = matmul(%0, %1)
+return y=%2
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from eqsat.base.arguments import choice, instance, shown
+from eqsat.base.numerics import Array, Precision, at_precision, dtype_name, is_float, itemsize, np_dtype
+from eqsat.errors import DtypeError, InputError, escaped
+from eqsat.program.term import ConstArray, Term, flat, row, topological, unflat
+
+
+@dataclass(frozen=True)
+class Program:
+    """Named outputs as terms over named inputs.
+
+    Attributes:
+        inputs: terms of operator "input", in calling order.
+        outputs: name to term, in the order of the results.
+        names: what the model calls some of its values (constants, results of operators); for people alone.
+
+    Raises:
+        InputError: no output, an input that is not one, a name twice, or an input term that is not listed.
+    """
+
+    inputs: tuple[Term, ...]
+    outputs: dict[str, Term]
+    names: Mapping[Term, str] = field(default_factory=dict, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.inputs, tuple) or not all(isinstance(term, Term) for term in self.inputs):
+            raise InputError(f"a program's inputs are a tuple of terms, got {shown(self.inputs)}")
+        named = isinstance(self.outputs, dict) and all(isinstance(name, str) for name in self.outputs)
+        if not named or not all(isinstance(term, Term) for term in self.outputs.values()):
+            raise InputError(f"a program's outputs are terms by name, got {shown(self.outputs)}")
+        if not self.outputs:
+            raise InputError("a program needs at least one output")
+        names: set[str] = set()
+        for term in self.inputs:
+            if term.op != "input":
+                raise InputError(f"a program's inputs are input terms, got {term!r}")
+            name = term.attr("name")
+            if name in names:
+                raise InputError(f"two inputs are called {name!r}: name them differently")
+            names.add(name)
+        listed = set(self.inputs)
+        for term in self.terms():
+            if term.op == "input" and term not in listed:
+                raise InputError(f"input {term.attr('name')!r} is used but not listed among the program's inputs")
+
+    @property
+    def input_names(self) -> list[str]:
+        return [term.attr("name") for term in self.inputs]
+
+    def terms(self) -> list[Term]:
+        """Every term once, operands first; inputs that nothing reads are not among them."""
+        return topological(self.outputs.values())
+
+    def opaque(self) -> list[str]:
+        """Names of the operators that are carried without being understood, one per application."""
+        calls = {(t.attr("name"), t.attr("spec"), t.args): None for t in self.terms() if t.op == "opaque"}
+        return [name for name, _, _ in calls]
+
+    def run(self, inputs: Mapping[str, Any], precision: Precision = "native") -> dict[str, Array]:
+        """The outputs by NumPy, one operator after another.
+
+        Args:
+            inputs: input name to array, with exactly the declared names, shapes and dtypes (with precision
+                "float64" any float array serves for a float input).
+            precision: "native" rounds every operator to its dtype; "float64" computes every float in float64.
+
+        Raises:
+            InputError: a missing or unknown name, a wrong shape or dtype, a gather index out of range.
+        """
+        choice("precision", precision, ("native", "float64"))
+        bound = self.bind_inputs(inputs, precision)
+        order = self.terms()
+        readers = _count_readers(order, self.outputs.values())
+        values: dict[Term, Array] = {}
+        calls: dict[Any, Sequence[Array]] = {}
+        with np.errstate(all="ignore"):
+            for term in order:
+                arrays = [values[a] for a in term.args]
+                values[term] = bound[term] if term.op == "input" else _apply(term, arrays, precision, calls)
+                for arg in term.args:
+                    readers[arg] -= 1
+                    if not readers[arg]:
+                        del values[arg]
+        return {name: values[term] for name, term in self.outputs.items()}
+
+    def bind_inputs(self, inputs: Mapping[str, Any], precision: Precision = "native") -> dict[Term, Array]:
+        """Input terms with their arrays, checked. Raises InputError for a wrong name, shape or dtype."""
+        instance("a program", inputs, Mapping, "a mapping from input name to array")
+        names = self.input_names
+        for name in inputs:
+            if name not in names:
+                raise InputError(f"no input is called {name!r}: the program takes {', '.join(names) or 'none'}")
+        bound: dict[Term, Array] = {}
+        for term in self.inputs:
+            name = term.attr("name")
+            if name not in inputs:
+                raise InputError(f"input {name!r} is missing: the program takes {', '.join(names)}")
+            try:
+                array = np.asarray(inputs[name])
+            except ValueError:
+                raise InputError(f"input {name!r} is no array: {shown(inputs[name])}") from None
+            given = dtype_name(array.dtype)
+            converts = precision == "float64" and is_float(given) and is_float(term.dtype)
+            if array.shape != term.shape:
+                raise InputError(f"input {name!r} takes shape {term.shape}, got {array.shape}")
+            if given != term.dtype and not converts:
+                raise DtypeError(f"input {name!r} takes {term.dtype}, got {given}")
+            bound[term] = array.astype(np_dtype(at_precision(term.dtype, precision)), copy=False)
+        return bound
+
+    def stats(self) -> dict[str, int]:
+        """What the program costs as written, one kernel per operator.
+
+        Returns:
+            flops: 2mnk per contraction, 1 per element of other arithmetic; constant-only work counts 0.
+            matmul_flops: the contractions' share.
+            bytes: read and written by those kernels (a view is read through, and costs nothing itself).
+            unfused_kernels: operators that are neither views nor constant-only.
+        """
+        totals = {"flops": 0, "matmul_flops": 0, "bytes": 0, "unfused_kernels": 0}
+        order = self.terms()
+        constant: dict[Term, bool] = {}
+        for term in order:
+            op_row = row(term.op)
+            constant[term] = not op_row.varies and all(constant[a] for a in term.args)
+            if constant[term] or term.op == "input" or op_row.view:
+                continue
+            flops = op_row.flops(term)
+            totals["flops"] += flops
+            totals["matmul_flops"] += flops if op_row.contraction else 0
+            totals["bytes"] += sum(t.size * itemsize(t.dtype) for t in (term, *dict.fromkeys(term.args)))
+            totals["unfused_kernels"] += 1
+        return totals
+
+    def __str__(self) -> str:
+        order = topological([*self.inputs, *self.outputs.values()])
+        names = {term: f"%{i}" for i, term in enumerate(order)}
+        lines = [f"{names[t]}: {t.spec} = {_call_text(t, [names[a] for a in t.args])}" for t in order]
+        results = ", ".join(f"{escaped(name)}={names[term]}" for name, term in self.outputs.items())
+        return "\n".join([*lines, f"return {results}"])
+
+    def __reduce__(self) -> tuple[Callable[..., Program], tuple[Any, ...]]:
+        order = topological([*self.inputs, *self.outputs.values()])
+        index = {term: i for i, term in enumerate(order)}
+        rows = flat(order)
+        outputs = {name: index[term] for name, term in self.outputs.items()}
+        names = {index[term]: name for term, name in self.names.items() if term in index}
+        return _unflatten, (rows, [index[t] for t in self.inputs], outputs, names)
+
+
+def _unflatten(rows: list[Any], inputs: list[int], outputs: dict[str, int], names: dict[int, str]) -> Program:
+    terms = unflat(rows)
+    by_name = {name: terms[i] for name, i in outputs.items()}
+    return Program(tuple(terms[i] for i in inputs), by_name, {terms[i]: name for i, name in names.items()})
+
+
+def _count_readers(order: Sequence[Term], results: Iterable[Term]) -> dict[Term, int]:
+    readers = dict.fromkeys(order, 0)
+    for term in order:
+        for arg in term.args:
+            readers[arg] += 1
+    for term in results:
+        readers[term] += 1
+    return readers
+
+
+def _apply(term: Term, arrays: list[Array], precision: Precision, calls: dict[Any, Sequence[Array]]) -> Array:
+    """One operator; an opaque one with several outputs runs once."""
+    dtype = at_precision(term.dtype, precision)
+    if term.op != "opaque":
+        return row(term.op).run(*arrays, **{**dict(term.attrs), "dtype": dtype})
+    key = (term.attr("name"), term.attr("spec"), term.args)
+    if key not in calls:
+        declared = [array.astype(np_dtype(arg.dtype), copy=False) for array, arg in zip(arrays, term.args, strict=True)]
+        calls[key] = term.attr("run")(*declared)
+    return opaque_result(term, calls[key]).astype(np_dtype(dtype), copy=False)
+
+
+def opaque_result(term: Term, results: Sequence[Any]) -> Array:
+    """What an opaque operator computed for one of its terms. Raises InputError where it is not what was declared."""
+    index = term.attr("index")
+    array = np.asarray(results[index])
+    if array.shape != term.shape:
+        name = term.attr("name")
+        raise InputError(f"operator {name} gives shape {array.shape} for output {index}, declared as {term.shape}")
+    return array
+
+
+def _call_text(term: Term, args: list[str]) -> str:
+    if term.op == "input":
+        return f'input("{escaped(term.attr("name"))}")'
+    if term.op == "reduce":
+        keep = ", keepdims" if term.attr("keepdims") else ""
+        return f"{term.attr('kind')}({args[0]}, axes={term.attr('axes')}{keep})"
+    shown = [_attr_text(name, value) for name, value in term.attrs if name not in _UNPRINTED]
+    return f"{term.op}({', '.join(args + shown)})"
+
+
+_UNPRINTED = frozenset({"dtype", "out_shape", "out_dtype", "run", "spec"})
+"""Attributes that the result's type shows already, or that have no readable form."""
+
+
+def _attr_text(name: str, value: Any) -> str:
+    return str(value) if isinstance(value, ConstArray) else f"{name}={value!r}"

@@ -1,0 +1,265 @@
+"""Nodes of the core: programs over flat arrays, small enough to put into an e-graph.
+
+Every node is a flat array with a length and an element type; dims are attributes of the operators that need them, so
+that a reshape is nothing and every other view is one operator with a layout (`eqsat.layout.arithmetic`).
+
+    In(name, size, dtype)        an input
+    Const(digest, size, dtype)   a constant, by the digest of its values
+    Full(value, size, dtype)     one value everywhere
+    Un(f) a                      f: a unary function, or "cast:<dtype>"
+    Bin(f) a b                   f: a binary or comparing function
+    Where() c a b                a where c, else b
+    MM(B, M, K, N) a b           a[B, M, K] @ b[B, K, N]
+    Red(f, C) a                  f over the innermost C: sum, prod, max, min, argmax, argmin
+    V(L) a                       a read through the layout L
+    Cat() a b ...                one after another
+    Gather(outer, n, inner) a i  a[outer, n, inner] at index i[j] in [-n, n) of the middle axis
+    Opaque(key, index, size, dtype) ...   result `index` of an operator that is carried, not understood
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
+from itertools import count
+from math import prod
+from typing import Any
+
+from eqsat.base.numerics import ELEMENTWISE, REDUCTIONS, scalar
+from eqsat.errors import ShapeError
+from eqsat.layout import arithmetic as lay
+from eqsat.layout.arithmetic import Layout
+from eqsat.program.term import attr_key
+
+CAST = "cast:"
+"""Prefix of the unary functions that convert to another element type."""
+
+
+class Node:
+    """A flat array. Immutable and hash-consed: build nodes with `make`, compare them with `is`.
+
+    Attributes:
+        op, attrs, args: as listed above.
+        size: number of elements.
+        dtype: element type.
+        uid: rises in the order of creation within a process.
+    """
+
+    __slots__ = ("__weakref__", "args", "attrs", "dtype", "op", "size", "uid")
+
+    op: str
+    attrs: tuple[Any, ...]
+    args: tuple[Node, ...]
+    size: int
+    dtype: str
+    uid: int
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"nodes are immutable: {name} cannot be set")
+
+    def __repr__(self) -> str:
+        attrs = ", ".join(a.key() if isinstance(a, Layout) else str(a) for a in self.attrs)
+        return f"<{self.op}({attrs}) {self.dtype}[{self.size}]>"
+
+    def __copy__(self) -> Node:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Node:
+        return self
+
+    def __reduce__(self) -> tuple[Callable[..., Node], tuple[Any, ...]]:
+        return _last, (flat(topological([self])),)
+
+
+_NODES: weakref.WeakValueDictionary[Any, Node] = weakref.WeakValueDictionary()
+_LOCK = threading.Lock()
+if hasattr(os, "register_at_fork"):  # a child must not begin with a lock that a thread of its parent holds
+    os.register_at_fork(before=_LOCK.acquire, after_in_parent=_LOCK.release, after_in_child=_LOCK.release)
+_UIDS = count()
+
+
+def make(op: str, attrs: Sequence[Any] = (), args: Sequence[Node] = ()) -> Node:
+    """The node `op(attrs)(args)`, in normal form: an identity view is its operand, a view of a view is one view
+    (where the layouts compose), and a view of one repeated value is that value again.
+
+    Raises:
+        ShapeError: operands whose sizes or types the operator does not take.
+    """
+    attrs, args = tuple(attrs), tuple(args)
+    if op == "V":
+        return _make_view(attrs[0], args[0])
+    if op == "Full":
+        attrs = (scalar(attrs[0], attrs[2]), *attrs[1:])
+    return _intern(op, attrs, args)
+
+
+def _make_view(layout: Layout, arg: Node) -> Node:
+    if layout.is_identity(arg.size):
+        return arg
+    while arg.op == "V" and (composed := lay.compose(arg.attrs[0], layout)) is not None:
+        layout, arg = composed, arg.args[0]
+        if layout.is_identity(arg.size):
+            return arg
+    if arg.op == "Full" and (not layout.masked or attr_key(scalar(layout.fill, arg.dtype)) == attr_key(arg.attrs[0])):
+        return make("Full", (arg.attrs[0], layout.size, arg.dtype))
+    return _intern("V", (layout,), (arg,))
+
+
+def _intern(op: str, attrs: tuple[Any, ...], args: tuple[Node, ...]) -> Node:
+    key = (op, tuple(map(attr_key, attrs)), args)
+    found = _NODES.get(key)
+    if found is not None:
+        return found
+    size, dtype = infer(op, attrs, args)
+    with _LOCK:
+        node = object.__new__(Node)
+        fields = {"op": op, "attrs": attrs, "args": args, "size": size, "dtype": dtype, "uid": next(_UIDS)}
+        for name, value in fields.items():
+            object.__setattr__(node, name, value)
+        return _NODES.setdefault(key, node)
+
+
+def flat(order: Sequence[Node]) -> list[Any]:
+    """Nodes as a flat list, operands first: pickling them through their operands would recurse as deep as they are."""
+    index = {node: i for i, node in enumerate(order)}
+    return [(n.op, n.attrs, tuple(index[a] for a in n.args)) for n in order]
+
+
+def unflat(rows: Sequence[Any]) -> list[Node]:
+    """The nodes of a flat list, interned."""
+    nodes: list[Node] = []
+    for op, attrs, args in rows:
+        nodes.append(_intern(op, attrs, tuple(nodes[a] for a in args)))
+    return nodes
+
+
+def _last(rows: Sequence[Any]) -> Node:
+    return unflat(rows)[-1]
+
+
+def infer(op: str, attrs: tuple[Any, ...], args: Sequence[Node]) -> tuple[int, str]:
+    """(size, dtype) of a node. Raises ShapeError where the operands don't fit."""
+    sizes, dtypes = [a.size for a in args], [a.dtype for a in args]
+    if not _fits(op, attrs, sizes, dtypes):
+        raise ShapeError(f"{op}{attrs} does not take {', '.join(f'{a.dtype}[{a.size}]' for a in args)}")
+    return measure(op, attrs, sizes, dtypes)
+
+
+def measure(op: str, attrs: tuple[Any, ...], sizes: Sequence[int], dtypes: Sequence[str]) -> tuple[int, str]:
+    """(size, dtype) of a core operator on operands with these sizes and dtypes, which fit.
+
+    Raises:
+        ShapeError: the core has no such operator.
+    """
+    match op:
+        case "In" | "Const" | "Full":
+            return attrs[1], attrs[2]
+        case "Opaque":
+            return attrs[2], attrs[3]
+        case "V":
+            return attrs[0].size, dtypes[0]
+        case "Un" | "Bin":
+            return sizes[0], result_dtype(attrs[0]) or dtypes[0]
+        case "Where":
+            return sizes[1], dtypes[1]
+        case "MM":
+            return attrs[0] * attrs[1] * attrs[3], dtypes[0]
+        case "Red":
+            return sizes[0] // attrs[1], result_dtype(attrs[0]) or dtypes[0]
+        case "Cat":
+            return sum(sizes), dtypes[0]
+        case "Gather":
+            return attrs[0] * attrs[2] * sizes[1], dtypes[0]
+    raise ShapeError(f"the core has no operator {op!r}")
+
+
+def result_dtype(fn: str) -> str | None:
+    """The dtype that a function or reduction gives whatever it takes; None where it keeps that of its operand."""
+    if fn.startswith(CAST):
+        return fn.removeprefix(CAST)
+    row = ELEMENTWISE.get(fn) or REDUCTIONS.get(fn)
+    return row.result if row else None
+
+
+def _fits(op: str, attrs: tuple[Any, ...], sizes: Sequence[int], dtypes: Sequence[str]) -> bool:
+    """Whether an operator takes operands with these sizes and dtypes."""
+    match op:
+        case "V":
+            return _reads_inside(attrs[0], sizes[0])
+        case "Un" | "Bin":
+            known = attrs[0] in ELEMENTWISE or attrs[0].startswith(CAST)
+            return known and len(set(sizes)) == len(set(dtypes)) == 1
+        case "Where":
+            return len(set(sizes)) == 1 and dtypes[0] == "bool" and dtypes[1] == dtypes[2]
+        case "MM":
+            batch, m, k, n = attrs
+            return list(sizes) == [batch * m * k, batch * k * n] and dtypes[0] == dtypes[1]
+        case "Red":
+            kind, length = attrs
+            return kind in REDUCTIONS and length > 0 and sizes[0] % length == 0
+        case "Cat":
+            return len(set(dtypes)) == 1
+        case "Gather":
+            outer, n, inner = attrs
+            return sizes[0] == outer * n * inner and dtypes[1] in ("int32", "int64")
+    return True
+
+
+@lru_cache(maxsize=1 << 14)
+def _reads_inside(layout: Layout, n_in: int) -> bool:
+    """Whether a view reads inside [0, n_in), or wherever its masks say. Raises ShapeError where it does not."""
+    if not layout.masked and layout.size:
+        ends = [(n - 1) * s for n, s in layout.dims]
+        least, most = (layout.offset + sum(f(e, 0) for e in ends) for f in (min, max))
+        if least < 0 or most >= n_in:
+            raise ShapeError(f"V({layout.key()}) reads {least} to {most} of an array of {n_in}")
+    return True
+
+
+def is_view(op: str) -> bool:
+    """Whether the operator only says where elements are read."""
+    return op == "V"
+
+
+def flops(node: Node) -> int:
+    """Arithmetic operations: 2 per multiply-add of MM, 1 per element of other arithmetic, 0 for moved elements."""
+    if node.op == "MM":
+        return 2 * prod(node.attrs)
+    if node.op in ("Un", "Bin", "Where"):
+        return node.size
+    return node.args[0].size if node.op == "Red" else 0
+
+
+def topological(roots: Iterable[Node]) -> list[Node]:
+    """Every node below the roots once, operands first, in a deterministic order."""
+    seen: set[Node] = set()
+    order: list[Node] = []
+    stack = [(root, False) for root in reversed(list(roots))]
+    while stack:
+        node, ready = stack.pop()
+        if ready:
+            order.append(node)
+        elif node not in seen:
+            seen.add(node)
+            stack.append((node, True))
+            stack.extend((a, False) for a in reversed(node.args) if a not in seen)
+    return order
+
+
+def substitute(roots: Sequence[Node], replace: Mapping[Node, Node]) -> list[Node]:
+    """The roots with some nodes replaced, rebuilt above them."""
+    memo: dict[Node, Node] = dict(replace)
+    stack = [(r, False) for r in reversed(roots)]
+    while stack:
+        node, ready = stack.pop()
+        if node in memo:
+            continue
+        if ready:
+            memo[node] = make(node.op, node.attrs, [memo[a] for a in node.args]) if node.args else node
+        else:
+            stack.append((node, True))
+            stack.extend((a, False) for a in reversed(node.args) if a not in memo)
+    return [memo[r] for r in roots]

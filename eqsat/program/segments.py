@@ -1,0 +1,270 @@
+"""Segments: large programs repeat themselves, and identical layers are optimised once.
+
+A program is cut at nodes that everything after them depends on alone (a layer's output), where a cut costs nothing:
+no linear algebra could cross it, and its value is kept in memory in any case. Segments that are equal up to the names
+of their inputs and constants are then one problem, solved once. A segment too large to be searched is cut further,
+where linear algebra could cross but would have to be done twice.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from eqsat.program.core import Node, make, topological
+from eqsat.program.pieces import pieces
+
+LARGE = 400
+"""Core nodes from which on a program is cut even if no segment repeats: separate parts are far quicker to solve."""
+
+CROWDED = 200
+"""Core nodes of a segment from which on it is cut further: its e-graph would not come to rest within seconds."""
+
+_LINEAR_BINARY = frozenset({"add", "sub"})
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A part of a program.
+
+    Attributes:
+        roots: what it computes, as nodes of the program.
+        boundary: what it reads from other segments, in the order of the placeholders `%0`, `%1`, ...
+        form: the same roots with placeholders for what it reads and numbered constants: equal forms are equal problems.
+        leaves: placeholder node -> the node of the program that it stands for (inputs, constants and boundary).
+    """
+
+    roots: tuple[Node, ...]
+    form: tuple[Node, ...]
+    leaves: Mapping[Node, Node]
+
+
+def segments(roots: Sequence[Node]) -> list[Segment]:
+    """Cut a program into segments, in an order in which each reads only earlier ones."""
+    whole = tuple(dict.fromkeys(roots))
+    order = _latest_first_needed(roots)
+    reads = _Reads(order)
+    cuts = _cuts(reads)
+    if not cuts:
+        return _in_pieces([whole], frozenset())
+    shared = _shared(reads, cuts[0])
+    early = frozenset(shared)
+    boundary = early.union(cuts)
+    wanted = sorted(dict.fromkeys(r for r in roots if r not in early), key=lambda n: reads.position[n])
+    parts = [tuple(shared)] if shared else []
+    places = [reads.position[r] for r in wanted]
+    start = -1
+    for edge in [*cuts, order[-1]]:
+        end = reads.position[edge]
+        inside = wanted[bisect_right(places, start) : bisect_right(places, end)]
+        if edge in boundary and edge not in inside:
+            inside.append(edge)
+        if inside:
+            parts.append(tuple(inside))
+        start = end
+    if len(order) <= LARGE:
+        found = [_segment(part, boundary) for part in parts]
+        repeats = len({part.form for part in found}) < len(found)
+        return found if repeats else [_segment(whole, frozenset())]
+    return _in_pieces(parts, boundary)
+
+
+def _in_pieces(parts: Sequence[tuple[Node, ...]], boundary: frozenset[Node]) -> list[Segment]:
+    """The segments with these roots, huge ones in pieces."""
+    cut = [piece for part in parts for piece in pieces(part, boundary)]
+    edges = boundary if len(cut) == len(parts) else boundary.union(*cut)
+    return [_segment(piece, edges) for piece in cut]
+
+
+def _segment(roots: tuple[Node, ...], boundary: frozenset[Node]) -> Segment:
+    """The part of the program between the roots and the boundary, in its nameless form."""
+    memo: dict[Node, Node] = {}
+    leaves: dict[Node, Node] = {}
+
+    def placeholder(node: Node) -> Node:
+        if node.op == "Const":
+            stand_in = make("Const", (f"%{len(leaves)}", node.size, node.dtype))
+        else:
+            stand_in = make("In", (f"%{len(leaves)}", node.size, node.dtype))
+        leaves[stand_in] = node
+        return stand_in
+
+    stack = [(r, False) for r in reversed(roots)]
+    own = set(roots)
+    while stack:
+        node, ready = stack.pop()
+        if node in memo:
+            continue
+        if node.op in ("In", "Const") or (node in boundary and node not in own):
+            memo[node] = placeholder(node)
+        elif ready or not node.args:
+            memo[node] = make(node.op, node.attrs, [memo[a] for a in node.args])
+        else:
+            stack.append((node, True))
+            stack.extend((a, False) for a in reversed(node.args) if a not in memo)
+    return Segment(roots, tuple(memo[r] for r in roots), leaves)
+
+
+def _latest_first_needed(roots: Sequence[Node]) -> list[Node]:
+    """Nodes, operands first, each as late as its readers allow: what one layer alone needs stays in that layer."""
+    order = topological(roots)
+    height = dict.fromkeys(order, 0)
+    for node in reversed(order):
+        for a in node.args:
+            height[a] = max(height[a], height[node] + 1)
+    return sorted(order, key=lambda n: -height[n])
+
+
+class _Reads:
+    """Who reads what in a program.
+
+    Attributes:
+        order: nodes, operands first; `position` of each in it.
+        readers: the nodes that read each; `last` is the position of the last of them.
+        dynamic: nodes that depend on inputs.
+        early: dynamic nodes with no contraction below them that no product reads (masks): every layer may read them.
+    """
+
+    def __init__(self, order: Sequence[Node]) -> None:
+        self.order = order
+        self.position = {node: i for i, node in enumerate(order)}
+        self.readers: dict[Node, list[Node]] = {node: [] for node in order}
+        self.dynamic: set[Node] = set()
+        self.early: set[Node] = set()
+        for node in order:
+            if node.op in ("In", "Opaque") or any(a in self.dynamic for a in node.args):
+                self.dynamic.add(node)
+                varying = [a for a in node.args if a in self.dynamic]
+                if node.op not in ("MM", "Red", "Opaque") and all(a in self.early for a in varying):
+                    self.early.add(node)
+            for a in dict.fromkeys(node.args):
+                self.readers[a].append(node)
+        self.last = {node: max(self.position[r] for r in found) for node, found in self.readers.items() if found}
+        fed = {n for n in self.early if any(r.op == "MM" for r in self.through_views(n))}
+        self.early -= fed
+
+    def through_views(self, node: Node) -> list[Node]:
+        """What reads a node, views of it looked through."""
+        found: dict[Node, None] = {}
+        stack = [node]
+        while stack:
+            for reader in self.readers[stack.pop()]:
+                if reader.op == "V":
+                    stack.append(reader)
+                else:
+                    found[reader] = None
+        return list(found)
+
+
+def _cuts(reads: _Reads) -> list[Node]:
+    """The nodes at which to cut, in order."""
+    nonlinear, below_product = _nonlinear_below(reads), _below_product(reads)
+    separators = [n for n in _separators(reads) if _crosses_contraction(n, reads)]
+    # No product below such a node can meet a product above it: something not linear lies between.
+    barriers = {n for n in separators if n in nonlinear or n not in below_product}
+    edges = [-1, *sorted(reads.position[n] for n in barriers), len(reads.order)]
+    crowded = {i for start, stop in pairwise(edges) if stop - start > CROWDED for i in range(start, stop)}
+    return [n for n in separators if n in barriers or (reads.position[n] in crowded and _is_kept(n, reads))]
+
+
+def _is_kept(node: Node, reads: _Reads) -> bool:
+    """Whether several operators read a node that is written whole: moved across it, a product is done once for each,
+    and what it was moved from all the same. Not so where the node is a product itself that could be multiplied into the
+    next one's weights, from an operand no larger than its result."""
+    if node.op == "Cat" or len(reads.through_views(node)) < 2:
+        return False
+    while len(through := _scaled(node, reads.dynamic)) == 1:
+        (node,) = through
+    if node.op != "MM":
+        return True
+    left, right = (a in reads.dynamic for a in node.args)
+    _, m, k, n = node.attrs
+    return (left and right) or k > (n if left else m)
+
+
+def _separators(reads: _Reads) -> list[Node]:
+    """Computed nodes past which nothing computed before them is read again, early nodes aside."""
+    found = []
+    furthest = -1
+    for i, node in enumerate(reads.order):
+        if node not in reads.dynamic or node in reads.early:
+            continue
+        last = reads.last.get(node, i)
+        if furthest <= i < last and node.op not in ("V", "In"):
+            found.append(node)
+        if node.op != "In":
+            furthest = max(furthest, last)
+        for a in node.args:
+            if a.op == "In" and a not in reads.early:  # an input counts from where it is first read
+                furthest = max(furthest, reads.last[a])
+    return found
+
+
+def _shared(reads: _Reads, first_cut: Node) -> list[Node]:
+    """Early nodes that compute something and are read past the first cut: a segment of their own."""
+    edge = reads.position[first_cut]
+    return [
+        n
+        for n in reads.order
+        if n in reads.early
+        and n.op not in ("In", "V")
+        and any(r not in reads.early and reads.position[r] > edge for r in reads.through_views(n))
+    ]
+
+
+def _scaled(node: Node, dynamic: set[Node]) -> list[Node]:
+    """The operands through which a node is linear; empty where it is not."""
+    varying = [a for a in node.args if a in dynamic]
+    if node.op == "V":
+        return varying
+    if node.op == "Bin" and (
+        node.attrs[0] in _LINEAR_BINARY or (node.attrs[0] in ("mul", "div") and len(varying) == 1)
+    ):
+        return [a for a in varying if node.attrs[0] != "div" or a is node.args[0]]
+    return []
+
+
+def _nonlinear_below(reads: _Reads) -> set[Node]:
+    """The nodes that are functions that are not linear, scaled and shifted by constants at most."""
+    found: set[Node] = set()
+    for node in reads.order:
+        through = _scaled(node, reads.dynamic)
+        if through[0] in found if len(through) == 1 else node.op in ("Un", "Bin", "Where", "Opaque") and not through:
+            found.add(node)
+    return found
+
+
+def _below_product(reads: _Reads) -> set[Node]:
+    """The nodes that a product reads, through linear operators at most."""
+    found: set[Node] = set()
+    for node in reversed(reads.order):
+        for reader in reads.readers[node]:
+            if reader.op == "MM" or (reader in found and node in _scaled(reader, reads.dynamic)):
+                found.add(node)
+                break
+    return found
+
+
+def _crosses_contraction(node: Node, reads: _Reads) -> bool:
+    """Whether the node is read by a product, or on both sides of one: it is then written to memory in any case."""
+    first = reads.through_views(node)
+    if any(r.op == "MM" for r in first):
+        return True
+    last = max((reads.position[r] for r in first), default=0)
+    behind: set[Node] = set()
+    seen = set(first)
+    stack = list(first)
+    while stack:
+        at = stack.pop()
+        for reader in reads.readers[at]:
+            if reads.position[reader] > last:
+                continue
+            if (at.op == "MM" or at in behind) and reader not in behind:
+                behind.add(reader)
+                stack.append(reader)
+            elif reader not in seen:
+                seen.add(reader)
+                stack.append(reader)
+    return any(r in behind for r in first)

@@ -1,0 +1,1 @@
+"""Whether two programs are equal: proved with steps, or refuted with an input."""

@@ -1,0 +1,66 @@
+"""How far rounding can carry the results of a program: it runs again with every value moved a little.
+
+Monte Carlo arithmetic (D. S. Parker, 1997): an estimate, where bounds (`eqsat.proof.intervals`) grow too wide to say
+anything, as they do in deep programs. Values move by more than float64 rounds them, subnormal ones included.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+import numpy as np
+
+from eqsat.base.numerics import Array, is_float
+from eqsat.program.core import CoreProgram, Node, evaluate
+from eqsat.proof.intervals import Exact, OutOfTime, meant
+
+_SHIFT, _TINY = 2.0**-52, 2.0**-1073
+_SAMPLES = 3
+_STILL = frozenset({"V", "Cat", "Gather", "Where"})
+"""Operators that move values and compute none."""
+
+
+class Overflow(Exception):
+    """A value is infinite that is no mask, and what comes of it shows no error: 1 / exp(1000) is 0."""
+
+
+def noise(program: CoreProgram, inputs: Mapping[str, Array], exact: Exact, deadline: float) -> dict[str, float]:
+    """By how much the elements of each output move, at most.
+
+    Args: as `eqsat.proof.intervals.enclose`.
+
+    Raises:
+        InputError: an index is out of range.
+        OutOfTime: the deadline has passed.
+        Overflow: a value is beyond float64, or not defined.
+    """
+    flat = {name: array.reshape(-1) for name, array in inputs.items()}
+    runs = []
+    for seed in range(_SAMPLES + 1):
+        rng = np.random.default_rng(seed)
+
+        def moved(node: Node, value: Array, args: list[Array], rng=rng, still: bool = not seed) -> Array:
+            if time.monotonic() > deadline:
+                raise OutOfTime
+            if not is_float(node.dtype) or node.op in _STILL:
+                return value
+            masks = not args or any(np.isneginf(a).any() for a in args)
+            if not np.isfinite(value).all() and not (masks and (value < np.inf).all()):
+                raise Overflow
+            if still:
+                return value
+            sign = rng.integers(0, 2, value.shape, dtype=np.int8) * 2.0 - 1.0
+            by = _SHIFT * np.abs(value) + _TINY
+            if node.op in ("Const", "Full"):
+                bounds = meant(node, value, exact)
+                by = by + np.maximum(value - bounds.lo, bounds.hi - value)
+            return np.where(np.isfinite(value), value + sign * by, value)
+
+        runs.append(evaluate(program.roots, flat, program.constants, program.opaque, "float64", moved))
+    found = {}
+    for name, clean, *others in zip(program.root_names, *runs, strict=True):
+        with np.errstate(invalid="ignore"):
+            gaps = np.abs(np.stack(others).astype(np.float64) - clean.astype(np.float64))
+        found[name] = float(np.nan_to_num(gaps, nan=np.inf).max(initial=0.0))
+    return found

@@ -1,0 +1,314 @@
+"""`prove`: are two programs equal? Proved with steps, refuted with an input, or unknown.
+
+First both run on a few inputs: a clear difference refutes. Then both are written out element by element in a normal
+form (`eqsat.proof.elements`), by cases where comparisons, signs and choices meet. Rules work on both in one e-graph, in
+a process beside: their steps by name read better, and what is too large for single elements only they can prove.
+
+Equal means: over the real numbers and the integers, wherever both sides are defined; a division by zero is not, nor a
+logarithm of what is negative. Rounding, infinities and integers that overflow are outside. Sampling alone never proves
+anything.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+from eqsat.base.arguments import instance, seconds
+from eqsat.check.check import TOLERANCE, relative_error
+from eqsat.egraph.saturate import Limits, saturate, warm_up
+from eqsat.egraph.snapshot import Snapshot
+from eqsat.errors import CheckFailed, InputError, escaped
+from eqsat.language.rule import AnyRule
+from eqsat.program.core import CoreProgram, Node, evaluate, lower, topological
+from eqsat.program.ir import Program
+from eqsat.program.node import substitute
+from eqsat.program.sizes import check_program
+from eqsat.proof.assumptions import Bounds, read
+from eqsat.proof.elements import Agreement, compare
+from eqsat.proof.refute import Difference, refute
+
+Verdict = Literal["proved", "refuted", "unknown"]
+Method = Literal["rules", "normal form", "points", ""]
+
+_REFUTING_SHARE = 0.25
+_NORMAL_FORM_SHARE = 0.7
+_STEPS_SECONDS, _STEPS_SHARE = 0.8, 0.2
+"""Once the normal form has proved two programs equal, rules get this long to find steps that read better, and only
+within this share of the time: on a busy machine the answer comes first."""
+
+_NODES = 20_000
+_MOST_FOLDED = 1 << 21
+"""Elements of a constant that is computed so as to be recognised."""
+
+_LEAST_SECONDS, _MOST_STEPS_SECONDS = 0.5, 1.5
+"""What writing down the steps gets, whatever is left."""
+
+
+@dataclass(slots=True)
+class Proof:
+    """The answer.
+
+    Attributes:
+        verdict: `proved`, `refuted` or `unknown`.
+        method: `rules` (an e-graph), `normal form` (element by element), `points` (a counterexample).
+        steps: rule, before, after: how the first becomes the second.
+        difference: the input that refutes.
+        assumed: what was assumed of inputs, as it was written.
+        reason: one line for people.
+    """
+
+    verdict: Verdict
+    method: Method
+    seconds: float
+    reason: str
+    steps: list[dict[str, str]] = field(default_factory=list)
+    difference: Difference | None = None
+    stats: dict[str, Any] = field(default_factory=dict)
+    assumed: list[str] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return self.verdict == "proved"
+
+    def __str__(self) -> str:
+        lines = [f"{self.verdict}: {self.reason}" + "".join(f"; assuming {text}" for text in self.assumed)]
+        for i, step in enumerate(self.steps, 1):
+            lines += [f"{i}. {step['rule']}", f"   {step['before']}", f" = {step['after']}"]
+        return "\n".join(map(escaped, lines))
+
+    def as_json(self) -> dict[str, Any]:
+        """The answer as `eqsat prove --json` writes it (schema 1)."""
+        data: dict[str, Any] = {
+            "schema": 1,
+            "verdict": self.verdict,
+            "method": self.method,
+            "seconds": round(self.seconds, 3),
+            "reason": self.reason,
+            "steps": self.steps,
+        }
+        if self.assumed:
+            data["assume"] = self.assumed
+        if self.difference is not None:
+            d = self.difference
+            data["counterexample"] = {
+                "output": d.output,
+                "index": list(d.index),
+                "inputs": {name: _plain(a) for name, a in d.inputs.items()},
+                "first": {name: _plain(a) for name, a in d.left.items()},
+                "second": {name: _plain(a) for name, a in d.right.items()},
+                "decided_by": [
+                    {"input": x.name, "index": list(x.index), "value": _plain_value(x.value)} for x in d.decided
+                ],
+            }
+        return data
+
+
+def prove(
+    left: Program,
+    right: Program,
+    time_limit: float = 10.0,
+    assume: str | Sequence[str] | None = None,
+    sizes: Mapping[str, int] | None = None,
+) -> Proof:
+    """Decide whether two programs compute the same.
+
+    Inputs and outputs are matched by name, else by position.
+
+    Args:
+        time_limit: seconds.
+        assume: bounds on inputs of the first program, such as `0 <= i < 16` or `x > 0` (see `eqsat.proof.assumptions`);
+            inputs outside are not looked at.
+        sizes: names of numbers for `assume`.
+
+    Raises:
+        InputError: they cannot be matched, shapes or dtypes differ, or an assumption cannot be read.
+    """
+    for program in (left, right):
+        instance("prove", program, Program, "two Programs (eqsat.trace, from_onnx, from_torch)")
+        check_program(program)
+    seconds("time_limit", time_limit)
+    if assume is not None:
+        texts = [assume] if isinstance(assume, str) else assume
+        instance("prove: assume", texts, Sequence, "a text such as '0 <= i < n', or several")
+        for text in texts:
+            instance("prove: assume", text, str, "a text such as '0 <= i < n', or several")
+    if sizes is not None:
+        instance("prove: sizes", sizes, Mapping, "a mapping from dimension to size")
+    begun = time.monotonic()
+    deadline = begun + time_limit
+    names = _match(left, right)
+    right = Program(right.inputs, _ordered(left, right))
+    terms = {names[t.attr("name")]: t for t in right.inputs} | {t.attr("name"): t for t in left.inputs}
+    bounds = read(assume, terms, sizes or {})
+    prepare()
+    search = refute(left, right, names, _REFUTING_SHARE * time_limit, bounds=bounds)
+    if search.found is not None:
+        reason = f"{search.found}, on input {search.points} of those tried"
+        proof = Proof("refuted", "points", 0.0, reason, difference=search.found)
+    else:
+        proof = _Pair(left, right, names, bounds).proof(deadline, begun + _STEPS_SHARE * time_limit)
+    if proof.verdict == "proved" and not search.defined:
+        proof = Proof("unknown", "", 0.0, "neither program has a finite value on any input that was tried")
+    proof.seconds = time.monotonic() - begun
+    proof.assumed = [assume] if isinstance(assume, str) else list(assume or ())
+    return proof
+
+
+def prepare() -> None:
+    """Start what `prove` works with, which takes a second or two beside the caller: call it before reading files."""
+    warm_up(_rules())
+
+
+def _match(left: Program, right: Program) -> dict[str, str]:
+    """The input of `left` that each input of `right` is; both programs must agree in types.
+
+    Raises:
+        InputError: they do not.
+    """
+    mine, theirs = list(left.input_names), list(right.input_names)
+    if set(theirs) <= set(mine) or set(mine) <= set(theirs):
+        names = {n: n for n in theirs}
+    elif len(mine) == len(theirs):
+        names = dict(zip(theirs, mine, strict=True))
+    else:
+        raise InputError(
+            f"prove: the programs take {len(mine)} inputs ({', '.join(mine)}) and {len(theirs)} ({', '.join(theirs)}); "
+            "give them the same names, or the same number"
+        )
+    of_left = {t.attr("name"): t for t in left.inputs}
+    for term in right.inputs:
+        other = of_left.get(names[term.attr("name")])
+        if other is not None and (other.shape, other.dtype) != (term.shape, term.dtype):
+            raise InputError(
+                f"prove: input {term.attr('name')!r} is {other.spec} in the first, {term.spec} in the second"
+            )
+    if len(left.outputs) != len(right.outputs):
+        raise InputError(f"prove: the programs have {len(left.outputs)} and {len(right.outputs)} outputs")
+    for (name, a), b in zip(left.outputs.items(), _ordered(left, right).values(), strict=True):
+        if (a.shape, a.dtype) != (b.shape, b.dtype):
+            raise InputError(f"prove: output {name!r} is {a.spec} in the first, {b.spec} in the second")
+    return names
+
+
+def _ordered(left: Program, right: Program) -> dict[str, Any]:
+    """The outputs of `right` in the order of those of `left`: by name, else by position."""
+    if set(left.outputs) == set(right.outputs):
+        return {name: right.outputs[name] for name in left.outputs}
+    return dict(right.outputs)
+
+
+class _Pair:
+    """Two programs over one set of inputs, in the core."""
+
+    def __init__(self, left: Program, right: Program, names: Mapping[str, str], bounds: Mapping[str, Bounds]) -> None:
+        self._program, self._bounds = left, bounds
+        self.left: CoreProgram = lower(left)
+        self.right: CoreProgram = lower(right)
+        ours = {node.attrs[0]: node for node in self.left.inputs}
+        renamed: dict[Node, Node] = {}
+        for node in self.right.inputs:
+            name = names[node.attrs[0]]
+            if name in ours:
+                renamed[node] = ours[name]
+        self.goal = substitute(self.right.roots, renamed)
+        self.constants = {**self.right.constants, **self.left.constants}
+
+    def proof(self, deadline: float, better_steps_until: float) -> Proof:
+        """Proved or unknown; `seconds` is filled in by the caller."""
+        if list(self.left.roots) == list(self.goal):
+            return Proof("proved", "rules", 0.0, "both are the same over flat arrays: only shapes and views were moved")
+        left = deadline - time.monotonic()
+        elements = compare(self.left.roots, self.goal, self.constants, _NORMAL_FORM_SHARE * left, self._bounds)
+        seconds = deadline - time.monotonic()
+        if elements.equal:
+            seconds = min(seconds, _STEPS_SECONDS, better_steps_until - time.monotonic())
+            if seconds <= 0:
+                return _by_elements(elements)
+        found = self._saturated(max(0.0, seconds))
+        count = len(self.goal)
+        if found.roots[:count] != found.roots[count:] and not elements.equal and self._fold(found):
+            found = self._saturated(max(0.0, deadline - time.monotonic()))
+        failure = f"rules found no way ({found.stats['stop']})"
+        if found.roots[:count] == found.roots[count:]:
+            try:
+                return self._by_rules(found, min(deadline - time.monotonic(), _MOST_STEPS_SECONDS))
+            except CheckFailed as error:  # a step that does not hold when replayed proves nothing
+                failure = str(error)
+        if elements.equal:
+            return _by_elements(elements)
+        return Proof("unknown", "", 0.0, f"{failure}; {elements.reason}", stats=found.stats)
+
+    def _fold(self, found: Snapshot) -> bool:
+        """Write constants of the second program as what the first computes of constants, where the values are equal.
+
+        Equal up to the rounding of their type: one of them may have been folded ahead of time.
+        """
+        theirs = set(topological(self.left.roots))
+        own = [n for n in topological(self.goal) if n.op == "Const" and n not in theirs]
+        computed = [c for c in range(found.n_classes) if found.const[c] and found.size[c] <= _MOST_FOLDED]
+        terms = [t for c in computed if (t := found.term(c)).op != "Const"]
+        values = evaluate(terms, {}, self.constants, precision="float64")
+        replaced: dict[Node, Node] = {}
+        for node in own:
+            want = self.constants[node.attrs[0]]
+            for term, value in zip(terms, values, strict=True):
+                alike = (term.size, term.dtype) == (node.size, node.dtype)
+                if alike and relative_error(value, want.astype(value.dtype)) <= TOLERANCE.get(node.dtype, 0.0) / 10:
+                    replaced[node] = term
+                    break
+        self.goal = substitute(self.goal, replaced)
+        return bool(replaced)
+
+    def _saturated(self, seconds: float) -> Snapshot:
+        count = len(self.goal)
+        source = Snapshot.from_core([*self.left.roots, *self.goal])
+        limits = Limits(seconds=seconds, nodes=_NODES)
+        return saturate(source, _rules(), limits, goals=[(i, count + i) for i in range(count)])
+
+    def _by_rules(self, found: Snapshot, seconds: float) -> Proof:
+        from eqsat.explain.derivation import derive
+        from eqsat.explain.explain import Explainer
+
+        steps = derive(
+            found, _rules(), list(zip(self.left.roots, self.goal, strict=True)), max(seconds, _LEAST_SECONDS)
+        )
+        explainer = Explainer(self._program, {**self.right.source_term, **self.left.source_term})
+        shown = [step.as_json() for step in explainer.plain(steps or ())]
+        iterations = found.stats["iterations"]
+        reason = f"one e-graph holds both as one class after {iterations} iteration{'s' if iterations > 1 else ''}"
+        return Proof("proved", "rules", 0.0, reason, shown, stats=found.stats)
+
+
+def _rules() -> list[AnyRule]:
+    """Every rule, groups aside (they serve prices), and those that only proving needs."""
+    from eqsat.rules import ALL, EXPLORING
+
+    return [*(r for r in ALL if getattr(r, "phase", "algebra") != "groups"), *EXPLORING]
+
+
+def _by_elements(elements: Agreement) -> Proof:
+    laws = f" with {', '.join(elements.laws)}" if elements.laws else ""
+    reason = f"all {elements.elements} output elements have equal normal forms{laws}"
+    step = {
+        "rule": "normal-form-of-elements",
+        "before": "the first element of the first output",
+        "after": elements.sample,
+    }
+    return Proof("proved", "normal form", 0.0, reason, steps=[step])
+
+
+def _plain_value(value: Any) -> Any:
+    """A number for JSON."""
+    return value if isinstance(value, int) or np.isfinite(value) else str(value)
+
+
+def _plain(array: np.ndarray) -> Any:
+    """Nested lists for JSON; what JSON has no word for (NaN, infinities) as text."""
+    if array.dtype.kind not in "fV":
+        return array.tolist()
+    flat = [x if np.isfinite(x) else str(x) for x in array.astype(np.float64).reshape(-1).tolist()]
+    return {"shape": list(array.shape), "values": flat}

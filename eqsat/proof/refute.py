@@ -1,0 +1,393 @@
+"""Looking for an input on which two programs differ: both are run in float64 on structured and on random points."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from eqsat.base.numerics import Array, is_float, np_dtype
+from eqsat.errors import InputError
+from eqsat.program.core import CoreProgram, lower
+from eqsat.program.ir import Program
+from eqsat.program.term import Term
+from eqsat.proof.assumptions import Bounds
+from eqsat.proof.intervals import Interval, OutOfTime, constants_of, enclose, rounded
+from eqsat.proof.noise import Overflow, noise
+
+_NOTICED = 1e-13
+"""Elements that differ by less than this share of themselves are not worth a closer look."""
+
+_CONSTANTS = 1e-5
+"""Differences below this share of an output's scale may come from constants that were rounded ahead of time."""
+
+_TOO_WIDE = 1e3
+"""Bounds that are wider than differences by this factor say nothing of them."""
+
+_BEYOND_NOISE = 1e3
+_BOUNDS_SHARE = 0.3
+"""Of the time, for the bounds at one input."""
+
+_JUMPS = frozenset({"floor", "ceil", "round", "sign", "mod", "less", "less_equal", "greater", "greater_equal", "equal"})
+_DIVIDES = frozenset({"div", "mod", "pow"})
+_ROUNDS = 3
+_MORE_ROUNDS_SECONDS = 0.3
+_LEAST_ONE_SIDED = 3
+"""Generic points on which one program has finite values alone, and the other none, before that is a difference."""
+
+_INTEGER_SPREAD = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Decider:
+    """An element of an input without whose value two programs do not differ at some place."""
+
+    name: str
+    index: tuple[int, ...]
+    value: float | int | bool
+
+    def __str__(self) -> str:
+        return f"{_place(self.name, self.index)} = {self.value}"
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """An input on which two programs differ: arrays by name, and the first output that shows it.
+
+    `decided` are the elements of inputs that it hangs on: with others in their place there, the difference is gone.
+    """
+
+    inputs: Mapping[str, Array]
+    output: str
+    index: tuple[int, ...]
+    left: Mapping[str, Array]
+    right: Mapping[str, Array]
+    decided: Sequence[Decider] = ()
+
+    def __str__(self) -> str:
+        left, right = self.left[self.output][self.index], self.right[self.output][self.index]
+        decided = f", where {' and '.join(map(str, self.decided))}" if self.decided else ""
+        return f"{_place(self.output, self.index)} is {left} in the first and {right} in the second{decided}"
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A kind of input.
+
+    Attributes:
+        draw: floats of a shape; integers are a few times as large, rounded.
+        generic: away from poles and jumps.
+        truths: the share of booleans that are true.
+    """
+
+    name: str
+    draw: Callable[[tuple[int, ...], np.random.Generator], Array]
+    generic: bool = False
+    truths: float = 0.5
+
+
+POINTS: tuple[Point, ...] = (
+    Point("normal", lambda shape, rng: rng.standard_normal(shape)),
+    Point("positive", lambda shape, rng: rng.uniform(0.5, 2.0, shape), generic=True, truths=0.2),
+    Point("whole", lambda shape, rng: rng.integers(-3, 4, shape).astype(np.float64), truths=0.8),
+    Point("ones", lambda shape, rng: np.ones(shape), truths=1.0),
+    Point("negative", lambda shape, rng: -rng.uniform(0.5, 2.0, shape)),
+    Point("zeros", lambda shape, rng: np.zeros(shape), truths=0.0),
+    Point("large", lambda shape, rng: 100.0 * rng.standard_normal(shape), truths=0.1),
+    Point("small", lambda shape, rng: 0.01 * rng.standard_normal(shape), truths=0.9),
+    Point("positive again", lambda shape, rng: rng.uniform(0.1, 4.0, shape), generic=True),
+)
+"""Inputs to try, in order."""
+
+_TYPICAL = next(point for point in POINTS if point.generic)
+_REDRAWN = 3
+"""Times that an input is drawn anew before it counts as one that decides nothing."""
+
+_DECIDING_SECONDS = 0.5
+_MOST_DECIDERS = 256
+"""Elements of an input that are tried as the one that decides."""
+
+_OFF_JUMPS = frozenset({"normal", "positive", "positive again"})
+_WHOLE = frozenset({"whole", "ones", "zeros"})
+_ROUNDED = frozenset(
+    {"exp", "log", "log1p", "sqrt", "rsqrt", "reciprocal", "erf", "tanh", "sigmoid", "sin", "cos", "div", "pow"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """What trying points showed: a difference, or how many points agreed.
+
+    `defined` says that somewhere both programs had finite results: without that, agreement says nothing.
+    """
+
+    found: Difference | None
+    points: int
+    defined: bool
+
+
+def refute(
+    left: Program,
+    right: Program,
+    names: Mapping[str, str],
+    seconds: float,
+    seed: int = 0,
+    bounds: Mapping[str, Bounds] | None = None,
+) -> Search:
+    """Try to tell two programs apart, outputs in order; `names` maps inputs of `right` to those of `left`.
+
+    A difference is one that neither rounding nor constants rounded ahead of time can make: the bounds of both sides
+    over the real numbers (`eqsat.proof.intervals`) do not overlap.
+    """
+    begun = time.monotonic()
+    pair = _Pair(left, right, names, seconds)
+    tolerance = pair.tolerance()
+    points, defined = 0, False
+    one_sided: Counter[str] = Counter()
+    for again in range(_ROUNDS):
+        for point, inputs in _points(left, right, names, seed + again, bounds or {}):
+            outputs = _outputs(left, right, names, inputs)
+            if outputs is None:
+                continue
+            points += 1
+            expected, found = outputs
+            for name, want in expected.items():
+                where = None
+                differs = _differences(want, found[name], tolerance)
+                try:
+                    if differs.any():
+                        where = _first(pair.apart(inputs, name, _gap(want, found[name]), differs))
+                    if point.generic and _one_sided(want, found[name]) and pair.one_sided(inputs, name):
+                        one_sided[name] += 1
+                except OutOfTime:
+                    return Search(None, points, defined)
+                if where is None and one_sided[name] >= _LEAST_ONE_SIDED:
+                    where = (0,) * want.ndim
+                if where is not None:
+                    decided = _deciders(left, right, names, inputs, (name, where), tolerance, bounds or {})
+                    return Search(Difference(inputs, name, where, expected, found, decided), points, True)
+                defined |= bool(np.isfinite(want.astype(np.float64)).any()) or want.size == 0
+            if time.monotonic() - begun > (min(seconds, _MORE_ROUNDS_SECONDS) if again else seconds):
+                return Search(None, points, defined)
+    return Search(None, points, defined)
+
+
+class _Pair:
+    """Bounds of the outputs of two programs, by the names of the first."""
+
+    def __init__(self, left: Program, right: Program, names: Mapping[str, str], seconds: float) -> None:
+        self._left, self._right, self._names = lower(left), lower(right), names
+        self._seconds, self._deadline = seconds, time.monotonic() + seconds
+        self._exact = constants_of(self._left) & constants_of(self._right)
+        self._of: Mapping[str, Array] | None = None
+        self._known: dict[str, tuple[Interval, Interval]] = {}
+        self._too_wide = False
+
+    def tolerance(self) -> float:
+        """The share of an output's scale that constants may account for which only one side has."""
+        types = rounded(self._left, self._exact) | rounded(self._right, self._exact)
+        opaque = bool(self._left.opaque or self._right.opaque)
+        return _CONSTANTS if opaque or types - {"float64"} else 0.0
+
+    def apart(self, inputs: Mapping[str, Array], name: str, gap: Array, where: Array) -> Array:
+        """Where, among some places, both sides have values that cannot be equal.
+
+        By bounds; where these grow too wide to say anything of a difference, it must be far larger than noise.
+        """
+        if not self._too_wide:
+            try:
+                left, right = (side.shaped(gap.shape) for side in self._bounds(inputs)[name])
+            except OutOfTime:
+                self._too_wide = True
+            else:
+                found = where & left.apart(right)
+                with np.errstate(all="ignore"):
+                    width = np.maximum(left.hi - left.lo, right.hi - right.lo)[where] / gap[where]
+                self._too_wide = not found.any() and bool((width > _TOO_WIDE).all())
+                if not self._too_wide:
+                    return found
+        scale = float(gap[np.isfinite(gap)].max(initial=0.0))
+        return where & (gap > _BEYOND_NOISE * self._noise(inputs, name)) & (gap > _CONSTANTS * scale)
+
+    def _noise(self, inputs: Mapping[str, Array], name: str) -> float:
+        try:
+            return sum(noise(side, given, self._exact, self._deadline)[name] for side, given in self._sides(inputs))
+        except Overflow:
+            return math.inf
+
+    def one_sided(self, inputs: Mapping[str, Array], name: str) -> bool:
+        """Whether one side has values everywhere, and the other none."""
+        left, right = self._bounds(inputs)[name]
+        return any(bool(a.bounded.all() and b.undefined.all()) for a, b in ((left, right), (right, left)))
+
+    def _sides(self, inputs: Mapping[str, Array]) -> list[tuple[CoreProgram, Mapping[str, Array]]]:
+        renamed = {theirs: inputs[mine] for theirs, mine in self._names.items()}
+        return [(self._left, inputs), (self._right, renamed)]
+
+    def _bounds(self, inputs: Mapping[str, Array]) -> dict[str, tuple[Interval, Interval]]:
+        if self._of is not inputs:
+            until = min(self._deadline, time.monotonic() + _BOUNDS_SHARE * self._seconds)
+            left, right = (enclose(side, given, self._exact, until) for side, given in self._sides(inputs))
+            self._of, self._known = inputs, {n: (left[n], b) for n, b in zip(left, right.values(), strict=True)}
+        return self._known
+
+
+def _outputs(
+    left: Program, right: Program, names: Mapping[str, str], inputs: Mapping[str, Array]
+) -> tuple[dict[str, Array], dict[str, Array]] | None:
+    """What both programs make of inputs, by the names of the first; None where one of them has no value."""
+    first = {n: inputs[n] for n in left.input_names}
+    second = {n: inputs[names[n]] for n in right.input_names}
+    try:
+        if _divides_by_zero(left, first) or _divides_by_zero(right, second):
+            return None
+        expected, found = left.run(first, "float64"), right.run(second, "float64")
+    except InputError:
+        return None  # an index out of range
+    return expected, dict(zip(expected, found.values(), strict=True))
+
+
+def _points(
+    left: Program, right: Program, names: Mapping[str, str], seed: int, bounds: Mapping[str, Bounds]
+) -> Iterator[tuple[Point, dict[str, Array]]]:
+    terms = _inputs(left, right, names)
+    both = [t for program in (left, right) for t in program.terms()]
+    used = {t.op for t in both}
+    rows = _gathered(both)
+    usable = {point.name for point in POINTS}
+    if used & _JUMPS:  # rounding must not decide on which side of a jump a value lies
+        exact = not (used & _ROUNDED or _fractions(left) or _fractions(right))
+        usable = _OFF_JUMPS | _WHOLE if exact else _OFF_JUMPS
+    for i, point in enumerate(POINTS):
+        if point.name not in usable:
+            continue
+        rng = np.random.default_rng([seed, i])
+        values = {name: _values(term, point, rng, rows, bool(used & _DIVIDES)) for name, term in terms.items()}
+        yield point, {n: bounds[n].within(v, rng) if n in bounds else v for n, v in values.items()}
+
+
+def _inputs(left: Program, right: Program, names: Mapping[str, str]) -> dict[str, Term]:
+    """The inputs of both, by the names of the first."""
+    terms = {t.attr("name"): t for t in left.inputs}
+    return terms | {names[t.attr("name")]: t for t in right.inputs if names[t.attr("name")] not in terms}
+
+
+def _gathered(terms: Iterable[Term]) -> int:
+    """The rows of the smallest table that is gathered from; 0 where there is none."""
+    return min((t.args[0].shape[t.attr("axis")] for t in terms if t.op == "gather"), default=0)
+
+
+def _deciders(
+    left: Program,
+    right: Program,
+    names: Mapping[str, str],
+    inputs: Mapping[str, Array],
+    at: tuple[str, tuple[int, ...]],
+    tolerance: float,
+    bounds: Mapping[str, Bounds],
+) -> list[Decider]:
+    """The elements that a difference hangs on: of each input that has it gone once other values are drawn for it."""
+    output, where = at
+    rows = _gathered(t for program in (left, right) for t in program.terms())
+    deadline = time.monotonic() + _DECIDING_SECONDS
+
+    def still(changed: Mapping[str, Array]) -> bool:
+        outputs = _outputs(left, right, names, changed)
+        return outputs is not None and bool(_differences(outputs[0][output], outputs[1][output], tolerance)[where])
+
+    found: list[Decider] = []
+    for name, term in _inputs(left, right, names).items():
+        for seed in range(_REDRAWN):
+            if time.monotonic() > deadline:
+                return found
+            rng = np.random.default_rng(seed)
+            other = _values(term, _TYPICAL, rng, rows, divides=True)
+            other = bounds[name].within(other, rng) if name in bounds else other
+            if still({**inputs, name: other}):
+                continue
+            places = list(np.ndindex(term.shape))[:_MOST_DECIDERS]
+            for place in places:
+                one = inputs[name].copy()
+                one[place] = other[place]
+                if not still({**inputs, name: one}):
+                    found.append(Decider(name, place, inputs[name][place].item()))
+                    break
+            break
+    return found
+
+
+def _place(name: str, index: tuple[int, ...]) -> str:
+    return f"{name}[{', '.join(map(str, index))}]" if index else name
+
+
+def _values(term: Term, point: Point, rng: np.random.Generator, rows: int, divides: bool) -> Array:
+    """An input: integers are indices of `rows` rows where there are such, and not 0 where there is a quotient.
+
+    Points that are not generic also try indices beyond the rows, which a remainder may bring back.
+    """
+    if is_float(term.dtype):
+        values = point.draw(term.shape, rng)
+    elif term.dtype == "bool":
+        values = rng.random(term.shape) < point.truths
+    elif rows and point.generic:
+        values = rng.integers(0, rows, term.shape)
+    elif rows:
+        reach = rows * int(rng.integers(1, 3))
+        values = rng.integers(-reach, reach, term.shape)
+    else:
+        values = np.rint(point.draw(term.shape, rng) * _INTEGER_SPREAD).astype(np.int64)
+        if divides:
+            values = np.where(values == 0, 1, values)
+    return np.asarray(values).astype(np_dtype(term.dtype))
+
+
+def _divides_by_zero(program: Program, inputs: Mapping[str, Array]) -> bool:
+    """Whether an integer is divided by zero: then the program has no value."""
+    divisors = [t.args[1] for t in program.terms() if t.op in ("div", "mod") and not is_float(t.dtype)]
+    if not divisors:
+        return False
+    asked = Program(program.inputs, {str(i): t for i, t in enumerate(dict.fromkeys(divisors))})
+    return any((value == 0).any() for value in asked.run(inputs, "float64").values())
+
+
+def _fractions(program: Program) -> bool:
+    """Whether a constant of a narrow float type holds anything but whole numbers: those carry rounding."""
+    for term in program.terms():
+        if term.op in ("constant", "full", "pad") and is_float(term.dtype):
+            value = term.attr("value")
+            array = np.asarray(value.array if term.op == "constant" else value, dtype=np.float64)
+            finite = array[np.isfinite(array)]
+            if (finite != np.round(finite)).any():
+                return True
+    return False
+
+
+def _gap(want: Array, found: Array) -> Array:
+    """How far two outputs are apart."""
+    with np.errstate(invalid="ignore"):
+        return np.abs(want.astype(np.float64) - found.astype(np.float64))
+
+
+def _differences(want: Array, found: Array, tolerance: float) -> Array:
+    """Where two outputs differ at first sight; not where only one of them is finite."""
+    if want.dtype.kind not in "fV":
+        return want != found
+    sizes = [np.abs(x.astype(np.float64)) for x in (want, found)]
+    both = np.isfinite(sizes[0]) & np.isfinite(sizes[1])
+    scale = max(float(size[both].max(initial=0.0)) for size in sizes)
+    with np.errstate(invalid="ignore"):
+        return both & (_gap(want, found) > np.maximum(tolerance * scale, _NOTICED * np.maximum(*sizes)))
+
+
+def _first(where: Array) -> tuple[int, ...] | None:
+    return tuple(int(i) for i in np.argwhere(where)[0]) if where.any() else None
+
+
+def _one_sided(want: Array, found: Array) -> bool:
+    """Whether one output is finite everywhere and the other nowhere."""
+    a, b = (np.isfinite(x.astype(np.float64)) for x in (want, found))
+    return bool(want.size and ((a.all() and not b.any()) or (b.all() and not a.any())))

@@ -1,0 +1,1 @@
+"""From Python functions and one-line expressions to programs."""

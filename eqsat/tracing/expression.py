@@ -1,0 +1,155 @@
+"""One-line programs: `relu(X @ A + b)` with a type for each name, for the command line.
+
+    program = parse("(X @ A) @ C", {"X": "f32[348,768]", "A": "const:f32[768,64]", "C": "const:f32[64,768]"})
+
+Names are inputs, or constants of random values (`const:`). Functions are those of `eqsat`, methods those of traced
+values (`x.T`, `x.sum(1)`, `x[:, 2:5]`). Nothing else is run: no imports, no assignments, no attributes of Python.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from eqsat.base.arguments import instance
+from eqsat.base.numerics import SHORT, np_dtype, random_array
+from eqsat.errors import InputError
+from eqsat.program import ops
+from eqsat.program.ir import Program
+from eqsat.tracing.functions import FUNCTIONS
+from eqsat.tracing.trace import spec, trace
+
+_ALLOWED = (
+    ast.Expression, ast.Name, ast.Load, ast.Constant, ast.Attribute, ast.Call, ast.keyword, ast.Tuple, ast.List,
+    ast.Subscript, ast.Slice, ast.BinOp, ast.UnaryOp, ast.Compare, ast.operator, ast.unaryop, ast.cmpop,
+)  # fmt: skip
+_METHODS = frozenset(
+    {"T", "mT", "sum", "mean", "max", "min", "prod", "reshape", "transpose", "astype", "swapaxes", "squeeze"}
+)
+_TYPE = re.compile(r"(?P<const>const:)?(?P<dtype>[a-z]+[0-9]*)\[(?P<shape>[0-9, ]*)\]")
+_LONG = {short: long for long, short in SHORT.items()}
+
+
+def parse(text: str, lets: Mapping[str, str]) -> Program:
+    """The program that an expression computes; the names of its constants are kept.
+
+    Raises:
+        InputError: it does not parse, uses a name that is neither given nor a function, a type that is none, or a
+            function on arrays that it does not take; a note shows where.
+    """
+    instance("an expression", text, str, "a text such as 'x @ w + b'")
+    instance("lets", lets, Mapping, "a mapping from name to type, such as {'x': 'f32[4,4]'}")
+    text = " ".join(text.split())
+    tree = _tree(text)
+    given = {name: _type(name, spec) for name, spec in lets.items()}
+    known: dict[str, Any] = {"__builtins__": {}}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and node.id not in given:
+            known[node.id] = _function(node, text, lets)
+    values = {name: _values(name, shape, dtype) for name, (const, shape, dtype) in given.items() if const}
+    specs = {name: spec(shape, dtype) for name, (const, shape, dtype) in given.items() if not const}
+    source = ast.Expression(ast.Lambda(_parameters(list(specs)), tree.body))
+    try:
+        code = compile(ast.fix_missing_locations(source), "<expression>", "eval")
+    except (RecursionError, MemoryError):
+        raise _too_deep(text) from None
+    function = eval(code, known | values)
+    try:
+        program = trace(function, **specs)
+    except (InputError, TypeError, ValueError, AttributeError) as error:
+        raise _marked(str(error), text, _failing(error)) from None
+    return Program(program.inputs, program.outputs, {ops.constant(array): name for name, array in values.items()})
+
+
+def _tree(text: str) -> ast.Expression:
+    try:
+        tree = ast.parse(text, mode="eval")
+    except (RecursionError, MemoryError):  # the second is how Python's parser says that its stack is full
+        raise _too_deep(text) from None
+    except SyntaxError as error:
+        at = error.offset - 1 if error.offset else len(text)  # none where the text ends too early
+        raise _marked(f"{error.msg}; write one expression, as in relu(X @ A)", text, (at, at + 1)) from None
+    for node in ast.walk(tree):
+        if not isinstance(node, _ALLOWED):
+            wanted = "write one expression, as in relu(X @ A)"
+            raise _marked(f"{ast.unparse(node)!r} is not allowed; {wanted}", text, _span(node))
+        if isinstance(node, ast.Attribute) and node.attr not in _METHODS:
+            end = node.end_col_offset or 0
+            message = f"no attribute {node.attr!r}{_nearest(node.attr, _METHODS)}"
+            raise _marked(message, text, (end - len(node.attr), end))
+    return tree
+
+
+def _too_deep(text: str) -> InputError:
+    return InputError(
+        f"{text[:20]}… nests more operators than Python's parser takes; write it as a function, for eqsat.trace"
+    )
+
+
+def _parameters(names: list[str]) -> ast.arguments:
+    arguments = [ast.arg(arg=name) for name in names]
+    return ast.arguments(posonlyargs=[], args=arguments, kwonlyargs=[], kw_defaults=[], defaults=[])
+
+
+def _function(node: ast.Name, text: str, lets: Mapping[str, str]) -> Any:
+    name = node.id
+    if name in FUNCTIONS:
+        return FUNCTIONS[name]
+    given = f"--let gives {', '.join(lets)}" if lets else "give it with --let"
+    near = _nearest(name, [*lets, *FUNCTIONS])
+    message = f"{name!r} is no function and has no type ({given}), as in --let {name}=f32[4,4]{near}"
+    raise _marked(message, text, _span(node))
+
+
+def _nearest(name: str, valid: Iterable[str]) -> str:
+    close = difflib.get_close_matches(name, sorted(valid), n=3)
+    return f"; did you mean {' or '.join(close)}?" if close else ""
+
+
+def _span(node: ast.AST) -> tuple[int, int]:
+    return getattr(node, "col_offset", 0), getattr(node, "end_col_offset", 1)
+
+
+def _failing(error: BaseException) -> tuple[int, int] | None:
+    """The columns of the expression that were being computed when an error was raised."""
+    step, found = error.__traceback__, None
+    while step is not None:
+        if step.tb_frame.f_code.co_filename == "<expression>":
+            positions = list(step.tb_frame.f_code.co_positions())[step.tb_lasti // 2]
+            if positions[2] is not None and positions[3] is not None:
+                found = positions[2], positions[3]
+        step = step.tb_next
+    return found
+
+
+def _marked(message: str, text: str, span: tuple[int, int] | None) -> InputError:
+    """An error about columns of the expression, which stands below it with a mark under them."""
+    error = InputError(message)
+    if span is not None:
+        start, stop = (len(text.encode().ljust(at)[:at].decode()) for at in span)
+        error.add_note(f"  {text}\n  {' ' * start}{'^' * max(1, stop - start)}")
+    return error
+
+
+def _type(name: str, text: str) -> tuple[bool, tuple[int, ...], str]:
+    instance(f"the type of {name}", text, str, "a text such as f32[348,768]")
+    found = _TYPE.fullmatch(text.strip())
+    dtype = found and _LONG.get(found["dtype"], found["dtype"])
+    if not found or dtype not in SHORT:
+        types = ", ".join(sorted(_LONG))
+        raise InputError(
+            f"--let {name}={text}: expected a type, as in {name}=f32[348,768] or {name}=const:f32[768,64] "
+            f"(element types: {types})"
+        )
+    shape = tuple(int(part) for part in found["shape"].split(",") if part.strip())
+    return bool(found["const"]), shape, str(dtype)
+
+
+def _values(name: str, shape: tuple[int, ...], dtype: str) -> np.ndarray:
+    rng = np.random.default_rng([ord(c) for c in name])
+    return random_array(shape, dtype, rng).astype(np_dtype(dtype))

@@ -1,0 +1,414 @@
+"""NumPy's functions on traced values, under NumPy's names: `eqsat.exp(x)`, `eqsat.concatenate([x, y], axis=1)`.
+
+Argument order, broadcasting and type promotion are NumPy's; every broadcast and conversion is an operator of its own.
+Common layers (softmax, gelu, layernorm, ...) are here too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any, Literal
+
+import numpy as np
+
+from eqsat.base.arguments import guarded, shown, whole
+from eqsat.base.numerics import FLOATS, STORED, dtype_name, kind_of, np_dtype
+from eqsat.errors import DtypeError, InputError, ShapeError
+from eqsat.program import composites, ops
+from eqsat.program.term import Term
+from eqsat.tracing.tracer import FUNCTIONS, Axis, Tracer, Value, term_of
+
+# Operands
+
+
+def _promoted(*values: Value) -> list[Term]:
+    """Terms of NumPy's common type: Python numbers adapt to the arrays they meet."""
+    dtype = _common_dtype(values)
+    return [_converted(value, dtype) for value in values]
+
+
+def _common_dtype(values: Sequence[Value]) -> str:
+    numbers = [isinstance(v, bool | int | float) and not isinstance(v, np.generic) for v in values]
+    weak = [v for v, number in zip(values, numbers, strict=True) if number]
+    typed = [np_dtype(term_of(v).dtype) for v, number in zip(values, numbers, strict=True) if not number]
+    try:
+        common = dtype_name(np.result_type(*(typed or weak)))
+    except np.exceptions.DTypePromotionError:
+        raise DtypeError(f"no common type of {' and '.join(dtype_name(t) for t in typed)}: use astype") from None
+    if common in STORED:
+        raise DtypeError(f"programs compute nothing in {common}, they only store it: use astype")
+    # A number only decides the kind; np.result_type would make float64 of a bfloat16 and 1.0.
+    kinds = [kind_of(common), *(kind_of(dtype_name(type(v))) for v in weak)]
+    wanted = "float" if "float" in kinds else "int" if "int" in kinds else "bool"
+    return common if wanted == kinds[0] else {"float": "float64", "int": "int64"}[wanted]
+
+
+def _converted(value: Value, dtype: str) -> Term:
+    if isinstance(value, bool | int | float):
+        return ops.full(value, (), dtype)
+    return ops.cast(term_of(value), dtype)
+
+
+def _floating(value: Value) -> Term:
+    """As a float: NumPy's functions of integers give float64."""
+    term = term_of(value)
+    return term if term.dtype in FLOATS else ops.cast(term, "float64")
+
+
+# Elementwise functions
+
+
+def _float_function(name: str) -> Callable[[Value], Tracer]:
+    def function(x: Value) -> Tracer:
+        return Tracer(ops.elementwise(name, _floating(x)))
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"Elementwise {name} of a float value (integers become float64)."
+    return function
+
+
+sqrt, rsqrt, reciprocal = _float_function("sqrt"), _float_function("rsqrt"), _float_function("reciprocal")
+exp, log, log1p = _float_function("exp"), _float_function("log"), _float_function("log1p")
+erf, tanh, sigmoid = _float_function("erf"), _float_function("tanh"), _float_function("sigmoid")
+sin, cos = _float_function("sin"), _float_function("cos")
+floor, ceil = _float_function("floor"), _float_function("ceil")
+
+
+def round(x: Value, decimals: Literal[0] = 0) -> Tracer:
+    """To the nearest integer, half to even. Raises InputError for `decimals` other than 0."""
+    if decimals:
+        raise InputError(f"round takes decimals 0, got {decimals}")
+    return Tracer(ops.round_(_floating(x)))
+
+
+def negative(x: Value) -> Tracer:
+    return Tracer(ops.neg(term_of(x)))
+
+
+def abs(x: Value) -> Tracer:
+    return Tracer(ops.abs_(term_of(x)))
+
+
+def sign(x: Value) -> Tracer:
+    return Tracer(ops.sign(term_of(x)))
+
+
+def relu(x: Value) -> Tracer:
+    """max(x, 0)"""
+    return Tracer(ops.relu(term_of(x)))
+
+
+def _binary_function(name: str, doc: str) -> Callable[[Value, Value], Tracer]:
+    def function(a: Value, b: Value) -> Tracer:
+        return Tracer(composites.broadcasting(name, *_promoted(a, b)))
+
+    function.__doc__ = doc
+    return function
+
+
+add = _binary_function("add", "a + b, broadcast.")
+subtract = _binary_function("sub", "a - b, broadcast.")
+multiply = _binary_function("mul", "a * b, broadcast.")
+maximum = _binary_function("max", "The greater, broadcast; NaN where either is.")
+minimum = _binary_function("min", "The lesser, broadcast; NaN where either is.")
+remainder = _binary_function("mod", "a modulo b with the sign of b, broadcast.")
+equal = _binary_function("equal", "a == b, broadcast.")
+less = _binary_function("less", "a < b, broadcast.")
+less_equal = _binary_function("less_equal", "a <= b, broadcast.")
+greater = _binary_function("greater", "a > b, broadcast.")
+greater_equal = _binary_function("greater_equal", "a >= b, broadcast.")
+
+
+def divide(a: Value, b: Value) -> Tracer:
+    """a / b, broadcast; of integers in float64."""
+    return Tracer(composites.div(*map(_floating, map(Tracer, _promoted(a, b)))))
+
+
+def floor_divide(a: Value, b: Value) -> Tracer:
+    """floor(a / b), broadcast."""
+    x, y = _promoted(a, b)
+    if x.dtype in FLOATS:
+        return Tracer(ops.floor(composites.div(x, y)))
+    return Tracer(composites.div(composites.sub(x, composites.broadcasting("mod", x, y)), y))
+
+
+_POWERS: dict[float, Callable[[Term], Term]] = {
+    1: lambda x: x,
+    2: composites.square,
+    0.5: ops.sqrt,
+    -1: ops.reciprocal,
+    -0.5: ops.rsqrt,
+}
+
+
+def power(a: Value, b: Value) -> Tracer:
+    """a ** b, broadcast; the usual constant exponents of floats become square, sqrt, reciprocal."""
+    x, y = _promoted(a, b)
+    if isinstance(b, int | float) and x.dtype in FLOATS and b in _POWERS:
+        return Tracer(_POWERS[b](x))
+    return Tracer(composites.broadcasting("pow", x, y))
+
+
+def not_equal(a: Value, b: Value) -> Tracer:
+    return logical_not(equal(a, b))
+
+
+def _truth(value: Value) -> Term:
+    return ops.cast(term_of(value), "bool")
+
+
+def logical_not(x: Value) -> Tracer:
+    return Tracer(ops.not_(_truth(x)))
+
+
+def logical_and(a: Value, b: Value) -> Tracer:
+    return Tracer(composites.broadcasting("and", _truth(a), _truth(b)))
+
+
+def logical_or(a: Value, b: Value) -> Tracer:
+    return Tracer(composites.broadcasting("or", _truth(a), _truth(b)))
+
+
+def where(condition: Value, x: Value, y: Value) -> Tracer:
+    """x where the condition holds, else y, broadcast."""
+    return Tracer(composites.broadcasting("where", _truth(condition), *_promoted(x, y)))
+
+
+def clip(x: Value, min: Value = None, max: Value = None) -> Tracer:
+    """min(max(x, lo), hi)"""
+    out = x if isinstance(x, Tracer) else Tracer(term_of(x))
+    out = out if min is None else maximum(out, min)
+    return out if max is None else minimum(out, max)
+
+
+def _layer(compute: Callable[..., Term]) -> Callable[..., Tracer]:
+    """A composite on traced values and arrays; its other arguments pass through."""
+
+    def function(x: Value, *args: Any, **kwargs: Any) -> Tracer:
+        terms = [term_of(a) if isinstance(a, Tracer | np.ndarray) else a for a in args]
+        named = {k: term_of(a) if isinstance(a, Tracer | np.ndarray) else a for k, a in kwargs.items()}
+        return Tracer(compute(_floating(x), *terms, **named))
+
+    function.__name__ = function.__qualname__ = compute.__name__
+    function.__doc__ = compute.__doc__
+    return function
+
+
+silu, gelu, softplus = _layer(composites.silu), _layer(composites.gelu), _layer(composites.softplus)
+elu, leaky_relu = _layer(composites.elu), _layer(composites.leaky_relu)
+softmax, log_softmax = _layer(composites.softmax), _layer(composites.log_softmax)
+layernorm, rmsnorm = _layer(composites.layernorm), _layer(composites.rmsnorm)
+conv, max_pool, avg_pool = _layer(ops.conv), _layer(composites.max_pool), _layer(composites.avg_pool)
+
+
+# Products
+
+
+def matmul(a: Value, b: Value) -> Tracer:
+    """a @ b by NumPy's rules for vectors and leading dims."""
+    return Tracer(composites.matmul(*_promoted(a, b)))
+
+
+def dot(a: Value, b: Value) -> Tracer:
+    """NumPy's dot of scalars, vectors and matrices; `einsum` says what is meant where there are more dims."""
+    x, y = _promoted(a, b)
+    if x.ndim > 2 or y.ndim > 2:
+        raise ShapeError(f"dot takes at most two dims, got {x.shape} and {y.shape}: use matmul or einsum")
+    return multiply(a, b) if 0 in (x.ndim, y.ndim) else matmul(a, b)
+
+
+def outer(a: Value, b: Value) -> Tracer:
+    """a[i] * b[j], both flat."""
+    return multiply(reshape(a, (-1, 1)), reshape(b, (1, -1)))
+
+
+def einsum(equation: str, *operands: Value) -> Tracer:
+    """NumPy's einsum, each label at most once per operand."""
+    return Tracer(composites.einsum(equation, *_promoted(*operands)))
+
+
+# Reductions
+
+
+def _reduction(kind: str, x: Value, axis: Axis, keepdims: bool) -> Tracer:
+    return Tracer(ops.reduce(kind, term_of(x), axis, keepdims))
+
+
+def _counted(x: Value) -> Tracer:
+    """NumPy adds and multiplies bool and int32 in int64."""
+    term = term_of(x)
+    return Tracer(term if term.dtype in FLOATS else ops.cast(term, "int64"))
+
+
+def sum(x: Value, axis: Axis = None, *, keepdims: bool = False) -> Tracer:
+    return _reduction("sum", _counted(x), axis, keepdims)
+
+
+def prod(x: Value, axis: Axis = None, *, keepdims: bool = False) -> Tracer:
+    return _reduction("prod", _counted(x), axis, keepdims)
+
+
+def max(x: Value, axis: Axis = None, *, keepdims: bool = False) -> Tracer:
+    return _reduction("max", x, axis, keepdims)
+
+
+def min(x: Value, axis: Axis = None, *, keepdims: bool = False) -> Tracer:
+    return _reduction("min", x, axis, keepdims)
+
+
+def argmax(x: Value, axis: int | None = None, *, keepdims: bool = False) -> Tracer:
+    """The first index of the greatest along `axis` (None: of the flat value)."""
+    return _reduction("argmax", x if axis is not None else reshape(x, -1), axis if axis is not None else 0, keepdims)
+
+
+def argmin(x: Value, axis: int | None = None, *, keepdims: bool = False) -> Tracer:
+    """The first index of the least along `axis` (None: of the flat value)."""
+    return _reduction("argmin", x if axis is not None else reshape(x, -1), axis if axis is not None else 0, keepdims)
+
+
+def mean(x: Value, axis: Axis = None, *, keepdims: bool = False) -> Tracer:
+    return Tracer(composites.mean(_floating(x), axis, keepdims))
+
+
+def var(x: Value, axis: Axis = None, *, keepdims: bool = False) -> Tracer:
+    return Tracer(composites.var(_floating(x), axis, keepdims))
+
+
+def std(x: Value, axis: Axis = None, *, keepdims: bool = False) -> Tracer:
+    return sqrt(var(x, axis, keepdims=keepdims))
+
+
+def logsumexp(x: Value, axis: Axis = None, *, keepdims: bool = False) -> Tracer:
+    return Tracer(composites.logsumexp(_floating(x), axis, keepdims))
+
+
+# Views and data movement
+
+
+def reshape(x: Value, shape: int | Sequence[int]) -> Tracer:
+    return Tracer(ops.reshape(term_of(x), (shape,) if isinstance(shape, int) else shape))
+
+
+def transpose(x: Value, axes: Sequence[int] | None = None) -> Tracer:
+    return Tracer(ops.transpose(term_of(x), axes))
+
+
+def swapaxes(x: Value, axis1: int, axis2: int) -> Tracer:
+    term = term_of(x)
+    order = list(range(term.ndim))
+    i, j = ops.axis_of(axis1, term.ndim), ops.axis_of(axis2, term.ndim)
+    order[i], order[j] = j, i
+    return Tracer(ops.transpose(term, order))
+
+
+def moveaxis(x: Value, source: int, destination: int) -> Tracer:
+    term = term_of(x)
+    order = [i for i in range(term.ndim) if i != ops.axis_of(source, term.ndim)]
+    order.insert(ops.axis_of(destination, term.ndim), ops.axis_of(source, term.ndim))
+    return Tracer(ops.transpose(term, order))
+
+
+def broadcast_to(x: Value, shape: Sequence[int]) -> Tracer:
+    return Tracer(ops.broadcast(term_of(x), tuple(shape)))
+
+
+def squeeze(x: Value, axis: Axis = None) -> Tracer:
+    return Tracer(ops.squeeze(term_of(x), axis))
+
+
+def expand_dims(x: Value, axis: int | Sequence[int]) -> Tracer:
+    return Tracer(ops.unsqueeze(term_of(x), axis))
+
+
+def flip(x: Value, axis: Axis = None) -> Tracer:
+    return Tracer(ops.flip(term_of(x), axis))
+
+
+def tile(x: Value, reps: int | Sequence[int]) -> Tracer:
+    return Tracer(composites.tile(term_of(x), (reps,) if isinstance(reps, int) else reps))
+
+
+def _several(name: str, arrays: Sequence[Value]) -> list[Value]:
+    """Raises InputError for what is no sequence of arrays, or an empty one."""
+    if isinstance(arrays, str | bytes | dict | set) or not list(arrays):
+        raise InputError(f"{name} takes a sequence of at least one array, got {shown(arrays)}")
+    return list(arrays)
+
+
+def concatenate(arrays: Sequence[Value], axis: int = 0) -> Tracer:
+    return Tracer(ops.concat(_promoted(*_several("concatenate", arrays)), axis))
+
+
+concat = concatenate
+
+
+def stack(arrays: Sequence[Value], axis: int = 0) -> Tracer:
+    return Tracer(ops.stack(_promoted(*_several("stack", arrays)), axis))
+
+
+def vstack(arrays: Sequence[Value]) -> Tracer:
+    return concatenate([reshape(a, (1, -1)) if term_of(a).ndim < 2 else a for a in _several("vstack", arrays)], axis=0)
+
+
+def hstack(arrays: Sequence[Value]) -> Tracer:
+    arrays = _several("hstack", arrays)
+    flat = all(term_of(a).ndim < 2 for a in arrays)
+    return concatenate([reshape(a, -1) if flat else a for a in arrays], axis=0 if flat else 1)
+
+
+def split(x: Value, indices_or_sections: int | Sequence[int], axis: int = 0) -> list[Tracer]:
+    """Equal parts, or the parts between these indices."""
+    term = term_of(x)
+    n = term.shape[ops.axis_of(axis, term.ndim)]
+    if isinstance(indices_or_sections, int):
+        parts = whole("split: sections", indices_or_sections, 1)
+        if n % parts:
+            raise ShapeError(f"split takes sections that divide the axis, got {parts} for {n} in {term.shape}")
+        sizes = [n // parts] * parts
+    else:
+        ends = [0, *indices_or_sections, n]
+        sizes = [b - a for a, b in pairwise(ends)]
+    return [Tracer(part) for part in ops.split(term, sizes, axis)]
+
+
+def pad(x: Value, pad_width: Any, mode: Literal["constant"] = "constant", constant_values: float = 0) -> Tracer:
+    """`constant_values` before and after each axis. Raises InputError for another mode."""
+    if not isinstance(mode, str) or mode != "constant":
+        raise InputError(f"pad takes mode constant, got {mode!r}")
+    term = term_of(x)
+    widths = np.broadcast_to(np.asarray(pad_width), (term.ndim, 2)).tolist()
+    return Tracer(ops.pad(term, [lo for lo, _ in widths], [hi for _, hi in widths], constant_values))
+
+
+def take(x: Value, indices: Value, axis: int | None = None) -> Tracer:
+    """Elements (axis None: of the flat value) at these indices along `axis`."""
+    source = reshape(x, -1).term if axis is None else term_of(x)
+    return Tracer(ops.gather(source, term_of(indices), axis or 0))
+
+
+def full(shape: int | Sequence[int], fill_value: float, dtype: Any = "float32") -> Tracer:
+    return Tracer(ops.full(fill_value, (shape,) if isinstance(shape, int) else tuple(shape), dtype_name(dtype)))
+
+
+def full_like(x: Value, fill_value: float) -> Tracer:
+    return Tracer(ops.full_like(fill_value, term_of(x)))
+
+
+def zeros(shape: int | Sequence[int], dtype: Any = "float32") -> Tracer:
+    return full(shape, 0, dtype)
+
+
+def ones(shape: int | Sequence[int], dtype: Any = "float32") -> Tracer:
+    return full(shape, 1, dtype)
+
+
+FUNCTIONS |= {
+    name: guarded(name, value)
+    for name, value in list(globals().items())
+    if callable(value) and not name.startswith("_") and not isinstance(value, type)
+    and getattr(value, "__module__", None) == __name__
+}  # fmt: skip
+# Every function above by its name, as users call it: wrong arguments are answered with what was expected.
+
+globals().update(FUNCTIONS)

@@ -1,0 +1,162 @@
+"""From Python functions to programs.
+
+>>> import eqsat
+>>> def mlp(x, w, b):
+...     return eqsat.relu(x @ w + b)
+>>> print(trace(mlp, spec((8, 4)), spec((4, 2)), spec((2,))))
+%0: f32[8,4] = input("x")
+%1: f32[4,2] = input("w")
+%2: f32[2] = input("b")
+%3: f32[8,2] = matmul(%0, %1)
+%4: f32[8,2] = broadcast(%2, shape=(8, 2))
+%5: f32[8,2] = add(%3, %4)
+%6: f32[8,2] = relu(%5)
+return out=%6
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import eqsat.tracing.functions  # noqa: F401  (what traced values can do)
+from eqsat.base import arguments
+from eqsat.base.arguments import instance, shown
+from eqsat.base.numerics import dtype_name
+from eqsat.errors import InputError
+from eqsat.program import ops
+from eqsat.program.ir import Program
+from eqsat.program.term import Shape, Term
+from eqsat.tracing.tracer import Tracer, Value, term_of
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """What an input is like: its shape, its element type, and its name if not that of the parameter."""
+
+    shape: Shape
+    dtype: str
+    name: str | None = None
+
+
+def spec(shape: int | Sequence[int], dtype: Any = "float32", name: str | None = None) -> Spec:
+    """The type of an input: `spec((348, 768))`, `spec((4,), "int64")`. Raises DtypeError for an unknown dtype."""
+    if name is not None:
+        instance("spec: name", name, str, "a text or None")
+    return Spec(arguments.shape("spec: shape", shape), dtype_name(dtype), name)
+
+
+def trace(function: Callable[..., Any], *specs: Any, **named_specs: Any) -> Program:
+    """The program that `function` computes of inputs like these.
+
+    Args:
+        function: takes one traced value per spec and returns one value, or a tuple, list or dict of them.
+        specs, named_specs: `spec(...)` per parameter, or an example array. Anything else (a number, a string,
+            None) is passed to the function as it is.
+
+    Returns:
+        A program whose inputs are named like the parameters and whose outputs are "out", or "out0", "out1", ... of a
+        tuple, or the keys of a dict.
+
+    Raises:
+        InputError: the function does something to a traced value that cannot be recorded.
+    """
+    program, _ = record(function, bind(function, specs, named_specs))
+    return Program(program.inputs, program.outputs, _variables(function, program))
+
+
+def _variables(function: Callable[..., Any], program: Program) -> dict[Term, str]:
+    """The constants that are arrays which the function knows by a name, with that name."""
+    try:
+        known = inspect.getclosurevars(inspect.unwrap(function))
+    except TypeError:  # no function of Python's
+        return {}
+    arrays = {n: a for n, a in {**known.globals, **known.nonlocals}.items() if isinstance(a, np.ndarray)}
+    names: dict[Term, str] = {}
+    for term in program.terms() if arrays else ():
+        if term.op == "constant" and term.size > 1:
+            own = term.attr("value").array
+            same = (n for n, a in arrays.items() if a.shape == own.shape and np.array_equal(a.astype(own.dtype), own))
+            name = next(same, None)
+            if name is not None:
+                names[term] = name
+    return names
+
+
+def bind(function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> inspect.BoundArguments:
+    if not callable(function):
+        raise InputError(f"a function is traced, got {shown(function)}")
+    try:
+        inspect.signature(function)
+    except ValueError:
+        raise InputError(f"{shown(function)} has no signature to trace it by: wrap it in a function") from None
+    try:
+        return inspect.signature(function).bind(*args, **kwargs)
+    except TypeError as error:
+        name = getattr(function, "__name__", "the function")
+        raise InputError(f"{name} {inspect.signature(function)}: {error}") from None
+
+
+def record(function: Callable[..., Any], bound: inspect.BoundArguments) -> tuple[Program, Results]:
+    inputs: list[Term] = []
+
+    def place(name: str, value: Any) -> Any:
+        like = spec_of(value)
+        if like is None:
+            return value
+        inputs.append(ops.input(like.name or name, like.shape, like.dtype))
+        return Tracer(inputs[-1])
+
+    replace_arguments(bound, place)
+    results = Results.of(function(*bound.args, **bound.kwargs))
+    return Program(tuple(inputs), results.terms()), results
+
+
+def replace_arguments(bound: inspect.BoundArguments, place: Callable[[str, Any], Any]) -> None:
+    """Each argument becomes `place(name, argument)`, in calling order."""
+    for name, parameter in bound.signature.parameters.items():
+        if name not in bound.arguments:
+            continue
+        value = bound.arguments[name]
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            bound.arguments[name] = tuple(place(f"{name}{i}", v) for i, v in enumerate(value))
+        elif parameter.kind is parameter.VAR_KEYWORD:
+            bound.arguments[name] = {key: place(key, v) for key, v in value.items()}
+        else:
+            bound.arguments[name] = place(name, value)
+
+
+def spec_of(value: Any) -> Spec | None:
+    """The spec that an argument is or has; None for what is no array."""
+    if isinstance(value, Spec):
+        return value
+    if hasattr(value, "shape") and hasattr(value, "dtype"):
+        return Spec(tuple(value.shape), dtype_name(str(value.dtype).removeprefix("torch.")))
+    return None
+
+
+@dataclass(frozen=True)
+class Results:
+    """What a traced function returned: named values, and how to give arrays back in its form."""
+
+    named: dict[str, Value]
+    rebuild: Callable[[Sequence[Any]], Any]
+
+    @staticmethod
+    def of(returned: Any) -> Results:
+        if isinstance(returned, dict):
+            keys = list(returned)
+            return Results({str(k): v for k, v in returned.items()}, lambda xs: dict(zip(keys, xs, strict=True)))
+        if isinstance(returned, list | tuple):
+            return Results({f"out{i}": v for i, v in enumerate(returned)}, type(returned))
+        return Results({"out": returned}, lambda xs: xs[0])
+
+    def terms(self) -> dict[str, Term]:
+        for name, value in self.named.items():
+            if value is None:
+                raise InputError(f"the traced function returned None for {name}: return a value")
+        return {name: term_of(value) for name, value in self.named.items()}

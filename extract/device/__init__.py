@@ -1,0 +1,1 @@
+"""Devices: the figures that kernels are priced by, each with its source."""

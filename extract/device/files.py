@@ -1,0 +1,78 @@
+"""Files that hold figures of a device, measured on one machine, over those of a row of the table.
+
+    {"schema": 1, "base": "mi300x", "figures": {"launch_us": {"value": 3.1, "source": "measured on ..."}}}
+
+`eqsat calibrate` writes them. One in the user's configuration folder, `devices/NAME.json`, stands for the row NAME from
+then on; any other is named by its path.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from eqsat.base.files import write_text
+from eqsat.errors import InputError
+
+SCHEMA = 1
+
+
+class RowFile(NamedTuple):
+    """The name of a row, and figures that replace its own: name to (value, source)."""
+
+    base: str
+    figures: Mapping[str, tuple[float, str]]
+
+
+def config_dir() -> Path:
+    """Where the user's settings live: $EQSAT_CONFIG_DIR, else the user's configuration folder."""
+    import platformdirs
+
+    return Path(os.environ.get("EQSAT_CONFIG_DIR") or platformdirs.user_config_dir("eqsat"))
+
+
+def user_file(name: str) -> Path:
+    """The file that stands for the row `name`, which may not be there."""
+    return config_dir() / "devices" / f"{name}.json"
+
+
+def write(path: Path, row: RowFile) -> None:
+    """Write a file; its folder is made if it is not there.
+
+    Raises:
+        InputError: the file cannot be written.
+    """
+    figures = {name: {"value": value, "source": source} for name, (value, source) in row.figures.items()}
+    text = json.dumps({"schema": SCHEMA, "base": row.base, "figures": figures}, indent=1) + "\n"
+    write_text(path, text, parents=True)
+
+
+def read(path: Path) -> RowFile:
+    """Read a file.
+
+    Raises:
+        InputError: no such file, not of this format, or a value that is not positive.
+    """
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file; check the path") from None
+    except OSError as failure:
+        raise InputError(f"{path}: cannot be read ({failure.strerror}); check the path") from None
+    except (ValueError, RecursionError) as failure:
+        raise InputError(f"{path}: no JSON: {failure}; calibrate again, or remove the file") from None
+    match document:
+        case {"schema": 1, "base": str() as base, "figures": dict() as figures}:
+            return RowFile(base, {name: _figure(path, name, entry) for name, entry in figures.items()})
+    raise InputError(f"{path}: no device row: expected schema {SCHEMA} with base and figures")
+
+
+def _figure(path: Path, name: str, entry: Any) -> tuple[float, str]:
+    match entry:
+        case {"value": int() | float() as value, "source": str() as source} if 0 < value < math.inf:
+            return float(value), source
+    raise InputError(f"{path}: figure {name} takes a positive value and a source, got {entry!r}")

@@ -1,0 +1,250 @@
+"""Devices as rows of data: what a kernel's price depends on, each figure with its source.
+
+A new device is one more row in `ROWS`. Datasheet figures are peaks; `achieved` says which share of the peak memory
+bandwidth a plain copy reaches. Nothing here was measured on AMD hardware: `eqsat calibrate` measures, and writes the
+figures into a file that stands for the row from then on.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import NamedTuple
+
+from eqsat.base.arguments import shown
+from eqsat.errors import InputError
+from eqsat.extract.device import files as device_files
+
+
+class Figure(NamedTuple):
+    """A number and where it comes from."""
+
+    value: float
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """One device as the cost model sees it.
+
+    Attributes:
+        name: how users name it; `title` is its full name and `arch` the compiler's target.
+        wave: threads that run in lockstep.
+        units: compute units (AMD), streaming multiprocessors (NVIDIA) or cores.
+        launch_us: from the end of one kernel to the start of the next that depends on it, microseconds.
+        bandwidth: peak memory bandwidth, GB/s.
+        achieved: the share of `bandwidth` that a plain copy of a large array reaches.
+        local_kib: on-chip memory that one workgroup can use, KiB.
+        cache_mib, cache_bandwidth: the first MiB that a kernel moves, operands of products aside, and their GB/s.
+        vector: peak TFLOP/s of ordinary arithmetic by dtype; a dtype that is not listed runs at the float32 rate.
+        matrix: peak TFLOP/s of the matrix units by dtype, dense; a dtype that is not listed has none.
+        fuses: False where a runtime executes operator by operator, so that a kernel holds one operator and its views.
+    """
+
+    name: str
+    title: str
+    arch: str
+    wave: int
+    units: Figure
+    launch_us: Figure
+    bandwidth: Figure
+    achieved: Figure
+    local_kib: Figure
+    vector: Mapping[str, Figure]
+    matrix: Mapping[str, Figure]
+    cache_mib: Figure | None = None
+    cache_bandwidth: Figure | None = None
+    fuses: bool = True
+
+    def figures(self) -> Iterator[tuple[str, Figure]]:
+        """Every figure of the row as (name, figure); those by dtype are named `vector.float32` and so on."""
+        for f in fields(self):
+            entry = getattr(self, f.name)
+            if isinstance(entry, Figure):
+                yield f.name, entry
+            elif isinstance(entry, Mapping):
+                for dtype, figure in entry.items():
+                    yield f"{f.name}.{dtype}", figure
+
+    def with_figures(self, new: Mapping[str, Figure]) -> Device:
+        """The same device with some figures replaced, named as `figures` names them."""
+        known = dict(self.figures())
+        row = self
+        for name, figure in new.items():
+            if name not in known:
+                raise InputError(f"device {self.name}: no figure is called {name!r}; use one of {', '.join(known)}")
+            field, _, dtype = name.partition(".")
+            row = replace(row, **{field: {**getattr(row, field), dtype: figure} if dtype else figure})
+        return row
+
+
+_CDNA2 = "AMD Instinct MI250X data sheet, halved: HIP shows each of its two dies as a device"
+_CDNA3 = "AMD Instinct MI300X data sheet"
+_CDNA4 = "AMD Instinct MI355X data sheet"
+_NAVI31 = "AMD Radeon RX 7900 XTX product page"
+_NAVI48 = "AMD Radeon RX 9070 XT product page"
+_HOPPER = "NVIDIA H100 Tensor Core GPU data sheet, SXM"
+_H200 = "NVIDIA H200 Tensor Core GPU data sheet, SXM"
+_ROCM = "ROCm documentation, reference/gpu-specs"
+_CUDA = "CUDA C programming guide, compute capability 9.0"
+_HERE = "measured with NumPy 2 and OpenBLAS on two cores of an AMD EPYC server"
+
+_HIP_LAUNCH = Figure(2.0, "assumed for dependent kernels in one HIP graph; calibrate replaces it")
+_CUDA_LAUNCH = Figure(1.5, "assumed for dependent kernels in one CUDA graph; calibrate replaces it")
+_HBM_ACHIEVED = Figure(0.8, "assumed: copy benchmarks on HBM parts are published at 75 % to 90 % of the peak")
+_GDDR_ACHIEVED = Figure(0.88, "assumed: copy benchmarks on GDDR6 parts are published at 85 % to 92 % of the peak")
+
+
+def _tflops(source: str, **by_dtype: float) -> dict[str, Figure]:
+    return {dtype: Figure(value, source) for dtype, value in by_dtype.items()}
+
+
+ROWS = (
+    Device(
+        name="mi250x",
+        title="AMD Instinct MI250X (one die)",
+        arch="gfx90a",
+        wave=64,
+        units=Figure(110, _CDNA2),
+        launch_us=_HIP_LAUNCH,
+        bandwidth=Figure(1638, _CDNA2),
+        achieved=_HBM_ACHIEVED,
+        local_kib=Figure(64, _ROCM),
+        vector=_tflops(_CDNA2, float64=23.95, float32=23.95),
+        matrix=_tflops(_CDNA2, float64=47.85, float32=47.85, float16=191.5, bfloat16=191.5),
+    ),
+    Device(
+        name="mi300x",
+        title="AMD Instinct MI300X",
+        arch="gfx942",
+        wave=64,
+        units=Figure(304, _CDNA3),
+        launch_us=_HIP_LAUNCH,
+        bandwidth=Figure(5300, _CDNA3),
+        achieved=_HBM_ACHIEVED,
+        local_kib=Figure(64, _ROCM),
+        vector=_tflops(_CDNA3, float64=81.7, float32=163.4),
+        matrix=_tflops(_CDNA3, float64=163.4, float32=163.4, float16=1307.4, bfloat16=1307.4),
+    ),
+    Device(
+        name="mi355x",
+        title="AMD Instinct MI355X",
+        arch="gfx950",
+        wave=64,
+        units=Figure(256, _CDNA4),
+        launch_us=_HIP_LAUNCH,
+        bandwidth=Figure(8000, _CDNA4),
+        achieved=_HBM_ACHIEVED,
+        local_kib=Figure(160, _ROCM),
+        vector=_tflops(_CDNA4, float64=78.6, float32=157.3),
+        matrix=_tflops(_CDNA4, float64=78.6, float32=157.3, float16=2516.6, bfloat16=2516.6),
+    ),
+    Device(
+        name="rx7900xtx",
+        title="AMD Radeon RX 7900 XTX",
+        arch="gfx1100",
+        wave=32,
+        units=Figure(96, _NAVI31),
+        launch_us=_HIP_LAUNCH,
+        bandwidth=Figure(960, _NAVI31),
+        achieved=_GDDR_ACHIEVED,
+        local_kib=Figure(64, _ROCM),
+        vector=_tflops(_NAVI31, float64=1.92, float32=61.4),
+        matrix=_tflops(_NAVI31, float16=122.8, bfloat16=122.8),
+    ),
+    Device(
+        name="rx9070xt",
+        title="AMD Radeon RX 9070 XT",
+        arch="gfx1201",
+        wave=32,
+        units=Figure(64, _NAVI48),
+        launch_us=_HIP_LAUNCH,
+        bandwidth=Figure(640, _NAVI48),
+        achieved=_GDDR_ACHIEVED,
+        local_kib=Figure(64, _ROCM),
+        vector=_tflops(_NAVI48, float64=0.76, float32=48.7),
+        matrix=_tflops(_NAVI48, float16=195.0, bfloat16=195.0),
+    ),
+    Device(
+        name="h100",
+        title="NVIDIA H100 SXM",
+        arch="sm_90",
+        wave=32,
+        units=Figure(132, _HOPPER),
+        launch_us=_CUDA_LAUNCH,
+        bandwidth=Figure(3350, _HOPPER),
+        achieved=_HBM_ACHIEVED,
+        local_kib=Figure(227, _CUDA),
+        vector=_tflops(_HOPPER, float64=34.0, float32=67.0),
+        matrix=_tflops(_HOPPER, float64=67.0, float16=989.4, bfloat16=989.4),
+    ),
+    Device(
+        name="h200",
+        title="NVIDIA H200 SXM",
+        arch="sm_90",
+        wave=32,
+        units=Figure(132, _H200),
+        launch_us=_CUDA_LAUNCH,
+        bandwidth=Figure(4800, _H200),
+        achieved=_HBM_ACHIEVED,
+        local_kib=Figure(227, _CUDA),
+        vector=_tflops(_H200, float64=34.0, float32=67.0),
+        matrix=_tflops(_H200, float64=67.0, float16=989.4, bfloat16=989.4),
+    ),
+    Device(
+        name="cpu",
+        title="two CPU cores running NumPy or onnxruntime",
+        arch="x86-64",
+        wave=1,
+        units=Figure(2, _HERE),
+        launch_us=Figure(0.5, "onnxruntime's time an operator beyond its work, on 55 small ones; NumPy's is 1"),
+        bandwidth=Figure(24.0, _HERE),
+        achieved=Figure(1.0, _HERE),
+        local_kib=Figure(512, "second-level cache of one core of an AMD EPYC server"),
+        vector=_tflops(_HERE, float64=0.015, float32=0.03),
+        matrix=_tflops(
+            _HERE + ": 0.17 and 0.1, over the share that the cost model gives large tiles", float64=0.15, float32=0.255
+        ),
+        cache_mib=Figure(8, _HERE),
+        cache_bandwidth=Figure(90.0, _HERE),
+        fuses=False,
+    ),
+)
+"""Every known device. TF32 is left out for NVIDIA: it would round float32 operands."""
+
+DEVICES: dict[str, Device] = {row.name: row for row in ROWS}
+
+
+def device(name: str | Device) -> Device:
+    """The row of this name, or in this file (`eqsat.extract.device.files`), or the row itself.
+
+    Raises:
+        InputError: no such row (the nearest valid names are given) or file, or a file that holds no row.
+    """
+    if isinstance(name, Device):
+        return name
+    if not isinstance(name, str):
+        raise InputError(f"device: expected the name of one, a file of measured figures or a row, got {shown(name)}")
+    if name.endswith(".json"):
+        return _measured(Path(name))
+    row = DEVICES.get(name.lower())
+    if row is None:
+        near = difflib.get_close_matches(name.lower(), DEVICES, n=3, cutoff=0.4) or list(DEVICES)
+        raise InputError(f"device: there is no {name!r}; the nearest are {', '.join(near)}")
+    file = device_files.user_file(row.name)
+    return _measured(file) if file.exists() else row
+
+
+def _measured(file: Path) -> Device:
+    """The row that a file of measured figures stands for."""
+    base, figures = device_files.read(file)
+    if base not in DEVICES:
+        raise InputError(f"{file}: no device is called {base!r}; they are {', '.join(DEVICES)}")
+    return DEVICES[base].with_figures({name: Figure(*figure) for name, figure in figures.items()})
+
+
+def devices() -> list[Device]:
+    """Every known row, with the figures that were measured on this machine."""
+    return [device(name) for name in DEVICES]

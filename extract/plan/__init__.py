@@ -1,0 +1,1 @@
+"""Plans: covers as kernels in launch order, with their names, constants and memory."""

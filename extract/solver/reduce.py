@@ -1,0 +1,507 @@
+"""Reductions: a smaller problem with the same optimum, and the way back.
+
+`Reduction` starts as a copy of a `Problem` and shrinks it to a fixpoint. Nodes carry the original nodes that they stand
+for, so an answer of the small problem expands to one of the original. All reductions but `forbid` keep at least one
+optimal answer of problems with costs >= 0.
+
+The central fact is Req(c), the classes in *every* derivation of class c: the greatest fixpoint of
+
+    Req(c) = {c} | intersection over nodes n of c of ( union over kids d of n of Req(d) )
+
+held as bitsets in Python integers, which OR and AND 64 classes a machine word. From it follow forced classes, nodes
+that need their own class, and strong dominance: m beats n in one class when cost(m) <= cost(n) and kids(m) lie within
+the union of Req over kids(n), because whoever takes n has all that m needs, below c and therefore without a cycle.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from eqsat.extract.solver.blocking import Cut
+from eqsat.extract.solver.problem import Problem
+
+REQ_BYTES = 150_000_000
+"""Req is skipped where its bitsets would take more memory than this."""
+
+REQ_STEPS = 4
+"""Evaluations a class, on average over its component, that the exact fixpoint may take."""
+
+COMPARISONS = 30_000_000
+"""Pairs of nodes that a pass compares: every pair, but in classes of thousands of nodes."""
+
+FIRST_PASS = 3
+"""A pass is first expected to take so many times as long as looking for what can be derived and reached."""
+
+WORTHWHILE = 1e-3
+"""Reduction stops at a pass that changes at most this share of the nodes: none, in graphs of less than a thousand."""
+
+INLINE_NODES = 4
+"""A class with at most this many nodes may be inlined into its only parent class."""
+
+
+def components(successors: Mapping[int, Iterable[int]]) -> list[list[int]]:
+    """Strongly connected components, each after all those that it reaches (Tarjan 1972, without recursion)."""
+    order: dict[int, int] = {}
+    low: dict[int, int] = {}
+    placed: set[int] = set()
+    stack: list[int] = []
+    found: list[list[int]] = []
+    for start in successors:
+        if start in order:
+            continue
+        work: list[tuple[int, Iterator[int]]] = [(start, iter(successors[start]))]
+        order[start] = low[start] = len(order)
+        stack.append(start)
+        while work:
+            v, rest = work[-1]
+            for w in rest:
+                if w not in order:
+                    order[w] = low[w] = len(order)
+                    stack.append(w)
+                    work.append((w, iter(successors[w])))
+                    break
+                if w not in placed and order[w] < low[v]:
+                    low[v] = order[w]
+            else:
+                work.pop()
+                if work and low[v] < low[work[-1][0]]:
+                    low[work[-1][0]] = low[v]
+                if low[v] == order[v]:
+                    group = []
+                    while True:
+                        w = stack.pop()
+                        placed.add(w)
+                        group.append(w)
+                        if w == v:
+                            break
+                    found.append(group)
+    return found
+
+
+def forced_classes(problem: Problem) -> set[int]:
+    """The classes that every answer uses."""
+    reduction = Reduction(problem)
+    reduction.drop_underivable()
+    reduction.drop_unreachable()
+    reduction.require(reduction.find_components(), math.inf)
+    reduction.force()
+    return set(reduction.roots)
+
+
+class Reduction:
+    """A problem under reduction.
+
+    Attributes:
+        members: class -> its nodes in order, for the classes that are left.
+        cls, cost, kids, picks: per node; ``picks`` are the original nodes it stands for.
+        parents: class -> the nodes that need it.
+        roots: classes that every answer uses.
+        constant: cost of what is already decided; ``fixed`` are its original nodes.
+        rows: inequalities ``sum of x over nodes >= y of target``, a target of None meaning 1: the at_least_one rows,
+            later the cuts given to `forbid`.
+        infeasible: no answer is left, so after `forbid` the known one is optimal.
+        rank: class -> its place in the order of derivation.
+        component: class -> strongly connected component, by the last `run`.
+        removed: how often each reduction fired.
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.cls = list(problem.node_class)
+        self.cost = list(problem.node_cost)
+        self.kids: list[set[int]] = [set(k) for k in problem.children]
+        self.picks: list[tuple[int, ...]] = [(i,) for i in range(len(self.cls))]
+        self.members: dict[int, dict[int, None]] = {c: dict.fromkeys(m) for c, m in enumerate(problem.members()) if m}
+        self.parents: dict[int, set[int]] = {c: set() for c in range(problem.n_classes)}
+        for i, kids in enumerate(self.kids):
+            for d in kids:
+                self.parents[d].add(i)
+        self.roots = dict.fromkeys(problem.roots)
+        self.constant = 0
+        self.fixed: list[int] = []
+        self.infeasible = False
+        self.rows: dict[int, tuple[set[int], int | None]] = {}
+        self.rows_of: dict[int, list[int]] = {}
+        self._adopt((row, None) for row in problem.at_least_one)
+        self.rank: dict[int, int] = {}
+        self.component: dict[int, int] = {}
+        self.component_size: list[int] = []
+        self.req: dict[int, int] = {}
+        self.bit: dict[int, int] = {}
+        self.class_of_bit: list[int] = []
+        self.removed: Counter[str] = Counter()
+
+    def _adopt(self, rows: Iterable[tuple[Iterable[int], int | None]]) -> None:
+        """Take these inequalities for the only ones."""
+        self.rows = {k: (set(nodes), target) for k, (nodes, target) in enumerate(rows)}
+        self.rows_of = {}
+        self.rows_about: dict[int, list[int]] = {}
+        for k, (nodes, target) in self.rows.items():
+            if target is not None:
+                self.rows_about.setdefault(target, []).append(k)
+            for i in sorted(nodes):
+                self.rows_of.setdefault(i, []).append(k)
+
+    # ---------------------------------------------------------------- elementary changes
+
+    def drop(self, i: int, why: str) -> None:
+        """Take node ``i`` out."""
+        del self.members[self.cls[i]][i]
+        self._detach(i)
+        for k in self.rows_of.pop(i, ()):
+            nodes, target = self.rows[k]
+            nodes.discard(i)
+            if not nodes and (target is None or target in self.roots):
+                self.infeasible = True
+        self.removed[why] += 1
+
+    def _detach(self, i: int) -> None:
+        for d in self.kids[i]:
+            self.parents[d].discard(i)
+
+    def _retire(self, rows: Iterable[int]) -> None:
+        for k in list(rows):
+            for i in self.rows.pop(k)[0]:
+                self.rows_of[i].remove(k)
+
+    def _inherit(self, i: int, heirs: Iterable[int]) -> None:
+        """Rows that node ``i`` would satisfy are satisfied by any of ``heirs``."""
+        for k in self.rows_of.get(i, ()):
+            nodes = self.rows[k][0]
+            for p in heirs:
+                if p not in nodes:
+                    nodes.add(p)
+                    self.rows_of.setdefault(p, []).append(k)
+
+    def _retarget(self, c: int, forced: bool) -> None:
+        """Class ``c`` goes away: rows about it hold for 1 where it is forced, and are given up otherwise."""
+        about = [k for k in self.rows_about.pop(c, ()) if k in self.rows]
+        if forced:
+            for k in about:
+                self.rows[k] = (self.rows[k][0], None)
+        else:
+            self._retire(about)
+
+    def _add_node(self, c: int, cost: int, kids: set[int], picks: tuple[int, ...]) -> int:
+        i = len(self.cls)
+        self.cls.append(c)
+        self.cost.append(cost)
+        self.kids.append(kids)
+        self.picks.append(picks)
+        self.members[c][i] = None
+        for d in kids:
+            self.parents[d].add(i)
+        return i
+
+    # ---------------------------------------------------------------- reductions
+
+    def drop_underivable(self) -> None:
+        """Remove nodes without an acyclic derivation; number the classes in the order in which they can be derived."""
+        for i in [i for m in self.members.values() for i in m if self.cls[i] in self.kids[i]]:
+            self.drop(i, "own class")
+        need = {i: len(self.kids[i]) for m in self.members.values() for i in m}
+        ready = deque(i for i, k in need.items() if k == 0)
+        self.rank = {}
+        while ready:
+            c = self.cls[ready.popleft()]
+            if c in self.rank:
+                continue
+            self.rank[c] = len(self.rank)
+            for p in self.parents[c]:
+                need[p] -= 1
+                if need[p] == 0:
+                    ready.append(p)
+        for i, k in need.items():
+            if k > 0:
+                self.drop(i, "underivable")
+
+    def drop_unreachable(self) -> None:
+        """Remove classes that the roots cannot reach; note where a root has lost its nodes."""
+        seen = set(self.roots)
+        work = list(self.roots)
+        while work:
+            for i in self.members.get(work.pop(), ()):
+                for d in self.kids[i]:
+                    if d not in seen:
+                        seen.add(d)
+                        work.append(d)
+        for c in [c for c, m in self.members.items() if c not in seen or not m]:
+            for i in list(self.members[c]):
+                self.drop(i, "unreachable")
+            del self.members[c]
+        self.infeasible = self.infeasible or any(r not in self.members for r in self.roots)
+
+    def find_components(self) -> list[list[int]]:
+        """The strongly connected components of the classes that are left, children first."""
+        succ = {c: dict.fromkeys(d for i in m for d in sorted(self.kids[i])) for c, m in self.members.items()}
+        groups = components(succ)
+        self.component = {c: k for k, group in enumerate(groups) for c in group}
+        self.component_size = [len(g) for g in groups]
+        return groups
+
+    def free_roots(self) -> None:
+        """A class that is used anyway costs its users nothing: forget it as a child where no cycle could run."""
+        for r in self.roots:
+            k = self.component[r]
+            for p in sorted(self.parents[r]):
+                if self.component[self.cls[p]] != k:
+                    self.kids[p].discard(r)
+                    self.parents[r].discard(p)
+                    self.removed["free root"] += 1
+
+    def require(self, groups: list[list[int]], deadline: float) -> bool:
+        """Compute Req bottom-up over the components; False where bitsets would be too large or time runs out."""
+        n = len(self.members)
+        self.req = {}
+        if n * n // 8 > REQ_BYTES:
+            return False
+        self.class_of_bit = [c for group in groups for c in sorted(group, key=self.rank.__getitem__)]
+        self.bit = {c: k for k, c in enumerate(self.class_of_bit)}
+        for group in groups:
+            if not self._require_from_above(group, deadline):
+                self._require_from_below(group)
+            if time.monotonic() > deadline:
+                return False
+        return True
+
+    def _require_from_above(self, group: list[int], deadline: float) -> bool:
+        """Req of one component, iterated down from "everything"; False where that takes too many steps.
+
+        Values on the way are too large, so there is no stopping half-way.
+        """
+        k = self.component[group[0]]
+        steps = REQ_STEPS * len(group)
+        stale = set(group)
+        while stale:
+            for c in sorted(stale, key=self.bit.__getitem__):
+                stale.discard(c)
+                value = self._req_once(c)
+                if value < 0:
+                    continue
+                value |= 1 << self.bit[c]
+                if self.req.get(c) != value:
+                    self.req[c] = value
+                    if len(group) > 1:
+                        stale.update(o for p in self.parents[c] if self.component[o := self.cls[p]] == k)
+                steps -= 1
+            if steps < 0 or time.monotonic() > deadline:
+                return False
+        return True
+
+    def _require_from_below(self, group: list[int]) -> None:
+        """A part of Req of one component: true of every derivation, but blind to which alternatives are circular."""
+        for c in group:
+            self.req[c] = 1 << self.bit[c]
+        for _ in range(2):
+            for c in sorted(group, key=self.bit.__getitem__):
+                self.req[c] |= self._req_once(c)
+
+    def _req_once(self, c: int) -> int:
+        """Intersection over the nodes of ``c``; -1, all ones, where every node still waits for a child."""
+        value = -1
+        req = self.req
+        for i in self.members[c]:
+            union = 0
+            for d in self.kids[i]:
+                r = req.get(d)
+                if r is None:
+                    break
+                union |= r
+            else:
+                value &= union
+                if not value:
+                    break
+        return value
+
+    def node_req(self, i: int) -> int:
+        """The classes in every derivation through node ``i``, without its own class unless it needs it."""
+        union = 0
+        for d in self.kids[i]:
+            union |= self.req[d]
+        return union
+
+    def force(self) -> None:
+        """Classes in every derivation of a root are roots."""
+        bits = 0
+        for r in self.roots:
+            bits |= self.req[r]
+        for r in self.roots:
+            bits &= ~(1 << self.bit[r])
+        for k in _bits(bits):
+            self.roots[self.class_of_bit[k]] = None
+            self.removed["forced"] += 1
+
+    def dominate(self, deadline: float) -> None:
+        """Drop nodes that need their own class, and nodes beaten by another node of their class.
+
+        Nodes are compared COMPARISONS times in all, and not after ``deadline``.
+        """
+        left = COMPARISONS
+        places = {c: (k >> 3, 1 << (k & 7)) for c, k in self.bit.items()}
+        size = (len(self.bit) + 7) // 8
+        for c, nodes in self.members.items():
+            if len(nodes) < 2 and self.component_size[self.component[c]] == 1:
+                continue
+            own_byte, own_mask = places[c]
+            kept: list[list[tuple[int, int]]] = []
+            for i in sorted(nodes, key=lambda i: (self.cost[i], len(self.kids[i]), i)):
+                left -= 1 + len(kept)
+                if left < 0 or time.monotonic() > deadline:
+                    return
+                union = 0
+                for d in self.kids[i]:
+                    union |= self.req[d]
+                bits = union.to_bytes(size, "little")
+                if bits[own_byte] & own_mask:
+                    self.drop(i, "own class")
+                    continue
+                for needed in kept:
+                    for byte, mask in needed:
+                        if not bits[byte] & mask:
+                            break
+                    else:
+                        self.drop(i, "dominated")
+                        break
+                else:
+                    kept.append([places[d] for d in self.kids[i]])
+
+    def contract(self) -> None:
+        """Fold away classes with one node, and small classes with one parent class."""
+        for c in list(self.members):
+            nodes = self.members.get(c)
+            if not nodes:
+                continue
+            if len(nodes) == 1:
+                self._contract_single(c, next(iter(nodes)))
+            elif c not in self.roots and len(nodes) <= INLINE_NODES:
+                self._inline(c)
+
+    def _contract_single(self, c: int, i: int) -> None:
+        users = sorted(self.parents[c])
+        kids = self.kids[i]
+        root = c in self.roots
+        one_parent = len({self.cls[p] for p in users}) == 1
+        if not (root or self.cost[i] == 0 or one_parent):
+            return
+        if not root and not one_parent and len(users) * len(kids) > len(users) + len(kids) + 20:
+            return
+        self._retarget(c, root)
+        if root:
+            self.constant += self.cost[i]
+            self._retire(self.rows_of.get(i, ()))
+            del self.roots[c]
+            self.roots.update(dict.fromkeys(sorted(kids)))
+        else:
+            self._inherit(i, users)
+        if root or not one_parent:
+            self.fixed.extend(self.picks[i])
+        self.drop(i, "contracted")
+        del self.members[c]
+        for p in users:
+            self.kids[p].discard(c)
+            self.kids[p] |= kids
+            for d in kids:
+                self.parents[d].add(p)
+            if not root:
+                self.cost[p] += self.cost[i]
+                if one_parent:
+                    self.picks[p] += self.picks[i]
+            if self.cls[p] in self.kids[p]:
+                self.drop(p, "own class")
+        self.parents[c].clear()
+
+    def _inline(self, c: int) -> None:
+        users = sorted(self.parents[c])
+        nodes = list(self.members[c])
+        owners = {self.cls[p] for p in users}
+        if len(owners) != 1 or c in owners or len(users) * len(nodes) > len(users) + len(nodes) + 1:
+            return
+        (owner,) = owners
+        self._retarget(c, forced=False)
+        for p in users:
+            heirs = []
+            for i in nodes:
+                kids = (self.kids[p] - {c}) | self.kids[i]
+                if owner in kids:
+                    continue
+                k = self._add_node(owner, self.cost[p] + self.cost[i], kids, self.picks[p] + self.picks[i])
+                self._inherit(i, [k])
+                heirs.append(k)
+            self._inherit(p, heirs)
+            self.drop(p, "inlined")
+        for i in nodes:
+            self.drop(i, "inlined")
+        del self.members[c]
+
+    def forbid(self, nodes: Iterable[int], cuts: Iterable[Cut], index: Sequence[int]) -> None:
+        """Drop nodes that no answer better than the known one uses, and take over cuts.
+
+        Args:
+            nodes, cuts: in the numbering of the last `remainder`.
+            index: the nodes that it returned.
+        """
+        classes = list(self.members)
+        self._adopt(([index[i] for i in cut.nodes], classes[cut.target]) for cut in cuts)
+        for i in nodes:
+            self.drop(index[i], "too costly")
+
+    def run(self, deadline: float) -> None:
+        """Reduce until a pass changes less than WORTHWHILE of the nodes, or would not end before ``deadline``."""
+        started = time.monotonic()
+        self.drop_underivable()
+        self.drop_unreachable()
+        a_pass = FIRST_PASS * (time.monotonic() - started)
+        while self.members and not self.infeasible and time.monotonic() + a_pass < deadline:
+            started = time.monotonic()
+            before = self.removed.total()
+            groups = self.find_components()
+            self.free_roots()
+            if self.require(groups, deadline):
+                self.force()
+                self.dominate(deadline)
+            self.contract()
+            self.drop_unreachable()
+            a_pass = time.monotonic() - started
+            if self.removed.total() - before <= WORTHWHILE * sum(map(len, self.members.values())):
+                break
+
+    # ---------------------------------------------------------------- the way out
+
+    def remainder(self) -> tuple[Problem, list[int], list[Cut]]:
+        """What is left as a compact problem, the node of this reduction that each of its nodes is, and the rows."""
+        classes = {c: k for k, c in enumerate(self.members)}
+        nodes = [i for m in self.members.values() for i in m]
+        index = {i: k for k, i in enumerate(nodes)}
+        small = Problem(
+            [classes[self.cls[i]] for i in nodes],
+            [self.cost[i] for i in nodes],
+            [tuple(sorted(classes[d] for d in self.kids[i])) for i in nodes],
+            len(classes),
+            tuple(sorted(classes[r] for r in self.roots)),
+        )
+        always = small.roots[0] if small.roots else 0
+        cuts = [
+            Cut(tuple(sorted(index[i] for i in row)), always if target is None else classes[target])
+            for row, target in self.rows.values()
+            if target is None or target in classes
+        ]
+        return small, nodes, cuts
+
+    def expand(self, nodes: Iterable[int]) -> dict[int, int]:
+        """The original choice that an answer of the reduced problem stands for; unused classes may be in it."""
+        original = self.problem.node_class
+        choice = {original[i]: i for i in self.fixed}
+        for k in nodes:
+            for i in self.picks[k]:
+                choice[original[i]] = i
+        return choice
+
+
+def _bits(value: int) -> Iterator[int]:
+    while value:
+        low = value & -value
+        yield low.bit_length() - 1
+        value ^= low

@@ -1,0 +1,206 @@
+"""Search where the relaxation leaves a gap: branch and bound for proofs, large neighbourhoods for better answers.
+
+Both work on a compact problem, the remainder of a reduction, and count effort in nodes and tries rather than in
+seconds, so that a run that ends before its deadline ends the same way every time.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from eqsat.extract.solver.highs import Rows, quiet_solver
+from eqsat.extract.solver.problem import Problem
+from eqsat.extract.solver.reduce import components
+from eqsat.extract.solver.relax import Relaxation
+
+if TYPE_CHECKING:
+    import highspy
+
+MIP_GAP = 1e-9
+
+FIRST_FREE = 12
+"""Classes that the first neighbourhood frees."""
+
+WIDEN, NARROW = 1.3, 0.7
+"""How neighbourhoods grow once one is searched to the end in vain, and shrink once one is too large for that."""
+
+REACH = 10
+"""Unused classes that a neighbourhood may turn to, per class that it frees."""
+
+
+@dataclass(frozen=True, slots=True)
+class Branched:
+    """What branch and bound found.
+
+    Attributes:
+        nodes: those of an answer, None without one.
+        bound: a lower bound on answers of at most the cutoff, in units of cost.
+        finished: whether the search ended by itself.
+    """
+
+    nodes: list[int] | None
+    bound: float
+    finished: bool
+
+
+def branch(relaxation: Relaxation, cutoff: float, max_nodes: int, deadline: float) -> Branched:
+    """Solve the relaxation with integral x by HiGHS, for answers that cost at most ``cutoff``."""
+    import highspy
+
+    solver = quiet_solver()
+    solver.passModel(relaxation.model(integral=True))
+    _add_levels(solver, relaxation)
+    for option, value in {
+        "time_limit": max(0.01, deadline - time.monotonic()),
+        "mip_max_nodes": max_nodes,
+        "mip_rel_gap": MIP_GAP,
+        "mip_abs_gap": MIP_GAP,
+        "objective_bound": cutoff / relaxation.scale,
+    }.items():
+        solver.setOptionValue(option, value)
+    solver.run()
+    status, info = solver.getModelStatus(), solver.getInfo()
+    if status == highspy.HighsModelStatus.kInfeasible:
+        return Branched(None, cutoff, True)
+    nodes = None
+    if info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible:
+        values = np.array(solver.getSolution().col_value)[: relaxation.n]
+        nodes = np.flatnonzero(values > 0.5).tolist()
+    bound = min(cutoff, float(info.mip_dual_bound) * relaxation.scale)
+    return Branched(nodes, bound, status == highspy.HighsModelStatus.kOptimal)
+
+
+def _add_levels(solver: highspy.Highs, relaxation: Relaxation) -> None:
+    """Rule cycles out: in a component of k classes each class has a level, above those of the children it uses there.
+
+    With s the sum of x over the nodes of class c that need child d: level(c) - level(d) - k s >= 1 - k.
+    """
+    problem = relaxation.problem
+    members = problem.members()
+    children = {c: dict.fromkeys(d for i in m for d in problem.children[i]) for c, m in enumerate(members)}
+    rows = Rows()
+    levels = 0
+    for group in components(children):
+        k = len(group)
+        if k == 1:
+            continue
+        level = {c: relaxation.columns + levels + j for j, c in enumerate(group)}
+        levels += k
+        solver.addVars(k, np.zeros(k), np.full(k, k - 1.0))
+        for c in group:
+            for d in children[c]:
+                if d in level:
+                    users = [i for i in members[c] if d in problem.children[i]]
+                    rows.add([level[c], level[d], *users], [1.0, -1.0] + [-float(k)] * len(users), 1.0 - k, np.inf)
+    if levels:
+        rows.append_to(solver)
+
+
+class Neighbourhoods:
+    """Better answers of one problem by freeing a few classes of the best one and solving for them.
+
+    A neighbourhood keeps the node of every used class but those freed, which lie around a random one, and lets the
+    freed classes turn to unused classes near them. What is left is small after reduction, and goes to ``solve``.
+
+    Args:
+        answer: class -> node for the classes that a valid answer uses.
+        solve: (problem, known answer) -> (best answer found, whether it is proven best).
+        seed: of the random choices.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        answer: Mapping[int, int],
+        solve: Callable[[Problem, dict[int, int]], tuple[dict[int, int], bool]],
+        seed: int = 0,
+    ) -> None:
+        self.problem = problem
+        self.answer = dict(answer)
+        self._solve = solve
+        self._random = random.Random(seed)
+        self._members = problem.members()
+        self._parents = problem.parents()
+        self._size = float(FIRST_FREE)
+        self._wide = False
+
+    def improve(self, tries: int, late: Callable[[], bool]) -> bool:
+        """Search around the best answer so far until ``tries`` in a row are in vain; whether one was not."""
+        improved = False
+        if all(len(self._members[c]) == 1 for c in self.answer):
+            return False
+        vain = 0
+        while vain < tries and not late():
+            vain += 1
+            small, index = self._restrict(self._free())
+            position = {i: k for k, i in enumerate(index)}
+            known = {small.node_class[position[i]]: position[i] for i in self.answer.values()}
+            found, proven = self._solve(small, known)
+            before = sum(self.problem.node_cost[i] for i in self.answer.values())
+            after = sum(small.node_cost[k] for k in found.values())
+            if after < before:
+                self.answer = {self.problem.node_class[index[k]]: index[k] for k in found.values()}
+                improved, vain = True, 0
+            elif proven:
+                self._size = min(self._size * WIDEN, float(len(self.answer)))
+            else:
+                self._size = max(self._size * NARROW, 2.0)
+        return improved
+
+    def _free(self) -> set[int]:
+        """Used classes with a choice, around a random one; every other time by unused edges too."""
+        self._wide = not self._wide
+        seen = [self._random.choice([c for c in self.answer if len(self._members[c]) > 1])]
+        known = set(seen)
+        free: set[int] = set()
+        for c in seen:
+            if c in self.answer and len(self._members[c]) > 1:
+                free.add(c)
+            if len(free) >= self._size:
+                break
+            further = [d for d in self._near(c) if d not in known]
+            self._random.shuffle(further)
+            known.update(further)
+            seen += further
+        return free
+
+    def _near(self, c: int) -> list[int]:
+        """Classes one edge away: of any node, or of the answer's nodes only."""
+        kids, cls = self.problem.children, self.problem.node_class
+        if self._wide:
+            found = [d for i in self._members[c] for d in kids[i]] + [cls[i] for i in self._parents[c]]
+        else:
+            found = [cls[i] for i in self._parents[c] if self.answer.get(cls[i]) == i]
+            if c in self.answer:
+                found += kids[self.answer[c]]
+        return list(dict.fromkeys(found))
+
+    def _restrict(self, free: set[int]) -> tuple[Problem, list[int]]:
+        """The neighbourhood as a problem, and the node that each of its nodes is."""
+        limit = REACH * len(free)
+        reach = dict.fromkeys(c for c in self.answer if c in free)
+        order = list(reach)
+        for c in order:
+            for i in self._members[c]:
+                for d in self.problem.children[i]:
+                    if d not in self.answer and d not in reach and len(reach) < limit:
+                        reach[d] = None
+                        order.append(d)
+        classes = {c: k for k, c in enumerate([*(c for c in self.answer if c not in free), *reach])}
+        index = [self.answer[c] for c in self.answer if c not in free]
+        for c in reach:
+            index += [i for i in self._members[c] if all(d in classes for d in self.problem.children[i])]
+        small = Problem(
+            node_class=[classes[self.problem.node_class[i]] for i in index],
+            node_cost=[self.problem.node_cost[i] for i in index],
+            children=[tuple(classes[d] for d in self.problem.children[i]) for i in index],
+            n_classes=len(classes),
+            roots=tuple(classes[r] for r in self.problem.roots),
+        )
+        return small, index

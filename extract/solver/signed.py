@@ -1,0 +1,214 @@
+"""Extraction where costs may be negative: using a class can pay by itself, if something that is used needs it.
+
+Dominance and every bound of `eqsat.extract.solver.solve` say that needing less never costs more, which is false here.
+So the problem goes to branch and bound as it is, with what changes of single choices give to start from: x of each
+node, y of each class, and
+
+    sum of x over the nodes of c = y of c <= 1,  y of a root = 1
+    sum of x over the nodes of c that need d <= y of d
+    y of c <= sum of x over the nodes that need c, for all but roots: nothing is used in vain
+    levels that rule out cycles inside each strongly connected component
+
+As no used class is in a cycle, going from one to what uses it ends at a root, so that these are exactly the answers.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+
+import numpy as np
+
+from eqsat.base.interrupt import Interruptible
+from eqsat.errors import CheckFailed
+from eqsat.extract.solver.greedy import NO_NODE, greedy_tree
+from eqsat.extract.solver.highs import Rows, quiet_solver
+from eqsat.extract.solver.problem import Problem, Solution, used_choice
+from eqsat.extract.solver.reduce import Reduction, components
+from eqsat.extract.solver.solve import solve
+from eqsat.extract.solver.state import PROVEN
+
+FIRST_SHARE, CLIMB_SHARE = 0.1, 0.2
+"""Shares of the time for an answer to start from: the cheapest where negative costs count as nothing, and for changes
+of single choices that make it cheaper."""
+
+
+def solve_signed(problem: Problem, costs: Sequence[int], time_limit: float) -> Solution:
+    """The answer of least cost found within `time_limit` seconds, or until Ctrl-C, with a proven lower bound.
+
+    Args:
+        problem: its own costs are `costs` where these are positive, else 0; it has no `at_least_one` rows.
+        costs: of each node, an integer of any sign.
+
+    Raises:
+        Underivable: a root has no acyclic derivation.
+    """
+    begun = time.monotonic()
+    choice = solve(problem, FIRST_SHARE * time_limit).choice
+    choice = _climbed(problem, costs, choice, begun + (FIRST_SHARE + CLIMB_SHARE) * time_limit)
+    cost = _total(choice, costs)
+    bound = _trivial_bound(problem, costs)
+    model = _Model(problem, costs)
+    interrupts = Interruptible()
+    left = max(0.01, time_limit - (time.monotonic() - begun))
+    found = interrupts.run(lambda: model.solve(choice, left), None)
+    if found is not None:
+        nodes, proven = found
+        if nodes is not None:
+            better = used_choice(problem, {problem.node_class[i]: i for i in nodes})
+            if _total(better, costs) < cost:
+                choice, cost = better, _total(better, costs)
+        if math.isfinite(proven):
+            step = math.gcd(*costs) or 1
+            lost = PROVEN * max(abs(cost), model.unit)
+            bound = max(bound, min(cost, step * math.ceil((proven - lost) / step)))
+    return Solution(choice, cost, bound, bound == cost, time.monotonic() - begun)
+
+
+def _total(choice: dict[int, int], costs: Sequence[int]) -> int:
+    return sum(costs[i] for i in choice.values())
+
+
+def _climbed(problem: Problem, costs: Sequence[int], known: dict[int, int], deadline: float) -> dict[int, int]:
+    """The answer with other nodes for single classes, while that makes it cheaper."""
+    members = problem.members()
+    standing = {c: i for c, i in enumerate(greedy_tree(problem)) if i != NO_NODE} | known
+    best, cost = known, _total(known, costs)
+    better = True
+    while better:
+        better = False
+        for c in list(best):
+            for i in members[c]:
+                if i == best.get(c) or c not in best or any(d not in standing for d in problem.children[i]):
+                    continue
+                if time.monotonic() > deadline:
+                    return best
+                with suppress(CheckFailed):  # the change makes a cycle
+                    tried = used_choice(problem, standing | {c: i})
+                    if _total(tried, costs) < cost:
+                        best, cost, better = tried, _total(tried, costs), True
+                        standing[c] = i
+    return best
+
+
+def _trivial_bound(problem: Problem, costs: Sequence[int]) -> int:
+    lowest: dict[int, int] = {}
+    for c, cost in zip(problem.node_class, costs, strict=True):
+        lowest[c] = min(cost, lowest.get(c, 0))
+    return sum(lowest.values())
+
+
+class _Model:
+    """The program for HiGHS: a column for each node and each class that are left, and levels.
+
+    Attributes:
+        unit: what a cost of one in the program stands for.
+    """
+
+    def __init__(self, problem: Problem, costs: Sequence[int]) -> None:
+        reduction = Reduction(problem)
+        reduction.drop_underivable()
+        reduction.drop_unreachable()
+        self._members = {c: list(m) for c, m in reduction.members.items()}
+        self._kids = {i: sorted(reduction.kids[i]) for m in self._members.values() for i in m}
+        self._node = {i: k for k, i in enumerate(self._kids)}
+        self._class = {c: len(self._node) + k for k, c in enumerate(self._members)}
+        self.unit = max((abs(costs[i]) for i in self._node), default=0) or 1
+        self._costs = [costs[i] / self.unit for i in self._node]
+        self._roots = set(problem.roots)
+        self._rows = Rows()
+        self._level: dict[int, int] = {}
+        """Column of the level of a class, for those in a component of several."""
+        self._levels: list[float] = []
+        """The most that each level can be."""
+        self._choose()
+        self._need()
+        self._rule_out_cycles()
+
+    def _choose(self) -> None:
+        for c, nodes in self._members.items():
+            y = self._class[c]
+            self._rows.add([y, *(self._node[i] for i in nodes)], [-1.0] + [1.0] * len(nodes), 0.0, 0.0)
+
+    def _need(self) -> None:
+        users: dict[int, list[int]] = {c: [] for c in self._members}
+        for c, nodes in self._members.items():
+            needing: dict[int, list[int]] = {}
+            for i in nodes:
+                for d in self._kids[i]:
+                    needing.setdefault(d, []).append(self._node[i])
+                    users[d].append(self._node[i])
+            for d, columns in needing.items():
+                if d != c:
+                    self._rows.add([self._class[d], *columns], [1.0] + [-1.0] * len(columns), 0.0, np.inf)
+        for c, columns in users.items():
+            if c not in self._roots:
+                self._rows.add([self._class[c], *columns], [-1.0] + [1.0] * len(columns), 0.0, np.inf)
+
+    def _rule_out_cycles(self) -> None:
+        """Level(c) - level(d) - k s >= 1 - k in a component of k classes, s the sum of x over what needs d in c."""
+        needs = {c: dict.fromkeys(d for i in m for d in self._kids[i]) for c, m in self._members.items()}
+        first = len(self._node) + len(self._class)
+        for group in components(needs):
+            k = len(group)
+            if k == 1:
+                continue
+            level = {c: first + len(self._levels) + j for j, c in enumerate(group)}
+            self._level |= level
+            self._levels += [k - 1.0] * k
+            for c in group:
+                for d in (d for d in needs[c] if d in level):
+                    users = [self._node[i] for i in self._members[c] if d in self._kids[i]]
+                    self._rows.add(
+                        [level[c], level[d], *users], [1.0, -1.0] + [-float(k)] * len(users), 1.0 - k, np.inf
+                    )
+
+    def solve(self, known: dict[int, int], seconds: float) -> tuple[list[int] | None, float]:
+        """(nodes of the best answer, None without one; a lower bound in units of cost, minus infinity without one)."""
+        import highspy
+
+        n, m, k = len(self._node), len(self._class), len(self._levels)
+        lp = highspy.HighsLp()
+        lp.num_col_ = n + m + k
+        lp.col_cost_ = np.array([*self._costs, *[0.0] * (m + k)])
+        lp.col_lower_ = np.array([0.0] * n + [float(c in self._roots) for c in self._class] + [0.0] * k)
+        lp.col_upper_ = np.array([1.0] * (n + m) + self._levels)
+        kinds = highspy.HighsVarType
+        lp.integrality_ = [kinds.kInteger] * (n + m) + [kinds.kContinuous] * k
+        self._rows.fill(lp)
+        solver = quiet_solver()
+        solver.passModel(lp)
+        for option, value in {"time_limit": seconds, "mip_rel_gap": 0.0, "mip_abs_gap": PROVEN}.items():
+            solver.setOptionValue(option, value)
+        start = highspy.HighsSolution()
+        start.col_value = self._columns(known)
+        solver.setSolution(start)
+        solver.run()
+        info = solver.getInfo()
+        nodes = None
+        if info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible:
+            values = solver.getSolution().col_value
+            nodes = [i for i, column in self._node.items() if values[column] > 0.5]
+        return nodes, float(info.mip_dual_bound) * self.unit
+
+    def _columns(self, choice: dict[int, int]) -> list[float]:
+        """An answer as columns; levels are places in an order in which operands come first, component by component."""
+        values = [0.0] * (len(self._node) + len(self._class) + len(self._levels))
+        waiting = {c: len(self._kids[i]) for c, i in choice.items()}
+        users: dict[int, list[int]] = {c: [] for c in choice}
+        for c, i in choice.items():
+            values[self._node[i]] = values[self._class[c]] = 1.0
+            for d in self._kids[i]:
+                users[d].append(c)
+        ready = [c for c, n in waiting.items() if n == 0]
+        for c in ready:  # grows on the way
+            inside = (self._level[d] for d in self._kids[choice[c]] if d in self._level)
+            if c in self._level:
+                values[self._level[c]] = 1.0 + max((values[column] for column in inside), default=-1.0)
+            for user in users[c]:
+                waiting[user] -= 1
+                if not waiting[user]:
+                    ready.append(user)
+        return values

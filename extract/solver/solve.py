@@ -1,0 +1,438 @@
+"""The extraction pipeline: greedy answers, reductions, a relaxation with blocking-set cuts, search for what is left.
+
+Each stage hands the next one a smaller problem and a smaller gap between the best known answer and the bound:
+
+1. greedy answers on the whole graph;
+2. reductions to a fixpoint (`eqsat.extract.solver.reduce`), after which independent parts go their own ways
+   (`eqsat.extract.solver.parts`);
+3. dual ascent (`eqsat.extract.solver.ascent`), then rounds of relaxation, rounding, fixing by reduced cost, and cuts
+   (`eqsat.extract.solver.relax`, `eqsat.extract.solver.blocking`); once enough nodes are fixed, back to 2;
+4. where the rounds stop short: large neighbourhoods and branch and bound (`eqsat.extract.solver.search`), then 3 again,
+   with twice the effort each time.
+
+Every answer passes the checker. Nothing depends on time except where a limit cuts a stage short.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from eqsat.errors import CheckFailed, InputError
+from eqsat.extract.solver.ascent import Ascent, ascend
+from eqsat.extract.solver.blocking import BlockingSets, Cut
+from eqsat.extract.solver.greedy import NO_NODE, forced_bound, greedy_dag, greedy_tree, longest_path_bound
+from eqsat.extract.solver.parts import Part, split
+from eqsat.extract.solver.problem import Problem, Solution, underivable, used_choice
+from eqsat.extract.solver.reduce import Reduction
+from eqsat.extract.solver.relax import Point, Relaxation
+from eqsat.extract.solver.search import Neighbourhoods, branch
+from eqsat.extract.solver.state import Search
+
+GREEDY_SHARE = 0.15
+REDUCE_SHARE = 0.3
+"""Shares of the time left that a greedy answer and the first reductions may take."""
+
+SETTING_UP = 3
+"""Preparing a dual ascent and using it, or a relaxation, takes about so many times as long as copying the problem."""
+
+ASCENT_STEPS = 5_000_000
+
+MIXED = 0.3
+"""Share of the cost that greedy answers near a dual ascent add to the reduced cost."""
+
+LARGE = 30_000
+WIDE_GAP = 0.25
+"""Neighbourhoods come before the relaxation where more nodes are left than this, or the gap is a greater share."""
+
+CUT_ENTRIES = 500_000
+"""Entries that the cuts of a dual ascent may bring to the relaxation, the first ones raised going first."""
+
+FIRST_SOLVE = 3
+"""A single solve may take so many times the simplex iterations of all rounds, before neighbourhoods have their turn."""
+
+CUTS_A_ROUND = 60
+
+INSIDE = 0.5
+"""Share of the smoothed point in the point to separate (in-out separation, Ben-Ameur and Neto 2007)."""
+
+CREEP_SCALE = 5e-5
+"""Reduced cost, as a share of the known cost, at which the charge for idle exits is halved."""
+
+PURGE_EVERY = 5
+ROUND_EVERY = 8
+
+REBUILD_SHARE = 0.2
+"""Share of the nodes fixed at which reducing again pays."""
+
+STALL_ROUNDS = 30
+STALL_SHARE = 0.01
+"""Rounds have stalled when so many of them close less than this share of the gap."""
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """How much each stage may do, in counts, so that the outcome does not depend on the machine.
+
+    Attributes:
+        rounds, pivots: cut rounds, and simplex iterations in them, before the search for answers has its turn.
+        exact: sets sought exactly once growth finds none.
+        tries: neighbourhoods searched in vain before branch and bound has its turn.
+        branches: nodes of branch and bound.
+        columns: size of program up to which branch and bound is tried.
+    """
+
+    rounds: int
+    pivots: int
+    exact: int
+    tries: int
+    branches: int
+    columns: int
+
+    def doubled(self) -> Effort:
+        """Twice as much."""
+        return Effort(2 * self.rounds, 2 * self.pivots, self.exact, 2 * self.tries, 2 * self.branches, 2 * self.columns)
+
+
+FIRST = Effort(rounds=100, pivots=10_000, exact=8, tries=20, branches=100, columns=2_000)
+IN_NEIGHBOURHOOD = Effort(rounds=25, pivots=2_000, exact=0, tries=0, branches=0, columns=0)
+
+
+class Underivable(InputError):
+    """``root``, a class, has no acyclic derivation."""
+
+    def __init__(self, root: int) -> None:
+        super().__init__(f"extraction: root class {root} has no acyclic derivation; give it a node that can be built")
+        self.root = root
+
+
+def solve(
+    problem: Problem,
+    time_limit: float,
+    incumbents: Sequence[Mapping[int, int]] = (),
+    should_stop: Callable[[], bool] | None = None,
+) -> Solution:
+    """The cheapest answer found within ``time_limit`` seconds, with a proven lower bound.
+
+    Args:
+        incumbents: answers known beforehand (class to node); each is checked, the result is never costlier.
+        should_stop: polled between steps; True ends the search with what there is.
+
+    Raises:
+        Underivable: a root has no acyclic derivation.
+        CheckFailed: an incumbent is no valid answer, or misses an ``at_least_one`` row.
+    """
+    bad = underivable(problem)
+    if bad is not None:
+        raise Underivable(bad)
+    search = Search(problem, time.monotonic() + time_limit, should_stop)
+    for known in incumbents:
+        search.offer(known, "given")
+    parts = split(problem)
+    if len(parts) > 1:
+        found, bound = _solve_parts(search, parts, search.choice, FIRST, repeat=True)
+        search.offer(found, "parts")
+        search.raise_bound(bound, exact=True)
+    else:
+        with search.stage("greedy"):
+            _greedy(search)
+        _run(search, FIRST, repeat=True)
+    assert search.choice is not None
+    return Solution(
+        choice=search.choice,
+        cost=search.cost,
+        lower_bound=search.bound,
+        optimal=search.proven,
+        seconds=time.monotonic() - search.start,
+        stats=search.stats,
+    )
+
+
+def _solve_parts(
+    search: Search, parts: Sequence[Part], known: Mapping[int, int] | None, effort: Effort, repeat: bool
+) -> tuple[dict[int, int], int]:
+    """The best choice for each part, together, and the sum of their bounds.
+
+    Each part has its share of the time left, by size; what some do not need goes to those that are still open, with
+    more effort.
+    """
+    searches = [Search(part.problem, search.deadline, search.should_stop) for part in parts]
+    for part, small in zip(parts, searches, strict=True):
+        small.seconds, small.counts = search.seconds, search.counts
+        if known is not None:
+            small.offer(part.restrict(known), "given")
+    waiting = searches
+    while waiting:
+        left = sum(len(small.problem.node_class) for small in waiting)
+        for small in waiting:
+            size = len(small.problem.node_class)
+            small.deadline = search.share(size / max(1, left))
+            left -= size
+            if small.choice is None or small.bound == 0:
+                with search.stage("greedy"):
+                    _greedy(small)
+            _run(small, effort, repeat)
+        again = [small for small in waiting if not small.proven]
+        waiting = again if repeat and len(again) < len(waiting) and not search.late() else []
+        effort = effort.doubled()
+    choice: dict[int, int] = {}
+    for part, small in zip(parts, searches, strict=True):
+        assert small.choice is not None
+        choice |= part.extend(small.choice)
+    return choice, sum(small.bound for small in searches)
+
+
+def _greedy(search: Search) -> None:
+    problem = search.problem
+    quick = max(longest_path_bound(problem), forced_bound(problem))
+    search.offer(_choice(greedy_tree(problem)), "tree")
+    search.raise_bound(quick, exact=True)
+    if search.proven or search.late():
+        return
+    search.offer(_choice(greedy_dag(problem, search.share(GREEDY_SHARE))), "greedy")
+    search.raise_bound(quick, exact=True)
+
+
+def _choice(picks: Sequence[int]) -> dict[int, int]:
+    return {c: i for c, i in enumerate(picks) if i != NO_NODE}
+
+
+def _run(search: Search, effort: Effort, repeat: bool) -> None:
+    """Reduce, bound and search, over and over with more effort, until the answer is proven or time is up."""
+    if search.proven or search.late():
+        return
+    started = time.monotonic()
+    with search.stage("reduction"):
+        reduction = Reduction(search.problem)
+        search.a_pass = time.monotonic() - started
+        reduction.run(search.share(REDUCE_SHARE))
+    search.counts["left"] += sum(map(len, reduction.members.values()))
+    going: Effort | None = effort
+    while going and not _decided(search, reduction) and not search.late(SETTING_UP):
+        going = _Rest(search, reduction).exhaust(going, repeat)
+
+
+def _decided(search: Search, reduction: Reduction) -> bool:
+    """Whether the reductions alone decide the problem."""
+    if not reduction.infeasible and reduction.members:
+        return False
+    if not reduction.infeasible:
+        search.offer(reduction.expand([]), "reduced")
+    search.raise_bound(search.cost, exact=True)
+    return True
+
+
+def _solve_small(search: Search, problem: Problem, known: dict[int, int]) -> tuple[dict[int, int], bool]:
+    """The best answer found for a neighbourhood of ``search``, from a known one, and whether it is proven."""
+    small = Search(problem, search.deadline, search.should_stop)
+    small.offer(known, "given")
+    _run(small, IN_NEIGHBOURHOOD, repeat=False)
+    assert small.choice is not None
+    return small.choice, small.proven
+
+
+def _affordable(cuts: list[Cut]) -> list[Cut]:
+    """The first cuts, as many as have CUT_ENTRIES entries together."""
+    entries = np.cumsum([len(cut.nodes) for cut in cuts])
+    return cuts[: int(np.searchsorted(entries, CUT_ENTRIES, side="right"))]
+
+
+class _Rest:
+    """What the reductions left: bounded by dual ascent, then by the relaxation."""
+
+    def __init__(self, search: Search, reduction: Reduction) -> None:
+        self.search = search
+        self.reduction = reduction
+        self.problem, self.nodes, self._known_cuts = reduction.remainder()
+        self._smooth: tuple[np.ndarray, np.ndarray] | None = None
+        self._around: Neighbourhoods | None = None
+        self._round = 0
+        self._dry = False
+
+    def exhaust(self, effort: Effort, repeat: bool) -> Effort | None:
+        """Bound and search until the reductions can go on (the effort to go on with) or all is done (None)."""
+        search = self.search
+        parts = split(self.problem)
+        if len(parts) > 1:
+            found, bound = _solve_parts(search, parts, self._answer(), effort, repeat)
+            self._offer(found, "parts")
+            search.raise_bound(self.reduction.constant + bound, exact=True)
+            return None
+        with search.stage("ascent"):
+            ascent = ascend(self.problem, ASCENT_STEPS, search.deadline - SETTING_UP * search.a_pass)
+            self._use(ascent)
+        if self._rule_out(ascent):
+            return effort
+        hard = len(self.nodes) > LARGE or search.cost - search.bound > WIDE_GAP * search.cost
+        if hard and effort.tries and self._neighbourhoods(effort.tries) and self._rule_out(ascent):
+            return effort
+        if search.proven or search.late(SETTING_UP):
+            return None
+        self.relaxation = Relaxation(self.problem, self._known_cuts + _affordable(ascent.cuts), search.cost)
+        self.sets = BlockingSets(self.problem)
+        while not search.late():
+            with search.stage("relaxation"):
+                fixed = self._rounds(effort)
+            search.counts["rows"] = max(search.counts["rows"], self.relaxation.n_rows)
+            if fixed:
+                gone = np.flatnonzero(self.relaxation.upper[: self.relaxation.n] == 0)
+                self._drop(gone, self.relaxation.cuts)
+                return effort
+            if search.proven:
+                break
+            if effort.tries and self._neighbourhoods(effort.tries):
+                continue
+            if search.late():
+                break
+            if self.relaxation.columns <= effort.columns:
+                self._branch(effort.branches)
+            if search.proven or not repeat:
+                break
+            effort = effort.doubled()
+        return None
+
+    def _use(self, ascent: Ascent) -> None:
+        """Take the bound of a dual ascent, and answers near it."""
+        constant = self.reduction.constant
+        self.search.raise_bound(constant + ascent.bound, exact=True)
+        if self.search.proven or self.search.late(SETTING_UP):
+            return
+        reduced = np.array(ascent.reduced, float)
+        cost = np.array(self.problem.node_cost, float)
+        for charge in (cost + (reduced > 0) * 2.0 * float(self.search.cost), reduced + MIXED * cost):
+            self._offer(self._greedy(charge.tolist()), "ascent")
+        self.search.raise_bound(constant + ascent.bound, exact=True)
+
+    def _rule_out(self, ascent: Ascent) -> bool:
+        """Drop the nodes that no better answer uses by a dual ascent, and reduce again, where they are many."""
+        least = self.reduction.constant + ascent.paid + np.array(ascent.reduced, float)
+        gone = np.flatnonzero(least > self.search.cutoff)
+        if self.search.proven or self.search.late() or len(gone) <= REBUILD_SHARE * len(self.nodes):
+            return False
+        self._drop(gone, self._known_cuts)
+        return True
+
+    def _drop(self, gone: np.ndarray, cuts: list[Cut]) -> None:
+        with self.search.stage("reduction"):
+            self.reduction.forbid(gone.tolist(), cuts, self.nodes)
+            self.reduction.run(self.search.deadline)
+
+    def _rounds(self, effort: Effort) -> bool:
+        """Rounds of relaxation and cuts; True once enough nodes are fixed for the reductions to go on."""
+        search, relaxation = self.search, self.relaxation
+        bounds: list[float] = []
+        pivots = 0
+        while not search.late():
+            point = relaxation.solve(search.deadline, FIRST_SOLVE * effort.pivots)
+            if point is None:
+                search.raise_bound(search.cost, exact=True)
+                return False
+            search.raise_bound(self.reduction.constant + point.bound)
+            if search.proven or not point.solved:
+                return False
+            self._offer_rounded(point)
+            if self._fix(point):
+                relaxation.purge(point)
+                return True
+            bounds.append(point.bound)
+            spent = pivots > effort.pivots or len(bounds) > effort.rounds
+            pivots += point.pivots if self._round else 0  # the first solve has no basis to start from
+            if search.proven or self._dry or spent or self._stalled(bounds):
+                return False
+            cuts = self._separate(point, effort.exact)
+            if self._round % PURGE_EVERY == PURGE_EVERY - 1:
+                relaxation.purge(point)
+            self._round += 1
+            self._dry = not cuts
+            search.counts["rounds"] += 1
+            search.counts["cuts"] += len(cuts)
+            if cuts:
+                relaxation.add(cuts)
+        return False
+
+    def _stalled(self, bounds: list[float]) -> bool:
+        if len(bounds) <= STALL_ROUNDS:
+            return False
+        gap = self.search.cost - self.reduction.constant - bounds[-1]
+        return bounds[-1] - bounds[-1 - STALL_ROUNDS] < STALL_SHARE * gap
+
+    def _separate(self, point: Point, exact: int) -> list[Cut]:
+        x, y = point.x, point.y
+        old_x, old_y = self._smooth or (x, y)
+        self._smooth = (x + old_x) / 2, (y + old_y) / 2
+        scale = CREEP_SCALE * self.search.cost
+        near_x, near_y = (1 - INSIDE) * x + INSIDE * old_x, (1 - INSIDE) * y + INSIDE * old_y
+        late = self.search.deadline
+        return (
+            self.sets.find(near_x, near_y, point.reduced, scale, CUTS_A_ROUND, late)
+            or self.sets.find(x, y, point.reduced, scale, CUTS_A_ROUND, late)
+            or self.sets.unfounded(x, y)
+            or self.sets.find_exactly(x, y, point.reduced, scale, exact, late)
+        )
+
+    def _fix(self, point: Point) -> bool:
+        """Forbid nodes that no better answer uses; whether they are so many that reducing again pays."""
+        search, relaxation = self.search, self.relaxation
+        least = self.reduction.constant + point.bound + point.reduced
+        open_ = relaxation.upper[: relaxation.n] > 0
+        relaxation.forbid(np.flatnonzero(open_ & (least > search.cutoff)))
+        gone = np.flatnonzero(relaxation.upper[: relaxation.n] == 0)
+        return len(gone) > REBUILD_SHARE * relaxation.n
+
+    def _offer_rounded(self, point: Point) -> None:
+        """Offer the answer that the relaxation is, or suggests."""
+        whole = bool(np.all((point.x < 1e-6) | (point.x > 1 - 1e-6)))
+        if not whole and self._round % ROUND_EVERY:
+            return
+        weight = np.array(self.problem.node_cost, float) * (1.0 - point.x + 1e-3)
+        if whole:
+            weight += (point.x < 0.5) * float(self.search.cost)
+        self._offer(self._greedy(weight.tolist()), "rounded")
+        self.search.raise_bound(self.reduction.constant + point.bound)
+
+    def _greedy(self, weight: Sequence[float]) -> dict[int, int]:
+        late = self.search.share(GREEDY_SHARE)
+        return used_choice(self.problem, _choice(greedy_dag(self.problem, late, weight)))
+
+    def _offer(self, chosen: Mapping[int, int], source: str) -> bool:
+        return self.search.offer(self.reduction.expand(self.nodes[k] for k in chosen.values()), source)
+
+    def _neighbourhoods(self, tries: int) -> bool:
+        """Search around the best answer; whether a better one was found."""
+        answer = self._answer()
+        if self._around is None:
+            self._around = Neighbourhoods(self.problem, answer, partial(_solve_small, self.search))
+        elif self._cost(answer) < self._cost(self._around.answer):
+            self._around.answer = answer
+        with self.search.stage("neighbourhoods"):
+            self._around.improve(tries, self.search.late)
+        return self._offer(self._around.answer, "neighbourhood")
+
+    def _cost(self, chosen: Mapping[int, int]) -> int:
+        return sum(self.problem.node_cost[k] for k in chosen.values())
+
+    def _answer(self) -> dict[int, int]:
+        """The best answer among the nodes that are left, or one near it."""
+        assert self.search.choice is not None
+        chosen = set(self.search.choice.values())
+        picks = self.reduction.picks
+        same = {self.problem.node_class[k]: k for k, i in enumerate(self.nodes) if chosen.issuperset(picks[i])}
+        try:
+            return used_choice(self.problem, same)
+        except CheckFailed:
+            return self._greedy([float(c) for c in self.problem.node_cost])
+
+    def _branch(self, max_nodes: int) -> None:
+        search = self.search
+        search.counts["branched"] += 1
+        with search.stage("branching"):
+            result = branch(self.relaxation, search.cutoff - self.reduction.constant, max_nodes, search.deadline)
+        if result.nodes is not None:
+            self._offer({self.problem.node_class[k]: k for k in result.nodes}, "branched")
+        search.raise_bound(self.reduction.constant + result.bound)
+        if result.finished:
+            search.raise_bound(search.cost, exact=True)

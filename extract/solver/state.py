@@ -1,0 +1,92 @@
+"""What the stages of extraction share: the best answer, the best bound, the deadline, and what each stage took."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from eqsat.extract.solver.problem import Problem, check, used_choice
+
+PROVEN = 1e-8
+"""A bound within this share of the cost proves it: what floating point leaves of an exact proof."""
+
+
+class Search:
+    """What the stages share: the best answer, the best bound and the deadline.
+
+    ``seconds`` of each stage and ``counts`` are added up over the parts of a problem where they have the same.
+    """
+
+    def __init__(self, problem: Problem, deadline: float, should_stop: Callable[[], bool] | None) -> None:
+        self.problem = problem
+        self.start = time.monotonic()
+        self.deadline = deadline
+        self.should_stop = should_stop
+        self.choice: dict[int, int] | None = None
+        self.cost = 0
+        self.bound = 0
+        self.step = math.gcd(*problem.node_cost) or 1
+        self.a_pass = 0.0
+        self.answers: list[tuple[str, int, float]] = []
+        self.seconds: dict[str, float] = {}
+        self.counts: Counter[str] = Counter(left=0, rounds=0, rows=0, cuts=0, branched=0)
+
+    def late(self, passes: float = 0.0) -> bool:
+        """Whether to return now, rather than start on what takes ``passes`` times as long as copying the problem."""
+        return time.monotonic() + passes * self.a_pass > self.deadline or (
+            self.should_stop is not None and self.should_stop()
+        )
+
+    def share(self, part: float) -> float:
+        """The time at which ``part`` of what is left of the limit is over."""
+        now = time.monotonic()
+        return now + part * max(0.0, self.deadline - now)
+
+    def offer(self, choice: Mapping[int, int], source: str) -> bool:
+        """Check an answer and keep it where it is the cheapest so far."""
+        cost = check(self.problem, choice)
+        if self.choice is not None and cost >= self.cost:
+            return False
+        self.choice, self.cost = used_choice(self.problem, choice), cost
+        self.answers.append((source, cost, round(time.monotonic() - self.start, 3)))
+        return True
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Count what is done inside as time of a stage."""
+        begun = time.monotonic()
+        try:
+            yield
+        finally:
+            self.seconds[name] = self.seconds.get(name, 0.0) + time.monotonic() - begun
+
+    @property
+    def stats(self) -> dict[str, Any]:
+        """How the answer was found, for `Solution`."""
+        seconds = {name: round(spent, 3) for name, spent in self.seconds.items()}
+        return {"answers": self.answers, "seconds": seconds, **self.counts}
+
+    @property
+    def slack(self) -> float:
+        """What floating point may have lost in a bound."""
+        return PROVEN * self.cost
+
+    @property
+    def cutoff(self) -> float:
+        """Answers that cost more than this are not better than the known one."""
+        return self.cost - self.step + self.slack
+
+    def raise_bound(self, bound: float, exact: bool = False) -> None:
+        """Take a valid lower bound, rounded up to the next cost that an answer can have."""
+        lost = 0 if exact else self.slack
+        reached = self.cost if bound >= self.cost - lost else self.step * math.ceil((bound - lost) / self.step)
+        self.bound = max(self.bound, min(reached, self.cost))
+
+    @property
+    def proven(self) -> bool:
+        """Whether no answer is cheaper than the known one."""
+        return self.bound == self.cost

@@ -1,0 +1,160 @@
+"""Compile gates: what a compiled kernel takes, and whether it keeps its promises. Read from assembly; no GPU needed.
+
+A kernel passes when it spills no register, uses no scratch memory, fits into LDS, and shows the instructions that its
+variant claims; and no compare-and-swap loop stands where the hardware has the atomic.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from eqsat.gpu.build.compilers import amd_assembly
+from eqsat.gpu.families.base import Kernel
+from eqsat.gpu.build.nvrtc import nvidia_code
+from eqsat.gpu.code.targets import Target
+
+_REGISTERS_A_LANE = {64: 512, 32: 1536}
+"""Vector registers of one SIMD lane: CDNA2 and later ISA guides; RDNA3 and RDNA4 ISA guides (wave 32)."""
+
+_MOST_WAVES = {64: 8, 32: 16}
+"""Waves that a SIMD holds at most: the same sources."""
+
+_REGISTER_BLOCK = {64: 8, 32: 24}
+"""Registers are given out in blocks of so many."""
+
+_SM_REGISTERS, _SM_WARPS = 65536, 64
+"""Of a multiprocessor, compute capability 8.0 and 9.0: CUDA C++ Programming Guide, technical specifications."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """What one compiled kernel takes.
+
+    Attributes:
+        registers: vector registers of a lane, accumulation registers included; `scalar` ones of a wave (AMD).
+        lds, scratch: static bytes of a block, and of a lane.
+        spills: registers moved to memory.
+        waves: that a SIMD (AMD) or a multiprocessor's scheduler (NVIDIA) can hold, of the most that it could.
+    """
+
+    entry: str
+    target: str
+    registers: int
+    scalar: int
+    lds: int
+    scratch: int
+    spills: int
+    waves: int
+    most_waves: int
+
+    @property
+    def occupancy(self) -> float:
+        """Share of the most waves."""
+        return self.waves / self.most_waves
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The result of a gate: `faults` is empty for a kernel that passes."""
+
+    resources: Resources
+    faults: tuple[str, ...]
+
+
+def gate(source: str, kernels: Iterable[Kernel], target: Target) -> list[Verdict]:
+    """Compile a text that holds these kernels for a target, and judge each.
+
+    Raises:
+        CompileFailed: it does not compile.
+        InputError: no compiler for the target is installed.
+    """
+    if target.maker == "amd":
+        text = amd_assembly(source, target)
+        return [_judge(_amd_resources(text, k, target), _amd_body(text, k.entry), k, target) for k in kernels]
+    code = nvidia_code(source, target)
+    return [_judge(_nvidia_resources(code.log, k, target), _ptx_body(code.ptx, k.entry), k, target) for k in kernels]
+
+
+def _judge(r: Resources, body: str, kernel: Kernel, target: Target) -> Verdict:
+    faults = []
+    if r.spills:
+        faults.append(f"{r.spills} registers spilled")
+    if r.scratch:
+        faults.append(f"{r.scratch} bytes of scratch")
+    if r.lds > target.lds_bytes:
+        faults.append(f"{r.lds} bytes of LDS, a block has {target.lds_bytes}")
+    faults += [f"no {claim} in its code" for claim in kernel.claims if claim not in body]
+    if "cmpswap" in body or "atom.global.cas" in body:
+        faults.append("an atomic became a compare-and-swap loop")
+    return Verdict(r, tuple(faults))
+
+
+def _amd_body(text: str, entry: str) -> str:
+    start = text.index(f"\n{entry}:")
+    return text[start : text.index(f".size\t{entry},", start)]
+
+
+def _amd_resources(text: str, kernel: Kernel, target: Target) -> Resources:
+    metadata = text[text.index(".amdgpu_metadata") :]
+    entry = kernel.entry
+    ours = next(part for part in re.split(r"\n  - ", metadata) if re.search(rf"\.name:\s+{entry}\n", part))
+
+    def field(name: str) -> int:
+        found = re.search(rf"\.{name}:\s+(\d+)", ours)
+        return int(found[1]) if found else 0
+
+    registers = field("vgpr_count")  # on gfx90a and later it counts accumulation registers too
+    lds = field("group_segment_fixed_size")
+    block = _REGISTER_BLOCK[target.wave]
+    by_registers = _REGISTERS_A_LANE[target.wave] // max(block, -(-registers // block) * block)
+    simds = 4 if target.wave == 64 else 2
+    waves_of_block = max(1, kernel.threads // target.wave)
+    blocks = target.unit_lds_bytes // lds if lds else 64
+    waves = min(_MOST_WAVES[target.wave], by_registers, max(1, blocks * waves_of_block // simds))
+    return Resources(
+        entry=entry,
+        target=target.arch,
+        registers=registers,
+        scalar=field("sgpr_count"),
+        lds=lds,
+        scratch=field("private_segment_fixed_size"),
+        spills=field("vgpr_spill_count") + field("sgpr_spill_count"),
+        waves=waves,
+        most_waves=_MOST_WAVES[target.wave],
+    )
+
+
+def _ptx_body(ptx: str, entry: str) -> str:
+    start = ptx.index(f".entry {entry}(")
+    return ptx[start : ptx.find("\n}", start)]
+
+
+def _nvidia_resources(log: str, kernel: Kernel, target: Target) -> Resources:
+    start = log.index(f"Compiling entry function '{kernel.entry}'")
+    end = log.find("Compiling entry function", start + 1)
+    ours = log[start : end if end > 0 else len(log)]
+
+    def number(pattern: str) -> int:
+        found = re.search(pattern, ours)
+        return int(found[1]) if found else 0
+
+    registers, lds = number(r"Used (\d+) registers"), number(r"(\d+) bytes smem")
+    warps = kernel.threads // 32
+    blocks = min(
+        _SM_REGISTERS // (max(8, -(-registers // 8) * 8) * kernel.threads),
+        target.unit_lds_bytes // lds if lds else _SM_WARPS,
+        _SM_WARPS // warps,
+    )
+    return Resources(
+        entry=kernel.entry,
+        target=target.arch,
+        registers=registers,
+        scalar=0,
+        lds=lds,
+        scratch=number(r"(\d+) bytes stack frame"),
+        spills=number(r"(\d+) bytes spill stores"),
+        waves=blocks * warps // 4,
+        most_waves=_SM_WARPS // 4,
+    )

@@ -1,0 +1,325 @@
+"""Lowering of pointwise trees: from core nodes at a symbolic index to C expressions.
+
+Element `i` of a node is an expression over elements of its operands: a view changes the index, a concatenation picks
+an operand by it, everything else keeps it. Leaves are arrays that the kernel reads. float16 and bfloat16 are computed
+in float and rounded where they are stored (or cast).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from eqsat.base.numerics import COMPARE, HALVES, STORED, STORED_INTS, is_integer, itemsize, np_dtype
+from eqsat.gpu.code.c_writer import Region, Value
+from eqsat.gpu.code.errors import NotLowerable
+from eqsat.gpu.code.index import Index, Mask, Var, through
+from eqsat.program.core import CAST, Node
+
+STORAGE = {
+    "float64": "double",
+    "float32": "float",
+    "float16": "eq_half",
+    "bfloat16": "eq_bfloat",
+    "int32": "int",
+    "int64": "long long",
+    "bool": "unsigned char",
+    "int8": "signed char",
+    "int16": "short",
+    "uint8": "unsigned char",
+    "uint16": "unsigned short",
+    "uint32": "unsigned int",
+    "uint64": "unsigned long long",
+    **{name: "unsigned char" for name in STORED if name not in STORED_INTS},  # a byte each, only moved
+}
+"""C types of elements in memory."""
+
+COMPUTE = {**STORAGE, "float16": "float", "bfloat16": "float", "bool": "bool"}
+"""C types of elements in registers."""
+
+ACCESS_BYTES = 16
+"""Bytes that one load or store moves at most."""
+
+LONGEST_INDEX = 64
+"""Variables and divisions that an index spells out before it gets a name."""
+
+_INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "and": "&&", "or": "||"}
+_COMPARISONS = {"equal": "==", "less": "<", "less_equal": "<=", "greater": ">", "greater_equal": ">="}
+_LARGEST_EXPANDED_POWER = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """An array in memory: C pointer name and element type there, which may be wider than the node's."""
+
+    name: str
+    dtype: str
+
+
+@dataclass(frozen=True, slots=True)
+class Lanes:
+    """The innermost loop over elements that one thread takes together, so that memory is accessed in vectors."""
+
+    var: Var
+
+    @property
+    def width(self) -> int:
+        return self.var.extent
+
+
+Special = Callable[[Index], Value]
+"""What a node is inside a kernel that is neither a leaf nor computed pointwise: a product's sum, a row's total."""
+
+
+@dataclass(slots=True)
+class Traffic:
+    """What a lowering reads, in load instructions of one thread, and in how many of those lanes are apart."""
+
+    loads: int = 0
+
+
+def literal(value: Any, dtype: str) -> str:
+    """A C literal of an element."""
+    if dtype == "bool":
+        return "true" if value else "false"
+    if dtype in STORED and dtype not in STORED_INTS:
+        return str(int(np.asarray(value).astype(np_dtype(dtype)).view(np.uint8)))  # its bits
+    if is_integer(dtype):
+        least = np.iinfo(dtype).min
+        suffix = {"int64": "LL", "uint64": "ULL", "uint32": "U"}.get(dtype, "")
+        return f"({least + 1}{suffix} - 1)" if value == least < 0 else f"{int(value)}{suffix}"
+    wide = dtype == "float64"
+    x = float(value)
+    if math.isnan(x) or math.isinf(x):
+        name = "EQ_NAN" if math.isnan(x) else "EQ_INF" if x > 0 else "(-EQ_INF)"
+        return f"(double){name}" if wide else name
+    text = repr(x) if wide else np.format_float_scientific(np.float32(x), trim="0", unique=True)
+    return text if wide else f"{text}f"
+
+
+@dataclass
+class Lowering:
+    """Lowers nodes into a region.
+
+    Attributes:
+        region: where statements go.
+        leaves: nodes that are read from memory.
+        lanes: the vector loop, open in the region, if there is one.
+        special: nodes with a meaning of their own here.
+        place: the one element of each node that is computed here, for nodes above the kernel's core (`spine.places`).
+        traffic: counts the load instructions that were written.
+    """
+
+    region: Region
+    leaves: Mapping[Node, Leaf]
+    lanes: Lanes | None = None
+    special: Mapping[Node, Special] = field(default_factory=dict)
+    place: Mapping[Node, Index] = field(default_factory=dict)
+    traffic: Traffic = field(default_factory=Traffic)
+
+    def value(self, node: Node, index: Index) -> Value:
+        """The C value of element `index` of a node.
+
+        Raises:
+            NotLowerable: the node is not computed element by element.
+        """
+        if node in self.special:
+            return self.special[node](index)
+        if node.op == "Full":
+            return Value(literal(node.attrs[0], node.dtype))
+        if node in self.leaves:
+            return self.load(self.leaves[node], index)
+        key = (node, index)
+        found = self.region.known(key)
+        return found or self.region.remember(key, self._lowered(node, index))
+
+    def _lowered(self, node: Node, index: Index) -> Value:
+        match node.op:
+            case "V":
+                return self._view(node, index)
+            case "Cat":
+                return self._concatenation(node, index)
+            case "Gather":
+                return self._gather(node, index)
+            case "Un" | "Bin" | "Where":
+                operands = [self.value(a, index) for a in node.args]
+                return self._define(node, self._expression(node, [v.text for v in operands]), operands)
+        raise NotLowerable(f"a kernel cannot compute {node!r} element by element")
+
+    def _define(self, node: Node, text: str, operands: Sequence[Value]) -> Value:
+        return self.region.define(COMPUTE[node.dtype], text, operands)
+
+    # --- arithmetic ---------------------------------------------------------------------------------------------
+
+    def _expression(self, node: Node, x: list[str]) -> str:
+        if node.op == "Where":
+            return f"{x[0]} ? {x[1]} : {x[2]}"
+        f = node.attrs[0]
+        if f.startswith(CAST):
+            return _cast(x[0], node.dtype)
+        if f in COMPARE:
+            return f"{x[0]} {_COMPARISONS[f]} {x[1]}"
+        if f in _INFIX:
+            return f"{x[0]} {_INFIX[f]} {x[1]}"
+        if f == "pow" and node.args[1].op == "Full":
+            expanded = _constant_power(x[0], node.args[1].attrs[0], node.dtype)
+            if expanded:
+                return expanded
+        return f"eq_{f}({', '.join(x)})"
+
+    # --- indices ------------------------------------------------------------------------------------------------
+
+    def _view(self, node: Node, index: Index) -> Value:
+        layout, (arg,) = node.attrs[0], node.args
+        if arg in self.place and self.place.get(node) == index:
+            return self.value(arg, self.place[arg])
+        address, masks = through(layout, index)
+        if not masks:
+            return self.value(arg, self._named(address, arg.size))
+        masks = [self._common(mask) for mask in masks]
+        fill = literal(layout.fill, node.dtype)
+        condition = self.region.condition(masks)
+        if arg in self.leaves and arg not in self.special:
+            # Reading element 0 where the mask fails costs less than a branch around the load.
+            inside = self.load(self.leaves[arg], address, masks)
+            return self._define(node, f"{condition.text} ? {inside.text} : {fill}", [condition, inside])
+        return self._branches(node, [(condition, arg, self._named(address, arg.size))], fill)
+
+    def _named(self, index: Index, extent: int) -> Index:
+        """The index, as a variable of the kernel's text where it is long: each view of a view would multiply it."""
+        if index.length <= LONGEST_INDEX:
+            return index
+        value = self.region.index(index)
+        var = Var(value.text, extent)
+        self.region.declare(var, value.depth)
+        return Index.of(var)
+
+    def _common(self, mask: Mask) -> Mask:
+        """The same mask, as one that all lanes of a vector share where it is."""
+        if not self.lanes or mask.bound % self.lanes.width:
+            return mask
+        width = self.lanes.width
+        shift = max(0, -(mask.index.range[0] // width))  # a masked coordinate may be negative, what is divided may not
+        whole = (mask.index + shift * width) // width - shift
+        return mask if self.lanes.var in whole.variables else Mask(whole, mask.bound // width)
+
+    def _concatenation(self, node: Node, index: Index) -> Value:
+        low, high = index.range
+        start, inside = 0, []
+        for arg in node.args:
+            if start <= high and low < start + arg.size:
+                inside.append((start, arg))
+            start += arg.size
+        if len(inside) == 1:
+            start, arg = inside[0]
+            return self.value(arg, index - start)
+        branches = []
+        for start, arg in inside:
+            condition = self.region.condition([self._common(Mask(index, start + arg.size))])
+            branches.append((condition, arg, index - start))
+        return self._branches(node, branches, None)
+
+    def _branches(self, node: Node, branches: Sequence[tuple[Value, Node, Index]], otherwise: str | None) -> Value:
+        """The operand of the first branch whose condition holds; without `otherwise` the last one needs none."""
+        region = self.region
+        name = region.fresh()
+        start = f" = {otherwise}" if otherwise is not None else ""
+        region.statement(f"{COMPUTE[node.dtype]} {name}{start};")
+        blocks = []
+        for i, (condition, arg, index) in enumerate(branches):
+            opening = f"{'else ' if i else ''}if ({condition.text})"
+            if otherwise is None and i == len(branches) - 1:
+                opening = "else"
+            blocks.append((opening, partial(self._assign, name, arg, index)))
+        region.alternatives(blocks)
+        return Value(name, region.depth)
+
+    def _assign(self, name: str, node: Node, index: Index) -> None:
+        self.region.statement(f"{name} = {self.value(node, index).text};")
+
+    def _gather(self, node: Node, index: Index) -> Value:
+        _, n, inner = node.attrs
+        data, places = node.args
+        within = index % inner
+        place = (index // inner) % places.size
+        outer = index // (inner * places.size)
+        chosen = self.value(places, place)
+        wrapped = self._define_index(f"{chosen.text} < 0 ? {chosen.text} + {n} : {chosen.text}", chosen)
+        # An index out of range must not fault; NumPy would have refused the program.
+        clamped = self._define_index(
+            f"{wrapped.text} < 0 ? 0 : {wrapped.text} < {n} ? {wrapped.text} : {n - 1}", wrapped
+        )
+        var = Var(clamped.text, n)
+        self.region.declare(var, clamped.depth)
+        return self.value(data, outer * (n * inner) + Index.of(var) * inner + within)
+
+    def _define_index(self, text: str, operand: Value) -> Value:
+        return self.region.define(self.region.index_type, text, [operand])
+
+    # --- memory -------------------------------------------------------------------------------------------------
+
+    def load(self, leaf: Leaf, index: Index, masks: Sequence[Mask] = ()) -> Value:
+        """An element of an array in memory; behind masks, element 0 where they fail."""
+        region = self.region
+        bound = Value("", region.guard_depth)
+        if self.lanes and runs_along(index, self.lanes, masks):
+            first = index.without(self.lanes.var)
+            address = self._guarded(region.index(first), masks)
+            ctype = f"eq_run<{STORAGE[leaf.dtype]}, {self.lanes.width}>"
+            read = f"eq_read_run<{self.lanes.width}>({leaf.name} + {address.text})"
+            if region.known((ctype, read)) is None:
+                self.traffic.loads += max(1, self.lanes.width * itemsize(leaf.dtype) // ACCESS_BYTES)
+            run = region.define(ctype, read, [address, bound])
+            lane = region.index(Index.of(self.lanes.var))
+            return region.define(COMPUTE[leaf.dtype], loaded(f"{run.text}.v[{lane.text}]", leaf.dtype), [run, lane])
+        address = self._guarded(region.index(index), masks)
+        text = loaded(f"{leaf.name}[{address.text}]", leaf.dtype)
+        if region.known((COMPUTE[leaf.dtype], text)) is None:
+            moves = self.lanes is not None and self.lanes.var in index.variables
+            self.traffic.loads += self.lanes.width if self.lanes and moves else 1
+        return region.define(COMPUTE[leaf.dtype], text, [address, bound])
+
+    def _guarded(self, address: Value, masks: Sequence[Mask]) -> Value:
+        if not masks:
+            return address
+        condition = self.region.condition(masks)
+        return self.region.define(
+            self.region.index_type, f"{condition.text} ? {address.text} : 0", [condition, address]
+        )
+
+
+def runs_along(index: Index, lanes: Lanes, masks: Sequence[Mask] = ()) -> bool:
+    """Whether the lanes lie at consecutive, aligned places, all or none of them behind a mask."""
+    if index.coefficient(lanes.var) != 1 or any(m.index.coefficient(lanes.var) != 0 for m in masks):
+        return False
+    return index.without(lanes.var).multiple_of(lanes.width)
+
+
+def stored(text: str, dtype: str) -> str:
+    """A computed value as an element in memory."""
+    return f"eq_store<{STORAGE[dtype]}>({text})"
+
+
+def loaded(text: str, dtype: str) -> str:
+    """An element in memory as a value to compute with."""
+    return f"{text} != 0" if dtype == "bool" else f"eq_load({text})" if dtype in HALVES else text
+
+
+def _cast(x: str, dtype: str) -> str:
+    if dtype == "bool":
+        return f"{x} != 0"
+    return f"eq_load({stored(x, dtype)})" if dtype in HALVES else f"({COMPUTE[dtype]}){x}"
+
+
+def _constant_power(x: str, exponent: Any, dtype: str) -> str | None:
+    """x ** exponent as products or a root, for the exponents where that is exact or better."""
+    if exponent == int(exponent) and 1 <= exponent <= _LARGEST_EXPANDED_POWER:
+        return " * ".join([x] * int(exponent))
+    if dtype.startswith("int"):
+        return None
+    return {-1: f"eq_reciprocal({x})", 0.5: f"eq_sqrt({x})", -0.5: f"eq_rsqrt({x})"}.get(exponent)

@@ -1,0 +1,358 @@
+"""From a plan's kernel to kernel texts: the family's template, and the rewrites that make one kernel several.
+
+One launch is the rule. A product with few tiles and long k is computed in slices of k (split-K), a reduction of few
+long rows in slices of the row, a product reduced in a type without hardware atomics by partial results: two launches
+each, and both are ordinary kernels over rewritten expressions. What a template cannot express is taken apart at its
+innermost products and reductions until templates can.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from math import ceil
+
+from eqsat.base.numerics import HALVES, identity_of
+from eqsat.gpu.code.errors import NotLowerable
+from eqsat.gpu.code.targets import Target
+from eqsat.gpu.families import contraction, group, pointwise, row
+from eqsat.gpu.families.base import Choice, Job, Kernel
+from eqsat.gpu.families.contraction.tiles import ranked_tiles
+from eqsat.gpu.families.row.passes import domain_of
+from eqsat.layout import arithmetic as lay
+from eqsat.program.core import Node, make, topological
+
+_SPLIT_DEPTH = 256
+"""k of a slice at least: below, starting and ending a tile costs more than the slice gains."""
+
+_SPLIT_ROW = 4096
+"""Elements of a slice of a row at least."""
+
+_MOST_SLICES = 64
+
+_HEAVY = ("MM", "Red")
+"""Operators that a kernel is built around; all others are computed element by element."""
+
+
+_PADDABLE = ("sum", "prod", "max", "min")
+"""Reductions that more elements may leave as they are: the others give a position."""
+
+
+@dataclass(frozen=True)
+class Chain:
+    """The launches of one kernel of a plan.
+
+    Attributes:
+        kernels: in order; their arguments are the job's params and outputs, and temporaries.
+        temporaries: arrays between the launches, with their element type in memory.
+    """
+
+    kernels: tuple[Kernel, ...]
+    temporaries: Mapping[Node, str] = field(default_factory=dict)
+
+
+@lru_cache(maxsize=4096)
+def chain(
+    family: str,
+    body: tuple[Node, ...],
+    params: tuple[Node, ...],
+    target: Target,
+    units: int,
+    exact: bool = False,
+    choice: Choice = Choice(),
+) -> Chain:
+    """The launches that compute `body` over `params`; equal bodies have equal launches.
+
+    Args:
+        units: compute units of the device.
+        exact: the order of sums must not depend on which block comes first: no atomics.
+        choice: tuning parameters.
+    """
+    job = Job(body, params, units=units, choice=choice)
+    try:
+        return _lowered(job, target, exact)
+    except NotLowerable:
+        return _split(job, target, exact)
+
+
+def _lowered(job: Job, target: Target, exact: bool) -> Chain:
+    kinds = [node.op for node in job.nodes]
+    if kinds.count("MM") > 1:
+        return _several_products(job, target)
+    if "MM" in kinds:
+        return _product(job, target, exact)
+    if "Red" in kinds:
+        return _rows(job, target)
+    return Chain((pointwise.generate(job, target),))
+
+
+# --- products ---------------------------------------------------------------------------------------------------
+
+
+def _product(job: Job, target: Target, exact: bool) -> Chain:
+    core = contraction.core_of(job)
+    if any(node.op == "Red" for node in job.nodes):
+        return _reduced_product(job, target, exact)
+    if 1 in (core.attrs[1], core.attrs[3]):
+        sums = _matrix_times_vector(job, core)
+        made = _rows(sums, target)
+        names = dict(zip(sums.outputs, job.outputs, strict=True))
+        return Chain(tuple(_renamed(k, names) for k in made.kernels), made.temporaries)
+    slices = job.choice.slices or _slices_of_k(job, core, target)
+    if slices == 1:
+        return Chain((contraction.generate(job, target),))
+    return _split_k(job, core, slices, target)
+
+
+def _several_products(job: Job, target: Target) -> Chain:
+    """Products that need nothing of each other, each with outputs of its own, as one launch.
+
+    Raises:
+        NotLowerable: an output needs two products, or a reduction.
+    """
+    outputs: dict[Node, list[Node]] = {}
+    for output in job.outputs:
+        (product, *others) = [n for n in replace(job, outputs=(output,)).nodes if n.op in _HEAVY] or [output]
+        if product.op != "MM" or others:
+            raise NotLowerable(f"{output!r} is no pointwise function of one product")
+        outputs.setdefault(product, []).append(output)
+    members = []
+    for product, own in outputs.items():
+        part = _used(replace(job, outputs=tuple(own), choice=member_choice(product, target, job.units)))
+        members.append(contraction.generate(part, target))
+    return Chain((group.grouped(group.side_by_side(members, members)),))
+
+
+def member_choice(product: Node, target: Target, units: int) -> Choice:
+    """The tuning parameters of a member of a group: the best tile with as many threads as the others have."""
+    ranked = ranked_tiles(target, product.attrs, product.args[0].dtype, units)
+    return Choice(tile=next(t.name for t in ranked if t.threads(target) == group.THREADS), slices=1)
+
+
+def _matrix_times_vector(job: Job, core: Node) -> Job:
+    """The same job with the product of a matrix and a vector as the sums of rows that it is: tiles would be empty."""
+    batch, m, k, n = core.attrs
+    a, b = core.args
+    if n == 1:
+        b = make("V", (lay.strided(0, ((batch, k), (m, 0), (k, 1))),), (b,))
+    else:
+        a = make("V", (lay.strided(0, ((batch, k), (n, 0), (k, 1))),), (a,))
+        b = make("V", (lay.strided(0, ((batch, k * n), (n, 1), (k, n))),), (b,))
+    total = make("Red", ("sum", k), (make("Bin", ("mul",), (a, b)),))
+    return replace(job, outputs=_substituted(job.outputs, {core: total}))
+
+
+def _slices_of_k(job: Job, core: Node, target: Target) -> int:
+    """Into how many slices of k a product is cut so that every compute unit has a block."""
+    batch, m, k, n = core.attrs
+    tile = contraction.tile_of(job, target)
+    blocks = batch * ceil(m / tile.rows) * ceil(n / tile.columns)
+    return max(1, min(job.units // blocks, k // _SPLIT_DEPTH, _MOST_SLICES))
+
+
+def _split_k(job: Job, core: Node, slices: int, target: Target) -> Chain:
+    """The product of each slice of k, then their sum and the epilogue."""
+    batch, m, k, n = core.attrs
+    tile = contraction.tile_of(job, target)
+    depth = ceil(ceil(k / slices) / tile.depth) * tile.depth
+    slices = ceil(k / depth)
+    a, b = core.args
+    if slices * depth != k:
+        extra = slices * depth - k
+        a = make("V", (lay.of_pad((batch * m, k), (0, 0), (0, extra), 0),), (a,))
+        b = make("V", (lay.of_pad((batch, k, n), (0, 0, 0), (0, extra, 0), 0),), (b,))
+        k = slices * depth
+    a = make("V", (lay.strided(0, ((slices, depth), (batch, m * k), (m, k), (depth, 1))),), (a,))
+    b = make("V", (lay.strided(0, ((slices, depth * n), (batch, k * n), (depth, n), (n, 1))),), (b,))
+    partial = make("MM", (slices * batch, m, depth, n), (a, b))
+    wide = _wide(core.dtype)
+    first = contraction.generate(replace(job, outputs=(partial,), storage={partial: wide}), target)
+    held = _temporary("partial", partial)
+    by_slice = make("V", (lay.strided(0, ((core.size, 1), (slices, core.size))),), (held,))
+    total = make("Red", ("sum", slices), (by_slice,))
+    rest = _substituted(job.outputs, {core: total})
+    params = (*job.inputs, held)
+    second = row.generate(_used(Job(rest, params, {held: wide}, job.units)), target)
+    return _joined([first, second], {partial: held}, dict(zip(rest, job.outputs, strict=True)), {held: wide})
+
+
+def _reduced_product(job: Job, target: Target, exact: bool) -> Chain:
+    """A product reduced along an edge: by atomics, or by partial results where the type or the order forbids them."""
+    outputs = [node for node in job.outputs if node.op == "Red"]
+    lines = contraction.partial_lines(job, target)
+    combine = job.choice.combine or "wave"
+    atomic = not exact and combine != "two-pass" and all(n.dtype in contraction.ATOMIC_DTYPES for n in outputs)
+    if lines == 1 or atomic:
+        return Chain((contraction.generate(job, target, combine=combine),))
+    storage = {n: _wide(n.dtype) for n in outputs}
+    first = contraction.generate(replace(job, storage=storage), target, combine="two-pass")
+    kernels, held = [first], {}
+    for node in outputs:
+        partial = make("In", (f"partial{node.uid}", lines * node.size, node.dtype))
+        held[node] = partial
+        by_line = make("V", (lay.strided(0, ((node.size, 1), (lines, node.size))),), (partial,))
+        total = make("Red", (node.attrs[0], lines), (by_line,))
+        job_of_total = Job((total,), (partial,), {partial: storage[node]}, job.units)
+        second = row.generate(job_of_total, target)
+        kernels.append(_renamed(second, {total: node}))
+    kernels[0] = _renamed(first, held)
+    return Chain(tuple(kernels), {held[n]: storage[n] for n in outputs})
+
+
+# --- rows -------------------------------------------------------------------------------------------------------
+
+
+def _rows(job: Job, target: Target) -> Chain:
+    domain = domain_of(job)
+    slices = job.choice.slices or max(1, min(job.units // domain.rows, domain.columns // _SPLIT_ROW, _MOST_SLICES))
+    plain = max(domain.level.values()) == 0 and all(n.attrs[0] in _PADDABLE for n in domain.reductions)
+    one_a_row = all(node.size == domain.rows for node in job.outputs if node in domain.above)
+    if any(node not in domain.above for node in job.outputs):  # written on the way, so that no slice may be padded
+        slices = next(s for s in range(slices, 0, -1) if domain.columns % s == 0)
+    if slices == 1 or not plain or not one_a_row:
+        return Chain((row.generate(job, target),))
+    return _sliced_rows(job, slices, target)
+
+
+def _sliced_rows(job: Job, slices: int, target: Target) -> Chain:
+    """Each slice of each row reduced, then the slices; slices are outermost, so that rows stay neighbours.
+
+    Outputs that depend on no reduction are written by the first launch.
+    """
+    domain = domain_of(job)
+    rows, columns = domain.rows, domain.columns
+    length = ceil(columns / slices)
+    slices = ceil(columns / length)
+    partials, totals, held, storage = {}, {}, {}, {}
+    for node in domain.reductions:
+        kind, (x,) = node.attrs[0], node.args
+        if slices * length != columns:
+            fill = identity_of(kind, x.dtype)
+            x = make("V", (lay.of_pad((rows, columns), (0, 0), (0, slices * length - columns), fill),), (x,))
+        sliced = make("V", (lay.strided(0, ((slices, length), (rows, slices * length), (length, 1))),), (x,))
+        partial = make("Red", (kind, length), (sliced,))
+        partials[node] = partial
+        held[partial] = _temporary("partial", partial)
+        storage[held[partial]] = _wide(node.dtype)
+        by_slice = make("V", (lay.strided(0, ((rows, 1), (slices, rows))),), (held[partial],))
+        totals[node] = make("Red", (kind, slices), (by_slice,))
+    outputs = tuple(dict.fromkeys(partials.values()))
+    wide = {p: storage[held[p]] for p in outputs}
+    on_the_way = tuple(n for n in job.outputs if n not in domain.above)
+    first = row.generate(_used(Job((*outputs, *on_the_way), job.inputs, wide, job.units)), target)
+    last = [n for n in job.outputs if n in domain.above]
+    rest = _substituted(last, totals)
+    params = (*job.inputs, *dict.fromkeys(held.values()))
+    second = row.generate(_used(Job(rest, params, storage, job.units)), target)
+    return _joined([first, second], held, dict(zip(rest, last, strict=True)), storage)
+
+
+# --- what no template holds -------------------------------------------------------------------------------------
+
+
+def _split(job: Job, target: Target, exact: bool) -> Chain:
+    """Every output by a kernel of its own; what these share, or no template holds, by kernels before them.
+
+    Raises:
+        NotLowerable: a part has no kernel of its own.
+    """
+    parts = _Parts(job, target, exact)
+    for node in job.nodes:
+        if node in job.outputs or node in parts.shared:
+            parts.compute(node)
+    names = {parts.held[n]: n for n in job.outputs}
+    own = {h: n.dtype for n, h in parts.held.items() if h not in names}
+    return Chain(tuple(_renamed(k, names) for k in parts.kernels), {**own, **parts.temporaries})
+
+
+class _Parts:
+    """A job in pieces: `held` says in which array each piece lies once the `kernels` so far have run."""
+
+    def __init__(self, job: Job, target: Target, exact: bool) -> None:
+        self.job, self.target, self.exact = job, target, exact
+        self.held: dict[Node, Node] = {}
+        self.kernels: list[Kernel] = []
+        self.temporaries: dict[Node, str] = {}
+        inside = [self._heavy(o, [n for n in job.outputs if n is not o]) for o in job.outputs]
+        self.shared = {n for i, found in enumerate(inside) for n in found if any(n in g for g in inside[:i])}
+
+    def compute(self, node: Node) -> None:
+        """Add the kernels that leave `node` in an array."""
+        while (made := self._attempt(node)) is None:
+            self.compute(self._cut(node))
+        chained, body = made
+        self.held[node] = _temporary("value", node)
+        self.kernels += [_renamed(k, {body: self.held[node]}) for k in chained.kernels]
+        self.temporaries.update(chained.temporaries)
+
+    def _attempt(self, node: Node) -> tuple[Chain, Node] | None:
+        """The launches that compute a node from the arrays so far; None where it must be taken apart further."""
+        (body,) = _substituted((node,), self.held)
+        part = _used(Job((body,), (*self.job.inputs, *self.held.values()), units=self.job.units))
+        try:
+            return _lowered(part, self.target, self.exact), body
+        except NotLowerable:
+            if not self._heavy(node, self.held):
+                raise
+            return None
+
+    def _cut(self, node: Node) -> Node:
+        """Where to take a node apart: at a product's operand that is more than pointwise, else as far in as can be."""
+        for product in [n for n in self._inside(node, self.held) if n.op == "MM"]:
+            for operand in product.args:
+                while operand.op == "V" and operand not in self.held:
+                    (operand,) = operand.args
+                if any(n.op in _HEAVY for n in self._inside(operand, self.held)):
+                    return operand
+        return self._heavy(node, self.held)[0]
+
+    def _heavy(self, node: Node, known: Iterable[Node]) -> list[Node]:
+        """The products and reductions that `node` needs beside arrays that are `known`, innermost first."""
+        return [n for n in self._inside(node, known) if n.op in _HEAVY and n is not node]
+
+    def _inside(self, node: Node, known: Iterable[Node]) -> list[Node]:
+        return Job((node,), (*self.job.inputs, *known)).nodes
+
+
+# --- small parts ------------------------------------------------------------------------------------------------
+
+
+def _wide(dtype: str) -> str:
+    """The type in which partial results are stored: halves are only rounded at the end."""
+    return "float32" if dtype in HALVES else dtype
+
+
+def _temporary(name: str, node: Node) -> Node:
+    """An array of the node's size and type that is handed from one launch to the next."""
+    return make("In", (f"{name}{node.uid}", node.size, node.dtype))
+
+
+def _substituted(nodes: Sequence[Node], mapping: Mapping[Node, Node]) -> tuple[Node, ...]:
+    rebuilt: dict[Node, Node] = dict(mapping)
+    for node in topological(nodes):
+        if node not in rebuilt:
+            rebuilt[node] = make(node.op, node.attrs, [rebuilt[a] for a in node.args])
+    return tuple(rebuilt[node] for node in nodes)
+
+
+def _used(job: Job) -> Job:
+    """The job without the inputs that it does not read."""
+    read = {a for node in job.nodes for a in node.args}
+    return replace(job, inputs=tuple(n for n in job.inputs if n in read or n in job.outputs))
+
+
+def _renamed(kernel: Kernel, names: Mapping[Node, Node]) -> Kernel:
+    """The kernel with other arrays for its arguments."""
+    return replace(
+        kernel,
+        arguments=tuple(names.get(n, n) for n in kernel.arguments),
+        fills={names.get(n, n): v for n, v in kernel.fills.items()},
+    )
+
+
+def _joined(
+    kernels: Sequence[Kernel], held: Mapping[Node, Node], outputs: Mapping[Node, Node], storage: Mapping[Node, str]
+) -> Chain:
+    names = {**held, **outputs}
+    return Chain(tuple(_renamed(k, names) for k in kernels), dict(storage))

@@ -1,0 +1,1 @@
+"""Running launches: on the GPU of this machine, in the checker, measured and tuned."""

@@ -1,0 +1,251 @@
+"""Tuning: the kernels of a plan, each in its likeliest variants, checked and measured on the GPU of this machine.
+
+The cost model proposes (`Chooser.proposals`); a variant whose results are wrong is never measured; what is found is
+remembered kernel by kernel, so that nothing is lost when the time is over or Ctrl-C is pressed.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from eqsat.base.numerics import is_float, random_array
+from eqsat.check.check import relative_error
+from eqsat.errors import EqsatError
+from eqsat.extract.device.table import Device
+from eqsat.extract.plan.plan import Kernel, Plan, Result
+from eqsat.gpu.families.base import Choice
+from eqsat.gpu.launch.grouping import groups
+from eqsat.gpu.run.choices import Record
+from eqsat.gpu.run.cupy_runtime import GpuPlan, Machine, chooser, this_machine
+from eqsat.gpu.run.timing import Timed
+from eqsat.layout.arithmetic import identity
+from eqsat.program.core import evaluate
+
+Array = np.ndarray[Any, Any]
+Clock = Callable[[], float]
+Progress = Callable[[str, float], None]
+
+TOLERANCE = {"float64": 1e-9, "float32": 1e-4, "float16": 2e-3, "bfloat16": 2e-2}
+"""Largest error of a variant, as a share of its results' scale, by the narrowest float of the kernel."""
+
+ROUNDS = 7
+"""Samples of each variant, in turns; the median counts."""
+
+GAIN = 0.98
+"""A variant replaces the cost model's choice if it takes at most this share of its time: less is noise."""
+
+REFERENCE_FLOPS = 4_000_000_000
+"""Work up to which a kernel's results are computed by NumPy, in float64, to compare with. Beyond, the untuned variant
+gives them: it is what would run without tuning."""
+
+
+@dataclass(frozen=True)
+class TunedKernel:
+    """One distinct kernel of a plan, launched `count` times; `record` is None where there was no time for it."""
+
+    kernel: Kernel
+    count: int
+    record: Record | None
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """What tuning a plan gave.
+
+    Attributes:
+        machine: the GPU and its versions.
+        kernels: those that have variants, those that take longest first.
+        stop: 'done', 'time' or 'interrupted'.
+    """
+
+    machine: str
+    kernels: tuple[TunedKernel, ...]
+    stop: str
+
+
+def tune(
+    plan: Plan,
+    device: str | Device = "auto",
+    seconds: float = 10.0,
+    *,
+    exact: bool = False,
+    clock: Clock = time.monotonic,
+    progress: Progress | None = None,
+) -> Tuning:
+    """Measure variants of a plan's kernels and remember the best; `GpuPlan` then uses them.
+
+    Kernels share the time by what the cost model says they take. Those that were tuned completely before keep their
+    result and take none; small products that share a launch are left alone. A compilation that has begun when the time
+    is over is let finish.
+
+    Args:
+        seconds: when to stop.
+        exact: variants with sums in a fixed order only.
+        clock: seconds, for tests.
+
+    Raises:
+        InputError: no CuPy, no GPU, or a row of another instruction set.
+    """
+    session = _Session(plan, this_machine(device), exact, clock, clock() + seconds)
+    stop = session.run(progress or (lambda stage, fraction: None))
+    return Tuning(session.machine.name, session.found(), stop)
+
+
+class _Session:
+    """The kernels of a plan, those that take longest first, until a deadline."""
+
+    def __init__(self, plan: Plan, machine: Machine, exact: bool, clock: Clock, deadline: float) -> None:
+        self.machine, self.exact, self.clock, self.deadline = machine, exact, clock, deadline
+        self.chooser = chooser(machine, exact)
+        self.counts = Counter(k.body for k in plan.kernels)
+        alone = [plan.kernels[group[0]] for group in groups(plan) if len(group) == 1]
+        distinct = {k.body: k for k in alone if _has_variants(k)}
+        self.order = sorted(distinct.values(), key=lambda k: -self._weight(k))
+        self.records = {k.body: self.chooser.record(k) for k in self.order}
+
+    def run(self, tell: Progress) -> str:
+        """Tune one kernel after the other; why it ended."""
+        try:
+            for i, kernel in enumerate(self.order):
+                tell(kernel.name, i / len(self.order))
+                if not self._complete(kernel) and self.clock() < self.deadline:
+                    self._tune(kernel, self._end(kernel))
+        except KeyboardInterrupt:
+            return "interrupted"
+        return "done" if all(map(self._complete, self.order)) else "time"
+
+    def found(self) -> tuple[TunedKernel, ...]:
+        """What is known of each kernel."""
+        return tuple(TunedKernel(k, self.counts[k.body], self.records[k.body]) for k in self.order)
+
+    def _weight(self, kernel: Kernel) -> float:
+        return kernel.predicted_us * self.counts[kernel.body]
+
+    def _complete(self, kernel: Kernel) -> bool:
+        record = self.records[kernel.body]
+        return record is not None and not record.left
+
+    def _end(self, kernel: Kernel) -> float:
+        """When to go on from this kernel: its share of the time that is left."""
+        waiting = [self._weight(k) for k in self.order if not self._complete(k)]
+        share = self._weight(kernel) / sum(waiting) if sum(waiting) else 1.0
+        now = self.clock()
+        return now + share * (self.deadline - now)
+
+    def _tune(self, kernel: Kernel, end: float) -> None:
+        library: list[Choice | None] = [None] if kernel.family == "library-gemm" else []
+        proposals = [*library, *self.chooser.proposals(kernel)]
+        trial = _Trial(kernel, self.machine, self.exact, proposals)
+        try:
+            trial.run(lambda: self.clock() >= end)
+        finally:
+            record = trial.record()
+            if record is not None:
+                self.records[kernel.body] = record
+                self.chooser.remember(kernel, record)
+
+
+def _has_variants(kernel: Kernel) -> bool:
+    """Whether a kernel is generated, and reads no indices: random ones could point anywhere."""
+    if kernel.family == "opaque" or not any(node.size for node in kernel.outputs):
+        return False
+    stack, seen = list(kernel.body), set(kernel.body)
+    while stack:
+        node = stack.pop()
+        if node.op == "Gather":
+            return False
+        new = [a for a in node.args if a not in seen]
+        seen.update(new)
+        stack += new
+    return True
+
+
+class _Trial:
+    """The variants of one kernel: each compiled, checked, then sampled in turns. None is the vendor's library."""
+
+    def __init__(self, kernel: Kernel, machine: Machine, exact: bool, proposals: list[Choice | None]) -> None:
+        self.kernel, self.machine, self.exact, self.proposals = kernel, machine, exact, proposals
+        rng = np.random.default_rng(0)
+        self._inputs = {p.attrs[0]: random_array((p.size,), p.dtype, rng) for p in kernel.params}
+        self._expected: list[Array] | None = None
+        self._timed: dict[Choice | None, Timed] = {}
+        self._samples: dict[Choice | None, list[float]] = {}
+        self._refused: list[str] = []
+
+    def run(self, over: Callable[[], bool]) -> None:
+        """Try the variants until `over`; the cost model's own is always tried."""
+        with self.machine.plain_errors(lambda: f"kernel {self.kernel.name} is tuned alone"):
+            taken = {name: self.machine.cupy.asarray(a) for name, a in self._inputs.items()}
+        for choice in self.proposals:
+            if self._samples and over():
+                break
+            self._prepare(choice, taken)
+        for _ in range(ROUNDS - 1):
+            if over():
+                break
+            for choice, timed in self._timed.items():
+                self._samples[choice].append(timed.sample())
+
+    def _prepare(self, choice: Choice | None, taken: dict[str, Any]) -> None:
+        """Compile a variant, check it, and take a first sample."""
+        try:
+            choices = {} if choice is None else {self.kernel.body: choice}
+            plan = GpuPlan(_alone(self.kernel), self.machine.row, exact=self.exact, choices=choices)
+            fault = self._fault(plan)
+            if fault is None:
+                self._timed[choice] = timed = Timed(plan, taken)
+                self._samples[choice] = [timed.sample()]
+        except EqsatError as failure:
+            fault = str(failure)
+        if fault is not None:
+            self._refused.append(f"{shown(choice)}: {fault}")
+
+    def _fault(self, plan: GpuPlan) -> str | None:
+        """What is wrong with the results of a variant."""
+        got = [a.astype(np.float64) if is_float(n.dtype) else a for a, n in self._results(plan)]
+        if self._expected is None:
+            small = self.kernel.flops <= REFERENCE_FLOPS
+            self._expected = evaluate(self.kernel.body, self._inputs, {}, precision="float64") if small else got
+        floats = [n.dtype for n in (*self.kernel.params, *self.kernel.body) if is_float(n.dtype)]
+        tolerance = max((TOLERANCE[dtype] for dtype in floats), default=0.0)
+        error = max(relative_error(a, b) for a, b in zip(got, self._expected, strict=True))
+        return None if error <= tolerance else f"wrong by {error:.1e} of the scale"
+
+    def _results(self, plan: GpuPlan) -> list[tuple[Array, Any]]:
+        return list(zip(plan.run_host(self._inputs), self.kernel.body, strict=True))
+
+    def record(self) -> Record | None:
+        """What is known so far; None before anything was tried."""
+        tried = len(self._samples) + len(self._refused)
+        if not tried:
+            return None
+        medians = {choice: statistics.median(samples) for choice, samples in self._samples.items()}
+        best = default = self.proposals[0]
+        if medians:
+            best = min(medians, key=lambda choice: medians[choice])
+        untuned = medians.get(default)
+        if untuned is not None and medians[best] > GAIN * untuned:
+            best = default
+        left = len(self.proposals) - tried
+        return Record(best, medians.get(best), untuned, tried, left, tuple(self._refused))
+
+
+def _alone(kernel: Kernel) -> Plan:
+    """A plan of one kernel over its params."""
+    alone = replace(kernel, inputs=kernel.params, outputs=kernel.body)
+    return Plan((alone,), kernel.body, tuple(Result(n, identity(n.size)) for n in kernel.body), {})
+
+
+def shown(choice: Choice | None) -> str:
+    """A choice in words: 'tile matrix_64x64x32, slices 4', 'as the cost model chose', or 'the library's'."""
+    if choice is None:
+        return "the library's"
+    fields = {name: value for name, value in vars(choice).items() if value is not None}
+    return ", ".join(f"{name} {value}" for name, value in fields.items()) or "as the cost model chose"
