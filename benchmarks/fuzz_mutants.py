@@ -603,7 +603,7 @@ def _reference_agrees(data: bytes, program: Any, inputs: dict[str, Any], got: di
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
             found: Any = ReferenceEvaluator(data).run(list(program.outputs), inputs)
-    except Exception:  # noqa: BLE001 - what it does not take it raises anything on; the fault then stands
+    except Exception:  # noqa: BLE001 - it raises anything on files that it does not take; the fault stands
         return False
     try:
         _compare_all("reference", got, dict(zip(program.outputs, found, strict=True)), program)

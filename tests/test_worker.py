@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import signal
 import subprocess
@@ -92,7 +91,6 @@ def test_nothing_is_imported_from_beside_the_model(hostile: Path, command: tuple
     assert (hostile / "out.onnx").exists()
 
 
-@pytest.mark.skipif(importlib.util.find_spec("ziglang") is None, reason="needs ziglang")
 def test_a_compiler_in_a_package_imports_nothing_from_beside_the_model(hostile: Path):
     script = "from eqsat.gpu.build.compilers import _tool, _zig; print(_tool((*_zig(), 'c++')).version)"
     assert "clang" in run(hostile, sys.executable, "-P", "-c", script)

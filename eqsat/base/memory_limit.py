@@ -20,7 +20,7 @@ except ImportError:  # Windows has no such bounds
     resource = None
 
 SHARE = 0.75
-"""Part of the machine's memory, or of what the process may take of it, that is the limit by default."""
+"""The default limit, as a part of the memory that the machine has and the process may use."""
 
 UNKNOWN = 8 << 30
 """Bytes of memory of a machine that does not say how many it has."""

@@ -98,10 +98,10 @@ class TimeBudget:
         self.expect("check", min(CHECK_SHARE * self.limit, CHECK_SECONDS))
 
     def part(self, stage: str, size: int, waiting: Sequence[int]) -> float:
-        """Seconds that one of several parts may take in a stage: its share by size, of those that wait, with itself.
+        """Seconds that one part may take in a stage: its share by size among the parts in `waiting`, itself included.
 
-        Where that is not enough to search it, up to half of the time left: a few parts that are searched to the end
-        give more than all of them that have hardly begun.
+        A part whose share is too small to search it may take up to half of the time left: a few finished searches give
+        more than many that hardly began.
         """
         left = self.left(stage)
         return max(left * size / max(1, sum(waiting)), min(LEAST_SECONDS, left / 2))

@@ -1,1 +1,1 @@
-"""The check of every result: what it computes on random inputs, in full or by samples, and where it overflows."""
+"""The check of every result against its source on random inputs, in full or by samples, and for overflow."""
