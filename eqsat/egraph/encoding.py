@@ -15,6 +15,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import reduce
 from typing import Any
 
 import egglog.bindings as egg
@@ -23,41 +24,10 @@ from eqsat.egraph.snapshot import ENode, Snapshot, constant_node
 from eqsat.language.rule import AnyRule, Arith, Ask, Attr, Compare, Fact, Lit, Pattern, Rule, Var
 from eqsat.language.tables import TABLES
 from eqsat.program.core import measure, result_dtype
+from eqsat.program.core_table import CORE, CoreOp
 
 Term = Any
 """What host rules and insertion speak of: a class id, or `(op, attrs, operands)` with operands that are terms."""
-
-ATTRS: dict[str, tuple[str, ...]] = {
-    "In": ("atom", "int", "atom"),
-    "Const": ("atom", "int", "atom"),
-    "Full": ("atom", "int", "atom"),
-    "Un": ("atom",),
-    "Bin": ("atom",),
-    "Where": (),
-    "MM": ("int", "int", "int", "int"),
-    "Red": ("atom", "int"),
-    "V": ("atom",),
-    "Gather": ("int", "int", "int"),
-    "Cat": (),
-    "Opaque": ("atom", "int", "int", "atom"),
-}
-"""Attributes of each core operator in the order of `eqsat.program.core`: plain integers, or atoms (interned values)."""
-
-ARITY: dict[str, int | None] = {
-    "In": 0,
-    "Const": 0,
-    "Full": 0,
-    "Un": 1,
-    "Bin": 2,
-    "Where": 3,
-    "MM": 2,
-    "Red": 1,
-    "V": 1,
-    "Gather": 2,
-    "Cat": None,
-    "Opaque": None,
-}
-"""Operands of each core operator; None: a vector of any length."""
 
 # One span for every command: making one for each costs more than the commands themselves.
 _SPAN = egg.RustSpan("eqsat", 0, 0)
@@ -245,58 +215,49 @@ def _signature() -> str:
         "(function layout-size (i64) i64 :no-merge) (function gives (i64) i64 :no-merge) (relation keeps (i64))",
         "(ruleset analysis) (ruleset demand) (ruleset simplify) (ruleset algebra)",
     ]
-    for op, attrs in ATTRS.items():
-        arity = ARITY[op]
-        sorts = " ".join(["i64"] * len(attrs) + (["TV"] if arity is None else ["T"] * arity))
-        text += [f"(constructor {op} ({sorts}) T)", f"(function why_{op} ({sorts}) i64 :merge old)"]
-    text += [_analysis(line) for line in _ANALYSES.strip().splitlines()]
+    for row in CORE.values():
+        sorts = " ".join(["i64"] * len(row.attrs) + (["TV"] if row.arity is None else ["T"] * row.arity))
+        text += [f"(constructor {row.name} ({sorts}) T)", f"(function why_{row.name} ({sorts}) i64 :merge old)"]
+    text += [line for row in CORE.values() if row.arity is not None for line in _analyses(row)]
     return "\n".join(text)
 
 
-# "e-node | what must hold | what follows", one a line.
-_ANALYSES = """
-(In k n t) | | (set (size e) n) (set (dtype e) t) (dynamic e)
-(Const k n t) | | (set (size e) n) (set (dtype e) t) (const e)
-(Full v n t) | | (set (size e) n) (set (dtype e) t) (const e)
-(Un f a) | (= n (size a)) | (set (size e) n)
-(Un f a) | (keeps f) (= t (dtype a)) | (set (dtype e) t)
-(Un f a) | (= t (gives f)) | (set (dtype e) t)
-(Bin f a b) | (= n (size a)) | (set (size e) n)
-(Bin f a b) | (keeps f) (= t (dtype a)) | (set (dtype e) t)
-(Bin f a b) | (= t (gives f)) | (set (dtype e) t)
-(Where c a b) | (= n (size a)) (= t (dtype a)) | (set (size e) n) (set (dtype e) t)
-(MM B M K N a b) | (= n (* (* B M) N)) (= t (dtype a)) | (set (size e) n) (set (dtype e) t)
-(Red f C a) | (= n (/ (size a) C)) | (set (size e) n)
-(Red f C a) | (keeps f) (= t (dtype a)) | (set (dtype e) t)
-(Red f C a) | (= t (gives f)) | (set (dtype e) t)
-(V l a) | (= n (layout-size l)) (= t (dtype a)) | (set (size e) n) (set (dtype e) t)
-(Gather o n i a b) | (= z (* (* o i) (size b))) (= t (dtype a)) | (set (size e) z) (set (dtype e) t)
-(Opaque k j n t v) | | (set (size e) n) (set (dtype e) t) (dynamic e)
-(Un f a) | (const a) | (const e)
-(V l a) | (const a) | (const e)
-(Red f C a) | (const a) | (const e)
-(Bin f a b) | (const a) (const b) | (const e)
-(MM B M K N a b) | (const a) (const b) | (const e)
-(Gather o n i a b) | (const a) (const b) | (const e)
-(Where c a b) | (const c) (const a) (const b) | (const e)
-(Un f a) | (dynamic a) | (dynamic e)
-(V l a) | (dynamic a) | (dynamic e)
-(Red f C a) | (dynamic a) | (dynamic e)
-(Bin f a b) | (dynamic a) | (dynamic e)
-(Bin f a b) | (dynamic b) | (dynamic e)
-(MM B M K N a b) | (dynamic a) | (dynamic e)
-(MM B M K N a b) | (dynamic b) | (dynamic e)
-(Gather o n i a b) | (dynamic a) | (dynamic e)
-(Gather o n i a b) | (dynamic b) | (dynamic e)
-(Where c a b) | (dynamic c) | (dynamic e)
-(Where c a b) | (dynamic a) | (dynamic e)
-(Where c a b) | (dynamic b) | (dynamic e)
-"""
+def _analyses(row: CoreOp) -> list[str]:
+    """egglog's rules for the size and type of an operator of fixed arity, and whether constants are all it needs."""
+    result, operands = row.signature.result, [f"a{i}" for i in range(len(row.signature.operands))]
+    node = f"({' '.join([row.name, *(f'v_{a.name}' for a in row.attrs), *operands])})"
+
+    def rule(holds: str, follows: str) -> str:
+        return f"(rule ((= e {node}) {holds}) ({follows}) :ruleset analysis)"
+
+    def number(name: str) -> str:
+        if name in row.place:
+            return f"(layout-size v_{name})" if row.kind(name) == "layout" else f"v_{name}"
+        i, divisors = row.source_of(name)
+        whole = f"(size {operands[i]})"
+        return f"(/ {whole} {_times([f'v_{d}' for d in divisors])})" if divisors else whole
+
+    same = row.same_size(result.sizes)
+    size = f"(size {operands[same]})" if same is not None else _times([number(name) for name in result.sizes])
+    of = f"v_{result.dtype}" if result.dtype in row.place else f"(dtype {operands[row.typed_by]})"
+    sized, typed = f"(= n {size})", f"(= t {of})"
+    if row.function is None:
+        rules = [rule(f"{sized} {typed}", "(set (size e) n) (set (dtype e) t)")]
+    else:
+        rules = [
+            rule(sized, "(set (size e) n)"),
+            rule(f"(keeps v_{row.function}) {typed}", "(set (dtype e) t)"),
+            rule(f"(= t (gives v_{row.function}))", "(set (dtype e) t)"),
+        ]
+    if not row.folds:
+        return [*rules, rule("", "(dynamic e)")]
+    rules.append(rule(" ".join(f"(const {a})" for a in operands), "(const e)"))
+    return rules + [rule(f"(dynamic {a})", "(dynamic e)") for a in operands]
 
 
-def _analysis(line: str) -> str:
-    node, holds, follows = (part.strip() for part in line.split("|"))
-    return f"(rule ((= e {node}) {holds}) ({follows}) :ruleset analysis)"
+def _times(factors: Sequence[str]) -> str:
+    """The product of some numbers."""
+    return reduce(lambda a, b: f"(* {a} {b})", factors) if factors else "1"
 
 
 # Views that no program needs, as their class `e` has another form: "name | operand | where", one a line. What repeats
@@ -473,8 +434,8 @@ class _Insertion:
             operands = [self._classes[a] for a in node.args]
             name = self._let(node.op, node.attrs, operands, self._made_by and self._made_by(node))
             self._facts[name] = snapshot.size[c], snapshot.dtype[c], snapshot.const[c]
-            if node.op == "Cat":
-                self._describe_cat(name, *self._facts[name])
+            if CORE[node.op].arity is None:
+                self._describe(name, *self._facts[name])
             self._classes[c] = name
             stack.pop()
         return self._classes[cls]
@@ -492,22 +453,22 @@ class _Insertion:
         size, dtype = measure(op, attrs, [k[0] for k in known], [k[1] for k in known])
         const = constant_node(op, [k[2] for k in known])
         self._facts[name] = size, dtype, const
-        if op == "Cat":
-            self._describe_cat(name, size, dtype, const)
+        if CORE[op].arity is None:
+            self._describe(name, size, dtype, const)
         return name
 
     def _let(self, op: str, attrs: tuple[Any, ...], operands: list[str], rule: int | None) -> str:
-        sorts = ATTRS[op]
-        args = [_int(a if s == "int" else self.graph.atoms(a)) for a, s in zip(attrs, sorts, strict=True)]
+        row = CORE[op]
+        args = [_int(a if s.kind == "int" else self.graph.atoms(a)) for a, s in zip(attrs, row.attrs, strict=True)]
         known: list[Any] = [egg.Var(_SPAN, o) for o in operands]
-        args += [egg.Call(_SPAN, "vec-of", known)] if ARITY[op] is None else known
+        args += [egg.Call(_SPAN, "vec-of", known)] if row.arity is None else known
         name = f"t{len(self.actions)}"
         self.actions.append(egg.Let(_SPAN, name, egg.Call(_SPAN, op, args)))
         if rule is not None:
             self.actions.append(egg.Set(_SPAN, f"why_{op}", args, _int(rule)))
         return name
 
-    def _describe_cat(self, name: str, size: int, dtype: str, const: bool) -> None:
+    def _describe(self, name: str, size: int, dtype: str, const: bool) -> None:
         """The analyses of an n-ary node, which egglog's rules cannot compute over a vector."""
         var = egg.Var(_SPAN, name)
         self.actions.append(egg.Set(_SPAN, "size", [var], _int(size)))
@@ -527,7 +488,7 @@ class _Reader:
         gc.disable()
         try:
             functions = frozen.functions  # every access copies all of them
-            nodes = [node for op in ATTRS for node in self._nodes(op, functions)]
+            nodes = [node for op in CORE for node in self._nodes(op, functions)]
             roots = {self._i64(r.inputs[0]): self._class(r.inputs[1]) for r in functions["Root"].rows}
             const = {self._class(r.inputs[0]) for r in functions["const"].rows}
         finally:
@@ -542,23 +503,21 @@ class _Reader:
         return found
 
     def _nodes(self, op: str, functions: Any) -> list[ENode]:
-        sorts, arity = ATTRS[op], ARITY[op]
-        count = len(sorts)
+        row = CORE[op]
+        plain, count = [a.kind == "int" for a in row.attrs], len(row.attrs)
 
         def decode(inputs: Sequence[Any]) -> tuple[tuple[Any, ...], tuple[int, ...]]:
-            attrs = tuple(
-                self._i64(v) if s == "int" else self._atoms[self._i64(v)] for v, s in zip(inputs, sorts, strict=False)
-            )
-            operands = self._vec(inputs[count]) if arity is None else inputs[count:]
+            attrs = tuple(self._i64(v) if p else self._atoms[self._i64(v)] for v, p in zip(inputs, plain, strict=False))
+            operands = self._vec(inputs[count]) if row.arity is None else inputs[count:]
             return attrs, tuple(self._class(v) for v in operands)
 
         why: dict[Any, str] = {
             decode(r.inputs): self._rule_names[self._i64(r.output)] for r in functions[f"why_{op}"].rows
         }
         nodes = []
-        for row in functions[op].rows:
-            if row.subsumed:
+        for made in functions[op].rows:
+            if made.subsumed:
                 continue
-            attrs, args = decode(row.inputs)
-            nodes.append(ENode(op, attrs, args, self._class(row.output), why.get((attrs, args), "")))
+            attrs, args = decode(made.inputs)
+            nodes.append(ENode(op, attrs, args, self._class(made.output), why.get((attrs, args), "")))
         return nodes

@@ -33,7 +33,7 @@ from eqsat.language.rule import Arith, Ask, Attr, Compare, Fact, Guard, Lit, Pat
 from eqsat.language.tables import TABLES
 from eqsat.layout import arithmetic as lt
 from eqsat.layout.arithmetic import Layout
-from eqsat.program.node import CAST
+from eqsat.program.core_table import CAST
 
 Array = np.ndarray
 

@@ -18,7 +18,7 @@ from eqsat.base.numerics import HALVES, cast, dtype_name, elementwise, kind_of, 
 from eqsat.base.numerics import reduce as reduce_array
 from eqsat.egraph.host_terms import Term
 from eqsat.egraph.snapshot import Snapshot
-from eqsat.program.node import CAST
+from eqsat.program.core_table import CAST
 
 Array = np.ndarray
 Apply = Callable[[str, tuple[Any, ...], Sequence[Array]], Array]

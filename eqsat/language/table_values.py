@@ -22,7 +22,7 @@ from eqsat.base.numerics import (
     scalar,
 )
 from eqsat.errors import InputError
-from eqsat.program.node import CAST
+from eqsat.program.core_table import CAST
 
 Row = tuple[Any, ...]
 

@@ -23,8 +23,9 @@ from eqsat.lift.units import Unit, Units
 from eqsat.lift.view_chain import Steps, apply, chain, cost
 from eqsat.program import ops
 from eqsat.program.core import CoreProgram
+from eqsat.program.core_table import CAST
 from eqsat.program.ir import Program
-from eqsat.program.node import CAST, Node
+from eqsat.program.node import Node
 from eqsat.program.term import Shape, Term
 
 

@@ -21,9 +21,10 @@ import numpy as np
 
 from eqsat.base.numerics import Array, Precision, np_dtype
 from eqsat.layout import arithmetic as lay
+from eqsat.program.core_table import CAST, result_dtype
 from eqsat.program.evaluation import OpaqueCall, constant_node, evaluate, fold
 from eqsat.program.ir import Program
-from eqsat.program.node import CAST, Node, flat, flops, infer, is_view, make, measure, result_dtype, topological, unflat
+from eqsat.program.node import Node, flat, flops, infer, is_view, make, measure, topological, unflat
 from eqsat.program.term import ConstArray, Shape, Term, row
 from eqsat.program.term import flat as flat_terms
 from eqsat.program.term import topological as topological_terms

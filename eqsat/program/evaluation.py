@@ -15,7 +15,8 @@ from eqsat.base.mapped import release
 from eqsat.base.numerics import Array, Precision, at_precision, dtype_name, elementwise, matmul, np_dtype, reduce, take
 from eqsat.errors import InputError
 from eqsat.layout.arithmetic import Layout, row_major
-from eqsat.program.node import CAST, Node, make, substitute, topological
+from eqsat.program.core_table import CAST
+from eqsat.program.node import Node, make, substitute, topological
 from eqsat.program.sizes import FOLDED_WORK
 from eqsat.program.term import ConstArray, Term
 

@@ -15,8 +15,9 @@ from eqsat.base.numerics import Array, lowest
 from eqsat.errors import InputError
 from eqsat.layout import arithmetic as lay
 from eqsat.layout.arithmetic import Layout
+from eqsat.program.core_table import CAST
 from eqsat.program.ir import Program
-from eqsat.program.node import CAST, Node, make
+from eqsat.program.node import Node, make
 from eqsat.program.term import Shape, Term, topological
 
 Lowering = Callable[[Term, Sequence[Node]], Node]

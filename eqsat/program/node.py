@@ -23,19 +23,15 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import lru_cache
 from itertools import count
-from math import prod
 from typing import Any
 
-from eqsat.base.numerics import ELEMENTWISE, REDUCTIONS, scalar
+from eqsat.base.numerics import scalar
 from eqsat.errors import ShapeError
 from eqsat.layout import arithmetic as lay
 from eqsat.layout.arithmetic import Layout
+from eqsat.program.core_table import core_op
 from eqsat.program.term import attr_key
-
-CAST = "cast:"
-"""Prefix of the unary functions that convert to another element type."""
 
 
 class Node:
@@ -143,7 +139,7 @@ def _last(rows: Sequence[Any]) -> Node:
 def infer(op: str, attrs: tuple[Any, ...], args: Sequence[Node]) -> tuple[int, str]:
     """(size, dtype) of a node. Raises ShapeError where the operands don't fit."""
     sizes, dtypes = [a.size for a in args], [a.dtype for a in args]
-    if not _fits(op, attrs, sizes, dtypes):
+    if not core_op(op).takes(attrs, sizes, dtypes):
         raise ShapeError(f"{op}{attrs} does not take {', '.join(f'{a.dtype}[{a.size}]' for a in args)}")
     return measure(op, attrs, sizes, dtypes)
 
@@ -154,69 +150,8 @@ def measure(op: str, attrs: tuple[Any, ...], sizes: Sequence[int], dtypes: Seque
     Raises:
         ShapeError: the core has no such operator.
     """
-    match op:
-        case "In" | "Const" | "Full":
-            return attrs[1], attrs[2]
-        case "Opaque":
-            return attrs[2], attrs[3]
-        case "V":
-            return attrs[0].size, dtypes[0]
-        case "Un" | "Bin":
-            return sizes[0], result_dtype(attrs[0]) or dtypes[0]
-        case "Where":
-            return sizes[1], dtypes[1]
-        case "MM":
-            return attrs[0] * attrs[1] * attrs[3], dtypes[0]
-        case "Red":
-            return sizes[0] // attrs[1], result_dtype(attrs[0]) or dtypes[0]
-        case "Cat":
-            return sum(sizes), dtypes[0]
-        case "Gather":
-            return attrs[0] * attrs[2] * sizes[1], dtypes[0]
-    raise ShapeError(f"the core has no operator {op!r}")
-
-
-def result_dtype(fn: str) -> str | None:
-    """The dtype that a function or reduction gives whatever it takes; None where it keeps that of its operand."""
-    if fn.startswith(CAST):
-        return fn.removeprefix(CAST)
-    row = ELEMENTWISE.get(fn) or REDUCTIONS.get(fn)
-    return row.result if row else None
-
-
-def _fits(op: str, attrs: tuple[Any, ...], sizes: Sequence[int], dtypes: Sequence[str]) -> bool:
-    """Whether an operator takes operands with these sizes and dtypes."""
-    match op:
-        case "V":
-            return _reads_inside(attrs[0], sizes[0])
-        case "Un" | "Bin":
-            known = attrs[0] in ELEMENTWISE or attrs[0].startswith(CAST)
-            return known and len(set(sizes)) == len(set(dtypes)) == 1
-        case "Where":
-            return len(set(sizes)) == 1 and dtypes[0] == "bool" and dtypes[1] == dtypes[2]
-        case "MM":
-            batch, m, k, n = attrs
-            return list(sizes) == [batch * m * k, batch * k * n] and dtypes[0] == dtypes[1]
-        case "Red":
-            kind, length = attrs
-            return kind in REDUCTIONS and length > 0 and sizes[0] % length == 0
-        case "Cat":
-            return len(set(dtypes)) == 1
-        case "Gather":
-            outer, n, inner = attrs
-            return sizes[0] == outer * n * inner and dtypes[1] in ("int32", "int64")
-    return True
-
-
-@lru_cache(maxsize=1 << 14)
-def _reads_inside(layout: Layout, n_in: int) -> bool:
-    """Whether a view reads inside [0, n_in), or wherever its masks say. Raises ShapeError where it does not."""
-    if not layout.masked and layout.size:
-        ends = [(n - 1) * s for n, s in layout.dims]
-        least, most = (layout.offset + sum(f(e, 0) for e in ends) for f in (min, max))
-        if least < 0 or most >= n_in:
-            raise ShapeError(f"V({layout.key()}) reads {least} to {most} of an array of {n_in}")
-    return True
+    row = core_op(op)
+    return row.size(attrs, sizes), row.dtype(attrs, dtypes)
 
 
 def is_view(op: str) -> bool:
@@ -226,11 +161,7 @@ def is_view(op: str) -> bool:
 
 def flops(node: Node) -> int:
     """Arithmetic operations: 2 per multiply-add of MM, 1 per element of other arithmetic, 0 for moved elements."""
-    if node.op == "MM":
-        return 2 * prod(node.attrs)
-    if node.op in ("Un", "Bin", "Where"):
-        return node.size
-    return node.args[0].size if node.op == "Red" else 0
+    return core_op(node.op).flops(node.attrs, [a.size for a in node.args])
 
 
 def topological(roots: Iterable[Node]) -> list[Node]:
