@@ -14,9 +14,12 @@ from functools import lru_cache
 from math import ceil
 from typing import NamedTuple
 
-from eqsat.base.numerics import np_dtype
-from eqsat.extract.device.occupancy import rate_share
+from eqsat.base.numerics import itemsize
 from eqsat.extract.device.table import Device
+from eqsat.gpu.table.limits import ATOMIC_DTYPES, K_SLICES, ROW_SLICES, THREADS
+from eqsat.gpu.table.occupancy import waves
+from eqsat.gpu.table.targets import TARGETS
+from eqsat.gpu.table.tiles import FRAGMENT, HALF_RATE_EDGE, choose_tile, mean_edge
 from eqsat.layout.arithmetic import Layout, footprint
 
 SECTOR = 64
@@ -40,39 +43,13 @@ LIBRARY_SHARE = 0.8
 LIBRARY_LAUNCHES = 2.0
 """What calling the library costs, in launches: it chooses a kernel on every call."""
 
-TILE_HALF = 16
-"""The (harmonic mean) tile edge at which a product runs at half of that share: operands are reloaded once a tile."""
-
-TILES = (
-    *((128, 128), (128, 64), (64, 128), (64, 64), (64, 32), (32, 64), (32, 32)),
-    *((16, 64), (64, 16), (32, 16), (16, 32), (16, 16)),
-)
-NARROW_TILES = ((4, 128), (128, 4), (1, 128), (128, 1))
-"""Rows and columns of a workgroup's tile, as the contraction family has them; narrow ones run on the vector units."""
-
-FRAGMENT_DTYPES = frozenset({"float32", "float16", "bfloat16"})
-"""Types that the contraction family multiplies on matrix units, where a device has such units for them."""
-
-LARGEST_WIDE_TILE = 64 * 64
-"""Elements of a tile of 8-byte sums: more do not fit into registers."""
-
-MATRIX_EDGE = 16
-"""Edge of a matrix-unit fragment: narrower tiles run on the vector units."""
+LONE_WAVE = 0.8
+"""The share of its rate that a product keeps whose SIMDs hold one wave each: while it waits at a barrier or for its
+operands, nothing else runs. (An assumption: with two waves or more their phases overlap.)"""
 
 RUNTIME_EDGES = (16, 32, 64, 128)
 NARROW_EDGES = (1, 4)
 """Edges of the blocks in which a runtime on a CPU computes a product."""
-
-SLICE_DEPTH = 256
-"""The shortest slice of k that a product is cut into where it has few tiles (split-K)."""
-
-SLICE_ROW = 4096
-"""The shortest slice of a row that a reduction is cut into where there are few rows."""
-
-MOST_SLICES = 64
-
-GROUP_ELEMENTS = 256
-"""Elements that one workgroup of a pointwise kernel handles where there are few, one a thread."""
 
 GROUP_ROW = 1024
 """Elements of a row that keep one workgroup busy."""
@@ -83,9 +60,6 @@ onnxruntime's [6, 64, 128] @ [6, 128, 64] takes 23 us longer than six products w
 
 COMBINE_LAUNCH = 0.5
 """A reduction of a product that several workgroups share clears its output first and ends in atomics, in launches."""
-
-ATOMIC_DTYPES = frozenset({"float32", "int32"})
-"""Types with such atomics; for the others partial results are reduced by a second launch."""
 
 PLAIN_WORK = 2
 WORK = {
@@ -138,6 +112,7 @@ class Prices:
         self.device, self.exact = device, exact
         self.launch = round(device.launch_us.value * 1e6)
         self._units = int(device.units.value)
+        self._target = TARGETS.get(device.arch)
         self._bytes_per_ps = device.bandwidth.value * device.achieved.value * 1e-3
         self._cached_bytes = device.cache_mib.value * 2**20 if device.cache_mib else 0.0
         cached = device.cache_bandwidth
@@ -162,11 +137,11 @@ class Prices:
 
     def epilogue(self, work: float, size: int, groups: float, dtype: str = "float32") -> float:
         """Picoseconds of `work` on `size` elements of a product: many workgroups with few elements each idle."""
-        return self.vector(work, min(groups, max(1.0, size / GROUP_ELEMENTS)), dtype)
+        return self.vector(work, min(groups, max(1.0, size / THREADS)), dtype)
 
     def pointwise(self, size: int, bytes_moved: float, work: float, dtype: str = "float32") -> int:
         """A map over `size` elements."""
-        groups = max(1.0, size / GROUP_ELEMENTS)
+        groups = max(1.0, size / THREADS)
         return self.kernel(bytes_moved, self.vector(work, groups, dtype), groups)
 
     def rows(
@@ -186,7 +161,7 @@ class Prices:
         """
         groups = max(1.0, rows * min(1.0, columns / GROUP_ROW))
         whole = Run(self.kernel(bytes_moved, self.vector(work, groups, dtype), groups))
-        slices = 1 if on_chip else _slices(self._units // rows, columns // SLICE_ROW)
+        slices = 1 if on_chip else ROW_SLICES.slices(self._units, rows, columns)
         if divided:
             slices = next(n for n in range(slices, 0, -1) if columns % n == 0)
         if slices == 1:
@@ -223,12 +198,10 @@ class Prices:
         if found is None:
             if 1 in (m, n):
                 found = self._sums(b * m * n, k, dtype)
-            elif self.device.fuses:
-                whole = self.tiled(b, m, k, n, dtype)
-                slices = _slices(int(self._units // whole.groups), k // SLICE_DEPTH)
-                found = (whole,) if slices == 1 else (whole, self.tiled(b, m, k, n, dtype, slices))
             else:
-                found = (self._by_runtime(b, m, k, n, dtype),)
+                whole = self.tiled(b, m, k, n, dtype)
+                slices = K_SLICES.slices(self._units, int(whole.groups), k) if self.device.fuses else 1
+                found = (whole,) if slices == 1 else (whole, self.tiled(b, m, k, n, dtype, slices))
             self._ways[key] = found
         return found
 
@@ -236,7 +209,7 @@ class Prices:
         """A product with a vector: each element is the sum of a row, so tiles of outputs would be empty."""
         groups = max(1.0, rows * min(1.0, k / GROUP_ROW))
         whole = Gemm(self.vector(2.0 * rows * k, groups, dtype), 0.0, 1, 1, groups)
-        slices = _slices(self._units // rows, k // SLICE_ROW) if self.device.fuses else 1
+        slices = ROW_SLICES.slices(self._units, rows, k) if self.device.fuses else 1
         if slices == 1:
             return (whole,)
         time = self.vector(2.0 * rows * k, groups * slices, dtype)
@@ -244,30 +217,17 @@ class Prices:
 
     def tiled(self, b: int, m: int, k: int, n: int, dtype: str, slices: int = 1) -> Gemm:
         """A product in tiles, one for each workgroup, with k cut into so many slices."""
-        tm, tn = self.tile(b, m, n, dtype)
+        if self._target is None:
+            return self._by_runtime(b, m, k, n, dtype)
+        tile = choose_tile(self._target, (b, m, k, n), dtype, self._units)
+        tm, tn = tile.rows, tile.columns
         groups = b * ceil(m / tm) * ceil(n / tn) * slices
-        depth = ceil(k / slices / MATRIX_EDGE) * MATRIX_EDGE
-        fragments = dtype in FRAGMENT_DTYPES and min(tm, tn) >= MATRIX_EDGE
-        share = rate_share(self.device.arch, dtype, tm, tn)
-        rate = self._rate(dtype, fragments) * _efficiency(tm, tn) * share / self._units
+        depth = ceil(k / slices / FRAGMENT) * FRAGMENT
+        share = LONE_WAVE if waves(self._target.arch, tile, dtype) == 1 else 1.0
+        rate = self._rate(dtype, tile.unit == "matrix") * _efficiency(tm, tn) * share / self._units
         time = ceil(groups / self._units) * 2 * tm * tn * depth / rate
         partial = 2.0 * 4 * slices * b * m * n / self._bytes_per_ps
         return Gemm(time, self.launch + partial if slices > 1 else 0.0, tm, tn, groups, slices)
-
-    def tile(self, b: int, m: int, n: int, dtype: str) -> tuple[int, int]:
-        """The tile whose workgroups finish first: rounds of them times work over efficiency."""
-        tiles = TILES
-        if dtype not in FRAGMENT_DTYPES or dtype not in self.device.matrix or min(m, n) < MATRIX_EDGE // 2:
-            tiles = (*TILES, *NARROW_TILES)
-        if itemsize(dtype) == 8:
-            tiles = tuple(tile for tile in tiles if tile[0] * tile[1] <= LARGEST_WIDE_TILE)
-
-        def time(tile: tuple[int, int]) -> float:
-            tm, tn = tile
-            edge = _mean_edge(tm, tn)
-            return ceil(b * ceil(m / tm) * ceil(n / tn) / self._units) * tm * tn * (edge + TILE_HALF) / edge
-
-        return min(tiles, key=time)
 
     def _by_runtime(self, b: int, m: int, k: int, n: int, dtype: str) -> Gemm:
         """A product by a runtime on a CPU, in whatever blocks suit it."""
@@ -277,7 +237,7 @@ class Prices:
         def blocked(tm: int, tn: int) -> Gemm:
             groups = b * ceil(m / tm) * ceil(n / tn)
             rate = self._rate(dtype, True) * _efficiency(tm, tn) / self._units
-            depth = ceil(k / MATRIX_EDGE) * MATRIX_EDGE
+            depth = ceil(k / FRAGMENT) * FRAGMENT
             return Gemm(ceil(groups / self._units) * 2 * tm * tn * depth / rate, packing, tm, tn, groups)
 
         return min(blocked(tm, tn) for tm in _edges(m) for tn in _edges(n))
@@ -288,33 +248,16 @@ class Prices:
         return max(vector, matrix.value) if matrix and fragments else vector
 
 
-def _slices(units_each: int, longest: int) -> int:
-    """Into how many slices to cut sums of which each could have so many units, and be cut into so many slices."""
-    return max(1, min(units_each, longest, MOST_SLICES))
-
-
 def _efficiency(tm: int, tn: int) -> float:
     """The share of the peak rate that tiles of this size reach."""
-    edge = _mean_edge(tm, tn)
-    return GEMM_SHARE * edge / (edge + TILE_HALF)
-
-
-def _mean_edge(tm: int, tn: int) -> float:
-    return 2 * tm * tn / (tm + tn)
+    edge = mean_edge(tm, tn)
+    return GEMM_SHARE * edge / (edge + HALF_RATE_EDGE)
 
 
 def _edges(size: int) -> tuple[int, ...]:
     """Edges of blocks worth trying along an axis: narrow ones only where the axis is, none twice as long as it."""
-    edges = (*NARROW_EDGES, *RUNTIME_EDGES) if size < MATRIX_EDGE else RUNTIME_EDGES
+    edges = (*NARROW_EDGES, *RUNTIME_EDGES) if size < FRAGMENT else RUNTIME_EDGES
     return tuple(edge for edge in edges if edge < 2 * size)
-
-
-def itemsize(dtype: str) -> int:
-    """Bytes of one element."""
-    return _ITEMSIZE.setdefault(dtype, np_dtype(dtype).itemsize)
-
-
-_ITEMSIZE: dict[str, int] = {}
 
 
 @lru_cache(maxsize=1 << 16)

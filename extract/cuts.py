@@ -19,8 +19,9 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 
+from eqsat.base.numerics import itemsize
 from eqsat.egraph.snapshot import Snapshot
-from eqsat.extract.cost import Gemm, Run, itemsize, read_bytes
+from eqsat.extract.cost import Gemm, Run, read_bytes
 from eqsat.layout.arithmetic import Layout, compose, identity, is_contiguous
 
 

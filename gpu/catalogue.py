@@ -1,16 +1,15 @@
-"""What kernels there are: families, their variants and examples, and a kernel of every variant to compile."""
+"""What kernels there are: families, their variants and examples, and what the gates say of a kernel of each."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from eqsat.gpu.code.targets import Target
+from eqsat.gpu.build.gates import Verdict, judged
 from eqsat.gpu.families import contraction, pointwise, row
 from eqsat.gpu.families.base import Choice, Family, Kernel
 from eqsat.gpu.launch.generate import chain
+from eqsat.gpu.table.targets import Target
 from eqsat.program.core import Node, topological
-
-DTYPES = ("float32", "float16", "bfloat16")
 
 FAMILIES: dict[str, Family] = {
     f.name: f for f in (pointwise.FAMILY, contraction.FAMILY, contraction.REDUCING, row.FAMILY)
@@ -27,7 +26,7 @@ def samples(target: Target, dtype: str) -> Iterator[tuple[str, Kernel]]:
         examples = list(family.examples(family.sizes[0], dtype).values())
         for i, choice in enumerate(family.choices(target, dtype)):
             for kernel in made(examples[i % len(examples)], target, choice):
-                yield f"{kernel.family} {kernel.variant}", kernel
+                yield kernel.name, kernel
 
 
 def example_samples(target: Target, dtype: str) -> Iterator[tuple[str, Kernel]]:
@@ -43,3 +42,18 @@ def made(outputs: tuple[Node, ...], target: Target, choice: Choice) -> tuple[Ker
     """The launches that compute an example."""
     inputs = tuple(n for n in topological(outputs) if n.op == "In")
     return chain("", outputs, inputs, target, _UNITS, choice=choice).kernels
+
+
+def verdicts(target: Target, dtype: str) -> dict[str, tuple[Kernel, Verdict]]:
+    """Every variant for operands of a type, by name, compiled and judged.
+
+    Left out: products of halves on the vector units, which compute in float like those of float32.
+
+    Raises:
+        InputError: the compiler of the target is not installed.
+    """
+    return judged({n: k for n, k in samples(target, dtype) if dtype == "float32" or not _by_vector(k)}, target)
+
+
+def _by_vector(kernel: Kernel) -> bool:
+    return kernel.tile is not None and kernel.tile.unit == "vector"

@@ -19,10 +19,10 @@ from eqsat.extract.plan.plan import Plan
 from eqsat.gpu.build.compilers import AMD_FLAGS
 from eqsat.gpu.build.nvrtc import FLAGS as NVRTC_FLAGS
 from eqsat.gpu.code.cache import TEMPLATES
-from eqsat.gpu.code.targets import Target
 from eqsat.gpu.launch.generate import chain
 from eqsat.gpu.launch.lower import Buffer, Fill, HostCall, Launch, Launches, Place, Signature, Step, lower
 from eqsat.gpu.run.arrays import carrier
+from eqsat.gpu.table.targets import Target
 from eqsat.program.core import make
 from eqsat.program.ir import Program
 

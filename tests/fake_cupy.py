@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from eqsat.gpu import simt
-from eqsat.gpu.code.targets import TARGETS
+from eqsat.gpu.table.targets import TARGETS
 
 
 class Recorder:

@@ -10,10 +10,10 @@ import numpy as np
 
 from eqsat.base.numerics import np_dtype, random_array
 from eqsat.gpu import simt
-from eqsat.gpu.code.targets import TARGETS
 from eqsat.gpu.families.base import Choice, Job, Kernel
 from eqsat.gpu.families.expressions import *  # noqa: F403  (tests write their expressions as families do)
 from eqsat.gpu.launch.generate import Chain, chain
+from eqsat.gpu.table.targets import TARGETS
 from eqsat.program.core import Node, evaluate, topological
 
 TOLERANCE = {"float64": 1e-12, "float32": 1e-4, "float16": 2e-3, "bfloat16": 2e-2}

@@ -13,7 +13,7 @@ from test_cli import document, printed, refusal
 import eqsat
 from eqsat.gpu.build.compilers import simt_library
 from eqsat.gpu.catalogue import FAMILIES, samples
-from eqsat.gpu.code.targets import TARGETS
+from eqsat.gpu.table.targets import TARGETS
 
 
 @pytest.fixture(scope="module")

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eqsat.extract.cost import SECTOR, STRIDED, Prices, read_bytes, write_order
-from eqsat.extract.device import occupancy
+from eqsat.extract.cost import LONE_WAVE, SECTOR, STRIDED, Prices, read_bytes, write_order
 from eqsat.extract.device.table import DEVICES
+from eqsat.gpu.table import occupancy
+from eqsat.gpu.table.targets import TARGETS
+from eqsat.gpu.table.tiles import choose_tile, legal_tiles
 from eqsat.layout import arithmetic as lay
 
 MI300X = Prices(DEVICES["mi300x"])
@@ -141,9 +145,15 @@ def test_writes_along_a_tile_are_cheap(layout: lay.Layout, expected: float) -> N
 
 
 def test_a_tile_that_leaves_a_simd_one_wave_is_slower() -> None:
-    waves = {rows: occupancy.waves("gfx942", "float32", rows, 128) for rows in (1, 128)}
-    assert waves[1] == 1
-    assert (waves[128] or 0) > 1
-    assert occupancy.rate_share("gfx942", "float32", 1, 128) == occupancy.LONE_WAVE
-    assert occupancy.rate_share("gfx942", "float32", 128, 128) == 1
-    assert occupancy.rate_share("", "float32", 128, 128) == 1  # a device that runs no kernels of ours
+    narrow, wide = (choose_tile(TARGETS["gfx942"], (1, m, 64, 100_000), "float32", 304) for m in (1, 1000))
+    assert (narrow.unit, occupancy.waves("gfx942", narrow, "float32")) == ("vector", 1)
+    assert (occupancy.waves("gfx942", wide, "float32") or 0) > 1
+    same = Prices(replace(MI300X.device, arch="gfx950"))  # whose SIMDs hold more waves of every tile
+    slow, fast = (prices.tiled(1, 1, 64, 100_000, "float32").time for prices in (MI300X, same))
+    np.testing.assert_allclose(slow * LONE_WAVE, fast)
+
+
+def test_halves_on_vector_units_are_measured_as_float() -> None:
+    tiles = {tile.unit: tile for tile in legal_tiles(TARGETS["gfx942"], "bfloat16")}
+    measured = {unit: occupancy.measured_as(tile, "bfloat16") for unit, tile in tiles.items()}
+    assert measured == {"matrix": "float16", "vector": "float32"}

@@ -12,9 +12,9 @@ from eqsat.errors import InputError
 from eqsat.extract.device import files as device_files
 from eqsat.extract.plan.plan import Kernel
 from eqsat.gpu.code import cache
-from eqsat.gpu.code.targets import TARGETS
 from eqsat.gpu.families.base import Choice
 from eqsat.gpu.run.choices import Chooser, Record
+from eqsat.gpu.table.targets import TARGETS
 from eqsat.program.core import make
 
 

@@ -18,8 +18,8 @@ from eqsat.extract.device.table import DEVICES
 from eqsat.gpu import simt
 from eqsat.gpu.build.compilers import amd_compiler
 from eqsat.gpu.build.nvrtc import nvidia_code
-from eqsat.gpu.code.targets import TARGETS
 from eqsat.gpu.emit import emit
+from eqsat.gpu.table.targets import TARGETS
 from eqsat.program.ir import Program
 
 GPUS = tuple(name for name in DEVICES if name != "cpu")

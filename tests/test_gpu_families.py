@@ -9,14 +9,15 @@ from hypothesis import strategies as st
 from test_gpu_index import environments, value
 
 from eqsat.gpu import simt
-from eqsat.gpu.catalogue import DTYPES, FAMILIES
+from eqsat.gpu.catalogue import FAMILIES
 from eqsat.gpu.code.c_writer import Region
 from eqsat.gpu.code.index import Index, Var, through
 from eqsat.gpu.code.scalar import Lanes, Lowering
-from eqsat.gpu.code.targets import TARGETS
 from eqsat.gpu.families import row
 from eqsat.gpu.families.base import Choice, Family, Sizes
 from eqsat.gpu.launch.generate import Chain
+from eqsat.gpu.table.limits import OPERANDS
+from eqsat.gpu.table.targets import TARGETS
 from eqsat.layout import arithmetic as lay
 from eqsat.program.core import Node, make
 
@@ -53,7 +54,7 @@ depths = st.one_of(edges, st.sampled_from([40, 129, 300, 1031]))
 any_sizes = st.tuples(st.integers(1, 3), edges, depths, edges)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", OPERANDS)
 @pytest.mark.parametrize("arch", [WAVE64, *MATRIX_UNITS])
 @pytest.mark.parametrize("family", FAMILIES.values(), ids=lambda f: f.name)
 def test_every_variant_computes_what_its_family_declares(family: Family, arch: str, dtype: str) -> None:
@@ -68,7 +69,7 @@ def test_every_variant_computes_what_its_family_declares(family: Family, arch: s
     compare()
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", OPERANDS)
 @pytest.mark.parametrize("arch", TARGETS)
 @pytest.mark.parametrize("family", FAMILIES.values(), ids=lambda f: f.name)
 def test_variants_are_those_that_were_chosen(family: Family, arch: str, dtype: str) -> None:
@@ -149,7 +150,7 @@ def turned_cases(dtype: str, arch: str) -> list[s.Case]:
     return [s.case(name, *nodes, arch=arch) for name, nodes in outputs.items()]
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", OPERANDS)
 @pytest.mark.parametrize("arch", [WAVE64, WAVE32])
 def test_what_lies_the_other_way_round_is_turned_in_squares(arch: str, dtype: str) -> None:
     cases = turned_cases(dtype, arch)
@@ -179,7 +180,7 @@ def test_products_of_types_without_matrix_units(dtype: str) -> None:
     s.check(contraction_cases(dtype, WAVE64, [(1, 20, 30, 40), (2, 5, 3, 7)]), WAVE64)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", OPERANDS)
 def test_long_products_of_few_tiles_are_split_along_k(dtype: str) -> None:
     cases = contraction_cases(dtype, WAVE64, [(1, 20, 2048, 30), (2, 5, 1031, 7)])
     cases = [s.case(c.name, *c.outputs, units=64) for c in cases]
@@ -187,7 +188,7 @@ def test_long_products_of_few_tiles_are_split_along_k(dtype: str) -> None:
     s.check(cases, WAVE64)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", OPERANDS)
 @pytest.mark.parametrize("arch", [WAVE64, WAVE32])
 def test_products_with_a_vector_are_row_sums(arch: str, dtype: str) -> None:
     cases = contraction_cases(
@@ -239,7 +240,7 @@ def test_argmax_and_max_treat_nan_as_numpy_does() -> None:
     np.testing.assert_array_equal(got[case.outputs[1]], [np.nan, 5])
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", OPERANDS)
 @pytest.mark.parametrize("arch", [WAVE64, WAVE32])
 def test_softmax_and_layernorm_from_8_to_65536_columns(arch: str, dtype: str) -> None:
     cases = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes.util
+import runpy
 import subprocess
 import sys
 from dataclasses import replace
@@ -14,14 +15,16 @@ import pytest
 
 from eqsat.base.numerics import itemsize
 from eqsat.errors import InputError
-from eqsat.gpu import measured_occupancy as occupancy
-from eqsat.gpu.build.gates import Verdict, gate
-from eqsat.gpu.catalogue import DTYPES, FAMILIES, example_samples, samples
-from eqsat.gpu.code.targets import TARGETS
+from eqsat.gpu.build.gates import Verdict, gate, judged
+from eqsat.gpu.catalogue import FAMILIES, example_samples, samples
+from eqsat.gpu.catalogue import verdicts as judged_variants
 from eqsat.gpu.families import contraction
 from eqsat.gpu.families.base import Kernel
-from eqsat.gpu.families.contraction.tiles import Tile, legal_tiles
 from eqsat.gpu.run.cupy_runtime import inlined
+from eqsat.gpu.table.limits import OPERANDS
+from eqsat.gpu.table.occupancy import MEASURED, table
+from eqsat.gpu.table.targets import TARGETS
+from eqsat.gpu.table.tiles import Tile, legal_tiles
 
 Judged = dict[str, tuple[Kernel, Verdict]]
 
@@ -30,7 +33,7 @@ Judged = dict[str, tuple[Kernel, Verdict]]
 def verdicts(arch: str, dtype: str) -> Judged:
     """Every variant, by name, with the judgement of its gate."""
     try:
-        return occupancy.verdicts(TARGETS[arch], dtype)
+        return judged_variants(TARGETS[arch], dtype)
     except InputError as missing:
         pytest.skip(str(missing))
 
@@ -39,7 +42,7 @@ def faults(found: Judged) -> dict[str, tuple[str, ...]]:
     return {name: verdict.faults for name, (_, verdict) in found.items() if verdict.faults}
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", OPERANDS)
 @pytest.mark.parametrize("arch", TARGETS)
 def test_every_variant_passes_its_gate(arch: str, dtype: str) -> None:
     found = verdicts(arch, dtype)
@@ -53,17 +56,17 @@ def test_every_variant_passes_its_gate(arch: str, dtype: str) -> None:
                                              ("gfx1201", "float32"), ("sm_90", "float16")])  # fmt: skip
 def test_every_example_passes_its_gate(arch: str, dtype: str) -> None:
     try:
-        found = occupancy.judged(dict(example_samples(TARGETS[arch], dtype)), TARGETS[arch])
+        found = judged(dict(example_samples(TARGETS[arch], dtype)), TARGETS[arch])
     except InputError as missing:
         pytest.skip(str(missing))
     assert faults(found) == {}
 
 
-@pytest.mark.parametrize("dtype", occupancy.DTYPES)
+@pytest.mark.parametrize("dtype", MEASURED)
 @pytest.mark.parametrize("arch", TARGETS)
 def test_the_table_of_occupancy_is_current(arch: str, dtype: str) -> None:
-    """If not: python -m eqsat.gpu.measured_occupancy. Compilers' versions differ in some registers."""
-    kept = occupancy.table()[arch][dtype]
+    """If not: python benchmarks/occupancy.py. Compilers' versions differ in some registers."""
+    kept = table()[arch][dtype]
     found = {name: verdict.resources for name, (_, verdict) in verdicts(arch, dtype).items()}
     assert kept.keys() == found.keys()
     for name, (registers, lds, _, most) in kept.items():
@@ -72,8 +75,9 @@ def test_the_table_of_occupancy_is_current(arch: str, dtype: str) -> None:
 
 
 def test_the_page_shows_the_table_of_occupancy() -> None:
-    text = occupancy.PAGE.read_text()
-    assert occupancy.with_table(text, occupancy.table()) == text
+    script = runpy.run_path(str(Path(__file__).parent.parent / "benchmarks" / "occupancy.py"))
+    text = script["PAGE"].read_text()
+    assert script["with_table"](text, table()) == text
 
 
 def faults_of(kernel: Kernel, arch: str) -> tuple[str, ...]:
@@ -119,13 +123,14 @@ def test_compare_and_swap_loops_are_a_fault(arch: str) -> None:
 
 
 @pytest.mark.parametrize("arch", TARGETS)
-@pytest.mark.parametrize("dtype", [*DTYPES, "float64"])
+@pytest.mark.parametrize("dtype", [*OPERANDS, "float64"])
 def test_every_tile_keeps_its_rows_apart_and_aligned(arch: str, dtype: str) -> None:
     for tile in legal_tiles(TARGETS[arch], dtype):
         size = tile.element_bytes(dtype)
         assert tile.threads(TARGETS[arch]) <= TARGETS[arch].max_threads
         assert tile.padding(dtype) * size == 16
         assert tile.depth * size % 16 == 0
+        assert tile.lds_bytes(dtype) <= TARGETS[arch].lds_bytes
         assert itemsize(dtype) <= 4 or tile.unit == "vector"
 
 

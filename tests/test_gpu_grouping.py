@@ -16,12 +16,12 @@ from eqsat.errors import InputError
 from eqsat.extract.cover import source_cover
 from eqsat.extract.plan.plan import Plan, build_plan
 from eqsat.gpu.build.gates import gate
-from eqsat.gpu.code.targets import TARGETS
 from eqsat.gpu.families.base import Kernel
 from eqsat.gpu.launch.grouping import MOST_BLOCKS, groups
 from eqsat.gpu.launch.lower import Launch
 from eqsat.gpu.launch.lower import lower as lower_plan
 from eqsat.gpu.run.run import run_simt
+from eqsat.gpu.table.targets import TARGETS
 from eqsat.program.core import Node, lower
 from eqsat.program.ir import Program
 

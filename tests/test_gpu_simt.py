@@ -14,13 +14,13 @@ import pytest
 from eqsat.base.numerics import UNARY, elementwise, np_dtype
 from eqsat.gpu import simt
 from eqsat.gpu.build.compilers import CompileFailed, Sanitizer, host_compiler
-from eqsat.gpu.code.targets import TARGETS
 from eqsat.gpu.families import contraction
 from eqsat.gpu.families.base import Kernel
-from eqsat.gpu.families.contraction.tiles import Tile
 from eqsat.gpu.families.group import grouped
 from eqsat.gpu.launch.generate import Chain
 from eqsat.gpu.run.cupy_runtime import inlined
+from eqsat.gpu.table.targets import TARGETS
+from eqsat.gpu.table.tiles import Tile
 from eqsat.program.core import make
 
 ARCH = "gfx942"

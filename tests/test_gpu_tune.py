@@ -17,12 +17,12 @@ import eqsat
 from eqsat.errors import InputError
 from eqsat.extract.plan.plan import Plan
 from eqsat.gpu.build import compilers
-from eqsat.gpu.code.targets import TARGETS
 from eqsat.gpu.families.base import Choice
 from eqsat.gpu.launch.lower import Launch, LibraryProduct
 from eqsat.gpu.run import choices, tune
 from eqsat.gpu.run.choices import Chooser
 from eqsat.gpu.run.cupy_runtime import GpuPlan
+from eqsat.gpu.table.targets import TARGETS
 from eqsat.program.core import Node, make
 
 CHOOSER = Chooser("a machine", TARGETS["gfx942"], 304)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 from core_programs import bin_, full, mm, red, silu, un, view, x_
-from gpu_support import assert_close
+from gpu_support import assert_close, job_of, product
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from snapshots import random_snapshot
@@ -17,10 +17,10 @@ from eqsat.extract.cost import Prices
 from eqsat.extract.cover import cover
 from eqsat.extract.device.table import DEVICES
 from eqsat.extract.plan.plan import Plan, build_plan
-from eqsat.gpu.code.targets import TARGETS
-from eqsat.gpu.families.contraction.tiles import choose_tile
+from eqsat.gpu.families import contraction
 from eqsat.gpu.launch.lower import Launch, launch_counts, lower
 from eqsat.gpu.run.run import run_simt
+from eqsat.gpu.table.targets import TARGETS
 from eqsat.layout import arithmetic as lay
 from eqsat.program.core import Node, evaluate, make
 
@@ -136,5 +136,8 @@ def test_products_are_priced_with_the_tile_that_their_kernel_takes(
 ) -> None:
     batch, m, n = dims
     device = DEVICES[name]
-    tile = choose_tile(TARGETS[device.arch], (batch, m, 64, n), dtype, int(device.units.value))
-    assert Prices(device).tile(batch, m, n, dtype) == (tile.rows, tile.columns)
+    units = int(device.units.value)
+    kernel = contraction.generate(job_of(product(batch, m, 64, n, dtype), units=units), TARGETS[device.arch])
+    priced = Prices(device).tiled(batch, m, 64, n, dtype)
+    assert kernel.tile is not None
+    assert (priced.tile_m, priced.tile_n, priced.groups) == (kernel.tile.rows, kernel.tile.columns, kernel.blocks)

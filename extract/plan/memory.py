@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import TypeVar
 
-from eqsat.extract.cost import itemsize
+from eqsat.base.numerics import itemsize
 from eqsat.extract.plan.plan import Plan
 
 Buffer = Hashable

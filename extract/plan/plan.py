@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
+from eqsat.base.numerics import itemsize
 from eqsat.egraph.snapshot import SOURCE, ENode, Snapshot
 from eqsat.errors import CheckFailed
 from eqsat.extract.candidates import Candidate
-from eqsat.extract.cost import itemsize
 from eqsat.extract.cover import CoverResult
 from eqsat.extract.cuts import Cut, parts
 from eqsat.extract.plan.naming import kernel_name, numpy_ops

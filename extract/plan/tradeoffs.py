@@ -10,10 +10,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from math import inf
 
+from eqsat.base.numerics import itemsize
 from eqsat.egraph.snapshot import Snapshot
 from eqsat.extract.alternatives import next_covers
 from eqsat.extract.candidates import Candidate
-from eqsat.extract.cost import itemsize
 from eqsat.extract.cover import CoverProblem, CoverResult
 from eqsat.extract.plan.memory import Buffer, Launches, Step
 from eqsat.extract.plan.plan import launches

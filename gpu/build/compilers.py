@@ -20,7 +20,7 @@ from typing import Literal
 from eqsat.errors import InputError
 from eqsat.gpu.code.cache import SIMT, TEMPLATES, cached, digest_of, keep_text
 from eqsat.gpu.code.errors import CompileFailed
-from eqsat.gpu.code.targets import Target
+from eqsat.gpu.table.targets import Target
 
 Sanitizer = Literal["address", "thread"]
 

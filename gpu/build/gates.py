@@ -7,13 +7,13 @@ variant claims; and no compare-and-swap loop stands where the hardware has the a
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from eqsat.gpu.build.compilers import amd_assembly
 from eqsat.gpu.families.base import Kernel
 from eqsat.gpu.build.nvrtc import nvidia_code
-from eqsat.gpu.code.targets import Target
+from eqsat.gpu.table.targets import Target
 
 _REGISTERS_A_LANE = {64: 512, 32: 1536}
 """Vector registers of one SIMD lane: CDNA2 and later ISA guides; RDNA3 and RDNA4 ISA guides (wave 32)."""
@@ -75,6 +75,14 @@ def gate(source: str, kernels: Iterable[Kernel], target: Target) -> list[Verdict
         return [_judge(_amd_resources(text, k, target), _amd_body(text, k.entry), k, target) for k in kernels]
     code = nvidia_code(source, target)
     return [_judge(_nvidia_resources(code.log, k, target), _ptx_body(code.ptx, k.entry), k, target) for k in kernels]
+
+
+def judged(kernels: Mapping[str, Kernel], target: Target) -> dict[str, tuple[Kernel, Verdict]]:
+    """Kernels by name, compiled as one text and judged. Raises as `gate`."""
+    distinct = {k.entry: k for k in kernels.values()}
+    found = gate("\n".join(k.source for k in distinct.values()), distinct.values(), target)
+    by_entry = dict(zip(distinct, found, strict=True))
+    return {name: (k, by_entry[k.entry]) for name, k in kernels.items()}
 
 
 def _judge(r: Resources, body: str, kernel: Kernel, target: Target) -> Verdict:

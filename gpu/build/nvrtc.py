@@ -12,7 +12,7 @@ from pathlib import Path
 from eqsat.errors import InputError
 from eqsat.gpu.code.cache import TEMPLATES, cached, digest_of
 from eqsat.gpu.build.compilers import failed
-from eqsat.gpu.code.targets import Target
+from eqsat.gpu.table.targets import Target
 
 FLAGS = ("-std=c++17", "--ptxas-options=-v")
 _HEADERS = tuple(sorted(path.name for path in TEMPLATES.glob("*.h")))

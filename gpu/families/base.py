@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from eqsat.gpu.code.cache import HERE
 from eqsat.gpu.code.scalar import STORAGE, Leaf
-from eqsat.gpu.code.targets import Target
+from eqsat.gpu.table.targets import Target
+from eqsat.gpu.table.tiles import Tile
 from eqsat.program.core import Node, topological
 
 if TYPE_CHECKING:
@@ -168,6 +169,7 @@ class Kernel:
         fills: arrays that must hold one value everywhere before the launch.
         claims: texts of which each must occur in its assembly, by maker ('amd' or 'nvidia').
         part: what the text was made of; None for a text of another origin.
+        tile: of a product.
     """
 
     entry: str
@@ -180,6 +182,12 @@ class Kernel:
     fills: Mapping[Node, float | int] = field(default_factory=dict)
     claims: tuple[str, ...] = ()
     part: Part | None = None
+    tile: Tile | None = None
+
+    @property
+    def name(self) -> str:
+        """Family and variant, as in listings and in the table of occupancy."""
+        return f"{self.family} {self.variant}"
 
 
 @cache

@@ -13,8 +13,6 @@ from eqsat.gpu.code.cache import HERE
 from eqsat.gpu.families.base import Kernel, Part, environment, finished
 
 NAME = "group"
-THREADS = 256
-"""Of every member: the members of a launch have equally many."""
 
 _PREFIX = "all_"
 """Of the arrays' names outside of the members' texts."""
@@ -45,7 +43,7 @@ def parts_of(kernels: Sequence[Kernel]) -> list[Part]:
 
 
 def grouped(kernels: Sequence[Kernel]) -> Kernel:
-    """One kernel that does what all of these do. They have equal numbers of threads; equal texts stand side by side.
+    """One kernel that does what all of these do. Each has `limits.THREADS`; equal texts stand side by side.
 
     Its arguments are `gathered` from theirs.
     """

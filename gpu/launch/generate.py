@@ -15,21 +15,14 @@ from math import ceil
 
 from eqsat.base.numerics import HALVES, identity_of
 from eqsat.gpu.code.errors import NotLowerable
-from eqsat.gpu.code.targets import Target
 from eqsat.gpu.families import contraction, group, pointwise, row
 from eqsat.gpu.families.base import Choice, Job, Kernel
-from eqsat.gpu.families.contraction.tiles import ranked_tiles
 from eqsat.gpu.families.row.passes import domain_of
+from eqsat.gpu.table.limits import ATOMIC_DTYPES, K_SLICES, ROW_SLICES, THREADS
+from eqsat.gpu.table.targets import Target
+from eqsat.gpu.table.tiles import ranked_tiles
 from eqsat.layout import arithmetic as lay
 from eqsat.program.core import Node, make, topological
-
-_SPLIT_DEPTH = 256
-"""k of a slice at least: below, starting and ending a tile costs more than the slice gains."""
-
-_SPLIT_ROW = 4096
-"""Elements of a slice of a row at least."""
-
-_MOST_SLICES = 64
 
 _HEAVY = ("MM", "Red")
 """Operators that a kernel is built around; all others are computed element by element."""
@@ -127,7 +120,7 @@ def _several_products(job: Job, target: Target) -> Chain:
 def member_choice(product: Node, target: Target, units: int) -> Choice:
     """The tuning parameters of a member of a group: the best tile with as many threads as the others have."""
     ranked = ranked_tiles(target, product.attrs, product.args[0].dtype, units)
-    return Choice(tile=next(t.name for t in ranked if t.threads(target) == group.THREADS), slices=1)
+    return Choice(tile=next(t.name for t in ranked if t.threads(target) == THREADS), slices=1)
 
 
 def _matrix_times_vector(job: Job, core: Node) -> Job:
@@ -148,7 +141,7 @@ def _slices_of_k(job: Job, core: Node, target: Target) -> int:
     batch, m, k, n = core.attrs
     tile = contraction.tile_of(job, target)
     blocks = batch * ceil(m / tile.rows) * ceil(n / tile.columns)
-    return max(1, min(job.units // blocks, k // _SPLIT_DEPTH, _MOST_SLICES))
+    return K_SLICES.slices(job.units, blocks, k)
 
 
 def _split_k(job: Job, core: Node, slices: int, target: Target) -> Chain:
@@ -182,7 +175,7 @@ def _reduced_product(job: Job, target: Target, exact: bool) -> Chain:
     outputs = [node for node in job.outputs if node.op == "Red"]
     lines = contraction.partial_lines(job, target)
     combine = job.choice.combine or "wave"
-    atomic = not exact and combine != "two-pass" and all(n.dtype in contraction.ATOMIC_DTYPES for n in outputs)
+    atomic = not exact and combine != "two-pass" and all(n.dtype in ATOMIC_DTYPES for n in outputs)
     if lines == 1 or atomic:
         return Chain((contraction.generate(job, target, combine=combine),))
     storage = {n: _wide(n.dtype) for n in outputs}
@@ -205,7 +198,7 @@ def _reduced_product(job: Job, target: Target, exact: bool) -> Chain:
 
 def _rows(job: Job, target: Target) -> Chain:
     domain = domain_of(job)
-    slices = job.choice.slices or max(1, min(job.units // domain.rows, domain.columns // _SPLIT_ROW, _MOST_SLICES))
+    slices = job.choice.slices or ROW_SLICES.slices(job.units, domain.rows, domain.columns)
     plain = max(domain.level.values()) == 0 and all(n.attrs[0] in _PADDABLE for n in domain.reductions)
     one_a_row = all(node.size == domain.rows for node in job.outputs if node in domain.above)
     if any(node not in domain.above for node in job.outputs):  # written on the way, so that no slice may be padded

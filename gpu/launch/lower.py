@@ -26,12 +26,12 @@ from eqsat.extract.device.table import device as find_device
 from eqsat.extract.plan.plan import Kernel as PlanKernel
 from eqsat.extract.plan.plan import Plan, Result
 from eqsat.gpu.code.index import Index, Var, through
-from eqsat.gpu.code.targets import Target, target
 from eqsat.gpu.families.base import Choice, Kernel
 from eqsat.gpu.families.group import gathered, grouped, side_by_side
 from eqsat.gpu.launch.generate import Chain, chain, member_choice
 from eqsat.gpu.launch.grouping import groups, product_of
 from eqsat.gpu.launch.steps import Buffer, BufferKind, Fill, HostCall, Launch, LibraryProduct, Place, Step, arranged
+from eqsat.gpu.table.targets import Target, target
 from eqsat.layout.arithmetic import Layout, identity, is_contiguous, row_major
 from eqsat.program.core import Node, make
 from eqsat.program.ir import Program

@@ -15,12 +15,11 @@ from itertools import product
 from eqsat.extract.plan.plan import Kernel as PlanKernel
 from eqsat.extract.plan.plan import Plan
 from eqsat.gpu.code.cache import digest_of, generator_digest, keep_text, kept_text
-from eqsat.gpu.code.targets import Target
 from eqsat.gpu.families import contraction, pointwise
 from eqsat.gpu.families.base import Choice, Job
-from eqsat.gpu.families.contraction.tiles import ranked_tiles
-from eqsat.gpu.families.row import MOST_THREADS
 from eqsat.gpu.launch.generate import Chain, chain
+from eqsat.gpu.table.targets import Target
+from eqsat.gpu.table.tiles import ranked_tiles
 from eqsat.program.core import Node
 
 Choices = Mapping[tuple[Node, ...], Choice]
@@ -122,7 +121,7 @@ class Chooser:
             yield from self._of_product(products[0], bool(reductions))
         elif products or reductions:
             lengths = [n.attrs[1] for n in reductions] + [n.attrs[2] for n in products]
-            yield from _of_rows(max(lengths))
+            yield from _of_rows(max(lengths), self.target)
         else:
             yield from (Choice(width=width) for width in pointwise.WIDTHS)
 
@@ -136,8 +135,8 @@ class Chooser:
             yield from (Choice(tile=tile, slices=s) for tile, s in product(tiles, _SLICES) if s <= node.attrs[2])
 
 
-def _of_rows(length: int) -> Iterator[Choice]:
+def _of_rows(length: int, target: Target) -> Iterator[Choice]:
     """Rows shared by more or fewer threads, and cut into slices."""
-    threads = [2**i for i in range(MOST_THREADS.bit_length()) if 2**i <= length]
+    threads = [2**i for i in range(target.max_threads.bit_length()) if 2**i <= length]
     yield from (Choice(per_row=t) for t in threads[:-5:-1])
     yield from (Choice(slices=s) for s in _SLICES if s <= length)

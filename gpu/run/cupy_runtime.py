@@ -23,10 +23,10 @@ from eqsat.extract.plan.plan import Plan
 from eqsat.gpu.build.compilers import failed
 from eqsat.gpu.code.cache import TEMPLATES
 from eqsat.gpu.code.errors import DeviceFailed
-from eqsat.gpu.code.targets import TARGETS, target
 from eqsat.gpu.launch.lower import Fill, HostCall, Launch, LibraryProduct, Place, Signature, lower
 from eqsat.gpu.run.arrays import Giver, Taker, carrier
 from eqsat.gpu.run.choices import Choices, Chooser
+from eqsat.gpu.table.targets import TARGETS, target
 
 Array = np.ndarray[Any, Any]
 

@@ -24,7 +24,7 @@ import numpy as np
 
 from eqsat.errors import EqsatError
 from eqsat.gpu.build.compilers import Sanitizer, simt_library, simt_program, simt_runtime
-from eqsat.gpu.code.targets import Target
+from eqsat.gpu.table.targets import Target
 
 FORWARD, REVERSE = 0, 1
 """Thread orders; any larger number is the seed of a random one."""

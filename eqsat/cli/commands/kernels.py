@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from eqsat.cli.shared.options import Device, JsonFile, Numerics, Shape, TimeLimit
 from eqsat.errors import InputError
+from eqsat.gpu.table.limits import OPERANDS, Operands
 
 if TYPE_CHECKING:
     from eqsat.extract.plan.plan import Plan
@@ -19,10 +20,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown", help="Look at the kernels that plans run on.")
 
-DTYPES = ("float32", "float16", "bfloat16")
-DType = Annotated[
-    Literal["float32", "float16", "bfloat16"], typer.Option("--dtype", help="Element type of the operands.")
-]
+DType = Annotated[Operands, typer.Option("--dtype", help="Element type of the operands.")]
 FamilyName = Annotated[
     str, typer.Argument(metavar="FAMILY", help="As `eqsat kernels list` names it.", show_default=False)
 ]
@@ -70,9 +68,9 @@ def list_kernels(
 
     device = resolved(device)
     families = [find_family(family)] if family else None
-    if dtype is not None and dtype not in DTYPES:
-        raise InputError(f"kernels are made for operands of {', '.join(DTYPES)}, got {dtype!r}")
-    rows = [row for d in DTYPES if dtype in (None, d) for row in variants(device, d)]
+    if dtype is not None and dtype not in OPERANDS:
+        raise InputError(f"kernels are made for operands of {', '.join(OPERANDS)}, got {dtype!r}")
+    rows = [row for d in OPERANDS if dtype in (None, d) for row in variants(device, d)]
     if families:
         rows = [row for row in rows if row.family == families[0].name]
     if json_file is not None:
@@ -224,9 +222,9 @@ def _gpus() -> list[str]:
 
 def variants(device: str, dtype: str) -> list[Row]:
     """Every variant for operands of a type on a device, each once."""
-    from eqsat.extract.device.occupancy import table
     from eqsat.gpu.catalogue import samples
     from eqsat.gpu.run.run import gpu_target
+    from eqsat.gpu.table.occupancy import table
 
     target = gpu_target(device)
     counted = table().get(target.arch, {}).get(dtype, {})

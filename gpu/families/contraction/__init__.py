@@ -14,13 +14,13 @@ from typing import Literal
 
 from eqsat.gpu.code.errors import NotLowerable
 from eqsat.gpu.code.scalar import COMPUTE
-from eqsat.gpu.code.targets import Target
 from eqsat.gpu.families.base import Choice, Family, Job, Kernel, finished, part_of
 from eqsat.gpu.families.contraction.copies import Pipeline, pipeline
 from eqsat.gpu.families.contraction.epilogue import Epilogue, epilogue
 from eqsat.gpu.families.contraction.examples import examples, reductions
-from eqsat.gpu.families.contraction.operands import operand
-from eqsat.gpu.families.contraction.tiles import Tile, choose_tile, fitting_tiles
+from eqsat.gpu.families.contraction.operands import element_of, operand
+from eqsat.gpu.table.targets import Target
+from eqsat.gpu.table.tiles import Tile, choose_tile, legal_tiles
 from eqsat.program.core import Node
 
 REDUCTIONS = """Contractions with a sum, max or min of the product along m or n; the product may be written beside it.
@@ -41,9 +41,6 @@ or not at all where one block holds whole lines.
 
 Combine = Literal["atomic", "lds", "wave", "two-pass"]
 COMBINES: tuple[Combine, ...] = ("atomic", "lds", "wave", "two-pass")
-
-ATOMIC_DTYPES = frozenset({"float32", "int32"})
-"""Types whose sum, max and min are one hardware instruction on every target."""
 
 _TILE_ROWS_TOGETHER = 8
 """Rows of tiles that run through all columns together, so that the second cache level serves both operands."""
@@ -108,7 +105,7 @@ def generate(job: Job, target: Target, tile: Tile | None = None, combine: Combin
         tiles_n=tiles_n,
         together=min(_TILE_ROWS_TOGETHER, tiles_m),
         steps=ceil(k / tile.depth),
-        element=tile.element(dtype),
+        element=element_of(tile, dtype),
         sum_type=COMPUTE[dtype],
         operands=operands,
         pipe=pipe,
@@ -132,6 +129,7 @@ def generate(job: Job, target: Target, tile: Tile | None = None, combine: Combin
         fills={r.node: _IDENTITY[r.node.attrs[0]] for r in shared if combine != "two-pass"},
         claims=_claims(target, tile, end, combine) + (("cp.async",) if pipe else ()),
         part=part,
+        tile=tile,
     )
 
 
@@ -187,12 +185,12 @@ def _claims(target: Target, tile: Tile, end: Epilogue, combine: Combine) -> tupl
 
 
 def _choices(target: Target, dtype: str) -> list[Choice]:
-    return [*(Choice(tile=t.name) for t in fitting_tiles(target, dtype)), Choice(slices=3)]
+    return [*(Choice(tile=t.name) for t in legal_tiles(target, dtype)), Choice(slices=3)]
 
 
 def _reducing_choices(target: Target, dtype: str) -> list[Choice]:
-    matrix = [t for t in fitting_tiles(target, dtype) if t.unit == "matrix"]
-    vector = [t for t in fitting_tiles(target, dtype) if t.unit == "vector"]
+    matrix = [t for t in legal_tiles(target, dtype) if t.unit == "matrix"]
+    vector = [t for t in legal_tiles(target, dtype) if t.unit == "vector"]
     return [Choice(tile=t.name, combine=c) for c in COMBINES for t in (*matrix[:1], *matrix[-1:], *vector[3:8:2])]
 
 

@@ -13,9 +13,10 @@ from eqsat.base.numerics import itemsize
 from eqsat.gpu.code.c_writer import Region
 from eqsat.gpu.code.index import Index, Var, through
 from eqsat.gpu.code.scalar import STORAGE, Lanes, runs_along
-from eqsat.gpu.code.targets import Target
 from eqsat.gpu.families.base import Job
-from eqsat.gpu.families.contraction.tiles import Tile
+from eqsat.gpu.families.contraction.operands import element_of
+from eqsat.gpu.table.targets import Target
+from eqsat.gpu.table.tiles import Tile
 from eqsat.program.core import Node
 
 MOST_STAGES = 3
@@ -70,7 +71,7 @@ class Pipeline:
 
 def pipeline(job: Job, target: Target, core: Node, tile: Tile, threads: int) -> Pipeline | None:
     """The copies of a product's operands; None where one cannot be copied, or there is no room for two tiles."""
-    if not target.copies or tile.element(core.args[0].dtype) != STORAGE[core.args[0].dtype]:
+    if not target.copies or element_of(tile, core.args[0].dtype) != STORAGE[core.args[0].dtype]:
         return None
     batch, m, k, n = core.attrs
     a = _Operand("a", job, core.args[0], (batch, m, k), tile, threads).copy()

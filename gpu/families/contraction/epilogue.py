@@ -17,7 +17,7 @@ from eqsat.gpu.code.index import Index, Var
 from eqsat.gpu.code.output_places import places
 from eqsat.gpu.code.scalar import ACCESS_BYTES, COMPUTE, STORAGE, Lanes, Lowering, Special, Traffic, runs_along, stored
 from eqsat.gpu.families.base import Job
-from eqsat.gpu.families.contraction.tiles import Tile
+from eqsat.gpu.table.tiles import Tile
 from eqsat.program.core import Node
 
 LANES = 16

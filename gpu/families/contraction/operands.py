@@ -8,14 +8,19 @@ from math import ceil
 from eqsat.base.numerics import itemsize
 from eqsat.gpu.code.c_writer import Region
 from eqsat.gpu.code.index import Index, Var
-from eqsat.gpu.code.scalar import ACCESS_BYTES, Lanes, Lowering, Traffic, stored
+from eqsat.gpu.code.scalar import ACCESS_BYTES, COMPUTE, STORAGE, Lanes, Lowering, Traffic, stored
 from eqsat.gpu.families.base import Job
-from eqsat.gpu.families.contraction.tiles import Tile
+from eqsat.gpu.table.tiles import Tile
 from eqsat.program.core import Node
 
 _WIDTHS = (8, 4, 2, 1)
 _TURNED = (4, 2, 1)
 """k that a thread may take of an operand that it reads along rows, to turn them around in registers."""
+
+
+def element_of(tile: Tile, dtype: str) -> str:
+    """C type of operands in LDS: what the matrix unit takes, or what is computed with."""
+    return STORAGE[dtype] if tile.unit == "matrix" else COMPUTE[dtype]
 
 
 @dataclass(frozen=True)

@@ -17,13 +17,13 @@ from eqsat.base.numerics import itemsize
 from eqsat.gpu.code.c_writer import Region
 from eqsat.gpu.code.index import Index, Var
 from eqsat.gpu.code.scalar import ACCESS_BYTES, STORAGE, Lanes, Lowering, Traffic, stored
-from eqsat.gpu.code.targets import Target
 from eqsat.gpu.families.base import Choice, Family, Job, Kernel, finished, part_of
 from eqsat.gpu.families.pointwise.examples import examples
 from eqsat.gpu.families.pointwise.turned import Square, fields, square_of
+from eqsat.gpu.table.limits import THREADS
+from eqsat.gpu.table.targets import Target
 from eqsat.program.core import Node
 
-THREADS = 256
 WIDTHS = (8, 4, 2, 1)
 """Legal numbers of neighbouring elements a thread; 16 bytes are one access."""
 

@@ -16,16 +16,13 @@ from __future__ import annotations
 
 from eqsat.base.numerics import itemsize
 from eqsat.gpu.code.scalar import ACCESS_BYTES
-from eqsat.gpu.code.targets import Target
 from eqsat.gpu.families.base import Choice, Family, Job, Kernel, finished, part_of
 from eqsat.gpu.families.row.across import across
 from eqsat.gpu.families.row.examples import examples
 from eqsat.gpu.families.row.passes import WIDTHS, Domain, Pass, domain_of, passes
+from eqsat.gpu.table.limits import THREADS
+from eqsat.gpu.table.targets import Target
 
-BLOCK_THREADS = 256
-"""Threads of a block, unless one row takes more."""
-
-MOST_THREADS = 1024
 ELEMENTS_A_THREAD = 16
 """Elements of a row that a thread holds in registers before the row gets more threads."""
 
@@ -47,13 +44,13 @@ def generate(job: Job, target: Target) -> Kernel:
     return rows.kernel
 
 
-def _threads_a_row(domain: Domain, width: int, units: int) -> int:
+def _threads_a_row(domain: Domain, width: int, units: int, limit: int) -> int:
     """The fewest threads that hold a row, more where rows alone do not fill the device."""
     chunks = -(-domain.columns // width)
     fewest = _power_above(domain.columns / ELEMENTS_A_THREAD)
     most = _power_above(chunks)
-    threads = min(fewest, MOST_THREADS)
-    while threads < min(most, MOST_THREADS) and domain.rows * threads < units * _THREADS_A_UNIT:
+    threads = min(fewest, limit)
+    while threads < min(most, limit) and domain.rows * threads < units * _THREADS_A_UNIT:
         threads *= 2
     return threads
 
@@ -74,11 +71,11 @@ def _along(job: Job, domain: Domain, target: Target) -> _Drafted:
     drafts = []
     legal = domain.widths(job)
     for width in [w for w in legal if w == job.choice.width] or legal:
-        per_row = job.choice.per_row or _threads_a_row(domain, width, job.units)
+        per_row = job.choice.per_row or _threads_a_row(domain, width, job.units, target.max_threads)
         made = passes(job, domain, width, per_row)
         drafts.append((made.loads, -width, per_row, made))
     loads, width, per_row, made = min(drafts, key=lambda d: d[:2])
-    threads = max(per_row, min(BLOCK_THREADS, MOST_THREADS))
+    threads = max(per_row, THREADS)
     rows_a_block = threads // per_row
     across_waves = per_row > target.wave
     part = part_of(

@@ -14,9 +14,9 @@ from eqsat.gpu.code.index import Index, Var
 from eqsat.gpu.code.scalar import ACCESS_BYTES, COMPUTE, Lanes, Lowering, Traffic, stored
 from eqsat.gpu.families.base import Job, Kernel, finished, part_of
 from eqsat.gpu.families.row.passes import Domain, Writes, anchored, reduced_type
+from eqsat.gpu.table.limits import THREADS
 from eqsat.program.core import Node
 
-THREADS = 256
 _WIDTHS = (8, 4, 2, 1)
 _LINE = 64
 """Threads along the rows: they read neighbouring vectors of one column."""

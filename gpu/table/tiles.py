@@ -4,21 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from math import ceil
+from typing import Literal, NamedTuple
 
 from eqsat.base.numerics import itemsize
 from eqsat.errors import unknown
-from eqsat.gpu.code.scalar import COMPUTE, STORAGE
-from eqsat.gpu.code.targets import Target
+from eqsat.gpu.table.targets import Target
 
 FRAGMENT = 16
-"""Edge of a matrix-unit tile."""
+"""Edge of a matrix-unit fragment."""
+
+Unit = Literal["matrix", "vector"]
 
 _RUN = 4
 """Rows (columns) that a thread of the vector path takes side by side: one 16-byte LDS read in float."""
 
-_WARM_UP = 16
-"""Tile edge at which half of the peak is reached, as in the cost model: operands are reloaded once a tile."""
+HALF_RATE_EDGE = 16
+"""The (harmonic mean) tile edge at which half of the peak is reached: operands are reloaded once a tile."""
+
+_LARGEST_WIDE = 64 * 64
+"""Elements of a tile of 8-byte sums: more do not fit into registers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +38,7 @@ class Tile:
         buffers: LDS copies of the operand tiles; with 2 the next is stored while this one is multiplied.
     """
 
-    unit: str
+    unit: Unit
     rows: int
     columns: int
     depth: int
@@ -68,10 +74,6 @@ class Tile:
         """The same along n."""
         return FRAGMENT if self.unit == "matrix" else min(_RUN, self.each_n)
 
-    def element(self, dtype: str) -> str:
-        """C type of operands in LDS: what the matrix unit takes, or what is computed with."""
-        return STORAGE[dtype] if self.unit == "matrix" else COMPUTE[dtype]
-
     def element_bytes(self, dtype: str) -> int:
         """Bytes of an operand element in LDS."""
         return itemsize(dtype) if self.unit == "matrix" else max(4, itemsize(dtype))
@@ -91,32 +93,47 @@ class Tile:
         return self.buffers * elements * self.element_bytes(dtype)
 
 
-def legal_tiles(target: Target, dtype: str) -> Iterator[Tile]:
-    """Every tile that compiles well for operands of a type; matrix units first where they take it."""
-    if dtype in target.matrix_dtypes:
-        yield from _matrix_tiles(target, dtype)
-    yield from _vector_tiles(dtype)
+class _Grids(NamedTuple):
+    """How a block is laid over its tile, along rows and columns: in waves of matrix units, or in threads."""
+
+    waves_of_64: tuple[int, int] | None
+    waves_of_32: tuple[int, int] | None
+    threads: tuple[int, int]
 
 
-_WAVE_GRIDS = {  # (rows, columns): waves along each edge, for wave 64 and wave 32
-    (128, 128): ((2, 2), (2, 4)),
-    (128, 64): ((2, 2), (4, 2)),
-    (64, 128): ((2, 2), (2, 4)),
-    (64, 64): ((2, 2), (2, 4)),
-    (64, 32): ((2, 2), (4, 2)),
-    (32, 64): ((2, 2), (2, 4)),
-    (32, 32): ((2, 2), (2, 2)),
-    (16, 64): ((1, 4), (1, 4)),
-    (64, 16): ((4, 1), (4, 1)),
-    (32, 16): ((2, 1), (2, 1)),
-    (16, 32): ((1, 2), (1, 2)),
-    (16, 16): ((1, 1), (1, 1)),
+_EDGES: dict[tuple[int, int], _Grids] = {
+    (128, 128): _Grids((2, 2), (2, 4), (16, 16)),
+    (128, 64): _Grids((2, 2), (4, 2), (16, 16)),
+    (64, 128): _Grids((2, 2), (2, 4), (16, 16)),
+    (64, 64): _Grids((2, 2), (2, 4), (16, 16)),
+    (64, 32): _Grids((2, 2), (4, 2), (16, 8)),
+    (32, 64): _Grids((2, 2), (2, 4), (8, 16)),
+    (32, 32): _Grids((2, 2), (2, 2), (8, 8)),
+    (16, 64): _Grids((1, 4), (1, 4), (4, 16)),
+    (64, 16): _Grids((4, 1), (4, 1), (16, 4)),
+    (32, 16): _Grids((2, 1), (2, 1), (8, 8)),
+    (16, 32): _Grids((1, 2), (1, 2), (8, 8)),
+    (16, 16): _Grids((1, 1), (1, 1), (8, 8)),
+    (4, 128): _Grids(None, None, (2, 32)),
+    (128, 4): _Grids(None, None, (32, 2)),
+    (1, 128): _Grids(None, None, (1, 64)),
+    (128, 1): _Grids(None, None, (64, 1)),
 }
+"""Every tile by its rows and columns; those narrower than a fragment run on the vector units alone."""
+
+
+@cache
+def legal_tiles(target: Target, dtype: str) -> tuple[Tile, ...]:
+    """Every tile that compiles well for operands of a type and fits into LDS; matrix units first where they take it."""
+    matrix = _matrix_tiles(target, dtype) if dtype in target.matrix_dtypes else ()
+    return (*matrix, *_vector_tiles(dtype))
 
 
 def _matrix_tiles(target: Target, dtype: str) -> Iterator[Tile]:
-    for (rows, columns), (wide, narrow) in _WAVE_GRIDS.items():
-        grid = wide if target.wave == 64 else narrow
+    for (rows, columns), grids in _EDGES.items():
+        grid = grids.waves_of_64 if target.wave == 64 else grids.waves_of_32
+        if grid is None:
+            continue
         depth, buffers = (32, 2) if itemsize(dtype) == 2 else (16, 2)
         if rows * columns == 128 * 128 and target.matrix == 90:
             # So that two blocks fit into the 64 KiB of a compute unit.
@@ -125,45 +142,25 @@ def _matrix_tiles(target: Target, dtype: str) -> Iterator[Tile]:
 
 
 def _vector_tiles(dtype: str) -> Iterator[Tile]:
-    wide = itemsize(dtype) == 8
-    for rows, columns, grid in (
-        (128, 128, (16, 16)),
-        (128, 64, (16, 16)),
-        (64, 128, (16, 16)),
-        (64, 64, (16, 16)),
-        (64, 32, (16, 8)),
-        (32, 64, (8, 16)),
-        (32, 32, (8, 8)),
-        (16, 64, (4, 16)),
-        (64, 16, (16, 4)),
-        (32, 16, (8, 8)),
-        (16, 32, (8, 8)),
-        (16, 16, (8, 8)),
-        (4, 128, (2, 32)),
-        (128, 4, (32, 2)),
-        (1, 128, (1, 64)),
-        (128, 1, (64, 1)),
-    ):
-        if not (wide and rows * columns > 64 * 64):  # eight-byte sums would not fit into registers
-            yield Tile("vector", rows, columns, 16, *grid)
-
-
-def fitting_tiles(target: Target, dtype: str) -> list[Tile]:
-    """The legal tiles that fit into the LDS of a target."""
-    return [t for t in legal_tiles(target, dtype) if t.lds_bytes(dtype) <= target.lds_bytes]
+    for (rows, columns), grids in _EDGES.items():
+        if itemsize(dtype) < 8 or rows * columns <= _LARGEST_WIDE:
+            yield Tile("vector", rows, columns, 16, *grids.threads)
 
 
 def ranked_tiles(target: Target, dims: tuple[int, int, int, int], dtype: str, units: int) -> list[Tile]:
-    """Tiles by when their blocks finish, by the cost model's measure: rounds of blocks times work over efficiency."""
+    """Tiles by when their blocks finish: rounds of blocks times work over efficiency.
+
+    Where matrix units take the type, they do all products but those narrower than half of a fragment.
+    """
     batch, m, _, n = dims
-    tiles = fitting_tiles(target, dtype)
-    if any(t.unit == "matrix" for t in tiles) and min(m, n) >= FRAGMENT // 2:
+    tiles = legal_tiles(target, dtype)
+    if dtype in target.matrix_dtypes and min(m, n) >= FRAGMENT // 2:
         tiles = [t for t in tiles if t.unit == "matrix"]
 
     def time(tile: Tile) -> float:
         blocks = batch * ceil(m / tile.rows) * ceil(n / tile.columns)
-        edge = 2 * tile.rows * tile.columns / (tile.rows + tile.columns)
-        return ceil(blocks / units) * tile.rows * tile.columns * (edge + _WARM_UP) / edge
+        edge = mean_edge(tile.rows, tile.columns)
+        return ceil(blocks / units) * tile.rows * tile.columns * (edge + HALF_RATE_EDGE) / edge
 
     return sorted(tiles, key=time)
 
@@ -174,11 +171,16 @@ def choose_tile(
     """The tile called `name`, else the first of `ranked_tiles`.
 
     Raises:
-        InputError: no tile of that name fits.
+        InputError: no tile of that name is legal.
     """
     if name is None:
         return ranked_tiles(target, dims, dtype, units)[0]
-    by_name = {t.name: t for t in fitting_tiles(target, dtype)}
+    by_name = {t.name: t for t in legal_tiles(target, dtype)}
     if name not in by_name:
         raise unknown("tile", name, by_name)
     return by_name[name]
+
+
+def mean_edge(rows: int, columns: int) -> float:
+    """The harmonic mean of a tile's edges."""
+    return 2 * rows * columns / (rows + columns)

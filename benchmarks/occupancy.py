@@ -1,8 +1,8 @@
 """What every kernel variant takes of every target: registers, LDS, and how many waves a SIMD then holds.
 
-    python -m eqsat.gpu.measured_occupancy        # compiles every variant, and rewrites the table and its page
+    python benchmarks/occupancy.py        # compiles every variant, and rewrites the table and its page
 
-The table lies in `extract/device/occupancy.json`, where the cost model reads it; `papers/kernels.md` shows it.
+The table lies in `gpu/table/occupancy.json`, where the cost model reads it; `papers/kernels.md` shows it.
 """
 
 from __future__ import annotations
@@ -10,38 +10,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from eqsat.extract.device.occupancy import TABLE, Table, table
-from eqsat.gpu.build.gates import Verdict, gate
-from eqsat.gpu.catalogue import samples
-from eqsat.gpu.code.targets import TARGETS, Target
-from eqsat.gpu.families.base import Kernel
-
-DTYPES = ("float32", "float16")
-"""Element types of the table: bfloat16 moves and multiplies like float16."""
+from eqsat.gpu.catalogue import verdicts
+from eqsat.gpu.table.occupancy import MEASURED, TABLE, Table, table
+from eqsat.gpu.table.targets import TARGETS, Target
 
 PAGE = Path(__file__).resolve().parent.parent / "papers" / "kernels.md"
 _BEGIN, _END = "<!-- occupancy: begin -->\n", "<!-- occupancy: end -->\n"
 _SHOWN_ROWS = ("threads1_", "threads16_", "threads64_", "threads256_", "threads1024_", "across")
-
-
-def verdicts(target: Target, dtype: str) -> dict[str, tuple[Kernel, Verdict]]:
-    """Every variant for operands of a type, by name, compiled and judged.
-
-    Left out: the vector path of products for halves, which computes in float like that for float32.
-
-    Raises:
-        InputError: the compiler of the target is not installed.
-    """
-    kernels = {n: k for n, k in samples(target, dtype) if dtype == "float32" or not k.variant.startswith("vector")}
-    return judged(kernels, target)
-
-
-def judged(kernels: dict[str, Kernel], target: Target) -> dict[str, tuple[Kernel, Verdict]]:
-    """Kernels by name, compiled as one text and judged."""
-    distinct = {k.entry: k for k in kernels.values()}
-    found = gate("\n".join(k.source for k in distinct.values()), distinct.values(), target)
-    by_entry = dict(zip(distinct, found, strict=True))
-    return {name: (k, by_entry[k.entry]) for name, k in kernels.items()}
 
 
 def measured(target: Target, dtype: str) -> dict[str, list[int]]:
@@ -56,7 +31,7 @@ def page(entries: Table) -> str:
         "| kernel | type | " + " | ".join(TARGETS) + " |",
         "| --- | --- | " + " | ".join("---" for _ in TARGETS) + " |",
     ]
-    for dtype in DTYPES:
+    for dtype in MEASURED:
         names = dict.fromkeys(name for arch in TARGETS for name in entries[arch][dtype] if _shown(name))
         for name in sorted(names):
             cells = [_cell(entries[arch][dtype].get(name)) for arch in TARGETS]
@@ -83,7 +58,7 @@ def with_table(text: str, entries: Table) -> str:
 
 def main() -> None:
     """Measure everything, and write the table and its page."""
-    entries = {arch: {dtype: measured(target, dtype) for dtype in DTYPES} for arch, target in TARGETS.items()}
+    entries = {arch: {dtype: measured(target, dtype) for dtype in MEASURED} for arch, target in TARGETS.items()}
     lines = [
         f' "{arch}": {{\n'
         + ",\n".join(

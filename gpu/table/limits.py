@@ -1,0 +1,40 @@
+"""Limits of kernels that decide how they are launched, and so what they cost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+Operands = Literal["float32", "float16", "bfloat16"]
+OPERANDS: tuple[Operands, ...] = get_args(Operands)
+"""Element types that every variant is compiled and listed for. Kernels of other types are made in the same way."""
+
+THREADS = 256
+"""Threads of a workgroup: of pointwise kernels, of row kernels unless one row takes more, of each member of a group."""
+
+ATOMIC_DTYPES = frozenset({"float32", "int32"})
+"""Types whose sum, max and min are one hardware instruction on every target. Others are reduced by a second launch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slicing:
+    """How long sums are cut where there are fewer workgroups than compute units; a second launch adds the slices up.
+
+    Attributes:
+        shortest: terms of a slice at least: below, starting and ending it costs more than it gains.
+        most: slices of a sum.
+    """
+
+    shortest: int
+    most: int = 64
+
+    def slices(self, units: int, groups: int, terms: int) -> int:
+        """Into how many slices to cut sums of so many terms that `groups` workgroups would compute whole."""
+        return max(1, min(units // groups, terms // self.shortest, self.most))
+
+
+K_SLICES = Slicing(256)
+"""Of the k of a product (split-K)."""
+
+ROW_SLICES = Slicing(4096)
+"""Of a reduced row."""
