@@ -26,7 +26,9 @@ import eqsat
 from eqsat.base.time_budget import TimeBudget
 from eqsat.extract.device.table import device
 from eqsat.language.rule import AnyRule, Policy
-from eqsat.pipeline.optimize import Search
+from eqsat.pipeline.asked import Asked
+from eqsat.pipeline.runner import Runner
+from eqsat.pipeline.search import cover_written, partition, search_form
 from eqsat.program.core import lower
 from eqsat.program.ir import Program
 from eqsat.program.node import Node
@@ -62,16 +64,16 @@ class Worse:
 def priced(program: Program, forms: Iterable[Form], rules: Sequence[AnyRule], seconds: float) -> dict[Form, Priced]:
     """The least price found for some forms of a program under these rules, `seconds` for each."""
     found = {}
-    search = Search(program, device("mi300x"), rules, TimeBudget(seconds), lambda stage, fraction: None)
+    run = Runner(TimeBudget(seconds))
+    problem = partition(program, Asked(device("mi300x"), tuple(rules)), run)
     for form in forms:
-        search.cover_written(form, seconds)
-        search.solve(form, seconds)
-        stats = search.explored[form].stats
+        x = search_form(problem, cover_written(problem, form, seconds, run), seconds, run)
+        stats = x.explored.stats
         limit = stats["stop"] if stats["stop"] != "saturated" else None
-        if not search.cheapest[form].cover.optimal:
+        if not x.cheapest.cover.optimal:
             limit = limit or "solver"
         fired = frozenset(rule for rule, n in stats.get("matches", {}).items() if n)
-        found[form] = Priced(search.solved[form].cover.cost, fired, limit)
+        found[form] = Priced(min(x.cheapest.cover.cost, x.written.cover.cost), fired, limit)
     return found
 
 

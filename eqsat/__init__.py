@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from eqsat.frontends.onnx.write.model import to_onnx
     from eqsat.frontends.torch import from_torch
     from eqsat.jit import jit
-    from eqsat.pipeline.optimize import Result, optimize
+    from eqsat.pipeline.optimize import optimize
+    from eqsat.pipeline.result import Result
     from eqsat.program.ir import Program
     from eqsat.proof.prove import Proof, prove
     from eqsat.tracing.trace import spec, trace
@@ -34,7 +35,7 @@ __version__ = VERSION
 _HOME = {
     "Program": "eqsat.program.ir",
     "Proof": "eqsat.proof.prove",
-    "Result": "eqsat.pipeline.optimize",
+    "Result": "eqsat.pipeline.result",
     "Tracer": "eqsat.tracing.tracer",
     "from_onnx": "eqsat.frontends.onnx.read.model",
     "from_torch": "eqsat.frontends.torch",

@@ -19,7 +19,7 @@ from eqsat.errors import CheckFailed, CheckTooLarge, EqsatError, InputError
 from eqsat.language.rule import rule
 from eqsat.lift.segments import LiftedProgram
 from eqsat.pipeline.failures import failures_dir, keep
-from eqsat.pipeline.optimize import Result
+from eqsat.pipeline.result import Result
 from eqsat.program import ops
 from eqsat.program.ir import Program
 from eqsat.rules import ALL
@@ -123,7 +123,7 @@ def test_a_step_that_does_not_hold_is_refused_too():
 
 def failing(stage: str, error: type[EqsatError], monkeypatch: pytest.MonkeyPatch) -> None:
     """Let saturation, or the cover of what it found, fail for parts with a minimum."""
-    module = importlib.import_module("eqsat.pipeline.optimize")
+    module = importlib.import_module("eqsat.pipeline.search")
     whole = getattr(module, stage)
 
     def fails(snapshot: Snapshot, *args, **kwargs):
@@ -196,7 +196,7 @@ def test_a_program_that_is_wrong_as_written_is_an_error(state: Path, monkeypatch
     wrong = eqsat.trace(lambda x: x @ (weight(4, 4) + 1), spec((3, 4)))
     wrong = Program(source.inputs, dict(zip(source.outputs, wrong.outputs.values(), strict=True)))
     monkeypatch.setattr(
-        importlib.import_module("eqsat.pipeline.optimize"), "lift_parts", lambda parts, core: LiftedProgram(wrong, [])
+        importlib.import_module("eqsat.pipeline.assemble"), "lift_parts", lambda parts, core: LiftedProgram(wrong, [])
     )
     with pytest.raises(CheckFailed, match=f"differs from the source .* run the program without eqsat.*{state}"):
         eqsat.optimize(source)

@@ -14,7 +14,7 @@ from towers import towers, weight
 
 import eqsat
 from eqsat.inspection.html import draw, page, source_plan
-from eqsat.pipeline.optimize import Result
+from eqsat.pipeline.result import Result
 from eqsat.program.core import lower
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")

@@ -22,7 +22,8 @@ from eqsat.check.check import relative_error
 from eqsat.egraph.saturate import Limits
 from eqsat.evidence.reference import same_bits
 from eqsat.language.rule import ALLOWED, Policy
-from eqsat.pipeline.optimize import Result, optimize
+from eqsat.pipeline.optimize import optimize
+from eqsat.pipeline.result import Result
 from eqsat.program.ir import Program
 from eqsat.program.term import Term
 from eqsat.rules import ALL

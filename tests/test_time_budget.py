@@ -13,9 +13,10 @@ import pytest
 
 import eqsat
 from eqsat.base.interrupt import Interruptible
-from eqsat.base.time_budget import LEAST_SECONDS, STAGES, TimeBudget
+from eqsat.base.time_budget import STAGES, TimeBudget
 from eqsat.errors import InputError
-from eqsat.pipeline.optimize import Search
+from eqsat.pipeline import limits
+from eqsat.pipeline import search as searching
 from eqsat.testing import assert_equivalent
 
 spec = eqsat.spec
@@ -61,38 +62,46 @@ def test_what_is_no_number_of_seconds_is_refused(limit: object):
         TimeBudget.of(limit)  # type: ignore[arg-type]
 
 
+LEAST = limits.SEARCH.least_seconds
+
+
 @pytest.mark.parametrize(
     ("sizes", "shares"),
     [
         ([10], [100.0]),
         ([10, 30], [25.0, 75.0]),
-        ([1, 99], [LEAST_SECONDS, 99.0]),
-        ([0, 0], [LEAST_SECONDS, LEAST_SECONDS]),
-        ([1] * 50, [LEAST_SECONDS] * 50),
+        ([1, 99], [LEAST, 99.0]),
+        ([0, 0], [LEAST, LEAST]),
+        ([1] * 50, [LEAST] * 50),
         ([], []),
     ],
 )
-def test_parts_share_time_by_size_and_small_ones_have_enough(sizes: list[int], shares: list[float]):
-    budget = TimeBudget(100.0, clock=Clock())
-    np.testing.assert_allclose([budget.part("solve", size, sizes) for size in sizes], shares)
+def test_forms_share_time_by_size_and_small_ones_have_enough(sizes: list[int], shares: list[float]):
+    np.testing.assert_allclose([limits.SEARCH.of_form(100.0, size, sizes) for size in sizes], shares)
 
 
-def test_no_part_takes_more_than_half_of_what_little_time_is_left():
-    assert TimeBudget(3.0, clock=Clock()).part("solve", 1, [1, 1, 1, 1]) == 1.5
-    assert TimeBudget(3.0, clock=Clock()).part("solve", 3, [3, 1]) == 2.25
+def test_no_form_takes_more_than_half_of_what_little_time_is_left():
+    assert limits.SEARCH.of_form(3.0, 1, [1, 1, 1, 1]) == 1.5
+    assert limits.SEARCH.of_form(3.0, 3, [3, 1]) == 2.25
 
 
 def test_all_parts_are_covered_as_written_before_one_is_searched(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("eqsat.program.pieces.HUGE", 20)
     monkeypatch.setattr("eqsat.program.pieces.PIECE", 10)
     covered: list[int] = []
-    solve = Search.solve
+    written: list[object] = []
+    search_form, cover_written = searching.search_form, searching.cover_written
 
-    def solve_and_count(self: Search, form: tuple, seconds: float) -> None:
-        covered.append(len(self.written))
-        solve(self, form, seconds)
+    def search_and_count(*args):
+        covered.append(len(written))
+        return search_form(*args)
 
-    monkeypatch.setattr(Search, "solve", solve_and_count)
+    def cover_and_note(*args):
+        written.append(args)
+        return cover_written(*args)
+
+    monkeypatch.setattr(searching, "search_form", search_and_count)
+    monkeypatch.setattr(searching, "cover_written", cover_and_note)
 
     def maps(x):
         for i in range(30):
@@ -105,26 +114,20 @@ def test_all_parts_are_covered_as_written_before_one_is_searched(monkeypatch: py
 
 
 def test_no_e_graph_grows_beyond_what_can_be_covered_in_time(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(sys.modules["eqsat.pipeline.optimize"], "HURRIED", 1e6)
+    monkeypatch.setattr(limits, "SEARCH", limits.Search(hurried=1e6))
     found = eqsat.optimize(eqsat.trace(chain, spec((8, 64))))
     assert found.report["egraph"]["stop"] == "time"
     assert found.report["check"]["passed"]
 
 
 def test_what_follows_the_search_takes_at_most_its_share_of_the_limit():
-    budget = TimeBudget(8.0, {"lower": 60.0, "partition": 60.0}, clock=Clock())
-    budget.end += 120.0
-    budget.expect_after_search(1.0)
-    np.testing.assert_allclose(budget.left("solve"), 8.0 - 0.35 * 8.0 - 0.15 * 8.0)
+    expected = limits.AFTER.expected(8.0, {"lower": 60.0, "partition": 60.0}, 1.0)
+    np.testing.assert_allclose(sum(expected.values()), 0.35 * 8.0 + 0.15 * 8.0)
 
 
 def test_what_follows_the_search_is_done_once_for_equal_parts():
-    budget = TimeBudget(1000.0, {"lower": 1.0}, clock=Clock())
-    kept = []
-    for distinct in (1.0, 0.25):
-        budget.expect_after_search(distinct)
-        kept.append(1000.0 - 1.0 - 3.0 - budget.left("solve"))
-    np.testing.assert_allclose(kept[1], kept[0] / 4)
+    whole, quarter = (limits.AFTER.expected(1000.0, {"lower": 1.0}, distinct) for distinct in (1.0, 0.25))
+    np.testing.assert_allclose(quarter["lift"], whole["lift"] / 4)
 
 
 class Over(TimeBudget):
@@ -137,9 +140,6 @@ class Over(TimeBudget):
     def left(self, stage: str) -> float:
         return 0.0 if STAGES.index(stage) >= STAGES.index(self.first) else super().left(stage)
 
-    def patience(self, seconds: float) -> float:
-        return seconds
-
 
 def chain(x):
     for a, b in pairwise((64, 48, 8, 48)):
@@ -148,7 +148,8 @@ def chain(x):
 
 
 @pytest.mark.parametrize("first", STAGES[STAGES.index("saturate") : STAGES.index("write")])
-def test_every_stage_has_something_to_fall_back_to(first: str):
+def test_every_stage_has_something_to_fall_back_to(first: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(limits, "LATE", limits.Late(0.0, 0.0))
     program = eqsat.trace(chain, spec((8, 64)))
     found = eqsat.optimize(program, time_limit=Over(first))
     assert_equivalent(program, found.program)

@@ -15,7 +15,10 @@ from eqsat.explain.narration import why_not_text
 from eqsat.extract.device.table import device
 from eqsat.inspection.why_not import Answer, look_for, why_not
 from eqsat.language.rule import AnyRule, Policy
-from eqsat.pipeline.optimize import Search
+from eqsat.pipeline.asked import Asked
+from eqsat.pipeline.runner import Runner
+from eqsat.pipeline.search import partition, search
+from eqsat.pipeline.selection import choose
 from eqsat.rules import ALL, EXPLORING
 from eqsat.tracing.expression import parse
 
@@ -97,10 +100,11 @@ def test_why_not_on_the_command_line(tmp_path: Path):
 
 def test_every_rule_has_an_answer():
     program = parse("relu(X @ A + b)[:, :3].T", {"X": "f32[4,6]", "A": "const:f32[6,5]", "b": "const:f32[5]"})
-    search = Search(program, device("mi300x"), list(ALL), TimeBudget(10), lambda stage, fraction: None)
-    parts = search.run()
+    run = Runner(TimeBudget(10))
+    problem = partition(program, Asked(device("mi300x"), tuple(ALL)), run)
+    (best,) = choose(problem, search(problem, run), run)
     for row in RULES.values():
         answer = Answer(row.name)
-        look_for(answer, row, search, parts)
+        look_for(answer, row, problem, best)
         assert answer.fired or answer.missed or answer.nearest
         assert why_not_text(answer.as_json()).startswith(row.name)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -34,22 +34,6 @@ STAGES = (
 """In order. `start` and `read` lie before `optimize`, `write` after it; the search is `saturate` to `solve`."""
 
 Clock = Callable[[], float]
-
-PER_LOWERING = {"plan": 15.0, "lift": 35.0, "report": 2.0}
-"""Seconds that stages take for each second of lowering and partitioning what is not repeated of the program: all grow
-with its nodes."""
-
-MOST_KEPT = 0.35
-"""Share of the limit that is kept for them at most."""
-
-LEAST_SECONDS = 4.0
-"""What a part of a program may take however small it is, while that is not more than half of the time left."""
-
-CHECK_SHARE, CHECK_SECONDS = 0.15, 3.0
-"""What the check may count on: a share of the limit, up to so many seconds."""
-
-LATE_SHARE, LATE_SECONDS = 0.05, 0.25
-"""How much later than its share work is given up that was told to hand over what it has."""
 
 
 class TimeBudget:
@@ -84,31 +68,6 @@ class TimeBudget:
     def expect(self, stage: str, seconds: float) -> None:
         """Keep seconds for a stage that is still to come."""
         self.expected[stage] = seconds
-
-    def expect_after_search(self, distinct: float) -> None:
-        """Keep what the stages after the search are expected to take, judged by how long lowering took.
-
-        `distinct` is the share of the program's nodes that lie in different forms: what is equal is done once.
-        """
-        lowering = distinct * (self.spent.get("lower", 0.0) + self.spent.get("partition", 0.0))
-        kept = min(lowering * sum(PER_LOWERING.values()), MOST_KEPT * self.limit)
-        for stage, times in PER_LOWERING.items():
-            self.expect(stage, kept * times / sum(PER_LOWERING.values()))
-        self.expect("fold", self.spent.get("fold", 0.0))
-        self.expect("check", min(CHECK_SHARE * self.limit, CHECK_SECONDS))
-
-    def part(self, stage: str, size: int, waiting: Sequence[int]) -> float:
-        """Seconds that one part may take in a stage: its share by size among the parts in `waiting`, itself included.
-
-        A part whose share is too small to search it may take up to half of the time left: a few finished searches give
-        more than many that hardly began.
-        """
-        left = self.left(stage)
-        return max(left * size / max(1, sum(waiting)), min(LEAST_SECONDS, left / 2))
-
-    def patience(self, seconds: float) -> float:
-        """Seconds until work that may take `seconds`, and knows, is given up."""
-        return seconds + LATE_SHARE * self.limit + LATE_SECONDS
 
     def left(self, stage: str) -> float:
         """Seconds that a stage may take, so that those after it have what they are expected to need; at least 0."""

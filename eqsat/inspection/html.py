@@ -24,7 +24,7 @@ from eqsat.program.core import CoreProgram, Node, lower
 from eqsat.program.term import spec_of
 
 if TYPE_CHECKING:
-    from eqsat.pipeline.optimize import Result
+    from eqsat.pipeline.result import Result
 
 _TEMPLATE = Path(__file__).with_name("report.html.j2")
 _COVER_SECONDS = 2.0

@@ -18,10 +18,14 @@ from eqsat.extract.device.table import Device
 from eqsat.extract.device.table import device as find_device
 from eqsat.language import text as rule_text
 from eqsat.language.rule import ALLOWED, AnyRule, HostRule, Pat, Policy, Rule, Var
-from eqsat.pipeline.optimize import Search
+from eqsat.pipeline.asked import Asked
+from eqsat.pipeline.describe import explanation_of
+from eqsat.pipeline.limits import EXPLAINING
+from eqsat.pipeline.runner import Runner
+from eqsat.pipeline.search import Problem, partition, search
+from eqsat.pipeline.selection import Selection, choose
 from eqsat.program.core import Node, make
 from eqsat.program.ir import Program
-from eqsat.program.segments import Segment
 from eqsat.rules import EXPLORING, allowed
 
 _MOST_PRICED = 3
@@ -122,21 +126,25 @@ def why_not(
     answer = Answer(row.name, _barred(row, numerics))
     if row not in usable:
         usable.append(row)
-    search = Search(program, target, usable, TimeBudget(time_limit), lambda stage, fraction: None)
-    parts = search.run()
-    answer.steps = [i for i, step in enumerate(search.explanation(parts).steps, 1) if step.rule == row.name]
-    look_for(answer, row, search, parts)
+    run = Runner(TimeBudget(time_limit))
+    problem = partition(program, Asked(target, tuple(usable)), run)
+    found = search(problem, run)
+    (best,) = choose(problem, found, run)
+    steps = explanation_of(problem, best.solved, EXPLAINING.seconds, run).steps
+    answer.steps = [i for i, step in enumerate(steps, 1) if step.rule == row.name]
+    look_for(answer, row, problem, best)
     return answer
 
 
-def look_for(answer: Answer, row: AnyRule, search: Search, parts: Sequence[Segment]) -> None:
+def look_for(answer: Answer, row: AnyRule, problem: Problem, best: Selection) -> None:
     """Fill in where a rule fired in a finished search, and where not."""
-    explainer = Explainer(search.program, search.core.source_term)
-    for form, (part, _) in instances(parts).items():
-        look = _Look(search.explored[form], row, explainer.writer(part), search.rules)
+    explainer = Explainer(problem.source, problem.core.source_term)
+    asked = problem.asked
+    for form, (part, _) in instances(problem.parts).items():
+        look = _Look(best.found[form].explored, row, explainer.writer(part), asked.rules)
         answer.fired += look.fired()
         if not answer.steps and not answer.barred:
-            answer.dearer += look.dearer(search.device, search.solved[form].cover.cost)
+            answer.dearer += look.dearer(asked.device, best.solved[form].cover.cost)
         answer.missed += look.missed()
         if not answer.fired and not answer.missed:
             answer.nearest += look.nearest()

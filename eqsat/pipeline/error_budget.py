@@ -14,7 +14,8 @@ import numpy as np
 from eqsat.check.check import random_inputs
 from eqsat.errors import CheckFailed, InputError
 from eqsat.language.rule import Policy
-from eqsat.pipeline.optimize import Result, optimize
+from eqsat.pipeline.optimize import optimize
+from eqsat.pipeline.result import Result
 from eqsat.program.ir import Program
 
 _POINTS = 2

@@ -1,4 +1,4 @@
-"""What the check refused, kept in a folder that reproduces it: the program and how it was optimised."""
+"""What the check refused, or what failed: the best result that passes, and a folder that reproduces the failure."""
 
 from __future__ import annotations
 
@@ -7,13 +7,18 @@ import json
 import os
 import pickle
 import platform
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from eqsat.base.files import write_folder
-from eqsat.errors import EqsatError, InputError
+from eqsat.check import check as checking
+from eqsat.errors import CheckFailed, CheckTooLarge, EqsatError, InputError
+from eqsat.pipeline.report import advice_on
+from eqsat.pipeline.result import Result
+from eqsat.pipeline.search import Problem
+from eqsat.pipeline.selection import Selection
 from eqsat.program.ir import Program
 
 LARGEST = 256 << 20
@@ -21,6 +26,78 @@ LARGEST = 256 << 20
 
 _SHOWN = 1 << 20
 """Characters of a program's text."""
+
+
+def what_passes(
+    selection: Selection,
+    made: Callable[[Selection], Result],
+    refused: list[EqsatError],
+    in_time: Callable[[], bool],
+    about: Callable[[Selection], dict[str, Any]],
+) -> tuple[Result, Selection]:
+    """The result where the check refused a selection: with every form as optimised that passes by itself, or else as
+    written, and the selection that it was made from. What else is refused goes into `refused`.
+
+    Args:
+        made: builds and checks a result.
+        in_time: whether there is time to try one more form.
+        about: what the report says of a fallback.
+
+    Raises:
+        CheckFailed: even the program as written is refused.
+    """
+    changed = selection.changed()
+    passing: list[tuple] = []
+    for form in changed if len(changed) > 1 else ():
+        if not in_time():
+            break
+        others = [other for other in changed if other is not form]
+        if _passes(lambda others=others: made(selection.keep(others, "refused")), refused):
+            passing.append(form)
+    kept = selection
+    for passed in (passing, []) if passing else ([],):
+        kept = selection.keep([form for form in changed if form not in passed], "refused")
+        try:
+            return made(kept), kept
+        except CheckFailed as error:
+            refused.append(error)
+    raise type(refused[-1])(
+        f"{refused[-1]}, even as it is written: run the program without eqsat. {advice_on(about(kept))}"
+    )
+
+
+def _passes(work: Callable[[], Result], refused: list[EqsatError]) -> bool:
+    """Whether the check passes; what it refuses goes into `refused`."""
+    try:
+        work()
+    except CheckFailed as error:
+        refused.append(error)
+        return False
+    return True
+
+
+def fallback(
+    problem: Problem, selection: Selection, refused: Sequence[EqsatError], asked: Mapping[str, Any]
+) -> dict[str, Any]:
+    """What failed or was refused, for the report; and the folder that reproduces it, unless memory was short.
+
+    `asked` are the arguments of `optimize` by which the failure comes again.
+    """
+    told = list(dict.fromkeys(map(str, refused)))
+    failed = {form for form, x in selection.found.items() if x.failed is not None}
+    left = failed | {form for form, reason in selection.kept.items() if reason == "refused"}
+    parts = sum(part.form in left for part in problem.parts)
+    about: dict[str, Any] = {"parts": parts, "of": len(problem.parts), "refused": told, "folder": None}
+    if all(isinstance(error, CheckTooLarge) for error in refused):
+        return about | {"cause": "memory"}
+    own = {
+        "device": problem.asked.device.name,
+        "time_limit": problem.budget.limit,
+        "seed": checking.SEED,
+        "rules": [row.name for row in problem.asked.rules],
+    }
+    folder = keep(problem.source, {**asked, **own}, told)
+    return about | {"cause": "failed" if failed else "differs", "folder": folder and str(folder)}
 
 
 def failures_dir() -> Path:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from eqsat.check.check import Check
-from eqsat.egraph.snapshot import Snapshot
 from eqsat.errors import escaped
 from eqsat.explain.explain import FOLD, Explanation
 from eqsat.extract.cover import CoverResult
@@ -34,7 +33,7 @@ class Outcome:
 
     Attributes:
         source, chosen: the covers of the program as written and of the result, one for each segment instance.
-        snapshots: the e-graphs, one for each form of segments; their statistics say why saturation ended.
+        egraphs: figures of the e-graphs, one for each form of segments: nodes, classes, why saturation ended.
         source_plan: the kernels of the program as written.
         explanation: the steps from the program as written to the result.
         merges: which kernels as written became which of the result.
@@ -42,7 +41,7 @@ class Outcome:
 
     source: list[CoverResult]
     chosen: list[CoverResult]
-    snapshots: list[Snapshot]
+    egraphs: list[Mapping[str, Any]]
     source_plan: Plan
     explanation: Explanation
     merges: list[dict[str, Any]]
@@ -85,7 +84,7 @@ def build_report(
         "gap": round((cost - bound) / cost, 6) if cost else 0.0,
         "optimal": all(c.optimal for c in outcome.chosen) and not source.opaque(),
         "kernels": _kernels(plan, result, launches),
-        "egraph": _egraph(outcome.snapshots),
+        "egraph": _egraph(outcome.egraphs),
         "extraction": _extraction(outcome.chosen),
         "rules": dict(Counter(step.rule for step in outcome.explanation.steps if step.rule != FOLD)),
         "steps": [step.as_json() for step in outcome.explanation.steps],
@@ -139,15 +138,13 @@ def _microseconds(picoseconds: int) -> float:
     return round(picoseconds * 1e-6, 6)
 
 
-def _egraph(snapshots: list[Snapshot]) -> dict[str, Any]:
-    stats = [s.stats for s in snapshots]
-    stops = [s.get("stop", "saturated") for s in stats]
+def _egraph(stats: list[Mapping[str, Any]]) -> dict[str, Any]:
     return {
-        "classes": sum(s.stats.get("classes", s.n_classes) for s in snapshots),
-        "nodes": sum(s.stats.get("nodes", len(s.nodes)) for s in snapshots),
+        "classes": sum(s["classes"] for s in stats),
+        "nodes": sum(s["nodes"] for s in stats),
         "iterations": sum(s.get("iterations", 0) for s in stats),
         "seconds": round(sum(s.get("seconds", 0.0) for s in stats), 3),
-        "stop": max(stops, key=_STOPS.index, default="saturated"),
+        "stop": max((s["stop"] for s in stats), key=_STOPS.index, default="saturated"),
         "growth": _growth([list(s.get("growth", ())) for s in stats]),
     }
 

@@ -16,7 +16,7 @@ from eqsat.cli.shared.options import JsonFile, Numerics, Shape, TimeLimit
 if TYPE_CHECKING:
     import numpy as np
 
-    from eqsat.pipeline.optimize import Result
+    from eqsat.pipeline.result import Result
     from eqsat.program.ir import Program
 
 LEAST_SECONDS = 2e-3

@@ -13,7 +13,7 @@ from eqsat.cli.shared.options import Device, JsonFile, ModelFile, Numerics, Shap
 if TYPE_CHECKING:
     import numpy as np
 
-    from eqsat.pipeline.optimize import Result
+    from eqsat.pipeline.result import Result
 
 TOLERANCE = {"float64": 1e-9, "float32": 1e-4, "float16": 2e-3, "bfloat16": 2e-2}
 """Largest error against expected outputs, as a share of their scale, by dtype; integers and bools must be equal."""

@@ -12,7 +12,7 @@ from eqsat.cli.shared.report import microseconds
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from eqsat.pipeline.optimize import Result
+    from eqsat.pipeline.result import Result
 
 
 def write_alternatives(best: Result, output: Path) -> None:

@@ -18,7 +18,7 @@ EXPLAIN_SECONDS = 1.0
 
 if TYPE_CHECKING:
     from eqsat.language.rule import AnyRule, Policy
-    from eqsat.pipeline.optimize import Result
+    from eqsat.pipeline.result import Result
     from eqsat.program.ir import Program
 
 

@@ -8,7 +8,7 @@ from eqsat.errors import InputError
 
 if TYPE_CHECKING:
     from eqsat.gpu.run.tune import Tuning
-    from eqsat.pipeline.optimize import Result
+    from eqsat.pipeline.result import Result
 
 
 def check_tunable(tune: float | None, device: str, on: str = "gpu") -> None:

@@ -1,0 +1,105 @@
+"""What `optimize` is asked for, with every argument judged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from eqsat.base.arguments import seconds, shown, whole
+from eqsat.base.memory_limit import memory_limit as memory_limit_of
+from eqsat.errors import InputError
+from eqsat.extract.device.table import Device
+from eqsat.extract.device.table import device as find_device
+from eqsat.language.rule import AnyRule, Policy
+from eqsat.pipeline.limits import EXPLAINING
+from eqsat.pipeline.objective import Objective
+from eqsat.program.ir import Program
+from eqsat.program.sizes import check_program
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a result is to be.
+
+    Attributes:
+        device: prices are its.
+        rules: those that the policy `numerics` allows.
+        goal: what is to be low.
+        top: how many plans.
+        inputs: arrays by name on which nothing may overflow.
+        memory: bytes that this process may take.
+        explain_time: seconds for the steps.
+    """
+
+    device: Device
+    rules: tuple[AnyRule, ...]
+    numerics: Policy = "reassociate"
+    goal: Objective = field(default_factory=Objective)
+    top: int = 1
+    inputs: Mapping[str, Any] | None = None
+    memory: int = field(default_factory=lambda: memory_limit_of(None))
+    explain_time: float = EXPLAINING.seconds
+
+    @property
+    def exact(self) -> bool:
+        """Whether results are to be bitwise the same."""
+        return self.numerics == "exact"
+
+
+def judged(
+    program: Program,
+    device: str | Device,
+    numerics: Policy,
+    rules: Sequence[AnyRule] | None,
+    progress: Callable[[str, float], None] | None,
+    explain_time: float,
+    top: int,
+    objective: str | Mapping[str, float],
+    inputs: Mapping[str, Any] | None,
+    memory_limit: int | None,
+) -> Asked:
+    """The arguments of `optimize` as one value.
+
+    Raises:
+        InputError: one of them is not as it says there.
+    """
+    if not isinstance(program, Program):
+        raise InputError(f"optimize takes a Program (eqsat.trace, from_onnx, from_torch), got {type(program).__name__}")
+    check_program(program)
+    memory = memory_limit_of(memory_limit)
+    row, goal = _row(device), Objective.of(objective)
+    whole("top", top, 1)
+    if progress is not None and not callable(progress):
+        raise InputError(f"progress {shown(progress)}: expected a function of a stage and a fraction, or None")
+    seconds("explain_time", explain_time)
+    if inputs is not None:
+        program.bind_inputs(inputs, "float64")
+    return Asked(row, usable(numerics, rules), numerics, goal, top, inputs, memory, explain_time)
+
+
+def usable(numerics: Policy, rules: Sequence[AnyRule] | None) -> tuple[AnyRule, ...]:
+    """The rules that the policy allows, of all rules by default.
+
+    Raises:
+        InputError: the policy is unknown, or `rules` is no list of rules.
+    """
+    from eqsat.rules import ALL, allowed
+
+    if rules is None:
+        return tuple(allowed(list(ALL), numerics))
+    given = list(rules) if isinstance(rules, Iterable) else []
+    if not isinstance(rules, Iterable) or not all(isinstance(row, AnyRule) for row in given):
+        raise InputError(
+            f"rules {shown(rules)}: expected a list of rules (eqsat.rules.ALL, rule(...)), or None for all"
+        )
+    return tuple(allowed(given, numerics))
+
+
+def _row(device: str | Device) -> Device:
+    """The row that a device is named by; `auto` is the GPU of this machine."""
+    if not isinstance(device, str) or device != "auto":
+        return find_device(device)
+    from eqsat.gpu.run.cupy_runtime import this_machine
+
+    return this_machine().row

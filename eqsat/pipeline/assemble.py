@@ -1,0 +1,136 @@
+"""From covers to a whole result: its plan, its program over shaped terms, and its constants."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from eqsat.base.memory_limit import in_use
+from eqsat.check import check as checking
+from eqsat.check.overflow import folds_to_infinity, overflows
+from eqsat.extract.plan.memory import lean_plan
+from eqsat.extract.plan.plan import Plan, folding_bytes
+from eqsat.extract.plan.stitch import Solved, Stitched, stitch
+from eqsat.lift.segments import lift_parts
+from eqsat.pipeline.runner import Deadline, Runner, Stage
+from eqsat.pipeline.search import Form, Found, Problem
+from eqsat.pipeline.selection import Selection
+from eqsat.program.fold import fold_constants
+from eqsat.program.ir import Program
+
+
+@dataclass(frozen=True, slots=True)
+class Assembled:
+    """A whole result.
+
+    Attributes:
+        selection: the covers that it was built of.
+        program, plan: the result.
+        cuts: part by part, which of the source's values are which of the result's.
+    """
+
+    selection: Selection
+    program: Program
+    plan: Plan
+    cuts: Sequence[Sequence[checking.Pair]] = ()
+
+
+def plan_written(problem: Problem, found: Mapping[Form, Found]) -> Stitched:
+    """The plan of the program as written."""
+    return _planned(problem, {form: x.written for form, x in found.items()})
+
+
+def assemble(problem: Problem, selection: Selection, written: Stitched, run: Runner) -> Assembled:
+    """The result that has these covers; the program as written where time is over or Ctrl-C is pressed meanwhile.
+
+    Forms whose constants take too much memory, or overflow a short float, are left as written.
+    """
+    run.tell("folding constants", 0.85)
+    changed = selection.changed()
+    left = run.budget.left("fold")
+    made = run.run(ASSEMBLE, left, problem, selection, written) if changed or left > 0 else None
+    if made is None:
+        return Assembled(selection.keep(changed, run.why_stopped), problem.folded.program, written.plan)
+    return made
+
+
+def _assembled(deadline: Deadline, problem: Problem, selection: Selection, written: Stitched) -> Assembled:
+    selection = _keep_large(problem, selection)
+    made = _made(problem, selection, written)
+    if overflows(problem.source, made.program, problem.asked.inputs, memory_left(problem)):
+        made = _made(problem, selection.keep(selection.changed(), "overflow"), written)
+    return made
+
+
+def _made(problem: Problem, selection: Selection, written: Stitched) -> Assembled:
+    budget, core = problem.budget, problem.core
+    stitched = _planned(problem, selection.solved) if selection.changed() else written
+    narrow = [p.segment.form for p in stitched.parts if folds_to_infinity(p.constants, core.constants)]
+    narrow = [form for form in selection.changed() if form in narrow]
+    if narrow:
+        selection = selection.keep(narrow, "overflow")
+        stitched = _planned(problem, selection.solved)
+    with budget.stage("lift"):
+        lifted = lift_parts(stitched.parts, core)
+    with budget.stage("fold"):
+        folded, inside = fold_constants(lifted.program, [term for cut in lifted.cuts for _, term in cut])
+    became = iter(inside)
+    cuts = [[(source, next(became)) for source, _ in cut] for cut in lifted.cuts]
+    plan = lean_plan(stitched.plan) if problem.asked.goal.memory else stitched.plan
+    return Assembled(selection, folded, plan, cuts)
+
+
+ASSEMBLE = Stage(_assembled, lambda problem, selection, written: None, always=True, grace=0.0)
+
+
+def _planned(problem: Problem, solved: Mapping[Form, Solved]) -> Stitched:
+    with problem.budget.stage("plan"):
+        return stitch([(part, solved[part.form]) for part in problem.parts], problem.core, problem.asked.exact)
+
+
+def memory_left(problem: Problem) -> int:
+    """Bytes that may still be taken."""
+    return max(0, problem.asked.memory - in_use())
+
+
+def _keep_large(problem: Problem, selection: Selection) -> Selection:
+    """Leave forms as they were written, the largest first, until the constants of all parts fit into memory."""
+    count = Counter(part.form for part in problem.parts)
+    needed = {form: n * _folding(selection.solved[form]) for form, n in count.items()}
+    left = memory_left(problem)
+    large: list[Form] = []
+    for form in sorted(needed, key=lambda form: -needed[form]):
+        if sum(needed.values()) <= left:
+            break
+        own = count[form] * _folding(selection.found[form].written)
+        if needed[form] > own:
+            large.append(form)
+            needed[form] = own
+    return selection.keep(large, "memory")
+
+
+def _folding(solved: Solved) -> int:
+    return folding_bytes(solved.snapshot, solved.cover)
+
+
+def verify(problem: Problem, made: Assembled, run: Runner) -> checking.Check:
+    """The result against what was folded, and that against the program as it came.
+
+    Raises:
+        CheckFailed: one differs.
+    """
+    run.tell("checking", 0.95)
+    seconds, memory = run.left("check"), memory_left(problem)
+    finite = problem.asked.numerics == "fast"
+    folded = problem.folded
+    with run.budget.stage("check"):
+        found = checking.check(
+            folded.program, made.program, seconds=seconds, cuts=made.cuts, finite=finite, memory=memory
+        )
+        if not folded.computed:
+            return found
+        before, after = (
+            Program((), {str(i): term for i, term in enumerate(terms)}) for terms in (folded.computed, folded.values)
+        )
+        return found + checking.check(before, after, seconds=seconds, memory=memory)

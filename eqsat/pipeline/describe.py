@@ -1,0 +1,86 @@
+"""A checked result with its reasons: the steps to it, the kernels that merged, and the report."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from eqsat.check.check import Check
+from eqsat.explain.explain import Explanation, explain, merged_kernels
+from eqsat.explain.replay import WORK, Replayer
+from eqsat.extract.plan.plan import Plan
+from eqsat.extract.plan.stitch import Solved
+from eqsat.pipeline import limits
+from eqsat.pipeline.assemble import Assembled
+from eqsat.pipeline.report import Outcome, build_report, objective_report
+from eqsat.pipeline.result import Result
+from eqsat.pipeline.runner import Deadline, Runner, Stage
+from eqsat.pipeline.search import Form, Problem
+from eqsat.pipeline.selection import Selection, least_peak_of
+
+
+def describe(
+    problem: Problem, made: Assembled, written: Plan, verdict: Check, explain_time: float, run: Runner
+) -> Result:
+    """The result, whose steps may take `explain_time` seconds; `written` is the plan of the program as written."""
+    asked, selection = problem.asked, made.selection
+    forms = dict.fromkeys(part.form for part in problem.parts)
+    with run.budget.stage("explain"):
+        explanation = explanation_of(problem, selection.solved, explain_time, run)
+        sources = {form: x.written for form, x in selection.found.items()}
+        merges = merged_kernels(problem.parts, sources, selection.solved, asked.rules, written, made.plan)
+    outcome = Outcome(
+        source=[selection.found[p.form].written.cover for p in problem.parts],
+        chosen=[selection.cover(p.form) for p in problem.parts],
+        egraphs=[_figures(selection, form) for form in forms],
+        source_plan=written,
+        explanation=explanation,
+        merges=merges,
+    )
+    with run.budget.stage("report"):
+        program, plan = made.program, made.plan
+        report = build_report(problem.source, program, plan, outcome, asked.device.name, asked.numerics, verdict)
+    if overflown := _parts(problem, selection, "overflow"):
+        report["overflow"] = overflown
+    if large := _parts(problem, selection, "memory"):
+        report["memory"] = {"limit": asked.memory, **large}
+    if asked.goal.memory:
+        report["objective"] = objective_report(asked.goal, report, least_peak_of(selection.found))
+    return Result(problem.source, program, plan, report)
+
+
+def _figures(selection: Selection, form: Form) -> Mapping[str, Any]:
+    """Figures of a form's e-graph; what could not be built in time was not finished."""
+    figures, reason = selection.found[form].figures, selection.kept.get(form)
+    return {**figures, "stop": reason} if reason in ("time", "interrupted") else figures
+
+
+def _parts(problem: Problem, selection: Selection, reason: str) -> dict[str, int]:
+    """How many parts were left as written for a reason; nothing where none was."""
+    left = sum(selection.kept.get(part.form) == reason for part in problem.parts)
+    return {"parts": left, "of": len(problem.parts)} if left else {}
+
+
+def explanation_of(problem: Problem, solved: Mapping[Form, Solved], seconds: float, run: Runner) -> Explanation:
+    """The way from the program as written to what was chosen: just what each rule made, where time is short."""
+    if seconds <= limits.EXPLAINING.seconds:
+        seconds = min(seconds, run.left("explain") + limits.EXPLAINING.late * seconds)
+    return run.run(EXPLAIN, run.unlimited, problem, solved, run, seconds)
+
+
+def _explained(
+    deadline: Deadline, problem: Problem, solved: Mapping[Form, Solved], run: Runner, seconds: float
+) -> Explanation:
+    ends = run.deadline(seconds)
+    work = int(min(WORK * seconds / limits.EXPLAINING.seconds, sys.maxsize)) if ends.left() else 0
+    rules, folded = problem.asked.rules, problem.folded
+    replayer = Replayer(work)
+    return explain(folded.program, problem.core, problem.parts, solved, rules, ends.left, replayer, folded)
+
+
+def _sketched(problem: Problem, solved: Mapping[Form, Solved], run: Runner, seconds: float) -> Explanation:
+    return _explained(run.deadline(0.0), problem, solved, run, 0.0)
+
+
+EXPLAIN = Stage(_explained, _sketched)

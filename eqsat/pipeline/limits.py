@@ -1,0 +1,111 @@
+"""What the stages of `optimize` may take: one record a stage, shares of the time limit and seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Late:
+    """How much later than its time a stage is given up that was told to hand over what it has.
+
+    Attributes:
+        share: of the time limit.
+        seconds: on top of that.
+        grace: seconds for handing over what there is after Ctrl-C.
+    """
+
+    share: float = 0.05
+    seconds: float = 0.25
+    grace: float = 0.5
+
+    def patience(self, seconds: float, limit: float) -> float:
+        """Seconds until work that may take `seconds`, and knows, is given up."""
+        return seconds + self.share * limit + self.seconds
+
+
+@dataclass(frozen=True, slots=True)
+class After:
+    """What the search leaves for the stages after it, which cannot be left out.
+
+    Attributes:
+        per_lowering: seconds that a stage takes for each second of lowering and partitioning what is not repeated of
+            the program: all grow with its nodes.
+        most: share of the limit that is kept for these at most.
+        check_share, check_seconds: what the check may count on: a share of the limit, up to so many seconds.
+        further: share of the limit kept for further plans, where they are asked for.
+    """
+
+    per_lowering: Mapping[str, float] = field(default_factory=lambda: {"plan": 15.0, "lift": 35.0, "report": 2.0})
+    most: float = 0.35
+    check_share: float = 0.15
+    check_seconds: float = 3.0
+    further: float = 0.25
+
+    def expected(self, limit: float, spent: Mapping[str, float], distinct: float) -> dict[str, float]:
+        """Seconds that the stages after the search are expected to take, judged by how long lowering took.
+
+        `distinct` is the share of the program's nodes that lie in different forms: equal parts are done once.
+        """
+        lowering = distinct * (spent.get("lower", 0.0) + spent.get("partition", 0.0))
+        whole = sum(self.per_lowering.values())
+        kept = min(lowering * whole, self.most * limit)
+        return {
+            **{stage: kept * times / whole for stage, times in self.per_lowering.items()},
+            "fold": spent.get("fold", 0.0),
+            "check": min(self.check_share * limit, self.check_seconds),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """The search of one form, as shares of its time.
+
+    Attributes:
+        starting: share of all time left for which the search waits for its worker to start.
+        least_seconds: what a form may take however small it is, while that is not more than half of the time left.
+        written: for the cover of the form as written.
+        saturation: for saturation; the cover has the rest.
+        hurried: what an e-node takes in a hurried cover, as a share of what it takes where there is time for all of
+            its kernels.
+    """
+
+    starting: float = 0.5
+    least_seconds: float = 4.0
+    written: float = 0.3
+    saturation: float = 0.5
+    hurried: float = 0.15
+
+    def of_form(self, left: float, size: int, waiting: Sequence[int]) -> float:
+        """Seconds for one form: its share by size among those in `waiting`, itself included, of the time left.
+
+        A form whose share is too small to search it may take up to half of the time left: a few finished searches give
+        more than many that hardly began.
+        """
+        return max(left * size / max(1, sum(waiting)), min(self.least_seconds, left / 2))
+
+
+@dataclass(frozen=True, slots=True)
+class Further:
+    """Further plans: seconds for the covers of a form, even past the time limit."""
+
+    seconds: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Folding:
+    """Constants of the result: work that a form may ask for once Ctrl-C was pressed, when the answer is due at once."""
+
+    hurried_flops: int = 4_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Explaining:
+    """The steps to a result: seconds to find, evaluate and write them; the share `late` may lie past the limit."""
+
+    seconds: float = 1.0
+    late: float = 0.25
+
+
+LATE, AFTER, SEARCH, FURTHER, FOLDING, EXPLAINING = Late(), After(), Search(), Further(), Folding(), Explaining()

@@ -1,0 +1,119 @@
+"""What `optimize` returns: the program found, its plan, the report, and how to run it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from eqsat.base.arguments import instance
+from eqsat.errors import InputError
+from eqsat.extract.device.table import Device
+from eqsat.extract.plan.plan import Plan
+from eqsat.program.ir import Program
+
+
+@dataclass(slots=True)
+class Result:
+    """An optimised program.
+
+    Attributes:
+        source, program: before and after, NumPy-shaped; `program` is what `eqsat.to_onnx` writes.
+        plan: the kernels that compute it.
+        report: the figures, as `eqsat optimize --json` writes them (schema 1).
+        alternatives: further results for the same source, where `optimize` was asked for more than one.
+    """
+
+    source: Program
+    program: Program
+    plan: Plan
+    report: dict[str, Any] = field(repr=False)
+    alternatives: list[Result] = field(default_factory=list, repr=False)
+
+    @property
+    def plans(self) -> list[Result]:
+        """This result and its alternatives, the best first: what to measure."""
+        return [self, *self.alternatives]
+
+    def __str__(self) -> str:
+        from eqsat.pipeline.report import summary
+
+        return summary(self.report)
+
+    def explain(self) -> str:
+        """How the result was reached: each step with its rule, before and after and where, and which kernels merged."""
+        from eqsat.explain.narration import narration
+
+        return narration(self.report)
+
+    def compile(
+        self,
+        on: str | None = None,
+        device: str | Device | None = None,
+        *,
+        tune: float | None = None,
+        capture: bool = False,
+    ) -> Callable[..., Any]:
+        """A callable that runs the plan's kernels.
+
+        It takes the inputs in order, or one mapping from input name to array; it returns the outputs alike: an array, a
+        tuple of arrays, or a mapping from output name to array. On a GPU, CuPy arrays, DLPack tensors (torch) and NumPy
+        arrays are taken, results are of the same kind, and calls are asynchronous on the caller's stream.
+
+        Args:
+            on: `numpy`, `simt` (the kernels themselves, in the CPU checker) or `gpu` (through CuPy); by default `gpu`
+                where a device is named, else `numpy`.
+            device: whose kernels to build for `simt` and `gpu`, that of the plan by default; `auto` is this machine's.
+            tune: seconds for measuring variants of the kernels on the GPU first; what is found is remembered.
+            capture: replay the kernels as one graph, which saves the time of their launches.
+
+        Raises:
+            InputError: nothing of that name can run the plan here.
+        """
+        if on is not None:
+            instance("compile: on", on, str, "numpy, simt or gpu")
+        instance("compile: capture", capture, bool, "True or False")
+        on = on or ("numpy" if device is None else "gpu")
+        exact = self.report["numerics"] == "exact"  # no sums in the order in which atomics happen to arrive
+        if on == "gpu":
+            from eqsat.gpu.launch.lower import Signature
+            from eqsat.gpu.run.run import gpu_runner
+
+            signature = Signature.of(self.source)
+            run = gpu_runner(self.plan, device or self.report["device"], signature, exact, tune, capture)
+            return self._callable(run)
+        if tune is not None or capture:
+            raise InputError(f"compile: tuning and capturing are for a GPU, not for {on!r}: times there say nothing")
+        if on == "numpy":
+            return self._callable(self._on_host(self.plan.run_numpy))
+        if on == "simt":
+            from eqsat.gpu.run.run import runner
+
+            return self._callable(self._on_host(runner(self.plan, on, device or self.report["device"], exact=exact)))
+        raise InputError(f"compile: nothing runs on {on!r} (numpy, simt and gpu do)")
+
+    def _callable(self, run: Callable[[Mapping[str, Any]], Sequence[Any]]) -> Callable[..., Any]:
+        """How users call a function from inputs by name to the outputs in order."""
+        names, outputs = self.source.input_names, list(self.source.outputs)
+
+        def call(*arrays: Any) -> Any:
+            by_name = len(arrays) == 1 and isinstance(arrays[0], Mapping)
+            if not by_name and len(arrays) != len(names):
+                raise InputError(f"the program takes {len(names)} arrays ({', '.join(names)}), got {len(arrays)}")
+            results = run(arrays[0] if by_name else dict(zip(names, arrays, strict=True)))
+            if by_name:
+                return dict(zip(outputs, results, strict=True))
+            return results[0] if len(results) == 1 else tuple(results)
+
+        return call
+
+    def _on_host(self, run: Callable[..., Any]) -> Callable[[Mapping[str, Any]], list[Any]]:
+        """A function of flat NumPy arrays as one of shaped ones, which are checked."""
+        source = self.source
+
+        def call(given: Mapping[str, Any]) -> list[Any]:
+            flat = {t.attr("name"): a.reshape(-1) for t, a in source.bind_inputs(given, "native").items()}
+            shapes = [term.shape for term in source.outputs.values()]
+            return [array.reshape(shape) for array, shape in zip(run(flat), shapes, strict=True)]
+
+        return call

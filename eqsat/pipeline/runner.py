@@ -1,0 +1,109 @@
+"""Runs the stages of one optimisation: each within its time, and with something in its place where that is over."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import inf
+from typing import Concatenate, Generic, Literal, ParamSpec, TypeVar
+
+from eqsat.base.interrupt import Interruptible
+from eqsat.base.time_budget import TimeBudget
+from eqsat.pipeline import limits
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+Progress = Callable[[str, float], None]
+"""`progress(stage, fraction)`: what is being done, and the fraction of the whole that is done (0 to 1)."""
+
+
+class Deadline:
+    """When a stage is to hand over what it has.
+
+    Attributes:
+        ends: by `time.monotonic`.
+        stopped: whether Ctrl-C was pressed, for work to poll.
+    """
+
+    def __init__(self, seconds: float, stopped: Callable[[], bool]) -> None:
+        self.ends = time.monotonic() + seconds
+        self.stopped = stopped
+
+    def left(self) -> float:
+        """Seconds left, at least 0; none after Ctrl-C."""
+        return 0.0 if self.stopped() else max(0.0, self.ends - time.monotonic())
+
+
+@dataclass(frozen=True, slots=True)
+class Stage(Generic[P, T]):
+    """A stage.
+
+    Attributes:
+        work: the stage itself, from its deadline and what it is given to its result.
+        otherwise: what stands in for the result, from the same values: it takes next to no time.
+        always: begun even where no time is left, as what was found before would be lost.
+        grace: seconds for handing over what there is after Ctrl-C.
+    """
+
+    work: Callable[Concatenate[Deadline, P], T]
+    otherwise: Callable[P, T]
+    always: bool = False
+    grace: float = limits.LATE.grace
+
+
+class Runner:
+    """The clock, the progress and the interrupts of one optimisation.
+
+    Attributes:
+        budget: the time limit, and what each stage took.
+        tell: called as the work goes on.
+    """
+
+    def __init__(self, budget: TimeBudget, tell: Progress | None = None) -> None:
+        self.budget = budget
+        self.tell: Progress = tell or (lambda stage, fraction: None)
+        self._working = Interruptible()
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether Ctrl-C was pressed."""
+        return self._working.interrupted
+
+    def interrupt(self) -> None:
+        """Note that Ctrl-C was pressed outside of `run`."""
+        self._working.interrupted = True
+
+    @property
+    def why_stopped(self) -> Literal["interrupted", "time"]:
+        """How a report calls the end of what was not finished."""
+        return "interrupted" if self.interrupted else "time"
+
+    @property
+    def unlimited(self) -> float:
+        """Seconds of a stage that only Ctrl-C ends."""
+        return 0.0 if self.interrupted else inf
+
+    def left(self, stage: str) -> float:
+        """Seconds that a stage may take; none after Ctrl-C."""
+        return 0.0 if self.interrupted else self.budget.left(stage)
+
+    def deadline(self, seconds: float) -> Deadline:
+        """So many seconds from now, or Ctrl-C."""
+        return Deadline(seconds, self._working.stopped)
+
+    def run(self, stage: Stage[P, T], seconds: float, *args: P.args, **kwargs: P.kwargs) -> T:
+        """The result of a stage that may take `seconds`; what stands in for it where there are none, where it does not
+        end soon after them, or on Ctrl-C.
+
+        Raises:
+            Whatever the stage raises.
+        """
+        if seconds > 0 or stage.always:
+            deadline = self.deadline(seconds)
+            patience = limits.LATE.patience(seconds, self.budget.limit)
+            found = self._working.run(lambda: (stage.work(deadline, *args, **kwargs),), None, stage.grace, patience)
+            if found is not None:
+                return found[0]
+        return stage.otherwise(*args, **kwargs)

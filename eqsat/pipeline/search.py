@@ -1,0 +1,232 @@
+"""The search: partition a program into forms, saturate each and cover it with kernels.
+
+A form is a segment without names: equal segments are one form, searched once. All forms are first covered as they are
+written, so that each has a cover to fall back to. Then they are searched, small ones first.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from eqsat.base.time_budget import TimeBudget
+from eqsat.egraph.saturate import Limits, saturate, stated, wait_until_ready
+from eqsat.egraph.snapshot import Snapshot
+from eqsat.errors import EqsatError, InputError
+from eqsat.extract.cover import CoverResult, cover
+from eqsat.extract.plan.stitch import Solved
+from eqsat.language.rule import HostRule
+from eqsat.pipeline import limits
+from eqsat.pipeline.asked import Asked
+from eqsat.pipeline.runner import Deadline, Runner, Stage
+from eqsat.program.core import CoreProgram, Node, lower, topological
+from eqsat.program.fold import Folded, fold_source
+from eqsat.program.ir import Program
+from eqsat.program.segments import Segment, segments
+
+Form = tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A program, folded, lowered and cut into parts.
+
+    Attributes:
+        asked: what the result is to be.
+        source: the program as it came; `folded` computes from constants what it can.
+        core: over flat arrays.
+        parts: its segments in order.
+        budget: where the search counts its time.
+    """
+
+    asked: Asked
+    source: Program
+    folded: Folded
+    core: CoreProgram
+    parts: tuple[Segment, ...]
+    budget: TimeBudget
+
+    def sizes(self) -> dict[Form, int]:
+        """Nodes of each form."""
+        return {form: len(topological(form)) for form in dict.fromkeys(part.form for part in self.parts)}
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What the search found for one form.
+
+    Attributes:
+        written: the form as its author wrote it, and its cover.
+        explored: its e-graph.
+        cheapest: the cheapest cover found, over that e-graph or a later one.
+        figures: of the e-graph, for the report: nodes, classes, iterations, why it stopped.
+        failed: what ended the search, where it failed.
+    """
+
+    written: Solved
+    explored: Snapshot
+    cheapest: Solved
+    figures: Mapping[str, Any]
+    failed: EqsatError | None = None
+
+
+def partition(source: Program, asked: Asked, run: Runner) -> Problem:
+    """The program with its constants folded, over flat arrays, in parts."""
+    budget = run.budget
+    with budget.stage("fold"):
+        folded = fold_source(source, asked.exact)
+    with budget.stage("lower"):
+        core = lower(folded.program)
+    with budget.stage("partition"):
+        parts = tuple(segments(core.roots))
+    return Problem(asked, source, folded, core, parts, budget)
+
+
+def search(problem: Problem, run: Runner) -> dict[Form, Found]:
+    """The best covers found of all forms within the time there is."""
+    sizes = problem.sizes()
+    distinct = sum(sizes.values()) / max(1, sum(sizes[part.form] for part in problem.parts))
+    budget = run.budget
+    for stage, seconds in limits.AFTER.expected(budget.limit, budget.spent, distinct).items():
+        budget.expect(stage, seconds)
+    _start_worker(problem.asked, run)
+    forms = sorted(sizes, key=sizes.__getitem__)  # what small ones leave is for larger ones
+    waiting = {form: [sizes[f] for f in forms[i:]] for i, form in enumerate(forms)}
+
+    def share(form: Form) -> float:
+        return limits.SEARCH.of_form(run.left("solve"), sizes[form], waiting[form])
+
+    written = {form: cover_written(problem, form, share(form), run) for form in forms}
+    found: dict[Form, Found] = {}
+    for i, form in enumerate(forms):
+        run.tell(f"part {i + 1} of {len(forms)}", 0.8 * i / len(forms))
+        try:
+            found[form] = search_form(problem, written[form], share(form), run)
+        except InputError:
+            raise
+        except EqsatError as error:
+            found[form] = _found(written[form], written[form], written[form].snapshot, {"stop": "failed"}, error)
+    return found
+
+
+def _start_worker(asked: Asked, run: Runner) -> None:
+    """No form shall pay for the time that the worker takes to load."""
+    if asked.rules:
+        with run.budget.stage("saturate"):
+            try:
+                wait_until_ready(asked.rules, limits.SEARCH.starting * run.left("solve"))
+            except KeyboardInterrupt:
+                run.interrupt()
+
+
+def cover_written(problem: Problem, form: Form, seconds: float, run: Runner) -> Solved:
+    """The best cover of a form as its author wrote it, for which a part of its `seconds` may be used."""
+    snapshot = Snapshot.from_core(form)
+    return Solved(snapshot, run.run(COVER_WRITTEN, limits.SEARCH.written * seconds, problem, snapshot))
+
+
+def search_form(problem: Problem, written: Solved, seconds: float, run: Runner) -> Found:
+    """The cheapest cover of one form, from as much of its e-graph as there is time for.
+
+    Raises:
+        EqsatError: a rule is unsound.
+    """
+    if seconds <= 0:
+        return _found(written, written, written.snapshot, {"stop": run.why_stopped})
+    deadline = run.deadline(seconds)
+    explored = _saturated(problem, written, deadline)
+    if explored.stats["stop"] == "interrupted":
+        run.interrupt()
+    if _same(explored, written.snapshot) and (written.cover.optimal or not deadline.left()):
+        return _found(written, written, explored, explored.stats)
+    first = run.run(COVER, deadline.left(), problem, explored)
+    if first is None:  # what was found can no longer be priced: it counts as not found
+        return _found(written, written, explored, explored.stats | {"stop": run.why_stopped})
+    best = run.run(REGROUP, deadline.left(), problem, first)
+    stop = {"stop": "interrupted"} if run.interrupted else {}
+    return _found(written, best, explored, best.snapshot.stats | stop)
+
+
+def _found(
+    written: Solved,
+    cheapest: Solved,
+    explored: Snapshot,
+    figures: Mapping[str, Any],
+    failed: EqsatError | None = None,
+) -> Found:
+    own = {"nodes": len(cheapest.snapshot.nodes), "classes": cheapest.snapshot.n_classes}
+    return Found(written, explored, cheapest, {**figures, **own}, failed)
+
+
+def _same(explored: Snapshot, source: Snapshot) -> bool:
+    """Whether no rule has made or merged anything."""
+    merged = explored.n_classes < source.n_classes
+    return not merged and not any(node.rule for node in explored.nodes)
+
+
+def _saturated(problem: Problem, written: Solved, deadline: Deadline) -> Snapshot:
+    """The e-graph of a form, no larger than can be covered in the rest of the time."""
+    if not problem.asked.rules:
+        return replace(written.snapshot, stats={"stop": "saturated"})
+    left = deadline.left()
+    share = limits.SEARCH.saturation * left
+    affordable = _affordable(written, left - share)
+    most = Limits().nodes
+    with problem.budget.stage("saturate"):
+        found = saturate(written.snapshot, problem.asked.rules, Limits(share, min(most, affordable)))
+    if found.stats["stop"] == "nodes" and affordable < most:
+        found.stats["stop"] = "time"
+    return found
+
+
+def _affordable(written: Solved, seconds: float) -> int:
+    """E-nodes that a cover can be found over in so many seconds, judged by that of the program as written."""
+    spent = written.cover.stats["seconds"]["candidates"]
+    each = limits.SEARCH.hurried * spent / len(written.snapshot.nodes)
+    return int(min(max(0.0, seconds) / max(each, 1e-9), sys.maxsize))
+
+
+def _covered(deadline: Deadline, problem: Problem, snapshot: Snapshot) -> CoverResult:
+    asked = problem.asked
+    found = cover(snapshot, asked.device, deadline.left(), should_stop=deadline.stopped, exact=asked.exact)
+    for stage, spent in found.stats["seconds"].items():
+        problem.budget.add("solve" if stage == "incumbents" else stage, spent)
+    return found
+
+
+def _covered_at_once(problem: Problem, snapshot: Snapshot) -> CoverResult:
+    """A cover by the kernels that are found first."""
+    return _covered(Deadline(0.0, lambda: False), problem, snapshot)
+
+
+def _covered_e_graph(deadline: Deadline, problem: Problem, snapshot: Snapshot) -> Solved | None:
+    return Solved(snapshot, _covered(deadline, problem, snapshot))
+
+
+def _regrouped(deadline: Deadline, problem: Problem, first: Solved) -> Solved:
+    """The cheapest cover once what covers compute is joined into groups, again and again until nothing is gained.
+
+    A good cover is only known once there is one, and tells what else may be joined: its products may have been made by
+    rules, and have other derivations, so that no group of required ones holds them.
+    """
+    groups = [r for r in problem.asked.rules if isinstance(r, HostRule) and r.phase == "groups"]
+    best = first
+    while best.snapshot.stats["stop"] == "saturated":
+        further = stated(groups, best.snapshot, [best.cover.derivation])
+        if not further or not deadline.left():
+            break
+        with problem.budget.stage("saturate"):
+            seconds = Limits(limits.SEARCH.saturation * deadline.left())
+            more = saturate(best.snapshot, problem.asked.rules, seconds, further=further)
+        better = Solved(more, _covered(deadline, problem, more))
+        if better.cover.cost >= best.cover.cost:
+            break
+        best = better
+    return best
+
+
+COVER_WRITTEN = Stage(_covered, _covered_at_once)
+COVER = Stage(_covered_e_graph, lambda problem, snapshot: None, always=True)
+REGROUP = Stage(_regrouped, lambda problem, first: first)
