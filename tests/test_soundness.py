@@ -14,6 +14,7 @@ from eqsat.base.numerics import DTYPES
 from eqsat.cli.app import app
 from eqsat.egraph.host_terms import Terms
 from eqsat.evidence.guard_proofs import prove_guard
+from eqsat.evidence.host_evidence import check_host_rule
 from eqsat.evidence.instances import Instance
 from eqsat.evidence.judge import judge
 from eqsat.evidence.promise_check import kept
@@ -131,6 +132,13 @@ def _members_in_any_order(graph: Terms, emit) -> None:
 )
 def test_faults_of_host_rules_are_found(apply_rule, numerics, verdict):
     assert judge(HostRule("mutant", "cat(a, b) => cat(b, a)", apply_rule, numerics, "test", "test")).verdict == verdict
+
+
+@pytest.mark.parametrize("row", [row for row in ALL if isinstance(row, HostRule)], ids=lambda row: row.name)
+def test_a_rule_of_the_host_fires_on_generated_programs(row: HostRule):
+    evidence = check_host_rule(row, seed=1)
+    assert evidence.failure is None, str(evidence.failure)
+    assert evidence.held >= 2, "no generated program lets it fire: what members does it need?"
 
 
 def test_counterexamples_are_small_and_on_one_line():

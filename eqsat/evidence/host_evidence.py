@@ -1,7 +1,8 @@
 """Evidence for rules of the host: run on e-graphs that bring their patterns about, what they state is evaluated.
 
-The e-graphs are programs of random dims, as written and saturated by the other rules. An `exact` rule is run on what
-exact rules alone make of them, where every class has one value to the last bit, in every element type.
+The e-graphs are random programs (`eqsat.evidence.samples`), as written and saturated by the other rules. An `exact`
+rule is run on what exact rules alone make of them, where every class has one value to the last bit, in every element
+type.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -20,17 +20,16 @@ from eqsat.egraph.host_terms import Term, Terms
 from eqsat.egraph.snapshot import Snapshot
 from eqsat.evidence.instances import Values, rough, signs, special, unbounded, whole
 from eqsat.evidence.reference import Apply, apply, class_values, close, same_bits, term_value
+from eqsat.evidence.samples import sample
 from eqsat.evidence.soundness import Counterexample, Evidence
 from eqsat.language.rule import HostRule, Numerics, Policy
 from eqsat.program.core import Node, lower, make
-from eqsat.program.ir import Program
-from eqsat.program.ops import constant
 from eqsat.rules import ALL, allowed
-from eqsat.tracing import functions
-from eqsat.tracing.trace import spec, trace
-from eqsat.tracing.tracer import Tracer
 
 Array = np.ndarray
+
+SAMPLES = 100
+"""Programs that each rule of the host is run on, as written and saturated."""
 
 _INDICES = (-2, -1, 0, 1)
 """Values of integer inputs: the samples look up rows of tables that have two or more."""
@@ -130,7 +129,7 @@ def _graphs(rule: HostRule, seed: int) -> Iterator[tuple[Snapshot, bool]]:
             yield _graph(i, seed, made_by, without), made_by != "reassociate"
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=1024)
 def _graph(index: int, seed: int, policy: Policy | None, without: str) -> Snapshot:
     """A sample saturated by the rules of a policy but one; None: as it was written."""
     from eqsat.egraph.saturate import Limits, saturate
@@ -147,69 +146,4 @@ def _sources(seed: int) -> tuple[tuple[Node, ...], ...]:
     """Roots of the sample programs in the core, and of what no program is lowered to: a concat of one."""
     single = make("Cat", (), [make("In", ("x", 6, "float32"), ())])
     draw = random.Random(seed)
-    samples = [program for least in (2, 1) for program in _programs(draw, least)]
-    return (*(lower(program).roots for program in samples), (single,))
-
-
-def _programs(draw: random.Random, least: int) -> tuple[Program, ...]:
-    """Programs with concatenations, towers, siblings, chains and sums of products, constants in several views and sums.
-
-    Dims are `least` to 5: some patterns vanish where a dim is 1, and others come about.
-    """
-    c = functions.concat
-    rows, inner, middle, outer = (draw.randint(low, 5) for low in (least, 2, 2, least))
-
-    def weight(*shape: int) -> Array:
-        return np.random.default_rng(draw.getrandbits(32)).standard_normal(shape).astype(np.float32)
-
-    def towers(join: bool) -> Program:
-        layers = [
-            [(weight(inner, middle), weight(middle)), (weight(middle, outer), weight(outer))]
-            for _ in range(draw.choice((2, 3)))
-        ]
-
-        def run(x: Any) -> Any:
-            outs = []
-            for t, tower in enumerate(layers):
-                h = x[:, inner * t : inner * (t + 1)]
-                for w, b in tower:
-                    h = functions.relu(h @ w + b)
-                outs.append(h)
-            return functions.concat(outs, 1) if join else tuple(outs)
-
-        return trace(run, spec((rows, inner * len(layers))))
-
-    def sums(widths: Sequence[int]) -> Program:
-        nets = [(weight(inner, n), weight(n), weight(n, outer)) for n in widths]
-
-        def run(x: Any) -> Any:
-            parts = [functions.relu(x @ a + b) @ c for a, b, c in nets]
-            return sum(parts[1:], parts[0])
-
-        return trace(run, spec((rows, inner)))
-
-    def stream(x: Any) -> Any:
-        for _ in range(3):
-            x = x + weight(rows, inner)
-        a, b, d = (Tracer(constant(weight(rows, inner))) for _ in range(3))
-        return x.sum(1) * weight(rows), x * weight(inner), x * ((a + b) + d), x * (a + (b + d))
-
-    def lookups(a: Any, b: Any) -> Any:
-        return c([functions.take(table, i, 0) for table, i in zip(tables, (a, b), strict=True)], 0)
-
-    tables = [weight(draw.randint(2, 5), inner) for _ in range(2)]
-    chain = [draw.randint(least, 8) for _ in range(5)]
-    widths = [2, 3, 5]
-    return (
-        towers(join=True),
-        towers(join=False),
-        sums((middle,) * 3),
-        sums((2, 3, 4)),
-        trace(lambda a, b, c, d: a @ b @ c @ d, *(spec(shape) for shape in pairwise(chain))),
-        trace(lambda x: tuple(functions.relu(x @ weight(inner, n)) for n in widths), spec((rows, inner))),
-        trace(lambda a, b: c([c([a, b], 0), c([a, a], 0)], 0)[1:5], spec((2, inner)), spec((3, inner))),
-        trace(lambda a: (c([a[:2], a[2:]], 0), c([a.T[1:2], a.T[2:]], 0), c([a], 0)), spec((5, inner + 1))),
-        trace(lookups, spec((rows,), "int64"), spec((3,), "int64")),
-        trace(lambda a, b, w: c([a @ w, b @ w], 0), spec((rows, inner)), spec((4, inner)), spec((inner, outer))),
-        trace(stream, spec((rows, inner))),
-    )
+    return (*(lower(sample(draw)).roots for _ in range(SAMPLES)), (single,))
