@@ -29,7 +29,7 @@ import numpy as np  # noqa: E402
 
 import eqsat  # noqa: E402
 from eqsat.program.ir import Program  # noqa: E402
-from tests.deep_programs import SHAPES  # noqa: E402
+from tests.support.deep_programs import SHAPES  # noqa: E402
 
 STAGES = ("build", "optimize", "print", "explain", "onnx", "read", "compile", "emit", "pickle")
 

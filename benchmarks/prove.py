@@ -2,10 +2,10 @@
 
     python benchmarks/prove.py [--match PATTERN] [--false N] [--process] [--limit SECONDS]
 
-Equations are those of `tests/equations` (TASO, TENSAT, XLA's simplifier and more), each side built as an ONNX model;
-false ones differ by one small change (`tests/equations/mutants.py`), N of them drawn with a fixed seed. With
-`--process` each pair is a run of the command line, start included, as users meet it. Prints a table by family and
-whatever was not decided as it should be. Exit code 1 if a published equation was refuted or a false one proved.
+Equations are those of `tests/support/equations` (TASO, TENSAT, XLA's simplifier and more), each side built as an ONNX
+model; false ones differ by one small change (`mutants.py` there), N of them drawn with a fixed seed. With `--process`
+each pair is a run of the command line, start included, as users meet it. Prints a table by family and whatever was not
+decided as it should be. Exit code 1 if a published equation was refuted or a false one proved.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ import onnx
 import eqsat
 from eqsat.cli.commands.prove import EXIT_CODES
 from eqsat.cli.shared.output import console, print_table
-from tests.equations import identities, taso, tensat, xla_arrays, xla_elementwise
-from tests.equations.mutants import false, mutants
-from tests.equations.notation import Equation
+from tests.support.equations import identities, taso, tensat, xla_arrays, xla_elementwise
+from tests.support.equations.mutants import false, mutants
+from tests.support.equations.notation import Equation
 
 VERDICTS = {code: verdict for verdict, code in EXIT_CODES.items()}
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import sys
 from collections.abc import Iterator
@@ -12,28 +11,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fake_cupy import FakeCupy
-from test_gpu_plan import PROGRAMS, inputs_of
 
 import eqsat
 from eqsat.base.numerics import elementwise
 from eqsat.gpu.run.cupy_runtime import GpuPlan
 from eqsat.program import ops
 from eqsat.program.ir import Program
-
-BENCHMARKS = Path(__file__).resolve().parent.parent / "benchmarks"
-
-
-def load(name: str) -> Iterator[ModuleType]:
-    """A script of the folder as a module, for as long as it is needed: its bare name may be that of a package."""
-    spec = importlib.util.spec_from_file_location(name, BENCHMARKS / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(sys.modules, name, module)
-        spec.loader.exec_module(module)
-        yield module
+from support.benchmarks import load
+from support.fake_cupy import FakeCupy
+from support.gpu_programs import PROGRAMS, inputs_of
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from types import ModuleType
 
 import pytest
 
-BENCHMARKS = Path(__file__).resolve().parent.parent / "benchmarks"
+from support.benchmarks import BENCHMARKS
 
 CASES = {
     "mutants": range(120),

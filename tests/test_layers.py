@@ -173,3 +173,12 @@ def test_generic_folder_names_are_reached_through_relative_links(name: str) -> N
     link = ROOT / "eqsat" / name
     assert link.is_symlink()
     assert link.readlink() == Path("..") / name
+
+
+def test_tests_stand_in_folders_named_after_rooms_and_share_through_support_alone() -> None:
+    tests = Path(__file__).parent
+    parts = {part for room in ROOMS for part in room.split(".")}
+    for path in tests.rglob("*.py"):
+        folder = path.relative_to(tests).parts[0]
+        assert folder.endswith(".py") or folder == "support" or folder in parts, f"{folder}/ is named after no room"
+        assert not re.search(r"^\s*(from|import) test_", path.read_text(), re.MULTILINE), f"{path.name} imports a test"

@@ -1,0 +1,152 @@
+"""The files that commands write: whole or not at all, named when they fail, and never one of those that were read."""
+
+from __future__ import annotations
+
+import os
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from support.cli import chain, printed, refusal
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    path = tmp_path / "model.onnx"
+    onnx.save(chain(), path)
+    np.savez(tmp_path / "x.npz", x=np.ones((2, 3), np.float32))
+    return path
+
+
+@contextmanager
+def full_disk(largest: int) -> Iterator[None]:
+    """No file may grow beyond `largest` bytes."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (largest, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+COMMANDS = {
+    "optimize -o": ("optimize", "{model}", "-o", "{out}"),
+    "optimize --html": ("optimize", "{model}", "--html", "{out}"),
+    "optimize --json": ("optimize", "{model}", "--json", "{out}"),
+    "explain --html": ("explain", "{model}", "--html", "{out}"),
+    "run -o": ("run", "{model}", "-o", "{out}"),
+    "run --json": ("run", "{model}", "--json", "{out}"),
+    "emit --json": ("emit", "{model}", "-o", "{folder}/kernels", "--json", "{out}"),
+    "prove --json": ("prove", "{model}", "{model}", "--json", "{out}"),
+    "explore --dot": ("explore", "a + b", "--let", "a=f32[4]", "--let", "b=f32[4]", "--dot", "{out}"),
+    "kernels -o": ("kernels", "source", "pointwise", "--output", "{out}"),
+}
+
+
+def filled(command: tuple[str, ...], model: Path, out: Path) -> list[str]:
+    return [part.format(model=model, out=out, folder=model.parent) for part in command]
+
+
+WRITES = pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
+
+
+@WRITES
+def test_a_missing_folder_is_said_before_any_work(model: Path, command: tuple[str, ...]) -> None:
+    out = model.parent / "missing" / "out"
+    line = refusal(*filled(command, model, out))
+    assert line == f"{out}: cannot be written (no such folder); choose another path"
+
+
+@WRITES
+def test_a_folder_in_the_place_of_a_file_is_named(model: Path, command: tuple[str, ...]) -> None:
+    out = model.parent / "out"
+    out.mkdir()
+    line = refusal(*filled(command, model, out))
+    assert line == f"{out}: cannot be written (Is a directory); choose another path"
+
+
+@WRITES
+def test_a_full_disk_leaves_what_was_there(model: Path, command: tuple[str, ...]) -> None:
+    out = model.parent / "out"
+    out.write_text("old")
+    with full_disk(20):
+        line = refusal(*filled(command, model, out)) if "emit" not in command else ""
+    assert not line or line == f"{out}: cannot be written (File too large); choose another path"
+    assert out.read_text() == "old"
+
+
+def test_a_full_disk_leaves_no_half_of_a_folder(model: Path) -> None:
+    before = sorted(os.listdir(model.parent))
+    with full_disk(1000):
+        line = refusal("emit", model, "-o", model.parent / "kernels")
+    assert line == f"{model.parent}/kernels: cannot be written (File too large); choose another path"
+    assert sorted(os.listdir(model.parent)) == before
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("optimize", "{model}", "-o", "{model}"),
+        ("optimize", "{model}", "--json", "{hard}"),
+        ("optimize", "{model}", "--html", "{soft}"),
+        ("optimize", "{model}", "--json", "{new}", "--html", "{new}"),
+        ("optimize", "{model}", "-o", "{model}2", "--json", "{model}2"),
+        ("optimize", "{model}", "--inputs", "{x}", "--json", "{x}"),
+        ("optimize", "{model}", "-o", "{plan}.onnx", "--top", "2", "--json", "{plan}.2.onnx"),
+        ("run", "{model}", "-o", "{soft}"),
+        ("run", "{model}", "--inputs", "{x}", "-o", "{x}"),
+        ("prove", "{model}", "{model}", "--counterexample", "{model}"),
+        ("emit", "{model}", "-o", "{folder}/k", "--json", "{hard}"),
+        ("explain", "{model}", "--json", "{model}"),
+        ("bench", "{model}", "--json", "{model}"),
+    ],
+)
+def test_one_file_is_not_read_and_written(model: Path, command: tuple[str, ...]) -> None:
+    folder = model.parent
+    (folder / "hard").hardlink_to(model)
+    (folder / "soft").symlink_to(model)
+    paths = {name: folder / name for name in ("hard", "soft", "new", "plan")} | {"model": model, "folder": folder}
+    held = model.read_bytes()
+    line = refusal(*[part.format(x=folder / "x.npz", **paths) for part in command])
+    assert "would overwrite" in line or "is also the file of" in line
+    assert model.read_bytes() == held
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("optimize", "{model}", "-o", "{data}"),
+        ("optimize", "{model}", "--html", "{data}"),
+        ("optimize", "{model}", "-o", "{folder}/w.onnx", "--top", "2"),
+        ("run", "{model}", "--json", "{data}"),
+        ("prove", "{plain}", "{model}", "--counterexample", "{data}"),
+        ("explain", "{model}", "--html", "{data}"),
+        ("bench", "{model}", "--json", "{data}"),
+        ("emit", "{model}", "-o", "{folder}/kernels", "--json", "{data}"),
+        ("emit", "{constants}", "-o", "{folder}"),
+        ("kernels", "source", "{model}", "--kernel", "0", "--output", "{data}"),
+    ],
+)
+def test_the_external_data_of_a_model_is_not_written_over(model: Path, command: tuple[str, ...]) -> None:
+    folder = model.parent
+    paths = {"plain": model, "model": folder / "a.onnx", "constants": folder / "b.onnx", "data": folder / "w.2.onnx"}
+    for name, location in (("model", "w.2.onnx"), ("constants", "constants.npz")):
+        onnx.save(chain(), paths[name], save_as_external_data=True, location=location, size_threshold=0)
+    held = [(folder / name).read_bytes() for name in ("w.2.onnx", "constants.npz")]
+    line = refusal(*[part.format(folder=folder, **paths) for part in command])
+    assert "would overwrite the data of" in line
+    assert [(folder / name).read_bytes() for name in ("w.2.onnx", "constants.npz")] == held
+
+
+def test_outputs_may_go_to_a_device_or_through_a_link(model: Path) -> None:
+    printed("optimize", model, "--html", "/dev/null", "--json", "/dev/null")
+    target, link = model.parent / "target", model.parent / "link"
+    link.symlink_to(target)
+    printed("run", model, "--json", link)
+    assert link.is_symlink()
+    assert target.read_text().startswith("{")

@@ -1,0 +1,338 @@
+"""Saturation: whatever rules do, every e-node evaluates to its class; limits are kept; the result is deterministic."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import eqsat
+from eqsat.egraph.host_terms import Term, Terms
+from eqsat.egraph.saturate import Limits, Saturation, saturate, warm_up
+from eqsat.egraph.snapshot import Snapshot
+from eqsat.errors import EqsatError
+from eqsat.evidence.reference import apply, class_values, disagreements, term_value
+from eqsat.language.rule import HostRule, rule
+from eqsat.program import ops
+from eqsat.program.core import lower
+from eqsat.program.ir import Program
+from eqsat.program.term import Term as ShapedTerm
+from eqsat.rules import ALL, allowed
+from eqsat.testing import programs
+from support.programs import weight
+
+spec = eqsat.spec
+SLOW = (HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much)
+
+
+def snapshot_of(program: Program) -> Snapshot:
+    return Snapshot.from_core(lower(program).roots)
+
+
+def leaves_of(snapshot: Snapshot, seed: int = 0) -> dict[str, np.ndarray]:
+    """Small whole numbers for inputs and constants alike: sums and products of them are exact."""
+    rng = np.random.default_rng(seed)
+    found = {n.attrs[0]: n.attrs for n in snapshot.nodes if n.op in ("In", "Const")}
+    return {name: rng.integers(-3, 4, size).astype(np.float64) for name, (_, size, _) in sorted(found.items())}
+
+
+def towers(widths: list[int], count: int, join: bool):
+    weights = [[(weight(a, b) + t, weight(b) + t) for a, b in pairwise(widths)] for t in range(count)]
+
+    def function(x):
+        outs = []
+        for t, layers in enumerate(weights):
+            h = x[:, t * widths[0] : (t + 1) * widths[0]]
+            for w, b in layers:
+                h = eqsat.relu(h @ w + b)
+            outs.append(h)
+        return eqsat.concat(outs, 1) if join else tuple(outs)
+
+    return eqsat.trace(function, spec((3, widths[0] * count)))
+
+
+def wide_sum(widths: list[int]):
+    nets = [(weight(4, n), weight(n), weight(n, 5)) for n in widths]
+
+    def function(x):
+        total = None
+        for a, b, c in nets:
+            y = eqsat.relu(x @ a + b) @ c
+            total = y if total is None else total + y
+        return total
+
+    return eqsat.trace(function, spec((3, 4)))
+
+
+def low_rank(x: Any, width: int, to: int) -> Any:
+    """A layer with an adapter of rank 2, scaled."""
+    return x @ weight(width, to) + (x @ weight(width, 2)) @ weight(2, to) * 2.0
+
+
+PROGRAMS = {
+    "chain with constants": lambda: eqsat.trace(
+        lambda x: ((x @ weight(4, 6)) @ weight(6, 3)) @ weight(3, 5), spec((7, 4))
+    ),
+    "chain of inputs": lambda: eqsat.trace(
+        lambda a, b, c, d: a @ b @ c @ d, spec((2, 7)), spec((7, 3)), spec((3, 8)), spec((8, 4))
+    ),
+    "bias behind a product": lambda: eqsat.trace(
+        lambda x, y: (x @ (y @ weight(3, 4) + weight(4))) @ weight(4, 5), spec((2, 6)), spec((6, 3))
+    ),
+    "heads": lambda: eqsat.trace(
+        lambda x: (x @ weight(6, 12)).reshape(4, 3, 4).transpose((1, 0, 2))[1:2] * 0.5, spec((4, 6))
+    ),
+    "towers joined": lambda: towers([4, 3, 2], 3, join=True),
+    "towers apart": lambda: towers([4, 3, 2], 3, join=False),
+    "wide sum of equal nets": lambda: wide_sum([3, 3, 3]),
+    "wide sum of unequal nets": lambda: wide_sum([2, 3, 4]),
+    "three widths on one input": lambda: eqsat.trace(
+        lambda x: (eqsat.relu(x @ weight(4, 2)), eqsat.relu(x @ weight(4, 3)), eqsat.relu(x @ weight(4, 5))),
+        spec((3, 4)),
+    ),
+    "sums of a product": lambda: eqsat.trace(
+        lambda a, b: ((a @ b).sum((0, 1)), (a @ b).sum(0), (a @ b).sum(-1), (a @ b + 1.0).mean(1)),
+        spec((2, 3, 4)),
+        spec((2, 4, 5)),
+    ),
+    "low rank": lambda: eqsat.trace(lambda x: x @ weight(4, 5) + (x @ weight(4, 2)) @ weight(2, 5) * 2.0, spec((3, 4))),
+    "low rank behind a scale": lambda: eqsat.trace(
+        lambda x: low_rank(eqsat.relu(low_rank(x, 6, 8)) * 0.5, 8, 6),
+        spec((5, 6)),
+    ),
+    "units that must not breed": lambda: eqsat.trace(
+        lambda x: (
+            x
+            + eqsat.gelu(eqsat.layernorm(x, np.ones(4, np.float32), np.zeros(4, np.float32)) @ weight(4, 6))
+            @ weight(6, 4)
+        ),
+        spec((3, 4)),
+    ),
+    "convolutions": lambda: eqsat.trace(
+        lambda x, w, v: eqsat.concat(
+            [eqsat.conv(x, w, pads_lo=(1, 1), pads_hi=(1, 1)), eqsat.conv(x, v, pads_lo=(1, 1), pads_hi=(1, 1))], 1
+        ),
+        spec((2, 3, 4, 4)),
+        spec((2, 3, 3, 3)),
+        spec((4, 3, 3, 3)),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_every_e_node_evaluates_to_its_class(name: str):
+    found = Saturation(snapshot_of(PROGRAMS[name]()), ALL, Limits(seconds=20)).run()
+    assert found.stats["stop"] == "saturated"
+    for index, own, cls in disagreements(found, leaves_of(found)):
+        pytest.fail(f"{found.nodes[index]} gives {own}, its class is {cls}")
+
+
+def normed_heads(x: Any) -> Any:
+    """Heads of products that read one norm: groups of them repeat its reciprocal root in many shapes."""
+    h = eqsat.rmsnorm(x)
+    q, k, v = ((h @ (weight(16, 16) + i)).reshape(16, 4, 4).transpose((1, 0, 2)) for i in range(3))
+    return eqsat.softmax(q @ k.transpose((0, 2, 1)) + 1.0) @ v
+
+
+def test_no_value_is_read_from_what_repeats_it():
+    found = Saturation(snapshot_of(eqsat.trace(normed_heads, spec((16, 16)))), ALL, Limits(seconds=20)).run()
+    assert found.stats["stop"] == "saturated"
+    assert "group-siblings" in found.stats["matches"]
+    views = [n for n in found.nodes if n.op == "V"]
+    bases: dict[int, set[int]] = {}
+    for node in views:
+        bases.setdefault(node.cls, set()).add(node.args[0])
+    numbers = {n.cls for n in found.nodes if n.op == "Full"}
+    for node in (n for n in views if n.rule):
+        (base,) = node.args
+        smaller = {a for a in bases.get(base, ()) if found.size[a] < found.size[base]}
+        assert not smaller & (bases[node.cls] | {node.cls}), f"{node} has another form"
+        assert node.cls not in numbers, f"{node} is a number"
+        assert node.cls != base, f"{node} says nothing"
+
+
+@given(program=programs(dtypes=("float64",), max_ops=8), seed=st.integers(0, 9))
+@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=SLOW)
+def test_random_programs_stay_sound(program: Program, seed: int):
+    source = snapshot_of(program)
+    if any(n.op in ("Opaque", "Gather") for n in source.nodes):
+        return
+    found = Saturation(source, [r for r in ALL if r.numerics == "exact"], Limits(seconds=5, nodes=2000)).run()
+    leaves = {
+        n.attrs[0]: np.random.default_rng(seed).integers(-3, 4, n.attrs[1]).astype(n.attrs[2])
+        for n in source.nodes
+        if n.op in ("In", "Const")
+    }
+    for index, own, cls in disagreements(found, leaves):
+        pytest.fail(f"{found.nodes[index]} gives {own}, its class is {cls}")
+
+
+HOST_RULE_PROGRAMS = [
+    PROGRAMS[name] for name in ("towers apart", "wide sum of unequal nets", "chain of inputs", "low rank")
+]
+
+
+def test_host_rules_emit_only_equal_terms():
+    fired = set()
+    for make_program in [*HOST_RULE_PROGRAMS, PROGRAMS["towers joined"], PROGRAMS["three widths on one input"]]:
+        found = Saturation(snapshot_of(make_program()), ALL, Limits(seconds=20)).run()
+        leaves = leaves_of(found)
+        values = class_values(found, leaves)
+        for row in ALL:
+            if not isinstance(row, HostRule):
+                continue
+            emitted: list[tuple[int, Term]] = []
+            row.apply(Terms(found), lambda cls, term, into=emitted: into.append((cls, term)))
+            for cls, term in emitted:
+                fired.add(row.name)
+                np.testing.assert_allclose(term_value(term, values, leaves), values[cls], err_msg=row.name)
+    assert len(fired) >= 5, fired
+
+
+def test_a_result_is_the_same_every_time():
+    source = snapshot_of(PROGRAMS["towers apart"]())
+    first, second = (saturate(source, ALL) for _ in range(2))
+    assert first.nodes == second.nodes
+    assert first.roots == second.roots
+
+
+def exploding() -> Program:
+    return eqsat.trace(lambda *xs: sum(xs[1:], xs[0]), *[spec((4,)) for _ in range(14)])
+
+
+EXPLODING_RULES = [
+    rule("commute", "add(a, b) => add(b, a)", numerics="reassociating", source="test", why="test"),
+    rule("associate", "add(add(a, b), c) => add(a, add(b, c))", numerics="reassociating", source="test", why="test"),
+]
+
+
+def test_the_time_limit_is_kept():
+    begun = time.monotonic()
+    found = saturate(snapshot_of(exploding()), EXPLODING_RULES, Limits(seconds=1.0, nodes=10**9))
+    assert found.stats["stop"] == "time"
+    assert time.monotonic() - begun < 2.5
+    assert len(found.nodes) >= 27
+
+
+@pytest.mark.parametrize("seconds", [1.0, 2.0, 3.0, 4.5])
+def test_no_iteration_begins_that_would_end_after_the_limit(seconds: float, monkeypatch: pytest.MonkeyPatch):
+    class Counting:
+        """A clock by which whatever is timed takes as long as there are e-nodes."""
+
+        now = 0.0
+
+        def monotonic(self) -> float:
+            self.now += 1e-4 * max((len(x.nodes) for x in sent), default=1)
+            return self.now
+
+    sent: list[Snapshot] = []
+    clock = Counting()
+    monkeypatch.setattr("eqsat.egraph.saturate.time", clock)
+    run = Saturation(
+        snapshot_of(exploding()),
+        EXPLODING_RULES,
+        Limits(seconds=seconds, nodes=10**9),
+        lambda kind, content: sent.append(content) if kind == "checkpoint" else None,
+    )
+    found = run.run()
+    assert found.stats["stop"] == "time"
+    assert len(found.nodes) > 27
+    assert clock.now <= seconds
+
+
+def test_the_node_limit_is_kept():
+    found = saturate(snapshot_of(exploding()), EXPLODING_RULES, Limits(seconds=20, nodes=300))
+    assert found.stats["stop"] == "nodes"
+
+
+def test_the_memory_limit_leaves_a_result():
+    limits = Limits(seconds=30, nodes=10**9, memory=500 << 20)
+    found = saturate(snapshot_of(exploding()), EXPLODING_RULES, limits)
+    assert found.stats["stop"] in ("memory", "time")
+    assert found.roots
+
+
+def test_ctrl_c_returns_the_best_so_far():
+    timer = threading.Timer(1.0, lambda: signal.raise_signal(signal.SIGINT))
+    timer.start()
+    begun = time.monotonic()
+    found = saturate(snapshot_of(exploding()), EXPLODING_RULES, Limits(seconds=30, nodes=10**9))
+    assert found.stats["stop"] == "interrupted"
+    assert time.monotonic() - begun < 2.5
+
+
+def test_ctrl_c_while_a_message_is_sent_does_not_spoil_the_next_one(monkeypatch: pytest.MonkeyPatch):
+    source = snapshot_of(PROGRAMS["low rank"]())
+
+    def half(pipe: Any, number: int, data: bytes) -> None:
+        pipe.write(b"\xff" * 4)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("eqsat.egraph.worker._write", half)
+        with pytest.raises(KeyboardInterrupt):
+            warm_up(EXPLODING_RULES)
+    assert saturate(source, ALL).stats["stop"] == "saturated"
+
+
+@pytest.mark.parametrize("times", [2, 3, 4, 5])
+def test_what_undoes_itself_keeps_a_derivation(times: int):
+    """Rules that drop what they match leave every class something to compute it by."""
+    x = ops.input("x", (2, 3))
+
+    def turned(t: ShapedTerm) -> ShapedTerm:
+        return ops.slice_(t, [None], [None], None, [-1])
+
+    for turn in (ops.neg, ops.abs_, turned):
+        value = ops.exp(x)
+        for _ in range(times):
+            value = turn(value)
+        found = saturate(Snapshot.from_core(lower(Program((x,), {"y": ops.sqrt(value)})).roots), ALL)
+        assert all(best >= 0 for best in found.best)
+
+
+def test_an_unsound_rule_that_changes_a_size_is_an_error_that_names_saturation():
+    unsound = rule("unsound", "sum(a, C) => a", numerics="reassociating", source="test", why="test")
+    with pytest.raises(EqsatError, match="saturation failed"):
+        saturate(snapshot_of(eqsat.trace(lambda x: x.sum(0), spec((3, 4)))), [unsound])
+
+
+def test_the_next_request_works_after_a_failure():
+    found = saturate(snapshot_of(PROGRAMS["low rank"]()), ALL)
+    assert found.stats["stop"] == "saturated"
+
+
+SUMS_OF_CONSTANTS = {
+    "in any order": lambda x, a, b, c, d: (((x + a) + b) + c) + d,
+    "around other addends": lambda x, a, b, c, d: ((((x + a) + eqsat.relu(x)) + b) + eqsat.exp(x) + c) + d,
+    "scaled": lambda x, a, b, c, d: (((x + a) * d + b) * c + a) * d,
+    "added up": lambda x, a, b, c, d: ((x + a) + b).sum(1) * 0.25 + (((x + c) + d) + a).sum(1),
+}
+
+
+@pytest.mark.parametrize("name", SUMS_OF_CONSTANTS)
+def test_equal_sums_of_constants_are_one_class(name: str):
+    rng = np.random.default_rng(5)
+    weights = [rng.standard_normal((6, 7)).astype(np.float32) for _ in range(4)]
+    program = eqsat.trace(lambda x: SUMS_OF_CONSTANTS[name](x, *weights), eqsat.spec((6, 7)))
+    core = lower(program)
+    found = saturate(Snapshot.from_core(core.roots), allowed(ALL, "reassociate"))
+    assert found.stats["stop"] == "saturated"
+    assert found.stats["matches"].get("equal-sums-of-constants", 0) > 0
+    leaves = {n.attrs[0]: rng.standard_normal(n.attrs[1]) for n in found.nodes if n.op == "Const"}
+    values: dict[int, np.ndarray] = {}
+    for cls in sorted((c for c in range(found.n_classes) if found.const[c]), key=lambda c: found.depth[c]):
+        node = found.nodes[found.best[cls]]
+        attrs = (*node.attrs[:2], "float64") if node.op == "Full" else node.attrs
+        held = leaves[node.attrs[0]] if node.op == "Const" else apply(node.op, attrs, [values[a] for a in node.args])
+        values[cls] = np.asarray(held, np.float64)
+    sums = [v for c, v in values.items() if any(n.op == "Bin" for n in found.of_class(c))]
+    for i, value in enumerate(sums):
+        assert not any(v.size == value.size and np.allclose(v, value, rtol=1e-9) for v in sums[:i])

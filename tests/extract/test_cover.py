@@ -1,0 +1,182 @@
+"""Covers: valid, priced right, bounded from below, and as small as the program allows."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from eqsat.egraph.snapshot import Snapshot
+from eqsat.errors import InputError
+from eqsat.extract.cover import CoverResult, cover
+from eqsat.extract.cuts import Limits
+from eqsat.extract.plan.plan import launches
+from eqsat.layout import arithmetic as lay
+from eqsat.program.core import Node, make
+from support.core_programs import attention, c_, layernorm, linear, mm, red, silu, snapshot_of, un, view, x_
+from support.snapshots import random_snapshot, value_of
+
+SEEDS = st.integers(0, 2**32 - 1)
+ALL = Limits(per_kind=10**6, joins=10**6, pairs=10**6)
+
+
+def run(result: CoverResult, snapshot: Snapshot, values: list[np.ndarray[Any, Any]]) -> list[np.ndarray[Any, Any]]:
+    """The values of the classes once the kernels have run: a class that is read before it is computed is all NaN."""
+    computed = {x.cls for x in result.chosen}
+    state = [np.full_like(v, np.nan) if c in computed else v for c, v in enumerate(values)]
+    for kernel in launches(result):
+        outputs = [value_of(x.cut, snapshot, state) for x in kernel]
+        for x, value in zip(kernel, outputs, strict=True):
+            state[x.cls] = value
+    return state
+
+
+@given(SEEDS, st.integers(4, 40))
+@settings(max_examples=80)
+def test_covers_compute_the_roots_in_launch_order(seed: int, operators: int) -> None:
+    snapshot, values = random_snapshot(seed, operators)
+    result = cover(snapshot, "mi300x", 2.0)
+    state = run(result, snapshot, values)
+    for root in snapshot.roots:
+        np.testing.assert_allclose(state[root], values[root], atol=1e-7)
+    assert len({x.cls for x in result.chosen}) == len(result.chosen), "each class is computed once"
+
+
+@given(SEEDS, st.integers(4, 40))
+@settings(max_examples=40)
+def test_the_bound_is_below_the_cost_and_met_when_optimal(seed: int, operators: int) -> None:
+    snapshot, _ = random_snapshot(seed, operators)
+    result = cover(snapshot, "mi300x", 2.0)
+    assert result.cost == sum(x.price for x in result.kernels)
+    assert 0 <= result.lower_bound <= result.cost
+    assert result.optimal == (result.lower_bound == result.cost)
+    hurried = cover(snapshot, "mi300x", 0.0)
+    assert hurried.lower_bound <= hurried.cost
+    assert result.cost <= hurried.cost, "what is found in no time is found in two seconds"
+
+
+@given(SEEDS, st.integers(4, 16))
+@settings(max_examples=40)
+def test_dropping_dominated_candidates_loses_nothing(seed: int, operators: int) -> None:
+    snapshot, _ = random_snapshot(seed, operators)
+    with pytest.MonkeyPatch.context() as patch:
+        for module in ("candidates", "cover"):
+            patch.setattr(f"eqsat.extract.{module}.undominated", lambda found: sorted(found, key=lambda x: x.price))
+        everything = cover(snapshot, "mi300x", 10.0, ALL)
+    pruned = cover(snapshot, "mi300x", 10.0, ALL)
+    assert everything.optimal
+    assert pruned.cost == everything.cost
+
+
+@given(SEEDS, st.integers(4, 24))
+@settings(max_examples=40)
+def test_keeping_the_best_few_cuts_loses_next_to_nothing(seed: int, operators: int) -> None:
+    snapshot, _ = random_snapshot(seed, operators)
+    few, all_ = (cover(snapshot, "mi300x", 10.0, limits) for limits in (None, ALL))
+    assert all_.cost <= few.cost <= 1.01 * all_.cost
+
+
+@given(SEEDS)
+@settings(max_examples=10)
+def test_covers_are_the_same_every_time(seed: int) -> None:
+    first, second = (cover(random_snapshot(seed, 30)[0], "mi300x", 5.0) for _ in range(2))
+    assert [(x.cls, x.family, x.leaves, x.price) for x in first.chosen] == [
+        (x.cls, x.family, x.leaves, x.price) for x in second.chosen
+    ]
+
+
+# --- programs as written --------------------------------------------------------------------------------------------
+
+X, W = x_("x", 128 * 64), c_("w", 64 * 64)
+
+
+def tower(name: str) -> Node:
+    a = view(x_("wide", 128 * 128), lay.of_slice((128, 128), (0, int(name) * 64), (128, int(name) * 64 + 64), (1, 1)))
+    return silu(linear(silu(linear(a, f"{name}a")), f"{name}b", n=8))
+
+
+WRITTEN: list[tuple[str, Node, int]] = [
+    ("an output that is an input", X, 0),
+    ("a slice of an input", view(X, lay.strided(64, ((64, 1),))), 0),
+    ("a constant", un("exp", W), 0),
+    ("one product with bias and activation", silu(linear(X, "1")), 1),
+    ("two layers", linear(silu(linear(X, "1")), "2"), 2),
+    ("layer norm", layernorm(X, 64), 1),
+    ("an attention block: 3 + 1 + 1 + 1 + 1 + 1", attention(X), 8),
+    ("two towers of two layers, concatenated", make("Cat", (), (tower("0"), tower("1"))), 5),
+    ("a maximum over a product", red("max", mm(X, W, 128, 64, 64), 64), 1),
+]
+
+
+@pytest.mark.parametrize(("root", "kernels"), [row[1:] for row in WRITTEN], ids=[row[0] for row in WRITTEN])
+def test_a_program_as_written_takes(root: Node, kernels: int) -> None:
+    result = cover(Snapshot.from_core([root]), "mi300x", 5.0)
+    assert result.optimal
+    assert len(result.kernels) == kernels
+
+
+# --- choices --------------------------------------------------------------------------------------------------------
+
+
+def test_products_fold_where_it_pays() -> None:
+    for middle, kernels in ((768, 1), (64, 2)):
+        x, a, c = x_("x", 348 * 768), c_("a", 768 * middle), c_("c", middle * 768)
+        chain = mm(mm(x, a, 348, 768, middle), c, 348, middle, 768)
+        folded = mm(x, mm(a, c, 768, middle, 768), 348, 768, 768)
+        assert len(cover(snapshot_of([chain], [(chain, folded)]), "mi300x", 5.0).kernels) == kernels
+
+
+def siblings(count: int, roots: Callable[[list[Node]], list[Node]] = list) -> Snapshot:
+    """Products that share an operand, with each also a slice of one wide product; `roots` are made of them."""
+    products = [mm(X, c_(f"w{i}", 64 * 64), 128, 64, 64) for i in range(count)]
+    weights = make("Cat", (), tuple(c_(f"w{i}", 64 * 64) for i in range(count)))
+    shared = view(X, lay.strided(0, ((count, 0), (128 * 64, 1))))
+    group = make("Cat", (), tuple(products))
+    batched = mm(shared, weights, 128, 64, 64, batch=count)
+    slices = [view(group, lay.strided(i * 128 * 64, ((128 * 64, 1),))) for i in range(count)]
+    return snapshot_of(roots(products), [(group, batched), *zip(products, slices, strict=True)])
+
+
+def test_members_of_a_concatenation_are_read_from_the_array_that_holds_them_all() -> None:
+    def mixed(products: list[Node]) -> list[Node]:
+        return [make("Cat", (), tuple(un("tanh" if i % 2 else "relu", p) for i, p in enumerate(products)))]
+
+    families = [x.family for x in cover(siblings(8, mixed), "mi300x", 5.0).kernels]
+    assert families == ["contraction", "pointwise"]
+
+
+def test_siblings_become_one_product_which_greedy_choices_do_not_see() -> None:
+    result = cover(siblings(6), "mi300x", 5.0)
+    assert sum(x.family == "contraction" for x in result.chosen) == 1
+    assert result.stats["incumbents"]["written"] > result.stats["incumbents"]["grouped"] == result.cost
+
+
+def test_siblings_stay_apart_where_launches_are_cheaper_than_copies() -> None:
+    result = cover(siblings(6), "cpu", 5.0)
+    assert result.optimal
+    assert result.cost <= 6 * cover(Snapshot.from_core([mm(X, W, 128, 64, 64)]), "cpu", 5.0).cost
+
+
+def test_results_of_one_opaque_call_cost_one_launch() -> None:
+    halves = [make("Opaque", ("split", i, 64, "float32"), (X,)) for i in range(2)]
+    both = cover(Snapshot.from_core([un("exp", h) for h in halves]), "mi300x", 5.0)
+    assert [x.family for x in both.kernels].count("opaque") == 1
+    one = cover(Snapshot.from_core([un("exp", halves[0])]), "mi300x", 5.0)
+    assert both.cost - one.cost == one.chosen[-1].price
+
+
+def test_stopping_leaves_a_valid_cover_with_a_bound() -> None:
+    begun = time.monotonic()
+    result = cover(Snapshot.from_core([attention(attention(X))]), "mi300x", 60.0, should_stop=lambda: True)
+    assert time.monotonic() - begun < 5.0
+    assert 0 <= result.lower_bound <= result.cost
+
+
+def test_an_unknown_device_is_an_input_error() -> None:
+    with pytest.raises(InputError, match="mi300x"):
+        cover(Snapshot.from_core([un("exp", X)]), "mi300y", 1.0)

@@ -1,0 +1,256 @@
+"""Kernel candidates: each computes its class, fits what one kernel can do, and is found where it should be."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import fields
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from eqsat.egraph.required import required
+from eqsat.egraph.snapshot import Snapshot
+from eqsat.extract.candidates import Candidate, Candidates, enumerate_candidates, undominated
+from eqsat.extract.cover import cover
+from eqsat.extract.cuts import Cut, Kind, Limits, bits
+from eqsat.extract.device.table import DEVICES
+from eqsat.layout import arithmetic as lay
+from eqsat.program.core import Node, make
+from support.core_programs import bin_, by_row, c_, full, layernorm, mm, red, softmax, un, view, x_
+from support.snapshots import random_snapshot, value_of
+
+MI300X = DEVICES["mi300x"]
+
+
+def inside(cut: Cut, snapshot: Snapshot) -> dict[int, Cut]:
+    """The cuts at the e-nodes inside a kernel, by class, top first."""
+    found: dict[int, Cut] = {}
+    stack = [cut]
+    while stack:
+        x = stack.pop()
+        if x.node >= 0:
+            found.setdefault(x.cls, x)
+            stack.extend(x.subs)
+    return found
+
+
+def names(candidate: Candidate, snapshot: Snapshot) -> list[str]:
+    """The functions inside a kernel."""
+    nodes = [snapshot.nodes[q.node] for q in inside(candidate.cut, snapshot).values()]
+    return [n.attrs[0] for n in nodes if n.op in ("Un", "Bin")]
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(4, 24))
+@settings(max_examples=60)
+def test_every_candidate_computes_its_class(seed: int, operators: int) -> None:
+    snapshot, values = random_snapshot(seed, operators)
+    found = enumerate_candidates(snapshot, MI300X)
+    for c, candidates in enumerate(found.of_class):
+        for x in candidates:
+            np.testing.assert_allclose(value_of(x.cut, snapshot, values), values[c], atol=1e-7)
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(4, 24))
+@settings(max_examples=60)
+def test_every_candidate_is_one_kernel(seed: int, operators: int) -> None:
+    snapshot, _ = random_snapshot(seed, operators)
+    limits = Limits(leaves=4, operators=12)
+    for candidates in enumerate_candidates(snapshot, MI300X, limits).of_class:
+        for x in candidates:
+            nodes = inside(x.cut, snapshot)
+            ops = [snapshot.nodes[q.node].op for q in nodes.values()]
+            assert not x.cut.leaves & x.cut.inner, "a class is computed or read, not both"
+            assert len(bits(x.cut.inner)) <= 12
+            assert len(x.leaves) <= 4 or "Cat" in ops
+            assert ops.count("MM") == (1 if x.family.startswith("contraction") else 0)
+            reds = [c for c, q in nodes.items() if snapshot.nodes[q.node].op == "Red"]
+            rows = {(snapshot.size[c], snapshot.nodes[nodes[c].node].attrs[1]) for c in reds}
+            assert len(rows) == (1 if x.family in ("row", "reduction", "contraction+reduction") else 0)
+            assert x.price >= 0
+            assert (x.price == 0) == (x.family == "alias")
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(4, 30))
+@settings(max_examples=40)
+def test_every_class_has_a_kernel_whenever_it_is_stopped(seed: int, operators: int) -> None:
+    snapshot, _ = random_snapshot(seed, operators)
+    found = enumerate_candidates(snapshot, MI300X, should_stop=lambda: True)
+    assert all(free or found.of_class[c] for c, free in enumerate(found.free))
+
+
+TINY = Limits(**dict.fromkeys((f.name for f in fields(Limits)), 1))
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(4, 30))
+@settings(max_examples=40)
+def test_under_the_tightest_limits_every_operator_has_a_kernel_and_every_program_a_cover(
+    seed: int, operators: int
+) -> None:
+    snapshot, values = random_snapshot(seed, operators)
+    found = enumerate_candidates(snapshot, MI300X, TINY, req=required(snapshot))
+    assert all(free or found.of_class[c] for c, free in enumerate(found.free))
+    for candidates in found.of_class:
+        assert all(len(bits(x.cut.inner)) == 1 for x in candidates)
+    result = cover(snapshot, "mi300x", 2.0, TINY)
+    for x in result.chosen:
+        np.testing.assert_allclose(value_of(x.cut, snapshot, values), values[x.cls], atol=1e-7)
+    assert result.cost >= cover(snapshot, "mi300x", 2.0).cost
+
+
+# --- what is found, on small programs -----------------------------------------------------------------------------
+
+
+X, Y, W = x_("x", 64 * 32), x_("y", 64 * 32), c_("w", 32 * 16)
+XW = mm(X, W, 64, 32, 16)
+BIAS = view(c_("b", 16), lay.strided(0, ((64, 0), (16, 1))))
+TRANSPOSE = lay.of_transpose((64, 16), (1, 0))
+TALL = lay.of_transpose((64, 32), (1, 0))
+IMAGE = x_("image", 3 * 8 * 8)
+PATCHES = view(IMAGE, lay.windows((1, 3, 8, 8), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1), 0.0, groups=1))
+SILU = bin_("mul", XW, un("sigmoid", XW))
+
+WHOLE: list[tuple[str, Node, str]] = [
+    ("a chain of pointwise operators", un("tanh", bin_("add", un("exp", X), Y)), "pointwise"),
+    ("a transpose", view(X, TALL), "copy"),
+    ("a concatenation", make("Cat", (), (X, Y)), "copy"),
+    ("pointwise over a concatenation", un("relu", make("Cat", (), (X, Y))), "pointwise"),
+    ("a product with bias and activation", un("relu", bin_("add", XW, BIAS)), "contraction"),
+    ("a product used twice above", SILU, "contraction"),
+    ("a product written transposed", un("relu", view(bin_("add", XW, BIAS), TRANSPOSE)), "contraction"),
+    ("a product of a computed operand", mm(un("relu", X), W, 64, 32, 16), "contraction"),
+    ("a convolution", un("relu", mm(PATCHES, c_("k", 27 * 4), 64, 27, 4)), "contraction"),
+    ("the maximum of a product's rows", red("max", XW, 16), "contraction+reduction"),
+    ("the sum of a product's columns", red("sum", view(XW, TRANSPOSE), 64), "contraction+reduction"),
+    ("a sum of squares", red("sum", bin_("mul", X, X), 32), "reduction"),
+    ("the mean, scaled", bin_("mul", red("sum", X, 32), full(1 / 32, 64)), "reduction"),
+    ("a sum over columns", red("sum", view(X, TALL), 64), "reduction"),
+    ("softmax", softmax(X, 32), "row"),
+    ("softmax of a sum", softmax(bin_("add", X, Y), 32), "row"),
+    ("layer norm with residual", layernorm(bin_("add", X, Y), 32), "row"),
+    ("layer norm, then pointwise, transposed", un("relu", view(layernorm(X, 32), TALL)), "row"),
+    ("gather", make("Gather", (1, 64, 32), (X, make("In", ("i", 5, "int64")))), "gather"),
+]  # fmt: skip
+
+
+def candidates_of(root: Node) -> tuple[Candidates, Snapshot]:
+    snapshot = Snapshot.from_core([root])
+    return enumerate_candidates(snapshot, MI300X), snapshot
+
+
+@pytest.mark.parametrize(("root", "family"), [row[1:] for row in WHOLE], ids=[row[0] for row in WHOLE])
+def test_one_kernel_computes(root: Node, family: str) -> None:
+    found, snapshot = candidates_of(root)
+    whole = [x for x in found.of_class[snapshot.roots[0]] if not x.children]
+    assert [x.family for x in whole] == [family]
+
+
+MANY: list[tuple[str, Node]] = [
+    ("a product of a product", mm(XW, c_("v", 16 * 8), 64, 16, 8)),
+    ("two products added", bin_("add", XW, mm(Y, W, 64, 32, 16))),
+    ("a product of a softmax", mm(softmax(X, 32), W, 64, 32, 16)),
+    ("a softmax of a product", softmax(XW, 16)),
+    ("a slice of a product, written as part of it", un("relu", view(XW, lay.strided(0, ((64, 16), (8, 1)))))),
+    ("sums over rows of different lengths", bin_("add", red("sum", X, 32), red("sum", x_("z", 64 * 16), 16))),
+    ("a row that does not fit on chip", softmax(x_("long", 2 * 10**6), 10**6)),
+    ("the maximum over part of a product's row", red("max", XW, 8)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("root", [row[1] for row in MANY], ids=[row[0] for row in MANY])
+def test_one_kernel_does_not_compute(root: Node) -> None:
+    found, snapshot = candidates_of(root)
+    best = found.of_class[snapshot.roots[0]]
+    assert best
+    assert all(x.children for x in best)
+
+
+BIG = x_("big", 4096**2)
+
+BARE: list[tuple[str, Node, str]] = [
+    ("a large product", mm(BIG, x_("b", 4096**2), 4096, 4096, 4096), "library-gemm"),
+    (
+        "a large product of a transposed matrix",
+        mm(view(BIG, lay.of_transpose((4096, 4096), (1, 0))), x_("b", 4096**2), 4096, 4096, 4096),
+        "library-gemm",
+    ),
+    ("a large product with an epilogue", un("relu", mm(BIG, x_("b", 4096**2), 4096, 4096, 4096)), "contraction"),
+    ("a large product of a computed matrix", mm(un("exp", BIG), x_("b", 4096**2), 4096, 4096, 4096), "contraction"),
+    ("a small product: a library call costs more", mm(X, W, 64, 32, 16), "contraction"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("root", "family"), [row[1:] for row in BARE], ids=[row[0] for row in BARE])
+def test_the_library_computes_large_bare_products(root: Node, family: str) -> None:
+    found, snapshot = candidates_of(root)
+    assert [x.family for x in found.of_class[snapshot.roots[0]] if not x.children] == [family]
+
+
+def test_a_contiguous_slice_is_an_alias() -> None:
+    found, snapshot = candidates_of(view(un("exp", X), lay.strided(32, ((64, 1),))))
+    families = Counter(x.family for x in found.of_class[snapshot.roots[0]])
+    assert families == {"alias": 1, "pointwise": 1}
+
+
+def test_a_tie_between_epilogue_and_prologue_goes_to_the_epilogue() -> None:
+    """relu(x @ w) @ v: with one column of tiles the second product would compute relu no more often than the first."""
+    root = mm(un("relu", XW), c_("v", 16 * 8), 64, 16, 8)
+    snapshot = Snapshot.from_core([root])
+    assert [names(x, snapshot) for x in cover(snapshot, "mi300x", 5.0).kernels] == [["relu"], []]
+
+
+def test_a_broadcast_constant_is_read_once() -> None:
+    found, snapshot = candidates_of(bin_("add", XW, BIAS))
+    (whole,) = (x for x in found.of_class[snapshot.roots[0]] if not x.children)
+    assert sorted(snapshot.size[c] for c in whole.leaves) == [16, 32 * 16, 64 * 32]
+
+
+def test_constants_beyond_the_limit_are_computed_on_the_device() -> None:
+    root = bin_("add", X, mm(c_("p", 64 * 4), c_("q", 4 * 32), 64, 4, 32))
+    snapshot = Snapshot.from_core([root])
+    for limit, free in ((1 << 26, True), (100, False)):
+        found = enumerate_candidates(snapshot, MI300X, Limits(fold_elements=limit))
+        product = next(n.cls for n in snapshot.nodes if n.op == "MM")
+        assert found.free[product] == free
+        assert bool(found.of_class[product]) != free
+
+
+def test_operators_that_do_not_fuse_get_a_kernel_each() -> None:
+    found = enumerate_candidates(Snapshot.from_core([un("exp", bin_("add", X, Y))]), DEVICES["cpu"])
+    assert [[x.family for x in xs] for xs in found.of_class] == [[], [], ["pointwise"], ["pointwise"]]
+
+
+EX = un("exp", X)
+SWAPPED = lay.of_transpose((32, 64), (1, 0))
+READS_VIEW: list[tuple[str, Node, Node, bool]] = [
+    ("a broadcast row", bin_("add", X, by_row(un("exp", x_("r", 64)), 32)), bin_("add", X, Y), False),
+    ("a slice", un("tanh", view(EX, lay.strided(64, ((64, 1),)))), un("tanh", x_("r", 64)), False),
+    ("a transposed operand of a pointwise operator", un("tanh", view(EX, TALL)), un("tanh", X), True),
+    ("a transposed matrix of a product", mm(view(EX, SWAPPED), W, 64, 32, 16), XW, False),
+    ("another view of a product's operand", mm(view(EX, lay.strided(2047, ((2048, -1),))), W, 64, 32, 16), XW, True),
+    ("a sum over another axis", red("sum", view(EX, TALL), 64), red("sum", X, 64), False),
+]
+
+
+@pytest.mark.parametrize(("root", "plain", "copied"), [r[1:] for r in READS_VIEW], ids=[r[0] for r in READS_VIEW])
+def test_where_operators_run_one_by_one_some_views_are_copies(root: Node, plain: Node, copied: bool) -> None:
+    def cheapest(node: Node) -> int:
+        snapshot = Snapshot.from_core([node])
+        found = enumerate_candidates(snapshot, DEVICES["cpu"])
+        assert all(x.family != "alias" for xs in found.of_class for x in xs)
+        (top,) = snapshot.of_class(snapshot.roots[0])
+        return min(x.price for x in found.of_class[top.cls] if not set(x.children) & set(top.args))
+
+    launch = round(DEVICES["cpu"].launch_us.value * 1e6)
+    assert (cheapest(root) - cheapest(plain) >= launch) == copied
+
+
+def test_dominated_candidates_are_dropped() -> None:
+    cut = Cut(0, -1, (), Kind.POINT, None, 0, 0, ())
+
+    def candidate(price: int, *children: int) -> Candidate:
+        return Candidate(0, "pointwise", children, children, price, cut)
+
+    cheap, same, fewer = candidate(5, 1, 2), candidate(5, 1, 2, 3), candidate(9, 1)
+    assert undominated([same, fewer, cheap, candidate(9, 1, 4)]) == [cheap, fewer]

@@ -1,0 +1,200 @@
+"""Serialized e-graphs: what is read, what is refused and how, and the answer in the file's own names."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Sequence
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eqsat.errors import CheckFailed, InputError
+from eqsat.extract.solver.problem import Problem
+from eqsat.extract.solver.serialized import answer_cost, extract_file, parse
+from support.egraphs import answers, small_problem
+
+# f(x, x) or g(y); y is x or h(y): x is shared, and h(y) is a cycle.
+EXAMPLE: dict[str, Any] = {
+    "nodes": {
+        "f": {"op": "f", "cost": 1.5, "eclass": "top", "children": ["x", "x"]},
+        "g": {"op": "g", "cost": 0.25, "eclass": "top", "children": ["y2"]},
+        "y1": {"op": "h", "cost": 0.125, "eclass": "y", "children": ["y1"]},
+        "y2": {"op": "id", "eclass": "y", "children": ["x"]},
+        "x": {"op": "x", "cost": 2, "eclass": "x"},
+    },
+    "root_eclasses": ["top"],
+}
+
+
+def written(tmp_path: Path, data: object) -> Path:
+    path = tmp_path / "egraph.json"
+    path.write_text(data if isinstance(data, str) else json.dumps(data))
+    return path
+
+
+def test_an_answer_names_nodes_and_costs_their_sum(tmp_path: Path) -> None:
+    answer = extract_file(written(tmp_path, EXAMPLE), 10.0)
+    assert answer["choices"] == {"top": "g", "y": "y2", "x": "x"}
+    assert (answer["cost"], answer["lower_bound"], answer["gap"], answer["optimal"]) == (3.25, 3.25, 0.0, True)
+    assert list(answer) == ["cost", "lower_bound", "gap", "optimal", "seconds", "choices"]
+
+
+def changed(**nodes: Any) -> dict[str, Any]:
+    return {**EXAMPLE, "nodes": {**EXAMPLE["nodes"], **nodes}}
+
+
+@pytest.mark.parametrize(
+    ("data", "complaint"),
+    [
+        pytest.param("{", "not JSON", id="broken JSON"),
+        pytest.param([1], 'no "nodes" object', id="not an object"),
+        pytest.param({"nodes": {}}, 'no "root_eclasses"', id="no roots"),
+        pytest.param(
+            {**EXAMPLE, "root_eclasses": ["nowhere"]}, "root e-class 'nowhere' has no node", id="unknown root"
+        ),
+        pytest.param(changed(z={"op": "z", "children": []}), "node 'z' has no eclass", id="node without class"),
+        pytest.param(changed(z={"eclass": "z", "children": ["w"]}), "children that are no nodes", id="unknown child"),
+        pytest.param(changed(x={"eclass": "x", "cost": "2"}), "node 'x' has cost 2", id="cost in words"),
+        pytest.param(changed(x={"eclass": "x", "cost": True}), "node 'x' has cost True", id="cost yes"),
+        pytest.param(changed(x={"eclass": "x", "cost": 10**400}), "node 'x' has cost 1000", id="cost beyond floats"),
+        pytest.param(
+            '{"nodes": {"n": {"eclass": "a", "cost": ' + "9" * 5000 + '}}, "root_eclasses": ["a"]}',
+            "not JSON",
+            id="cost of thousands of digits",
+        ),
+        pytest.param(
+            changed(x={"eclass": "x", "cost": 1e308}, f={"eclass": "top", "cost": 1e308}), "add up to more", id="sum"
+        ),
+        pytest.param("[" * 100_000, "not JSON", id="nested for ever"),
+        pytest.param("", "not JSON", id="an empty file"),
+        pytest.param({**EXAMPLE, "root_eclasses": "top"}, 'no "root_eclasses"', id="roots no list"),
+        pytest.param({**EXAMPLE, "nodes": []}, 'no "nodes" object', id="nodes no object"),
+        pytest.param(changed(x={"eclass": ["x"]}), "node 'x' has no eclass", id="class no name"),
+        pytest.param(changed(f={"eclass": "top", "children": "x"}), "give a list of nodes", id="children no list"),
+        pytest.param(
+            changed(f={"eclass": "top", "children": [["x"]]}), "children that are no nodes", id="child no name"
+        ),
+        pytest.param(changed(x={"eclass": "x", "cost": float("inf")}), "costs are finite", id="infinite cost"),
+        pytest.param(
+            changed(x={"eclass": "x", "children": ["f"]}), "'top' has no acyclic derivation", id="only cycles"
+        ),
+        pytest.param(
+            changed(x={"eclass": "x", "cost": -1, "children": ["f"]}), "'top' has no acyclic", id="a negative cycle"
+        ),
+    ],
+)
+def test_bad_files_are_refused_in_one_line(tmp_path: Path, data: object, complaint: str) -> None:
+    path = written(tmp_path, data)
+    with pytest.raises(InputError) as error:
+        extract_file(path, 10.0)
+    assert complaint in str(error.value)
+    assert str(path) in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_missing_file_is_refused_in_one_line(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"none\.json: cannot be read"):
+        extract_file(tmp_path / "none.json")
+
+
+def test_negative_costs_in_every_answer_are_shifted_away(tmp_path: Path) -> None:
+    """Class x is in every answer, so its costs may be negative: the cheapest of its nodes still wins."""
+    data = changed(x={"eclass": "x", "cost": 0.5}, w={"eclass": "x", "cost": -4.0})
+    answer = extract_file(written(tmp_path, data), 10.0)
+    assert answer["choices"] == {"top": "f", "x": "w"} or answer["choices"] == {"top": "g", "y": "y2", "x": "w"}
+    assert (answer["cost"], answer["lower_bound"], answer["optimal"]) == (-2.75, -2.75, True)
+
+
+def test_negative_costs_agree_with_brute_force(tmp_path: Path) -> None:
+    """A class that pays is used where something that is used needs it, and only there."""
+    rng = random.Random(0)
+    paying = 0
+    for seed in range(150):
+        problem = small_problem(seed)
+        costs = [rng.choice([-3, -1, 0, 1, 2]) for _ in problem.node_cost]
+        first = [m[0] for m in problem.members()]
+        path = written(tmp_path, named(problem, costs, first))
+        least = min((sum(costs[i] for i in nodes) for nodes in answers(problem)), default=None)
+        if least is None:
+            with pytest.raises(InputError, match="no acyclic derivation"):
+                extract_file(path, 10.0)
+            continue
+        answer = extract_file(path, 10.0)
+        assert (answer["cost"], answer["lower_bound"], answer["optimal"]) == (least, least, True)
+        paying += parse(json.loads(path.read_text())).signed is not None
+    assert paying > 50
+
+
+def named(problem: Problem, costs: Sequence[float], first: Sequence[int | None]) -> dict[str, Any]:
+    """A problem as a file, each class named in children by its first node."""
+    nodes = {
+        f"n{i}": {"op": "f", "cost": costs[i], "eclass": f"c{c}", "children": [f"n{first[d]}" for d in kids]}
+        for i, (c, kids) in enumerate(zip(problem.node_class, problem.children, strict=True))
+    }
+    return {"nodes": nodes, "root_eclasses": [f"c{r}" for r in problem.roots]}
+
+
+def test_what_nothing_needs_is_not_used_for_its_negative_cost(tmp_path: Path) -> None:
+    data = changed(y2={"eclass": "y", "cost": -1, "children": ["x"]}, z={"eclass": "z", "cost": -100})
+    answer = extract_file(written(tmp_path, data), 10.0)
+    assert answer["choices"] == {"top": "g", "y": "y2", "x": "x"}
+    assert (answer["cost"], answer["optimal"]) == (1.25, True)
+
+
+@pytest.mark.parametrize(
+    ("costs", "scale"),
+    [
+        pytest.param([1.0, 2.0], 1, id="integers"),
+        pytest.param([0.1, 0.25], 20, id="decimals as they are written"),
+        pytest.param([0.43033599853515625, 1.0], 2**17, id="binary fractions exactly"),
+        pytest.param([1e-300, 1.0], None, id="any float exactly"),
+    ],
+)
+def test_costs_become_integers_without_rounding(costs: list[float], scale: int | None) -> None:
+    nodes = {str(k): {"eclass": str(k), "cost": c} for k, c in enumerate(costs)}
+    egraph = parse({"nodes": nodes, "root_eclasses": list(nodes)})
+    if scale is not None:
+        assert egraph.scale == scale
+    for integer, cost in zip(egraph.problem.node_cost, costs, strict=True):
+        assert float(Fraction(integer, egraph.scale)) == cost
+
+
+def test_answers_agree_with_brute_force(tmp_path: Path) -> None:
+    for seed in range(100):
+        problem = small_problem(seed)
+        known = answers(problem)
+        first = [m[0] if m else None for m in problem.members()]
+        path = written(tmp_path, named(problem, [cost / 8 for cost in problem.node_cost], first))
+        if known:
+            assert extract_file(path, 10.0)["cost"] == min(known.values()) / 8
+        else:
+            with pytest.raises(InputError, match="no acyclic derivation"):
+                extract_file(path, 10.0)
+
+
+@pytest.mark.parametrize(
+    ("choices", "complaint"),
+    [
+        pytest.param({"top": "g", "y": "y2"}, "needed or chosen", id="a child without choice"),
+        pytest.param({"top": "f", "x": "x", "y": "y2"}, "needed or chosen", id="a choice in vain"),
+        pytest.param({"top": "x", "x": "x"}, "not one of its nodes", id="a node of another class"),
+        pytest.param({"top": "?", "x": "x"}, "not one of its nodes", id="no such node"),
+        pytest.param({"top": "g", "y": "y1"}, "in a cycle", id="a cycle"),
+        pytest.param({}, "needed or chosen", id="no choice for the root"),
+    ],
+)
+def test_the_checker_rejects_wrong_answers(choices: dict[str, str], complaint: str) -> None:
+    with pytest.raises(CheckFailed, match=complaint):
+        answer_cost(EXAMPLE, choices)
+
+
+def test_the_checker_adds_up_right_answers_exactly() -> None:
+    assert answer_cost(EXAMPLE, {"top": "f", "x": "x"}) == 3.5
+    tenths = {
+        "nodes": {str(k): {"eclass": str(k), "cost": 0.1} for k in range(10)},
+        "root_eclasses": list("0123456789"),
+    }
+    assert answer_cost(tenths, {str(k): str(k) for k in range(10)}) == 1.0

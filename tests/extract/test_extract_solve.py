@@ -1,0 +1,247 @@
+"""The whole pipeline against brute force, its promises about time, incumbents and determinism."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import time
+
+import pytest
+
+from eqsat.errors import CheckFailed, InputError
+from eqsat.extract.solver import solve as pipeline
+from eqsat.extract.solver.problem import Problem, check
+from eqsat.extract.solver.solve import Effort, solve
+from support.egraphs import answers, layered_problem, set_cover_problem, small_problem, valid_rows
+
+NO_LIMIT = 60.0
+
+
+def weaken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take the reductions' and the quick bounds' strength away, so that the later stages have work to do."""
+    monkeypatch.setattr(pipeline.Reduction, "run", lambda self, deadline: drop_the_hopeless(self))
+    monkeypatch.setattr(pipeline, "longest_path_bound", lambda *args: 0)
+    monkeypatch.setattr(pipeline, "ASCENT_STEPS", 0)
+    monkeypatch.setattr(pipeline, "FIRST", Effort(3, 100, 1, 3, 3, 10_000))
+
+
+def drop_the_hopeless(reduction: pipeline.Reduction) -> None:
+    reduction.drop_underivable()
+    reduction.drop_unreachable()
+
+
+@pytest.mark.parametrize("weak", [False, True], ids=["whole", "without reductions and ascent"])
+@pytest.mark.parametrize("block", range(6))
+def test_answers_are_optimal_and_proven(block: int, weak: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if weak:
+        weaken(monkeypatch)
+    for seed in range(300 * block, 300 * block + 300):
+        problem = small_problem(seed)
+        problem.at_least_one = valid_rows(problem, seed)
+        known = answers(problem)
+        if not known:
+            with pytest.raises(InputError, match="no acyclic derivation"):
+                solve(problem, NO_LIMIT)
+            continue
+        solution = solve(problem, NO_LIMIT)
+        assert (solution.cost, solution.lower_bound, solution.optimal) == (min(known.values()),) * 2 + (True,)
+        assert check(problem, solution.choice) == solution.cost
+
+
+def brute_force_cover(problem: Problem, sets: int) -> int:
+    """The cheapest set cover: the nodes from ``sets`` on are (element, set) pairs."""
+    masks = [0] * sets
+    for i in range(sets, len(problem.node_class)):
+        masks[problem.children[i][0]] |= 1 << problem.node_class[i] - sets
+    all_elements = (1 << problem.n_classes - sets) - 1
+    best = sum(problem.node_cost)
+    for chosen in itertools.product((0, 1), repeat=sets):
+        covered = 0
+        for s in range(sets):
+            covered |= masks[s] * chosen[s]
+        if covered == all_elements:
+            best = min(best, sum(c for c, x in zip(problem.node_cost, chosen, strict=False) if x))
+    return best
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_set_covers_need_branching_and_are_proven(seed: int) -> None:
+    problem = set_cover_problem(seed, elements=30, sets=12, covers=3)
+    solution = solve(problem, NO_LIMIT)
+    assert solution.optimal
+    assert solution.cost == brute_force_cover(problem, 12)
+
+
+@pytest.mark.parametrize("cyclic", [0.0, 0.3], ids=["acyclic", "cyclic"])
+@pytest.mark.parametrize("seed", range(4))
+def test_all_ways_to_a_proof_agree_on_larger_problems(
+    seed: int, cyclic: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem = layered_problem(seed, 60, roots=3, cyclic=cyclic, window=25)
+    whole = solve(problem, NO_LIMIT)
+    weaken(monkeypatch)
+    weak = solve(problem, NO_LIMIT)
+    assert whole.optimal
+    assert weak.optimal
+    assert whole.cost == weak.cost
+
+
+def test_runs_repeat_exactly() -> None:
+    problems = [small_problem(s) for s in range(100)]
+    problems += [layered_problem(5, 150, roots=5, cyclic=0.2), set_cover_problem(9, 30, 15, 3)]
+    for problem in problems:
+        if answers_exist(problem):
+            first, second = solve(problem, NO_LIMIT), solve(problem, NO_LIMIT)
+            assert first.optimal
+            assert first.choice == second.choice
+
+
+def answers_exist(problem: Problem) -> bool:
+    try:
+        solve(problem, 0.0)
+    except InputError:
+        return False
+    return True
+
+
+def test_a_known_answer_is_never_made_worse() -> None:
+    for seed in range(300):
+        problem = small_problem(seed)
+        known = answers(problem)
+        if not known:
+            continue
+        nodes = random.Random(seed).choice(sorted(known, key=sorted))
+        given = {problem.node_class[i]: i for i in nodes}
+        assert solve(problem, 0.0, [given]).cost <= known[nodes]
+        assert solve(problem, NO_LIMIT, [given]).cost == min(known.values())
+
+
+def test_wrong_incumbents_and_rows_are_refused() -> None:
+    problem = Problem([0, 0, 1], [1, 3, 1], [(1,), (), ()], 2, (0,))
+    with pytest.raises(CheckFailed, match="class 1 is used but has no choice"):
+        solve(problem, NO_LIMIT, [{0: 0}])
+    problem.at_least_one = [(1,)]
+    with pytest.raises(CheckFailed, match=r"at_least_one\[0\]"):
+        solve(problem, NO_LIMIT)
+
+
+@pytest.mark.parametrize("limit", [0.0, 0.3])
+def test_limits_are_kept_and_leave_a_valid_answer_with_a_bound(limit: float) -> None:
+    problem = layered_problem(3, 2500, roots=3, cyclic=0.1)
+    start = time.monotonic()
+    solution = solve(problem, limit)
+    assert time.monotonic() - start < limit + 3
+    assert check(problem, solution.choice) == solution.cost
+    assert 0 < solution.lower_bound <= solution.cost
+    assert solution.optimal == (solution.gap == 0)
+
+
+def test_a_run_can_be_stopped() -> None:
+    asked = []
+
+    def should_stop() -> bool:
+        asked.append(time.monotonic())
+        return len(asked) > 3
+
+    solution = solve(layered_problem(4, 1000, roots=3), NO_LIMIT, should_stop=should_stop)
+    assert len(asked) < 10
+    assert not solution.optimal
+
+
+def test_neighbourhoods_improve_on_greedy() -> None:
+    """Greedy answers of set covers share nothing; neighbourhoods find what to share."""
+    problem = set_cover_problem(2, 60, 40, 4)
+    solution = solve(problem, NO_LIMIT)
+    sources = [source for source, _, _ in solution.stats["answers"]]
+    assert "neighbourhood" in sources
+    assert solution.optimal
+
+
+@pytest.mark.parametrize(
+    ("problem", "cost"),
+    [
+        pytest.param(Problem([], [], [], 0, ()), 0, id="nothing to derive"),
+        pytest.param(Problem([0], [0], [()], 1, (0,)), 0, id="a free answer"),
+        pytest.param(Problem([0, 0], [5, 5], [(), ()], 1, (0, 0)), 5, id="a root named twice"),
+        pytest.param(Problem([0, 1], [10**15, 1], [(1,), ()], 2, (0,)), 10**15 + 1, id="costs beyond float precision"),
+        pytest.param(Problem([0, 1], [2**70, 2**70], [(1,), ()], 2, (0,)), 2**71, id="costs beyond 64 bits"),
+    ],
+)
+def test_edges(problem: Problem, cost: int) -> None:
+    solution = solve(problem, NO_LIMIT)
+    assert (solution.cost, solution.lower_bound, solution.optimal) == (cost, cost, True)
+
+
+def chain(classes: int) -> Problem:
+    """A chain with a detour at each class: its depth is no matter."""
+    ends, detours = range(classes), range(2, classes)
+    return Problem(
+        node_class=[*ends, *detours],
+        node_cost=[1] * classes + [3] * len(detours),
+        children=[(c - 1,) if c else () for c in ends] + [(c - 1, c - 2) for c in detours],
+        n_classes=classes,
+        roots=(classes - 1,),
+    )
+
+
+def hub(nodes: int) -> Problem:
+    """One class of many nodes over few classes, half of which need it."""
+    below = 40
+    return Problem(
+        node_class=[*range(below), *[below] * nodes],
+        node_cost=[5] * below + [(7 * i) % 101 for i in range(nodes)],
+        children=[(below,) if c % 2 else () for c in range(below)] + [((7 * i) % below,) for i in range(nodes)],
+        n_classes=below + 1,
+        roots=(below,),
+    )
+
+
+@pytest.mark.parametrize(
+    ("problem", "cost"),
+    [
+        pytest.param(chain(20_000), 20_000, id="a deep chain"),
+        pytest.param(hub(20_000), 5, id="a class of many nodes"),
+        pytest.param(
+            Problem([*range(5_000)], [1] * 5_000, [(0,)] * 4_999 + [()], 5_000, tuple(range(4_999))), None, id="no way"
+        ),
+        pytest.param(
+            Problem([*range(5_000)], [1] * 5_000, [()] + [(0,)] * 4_999, 5_000, tuple(range(5_000))), 5_000, id="roots"
+        ),
+    ],
+)
+def test_large_and_simple_shapes_are_solved_at_once(problem: Problem, cost: int | None) -> None:
+    start = time.process_time()
+    if cost is None:
+        with pytest.raises(InputError, match="no acyclic derivation"):
+            solve(problem, NO_LIMIT)
+    else:
+        solution = solve(problem, NO_LIMIT)
+        assert (solution.cost, solution.optimal) == (cost, True)
+    assert time.process_time() - start < 5
+
+
+def test_a_long_comparison_of_nodes_is_cut_short() -> None:
+    """Nodes of one class that do not beat each other: comparing all pairs would take minutes."""
+    n = 20_000
+    pairs = [(i % 150, 150 + i // 150) for i in range(n)]
+    problem = Problem(
+        node_class=[*range(300), *[300] * n],
+        node_cost=[1] * 300 + [0] * n,
+        children=[()] * 300 + pairs,
+        n_classes=301,
+        roots=(300,),
+    )
+    start = time.process_time()
+    assert solve(problem, 1.0).cost == 2
+    assert time.process_time() - start < 5
+
+
+def test_a_solution_says_what_each_stage_took() -> None:
+    problem = layered_problem(2, 60, roots=3, cyclic=0.3, window=25)
+    stats = solve(problem, NO_LIMIT).stats
+    assert {"greedy", "reduction", "ascent", "relaxation"} <= set(stats["seconds"])
+    assert all(seconds >= 0 for seconds in stats["seconds"].values())
+    assert 0 < stats["left"] <= len(problem.node_class)
+    assert stats["rows"] > 0
+    assert min(stats["rounds"], stats["cuts"], stats["branched"]) >= 0
+    assert [cost for _, cost, _ in stats["answers"]] == sorted((cost for _, cost, _ in stats["answers"]), reverse=True)

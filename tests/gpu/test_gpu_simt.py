@@ -1,0 +1,383 @@
+"""The SIMT checker: kernels that are right pass in every order, and each planted bug is caught."""
+
+from __future__ import annotations
+
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from eqsat.base.numerics import UNARY, elementwise, np_dtype
+from eqsat.gpu import simt
+from eqsat.gpu.build.compilers import CompileFailed, Sanitizer, host_compiler
+from eqsat.gpu.families import contraction
+from eqsat.gpu.families.base import Kernel
+from eqsat.gpu.families.group import grouped
+from eqsat.gpu.launch.generate import Chain
+from eqsat.gpu.run.cupy_runtime import inlined
+from eqsat.gpu.table.targets import TARGETS
+from eqsat.gpu.table.tiles import Tile
+from eqsat.program.core import make
+from support import gpu_support as s
+
+ARCH = "gfx942"
+TARGET = TARGETS[ARCH]
+SMALL = Tile("vector", 16, 64, 16, 4, 16)
+HEAD = '#include "prelude.h"\n'
+
+
+def run_text(body: str, threads: int, *arrays: np.ndarray[Any, Any], arch: str = ARCH, order: int = 0) -> None:
+    """Run `EQ_KERNEL(..) probe(..) { .. }` of this body in one block."""
+    text = f"{HEAD}{body}\nEQ_EXPORT(probe)\n"
+    arguments = tuple(simt.Argument(a) for a in arrays)
+    simt.run(text, TARGETS[arch], [simt.Call("probe", 1, threads, arguments)], order)
+
+
+# The machine
+
+
+@pytest.mark.parametrize("arch", [ARCH, "gfx1100"])
+def test_wave_operations_move_values_between_lanes(arch: str) -> None:
+    wave = TARGETS[arch].wave
+    out = np.zeros((4, wave), np.int32)
+    run_text(
+        """EQ_KERNEL(64) probe(int *out) {
+          const int l = eq_lane();
+          out[l] = eq_shuffle(l * 10, (l + 3) % EQ_WAVE);
+          out[EQ_WAVE + l] = eq_shuffle_xor(l, 5);
+          out[2 * EQ_WAVE + l] = eq_rotate16<4>(l);
+          out[3 * EQ_WAVE + l] = eq_lanes_reduce<eq_sum_of<int>, 8>(l);
+        }""",
+        wave,
+        out,
+        arch=arch,
+    )
+    lane = np.arange(wave)
+    np.testing.assert_array_equal(out[0], (lane + 3) % wave * 10)
+    np.testing.assert_array_equal(out[1], lane ^ 5)
+    np.testing.assert_array_equal(out[2], lane // 16 * 16 + (lane - 4) % 16)
+    np.testing.assert_array_equal(out[3], lane.reshape(-1, 8).sum(1).repeat(8))
+
+
+@pytest.mark.parametrize("order", [simt.FORWARD, simt.REVERSE, 2, 3])
+def test_a_reduction_over_the_block_gives_every_thread_the_total(order: int) -> None:
+    out = np.zeros(256, np.float32)
+    run_text(
+        """EQ_KERNEL(256) probe(float *out) {
+          EQ_SHARED(float, scratch, [256 / EQ_WAVE]);
+          out[eq_thread()] = eq_threads_reduce<eq_sum_of<float>, 128, 256>((float)eq_thread(), scratch);
+        }""",
+        256,
+        out,
+        order=order,
+    )
+    np.testing.assert_array_equal(out, np.repeat([np.arange(128).sum(), np.arange(128, 256).sum()], 128))
+
+
+def test_atomics_order_floats_as_numpy_does() -> None:
+    values = np.array([1.5, -2.0, 0.0, -0.0, 3.25, -7.0, 2.0, 1.0], np.float32)
+    out = np.array([-np.inf, np.inf, 0, -np.inf], np.float32)
+    body = """EQ_KERNEL(64) probe(const float *x, float *out) {
+      if (eq_thread() >= 8) return;
+      const float v = x[eq_thread()];
+      eq_atomic_max(out, v);
+      eq_atomic_min(out + 1, v);
+      eq_atomic_sum(out + 2, v);
+      eq_atomic_max(out + 3, eq_thread() == 3 ? EQ_NAN : v);
+    }"""
+    run_text(body, 64, values, out)
+    np.testing.assert_array_equal(out, [3.25, -7.0, values.sum(), np.nan])
+
+
+def test_uninitialised_local_memory_reads_as_nan() -> None:
+    out = np.zeros(64, np.float32)
+    run_text(
+        "EQ_KERNEL(64) probe(float *out) { EQ_SHARED(float, m, [64]); out[eq_thread()] = m[eq_thread()]; }", 64, out
+    )
+    assert np.isnan(out).all()
+
+
+# Elementwise functions: the prelude writes out what LLVM cannot expand for AMD
+
+POINTS = np.concatenate([np.linspace(-12, 12, 2001), [0.0, -0.0, 1e-8, -1e-8, 80.0, -80.0, np.inf, -np.inf, np.nan]])
+
+
+def device_values(f: str, dtype: str, arity: int) -> tuple[np.ndarray[Any, Any], list[np.ndarray[Any, Any]]]:
+    """(what the kernel gives, its operands)."""
+    rng = np.random.default_rng(1)
+    first = POINTS.astype(np_dtype(dtype))
+    second = rng.permutation(first) if f != "pow" else np.round(rng.uniform(-3, 3, first.size)).astype(first.dtype)
+    nodes = [s.array("a", first.size, dtype), s.array("b", first.size, dtype)][:arity]
+    case = s.case(f, make("Un" if arity == 1 else "Bin", (f,), nodes))
+    got = s.run(case, dict(zip(nodes, (first, second), strict=False)), ARCH, s.source_of([case]))
+    return got[case.outputs[0]], [first, second][:arity]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("f", [f for f in UNARY if f != "not"])
+def test_unary_functions_follow_numpy(f: str, dtype: str) -> None:
+    got, operands = device_values(f, dtype, 1)
+    with np.errstate(all="ignore"):
+        expected = elementwise(f, *(x.astype(np.float64) for x in operands)).astype(got.dtype)
+    rtol = {"float32": 3e-6, "float64": 1e-13}[dtype]
+    atol = {"float32": 2e-7, "float64": 1e-15}[dtype]
+    np.testing.assert_allclose(got, expected, rtol=rtol, atol=atol)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("f", ["pow", "mod", "min", "max", "div", "less_equal"])
+def test_binary_functions_follow_numpy(f: str, dtype: str) -> None:
+    got, operands = device_values(f, dtype, 2)
+    with np.errstate(all="ignore"):
+        expected = elementwise(f, *operands)
+        if f == "mod":  # NumPy gives NaN for an infinite dividend, and so do we; an infinite divisor is left out
+            keep = np.isfinite(operands[1])
+            got, expected = got[keep], expected[keep]
+        np.testing.assert_allclose(got, expected, rtol=1e-5 if dtype == "float32" else 1e-12, atol=1e-6)
+
+
+def test_integer_functions_follow_numpy() -> None:
+    a, b = s.array("a", 64, "int32"), s.array("b", 64, "int32")
+    rng = np.random.default_rng(0)
+    values = {a: rng.integers(-50, 50, 64).astype(np.int32), b: rng.choice([-7, -3, -1, 1, 2, 5], 64).astype(np.int32)}
+    for f in ("div", "mod", "pow", "max"):
+        case = s.case(f, s.bin_(f, a, b))
+        got = s.run(case, values, ARCH, s.source_of([case]))[case.outputs[0]]
+        np.testing.assert_array_equal(got, elementwise(f, values[a], values[b]), err_msg=f)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_halves_round_to_nearest_even(dtype: str) -> None:
+    x = s.array("x", 4096)
+    case = s.case("cast", s.un(f"cast:{dtype}", x))
+    values = (np.random.default_rng(0).standard_normal(4096) * 100).astype(np.float32)
+    values[:6] = [np.inf, -np.inf, np.nan, 1e-7, 65519.9, 0.0]
+    got = s.run(case, {x: values}, ARCH, s.source_of([case]))[case.outputs[0]]
+    with np.errstate(all="ignore"):
+        np.testing.assert_array_equal(got.astype(np.float32), values.astype(np_dtype(dtype)).astype(np.float32))
+
+
+# Planted bugs. Each is one change of a generated kernel that is right.
+
+
+def product_kernel(reduce: bool) -> s.Case:
+    out = s.with_bias_and_relu(s.product(1, 40, 40, 70))
+    out = s.reduced("sum", out, 70) if reduce else out
+    kernel = contraction.generate(s.job_of(out), TARGET, SMALL, "atomic")
+    return s.case_of("product", kernel, out)
+
+
+def with_text(case: s.Case, old: str, new: str) -> s.Case:
+    """The case with its kernel's text changed in one place."""
+    (kernel,) = case.chain.kernels
+    assert old in kernel.source
+    changed = replace(kernel, source=kernel.source.replace(old, new, 1))
+    return s.Case(case.name, case.outputs, Chain((changed,)))
+
+
+MISSING_BARRIER = ("    }\n    eq_barrier();\n  }\n", "    }\n  }\n")
+GLOBAL_OVERRUN = ("if (line < 40)", "if (line < 41)")
+LOCAL_OVERRUN = ("EQ_SHARED(eq_chunk, lds, [", "EQ_SHARED(eq_chunk, lds, [-8 + ")
+PLAIN_ADD = ("eq_atomic_sum(out0 + place0, total0);", "out0[place0] += total0;")
+DIVERGENT_BARRIER = ("eq_barrier();\n  for (int step", "if (t < 32) eq_barrier();\n  for (int step")
+
+
+def result(case: s.Case, order: int = 0) -> bool:
+    """Whether the kernel gives NumPy's results in this order."""
+    try:
+        s.check([case], ARCH, order)
+    except AssertionError:
+        return False
+    return True
+
+
+def sanitizer_report(case: s.Case, sanitizer: Sanitizer) -> str:
+    values = s.random_values(case.inputs)
+    memory = s.memory_of(case, values)
+    (kernel,) = case.chain.kernels
+    for node, value in kernel.fills.items():
+        memory[node].fill(value)
+    return simt.run_checked(kernel.source, TARGET, [s.call_of(kernel, memory)], sanitizer)
+
+
+TRIAL = b"int main(int n, char **) { volatile int *p = new int[n]; p[0] = n; n -= p[0]; delete[] p; return n; }"
+
+
+def has_sanitizer(name: Sanitizer, folder: Path) -> bool:
+    """Whether the host compiler makes programs under a sanitizer, and they run."""
+    program = folder / "trial"
+    command = [*host_compiler().command, "-x", "c++", "-", f"-fsanitize={name}", "-o", str(program)]
+    made = subprocess.run(command, input=TRIAL, capture_output=True, check=False).returncode == 0
+    return made and subprocess.run([str(program)], capture_output=True, check=False).returncode == 0
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Sanitizer:
+    if not has_sanitizer("address", tmp_path_factory.mktemp("trial")):
+        pytest.skip("the host compiler has no AddressSanitizer")
+    return "address"
+
+
+@pytest.fixture(scope="module")
+def thread(tmp_path_factory: pytest.TempPathFactory) -> Sanitizer:
+    if not has_sanitizer("thread", tmp_path_factory.mktemp("trial")):
+        pytest.skip("the host compiler has no ThreadSanitizer")
+    return "thread"
+
+
+def line_of(kernel: Kernel, text: str) -> int:
+    return kernel.source[: kernel.source.index(text)].count("\n") + 1
+
+
+def test_the_unchanged_kernels_pass(address: Sanitizer, thread: Sanitizer) -> None:
+    for reduce in (False, True):
+        case = product_kernel(reduce)
+        assert all(result(case, order) for order in (0, 1, 2, 3))
+        assert sanitizer_report(case, address) == ""
+        assert sanitizer_report(case, thread) == ""
+
+
+def test_every_family_is_free_of_races_and_overruns(address: Sanitizer, thread: Sanitizer) -> None:
+    x = s.array("x", 6 * 20)
+    matrix = contraction.generate(s.job_of(out := s.product(1, 20, 40, 36, "float16")), TARGET)
+    second = s.product(1, 9, 40, 17, "float16")
+    group = grouped([matrix, contraction.generate(s.job_of(second), TARGET, Tile("matrix", 32, 32, 32, 2, 2))])
+    cases = [
+        s.case_of("matrix units", matrix, out),
+        s.case("softmax", s.softmax(2, 300)),
+        s.case("across", s.reduced("sum", s.transposed(x, (20, 6), (1, 0)), 20)),
+        s.case("pointwise", make("Cat", (), (s.un("exp", x), s.array("y", 7)))),
+        s.case("turned", s.un("neg", s.transposed(s.array("z", 20 * 40), (20, 40), (1, 0)))),
+        s.Case("group", (out, second), Chain((group,))),
+    ]
+    memories = [s.memory_of(case, s.random_values(case.inputs)) for case in cases]
+    calls = [s.call_of(case.chain.kernels[0], memory) for case, memory in zip(cases, memories, strict=True)]
+    for sanitizer in (address, thread):
+        assert simt.run_checked(s.source_of(cases), TARGET, calls, sanitizer) == ""
+
+
+BARRIERS: dict[str, tuple[s.Case, tuple[str, str]]] = {
+    "product": (product_kernel(False), MISSING_BARRIER),
+    "reduction across rows": (
+        s.case("sums", s.reduced("sum", s.transposed(s.array("x", 4000), (100, 40), (1, 0)), 100)),
+        ("eq_barrier();", ""),
+    ),
+    "squares": (
+        s.case("turned", s.un("neg", s.transposed(s.array("x", 800), (20, 40), (1, 0)))),
+        ("eq_barrier();", ""),
+    ),
+}
+"""A kernel of each template with barriers of its own, and how one goes missing."""
+
+
+@pytest.mark.parametrize("name", BARRIERS)
+def test_a_missing_barrier_gives_wrong_results(name: str) -> None:
+    case = with_text(BARRIERS[name][0], *BARRIERS[name][1])
+    assert not all(result(case, order) for order in (0, 1, 2, 3))
+
+
+@pytest.mark.parametrize("name", BARRIERS)
+def test_a_missing_barrier_is_a_race(name: str, thread: Sanitizer) -> None:
+    report = sanitizer_report(with_text(BARRIERS[name][0], *BARRIERS[name][1]), thread)
+    assert "data race" in report
+
+
+def copying_product() -> s.Case:
+    """A product whose tiles are copied into LDS ahead of their use, in three stages."""
+    out = s.product(1, 40, 200, 72, "float16")
+    kernel = contraction.generate(s.job_of(out), TARGETS["sm_90"], Tile("matrix", 32, 32, 32, 2, 2))
+    assert "eq_copy_wait<1>();" in kernel.source
+    return s.case_of("copies", kernel, out)
+
+
+def test_a_copy_that_is_not_waited_for_gives_wrong_results() -> None:
+    for old, new in (("eq_copy_wait<1>();", ""), ("eq_copy_wait<1>();", "eq_copy_wait<2>();")):
+        with pytest.raises(AssertionError):
+            s.check([with_text(copying_product(), old, new)], "sm_90")
+
+
+def test_copies_that_overtake_readers_are_a_race(thread: Sanitizer) -> None:
+    late = "eq_barrier();  // this step's tiles are there"
+    for case, found in ((copying_product(), False), (with_text(copying_product(), late, "//"), True)):
+        (kernel,) = case.chain.kernels
+        memory = s.memory_of(case, s.random_values(case.inputs))
+        report = simt.run_checked(kernel.source, TARGETS["sm_90"], [s.call_of(kernel, memory)], thread)
+        assert ("data race" in report) == found
+
+
+def test_a_plain_add_to_a_shared_result_is_a_race(thread: Sanitizer) -> None:
+    case = with_text(product_kernel(True), *PLAIN_ADD)
+    report = sanitizer_report(case, thread)
+    assert "data race" in report
+    assert f":{line_of(case.chain.kernels[0], PLAIN_ADD[1])} " in report
+
+
+def test_a_global_access_out_of_bounds_is_named_by_its_line(address: Sanitizer) -> None:
+    case = with_text(product_kernel(False), *GLOBAL_OVERRUN)
+    report = sanitizer_report(case, address)
+    assert "heap-buffer-overflow" in report
+    assert f"{case.chain.kernels[0].entry}" in report
+
+
+def test_a_local_access_out_of_bounds_is_caught(address: Sanitizer) -> None:
+    assert "heap-buffer-overflow" in sanitizer_report(with_text(product_kernel(False), *LOCAL_OVERRUN), address)
+
+
+def test_a_divergent_barrier_is_an_error_that_names_both_lines() -> None:
+    case = with_text(product_kernel(False), *DIVERGENT_BARRIER)
+    first = line_of(case.chain.kernels[0], DIVERGENT_BARRIER[1])
+    with pytest.raises(simt.SimtError, match=rf"different barriers, lines {first} and \d+"):
+        s.check([case], ARCH)
+
+
+def test_a_barrier_that_some_threads_never_reach_is_a_deadlock() -> None:
+    with pytest.raises(
+        simt.SimtError, match=r"deadlock: of 128 threads 64 wait at a barrier \(line 2\), .* 64 have ret"
+    ):
+        run_text("EQ_KERNEL(128) probe(int *out) { if (eq_thread() < 64) eq_barrier(); }", 128, np.zeros(1, np.int32))
+
+
+def test_lanes_of_a_wave_must_meet_in_one_wave_operation() -> None:
+    body = """EQ_KERNEL(64) probe(int *out) {
+      if (eq_lane() < 7)
+        out[0] = eq_shuffle(1, 0);
+      else
+        out[1] = eq_shuffle(2, 0);
+    }"""
+    with pytest.raises(simt.SimtError, match=r"different wave operations, lines 4 and 6"):
+        run_text(body, 64, np.zeros(2, np.int32))
+
+
+WRONG_MAPS = {
+    "gfx942": ("return eq_lane() / 16 * eq_sums_count + i;", "return eq_lane() / 16 + 4 * i;"),
+    "gfx950": ("eq_lane() / 16 * run);", "eq_lane() / 16 * run / 2);"),
+    "gfx1100": ("return 2 * i + eq_lane() / 16;", "return i + eq_lane() / 16 * 8;"),
+    "gfx1201": ("eq_lane() / 16 * run);", "eq_lane() / 16 * run / 2);"),
+    "sm_90": ("eq_lane() % 4 * 2 + i % 2 + 8 * (i / 4)", "eq_lane() % 4 * 2 + i % 2 + 4 * (i / 4)"),
+}
+
+
+@pytest.mark.parametrize("arch", WRONG_MAPS)
+def test_a_wrong_fragment_map_gives_wrong_results(arch: str) -> None:
+    out = s.product(1, 16, 32, 16, "float16")
+    kernel = contraction.generate(s.job_of(out), TARGETS[arch])
+    whole = replace(kernel, source=inlined(kernel.source))
+    right = s.case_of("right", whole, out)
+    s.check([right], arch)
+    old, new = WRONG_MAPS[arch]
+    assert old in whole.source
+    wrong = s.case_of("wrong", replace(whole, source=whole.source.replace(old, new)), out)
+    with pytest.raises(AssertionError):
+        s.check([wrong], arch)
+
+
+def test_a_text_that_does_not_compile_is_saved_with_its_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EQSAT_CACHE_DIR", str(tmp_path))
+    with pytest.raises(CompileFailed, match=r"a kernel does not compile: .*error.*\(source .*\.cpp, log .*\.log\)"):
+        run_text("EQ_KERNEL(64) probe(int *out) { no_such_name(); }", 64, np.zeros(1, np.int32))
+    (saved,) = (tmp_path / "failed").glob("*.cpp")
+    assert "no_such_name" in saved.read_text()
+    assert saved.with_suffix(".log").exists()

@@ -1,0 +1,371 @@
+"""`optimize`, as tables: program in, work and kernels out; what must not happen; limits; numerics policies."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+import eqsat
+from eqsat.errors import InputError
+from eqsat.program.ir import Program
+from eqsat.testing import assert_equivalent, programs
+from support.programs import weight
+
+spec = eqsat.spec
+SLOW = (HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much)
+
+
+def chain(*sizes: int):
+    weights = [weight(a, b) for a, b in pairwise(sizes)]
+
+    def function(x):
+        for w in weights:
+            x = x @ w
+        return x
+
+    return function
+
+
+def towers(widths: tuple[int, ...], activations: list[str]):
+    functions = {"relu": eqsat.relu, "tanh": eqsat.tanh, "silu": lambda v: v * eqsat.sigmoid(v)}
+    weights = [[(weight(a, b) * (t + 1), weight(b)) for a, b in pairwise(widths)] for t in range(len(activations))]
+
+    def function(x):
+        outs = []
+        for t, name in enumerate(activations):
+            h = x[:, t * widths[0] : (t + 1) * widths[0]]
+            for w, b in weights[t]:
+                h = functions[name](h @ w + b)
+            outs.append(h)
+        return eqsat.concat(outs, 1)
+
+    return function
+
+
+def wide_sum(widths: tuple[int, ...]):
+    nets = [(weight(128, n), weight(n), weight(n, 50)) for n in widths]
+
+    def function(x):
+        total = None
+        for a, b, c in nets:
+            y = eqsat.relu(x @ a + b) @ c
+            total = y if total is None else total + y
+        return total
+
+    return function
+
+
+def layers(count: int):
+    weights = [weight(64, 64) * (i + 1) for i in range(count)]
+
+    def function(x):
+        for w in weights:
+            x = eqsat.tanh(x @ w)
+        return x
+
+    return function
+
+
+def attention(x, mask):
+    heads = (x @ weight(96, 288) + weight(288)).reshape(40, 9, 32).transpose((1, 0, 2))
+    q, k, v = heads[0:3], heads[3:6], heads[6:9]
+    scores = eqsat.softmax(q @ k.transpose((0, 2, 1)) / np.float32(np.sqrt(32)) + mask, -1)
+    return (scores @ v).transpose((1, 0, 2)).reshape(40, 96) @ weight(96, 96)
+
+
+def linear(x):
+    return x @ weight(512, 256) + weight(256)
+
+
+MM = 2e-6  # MFLOP of one multiply-add
+
+# name: program, matmul MFLOP at most, kernels at most
+TABLE = {
+    "chain of constants folds into one product": (
+        lambda: eqsat.trace(chain(300, 200, 500, 10, 700, 40), spec((64, 300))),
+        64 * 300 * 40 * MM,
+        1,
+    ),
+    "a narrow middle is not folded": (
+        lambda: eqsat.trace(chain(768, 64, 768), spec((348, 768))),
+        348 * 64 * 1536 * MM,
+        2,
+    ),
+    "chain of inputs in the best order": (
+        lambda: eqsat.trace(
+            lambda a, b, c, d, e, f: a @ b @ c @ d @ e @ f,
+            *[spec((16 * m, 16 * n)) for m, n in pairwise((30, 35, 15, 5, 10, 20, 25))],
+        ),
+        15125 * 4096 * MM,
+        5,
+    ),
+    "product with a vector from the right": (
+        lambda: eqsat.trace(lambda a, b, v: (a @ b) @ v, spec((512, 512)), spec((512, 512)), spec((512, 1))),
+        2 * 512 * 512 * MM,
+        2,
+    ),
+    "low-rank update folds into its weight": (
+        lambda: eqsat.trace(
+            lambda x: x @ weight(512, 512) + (x @ weight(512, 8)) @ weight(8, 512) * 2.0, spec((128, 512))
+        ),
+        128 * 512 * 512 * MM,
+        1,
+    ),
+    "linear attention": (
+        lambda: eqsat.trace(lambda q, k, v: (q @ k.transpose((0, 2, 1))) @ v, *[spec((8, 1024, 64))] * 3),
+        8 * 2 * 1024 * 64 * 64 * MM,
+        2,
+    ),
+    "mean over rows of a linear layer": (
+        lambda: eqsat.trace(lambda x: linear(x).mean(0), spec((128, 512))),
+        512 * 256 * MM,
+        2,
+    ),
+    "mean over columns of a linear layer": (
+        lambda: eqsat.trace(lambda x: linear(x).mean(-1), spec((128, 512))),
+        128 * 512 * MM,
+        1,
+    ),
+    "mean of a whole linear layer": (lambda: eqsat.trace(lambda x: linear(x).mean(), spec((128, 512))), 512 * MM, 2),
+    "sum over a batch of products": (
+        lambda: eqsat.trace(lambda a, b: (a @ b).sum(0), spec((8, 32, 64)), spec((8, 64, 48))),
+        8 * 32 * 64 * 48 * MM,
+        1,
+    ),
+    "sum over batch and rows": (
+        lambda: eqsat.trace(lambda a, b: (a @ b).sum((0, 1)), spec((8, 512, 512)), spec((8, 512, 512))),
+        8 * 512 * 512 * MM,
+        2,
+    ),
+    "unused heads are not computed": (
+        lambda: eqsat.trace(
+            lambda x: (x @ weight(256, 1024)).reshape(128, 16, 64).transpose((1, 0, 2))[3], spec((128, 256))
+        ),
+        128 * 256 * 64 * MM,
+        1,
+    ),
+    "equal towers are batched": (
+        lambda: eqsat.trace(towers((100, 50, 30, 7), ["relu"] * 8), spec((32, 800))),
+        32 * 8 * (100 * 50 + 50 * 30 + 30 * 7) * MM,
+        3,
+    ),
+    "sum of nets is one wide net": (
+        lambda: eqsat.trace(wide_sum((32,) * 4), spec((64, 128))),
+        64 * (128 * 128 + 128 * 50) * MM,
+        2,
+    ),
+    "sum of unequal nets is one wide net": (
+        lambda: eqsat.trace(wide_sum((16, 32, 52)), spec((64, 128))),
+        64 * (128 * 100 + 100 * 50) * MM,
+        2,
+    ),
+    "dependent products of equal shape are never merged": (
+        lambda: eqsat.trace(layers(4), spec((64, 64))),
+        4 * 64**3 * MM,
+        4,
+    ),
+    "AB + AC": (
+        lambda: eqsat.trace(lambda a, b, c: a @ b + a @ c, spec((64, 128)), spec((128, 96)), spec((128, 96))),
+        64 * 128 * 96 * MM,
+        2,
+    ),
+    "transposes on every operand": (
+        lambda: eqsat.trace(lambda a: eqsat.relu((weight(96, 128) @ a.T).T + 1.0).T, spec((64, 128))),
+        64 * 128 * 96 * MM,
+        1,
+    ),
+    "batchnorm folds behind a product": (
+        lambda: eqsat.trace(
+            lambda x: (
+                ((x @ weight(128, 96)) - weight(96)) / np.sqrt(np.abs(weight(96)) + 1e-5) * weight(96) + weight(96)
+            ),
+            spec((64, 128)),
+        ),
+        64 * 128 * 96 * MM,
+        1,
+    ),
+    "slice of a chain": (
+        lambda: eqsat.trace(lambda x: chain(128, 96, 100)(x)[:, 20:30], spec((64, 128))),
+        64 * 128 * 10 * MM,
+        1,
+    ),
+    "attention block": (
+        lambda: eqsat.trace(attention, spec((40, 96)), spec((40, 40))),
+        (40 * 96 * 288 + 2 * 3 * 40 * 40 * 32 + 40 * 96 * 96) * MM,
+        5,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_work_and_kernels(name: str):
+    make, mflop, kernels = TABLE[name]
+    source = make()
+    best = eqsat.optimize(source)
+    assert best.report["result"]["matmul_flops"] * 1e-6 <= mflop * 1.0001
+    assert best.report["result"]["kernels"] <= kernels
+    assert best.report["result"]["predicted_us"] >= best.report["lower_bound_us"] > 0
+    assert best.report["result"]["predicted_us"] <= best.report["source"]["predicted_us"]
+    assert_equivalent(source, best.program)
+    rng = np.random.default_rng(1)
+    inputs = {t.attr("name"): rng.standard_normal(t.shape).astype(t.dtype) for t in source.inputs}
+    for name_, want in source.run(inputs).items():
+        got = best.compile()(inputs)[name_]
+        np.testing.assert_allclose(got, want, rtol=2e-4, atol=2e-4 * np.abs(want).max())
+
+
+@given(program=programs(max_ops=8))
+@settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=SLOW)
+def test_random_programs_keep_their_meaning(program: Program):
+    best = eqsat.optimize(program, time_limit=3)
+    assert best.report["check"]["passed"]
+    assert_equivalent(program, best.program)
+
+
+@given(program=programs(max_ops=8))
+@settings(max_examples=15, deadline=None, derandomize=True, suppress_health_check=SLOW)
+def test_random_programs_under_tiny_limits(program: Program):
+    assert_equivalent(program, eqsat.optimize(program, time_limit=0).program)
+
+
+def test_the_same_input_gives_the_same_report():
+    def report():
+        program = eqsat.trace(towers((20, 10, 5), ["relu", "tanh", "relu", "tanh"]), spec((8, 80)))
+        found = eqsat.optimize(program, time_limit=100, explain_time=100).report  # no limit is met
+        found["seconds"] = found["egraph"]["seconds"] = found["stages"] = 0
+        found["extraction"]["seconds"] = found["extraction"]["solver"]["seconds"] = 0
+        return found
+
+    assert report() == report()
+
+
+def test_repeated_layers_are_solved_once():
+    def network(count: int):
+        params = [(weight(64, 256) * (i + 1), weight(256, 64)) for i in range(count)]
+
+        def function(x):
+            for a, b in params:
+                x = eqsat.layernorm(x + eqsat.gelu(x @ a) @ b, np.ones(64, np.float32), np.zeros(64, np.float32))
+            return x
+
+        return eqsat.optimize(eqsat.trace(function, spec((16, 64)))).report
+
+    three, six = network(3), network(6)
+    assert six["egraph"]["nodes"] == three["egraph"]["nodes"]
+    assert six["result"]["kernels"] == 2 * three["result"]["kernels"]
+    assert six["optimal"]
+
+
+def test_an_exact_result_is_bitwise_equal_with_special_values():
+    def function(x, y):
+        heads = (x @ y).reshape(4, 3, 4).transpose((1, 0, 2))
+        return eqsat.relu(heads[1:2] * 2.0 + 1.0)
+
+    source = eqsat.trace(function, spec((4, 6)), spec((6, 12)))
+    best = eqsat.optimize(source, numerics="exact")
+    x = np.full((4, 6), 0.5, np.float32)
+    x[0, 0], x[1, 1], x[2, 2], x[3, 3] = np.nan, np.inf, -np.inf, -0.0
+    inputs = dict(zip(source.input_names, (x, np.ones((6, 12), np.float32)), strict=True))
+    for name, want in source.run(inputs).items():
+        np.testing.assert_array_equal(best.compile()(inputs)[name], want)
+
+
+def test_exact_leaves_association_alone():
+    source = eqsat.trace(chain(64, 64, 64), spec((32, 64)))
+    assert eqsat.optimize(source, numerics="exact").report["result"]["matmul_flops"] == source.stats()["matmul_flops"]
+    assert eqsat.optimize(source).report["result"]["matmul_flops"] < source.stats()["matmul_flops"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"device": "mi300"}, "mi300x"),
+        ({"numerics": "loose"}, "none of exact, reassociate, fast"),
+        ({"time_limit": float("nan")}, "expected seconds"),
+    ],
+)
+def test_bad_arguments_say_what_is_valid(arguments: dict, message: str):
+    with pytest.raises(InputError, match=message):
+        eqsat.optimize(eqsat.trace(lambda x: x + 1.0, spec((3,))), **arguments)
+
+
+def test_what_is_no_program_is_refused_by_what_it_is():
+    with pytest.raises(InputError, match=r"takes a Program \(eqsat.trace, from_onnx, from_torch\), got str"):
+        eqsat.optimize("model.onnx")  # pyright: ignore[reportArgumentType]
+
+
+def test_compiled_programs_check_what_they_are_given():
+    best = eqsat.optimize(eqsat.trace(lambda x, y: x + y, spec((3,)), spec((3,))))
+    call = best.compile()
+    np.testing.assert_array_equal(call(np.ones(3, np.float32), np.ones(3, np.float32)), np.full(3, 2, np.float32))
+    with pytest.raises(InputError, match="takes 2 arrays"):
+        call(np.ones(3, np.float32))
+    with pytest.raises(InputError, match=r"takes shape \(3,\), got \(4,\)"):
+        call(np.ones(4, np.float32), np.ones(3, np.float32))
+    with pytest.raises(InputError, match="takes float32, got float64"):
+        call(np.ones(3), np.ones(3, np.float32))
+    with pytest.raises(InputError, match="nothing runs on 'tpu'"):
+        best.compile(on="tpu")
+
+
+def interrupted(source: Program, stage: str) -> eqsat.Result:
+    """The result of a search in which Ctrl-C was pressed soon after a stage had begun.
+
+    A press that comes just before or after that stage ends the call, as Ctrl-C does: another moment is tried then.
+    """
+    for seconds in (0.05, 0.02, 0.1, 0.2, 0.01):
+        timer = threading.Timer(seconds, lambda: os.kill(os.getpid(), signal.SIGINT))
+
+        def progress(now: str, fraction: float, timer: threading.Timer = timer) -> None:
+            if now.startswith(stage):
+                timer.start()
+
+        try:
+            best = eqsat.optimize(source, time_limit=60, progress=progress)
+            timer.join()
+            time.sleep(0.1)  # a signal is acted on between two steps of Python's, so here at the latest
+        except KeyboardInterrupt:
+            continue
+        if best.report["egraph"]["stop"] == "interrupted":
+            return best
+    pytest.fail("the search was never interrupted")
+
+
+def test_ctrl_c_returns_the_best_so_far():
+    source = eqsat.trace(towers((64, 48, 32, 16), ["relu", "tanh", "silu"] * 6), spec((16, 64 * 18)))
+    begun = time.monotonic()
+    best = interrupted(source, "part 1 of 1")
+    assert best.report["check"]["passed"]
+    assert time.monotonic() - begun < 30
+
+
+def test_ctrl_c_while_constants_are_folded_returns_the_program_as_written():
+    rng = np.random.default_rng(0)
+    a, b = (rng.standard_normal((2048, 2048)).astype(np.float32) for _ in range(2))
+    source = eqsat.trace(lambda x: x @ a @ b, spec((8, 2048)))
+    best = interrupted(source, "folding constants")  # a @ b takes 17 GFLOP
+    assert best.report["result"]["matmul_flops"] == best.report["source"]["matmul_flops"]
+    assert not best.report["optimal"]
+    assert 0 < best.report["gap"] < 1
+    assert eqsat.optimize(source).report["result"]["matmul_flops"] == best.report["source"]["matmul_flops"] / 2
+
+
+def test_opaque_terms_are_carried_and_named():
+    from eqsat.program import ops
+
+    x = ops.input("x", (4, 4), "float32")
+    (term,) = ops.opaque("Mystery", (x,), [((4, 4), "float32")], spec="v1", run=lambda a: (a * 3,))
+    source = Program((x,), {"y": ops.relu(term)})
+    best = eqsat.optimize(source)
+    assert best.report["opaque"] == ["Mystery"]
+    assert best.report["unknown"] == [{"operator": "Mystery", "makes": ""}]
+    assert not best.report["optimal"]  # what nobody can price may be anything but optimal
+    assert "price unknown, a launch each in all figures: 1 carried, Mystery" in str(best)
+    assert_equivalent(source, best.program)

@@ -1,0 +1,154 @@
+"""Segments: where programs are cut, where they are not, and that the parts put together are the whole."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import eqsat
+from eqsat.program.core import evaluate, lower, topological
+from eqsat.program.ir import Program
+from eqsat.program.node import substitute
+from eqsat.program.segments import segments
+from support.programs import weight
+
+spec = eqsat.spec
+
+
+def residual(count: int) -> Program:
+    """Blocks of x + f(norm(x)): x is read on both sides of the products of every block."""
+    params = [(weight(16, 32) * (i + 1), weight(32, 16)) for i in range(count)]
+    ones, zeros = np.ones(16, np.float32), np.zeros(16, np.float32)
+
+    def function(x):
+        for a, b in params:
+            x = x + eqsat.gelu(eqsat.layernorm(x, ones, zeros) @ a) @ b
+        return x
+
+    return eqsat.trace(function, spec((8, 16)))
+
+
+def masked_attention(count: int) -> Program:
+    """Layers that all read one mask, which is computed from an input."""
+    params = [tuple(weight(16, 16) * (3 * i + j) for j in (1, 2, 3)) for i in range(count)]
+    ones, zeros = np.ones(16, np.float32), np.zeros(16, np.float32)
+
+    def function(x, mask):
+        shift = (1.0 - mask) * -1e4
+        for q, k, v in params:
+            scores = eqsat.softmax((x @ q) @ (x @ k).T + shift, -1)
+            x = eqsat.layernorm(x + scores @ (x @ v), ones, zeros)
+        return x
+
+    return eqsat.trace(function, spec((8, 16)), spec((8, 8)))
+
+
+def recurrent(count: int) -> Program:
+    """One cell a step, each step with an input of its own."""
+    params = [(weight(16, 16) * (i + 2), weight(16, 16) * -(i + 2)) for i in range(count)]
+
+    def function(h, *xs):
+        for (a, b), x in zip(params, xs, strict=True):
+            h = eqsat.tanh(x @ a + h @ b)
+        return h
+
+    return eqsat.trace(function, *[spec((1, 16))] * (count + 1))
+
+
+def linear(count: int) -> Program:
+    """Products of products: folding crosses every layer, so nothing may be cut."""
+    weights = [weight(16, 16) * (i + 1) for i in range(count)]
+
+    def function(x):
+        outs = []
+        for w in weights:
+            outs.append(eqsat.relu(x @ w))
+            x = x @ w
+        return (x, *outs)
+
+    return eqsat.trace(function, spec((8, 16)))
+
+
+def silu_layers(count: int) -> Program:
+    """h * sigmoid(h): h is read twice, but by one kernel; the cut belongs behind the product with the sigmoid."""
+    weights = [weight(16, 16) * (i + 1) for i in range(count)]
+
+    def function(x):
+        for w in weights:
+            h = x @ w
+            x = h * eqsat.sigmoid(h)
+        return x
+
+    return eqsat.trace(function, spec((8, 16)))
+
+
+# program of n layers, segments of 6 layers, distinct forms among them
+TABLE = [
+    (residual, 8, 4),  # an input is read anywhere at no cost, so the first block is cut where later ones are not
+    (masked_attention, 7, 2),  # the mask is a segment of its own
+    (recurrent, 6, 1),
+    (linear, 1, 1),
+    (silu_layers, 6, 1),
+]
+
+
+@pytest.mark.parametrize(("make", "count", "forms"), TABLE, ids=lambda v: getattr(v, "__name__", str(v)))
+def test_where_programs_are_cut(make, count: int, forms: int):
+    parts = segments(lower(make(6)).roots)
+    assert len({part.form for part in parts}) <= forms
+    assert len(parts) == count
+
+
+def bottlenecks(count: int) -> Program:
+    """Blocks of x + f(x): linear algebra could cross every block, through the sum."""
+    params = [(weight(16, 32) * (i + 1), weight(32, 16)) for i in range(count)]
+
+    def function(x):
+        for a, b in params:
+            x = x + eqsat.relu(x @ a) @ b
+        return x
+
+    return eqsat.trace(function, spec((8, 16)))
+
+
+@pytest.mark.parametrize(
+    ("make", "least", "most"),
+    [(bottlenecks, 100, 100), (linear, 1, 1)],  # products of products may be large: they become one
+    ids=lambda v: getattr(v, "__name__", str(v)),
+)
+def test_only_where_a_segment_is_too_large_linear_algebra_is_cut(make, least: int, most: int):
+    assert len(segments(lower(make(6)).roots)) == 1
+    assert least <= len(segments(lower(make(100)).roots)) <= most
+
+
+@pytest.mark.parametrize("make", [row[0] for row in TABLE], ids=lambda f: f.__name__)
+def test_the_parts_make_the_whole(make):
+    core = lower(make(3))
+    values: dict = {}
+    rng = np.random.default_rng(0)
+    env = {n.attrs[0]: rng.standard_normal(n.size).astype(np.float32) for n in core.inputs}
+    values.update({n: env[n.attrs[0]] for n in core.inputs})
+    for part in segments(core.roots):
+        inputs = {p.attrs[0]: values[n] for p, n in part.leaves.items() if p.op == "In"}
+        constants = {p.attrs[0]: core.constants[n.attrs[0]] for p, n in part.leaves.items() if p.op == "Const"}
+        values.update(zip(part.roots, evaluate(part.form, inputs, constants), strict=True))
+    for root, want in zip(core.roots, evaluate(core.roots, env, core.constants), strict=True):
+        np.testing.assert_allclose(values[root], want, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("make", [row[0] for row in TABLE], ids=lambda f: f.__name__)
+def test_putting_the_leaves_back_gives_the_program(make):
+    core = lower(make(3))
+    parts = segments(core.roots)
+    for part in parts:
+        assert tuple(substitute(part.form, part.leaves)) == part.roots
+
+
+def test_a_single_layer_is_not_cut():
+    assert len(segments(lower(residual(1)).roots)) == 1
+
+
+def test_forms_name_nothing():
+    first, second = (segments(lower(recurrent(4)).roots)[i].form for i in (1, 2))
+    assert first == second
+    assert all(n.attrs[0].startswith("%") for n in topological(first) if n.op in ("In", "Const"))

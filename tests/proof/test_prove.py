@@ -1,0 +1,189 @@
+"""`prove`: equal programs are proved by either method, false equations refuted; sampling proves nothing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import eqsat
+from eqsat.errors import InputError
+from eqsat.program.core import CoreProgram, evaluate, lower, topological
+from eqsat.program.ir import Program
+from eqsat.proof.elements import Elements, compare
+from eqsat.proof.scalar_functions import Functions
+from eqsat.proof.scalars import Beyond
+from eqsat.testing import programs, random_inputs
+from support.proof_pairs import DIFFERENT, EQUAL, build
+
+SLOW = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large]
+
+
+@pytest.mark.parametrize("name", EQUAL)
+def test_equal_programs_are_proved(name: str):
+    left, right, shapes = EQUAL[name]
+    proof = eqsat.prove(build(left, shapes), build(right, shapes), time_limit=10)
+    assert proof.verdict == "proved", str(proof)
+    assert proof.reason
+
+
+@pytest.mark.parametrize("name", DIFFERENT)
+def test_false_equations_are_refuted_by_a_concrete_input(name: str):
+    left, right, shapes = DIFFERENT[name]
+    p, q = build(left, shapes), build(right, shapes)
+    proof = eqsat.prove(p, q, time_limit=5)
+    assert proof.verdict == "refuted", str(proof)
+    difference = proof.difference
+    assert difference is not None
+    outputs = [program.run(difference.inputs, "float64")[difference.output] for program in (p, q)]
+    assert not np.array_equal(outputs[0][difference.index], outputs[1][difference.index], equal_nan=True)
+
+
+@pytest.mark.parametrize("name", DIFFERENT)
+def test_neither_method_of_proof_accepts_a_false_equation(name: str):
+    left, right, shapes = DIFFERENT[name]
+    p, q = lower(build(left, shapes)), lower(build(right, shapes))
+    assert not compare(p.roots, q.roots, p.constants | q.constants, 5.0).equal
+
+
+def _small_integers(core: CoreProgram, inputs: Mapping[str, np.ndarray]) -> bool:
+    """Whether no integer comes near the end of its range, where it would wrap around, and none is divided by zero."""
+    nodes = topological(core.roots)
+    flat = {name: array.reshape(-1) for name, array in inputs.items()}
+    values = dict(zip(nodes, evaluate(nodes, flat, core.constants, precision="float64"), strict=True))
+    whole = [v for v in values.values() if v.dtype.kind == "i"]
+    divisors = [values[n.args[1]] for n in nodes if n.op == "Bin" and n.attrs[0] in ("div", "mod")]
+    small = all(np.abs(v.astype(np.float64)).max(initial=0) < 2**15 for v in whole)
+    return small and all((d != 0).all() for d in divisors if d.dtype.kind == "i")
+
+
+@pytest.mark.parametrize("cases", [False, True])
+@given(program=programs(dtypes=("float64", "bool", "int32"), max_ops=8), seed=st.integers(0, 99))
+@settings(max_examples=200, deadline=None, suppress_health_check=SLOW)
+def test_the_normal_form_of_a_random_program_has_its_value(cases: bool, program: Program, seed: int):
+    core = lower(program)
+    inputs = random_inputs(program, seed)
+    if any(n.op == "Opaque" for n in topological(core.roots)) or not _small_integers(core, inputs):
+        return
+    elements = Elements(core.constants, time.monotonic() + 2, cases)
+    try:
+        values = elements.values(core.roots)
+    except Beyond:
+        return
+    expected = core.run(inputs, "float64")
+    for root, want in zip(core.roots, expected.values(), strict=True):
+        with np.errstate(all="ignore"):
+            found = [
+                elements.scalars.evaluate(e, lambda name, i: inputs[name].reshape(-1)[i]) for e in values[root].tolist()
+            ]
+        flat = want.reshape(-1).astype(np.float64)
+        both = np.isfinite(flat) & np.isfinite(found)
+        np.testing.assert_allclose(np.array(found)[both], flat[both], rtol=1e-6, atol=1e-6)
+
+
+def test_constants_folded_ahead_of_time_are_recognised():
+    rng = np.random.default_rng(0)
+    a, b = rng.standard_normal((96, 64)).astype(np.float32), rng.standard_normal((64, 300)).astype(np.float32)
+    folded = (a.astype(np.float64) @ b).astype(np.float32)
+    p = eqsat.trace(lambda x: (x @ a) @ b, eqsat.spec((300, 96)))
+    assert eqsat.prove(p, eqsat.trace(lambda x: x @ folded, eqsat.spec((300, 96)))).method == "rules"
+    folded[5, 7] += 1.0
+    assert eqsat.prove(p, eqsat.trace(lambda x: x @ folded, eqsat.spec((300, 96)))).verdict == "refuted"
+
+
+def test_neither_defined_is_not_proved():
+    p = eqsat.trace(lambda a: eqsat.log(-1.0 - a * a) + a, eqsat.spec((3,)))
+    q = eqsat.trace(lambda a: a + eqsat.log(-1.0 - a * a), eqsat.spec((3,)))
+    assert eqsat.prove(p, q).verdict == "unknown"
+
+
+def test_outputs_and_inputs_match_by_name_in_any_order():
+    def swapped(b, a):
+        return {"y": a - b}
+
+    p = eqsat.trace(lambda a, b: {"y": a - b}, eqsat.spec((3,)), eqsat.spec((3,)))
+    assert eqsat.prove(p, eqsat.trace(swapped, eqsat.spec((3,)), eqsat.spec((3,))))
+
+
+def test_other_names_match_by_position():
+    p = eqsat.trace(lambda a, b: a - b, eqsat.spec((3,)), eqsat.spec((3,)))
+    assert eqsat.prove(p, eqsat.trace(lambda x, y: x - y, eqsat.spec((3,)), eqsat.spec((3,))))
+
+
+MISMATCHES = [
+    (lambda a, b: a, ((3,), (4,)), lambda x: x, ((3,),), "take 2 inputs"),
+    (lambda a: a, ((3,),), lambda a: a, ((4,),), r"input 'a' is f32\[3\] in the first, f32\[4\]"),
+    (lambda a: a, ((3, 1),), lambda a: a.T, ((3, 1),), r"output 'out' is f32\[3,1\] in the first, f32\[1,3\]"),
+    (lambda a: (a, a), ((3,),), lambda a: a, ((3,),), "2 and 1 outputs"),
+]
+
+
+@pytest.mark.parametrize(("left", "shapes", "right", "others", "message"), MISMATCHES)
+def test_programs_that_cannot_be_compared_are_refused(left, shapes, right, others, message):
+    p = eqsat.trace(left, *[eqsat.spec(s) for s in shapes])
+    q = eqsat.trace(right, *[eqsat.spec(s) for s in others])
+    with pytest.raises(InputError, match=message):
+        eqsat.prove(p, q)
+
+
+def _x(s: Functions, name: str = "x") -> int:
+    return s.atom("in", name, 0)
+
+
+# What must be one expression, and what must not.
+LAWS = {
+    "x^2 root": (lambda s, x, y: s.unary("sqrt", s.product(x, x)), lambda s, x, y: s.unary("abs", x)),
+    "fourth root of fourth power": (
+        lambda s, x, y: s.power(s.power(x, 4), Fraction(1, 4)),
+        lambda s, x, y: s.unary("abs", x),
+    ),
+    "(x+y)^2": (
+        lambda s, x, y: s.power(s.total([x, y]), 2),
+        lambda s, x, y: s.total([s.product(x, x), s.scaled(s.product(x, y), 2), s.product(y, y)]),
+    ),
+    "root two squared": (
+        lambda s, x, y: s.power(s.unary("sqrt", s.number(2)), 2),
+        lambda s, x, y: s.number(2),
+    ),
+    "one third of one third": (
+        lambda s, x, y: s.product(s.number(1 / 3), s.number(1 / 3)),
+        lambda s, x, y: s.number(1 / 9),
+    ),
+    "tanh is odd": (
+        lambda s, x, y: s.unary("tanh", s.scaled(s.total([x, y]), -1)),
+        lambda s, x, y: s.scaled(s.unary("tanh", s.total([y, x])), -1),
+    ),
+    "exp of log": (lambda s, x, y: s.unary("exp", s.scaled(s.unary("log", x), 2)), lambda s, x, y: s.power(x, 2)),
+    "max of one thing": (lambda s, x, y: s.largest([x, x]), lambda s, x, y: x),
+    "less is not greater or equal": (
+        lambda s, x, y: s.unary("not", s.binary("less", x, y)),
+        lambda s, x, y: s.binary("greater_equal", x, y),
+    ),
+    "trichotomy": (
+        lambda s, x, y: s.total([s.binary("less", x, y), s.binary("greater", x, y), s.binary("equal", x, y)]),
+        lambda s, x, y: s.one,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LAWS)
+def test_laws_of_the_normal_form(name: str):
+    s = Functions()
+    left, right = LAWS[name]
+    a, b = (side(s, _x(s), _x(s, "y")) for side in (left, right))
+    assert s.equal(a, b), f"{s.text(a)} against {s.text(b)}"
+
+
+def test_what_looks_alike_is_not_one_expression():
+    s = Functions()
+    x, y = _x(s), _x(s, "y")
+    assert not s.equal(s.unary("sqrt", s.product(x, x)), x)
+    assert not s.equal(s.unary("sqrt", s.total([x, y])), s.total([s.unary("sqrt", x), s.unary("sqrt", y)]))
+    assert not s.equal(s.binary("less", x, y), s.binary("less_equal", x, y))
+    assert not s.equal(s.largest([x, s.total([y, y])]), s.largest([s.total([x, x]), y]))
+    assert not s.equal(s.binary("pow", s.binary("pow", x, y), y), s.binary("pow", x, s.product(y, y)))

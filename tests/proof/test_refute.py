@@ -1,0 +1,131 @@
+"""Refutation: never by rounding, however bad, and by every real difference; bounds hold what programs compute."""
+
+from __future__ import annotations
+
+import time
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import eqsat
+from eqsat.errors import InputError
+from eqsat.program.core import lower
+from eqsat.program.ir import Program
+from eqsat.proof import intervals
+from eqsat.proof.intervals import constants_of, enclose
+from eqsat.proof.noise import Overflow, noise
+from eqsat.proof.refute import Search, refute
+from eqsat.testing import programs, random_inputs
+from support.rounding_pairs import DIFFERENT, EQUAL, Row
+
+SLOW = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large]
+SECONDS = 60.0
+
+
+def search(row: Row, dtype: str, seed: int = 0) -> Search:
+    left, right = (eqsat.trace(side, *[eqsat.spec(shape, dtype) for shape in row[2]]) for side in row[:2])
+    return refute(left, right, {name: name for name in left.input_names}, SECONDS, seed)
+
+
+def cases(table: dict[str, Row]) -> list[tuple[str, str]]:
+    pairs = product(table, ("float64", "float32", "float16"))
+    return [(name, dtype) for name, dtype in pairs if len(table[name]) == 3 or dtype in table[name][3:]]
+
+
+@pytest.mark.parametrize(("name", "dtype"), cases(EQUAL))
+def test_rounding_refutes_nothing(name: str, dtype: str):
+    for seed in range(2):
+        assert search(EQUAL[name], dtype, seed).found is None
+
+
+@pytest.mark.parametrize(("name", "dtype"), cases(EQUAL))
+def test_noise_alone_would_refute_nothing_either(name: str, dtype: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("eqsat.proof.refute._TOO_WIDE", -1.0)
+    monkeypatch.setattr(intervals.Interval, "apart", lambda self, other: np.zeros(self.lo.shape, bool))
+    assert search(EQUAL[name], dtype).found is None
+
+
+@pytest.mark.parametrize(("name", "dtype"), cases(DIFFERENT))
+def test_small_differences_are_found(name: str, dtype: str):
+    assert search(DIFFERENT[name], dtype).found is not None
+
+
+def deep(scale: float) -> Program:
+    rng = np.random.default_rng(0)
+    weights = [rng.standard_normal((2, 64, 64)).astype(np.float32) / 8 for _ in range(12)]
+
+    def function(x):
+        for i, (a, b) in enumerate(weights):
+            x = eqsat.layernorm(x + eqsat.softmax(x @ a * (scale if i == 5 else 1.25), -1) @ b)
+        return x
+
+    return eqsat.trace(function, eqsat.spec((8, 64)))
+
+
+def test_a_difference_in_a_deep_program_is_found_where_bounds_say_nothing():
+    p, q = deep(1.25), deep(1.2625)
+    found = refute(p, q, {"x": "x"}, SECONDS).found
+    assert found is not None
+    for program in (p, q):
+        bounds = enclose(lower(program), found.inputs, constants_of(lower(program)), time.monotonic() + SECONDS)
+        assert (bounds["out"].hi - bounds["out"].lo).max() > 1.0
+
+
+def test_noise_knows_where_a_value_overflows():
+    core = lower(eqsat.trace(lambda x: eqsat.exp(400.0 * x) / eqsat.exp(800.0 * x), eqsat.spec((1,), "float64")))
+    with pytest.raises(Overflow):
+        noise(core, {"x": np.array([0.9])}, set(), time.monotonic() + SECONDS)
+
+
+@given(program=programs(max_ops=8), seed=st.integers(0, 99))
+@settings(max_examples=150, deadline=None, suppress_health_check=SLOW)
+def test_bounds_hold_what_a_program_computes(program: Program, seed: int):
+    core, inputs = lower(program), random_inputs(program, seed)
+    try:
+        bounds = enclose(core, inputs, constants_of(core), time.monotonic() + SECONDS)
+        values = core.run(inputs, "float64")
+    except InputError:
+        return
+    for name, value in values.items():
+        flat = value.reshape(-1).astype(np.float64)
+        lo, hi = bounds[name].lo, bounds[name].hi
+        near = np.where(
+            np.isfinite(flat), 1e-6 * (1.0 + np.abs(flat)), 0.0
+        )  # constants are read as the rationals that they were rounded from
+        finite = np.isfinite(flat)
+        assert not (bounds[name].undefined & finite).any()
+        assert ((lo - near)[finite] <= flat[finite]).all()
+        assert (flat[finite] <= (hi + near)[finite]).all()
+
+
+POINTS = {
+    "sums of whole numbers are exact": (lambda x: x + x * 3.0, [1.0, -7.0], [4.0, -28.0], [4.0, -28.0]),
+    "a quotient that comes out even is exact": (lambda x: x / 3.0, [6.0], [2.0], [2.0]),
+    "a root that comes out even is exact": (lambda x: eqsat.sqrt(x), [9.0], [3.0], [3.0]),
+    "a negative root has no value": (lambda x: eqsat.sqrt(x), [-1.0], [np.nan], [np.nan]),
+    "nor has the logarithm of a negative number": (lambda x: eqsat.log(x), [-1.0], [np.nan], [np.nan]),
+    "nor has one over zero": (lambda x: 1.0 / (x - x), [3.0], [np.nan], [np.nan]),
+    "a power of a negative number": (lambda x: eqsat.power(x, 3.0), [-2.0], [-8.0], [-8.0]),
+    "a comparison of equal numbers": (lambda x: eqsat.where(x >= 2.0, x, 0.0), [2.0], [2.0], [2.0]),
+    "the first of equal maxima": (lambda x: eqsat.argmax(x, 0), [1.0, 5.0, 5.0], 1.0, 1.0),
+    "a choice that rounding decides": (lambda x: eqsat.where(eqsat.exp(x) * 0.0 >= 0.0, 1.0, 2.0), [1.0], [1.0], [1.0]),
+}
+
+
+@pytest.mark.parametrize("name", POINTS)
+def test_bounds_at_a_point(name: str):
+    function, x, lo, hi = POINTS[name]
+    core = lower(eqsat.trace(function, eqsat.spec((len(x),), "float64")))
+    bounds = enclose(core, {"x": np.array(x)}, set(), time.monotonic() + SECONDS)["out"]
+    np.testing.assert_array_equal(bounds.lo, np.atleast_1d(lo))
+    np.testing.assert_array_equal(bounds.hi, np.atleast_1d(hi))
+
+
+def test_the_logarithm_of_a_subnormal_number_is_bounded_by_what_it_may_have_lost():
+    core = lower(eqsat.trace(lambda x: eqsat.log(eqsat.exp(x)), eqsat.spec((1,), "float64")))
+    bounds = enclose(core, {"x": np.array([-732.8629423])}, set(), time.monotonic() + SECONDS)["out"]
+    assert bounds.lo[0] < -732.8629423 < bounds.hi[0]
+    assert 1e-6 < bounds.hi[0] - bounds.lo[0] < 1e-3
