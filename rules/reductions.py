@@ -51,6 +51,7 @@ REPEATED: tuple[Rule, ...] = (
         numerics="reassociating",
         source=_SIMPLIFIER,
         why="what is added R times is multiplied by R",
+        subsumes=True,
     ),
     *(
         rule(

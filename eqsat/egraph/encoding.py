@@ -20,9 +20,10 @@ from typing import Any
 
 import egglog.bindings as egg
 
-from eqsat.egraph.snapshot import ENode, Snapshot, constant_node
-from eqsat.language.rule import AnyRule, Arith, Ask, Attr, Compare, Fact, Lit, Pattern, Rule, Var
+from eqsat.egraph.snapshot import SOURCE, ENode, Snapshot, constant_node
+from eqsat.language.rule import AnyRule, Arith, Ask, Attr, Compare, Fact, Lit, Pat, Pattern, Rule, Var
 from eqsat.language.tables import TABLES
+from eqsat.layout.arithmetic import shown_whole
 from eqsat.program.core import measure, result_dtype
 from eqsat.program.core_table import CORE, CoreOp
 
@@ -139,6 +140,8 @@ class EGraph:
             value = self.atoms.values[i]
             if hasattr(value, "dims"):
                 facts.append(egg.Set(_SPAN, "layout-size", [_int(i)], _int(value.size)))
+                if (shown := shown_whole(value)) is not None:
+                    facts.append(egg.Set(_SPAN, "layout-whole", [_int(i)], _int(shown)))
             elif isinstance(value, str) and (dtype := result_dtype(value)) is not None:
                 facts.append(egg.Set(_SPAN, "gives", [_int(i)], _int(self.atoms(dtype))))
             elif isinstance(value, int | float):
@@ -212,13 +215,15 @@ def _signature() -> str:
         "(sort T) (sort TV (Vec T)) (relation Root (i64 T))",
         "(relation const (T)) (relation dynamic (T))",
         "(function size (T) i64 :no-merge) (function dtype (T) i64 :no-merge)",
-        "(function layout-size (i64) i64 :no-merge) (function gives (i64) i64 :no-merge) (relation keeps (i64))",
+        "(function layout-size (i64) i64 :no-merge) (function layout-whole (i64) i64 :no-merge)",
+        "(function gives (i64) i64 :no-merge) (relation keeps (i64))",
         "(ruleset analysis) (ruleset demand) (ruleset simplify) (ruleset algebra)",
     ]
     for row in CORE.values():
         sorts = " ".join(["i64"] * len(row.attrs) + (["TV"] if row.arity is None else ["T"] * row.arity))
         text += [f"(constructor {row.name} ({sorts}) T)", f"(function why_{row.name} ({sorts}) i64 :merge old)"]
     text += [line for row in CORE.values() if row.arity is not None for line in _analyses(row)]
+    text.append(_EQUAL_WHERE_SHOWN)
     return "\n".join(text)
 
 
@@ -260,21 +265,35 @@ def _times(factors: Sequence[str]) -> str:
     return reduce(lambda a, b: f"(* {a} {b})", factors) if factors else "1"
 
 
-# Views that no program needs, as their class `e` has another form: "name | operand | where", one a line. What repeats
-# itself is a view of itself through many maps, and of what repeats (or pads) it through one for each way to find a copy
-# among many; the compositions of such views have no end. The source's own stay (rule 0): derivations begin with them.
+# Arrays are equal where one view that shows all of each is. Rules compute what broadcasts repeat at several sizes: what
+# they find equal at one must be so at the others, or all that follows is made once for each.
+_EQUAL_WHERE_SHOWN = """
+(rule ((= e (V l a)) (= e (V l b)) (!= a b) (= n (layout-whole l)) (= n (size a)) (= n (size b)))
+      ((union a b)) :ruleset analysis :name "equal where shown")
+"""
+
+# E-nodes that no program needs, as their class `e` has another form: "name | e-node | where", one a line.
+#
+# An array that repeats itself is a view of itself through many maps, and of what repeats (or pads) it through one for
+# each way to find a copy among many; compositions of such views have no end. The source's own views stay (rule 0).
+#
+# Products of constants along a cycle have no end either: x - x is any multiple of itself, and the mean of a repeated x
+# is a third of three times x, which rounding may make another multiple of x. A cycle is cut at its oldest class, which
+# was made without the others. Of several arrays whose same multiple is one class, as 0 times each is, the oldest stays.
 _NEEDLESS = """
-view of itself | e |
-view of its repetition | b | (= b (V k e)) (= p (size e)) (= q (size b)) (< p q)
-view of a repetition | b | (= b (V k a)) (= e (V m a)) (= p (size a)) (= q (size b)) (< p q)
-view that is a number | b | (= e (Full v n t))
+view of itself | (V l e) | (!= 0 (why_V l e))
+view of its repetition | (V l b) | (= b (V k e)) (= p (size e)) (= q (size b)) (< p q) (!= 0 (why_V l b))
+view of a repetition | (V l b) | (= b (V k a)) (= e (V m a)) (= p (size a)) (= q (size b)) (< p q) (!= 0 (why_V l b))
+view that is a number | (V l b) | (= e (Full v n t)) (!= 0 (why_V l b))
+multiple of itself | (Bin f e b) | (const b)
+multiple of its multiple | (Bin f a b) | (const b) (= a (Bin f e c)) (const c) (= e (ordering-min e a))
+same multiple | (Bin f b c) | (const c) (= e (Bin f a c)) (!= a b) (= b (Bin f a d)) (= a (ordering-min a b))
 """
 
 
 def _removal(line: str) -> str:
-    name, base, where = (part.strip() for part in line.split("|"))
-    found = f"(= e (V l {base})) {where} (!= 0 (why_V l {base}))"
-    return f'(rule ({found}) ((subsume (V l {base}))) :ruleset simplify :name "{name}")'
+    name, node, where = (part.strip() for part in line.split("|"))
+    return f'(rule ((= e {node}) {where}) ((subsume {node})) :ruleset simplify :name "{name}")'
 
 
 def _table_text(name: str) -> str:
@@ -315,7 +334,10 @@ class _Lowering:
         actions.append(f"(union self {result})")
         if self.row.subsumes:
             actions.append(f"(subsume {self._top})")
-        ruleset, name = "simplify" if self.row.subsumes else "algebra", self.row.name
+        folds = (
+            isinstance(self.row.right, Pat) and self.row.right.op == "Full"
+        )  # numbers, before other rules meet them unfolded
+        ruleset, name = "simplify" if self.row.subsumes or folds else "algebra", self.row.name
         rules.append(f'(rule ({" ".join(body)}) ({" ".join(actions)}) :ruleset {ruleset} :name "{name}")')
         return rules
 
@@ -516,8 +538,8 @@ class _Reader:
         }
         nodes = []
         for made in functions[op].rows:
-            if made.subsumed:
-                continue
             attrs, args = decode(made.inputs)
-            nodes.append(ENode(op, attrs, args, self._class(made.output), why.get((attrs, args), "")))
+            made_by = why.get((attrs, args), SOURCE)
+            if not made.subsumed or made_by == SOURCE:  # the program as it was written stays whole
+                nodes.append(ENode(op, attrs, args, self._class(made.output), made_by))
         return nodes

@@ -268,6 +268,17 @@ def inverse(layout: Layout, n_in: int) -> Layout | None:
     return strided(offset, [(size, weight) for _, size, weight in sorted(dims, reverse=True)])
 
 
+def shown_whole(layout: Layout) -> int | None:
+    """The length of an array of which the layout shows every element, some of them repeatedly; None if it shows some
+    array in part, or elements outside.
+
+    >>> shown_whole(of_broadcast((4, 1), (4, 3)))
+    4
+    """
+    shown = strided(layout.offset, [(size, stride) for size, stride in layout.dims if stride])
+    return shown.size if not layout.masked and is_bijective(shown, shown.size) else None
+
+
 def is_contiguous(layout: Layout) -> bool:
     """Whether the view is one run of neighbouring elements: an alias of the input's memory."""
     return layout.contiguous

@@ -336,3 +336,43 @@ def test_equal_sums_of_constants_are_one_class(name: str):
     sums = [v for c, v in values.items() if any(n.op == "Bin" for n in found.of_class(c))]
     for i, value in enumerate(sums):
         assert not any(v.size == value.size and np.allclose(v, value, rtol=1e-9) for v in sums[:i])
+
+
+def second_moment(x: Any, axis: int) -> Any:
+    return (x * x).mean(axis, keepdims=True)
+
+
+def less_its_mean(x: Any, axis: int) -> Any:
+    return x - x.mean(axis, keepdims=True)
+
+
+OF_REPEATED = {
+    "layernorm": eqsat.layernorm,
+    "softmax": eqsat.softmax,
+    "rmsnorm": lambda x: x / eqsat.sqrt(second_moment(x, -1) + 1e-5),
+    "variance": lambda x: second_moment(less_its_mean(x, -1), -1),
+    "less the mean of rows": lambda x: less_its_mean(x, -1),
+    "instance norm": lambda x: less_its_mean(x, 0) / eqsat.sqrt(second_moment(less_its_mean(x, 0), 0) + 1e-5),
+    "softmax of layernorm": lambda x: eqsat.softmax(eqsat.layernorm(x)),
+    "layernorm twice": lambda x: eqsat.layernorm(eqsat.layernorm(x)),
+    "log_softmax, then softmax": lambda x: eqsat.softmax(eqsat.log_softmax(x)),
+}
+
+
+@pytest.mark.parametrize("shape", [(4, 1), (1, 3), (3,), (1, 1)])
+@pytest.mark.parametrize("name", OF_REPEATED)
+def test_multiples_of_what_is_repeated_come_to_an_end(name: str, shape: tuple[int, ...]):
+    """x - x is any multiple of itself, and the mean of x repeated is x: a third, rounded, of three times x."""
+    for dtype in ("float32", "float16"):
+        program = eqsat.trace(lambda x: OF_REPEATED[name](eqsat.broadcast_to(x, (4, 3))), spec(shape, dtype))
+        found = saturate(snapshot_of(program), allowed(ALL, "reassociate"), Limits(nodes=1000))
+        assert found.stats["stop"] == "saturated"
+        assert len(found.nodes) < 150
+        assert all(best >= 0 for best in found.best), "every class keeps a derivation"
+
+
+def test_multiples_of_nothing_come_to_an_end_where_they_are_written():
+    program = eqsat.trace(lambda x: (x - x) * 3.0 * (1 / 3) * 0.1 + (x - x) * 7.0, spec((4,)))
+    found = saturate(snapshot_of(program), ALL, Limits(nodes=1000))
+    assert found.stats["stop"] == "saturated"
+    assert all(best >= 0 for best in found.best)

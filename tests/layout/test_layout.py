@@ -27,6 +27,7 @@ from eqsat.layout.arithmetic import (
     of_slice,
     of_transpose,
     row_major,
+    shown_whole,
     split,
     strided,
     window_counts,
@@ -80,6 +81,8 @@ def test_facts_about_a_layout_hold_of_its_index(family: str) -> None:
         run = index.size > 0 and np.array_equal(index, index[0] + np.arange(index.size)) and index[0] >= 0
         assert is_contiguous(layout) == run
         assert layout.is_identity(n) == np.array_equal(index, np.arange(n))
+        shown = shown_whole(layout)
+        assert shown == n if onto else shown is None or np.array_equal(np.unique(index), np.arange(shown))
         undo = inverse(layout, n)
         assert (undo is not None) == onto
         if undo is not None:
