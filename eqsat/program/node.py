@@ -26,6 +26,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import count
 from typing import Any
 
+from eqsat.base.graphs import operands_first
 from eqsat.base.numerics import scalar
 from eqsat.errors import ShapeError
 from eqsat.layout import arithmetic as lay
@@ -166,18 +167,7 @@ def flops(node: Node) -> int:
 
 def topological(roots: Iterable[Node]) -> list[Node]:
     """Every node below the roots once, operands first, in a deterministic order."""
-    seen: set[Node] = set()
-    order: list[Node] = []
-    stack = [(root, False) for root in reversed(list(roots))]
-    while stack:
-        node, ready = stack.pop()
-        if ready:
-            order.append(node)
-        elif node not in seen:
-            seen.add(node)
-            stack.append((node, True))
-            stack.extend((a, False) for a in reversed(node.args) if a not in seen)
-    return order
+    return operands_first(roots)
 
 
 def substitute(roots: Sequence[Node], replace: Mapping[Node, Node]) -> list[Node]:

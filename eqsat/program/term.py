@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 
+from eqsat.base.graphs import operands_first
 from eqsat.base.mapped import blocks
 from eqsat.base.numerics import SHORT, Array, dtype_name
 from eqsat.errors import InputError, unknown
@@ -264,18 +265,7 @@ def make(op: str, *args: Term, **attrs: Any) -> Term:
 
 def topological(roots: Iterable[Term]) -> list[Term]:
     """Every term below the roots once, operands before their readers, in a deterministic order."""
-    seen: set[Term] = set()
-    order: list[Term] = []
-    stack = [(root, False) for root in reversed(list(roots))]
-    while stack:
-        term, ready = stack.pop()
-        if ready:
-            order.append(term)
-        elif term not in seen:
-            seen.add(term)
-            stack.append((term, True))
-            stack.extend((arg, False) for arg in reversed(term.args) if arg not in seen)
-    return order
+    return operands_first(roots)
 
 
 def flat(order: Sequence[Term]) -> list[Any]:

@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from eqsat.base.graphs import operands_first
 from eqsat.gpu.code.cache import HERE
 from eqsat.gpu.code.scalar import STORAGE, Leaf
 from eqsat.gpu.table.targets import Target
@@ -100,19 +101,7 @@ class Job:
     @property
     def nodes(self) -> list[Node]:
         """What is computed inside, operands first."""
-        inside: list[Node] = []
-        leaves = set(self.inputs)
-        seen: set[Node] = set(leaves)
-        stack = [(node, False) for node in reversed(self.outputs)]
-        while stack:
-            node, ready = stack.pop()
-            if ready:
-                inside.append(node)
-            elif node not in seen:
-                seen.add(node)
-                stack.append((node, True))
-                stack.extend((a, False) for a in reversed(node.args) if a not in seen)
-        return inside
+        return operands_first(self.outputs, self.inputs)
 
     @property
     def leaves(self) -> dict[Node, Leaf]:

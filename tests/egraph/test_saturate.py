@@ -26,7 +26,7 @@ from eqsat.program.ir import Program
 from eqsat.program.term import Term as ShapedTerm
 from eqsat.rules import ALL, allowed
 from eqsat.testing import programs
-from support.programs import weight
+from support.programs import weight, wide_sum
 
 spec = eqsat.spec
 SLOW = (HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much)
@@ -58,19 +58,6 @@ def towers(widths: list[int], count: int, join: bool):
     return eqsat.trace(function, spec((3, widths[0] * count)))
 
 
-def wide_sum(widths: list[int]):
-    nets = [(weight(4, n), weight(n), weight(n, 5)) for n in widths]
-
-    def function(x):
-        total = None
-        for a, b, c in nets:
-            y = eqsat.relu(x @ a + b) @ c
-            total = y if total is None else total + y
-        return total
-
-    return eqsat.trace(function, spec((3, 4)))
-
-
 def low_rank(x: Any, width: int, to: int) -> Any:
     """A layer with an adapter of rank 2, scaled."""
     return x @ weight(width, to) + (x @ weight(width, 2)) @ weight(2, to) * 2.0
@@ -91,8 +78,8 @@ PROGRAMS = {
     ),
     "towers joined": lambda: towers([4, 3, 2], 3, join=True),
     "towers apart": lambda: towers([4, 3, 2], 3, join=False),
-    "wide sum of equal nets": lambda: wide_sum([3, 3, 3]),
-    "wide sum of unequal nets": lambda: wide_sum([2, 3, 4]),
+    "wide sum of equal nets": lambda: eqsat.trace(wide_sum(4, 5, [3, 3, 3]), spec((3, 4))),
+    "wide sum of unequal nets": lambda: eqsat.trace(wide_sum(4, 5, [2, 3, 4]), spec((3, 4))),
     "three widths on one input": lambda: eqsat.trace(
         lambda x: (eqsat.relu(x @ weight(4, 2)), eqsat.relu(x @ weight(4, 3)), eqsat.relu(x @ weight(4, 5))),
         spec((3, 4)),

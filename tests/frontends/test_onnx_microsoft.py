@@ -6,15 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import onnxruntime
 import pytest
 from onnx import helper
 
 from eqsat.frontends.onnx.operators.microsoft import MICROSOFT, UNVERSIONED
-from eqsat.frontends.onnx.read.model import from_onnx
-from eqsat.frontends.onnx.write.model import to_onnx
-
-onnxruntime.set_default_logger_severity(4)
+from support.onnx_models import assert_as_onnxruntime
 
 R = np.random.default_rng(0)
 
@@ -85,14 +81,7 @@ def judged(op: str, operands: list[Any], attributes: Mapping[str, Any], outputs:
     )
     opsets = [helper.make_opsetid("", 13), helper.make_opsetid("com.microsoft", 1)]
     model = helper.make_model(graph, opset_imports=opsets, ir_version=8)
-    wanted: Any = onnxruntime.InferenceSession(model.SerializeToString()).run(None, inputs)
-    program = from_onnx(model)
-    written: Any = onnxruntime.InferenceSession(to_onnx(program).SerializeToString()).run(None, inputs)
-    for found in (list(program.run(inputs).values()), written):
-        for mine, theirs in zip(found, wanted, strict=True):
-            assert (mine.dtype, mine.shape) == (theirs.dtype, theirs.shape)
-            np.testing.assert_allclose(mine, theirs, 1e-4, 2e-5)
-    return program.opaque()
+    return assert_as_onnxruntime(model, inputs)
 
 
 @pytest.mark.parametrize("case", READ, ids=named)

@@ -6,14 +6,10 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from onnx import helper, numpy_helper
 
-from eqsat.frontends.onnx.read.model import from_onnx
-from eqsat.frontends.onnx.write.model import to_onnx
-
-onnxruntime.set_default_logger_severity(4)
+from support.onnx_models import assert_as_onnxruntime
 
 R = np.random.default_rng(0)
 
@@ -111,14 +107,7 @@ def judged(
         [numpy_helper.from_array(a, name) for name, a in arrays.items() if name not in inputs],
     )
     model: onnx.ModelProto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
-    wanted: Any = onnxruntime.InferenceSession(model.SerializeToString()).run(None, inputs)
-    program = from_onnx(model)
-    written: Any = onnxruntime.InferenceSession(to_onnx(program).SerializeToString()).run(None, inputs)
-    for found in (list(program.run(inputs).values()), written):
-        for mine, theirs in zip(found, wanted, strict=True):
-            assert (mine.dtype, mine.shape) == (theirs.dtype, theirs.shape)
-            np.testing.assert_allclose(mine, theirs, 1e-4, 2e-5)
-    return program.opaque()
+    return assert_as_onnxruntime(model, inputs)
 
 
 def named(row: Row) -> str:

@@ -16,7 +16,7 @@ import eqsat
 from eqsat.errors import InputError
 from eqsat.program.ir import Program
 from eqsat.testing import assert_equivalent, programs
-from support.programs import weight
+from support.programs import weight, wide_sum
 
 spec = eqsat.spec
 SLOW = (HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much)
@@ -45,19 +45,6 @@ def towers(widths: tuple[int, ...], activations: list[str]):
                 h = functions[name](h @ w + b)
             outs.append(h)
         return eqsat.concat(outs, 1)
-
-    return function
-
-
-def wide_sum(widths: tuple[int, ...]):
-    nets = [(weight(128, n), weight(n), weight(n, 50)) for n in widths]
-
-    def function(x):
-        total = None
-        for a, b, c in nets:
-            y = eqsat.relu(x @ a + b) @ c
-            total = y if total is None else total + y
-        return total
 
     return function
 
@@ -157,12 +144,12 @@ TABLE = {
         3,
     ),
     "sum of nets is one wide net": (
-        lambda: eqsat.trace(wide_sum((32,) * 4), spec((64, 128))),
+        lambda: eqsat.trace(wide_sum(128, 50, (32,) * 4), spec((64, 128))),
         64 * (128 * 128 + 128 * 50) * MM,
         2,
     ),
     "sum of unequal nets is one wide net": (
-        lambda: eqsat.trace(wide_sum((16, 32, 52)), spec((64, 128))),
+        lambda: eqsat.trace(wide_sum(128, 50, (16, 32, 52)), spec((64, 128))),
         64 * (128 * 100 + 100 * 50) * MM,
         2,
     ),

@@ -7,7 +7,13 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
+
+from eqsat.frontends.onnx.read.model import from_onnx
+from eqsat.frontends.onnx.write.model import to_onnx
+
+onnxruntime.set_default_logger_severity(4)
 
 FLOAT, INT8, INT64 = TensorProto.FLOAT, TensorProto.INT8, TensorProto.INT64
 
@@ -36,3 +42,15 @@ node: Any = helper.make_node
 
 
 RELU = node("Relu", ["x"], ["y"], name="act")
+
+
+def assert_as_onnxruntime(model: onnx.ModelProto, inputs: dict[str, Any]) -> list[str]:
+    """A model read, and written again, gives what onnxruntime makes of it. Returns the operators that are carried."""
+    wanted: Any = onnxruntime.InferenceSession(model.SerializeToString()).run(None, inputs)
+    program = from_onnx(model)
+    written: Any = onnxruntime.InferenceSession(to_onnx(program).SerializeToString()).run(None, inputs)
+    for found in (list(program.run(inputs).values()), written):
+        for mine, theirs in zip(found, wanted, strict=True):
+            assert (mine.dtype, mine.shape) == (theirs.dtype, theirs.shape)
+            np.testing.assert_allclose(mine, theirs, 1e-4, 2e-5)
+    return program.opaque()
