@@ -106,6 +106,14 @@ def at_precision(dtype: str, precision: Precision) -> str:
     return "float64" if precision == "float64" and dtype in FLOATS else dtype
 
 
+def converted(array: Array, dtype: np.dtype[Any]) -> Array:
+    """The array in another element type; itself where it has that type. From short floats to float64 by way of float32,
+    which is exact and three times faster."""
+    if dtype == np.float64 and array.dtype.itemsize == 2 and dtype_name(array.dtype) in HALVES:
+        array = array.astype(np.float32)
+    return array.astype(dtype, copy=False)
+
+
 def kind_of(dtype: str) -> str:
     """'float', 'int', 'bool' or 'stored'."""
     if dtype in STORED:

@@ -11,13 +11,15 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import ml_dtypes
 import numpy as np
 
 from eqsat.base.numerics import ELEMENTWISE, dtype_name, is_float, np_dtype
+from eqsat.check import folded
 from eqsat.check.demand import Demand, Demanded, Sums, Wanted, everything
 from eqsat.check.rounding import NOISE, Pair, Rounding, scale
 from eqsat.check.strata import borders, positions
@@ -66,6 +68,9 @@ LAST_PLACE = {name: max(1e-9, float(ml_dtypes.finfo(np_dtype(name)).eps)) for na
 NEGLIGIBLE = {name: max(1e-9, eps / 16) for name, eps in LAST_PLACE.items()}
 """Difference up to which nothing needs an explanation. In float64 only the rounding of the result's constants to their
 type may show: what is more has to be explained by it (`eqsat.check.rounding`)."""
+
+EXACT = 1e-9
+"""`LAST_PLACE` and `NEGLIGIBLE` where constants are compared by themselves: nothing is rounded but float64."""
 
 _DECIDING = frozenset({"floor", "ceil", "round", "sign", "mod", "equal", "less", "less_equal", "greater",
                        "greater_equal"})  # fmt: skip
@@ -121,6 +126,7 @@ def check(
     cuts: Sequence[Sequence[Pair]] = (),
     finite: bool = False,
     memory: int | None = None,
+    meanings: Mapping[Term, Term] | None = None,
 ) -> Check:
     """Compare both programs on random inputs.
 
@@ -131,6 +137,9 @@ def check(
             that it depends on. What reads them is checked on random values in their place.
         memory: bytes that values may take; by default as many as there are.
         finite: compare only where the source is finite: rewriting may hide NaN and infinities.
+        meanings: for outputs of the result and values in `cuts`, the same terms with constants that were computed ahead
+            of time as what they were computed from. Each such constant is then compared with that by itself, and the
+            source with what the result means: there nothing is rounded but float64.
 
     Raises:
         CheckFailed: an output is missing, has another shape or dtype, or differs.
@@ -147,19 +156,34 @@ def check(
     def left() -> float:
         return math.inf if seconds is None else seconds - (time.monotonic() - begun)
 
+    exact, meant = bool(meanings), dict(meanings or {})
+    if meant:
+        rng = np.random.default_rng(seed)
+        native = {term for term in source.terms() if term.args}
+        for origin in folded.origins(list(meant.items())):
+            folded.compare(origin, rng, native)
     narrowest = max((t.dtype for t in source.terms() if is_float(t.dtype)), key=TOLERANCE.__getitem__, default=None)
-    outputs = {f"output {name!r}": (term, result.outputs[name]) for name, term in source.outputs.items()}
+    settings = _Settings(narrowest, seed, finite, memory, exact)
+    outputs = {
+        f"output {name!r}": Compared(term, other := result.outputs[name], meant.get(other, other))
+        for name, term in source.outputs.items()
+    }
+    groups = [[Compared(s, r, meant.get(r, r)) for s, r in group] for group in cuts]
     wanted = POINTS if points is None else points
+    known: dict[object, Check] = {}
     try:
         found = Check(0.0, 0)
-        for number, pairs in enumerate(_parts(cuts, outputs)):
-            part = _Part(pairs, narrowest, seed, CHEAP // (1 + len(cuts)), finite, memory, number, left())
-            found = part.run(wanted, left) + found
+        for number, values in enumerate(_parts(groups, outputs)):
+            form = _form(values.values()) if exact else number
+            if form not in known:
+                part = _Part(values, settings, CHEAP // (1 + len(cuts)), number, left())
+                known[form] = part.run(wanted, left)
+            found = known[form] + found
     except _OutOfRange:
         # Values as they occur may lie where both are defined; random ones in their place need not.
         if not cuts:
             raise
-        return _Part(outputs, narrowest, seed, CHEAP, finite, memory, seconds=left()).run(wanted, left)
+        return _Part(outputs, settings, CHEAP, seconds=left()).run(wanted, left)
     except CheckTooLarge:
         raise
     except CheckFailed as inside:
@@ -167,26 +191,48 @@ def check(
         if not cuts:
             raise
         try:
-            return _Part(outputs, narrowest, seed, sys.maxsize, finite, memory).run(DECIDING * wanted, left)
+            return _Part(outputs, settings, sys.maxsize).run(DECIDING * wanted, left)
         except CheckFailed:
             raise inside from None
     return found
 
 
-def _parts(cuts: Sequence[Sequence[Pair]], outputs: Mapping[str, Pair]) -> Iterator[dict[str, Pair]]:
+class Compared(NamedTuple):
+    """A value of the source, that of the result, and what the latter means: itself, or with constants that were
+    computed ahead of time as what they were computed from."""
+
+    source: Term
+    result: Term
+    meaning: Term
+
+
+def _parts(cuts: Sequence[Sequence[Compared]], outputs: Mapping[str, Compared]) -> Iterator[dict[str, Compared]]:
     """What to compare: each group over inputs in place of the values of the groups before it."""
-    before: tuple[dict[Term, Term], dict[Term, Term]] = ({}, {})
+    before: tuple[dict[Term, Term], ...] = ({}, {}, {})
     number = 0
-    varies = _varying(topological([term for group in cuts for pair in group for term in pair]))
+    varies = _varying(topological([term for group in cuts for values in group for term in values]))
     for group in cuts:
-        pairs = [(s, r) for s, r in group if s.args and s not in before[0] and s in varies and r in varies]
-        part = {f"the value {s.spec}": _over((s, r), before) for s, r in pairs}
-        for s, r in pairs:
-            stand_in = ops.input(f"%{number}", s.shape, s.dtype)
+        kept = [x for x in group if x.source.args and x.source not in before[0] and varies.issuperset(x)]
+        part = {f"the value {x.source.spec}": _over(x, before) for x in kept}
+        for x in kept:
+            stand_in = ops.input(f"%{number}", x.source.shape, x.source.dtype)
             number += 1
-            before[0][s], before[1][r] = stand_in, stand_in
-        yield {f"{name} inside ({i})": pair for i, (name, pair) in enumerate(part.items())}
-    yield {name: _over(pair, before) for name, pair in outputs.items()}
+            for replaced, term in zip(before, x, strict=True):
+                replaced[term] = stand_in
+        yield {f"{name} inside ({i})": values for i, (name, values) in enumerate(part.items())}
+    yield {name: _over(values, before) for name, values in outputs.items()}
+
+
+def _form(values: Iterable[Compared]) -> object:
+    """What is equal for parts that differ in their inputs and the numbers of their constants alone: one of them shows
+    whether both are right, once constants are compared by themselves."""
+    order = topological([term for x in values for term in x])
+    place = {term: i for i, term in enumerate(order)}
+    shape = []
+    for term in order:
+        attrs = () if term.op in ("input", "constant") else term.attrs
+        shape.append((term.op, term.shape, term.dtype, attrs, tuple(place[a] for a in term.args)))
+    return (tuple(shape), tuple(place[term] for x in values for term in x))
 
 
 def _varying(order: Sequence[Term]) -> set[Term]:
@@ -198,9 +244,8 @@ def _varying(order: Sequence[Term]) -> set[Term]:
     return found
 
 
-def _over(pair: Pair, before: tuple[dict[Term, Term], dict[Term, Term]]) -> Pair:
-    s, r = (_replaced(term, known) for term, known in zip(pair, before, strict=True))
-    return s, r
+def _over(values: Compared, before: tuple[dict[Term, Term], ...]) -> Compared:
+    return Compared(*(_replaced(term, known) for term, known in zip(values, before, strict=True)))
 
 
 def _replaced(root: Term, known: Mapping[Term, Term]) -> Term:
@@ -227,33 +272,49 @@ class _OutOfRange(CheckFailed):
     """A value is NaN or infinite in one program alone."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Settings:
+    """Of all parts.
+
+    Attributes:
+        narrowest: float of the program.
+        exact: constants are compared by themselves, and computed in float64 here.
+    """
+
+    narrowest: str | None
+    seed: int
+    finite: bool
+    memory: int | None
+    exact: bool
+
+
 class _Part:
-    """Some pairs of values, compared on random inputs."""
+    """Some values of both programs, compared on random inputs."""
 
     def __init__(
         self,
-        pairs: Mapping[str, Pair],
-        narrowest: str | None,
-        seed: int,
+        values: Mapping[str, Compared],
+        settings: _Settings,
         cheap: int,
-        finite: bool,
-        memory: int | None,
         number: int = 0,
         seconds: float = math.inf,
     ) -> None:
-        self.pairs = {name: pair for name, pair in pairs.items() if pair[0] is not pair[1]}
-        bounds = (TOLERANCE, LAST_PLACE, NEGLIGIBLE)
-        self.tolerance, self.last_place, self.negligible = (d.get(narrowest or "", 0.0) for d in bounds)
-        self.seed, self.finite, self.number = seed, finite, number
+        self.values = {name: x for name, x in values.items() if x.source is not x.meaning}
+        self.seed, self.finite, self.exact, self.number = settings.seed, settings.finite, settings.exact, number
+        narrowest = settings.narrowest or ""
+        self.tolerance = TOLERANCE.get(narrowest, 0.0)
+        bounds = (EXACT, EXACT) if self.exact else (LAST_PLACE.get(narrowest, 0.0), NEGLIGIBLE.get(narrowest, 0.0))
+        self.last_place, self.negligible = bounds
         self.worst = self.missed = 0.0
         self._drawn: tuple[int, dict[str, Array]] | None = None
-        terms = topological([term for pair in self.pairs.values() for term in pair])
+        terms = topological([term for x in self.values.values() for term in x])
         self.inputs = [term for term in terms if term.op == "input"]
         self.decided = _decided(terms)
         weights = sum(term.size for term in terms if term.op == "constant")
         self.allowed = max(ALWAYS * cheap, min(cheap + PER_WEIGHT * weights, SPEED * seconds))
-        self.memory = math.inf if memory is None else memory
-        self.whole = Demanded({term: everything(term) for pair in self.pairs.values() for term in pair})
+        self.memory = math.inf if settings.memory is None else settings.memory
+        wide = [term for x in self.values.values() for term in (x.source, x.meaning)]
+        self.whole = Demanded({term: everything(term) for term in wide}, self.exact)
 
     def run(self, points: int, left: Left) -> Check:
         """Compare; with no seconds left, on one random input.
@@ -262,9 +323,9 @@ class _Part:
             CheckFailed: a value differs.
         """
         large = self.whole.peak_bytes() > self.memory
-        probes = {name: self._probes(pair) for name, pair in self.pairs.items()} if large or self._dear() else {}
+        probes = {name: self._probes(x) for name, x in self.values.items()} if large or self._dear() else {}
         sampled = large or (sum(p[0].flops for p in probes.values()) < SAVING * self.whole.flops and bool(probes))
-        kind = "same" if not self.pairs else "sampled" if sampled else "full"
+        kind = "same" if not self.values else "sampled" if sampled else "full"
         tried = 0
         if kind == "full":
             for point in range(points):
@@ -274,25 +335,28 @@ class _Part:
                 tried = point + 1
         elif kind == "sampled":
             tried = 1
-            for name, pair in self.pairs.items():
-                self._sample(name, pair, probes[name], left)
+            for name, x in self.values.items():
+                self._sample(name, x, probes[name], left)
         return Check(self.worst, tried, {"same": 0, "full": 0, "sampled": 0} | {kind: 1}, self.missed)
 
     def _dear(self) -> bool:
         return self.whole.flops > self.allowed
 
-    def _values(self, point: int) -> dict[str, Array]:
+    def _inputs(self, point: int) -> dict[str, Array]:
         if self._drawn is None or self._drawn[0] != point:
             self._drawn = point, random_values(self.inputs, point, self.seed)
         return self._drawn[1]
 
     def _compare_all(self, point: int) -> None:
-        inputs, demanded = self._values(point), self.whole
+        inputs, demanded = self._inputs(point), self.whole
         wide = dict(zip(demanded.wanted, demanded.run(inputs), strict=True))
-        own = None if self.decided else dict(zip(demanded.wanted, demanded.run(inputs, "native"), strict=True))
-        for name, (s, r) in self.pairs.items():
-            self._judge(name, wide[s], wide[r], Rounding((s, r), everything(s), inputs))
-            if own is not None:
+        own: dict[Term, Array] = {}
+        if not self.decided:
+            native = Demanded({t: everything(t) for x in self.values.values() for t in (x.source, x.result)})
+            own = dict(zip(native.wanted, native.run(inputs, "native"), strict=True))
+        for name, (s, r, q) in self.values.items():
+            self._judge(name, wide[s], wide[q], Rounding((s, q), everything(s), inputs, self.exact))
+            if own:
                 self._judge_own(name, wide[s], own[s], own[r])
 
     def _judge(self, name: str, want: Array, found: Array, rounding: Rounding) -> None:
@@ -334,7 +398,7 @@ class _Part:
 
     # Samples
 
-    def _sample(self, name: str, pair: Pair, probes: Sequence[_Probe], left: Left) -> None:
+    def _sample(self, name: str, values: Compared, probes: Sequence[_Probe], left: Left) -> None:
         """Elements and sums along each axis, as far as they are cheap together; at least the cheapest probe."""
         unseen, spent = 1.0, 0
         for i, probe in enumerate(probes):
@@ -342,15 +406,16 @@ class _Part:
             if i and (spent > self.allowed or left() <= 0):
                 break
             if probe.sums:
-                seen = self._compare_sums(name, pair, probe)
+                seen = self._compare_sums(name, values, probe)
             else:
-                seen = self._compare_some(name, pair, probe.demand)
+                seen = self._compare_some(name, values, probe.demand)
             unseen *= 1 - seen
         self.missed = max(self.missed, unseen)
 
-    def _probes(self, pair: Pair) -> list[_Probe]:
+    def _probes(self, values: Compared) -> list[_Probe]:
         """All that could be compared, the cheapest first."""
-        s, _ = pair
+        s = values.source
+        pair = s, values.meaning
         rng = np.random.default_rng([self.seed, self.number, s.size])
         inner = _linear_part(pair)
         inside = borders(pair)
@@ -358,16 +423,16 @@ class _Part:
         for axis, n in enumerate(s.shape):
             for count in SAMPLES:
                 if n > count:
-                    probe = _Probe.of(pair, _along(s, axis, positions(n, inside[axis], count, rng)), sums=False)
+                    probe = self._probe(pair, _along(s, axis, positions(n, inside[axis], count, rng)), sums=False)
                     if probe.flops <= self.allowed // 2 or count == SAMPLES[-1]:
                         probes.append(probe)
                         break
         for axis, n in enumerate(inner[0].shape):
             if n > SAMPLES[-1] and is_float(s.dtype):
                 sums = Sums(rng.choice([-1.0, 1.0], (SUMS, n)))
-                probes.append(_Probe.of(inner, _along(inner[0], axis, sums), sums=True))
+                probes.append(self._probe(inner, _along(inner[0], axis, sums), sums=True))
         fitting = [
-            probe for probe in probes or [_Probe.of(pair, everything(s), sums=False)] if probe.bytes <= self.memory
+            probe for probe in probes or [self._probe(pair, everything(s), sums=False)] if probe.bytes <= self.memory
         ]
         if not fitting:
             raise CheckTooLarge(
@@ -375,28 +440,32 @@ class _Part:
             )
         return sorted(fitting, key=lambda probe: probe.flops)
 
-    def _compare_some(self, name: str, pair: Pair, demand: Demand) -> float:
+    def _probe(self, pair: Pair, demand: Demand, *, sums: bool) -> _Probe:
+        demanded = Demanded(dict.fromkeys(pair, demand), self.exact)
+        return _Probe(pair, demand, sums, demanded.flops, demanded.peak_bytes())
+
+    def _compare_some(self, name: str, values: Compared, demand: Demand) -> float:
         """Compare some elements; their share of all."""
-        s, r = pair
-        demanded = Demanded({s: demand, r: demand})
+        s, r, q = values
+        demanded = Demanded({s: demand, q: demand}, self.exact)
         share = 0.0
         for point in range(POINTS):
-            inputs = self._values(point)
+            inputs = self._inputs(point)
             want, found = demanded.run(inputs)
-            self._judge(name, want, found, Rounding(pair, demand, inputs))
+            self._judge(name, want, found, Rounding((s, q), demand, inputs, self.exact))
             if not self.decided:
-                self._judge_own(name, want, *demanded.run(inputs, "native"))
+                self._judge_own(name, want, *Demanded({s: demand, r: demand}).run(inputs, "native"))
             share = np.isfinite(want).sum() / s.size
             if share == want.size / s.size:  # else logarithms or roots of negative numbers, which say nothing
                 break
         return float(share)
 
-    def _compare_sums(self, name: str, pair: Pair, probe: _Probe) -> float:
+    def _compare_sums(self, name: str, values: Compared, probe: _Probe) -> float:
         """Compare sums; the probability of seeing one wrong element: none where they overflow."""
-        s, r = probe.pair
-        demanded = Demanded({s: probe.demand, r: probe.demand})
+        s, q = probe.pair
+        demanded = Demanded({s: probe.demand, q: probe.demand}, self.exact)
         for point in range(POINTS):
-            want, found = demanded.run(self._values(point))
+            want, found = demanded.run(self._inputs(point))
             if np.isfinite(want).all() and np.isfinite(found).all():
                 break
         else:
@@ -411,7 +480,9 @@ class _Part:
         if axis is None:
             return 0.0
         index = np.array([place[axis]])
-        self._compare_some(name, pair if pair[0].shape == s.shape else probe.pair, _along(s, axis, index))
+        self._compare_some(
+            name, values if values.source.shape == s.shape else Compared(s, q, q), _along(s, axis, index)
+        )
         return 1.0
 
 
@@ -422,11 +493,6 @@ class _Probe:
     sums: bool
     flops: int
     bytes: int
-
-    @staticmethod
-    def of(pair: Pair, demand: Demand, *, sums: bool) -> _Probe:
-        demanded = Demanded(dict.fromkeys(pair, demand))
-        return _Probe(pair, demand, sums, demanded.flops, demanded.peak_bytes())
 
 
 def _along(term: Term, axis: int, wanted: Wanted) -> Demand:

@@ -9,7 +9,7 @@ operator is evaluated in full and summed afterwards.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -23,6 +23,7 @@ from eqsat.base.numerics import (
     Array,
     Precision,
     at_precision,
+    converted,
     correlate,
     dtype_name,
     elementwise,
@@ -40,6 +41,8 @@ _PER_ELEMENT = 16
 
 _STEPS = 1_000_003
 """Random directions that are drawn: larger constants repeat them."""
+
+_WIDE = np.dtype(np.float64)
 
 _BLOCK_BYTES = 1 << 25
 """Weights are widened in blocks of so many bytes: a model of short floats must not be held a second time."""
@@ -90,13 +93,19 @@ def everything(term: Term) -> Demand:
 class Demanded:
     """What outputs need.
 
+    Args:
+        wanted: outputs, and what is wanted of each.
+        exact: compute what depends on constants alone in float64 too, where values are. A program's own constants are
+            computed in its own element types otherwise, as a runtime does ahead of time.
+        native: terms of constants that are computed so even then.
+
     Attributes:
         demand: of each term that is needed.
         flops: about what the evaluation costs, in arithmetic operations of products.
     """
 
-    def __init__(self, wanted: Mapping[Term, Demand]) -> None:
-        self.wanted = wanted
+    def __init__(self, wanted: Mapping[Term, Demand], exact: bool = False, native: Collection[Term] = ()) -> None:
+        self.wanted, self.exact, self.native = wanted, exact, native
         self.order = topological(wanted)
         self.constant: dict[Term, bool] = {}
         for term in self.order:
@@ -143,7 +152,7 @@ class Demanded:
             return everything(term)
         if not any(isinstance(w, Sums) for w in demand):
             return demand
-        linear = is_float(term.dtype) and not self.constant[term]
+        linear = is_float(term.dtype) and (not self.constant[term] or (self.exact and term not in self.native))
         passes = _row(term).linear(term) if linear else ()
         return tuple(None if isinstance(w, Sums) and i not in passes else w for i, w in enumerate(demand))
 
@@ -152,9 +161,9 @@ class Demanded:
     ) -> list[Array]:
         """The wanted elements of each output, evaluated by NumPy.
 
-        What depends on constants alone is evaluated in the program's own element types at either precision, as a
-        runtime does ahead of time: only what varies is computed in float64. Not so with some constants `moved`, which
-        asks what rounding does.
+        What depends on constants alone is evaluated in the program's own element types at either precision, unless it
+        shall be `exact`: only what varies is computed in float64. Not so with some constants `moved`, which asks what
+        rounding does.
         """
         run = _Run(self, inputs, precision, moved)
         return run.values()
@@ -229,7 +238,7 @@ def _summed(array: Array, axis: int, weights: Array) -> Array:
     total = np.zeros((len(weights), prod(rest)))
     step = max(1, _BLOCK_BYTES // max(1, 8 * prod(rest)))
     for i in range(0, n, step):
-        total += weights[:, i : i + step] @ moved[i : i + step].reshape(-1, prod(rest)).astype(np.float64, copy=False)
+        total += weights[:, i : i + step] @ converted(moved[i : i + step].reshape(-1, prod(rest)), _WIDE)
     return np.moveaxis(total.reshape(len(weights), *rest), 0, axis)
 
 
@@ -237,7 +246,7 @@ def nudged(values: Array, rng: np.random.Generator) -> Array:
     """Floats moved by a few of float64's last places."""
     if not is_float(dtype_name(values.dtype)):
         return values
-    wide = values.astype(np.float64)
+    wide = converted(values, _WIDE)
     return wide * (1 + 4 * np.finfo(np.float64).eps * rng.choice([-1.0, 1.0], wide.shape))
 
 
@@ -301,7 +310,7 @@ class _Run:
         return nudged(value, self.rng)
 
     def _typed(self, array: Array, dtype: str) -> Array:
-        return array.astype(np_dtype(at_precision(dtype, self.precision)), copy=False)
+        return converted(array, np_dtype(at_precision(dtype, self.precision)))
 
     def _value(self, term: Term, args: list[Array]) -> Array:
         demand = self.d.demand[term]
@@ -311,7 +320,8 @@ class _Run:
         if self.moved is not None and term in self.moved.terms and is_float(term.dtype):
             own = _row(term).run(term, args, [], demand, np_dtype(term.dtype))
             return self.moved.of(own, self.rng)  # widened where it is read, block by block as other constants are
-        precision: Precision = "native" if self.d.constant[term] and self.moved is None else self.precision
+        known = self.d.constant[term] and self.moved is None and (not self.d.exact or term in self.d.native)
+        precision: Precision = "native" if known else self.precision
         dtype = np_dtype(at_precision(term.dtype, precision))
         if term.op == "opaque":
             return self._opaque(term, args).astype(dtype, copy=False)
@@ -353,7 +363,7 @@ def _same_needs(term: Term, demand: Demand) -> list[Demand]:
 
 
 def _typed_args(args: list[Array], own: list[Any]) -> list[Array]:
-    return [a.astype(d, copy=False) for a, d in zip(args, own, strict=True)]
+    return [converted(a, d) for a, d in zip(args, own, strict=True)]
 
 
 def _run_elementwise(term: Term, args: list[Array], own: list[Any], demand: Demand, dtype: Any) -> Array:
@@ -365,7 +375,7 @@ def _run_where(term: Term, args: list[Array], own: list[Any], demand: Demand, dt
 
 
 def _run_cast(term: Term, args: list[Array], own: list[Any], demand: Demand, dtype: Any) -> Array:
-    return _typed_args(args, own)[0].astype(dtype, copy=False)
+    return converted(_typed_args(args, own)[0], dtype)
 
 
 def _linear_everywhere(term: Term) -> Iterable[int]:
@@ -401,17 +411,17 @@ def _matmul_run(term: Term, args: list[Array], own: list[Any], demand: Demand, d
     a, b = args
     wide = np.dtype(np.float32) if dtype in _HALVES else dtype
     if max(a.size * (a.dtype != wide), b.size * (b.dtype != wide)) * wide.itemsize <= _BLOCK_BYTES:
-        return np.matmul(a.astype(wide, copy=False), b.astype(wide, copy=False)).astype(dtype, copy=False)
+        return np.matmul(converted(a, wide), converted(b, wide)).astype(dtype, copy=False)
     out = np.empty((*a.shape[:-1], b.shape[-1]), dtype)
     by_row = a.size > b.size
     lines, size = (a.shape[-2], a.size) if by_row else (b.shape[-1], b.size)
     step = max(1, lines * _BLOCK_BYTES // (size * wide.itemsize))
-    held = (b if by_row else a).astype(wide, copy=False)
+    held = converted(b if by_row else a, wide)
     for i in range(0, lines, step):
         if by_row:
-            out[..., i : i + step, :] = np.matmul(a[..., i : i + step, :].astype(wide, copy=False), held)
+            out[..., i : i + step, :] = np.matmul(converted(a[..., i : i + step, :], wide), held)
         else:
-            out[..., i : i + step] = np.matmul(held, b[..., i : i + step].astype(wide, copy=False))
+            out[..., i : i + step] = np.matmul(held, converted(b[..., i : i + step], wide))
     return out
 
 
@@ -714,9 +724,9 @@ def _conv_run(term: Term, args: list[Array], own: list[Any], demand: Demand, dty
 
         whole = row("conv").run(x, w, dtype=None, **dict(term.attrs))
     else:
-        wide = np.float32 if dtype in _HALVES else dtype
+        wide = np.dtype(np.float32) if dtype in _HALVES else dtype
         view = _windowed(term, x.astype(wide, copy=False), demand, w.shape[2:], 0)
-        whole = correlate(view, w.astype(wide, copy=False), groups).astype(dtype, copy=False)
+        whole = correlate(view, converted(w, wide), groups).astype(dtype, copy=False)
     channels = demand[1]
     return whole if groups == 1 or channels is None else whole.take(_all_of(channels, term.shape[1]), 1)
 

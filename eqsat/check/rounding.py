@@ -47,11 +47,16 @@ cancelled, as in a layer norm of a row of equal elements. A difference of `NOISE
 
 @dataclass(frozen=True, slots=True)
 class Rounding:
-    """Values of source and result, as they were evaluated, and the means to evaluate them once more."""
+    """Values of source and result, as they were evaluated, and the means to evaluate them once more.
+
+    Attributes:
+        exact: whether constants were computed in float64 as well (`Demanded`).
+    """
 
     pair: Pair
     demand: Demand
     inputs: Mapping[str, Array]
+    exact: bool = False
 
     def explains(self, want: Array, found: Array, negligible: float) -> bool:
         """Whether rounding, of constants or of float64, may have made the difference.
@@ -65,10 +70,10 @@ class Rounding:
         own = None
         for draw, moved in enumerate(self._moved(want, found)):
             squares += moved
-            if _within(gaps, squares / (draw + 1), draw + 1):
+            if within(gaps, squares / (draw + 1), draw + 1):
                 return True
             own = self._own(want, found) if own is None else own
-            if _within(gaps, squares / (draw + 1) + own, draw + 1):
+            if within(gaps, squares / (draw + 1) + own, draw + 1):
                 return True
         return False
 
@@ -107,7 +112,7 @@ class Rounding:
     def _run(
         self, term: Term, inputs: Mapping[str, Array], precision: Precision = "float64", moved: Moved | None = None
     ) -> Array:
-        (values,) = Demanded({term: self.demand}).run(inputs, precision, moved)
+        (values,) = Demanded({term: self.demand}, self.exact).run(inputs, precision, moved)
         return values.astype(np.float64)
 
 
@@ -131,7 +136,7 @@ def _rounded(number: Term) -> bool:
     return isfinite(mantissa) and not (mantissa * 2**digits).is_integer()
 
 
-def _within(gaps: Array, squares: Array, draws: int) -> bool:
+def within(gaps: Array, squares: Array, draws: int) -> bool:
     """Whether differences are no larger than mean squares of others allow: in all, along each axis, each by itself."""
     gaps, squares = np.square(np.atleast_1d(gaps)), np.atleast_1d(squares)
     whole = squares.mean()

@@ -18,7 +18,7 @@ from eqsat.base.numerics import Array
 from eqsat.layout.arithmetic import Axis, Layout, compose, identity, inverse
 from eqsat.lift.choice import Choice, route
 from eqsat.lift.forms import Need, whole
-from eqsat.lift.tidy import tidied
+from eqsat.lift.tidy import Tidied, tidied
 from eqsat.lift.units import Unit, Units
 from eqsat.lift.view_chain import Steps, apply, chain, cost
 from eqsat.program import ops
@@ -38,8 +38,12 @@ def lift(after: CoreProgram, source: CoreProgram) -> Program:
     Raises:
         InputError: a result of an opaque operator that the source does not have.
     """
-    roots, constants = tidied(after.roots, after.constants, source.source_term)
-    units, outputs = _lifted(roots, after.root_shapes, constants, source)
+    return lift_tidied(tidied(after.roots, after.constants, source.source_term), after, source)
+
+
+def lift_tidied(short: Tidied, after: CoreProgram, source: CoreProgram) -> Program:
+    """As `lift`, of what became of the roots of ``after``."""
+    units, outputs = _lifted(short.roots, after.root_shapes, short.constants, source)
     named = zip(after.root_names, outputs, strict=True)
     return Program(tuple(units.input(node) for node in after.inputs), dict(named))
 

@@ -8,14 +8,15 @@ result is remembered, and each instance puts its own leaves back.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 import numpy as np
 
 from eqsat.base.numerics import FLOATS, INTS, np_dtype
-from eqsat.lift.lift import lift
+from eqsat.lift.lift import lift_nodes, lift_tidied
+from eqsat.lift.tidy import Tidied, tidied
 from eqsat.program import ops
 from eqsat.program.core import CoreProgram, Node, make, topological
 from eqsat.program.ir import Program
@@ -38,12 +39,14 @@ class Part:
         roots: the same values as the optimiser computes them, over `leaves`, inputs and constants.
         leaves: In node -> the node of another segment that it stands for.
         constants: digest to flat values of the constants below `roots`.
+        origins: what computed ones among them came from, over constants of the source.
     """
 
     segment: Segment
     roots: tuple[Node, ...]
     leaves: Mapping[Node, Node]
     constants: Mapping[str, np.ndarray]
+    origins: Mapping[Node, Node] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,23 +56,31 @@ class LiftedProgram:
     Attributes:
         cuts: for each part the terms of the source that it computes for later parts, with those of the program that are
             equal to them; views aside, whose values are tied to others.
+        meanings: for these terms and the outputs of the program, the same term with every constant that was computed
+            ahead of time as what it was computed from, over constants of the source.
     """
 
     program: Program
     cuts: list[list[tuple[Term, Term]]]
+    meanings: Mapping[Term, Term] = field(default_factory=dict)
 
 
 def lift_parts(parts: Sequence[Part], core: CoreProgram) -> LiftedProgram:
     """The program over shaped terms that computes `parts`, which were rewritten from `core`."""
     lifter = _Lifter(parts, core)
-    return LiftedProgram(lifter.program(), lifter.cuts)
+    return LiftedProgram(lifter.program(), lifter.cuts, lifter.meanings)
 
 
 @dataclass(frozen=True, slots=True)
 class _Lifted:
-    """Terms of a form over `inputs` (placeholder name -> leaf number) and `constants` (digest -> leaf number)."""
+    """Terms of a form over `inputs` (placeholder name -> leaf number) and `constants` (digest -> leaf number).
+
+    Attributes:
+        origins: digest of a constant that was computed to what it came from.
+    """
 
     outputs: tuple[Term, ...]
+    origins: Mapping[str, Term]
     inputs: Mapping[str, int]
     constants: Mapping[str, int]
 
@@ -78,11 +89,14 @@ class _Lifter:
     def __init__(self, parts: Sequence[Part], core: CoreProgram) -> None:
         self.parts, self.core = parts, core
         self.term: dict[Node, Term] = {}
+        self.meaning: dict[Node, Term] = {}
         self.cuts: list[list[tuple[Term, Term]]] = []
+        self.meanings: dict[Term, Term] = {}
         self._forms: dict[object, _Lifted] = {}
         self._repeats = Counter(part.segment.form for part in parts)
         inputs = [core.source_term[node] for node in core.inputs]
         self.term.update(zip(core.inputs, inputs, strict=True))
+        self.meaning.update(self.term)
 
     def program(self) -> Program:
         """All parts, each over the terms of those before it."""
@@ -92,28 +106,51 @@ class _Lifter:
             lifted = self._forms.get(instance.key)
             if lifted is None:
                 lifted = self._forms[instance.key] = instance.lift()
-            for node, term in zip(part.segment.roots, self._placed(lifted, instance), strict=True):
-                self.term[node] = term
+            terms, meanings = self._placed(lifted, instance)
+            self.term.update(zip(part.segment.roots, terms, strict=True))
+            self.meaning.update(zip(part.segment.roots, meanings, strict=True))
             inner = [n for n in part.segment.roots if n in read and n in self.core.source_term]
             known = [(self.core.source_term[n], self.term[n]) for n in inner]
             self.cuts.append([(source, term) for source, term in known if source.shape == term.shape])
+            self.meanings.update((self.term[n], self.meaning[n]) for n in inner)
         outputs = {}
         for name, node, shape in zip(self.core.root_names, self.core.roots, self.core.root_shapes, strict=True):
             outputs[name] = ops.reshape(self.term[node], shape)
+            self.meanings[outputs[name]] = ops.reshape(self.meaning[node], shape)
         return Program(tuple(self.core.source_term[n] for n in self.core.inputs), outputs)
 
-    def _placed(self, lifted: _Lifted, instance: _Instance) -> list[Term]:
-        """The terms of a form with the leaves of an instance."""
-        memo: dict[Term, Term] = {}
-        for term in term_order(lifted.outputs):
-            if term.op == "input":
-                memo[term] = self.term[instance.leaves[lifted.inputs[term.attr("name")]]]
-            elif term.op == "constant" and term.attr("value").digest in lifted.constants:
-                leaf = instance.leaves[lifted.constants[term.attr("value").digest]]
-                memo[term] = ops.constant(instance.values[leaf].reshape(term.shape))
-            else:
-                memo[term] = _rebuilt(term, memo)
-        return [memo[t] for t in lifted.outputs]
+    def _placed(self, lifted: _Lifted, instance: _Instance) -> tuple[list[Term], list[Term]]:
+        """The terms of a form with the leaves of an instance, and what they mean."""
+        origins = {
+            digest: _with_leaves([term], lambda leaf: self._leaf(leaf, lifted, instance, self.meaning))[0]
+            for digest, term in lifted.origins.items()
+        }
+
+        def meant(leaf: Term) -> Term | None:
+            origin = origins.get(leaf.attr("value").digest) if leaf.op == "constant" else None
+            if origin is not None:
+                return ops.reshape(origin, leaf.shape)
+            return self._leaf(leaf, lifted, instance, self.meaning)
+
+        terms = _with_leaves(lifted.outputs, lambda leaf: self._leaf(leaf, lifted, instance, self.term))
+        return terms, _with_leaves(lifted.outputs, meant)
+
+    def _leaf(self, leaf: Term, lifted: _Lifted, instance: _Instance, terms: Mapping[Node, Term]) -> Term | None:
+        """What stands in an instance for a leaf of its form; None for one that stands for itself."""
+        if leaf.op == "input":
+            return terms[instance.leaves[lifted.inputs[leaf.attr("name")]]]
+        if leaf.op == "constant" and leaf.attr("value").digest in lifted.constants:
+            node = instance.leaves[lifted.constants[leaf.attr("value").digest]]
+            return ops.constant(instance.values[node].reshape(leaf.shape))
+        return None
+
+
+def _with_leaves(roots: Sequence[Term], replaced: Callable[[Term], Term | None]) -> list[Term]:
+    """Terms with others in place of leaves."""
+    memo: dict[Term, Term] = {}
+    for term in term_order(roots):
+        memo[term] = _rebuilt(term, memo) if term.args else replaced(term) or term
+    return [memo[t] for t in roots]
 
 
 class _Instance:
@@ -131,10 +168,14 @@ class _Instance:
         below = {n: part.leaves.get(n, n) for n in topological(part.roots) if n.op in ("In", "Const")}
         for leaf in below.values():
             self._number(leaf)
-        self._after = tuple(substitute(part.roots, {n: self._placeholder[leaf] for n, leaf in below.items()}))
+        known = {n: self._placeholder[leaf] for n, leaf in below.items()}
+        self._after = tuple(substitute(part.roots, known))
+        came = substitute(tuple(part.origins.values()), self._placeholder)
+        self._origins = {known[made]: origin for made, origin in zip(part.origins, came, strict=True) if made in known}
         self._root_shapes = tuple(self._shape(r) for r in part.segment.roots)
         self.key = (
             self._after,
+            tuple(self._origins.items()),
             self._root_shapes,
             tuple(self._shape(leaf) for leaf in self.leaves if leaf.op != "Const"),
         )
@@ -175,12 +216,23 @@ class _Instance:
             constants=self._stand_ins,
             source_term=self._source_terms(),
         )
-        program = lift(replace(source, roots=self._after), source)
+        short = tidied(self._after, self._stand_ins, source.source_term)
+        outputs = tuple(lift_tidied(short, replace(source, roots=self._after), source).outputs.values())
         return _Lifted(
-            outputs=tuple(program.outputs.values()),
+            outputs=outputs,
+            origins=self._lifted_origins(outputs, short, source),
             inputs={self._placeholder[n].attrs[0]: i for i, n in enumerate(self.leaves) if n.op != "Const"},
             constants={self._placeholder[n].attrs[0]: i for i, n in enumerate(self.leaves) if n.op == "Const"},
         )
+
+    def _lifted_origins(self, outputs: Sequence[Term], short: Tidied, source: CoreProgram) -> dict[str, Term]:
+        """What the constants of terms came from, as terms of the same shapes."""
+        came = substitute(tuple(short.origins.values()), self._origins)
+        known = {n.attrs[0]: origin for n, origin in [*self._origins.items(), *zip(short.origins, came, strict=True)]}
+        constants = (t for t in term_order(outputs) if t.op == "constant")
+        wanted = {t.attr("value").digest: t.shape for t in constants if t.attr("value").digest in known}
+        terms = lift_nodes([known[digest] for digest in wanted], list(wanted.values()), source)
+        return dict(zip(wanted, terms, strict=True))
 
     @property
     def _canonical(self) -> dict[Node, Node]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping, Sequence
 from math import isqrt
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,31 +23,43 @@ _PROBE = 16
 """Blocks, and elements of each, that are compared before all are: most constants do not repeat."""
 
 
-def tidied(
-    roots: Sequence[Node], constants: Mapping[str, Array], keep: Container[Node]
-) -> tuple[tuple[Node, ...], dict[str, Array]]:
+class Tidied(NamedTuple):
+    """Roots in fewer words, and their constants.
+
+    Attributes:
+        origins: what each constant that was shortened came from, over those that were given.
+    """
+
+    roots: tuple[Node, ...]
+    constants: dict[str, Array]
+    origins: dict[Node, Node]
+
+
+def tidied(roots: Sequence[Node], constants: Mapping[str, Array], keep: Container[Node]) -> Tidied:
     """The roots and their constants, with equal values and fewer concatenations and elements. Nodes in ``keep`` stay
     as they are."""
     new: dict[Node, Node] = {}
     known = dict(constants)
+    origins: dict[Node, Node] = {}
     for node in topological(roots):
         args = [new[arg] for arg in node.args]
         if node in keep:
             new[node] = node
         elif node.op == "Const":
-            new[node] = _without_repeats(node, known)
+            new[node] = _without_repeats(node, known, origins)
         elif node.op == "V":
             new[node] = _view(args[0], node.attrs[0], keep)
         elif node.op == "Cat":
             new[node] = _as_view(args) or make("Cat", (), args)
         else:
             new[node] = node if args == list(node.args) else make(node.op, node.attrs, args)
-    return tuple(new[root] for root in roots), known
+    return Tidied(tuple(new[root] for root in roots), known, origins)
 
 
-def _without_repeats(node: Node, constants: dict[str, Array]) -> Node:
+def _without_repeats(node: Node, constants: dict[str, Array], origins: dict[Node, Node]) -> Node:
     """A constant as a view of one that has no digit along which it repeats."""
     values = constants[node.attrs[0]].reshape(-1)
+    origin = node
     layout: Layout | None = identity(values.size)
     while layout is not None:
         repeat = next(_repeats(values), None)
@@ -58,9 +71,13 @@ def _without_repeats(node: Node, constants: dict[str, Array]) -> Node:
         if shorter is None:
             break
         values, layout = np.ascontiguousarray(values.reshape(outer, count, inner)[:, 0]).reshape(-1), shorter
+        origin = make("V", (strided(0, ((outer, count * inner), (inner, 1))),), (origin,))
     if values.size == node.size:
         return node
-    return make("V", (layout,), (constant_node(ConstArray(values), constants),))
+    short = constant_node(ConstArray(values), constants)
+    if short.op == "Const":
+        origins[short] = origin
+    return make("V", (layout,), (short,))
 
 
 def _repeats(values: Array) -> Iterator[tuple[int, int]]:

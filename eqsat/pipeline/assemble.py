@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from eqsat.base.memory_limit import in_use
 from eqsat.check import check as checking
@@ -18,6 +18,7 @@ from eqsat.pipeline.search import Form, Found, Problem
 from eqsat.pipeline.selection import Selection
 from eqsat.program.fold import fold_constants
 from eqsat.program.ir import Program
+from eqsat.program.term import Term
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +29,15 @@ class Assembled:
         selection: the covers that it was built of.
         program, plan: the result.
         cuts: part by part, which of the source's values are which of the result's.
+        meanings: values of the result, and what they are with constants that were computed ahead of time as what they
+            were computed from.
     """
 
     selection: Selection
     program: Program
     plan: Plan
     cuts: Sequence[Sequence[checking.Pair]] = ()
+    meanings: Mapping[Term, Term] = field(default_factory=dict)
 
 
 def plan_written(problem: Problem, found: Mapping[Form, Found]) -> Stitched:
@@ -74,11 +78,13 @@ def _made(problem: Problem, selection: Selection, written: Stitched) -> Assemble
     with budget.stage("lift"):
         lifted = lift_parts(stitched.parts, core)
     with budget.stage("fold"):
-        folded, inside = fold_constants(lifted.program, [term for cut in lifted.cuts for _, term in cut])
-    became = iter(inside)
-    cuts = [[(source, next(became)) for source, _ in cut] for cut in lifted.cuts]
+        inside = [*(term for cut in lifted.cuts for _, term in cut), *lifted.meanings]
+        folded, became = fold_constants(lifted.program, inside)
+    known = dict(zip(inside, became, strict=True))
+    cuts = [[(source, known[term]) for source, term in cut] for cut in lifted.cuts]
+    meanings = {known[term]: meaning for term, meaning in lifted.meanings.items()}
     plan = lean_plan(stitched.plan) if problem.asked.goal.memory else stitched.plan
-    return Assembled(selection, folded, plan, cuts)
+    return Assembled(selection, folded, plan, cuts, meanings)
 
 
 ASSEMBLE = Stage(_assembled, lambda problem, selection, written: None, always=True, grace=0.0)
@@ -126,7 +132,13 @@ def verify(problem: Problem, made: Assembled, run: Runner) -> checking.Check:
     folded = problem.folded
     with run.budget.stage("check"):
         found = checking.check(
-            folded.program, made.program, seconds=seconds, cuts=made.cuts, finite=finite, memory=memory
+            folded.program,
+            made.program,
+            seconds=seconds,
+            cuts=made.cuts,
+            finite=finite,
+            memory=memory,
+            meanings=made.meanings,
         )
         if not folded.computed:
             return found

@@ -12,7 +12,18 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from eqsat.base.mapped import release
-from eqsat.base.numerics import Array, Precision, at_precision, dtype_name, elementwise, matmul, np_dtype, reduce, take
+from eqsat.base.numerics import (
+    Array,
+    Precision,
+    at_precision,
+    converted,
+    dtype_name,
+    elementwise,
+    matmul,
+    np_dtype,
+    reduce,
+    take,
+)
 from eqsat.errors import InputError
 from eqsat.layout.arithmetic import Layout, row_major
 from eqsat.program.core_table import CAST
@@ -92,7 +103,7 @@ class _Evaluation:
         return getattr(self, f"_{node.op.lower()}")(node, *args)
 
     def _typed(self, array: Array, dtype: str) -> Array:
-        return array.astype(np_dtype(at_precision(dtype, self.precision)), copy=False)
+        return converted(array, np_dtype(at_precision(dtype, self.precision)))
 
     def _in(self, node: Node) -> Array:
         name, size, dtype = node.attrs
@@ -219,22 +230,40 @@ def _fill_box(layout: Layout, n_in: int) -> _FillBox | None:
     return _FillBox(shape, inside, offset, dims, start, tuple(zip(sizes, steps, strict=True)))
 
 
+class Folded(NamedTuple):
+    """Roots with their constants computed ahead of time.
+
+    Attributes:
+        roots: over inputs and final constants.
+        constants: digest to flat values, of the constants that the roots need.
+        origins: what each computed constant came from, over the constants that were given.
+    """
+
+    roots: tuple[Node, ...]
+    constants: dict[str, Array]
+    origins: dict[Node, Node]
+
+
 def fold(
     roots: Sequence[Node], constants: Mapping[str, Array], written: Sequence[Node] = (), limit: int = 1 << 26
-) -> tuple[tuple[Node, ...], dict[str, Array]]:
+) -> Folded:
     """Constant subtrees as constants: those of `written` natively, others over them in float64, rounded once.
 
     A view of a constant stays a view, and so does anything of more than `limit` elements.
-
-    Returns:
-        the roots, and the constants that they need.
     """
     known = dict(constants)
     native = _largest(roots, set(written))
-    final = dict(zip(native, _folded(native, known, limit, "native"), strict=True))
+    first = _folded(native, known, limit, "native")
+    final = dict(zip(native, first.roots, strict=True))
     out = _folded(substitute(roots, final), known, limit, "float64")
-    needed = [n.attrs[0] for n in topological(out) if n.op == "Const"]
-    return out, {digest: known[digest] for digest in needed}
+    then = substitute(tuple(out.origins.values()), first.origins)
+    origins = first.origins | dict(zip(out.origins, then, strict=True))
+    needed = [n for n in topological(out.roots) if n.op == "Const"]
+    return Folded(
+        out.roots,
+        {n.attrs[0]: known[n.attrs[0]] for n in needed},
+        {n: origins[n] for n in needed if n in origins},
+    )
 
 
 def _largest(roots: Sequence[Node], among: set[Node]) -> list[Node]:
@@ -252,7 +281,7 @@ def _largest(roots: Sequence[Node], among: set[Node]) -> list[Node]:
     return list(found)
 
 
-def _folded(roots: Sequence[Node], known: dict[str, Array], limit: int, precision: Precision) -> tuple[Node, ...]:
+def _folded(roots: Sequence[Node], known: dict[str, Array], limit: int, precision: Precision) -> Folded:
     """The roots with constant subtrees computed; their values go into `known`."""
     order = topological(roots)
     constant: dict[Node, bool] = {}
@@ -264,6 +293,7 @@ def _folded(roots: Sequence[Node], known: dict[str, Array], limit: int, precisio
         moved[node] = node.op in MOVES and all(moved[a] for a in node.args)
     nodes = _to_fold(roots, order, constant)
     folded: dict[Node, Node] = {}
+    given = {node for node in order if node.op == "Const"}
     # What is only moved keeps its bits in its own type, which takes a quarter of the memory of float64 for halves.
     for each in [*([n] for n in nodes if moved[n]), [n for n in nodes if not moved[n]]]:
         values = evaluate(each, {}, known, precision="native" if each and moved[each[0]] else precision)
@@ -271,10 +301,10 @@ def _folded(roots: Sequence[Node], known: dict[str, Array], limit: int, precisio
             for node, value in zip(each, values, strict=True):
                 own = np.ascontiguousarray(value.astype(np_dtype(node.dtype), copy=False))
                 folded[node] = constant_node(ConstArray(own), known)
-    for node in order:
-        if node.op == "Const":
-            release(known[node.attrs[0]])
-    return tuple(substitute(roots, folded))
+    for node in given:
+        release(known[node.attrs[0]])
+    origins = {made: node for node, made in folded.items() if made.op == "Const" and made not in given}
+    return Folded(tuple(substitute(roots, folded)), known, origins)
 
 
 MOVES = frozenset({"Const", "Full", "V", "Cat"})

@@ -81,6 +81,7 @@ class Plan:
     Attributes:
         roots: the program's outputs as core nodes; `results` says where their values lie once the kernels have run.
         constants: digest to flat values, of every Const node in `roots` and the kernels.
+        origins: what each computed constant came from, over the constants of the program.
         opaque: how opaque operators run.
     """
 
@@ -89,6 +90,7 @@ class Plan:
     results: tuple[Result, ...]
     constants: dict[str, Array]
     opaque: Mapping[str, Any] = field(default_factory=dict)
+    origins: Mapping[Node, Node] = field(default_factory=dict)
 
     def run_numpy(self, env: Mapping[str, Array]) -> list[Array]:
         """The flat values of the roots, kernel by kernel, given input name to flat array.
@@ -125,7 +127,7 @@ class _Builder:
         self.program = program
         self.exact = exact
         self.chosen = {x.cls: x for x in result.chosen}
-        self.free, self.constants = self._free_nodes(_free_classes(snapshot, result))
+        self.free, self.constants, self.origins = self._free_nodes(_free_classes(snapshot, result))
         self.value: dict[int, Node] = {}
         """The node of each class as the rest of the program sees it."""
 
@@ -143,20 +145,30 @@ class _Builder:
             results=tuple(Result(*self._buffer(r)) for r in roots),
             constants=self.constants,
             opaque=self.program.opaque,
+            origins=self.origins,
         )
 
     # --- where values lie ---------------------------------------------------------------------------------------
 
-    def _free_nodes(self, classes: Sequence[int]) -> tuple[dict[int, Node], dict[str, Array]]:
-        """Inputs, and constants folded ahead of time: the node of each class, and the constants that they need."""
+    def _free_nodes(self, classes: Sequence[int]) -> tuple[dict[int, Node], dict[str, Array], dict[Node, Node]]:
+        """Inputs, and constants folded ahead of time: the node of each class, and the constants that they need, each
+        with what it came from."""
         snapshot = self.snapshot
         inputs = {c: make("In", n.attrs) for c in classes for n in snapshot.of_class(c) if n.op == "In"}
         constants = [c for c in classes if c not in inputs]
         nodes, written = _constant_nodes(snapshot, constants)
-        folded, known = fold(nodes, self.program.constants, nodes if self.exact else written)
-        laid_out = [_laid_out(node, known) for node in folded]
-        used = {n.attrs[0] for n in topological(laid_out) if n.op == "Const"}
-        return inputs | dict(zip(constants, laid_out, strict=True)), {k: v for k, v in known.items() if k in used}
+        folded = fold(nodes, self.program.constants, nodes if self.exact else written)
+        known, origins = folded.constants, folded.origins
+        laid_out = [_laid_out(node, known) for node in folded.roots]
+        for node, moved in zip(folded.roots, laid_out, strict=True):
+            if moved is not node and moved.op == "Const":
+                (origins[moved],) = substitute([node], origins)
+        used = [n for n in topological(laid_out) if n.op == "Const"]
+        return (
+            inputs | dict(zip(constants, laid_out, strict=True)),
+            {n.attrs[0]: known[n.attrs[0]] for n in used},
+            {n: origins[n] for n in used if n in origins},
+        )
 
     def _buffer(self, c: int) -> tuple[Node, Layout]:
         """Where the values of a class lie, and how to read them: aliases and folded views lie in another's buffer."""

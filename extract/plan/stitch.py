@@ -73,7 +73,7 @@ class _Joiner:
         plan = build_plan(snapshot, solved.cover, self.program, self.exact)
         self.constants |= plan.constants
         outside = {p: segment.leaves[p] for p in stand_ins}
-        self.parts.append(Part(segment, plan.roots, outside, plan.constants))
+        self.parts.append(Part(segment, plan.roots, outside, plan.constants, plan.origins))
         value: dict[Node, Node] = {p: placed.node for p, placed in stand_ins.items()}
         for kernel in plan.kernels:
             self._append(kernel, stand_ins, value)

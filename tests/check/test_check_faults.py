@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import importlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import ml_dtypes
 import numpy as np
 import pytest
 
+import eqsat
 from eqsat.base.numerics import FLOATS, np_dtype
 from eqsat.check import check as checking
+from eqsat.check import folded
 from eqsat.check.demand import Moved
 from eqsat.check.strata import borders, positions
 from eqsat.errors import CheckFailed
@@ -295,3 +298,143 @@ def test_samples_hold_both_sides_of_borders():
     huge = positions(10**12, frozenset({7}), 24, rng)  # without a list of all
     assert len(huge) == 24
     assert {0, 6, 7, 10**12 - 1} <= set(huge.tolist())
+
+
+# Constants against what they came from
+
+
+def scaled_weights(dtype: str) -> tuple[Term, np.ndarray]:
+    """Weights and a scale of their rows; their product, rounded once."""
+    rng = np.random.default_rng(7)
+    w = ops.constant(rng.standard_normal((64, 96)).astype(np_dtype(dtype)))
+    g = ops.constant(rng.uniform(0.5, 2, (64, 1)).astype(np_dtype(dtype)))
+    term = ops.mul(w, ops.broadcast(g, w.shape))
+    return term, Program((), {"y": term}).run({}, "float64")["y"].astype(np_dtype(dtype))
+
+
+@pytest.mark.parametrize("dear", [False, True], ids=["element by element", "by rows and sums"])
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("wrong", WRONG_WEIGHTS, ids=lambda wrong: wrong.__name__)
+def test_wrong_weights_differ_from_what_they_came_from(
+    wrong: Callable[[np.ndarray], None], dtype: str, dear: bool, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(folded, "DEAR", 0 if dear else folded.DEAR)
+    term, values = scaled_weights(dtype)
+    folded.compare((ops.constant(values), term), np.random.default_rng(0))
+    changed = values.copy()
+    wrong(changed)
+    with pytest.raises(CheckFailed, match="the constant"):
+        folded.compare((ops.constant(changed), term), np.random.default_rng(0))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_two_last_places_in_one_element_are_too_much(dtype: str):
+    term, values = scaled_weights(dtype)
+    moved = values.copy()
+    moved.view(f"i{moved.itemsize}")[5, 7] += 2
+    with pytest.raises(CheckFailed, match="an element is"):
+        folded.compare((ops.constant(moved), term), np.random.default_rng(0))
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_constants_as_a_runtime_computes_them_pass(dtype: str):
+    """Rounded operator by operator, and in part: the sums cancel."""
+    rng = np.random.default_rng(3)
+    a, b = (ops.constant(rng.standard_normal((64, 64)).astype(np_dtype(dtype))) for _ in range(2))
+    product = ops.matmul(a, b)
+    term = ops.mul(ops.sub(product, ops.transpose(product, (1, 0))), ops.exp(b))
+    native = Program((), {"y": term}).run({})["y"]
+    folded.compare((ops.constant(native), term), np.random.default_rng(0))
+    (inner,) = Program((), {"y": product}).run({}).values()
+    part = ops.sub(ops.constant(inner), ops.transpose(ops.constant(inner), (1, 0)))
+    (mixed,) = Program((), {"y": ops.mul(part, ops.exp(b))}).run({}, "float64").values()
+    folded.compare((ops.constant(mixed.astype(np_dtype(dtype))), term), np.random.default_rng(0), [product])
+
+
+def test_constants_that_were_only_moved_keep_their_bits():
+    w = weight(8, 6)
+    moved = ops.transpose(ops.concat([w, w], 0), (1, 0))
+    values = Program((), {"y": moved}).run({})["y"].copy()
+    folded.compare((ops.constant(values), moved), np.random.default_rng(0))
+    values[3, 4] = np.nextafter(values[3, 4], np.float32(9))
+    with pytest.raises(CheckFailed, match="where they belong"):
+        folded.compare((ops.constant(values), moved), np.random.default_rng(0))
+
+
+def test_no_row_of_a_table_is_too_far_away_and_no_function_hides_a_column():
+    """Neither shows in any output: an index never reads the row, an exponential makes the column small."""
+    x, i = ops.input("x", (5, 64), "float32"), ops.input("i", (4,), "int64")
+    table, values = scaled_weights("float32")
+
+    def program(weights: Term) -> Program:
+        return Program((x, i), {"a": ops.gather(weights, i), "b": ops.exp(ops.neg(ops.exp(ops.matmul(x, weights))))})
+
+    source = program(table)
+    for changed in ([40, slice(None)], [slice(None), 3]):
+        wrong = values.copy()
+        wrong[tuple(changed)] *= 1.1
+        result = program(ops.constant(wrong))
+        meanings = dict(zip(result.outputs.values(), source.outputs.values(), strict=True))
+        with pytest.raises(CheckFailed, match="the constant"):
+            checking.check(source, result, meanings=meanings)
+
+
+def test_a_wrong_meaning_is_found_by_the_source():
+    """A rule that computes other constants than it should: what they came from is not what the source says."""
+    x = ops.input("x", (5, 64), "float32")
+    term, values = scaled_weights("float32")
+    source = Program((x,), {"y": ops.exp(ops.matmul(x, term))})
+    wrong = ops.add(term, ops.mul(ops.full_like(2.0**-20, term), ops.exp(term)))
+    meant = ops.exp(ops.matmul(x, wrong))
+    values = Program((), {"y": wrong}).run({}, "float64")["y"].astype(np.float32)
+    result = Program((x,), {"y": ops.exp(ops.matmul(x, ops.constant(values)))})
+    with pytest.raises(CheckFailed, match="differs from the source"):
+        checking.check(source, result, meanings={result.outputs["y"]: meant})
+
+
+def test_a_result_that_is_not_what_it_means_is_found():
+    x = ops.input("x", (5, 64), "float32")
+    term, values = scaled_weights("float32")
+    result = Program((x,), {"y": ops.relu(ops.matmul(x, ops.constant(values)))})
+    source = Program((x,), {"y": ops.exp(ops.matmul(x, term))})
+    with pytest.raises(CheckFailed, match="stands for"):
+        checking.check(source, result, meanings={result.outputs["y"]: source.outputs["y"]})
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_every_wrong_weight_of_an_optimised_program_is_found(dtype: str):
+    """Through the whole of `optimize`: what the search computed ahead of time is spoilt just before the check."""
+    rng = np.random.default_rng(0)
+    w, v, g = ((rng.standard_normal(n) / 8).astype(dtype) for n in ((64, 32), (32, 64), (64,)))
+    program = eqsat.trace(lambda x: eqsat.exp((x * g) @ w @ v), eqsat.spec((40, 64), dtype))
+    module = importlib.import_module("eqsat.pipeline.assemble")
+    plain = module.fold_constants
+    for wrong in WRONG_WEIGHTS:
+
+        def spoilt(
+            program: Program, inside: Sequence[Term] = (), wrong: Callable[[np.ndarray], None] = wrong
+        ) -> tuple[Program, list[Term]]:
+            found, became = plain(program, inside)
+            constants = [t for t in found.terms() if t.op == "constant" and t.size >= 2048]
+            changed = {}
+            for constant in constants:
+                values = constant.attr("value").array.copy()
+                wrong(values)
+                changed[constant] = ops.constant(values)
+            new = {term: planted_all(term, changed) for term in [*found.outputs.values(), *became]}
+            outputs = {name: new[term] for name, term in found.outputs.items()}
+            return Program(found.inputs, outputs), [new[term] for term in became]
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(module, "fold_constants", spoilt)
+            with pytest.raises(CheckFailed):
+                eqsat.optimize(program)
+    assert "fallback" not in eqsat.optimize(program).report
+
+
+def planted_all(root: Term, changed: Mapping[Term, Term]) -> Term:
+    made: dict[Term, Term] = {}
+    for term in topological([root]):
+        args = [made[a] for a in term.args]
+        made[term] = changed.get(term) or (make(term.op, *args, **dict(term.attrs)) if args else term)
+    return made[root]

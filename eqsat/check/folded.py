@@ -1,0 +1,169 @@
+"""Constants that were computed ahead of time, each compared with what it was computed from.
+
+What rewriting changes in a program are mostly its constants: weights that took in a scale, products of weights, weights
+side by side. No random input shows every one of them (a row of a table that no index reads, a column that an
+exponential makes small beside others), so they are compared by themselves, element by element: with their origin in
+float64, up to one rounding to their own type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from types import EllipsisType
+
+import ml_dtypes
+import numpy as np
+
+from eqsat.base.numerics import converted, is_float, np_dtype
+from eqsat.check.demand import Demand, Demanded, Moved, Sums, everything
+from eqsat.check.rounding import NOISE, ROUNDINGS, within
+from eqsat.errors import CheckFailed
+from eqsat.program import ops
+from eqsat.program.term import Term, topological
+
+Array = np.ndarray
+Origin = tuple[Term, Term]
+"""A constant, and the term of constants that it is the value of."""
+
+BLOCK = 1 << 22
+"""Elements that are compared at a time: origins are computed in float64."""
+
+DEAR = 2_000_000_000
+"""Operations from which on an origin is probed by some rows and by sums rather than computed."""
+
+ROUNDED = 0.5 + 1e-6
+"""Last places by which an element is off that was computed in float64 and rounded once."""
+
+ROWS = 12
+"""Rows of a dear origin that are compared element by element."""
+
+SUMS = 4
+"""Sums with random signs along each axis of a dear origin."""
+
+SUMS_OFF = 8.0
+"""Largest difference between such sums, as a multiple of what rounding each element to its type does in the mean."""
+
+_WIDE = np.dtype(np.float64)
+
+_MOVES = frozenset({"constant", "concat", "pad", "gather", "full", "iota"})
+
+
+def origins(pairs: Sequence[tuple[Term, Term]]) -> list[Origin]:
+    """The constants of terms that stand for something else in the terms which they mean.
+
+    Args:
+        pairs: terms and their meanings: the same operators, constants that were computed ahead of time aside.
+
+    Raises:
+        CheckFailed: they differ in something else.
+    """
+    found: dict[Origin, None] = {}
+    stack = list(reversed(pairs))
+    seen: set[Origin] = set()
+    while stack:
+        term, meaning = pair = stack.pop()
+        if term is meaning or pair in seen:
+            continue
+        seen.add(pair)
+        if term.op == "constant" and term.spec == meaning.spec:
+            found[pair] = None
+        elif (term.op, term.attrs, len(term.args)) == (meaning.op, meaning.attrs, len(meaning.args)) and term.args:
+            stack.extend(reversed(list(zip(term.args, meaning.args, strict=True))))
+        else:
+            raise CheckFailed(f"{term.op} {term.spec} of the result stands for {meaning.op} {meaning.spec}")
+    return list(found)
+
+
+def compare(origin: Origin, rng: np.random.Generator, native: Collection[Term] = ()) -> None:
+    """Compare a constant with its origin.
+
+    Args:
+        native: terms that the source computes itself: in its own element types, operator by operator.
+
+    Raises:
+        CheckFailed: they differ by more than rounding explains.
+    """
+    constant, term = origin
+    value = constant.attr("value").array
+    if all(below.op in _MOVES or ops.row(below.op).view for below in topological([term])):
+        for place, demand in _blocks(term):
+            (want,) = Demanded({term: demand}).run({}, "native")
+            if not _same(value[place], want):
+                raise _wrong(constant, "its elements are not where they belong")
+    elif Demanded({term: everything(term)}).flops <= DEAR:
+        for place, demand in _blocks(term):
+            _elementwise(constant, value[place], term, demand, native)
+    else:
+        rows = np.sort(rng.choice(len(value), min(ROWS, len(value)), replace=False)) if value.ndim else None
+        _elementwise(constant, value if rows is None else value[rows], term, (rows, *everything(term)[1:]), native)
+        for axis, n in enumerate(term.shape):
+            sums = Sums(rng.choice([-1.0, 1.0], (SUMS, n)))
+            _sums(constant, term, axis, sums, native)
+
+
+def _blocks(term: Term) -> Iterator[tuple[slice | EllipsisType, Demand]]:
+    """Runs of rows, and what they need."""
+    if term.size <= BLOCK or term.ndim == 0:
+        yield ..., everything(term)
+        return
+    n = term.shape[0]
+    step = max(1, BLOCK * n // term.size)
+    for start in range(0, n, step):
+        stop = min(n, start + step)
+        yield slice(start, stop), (np.arange(start, stop), *everything(term)[1:])
+
+
+def _elementwise(constant: Term, value: Array, term: Term, demand: Demand, native: Collection[Term]) -> None:
+    demanded = Demanded({term: demand}, exact=True, native=native)
+    (want,) = demanded.run({})
+    if not is_float(constant.dtype):
+        if not _same(value, want) and not _same(value, demanded.run({}, "native")[0]):
+            raise _wrong(constant, "its elements are others")
+        return
+    found = converted(value, _WIDE)
+    info = ml_dtypes.finfo(np_dtype(constant.dtype))
+    with np.errstate(all="ignore"):
+        rounding = ROUNDED * (float(info.eps) * np.abs(want) + float(info.smallest_subnormal))
+        gaps = _gaps(found, want, rounding)
+        if not gaps.any():
+            return
+        # A runtime would have computed it so, operator by operator.
+        (own,) = demanded.run({}, "native")
+        if _same(value, own):
+            return
+        (noisy,) = demanded.run({}, moved=Moved(frozenset(), 0, computed=True))
+        moved = _gaps(converted(own, _WIDE), want, rounding) ** 2 + (NOISE * np.abs(noisy - want)) ** 2
+    moved = np.nan_to_num(moved, nan=0.0, posinf=0.0)
+    unexplained = np.where(gaps > ROUNDINGS * np.sqrt(moved), gaps, 0.0)
+    if np.isfinite(gaps).all() and within(unexplained, moved, 1):
+        return
+    place = np.unravel_index(int(gaps.argmax()), want.shape)
+    raise _wrong(constant, f"an element is {found[place]:.9g} where it should be {want[place]:.9g}")
+
+
+def _gaps(found: Array, want: Array, rounding: Array) -> Array:
+    """How much further than rounding goes values are from others; infinite where one of both alone is finite."""
+    same = (found == want) | (np.isnan(found) & np.isnan(want))
+    return np.where(same, 0.0, np.nan_to_num(np.maximum(np.abs(found - want) - rounding, 0.0), nan=np.inf))
+
+
+def _sums(constant: Term, term: Term, axis: int, sums: Sums, native: Collection[Term]) -> None:
+    """Compare sums along an axis: every wrong element shows in some that stands out from the rounding of the others."""
+    demand = tuple(sums if i == axis else None for i in range(term.ndim))
+    found, want = Demanded({constant: demand, term: demand}, exact=True, native=native).run({})
+    ones = Sums(np.ones((1, term.shape[axis])))
+    size = ops.mul(constant, constant)
+    (squares,) = Demanded({size: tuple(ones if i == axis else None for i in range(term.ndim))}, exact=True).run({})
+    rounding = 0.29 * float(ml_dtypes.finfo(np_dtype(constant.dtype)).eps) * np.sqrt(squares)
+    if not (np.abs(found - want) <= SUMS_OFF * rounding + 1e-9 * np.abs(want)).all():
+        raise _wrong(constant, f"its sums along axis {axis} are others")
+
+
+def _same(a: Array, b: Array) -> bool:
+    """Whether arrays hold the same bits."""
+    found, want = (np.ascontiguousarray(x).reshape(-1).view(f"u{x.itemsize}") for x in (a, b))
+    return a.dtype == b.dtype and np.array_equal(found, want)
+
+
+def _wrong(constant: Term, how: str) -> CheckFailed:
+    return CheckFailed(f"the constant {constant.spec} differs from the source: {how}")
