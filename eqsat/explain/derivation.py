@@ -43,6 +43,7 @@ class Step:
         before, after: core nodes of one value.
         operands: what the variables of the rule stand for: nothing below them matters to the step.
         source: the same value as the source computes it; None where it does not.
+        assumed: no match of the rule is known, only that it put `after` into the e-graph.
         replay: what came of evaluating both sides.
     """
 
@@ -52,6 +53,7 @@ class Step:
     after: Node
     operands: tuple[Node, ...]
     source: Node | None
+    assumed: bool = False
     replay: Replay = UNTRIED
 
 
@@ -156,7 +158,6 @@ class _Search:
         self.matcher = Matcher(snapshot, rules)
         self.rewrites: list[Rewrite] = []
         self._simplified: list[tuple[str, Node, Node]] = []
-        self._rules = {row.name for row in rules}
         self._source: dict[int, Node] = {}
         self._deadline = deadline
         self._trees: dict[tuple[int, tuple[Tree, ...]], Tree] = {}
@@ -201,22 +202,13 @@ class _Search:
             if before is not after:
                 found.setdefault((rule, before, after), Step(rule, False, before, after, before.args, before))
         for r in self.rewrites:
-            rule, before, after = self._named(r), self.node(r.before), self.node(r.after)
-            if before is not after and (rule, before, after) not in found:
+            key = r.rule, self.node(r.before), self.node(r.after)
+            if key[1] is not key[2] and key not in found:
                 operands, source = tuple(self.node(t) for t in r.operands), self._source.get(self.cls(r.before))
-                found[rule, before, after] = Step(rule, r.backwards, before, after, operands, source)
+                found[key] = Step(r.rule, r.backwards, *key[1:], operands, source, r.assumed)
         steps = list(found.values())
         replays = replayer.replay([Claim(s.rule, s.before, s.after, s.operands) for s in steps])
         return [replace(step, replay=outcome) for step, outcome in zip(steps, replays, strict=True)]
-
-    def _named(self, rewrite: Rewrite) -> str:
-        """The rule of a rewrite. Where it is assumed and both sides only move elements, the rule that says so."""
-        if not rewrite.assumed:
-            return rewrite.rule
-        order = topological([self.node(rewrite.before), self.node(rewrite.after)])
-        moved = all(n.op in ("V", "Cat", "In", "Const", "Full") for n in order) and any(n.op == "Cat" for n in order)
-        proper = "view-of-concat" if any(n.op == "In" for n in order) else "equal-constants"
-        return proper if moved and proper in self._rules else rewrite.rule
 
     def folded(self, goals: Sequence[Tree]) -> list[Node]:
         """The largest constant parts of trees, where they compute something."""

@@ -7,8 +7,7 @@ where it is long, and said beside the step. A reader who applies all steps in or
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,17 +16,18 @@ from eqsat.explain.merges import launched, merges
 from eqsat.explain.replay import Replayer, largest_shared
 from eqsat.extract.plan.plan import Plan
 from eqsat.extract.plan.stitch import Solved
-from eqsat.language.rule import AnyRule, Rule
-from eqsat.language.text import side
+from eqsat.language.rule import AnyRule
+from eqsat.language.text import sides
 from eqsat.lift.places import Places
-from eqsat.lift.shaped import CUT, Shaper
+from eqsat.lift.shaped import Shaper
 from eqsat.program.core import CoreProgram, Node, topological
 from eqsat.program.fold import Folded
 from eqsat.program.ir import Program
 from eqsat.program.node import substitute
-from eqsat.program.printer import LISTED, SHOWN, expression, sketch
+from eqsat.program.printer import LISTED, SHOWN, Pieces, expression, joined, pieces, sketch
 from eqsat.program.segments import Segment
 from eqsat.program.term import Term, spec_of
+from eqsat.program.term import topological as terms_below
 
 FOLD = "fold-constants"
 """The name of the step that is no rule: an expression of constants computed ahead of time."""
@@ -41,9 +41,6 @@ _INLINE = 2
 _DEEPEST = 3
 """Operators that are written inside one another where a step does not say where to stop."""
 
-_CUT = re.compile(rf"{CUT}\d+>")
-_NOWHERE = 1 << 60
-
 
 @dataclass(frozen=True, slots=True)
 class ShownStep:
@@ -51,22 +48,28 @@ class ShownStep:
 
     Attributes:
         rule: its name; used from right to left where `backwards`.
-        before, after: two ways to write one value, in the same names.
+        before, after: two ways to write one value, over the same terms, which have names in `called`.
         type: of that value, as in `f32[348,768]`.
         where: the place of that value in the source, or the step whose result it is part of.
-        names: what each name in them is: its type, and what it stands for.
+        alike: the number of the first step that differs from this one in names, sizes and places alone.
+        called: the names of terms; inputs that are not in it have their own.
+        names: what each name is: its type, and what it stands for.
         times: how often the step is taken: once for every equal part of the program.
+        assumed: no match of the rule was found again, only that it made this value.
         replayed, error: whether both sides were evaluated, and their largest difference.
     """
 
     rule: str
-    before: str
-    after: str
+    before: Pieces
+    after: Pieces
     type: str
     where: str
+    alike: int
+    called: Mapping[Term, str] = field(default_factory=dict)
     names: dict[str, str] = field(default_factory=dict)
     backwards: bool = False
     times: int = 1
+    assumed: bool = False
     replayed: bool = True
     error: float | None = None
 
@@ -74,15 +77,17 @@ class ShownStep:
         """As in the report."""
         return {
             "rule": self.rule,
-            "before": self.before,
-            "after": self.after,
+            "before": joined(self.before, self.called),
+            "after": joined(self.after, self.called),
             "type": self.type,
             "where": self.where,
             "names": self.names,
             "backwards": self.backwards,
             "times": self.times,
+            "assumed": self.assumed,
             "replayed": self.replayed,
             "error": self.error,
+            "alike": self.alike,
         }
 
 
@@ -179,6 +184,7 @@ class Explainer:
         self._known = known
         self._rules = {row.name: row for row in rules}
         self._count = 0
+        self._first: dict[Hashable, int] = {}
         self._values = 0
 
     def steps(self, derivation: Derivation, segment: Segment, times: int) -> list[ShownStep]:
@@ -194,13 +200,16 @@ class Explainer:
         places = Places(folded.before)
         found: dict[tuple[str, str], ShownStep] = {}
         for term in folded.computed:
-            named = {t: name for t in _below([term]) if (name := places.constant(t)) is not None}
+            named = {t: name for t in terms_below([term]) if (name := places.constant(t)) is not None}
             text = sketch(term, named)
-            names = {name: f"constant {t.spec}" for t, name in named.items() if _first([text], name) < len(text)}
-            step = ShownStep(FOLD, text, f"constant {term.spec}", term.spec, f"at {places.of(term)}", names)
-            known = found.setdefault((text, term.spec), step)
-            found[text, term.spec] = step if known is step else replace(known, times=known.times + 1)
-        self._count += len(found)
+            key = joined(text, named), term.spec
+            if key in found:
+                found[key] = replace(found[key], times=found[key].times + 1)
+                continue
+            names = {named[t]: f"constant {t.spec}" for t in _terms_in(text) if t in named}
+            _, alike = self.numbered(FOLD, [term])
+            after, where = (f"constant {term.spec}",), f"at {places.of(term)}"
+            found[key] = ShownStep(FOLD, text, after, term.spec, where, alike, named, names)
         return list(found.values())
 
     def writer(self, segment: Segment) -> InstanceWriter:
@@ -214,16 +223,12 @@ class Explainer:
 
     def in_general(self, rule: str) -> tuple[str, str]:
         """Both sides of a rule, whatever they were used on."""
-        row = self._rules.get(rule)
-        if isinstance(row, Rule):
-            return side(row.left), side(row.right)
-        before, _, after = (row.text if row is not None else rule).partition(" => ")
-        return before, after or before
+        return sides(self._rules[rule])
 
-    def numbered(self) -> int:
-        """The number of the next step."""
+    def numbered(self, rule: str, terms: Sequence[Term]) -> tuple[int, int]:
+        """The number of the next step, and of the first like it: by this rule, between values computed alike."""
         self._count += 1
-        return self._count
+        return self._count, self._first.setdefault((rule, _structure(terms)), self._count)
 
     def fresh(self) -> str:
         """A name for a value that has none."""
@@ -260,8 +265,8 @@ class InstanceWriter:
         where = self._where(before, step.source)
         if left is right:
             return None
-        number = self._explainer.numbered()
-        (one, other), names = self._written([left, right], cut)
+        number, alike = self._explainer.numbered(step.rule, [left, right])
+        (one, other), called, names = self._written([left, right], cut)
         for node in topological([after]):
             if node not in self._known:
                 self._made.setdefault(node, number)
@@ -271,41 +276,57 @@ class InstanceWriter:
             after=other,
             type=left.spec,
             where=where,
+            alike=alike,
+            called=called,
             names=names,
             backwards=step.backwards,
             times=times,
+            assumed=step.assumed,
             replayed=step.replay.done,
             error=step.replay.error,
         )
 
     def _hurried(self, step: Step, times: int) -> ShownStep:
         """A step that there is no time to write out."""
-        self._explainer.numbered()
+        _, alike = self._explainer.numbered(step.rule, [])
         before, after = self._explainer.in_general(step.rule)
-        type_ = spec_of(self._shaper.shape(step.before), step.before.dtype)
-        where = self._where(step.before, step.source)
-        done, error = step.replay.done, step.replay.error
-        return ShownStep(step.rule, before, after, type_, where, {}, step.backwards, times, done, error)
+        return ShownStep(
+            rule=step.rule,
+            before=(before,),
+            after=(after,),
+            type=spec_of(self._shaper.shape(step.before), step.before.dtype),
+            where=self._where(step.before, step.source),
+            alike=alike,
+            backwards=step.backwards,
+            times=times,
+            assumed=step.assumed,
+            replayed=step.replay.done,
+            error=step.replay.error,
+        )
 
     def fold(self, node: Node, times: int) -> ShownStep:
         """The step that computes a constant expression ahead of time."""
         if self._explainer.late():
-            self._explainer.numbered()
+            _, alike = self._explainer.numbered(FOLD, [])
             spec = spec_of(self._shaper.shape(node), node.dtype)
-            return ShownStep(FOLD, "an expression of constants", f"constant {spec}", spec, "among the constants")
+            said = ("an expression of constants",)
+            return ShownStep(FOLD, said, (f"constant {spec}",), spec, "among the constants", alike)
         cut = self._deep([node])
         (term,) = self._shaper.terms([node], cut)
         where = self._where(node, None)
-        self._explainer.numbered()
-        (text,), names = self._written([term], cut)
-        return ShownStep(FOLD, text, f"constant {term.spec}", term.spec, where, names, times=times)
+        _, alike = self._explainer.numbered(FOLD, [term])
+        (text,), called, names = self._written([term], cut)
+        after = (f"constant {term.spec}",)
+        return ShownStep(FOLD, text, after, term.spec, where, alike, called, names, times=times)
 
     def value(self, node: Node) -> str:
         """A value of the instance's form in a line, and its type."""
         own = {leaf: actual for leaf, actual in self._leaves.items() if leaf is not actual}
         (node,) = substitute([node], own)
-        (term,) = self._shaper.terms([node], self._deep([node]))
-        return f"{_CUT.sub('…', expression(term, self._constants([term])))}: {term.spec}"
+        cut = self._deep([node])
+        (term,) = self._shaper.terms([node], cut)
+        deep = dict.fromkeys(self._shaper.stand_ins(cut).values(), "…")
+        return f"{expression(term, self._constants([term]) | deep)}: {term.spec}"
 
     def place(self, node: Node) -> str:
         """Where a value of the instance's form stands in the source."""
@@ -355,38 +376,38 @@ class InstanceWriter:
             self._long[node] = operators > _INLINE
         return self._long[node]
 
-    def _written(self, terms: Sequence[Term], cut: Sequence[Node]) -> tuple[list[str], dict[str, str]]:
-        """Terms as text, and what each name in them is: its type, and what it stands for."""
-        constants = self._constants(terms)
-        texts = [expression(term, constants) for term in terms]
-        shown = [t for t in _below(terms) if t.op == "input" or t in constants]
+    def _written(
+        self, terms: Sequence[Term], cut: Sequence[Node]
+    ) -> tuple[list[Pieces], dict[Term, str], dict[str, str]]:
+        """Terms written out, the names of terms in them, and what each name is: its type, and what it stands for."""
+        called = self._constants(terms)
+        texts = [pieces(term, called) for term in terms]
+        nodes = {term: node for node, term in self._shaper.stand_ins(cut).items()}
         legend: dict[str, str] = {}
-        for term in sorted(shown, key=lambda t: _first(texts, _called(t, constants))):
-            name = _called(term, constants)
-            if _first(texts, name) == _NOWHERE:
-                continue  # one of many that a list leaves out
-            if term in constants:
+        for term in _terms_in(*texts):
+            if term in called:
+                name = called[term]
                 full = self._places.names.get(term, name)
                 legend[name] = f"constant {term.spec}{f' = {full}' if full != name else ''}"
-            elif name.startswith(CUT):
-                node = cut[int(name[len(CUT) : -1])]
-                own = self._names.setdefault(node, self._names.get(node) or self._explainer.fresh())
-                texts = [text.replace(name, own) for text in texts]
-                legend[own] = f"{term.spec} = {self._said(node)}"
+            elif term in nodes:
+                node = nodes[term]
+                called[term] = self._names.get(node) or self._names.setdefault(node, self._explainer.fresh())
+                legend[called[term]] = f"{term.spec} = {self._said(node)}"
             else:
-                legend[name] = term.spec
-        return texts, legend
+                legend[term.attr("name")] = term.spec
+        return texts, called, legend
 
     def _constants(self, terms: Sequence[Term]) -> dict[Term, str]:
         """Names of the constants in terms."""
-        return {t: name for t in _below(terms) if (name := self._places.constant(t)) is not None}
+        return {t: name for t in terms_below(terms) if (name := self._places.constant(t)) is not None}
 
     def _said(self, node: Node) -> str:
         """A value in few words: how it is computed, and its name in the model, or else the step that made it."""
         term = self._known.get(node)
         if term is None:
             return f"part of the result of step {self._made[node]}" if node in self._made else "computed below"
-        text = sketch(term, self._constants([term]))
+        constants = self._constants([term])
+        text = joined(sketch(term, constants), constants)
         return f"{text}, {self._places.names[term]} in the model" if term in self._places.names else text
 
     # --- where
@@ -407,19 +428,18 @@ class InstanceWriter:
         return "among the constants" if _constant(before) else otherwise
 
 
-def _called(term: Term, constants: Mapping[Term, str]) -> str:
-    return constants[term] if term in constants else term.attr("name")
+def _terms_in(*texts: Pieces) -> list[Term]:
+    """The terms that stand in texts by name, in the order in which they first do."""
+    return list(dict.fromkeys(piece for text in texts for piece in text if not isinstance(piece, str)))
 
 
-def _first(texts: Sequence[str], name: str) -> int:
-    """Where a name first stands in texts; past their end where it does not."""
-    start = 0
-    for text in texts:
-        found = re.search(rf"(?<![\w.]){re.escape(name)}(?!\w)", text)
-        if found:
-            return start + found.start()
-        start += len(text)
-    return _NOWHERE
+def _structure(terms: Sequence[Term]) -> Hashable:
+    """How terms are computed: their operators, without names, numbers and sizes."""
+    place = {term: i for i, term in enumerate(terms_below(terms))}
+    return tuple(
+        (t.op, tuple(x for _, x in t.attrs if isinstance(x, str)), tuple(place[a] for a in t.args)) if t.args else ()
+        for t in place
+    )
 
 
 def _over(step: Step, leaves: Mapping[Node, Node]) -> Step:
@@ -440,9 +460,3 @@ def _base(node: Node) -> Node:
 
 def _constant(node: Node) -> bool:
     return not any(n.op in ("In", "Opaque") for n in topological([node]))
-
-
-def _below(terms: Iterable[Term]) -> list[Term]:
-    from eqsat.program.term import topological as terms_below
-
-    return terms_below(terms)

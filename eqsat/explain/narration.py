@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,7 +11,6 @@ from eqsat.errors import escaped
 WIDTH = 100
 """Columns that the text keeps within."""
 
-_WORD = re.compile(r"[\w./:\-]*[A-Za-z_][\w./:\-]*|\d+")
 _INDENT = "     "
 _MOST_PLACES = 12
 """Places of a rule that did not fire that are shown."""
@@ -33,31 +31,17 @@ def narration(report: Report, width: int = WIDTH) -> str:
 
 
 def alike(steps: Sequence[Mapping[str, Any]]) -> list[tuple[int, list[Mapping[str, Any]]]]:
-    """(number of the first, steps): equal rewrites of values that differ only in their names and bounds together."""
+    """(number of the first, steps): rewrites of values of one type that are alike, and taken equally often."""
     groups: dict[tuple[Any, ...], tuple[int, list[Mapping[str, Any]]]] = {}
     for number, step in enumerate(steps, 1):
-        key = (step["rule"], step["type"], step["times"], _skeleton(f"{step['before']} = {step['after']}"))
-        groups.setdefault(key, (number, []))[1].append(step)
+        groups.setdefault((step["alike"], step["type"], step["times"]), (number, []))[1].append(step)
     return list(groups.values())
-
-
-def _skeleton(text: str) -> str:
-    """The text with values numbered in the order in which they appear, functions and methods kept, numbers left out."""
-    seen: dict[str, str] = {}
-
-    def value(match: re.Match[str]) -> str:
-        word = match.group()
-        if word.isdigit():
-            return "#"
-        called = text[match.end() : match.end() + 1] == "("
-        return word if called else seen.setdefault(word, f"v{len(seen)}")
-
-    return _WORD.sub(value, text)
 
 
 def _step(number: int, group: Sequence[Mapping[str, Any]], width: int) -> str:
     step = group[0]
     title = f"{number}. {step['rule']}{' (right to left)' if step['backwards'] else ''}"
+    title += " (assumed)" if step["assumed"] else ""
     if step["times"] > 1:
         title += f" x{step['times']} (layers 1-{step['times']})"
     if len(group) > 1:

@@ -20,17 +20,9 @@ CLASSES = {
 }
 
 
-def sides(row: AnyRule) -> tuple[str, str]:
-    """Both sides of a rule, in NumPy's words where it has them."""
-    if isinstance(row, Rule):
-        return rule_text.side(row.left), rule_text.side(row.right)
-    before, _, after = row.text.partition(" => ")
-    return before, after
-
-
 def page(row: AnyRule, family: str) -> dict[str, Any]:
     """Everything about a rule, as `eqsat rules show --json` writes it beside its row."""
-    before, after = sides(row)
+    before, after = rule_text.sides(row)
     worked = example(row)
     language = isinstance(row, Rule)
     return {

@@ -27,6 +27,14 @@ _KINDS = {
 }
 
 
+def sides(row: AnyRule) -> tuple[str, str]:
+    """Both sides of a rule, in NumPy's words where it has them."""
+    if isinstance(row, Rule):
+        return side(row.left), side(row.right)
+    left, _, right = row.text.partition(" => ")
+    return left, right
+
+
 def side(pattern: Pattern) -> str:
     """A side of a rule: `a @ (b @ c)`; `a[L]` is the array a read through the view L."""
     if isinstance(pattern, Var):

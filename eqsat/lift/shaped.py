@@ -14,9 +14,6 @@ from eqsat.program import ops
 from eqsat.program.core import CoreProgram, Node, make, topological
 from eqsat.program.term import Shape, Term
 
-CUT = "<cut "
-"""How the names of inputs begin that stand for what was cut off."""
-
 
 class Shaper:
     """Writes core nodes of one program as terms.
@@ -45,16 +42,20 @@ class Shaper:
         return found
 
     def terms(self, nodes: Sequence[Node], cut: Sequence[Node] = ()) -> list[Term]:
-        """The terms of nodes of one shape; nodes in `cut` become inputs `<cut 0>`, `<cut 1>`, ..."""
+        """The terms of nodes of one shape; nodes in `cut` become inputs, their `stand_ins`."""
         shape = self.shape(nodes[0])
-        names = {n: f"{CUT}{i}>" for i, n in enumerate(cut)}
-        leaves = {n: make("In", (name, n.size, n.dtype)) for n, name in names.items()}
-        stand_ins = {leaf: ops.input(names[n], self.shape(n), n.dtype) for n, leaf in leaves.items()}
+        inputs = self.stand_ins(cut)
+        leaves = {n: make("In", (term.attr("name"), n.size, n.dtype)) for n, term in inputs.items()}
+        stand_ins = {leaf: inputs[n] for n, leaf in leaves.items()}
         roots = tuple(_substituted(nodes, leaves))
         unknown = [n for n in topological(roots) if n.op == "Const" and n not in self.known]
         stand_ins |= {n: ops.input(f"constant {n.attrs[0][:6]}", self.shape(n), n.dtype) for n in unknown}
         source = CoreProgram((), (), (), (), constants={}, source_term={**self.known, **stand_ins})
         return lift_nodes(roots, (shape,) * len(roots), source)
+
+    def stand_ins(self, cut: Sequence[Node]) -> dict[Node, Term]:
+        """The inputs that stand for nodes that are cut off."""
+        return {n: ops.input(f"<cut {i}>", self.shape(n), n.dtype) for i, n in enumerate(cut)}
 
     def _natural(self, node: Node) -> Shape:
         """The shape that the operator suggests, given those of its operands."""

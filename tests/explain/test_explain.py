@@ -17,8 +17,9 @@ from eqsat.explain.derivation import derive
 from eqsat.explain.explain import FOLD
 from eqsat.language.rule import Fact, Var, rule
 from eqsat.lift.shaped import Shaper
+from eqsat.program import ops
 from eqsat.program.core import CoreProgram, lower, make
-from eqsat.program.printer import expression
+from eqsat.program.printer import expression, joined, pieces
 from eqsat.rules import ALL
 from eqsat.testing import programs
 from support.programs import weight
@@ -122,6 +123,27 @@ def test_equal_layers_are_explained_once():
     text = best.explain()
     assert max(map(len, text.splitlines())) <= 100
     assert re.search(r"x[34] \(layers 1-[34]\)", text)
+
+
+def test_steps_that_differ_in_names_and_sizes_alone_are_alike():
+    def chains(x, y):
+        return (x @ weight(96, 96)) @ weight(96, 8), eqsat.relu((y @ weight(64, 64)) @ weight(64, 4))
+
+    report = eqsat.optimize(eqsat.trace(chains, spec((200, 96)), spec((300, 64))), time_limit=10).report
+    first, other, *folds = (step["alike"] for step in report["steps"])
+    assert [step["rule"] for step in report["steps"]] == ["matmul-of-constants-right"] * 2 + [FOLD] * 2
+    assert (first, other, folds) == (1, 1, [3, 3])
+
+
+def test_pieces_of_an_expression_hold_the_terms_that_names_stand_for():
+    x, w = ops.input("x", (2, 3), "float32"), ops.input("w", (3, 4), "float32")
+    product = ops.matmul(x, w)
+    text = pieces(ops.exp(product), ())
+    assert [piece for piece in text if not isinstance(piece, str)] == [x, w]
+    assert joined(text, {w: "t1"}) == "exp(x @ t1)"
+    assert (
+        joined(pieces(ops.transpose(ops.matmul(x, w), (1, 0)), [ops.matmul(x, w)]), {ops.matmul(x, w): "t2"}) == "t2.T"
+    )
 
 
 def test_a_view_that_changes_nothing_is_explained():

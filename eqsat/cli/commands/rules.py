@@ -86,8 +86,7 @@ def list_rules(
     Examples: `eqsat rules list`, `eqsat rules list --operator matmul --class exact`
     """
     from eqsat.cli.shared.output import console, nearest, print_table, write_json
-    from eqsat.inspection.rule_page import sides
-    from eqsat.language.text import mentions
+    from eqsat.language.text import mentions, sides
     from eqsat.rules import EXPLORING, FAMILIES
 
     families = {**FAMILIES, "exploring": EXPLORING}
