@@ -377,7 +377,7 @@ class Instance:
 
         Raises:
             Undefined: the left side has no value.
-            ValueError, IndexError: the right side has none: its sizes do not fit.
+            ShapeError, ValueError, IndexError: the right side has none: its sizes do not fit.
         """
         with np.errstate(all="ignore"):
             return self._value(self.rule.left, leaves, meaning), self._value(self.rule.right, leaves, meaning)
@@ -392,8 +392,6 @@ class Instance:
             return leaves[pattern.name]
         attrs = tuple(self.number(a) for a in pattern.attrs)
         args = [self._value(a, leaves, meaning) for a in pattern.args]
-        if pattern.op in ("Bin", "Where") and len({a.size for a in args}) > 1:
-            raise ValueError("operands of unequal sizes")
         return meaning(pattern.op, attrs, args)
 
     def residues(self) -> dict[str, Array]:

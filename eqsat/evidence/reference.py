@@ -19,6 +19,7 @@ from eqsat.base.numerics import reduce as reduce_array
 from eqsat.egraph.host_terms import Term
 from eqsat.egraph.snapshot import Snapshot
 from eqsat.program.core_table import CAST
+from eqsat.program.evaluation import Operand, PlainArrays
 
 Array = np.ndarray
 Apply = Callable[[str, tuple[Any, ...], Sequence[Array]], Array]
@@ -33,53 +34,6 @@ _SIMPLEST = 1 << 10
 
 class Undefined(Exception):
     """The operator has no value here: it is no polynomial, or divides by zero."""
-
-
-def apply(op: str, attrs: tuple[Any, ...], args: Sequence[Array]) -> Array:
-    """A core operator on flat arrays of its dtypes."""
-    match op:
-        case "Full":
-            return np.full(attrs[1], attrs[0], dtype=np_dtype(attrs[2]))
-        case "Un":
-            return _unary(attrs[0], args[0])
-        case "Bin":
-            return _binary(attrs[0], *args)
-        case "MM":
-            a, b = (_wide(x) for x in args)
-            return _product(attrs, a, b, lambda x: x).astype(args[0].dtype)
-        case "Red":
-            return _reduction(attrs[0], args[0].reshape(-1, attrs[1]))
-    return _moved(op, attrs, args, lambda fill: _typed(fill, args[0].dtype))
-
-
-def exact(op: str, attrs: tuple[Any, ...], args: Sequence[Array]) -> Array:
-    """A core operator over residues modulo `PRIME` (int64); booleans stay booleans.
-
-    Raises:
-        Undefined: the operator is no polynomial, or divides by zero.
-    """
-    match op:
-        case "Full":
-            return np.full(attrs[1], bool(attrs[0]) if attrs[2] == "bool" else residue(attrs[0]))
-        case "Un" if attrs[0] == "neg":
-            return -args[0] % PRIME
-        case "Un" if attrs[0] == "reciprocal":
-            return _inverse(args[0])
-        case "Bin" if attrs[0] in _POLYNOMIAL:
-            return _POLYNOMIAL[attrs[0]](*args) % PRIME
-        case "Bin" if attrs[0] == "div":
-            return args[0] * _inverse(args[1]) % PRIME
-        case "MM":
-            return _product(attrs, args[0], args[1], lambda x: x % PRIME)
-        case "Red" if attrs[0] in _FOLDED:
-            return _fold(args[0].reshape(-1, attrs[1]), lambda x, y: _FOLDED[attrs[0]](x, y) % PRIME)
-        case "Un" | "Bin" | "Red":
-            raise Undefined(f"{attrs[0]} is no polynomial")
-    return _moved(op, attrs, args, lambda fill: bool(fill) if args[0].dtype == np.bool_ else residue(fill))
-
-
-_POLYNOMIAL: dict[str, Callable[..., Array]] = {"add": np.add, "sub": np.subtract, "mul": np.multiply}
-_FOLDED: dict[str, Callable[..., Array]] = {"sum": np.add, "prod": np.multiply}
 
 
 def residue(value: float | int) -> int:
@@ -97,27 +51,113 @@ def residue(value: float | int) -> int:
 def _inverse(x: Array) -> Array:
     if not x.all():
         raise Undefined("division by zero")
-    return np.array([pow(int(v), -1, PRIME) for v in x], dtype=np.int64)
+    return np.array([pow(int(v), -1, PRIME) for v in x.flat], dtype=np.int64).reshape(x.shape)
+
+
+class _Ordered(PlainArrays):
+    """Flat arrays of the operands' own types, every sum and maximum from first to last."""
+
+    def number(self, value: Any, dtype: str) -> Array:
+        return np.asarray(value, np_dtype(dtype))
+
+    def fill(self, value: Any, dtype: str) -> Array:
+        """A fill as an element of an array.
+
+        Raises:
+            ValueError: it is none: a float among integers, a number among booleans, or out of range.
+        """
+        if {"float": float, "int": int, "bool": bool}[kind_of(dtype)] is not type(value):
+            raise ValueError(f"a fill of {value} in an array of {dtype}")
+        try:
+            return np.asarray(np_dtype(dtype).type(value))
+        except OverflowError:
+            raise ValueError(f"a fill of {value} in an array of {dtype}") from None
+
+    def elementwise(self, fn: str, *args: Array) -> Array:
+        if fn.startswith(CAST):
+            return cast(args[0], fn.removeprefix(CAST))
+        if fn == "relu":
+            return _larger(args[0], np.zeros_like(args[0]))
+        if fn in _ENDS and args[0].dtype != np.bool_:
+            return _ENDS[fn](*args)
+        return np.asarray(elementwise(fn, *args))
+
+    def reduce(self, fn: str, values: Array) -> Array:
+        if fn in _FOLDED and values.dtype != np.bool_:
+            wide = _wide(values)
+            start = np.full((*wide.shape[:-1], 1), fn == "prod", dtype=wide.dtype)
+            return _fold(np.concatenate([start, wide], axis=-1), _FOLDED[fn]).astype(values.dtype)
+        if fn in _ENDS and values.dtype != np.bool_ and values.shape[-1]:
+            return _fold(values, _ENDS[fn])
+        return np.asarray(reduce_array(fn, values, (values.ndim - 1,), False))
+
+    def matmul(self, left: Array, right: Array) -> Array:
+        return _product(_wide(left), _wide(right), lambda x: x).astype(left.dtype)
+
+    def take(self, values: Array, index: Array, axis: int) -> Array:
+        return values.take(index % values.shape[axis], axis)
+
+    def input(self, name: str, size: int, dtype: str) -> Array:
+        raise Undefined("an input has no value of its own")
+
+    def constant(self, digest: str, size: int, dtype: str) -> Array:
+        raise Undefined("a constant has no value of its own")
+
+    def call(self, key: str, index: int, args: Sequence[Operand[Array]], size: int, dtype: str) -> Array:
+        raise Undefined("what is carried has no reference")
+
+
+class _Residues(_Ordered):
+    """Residues modulo `PRIME` (int64); booleans stay booleans."""
+
+    def number(self, value: Any, dtype: str) -> Array:
+        return np.asarray(bool(value) if dtype == "bool" else residue(value))
+
+    def fill(self, value: Any, dtype: str) -> Array:
+        return self.number(value, dtype)
+
+    def elementwise(self, fn: str, *args: Array) -> Array:
+        if fn == "neg":
+            return -args[0] % PRIME
+        if fn == "reciprocal":
+            return _inverse(args[0])
+        if fn == "div":
+            return args[0] * _inverse(args[1]) % PRIME
+        if fn not in _POLYNOMIAL:
+            raise Undefined(f"{fn} is no polynomial")
+        return _POLYNOMIAL[fn](*args) % PRIME
+
+    def reduce(self, fn: str, values: Array) -> Array:
+        if fn not in _FOLDED:
+            raise Undefined(f"{fn} is no polynomial")
+        return _fold(values, lambda x, y: _FOLDED[fn](x, y) % PRIME)
+
+    def matmul(self, left: Array, right: Array) -> Array:
+        return _product(left, right, lambda x: x % PRIME)
+
+
+def apply(op: str, attrs: tuple[Any, ...], args: Sequence[Array]) -> Array:
+    """A core operator on flat arrays of its dtypes.
+
+    Raises:
+        ShapeError: the operator takes no operands with these sizes.
+    """
+    # Not a view that repeats an element: NumPy rounds some functions of those otherwise.
+    return np.ascontiguousarray(_Ordered().of(op, attrs, args))
+
+
+def exact(op: str, attrs: tuple[Any, ...], args: Sequence[Array]) -> Array:
+    """A core operator over residues modulo `PRIME` (int64); booleans stay booleans.
+
+    Raises:
+        Undefined: the operator is no polynomial, or divides by zero.
+        ShapeError: the operator takes no operands with these sizes.
+    """
+    return _Residues().of(op, attrs, args)
 
 
 def _wide(x: Array) -> Array:
     return x.astype(np.float32) if dtype_name(x.dtype) in HALVES else x
-
-
-def _unary(f: str, x: Array) -> Array:
-    if f.startswith(CAST):
-        return cast(x, f.removeprefix(CAST))
-    if f == "relu":
-        return _larger(x, np.zeros_like(x))
-    return np.asarray(elementwise(f, x))
-
-
-def _binary(f: str, x: Array, y: Array) -> Array:
-    if f == "max" and x.dtype != np.bool_:
-        return _larger(x, y)
-    if f == "min" and x.dtype != np.bool_:
-        return _smaller(x, y)
-    return np.asarray(elementwise(f, x, y))
 
 
 def _larger(x: Array, y: Array) -> Array:
@@ -129,64 +169,24 @@ def _smaller(x: Array, y: Array) -> Array:
     return np.where((x <= y) | (x != x), x, y)
 
 
-def _product(dims: Sequence[int], a: Array, b: Array, reduced: Callable[[Array], Array]) -> Array:
-    batch, m, k, n = dims
-    a, b = a.reshape(batch, m, k), b.reshape(batch, k, n)
-    total = np.zeros((batch, m, n), dtype=a.dtype)
-    for i in range(k):
-        total = reduced(total + reduced(a[:, :, i, None] * b[:, i, None, :]))
-    return total.reshape(-1)
+_ENDS: dict[str, Callable[..., Array]] = {"max": _larger, "min": _smaller}
+_POLYNOMIAL: dict[str, Callable[..., Array]] = {"add": np.add, "sub": np.subtract, "mul": np.multiply}
+_FOLDED: dict[str, Callable[..., Array]] = {"sum": np.add, "prod": np.multiply}
 
 
-def _reduction(f: str, rows: Array) -> Array:
-    if f in ("sum", "prod") and rows.dtype != np.bool_:
-        wide = _wide(rows)
-        start = np.full((len(rows), 1), 0 if f == "sum" else 1, dtype=wide.dtype)
-        return _fold(np.concatenate([start, wide], axis=1), _FOLDED[f]).astype(rows.dtype)
-    if f in ("max", "min") and rows.dtype != np.bool_ and rows.shape[1]:
-        return _fold(rows, _larger if f == "max" else _smaller)
-    return np.asarray(reduce_array(f, rows, (1,), False)).reshape(-1)
-
-
-def _fold(rows: Array, combine: Callable[[Array, Array], Array]) -> Array:
-    total = rows[:, 0]
-    for i in range(1, rows.shape[1]):
-        total = combine(total, rows[:, i])
+def _product(left: Array, right: Array, reduced: Callable[[Array], Array]) -> Array:
+    """left[B, M, K] @ right[B, K, N], over k from first to last."""
+    total = np.zeros((*left.shape[:-1], right.shape[-1]), dtype=left.dtype)
+    for k in range(left.shape[-1]):
+        total = reduced(total + reduced(left[..., k, None] * right[..., k, None, :]))
     return total
 
 
-def _typed(fill: Any, dtype: np.dtype) -> Any:
-    """A fill as an element of an array.
-
-    Raises:
-        ValueError: it is none: a float among integers, a number among booleans, or out of range.
-    """
-    if {"float": float, "int": int, "bool": bool}[kind_of(dtype_name(dtype))] is not type(fill):
-        raise ValueError(f"a fill of {fill} in an array of {dtype}")
-    try:
-        return dtype.type(fill)
-    except OverflowError:
-        raise ValueError(f"a fill of {fill} in an array of {dtype}") from None
-
-
-def _moved(op: str, attrs: tuple[Any, ...], args: Sequence[Array], fill: Callable[[Any], Any]) -> Array:
-    """Operators that only move elements."""
-    match op:
-        case "Where":
-            return np.where(args[0], args[1], args[2])
-        case "V":
-            layout, x = attrs[0], args[0]
-            index = layout.index()
-            read = x[np.maximum(index, 0)] if x.size else np.zeros(index.shape, x.dtype)
-            if not layout.masked:
-                return read
-            return np.where(index >= 0, read, np.asarray(fill(layout.fill), x.dtype))
-        case "Cat":
-            return np.concatenate(list(args))
-        case "Gather":
-            outer, n, inner = attrs
-            return args[0].reshape(outer, n, inner)[:, args[1] % n].reshape(-1)
-    raise Undefined(f"{op} has no reference")
+def _fold(values: Array, combine: Callable[[Array, Array], Array]) -> Array:
+    total = values[..., 0]
+    for i in range(1, values.shape[-1]):
+        total = combine(total, values[..., i])
+    return total
 
 
 def class_values(snapshot: Snapshot, leaves: Mapping[str, Array], meaning: Apply = apply) -> list[Array]:

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from eqsat.base.numerics import DTYPES, FLOATS, HALVES, dtype_name, is_float
+from eqsat.errors import ShapeError
 from eqsat.evidence.instances import Instance, Unfit, Values, rough, signs, special, unbounded, whole
 from eqsat.evidence.reference import Apply, Undefined, apply, close, exact, same_bits
 from eqsat.language.rule import AnyRule, Ask, Fact, Guard, Numerics, Rule
@@ -239,7 +240,7 @@ class _Judge:
             left, right = instance.sides(leaves, meaning)
         except Undefined:
             return None
-        except (ValueError, IndexError):
+        except (ShapeError, ValueError, IndexError):
             return Counterexample(instance.bindings, instance.left(leaves, meaning), None, "ill-formed")
         if method != "range":  # part of comparing floats
             self.evidence.methods.add("float" if method == "where finite" else method)

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from math import prod
@@ -174,7 +174,7 @@ class CoreOp:
     def signature(self) -> Signature:
         return _signature(self.typed)
 
-    @property
+    @cached_property
     def arity(self) -> int | None:
         """How many operands it takes; None: any number."""
         return None if self.signature.variadic else len(self.signature.operands)
@@ -206,33 +206,48 @@ class CoreOp:
         Raises:
             ShapeError: the operator takes no operands with these sizes.
         """
-        known = self.of_attributes(attrs)
+        known = {name: attrs[j].size if layout else attrs[j] for name, j, layout in self._numbers}
         if self.signature.variadic:
-            (own,) = self.signature.operands[0].sizes
-            return {own: sum(sizes), **known}
-        if len(sizes) != len(self.signature.operands):
-            raise ShapeError(f"{self.name} takes {self.arity} operands, got {len(sizes)}")
-        for shape, size in zip(self.signature.operands, sizes, strict=True):
-            missing = [s for s in shape.sizes if s not in known]
-            whole = prod(known[s] for s in shape.sizes if s in known)
-            if missing and whole > 0 and size % whole == 0:
-                known[missing[0]] = size // whole
-            elif missing or whole != size:
-                raise ShapeError(f"{self.name} takes {self.typed}, got {', '.join(f'[{n}]' for n in sizes)}")
+            return {self.signature.operands[0].sizes[0]: sum(sizes), **known}
+        fits = len(sizes) == len(self._products)
+        for (factors, missing), size in zip(self._products, sizes, strict=False):
+            whole = 1
+            for name in factors:
+                whole *= known[name]
+            if missing is None:
+                fits &= whole == size
+            elif whole <= 0 or size % whole:
+                fits = False
+            else:
+                known[missing] = size // whole
+        if not fits:
+            raise ShapeError(f"{self.name} takes {self.typed}, got {', '.join(f'[{n}]' for n in sizes)}")
         return known
 
-    def of_attributes(self, attrs: Sequence[Any]) -> dict[str, int]:
-        """The sizes that attributes say."""
-        numbers = {"int": lambda n: n, "layout": lambda layout: layout.size}
-        return {a.name: numbers[a.kind](v) for a, v in zip(self.attrs, attrs, strict=True) if a.kind in numbers}
+    @cached_property
+    def _numbers(self) -> list[tuple[str, int, bool]]:
+        """Attributes that are sizes: name, place, whether it is a layout."""
+        return [(a.name, j, a.kind == "layout") for j, a in enumerate(self.attrs) if a.kind in ("int", "layout")]
+
+    @cached_property
+    def _products(self) -> list[tuple[tuple[str, ...], str | None]]:
+        """For each operand the sizes that are known when it is looked at, and the one that follows from it."""
+        known, found = set(self.place), []
+        for shape in self.signature.operands:
+            missing = next((name for name in shape.sizes if name not in known), None)
+            found.append((tuple(name for name in shape.sizes if name in known), missing))
+            known |= set(shape.sizes)
+        return found
 
     def takes(self, attrs: Sequence[Any], sizes: Sequence[int], dtypes: Sequence[str]) -> bool:
         """Whether it takes operands with these sizes and types."""
-        for attr, value in zip(self.attrs, attrs, strict=True):
-            known = ELEMENTWISE if attr.kind == "function" else REDUCTIONS if attr.kind == "reduction" else None
-            if known is not None and value not in known and not (attr.kind == "function" and value.startswith(CAST)):
+        for j, table, casts in self._functions:
+            if attrs[j] not in table and not (casts and attrs[j].startswith(CAST)):
                 return False
-        if not self._takes_types(dtypes):
+        alike, fixed = self._types
+        if len(set(dtypes if self.signature.variadic and alike else [dtypes[i] for i in alike])) > 1:
+            return False
+        if any(dtypes[i] not in allowed for i, allowed in fixed):
             return False
         if self.elementwise:
             return len(sizes) == self.arity and len(set(sizes)) == 1
@@ -244,13 +259,18 @@ class CoreOp:
             self.check(attrs, sizes)
         return True
 
-    def _takes_types(self, dtypes: Sequence[str]) -> bool:
-        operands = self.signature.operands * len(dtypes) if self.signature.variadic else self.signature.operands
-        alike = {dtype for shape, dtype in zip(operands, dtypes, strict=False) if shape.dtype == "t"}
-        fixed = {"bool": ("bool",), "index": INTS}
-        return len(alike) <= 1 and all(
-            dtype in fixed[shape.dtype] for shape, dtype in zip(operands, dtypes, strict=False) if shape.dtype in fixed
-        )
+    @cached_property
+    def _functions(self) -> list[tuple[int, Mapping[str, Any], bool]]:
+        """Attributes that name a function: place, the functions there are, whether conversions are among them."""
+        tables = {"function": ELEMENTWISE, "reduction": REDUCTIONS}
+        return [(j, tables[a.kind], a.kind == "function") for j, a in enumerate(self.attrs) if a.kind in tables]
+
+    @cached_property
+    def _types(self) -> tuple[list[int], list[tuple[int, tuple[str, ...]]]]:
+        """The operands of type t, and those of a fixed type with the types that they may have."""
+        types, fixed = [shape.dtype for shape in self.signature.operands], {"bool": ("bool",), "index": INTS}
+        alike = [i for i, dtype in enumerate(types) if dtype == "t"]
+        return alike, [(i, fixed[dtype]) for i, dtype in enumerate(types) if dtype in fixed]
 
     @cached_property
     def size(self) -> _Count:

@@ -1,12 +1,13 @@
-"""What core nodes are worth: evaluation by NumPy, and constant subtrees computed ahead of time."""
+"""What core nodes are worth: meanings over arrays, evaluation by NumPy, constant subtrees computed ahead of time."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
@@ -19,6 +20,7 @@ from eqsat.base.numerics import (
     converted,
     dtype_name,
     elementwise,
+    identity_of,
     matmul,
     np_dtype,
     reduce,
@@ -26,10 +28,13 @@ from eqsat.base.numerics import (
 )
 from eqsat.errors import InputError
 from eqsat.layout.arithmetic import Layout, row_major
-from eqsat.program.core_table import CAST
-from eqsat.program.node import Node, make, substitute, topological
+from eqsat.program.core_table import CAST, core_op
+from eqsat.program.node import Node, flops, make, substitute, topological
 from eqsat.program.sizes import FOLDED_WORK
 from eqsat.program.term import ConstArray, Term
+
+T = TypeVar("T")
+V = TypeVar("V")
 
 
 @dataclass(frozen=True)
@@ -91,75 +96,277 @@ def evaluate(
     return [values[root] for root in roots]
 
 
-@dataclass
-class _Evaluation:
-    env: Mapping[str, Array]
-    constants: Mapping[str, Array]
-    opaque: Mapping[str, OpaqueCall]
-    precision: Precision
-    calls: dict[Any, Sequence[Array]] = field(default_factory=dict)
+class Axis:
+    """The digit of all elements along one dim of a result, or along what is summed: dim `place` of their arrays."""
+
+    __slots__ = ("place", "size")
+
+    def __init__(self, place: int, size: int) -> None:
+        self.place, self.size = place, size
+
+    def __add__(self, more: int) -> Array:
+        return np.arange(more, self.size + more).reshape([1] * self.place + [self.size])
+
+
+class Operand(Generic[V]):
+    """An operand that is read at digits."""
+
+    __slots__ = ("_arrays", "value")
+
+    def __init__(self, arrays: Arrays[V], value: V) -> None:
+        self._arrays, self.value = arrays, value
+
+    def __getitem__(self, at: Sequence[Axis]) -> V:
+        places = [axis.place for axis in at]
+        if places == list(range(len(places))):
+            return self.value
+        order = sorted(range(len(places)), key=places.__getitem__)
+        spread = tuple(slice(None) if i in places else None for i in range(max(places) + 1))
+        return self._arrays.moved(lambda x: x.transpose(order)[spread], self.value)
+
+
+class Arrays(ABC, Generic[V]):
+    """An algebra over arrays: every element of a result at once, each digit an axis.
+
+    A value holds arrays of one shape, with a dim for each axis: 1 where it is the same all along, and none behind the
+    last axis that it depends on. Subclasses say what a value is, and what is computed of it.
+    """
+
+    _depth = 0
+
+    def of(self, op: str, attrs: Sequence[Any], args: Sequence[V]) -> V:
+        """An operator of flat operands, flat.
+
+        Raises:
+            ShapeError: the operator takes no operands with these sizes.
+        """
+        row = core_op(op)
+        own = [self.parts(a)[0].size for a in args]
+        sizes = row.sizes(attrs, own)
+        axes = tuple([Axis(i, sizes[name]) for i, name in enumerate(row.signature.result.sizes)])
+        dims = [[sizes[name] for name in shape.sizes] for shape in row.signature.operands]
+        if not row.signature.variadic:
+            args = [self._shaped(arg, shape) if len(shape) > 1 else arg for arg, shape in zip(args, dims, strict=True)]
+        operands = [Operand(self, arg) for arg in args]
+        self._depth = len(axes)
+        value = row.meaning(self, axes, attrs, operands)
+        whole = tuple([axis.size for axis in axes])
+        if self.parts(value)[0].shape != whole:
+            value = self.moved(lambda x: np.broadcast_to(x, whole), value)
+        return value if len(whole) == 1 else self._shaped(value, (-1,))
+
+    # --- what a value is
+
+    @abstractmethod
+    def parts(self, value: V) -> tuple[Array, ...]:
+        """The arrays of a value."""
+
+    @abstractmethod
+    def like(self, value: V, parts: Sequence[Array]) -> V:
+        """A value of the kind of another, with these arrays."""
+
+    @abstractmethod
+    def dtype_of(self, value: V) -> str:
+        """The element type of a value."""
+
+    def moved(self, move: Callable[..., Array], *values: V) -> V:
+        """Values whose elements are moved, array by array."""
+        return self.like(values[0], [move(*arrays) for arrays in zip(*map(self.parts, values), strict=True)])
+
+    # --- what is computed
+
+    @abstractmethod
+    def number(self, value: Any, dtype: str) -> V: ...
+
+    @abstractmethod
+    def elementwise(self, fn: str, *args: V) -> V:
+        """An elementwise function of values of one rank."""
+
+    @abstractmethod
+    def where(self, condition: V, this: V, other: V) -> V:
+        """A choice between values of one rank."""
+
+    @abstractmethod
+    def reduce(self, fn: str, values: V) -> V:
+        """A reduction along the last dim."""
+
+    @abstractmethod
+    def matmul(self, left: V, right: V) -> V:
+        """left[B, M, K] @ right[B, K, N]."""
+
+    @abstractmethod
+    def take(self, values: V, index: V, axis: int) -> V:
+        """values[..., index, ...] for a flat index, negative ones counted from the end."""
+
+    @abstractmethod
+    def input(self, name: str, size: int, dtype: str) -> V: ...
+
+    @abstractmethod
+    def constant(self, digest: str, size: int, dtype: str) -> V: ...
+
+    @abstractmethod
+    def call(self, key: str, index: int, args: Sequence[Operand[V]], size: int, dtype: str) -> V: ...
+
+    def fill(self, value: Any, dtype: str) -> V:
+        """What a masked view reads outside."""
+        return self.number(value, dtype)
+
+    def view(self, array: V, layout: Layout) -> V:
+        """A flat array read through a layout."""
+        index = layout.index()
+        inside = np.maximum(index, 0)
+        found = self.moved(lambda x: x[inside] if x.size else np.zeros(index.shape, x.dtype), array)
+        if not layout.masked:
+            return found
+        return self.moved(lambda x, y: np.where(index >= 0, x, y), found, self.fill(layout.fill, self.dtype_of(array)))
+
+    # --- the algebra
+
+    def apply(self, fn: str, *args: V) -> V:
+        return self.elementwise(fn, *self._aligned(args))
+
+    def choose(self, condition: V, this: V, other: V) -> V:
+        return self.where(*self._aligned((condition, this, other)))
+
+    def fold(self, fn: str, count: int | Array, body: Callable[[Axis], V]) -> V:
+        limit = count if isinstance(count, np.ndarray) else None
+        most = count if not isinstance(count, np.ndarray) else int(count.max(initial=0))
+        values = self._along(self._over(most, body), most)
+        if limit is not None:
+            inside = np.arange(most) < limit.reshape([*limit.shape, *[1] * (self._depth + 1 - limit.ndim)])
+            dtype = self.dtype_of(values)
+            nothing = self.number(identity_of(fn, dtype), dtype)
+            values = self.moved(lambda x, y: np.where(inside, x, y), values, nothing)
+        return self.reduce(fn, values)
+
+    def dot(self, count: int, body: Callable[[Axis], tuple[V, V]]) -> V:
+        left, right = (self._along(side, count) for side in self._over(count, body))
+        return self.matmul(
+            self.moved(lambda x: x[..., 0, :], left), self.moved(lambda x: x[..., 0, :, :].swapaxes(-1, -2), right)
+        )
+
+    def read(self, array: Operand[V], layout: Layout, at: Axis) -> V:
+        return self._at(self.view(array.value, layout), at)
+
+    def pick(self, count: int, index: V, body: Callable[[Axis], V]) -> V:
+        axis = self.parts(index)[0].ndim - 1
+        table = self._along(self._over(count, body), count)
+        rows = self.moved(lambda x: np.moveaxis(x[(*[slice(None)] * axis, 0)], -1, axis), table)
+        return self.take(rows, self._shaped(index, (-1,)), axis)
+
+    def join(self, arrays: Sequence[Operand[V]], at: Axis) -> V:
+        return self._at(self.moved(lambda *xs: np.concatenate(xs), *(a.value for a in arrays)), at)
+
+    def _shaped(self, value: V, shape: Sequence[int]) -> V:
+        return self.moved(lambda x: x.reshape(shape), value)
+
+    def _over(self, count: int, body: Callable[[Axis], T]) -> T:
+        """A body along a new axis, the last."""
+        self._depth += 1
+        try:
+            return body(Axis(self._depth - 1, count))
+        finally:
+            self._depth -= 1
+
+    def _along(self, value: V, count: int) -> V:
+        """A value with a last dim for the axis behind those of the result, whether or not it depends on it."""
+        shape = self.parts(value)[0].shape
+        if len(shape) == self._depth + 1 and shape[-1] == count:
+            return value
+        (value,) = self._padded([value], self._depth + 1)
+        return self.moved(lambda x: np.broadcast_to(x, (*x.shape[:-1], count)), value)
+
+    def _aligned(self, values: Sequence[V]) -> Sequence[V]:
+        """Values with as many dims as the one with most."""
+        ranks = {self.parts(v)[0].ndim for v in values}
+        return values if len(ranks) == 1 else self._padded(values, max(ranks))
+
+    def _padded(self, values: Sequence[V], rank: int) -> list[V]:
+        return [self.moved(lambda x: x.reshape([*x.shape, *[1] * (rank - x.ndim)]), value) for value in values]
+
+    def _at(self, value: V, at: Axis) -> V:
+        """A flat array along an axis."""
+        return value if not at.place else self._shaped(value, [1] * at.place + [at.size])
+
+
+class PlainArrays(Arrays[Array]):
+    """An algebra whose values are single arrays."""
+
+    def parts(self, value: Array) -> tuple[Array, ...]:
+        return (value,)
+
+    def like(self, value: Array, parts: Sequence[Array]) -> Array:
+        return parts[0]
+
+    def moved(self, move: Callable[..., Array], *values: Array) -> Array:
+        return move(*values)
+
+    def dtype_of(self, value: Array) -> str:
+        return dtype_name(value.dtype)
+
+    def where(self, condition: Array, this: Array, other: Array) -> Array:
+        return np.where(condition, this, other)
+
+
+class _Evaluation(PlainArrays):
+    """By NumPy's own functions, as a runtime would."""
+
+    def __init__(
+        self,
+        env: Mapping[str, Array],
+        constants: Mapping[str, Array],
+        opaque: Mapping[str, OpaqueCall],
+        precision: Precision,
+    ) -> None:
+        self._env, self._constants, self._opaque = env, constants, opaque
+        self._precision: Precision = precision
+        self._calls: dict[Any, Sequence[Array]] = {}
+        self._operands: tuple[Node, ...] = ()
 
     def value(self, node: Node, args: list[Array]) -> Array:
-        return getattr(self, f"_{node.op.lower()}")(node, *args)
+        self._operands = node.args
+        return self.of(node.op, node.attrs, args)
 
     def _typed(self, array: Array, dtype: str) -> Array:
-        return converted(array, np_dtype(at_precision(dtype, self.precision)))
+        return converted(array, np_dtype(at_precision(dtype, self._precision)))
 
-    def _in(self, node: Node) -> Array:
-        name, size, dtype = node.attrs
-        if name not in self.env:
+    def input(self, name: str, size: int, dtype: str) -> Array:
+        if name not in self._env:
             raise InputError(f"input {name!r} is missing")
-        if self.env[name].size != size:
-            raise InputError(f"input {name!r} takes {size} elements, got {self.env[name].size}")
-        return self._typed(self.env[name], dtype)
+        if self._env[name].size != size:
+            raise InputError(f"input {name!r} takes {size} elements, got {self._env[name].size}")
+        return self._typed(self._env[name], dtype)
 
-    def _const(self, node: Node) -> Array:
-        digest, _, dtype = node.attrs
-        if digest not in self.constants:
+    def constant(self, digest: str, size: int, dtype: str) -> Array:
+        if digest not in self._constants:
             raise InputError(f"constant {digest} is missing")
-        return self._typed(self.constants[digest], dtype)
+        return self._typed(self._constants[digest], dtype)
 
-    def _full(self, node: Node) -> Array:
-        value, size, dtype = node.attrs
-        return np.broadcast_to(self._typed(np.asarray(value), dtype), (size,))
+    def number(self, value: Any, dtype: str) -> Array:
+        return self._typed(np.asarray(value), dtype)
 
-    def _un(self, node: Node, a: Array) -> Array:
-        f = node.attrs[0]
-        return self._typed(a, node.dtype) if f.startswith(CAST) else elementwise(f, a)
+    def elementwise(self, fn: str, *args: Array) -> Array:
+        return self._typed(args[0], fn.removeprefix(CAST)) if fn.startswith(CAST) else elementwise(fn, *args)
 
-    def _bin(self, node: Node, a: Array, b: Array) -> Array:
-        return elementwise(node.attrs[0], a, b)
+    def reduce(self, fn: str, values: Array) -> Array:
+        return reduce(fn, values, (values.ndim - 1,), False)
 
-    def _where(self, node: Node, c: Array, a: Array, b: Array) -> Array:
-        return np.where(c, a, b)
+    def matmul(self, left: Array, right: Array) -> Array:
+        return matmul(left[0], right[0])[None] if len(left) == 1 else matmul(left, right)
 
-    def _mm(self, node: Node, a: Array, b: Array) -> Array:
-        batch, m, k, n = node.attrs
-        if batch == 1:
-            return matmul(a.reshape(m, k), b.reshape(k, n)).reshape(-1)
-        return matmul(a.reshape(batch, m, k), b.reshape(batch, k, n)).reshape(-1)
+    def take(self, values: Array, index: Array, axis: int) -> Array:
+        return take(values, index, axis)
 
-    def _red(self, node: Node, a: Array) -> Array:
-        kind, length = node.attrs
-        return reduce(kind, a.reshape(-1, length), (1,), False)
+    def view(self, array: Array, layout: Layout) -> Array:
+        return read(array, layout)
 
-    def _v(self, node: Node, a: Array) -> Array:
-        return read(a, node.attrs[0])
-
-    def _cat(self, node: Node, *args: Array) -> Array:
-        return np.concatenate(args)
-
-    def _gather(self, node: Node, a: Array, index: Array) -> Array:
-        return take(a.reshape(node.attrs), index, 1).reshape(-1)
-
-    def _opaque(self, node: Node, *args: Array) -> Array:
-        key, index, _, dtype = node.attrs
-        call = (key, node.args)
-        if call not in self.calls:
-            self.calls[call] = self.opaque[key].run(args)
-        found = np.asarray(self.calls[call][index]).reshape(-1)
-        if found.size != node.size:
-            raise InputError(f"an opaque operator gives {found.size} elements for output {index}, not {node.size}")
+    def call(self, key: str, index: int, args: Sequence[Operand[Array]], size: int, dtype: str) -> Array:
+        call = (key, self._operands)
+        if call not in self._calls:
+            self._calls[call] = self._opaque[key].run([a.value for a in args])
+        found = np.asarray(self._calls[call][index]).reshape(-1)
+        if found.size != size:
+            raise InputError(f"an opaque operator gives {found.size} elements for output {index}, not {size}")
         return self._typed(found, dtype)
 
 
@@ -286,7 +493,7 @@ def _folded(roots: Sequence[Node], known: dict[str, Array], limit: int, precisio
     order = topological(roots)
     constant: dict[Node, bool] = {}
     for node in order:
-        small = node.size <= limit and (node.op != "MM" or 2 * prod(node.attrs) <= FOLDED_WORK)
+        small = node.size <= limit and flops(node) <= FOLDED_WORK
         constant[node] = node.op not in ("In", "Opaque") and small and all(constant[a] for a in node.args)
     moved: dict[Node, bool] = {}
     for node in order:

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from eqsat.base.numerics import FLOATS, INTS, STORED, is_integer, np_dtype
-from eqsat.program.core import Node, topological
+from eqsat.program.core import CAST, Node, result_dtype, topological
+from eqsat.program.evaluation import Arrays, Operand
 from eqsat.proof.assumptions import Bounds
 from eqsat.proof.scalar_cases import Cases
 from eqsat.proof.scalar_functions import Functions
@@ -87,7 +88,14 @@ def _compare(left: Sequence[Node], right: Sequence[Node], elements: Elements) ->
     return Agreement(True, count, tuple(sorted(elements.scalars.laws)), elements.scalars.text(first))
 
 
-class Elements:
+class Typed(NamedTuple):
+    """Expression numbers, and the element type of what they stand for."""
+
+    ids: Array
+    dtype: str
+
+
+class Elements(Arrays[Typed]):
     """The value of each node: an array of expression numbers."""
 
     def __init__(
@@ -103,6 +111,7 @@ class Elements:
         self._constants = constants
         self._deadline = deadline
         self._work = self._since = 0
+        self._integral: set[bool] = set()
 
     def _tick(self, work: int) -> None:
         self._work += work
@@ -118,67 +127,76 @@ class Elements:
         for node in topological(roots):
             if node.size > _MOST_ELEMENTS:
                 raise Beyond("too many elements to go through one by one")
-            values[node] = getattr(self, f"_{node.op.lower()}")(node, *(values[a] for a in node.args))
-        if _wraps(values):
+            values[node] = self.of(node.op, node.attrs, [Typed(values[a], a.dtype) for a in node.args]).ids
+        if len(self._integral) > 1:
             self.scalars.laws.add("integers that do not overflow")
         return values
 
-    def _in(self, node: Node) -> Array:
-        name, size, dtype = node.attrs
+    def parts(self, value: Typed) -> tuple[Array, ...]:
+        return (value.ids,)
+
+    def like(self, value: Typed, parts: Sequence[Array]) -> Typed:
+        return Typed(parts[0], value.dtype)
+
+    def dtype_of(self, value: Typed) -> str:
+        return value.dtype
+
+    def input(self, name: str, size: int, dtype: str) -> Typed:
         atom = self.scalars.atom
         positive = name in self.bounds and self.bounds[name].low >= 0
         kinds = {"boolean": dtype == "bool", "whole": is_integer(dtype), "nonnegative": positive}
-        return np.array([atom("in", name, i, **kinds) for i in range(size)], dtype=np.int64)
+        return Typed(np.array([atom("in", name, i, **kinds) for i in range(size)], dtype=np.int64), dtype)
 
-    def _const(self, node: Node) -> Array:
-        if node.attrs[0] not in self._constants:
+    def constant(self, digest: str, size: int, dtype: str) -> Typed:
+        if digest not in self._constants:
             raise Beyond("an unknown constant")
-        single = node.dtype != "float64"
-        values = self._constants[node.attrs[0]].astype(_kind(node.dtype))
-        return self._each(lambda v: self.scalars.number(v, single), [values])
+        single, values = dtype != "float64", self._constants[digest].astype(_kind(dtype))
+        return Typed(self._each(lambda v: self.scalars.number(v, single), [values]), dtype)
 
-    def _full(self, node: Node) -> Array:
-        value, size, dtype = node.attrs
-        python = float(value) if _fractional(dtype) else int(value)
-        return np.full(size, self.scalars.number(python, dtype != "float64"), dtype=np.int64)
+    def number(self, value: Any, dtype: str) -> Typed:
+        python = float(value) if _fractional(dtype) else int(value or 0)
+        return Typed(np.asarray(self.scalars.number(python, dtype != "float64"), dtype=np.int64), dtype)
+
+    def _notice(self, fn: str, dtype: str) -> None:
+        """Note what is done to integers.
+
+        Sums and products are the same whether integers wrap around or not; comparisons, quotients and maxima are not.
+        Where there are both, that nothing overflows is assumed.
+        """
+        if dtype in INTS:
+            self._integral.add(fn in _RING)
 
     def _each(self, fn: Any, operands: Sequence[Array]) -> Array:
         """`fn` of each distinct tuple of operands."""
-        if not operands[0].size:
-            return np.empty(0, dtype=np.int64)
-        known: dict[tuple[Any, ...], int] = {}
-        result = np.empty(operands[0].size, dtype=np.int64)
-        for i, key in enumerate(zip(*(a.tolist() for a in operands), strict=True)):
-            found = known.get(key)
-            if found is None:
-                found = known[key] = fn(*key)
-            result[i] = found
-        return result
+        spread = np.broadcast_arrays(*operands)
+        keys = list(zip(*(a.reshape(-1).tolist() for a in spread), strict=True))
+        known = {key: fn(*key) for key in dict.fromkeys(keys)}
+        return np.array([known[key] for key in keys], dtype=np.int64).reshape(spread[0].shape)
 
-    def _un(self, node: Node, a: Array) -> Array:
-        fn = node.attrs[0]
-        if fn.startswith("cast:"):
-            return self._cast(node, a)
-        return self._each(lambda x: self.scalars.unary(fn, x), [a])
-
-    def _cast(self, node: Node, a: Array) -> Array:
-        source, target = node.args[0].dtype, node.dtype
-        scalars = self.scalars
-        if target in STORED and source != target:
-            raise Beyond("a cast to integers that wrap around")
-        if target in FLOATS or source == target or source == "bool":
-            return a  # numbers keep their value over the reals
-        if target == "bool":
-            return self._each(lambda x: scalars.unary("not", scalars.binary("equal", x, scalars.zero)), [a])
-        return self._each(lambda x: scalars.unary("trunc", x), [a])
-
-    def _bin(self, node: Node, a: Array, b: Array) -> Array:
-        fn, integral = node.attrs[0], node.args[0].dtype not in FLOATS
-        if fn == "equal" and node.args[0].dtype == "bool":
-            return self._each(self.scalars.same, [a, b])
+    def elementwise(self, fn: str, *args: Typed) -> Typed:
+        dtype = result_dtype(fn) or args[0].dtype
+        operands = [a.ids for a in args]
+        self._notice(fn, args[0].dtype)
+        if fn.startswith(CAST):
+            return Typed(self._cast(args[0], dtype), dtype)
+        if len(args) == 1:
+            return Typed(self._each(lambda x: self.scalars.unary(fn, x), operands), dtype)
+        integral = args[0].dtype not in FLOATS
+        if fn == "equal" and args[0].dtype == "bool":
+            return Typed(self._each(self.scalars.same, operands), dtype)
         if fn in ("max", "min") and integral:
-            a, b = self._bounded(fn, node.dtype, a), self._bounded(fn, node.dtype, b)
-        return self._each(lambda x, y: self.scalars.binary(fn, x, y, integral), [a, b])
+            operands = [self._bounded(fn, dtype, a) for a in operands]
+        return Typed(self._each(lambda x, y: self.scalars.binary(fn, x, y, integral), operands), dtype)
+
+    def _cast(self, a: Typed, target: str) -> Array:
+        scalars = self.scalars
+        if target in STORED and a.dtype != target:
+            raise Beyond("a cast to integers that wrap around")
+        if target in FLOATS or a.dtype in (target, "bool"):
+            return a.ids  # numbers keep their value over the reals
+        if target == "bool":
+            return self._each(lambda x: scalars.unary("not", scalars.binary("equal", x, scalars.zero)), [a.ids])
+        return self._each(lambda x: scalars.unary("trunc", x), [a.ids])
 
     def _bounded(self, fn: str, dtype: str, a: Array) -> Array:
         """Integers with that at the end of their range as the infinity that it is for a maximum or minimum."""
@@ -186,20 +204,18 @@ class Elements:
         end, infinity = (info.min, -math.inf) if fn == "max" else (info.max, math.inf)
         return np.where(a == self.scalars.number(int(end)), self.scalars.number(infinity), a)
 
-    def _where(self, node: Node, c: Array, a: Array, b: Array) -> Array:
-        return self._each(self.scalars.choice, [c, a, b])
+    def where(self, condition: Typed, this: Typed, other: Typed) -> Typed:
+        return Typed(self._each(self.scalars.choice, [condition.ids, this.ids, other.ids]), this.dtype)
 
-    def _mm(self, node: Node, a: Array, b: Array) -> Array:
-        batch, m, k, n = node.attrs
-        rows = a.reshape(batch, m, k).tolist()
-        columns = b.reshape(batch, k, n).transpose(0, 2, 1).tolist()
-        dot = self.scalars.dot
-        found = [dot(row, column) for i in range(batch) for row in rows[i] for column in columns[i]]
-        return np.array(found, dtype=np.int64)
+    def matmul(self, left: Typed, right: Typed) -> Typed:
+        self._notice("sum", left.dtype)
+        rows, columns = left.ids.tolist(), right.ids.transpose(0, 2, 1).tolist()
+        dot, shape = self.scalars.dot, (*left.ids.shape[:2], right.ids.shape[2])
+        found = [dot(row, column) for i in range(shape[0]) for row in rows[i] for column in columns[i]]
+        return Typed(np.array(found, dtype=np.int64).reshape(shape), left.dtype)
 
-    def _red(self, node: Node, a: Array) -> Array:
-        kind, length = node.attrs
-        scalars = self.scalars
+    def reduce(self, fn: str, values: Typed) -> Typed:
+        scalars, shape = self.scalars, values.ids.shape
         reduce = {
             "sum": scalars.total,
             "max": scalars.largest,
@@ -207,10 +223,13 @@ class Elements:
             "prod": self._product,
             "argmax": scalars.position_of_largest,
             "argmin": lambda row: scalars.position_of_largest([scalars.scaled(e, -1) for e in row]),
-        }[kind]
-        if kind in ("max", "min") and node.dtype in INTS:
-            a = self._bounded(kind, node.dtype, a)
-        return np.array([reduce(row) for row in a.reshape(node.size, length).tolist()], dtype=np.int64)
+        }[fn]
+        ids, dtype = values
+        self._notice(fn, dtype)
+        if fn in ("max", "min") and dtype in INTS:
+            ids = self._bounded(fn, dtype, ids)
+        found = [reduce(row) for row in ids.reshape(prod(shape[:-1]), shape[-1]).tolist()]
+        return Typed(np.array(found, dtype=np.int64).reshape(shape[:-1]), result_dtype(fn) or dtype)
 
     def _product(self, row: Sequence[int]) -> int:
         result = self.scalars.one
@@ -218,40 +237,25 @@ class Elements:
             result = self.scalars.product(result, e)
         return result
 
-    def _v(self, node: Node, a: Array) -> Array:
-        layout = node.attrs[0]
-        index = layout.index()
-        read = a[np.maximum(index, 0)] if a.size else np.zeros(index.shape, np.int64)
-        if not layout.masked:
-            return read
-        fill = float(layout.fill) if _fractional(node.dtype) else int(layout.fill or 0)
-        return np.where(index >= 0, read, self.scalars.number(fill, node.dtype != "float64"))
-
-    def _cat(self, node: Node, *operands: Array) -> Array:
-        return np.concatenate(operands)
-
-    def _gather(self, node: Node, a: Array, index: Array) -> Array:
-        outer, n, inner = node.attrs
-        rows = a.reshape(outer, n, inner)
-        at = [self.scalars.constant(i) for i in index.tolist()]
-        if any(i is None for i in at):
-            columns = [self._picked(rows, i) for i in index.tolist()]
+    def take(self, values: Typed, index: Typed, axis: int) -> Typed:
+        rows = np.moveaxis(values.ids, axis, 0)
+        at = {i: self.scalars.constant(i) for i in index.ids.tolist()}
+        if None in at.values():
+            found = [self._picked(rows, i) for i in index.ids.tolist()]
         else:
-            columns = [rows[:, int(i) % n] for i in at if i is not None]
-        return np.stack(columns, axis=1).reshape(-1) if columns else np.empty(0, np.int64)
+            found = [rows[int(at[i] or 0) % len(rows)] for i in index.ids.tolist()]
+        taken = np.array(found, dtype=np.int64).reshape(len(found), *rows.shape[1:])
+        return Typed(np.moveaxis(taken, 0, axis), values.dtype)
 
     def _picked(self, rows: Array, index: int) -> Array:
-        """rows[:, index] for an index that is no constant."""
-        outer, count, inner = rows.shape
-        scalars = self.scalars
-        if count > _MOST_CHOICES:
-            picked = [
-                scalars.atom("pick", index, tuple(rows[o, :, i].tolist())) for o in range(outer) for i in range(inner)
-            ]
+        """rows[index] for an index that is no constant."""
+        scalars, columns = self.scalars, rows.reshape(len(rows), -1).T.tolist()
+        if len(rows) > _MOST_CHOICES:
+            picked = [scalars.atom("pick", index, tuple(column)) for column in columns]
         else:
-            chosen = [self._chosen(index, count, k) for k in range(count)]
-            picked = [scalars.dot(chosen, rows[o, :, i].tolist()) for o in range(outer) for i in range(inner)]
-        return np.array(picked, dtype=np.int64).reshape(outer, inner)
+            chosen = [self._chosen(index, len(rows), k) for k in range(len(rows))]
+            picked = [scalars.dot(chosen, column) for column in columns]
+        return np.array(picked, dtype=np.int64).reshape(rows.shape[1:])
 
     def _chosen(self, index: int, count: int, k: int) -> int:
         """Whether an index is the k-th: one or two comparisons where it is known to be in range, else a symbol."""
@@ -265,23 +269,12 @@ class Elements:
         same = [scalars.null(index, scalars.number(at)) for at in (k, k - count) if low <= at <= high]
         return scalars.total(same)
 
-    def _opaque(self, node: Node, *operands: Array) -> Array:
-        key, index, size, _ = node.attrs
-        if prod((sum(a.size for a in operands), size)) > _MOST_WORK:
+    def call(self, key: str, index: int, args: Sequence[Operand[Typed]], size: int, dtype: str) -> Typed:
+        operands = [a.value.ids for a in args]
+        if sum(a.size for a in operands) * size > _MOST_WORK:
             raise Beyond("an opaque operator over many elements")
-        given = tuple(tuple(a.tolist()) for a in operands)
-        call = self.scalars.atom("opaque", key, index, given)
-        return np.array([self.scalars.atom("element", call, i) for i in range(size)], dtype=np.int64)
-
-
-def _wraps(nodes: Iterable[Node]) -> bool:
-    """Whether there is arithmetic on integers, and something else that depends on their size.
-
-    Sums and products are the same whether integers wrap around or not; comparisons, quotients and maxima are not.
-    """
-    integral = [n for n in nodes if n.args and n.args[-1].dtype in INTS and n.op in ("Un", "Bin", "Red", "MM")]
-    arithmetic = [n.op == "MM" or n.attrs[0] in _RING for n in integral]
-    return any(arithmetic) and not all(arithmetic)
+        call = self.scalars.atom("opaque", key, index, tuple(tuple(a.tolist()) for a in operands))
+        return Typed(np.array([self.scalars.atom("element", call, i) for i in range(size)], dtype=np.int64), dtype)
 
 
 def _kind(dtype: str) -> type:

@@ -13,15 +13,17 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Collection, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Mapping, Sequence
+from math import prod
+from typing import Any, NamedTuple
 
 import ml_dtypes
 import numpy as np
 
 from eqsat.base.numerics import INTS, Array, erf, is_float, np_dtype, take
+from eqsat.layout.arithmetic import Layout
 from eqsat.program.core import CAST, CoreProgram, Node, topological
-from eqsat.program.evaluation import read
+from eqsat.program.evaluation import Arrays, Operand, read
 from eqsat.proof.scalars import rational
 
 _EPS = 2.0**-52
@@ -142,67 +144,73 @@ def enclose(program: CoreProgram, inputs: Mapping[str, Array], exact: Exact, dea
     return {name: values[root] for name, root in zip(program.root_names, program.roots, strict=True)}
 
 
-class _Enclosing:
+class _Enclosing(Arrays[Interval]):
     """Bounds of a core operator from those of its operands."""
 
     def __init__(self, program: CoreProgram, inputs: Mapping[str, Array], exact: Exact) -> None:
         self._program, self._inputs, self._exact = program, inputs, exact
 
     def value(self, node: Node, args: list[Interval]) -> Interval:
-        return getattr(self, f"_{node.op.lower()}")(node, *args)
+        self._node = node
+        return self.of(node.op, node.attrs, args)
 
-    def _in(self, node: Node) -> Interval:
-        return _point(self._inputs[node.attrs[0]].reshape(-1))
+    def parts(self, value: Interval) -> tuple[Array, ...]:
+        return value
 
-    def _const(self, node: Node) -> Interval:
-        return meant(node, self._program.constants[node.attrs[0]], self._exact)
+    def like(self, value: Interval, parts: Sequence[Array]) -> Interval:
+        return Interval(*parts)
 
-    def _full(self, node: Node) -> Interval:
-        return meant(node, np.full(node.size, node.attrs[0], np_dtype(node.dtype)), self._exact)
+    def dtype_of(self, value: Interval) -> str:
+        return "float64"
 
-    def _un(self, node: Node, a: Interval) -> Interval:
-        f = node.attrs[0]
-        return _cast(a, node.dtype) if f.startswith(CAST) else _UNARY[f](a)
+    def input(self, name: str, size: int, dtype: str) -> Interval:
+        return _point(self._inputs[name].reshape(-1))
 
-    def _bin(self, node: Node, a: Interval, b: Interval) -> Interval:
-        whole = node.args[0].dtype in INTS
-        bounds = _INTEGER[node.attrs[0]] if whole and node.attrs[0] in _INTEGER else _BINARY[node.attrs[0]]
+    def constant(self, digest: str, size: int, dtype: str) -> Interval:
+        return meant(self._node, self._program.constants[digest], self._exact)
+
+    def number(self, value: Any, dtype: str) -> Interval:
+        return meant(self._node, np.full(1, value, np_dtype(dtype)), self._exact)
+
+    def elementwise(self, fn: str, *args: Interval) -> Interval:
+        if fn.startswith(CAST):
+            return _cast(args[0], fn.removeprefix(CAST))
+        if len(args) == 1:
+            return _UNARY[fn](args[0])
+        a, b = args
+        whole = self._node.args[0].dtype in INTS
+        bounds = _INTEGER[fn] if whole and fn in _INTEGER else _BINARY[fn]
         return _where_undefined(a.undefined | b.undefined, bounds(a, b))
 
-    def _where(self, node: Node, c: Interval, a: Interval, b: Interval) -> Interval:
-        yes, no = c.lo == 1, c.hi == 0
-        lo = np.where(yes, a.lo, np.where(no, b.lo, np.minimum(a.lo, b.lo)))
-        hi = np.where(yes, a.hi, np.where(no, b.hi, np.maximum(a.hi, b.hi)))
-        unknown = ~yes & ~no & (a.undefined | b.undefined)
-        return _where_undefined(c.undefined, _unknown_where(unknown, Interval(lo, hi)))
+    def where(self, condition: Interval, this: Interval, other: Interval) -> Interval:
+        yes, no = condition.lo == 1, condition.hi == 0
+        lo = np.where(yes, this.lo, np.where(no, other.lo, np.minimum(this.lo, other.lo)))
+        hi = np.where(yes, this.hi, np.where(no, other.hi, np.maximum(this.hi, other.hi)))
+        unknown = ~yes & ~no & (this.undefined | other.undefined)
+        return _where_undefined(condition.undefined, _unknown_where(unknown, Interval(lo, hi)))
 
-    def _mm(self, node: Node, a: Interval, b: Interval) -> Interval:
-        batch, m, k, n = node.attrs
-        return _product(a.shaped((batch, m, k)), b.shaped((batch, k, n)))
+    def matmul(self, left: Interval, right: Interval) -> Interval:
+        return _product(left, right)
 
-    def _red(self, node: Node, a: Interval) -> Interval:
-        kind, length = node.attrs
-        return _REDUCTIONS[kind](a.shaped((-1, length)))
+    def reduce(self, fn: str, values: Interval) -> Interval:
+        *rows, length = values.lo.shape
+        return _REDUCTIONS[fn](values.shaped((prod(rows), length))).shaped((*rows,))
 
-    def _v(self, node: Node, a: Interval) -> Interval:
-        return Interval(*(read(np.ascontiguousarray(bound), node.attrs[0]) for bound in a))
+    def view(self, array: Interval, layout: Layout) -> Interval:
+        return Interval(*(read(np.ascontiguousarray(bound), layout) for bound in array))
 
-    def _cat(self, node: Node, *args: Interval) -> Interval:
-        return Interval(np.concatenate([a.lo for a in args]), np.concatenate([a.hi for a in args]))
-
-    def _gather(self, node: Node, a: Interval, index: Interval) -> Interval:
+    def take(self, values: Interval, index: Interval, axis: int) -> Interval:
         known = index.lo == index.hi
         at = np.where(known, index.lo, 0).astype(np.int64)
-        lo, hi = (take(bound.reshape(node.attrs), at, 1).reshape(-1) for bound in a)
-        outer, _, inner = node.attrs
-        unknown = np.broadcast_to(~known[:, None], (outer, known.size, inner)).reshape(-1)
-        return _unknown_where(unknown, Interval(lo, hi))
+        found = self.moved(lambda x: take(x, at, axis), values)
+        along = known.reshape([-1 if i == axis else 1 for i in range(found.lo.ndim)])
+        return _unknown_where(np.broadcast_to(~along, found.lo.shape), found)
 
-    def _opaque(self, node: Node, *args: Interval) -> Interval:
-        key, index, _, dtype = node.attrs
-        middles = [_middle(a) for a in args]
+    def call(self, key: str, index: int, args: Sequence[Operand[Interval]], size: int, dtype: str) -> Interval:
+        operands = [a.value for a in args]
+        middles = [_middle(a) for a in operands]
         value = np.asarray(self._program.opaque[key].run(middles)[index]).reshape(-1).astype(np.float64)
-        widths = [float(np.max(a.hi - a.lo, initial=0.0)) for a in args]
+        widths = [float(np.max(a.hi - a.lo, initial=0.0)) for a in operands]
         scales = [float(np.max(np.abs(x), initial=0.0)) for x in middles]
         pad = _OPAQUE_ERROR * float(np.max(np.abs(value), initial=0.0)) if is_float(dtype) else 0.0
         sure = all(w <= 1e-9 * s for w, s in zip(widths, scales, strict=True))
@@ -522,7 +530,7 @@ def _product(a: Interval, b: Interval) -> Interval:
     bounds = _outward(value - radius, value + radius)
     found = Interval(np.where(exact, value, bounds.lo), np.where(exact, value, bounds.hi))
     found = _where_undefined(undefined, _unknown_where(unbounded, found))
-    return found.shaped((-1,))
+    return found
 
 
 def _ball(a: Interval) -> tuple[Array, Array]:
