@@ -31,6 +31,7 @@ from eqsat.evidence.soundness import check_rule
 from eqsat.language.promises import PROMISES
 from eqsat.language.rule import AnyRule, Ask, Pat, Pattern, Rule
 from eqsat.language.tables import TABLES
+from eqsat.program.core_table import CORE
 
 Status = Literal["proved", "refuted", "unknown", "no integers", "in code"]
 
@@ -119,7 +120,10 @@ def _is_about_integers(ask: Ask) -> bool:
 
 def _has_integers(rule: Rule) -> bool:
     """Whether a rule's meaning depends on dims or layouts."""
-    return any(pat.op in ("MM", "Red", "V") for side in (rule.left, rule.right) for pat in _patterns(side))
+    kinds = {
+        a.kind for side in (rule.left, rule.right) for pat in _patterns(side) if pat.args for a in CORE[pat.op].attrs
+    }
+    return not kinds.isdisjoint(("int", "layout"))
 
 
 def _patterns(pattern: Pattern) -> Iterator[Pat]:

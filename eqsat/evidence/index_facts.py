@@ -56,6 +56,7 @@ class Facts:
         self._scope: list[tuple[Any, Any]] = []  # (variable, size) and (index of a read, size of the map)
         self._joined: dict[str, tuple[Any, Any, Any, Any]] = {}  # index -> index, hi, lo, radix
         self._digits: dict[tuple[str, ...], tuple[Any, ...]] = {}
+        self._quotients: list[tuple[Any, Any, Any]] = []  # rows, size, count: the size is rows * count
         self.bijections: dict[Ask, tuple[tuple[Any, ...], tuple[Any, ...], list[Any]]] = {}
         """Sizes, other sizes, and a function for each of the others, of each bijection that is promised."""
         self._all: list[Any] | None = None
@@ -102,7 +103,19 @@ class Facts:
         self._fresh += 1
         rows = self.integer(f"rows{self._fresh}")
         self.shapes += [size == rows * count, count > 0]
+        self._quotients.append((rows, size, count))
         return rows
+
+    def divided(self, size: Any, count: Any) -> Any:
+        """rows, where a size is known to be rows * count.
+
+        Raises:
+            Beyond: it is not.
+        """
+        for rows, whole, known in self._quotients:
+            if self.same_size(known, count) and self.same_size(whole, size):
+                return rows
+        raise Beyond(f"{count} is not known to divide {size}")
 
     def variable(self, size: Any, name: str = "k") -> Any:
         """A new variable in [0, size)."""
@@ -348,7 +361,7 @@ class _Instantiation:
         return self._facts.respelled(self._ask, variables, sizes, others)
 
     def apply(self, fn: Any, fill: Any) -> Any:
-        return value_of(atom(applied(("Un", fn), [atom(fill)])))
+        return value_of(atom(applied(("apply", fn), [atom(fill)])))
 
 
 def _mentions(formula: Any, variables: Sequence[Any]) -> bool:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
 from itertools import permutations
+from operator import mul
 from typing import Any
 
 import z3
@@ -29,6 +31,7 @@ from eqsat.evidence.index_terms import (
     value_of,
 )
 from eqsat.language.rule import Attr, Lit, Pat, Pattern, Rule, Var
+from eqsat.program.core_table import CORE, CoreOp
 
 
 def prove_equation(rule: Rule, timeout: float) -> tuple[int, str]:
@@ -46,12 +49,15 @@ def prove_equation(rule: Rule, timeout: float) -> tuple[int, str]:
     return 0, reasons[0]
 
 
-def _output_radices(pattern: Pattern) -> Iterator[tuple[Attr, Attr, Attr]]:
+def _output_radices(pattern: Pattern) -> Iterator[tuple[Attr, ...]]:
     """Dims in which the output of a side may be counted: of the products that it is made of element by element."""
-    if isinstance(pattern, Pat) and pattern.op == "MM":
-        batch, m, _, n = pattern.attrs
-        yield batch, m, n
-    elif isinstance(pattern, Pat) and pattern.op in ("Un", "Bin", "Where"):
+    if isinstance(pattern, Var):
+        return
+    row = CORE[pattern.op]
+    sizes = row.signature.result.sizes
+    if len(sizes) > 1 and row.free.isdisjoint(sizes):
+        yield tuple(pattern.attrs[row.place[name]] for name in sizes)
+    elif row.elementwise:
         for arg in pattern.args:
             yield from _output_radices(arg)
 
@@ -70,6 +76,8 @@ class _Equation:
         self.proved = 0
         self.reason = ""
         self._bound: dict[tuple[str, str], Any] = {}
+        self._sizes: dict[Pat, dict[str, Any]] = {}
+        """What the names in the signature of each operator stand for."""
 
     def holds(self, radices: Sequence[Attr] | None) -> bool:
         """Whether both sides are equal at every output index, counted in these radices."""
@@ -79,9 +87,9 @@ class _Equation:
         if not self._fits(rule.right, size):
             return False
         i = self._output(radices)
-        self._element(rule.right, i)  # brings digits of i into scope that views of the left side may be promised in
-        left = self._element(rule.left, i, inside=True)
-        return self._equal(left, self._element(rule.right, i))
+        self.element(rule.right, i)  # brings digits of i into scope that views of the left side may be promised in
+        left = self.element(rule.left, i, inside=True)
+        return self._equal(left, self.element(rule.right, i))
 
     def _output(self, radices: Sequence[Attr] | None) -> Any:
         """A symbol for any output index."""
@@ -89,7 +97,7 @@ class _Equation:
         if radices is None:
             return self.facts.variable(size, "i")
         sizes = [self.facts.number(r) for r in radices]
-        if not self.facts.same_size(sizes[0] * sizes[1] * sizes[2], size):
+        if not self.facts.same_size(_times(sizes), size):
             raise Beyond("the output is not counted in these radices")
         return self.facts.join([self.facts.variable(size, "i") for size in sizes], sizes)
 
@@ -108,111 +116,93 @@ class _Equation:
         facts = self.facts
         if isinstance(pattern, Var):
             return facts.size_of(pattern.name)
-        match pattern.op:
-            case "V":
-                self._size(pattern.args[0])
-                return self._layout(pattern).size
-            case "Full":
-                return facts.number(pattern.attrs[1])
-            case "MM":
-                b, m, k, n = (facts.number(a) for a in pattern.attrs)
-                for arg, wanted in zip(pattern.args, (b * m * k, b * k * n), strict=True):
-                    facts.shapes.append(self._size(arg) == wanted)
-                return b * m * n
-            case "Red":
-                return facts.quotient(self._size(pattern.args[0]), facts.number(pattern.attrs[1]))
-            case "Un" | "Bin" | "Where":
-                first, *others = (self._size(a) for a in pattern.args)
-                facts.shapes += [first == other for other in others]
-                return first
-        raise Beyond(f"{pattern.op} is not covered")
+        row, known = self._row(pattern), self._of_attributes(pattern)
+        for arg, shape in zip(pattern.args, row.signature.operands, strict=True):
+            size, factors = self._size(arg), [known[name] for name in shape.sizes if name in known]
+            missing = next((name for name in shape.sizes if name not in known), None)
+            if missing is None:
+                facts.shapes.append(size == _times(factors))
+            else:
+                known[missing] = facts.quotient(size, _times(factors)) if factors else size
+        self._sizes[pattern] = known
+        return _times([known[name] for name in row.signature.result.sizes])
 
     def _fits(self, pattern: Pattern, wanted: Any) -> bool:
         """Whether a pattern of the right side is well-formed and has this size (None: any)."""
-        facts = self.facts
-
-        def sized(size: Any) -> bool:
-            return wanted is None or self._proves(size == wanted, of_shapes=True)
-
         if isinstance(pattern, Var):
-            return sized(facts.size_of(pattern.name))
-        match pattern.op:
-            case "V":
-                return sized(self._layout(pattern).size) and self._fits(pattern.args[0], None)
-            case "Full":
-                return sized(facts.number(pattern.attrs[1]))
-            case "MM":
-                b, m, k, n = (facts.number(a) for a in pattern.attrs)
-                operands = zip(pattern.args, (b * m * k, b * k * n), strict=True)
-                return sized(b * m * n) and all(self._fits(arg, size) for arg, size in operands)
-            case "Red":
-                if wanted is None:
-                    raise Beyond("the size of a reduction under a view")
-                return self._fits(pattern.args[0], wanted * facts.number(pattern.attrs[1]))
-        return all(self._fits(a, wanted) for a in pattern.args)
+            return wanted is None or self._proves(self.facts.size_of(pattern.name) == wanted, of_shapes=True)
+        row, known = self._row(pattern), self._of_attributes(pattern)
+        result = row.signature.result.sizes
+        factors = [known[name] for name in result if name in known]
+        missing = next((name for name in result if name not in known), None)
+        if missing is None:
+            if wanted is not None and not self._proves(_times(factors) == wanted, of_shapes=True):
+                return False
+        else:
+            whole = self._measured(pattern) if wanted is None else wanted
+            known[missing] = self.facts.divided(whole, _times(factors)) if factors else whole
+        self._sizes[pattern] = known
+        shapes = [[known.get(name) for name in shape.sizes] for shape in row.signature.operands]
+        return all(
+            self._fits(arg, None if None in shape else _times(shape))
+            for arg, shape in zip(pattern.args, shapes, strict=True)
+        )
 
-    def _layout(self, pattern: Pat) -> Any:
-        (name,) = pattern.attrs
-        assert isinstance(name, Var)
-        return self.facts.map(name.name)
+    def _measured(self, pattern: Pattern) -> Any:
+        """The size of a pattern of the right side, if it is well-formed."""
+        if isinstance(pattern, Var):
+            return self.facts.size_of(pattern.name)
+        row, known = self._row(pattern), self._of_attributes(pattern)
+        for name in row.free & set(row.signature.result.sizes):
+            i, others = row.source_of(name)
+            whole, factors = self._measured(pattern.args[i]), [known[other] for other in others]
+            known[name] = self.facts.divided(whole, _times(factors)) if factors else whole
+        return _times([known[name] for name in row.signature.result.sizes])
+
+    def _row(self, pattern: Pat) -> CoreOp:
+        row = CORE[pattern.op]
+        if row.arity is None:
+            raise Beyond(f"{pattern.op} is not covered")
+        return row
+
+    def _of_attributes(self, pattern: Pat) -> dict[str, Any]:
+        """The sizes that attributes say."""
+        given = zip(self._row(pattern).attrs, self._attributes(pattern), strict=True)
+        numbers = {"int": lambda n: n, "layout": lambda layout: layout.size}
+        return {attr.name: numbers[attr.kind](value) for attr, value in given if attr.kind in numbers}
+
+    def _attributes(self, pattern: Pat) -> list[Any]:
+        """Attributes over symbols; functions, values and types as they stand in the rule."""
+        found: list[Any] = []
+        for attr, value in zip(self._row(pattern).attrs, pattern.attrs, strict=True):
+            if attr.kind == "layout":
+                assert isinstance(value, Var)
+                found.append(self.facts.map(value.name))
+            else:
+                found.append(self.facts.number(value) if attr.kind == "int" else value)
+        return found
 
     # --- elements
 
-    def _element(self, pattern: Pattern, index: Any, inside: bool = False) -> Sum:
+    def element(self, pattern: Pattern, index: Any, inside: bool = False) -> Sum:
         """The element of a pattern at a flat index; that reads stay `inside` their operand is known on the left."""
-        facts = self.facts
         if isinstance(pattern, Var):
             return atom(z3.Function(pattern.name, z3.IntSort(), VALUE)(index))
-        match pattern.op:
-            case "V":
-                return self._viewed(pattern, index, inside)
-            case "Full":
-                return atom(z3.Const(f"value {pattern.attrs[0]}", VALUE))
-            case "MM":
-                b, m, k, n = (facts.number(a) for a in pattern.attrs)
-                x, y, w = facts.digits(index, b, m, n)
-                z = self._shared_variable(index, k)
-                left = self._element(pattern.args[0], facts.join((x, y, z), (b, m, k)), inside)
-                right = self._element(pattern.args[1], facts.join((x, z, w), (b, k, n)), inside)
-                return summed(times(left, right), z, k)
-            case "Red":
-                return self._reduced(pattern, index, inside)
-        args = [self._element(a, index, inside) for a in pattern.args]
-        match pattern.op, pattern.attrs:
-            case "Bin", (Lit("mul"),):
-                return times(args[0], args[1])
-            case "Bin", (Lit("add"),):
-                return args[0] + args[1]
-            case "Bin", (Lit("sub"),):
-                return args[0] + negated(args[1])
-            case "Un", (Lit("neg"),):
-                return negated(args[0])
-        return atom(applied((pattern.op, *pattern.attrs), args))
+        row, known = self._row(pattern), self._sizes[pattern]
+        radices = [known[name] for name in row.signature.result.sizes]
+        at = self.facts.digits(index, *radices) if len(radices) > 1 else (index,)
+        operands = [
+            _Operand(self, arg, [known.get(name) for name in shape.sizes], inside)
+            for arg, shape in zip(pattern.args, row.signature.operands, strict=True)
+        ]
+        return row.meaning(_Element(self, index), at, self._attributes(pattern), operands)
 
-    def _reduced(self, pattern: Pat, index: Any, inside: bool) -> Sum:
-        function, count = pattern.attrs[0], self.facts.number(pattern.attrs[1])
-        if count.eq(z3.IntVal(1)):
-            return self._element(pattern.args[0], index, inside)
-        added = function == Lit("sum")
-        c = self._shared_variable(index, count) if added else self.facts.variable(count)
-        inner = self._element(pattern.args[0], self.facts.join((index, c), (None, count)), inside)
-        return summed(inner, c, count) if added else atom(Function(("fold", function), (inner,), (c, count)))
-
-    def _shared_variable(self, index: Any, size: Any) -> Any:
+    def shared_variable(self, index: Any, size: Any) -> Any:
         """The variable of a sum for the element at an index: one for both sides, so that its digits are found equal."""
         key = (index.sexpr(), z3.simplify(size).sexpr())
         if key not in self._bound:
             self._bound[key] = self.facts.variable(size)
         return self._bound[key]
-
-    def _viewed(self, view: Pat, index: Any, inside: bool) -> Sum:
-        layout = self._layout(view)
-        place = self.facts.read(layout, index, self._size(view.args[0]) if inside else None)
-        inner = self._element(view.args[0], place, inside)
-        if self.facts.follows(place >= 0):
-            return inner
-        value = value_of(inner)
-        return atom(Choice(place < 0, layout.fill, inner) if value is None else z3.If(place < 0, layout.fill, value))
 
     # --- equality
 
@@ -328,6 +318,84 @@ class _Equation:
             return False
         with self.facts.where(z3.Not(a.condition)):
             return self._equal(a.inner, b.inner)
+
+
+@dataclass(frozen=True, slots=True)
+class _Operand:
+    """An operand that is read at symbolic digits."""
+
+    equation: _Equation
+    pattern: Pattern
+    sizes: Sequence[Any]
+    inside: bool
+
+    def __getitem__(self, at: Sequence[Any]) -> Sum:
+        return self.equation.element(self.pattern, self.equation.facts.join(at, self.sizes), self.inside)
+
+
+class _Element:
+    """The algebra of single elements: sums of products over symbols. This one is the element at `index`."""
+
+    def __init__(self, equation: _Equation, index: Any) -> None:
+        self._equation, self._facts, self._index = equation, equation.facts, index
+
+    def number(self, value: Any, dtype: Any) -> Sum:
+        return atom(z3.Const(f"value {value}", VALUE))
+
+    def apply(self, fn: Any, *args: Sum) -> Sum:
+        match fn, args:
+            case Lit("mul"), (x, y):
+                return times(x, y)
+            case Lit("add"), (x, y):
+                return x + y
+            case Lit("sub"), (x, y):
+                return x + negated(y)
+            case Lit("neg"), (x,):
+                return negated(x)
+        return atom(applied(("apply", fn), args))
+
+    def choose(self, condition: Sum, this: Sum, other: Sum) -> Sum:
+        return atom(applied(("choose",), (condition, this, other)))
+
+    def fold(self, fn: Any, count: Any, body: Callable[[Any], Sum]) -> Sum:
+        if count.eq(z3.IntVal(1)):
+            return body(z3.IntVal(0))
+        added = fn in ("sum", Lit("sum"))
+        c = self._equation.shared_variable(self._index, count) if added else self._facts.variable(count)
+        inner = body(c)
+        return summed(inner, c, count) if added else atom(Function(("fold", fn), (inner,), (c, count)))
+
+    def dot(self, count: Any, body: Callable[[Any], tuple[Sum, Sum]]) -> Sum:
+        k = self._equation.shared_variable(self._index, count)
+        return summed(times(*body(k)), k, count)
+
+    def read(self, array: _Operand, layout: Any, at: Any) -> Sum:
+        place = self._facts.read(layout, at, array.sizes[0] if array.inside else None)
+        inner = array[(place,)]
+        if self._facts.follows(place >= 0):
+            return inner
+        value = value_of(inner)
+        return atom(Choice(place < 0, layout.fill, inner) if value is None else z3.If(place < 0, layout.fill, value))
+
+    def pick(self, count: Any, index: Sum, body: Callable[[Any], Sum]) -> Sum:
+        raise Beyond("elements picked by a value are not covered")
+
+    def join(self, arrays: Sequence[_Operand], at: Any) -> Sum:
+        raise Beyond("concatenations are not covered")
+
+    def input(self, name: Any, size: Any, dtype: Any) -> Sum:
+        raise Beyond("inputs are not covered")
+
+    def constant(self, digest: Any, size: Any, dtype: Any) -> Sum:
+        raise Beyond("constants are not covered")
+
+    def call(self, key: Any, index: Any, args: Sequence[_Operand], size: Any, dtype: Any) -> Sum:
+        raise Beyond("what is carried is not covered")
+
+
+def _times(factors: Sequence[Any]) -> Any:
+    """The product of some sizes."""
+    return reduce(mul, factors)
 
 
 def _without(bound: Sequence[tuple[Any, Any]], gone: Sequence[tuple[Any, Any]]) -> tuple[tuple[Any, Any], ...]:
