@@ -8,7 +8,7 @@ from eqsat.rules import ALL
 
 divide_back = rule(
     "multiply-and-divide-back",
-    "div(mul(a, b), b) => a",
+    "a * b / b == a",
     numerics="range-changing",  # where b is 0 the left side is NaN, and the right side is not
     source="a normalisation that our exporter writes twice",
     why="b need not be read",

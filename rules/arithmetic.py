@@ -2,116 +2,135 @@
 
 from __future__ import annotations
 
-from eqsat.language.rule import Rule, rule
+from eqsat.language.equation import Equation, equation, rules
+from eqsat.language.rule import Rule
 
 _ALGEBRA = "MIGraphX simplify_algebra"
+_AXIOMS = "TASO (SOSP 2019), axioms of elementwise operators"
+
+SIGNS: tuple[tuple[str, str], ...] = (("sum", "+"), ("product", "*"))
+
+COMMUTATIVE: dict[str, Equation] = {
+    word: equation(f"{word}-commutative", f"a {sign} b == b {sign} a", source=_AXIOMS) for word, sign in SIGNS
+}
+ASSOCIATIVE: dict[str, Equation] = {
+    word: equation(
+        f"{word}-associative",
+        f"(a {sign} b) {sign} c == a {sign} (b {sign} c)",
+        numerics="reassociating",
+        source=_AXIOMS,
+    )
+    for word, sign in SIGNS
+}
+DISTRIBUTIVE = equation("product-over-sum", "(a + b) * c == a * c + b * c", numerics="reassociating", source=_AXIOMS)
+DIFFERENCE = equation("difference-is-sum", "a - b == a + -b", source=_AXIOMS)
 
 RULES: tuple[Rule, ...] = (
     *(
-        rule(
+        row
+        for word, name in (("sum", "addend"), ("product", "factor"))
+        for row in COMMUTATIVE[word].orient(
+            "right",
             f"constant-{name}-right",
-            f"{fn}(b, a) => {fn}(a, b)",
-            when="const(b); dynamic(a)",
+            worth="const(a); dynamic(b)",
             source=f"{_ALGEBRA}: constants are looked for on the right",
             why="the other rules look for a constant on the right",
         )
-        for name, fn in (("addend", "add"), ("factor", "mul"))
     ),
     *(
-        rule(
-            f"gather-constants-of-{name}",
-            f"{fn}({fn}(a, b), c) => {fn}(a, {fn}(b, c))",
-            when="const(b); const(c); dynamic(a)",
-            numerics="reassociating",
+        row
+        for word, _ in SIGNS
+        for row in ASSOCIATIVE[word].orient(
+            "right",
+            f"gather-constants-of-{word}",
+            worth="const(b); const(c); dynamic(a)",
             source=f"{_ALGEBRA}: double-add-lit-broadcast",
             why="two constants in a row are one, folded ahead of time",
         )
-        for name, fn in (("sum", "add"), ("product", "mul"))
     ),
     *(
-        rule(
-            f"gather-constants-{where}-{name}",
-            f"{text} => {fn}({fn}(a, c), {fn}(b, d))",
+        row
+        for word, sign, name in (("sum", "+", "addend"), ("product", "*", "factor"))
+        for where, text in (
+            ("of-each-side", "(a + b) + (c + d)"),
+            (f"around-{name}", "((a + b) + c) + d"),
+            (f"behind-{name}", "(c + (a + b)) + d"),
+        )
+        for row in rules(
+            f"gather-constants-{where}-of-{word}",
+            f"{text} == (a + c) + (b + d)".replace("+", sign),
             worth="const(b); const(d); dynamic(a); dynamic(c)",
             numerics="reassociating",
             source=f"{_ALGEBRA}: double-add-lit-broadcast",
             why="constants met on both sides, or with something in between, are one, folded ahead of time",
         )
-        for name, fn in (("sum", "add"), ("product", "mul"))
-        for where, text in (
-            ("of-each-side-of", f"{fn}({fn}(a, b), {fn}(c, d))"),
-            ("around-addend-of" if fn == "add" else "around-factor-of", f"{fn}({fn}({fn}(a, b), c), d)"),
-            ("behind-addend-of" if fn == "add" else "behind-factor-of", f"{fn}({fn}(c, {fn}(a, b)), d)"),
-        )
     ),
-    rule(
+    *DISTRIBUTIVE.orient(
+        "right",
         "scale-of-constant-addend",
-        "mul(add(a, b), c) => add(mul(a, c), mul(b, c))",
         worth="const(b); const(c); dynamic(a)",
-        numerics="reassociating",
         source=f"{_ALGEBRA}: mul-add",
         why="a scale passes a constant bias, so that what is under it can take it: batch norms fold into weights",
     ),
-    rule(
+    *DIFFERENCE.orient(
+        "right",
         "subtract-constant",
-        "sub(a, b) => add(a, neg(b))",
-        when="const(b); dynamic(a)",
+        worth="const(b); dynamic(a)",
         source=f"{_ALGEBRA}: sub k -> add",
         why="one operator fewer for the other rules to know; IEEE defines a - b as a + (-b)",
     ),
-    rule(
+    *rules(
         "divide-by-power-of-two",
-        "div(a, full(v, n, t)) => mul(a, full(r, n, t))",
+        "a / v == a * r",
+        numbers="v r",
         worth="dynamic(a)",
         when="r = exact_reciprocal(v)",
         source=f"{_ALGEBRA}: div by k -> mul",
         why="the reciprocal of a power of two is exact, so the product rounds as the quotient does",
     ),
-    rule(
+    *rules(
         "divide-by-constant",
-        "div(a, full(v, n, t)) => mul(a, full(r, n, t))",
+        "a / v == a * r",
+        numbers="v r",
         worth="dynamic(a)",
         when="r = reciprocal_of(v)",
         numerics="reassociating",
         source=f"{_ALGEBRA}: div by k -> mul",
         why="multiplication is cheaper and moves through products",
     ),
-    rule(
+    *rules(
         "multiply-by-one",
-        "mul(a, full(v, n, t)) => a",
-        when="is_value(v, 1)",
+        "a * 1 == a",
         source=f"{_ALGEBRA}: unit ops",
         why="one times anything is that thing, NaN and signed zeros included",
         subsumes=True,
     ),
-    rule(
+    *rules(
         "divide-by-one",
-        "div(a, full(v, n, t)) => a",
-        when="is_value(v, 1)",
+        "a / 1 == a",
         source=f"{_ALGEBRA}: unit ops",
         why="anything over one is that thing",
         subsumes=True,
     ),
-    rule(
+    *rules(
         "add-zero",
-        "add(a, full(v, n, t)) => a",
-        when="is_value(v, 0)",
+        "a + 0 == a",
         numerics="reassociating",
         source=f"{_ALGEBRA}: zero ops",
         why="only the sign of a zero can change",
         subsumes=True,
     ),
-    rule(
+    *rules(
         "relu-of-relu",
-        "relu(relu(a)) => relu(a)",
+        "relu(relu(a)) == relu(a)",
         source="TASO (SOSP 2019), axioms of relu",
         why="what is not negative stays as it is",
     ),
-    rule(
+    *rules(
         "negate-twice",
-        "neg(neg(a)) => a",
+        "-(-a) == a",
         source=f"{_ALGEBRA}: neg-unit ops",
-        # Not subsumed: of neg(neg(neg(a))) that would take the one e-node that the negation of `a` has.
+        # Not subsumed: of -(-(-a)) that would take the one e-node that the negation of `a` has.
         why="negation only flips the sign bit",
     ),
 )

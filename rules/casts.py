@@ -6,21 +6,22 @@ Views, concatenations and broadcasts move past a conversion as past any function
 
 from __future__ import annotations
 
-from eqsat.language.rule import Rule, rule
+from eqsat.language.equation import rules
+from eqsat.language.rule import Rule
 
 _CONVERT = "MIGraphX eliminate_convert"
 
 RULES: tuple[Rule, ...] = (
-    rule(
+    *rules(
         "cast-there-and-back",
-        "un(f, un(g, a)) => a",
+        "f(g(a)) == a",
         when="cast_back(f, g, dtype(a))",
         source=_CONVERT,
         why="a type that holds every value of another gives each back unchanged",
     ),
-    rule(
+    *rules(
         "cast-of-widening",
-        "un(f, un(g, a)) => un(h, a)",
+        "f(g(a)) == h(a)",
         when="h = cast_through(f, g, dtype(a))",
         source=_CONVERT,
         why="two conversions in a row are one where the first loses nothing",

@@ -240,7 +240,7 @@ RULES: tuple[HostRule, ...] = (
     HostRule("concat-of-one", "cat(a) => a", _cat_of_one, "exact", "definition of concat", "nothing to join"),
     HostRule(
         "concat-of-equals",
-        "cat(a, ..., a) => view(a, repeat)",
+        "cat(a, ..., a) => a[repeat]",
         _cat_of_equals,
         "exact",
         "definition of concat",
@@ -256,7 +256,7 @@ RULES: tuple[HostRule, ...] = (
     ),
     HostRule(
         "concat-of-slices",
-        "cat(view(a, L1), ..., view(a, Ln)) => view(a, L)",
+        "cat(a[L1], ..., a[Ln]) => a[L]",
         _cat_of_views,
         "exact",
         f"TASO (SOSP 2019): split then concat; {_TOWERS}",
@@ -265,7 +265,7 @@ RULES: tuple[HostRule, ...] = (
     ),
     HostRule(
         "concat-of-views",
-        "cat(view(a1, L), ..., view(an, L)) => view(cat(a1, ..., an), L')",
+        "cat(a1[L], ..., an[L]) => cat(a1, ..., an)[L']",
         _cat_of_equal_views,
         "exact",
         _TOWERS,
@@ -283,7 +283,7 @@ RULES: tuple[HostRule, ...] = (
     ),
     HostRule(
         "concat-of-permuted-operators",
-        "cat(view(f(a1), L1), ..., view(f(an), Ln)) => f(cat(view(a1, L1), ..., view(an, Ln)))",
+        "cat(f(a1)[L1], ..., f(an)[Ln]) => f(cat(a1[L1], ..., an[Ln]))",
         _cat_of_permuted_operators,
         "exact",
         _TOWERS,
@@ -292,7 +292,7 @@ RULES: tuple[HostRule, ...] = (
     ),
     HostRule(
         "concat-of-tall-products",
-        "cat(mm(a1, b, 1, M1, K, N), ..., mm(an, b, 1, Mn, K, N)) => mm(cat(a1, ..., an), b, 1, M1+...+Mn, K, N)",
+        "cat(a1 @ b, ..., an @ b) => cat(a1, ..., an) @ b",
         _cat_of_tall_products,
         "exact",
         "MIGraphX horizontal fusion of dots that share an input",
@@ -309,7 +309,7 @@ RULES: tuple[HostRule, ...] = (
     ),
     HostRule(
         "view-of-concat",
-        "view(cat(a1, ..., an), L) => view(ai, L')",
+        "cat(a1, ..., an)[L] => ai[L']",
         _view_of_cat,
         "exact",
         "TASO (SOSP 2019): concat then split",

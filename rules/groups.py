@@ -200,7 +200,7 @@ class _Finder:
 RULES: tuple[HostRule, ...] = (
     HostRule(
         "group-siblings",
-        "a1, ..., an => view(cat(a1, ..., an), slice i)",
+        "a1, ..., an => cat(a1, ..., an)[slice i]",
         _form_groups,
         "exact",
         "MIGraphX PR 4723: horizontal fusion of MLP towers, and horizontal fusion of dots",

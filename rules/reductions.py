@@ -7,120 +7,127 @@ products is a matrix product, and reductions one after another are one. Sums of 
 
 from __future__ import annotations
 
-from eqsat.language.rule import Numerics, Rule, rule
+from eqsat.language.equation import equation, rules
+from eqsat.language.rule import Numerics, Rule
 
 _FUSED = "MIGraphX fuse_reduce"
 _SIMPLIFIER = "XLA AlgebraicSimplifier, as written down by TensorRight (POPL 2025)"
 _ROCMLIR = "rocMLIR RFC: reduction fusion for gemm-like kernels"
 
-_NESTING: tuple[tuple[str, str, Numerics], ...] = (
-    ("sum", "sum", "reassociating"),
-    ("product", "prod_over", "reassociating"),
-    ("maximum", "max_over", "exact"),
-    ("minimum", "min_over", "exact"),
+SUM_OF_SUMS = equation(
+    "sum-over-sum",
+    "sum((a + b)[L?]) == sum(a[L?]) + sum(b[L?])",
+    when="plain(L)",
+    numerics="reassociating",
+    source=_ROCMLIR,
 )
+SUM_OF_SCALED = equation(
+    "sum-over-scale",
+    "sum((a * v)[L?]) == sum(a[L?]) * v",
+    numbers="v",
+    when="finite(v); plain(L)",
+    numerics="reassociating",
+    source=_ROCMLIR,
+)
+SUM_OF_PRODUCTS = equation(
+    "sum-of-products",
+    "sum(a[L1?] * b[L2]) == (a[La].reshape(B, M, K) @ b[Lb].reshape(B, K, N))[W]",
+    when="(La, Lb, B, M, K, N, W) = contraction(L1, L2, size(self), C)",
+    numerics="reassociating",
+    source="MIGraphX rewrite_reduce: skinny dots, read backwards",
+)
+
+REDUCTIONS: tuple[tuple[str, str, Numerics], ...] = (
+    ("sum", "sum", "reassociating"),
+    ("product", "prod", "reassociating"),
+    ("maximum", "max", "exact"),
+    ("minimum", "min", "exact"),
+)
+"""What a reduction gives, its name, and how reducing in another order rounds."""
 
 NESTED: tuple[Rule, ...] = tuple(
     row
-    for word, fn, numerics in _NESTING
-    for row in (
-        rule(
-            f"{word}-of-{word}",
-            f"{fn}({fn}(a, C), D) => {fn}(a, C*D)",
-            numerics=numerics,
-            source=_FUSED,
-            why="one reduction over both axes, in one pass",
-        ),
-        rule(
-            f"{word}-of-permuted-{word}",
-            f"{fn}(view({fn}(a, C), L), D) => {fn}(view(a, W), C*D)",
-            worth="size(self)*C*D <= size(a)",
-            when="W = widen(L, C)",
-            numerics=numerics,
-            source=_FUSED,
-            why="one reduction over both axes, in one pass",
-        ),
+    for word, fn, numerics in REDUCTIONS
+    for row in rules(
+        f"{word}-of-{word}",
+        f"{fn}({fn}(a)[L?]) == {fn}(a[W?].reshape(..., C*D))",
+        viewed=f"{word}-of-permuted-{word}",
+        worth="size(self)*C*D <= size(a)",
+        when="W = widen(L, C)",
+        numerics=numerics,
+        source=_FUSED,
+        why="one reduction over both axes, in one pass",
     )
 )
 
 REPEATED: tuple[Rule, ...] = (
-    rule(
+    *rules(
         "sum-of-repeated",
-        "sum(view(a, L), C) => mul(sum(view(a, M), K), full(v, size(self), dtype(a)))",
-        when="(M, K, R) = repeated(L, size(self), C); v = count_as(R, dtype(a))",
+        "sum(a[L]) == sum(a[L1].reshape(..., K)) * v",
+        numbers="v",
+        when="(L1, K, R) = repeated(L, size(self), C); v = count_as(R, dtype(a))",
         numerics="reassociating",
         source=_SIMPLIFIER,
         why="what is added R times is multiplied by R",
         subsumes=True,
     ),
     *(
-        rule(
+        row
+        for word, fn in (("maximum", "max"), ("minimum", "min"))
+        for row in rules(
             f"{word}-of-repeated",
-            f"{fn}(view(a, L), C) => {fn}(view(a, M), K)",
-            when="(M, K, R) = repeated(L, size(self), C)",
+            f"{fn}(a[L]) == {fn}(a[L1].reshape(..., K))",
+            when="(L1, K, R) = repeated(L, size(self), C)",
             source=_SIMPLIFIER,
             why="looking at one thing several times does not change the extreme",
         )
-        for word, fn in (("maximum", "max_over"), ("minimum", "min_over"))
     ),
     *(
-        rule(
+        row
+        for word, fn in (("product", "prod"), ("maximum", "max"), ("minimum", "min"))
+        for row in rules(
             f"{word}-over-one",
-            f"{fn}(a, 1) => a",
+            f"{fn}(a.reshape(..., 1)) == a",
             source="definition of a reduction",
             why="there is nothing to reduce",
             subsumes=True,
         )
-        for word, fn in (("product", "prod_over"), ("maximum", "max_over"), ("minimum", "min_over"))
     ),
 )
 
-_MULTIPLE = "mul(view(b, W), full(v, size(self), dtype(b)))"
-
 BESIDE: tuple[Rule, ...] = tuple(
-    rule(
-        f"sum-of-{permuted}repeated-{word}",
-        f"sum({inner.format(sum=text)}, C) => {right}",
+    row
+    for word, inner, outer in (
+        ("addend", "a + b[L]", "sum(a[P?]) + b[W] * v"),
+        ("first-addend", "b[L] + a", "b[W] * v + sum(a[P?])"),
+        ("subtrahend", "a - b[L]", "sum(a[P?]) - b[W] * v"),
+        ("minuend", "b[L] - a", "b[W] * v - sum(a[P?])"),
+    )
+    for row in rules(
+        f"sum-of-repeated-{word}",
+        f"sum(({inner})[P?]) == {outer}",
+        numbers="v",
+        viewed=f"sum-of-permuted-repeated-{word}",
         worth="dynamic(b)",
-        when=f"W = {table}; v = count_as(C, dtype(b))",
+        when='L1 = compose(L, P); W = along(L1, "r c -> r", r=size(self)); v = count_as(C, dtype(b)); plain(P)',
         numerics="reassociating",
         source=_SIMPLIFIER,
         why="what is the same along the sum is a multiple beside it",
     )
-    for permuted, inner, addend, table in (
-        ("", "{sum}", "sum(a, C)", "constant_along(L, size(self), C)"),
-        ("permuted-", "view({sum}, P)", "sum(view(a, P), C)", "repeated_through(L, P, size(self), C)"),
-    )
-    for word, text, right in (
-        ("addend", "add(a, view(b, L))", f"add({addend}, {_MULTIPLE})"),
-        ("first-addend", "add(view(b, L), a)", f"add({_MULTIPLE}, {addend})"),
-        ("subtrahend", "sub(a, view(b, L))", f"sub({addend}, {_MULTIPLE})"),
-        ("minuend", "sub(view(b, L), a)", f"sub({_MULTIPLE}, {addend})"),
-    )
 )
 
-SCALED: tuple[Rule, ...] = (
-    rule(
-        "scale-into-sum",
-        "mul(sum(a, C), full(v, n, t)) => sum(mul(a, full(v, size(a), t)), C)",
-        worth="dynamic(a)",
-        when="finite(v)",
-        numerics="reassociating",
-        source=_ROCMLIR,
-        why="a product that is reduced where it is computed has no epilogue after the sum: a mean scales before it",
-    ),
+SCALED: tuple[Rule, ...] = SUM_OF_SCALED.orient(
+    "left",
+    "scale-into-sum",
+    worth="dynamic(a)",
+    why="a product that is reduced where it is computed has no epilogue after the sum: a mean scales before it",
 )
 
-CONTRACTIONS: tuple[Rule, ...] = (
-    rule(
-        "sum-of-broadcast-products",
-        "sum(mul(view(a, L1), view(b, L2)), C) => view(mm(view(a, La), view(b, Lb), B, M, K, N), W)",
-        worth="dynamic(self)",
-        when="(La, Lb, B, M, K, N, W) = contraction(L1, L2, size(self), C)",
-        numerics="reassociating",
-        source="MIGraphX rewrite_reduce: skinny dots, read backwards",
-        why="a sum of broadcast products is a matrix product: tiles are read once instead of once for every output",
-    ),
+CONTRACTIONS: tuple[Rule, ...] = SUM_OF_PRODUCTS.orient(
+    "right",
+    viewed="sum-of-broadcast-products",
+    worth="dynamic(self)",
+    why="a sum of broadcast products is a matrix product: tiles are read once instead of once for every output",
 )
 
 RULES: tuple[Rule, ...] = NESTED + REPEATED + BESIDE + SCALED + CONTRACTIONS

@@ -132,7 +132,7 @@ def _best_order(graph: Terms, batch: int, factors: list[int], dims: list[int]) -
 RULES: tuple[HostRule, ...] = (
     HostRule(
         "sum-of-matmuls",
-        "add(mm(a1, b1, 1, M, K1, N), mm(a2, b2, 1, M, K2, N)) => mm([a1 a2], [b1; b2], 1, M, K1+K2, N)",
+        "a1 @ b1 + a2 @ b2 => cat(a1, a2, axis=1) @ cat(b1, b2, axis=0)",
         _sum_of_products,
         "reassociating",
         "TENSAT (MLSys 2021), recurrent cells; MIGraphX add-convs",
@@ -142,7 +142,7 @@ RULES: tuple[HostRule, ...] = (
     ),
     HostRule(
         "matmul-chain",
-        "mm(mm(mm(a, b), c), d) => the order with the fewest multiplications",
+        "((a @ b) @ c) @ d => the order with the fewest multiplications",
         _chain_order,
         "reassociating",
         "S. Godbole, On efficient computation of matrix chain products (1973)",

@@ -6,99 +6,102 @@ slice, broadcast, reshape and pad: they are all the first row here.
 
 from __future__ import annotations
 
-from eqsat.language.rule import Rule, rule
+from eqsat.language.equation import equation, rules
+from eqsat.language.rule import Rule
 
 _CORE = "the layout algebra of eqsat.layout.arithmetic"
 _IREE = "IREE: permute elementwise operations to make fusions better"
+_RESHAPES = "MIGraphX simplify_reshapes"
+_INNER = "MIGraphX inner-broadcast"
+
+OF_UNARY = equation("view-through-unary", "f(a)[L] == f(a[L])", when="keeps_fill(L, f)", source=f"{_RESHAPES}; {_IREE}")
+OF_BINARY = equation(
+    "view-through-binary", "f(a, b)[L] == f(a[L], b[L])", when="plain(L)", source=f"{_RESHAPES}; {_IREE}"
+)
+OF_WHERE = equation(
+    "view-through-where", "where(c, a, b)[L] == where(c[L], a[L], b[L])", when="plain(L)", source=_RESHAPES
+)
+OF_REDUCTION = equation(
+    "view-through-reduction",
+    "f.reduce(a)[L] == f.reduce(a[W].reshape(..., C))",
+    when="W = widen(L, C)",
+    source=_RESHAPES,
+)
 
 RULES: tuple[Rule, ...] = (
-    rule(
+    *rules(
         "view-of-view",
-        "view(view(a, L1), L2) => view(a, L)",
+        "a[L1][L2] == a[L]",
         when="L = compose(L1, L2)",
         source=_CORE,
         why="two index maps in a row are one index map",
     ),
-    rule(
+    *rules(
         "identity-view",
-        "view(a, L) => a",
-        when="is_identity(L, size(a))",
+        "a[L] == a",
+        when='reads(L, "n -> n", n=size(a))',
         source=_CORE,
         why="reading everything in order is reading the array",
         subsumes=True,
     ),
-    rule(
+    *rules(
         "view-of-constant-fill",
-        "view(full(v, n, t), L) => full(v, size(self), t)",
+        "v[L] == v",
+        numbers="v",
         when="plain(L)",
         source=_CORE,
         why="a view of one repeated value repeats that value",
     ),
-    rule(
+    *OF_UNARY.orient(
+        "right",
         "view-of-unary",
-        "view(un(f, a), L) => un(f, view(a, L))",
         worth="dynamic(a); size(self) < size(a)",
-        when="keeps_fill(L, f)",
-        source="MIGraphX simplify_reshapes; " + _IREE,
         why="compute only the elements that are read",
     ),
-    rule(
-        "view-of-binary",
-        "view(bin(f, a, b), L) => bin(f, view(a, L), view(b, L))",
-        worth="size(self) < size(a)",
-        when="plain(L)",
-        source="MIGraphX simplify_reshapes; " + _IREE,
-        why="compute only the elements that are read",
+    *OF_BINARY.orient(
+        "right", "view-of-binary", worth="size(self) < size(a)", why="compute only the elements that are read"
     ),
-    rule(
+    *OF_WHERE.orient(
+        "right",
         "view-of-where",
-        "view(where(c, a, b), L) => where(view(c, L), view(a, L), view(b, L))",
         worth="dynamic(self); size(self) < size(a)",
-        when="plain(L)",
-        source="MIGraphX simplify_reshapes",
         why="compute only the elements that are read",
     ),
-    rule(
+    *OF_REDUCTION.orient(
+        "right",
         "view-of-reduction",
-        "view(red(f, a, C), L) => red(f, view(a, W), C)",
         worth="dynamic(a); size(self)*C < size(a)",
-        when="W = widen(L, C)",
-        source="MIGraphX simplify_reshapes",
         why="reduce only the rows that are read",
     ),
-    rule(
+    *OF_UNARY.orient(
+        "left",
         "unary-of-broadcast",
-        "un(f, view(a, L)) => view(un(f, a), L)",
-        worth="size(a) < size(self); dynamic(a)",
-        when="plain(L)",
-        source="MIGraphX inner-broadcast",
+        worth="size(a) < size(self); dynamic(a); plain(L)",
+        source=_INNER,
         why="compute once what is repeated",
     ),
-    rule(
-        "binary-of-broadcasts",
-        "bin(f, view(a, L), view(b, L)) => view(bin(f, a, b), L)",
-        worth="size(a) < size(self)",
-        when="size(a) == size(b); plain(L)",
-        source="MIGraphX inner-broadcast",
-        why="compute once what is repeated",
+    *OF_BINARY.orient(
+        "left", "binary-of-broadcasts", worth="size(a) < size(self)", source=_INNER, why="compute once what is repeated"
     ),
     *(
-        rule(
+        row
+        for word, text in (
+            ("function-with-number", "f(a[L], v) == f(a, v)[L]"),
+            ("function-of-number-and", "f(v, a[L]) == f(v, a)[L]"),
+        )
+        for row in rules(
             f"{word}-of-broadcast",
-            f"bin(f, {text}) => view(bin(f, {inner}), L)",
+            text,
+            numbers="v",
             worth="size(a) < size(self); dynamic(a)",
             when="plain(L)",
-            source="MIGraphX inner-broadcast",
+            source=_INNER,
             why="compute once what is repeated",
         )
-        for word, text, inner in (
-            ("function-with-number", "view(a, L), full(v, n, t)", "a, full(v, size(a), t)"),
-            ("function-of-number-and", "full(v, n, t), view(a, L)", "full(v, size(a), t), a"),
-        )
     ),
-    rule(
+    *rules(
         "reduction-over-one",
-        "sum(a, 1) => a",
+        "sum(a.reshape(..., 1)) == a",
         numerics="reassociating",
         source="definition of a sum",
         why="the sum of one element is that element; only the sign of a zero can change (0 + -0.0)",

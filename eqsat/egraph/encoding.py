@@ -13,6 +13,7 @@ functions (whoever came first; the source is 0), since egglog's own proofs are n
 from __future__ import annotations
 
 import gc
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import reduce
@@ -21,8 +22,8 @@ from typing import Any
 import egglog.bindings as egg
 
 from eqsat.egraph.snapshot import SOURCE, ENode, Snapshot, constant_node
-from eqsat.language.rule import AnyRule, Arith, Ask, Attr, Compare, Fact, Lit, Pat, Pattern, Rule, Var
-from eqsat.language.tables import TABLES
+from eqsat.language.rule import AnyRule, Arith, Ask, Attr, Compare, Fact, Lit, Pat, Pattern, Rule, Var, variables
+from eqsat.language.tables import find
 from eqsat.layout.arithmetic import shown_whole
 from eqsat.program.core import measure, result_dtype
 from eqsat.program.core_table import CORE, CoreOp
@@ -155,7 +156,7 @@ class EGraph:
         """What simple tables say of a value, told unasked: what is simplified must be gone before other rules meet it,
         and a question would cost an iteration."""
         asked = [("is_value", (0,)), ("is_value", (1,)), ("finite", ())]
-        held = [(t, rest) for t, rest in asked if t in self._answered and TABLES[t].fn(value, *rest) is not None]
+        held = [(t, rest) for t, rest in asked if t in self._answered and find(t).fn(value, *rest) is not None]
         for table, rest in held:
             self._answered[table].add((atom, *rest))
         calls = [egg.Call(_SPAN, f"holds_{table}", [_int(v) for v in (atom, *rest)]) for table, rest in held]
@@ -166,8 +167,8 @@ class EGraph:
         actions = []
         number, functions = self._egraph.value_to_i64, frozen.functions  # every access copies all of them
         for name, answered in self._answered.items():
-            table = TABLES[name]
-            rows = functions[f"want_{name}"].rows
+            table, symbol = find(name), _symbol(name)
+            rows = functions[f"want_{symbol}"].rows
             if len(rows) == self._asked.get(name, 0):  # questions are never taken back
                 continue
             self._asked[name] = len(rows)
@@ -183,10 +184,10 @@ class EGraph:
                 if found is None:
                     continue
                 args = [_int(v) for v in asked]
-                actions.append(egg.Expr_(_SPAN, egg.Call(_SPAN, f"holds_{name}", args)))
+                actions.append(egg.Expr_(_SPAN, egg.Call(_SPAN, f"holds_{symbol}", args)))
                 for i, (value, sort) in enumerate(zip(found, table.gives, strict=True)):
                     result = _int(value if sort == "int" else self.atoms(value))
-                    actions.append(egg.Set(_SPAN, f"{name}_{i}", args, result))
+                    actions.append(egg.Set(_SPAN, f"{symbol}_{i}", args, result))
         actions += self._describe_atoms()
         if actions:
             self._act(actions)
@@ -297,10 +298,10 @@ def _removal(line: str) -> str:
 
 
 def _table_text(name: str) -> str:
-    table = TABLES[name]
+    table, symbol = find(name), _symbol(name)
     args = " ".join(["i64"] * len(table.takes))
-    text = [f"(relation want_{name} ({args}))", f"(relation holds_{name} ({args}))"]
-    text += [f"(function {name}_{i} ({args}) i64 :no-merge)" for i in range(len(table.gives))]
+    text = [f"(relation want_{symbol} ({args}))", f"(relation holds_{symbol} ({args}))"]
+    text += [f"(function {symbol}_{i} ({args}) i64 :no-merge)" for i in range(len(table.gives))]
     return " ".join(text)
 
 
@@ -316,19 +317,37 @@ class _Lowering:
         body: list[str] = []
         self._match(self.row.left, "self", body)
         rules = []
+        conditions: list[list[str]] = []  # of each guard
+        needs: list[set[int]] = []  # the guards that give what it reads
+        giver: dict[str, int] = {}
         for i, guard in enumerate(self.row.when):
+            direct = {giver[name] for name in variables(guard) if name in giver}
+            needs.append(direct.union(*(needs[j] for j in direct)))
+            own: list[str] = []
             match guard:
                 case Fact(name, cls):
-                    body.append(f"({name} {_name(cls)})")
+                    own.append(f"({name} {_name(cls)})")
                 case Compare(op, left, right):
                     relation = {"==": "=", "!=": "!="}.get(op, op)
-                    body.append(f"({relation} {self._number(left, body)} {self._number(right, body)})")
+                    own.append(f"({relation} {self._number(left, own)} {self._number(right, own)})")
                 case Ask(table, args, gives):
-                    asked = " ".join(self._number(a, body) for a in args)
-                    want = f"(want_{table} {asked})"
-                    rules.append(f'(rule ({" ".join(body)}) ({want}) :ruleset demand :name "{self.row.name} asks {i}")')
-                    body.append(f"(holds_{table} {asked})")
-                    body += [f"(= {_name(v)} ({table}_{j} {asked}))" for j, v in enumerate(gives)]
+                    asked, symbol = " ".join(self._number(a, own) for a in args), _symbol(table)
+                    # Tables that do not need each other's answers are asked in one iteration.
+                    before = [
+                        condition
+                        for j, known in enumerate(conditions)
+                        if j in needs[i] or (needs[j] <= needs[i] and not isinstance(self.row.when[j], Ask))
+                        for condition in known
+                    ]
+                    asks = " ".join([*body, *before, *own])
+                    rules.append(
+                        f'(rule ({asks}) ((want_{symbol} {asked})) :ruleset demand :name "{self.row.name} asks {i}")'
+                    )
+                    own.append(f"(holds_{symbol} {asked})")
+                    own += [f"(= {_name(v)} ({symbol}_{j} {asked}))" for j, v in enumerate(gives)]
+                    giver.update((v.name, i) for v in gives)
+            conditions.append(own)
+        body += [condition for own in conditions for condition in own]
         actions: list[str] = []
         result = self._build(self.row.right, body, actions)
         actions.append(f"(union self {result})")
@@ -399,7 +418,12 @@ class _Lowering:
 
 def _name(var: Var) -> str:
     """Variables keep their names, told apart from generated ones and from egglog's words."""
-    return "self" if var.name == "self" else f"v_{var.name}"
+    return "self" if var.name == "self" else f"v_{_symbol(var.name)}"
+
+
+def _symbol(name: str) -> str:
+    """A name as egglog takes it: those of numbers and of views in axes hold other characters."""
+    return re.sub(r"\W", lambda found: f"_{ord(found[0]):x}_", name)
 
 
 class _Insertion:

@@ -11,8 +11,23 @@ from functools import cached_property
 from typing import Any
 
 from eqsat.egraph.snapshot import ENode, Snapshot
-from eqsat.language.rule import AnyRule, Arith, Ask, Attr, Compare, Fact, Guard, Lit, Pat, Pattern, Rule, Var, variables
-from eqsat.language.tables import TABLES
+from eqsat.language.rule import (
+    COMPARISONS,
+    AnyRule,
+    Ask,
+    Attr,
+    Compare,
+    Fact,
+    Guard,
+    Lit,
+    Pat,
+    Pattern,
+    Rule,
+    Var,
+    number,
+    variables,
+)
+from eqsat.language.tables import find
 from eqsat.program.core import measure
 
 Bindings = Mapping[str, Any]
@@ -143,19 +158,9 @@ class Matcher:
 
     def number(self, attr: Attr, bindings: Bindings) -> Any:
         """What an attribute of a pattern comes to."""
-        match attr:
-            case Var(name):
-                return bindings[name]
-            case Lit(value):
-                return value
-            case Arith("size", Var(name)):
-                return self.snapshot.size[bindings[name]]
-            case Arith("dtype", Var(name)):
-                return self.snapshot.dtype[bindings[name]]
-            case Arith(op, left, right) if right is not None:
-                a, b = self.number(left, bindings), self.number(right, bindings)
-                return a + b if op == "+" else a - b if op == "-" else a * b
-        raise ValueError(f"not a number: {attr}")
+        known = {"size": self.snapshot.size, "dtype": self.snapshot.dtype}
+        of_class = {what: lambda name, of=of: of[bindings[name]] for what, of in known.items()}
+        return number(attr, bindings.__getitem__, of_class)
 
     def _holds(self, guard: Guard, bindings: dict[str, Any]) -> bool:
         """Whether a guard holds; binds what its table gives."""
@@ -164,10 +169,9 @@ class Matcher:
                 const = self.snapshot.const[bindings[cls.name]]
                 return const if name == "const" else not const
             case Compare(op, left, right):
-                a, b = self.number(left, bindings), self.number(right, bindings)
-                return {"<": a < b, "<=": a <= b, "==": a == b, "!=": a != b, ">": a > b, ">=": a >= b}[op]
+                return COMPARISONS[op](self.number(left, bindings), self.number(right, bindings))
             case Ask(table, args, gives):
-                found = TABLES[table].fn(*(self.number(a, bindings) for a in args))
+                found = find(table).fn(*(self.number(a, bindings) for a in args))
                 if found is not None:
                     bindings.update({v.name: value for v, value in zip(gives, found, strict=True)})
                 return found is not None

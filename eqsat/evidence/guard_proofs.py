@@ -3,7 +3,7 @@
 Each side is written element by element. Output i of a rule's side is a sum of products of reads `a[index]`, where the
 index is integer arithmetic over the digits of i, the variables of sums, and the index maps of layouts; a function that
 is no polynomial stands as itself over its operands. Dims, sizes and layouts are symbols: what is known of a layout is
-what its table promises (`eqsat.language.promises`), and each promise is held against the table's Python function on
+what its table promises (`eqsat.language.tables`), and each promise is held against the table's Python function on
 instances. The two sides are equal when their terms pair off: the same coefficients, sums over equal ranges (in another
 order, or two ranges as one), and for each pair of reads z3 proves that the indices are equal.
 
@@ -28,9 +28,8 @@ from eqsat.errors import InputError
 from eqsat.evidence.instances import Instance, Unfit
 from eqsat.evidence.promise_check import kept
 from eqsat.evidence.soundness import check_rule
-from eqsat.language.promises import PROMISES
 from eqsat.language.rule import AnyRule, Ask, Pat, Pattern, Rule
-from eqsat.language.tables import TABLES
+from eqsat.language.tables import find
 from eqsat.program.core_table import CORE
 
 Status = Literal["proved", "refuted", "unknown", "no integers", "in code"]
@@ -99,7 +98,7 @@ def prove_guard(rule: AnyRule, timeout: float = 5.0) -> GuardProof:
     promises, broken = _promises(rule)
     if broken:
         return found("refuted", broken)
-    silent = [ask.table for ask in _asks(rule) if ask.table not in PROMISES and _is_about_integers(ask)]
+    silent = [ask.table for ask in _asks(rule) if find(ask.table).promise is None and _is_about_integers(ask)]
     if silent:
         return found("unknown", f"{', '.join(dict.fromkeys(silent))} promises nothing of indices")
     formulas, reason = prove_equation(rule, timeout)
@@ -114,7 +113,7 @@ def _asks(rule: Rule) -> list[Ask]:
 
 
 def _is_about_integers(ask: Ask) -> bool:
-    table = TABLES[ask.table]
+    table = find(ask.table)
     return "layout" in table.takes + table.gives
 
 
@@ -135,7 +134,7 @@ def _patterns(pattern: Pattern) -> Iterator[Pat]:
 
 def _promises(rule: Rule) -> tuple[dict[str, int], str]:
     """How often each table kept its promise on instances of the rule; and the first that it broke."""
-    asks = [ask for ask in _asks(rule) if ask.table in PROMISES]
+    asks = [ask for ask in _asks(rule) if find(ask.table).promise is not None]
     counts = dict.fromkeys((ask.table for ask in asks), 0)
     draw = random.Random(f"{rule.name}/promises")
     for _ in range(_MOST_DRAWN):
@@ -148,7 +147,7 @@ def _promises(rule: Rule) -> tuple[dict[str, int], str]:
         for guard in rule.when:
             if not instance.holds(guard) and guard not in rule.worth:
                 break
-            if isinstance(guard, Ask) and guard.table in PROMISES:
+            if isinstance(guard, Ask) and find(guard.table).promise is not None:
                 args, gives = ([instance.number(a) for a in part] for part in (guard.args, guard.gives))
                 counts[guard.table] += 1
                 if not kept(guard, args, gives):

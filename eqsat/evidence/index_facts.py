@@ -14,9 +14,8 @@ from typing import Any
 import z3
 
 from eqsat.evidence.index_terms import VALUE, applied, atom, value_of
-from eqsat.language.promises import PROMISES, Promise
-from eqsat.language.rule import Arith, Ask, Attr, Compare, Lit, Rule, Var
-from eqsat.language.tables import TABLES
+from eqsat.language.rule import COMPARISONS, Ask, Attr, Compare, Rule, Var, number
+from eqsat.language.tables import find
 
 _MOST_INSTANCES = 64
 """Ways in which one promise is instantiated."""
@@ -86,17 +85,8 @@ class Facts:
 
     def number(self, attr: Attr) -> Any:
         """An integer attribute over symbols."""
-        match attr:
-            case Var(name):
-                return self.integer(name)
-            case Lit(value) if isinstance(value, int):
-                return z3.IntVal(value)
-            case Arith("size", Var(name)):
-                return self.size_of(name)
-            case Arith(op, left, right) if right is not None and op in "+-*":
-                a, b = self.number(left), self.number(right)
-                return a + b if op == "+" else a - b if op == "-" else a * b
-        raise Beyond(f"no integer: {attr}")
+        found = number(attr, self.integer, {"size": self.size_of})
+        return z3.IntVal(found) if isinstance(found, int) else found
 
     def quotient(self, size: Any, count: Any) -> Any:
         """rows, where a size is rows * count."""
@@ -222,44 +212,41 @@ class Facts:
         """Take the comparisons of `when` as known, and of promises what holds of sizes alone."""
         for guard in self.rule.when:
             if isinstance(guard, Compare) and guard not in self.rule.worth:
-                a, b = self.number(guard.left), self.number(guard.right)
-                meant = {"<": a < b, "<=": a <= b, "==": a == b, "!=": a != b, ">": a > b, ">=": a >= b}
-                self.shapes.append(meant[guard.op])
-        for ask, promise in self._promises():
+                self.shapes.append(COMPARISONS[guard.op](self.number(guard.left), self.number(guard.right)))
+        for ask in self._asks():
             open_ended = _Instantiation(self, ask)
-            stated = self._stated(ask, promise, open_ended)
+            stated = self._stated(ask, open_ended)
             self.shapes += [f for f in stated if not _mentions(f, open_ended.variables)]
 
-    def _promises(self) -> list[tuple[Ask, Promise]]:
-        asks = [guard for guard in self.rule.when if isinstance(guard, Ask) and guard.table in PROMISES]
-        return [(ask, promise) for ask in asks for promise in PROMISES[ask.table]]
+    def _asks(self) -> list[Ask]:
+        return [guard for guard in self.rule.when if isinstance(guard, Ask)]
 
-    def _stated(self, ask: Ask, promise: Promise, logic: _Instantiation) -> list[Any]:
+    def _stated(self, ask: Ask, logic: _Instantiation) -> list[Any]:
+        """What a table promises."""
+        table = find(ask.table)
         values = []
-        for attr, sort in zip(
-            (*ask.args, *ask.gives), (*TABLES[ask.table].takes, *TABLES[ask.table].gives), strict=True
-        ):
+        for attr, sort in zip((*ask.args, *ask.gives), (*table.takes, *table.gives), strict=True):
             if sort == "layout":
                 assert isinstance(attr, Var)
                 values.append(self.map(attr.name))
             else:
                 values.append(self.number(attr) if sort == "int" else attr)
-        return list(promise(logic, *values))
+        return table.promised(logic, values)
 
     def _promised(self) -> list[Any]:
         """Every promise for every choice of the variables in scope, and of the indices at which maps are read."""
         facts = []
-        for ask, promise in self._promises():
-            sizes = self._sizes(ask, promise)
+        for ask in self._asks():
+            sizes = self._sizes(ask)
             for chosen in islice(product(*map(self._of_size, sizes)), _MOST_INSTANCES):
                 within = z3.And([z3.And(v >= 0, v < size) for v, size in zip(chosen, sizes, strict=True)])
-                facts += [z3.Implies(within, f) for f in self._stated(ask, promise, _Instantiation(self, ask, chosen))]
+                facts += [z3.Implies(within, f) for f in self._stated(ask, _Instantiation(self, ask, chosen))]
         return facts
 
-    def _sizes(self, ask: Ask, promise: Promise) -> tuple[Any, ...]:
+    def _sizes(self, ask: Ask) -> tuple[Any, ...]:
         """What the variables of a promise are below."""
         logic = _Instantiation(self, ask)
-        self._stated(ask, promise, logic)
+        self._stated(ask, logic)
         return logic.sizes
 
     def _promised_equal(self, index: Any) -> list[Any]:

@@ -29,8 +29,8 @@ from eqsat.base.numerics import (
     np_dtype,
 )
 from eqsat.evidence.reference import PRIME, Apply, apply
-from eqsat.language.rule import Arith, Ask, Attr, Compare, Fact, Guard, Lit, Pat, Pattern, Rule, Var
-from eqsat.language.tables import TABLES
+from eqsat.language.rule import COMPARISONS, Ask, Attr, Compare, Fact, Guard, Pat, Pattern, Rule, Var, number
+from eqsat.language.tables import find
 from eqsat.layout import arithmetic as lt
 from eqsat.layout.arithmetic import Layout
 from eqsat.program.core_table import CAST
@@ -341,28 +341,17 @@ class Instance:
 
     def number(self, attr: Attr) -> Any:
         """What an attribute comes to."""
-        match attr:
-            case Var(name):
-                return self.bindings[name]
-            case Lit(value):
-                return value
-            case Arith("size", Var(name)):
-                return self.bindings[name]
-            case Arith("dtype", Var(name)):
-                return self.types[name]
-            case Arith(op, left, right) if right is not None:
-                a, b = self.number(left), self.number(right)
-                return a + b if op == "+" else a - b if op == "-" else a * b
-        raise ValueError(f"not a number: {attr}")
+        return number(
+            attr, self.bindings.__getitem__, {"size": self.bindings.__getitem__, "dtype": self.types.__getitem__}
+        )
 
     def holds(self, guard: Guard) -> bool:
         """Whether a part of the guard holds; binds what it gives. What it asks of constness is taken as given."""
         match guard:
             case Compare(op, left, right):
-                a, b = self.number(left), self.number(right)
-                return {"<": a < b, "<=": a <= b, "==": a == b, "!=": a != b, ">": a > b, ">=": a >= b}[op]
+                return COMPARISONS[op](self.number(left), self.number(right))
             case Ask(table, args, gives):
-                found = TABLES[table].fn(*(self.number(a) for a in args))
+                found = find(table).fn(*(self.number(a) for a in args))
                 if found is None:
                     return False
                 self.bindings.update({v.name: value for v, value in zip(gives, found, strict=True)})

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from eqsat.base.numerics import elementwise
-from eqsat.language.promises import PROMISES
 from eqsat.language.rule import Ask
+from eqsat.language.tables import find
 from eqsat.layout.arithmetic import Layout
 from eqsat.layout.map import fill_key
 
@@ -18,11 +18,11 @@ Array = np.ndarray
 
 def kept(ask: Ask, args: Sequence[Any], gives: Sequence[Any]) -> bool | None:
     """Whether a table's row keeps its promise at every index; None where the table makes none."""
-    promises = PROMISES.get(ask.table)
-    if promises is None:
+    table = find(ask.table)
+    if table.promise is None:
         return None
     values = [_Read(v) if isinstance(v, Layout) else v for v in (*args, *gives)]
-    return all(bool(np.all(formula)) for promise in promises for formula in promise(_Arrays(), *values))
+    return all(bool(np.all(formula)) for formula in table.promised(_Arrays(), values))
 
 
 class _Read:

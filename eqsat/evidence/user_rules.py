@@ -3,7 +3,7 @@
 from eqsat.rule import rule
 
 RULES = [
-    rule("relu-of-doubled", "relu(mul(a, full(v, n, t))) => mul(relu(a), full(v, n, t))", when="is_value(v, 2)"),
+    rule("relu-of-doubled", "relu(a * 2) == relu(a) * 2"),
 ]
 """
 
@@ -47,7 +47,7 @@ def read(path: str | Path) -> list[Rule]:
     names = {row.name for row in ALL}
     for row in rows:
         if not isinstance(row, Rule):
-            raise InputError(f"{path}: RULES holds {row!r}; rows are made by eqsat.language.rule.rule(name, text, ...)")
+            raise InputError(f"{path}: RULES holds {row!r}; rows are made by eqsat.rule.rule(name, text, ...)")
         if row.name in names:
             raise InputError(f"{path}: a rule called {row.name!r} exists already; choose another name")
         names.add(row.name)

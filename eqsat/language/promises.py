@@ -1,6 +1,7 @@
 """What the tables of layout arithmetic promise, as integer formulas over index maps.
 
-A promise is written once and read twice: by z3, as what a rule's proof may rest on (`eqsat.evidence.guard_proofs`), and
+The table carries its promise (`eqsat.language.tables`), which takes what the table takes and gives, by name. It is
+written once and read twice: by z3, as what a rule's proof may rest on (`eqsat.evidence.guard_proofs`), and
 over arrays, where the table's Python function is held to it on instances (`eqsat.evidence.promise_check`). It yields
 formulas that hold for all values of the variables that it takes from `below`.
 
@@ -10,8 +11,10 @@ outputs. `t.join((b, m, n), (B, M, N))` is the flat index (b*M + m)*N + n, `t.di
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
+
+from eqsat.language.axes import Axes, Groups
 
 
 class Map(Protocol):
@@ -73,7 +76,40 @@ class Logic(Protocol):
 Promise = Callable[..., Iterator[Any]]
 
 
-def _compose(t: Logic, first: Map, then: Map, whole: Map) -> Iterator[Any]:
+def read_as(axes: Axes, t: Logic, *, read: Map, **sizes: Any) -> Iterator[Any]:
+    """`read` reads [source] as [target]."""
+    at = dict(zip(axes.letters, t.below(*(sizes[a] for a in axes.letters)), strict=True))
+    yield read.size == _size(axes.target, sizes)
+    yield read[_index(t, axes.target, at, sizes)] == _index(t, axes.source, at, sizes)
+
+
+def reads(axes: Axes, t: Logic, *, layout: Map, **sizes: Any) -> Iterator[Any]:
+    """The layout reads [source] as [target]."""
+    yield from read_as(axes, t, read=layout, **sizes)
+
+
+def along(axes: Axes, t: Logic, *, layout: Map, read: Map, **sizes: Any) -> Iterator[Any]:
+    """`read` reads in [target] what the layout reads in [source], whatever the axes are that one of them lacks."""
+    at = dict(zip(axes.letters, t.below(*(sizes[a] for a in axes.letters)), strict=True))
+    yield read.size == _size(axes.target, sizes)
+    yield from _repeats(t, layout, _index(t, axes.source, at, sizes), read, _index(t, axes.target, at, sizes))
+
+
+def _size(side: Groups, sizes: Mapping[str, Any]) -> Any:
+    count: Any = 1
+    for axis in Axes.letters_of(side):
+        count = count * sizes[axis]
+    return count
+
+
+def _index(t: Logic, side: Groups, at: Mapping[str, Any], sizes: Mapping[str, Any]) -> Any:
+    """The flat index into the groups of axes of a side; axes in one group are one digit."""
+    groups = [group for group in (Axes.letters_of((g,)) for g in side) if group]
+    digits = [t.join([at[a] for a in group], [sizes[a] for a in group]) for group in groups]
+    return t.join(digits, [_size((group,), sizes) for group in groups])
+
+
+def compose(t: Logic, first: Map, then: Map, whole: Map) -> Iterator[Any]:
     (i,) = t.below(then.size)
     between = then[i]
     yield whole.size == then.size
@@ -82,23 +118,17 @@ def _compose(t: Logic, first: Map, then: Map, whole: Map) -> Iterator[Any]:
     yield t.implies(t.choose(between < 0, 0, first[between]) < 0, t.same(whole.fill, first.fill))
 
 
-def _plain(t: Logic, layout: Map) -> Iterator[Any]:
+def plain(t: Logic, layout: Map) -> Iterator[Any]:
     (i,) = t.below(layout.size)
     yield layout[i] >= 0
 
 
-def _keeps_fill(t: Logic, layout: Map, fn: Any) -> Iterator[Any]:
+def keeps_fill(t: Logic, layout: Map, fn: Any) -> Iterator[Any]:
     (i,) = t.below(layout.size)
     yield t.implies(layout[i] < 0, t.same(t.apply(fn, layout.fill), layout.fill))
 
 
-def _is_identity(t: Logic, layout: Map, size: Any) -> Iterator[Any]:
-    (i,) = t.below(size)
-    yield layout.size == size
-    yield layout[i] == i
-
-
-def _contraction(
+def contraction(
     t: Logic,
     left: Map,
     right: Map,
@@ -127,24 +157,7 @@ def _contraction(
     yield right[at] >= 0
 
 
-def _repeats_rows(t: Logic, layout: Map, count: Any) -> Iterator[Any]:
-    (i,) = t.below(layout.size)
-    first = layout[i] * count
-    yield first <= i
-    yield i < first + count
-
-
-def _swaps(t: Logic, layout: Map, batch: Any, rows: Any, columns: Any) -> Iterator[Any]:
-    b, c, r = t.below(batch, columns, rows)
-    yield layout.size == batch * rows * columns
-    yield layout[t.join((b, c, r), (batch, columns, rows))] == t.join((b, r, c), (batch, rows, columns))
-
-
-def _swap(t: Logic, batch: Any, rows: Any, columns: Any, layout: Map) -> Iterator[Any]:
-    yield from _swaps(t, layout, batch, rows, columns)
-
-
-def _narrow_product(
+def narrow_product(
     t: Logic, layout: Map, b: Any, m: Any, k: Any, n: Any, left: Map, right: Map, b1: Any, m1: Any, n1: Any, rest: Map
 ) -> Iterator[Any]:
     i, z = t.below(layout.size, k)
@@ -161,112 +174,20 @@ def _narrow_product(
     yield outside | (right[t.join((x1, z, w1), (b1, k, n1))] == t.join((x, z, w), (b, k, n)))
 
 
-def _repeated_rows(t: Logic, layout: Map, b: Any, m: Any, k: Any, n: Any, one: Map, out: Map) -> Iterator[Any]:
-    x, y, z = t.below(b, m, k)
-    yield one.size == b * k
-    yield from _repeats(t, layout, t.join((x, y, z), (b, m, k)), one, t.join((x, z), (b, k)))
-
-
-def _row_put_back(t: Logic, layout: Map, b: Any, m: Any, k: Any, n: Any, one: Map, out: Map) -> Iterator[Any]:
-    x, y, w = t.below(b, m, n)
-    yield out.size == b * m * n
-    yield out[t.join((x, y, w), (b, m, n))] == t.join((x, w), (b, n))
-
-
-def _repeated_columns(t: Logic, layout: Map, b: Any, m: Any, k: Any, n: Any, one: Map, out: Map) -> Iterator[Any]:
-    x, z, w = t.below(b, k, n)
-    yield one.size == b * k
-    yield from _repeats(t, layout, t.join((x, z, w), (b, k, n)), one, t.join((x, z), (b, k)))
-
-
-def _column_put_back(t: Logic, layout: Map, b: Any, m: Any, k: Any, n: Any, one: Map, out: Map) -> Iterator[Any]:
-    x, y, w = t.below(b, m, n)
-    yield out.size == b * m * n
-    yield out[t.join((x, y, w), (b, m, n))] == t.join((x, y), (b, m))
-
-
-def _repeated_batch(t: Logic, layout: Map, b: Any, rows: Any, columns: Any, one: Map) -> Iterator[Any]:
-    x, y, z = t.below(b, rows, columns)
-    yield from _repeats(t, layout, t.join((x, y, z), (b, rows, columns)), one, t.join((y, z), (rows, columns)))
-    yield one.size == rows * columns
-
-
-def _shared_left(
-    t: Logic, layout: Map, b: Any, m: Any, k: Any, n: Any, one: Map, right: Map, out: Map
-) -> Iterator[Any]:
-    yield from _repeated_batch(t, layout, b, m, k, one)
-
-
-def _shared_left_operand(
-    t: Logic, layout: Map, b: Any, m: Any, k: Any, n: Any, one: Map, right: Map, out: Map
-) -> Iterator[Any]:
-    x, z, w = t.below(b, k, n)
-    yield right.size == b * k * n
-    yield right[t.join((z, t.join((x, w), (b, n))), (k, b * n))] == t.join((x, z, w), (b, k, n))
-
-
-def _shared_left_put_back(
-    t: Logic, layout: Map, b: Any, m: Any, k: Any, n: Any, one: Map, right: Map, out: Map
-) -> Iterator[Any]:
-    x, y, w = t.below(b, m, n)
-    yield out.size == b * m * n
-    yield out[t.join((x, y, w), (b, m, n))] == t.join((y, t.join((x, w), (b, n))), (m, b * n))
-
-
-def _k_scale(t: Logic, layout: Map, b: Any, m: Any, k: Any, n: Any, spread: Map) -> Iterator[Any]:
-    x, y, z, w = t.below(b, m, k, n)
-    yield spread.size == b * k * n
-    yield from _repeats(t, layout, t.join((x, y, z), (b, m, k)), spread, t.join((x, z, w), (b, k, n)))
-
-
-def _row_scale(t: Logic, layout: Map, b: Any, m: Any, k: Any, n: Any, spread: Map) -> Iterator[Any]:
-    x, y, z, w = t.below(b, m, k, n)
-    yield spread.size == b * m * n
-    yield from _repeats(t, layout, t.join((x, y, z), (b, m, k)), spread, t.join((x, y, w), (b, m, n)))
-
-
-def _left_row_scale(t: Logic, layout: Map, b: Any, m: Any, k: Any, n: Any, spread: Map) -> Iterator[Any]:
-    yield from _row_scale(t, layout, b, m, n, k, spread)
-
-
-def _column_scale(t: Logic, layout: Map, b: Any, m: Any, k: Any, n: Any, spread: Map) -> Iterator[Any]:
-    x, y, z, w = t.below(b, m, k, n)
-    yield spread.size == b * m * n
-    yield from _repeats(t, layout, t.join((x, z, w), (b, k, n)), spread, t.join((x, y, w), (b, m, n)))
-
-
-def _right_column_scale(t: Logic, layout: Map, b: Any, m: Any, k: Any, n: Any, spread: Map) -> Iterator[Any]:
-    yield from _column_scale(t, layout, b, k, m, n, spread)
-
-
-def _constant_along(t: Logic, layout: Map, rows: Any, count: Any, one: Map) -> Iterator[Any]:
-    r, c = t.below(rows, count)
-    yield one.size == rows
-    yield from _repeats(t, layout, t.join((r, c), (rows, count)), one, r)
-
-
 def _repeats(t: Logic, layout: Map, at: Any, other: Map, there: Any) -> Iterator[Any]:
     """The two maps read the same at two places."""
     yield layout[at] == other[there]
     yield t.implies(layout[at] < 0, t.same(layout.fill, other.fill))
 
 
-def _widen(t: Logic, layout: Map, count: Any, wide: Map) -> Iterator[Any]:
+def widen(t: Logic, layout: Map, count: Any, wide: Map) -> Iterator[Any]:
     i, c = t.below(layout.size, count)
     yield layout[i] >= 0
     yield wide.size == layout.size * count
     yield wide[t.join((i, c), (layout.size, count))] == layout[i] * count + c
 
 
-def _left_k_scale(t: Logic, layout: Map, b: Any, m: Any, k: Any, n: Any, spread: Map) -> Iterator[Any]:
-    x, y, z, w = t.below(b, m, k, n)
-    yield spread.size == b * m * k
-    yield from _repeats(t, layout, t.join((x, z, w), (b, k, n)), spread, t.join((x, y, z), (b, m, k)))
-
-
-def _swaps_blocks(
-    t: Logic, layout: Map, m: Any, k: Any, n: Any, right: Map, left: Map, p: Any, q: Any
-) -> Iterator[Any]:
+def swaps_blocks(t: Logic, layout: Map, m: Any, k: Any, n: Any, right: Map, left: Map, p: Any, q: Any) -> Iterator[Any]:
     x, w, y, z = t.below(p, n, q, k)
     yield m == p * q
     yield layout.size == m * n
@@ -277,32 +198,7 @@ def _swaps_blocks(
     yield left[t.join((x, z, y), (p, k, q))] == t.join((t.join((x, y), (p, q)), z), (m, k))
 
 
-def _repeated_through(t: Logic, first: Map, then: Map, rows: Any, count: Any, one: Map) -> Iterator[Any]:
-    r, c = t.below(rows, count)
-    between = then[t.join((r, c), (rows, count))]
-    yield one.size == rows
-    yield between >= 0
-    yield one[r] >= 0
-    yield first[between] == one[r]
-
-
-def _contraction_with_rows(t: Logic, right: Map, rows: Any, count: Any, *gives: Any) -> Iterator[Any]:
-    yield from _contraction(t, _Identity(rows * count), right, rows, count, *gives)
-
-
-class _Identity:
-    """The map of an array to itself."""
-
-    fill = None
-
-    def __init__(self, size: Any) -> None:
-        self.size = size
-
-    def __getitem__(self, index: Any) -> Any:
-        return index
-
-
-def _sum_of_product(
+def sum_of_product(
     t: Logic,
     layout: Map,
     count: Any,
@@ -345,11 +241,7 @@ def _sum_of_product(
         yield theirs == mine
 
 
-def _sum_of_whole_product(t: Logic, count: Any, b: Any, m: Any, k: Any, n: Any, *gives: Any) -> Iterator[Any]:
-    yield from _sum_of_product(t, _Identity(b * m * n), count, b, m, k, n, *gives)
-
-
-def _repeated_inner(
+def repeated_inner(
     t: Logic, layout: Map, b: Any, m: Any, k: Any, n: Any, left: Map, right: Map, rest: Any, times: Any
 ) -> Iterator[Any]:
     """What meets in the product is the same: z of the long sum, (p, r) of the short one and the sum before it."""
@@ -370,7 +262,7 @@ def _repeated_inner(
         yield theirs == mine
 
 
-def _repeated_inner_right(
+def repeated_inner_right(
     t: Logic, layout: Map, b: Any, m: Any, k: Any, n: Any, left: Map, right: Map, rest: Any, times: Any
 ) -> Iterator[Any]:
     def whole(x: Any, y: Any, w: Any, z: Any) -> tuple[Any, Any]:
@@ -387,37 +279,3 @@ def _repeated_inner_right(
     yield layout[t.join((x, z, w), (b, k, n))] >= 0
     for mine, theirs in zip(whole(x, y, w, z), parts(x, y, w, p, r), strict=True):
         yield theirs == mine
-
-
-PROMISES: dict[str, tuple[Promise, ...]] = {
-    "compose": (_compose,),
-    "plain": (_plain,),
-    "keeps_fill": (_keeps_fill,),
-    "is_identity": (_is_identity,),
-    "swaps": (_swaps,),
-    "swap": (_swap,),
-    "narrow_product": (_narrow_product,),
-    "repeated_rows": (_repeated_rows, _row_put_back),
-    "repeated_columns": (_repeated_columns, _column_put_back),
-    "repeated_batch": (_repeated_batch,),
-    "shared_left": (_shared_left, _shared_left_operand, _shared_left_put_back),
-    "k_scale": (_k_scale,),
-    "row_scale": (_row_scale,),
-    "column_scale": (_column_scale,),
-    "left_row_scale": (_left_row_scale,),
-    "right_column_scale": (_right_column_scale,),
-    "constant_along": (_constant_along,),
-    "widen": (_widen,),
-    "contraction": (_contraction,),
-    "contraction_with_rows": (_contraction_with_rows,),
-    "repeats_rows": (_repeats_rows,),
-    "left_k_scale": (_left_k_scale,),
-    "swaps_blocks": (_swaps_blocks,),
-    "repeated_through": (_repeated_through,),
-    "repeated_inner": (_repeated_inner,),
-    "repeated_inner_right": (_repeated_inner_right,),
-    "sum_of_product": (_sum_of_product,),
-    "sum_of_whole_product": (_sum_of_whole_product,),
-}
-"""By table, formulas over the same variables together. Tables over values and element types promise nothing of indices,
-and are not here."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -32,7 +31,7 @@ def contraction(left: Layout, right: Layout, rows: int, count: int) -> Row | Non
     """The sum over the last axis of V(x, left) * V(y, right), both [rows, count], as a product of x and y.
 
     Each digit of the rows walks x (m), y (n), both (the batch) or none; some digit of the sum walks both, and some of
-    the rows one alone: else nothing is gained. Gives (Lx, Ly, B, M, K, N, L): V(mm(V(x, Lx), V(y, Ly)), L).
+    the rows one alone: else nothing is gained. Gives (Lx, Ly, b, m, k, n, L): (x[Lx] @ y[Ly])[L].
     """
     digits = _common_digits(left, right, count)
     if digits is None or left.size != rows * count or right.size != rows * count:
@@ -52,11 +51,6 @@ def contraction(left: Layout, right: Layout, rows: int, count: int) -> Row | Non
         step *= d.size
     out = lt.strided(0, [(d.size, steps.get(d, 0)) for d in outer])
     return x, y, *(prod(d.size for d in part) for part in (batch, m, inner, n)), out
-
-
-def contraction_with_rows(right: Layout, rows: int, count: int) -> Row | None:
-    """`contraction` of an x that is read as it is."""
-    return contraction(lt.identity(rows * count), right, rows, count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,15 +94,6 @@ def _outer_and_inner(layout: Layout, count: int) -> tuple[list[tuple[int, int]],
     return outer, inner
 
 
-def repeated_through(first: Layout, then: Layout, rows: int, count: int) -> Row | None:
-    """V(V(z, first), then) of [rows, count] is the same along count: V(z, L) is one of each row."""
-    whole = None if then.masked else lt.compose(first, then)
-    parts = None if whole is None or whole.size != rows * count else _outer_and_inner(whole, count)
-    if whole is None or parts is None or any(stride for _, stride in parts[1]):
-        return None
-    return (lt.strided(whole.offset, parts[0]),)
-
-
 def in_order(layout: Layout, count: int) -> Row | None:
     """The layout with the digits under a reduction of `count` in the order in which they lie in memory.
 
@@ -125,7 +110,7 @@ def in_order(layout: Layout, count: int) -> Row | None:
 def repeated_inner(layout: Layout, b: int, m: int, k: int, n: int) -> Row | None:
     """x[b, m, k] = V(z, layout) repeats itself along k: elements of y[b, k, n] that meet the same one are added first.
 
-    Gives (Lx, Ly, k', times): mm(x, y, b, m, k, n) = mm(V(z, Lx), sum(V(y, Ly), times), b, m, k', n).
+    Gives (Lx, Ly, k', times): x @ y = z[Lx] @ sum(y[Ly]), of [b, m, k'] and [b, k', n, times].
     """
     parts = None if layout.size != b * m * k else _outer_and_inner(layout, k)
     if parts is None:
@@ -142,10 +127,10 @@ def repeated_inner(layout: Layout, b: int, m: int, k: int, n: int) -> Row | None
     return x, y, k // times, times
 
 
-def repeated_inner_right(layout: Layout, b: int, m: int, k: int, n: int) -> Row | None:
+def repeated_inner_right(layout: Layout, b: int, n: int, k: int, m: int) -> Row | None:
     """`repeated_inner` of the right operand: y[b, k, n] = V(z, layout) repeats itself along k.
 
-    Gives (Lx, Ly, k', times): mm(x, y, b, m, k, n) = mm(sum(V(x, Lx), times), V(z, Ly), b, m, k', n).
+    Gives (Ly, Lx, k', times): x @ y = sum(x[Lx]) @ z[Ly], of [b, m, k', times] and [b, k', n].
     """
     columns_first = lt.compose(layout, lt.of_transpose((b, k, n), (0, 2, 1))) if layout.size == b * k * n else None
     found = None if columns_first is None else repeated_inner(columns_first, b, n, k, 1)
@@ -156,7 +141,7 @@ def repeated_inner_right(layout: Layout, b: int, m: int, k: int, n: int) -> Row 
     if y is None:
         return None
     x = lt.strided(0, [(b, m * k), (m, k), *_below(within, rest * times)])
-    return x, y, rest, times
+    return y, x, rest, times
 
 
 def _below(layout: Layout, count: int) -> list[tuple[int, int]]:
@@ -165,22 +150,12 @@ def _below(layout: Layout, count: int) -> list[tuple[int, int]]:
     return [] if parts is None else parts[1]
 
 
-def repeats_rows(layout: Layout, count: int) -> Row | None:
-    """The layout reads every element `count` times, one after another: a reduction put back along its rows."""
-    return () if layout == lt.strided(0, [(layout.size // max(count, 1), 1), (count, 0)]) else None
-
-
 def shifts_rows(layout: Layout, back: Layout, count: int) -> Row | None:
     """V(z, layout) is the same along each row of `count`, and `back` puts a reduction of each row back along it."""
     parts = _outer_and_inner(layout, count)
     if parts is None or any(stride for _, stride in parts[1]):
         return None
-    return repeats_rows(back, count)
-
-
-def shifts_all(value: Any, back: Layout) -> Row | None:
-    """The value is finite and `back` fills nothing: it cancels between an array and what is read back of its rows."""
-    return () if math.isfinite(value) and not back.masked else None
+    return () if back == lt.strided(0, [(back.size // max(count, 1), 1), (count, 0)]) else None
 
 
 def keeps_sums(layout: Layout) -> Row | None:

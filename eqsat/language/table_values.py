@@ -63,12 +63,6 @@ def count_as(count: int, dtype: str) -> Row | None:
         return None
 
 
-def plus_one(value: Any, dtype: str) -> Row | None:
-    """value + 1 in a dtype."""
-    one = count_as(1, dtype)
-    return None if one is None else value_of_two("add", value, one[0], dtype)
-
-
 def value_of(fn: str, value: Any, dtype: str) -> Row | None:
     """A function that keeps the dtype and never rounds, of one value."""
     row = UNARY.get(fn)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from eqsat.language import tables
+from eqsat.language.axes import Axes
+from eqsat.language.notation import CALLED, INFIX, shown
 from eqsat.language.rule import AnyRule, Arith, Ask, Attr, Compare, Fact, Guard, Lit, Pat, Pattern, Rule, Var
-from eqsat.language.tables import TABLES
 
-_INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "less": "<", "less_equal": "<=", "greater": ">",
-          "greater_equal": ">=", "equal": "=="}  # fmt: skip
-_CALLED = {"max": "maximum", "min": "minimum", "and": "logical_and", "or": "logical_or"}
 _NOT = {"<": "is not less than", "<=": "is more than", "==": "is not", "!=": "is", ">": "is not more than",
         ">=": "is less than"}  # fmt: skip
 _KINDS = {
@@ -36,19 +35,22 @@ def sides(row: AnyRule) -> tuple[str, str]:
 
 
 def side(pattern: Pattern) -> str:
-    """A side of a rule: `a @ (b @ c)`; `a[L]` is the array a read through the view L."""
+    """A side of a rule in the notation of equations: `a @ (b @ c)`; `a[L]` is the array a read through the view L."""
     if isinstance(pattern, Var):
         return pattern.name
     attrs, args = [attribute(a) for a in pattern.attrs], pattern.args
     match pattern.op:
         case "MM":
             return f"{_atom(args[0])} @ {_atom(args[1])}"
-        case "Bin" if attrs[0] in _INFIX:
-            return f"{_atom(args[0])} {_INFIX[attrs[0]]} {_atom(args[1])}"
+        case "Bin" if attrs[0] in INFIX:
+            return f"{_atom(args[0])} {INFIX[attrs[0]]} {_atom(args[1])}"
+        case "Un" if attrs[0] == "neg":
+            return f"-{_atom(args[0])}"
         case "Un" | "Bin":
-            return f"{_CALLED.get(attrs[0], attrs[0])}({', '.join(map(side, args))})"
+            return f"{CALLED.get(attrs[0], attrs[0])}({', '.join(map(side, args))})"
         case "Red":
-            return f"{attrs[0]}({side(args[0])}, axis=-1)"
+            name = attrs[0] if isinstance(pattern.attrs[0], Lit) else f"{attrs[0]}.reduce"
+            return f"{name}({side(args[0])})"
         case "V":
             return f"{_atom(args[0])}[{attrs[0]}]"
         case "Full":
@@ -60,12 +62,37 @@ def side(pattern: Pattern) -> str:
 def _atom(pattern: Pattern) -> str:
     """A side as an operand: infix operators in parentheses."""
     text = side(pattern)
-    infix = isinstance(pattern, Pat) and (pattern.op == "MM" or (pattern.op == "Bin" and _INFIX.get(_name(pattern))))
+    infix = isinstance(pattern, Pat) and (
+        pattern.op == "MM" or (pattern.op in ("Bin", "Un") and (_name(pattern) in INFIX or _name(pattern) == "neg"))
+    )
     return f"({text})" if infix else text
 
 
 def _name(pattern: Pat) -> str:
     return attribute(pattern.attrs[0])
+
+
+def written(part: Guard) -> str:
+    """A part of a guard as it is written: `W = along(L, "b m k -> b k n")`."""
+    match part:
+        case Fact(name, cls):
+            return f"{name}({cls.name})"
+        case Compare(op, left, right):
+            return f"{shown(left)} {op} {shown(right)}"
+        case Ask(_, _, gives):
+            return f"{', '.join(v.name for v in gives)} = {asked(part)}" if gives else asked(part)
+
+
+def asked(ask: Ask) -> str:
+    """A question to a table: `compose(L1, L2)`; of named axes, sizes are said where they go by other names."""
+    kind, _, axes = ask.table.partition(" ")
+    if not axes:
+        return f"{ask.table}({', '.join(map(shown, ask.args))})"
+    letters = Axes.read(axes, ask.table).letters
+    count = len(ask.args) - len(letters)
+    sizes = zip(letters, ask.args[count:], strict=True)
+    others = [f"{letter}={shown(attr)}" for letter, attr in sizes if attr != Var(letter.upper())]
+    return f"{kind}({', '.join([*map(shown, ask.args[:count]), repr(axes).replace(chr(39), chr(34)), *others])})"
 
 
 def attribute(attr: Attr) -> str:
@@ -87,26 +114,35 @@ def attribute(attr: Attr) -> str:
 
 
 def mentions(row: AnyRule, operator: str) -> bool:
-    """Whether a rule speaks of an operator, by its name in NumPy or in the rule language."""
-    names = {operator, *(_LANGUAGE.get(operator, ()))}
-    words = set(re.findall(r"\w+", row.text))
+    """Whether a rule speaks of an operator, by its name in NumPy or in the notation of equations."""
+    names = {operator, *(_NOTATION.get(operator, ()))}
+    words = set(re.findall(r"\w+|[^\w\s]", row.text))
+    if isinstance(row, Rule):
+        words |= {word for pattern in (row.left, row.right) for word in _operators(pattern)}
     return bool(names & words)
 
 
-_LANGUAGE = {
-    "matmul": ("mm",),
+def _operators(pattern: Pattern) -> Iterator[str]:
+    """The functions and operators of a side, by their names in the core."""
+    if isinstance(pattern, Pat):
+        yield pattern.op
+        yield from (attr.value for attr in pattern.attrs if isinstance(attr, Lit) and isinstance(attr.value, str))
+        for arg in pattern.args:
+            yield from _operators(arg)
+
+
+_NOTATION = {
+    "matmul": ("MM", "@"),
+    "mm": ("MM", "@"),
     "concatenate": ("cat",),
     "concat": ("cat",),
     "stack": ("cat",),
     "maximum": ("max",),
     "minimum": ("min",),
-    "max": ("max_over",),
-    "min": ("min_over",),
-    "prod": ("prod_over",),
-    "reduce": ("red", "sum", "max_over", "min_over", "prod_over"),
-    **dict.fromkeys(("transpose", "slice", "broadcast", "broadcast_to", "pad", "reshape", "flip"), ("view",)),
+    "reduce": ("Red",),
+    **dict.fromkeys(("view", "transpose", "slice", "broadcast", "broadcast_to", "pad", "reshape", "flip"), ("V", "[")),
 }
-"""What the rule language calls what NumPy calls otherwise."""
+"""What rules call what NumPy calls otherwise."""
 
 
 def shapes(rule: Rule) -> dict[str, str]:
@@ -147,9 +183,8 @@ def guard(part: Guard) -> str:
             return f"{_array(cls)} depends on an input"
         case Compare(op, left, right):
             return f"{attribute(left)} {op} {attribute(right)}"
-        case Ask(table, args, gives):
-            said = meaning(table)
-            call = f"{table}({', '.join(map(attribute, args))})"
+        case Ask(table, _, gives):
+            said, call = meaning(table), asked(part)
             return f"{', '.join(v.name for v in gives)} = {call}: {said}" if gives else f"{call}: {said}"
 
 
@@ -159,7 +194,7 @@ def _array(cls: Var) -> str:
 
 def meaning(table: str) -> str:
     """What a table proves: the first paragraph of its documentation."""
-    paragraph = (TABLES[table].fn.__doc__ or "").strip().split("\n\n")[0]
+    paragraph = tables.find(table).about.strip().split("\n\n")[0]
     text = " ".join(paragraph.split()).removesuffix(".")
     return text[:1].lower() + text[1:] if text[1:2].islower() or text[1:2] == " " else text
 

@@ -92,8 +92,8 @@ def test_an_unknown_device_is_answered_with_the_nearest() -> None:
 def test_rules_are_listed_with_both_sides() -> None:
     rows = {row["name"]: row for row in document("rules", "list")["rules"]}
     chain = rows["matmul-associate-right"]
-    assert chain["left"] == "mm(mm(a, b, B, M, K, N), c, B, M, N, P)"
-    assert chain["right"] == "mm(a, mm(b, c, B, K, N, P), B, M, K, P)"
+    assert chain["left"] == "(a @ b) @ c"
+    assert chain["right"] == "a @ (b @ c)"
     listed = printed("rules", "list")
     assert all(name in listed for name in rows)
 

@@ -15,7 +15,8 @@ from eqsat.egraph.snapshot import ENode, Snapshot
 from eqsat.errors import CheckFailed
 from eqsat.explain.derivation import derive
 from eqsat.explain.explain import FOLD
-from eqsat.language.rule import Fact, Var, rule
+from eqsat.language.equation import rule
+from eqsat.language.rule import Fact, Var
 from eqsat.lift.shaped import Shaper
 from eqsat.program import ops
 from eqsat.program.core import CoreProgram, lower, make
@@ -220,14 +221,14 @@ def test_a_step_that_does_not_hold_is_a_failed_check():
     nodes.append(ENode("Bin", ("sub",), (1, 0), 2, "mutant"))
     snapshot = Snapshot(nodes, 3, [False] * 3, [2, 2])
     with pytest.raises(CheckFailed, match="step mutant"):
-        derive(snapshot, [rule("mutant", "sub(a, b) => sub(b, a)")], [(left, right)])
+        derive(snapshot, [rule("mutant", "a - b == b - a")], [(left, right)])
 
 
 def test_the_matcher_finds_what_a_guard_refused():
     source = Snapshot.from_core(
         lower(eqsat.trace(lambda x, y: (x * y) @ weight(5, 3), spec((4, 5)), spec((4, 5)))).roots
     )
-    row = rule("test", "mm(mul(a, b), c, B, M, K, N) => mm(a, c, B, M, K, N)", when="M < K; const(b)")
+    row = rule("test", "(a * b) @ c == a @ c", when="M < K; const(b)")
     matcher = Matcher(source)
     (refusal,) = [r for at in range(len(source.nodes)) for r in matcher.refusals(row, at)]
     assert refusal.failed == (Fact("const", Var("b")),)

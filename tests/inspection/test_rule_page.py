@@ -22,7 +22,7 @@ SIDES = {
     "matmul-associate-right": ("(a @ b) @ c", "a @ (b @ c)"),
     "view-of-matmul-narrows": ("(a @ b)[L]", "(a[La] @ b[Lb])[R]"),
     "constant-addend-through-matmul": ("(a + b) @ c", "(a @ c) + (b @ c)"),
-    "sum-of-matmul": ("sum(a @ b, axis=-1)", "(sum(a[La], axis=-1) @ sum(b[Lb], axis=-1))[W]"),
+    "sum-of-matmul": ("sum(a @ b)", "(sum(a[La]) @ sum(b[Lb]))[W]"),
 }
 
 

@@ -16,7 +16,7 @@ from eqsat import spec
 from eqsat.cli.shared.report import closing_lines
 from eqsat.egraph.snapshot import Snapshot
 from eqsat.errors import CheckFailed, CheckTooLarge, EqsatError, InputError
-from eqsat.language.rule import rule
+from eqsat.language.equation import rule
 from eqsat.lift.segments import LiftedProgram
 from eqsat.pipeline.failures import failures_dir, keep
 from eqsat.pipeline.result import Result
@@ -26,8 +26,8 @@ from eqsat.rules import ALL
 from support.programs import weight
 
 F32 = np.float32
-WRONG = rule("minimum-is-first", "min(a, b) => a", source="none", why="wrong, for this test")
-SLIGHTLY_WRONG = rule("product-is-maximum", "mul(a, b) => max(a, b)", source="none", why="wrong and no cheaper")
+WRONG = rule("minimum-is-first", "minimum(a, b) == a", source="none", why="wrong, for this test")
+SLIGHTLY_WRONG = rule("product-is-maximum", "a * b == maximum(a, b)", source="none", why="wrong and no cheaper")
 
 
 @pytest.fixture(autouse=True)
