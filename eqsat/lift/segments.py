@@ -20,6 +20,7 @@ from eqsat.lift.tidy import Tidied, tidied
 from eqsat.program import ops
 from eqsat.program.core import CoreProgram, Node, make, topological
 from eqsat.program.ir import Program
+from eqsat.program.evaluation import viewed
 from eqsat.program.node import substitute
 from eqsat.program.segments import Segment
 from eqsat.program.term import ConstArray, Shape, Term
@@ -38,7 +39,7 @@ class Part:
         segment: as cut from the source.
         roots: the same values as the optimiser computes them, over `leaves`, inputs and constants.
         leaves: In node -> the node of another segment that it stands for.
-        constants: digest to flat values of the constants below `roots`.
+        constants: digest to values of the constants below `roots`, as of a plan.
         origins: what computed ones among them came from, over constants of the source.
     """
 
@@ -189,15 +190,15 @@ class _Instance:
             self._placeholder[leaf] = make("In", (f"%{number}", leaf.size, leaf.dtype))
             return
         digest = leaf.attrs[0]
-        self.values[leaf] = self.part.constants.get(digest, self.core.constants.get(digest))  # type: ignore[assignment]
+        self.values[leaf] = self.part.constants.get(digest, self.core.constants.get(digest)).reshape(-1)  # type: ignore[union-attr]
         if self._anonymous and leaf.size > 1 and leaf.dtype in (*FLOATS, *INTS) and number < _DIGITS**2:
             constant = _stand_in(number, leaf.size, leaf.dtype)
-            stand_in = constant.array
-            self._placeholder[leaf] = make("Const", (constant.digest, leaf.size, leaf.dtype))
+        elif viewed(digest) != digest:  # terms know constants by their values
+            constant = ConstArray(self.values[leaf])
         else:
-            stand_in = self.values[leaf]
-            self._placeholder[leaf] = leaf
-        self._stand_ins[self._placeholder[leaf].attrs[0]] = stand_in
+            constant = None
+        self._placeholder[leaf] = leaf if constant is None else make("Const", (constant.digest, leaf.size, leaf.dtype))
+        self._stand_ins[self._placeholder[leaf].attrs[0]] = self.values[leaf] if constant is None else constant.array
 
     def _shape(self, node: Node) -> Shape:
         term = self.core.source_term.get(node)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -340,7 +341,7 @@ class _Evaluation(PlainArrays):
     def constant(self, digest: str, size: int, dtype: str) -> Array:
         if digest not in self._constants:
             raise InputError(f"constant {digest} is missing")
-        return self._typed(self._constants[digest], dtype)
+        return self._typed(self._constants[digest].reshape(-1), dtype)
 
     def number(self, value: Any, dtype: str) -> Array:
         return self._typed(np.asarray(value), dtype)
@@ -537,6 +538,27 @@ def constant_node(value: ConstArray, constants: dict[str, Array]) -> Node:
         return make("Full", (flat[0].item(), flat.size, dtype))
     constants.setdefault(value.digest, flat)
     return make("Const", (value.digest, flat.size, dtype))
+
+
+def view_node(base: Node, layout: Layout, constants: dict[str, Array]) -> Node:
+    """The node of a constant that is another one read through a layout without a mask, of which it takes each element.
+
+    Its values are a view of the other's: nothing is copied or hashed. They have a dim for each digit of the layout, so
+    that whoever needs them flat calls `reshape(-1)`.
+    """
+    source = base.attrs[0]
+    digest = f"{source}{_OF}{hashlib.sha256(repr((layout.offset, layout.dims)).encode()).hexdigest()[:32]}"
+    constants[digest] = _strided(constants[source], layout.offset, layout.dims)
+    return make("Const", (digest, layout.size, base.dtype))
+
+
+_OF = "@"
+"""Stands in the digest of a constant that `view_node` made, after that of the constant which it is a view of."""
+
+
+def viewed(digest: str) -> str:
+    """The digest of the constant whose elements a constant has: its own, but for those that `view_node` made."""
+    return digest.partition(_OF)[0]
 
 
 def _repeats(flat: Array) -> bool:

@@ -25,7 +25,7 @@ from eqsat.extract.solver.problem import Problem
 from eqsat.extract.solver.solve import solve
 from eqsat.layout.arithmetic import Layout, compose, footprint, identity
 from eqsat.program.core import CoreProgram, Node, evaluate, flops, fold, make, topological
-from eqsat.program.evaluation import MOVES, constant_node
+from eqsat.program.evaluation import MOVES, constant_node, view_node
 from eqsat.program.node import substitute
 from eqsat.program.term import ConstArray
 
@@ -33,6 +33,9 @@ Array = np.ndarray[Any, Any]
 
 FOLD_SEARCH_SECONDS = 0.5
 """Time spent on finding the cheapest way to compute the constants."""
+
+LARGE_BYTES = 1 << 16
+"""Size from which on constants in another order are views of the program's: copies are made where they are needed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +83,8 @@ class Plan:
 
     Attributes:
         roots: the program's outputs as core nodes; `results` says where their values lie once the kernels have run.
-        constants: digest to flat values, of every Const node in `roots` and the kernels.
+        constants: digest to values in order, of every Const node in `roots` and the kernels; `reshape(-1)` makes them
+            flat, which large ones in another order than the program's are not yet.
         origins: what each computed constant came from, over the constants of the program.
         opaque: how opaque operators run.
     """
@@ -355,8 +359,11 @@ def _laid_out(node: Node, constants: dict[str, Array]) -> Node:
     (layout,), (base,) = node.attrs, node.args
     if base.op not in MOVES:  # too much work to be done ahead of time
         return node
-    if base.op == "Const" and not layout.masked and (layout.contiguous or layout.size > base.size):
-        return node
+    if base.op == "Const" and not layout.masked:
+        if layout.contiguous or layout.size > base.size:
+            return node
+        if layout.size * itemsize(node.dtype) >= LARGE_BYTES:
+            return view_node(base, layout, constants)
     (value,) = evaluate([node], {}, constants)
     return constant_node(ConstArray(value), constants)
 

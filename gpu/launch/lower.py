@@ -223,7 +223,7 @@ class _Lowering:
             place = Place(node.attrs[0])
         elif node.op == "Const":
             place = self._new(f"c{len(self.constants)}", (node.size,), node.dtype, "constant")
-            self.constants[place.buffer] = self.plan.constants[node.attrs[0]]
+            self.constants[place.buffer] = self.plan.constants[node.attrs[0]].reshape(-1)
         elif node in self.inside:
             whole, offset = self.inside[node]
             outer = self._place(whole)
