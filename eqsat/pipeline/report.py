@@ -13,7 +13,7 @@ from eqsat.explain.explain import FOLD, Explanation
 from eqsat.extract.cover import CoverResult
 from eqsat.extract.plan.memory import peak_bytes
 from eqsat.extract.plan.plan import Plan
-from eqsat.gpu.launch.lower import launch_counts
+from eqsat.gpu.launch.grouping import launch_counts
 from eqsat.pipeline.objective import Objective
 from eqsat.program.core import Node
 from eqsat.program.ir import Program

@@ -1,4 +1,4 @@
-"""Which kernels of a plan are one launch: small products that need nothing of each other.
+"""How the kernels of a plan become launches: small products that need nothing of each other share one.
 
 Towers of unequal widths are such products: no batch holds them, and each alone leaves most of a device idle. Every
 kernel keeps its own price; that they share a launch comes on top.
@@ -8,8 +8,12 @@ from __future__ import annotations
 
 from math import ceil
 
+from eqsat.base.numerics import itemsize
 from eqsat.extract.plan.plan import Kernel, Plan
 from eqsat.program.core import Node, topological
+
+ACCESS_ALIGNMENT = 16
+"""Bytes: kernels read and write whole vectors, so an array inside another must start at a multiple of this."""
 
 MOST_BLOCKS = 96
 """Tiles of a group: all run at once on any of the devices, so that no member waits for another."""
@@ -52,3 +56,56 @@ def _blocks(kernel: Kernel) -> int:
 def product_of(kernel: Kernel) -> Node:
     """The product that a contraction is built around."""
     return next(node for node in topological(kernel.body) if node.op == "MM")
+
+
+def launch_counts(plan: Plan) -> tuple[list[int], int]:
+    """(launches of each kernel, copies) once a plan is lowered.
+
+    A concatenation that others write in place takes none, and neither do the later members of a group. Copies move
+    results that lie inside other arrays, where each output is to be an array of its own.
+    """
+    inside = placed_in_place(plan)
+    wholes = {whole for whole, _ in inside.values()}
+    counts = [0 if kernel.outputs[0] in wholes else kernel.launches for kernel in plan.kernels]
+    for group in groups(plan):
+        for i in group[1:]:
+            counts[i] = 0
+    own = {node for kernel in plan.kernels for node in kernel.outputs if node not in inside}
+    copies = 0
+    for result in plan.results:
+        node = result.buffer
+        if node in own and result.layout.is_identity(node.size):
+            own.remove(node)
+        elif node.op != "Full" and result.layout.size:
+            copies += 1
+    return counts, copies
+
+
+def placed_in_place(plan: Plan) -> dict[Node, tuple[Node, int]]:
+    """Arrays that are written where a concatenation wants them: node to (concatenation, offset).
+
+    A concatenation of whole arrays, each made by an earlier kernel for this one place, needs no kernel of its own.
+    """
+    producer = {n: k for k in plan.kernels for n in k.outputs if k.family != "opaque"}
+    results = {r.buffer for r in plan.results}
+    found: dict[Node, tuple[Node, int]] = {}
+    for kernel in plan.kernels:
+        body = kernel.body[0]
+        if len(kernel.body) != 1 or body.op != "Cat" or set(body.args) != set(kernel.params):
+            continue
+        members = dict(zip(kernel.params, kernel.inputs, strict=True))
+        offsets, offset = {}, 0
+        for arg in body.args:
+            offsets[members[arg]] = offset
+            offset += arg.size
+        aligned = all(at * itemsize(n.dtype) % ACCESS_ALIGNMENT == 0 for n, at in offsets.items())
+        free = all(n in producer and n not in found and n not in results for n in offsets)
+        whole = len(offsets) == len(body.args)
+        if aligned and free and whole and not any(_needs_fill(producer[n]) for n in offsets):
+            found.update((n, (kernel.outputs[0], at)) for n, at in offsets.items())
+    return found
+
+
+def _needs_fill(kernel: Kernel) -> bool:
+    """Whether the kernel may gather its result by atomics, and so needs a buffer to fill."""
+    return kernel.family == "contraction+reduction"

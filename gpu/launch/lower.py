@@ -19,7 +19,6 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.base.numerics import itemsize
 from eqsat.errors import InputError
 from eqsat.extract.device.table import Device
 from eqsat.extract.device.table import device as find_device
@@ -29,7 +28,7 @@ from eqsat.gpu.code.index import Index, Var, through
 from eqsat.gpu.families.base import Choice, Kernel
 from eqsat.gpu.families.group import gathered, grouped, side_by_side
 from eqsat.gpu.launch.generate import Chain, chain, member_choice
-from eqsat.gpu.launch.grouping import groups, product_of
+from eqsat.gpu.launch.grouping import groups, placed_in_place, product_of
 from eqsat.gpu.launch.steps import Buffer, BufferKind, Fill, HostCall, Launch, LibraryProduct, Place, Step, arranged
 from eqsat.gpu.table.targets import Target, target
 from eqsat.layout.arithmetic import Layout, identity, is_contiguous, row_major
@@ -37,10 +36,6 @@ from eqsat.program.core import Node, make
 from eqsat.program.ir import Program
 
 Array = np.ndarray[Any, Any]
-
-ACCESS_ALIGNMENT = 16
-"""Bytes: kernels read and write whole vectors, so an array inside another must start at a multiple of this."""
-
 
 LIBRARY_DTYPES = frozenset({"float64", "float32", "float16"})
 """Element types of products that CuPy passes on to the vendor's library."""
@@ -372,56 +367,3 @@ def matrix_strides(node: Node, shape: tuple[int, ...]) -> tuple[Node, int, tuple
     steps = [address.coefficient(axis) if axis.extent > 1 else 0 for axis in axes]
     found = tuple(step for step in steps if step is not None)
     return (base, address.constant, found) if len(found) == len(steps) else None
-
-
-def launch_counts(plan: Plan) -> tuple[list[int], int]:
-    """(launches of each kernel, copies) once a plan is lowered.
-
-    A concatenation that others write in place takes none, and neither do the later members of a group. Copies move
-    results that lie inside other arrays, where each output is to be an array of its own.
-    """
-    inside = placed_in_place(plan)
-    wholes = {whole for whole, _ in inside.values()}
-    counts = [0 if kernel.outputs[0] in wholes else kernel.launches for kernel in plan.kernels]
-    for group in groups(plan):
-        for i in group[1:]:
-            counts[i] = 0
-    own = {node for kernel in plan.kernels for node in kernel.outputs if node not in inside}
-    copies = 0
-    for result in plan.results:
-        node = result.buffer
-        if node in own and result.layout.is_identity(node.size):
-            own.remove(node)
-        elif node.op != "Full" and result.layout.size:
-            copies += 1
-    return counts, copies
-
-
-def placed_in_place(plan: Plan) -> dict[Node, tuple[Node, int]]:
-    """Arrays that are written where a concatenation wants them: node to (concatenation, offset).
-
-    A concatenation of whole arrays, each made by an earlier kernel for this one place, needs no kernel of its own.
-    """
-    producer = {n: k for k in plan.kernels for n in k.outputs if k.family != "opaque"}
-    results = {r.buffer for r in plan.results}
-    found: dict[Node, tuple[Node, int]] = {}
-    for kernel in plan.kernels:
-        body = kernel.body[0]
-        if len(kernel.body) != 1 or body.op != "Cat" or set(body.args) != set(kernel.params):
-            continue
-        members = dict(zip(kernel.params, kernel.inputs, strict=True))
-        offsets, offset = {}, 0
-        for arg in body.args:
-            offsets[members[arg]] = offset
-            offset += arg.size
-        aligned = all(at * itemsize(n.dtype) % ACCESS_ALIGNMENT == 0 for n, at in offsets.items())
-        free = all(n in producer and n not in found and n not in results for n in offsets)
-        whole = len(offsets) == len(body.args)
-        if aligned and free and whole and not any(_needs_fill(producer[n]) for n in offsets):
-            found.update((n, (kernel.outputs[0], at)) for n, at in offsets.items())
-    return found
-
-
-def _needs_fill(kernel: PlanKernel) -> bool:
-    """Whether the kernel may gather its result by atomics, and so needs a buffer to fill."""
-    return kernel.family == "contraction+reduction"

@@ -15,7 +15,8 @@ import numpy as np
 
 from eqsat.base.numerics import dtype_name, np_dtype
 from eqsat.errors import InputError
-from eqsat.gpu.launch.lower import ACCESS_ALIGNMENT, Buffer
+from eqsat.gpu.launch.grouping import ACCESS_ALIGNMENT
+from eqsat.gpu.launch.lower import Buffer
 
 _ON_HOST = frozenset({1, 3, 11})
 """DLPack device types in host memory: CPU, and memory pinned for CUDA or ROCm (dlpack.h, DLDeviceType)."""

@@ -21,8 +21,8 @@ from eqsat.extract.device.table import device as find_device
 from eqsat.extract.plan.plan import Plan, Result
 from eqsat.gpu import simt
 from eqsat.gpu.families.base import Kernel
-from eqsat.gpu.launch.grouping import groups
-from eqsat.gpu.launch.lower import ACCESS_ALIGNMENT, Fill, HostCall, Launch, Launches, Signature, lower
+from eqsat.gpu.launch.grouping import ACCESS_ALIGNMENT, groups
+from eqsat.gpu.launch.lower import Fill, HostCall, Launch, Launches, Signature, lower
 from eqsat.gpu.table.targets import TARGETS, Target
 from eqsat.layout.arithmetic import identity
 

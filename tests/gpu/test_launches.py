@@ -14,7 +14,8 @@ from eqsat.extract.cover import cover
 from eqsat.extract.device.table import DEVICES
 from eqsat.extract.plan.plan import Plan, build_plan
 from eqsat.gpu.families import contraction
-from eqsat.gpu.launch.lower import Launch, launch_counts, lower
+from eqsat.gpu.launch.grouping import launch_counts
+from eqsat.gpu.launch.lower import Launch, lower
 from eqsat.gpu.run.run import run_simt
 from eqsat.gpu.table.targets import TARGETS
 from eqsat.layout import arithmetic as lay
