@@ -7,15 +7,16 @@ afterwards (means and norms), as ONNX's and PyTorch's definitions do.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial, reduce
 from math import prod
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from eqsat.base import numerics
-from eqsat.base.numerics import HALVES, INTS, np_dtype
-from eqsat.errors import InputError, ShapeError
+from eqsat.base.numerics import FLOATS, HALVES, INTS, np_dtype
+from eqsat.errors import DtypeError, InputError, ShapeError
 from eqsat.program import ops
 from eqsat.program.term import Shape, Term, make
 
@@ -188,6 +189,8 @@ def logsumexp(x: Term, axes: Axes = None, keepdims: bool = False) -> Term:
 def _largest(dtype: str) -> float:
     import ml_dtypes
 
+    if dtype not in FLOATS:
+        raise DtypeError(f"logsumexp takes floats, got {dtype}")
     return float(ml_dtypes.finfo(np_dtype(dtype)).max)
 
 
@@ -233,8 +236,18 @@ def batchnorm(x: Term, scale: Term, bias: Term, mean: Term, variance: Term, epsi
     b = bias - mean a, which are constants where the parameters are."""
     slope = ops.div(scale, ops.sqrt(shifted(variance, epsilon)))
     offset = ops.sub(bias, ops.mul(mean, slope))
+    return _by_channel(x, slope, offset)
+
+
+def instancenorm(x: Term, scale: Term, bias: Term, epsilon: float = 1e-5) -> Term:
+    """Zero mean and unit variance of every x[n, c], then `scale` and `bias` [c]."""
+    return _by_channel(layernorm(x, None, None, 2, epsilon), scale, bias)
+
+
+def _by_channel(x: Term, scale: Term, bias: Term) -> Term:
+    """x[n, c, ...] scale + bias with parameters [c]."""
     channel = (-1,) + (1,) * (x.ndim - 2)
-    return add(mul(x, ops.reshape(slope, channel)), ops.reshape(offset, channel))
+    return add(mul(x, ops.reshape(scale, channel)), ops.reshape(bias, channel))
 
 
 # Windows
@@ -380,3 +393,76 @@ def _arrange(x: Term, labels: Sequence[str], wanted: Sequence[str]) -> Term:
 
 def _sized(x: Term, labels: Sequence[str], sizes: Mapping[str, int]) -> Term:
     return ops.broadcast(x, [sizes[c] for c in labels])
+
+
+# Composites that are found again where they are expanded
+
+
+@dataclass(frozen=True, eq=False)
+class Composite:
+    """A composite that ONNX has one operator for, or that kernels are called after.
+
+    Attributes:
+        name: in the names of kernels; `onnx` is the operator, `since` the opset that introduced it. Each may be empty.
+        build: makes it of arguments by name.
+        operands: the arguments that are terms, with the shapes that they have in an example.
+        numbers: the arguments that are numbers, with their values in an example. No composite has these by itself.
+        reduced: the arguments that its reductions say: `axis`, `axes`, `keepdims`.
+        options: the arguments that are the same in all of its instances.
+    """
+
+    name: str
+    onnx: str
+    build: Callable[..., Term]
+    operands: Mapping[str, Shape] = field(default_factory=lambda: {"x": (2, 3, 4)})
+    numbers: Mapping[str, float] = field(default_factory=dict[str, float])
+    reduced: tuple[str, ...] = ()
+    options: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    since: int = 0
+
+    def example(self, dtype: str = "float32") -> Term:
+        """An instance whose operands are inputs, called as the arguments are.
+
+        Raises:
+            InputError: operands of this type have no such composite.
+        """
+        reduced = {"axis": -1, "axes": (2,), "keepdims": True}
+        arguments = {name: ops.input(name, shape, dtype) for name, shape in self.operands.items()}
+        return self.build(**arguments, **self.numbers, **{k: reduced[k] for k in self.reduced}, **self.options)
+
+
+_X = {"x": (2, 3, 4)}
+_SCALE, _BIAS = {"scale": (4,)}, {"bias": (4,)}
+_EPSILON = {"epsilon": 0.3125}
+_ALONG, _OVER = ("axis",), ("axes", "keepdims")
+
+COMPOSITES = (
+    Composite("softmax", "Softmax", softmax, reduced=_ALONG),
+    Composite("logsoftmax", "LogSoftmax", log_softmax, reduced=_ALONG),
+    Composite("", "ReduceLogSumExp", logsumexp, reduced=("axes",), options={"keepdims": True}),
+    Composite("", "ReduceLogSumExp", logsumexp, reduced=("axes",), options={"keepdims": False}),
+    Composite("", "ReduceMean", mean, reduced=_OVER),
+    Composite("", "ReduceL2", norm2, reduced=_OVER),
+    Composite("silu", "", silu),
+    Composite("gelu", "Gelu", gelu, since=20),
+    Composite("gelu", "Gelu", gelu, options={"approximate": "tanh"}, since=20),
+    Composite("", "Softplus", softplus),
+    Composite("", "Elu", elu, numbers={"alpha": 0.3125}),
+    Composite("", "LeakyRelu", leaky_relu, numbers={"alpha": 0.3125}),
+    Composite("", "LeakyRelu", leaky_relu, numbers={"alpha": 2.3125}),
+    Composite("", "HardSigmoid", hard_sigmoid, numbers={"alpha": 0.3125, "beta": 0.4375}),
+    Composite("", "Mod", fmod, {"a": (2, 3, 4), "b": (2, 3, 4)}),
+    Composite("layernorm", "LayerNormalization", layernorm, {**_X, **_SCALE, **_BIAS}, _EPSILON, _ALONG),
+    Composite("layernorm", "LayerNormalization", layernorm, {**_X, **_SCALE}, _EPSILON, _ALONG),
+    Composite("layernorm", "LayerNormalization", layernorm, {**_X, **_BIAS}, _EPSILON, _ALONG),
+    Composite("layernorm", "LayerNormalization", layernorm, _X, _EPSILON, _ALONG),
+    Composite("rmsnorm", "RMSNormalization", rmsnorm, {**_X, **_SCALE}, _EPSILON, _ALONG, since=23),
+    Composite(
+        "", "InstanceNormalization", instancenorm, {**_X, "scale": (3,), "bias": (3,)}, _EPSILON
+    ),
+    Composite(
+        "", "BatchNormalization", batchnorm,
+        {**_X, "scale": (3,), "bias": (3,), "mean": (3,), "variance": (3,)}, _EPSILON,
+    ),
+)  # fmt: skip
+"""Exporters find these in programs, and kernels that compute one are called after it."""

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from functools import cache
+from typing import NamedTuple
 
 from eqsat.layout.arithmetic import is_bijective, is_contiguous
-from eqsat.program.core import Node, topological
+from eqsat.program.composites import COMPOSITES
+from eqsat.program.core import Node, lower, topological
+from eqsat.program.ir import Program
+from eqsat.program.term import topological as terms_below
 
 LONGEST = 4
 """Operators that a name spells out; beyond that it counts them."""
@@ -121,21 +127,14 @@ def _epilogue(product: Node, above: Sequence[Node]) -> list[str]:
     if bias is not None:
         parts.append("bias")
         names.remove("add")
-    for activation, needs in _ACTIVATIONS:
-        if all(names.count(f) >= needs.count(f) for f in needs):
-            parts.append(activation)
-            for f in needs:
+    for activation in _signatures():
+        if not activation.reductions and activation.functions <= Counter(names):
+            parts.append(activation.name)
+            for f in activation.functions.elements():
                 names.remove(f)
             break
     parts += [_SHORT.get(f, f.replace("cast:", "to_")) for f in names if f not in ("mul", "div")][:LONGEST]
     return parts
-
-
-_ACTIVATIONS: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("gelu", ("erf", "add", "mul", "mul")),
-    ("gelu", ("tanh", "add", "add", "mul", "mul")),
-    ("silu", ("sigmoid", "mul")),
-)
 
 
 def _reaching(product: Node, above: Sequence[Node]) -> list[Node]:
@@ -157,17 +156,43 @@ def _row_name(order: Sequence[Node], top: Node) -> str:
     columns = reductions[0].attrs[1]
     rows = reductions[0].size
     kinds = [n.attrs[0] for n in reductions]
-    names = set(_arithmetic(order))
-    for verb, test in _ROWS:
-        if test(kinds, names) and top.op != "Red":
-            return f"{verb}_{rows}x{columns}"
+    names = {part for name in _arithmetic(order) for part in (name, *_MEANS.get(name, ()))}
+    for composite in _signatures():
+        needed = composite.functions.keys() - _SCALED
+        if composite.reductions == kinds and needed <= names and top.op != "Red":
+            return f"{composite.name}_{rows}x{columns}"
     verb = "_".join([*_spelled(order), *dict.fromkeys(kinds)])
     return f"{verb}_{rows}x{columns}"
 
 
-_ROWS: tuple[tuple[str, Callable[[list[str], set[str]], bool]], ...] = (
-    ("softmax", lambda kinds, names: kinds == ["max", "sum"] and {"exp", "sub", "div"} <= names),
-    ("logsoftmax", lambda kinds, names: kinds == ["max", "sum"] and {"exp", "sub", "log"} <= names),
-    ("layernorm", lambda kinds, names: kinds == ["sum", "sum"] and "sub" in names and bool({"sqrt", "rsqrt"} & names)),
-    ("rmsnorm", lambda kinds, names: kinds == ["sum"] and bool({"sqrt", "rsqrt"} & names)),
-)
+_MEANS = {"reciprocal": ("div",), "rsqrt": ("sqrt", "div")}
+"""Functions that rules put in the place of others."""
+
+_SCALED = {"add", "mul"}
+"""Functions of a normalisation that rules move into what stands around it."""
+
+
+class _Signature(NamedTuple):
+    """How a composite shows in a kernel: kinds of reductions, operands first, and functions with their number.
+
+    Factors count once: rules join those that are constant.
+    """
+
+    name: str
+    reductions: list[str]
+    functions: Counter[str]
+
+
+@cache
+def _signatures() -> list[_Signature]:
+    """Of the composites that have a name for kernels, those of the most functions first."""
+    found = []
+    for row in COMPOSITES:
+        if row.name:
+            example = row.example()
+            inputs = tuple(t for t in terms_below([example]) if t.op == "input")
+            order = topological(lower(Program(inputs, {"y": example})).roots)
+            functions = Counter(_arithmetic(order))
+            functions["mul"] = min(functions["mul"], 1)
+            found.append(_Signature(row.name, [n.attrs[0] for n in order if n.op == "Red"], functions))
+    return sorted(found, key=lambda signature: -signature.functions.total())

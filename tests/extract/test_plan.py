@@ -11,9 +11,14 @@ from hypothesis import strategies as st
 
 from eqsat.egraph.snapshot import Snapshot
 from eqsat.extract.cover import cover
+from eqsat.extract.plan.naming import kernel_name
 from eqsat.extract.plan.plan import Plan, build_plan
 from eqsat.layout import arithmetic as lay
-from eqsat.program.core import CoreProgram, Node, evaluate, make, topological
+from eqsat.program.composites import COMPOSITES, Composite
+from eqsat.program.core import CoreProgram, Node, evaluate, lower, make, topological
+from eqsat.program.ir import Program
+from eqsat.program.node import substitute
+from eqsat.program.term import topological as terms_below
 from support.core_programs import (
     attention,
     bin_,
@@ -201,6 +206,22 @@ def test_names_and_operators_tell_what_a_kernel_does(root: Node, name: str, ops:
     plan, _ = planned(root)
     (kernel,) = plan.kernels
     assert (kernel.name, kernel.ops) == (name, ops)
+
+
+NAMED = [row for row in COMPOSITES if row.name]
+
+
+@pytest.mark.parametrize("row", NAMED, ids=[f"{i} {row.name}" for i, row in enumerate(NAMED)])
+def test_kernels_are_called_after_composites(row: Composite) -> None:
+    y = row.example()
+    program = Program(tuple(t for t in terms_below([y]) if t.op == "input"), {"y": y})
+    body = list(lower(program).roots)
+    product = mm(x_("a", 6 * 5), x_("b", 5 * 4), 6, 5, 4)
+    if any(n.op == "Red" for n in topological(body)):
+        assert kernel_name("row", body) == f"{row.name}_6x4"
+    else:
+        after = substitute(body, {make("In", ("x", 24, "float32")): product})
+        assert kernel_name("contraction", after) == f"gemm_{row.name}_6x4x5"
 
 
 def test_the_name_of_a_layer_norm() -> None:

@@ -313,10 +313,7 @@ def _rms_normalization(node: Node) -> Term:
 
 def _instance_normalization(node: Node) -> Term:
     """Zero mean and unit variance of every x[n, c], then scale and bias [c]."""
-    x, scale, bias = node.input(0), node.input(1), node.input(2)
-    unit = composites.layernorm(x, None, None, 2, node.attr("epsilon", 1e-5))
-    channel = (-1,) + (1,) * (x.ndim - 2)
-    return composites.add(composites.mul(unit, ops.reshape(scale, channel)), ops.reshape(bias, channel))
+    return composites.instancenorm(node.input(0), node.input(1), node.input(2), node.attr("epsilon", 1e-5))
 
 
 def _lrn(node: Node) -> Term:

@@ -11,7 +11,7 @@ from eqsat.frontends.onnx.file.load import OLDEST_OPSET, domain_of, subgraphs
 from eqsat.frontends.onnx.read.opaque import OneNode, since_version
 from eqsat.frontends.onnx.write.basic import BASIC, cuts
 from eqsat.frontends.onnx.write.form import Form, ints, opset_for
-from eqsat.frontends.onnx.write.recognise import RECOGNISERS
+from eqsat.frontends.onnx.write.recognise import recognisers
 from eqsat.program.ir import Program
 from eqsat.program.ops import row
 from eqsat.program.term import Term
@@ -71,7 +71,7 @@ def _forms(program: Program, opset: int) -> dict[Term, Form]:
 
 
 def _recognised(term: Term, opset: int, readers: Mapping[Term, set[Term | None]]) -> Form | None:
-    for recogniser in RECOGNISERS.get(term.op, ()):
+    for recogniser in recognisers(term.op):
         found = recogniser(term, opset)
         if found is not None and _closed(term, found, readers) and _writable(found, opset):
             return found

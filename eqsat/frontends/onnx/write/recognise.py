@@ -1,13 +1,14 @@
 """Composites found again: softmax, layer normalisation and their like as the single ONNX nodes they once were.
 
-A recogniser reads candidates for the operands and parameters off the root, builds the expansion by
-`eqsat.program.composites` and compares: terms are hash-consed, so the root is that composite exactly if it is the same
-object.
+Candidates for operands and parameters are what stands where an example of the composite has them. The composite is then
+built of these by `eqsat.program.composites`: terms are hash-consed, so the root is it exactly if it is the same object.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache, partial
+from typing import Any
 
 import numpy as np
 
@@ -15,12 +16,11 @@ from eqsat.errors import InputError
 from eqsat.frontends.onnx.write.basic import Window, average_pool, conv, reduction
 from eqsat.frontends.onnx.write.form import Form, Operand, Param, broadcastable, form, ints, scalar
 from eqsat.program import composites
-from eqsat.program.term import Term
+from eqsat.program.composites import COMPOSITES, Composite
+from eqsat.program.term import Term, topological
 
 Recogniser = Callable[[Term, int], Form | None]
 """The root and the opset to the form of the composite that ends there, if one does."""
-
-GELU, RMS_NORMALIZATION = 20, 23  # the opsets that introduced these operators
 
 
 def down(term: Term | None, *steps: str) -> Term | None:
@@ -51,59 +51,95 @@ def _is(root: Term, build: Callable[[], Term]) -> bool:
         return False
 
 
-# Softmax and its relatives
+# Composites
 
 
-def _softmax(root: Term, opset: int) -> Form | None:
-    x, total = down(root, "div", "exp", "sub"), bare(root.args[1])
-    if x is None or total.op != "reduce":
+def _composite(row: Composite, root: Term, opset: int) -> Form | None:
+    """The node of a composite that builds the root."""
+    arguments = _arguments(row, root) if opset >= row.since else None
+    if arguments is None or not _is(root, lambda: row.build(**arguments)):
         return None
-    axis = total.attr("axes")[-1]
-    return form("Softmax", x, axis=axis) if _is(root, lambda: composites.softmax(x, axis)) else None
+    if row.onnx in _FORMS:
+        return _FORMS[row.onnx](arguments, root)
+    if "axes" in arguments:
+        return reduction(row.onnx, arguments["x"], arguments["axes"], arguments["keepdims"], opset)
+    x, *parameters = (arguments.pop(name) for name in row.operands)
+    return form(row.onnx, x, *parameters, **arguments) if all(p.ndim == 1 for p in parameters) else None
 
 
-def _log_softmax(root: Term, opset: int) -> Form | None:
-    x, total = down(root, "sub", "sub"), down(bare(root.args[1]), "log")
-    if x is None or total is None or total.op != "reduce":
+def _arguments(row: Composite, root: Term) -> dict[str, Any] | None:
+    """The arguments that a composite has if the root is one: what stands where its example has them."""
+    try:
+        example = _example(row, root.dtype)
+    except InputError:
         return None
-    axis = total.attr("axes")[-1]
-    return form("LogSoftmax", x, axis=axis) if _is(root, lambda: composites.log_softmax(x, axis)) else None
+    names = {number: name for name, number in row.numbers.items()}
+    found: dict[str, Any] = dict(row.options)
+    stack = [(example, root)]
+    while stack:
+        wanted, term = stack.pop()
+        if wanted.op in ("broadcast", "reshape"):
+            stack.append((wanted.args[0], term.args[0] if term.op == wanted.op else term))
+            continue
+        told: dict[str, Any] = {}
+        if wanted.op == "input":
+            told[wanted.attr("name")] = term
+        else:
+            term = bare(term)
+            if term.op != wanted.op:
+                return None
+            if wanted.op == "full" and wanted.attr("value") in names:
+                told[names[wanted.attr("value")]] = term.attr("value")
+            if wanted.op == "reduce":
+                axes = term.attr("axes")
+                if term.attr("kind") != wanted.attr("kind") or not axes:
+                    return None
+                said = {"axis": axes[0], "axes": axes, "keepdims": term.attr("keepdims")}
+                told = {name: said[name] for name in row.reduced}
+            stack.extend(zip(wanted.args, term.args, strict=True))
+        if any(found.setdefault(name, value) is not value and found[name] != value for name, value in told.items()):
+            return None
+    return found
 
 
-def _logsumexp(root: Term, opset: int) -> Form | None:
-    kept = root.args[0] if root.op == "reshape" else root
-    total = down(kept, "add", "log")
-    x = down(total, "reduce", "exp", "sub")
-    if x is None or total is None:
+@cache
+def _example(row: Composite, dtype: str) -> Term:
+    return row.example(dtype)
+
+
+def _layer_norm(found: dict[str, Any], root: Term) -> Form | None:
+    x, scale, bias = found["x"], found.get("scale"), found.get("bias")
+    axis, inner = found["axis"], x.shape[found["axis"] :]
+    if root.dtype == "float64":  # ONNX computes in float32 at most
         return None
-    axes, keepdims = total.attr("axes"), kept is root
-    if not _is(root, lambda: composites.logsumexp(x, axes, keepdims)):
+    if any(parameter is not None and parameter.shape != inner for parameter in (scale, bias)):
         return None
-    return reduction("ReduceLogSumExp", x, axes, keepdims, opset)
+    inputs: list[Operand] = [x, scalar(1, x.dtype, inner) if scale is None else scale]
+    return form(
+        "LayerNormalization",
+        *(inputs if bias is None else [*inputs, bias]),
+        axis=None if axis == x.ndim - 1 else axis,
+        epsilon=found["epsilon"],
+    )
 
 
-# Reductions
-
-
-def _mean(root: Term, opset: int) -> Form | None:
-    total = down(down(root, "cast") if root.op == "cast" else root, "mul")
-    if total is None or total.op != "reduce" or total.attr("kind") != "sum":
+def _rms_norm(found: dict[str, Any], root: Term) -> Form | None:
+    x, scale, axis = found["x"], found["scale"], found["axis"]
+    if root.dtype == "float64" or scale.shape != x.shape[axis:]:
         return None
-    x = total.args[0] if root.op == "mul" else unwidened(total.args[0])
-    axes, keepdims = total.attr("axes"), total.attr("keepdims")
-    if x is None or not _is(root, lambda: composites.mean(x, axes, keepdims)):
-        return None
-    return reduction("ReduceMean", x, axes, keepdims, opset)
+    return form("RMSNormalization", x, scale, axis=None if axis == x.ndim - 1 else axis, epsilon=found["epsilon"])
 
 
-def _norm2(root: Term, opset: int) -> Form | None:
-    total, x = down(root, "sqrt"), down(root, "sqrt", "reduce", "mul")
-    if total is None or x is None:
-        return None
-    axes, keepdims = total.attr("axes"), total.attr("keepdims")
-    if not _is(root, lambda: composites.norm2(x, axes, keepdims)):
-        return None
-    return reduction("ReduceL2", x, axes, keepdims, opset)
+def _fmod(found: dict[str, Any], root: Term) -> Form | None:
+    return form("Mod", *broadcastable((found["a"], found["b"]), root.shape), fmod=1)
+
+
+_FORMS: dict[str, Callable[[dict[str, Any], Term], Form | None]] = {
+    "LayerNormalization": _layer_norm,
+    "RMSNormalization": _rms_norm,
+    "Mod": _fmod,
+}
+"""Operators whose operands or attributes are not just the composite's."""
 
 
 def _sum_of(root: Term, opset: int) -> Form | None:
@@ -115,153 +151,18 @@ def _sum_of(root: Term, opset: int) -> Form | None:
     return reduction(op, inner.args[0], root.attr("axes"), root.attr("keepdims"), opset)
 
 
-# Activations
-
-
-def _value(term: Term | None) -> float | None:
-    """The number that a uniform term holds."""
-    term = bare(term) if term is not None else None
-    return term.attr("value") if term is not None and term.op == "full" else None
-
-
-def _gelu(root: Term, opset: int) -> Form | None:
-    x = down(root, "mul", "mul")
-    if opset < GELU or x is None:
-        return None
-    for approximate in ("none", "tanh"):
-        if _is(root, lambda kind=approximate: composites.gelu(x, kind)):
-            return form("Gelu", x, approximate=None if approximate == "none" else approximate)
-    return None
-
-
-def _softplus(root: Term, opset: int) -> Form | None:
-    x = down(root, "add", "relu")
-    return form("Softplus", x) if x is not None and _is(root, lambda: composites.softplus(x)) else None
-
-
-def _elu(root: Term, opset: int) -> Form | None:
-    x, alpha = root.args[1], _value(down(root.args[2], "mul.1"))
-    if alpha is None or not _is(root, lambda: composites.elu(x, alpha)):
-        return None
-    return form("Elu", x, alpha=None if alpha == 1 else alpha)
-
-
-def _leaky_relu(root: Term, opset: int) -> Form | None:
-    x = root.args[0] if root.op == "max" else root.args[1]
-    alpha = _value(down(root.args[-1], "mul.1"))
-    if alpha is None or not _is(root, lambda: composites.leaky_relu(x, alpha)):
-        return None
-    return form("LeakyRelu", x, alpha=alpha)
-
-
-def _hard_sigmoid(root: Term, opset: int) -> Form | None:
-    line = down(root, "min", "max")
-    x, alpha, beta = down(line, "add", "mul"), _value(down(line, "add", "mul.1")), _value(down(line, "add.1"))
-    if x is None or alpha is None or beta is None:
-        return None
-    if not _is(root, lambda: composites.hard_sigmoid(x, alpha, beta)):
-        return None
-    return form("HardSigmoid", x, alpha=alpha, beta=beta)
-
-
 def _clip(root: Term, opset: int) -> Form | None:
+    """Whatever shapes its bounds have."""
     x, low, high = down(root, "min", "max"), _value(down(root, "min", "max.1")), _value(down(root, "min.1"))
     if x is None or low is None or high is None:
         return None
     return form("Clip", x, scalar(low, x.dtype), scalar(high, x.dtype))
 
 
-def _fmod(root: Term, opset: int) -> Form | None:
-    a, b = down(root, "mul", "sign"), down(bare(root.args[1]), "mod.1", "abs")
-    if a is None or b is None or not _is(root, lambda: composites.fmod(a, b)):
-        return None
-    return form("Mod", *broadcastable((a, b), root.shape), fmod=1)
-
-
-# Normalisation
-
-
-def _layer_norm(root: Term, opset: int) -> Form | None:
-    unit, scale, bias = _affine(root)
-    quotient = down(unit, "cast") if unit.op == "cast" else unit
-    deviation = _deviation(quotient)
-    wide = down(quotient, "div", "sub")
-    if wide is None or deviation is None or root.dtype == "float64":  # ONNX computes in float32 at most
-        return None
-    axis, epsilon = deviation
-    x = wide if unit is quotient else unwidened(wide)
-    if x is None or not _is(root, lambda: composites.layernorm(x, scale, bias, axis, epsilon)):
-        return None
-    inner = x.shape[axis:]
-    if any(parameter is not None and parameter.shape != inner for parameter in (scale, bias)):
-        return None
-    factor = scalar(1, x.dtype, inner) if scale is None else scale
-    inputs: list[Operand] = [x, factor, *([bias] if bias is not None else [])]
-    return form("LayerNormalization", *inputs, axis=None if axis == x.ndim - 1 else axis, epsilon=epsilon)
-
-
-def _rms_norm(root: Term, opset: int) -> Form | None:
-    unit, scale, _ = _affine(root)
-    quotient = down(unit, "cast") if unit.op == "cast" else unit
-    deviation = _deviation(quotient)
-    wide = down(quotient, "div")
-    if opset < RMS_NORMALIZATION or wide is None or deviation is None or scale is None or root.dtype == "float64":
-        return None
-    axis, epsilon = deviation
-    x = wide if unit is quotient else unwidened(wide)
-    if x is None or scale.shape != x.shape[axis:]:
-        return None
-    if not _is(root, lambda: composites.rmsnorm(x, scale, axis, epsilon)):
-        return None
-    return form("RMSNormalization", x, scale, axis=None if axis == x.ndim - 1 else axis, epsilon=epsilon)
-
-
-def _instance_norm(root: Term, opset: int) -> Form | None:
-    """Every x[n, c] normalised, then scale and bias [c]."""
-    unit, scale, bias = _affine(root)
-    parameters = [down(term, "reshape") for term in (scale, bias)]
-    quotient = down(unit, "cast") if unit.op == "cast" else unit
-    deviation, wide = _deviation(quotient), down(quotient, "div", "sub")
-    x = wide if unit is quotient else unwidened(wide)
-    if deviation is None or x is None or any(p is None or p.shape != (x.shape[1],) for p in parameters):
-        return None
-    axis, epsilon = deviation
-    if axis != 2 or composites.layernorm(x, None, None, 2, epsilon) is not unit:
-        return None
-    return form("InstanceNormalization", x, *parameters, epsilon=epsilon)
-
-
-def _batch_norm(root: Term, opset: int) -> Form | None:
-    """x * slope + offset with slope and offset worked out from the statistics [c]."""
-    if root.args[0].op != "mul":
-        return None
-    slope, offset = _unreshaped(root.args[0].args[1]), _unreshaped(root.args[1])
-    x, scale, bias = root.args[0].args[0], down(slope, "div"), down(offset, "sub")
-    variance, mean = down(slope, "div.1", "sqrt", "add"), down(offset, "sub.1", "mul")
-    epsilon = _value(down(slope, "div.1", "sqrt", "add.1"))
-    if scale is None or bias is None or variance is None or mean is None or epsilon is None:
-        return None
-    if not _is(root, lambda: composites.batchnorm(x, scale, bias, mean, variance, epsilon)):
-        return None
-    return form("BatchNormalization", x, scale, bias, mean, variance, epsilon=epsilon)
-
-
-def _affine(root: Term) -> tuple[Term, Term | None, Term | None]:
-    """unit, scale and bias of unit * scale + bias."""
-    body, bias = (root.args[0], bare(root.args[1])) if root.op == "add" else (root, None)
-    unit, scale = (body.args[0], bare(body.args[1])) if body.op == "mul" else (body, None)
-    return unit, scale, bias
-
-
-def _deviation(quotient: Term | None) -> tuple[int, float] | None:
-    """The first axis and epsilon of the denominator sqrt(mean(...) + epsilon)."""
-    denominator = down(quotient, "div.1")
-    if denominator is None:
-        return None
-    total, epsilon = down(bare(denominator), "sqrt", "add", "mul"), _value(down(bare(denominator), "sqrt", "add.1"))
-    if total is None or epsilon is None or total.op != "reduce" or not total.attr("axes"):
-        return None
-    return total.attr("axes")[0], epsilon
+def _value(term: Term | None) -> float | None:
+    """The number that a uniform term holds."""
+    term = bare(term) if term is not None else None
+    return term.attr("value") if term is not None and term.op == "full" else None
 
 
 # Products and windows
@@ -343,18 +244,26 @@ def _cum_sum(root: Term, opset: int) -> Form | None:
     return form("CumSum", x, Param(np.array(2 + i, np.int64), "axis"), reverse=1 if window.hi[i] else None)
 
 
-RECOGNISERS: dict[str, tuple[Recogniser, ...]] = {
-    "add": (_layer_norm, _instance_norm, _batch_norm, _conv_bias, _softplus, _logsumexp),
-    "cast": (_mean, _average_pool, _layer_norm),
-    "div": (_softmax, _layer_norm),
-    "max": (_leaky_relu,),
-    "min": (_hard_sigmoid, _clip),
-    "mul": (_layer_norm, _rms_norm, _gelu, _mean, _average_pool, _fmod),
+_OTHERS: dict[str, tuple[Recogniser, ...]] = {
+    "add": (_conv_bias,),
+    "cast": (_average_pool,),
+    "min": (_clip,),
+    "mul": (_average_pool,),
     "pool": (_cum_sum,),
     "reduce": (_sum_of,),
-    "reshape": (_flat_matmul, _logsumexp),
-    "sqrt": (_norm2,),
-    "sub": (_log_softmax,),
-    "where": (_elu, _leaky_relu),
+    "reshape": (_flat_matmul,),
 }
-"""By the operator at the root, the larger composite first."""
+"""What is no composite of its own, by the operator at the root."""
+
+
+@cache
+def recognisers(op: str) -> tuple[Recogniser, ...]:
+    """What may end in an operator, the larger composite first."""
+    sizes = {row: len(topological([example])) for row in COMPOSITES for example in _examples(row) if example.op == op}
+    rows = sorted((row for row in sizes if row.onnx), key=lambda row: -sizes[row])
+    return (*(partial(_composite, row) for row in rows), *_OTHERS.get(op, ()))
+
+
+def _examples(row: Composite) -> list[Term]:
+    """In full and half precision, which differ in casts."""
+    return [_example(row, "float32"), _example(row, "float16")]
