@@ -12,7 +12,7 @@ import math
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import ml_dtypes
@@ -176,14 +176,13 @@ def check(
         for number, values in enumerate(_parts(groups, outputs)):
             form = _form(values.values()) if exact else number
             if form not in known:
-                part = _Part(values, settings, CHEAP // (1 + len(cuts)), number, left())
-                known[form] = part.run(wanted, left)
+                known[form] = _compared(values, settings, CHEAP // (1 + len(cuts)), wanted, left, number)
             found = known[form] + found
     except _OutOfRange:
         # Values as they occur may lie where both are defined; random ones in their place need not.
         if not cuts:
             raise
-        return _Part(outputs, settings, CHEAP, seconds=left()).run(wanted, left)
+        return _compared(outputs, settings, CHEAP, wanted, left)
     except CheckTooLarge:
         raise
     except CheckFailed as inside:
@@ -191,10 +190,38 @@ def check(
         if not cuts:
             raise
         try:
-            return _Part(outputs, settings, sys.maxsize).run(DECIDING * wanted, left)
+            return _compared(outputs, settings, sys.maxsize, DECIDING * wanted, left)
         except CheckFailed:
             raise inside from None
     return found
+
+
+def _compared(
+    values: Mapping[str, Compared], settings: _Settings, cheap: int, points: int, left: Left, number: int = 0
+) -> Check:
+    """Compare the values of a part.
+
+    Raises:
+        CheckFailed: they differ.
+    """
+    seconds = math.inf if cheap == sys.maxsize else left()
+    try:
+        return _Part(values, settings, cheap, number, seconds).run(points, left)
+    except CheckTooLarge:
+        raise
+    except CheckFailed:
+        if not settings.exact or not _computes_ahead([x.source for x in values.values()]):
+            raise
+    # What the source computes from constants is rounded in its own types, and may be part of the result as it is.
+    own = {name: x._replace(meaning=x.result) for name, x in values.items()}
+    return _Part(own, replace(settings, exact=False), cheap, number, seconds).run(points, left)
+
+
+def _computes_ahead(roots: Sequence[Term]) -> bool:
+    """Whether anything is computed from constants alone, other than moved."""
+    order = topological(roots)
+    varies = _varying(order)
+    return any(term.args and term not in varies and not ops.row(term.op).view for term in order)
 
 
 class Compared(NamedTuple):
@@ -311,6 +338,7 @@ class _Part:
         self.inputs = [term for term in terms if term.op == "input"]
         self.decided = _decided(terms)
         weights = sum(term.size for term in terms if term.op == "constant")
+        self.cheap = cheap
         self.allowed = max(ALWAYS * cheap, min(cheap + PER_WEIGHT * weights, SPEED * seconds))
         self.memory = math.inf if settings.memory is None else settings.memory
         wide = [term for x in self.values.values() for term in (x.source, x.meaning)]
@@ -326,12 +354,12 @@ class _Part:
         probes = {name: self._probes(x) for name, x in self.values.items()} if large or self._dear() else {}
         sampled = large or (sum(p[0].flops for p in probes.values()) < SAVING * self.whole.flops and bool(probes))
         kind = "same" if not self.values else "sampled" if sampled else "full"
-        tried = 0
+        tried, settled = 0, False
         if kind == "full":
             for point in range(points):
-                if point and ((point + 1) * self.whole.flops > self.allowed or left() <= 0):
+                if point and ((settled and (point + 1) * self.whole.flops > self.cheap) or left() <= 0):
                     break
-                self._compare_all(point)
+                settled = self._compare_all(point)
                 tried = point + 1
         elif kind == "sampled":
             tried = 1
@@ -347,7 +375,8 @@ class _Part:
             self._drawn = point, random_values(self.inputs, point, self.seed)
         return self._drawn[1]
 
-    def _compare_all(self, point: int) -> None:
+    def _compare_all(self, point: int) -> bool:
+        """Compare all values on a random input; whether they are finite on it, else it says little."""
         inputs, demanded = self._inputs(point), self.whole
         wide = dict(zip(demanded.wanted, demanded.run(inputs), strict=True))
         own: dict[Term, Array] = {}
@@ -358,6 +387,7 @@ class _Part:
             self._judge(name, wide[s], wide[q], Rounding((s, q), everything(s), inputs, self.exact))
             if own:
                 self._judge_own(name, wide[s], own[s], own[r])
+        return all(np.isfinite(wide[x.source]).all() for x in self.values.values())
 
     def _judge(self, name: str, want: Array, found: Array, rounding: Rounding) -> None:
         if self.finite and want.dtype.kind == "f":

@@ -412,17 +412,19 @@ def _matmul_run(term: Term, args: list[Array], own: list[Any], demand: Demand, d
     wide = np.dtype(np.float32) if dtype in _HALVES else dtype
     if max(a.size * (a.dtype != wide), b.size * (b.dtype != wide)) * wide.itemsize <= _BLOCK_BYTES:
         return np.matmul(converted(a, wide), converted(b, wide)).astype(dtype, copy=False)
-    out = np.empty((*a.shape[:-1], b.shape[-1]), dtype)
-    by_row = a.size > b.size
-    lines, size = (a.shape[-2], a.size) if by_row else (b.shape[-1], b.size)
-    step = max(1, lines * _BLOCK_BYTES // (size * wide.itemsize))
-    held = converted(b if by_row else a, wide)
-    for i in range(0, lines, step):
-        if by_row:
+    if a.size > b.size:
+        out = np.empty((*a.shape[:-1], b.shape[-1]), dtype)
+        held = converted(b, wide)
+        step = max(1, a.shape[-2] * _BLOCK_BYTES // (a.size * wide.itemsize))
+        for i in range(0, a.shape[-2], step):
             out[..., i : i + step, :] = np.matmul(converted(a[..., i : i + step, :], wide), held)
-        else:
-            out[..., i : i + step] = np.matmul(held, converted(b[..., i : i + step], wide))
-    return out
+        return out
+    out = np.zeros((*a.shape[:-1], b.shape[-1]), wide)
+    held = converted(a, wide)
+    step = max(1, b.shape[-2] * _BLOCK_BYTES // (b.size * wide.itemsize))
+    for i in range(0, b.shape[-2], step):
+        out += np.matmul(held[..., i : i + step], converted(b[..., i : i + step, :], wide))
+    return out.astype(dtype, copy=False)
 
 
 _HALVES = frozenset(np_dtype(name) for name in HALVES)

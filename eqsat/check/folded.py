@@ -25,8 +25,8 @@ Array = np.ndarray
 Origin = tuple[Term, Term]
 """A constant, and the term of constants that it is the value of."""
 
-BLOCK = 1 << 22
-"""Elements that are compared at a time: origins are computed in float64."""
+BLOCK = 1 << 19
+"""Elements that are compared at a time: origins are computed in float64, and fit a processor's cache so."""
 
 DEAR = 2_000_000_000
 """Operations from which on an origin is probed by some rows and by sums rather than computed."""
@@ -120,6 +120,9 @@ def _elementwise(constant: Term, value: Array, term: Term, demand: Demand, nativ
         if not _same(value, want) and not _same(value, demanded.run({}, "native")[0]):
             raise _wrong(constant, "its elements are others")
         return
+    with np.errstate(all="ignore"):
+        if _same(value, want.astype(value.dtype)):
+            return
     found = converted(value, _WIDE)
     info = ml_dtypes.finfo(np_dtype(constant.dtype))
     with np.errstate(all="ignore"):

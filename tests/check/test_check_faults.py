@@ -392,6 +392,19 @@ def test_a_wrong_meaning_is_found_by_the_source():
         checking.check(source, result, meanings={result.outputs["y"]: meant})
 
 
+def test_what_the_source_computes_from_constants_keeps_its_rounding():
+    """log 3 in bfloat16, which float32 would hold better: as one repeated number it came from nothing."""
+    x = ops.input("x", (4,), "float32")
+    value = ops.log(ops.full(3.0, (4,), "bfloat16"))
+    source = Program((x,), {"y": ops.add(x, ops.cast(value, "float32"))})
+    (number,) = {float(v) for v in Program((), {"y": value}).run({})["y"]}
+    result = ops.add(x, ops.full(number, (4,), "float32"))
+    checking.check(source, Program((x,), {"y": result}), meanings={result: result})
+    wrong = ops.add(x, ops.full(number + 0.1, (4,), "float32"))
+    with pytest.raises(CheckFailed, match="differs from the source"):
+        checking.check(source, Program((x,), {"y": wrong}), meanings={wrong: wrong})
+
+
 def test_a_result_that_is_not_what_it_means_is_found():
     x = ops.input("x", (5, 64), "float32")
     term, values = scaled_weights("float32")
