@@ -99,6 +99,7 @@ def enumerate_candidates(
         "joint": len({x.call for found in of_class for x in found if x.call is not None}),
         "visits": search.visits,
         "rounds": search.rounds,
+        "hurried": search.hurried,
         "seconds": time.perf_counter() - start,
     }
     return Candidates(of_class, facts.free, stats)
@@ -131,6 +132,7 @@ class _Search:
         self.snapshot, self.facts, self.grower, self.limits, self.only = snapshot, facts, grower, limits, only
         self.cuts: list[list[Cut]] = [[] for _ in range(snapshot.n_classes)]
         self.visits = self.rounds = 0
+        self.hurried = False
         self._grown: list[list[Cut]] = [[] for _ in snapshot.nodes]
 
     def run(self, should_stop: Callable[[], bool] | None) -> None:
@@ -165,6 +167,7 @@ class _Search:
 
     def _hurry(self) -> None:
         """Keep fewer cuts from now on: half the time, and prices are a few percent higher at most."""
+        self.hurried = True
         few = min(HURRIED_CUTS, self.limits.per_kind)
         self.limits = self.grower.limits = replace(self.limits, per_kind=few, joins=min(few, self.limits.joins))
 

@@ -8,7 +8,7 @@ result is remembered, and each instance puts its own leaves back.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
@@ -166,13 +166,15 @@ class _Instance:
         self._stand_ins: dict[str, np.ndarray] = {}
         for leaf in part.segment.leaves.values():
             self._number(leaf)
-        below = {n: part.leaves.get(n, n) for n in topological(part.roots) if n.op in ("In", "Const")}
+        roots = _recognised(part)
+        below = {n: part.leaves.get(n, n) for n in topological(roots) if n.op in ("In", "Const")}
         for leaf in below.values():
             self._number(leaf)
         known = {n: self._placeholder[leaf] for n, leaf in below.items()}
-        self._after = tuple(substitute(part.roots, known))
-        came = substitute(tuple(part.origins.values()), self._placeholder)
-        self._origins = {known[made]: origin for made, origin in zip(part.origins, came, strict=True) if made in known}
+        self._after = tuple(substitute(roots, known))
+        origins = {made: origin for made, origin in part.origins.items() if made in known}
+        came = substitute(tuple(origins.values()), self._placeholder)
+        self._origins = {known[made]: origin for made, origin in zip(origins, came, strict=True)}
         self._root_shapes = tuple(self._shape(r) for r in part.segment.roots)
         self.key = (
             self._after,
@@ -265,6 +267,23 @@ class _Instance:
         return found
 
 
+def _recognised(part: Part) -> tuple[Node, ...]:
+    """The roots of a part with what the source has as the source has it: kernels read constants in an order of their
+    own, so that what computes from these looks new and is not."""
+    inside = _between(part.segment.roots, dict.fromkeys(part.segment.leaves.values()))
+    source = set(substitute(inside, {node: stand_in for stand_in, node in part.leaves.items()}))
+    meant: dict[Node, Node] = {}
+    made: dict[Node, Node] = {}
+    for node in topological(part.roots):
+        if not node.args:
+            meant[node], made[node] = part.origins.get(node, node), node
+            continue
+        meant[node] = make(node.op, node.attrs, [meant[a] for a in node.args])
+        known = meant[node] in source
+        made[node] = meant[node] if known else make(node.op, node.attrs, [made[a] for a in node.args])
+    return tuple(made[root] for root in part.roots)
+
+
 @lru_cache(maxsize=256)
 def _stand_in(number: int, size: int, dtype: str) -> ConstArray:
     """An array that nothing else holds, zero but for its first elements: memory that is never written takes no room."""
@@ -274,7 +293,7 @@ def _stand_in(number: int, size: int, dtype: str) -> ConstArray:
     return ConstArray(array)
 
 
-def _between(roots: Sequence[Node], leaves: Mapping[Node, Node]) -> list[Node]:
+def _between(roots: Sequence[Node], leaves: Container[Node]) -> list[Node]:
     """The nodes of a segment, operands first, its leaves left out unless they are roots."""
     seen: dict[Node, None] = {}
     stack = [(r, False) for r in reversed(roots)]

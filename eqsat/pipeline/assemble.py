@@ -52,7 +52,8 @@ def assemble(problem: Problem, selection: Selection, written: Stitched, run: Run
     """
     run.tell("folding constants", 0.85)
     changed = selection.changed()
-    left = run.budget.left("fold")
+    # The check can do with less than what is kept for it; a result cannot.
+    left = max(run.budget.left("fold"), run.budget.left("check"))
     made = run.run(ASSEMBLE, left, problem, selection, written) if changed or left > 0 else None
     if made is None:
         return Assembled(selection.keep(changed, run.why_stopped), problem.folded.program, written.plan)
