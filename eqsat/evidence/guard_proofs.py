@@ -109,7 +109,8 @@ def prove_guard(rule: AnyRule, timeout: float = 5.0) -> GuardProof:
 
 
 def _asks(rule: Rule) -> list[Ask]:
-    return [guard for guard in rule.when if isinstance(guard, Ask)]
+    """What a rule must know; what only says when it pays is not among it."""
+    return [guard for guard in rule.when if isinstance(guard, Ask) and guard not in rule.worth]
 
 
 def _is_about_integers(ask: Ask) -> bool:
@@ -145,7 +146,9 @@ def _promises(rule: Rule) -> tuple[dict[str, int], str]:
         except Unfit:
             continue
         for guard in rule.when:
-            if not instance.holds(guard) and guard not in rule.worth:
+            if guard in rule.worth:
+                continue
+            if not instance.holds(guard):
                 break
             if isinstance(guard, Ask) and find(guard.table).promise is not None:
                 args, gives = ([instance.number(a) for a in part] for part in (guard.args, guard.gives))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import islice, product
 from typing import Any
 
@@ -35,6 +36,13 @@ class SymbolicMap:
 
     def __getitem__(self, index: Any) -> Any:
         return self._read(index)
+
+
+class InOrder(SymbolicMap):
+    """The layout that reads every element in order."""
+
+    def __getitem__(self, index: Any) -> Any:
+        return index
 
 
 class Facts:
@@ -79,7 +87,9 @@ class Facts:
     def map(self, name: str) -> SymbolicMap:
         """The layout that a variable stands for."""
         if name not in self._maps:
-            self._maps[name] = SymbolicMap(name)
+            in_order = Ask("axes n -> n", (), (Var(name),))
+            known = any(replace(ask, args=()) == in_order for ask in self._asks())
+            self._maps[name] = InOrder(name) if known else SymbolicMap(name)
             self.shapes.append(self._maps[name].size >= 0)
         return self._maps[name]
 
@@ -219,7 +229,7 @@ class Facts:
             self.shapes += [f for f in stated if not _mentions(f, open_ended.variables)]
 
     def _asks(self) -> list[Ask]:
-        return [guard for guard in self.rule.when if isinstance(guard, Ask)]
+        return [guard for guard in self.rule.when if isinstance(guard, Ask) and guard not in self.rule.worth]
 
     def _stated(self, ask: Ask, logic: _Instantiation) -> list[Any]:
         """What a table promises."""

@@ -26,9 +26,9 @@ and `viewed` the one with it.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from typing import get_args
 
 from eqsat.errors import InputError
 from eqsat.language import tables
@@ -40,6 +40,7 @@ from eqsat.language.rule import (
     Ask,
     Attr,
     Compare,
+    Direction,
     Fact,
     Guard,
     Lit,
@@ -54,8 +55,6 @@ from eqsat.language.text import side, written
 
 _SYMBOLS = {ast.Lt: "<", ast.LtE: "<=", ast.Eq: "==", ast.NotEq: "!=", ast.Gt: ">", ast.GtE: ">="}
 assert set(_SYMBOLS.values()) == set(COMPARISONS)
-
-Direction = Literal["right", "left"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +122,21 @@ class Equation:
             raise InputError(f"{where}: the left side must be an operator, got {side(read.left)!r}")
         if self.numerics not in get_args(Numerics):
             raise InputError(f"{where}: numerics class {self.numerics!r} is none of {', '.join(get_args(Numerics))}")
-        return _row(name, read.left, read.right, worth_guards, when, self)
+        return Rule(
+            name,
+            read.left,
+            read.right,
+            (*worth_guards, *when),
+            self.numerics,
+            self.source,
+            "",
+            text=f"{side(read.left)} => {side(read.right)}",
+            guard_text="; ".join(map(written, (*worth_guards, *when))),
+            equation=self.name,
+            stated=self.text,
+            direction="left" if backwards else "right",
+            worth=tuple(worth_guards),
+        )
 
 
 def equation(
@@ -196,23 +209,6 @@ def rule(
         subsumes=subsumes,
     )
     return row
-
-
-def _row(name: str, left: Pat, right: Pattern, worth: Sequence[Guard], when: Sequence[Guard], stated: Equation) -> Rule:
-    return Rule(
-        name,
-        left,
-        right,
-        (*worth, *when),
-        stated.numerics,
-        stated.source,
-        "",
-        text=f"{side(left)} => {side(right)}",
-        guard_text="; ".join(map(written, (*worth, *when))),
-        equation=stated.name,
-        stated=stated.text,
-        worth=tuple(worth),
-    )
 
 
 # --- reading

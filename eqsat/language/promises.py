@@ -11,7 +11,9 @@ outputs. `t.join((b, m, n), (B, M, N))` is the flat index (b*M + m)*N + n, `t.di
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import reduce
 from typing import Any, Protocol
 
 from eqsat.language.axes import Axes, Groups
@@ -78,7 +80,8 @@ Promise = Callable[..., Iterator[Any]]
 
 def read_as(axes: Axes, t: Logic, *, read: Map, **sizes: Any) -> Iterator[Any]:
     """`read` reads [source] as [target]."""
-    at = dict(zip(axes.letters, t.below(*(sizes[a] for a in axes.letters)), strict=True))
+    letters = dict.fromkeys((*Axes.letters_of(axes.target), *axes.letters))
+    at = dict(zip(letters, t.below(*(sizes[a] for a in letters)), strict=True))
     yield read.size == _size(axes.target, sizes)
     yield read[_index(t, axes.target, at, sizes)] == _index(t, axes.source, at, sizes)
 
@@ -96,10 +99,8 @@ def along(axes: Axes, t: Logic, *, layout: Map, read: Map, **sizes: Any) -> Iter
 
 
 def _size(side: Groups, sizes: Mapping[str, Any]) -> Any:
-    count: Any = 1
-    for axis in Axes.letters_of(side):
-        count = count * sizes[axis]
-    return count
+    factors = [sizes[axis] for axis in Axes.letters_of(side)]
+    return reduce(operator.mul, factors) if factors else 1  # no factor of 1 before the others: z3 is slower with it
 
 
 def _index(t: Logic, side: Groups, at: Mapping[str, Any], sizes: Mapping[str, Any]) -> Any:

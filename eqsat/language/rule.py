@@ -97,6 +97,9 @@ class Ask:
 Guard = Compare | Fact | Ask
 
 
+Direction = Literal["right", "left"]
+
+
 @dataclass(frozen=True, slots=True)
 class Rule:
     """One row: what is equal to what, when, how exactly, where it comes from and why it helps."""
@@ -114,6 +117,8 @@ class Rule:
     """The name of the equation that it orients; its own where it is the only one."""
     stated: str
     """That equation as it was written."""
+    direction: Direction
+    """Which side of the equation is replaced by the other: `right` means the left one by the right one."""
     subsumes: bool = False
     """The left side is never needed again: rules stop matching it, and no program is made of it."""
     worth: tuple[Guard, ...] = ()

@@ -188,6 +188,17 @@ def guard(part: Guard) -> str:
             return f"{', '.join(v.name for v in gives)} = {call}: {said}" if gives else f"{call}: {said}"
 
 
+def needs(rule: Rule) -> list[str]:
+    """What must be proved before a rule fires, in words, without the numbers and views that its sides spell out."""
+    return [guard(part) for part in rule.when if part not in rule.worth and not _spelled(part)]
+
+
+def _spelled(part: Guard) -> bool:
+    """Whether a guard says what can be read in the equation: its numbers, its views in axes, and what it computes."""
+    names = [v.name for v in (*part.gives, *part.args[:1]) if isinstance(v, Var)] if isinstance(part, Ask) else []
+    return any(name != "self" and not name.isidentifier() for name in names)
+
+
 def _array(cls: Var) -> str:
     return "the left side" if cls.name == "self" else cls.name
 
@@ -215,10 +226,13 @@ def refusal(part: Guard, bindings: Mapping[str, Any], said: Callable[[str], str]
             names = _sizes(left) | _sizes(right)
             known = ", ".join(f"{n}={bindings[n]}" for n in names if isinstance(bindings.get(n), int) and n != "self")
             a, b = number(left), number(right)
-            shown = f"{_count(a)} {_NOT[op]} {_count(b)}" if a != b or op not in ("<", ">") else f"both are {_count(a)}"
+            both = a == b and op in ("<", ">")
+            compared = f"both are {_count(a)}" if both else f"{_count(a)} {_NOT[op]} {_count(b)}"
             work = f", that is {_flop(2 * a)} against {_flop(2 * b)}" if _is_work(left) and _is_work(right) else ""
             where = f" (with {known})" if known else ""
-            return f"needs {guard(part)}: {shown}{work}{where}"
+            return f"needs {guard(part)}: {compared}{work}{where}"
+        case Ask("is_value", (value, wanted), _):
+            return f"needs the number {shown(wanted)}: it is {number(value)}"
         case Ask(table, args, _):
             sizes = ", ".join(f"{attribute(a)}={v}" for a in args if isinstance(v := number(a), int | float))
             return f"not proved ({table}{f' with {sizes}' if sizes else ''}): {meaning(table)}"

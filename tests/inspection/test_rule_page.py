@@ -82,3 +82,36 @@ def test_a_page_on_the_command_line():
         assert words in text
     shown = json.loads(run("show", "matmul-associate-right", "--json", "-")[1])
     assert shown["example"]["before"]["expression"] == "(a @ b) @ c"
+
+
+def test_an_equation_is_listed_once_with_its_rules():
+    code, text = run("list", "--family", "products")
+    assert code == 0
+    assert text.count("(a @ b) @ c == a @ (b @ c)") == 1
+    for words in ("matmul-associative", "matmul-associate-left", "pays when const(b); const(c)"):
+        assert words in text
+
+
+def test_the_page_of_an_equation_names_its_rules():
+    code, text = run("show", "matmul-over-sum")
+    assert code == 0
+    for words in (
+        "(a + b)[L?] @ c == a[L?] @ c + b[L?] @ c",
+        "constant-addend-under-matmul",
+        "pays when",
+        "issue 2818",
+    ):
+        assert words in text
+    shown = json.loads(run("show", "matmul-over-sum", "--json", "-")[1])
+    assert {row["direction"] for row in shown["rules"]} == {"right", "left"}
+    alone = json.loads(run("show", "sum-through-matmul", "--json", "-")[1])
+    assert alone["equation"] == "matmul-over-sum"
+    assert alone["stated"] == shown["text"]
+
+
+def test_numbers_and_views_that_an_equation_spells_need_no_words():
+    shown = {
+        name: page(RULES[name], "family")["needs"] for name in ("power-two", "transpose-of-matmul", "identity-view")
+    }
+    assert shown["power-two"] == shown["transpose-of-matmul"] == []
+    assert len(shown["identity-view"]) == 1

@@ -10,11 +10,11 @@ import pytest
 from eqsat.base.numerics import FLOATS, scalar
 from eqsat.errors import InputError
 from eqsat.evidence.soundness import check_rule
-from eqsat.language.equation import rule
+from eqsat.language.equation import equation, rule
 from eqsat.language.rule import ALLOWED, HostRule, Rule
 from eqsat.language.table_values import fraction_of
 from eqsat.layout import arithmetic as lt
-from eqsat.rules import ALL, FAMILIES, allowed
+from eqsat.rules import ALL, EXPLORING, FAMILIES, allowed
 
 LANGUAGE = [row for row in ALL if isinstance(row, Rule)]
 
@@ -118,6 +118,86 @@ def test_a_row_that_does_not_parse_says_why(text: str, when: str, message: str):
     with pytest.raises(InputError, match="my-rule") as error:
         rule("my-rule", text, when=when)
     assert message in str(error.value)
+
+
+# An equation, what it is oriented with, and the rules that it gives: name, text, guard.
+GIVES = {
+    "both directions": (
+        equation("e", "(a @ b) @ c == a @ (b @ c)"),
+        {"name": "fewer-right", "worth": "M*P < K*N", "mirror": True},
+        [
+            ("fewer-right", "(a @ b) @ c => a @ (b @ c)", "M*P < K*N"),
+            ("fewer-left", "a @ (b @ c) => (a @ b) @ c", "P*M < N*K"),
+        ],
+    ),
+    "with a view and without, and their mirror images": (
+        equation("e", "(a + b)[L?] @ c == a[L?] @ c + b[L?] @ c", when="keeps_sums(L)"),
+        {"name": "through", "viewed": "through-view", "mirror": "under", "worth": "const(b)"},
+        [
+            ("through", "(a + b) @ c => (a @ c) + (b @ c)", "const(b)"),
+            ("under", "a @ (b + c) => (a @ b) + (a @ c)", "const(c)"),
+            ("through-view", "(a + b)[L] @ c => (a[L] @ c) + (b[L] @ c)", "const(b); keeps_sums(L)"),
+            ("under-behind-view", "a @ (b + c)[L] => (a @ b[L]) + (a @ c[L])", "const(c); keeps_sums(L)"),
+        ],
+    ),
+    "axes of the mirror image": (
+        equation("e", "(a * s[L]) @ b == a @ (b * s[W])", when='W = along(L, "b m k -> b k n")'),
+        {"name": "scale-right", "mirror": True},
+        [
+            ("scale-right", "(a * s[L]) @ b => a @ (b * s[W])", 'W = along(L, "b m k -> b k n")'),
+            ("scale-left", "a @ (b * s[L]) => (a * s[W]) @ b", 'W = along(L, "b k n -> b m k")'),
+        ],
+    ),
+    "a view that is missing where a table computes with it": (
+        equation("e", "sum(a[L]) == sum(a[L1].reshape(..., C))", when="L1 = in_order(L, C)"),
+        {"name": "ordered"},
+        [("ordered", "sum(a[L]) => sum(a[L1])", "L1 = in_order(L, C)")],
+    ),
+    "numbers that are computed": (
+        equation("e", "a * v + a * w == a * (v + w)", numbers="v w"),
+        {"name": "together"},
+        [("together", "(a * v) + (a * w) => a * (v + w)", "(v + w) = value_of_two('add', v, w, v.dtype)")],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", GIVES)
+def test_an_equation_gives_rules(name: str):
+    stated, how, expected = GIVES[name]
+    rows = stated.orient("right", **how)
+    assert [row.name for row in rows] == [row[0] for row in expected]
+    for row, (_, text, guard) in zip(rows, expected, strict=True):
+        assert text in ("", row.text)
+        assert guard in ("", row.guard_text)
+
+
+def test_what_is_only_seen_through_views_is_compared_in_size():
+    (back,) = equation("e", "f(a, b)[L] == f(a[L], b[L])", when="plain(L)").orient("left", "out")
+    (into,) = equation("e", "f(a, b)[L] == f(a[L], b[L])", when="plain(L)").orient("right", "into")
+    assert back.guard_text == "size(a) == size(b); plain(L)"
+    assert into.guard_text == "plain(L)"
+
+
+def test_an_equation_that_cannot_be_matched_from_a_side_says_so():
+    nested = equation("e", "max(max(a)) == max(a)")
+    assert nested.orient("right", "r")[0].text == "max(max(a)) => max(a)"
+    with pytest.raises(InputError, match=r"rule 'l': C\*D cannot be matched; turn the equation round"):
+        nested.orient("left", "l")
+    with pytest.raises(InputError, match="knows no mirror image"):
+        equation("e", "(a @ b)[L] == a[La].reshape(B, M, K) @ b[Lb].reshape(B, K, N)", when=NARROW).orient(
+            "right", "narrow-right", mirror=True
+        )
+
+
+NARROW = "(La, Lb, B1, M1, N1, R) = narrow_product(L, B, M, K, N)"
+
+
+def test_equations_have_names_of_their_own():
+    rows = [row for row in [*ALL, *EXPLORING] if isinstance(row, Rule)]
+    for row in rows:
+        alike = {(r.stated, r.numerics) for r in rows if r.equation == row.equation}
+        assert len(alike) == 1, f"two equations are called {row.equation}"
+        assert row.name != row.equation or row.equation in [r.name for r in rows if r.stated == row.stated]
 
 
 def test_an_unknown_numerics_class_is_refused():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -35,6 +35,22 @@ def find(name: str) -> AnyRule:
     return by_name[name]
 
 
+def named(name: str) -> list[AnyRule]:
+    """The rule called `name`, or all rules of the equation of that name.
+
+    Raises:
+        InputError: there is neither.
+    """
+    from eqsat.rules import ALL, EXPLORING
+
+    return [row for row in [*ALL, *EXPLORING] if equation_of(row) == name] or [find(name)]
+
+
+def equation_of(rule: AnyRule) -> str:
+    """The name of the equation that a rule orients; its own for a rule of the host."""
+    return getattr(rule, "equation", rule.name)
+
+
 def select(only: Sequence[str] | None, without: Sequence[str] | None, file: Path | None = None) -> list[AnyRule] | None:
     """The rules that `--only`, `--without` and `--rules` leave and add; None when none is given.
 
@@ -46,17 +62,18 @@ def select(only: Sequence[str] | None, without: Sequence[str] | None, file: Path
     from eqsat.evidence import user_rules
     from eqsat.rules import ALL
 
-    dropped = {find(name).name for name in without or ()}
-    kept = {find(name).name for name in only} if only else {rule.name for rule in ALL}
+    dropped = {rule.name for name in without or () for rule in named(name)}
+    kept = {rule.name for name in only for rule in named(name)} if only else {rule.name for rule in ALL}
     own = user_rules.load(file) if file is not None else []
     return [*(rule for rule in ALL if rule.name in kept - dropped), *own]
 
 
 def as_row(rule: AnyRule) -> dict[str, Any]:
-    """A rule as it stands in JSON: name, left and right side, guard, numerics class, source, reason."""
+    """A rule as it stands in JSON: name, equation, left and right side, guard, numerics class, source, reason."""
     left, arrow, right = rule.text.partition(" => ")
     return {
         "name": rule.name,
+        "equation": equation_of(rule),
         "left": left if arrow else "",
         "right": right if arrow else "",
         "text": rule.text,
@@ -79,14 +96,14 @@ def list_rules(
     ] = None,
     json_file: JsonFile = None,
 ) -> None:
-    """List the rules by family: name, numerics class, and what equals what.
+    """List the rules by family: equations, the rules that each gives, and when these can pay.
 
-    Operators go by their names in NumPy (`matmul`, `concatenate`, `transpose`) or in the rule language (`mm`, `cat`).
+    Operators go by their names in NumPy (`matmul`, `concatenate`, `transpose`) or in the notation (`@`, `cat`).
 
     Examples: `eqsat rules list`, `eqsat rules list --operator matmul --class exact`
     """
     from eqsat.cli.shared.output import console, nearest, print_table, write_json
-    from eqsat.language.text import mentions, sides
+    from eqsat.language.text import mentions
     from eqsat.rules import EXPLORING, FAMILIES
 
     families = {**FAMILIES, "exploring": EXPLORING}
@@ -105,30 +122,66 @@ def list_rules(
     terminal = console()
     for name, rows in listed.items():
         if rows:
-            cells = [(rule.name, rule.numerics, " => ".join(sides(rule))) for rule in rows]
-            title = f"{name}, {len(rows)} rule{'s' if len(rows) > 1 else ''}"
-            print_table(terminal, title, ("name", "class", "left => right"), cells, words=3)
+            equations = len({equation_of(rule) for rule in rows})
+            title = f"{name}: {_many(equations, 'equation')}, {_many(len(rows), 'rule')}"
+            print_table(terminal, title, ("name", "class", "equation; when a rule pays"), [*_listed(rows)], words=3)
+
+
+def _many(count: int, word: str) -> str:
+    return f"{count} {word}{'s' if count > 1 else ''}"
+
+
+def _listed(rows: Sequence[AnyRule]) -> Iterator[tuple[str, str, str]]:
+    """A line for each equation; below it one for each rule, where it gives several or goes by another name."""
+    from eqsat.language.rule import Rule
+    from eqsat.language.text import written
+
+    by_equation: dict[str, list[AnyRule]] = {}
+    for row in rows:
+        by_equation.setdefault(equation_of(row), []).append(row)
+    for name, group in by_equation.items():
+        first = group[0]
+        yield name, first.numerics, first.stated if isinstance(first, Rule) else first.text
+        for row in group:
+            if isinstance(row, Rule) and (len(group) > 1 or row.name != name or row.worth):
+                pays = f"pays when {'; '.join(map(written, row.worth))}" if row.worth else f"to the {row.direction}"
+                yield f"  {row.name}" * (row.name != name or len(group) > 1), "", pays
 
 
 @app.command("show")
 def show(
-    name: Annotated[str, typer.Argument(help="A rule's name.", show_default=False)], json_file: JsonFile = None
+    name: Annotated[str, typer.Argument(help="The name of a rule or an equation.", show_default=False)],
+    json_file: JsonFile = None,
 ) -> None:
-    """Show one rule: both sides, shapes, what must be proved before it fires, when it pays, why, whence, an example.
+    """Show one rule: both sides, shapes, what must be proved before it fires, when it pays, why, whence, an example;
+    or an equation with its rules.
 
-    Example: `eqsat rules show matmul-associate-right`
+    Examples: `eqsat rules show matmul-associate-right`, `eqsat rules show matmul-associative`
     """
     from eqsat.cli.shared.output import text_width, write_json
-    from eqsat.inspection.rule_page import page, page_text
+    from eqsat.inspection.rule_page import equation_page, equation_text, page, page_text
+    from eqsat.language.rule import Rule
     from eqsat.rules import EXPLORING, FAMILIES
 
-    row = find(name)
     families = {**FAMILIES, "exploring": EXPLORING}
-    shown = page(row, next(family for family, rows in families.items() if row in rows))
+    rules = [row for row in named(name) if isinstance(row, Rule)]
+    if rules and all(row.name != name for row in rules):
+        shown = equation_page(rules, _family(rules[0], families))
+        if json_file is not None:
+            write_json({"schema": 1, **shown}, json_file)
+        if json_file != "-":
+            typer.echo(equation_text(rules, shown, text_width()))
+        return
+    row = find(name)
+    shown = page(row, _family(row, families))
     if json_file is not None:
         write_json({"schema": 1, **as_row(row), **shown}, json_file)
     if json_file != "-":
         typer.echo(page_text(row, shown, text_width()))
+
+
+def _family(rule: AnyRule, families: Mapping[str, Sequence[AnyRule]]) -> str:
+    return next(name for name, rows in families.items() if rule in rows)
 
 
 @app.command("check")
@@ -158,7 +211,13 @@ def check(
     from eqsat.evidence.judge import judge
     from eqsat.rules import ALL, EXPLORING, FAMILIES
 
-    rows = user_rules.read(file) if file is not None else [find(n) for n in names] if names else [*ALL, *EXPLORING]
+    rows = (
+        user_rules.read(file)
+        if file is not None
+        else [row for n in names for row in named(n)]
+        if names
+        else [*ALL, *EXPLORING]
+    )
     families = {rule.name: name for name, rules in {**FAMILIES, "exploring": EXPLORING}.items() for rule in rules}
     judged: list[Judgement] = []
     proofs: list[GuardProof] = []
