@@ -257,46 +257,33 @@ class InstanceWriter:
     def step(self, step: Step, times: int) -> ShownStep | None:
         """A step; None where both sides read alike: they differ in how flat arrays are laid out alone."""
         before, after = step.before, step.after
-        if self._explainer.late():
-            return self._hurried(step, times)
-        self._shaper.share_shape(before, after)
-        cut = self._cut(before, after, step.operands)
-        left, right = self._shaper.terms([before, after], cut)
         where = self._where(before, step.source)
-        if left is right:
-            return None
-        number, alike = self._explainer.numbered(step.rule, [left, right])
-        (one, other), called, names = self._written([left, right], cut)
-        for node in topological([after]):
-            if node not in self._known:
-                self._made.setdefault(node, number)
+        if self._explainer.late():  # there is no time to write it out
+            type_ = spec_of(self._shaper.shape(before), before.dtype)
+            one, other = ((text,) for text in self._explainer.in_general(step.rule))
+            called, names = {}, {}
+            _, alike = self._explainer.numbered(step.rule, [])
+        else:
+            self._shaper.share_shape(before, after)
+            cut = self._cut(before, after, step.operands)
+            left, right = self._shaper.terms([before, after], cut)
+            if left is right:
+                return None
+            type_ = left.spec
+            number, alike = self._explainer.numbered(step.rule, [left, right])
+            (one, other), called, names = self._written([left, right], cut)
+            for node in topological([after]):
+                if node not in self._known:
+                    self._made.setdefault(node, number)
         return ShownStep(
             rule=step.rule,
             before=one,
             after=other,
-            type=left.spec,
+            type=type_,
             where=where,
             alike=alike,
             called=called,
             names=names,
-            backwards=step.backwards,
-            times=times,
-            assumed=step.assumed,
-            replayed=step.replay.done,
-            error=step.replay.error,
-        )
-
-    def _hurried(self, step: Step, times: int) -> ShownStep:
-        """A step that there is no time to write out."""
-        _, alike = self._explainer.numbered(step.rule, [])
-        before, after = self._explainer.in_general(step.rule)
-        return ShownStep(
-            rule=step.rule,
-            before=(before,),
-            after=(after,),
-            type=spec_of(self._shaper.shape(step.before), step.before.dtype),
-            where=self._where(step.before, step.source),
-            alike=alike,
             backwards=step.backwards,
             times=times,
             assumed=step.assumed,

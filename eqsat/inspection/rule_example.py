@@ -6,7 +6,7 @@ Examples are drawn as the soundness tests draw their instances; a rule of the ho
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -20,8 +20,9 @@ from eqsat.lift.places import Places
 from eqsat.lift.shaped import Shaper
 from eqsat.program import ops
 from eqsat.program.core import Node, flops, lower, make, topological
-from eqsat.program.printer import expression
+from eqsat.program.printer import expression, joined
 from eqsat.program.term import Shape, Term
+from eqsat.program.term import topological as terms_below
 from eqsat.tracing.expression import parse
 
 _DRAWS = 400
@@ -85,12 +86,11 @@ def example(row: AnyRule, device: str = "mi300x") -> Example | None:
     shaper.share_shape(before, after)
     left, right = shaper.terms([before, after])
     one, other = (_side(node, expression(t, names), device) for node, t in ((before, left), (after, right)))
-    legend = {}
-    for term in _below([left, right]):
-        if term in names:
-            legend[names[term]] = f"constant {term.spec}"
-        elif term.op == "input":
-            legend[term.attr("name")] = term.spec
+    legend = {
+        joined((term,), names): f"constant {term.spec}" if term in names else term.spec
+        for term in terms_below([left, right])
+        if term in names or term.op == "input"
+    }
     return Example(one, other, left.spec, dict(sorted(legend.items())))
 
 
@@ -206,9 +206,3 @@ def _node_of(term: Any, snapshot: Snapshot) -> Node:
         return snapshot.term(term)
     op, attrs, operands = term
     return make(op, attrs, [_node_of(t, snapshot) for t in operands])
-
-
-def _below(terms: Sequence[Term]) -> list[Term]:
-    from eqsat.program.term import topological as terms_below
-
-    return terms_below(terms)

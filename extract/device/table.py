@@ -16,6 +16,7 @@ from typing import NamedTuple
 from eqsat.base.arguments import shown
 from eqsat.errors import InputError
 from eqsat.extract.device import files as device_files
+from eqsat.gpu.table.targets import TARGETS
 
 
 class Figure(NamedTuple):
@@ -31,7 +32,6 @@ class Device:
 
     Attributes:
         name: how users name it; `title` is its full name and `arch` the compiler's target.
-        wave: threads that run in lockstep.
         units: compute units (AMD), streaming multiprocessors (NVIDIA) or cores.
         launch_us: from the end of one kernel to the start of the next that depends on it, microseconds.
         bandwidth: peak memory bandwidth, GB/s.
@@ -46,7 +46,6 @@ class Device:
     name: str
     title: str
     arch: str
-    wave: int
     units: Figure
     launch_us: Figure
     bandwidth: Figure
@@ -57,6 +56,11 @@ class Device:
     cache_mib: Figure | None = None
     cache_bandwidth: Figure | None = None
     fuses: bool = True
+
+    @property
+    def wave(self) -> int:
+        """Threads that run in lockstep."""
+        return TARGETS[self.arch].wave if self.arch in TARGETS else 1
 
     def figures(self) -> Iterator[tuple[str, Figure]]:
         """Every figure of the row as (name, figure); those by dtype are named `vector.float32` and so on."""
@@ -106,7 +110,6 @@ ROWS = (
         name="mi250x",
         title="AMD Instinct MI250X (one die)",
         arch="gfx90a",
-        wave=64,
         units=Figure(110, _CDNA2),
         launch_us=_HIP_LAUNCH,
         bandwidth=Figure(1638, _CDNA2),
@@ -119,7 +122,6 @@ ROWS = (
         name="mi300x",
         title="AMD Instinct MI300X",
         arch="gfx942",
-        wave=64,
         units=Figure(304, _CDNA3),
         launch_us=_HIP_LAUNCH,
         bandwidth=Figure(5300, _CDNA3),
@@ -132,7 +134,6 @@ ROWS = (
         name="mi355x",
         title="AMD Instinct MI355X",
         arch="gfx950",
-        wave=64,
         units=Figure(256, _CDNA4),
         launch_us=_HIP_LAUNCH,
         bandwidth=Figure(8000, _CDNA4),
@@ -145,7 +146,6 @@ ROWS = (
         name="rx7900xtx",
         title="AMD Radeon RX 7900 XTX",
         arch="gfx1100",
-        wave=32,
         units=Figure(96, _NAVI31),
         launch_us=_HIP_LAUNCH,
         bandwidth=Figure(960, _NAVI31),
@@ -158,7 +158,6 @@ ROWS = (
         name="rx9070xt",
         title="AMD Radeon RX 9070 XT",
         arch="gfx1201",
-        wave=32,
         units=Figure(64, _NAVI48),
         launch_us=_HIP_LAUNCH,
         bandwidth=Figure(640, _NAVI48),
@@ -171,7 +170,6 @@ ROWS = (
         name="h100",
         title="NVIDIA H100 SXM",
         arch="sm_90",
-        wave=32,
         units=Figure(132, _HOPPER),
         launch_us=_CUDA_LAUNCH,
         bandwidth=Figure(3350, _HOPPER),
@@ -184,7 +182,6 @@ ROWS = (
         name="h200",
         title="NVIDIA H200 SXM",
         arch="sm_90",
-        wave=32,
         units=Figure(132, _H200),
         launch_us=_CUDA_LAUNCH,
         bandwidth=Figure(4800, _H200),
@@ -197,7 +194,6 @@ ROWS = (
         name="cpu",
         title="two CPU cores running NumPy or onnxruntime",
         arch="x86-64",
-        wave=1,
         units=Figure(2, _HERE),
         launch_us=Figure(0.5, "onnxruntime's time an operator beyond its work, on 55 small ones; NumPy's is 1"),
         bandwidth=Figure(24.0, _HERE),

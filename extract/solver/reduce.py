@@ -316,13 +316,6 @@ class Reduction:
                     break
         return value
 
-    def node_req(self, i: int) -> int:
-        """The classes in every derivation through node ``i``, without its own class unless it needs it."""
-        union = 0
-        for d in self.kids[i]:
-            union |= self.req[d]
-        return union
-
     def force(self) -> None:
         """Classes in every derivation of a root are roots."""
         bits = 0

@@ -11,6 +11,7 @@ import pytest
 from eqsat.errors import InputError
 from eqsat.extract.device import files as device_files
 from eqsat.extract.device.table import DEVICES, Device, Figure, device, devices
+from eqsat.gpu.table.targets import TARGETS
 
 ROWS = pytest.mark.parametrize("row", DEVICES.values(), ids=list(DEVICES))
 
@@ -31,6 +32,13 @@ def test_every_figure_is_positive_and_has_a_source(row: Device) -> None:
 def test_matrix_units_are_not_slower_than_vector_units(row: Device) -> None:
     for dtype, figure in row.matrix.items():
         assert figure.value >= row.vector.get(dtype, row.vector["float32"]).value
+
+
+@ROWS
+def test_kernels_use_the_matrix_units_that_prices_count_on(row: Device) -> None:
+    """Those for float64 have no kernels yet."""
+    if row.fuses:
+        assert TARGETS[row.arch].matrix_dtypes == row.matrix.keys() - {"float64"}
 
 
 def test_the_devices_that_the_documentation_names() -> None:
