@@ -37,7 +37,7 @@ class After:
         further: share of the limit kept for further plans, where they are asked for.
     """
 
-    per_lowering: Mapping[str, float] = field(default_factory=lambda: {"plan": 15.0, "lift": 35.0, "report": 2.0})
+    per_lowering: Mapping[str, float] = field(default_factory=lambda: {"plan": 5.0, "lift": 28.0, "report": 2.0})
     most: float = 0.35
     check_share: float = 0.15
     check_seconds: float = 3.0
