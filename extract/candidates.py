@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from eqsat.egraph.required import Needs
 from eqsat.egraph.snapshot import Snapshot
 from eqsat.extract.cost import Prices, Run
 from eqsat.extract.cuts import NOTHING, Cut, Facts, Kind, Limits, bits, parts
@@ -70,14 +71,14 @@ def enumerate_candidates(
     limits: Limits | None = None,
     should_stop: Callable[[], bool] | None = None,
     only: Sequence[bool] | None = None,
-    req: Sequence[int] = (),
+    needs: Needs | None = None,
     exact: bool = False,
 ) -> Candidates:
     """The candidates of every class, within `limits`.
 
     `should_stop` is polled; once it says so, classes keep what they have, at least what a cover needs.
-    `only` says which e-nodes may be used; None means all. `req` are the classes that each one needs, as of
-    `eqsat.egraph.required`; without it no kernels with several outputs are made. `exact` kernels sum in a fixed order.
+    `only` says which e-nodes may be used; None means all. `needs` is what all programs in the e-graph have in common:
+    kernels with several outputs compute classes of it; without it none are made. `exact` kernels sum in a fixed order.
     """
     limits = limits or Limits()
     start = time.perf_counter()
@@ -90,8 +91,8 @@ def enumerate_candidates(
     for c in range(snapshot.n_classes):
         found = [] if facts.free[c] else [*search.aliases(c), *map(search.candidate, search.cuts[c])]
         of_class.append(undominated([*found, *search.shallowest(c, found)]))
-    if req and device.fuses and not (should_stop and should_stop()):
-        for x in search.joint(of_class, req, should_stop):
+    if needs is not None and device.fuses and not (should_stop and should_stop()):
+        for x in search.joint(of_class, needs, should_stop):
             of_class[x.cls].append(x)
     stats = {
         "candidates": sum(map(len, of_class)),
@@ -227,7 +228,7 @@ class _Search:
         return self._candidate(cut, self._family(cut), cut.run)
 
     def joint(
-        self, of_class: Sequence[Sequence[Candidate]], req: Sequence[int], should_stop: Callable[[], bool] | None
+        self, of_class: Sequence[Sequence[Candidate]], needs: Needs, should_stop: Callable[[], bool] | None
     ) -> list[Candidate]:
         """The candidates, one for each output, of the joint kernels that pay beside those of single classes."""
 
@@ -235,7 +236,7 @@ class _Search:
             return next(x.price for x in of_class[c] if all(given >> d & 1 for d in x.children))
 
         found: list[Candidate] = []
-        for kernel in joint_kernels(self.snapshot, self.grower, self.cuts, req, cheapest, should_stop):
+        for kernel in joint_kernels(self.snapshot, self.grower, self.cuts, needs, cheapest, should_stop):
             leaves, children = bits(kernel.leaves), bits(kernel.leaves & self.facts.computed)
             family = max((self._family(x) for x in kernel.cuts), key=_HOLDS.index)
             call = family, (kernel.classes, leaves)

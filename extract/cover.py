@@ -13,12 +13,14 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Any, NamedTuple
 
-from eqsat.egraph.required import Derivation, required, required_of_roots
+from eqsat.egraph.required import Derivation, needs_of_all
 from eqsat.egraph.snapshot import SOURCE, Snapshot
+from eqsat.errors import CheckFailed
 from eqsat.extract.candidates import Candidate, Candidates, enumerate_candidates, undominated
 from eqsat.extract.cuts import Limits, parts
 from eqsat.extract.device.table import Device
 from eqsat.extract.device.table import device as find_device
+from eqsat.extract.known import found_again
 from eqsat.extract.solver.greedy import NO_NODE, greedy_dag
 from eqsat.extract.solver.problem import Problem, Solution, check, used_choice
 from eqsat.extract.solver.solve import solve
@@ -57,6 +59,12 @@ class CoverResult:
         return tuple(dict.fromkeys(cut.node for cut in parts(x.cut for x in self.chosen) if cut.node >= 0))
 
     @property
+    def snapshot(self) -> Snapshot:
+        """The e-graph that it covers."""
+        assert self.problem is not None
+        return self.problem.snapshot
+
+    @property
     def kernels(self) -> list[Candidate]:
         """The chosen candidates that are launched; one of each call stands for all of its results."""
         launched = {x.call or x.cls: x for x in reversed(self.chosen) if x.family != "alias"}
@@ -70,10 +78,12 @@ def cover(
     limits: Limits | None = None,
     should_stop: Callable[[], bool] | None = None,
     exact: bool = False,
+    known: Sequence[CoverResult] = (),
 ) -> CoverResult:
     """The cheapest cover of the snapshot's roots found within `time_limit` seconds.
 
-    Its kernels are priced with sums in a fixed order where it is to be `exact`.
+    Its kernels are priced with sums in a fixed order where it is to be `exact`. `known` are good covers of e-graphs
+    that the snapshot grew from: the result is not dearer. Without any, the program as written takes their place.
 
     Raises:
         InputError: the device is unknown.
@@ -85,22 +95,25 @@ def cover(
         stop = should_stop is not None and should_stop()
         return stop or time.monotonic() - start > ENUMERATION_SHARE * time_limit
 
+    every = needs_of_all(snapshot)
+    found = enumerate_candidates(snapshot, row, limits, late, needs=every, exact=exact)
+    given = [found_again(x.chosen, x.snapshot, snapshot) for x in known]
+    for x in (x for kernels in given for x in kernels if not found.free[x.cls]):
+        found.of_class[x.cls] = undominated([*found.of_class[x.cls], x])
     own = [n.rule == SOURCE for n in snapshot.nodes]
-    rewritten = not all(own)
-    req = required(snapshot)
-    needed = required_of_roots(snapshot, req)
-    found = enumerate_candidates(snapshot, row, limits, late, req=req, exact=exact)
-    written = enumerate_candidates(snapshot, row, limits, late, only=own, exact=exact) if rewritten else found
-    for c, more in enumerate(written.of_class if rewritten else ()):
-        found.of_class[c] = undominated([*found.of_class[c], *more])
-    covers = CoverProblem(snapshot, found, needed)
+    if not all(own):  # what rules made crowds out kernels of what was written
+        written = enumerate_candidates(snapshot, row, limits, late, only=own, exact=exact)
+        for c, more in enumerate(written.of_class):
+            found.of_class[c] = undominated([*found.of_class[c], *more])
+        if not known:
+            given = [CoverProblem(snapshot, written, every.classes).cheap_kernels()]
+    covers = CoverProblem(snapshot, found, every.classes)
     enumerated = time.monotonic()
     incumbents = {"grouped": covers.group_moves(enumerated + GROUP_MOVES_SHARE * time_limit)}
-    if rewritten:
-        source = CoverProblem(snapshot, written, needed)
-        as_written = source.greedy()
-        if as_written is not None:
-            incumbents["written"] = covers.translate(as_written, source)
+    for i, kernels in enumerate(given):
+        choice = covers.choice_of(kernels)
+        if choice is not None:
+            incumbents[f"known {i + 1}" if known else "written"] = choice
     moved = time.monotonic()
     solution = solve(covers.problem, max(0.0, start + time_limit - moved), list(incumbents.values()), should_stop)
     return CoverResult(
@@ -191,21 +204,25 @@ class CoverProblem:
             return None
         return used_choice(p, {c: i for c, i in enumerate(picks) if i != NO_NODE})
 
-    def translate(self, choice: Mapping[int, int], other: CoverProblem) -> dict[int, int]:
-        """The same cover among this problem's candidates, each replaced by the cheapest that reads no more."""
-        out = {}
-        for i in choice.values():
-            if i >= len(other.candidates):
-                continue
-            theirs = other.candidates[i]
-            own = self.index.get(theirs.cls)
-            if own is None:  # a cheaper candidate above reads less, so nothing reads this class any more
-                continue
-            reads = set(theirs.children)
-            out[own] = next(j for j in self._members[own] if reads.issuperset(self.candidates[j].children))
-        for k in self._call_class.values():
-            out[k] = self._members[k][0]
-        return used_choice(self.problem, out)
+    def cheap_kernels(self) -> list[Candidate]:
+        """A cover found by greedy choices; none where there is no cover."""
+        choice = self.greedy()
+        return [] if choice is None else self.launch_order(choice)
+
+    def choice_of(self, kernels: Iterable[Candidate]) -> dict[int, int] | None:
+        """The cover by these kernels, each replaced by the cheapest that reads no more; None where one is missing."""
+        out = {k: self._members[k][0] for k in self._call_class.values()}
+        for x in kernels:
+            own = self.index.get(x.cls)  # None: a cheaper kernel above reads less, so nothing reads this class any more
+            options = self._members[own] if own is not None else []
+            fit = [j for j in options if set(self.candidates[j].children) <= set(x.children)]
+            same = [j for j in fit if self.candidates[j].call == x.call]
+            if fit:
+                out[self.problem.node_class[fit[0]]] = (same or fit)[0]
+        try:
+            return used_choice(self.problem, out)
+        except CheckFailed:
+            return None
 
     def group_moves(self, deadline: float) -> dict[int, int]:
         """The best cover found by reading all members of a concatenation as slices of it: all groups, then one by one.

@@ -7,7 +7,7 @@
 
 A joint kernel pays where each of its outputs is needed in memory, so only classes that every program in the e-graph
 computes are joined, and only where each is an output or has such a reader outside the kernel. None computes again what
-one of its own operands is made of.
+one of its own operands is made of. Covers of earlier e-graphs bring theirs along (`eqsat.extract.known`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from eqsat.egraph.required import required_of_roots
+from eqsat.egraph.required import Needs
 from eqsat.egraph.snapshot import Snapshot
 from eqsat.extract.cost import Run
 from eqsat.extract.cuts import Core, Cut, Facts, Kind, Limits, Product, Rows, bits, parts
@@ -59,7 +59,7 @@ def joint_kernels(
     snapshot: Snapshot,
     grower: Grower,
     cuts: Sequence[Sequence[Cut]],
-    req: Sequence[int],
+    needs: Needs,
     cheapest: Callable[[int, int], int],
     should_stop: Callable[[], bool] | None = None,
 ) -> list[Joint]:
@@ -67,11 +67,11 @@ def joint_kernels(
 
     Args:
         cuts: those of each class.
-        req: for each class the bit set of the classes in all of its derivations.
+        needs: what all programs have in common: only these classes are joined.
         cheapest: (class, bit set of classes) to the least price, in picoseconds, of computing the class from these.
         should_stop: polled; once it says so, what was found so far is returned.
     """
-    return _Joiner(snapshot, grower, cuts, req, cheapest).run(should_stop)
+    return _Joiner(snapshot, grower, cuts, needs, cheapest).run(should_stop)
 
 
 class _Joiner:
@@ -80,18 +80,19 @@ class _Joiner:
         snapshot: Snapshot,
         grower: Grower,
         cuts: Sequence[Sequence[Cut]],
-        req: Sequence[int],
+        needs: Needs,
         cheapest: Callable[[int, int], int],
     ) -> None:
-        self.grower, self.req, self.cheapest = grower, req, cheapest
-        needed = required_of_roots(snapshot, req)
+        self.grower, self.below, self.cheapest = grower, needs.of, cheapest
         self.facts: Facts = grower.facts
         self.limits: Limits = grower.limits
         self.roots = sum(1 << r for r in set(snapshot.roots))
-        self.readers = [_classes(snapshot.nodes[p].cls for p in parents) & needed for parents in snapshot.parents]
+        self.readers = [
+            _classes(snapshot.nodes[p].cls for p in parents) & needs.classes for parents in snapshot.parents
+        ]
         self.snapshot = snapshot
         self.varying = sum(1 << c for c in range(snapshot.n_classes) if not snapshot.const[c])
-        wanted = [c for c in bits(needed) if not self.facts.free[c] and cuts[c]]
+        wanted = [c for c in bits(needs.classes) if not self.facts.free[c] and cuts[c]]
         self.pools: dict[Frame, Pool] = {
             frame: {c: [self._alone(x) for x in _undominated(xs, self.facts)] for c, xs in pool.items()}
             for frame, pool in _frames(snapshot, cuts, wanted).items()
@@ -118,7 +119,7 @@ class _Joiner:
     def _alone(self, cut: Cut) -> Joint:
         below = 0
         for leaf in bits(cut.leaves & self.facts.computed):
-            below |= self.req[leaf]
+            below |= self.below[leaf]
         return Joint((cut,), 1 << cut.cls, cut.leaves, cut.inner, below, cut.run, 0)
 
     def _extended(self, frame: Frame, pool: Pool, level: Sequence[Joint], alone: Sequence[Joint]) -> Iterator[Joint]:

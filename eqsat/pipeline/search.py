@@ -7,7 +7,7 @@ written, so that each has a cover to fall back to. Then they are searched, small
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -141,10 +141,10 @@ def search_form(problem: Problem, written: Solved, seconds: float, run: Runner) 
         run.interrupt()
     if _same(explored, written.snapshot) and (written.cover.optimal or not deadline.left()):
         return _found(written, written, explored, explored.stats)
-    first = run.run(COVER, deadline.left(), problem, explored)
+    first = run.run(COVER, deadline.left(), problem, written, explored)
     if first is None:  # what was found can no longer be priced: it counts as not found
         return _found(written, written, explored, explored.stats | {"stop": run.why_stopped})
-    best = run.run(REGROUP, deadline.left(), problem, first)
+    best = run.run(REGROUP, deadline.left(), problem, written, first)
     stop = {"stop": "interrupted"} if run.interrupted else {}
     return _found(written, best, explored, best.snapshot.stats | stop)
 
@@ -189,9 +189,11 @@ def _affordable(written: Solved, seconds: float) -> int:
     return int(min(max(0.0, seconds) / max(each, 1e-9), sys.maxsize))
 
 
-def _covered(deadline: Deadline, problem: Problem, snapshot: Snapshot) -> CoverResult:
+def _covered(
+    deadline: Deadline, problem: Problem, snapshot: Snapshot, known: Sequence[CoverResult] = ()
+) -> CoverResult:
     asked = problem.asked
-    found = cover(snapshot, asked.device, deadline.left(), should_stop=deadline.stopped, exact=asked.exact)
+    found = cover(snapshot, asked.device, deadline.left(), None, deadline.stopped, asked.exact, known)
     for stage, spent in found.stats["seconds"].items():
         problem.budget.add("solve" if stage == "incumbents" else stage, spent)
     return found
@@ -202,11 +204,11 @@ def _covered_at_once(problem: Problem, snapshot: Snapshot) -> CoverResult:
     return _covered(Deadline(0.0, lambda: False), problem, snapshot)
 
 
-def _covered_e_graph(deadline: Deadline, problem: Problem, snapshot: Snapshot) -> Solved | None:
-    return Solved(snapshot, _covered(deadline, problem, snapshot))
+def _covered_e_graph(deadline: Deadline, problem: Problem, written: Solved, snapshot: Snapshot) -> Solved | None:
+    return Solved(snapshot, _covered(deadline, problem, snapshot, [written.cover]))
 
 
-def _regrouped(deadline: Deadline, problem: Problem, first: Solved) -> Solved:
+def _regrouped(deadline: Deadline, problem: Problem, written: Solved, first: Solved) -> Solved:
     """The cheapest cover once what covers compute is joined into groups, again and again until nothing is gained.
 
     A good cover is only known once there is one, and tells what else may be joined: its products may have been made by
@@ -221,7 +223,7 @@ def _regrouped(deadline: Deadline, problem: Problem, first: Solved) -> Solved:
         with problem.budget.stage("saturate"):
             seconds = Limits(limits.SEARCH.saturation * deadline.left())
             more = saturate(best.snapshot, problem.asked.rules, seconds, further=further)
-        better = Solved(more, _covered(deadline, problem, more))
+        better = Solved(more, _covered(deadline, problem, more, [written.cover, best.cover]))
         if better.cover.cost >= best.cover.cost:
             break
         best = better
@@ -229,5 +231,5 @@ def _regrouped(deadline: Deadline, problem: Problem, first: Solved) -> Solved:
 
 
 COVER_WRITTEN = Stage(_covered, _covered_at_once)
-COVER = Stage(_covered_e_graph, lambda problem, snapshot: None, always=True)
-REGROUP = Stage(_regrouped, lambda problem, first: first)
+COVER = Stage(_covered_e_graph, lambda problem, written, snapshot: None, always=True)
+REGROUP = Stage(_regrouped, lambda problem, written, first: first)

@@ -8,19 +8,25 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import eqsat
+from eqsat.egraph.saturate import saturate
 from eqsat.egraph.snapshot import Snapshot
 from eqsat.errors import InputError
 from eqsat.extract.cover import CoverResult, cover
 from eqsat.extract.cuts import Limits
 from eqsat.extract.plan.plan import launches
 from eqsat.layout import arithmetic as lay
-from eqsat.program.core import Node, make
+from eqsat.program.core import Node, lower, make
+from eqsat.program.ir import Program
+from eqsat.rules import ALL as ALL_RULES
+from eqsat.testing import programs
 from support.core_programs import attention, c_, layernorm, linear, mm, red, silu, snapshot_of, un, view, x_
 from support.snapshots import random_snapshot, value_of
 
+SLOW = (HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much)
 SEEDS = st.integers(0, 2**32 - 1)
 ALL = Limits(per_kind=10**6, joins=10**6, pairs=10**6)
 
@@ -154,6 +160,42 @@ def test_siblings_become_one_product_which_greedy_choices_do_not_see() -> None:
     result = cover(siblings(6), "mi300x", 5.0)
     assert sum(x.family == "contraction" for x in result.chosen) == 1
     assert result.stats["incumbents"]["written"] > result.stats["incumbents"]["grouped"] == result.cost
+
+
+@given(program=programs(dtypes=("float32",), max_ops=8))
+@settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=SLOW)
+def test_a_cover_of_the_source_is_found_again_in_the_e_graph(program: Program) -> None:
+    source = Snapshot.from_core(lower(program).roots)
+    explored = saturate(source, ALL_RULES)
+    written = cover(source, "mi300x", 5.0)
+    found = cover(explored, "mi300x", 5.0, known=[written])
+    assert found.cost <= written.cost
+    if explored is not source:
+        assert found.stats["incumbents"]["known 1"] <= written.cost
+
+
+def test_joint_kernels_of_the_source_stay_where_rules_give_their_outputs_other_derivations() -> None:
+    def step(x: Any, h: Any, c: Any) -> tuple[Any, Any]:
+        i, o, f, new = eqsat.split(x + h @ weights, 4, -1)
+        c = eqsat.sigmoid(f) * c + eqsat.sigmoid(i) * eqsat.tanh(new)
+        return eqsat.sigmoid(o) * eqsat.tanh(c), c
+
+    def lstm(x: Any) -> Any:
+        shares = x @ inputs + bias
+        h = c = np.zeros((1, 64), np.float32)
+        made = []
+        for t in range(4):
+            h, c = step(shares[t : t + 1], h, c)
+            made.append(h)
+        return eqsat.concat(made, 0)
+
+    rng = np.random.default_rng(0)
+    inputs, weights = (rng.standard_normal((64, 256)).astype(np.float32) for _ in range(2))
+    bias = rng.standard_normal(256).astype(np.float32)
+    source = Snapshot.from_core(lower(eqsat.trace(lstm, eqsat.spec((4, 64)))).roots)
+    explored = saturate(source, ALL_RULES)
+    written = cover(source, "mi300x", 20.0)
+    assert cover(explored, "mi300x", 20.0, known=[written]).cost < written.cost < cover(explored, "mi300x", 20.0).cost
 
 
 def test_siblings_stay_apart_where_launches_are_cheaper_than_copies() -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eqsat.egraph.required import required
+from eqsat.egraph.required import needs_of_all
 from eqsat.egraph.snapshot import Snapshot
 from eqsat.extract.candidates import Candidate, Candidates, enumerate_candidates, undominated
 from eqsat.extract.cover import cover
@@ -89,7 +89,7 @@ def test_under_the_tightest_limits_every_operator_has_a_kernel_and_every_program
     seed: int, operators: int
 ) -> None:
     snapshot, values = random_snapshot(seed, operators)
-    found = enumerate_candidates(snapshot, MI300X, TINY, req=required(snapshot))
+    found = enumerate_candidates(snapshot, MI300X, TINY, needs=needs_of_all(snapshot))
     assert all(free or found.of_class[c] for c, free in enumerate(found.free))
     for candidates in found.of_class:
         assert all(len(bits(x.cut.inner)) == 1 for x in candidates)

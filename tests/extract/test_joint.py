@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eqsat.egraph.required import required
+from eqsat.egraph.required import needs_of_all
 from eqsat.egraph.snapshot import Snapshot
 from eqsat.extract.candidates import Candidate, Candidates, enumerate_candidates
 from eqsat.extract.cover import cover
@@ -105,13 +105,13 @@ NOT_TOGETHER: list[tuple[str, list[Node]]] = [
 @pytest.mark.parametrize("roots", [row[1] for row in NOT_TOGETHER], ids=[row[0] for row in NOT_TOGETHER])
 def test_nothing_joins(roots: list[Node]) -> None:
     snapshot = Snapshot.from_core(roots)
-    found = joint(enumerate_candidates(snapshot, MI300X, req=required(snapshot)))
+    found = joint(enumerate_candidates(snapshot, MI300X, needs=needs_of_all(snapshot)))
     assert not any(set(snapshot.roots) <= set(outputs) for outputs in found)
 
 
 def test_devices_without_fusion_join_nothing() -> None:
     snapshot = Snapshot.from_core(TOGETHER[0][1])
-    assert not joint(enumerate_candidates(snapshot, DEVICES["cpu"], req=required(snapshot)))
+    assert not joint(enumerate_candidates(snapshot, DEVICES["cpu"], needs=needs_of_all(snapshot)))
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(4, 24))
@@ -119,7 +119,7 @@ def test_devices_without_fusion_join_nothing() -> None:
 def test_joint_kernels_compute_their_outputs_and_pay(seed: int, operators: int) -> None:
     snapshot, values = random_snapshot(seed, operators)
     snapshot.roots = [c for c in range(snapshot.n_classes) if not snapshot.const[c]]
-    found = enumerate_candidates(snapshot, MI300X, Limits(outputs=3, leaves=6), req=required(snapshot))
+    found = enumerate_candidates(snapshot, MI300X, Limits(outputs=3, leaves=6), needs=needs_of_all(snapshot))
     for outputs, kernel in joint(found).items():
         assert 2 <= len(outputs) <= 3
         (price,), (leaves,) = {x.price for x in kernel}, {x.leaves for x in kernel}

@@ -14,7 +14,7 @@ STEPS = 8
 """Steps of one layer, both directions together, that are unrolled at most; longer sequences are carried.
 
 Each step is two kernels that wait for those before it, with hardly anything to rewrite: an LSTM of 64 over 4 steps
-takes 9 kernels and 1 s of search, over 8 steps 17 and 19 s, and in onnxruntime 2 and 3 times as long as its own.
+takes 9 kernels and 1 s of search, over 8 steps 16 and 4 s, and in onnxruntime 2 and 3 times as long as its own.
 """
 
 Activation = Callable[[Term], Term]

@@ -1,0 +1,108 @@
+"""Kernels of an e-graph in one that grew from it: its classes have other numbers, and may be fewer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from eqsat.egraph.snapshot import Snapshot
+from eqsat.extract.candidates import Candidate
+from eqsat.extract.cuts import Core, Cut, Kind, Product, bits
+
+
+def found_again(chosen: Sequence[Candidate], before: Snapshot, after: Snapshot) -> list[Candidate]:
+    """The kernels of a cover of `before`, in launch order, as kernels of `after`.
+
+    Those whose e-nodes are gone are left out. Of classes that have become one, the first to be computed stays: it needs
+    none of the others.
+    """
+    renumbering = _Renumbering(before, after)
+    found: dict[int, Candidate] = {}
+    for x in chosen:
+        moved = renumbering.candidate(x)
+        if moved is not None and moved.cls not in moved.children:
+            found.setdefault(moved.cls, moved)
+    return list(found.values())
+
+
+class _Renumbering:
+    def __init__(self, before: Snapshot, after: Snapshot) -> None:
+        self._before, self._after = before, after
+        self._classes = _same_classes(before, after)
+        self._nodes = {(n.op, n.attrs, n.args): i for i, n in enumerate(after.nodes)}
+        self._cuts: dict[int, Cut | None] = {}
+        self._cores: dict[int, Core] = {}
+
+    def candidate(self, x: Candidate) -> Candidate | None:
+        cut = self._cut(x.cut)
+        if cut is None:
+            return None
+        leaves = self._all(x.leaves)
+        call = x.call
+        if call is not None and cut.kind == Kind.OPAQUE:
+            call = call[0], self._after.nodes[cut.node].args
+        elif call is not None:
+            outputs, read = call[1]
+            call = call[0], (self._all(outputs), self._all(read))
+        return replace(x, cls=cut.cls, leaves=leaves, children=self._all(x.children), cut=cut, call=call)
+
+    def _all(self, classes: Iterable[int]) -> tuple[int, ...]:
+        return tuple(sorted({self._classes[c] for c in classes}))
+
+    def _set(self, classes: int) -> int:
+        return sum(1 << c for c in self._all(bits(classes)))
+
+    def _cut(self, top: Cut) -> Cut | None:
+        """The same expression; None where the e-graph does not hold it. What several share stays shared."""
+        stack = [top]
+        while stack:
+            cut = stack[-1]
+            waiting = [x for x in cut.subs if id(x) not in self._cuts]
+            if waiting and id(cut) not in self._cuts:
+                stack += waiting
+                continue
+            stack.pop()
+            if id(cut) not in self._cuts:
+                self._cuts[id(cut)] = self._moved(cut, [self._cuts[id(x)] for x in cut.subs])
+        return self._cuts[id(top)]
+
+    def _moved(self, cut: Cut, subs: Sequence[Cut | None]) -> Cut | None:
+        node = self._node(cut.node) if cut.node >= 0 else -1
+        known = tuple(x for x in subs if x is not None)
+        if node is None or len(known) < len(subs) or any(c not in self._classes for c in bits(cut.leaves | cut.inner)):
+            return None
+        key = cut.key
+        if isinstance(key, Product):
+            core = self._core(key.core)
+            if core is None:
+                return None
+            key = key._replace(core=core)
+        leaves, inner = self._set(cut.leaves), self._set(cut.inner)
+        reads = tuple((self._classes[leaf], layout, moved) for leaf, layout, moved in cut.reads)
+        cls = self._classes[cut.cls]
+        made = Cut(cls, node, known, cut.kind, key, leaves, inner, reads, cut.work, cut.on_chip, cut.at)
+        made.run, made.score = cut.run, cut.score
+        return made
+
+    def _core(self, core: Core) -> Core | None:
+        if id(core) not in self._cores:
+            node = self._node(core.node)
+            if node is None:
+                return None
+            self._cores[id(core)] = replace(core, node=node)
+        return self._cores[id(core)]
+
+    def _node(self, index: int) -> int | None:
+        node = self._before.nodes[index]
+        return self._nodes.get((node.op, node.attrs, tuple(self._classes.get(a, -1) for a in node.args)))
+
+
+def _same_classes(before: Snapshot, after: Snapshot) -> Mapping[int, int]:
+    """The class in `after` of each class of `before` that has a derivation there."""
+    found: dict[int, int] = {}
+    for node in sorted(before.nodes, key=lambda n: max((before.depth[a] for a in n.args), default=-1)):
+        if node.cls not in found and all(a in found for a in node.args):
+            cls = after.find(node.op, node.attrs, [found[a] for a in node.args])
+            if cls is not None:
+                found[node.cls] = cls
+    return found
