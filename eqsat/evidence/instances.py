@@ -33,7 +33,7 @@ from eqsat.language.rule import COMPARISONS, Ask, Attr, Compare, Fact, Guard, Pa
 from eqsat.language.tables import find
 from eqsat.layout import arithmetic as lt
 from eqsat.layout.arithmetic import Layout
-from eqsat.program.core_table import CAST
+from eqsat.program.core_table import CAST, CORE, CoreOp
 
 Array = np.ndarray
 
@@ -51,6 +51,9 @@ _PADDED_SHARE = 0.2
 _PADDING = (0, 0, 1, -2)
 _PATTERN_FUNCTIONS = ("add", "sub", "mul", "div", "min", "max")
 _LARGEST_RANK = 5
+_OPERAND_FIRST_SHARE = 0.5
+"""Share of the reductions that are drawn from their operand."""
+
 _LARGEST = 1500
 """Elements of an operand; larger instances show nothing new."""
 
@@ -106,6 +109,16 @@ def _divisors(n: int) -> list[int]:
     return [d for d in range(1, n + 1) if n % d == 0] or [1, 2, 3]
 
 
+def _functions(row: CoreOp, dtype: str) -> list[str]:
+    """What the function of an operator is drawn from, for a result of a type."""
+    if any(attr.kind == "reduction" for attr in row.attrs):
+        return [f for f in ("sum", "max", "min", "prod") if kind_of(dtype) in REDUCTIONS[f].kinds]
+    if row.arity == 1:
+        functions = [f for f in UNARY if kind_of(dtype) in UNARY[f].kinds]
+        return [*functions, *[CAST + dtype] * (1 + len(functions) // _CAST_SHARE)]
+    return ["and", "or", *COMPARE] if dtype == "bool" else list(_PATTERN_FUNCTIONS)
+
+
 class Unfit(Exception):
     """The draw does not fit the pattern; another is drawn."""
 
@@ -146,71 +159,86 @@ class Instance:
                 return known
             self.bindings[pattern.name] = size if size is not None else self._dim() * self._dim()
             return self.bindings[pattern.name]
-        return getattr(self, f"_shape_{pattern.op.lower()}")(pattern, size, dtype, hint)
-
-    def _shape_mm(self, pattern: Pat, size: int | None, dtype: str, hint: Sequence[int]) -> int:
-        if dtype == "bool":
+        row = CORE[pattern.op]
+        if any(attr.kind == "layout" for attr in row.attrs):
+            return self._shape_view(pattern, size, dtype, hint)
+        if row.arity is None:
             raise Unfit
-        batch, m, k, n = (self._int(a, size if i in (0, 1, 3) else None) for i, a in enumerate(pattern.attrs))
-        if size is not None and batch * m * n != size:
+        return (
+            self._shape_operator(row, pattern, size, dtype, hint)
+            if row.arity
+            else self._shape_leaf(pattern, size, dtype)
+        )
+
+    def _shape_operator(self, row: CoreOp, pattern: Pat, size: int | None, dtype: str, hint: Sequence[int]) -> int:
+        if kind_of(dtype) not in row.kinds.split():
             raise Unfit
-        self._shape(pattern.args[0], batch * m * k, dtype, (batch, m, k))
-        self._shape(pattern.args[1], batch * k * n, dtype, (batch, k, n))
-        return batch * m * n
-
-    def _shape_red(self, pattern: Pat, size: int | None, dtype: str, hint: Sequence[int]) -> int:
-        kinds = [f for f in ("sum", "max", "min", "prod") if kind_of(dtype) in REDUCTIONS[f].kinds]
-        operand = self._operand_type(self._function(pattern.attrs[0], kinds), dtype)
-        count = pattern.attrs[1]
-        if isinstance(count, Var) and count.name not in self.bindings and size is None and self.draw.random() < 0.5:
-            whole = self._shape(pattern.args[0], None, operand)
-            c = self.bindings.setdefault(count.name, self.draw.choice(_divisors(whole)))
-            if c == 0 or whole % c:
-                raise Unfit
-            return whole // c
-        c = self._int(count, None)
-        if c == 0:
+        operand = dtype
+        if row.function is not None:
+            function = self._function(pattern.attrs[row.place[row.function]], _functions(row, dtype))
+            operand = self._operand_type(function, dtype)
+        fixed = {"bool": lambda: "bool", "index": lambda: self.draw.choice(INTS)}
+        dtypes = [fixed.get(shape.dtype, lambda: operand)() for shape in row.signature.operands]
+        if row.elementwise:
+            return self._shape_equal(pattern.args, size, dtypes, hint)
+        result = row.signature.result.sizes
+        known = self._from_operand(row, pattern, dtypes[0]) if size is None else None
+        if known is None:
+            known = {
+                attr.name: self._int(value, size if attr.name in result else None)
+                for attr, value in zip(row.attrs, pattern.attrs, strict=True)
+                if attr.kind == "int"
+            }
+            for name in (name for name in result if name not in known):
+                others = prod(known[other] for other in result if other in known)
+                if size is not None and (others == 0 or size % others):
+                    raise Unfit
+                known[name] = self._dim() if size is None else size // others
+            for shape, arg, operand in zip(row.signature.operands, pattern.args, dtypes, strict=True):
+                dims = [known[name] for name in shape.sizes]
+                if not row.free.isdisjoint(shape.sizes) and 0 in [known[n] for n in shape.sizes if n in row.place]:
+                    raise Unfit
+                self._shape(arg, prod(dims), operand, dims)
+        whole = prod(known[name] for name in result)
+        if size is not None and size != whole:
             raise Unfit
-        rows = self._dim() if size is None else size
-        self._shape(pattern.args[0], rows * c, operand, (rows, c))
-        return rows
+        return whole
 
-    def _shape_un(self, pattern: Pat, size: int | None, dtype: str, hint: Sequence[int]) -> int:
-        functions = [f for f in UNARY if kind_of(dtype) in UNARY[f].kinds]
-        casts = [CAST + dtype] * (1 + len(functions) // _CAST_SHARE)
-        f = self._function(pattern.attrs[0], [*functions, *casts])
-        return self._shape(pattern.args[0], size, self._operand_type(f, dtype), hint)
-
-    def _shape_bin(self, pattern: Pat, size: int | None, dtype: str, hint: Sequence[int]) -> int:
-        choices = ["and", "or", *COMPARE] if dtype == "bool" else list(_PATTERN_FUNCTIONS)
-        operand = self._operand_type(self._function(pattern.attrs[0], choices), dtype)
-        return self._shape_equal(pattern.args, size, [operand] * 2, hint)
-
-    def _shape_where(self, pattern: Pat, size: int | None, dtype: str, hint: Sequence[int]) -> int:
-        return self._shape_equal(pattern.args, size, ["bool", dtype, dtype], hint)
+    def _from_operand(self, row: CoreOp, pattern: Pat, dtype: str) -> dict[str, int] | None:
+        """The sizes of an operator whose one operand is drawn first, now and then: one of them divides the operand."""
+        names = [name for name in row.signature.operands[0].sizes if name in row.place]
+        counts = [pattern.attrs[row.place[name]] for name in names]
+        free = [count.name for count in counts if isinstance(count, Var) and count.name not in self.bindings]
+        if not len(pattern.args) == len(names) == len(free) == 1 or self.draw.random() >= _OPERAND_FIRST_SHARE:
+            return None
+        whole = self._shape(pattern.args[0], None, dtype)
+        divisor: int = self.bindings.setdefault(free[0], self.draw.choice(_divisors(whole)))
+        if divisor == 0 or whole % divisor:
+            raise Unfit
+        return {names[0]: divisor, **dict.fromkeys(row.free, whole // divisor)}
 
     def _shape_equal(
         self, args: Sequence[Pattern], size: int | None, dtypes: Sequence[str], hint: Sequence[int]
     ) -> int:
-        pairs = sorted(zip(args, dtypes, strict=True), key=lambda p: isinstance(p[0], Var) or p[0].op == "Full")
+        pairs = sorted(zip(args, dtypes, strict=True), key=lambda p: isinstance(p[0], Var) or not p[0].args)
         for arg, dtype in pairs:
             size = self._shape(arg, size, dtype, hint)
         assert size is not None
         return size
 
-    def _shape_full(self, pattern: Pat, size: int | None, dtype: str, hint: Sequence[int]) -> int:
-        value, count, name = pattern.attrs
+    def _shape_leaf(self, pattern: Pat, size: int | None, dtype: str) -> int:
         if size is None:
             size = self._dim() * self._dim()
         given = self.draw.choice((*_FILLS, np.inf, -np.inf) if is_float(dtype) else _FILLS)
         given = given if is_float(dtype) else bool(given) if dtype == "bool" else int(given)
-        for attr, drawn in ((value, given), (count, size), (name, dtype)):
-            bound = self.bindings.setdefault(attr.name, drawn) if isinstance(attr, Var) else self.number(attr)
-            if bound != drawn and attr is not value:
+        drawn = {"value": given, "int": size, "dtype": dtype}
+        for attr, (_, kind) in zip(pattern.attrs, CORE[pattern.op].attrs, strict=True):
+            bound = self.bindings.setdefault(attr.name, drawn[kind]) if isinstance(attr, Var) else self.number(attr)
+            if bound != drawn[kind] and kind != "value":
                 raise Unfit
         return size
 
-    def _shape_v(self, pattern: Pat, size: int | None, dtype: str, hint: Sequence[int]) -> int:
+    def _shape_view(self, pattern: Pat, size: int | None, dtype: str, hint: Sequence[int]) -> int:
         (name,) = pattern.attrs
         assert isinstance(name, Var)
         bound = self.bindings.get(name.name)
@@ -233,13 +261,13 @@ class Instance:
 
     def _dims_below(self, pattern: Pattern) -> tuple[int, ...]:
         """The dims of the product under some elementwise operators, which views of it are drawn along."""
-        if isinstance(pattern, Pat) and pattern.op == "MM":
-            b, m, _, n = (self.number(a) for a in pattern.attrs)
-            return b, m, n
-        for arg in pattern.args if isinstance(pattern, Pat) and pattern.op in ("Un", "Bin") else ():
-            if found := self._dims_below(arg):
-                return found
-        return ()
+        if isinstance(pattern, Var):
+            return ()
+        row = CORE[pattern.op]
+        sizes = row.signature.result.sizes
+        if len(sizes) > 1 and row.free.isdisjoint(sizes):
+            return tuple(self.number(pattern.attrs[row.place[name]]) for name in sizes)
+        return next(filter(None, map(self._dims_below, pattern.args)), ()) if row.elementwise else ()
 
     def _view_of(self, shape: Sequence[int], dtype: str) -> Layout:
         """A view of an array of this shape: permuted, sliced, flipped, broadcast or padded, or two of these."""

@@ -150,6 +150,7 @@ class CoreOp:
         meaning: the element of the result at given digits.
         phrase, plural: in words, as in `a matrix product`.
         work: arithmetic operations, as a product: `2 B M K N`.
+        kinds: of the element types t that it computes with.
         check: raises ShapeError where attributes and sizes of operands don't fit that all agree with `typed`.
         folds: it is computed ahead of time where all operands are constant.
         label: one e-node in a few words, from its attributes.
@@ -162,6 +163,7 @@ class CoreOp:
     phrase: str
     plural: str
     work: str = "0"
+    kinds: str = "float int bool"
     check: Callable[[Sequence[Any], Sequence[int]], None] | None = None
     folds: bool = True
     label: Callable[..., str] | None = None
@@ -407,7 +409,7 @@ _ROWS = (
            lambda alg, at, attrs, args: alg.choose(*(a[at] for a in args)),
            "a where", "wheres", work="S"),
     CoreOp("MM", "B:int M:int K:int N:int", "t[B M K], t[B K N] -> t[B M N]", _product,
-           "a matrix product", "matrix products", work="2 B M K N", label=_of_product),
+           "a matrix product", "matrix products", work="2 B M K N", kinds="float int", label=_of_product),
     CoreOp("Red", "f:reduction C:int", "t[R C] -> f(t)[R]", _reduction,
            "a reduction", "reductions", work="R C", label=lambda f, c: f"{f} over {c}"),
     CoreOp("V", "L:layout", "t[X] -> t[L]",
