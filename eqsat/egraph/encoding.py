@@ -21,7 +21,7 @@ from typing import Any
 
 import egglog.bindings as egg
 
-from eqsat.egraph.snapshot import SOURCE, ENode, Snapshot, constant_node
+from eqsat.egraph.snapshot import SOURCE, ENode, Snapshot, needs_only_constants
 from eqsat.language.rule import AnyRule, Arith, Ask, Attr, Compare, Fact, Lit, Pat, Pattern, Rule, Var, variables
 from eqsat.language.tables import find
 from eqsat.layout.arithmetic import shown_whole
@@ -497,7 +497,7 @@ class _Insertion:
         self._terms[id(term)] = (name, term)
         known = [self._facts[n] for n in names]
         size, dtype = measure(op, attrs, [k[0] for k in known], [k[1] for k in known])
-        const = constant_node(op, [k[2] for k in known])
+        const = needs_only_constants(op, [k[2] for k in known])
         self._facts[name] = size, dtype, const
         if CORE[op].arity is None:
             self._describe(name, size, dtype, const)

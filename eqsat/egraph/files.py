@@ -8,6 +8,7 @@ from typing import Any
 from eqsat.egraph.snapshot import ENode, Snapshot
 from eqsat.layout.arithmetic import Layout, is_bijective, row_major
 from eqsat.program.core import flops, is_view, make
+from eqsat.program.core_table import CORE
 
 
 def to_json(snapshot: Snapshot) -> dict[str, Any]:
@@ -35,21 +36,9 @@ def _cost(node: ENode, snapshot: Snapshot) -> int:
 
 def label(node: ENode, snapshot: Snapshot) -> str:
     """An e-node in a few words."""
-    match node.op:
-        case "In" | "Const":
-            return str(node.attrs[0])[:12]
-        case "Full":
-            return f"{node.attrs[0]:g}"
-        case "V":
-            return view_text("x", node.attrs[0], snapshot.size[node.args[0]])
-        case "MM":
-            batch, m, k, n = node.attrs
-            return f"matmul {f'{batch}x' if batch > 1 else ''}{m}x{k}x{n}"
-        case "Red":
-            return f"{node.attrs[0]} over {node.attrs[1]}"
-        case "Un" | "Bin":
-            return node.attrs[0]
-    return {"Cat": "concat", "Gather": "take"}.get(node.op, node.op.lower())
+    if node.op == "V":
+        return view_text("x", node.attrs[0], snapshot.size[node.args[0]])
+    return CORE[node.op].label(*node.attrs)
 
 
 def view_text(operand: str, layout: Layout, size: int) -> str:

@@ -12,11 +12,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from eqsat.program.core import Node, make, measure, topological
+from eqsat.program.core_table import CORE
 
 SOURCE = ""
 """The `rule` of an e-node that the program was written with."""
-
-LEAVES = frozenset({"In", "Const", "Full"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +111,7 @@ class Snapshot:
         ids = {node: i for i, node in enumerate(order)}
         const = [False] * len(order)
         for i, node in enumerate(order):
-            const[i] = constant_node(node.op, [const[ids[a]] for a in node.args])
+            const[i] = needs_only_constants(node.op, [const[ids[a]] for a in node.args])
         return Snapshot(
             nodes=[ENode(n.op, n.attrs, tuple(ids[a] for a in n.args), i) for i, n in enumerate(order)],
             n_classes=len(order),
@@ -139,8 +138,6 @@ class Snapshot:
         return memo[cls]
 
 
-def constant_node(op: str, const_args: Sequence[bool]) -> bool:
+def needs_only_constants(op: str, const_args: Sequence[bool]) -> bool:
     """Whether an e-node depends on constants alone. Opaque operators are never evaluated ahead of time."""
-    if op in ("In", "Opaque"):
-        return False
-    return all(const_args)
+    return CORE[op].folds and all(const_args)

@@ -23,7 +23,7 @@ from eqsat.lift.shaped import Shaper
 from eqsat.program.core import CoreProgram, Node, topological
 from eqsat.program.fold import Folded
 from eqsat.program.ir import Program
-from eqsat.program.node import substitute
+from eqsat.program.node import is_leaf, is_view, substitute
 from eqsat.program.printer import LISTED, SHOWN, Pieces, expression, joined, pieces, sketch
 from eqsat.program.segments import Segment
 from eqsat.program.term import Term, spec_of
@@ -34,7 +34,6 @@ FOLD = "fold-constants"
 
 Form = tuple[Node, ...]
 
-_LEAVES = frozenset({"In", "Const", "Full"})
 _INLINE = 2
 """Operators of an operand that is still written out where it stands."""
 
@@ -247,7 +246,7 @@ class InstanceWriter:
         self._places, self._known = explainer._places, explainer._known
         self._shaper = Shaper(self._known)
         self._leaves = segment.leaves if segment is not None else {}
-        self._outside = frozenset(n for n in self._leaves.values() if n.op not in _LEAVES)
+        self._outside = frozenset(n for n in self._leaves.values() if not is_leaf(n.op))
         roots = segment.roots if segment is not None else ()
         self._readers = {a: n for n in topological(roots) for a in n.args}
         self._names: dict[Node, str] = {}
@@ -339,7 +338,7 @@ class InstanceWriter:
         seen: set[tuple[Node, int]] = set()
         while stack:
             node, depth = stack.pop()
-            if (node, depth) in seen or node.op in _LEAVES:
+            if (node, depth) in seen or is_leaf(node.op):
                 continue
             seen.add((node, depth))
             stops = node in cut or node.op == "Opaque"
@@ -348,7 +347,7 @@ class InstanceWriter:
                 found[node] = None
             else:
                 args = node.args if len(node.args) <= LISTED else node.args[:SHOWN]
-                found |= dict.fromkeys(a for a in node.args[len(args) :] if a.op not in _LEAVES)
+                found |= dict.fromkeys(a for a in node.args[len(args) :] if not is_leaf(a.op))
                 stack.extend((a, depth + (node.op != "V")) for a in reversed(args))
         return list(found)
 
@@ -358,7 +357,7 @@ class InstanceWriter:
             operators, stack = 0, [node]
             while stack and operators <= _INLINE:
                 at = stack.pop()
-                operators += _INLINE + 1 if at in self._outside else at.op not in ("V", *_LEAVES)
+                operators += _INLINE + 1 if at in self._outside else not (is_view(at.op) or is_leaf(at.op))
                 stack.extend(at.args)
             self._long[node] = operators > _INLINE
         return self._long[node]

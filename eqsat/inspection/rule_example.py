@@ -6,9 +6,10 @@ Examples are drawn as the soundness tests draw their instances; a rule of the ho
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from math import prod
 from typing import Any
 
 from eqsat.egraph.host_terms import Terms
@@ -20,6 +21,7 @@ from eqsat.lift.places import Places
 from eqsat.lift.shaped import Shaper
 from eqsat.program import ops
 from eqsat.program.core import Node, flops, lower, make, topological
+from eqsat.program.core_table import CORE, CoreOp, Shaped, without_batch
 from eqsat.program.printer import expression, joined
 from eqsat.program.term import Shape, Term
 from eqsat.program.term import topological as terms_below
@@ -164,22 +166,32 @@ def _shape_leaves(pattern: Pattern, instance: Instance, shapes: dict[str, Shape]
         if shape is not None:
             shapes.setdefault(pattern.name, shape)
         return shapes.get(pattern.name)
-    attrs = [instance.number(a) for a in pattern.attrs]
-    if pattern.op == "MM":
-        batch, m, k, n = attrs
-        lead = (batch,) if batch > 1 else ()
-        for arg, own in zip(pattern.args, ((*lead, m, k), (*lead, k, n)), strict=True):
-            _shape_leaves(arg, instance, shapes, own)
-        return (*lead, m, n)
-    if pattern.op in ("Un", "Bin", "Where"):
+    row = CORE[pattern.op]
+    if row.elementwise:
         for arg in (*pattern.args, *pattern.args):  # twice: a later operand may know what an earlier one does not
             shape = _shape_leaves(arg, instance, shapes, shape) or shape
         return shape
-    if pattern.op == "Red" and shape is not None:
-        shape = (*shape, attrs[1])
-    for arg in pattern.args:
-        _shape_leaves(arg, instance, shapes, shape if pattern.op == "Red" else None)
-    return None
+    dims: dict[str, Shape] = {
+        attr.name: (instance.number(value),)
+        for attr, value in zip(row.attrs, pattern.attrs, strict=True)
+        if attr.kind == "int"
+    }
+    result = row.signature.result
+    if shape is not None:
+        others = prod(n for name in result.sizes for n in dims.get(name, ()))
+        rest = shape if len(result.sizes) == 1 else (prod(shape) // max(others, 1),)
+        dims |= dict.fromkeys(row.free.intersection(result.sizes), rest)
+    for arg, operand in zip(pattern.args, row.signature.operands, strict=True):
+        _shape_leaves(arg, instance, shapes, _dims_of(row, operand, dims))
+    return _dims_of(row, result, dims)
+
+
+def _dims_of(row: CoreOp, shaped: Shaped, dims: Mapping[str, Shape]) -> Shape | None:
+    """The shape of an operand or a result, a batch of one left out; None where some size is not known."""
+    if not dims.keys() >= set(shaped.sizes):
+        return None
+    shape = tuple(n for name in shaped.sizes for n in dims[name])
+    return without_batch(shape) if row.free.isdisjoint(shaped.sizes) else shape
 
 
 # --- rules of the host

@@ -25,6 +25,7 @@ from eqsat.pipeline.runner import Runner
 from eqsat.pipeline.search import Problem, partition, search
 from eqsat.pipeline.selection import Selection, choose
 from eqsat.program.core import Node, make
+from eqsat.program.core_table import CORE
 from eqsat.program.ir import Program
 from eqsat.rules import EXPLORING, allowed
 
@@ -225,13 +226,13 @@ class _Look:
     def nearest(self) -> list[str]:
         """What comes nearest to the left side, where that matches nowhere."""
         if isinstance(self._row, HostRule):
-            ops = Counter(n.op for n in self._snapshot.nodes if n.rule == "")
-            present = ", ".join(f"{ops[op]} {name}" for op, name in _COUNTED if ops[op])
+            ops = Counter(n.op for n in self._snapshot.nodes if n.args and n.rule == "")
+            present = _counted(ops)
             return [f"needs: {self._row.guard_text or self._row.text}; the program has {present or 'no operators'}"]
         same = [n for n in self._snapshot.nodes if n.op == self._row.left.op]
         if not same:
             ops = Counter(n.op for n in self._snapshot.nodes if n.args and n.rule == "")
-            present = ", ".join(f"{n} {name}" for op, name in _COUNTED if (n := ops[op]))
+            present = _counted(ops)
             return [
                 f"needs {rule_text.kind(self._row.left)}: the program has none (it has {present or 'no operators'})"
             ]
@@ -276,17 +277,9 @@ class _Look:
         return make(row.op, row.attrs, [self._node(s, refusal) for s in shape[1]])
 
 
-_COUNTED = (
-    ("MM", "matrix products"),
-    ("Bin", "elementwise operators of two arrays"),
-    ("Un", "functions of one array"),
-    ("Where", "wheres"),
-    ("Red", "reductions"),
-    ("V", "views"),
-    ("Cat", "concatenations"),
-    ("Gather", "takes"),
-    ("Opaque", "operators that are carried unread"),
-)
+def _counted(ops: Counter[str]) -> str:
+    """How many there are of each operator."""
+    return ", ".join(f"{ops[op]} {row.plural}" for op, row in CORE.items() if ops[op])
 
 
 def _only(snapshot: Snapshot, at: int) -> Snapshot:

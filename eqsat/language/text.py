@@ -10,20 +10,10 @@ from eqsat.language import tables
 from eqsat.language.axes import Axes
 from eqsat.language.notation import CALLED, INFIX, shown
 from eqsat.language.rule import AnyRule, Arith, Ask, Attr, Compare, Fact, Guard, Lit, Pat, Pattern, Rule, Var
+from eqsat.program.core_table import CORE
 
 _NOT = {"<": "is not less than", "<=": "is more than", "==": "is not", "!=": "is", ">": "is not more than",
         ">=": "is less than"}  # fmt: skip
-_KINDS = {
-    "MM": "a matrix product",
-    "Red": "a reduction",
-    "V": "a view (slice, transpose, broadcast, pad)",
-    "Un": "a function of one array",
-    "Bin": "an elementwise operator",
-    "Where": "a where",
-    "Full": "one value everywhere",
-    "Cat": "a concatenation",
-    "Gather": "a take",
-}
 
 
 def sides(row: AnyRule) -> tuple[str, str]:
@@ -167,11 +157,13 @@ def shapes(rule: Rule) -> dict[str, str]:
 
 def kind(pattern: Pat) -> str:
     """What a pattern asks for at its top: `an add`, `a matrix product`."""
-    name = pattern.attrs[0].value if pattern.op in ("Un", "Bin", "Red") and isinstance(pattern.attrs[0], Lit) else None
+    row = CORE[pattern.op]
+    function = None if row.function is None else pattern.attrs[row.place[row.function]]
+    name = function.value if isinstance(function, Lit) else None
     if name is None:
-        return _KINDS[pattern.op]
+        return row.phrase
     article = "an" if str(name)[0] in "aeiou" else "a"
-    return f"{article} {name}" if pattern.op != "Red" else f"{article} {name} over an axis"
+    return f"{article} {name}" if row.elementwise else f"{article} {name} over an axis"
 
 
 def guard(part: Guard) -> str:

@@ -12,6 +12,7 @@ from math import prod
 from eqsat.lift.lift import lift_nodes
 from eqsat.program import ops
 from eqsat.program.core import CoreProgram, Node, make, topological
+from eqsat.program.core_table import CORE, without_batch
 from eqsat.program.term import Shape, Term
 
 
@@ -60,12 +61,13 @@ class Shaper:
     def _natural(self, node: Node) -> Shape:
         """The shape that the operator suggests, given those of its operands."""
         operands = [self._shapes[a] for a in node.args]
+        row = CORE[node.op]
+        if row.elementwise:
+            return max(operands, key=len)
+        sizes = row.signature.result.sizes
+        if len(sizes) > 1 and row.free.isdisjoint(sizes):
+            return without_batch(tuple(node.attrs[row.place[name]] for name in sizes))
         match node.op:
-            case "MM":
-                batch, m, _, n = node.attrs
-                return (batch, m, n) if batch > 1 else (m, n)
-            case "Un" | "Bin" | "Where":
-                return max(operands, key=len)
             case "Red":
                 return _reduced(operands[0], node.attrs[1]) or (node.size,)
             case "V":

@@ -135,6 +135,7 @@ def _signature(text: str) -> Signature:
     return Signature(operands, result, "..." in left)
 
 
+Shape = tuple[int, ...]
 _Count = Callable[[Sequence[Any], Sequence[int]], int]
 """(attributes, sizes of operands) to a number."""
 
@@ -153,7 +154,7 @@ class CoreOp:
         kinds: of the element types t that it computes with.
         check: raises ShapeError where attributes and sizes of operands don't fit that all agree with `typed`.
         folds: it is computed ahead of time where all operands are constant.
-        label: one e-node in a few words, from its attributes.
+        shown: one e-node in a few words, from its attributes; else it is shown by its name.
     """
 
     name: str
@@ -166,7 +167,11 @@ class CoreOp:
     kinds: str = "float int bool"
     check: Callable[[Sequence[Any], Sequence[int]], None] | None = None
     folds: bool = True
-    label: Callable[..., str] | None = None
+    shown: Callable[..., str] | None = None
+
+    def label(self, *attrs: Any) -> str:
+        """One e-node in a few words."""
+        return self.shown(*attrs) if self.shown else self.name.lower()
 
     @cached_property
     def attrs(self) -> tuple[Attribute, ...]:
@@ -343,6 +348,11 @@ class CoreOp:
         return found and found[1]
 
 
+def without_batch(shape: Shape) -> Shape:
+    """Three dims or more without a leading batch of one."""
+    return shape[1:] if len(shape) > 2 and shape[0] == 1 else shape
+
+
 def result_dtype(fn: str) -> str | None:
     """The dtype that a function or reduction gives whatever it takes; None where it keeps that of its operand."""
     if fn.startswith(CAST):
@@ -394,33 +404,33 @@ def _of_product(batch: int, m: int, k: int, n: int) -> str:
 _ROWS = (
     CoreOp("In", "name:name size:int dtype:dtype", "-> dtype[size]",
            lambda alg, at, attrs, args: alg.input(*attrs),
-           "an input", "inputs", folds=False, label=lambda name, *_: name[:12]),
+           "an input", "inputs", folds=False, shown=lambda name, *_: name[:12]),
     CoreOp("Const", "digest:name size:int dtype:dtype", "-> dtype[size]",
            lambda alg, at, attrs, args: alg.constant(*attrs),
-           "a constant", "constants", label=lambda digest, *_: digest[:12]),
+           "a constant", "constants", shown=lambda digest, *_: digest[:12]),
     CoreOp("Full", "value:value size:int dtype:dtype", "-> dtype[size]",
            lambda alg, at, attrs, args: alg.number(attrs[0], attrs[2]),
-           "one value everywhere", "numbers", label=lambda value, *_: f"{value:g}"),
+           "one value everywhere", "numbers", shown=lambda value, *_: f"{value:g}"),
     CoreOp("Un", "f:function", "t[S] -> f(t)[S]", _apply,
-           "a function of one array", "functions of one array", work="S", label=str),
+           "a function of one array", "functions of one array", work="S", shown=str),
     CoreOp("Bin", "f:function", "t[S], t[S] -> f(t)[S]", _apply,
-           "an elementwise operator", "elementwise operators of two arrays", work="S", label=str),
+           "an elementwise operator", "elementwise operators of two arrays", work="S", shown=str),
     CoreOp("Where", "", "bool[S], t[S], t[S] -> t[S]",
            lambda alg, at, attrs, args: alg.choose(*(a[at] for a in args)),
            "a where", "wheres", work="S"),
     CoreOp("MM", "B:int M:int K:int N:int", "t[B M K], t[B K N] -> t[B M N]", _product,
-           "a matrix product", "matrix products", work="2 B M K N", kinds="float int", label=_of_product),
+           "a matrix product", "matrix products", work="2 B M K N", kinds="float int", shown=_of_product),
     CoreOp("Red", "f:reduction C:int", "t[R C] -> f(t)[R]", _reduction,
-           "a reduction", "reductions", work="R C", label=lambda f, c: f"{f} over {c}"),
+           "a reduction", "reductions", work="R C", shown=lambda f, c: f"{f} over {c}"),
     CoreOp("V", "L:layout", "t[X] -> t[L]",
            lambda alg, at, attrs, args: alg.read(args[0], attrs[0], at[0]),
            "a view (slice, transpose, broadcast, pad)", "views",
            check=lambda attrs, sizes: _reads_inside(attrs[0], sizes[0])),
     CoreOp("Gather", "O:int N:int I:int", "t[O N I], index[J] -> t[O J I]", _gather,
-           "a take", "takes", label=lambda *_: "take"),
+           "a take", "takes", shown=lambda *_: "take"),
     CoreOp("Cat", "", "t[S]... -> t[S]",
            lambda alg, at, attrs, args: alg.join(args, at[0]),
-           "a concatenation", "concatenations", label=lambda: "concat"),
+           "a concatenation", "concatenations", shown=lambda: "concat"),
     CoreOp("Opaque", "key:name index:int size:int dtype:dtype", "*[S]... -> dtype[size]", _carried,
            "an operator that is carried unread", "operators that are carried unread", folds=False),
 )

@@ -155,6 +155,11 @@ def measure(op: str, attrs: tuple[Any, ...], sizes: Sequence[int], dtypes: Seque
     return row.size(attrs, sizes), row.dtype(attrs, dtypes)
 
 
+def is_leaf(op: str) -> bool:
+    """Whether the operator has no operands: an input, a constant, a number."""
+    return core_op(op).arity == 0
+
+
 def is_view(op: str) -> bool:
     """Whether the operator only says where elements are read."""
     return op == "V"

@@ -11,6 +11,7 @@ from eqsat.layout.arithmetic import is_bijective, is_contiguous
 from eqsat.program.composites import COMPOSITES
 from eqsat.program.core import Node, lower, topological
 from eqsat.program.ir import Program
+from eqsat.program.node import is_leaf, is_view
 from eqsat.program.term import topological as terms_below
 
 LONGEST = 4
@@ -36,15 +37,14 @@ def kernel_name(family: str, body: Sequence[Node]) -> str:
 
 def numpy_ops(body: Sequence[Node]) -> list[str]:
     """The body's operators in NumPy's terms, operands first; views of inputs are read in place and not listed."""
-    return [_numpy(n) for n in topological(body) if n.op not in _LEAVES and not _is_read(n)]
+    return [_numpy(n) for n in topological(body) if not is_leaf(n.op) and not _is_read(n)]
 
 
-_LEAVES = frozenset({"In", "Const", "Full"})
 _SHORT = {"reciprocal": "recip", "less_equal": "le", "greater_equal": "ge"}
 
 
 def _is_read(node: Node) -> bool:
-    return node.op == "V" and node.args[0].op in _LEAVES
+    return is_view(node.op) and is_leaf(node.args[0].op)
 
 
 def _numpy(node: Node) -> str:
