@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.egraph.snapshot import ENode, Snapshot, constant_node
+from eqsat.egraph.snapshot import ENode, Snapshot, needs_only_constants
 from eqsat.extract.cuts import Cut
 from eqsat.layout import arithmetic as lay
 from eqsat.program.core import evaluate, make
@@ -41,7 +41,7 @@ class Builder:
             self.values.append(value)
             self.const.append(False)
         self.nodes.setdefault((op, attrs, args), cls)
-        self.const[cls] = self.const[cls] or constant_node(op, [self.const[a] for a in args])
+        self.const[cls] = self.const[cls] or needs_only_constants(op, [self.const[a] for a in args])
         return cls
 
     def snapshot(self, roots: list[int]) -> Snapshot:
