@@ -64,6 +64,18 @@ def _print_kernels(report: dict[str, Any], terminal: Console) -> None:
     print_table(terminal, "Kernels, in order of first launch; figures are of each time", columns, rows, words=3)
 
 
+def runtime_line(found: dict[str, Any]) -> str:
+    """One line on what onnxruntime made of the file read and the file written."""
+    error = "infinite" if found["max_error"] is None else f"{found['max_error']:.1e} of the scale"
+    both = f"{found['name']} {found['version']} on the file read and the file written: largest difference {error}"
+    if found["agrees"]:
+        return f"{both}."
+    return (
+        f"WARNING: {both}, more than rounding explains. "
+        "Compare them on inputs of your own before you use the file, and please report the model."
+    )
+
+
 def closing_lines(report: dict[str, Any]) -> list[str]:
     """The sentences under the tables: distance from the optimum, the search, the check, opaque operators."""
     graph, check = report["egraph"], report["check"]
@@ -76,6 +88,8 @@ def closing_lines(report: dict[str, Any]) -> list[str]:
         f"Check: {'passed' if check['passed'] else 'FAILED'} on {check['points']} random inputs against "
         f"{check['method']}, largest error {check['max_error']:.1e} of the scale.",
     ]
+    if "runtime" in report:
+        lines.append(runtime_line(report["runtime"]))
     if "stages" in report:
         lines.append(f"{stages_line(report['stages']).capitalize()}.")
     if "overflow" in report:

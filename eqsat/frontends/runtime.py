@@ -1,0 +1,117 @@
+"""A second opinion: two ONNX files run by onnxruntime on the same inputs.
+
+The check of a result (`eqsat.check`) compares programs as eqsat reads them. What eqsat misreads, or writes down wrong,
+shows where a runtime that shares nothing with it runs the file that was read and the file that was written.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from eqsat.base.numerics import Array, is_float
+from eqsat.program.ir import Program
+
+TOLERANCE = {"float64": 1e-6, "float32": 1e-3, "bfloat16": 1e-1, "float16": 3e-2}
+"""Largest difference that is put down to rounding, as a share of an output's scale, by the narrowest element type."""
+
+_LOADED = 5e8
+"""Bytes of a file that onnxruntime loads in a second, at least: measured on one core."""
+
+_COMPUTED = 4e9
+"""FLOPs that it executes in a second on one core, at least."""
+
+_IMPORTED = 0.5
+"""Seconds to import it."""
+
+_SAMPLES = 1 << 22
+"""Elements of an output that are compared, at equal steps."""
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """What two files give in onnxruntime.
+
+    Attributes:
+        version: of onnxruntime.
+        max_error: the largest difference of an output, as a share of its largest magnitude (at least 1).
+        tolerance: what rounding may do.
+    """
+
+    version: str
+    max_error: float
+    tolerance: float
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the difference is rounding."""
+        return self.max_error <= self.tolerance
+
+    def as_json(self) -> dict[str, Any]:
+        """As in the report."""
+        return {
+            "name": "onnxruntime",
+            "version": self.version,
+            "max_error": self.max_error if math.isfinite(self.max_error) else None,
+            "tolerance": self.tolerance,
+            "agrees": self.agrees,
+        }
+
+
+def seconds_needed(program: Program, *files: str | os.PathLike[str]) -> float:
+    """Seconds that a comparison of these files may take, each about as much work as the program."""
+    loaded = sum(os.path.getsize(file) for file in files) / _LOADED
+    return _IMPORTED + loaded + len(files) * program.stats()["flops"] / _COMPUTED
+
+
+def agreement(
+    source: str | os.PathLike[str], result: str | os.PathLike[str], program: Program, inputs: Mapping[str, Array]
+) -> Agreement | None:
+    """Whether two files give the same outputs in onnxruntime.
+
+    Args:
+        program: what `source` was read as: its outputs say what is compared, and how closely.
+        inputs: arrays by name.
+
+    Returns:
+        None where onnxruntime is not installed, or does not run one of the files.
+    """
+    try:
+        import onnxruntime
+    except ImportError:
+        return None
+    names = list(program.outputs)
+    try:
+        wanted, found = (_outputs(onnxruntime, file, names, inputs) for file in (source, result))
+    except Exception:  # noqa: BLE001  onnxruntime raises many types, for what it does not know and for what it refuses
+        return None
+    tolerance = max((TOLERANCE.get(t.dtype, 0.0) for t in program.terms() if is_float(t.dtype)), default=0.0)
+    error = max((_error(a, b) for a, b in zip(wanted, found, strict=True)), default=0.0)
+    return Agreement(onnxruntime.__version__, error, tolerance)
+
+
+def _outputs(onnxruntime: Any, file: str | os.PathLike[str], names: list[str], inputs: Mapping[str, Array]) -> Any:
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    session = onnxruntime.InferenceSession(os.fspath(file), options, providers=["CPUExecutionProvider"])
+    taken = {entry.name for entry in session.get_inputs()}
+    return session.run(names, {name: array for name, array in inputs.items() if name in taken})
+
+
+def _error(wanted: Array, found: Array) -> float:
+    """The largest difference as a share of the scale; infinite where shapes or what is finite differ."""
+    if wanted.shape != found.shape:
+        return float("inf")
+    step = max(1, wanted.size // _SAMPLES)
+    a, b = (x.reshape(-1)[::step].astype(np.float64) for x in (wanted, found))
+    if not np.array_equal(np.isfinite(a), np.isfinite(b)):
+        return float("inf")
+    finite = np.isfinite(a)
+    scale = max(1.0, float(np.abs(a[finite]).max(initial=0.0)))
+    return float(np.abs(a[finite] - b[finite]).max(initial=0.0)) / scale
