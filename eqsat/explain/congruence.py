@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from eqsat.base.graphs import operands_first
+
 _MOST_VISITS = 10_000
 """Trees that may be visited in making a derivation shorter: a tenth of a second."""
 
@@ -44,23 +46,9 @@ class Rewrite:
 Pairs = Sequence[tuple[Tree, Tree]]
 
 
-def below(trees: Sequence[Tree]) -> list[Tree]:
-    """Every tree once, operands first."""
-    order: dict[Tree, None] = {}
-    stack = [(t, False) for t in reversed(trees)]
-    while stack:
-        tree, ready = stack.pop()
-        if ready:
-            order.setdefault(tree)
-        elif tree not in order:
-            stack.append((tree, True))
-            stack.extend((a, False) for a in reversed(tree.args))
-    return list(order)
-
-
 def follow(pairs: Pairs, rewrites: Sequence[Rewrite]) -> bool:
     """Whether the pairs are equal by the rewrites alone."""
-    order = below([t for pair in pairs for t in pair] + [t for r in rewrites for t in (r.before, r.after)])
+    order = operands_first([t for pair in pairs for t in pair] + [t for r in rewrites for t in (r.before, r.after)])
     parent = {tree: tree for tree in order}
 
     def find(tree: Tree) -> Tree:
@@ -86,7 +74,7 @@ def follow(pairs: Pairs, rewrites: Sequence[Rewrite]) -> bool:
 def straightened(pairs: Pairs, rewrites: Sequence[Rewrite]) -> list[Rewrite]:
     """The rewrites without those that the others make needless, each after those that make what it works on."""
     kept = list(dict.fromkeys(rewrites))
-    trees = len(below([t for r in kept for t in (r.before, r.after)]))
+    trees = len(operands_first([t for r in kept for t in (r.before, r.after)]))
     for candidate in kept[: _MOST_VISITS // max(trees, 1)]:
         rest = [r for r in kept if r is not candidate]
         if follow(pairs, rest):
@@ -95,7 +83,7 @@ def straightened(pairs: Pairs, rewrites: Sequence[Rewrite]) -> list[Rewrite]:
 
 
 def _ordered(roots: Sequence[Tree], rewrites: Sequence[Rewrite]) -> list[Rewrite]:
-    present = set(below(roots))
+    present = set(operands_first(roots))
     waiting = list(rewrites)
     ordered: list[Rewrite] = []
     while waiting:
@@ -104,5 +92,5 @@ def _ordered(roots: Sequence[Tree], rewrites: Sequence[Rewrite]) -> list[Rewrite
         chosen = ready or turned or waiting[0]
         waiting.remove(chosen)
         ordered.append(chosen.turned() if chosen is turned else chosen)
-        present.update(below([chosen.before, chosen.after]))
+        present.update(operands_first([chosen.before, chosen.after]))
     return ordered

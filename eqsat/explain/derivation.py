@@ -15,10 +15,11 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from eqsat.base.graphs import operands_first
 from eqsat.base.trampoline import Call, run
 from eqsat.egraph.match import Matcher, Shape
 from eqsat.egraph.snapshot import Snapshot
-from eqsat.explain.congruence import Rewrite, Tree, below, follow, straightened
+from eqsat.explain.congruence import Rewrite, Tree, follow, straightened
 from eqsat.explain.replay import UNTRIED, Claim, Replay, Replayer
 from eqsat.explain.ties import Tie, Ties
 from eqsat.extract.cover import CoverResult
@@ -189,7 +190,7 @@ class _Search:
 
     def list_made(self, goals: Sequence[Tree]) -> None:
         """A rewrite for each e-node of the goals that some rule made, from the program's own form of its class."""
-        for tree in below(goals):
+        for tree in operands_first(goals):
             node = self.snapshot.nodes[tree.at]
             before = self.any_tree(node.cls)
             if node.rule and before is not tree:

@@ -13,6 +13,7 @@ from eqsat.lift.lift import lift_nodes
 from eqsat.program import ops
 from eqsat.program.core import CoreProgram, Node, make, topological
 from eqsat.program.core_table import CORE, without_batch
+from eqsat.program.node import substitute
 from eqsat.program.term import Shape, Term
 
 
@@ -48,7 +49,7 @@ class Shaper:
         inputs = self.stand_ins(cut)
         leaves = {n: make("In", (term.attr("name"), n.size, n.dtype)) for n, term in inputs.items()}
         stand_ins = {leaf: inputs[n] for n, leaf in leaves.items()}
-        roots = tuple(_substituted(nodes, leaves))
+        roots = tuple(substitute(nodes, leaves))
         unknown = [n for n in topological(roots) if n.op == "Const" and n not in self.known]
         stand_ins |= {n: ops.input(f"constant {n.attrs[0][:6]}", self.shape(n), n.dtype) for n in unknown}
         source = CoreProgram((), (), (), (), constants={}, source_term={**self.known, **stand_ins})
@@ -96,12 +97,3 @@ def _joined(shapes: Sequence[Shape]) -> Shape | None:
     if all(shapes) and len({s[1:] for s in shapes}) == 1:
         return (sum(s[0] for s in shapes), *shapes[0][1:])
     return None
-
-
-def _substituted(nodes: Sequence[Node], replace: Mapping[Node, Node]) -> list[Node]:
-    """The nodes with others put in the place of some; a node that is itself replaced is."""
-    memo: dict[Node, Node] = dict(replace)
-    for node in topological(nodes):
-        if node not in memo:
-            memo[node] = make(node.op, node.attrs, [memo[a] for a in node.args]) if node.args else node
-    return [memo[n] for n in nodes]

@@ -22,7 +22,8 @@ from eqsat.gpu.table.limits import ATOMIC_DTYPES, K_SLICES, ROW_SLICES, THREADS
 from eqsat.gpu.table.targets import Target
 from eqsat.gpu.table.tiles import ranked_tiles
 from eqsat.layout import arithmetic as lay
-from eqsat.program.core import Node, make, topological
+from eqsat.program.core import Node, make
+from eqsat.program.node import substitute
 
 _HEAVY = ("MM", "Red")
 """Operators that a kernel is built around; all others are computed element by element."""
@@ -133,7 +134,7 @@ def _matrix_times_vector(job: Job, core: Node) -> Job:
         a = make("V", (lay.strided(0, ((batch, k), (n, 0), (k, 1))),), (a,))
         b = make("V", (lay.strided(0, ((batch, k * n), (n, 1), (k, n))),), (b,))
     total = make("Red", ("sum", k), (make("Bin", ("mul",), (a, b)),))
-    return replace(job, outputs=_substituted(job.outputs, {core: total}))
+    return replace(job, outputs=tuple(substitute(job.outputs, {core: total})))
 
 
 def _slices_of_k(job: Job, core: Node, target: Target) -> int:
@@ -164,7 +165,7 @@ def _split_k(job: Job, core: Node, slices: int, target: Target) -> Chain:
     held = _temporary("partial", partial)
     by_slice = make("V", (lay.strided(0, ((core.size, 1), (slices, core.size))),), (held,))
     total = make("Red", ("sum", slices), (by_slice,))
-    rest = _substituted(job.outputs, {core: total})
+    rest = tuple(substitute(job.outputs, {core: total}))
     params = (*job.inputs, held)
     second = row.generate(_used(Job(rest, params, {held: wide}, job.units)), target)
     return _joined([first, second], {partial: held}, dict(zip(rest, job.outputs, strict=True)), {held: wide})
@@ -235,7 +236,7 @@ def _sliced_rows(job: Job, slices: int, target: Target) -> Chain:
     on_the_way = tuple(n for n in job.outputs if n not in domain.above)
     first = row.generate(_used(Job((*outputs, *on_the_way), job.inputs, wide, job.units)), target)
     last = [n for n in job.outputs if n in domain.above]
-    rest = _substituted(last, totals)
+    rest = tuple(substitute(last, totals))
     params = (*job.inputs, *dict.fromkeys(held.values()))
     second = row.generate(_used(Job(rest, params, storage, job.units)), target)
     return _joined([first, second], held, dict(zip(rest, last, strict=True)), storage)
@@ -281,7 +282,7 @@ class _Parts:
 
     def _attempt(self, node: Node) -> tuple[Chain, Node] | None:
         """The launches that compute a node from the arrays so far; None where it must be taken apart further."""
-        (body,) = _substituted((node,), self.held)
+        (body,) = substitute((node,), self.held)
         part = _used(Job((body,), (*self.job.inputs, *self.held.values()), units=self.job.units))
         try:
             return _lowered(part, self.target, self.exact), body
@@ -319,14 +320,6 @@ def _wide(dtype: str) -> str:
 def _temporary(name: str, node: Node) -> Node:
     """An array of the node's size and type that is handed from one launch to the next."""
     return make("In", (f"{name}{node.uid}", node.size, node.dtype))
-
-
-def _substituted(nodes: Sequence[Node], mapping: Mapping[Node, Node]) -> tuple[Node, ...]:
-    rebuilt: dict[Node, Node] = dict(mapping)
-    for node in topological(nodes):
-        if node not in rebuilt:
-            rebuilt[node] = make(node.op, node.attrs, [rebuilt[a] for a in node.args])
-    return tuple(rebuilt[node] for node in nodes)
 
 
 def _used(job: Job) -> Job:
