@@ -205,7 +205,7 @@ class CoreOp:
         """Whether it computes each element from those of its operands at the same place."""
         _, result, variadic = self.signature
         shapes = {shape.sizes for shape in (*self.signature.operands, result)}
-        return shapes == {result.sizes} and result.sizes[0] in self.free and not variadic
+        return shapes == {result.sizes} and len(result.sizes) == 1 and result.sizes[0] in self.free and not variadic
 
     def sizes(self, attrs: Sequence[Any], sizes: Sequence[int]) -> dict[str, int]:
         """What the names of the signature stand for, for operands with these sizes.
