@@ -1,7 +1,8 @@
 """Nodes of the core: programs over flat arrays, small enough to put into an e-graph.
 
 Every node is a flat array with a length and an element type; dims are attributes of the operators that need them, so
-that a reshape is nothing and every other view is one operator with a layout (`eqsat.layout.arithmetic`).
+that a reshape is nothing and every other view is one operator with a layout (`eqsat.layout.arithmetic`). What follows is
+a reading of `eqsat.program.core_table`, which has a row for each operator.
 
     In(name, size, dtype)        an input
     Const(digest, size, dtype)   a constant, by the digest of its values
