@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from eqsat.egraph.required import Needs
@@ -23,9 +23,6 @@ from eqsat.extract.grow import Grower
 from eqsat.extract.joint import joint_kernels
 from eqsat.extract.unfused import UnfusedGrower
 from eqsat.layout.arithmetic import is_contiguous
-
-HURRIED_CUTS = 4
-"""Cuts of each kind that a class keeps once enumeration was told to stop, and joins of operands."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +97,7 @@ def enumerate_candidates(
         "joint": len({x.call for found in of_class for x in found if x.call is not None}),
         "visits": search.visits,
         "rounds": search.rounds,
-        "hurried": search.hurried,
+        "stopped": search.stopped,
         "seconds": time.perf_counter() - start,
     }
     return Candidates(of_class, facts.free, stats)
@@ -133,7 +130,7 @@ class _Search:
         self.snapshot, self.facts, self.grower, self.limits, self.only = snapshot, facts, grower, limits, only
         self.cuts: list[list[Cut]] = [[] for _ in range(snapshot.n_classes)]
         self.visits = self.rounds = 0
-        self.hurried = False
+        self.stopped = False
         self._grown: list[list[Cut]] = [[] for _ in snapshot.nodes]
 
     def run(self, should_stop: Callable[[], bool] | None) -> None:
@@ -152,8 +149,7 @@ class _Search:
                 if not stale[c]:
                     continue
                 if not stopped and should_stop and should_stop():
-                    stopped = True
-                    self._hurry()
+                    stopped = self.stopped = True
                 if stopped and self.cuts[c]:
                     continue
                 shallowest = {snapshot.best[c]} if stopped else set()  # enough for a cover
@@ -165,12 +161,6 @@ class _Search:
                     for p in snapshot.parents[c]:
                         if self.only[p]:
                             stale[snapshot.nodes[p].cls].add(p)
-
-    def _hurry(self) -> None:
-        """Keep fewer cuts from now on: half the time, and prices are a few percent higher at most."""
-        self.hurried = True
-        few = min(HURRIED_CUTS, self.limits.per_kind)
-        self.limits = self.grower.limits = replace(self.limits, per_kind=few, joins=min(few, self.limits.joins))
 
     def _settle(self, c: int) -> bool:
         """Choose the best cuts of a class from those of its e-nodes; whether they changed."""

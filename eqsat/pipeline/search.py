@@ -184,7 +184,7 @@ def _saturated(problem: Problem, written: Solved, deadline: Deadline) -> Snapsho
 def _affordable(written: Solved, seconds: float) -> int:
     """E-nodes that a cover can be found over in so many seconds, judged by that of the program as written."""
     stats = written.cover.stats
-    share = 1.0 if stats["candidates"]["hurried"] else limits.SEARCH.hurried
+    share = 1.0 if stats["candidates"]["stopped"] else limits.SEARCH.hurried
     each = share * stats["seconds"]["candidates"] / len(written.snapshot.nodes)
     return int(min(max(0.0, seconds) / max(each, 1e-9), sys.maxsize))
 
