@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from math import prod
 
 from eqsat.errors import InputError
@@ -33,6 +33,7 @@ class Axes:
     target: Groups
 
     @staticmethod
+    @cache
     def read(text: str, where: str) -> Axes:
         """Parse `b m k -> b k m`.
 

@@ -28,6 +28,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import get_args
 
 from eqsat.errors import InputError
@@ -231,9 +232,14 @@ def _parts(guard: str) -> list[str]:
     return [" ".join(part.split()) for part in guard.split(";") if part.strip()]
 
 
+@cache
+def _statement(text: str) -> ast.stmt:
+    return ast.parse(text).body[0]
+
+
 def _guard(text: str, where: str) -> Guard:
     try:
-        statement = ast.parse(text).body[0]
+        statement = _statement(text)
     except (SyntaxError, IndexError):
         raise InputError(f"{where}: cannot read the guard {text!r}") from None
     match statement:

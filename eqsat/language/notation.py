@@ -24,6 +24,7 @@ import ast
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 
 from eqsat.errors import InputError
 from eqsat.language.axes import ONE, Axes
@@ -622,9 +623,15 @@ def parsed(text: str, where: str) -> ast.expr:
         InputError: it does not parse.
     """
     try:
-        return ast.parse(text.strip(), mode="eval").body
+        return _parsed(text.strip())
     except SyntaxError as error:
         raise InputError(f"{where}: cannot read {text.strip()!r}: {error.msg}") from None
+
+
+@cache
+def _parsed(text: str) -> ast.expr:
+    """Parsed once for all forms and directions of an equation: most of the time that reading the rules takes."""
+    return ast.parse(text, mode="eval").body
 
 
 _ARITHMETIC = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*"}

@@ -11,7 +11,7 @@ from eqsat.base.numerics import FLOATS, scalar
 from eqsat.errors import InputError
 from eqsat.evidence.soundness import check_rule
 from eqsat.language.equation import equation, rule
-from eqsat.language.rule import ALLOWED, HostRule, Rule
+from eqsat.language.rule import ALLOWED, Fact, HostRule, Rule
 from eqsat.language.table_values import fraction_of
 from eqsat.layout import arithmetic as lt
 from eqsat.rules import ALL, EXPLORING, FAMILIES, allowed
@@ -31,6 +31,12 @@ def test_names_are_unique_and_rows_are_documented():
     for row in ALL:
         assert row.source, f"{row.name} names no source"
         assert row.why, f"{row.name} gives no reason"
+
+
+def test_what_must_be_proved_asks_nothing_of_constness():
+    for row in [*ALL, *EXPLORING]:
+        if isinstance(row, Rule):
+            assert [g for g in row.when if isinstance(g, Fact) and g not in row.worth] == [], row.name
 
 
 def test_families_hold_every_rule():
