@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from eqsat.program.core import Node, make, measure, topological
-from eqsat.program.core_table import CORE
+from eqsat.program.node import is_folded
 
 SOURCE = ""
 """The `rule` of an e-node that the program was written with."""
@@ -140,4 +140,4 @@ class Snapshot:
 
 def needs_only_constants(op: str, const_args: Sequence[bool]) -> bool:
     """Whether an e-node depends on constants alone. Opaque operators are never evaluated ahead of time."""
-    return CORE[op].folds and all(const_args)
+    return is_folded(op) and all(const_args)

@@ -23,7 +23,7 @@ from eqsat.lift.shaped import Shaper
 from eqsat.program.core import CoreProgram, Node, topological
 from eqsat.program.fold import Folded
 from eqsat.program.ir import Program
-from eqsat.program.node import is_leaf, is_view, substitute
+from eqsat.program.node import is_folded, is_leaf, is_view, substitute
 from eqsat.program.printer import LISTED, SHOWN, Pieces, expression, joined, pieces, sketch
 from eqsat.program.segments import Segment
 from eqsat.program.term import Term, spec_of
@@ -445,4 +445,4 @@ def _base(node: Node) -> Node:
 
 
 def _constant(node: Node) -> bool:
-    return not any(n.op in ("In", "Opaque") for n in topological([node]))
+    return all(is_folded(n.op) for n in topological([node]))

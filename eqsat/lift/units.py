@@ -9,10 +9,8 @@ from eqsat.layout.arithmetic import Layout, identity
 from eqsat.lift.forms import Form, Need, Way, whole
 from eqsat.program import ops
 from eqsat.program.core import CoreProgram
-from eqsat.program.node import Node
+from eqsat.program.node import Node, is_elementwise
 from eqsat.program.term import Shape, Term
-
-_ELEMENTWISE = frozenset({"Un", "Bin", "Where"})
 
 
 @dataclass(eq=False)
@@ -41,7 +39,7 @@ class Unit:
 
     @property
     def elementwise(self) -> bool:
-        return self.known is None and self.nodes[0].op in _ELEMENTWISE
+        return self.known is None and is_elementwise(self.nodes[0].op)
 
     @property
     def size(self) -> int:

@@ -30,7 +30,7 @@ from eqsat.base.numerics import (
 from eqsat.errors import InputError
 from eqsat.layout.arithmetic import Layout, row_major
 from eqsat.program.core_table import CAST, core_op
-from eqsat.program.node import Node, flops, make, substitute, topological
+from eqsat.program.node import Node, flops, is_folded, make, substitute, topological
 from eqsat.program.sizes import FOLDED_WORK
 from eqsat.program.term import ConstArray, Term
 
@@ -495,7 +495,7 @@ def _folded(roots: Sequence[Node], known: dict[str, Array], limit: int, precisio
     constant: dict[Node, bool] = {}
     for node in order:
         small = node.size <= limit and flops(node) <= FOLDED_WORK
-        constant[node] = node.op not in ("In", "Opaque") and small and all(constant[a] for a in node.args)
+        constant[node] = is_folded(node.op) and small and all(constant[a] for a in node.args)
     moved: dict[Node, bool] = {}
     for node in order:
         moved[node] = node.op in MOVES and all(moved[a] for a in node.args)

@@ -1,8 +1,8 @@
 """Nodes of the core: programs over flat arrays, small enough to put into an e-graph.
 
 Every node is a flat array with a length and an element type; dims are attributes of the operators that need them, so
-that a reshape is nothing and every other view is one operator with a layout (`eqsat.layout.arithmetic`). What follows is
-a reading of `eqsat.program.core_table`, which has a row for each operator.
+that a reshape is nothing and every other view is one operator with a layout (`eqsat.layout.arithmetic`). Each operator
+has a row in `eqsat.program.core_table`; in short:
 
     In(name, size, dtype)        an input
     Const(digest, size, dtype)   a constant, by the digest of its values
@@ -159,6 +159,16 @@ def measure(op: str, attrs: tuple[Any, ...], sizes: Sequence[int], dtypes: Seque
 def is_leaf(op: str) -> bool:
     """Whether the operator has no operands: an input, a constant, a number."""
     return core_op(op).arity == 0
+
+
+def is_folded(op: str) -> bool:
+    """Whether the operator is computed ahead of time where its operands are constant."""
+    return core_op(op).folds
+
+
+def is_elementwise(op: str) -> bool:
+    """Whether the operator computes each element from those of its operands at the same place."""
+    return core_op(op).elementwise
 
 
 def is_view(op: str) -> bool:

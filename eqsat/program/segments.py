@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from eqsat.program.core import Node, make, topological
+from eqsat.program.node import is_folded
 from eqsat.program.pieces import pieces
 
 LARGE = 400
@@ -134,7 +135,7 @@ class _Reads:
         self.dynamic: set[Node] = set()
         self.early: set[Node] = set()
         for node in order:
-            if node.op in ("In", "Opaque") or any(a in self.dynamic for a in node.args):
+            if not is_folded(node.op) or any(a in self.dynamic for a in node.args):
                 self.dynamic.add(node)
                 varying = [a for a in node.args if a in self.dynamic]
                 if node.op not in ("MM", "Red", "Opaque") and all(a in self.early for a in varying):
