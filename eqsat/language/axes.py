@@ -17,7 +17,9 @@ from eqsat.layout import arithmetic as lt
 from eqsat.layout.arithmetic import Layout
 
 ONE = "1"
-_TOKEN = re.compile(r"\s*(\(|\)|1|[a-z])")
+_AXIS = re.compile(r"[a-z1]")
+_GROUP = re.compile(r"[a-z1]|\([a-z1 ]*\)")
+_SIDE = re.compile(r"(?:\s*(?:[a-z1]|\((?: *[a-z1])+ *\))(?![a-z1]))+\s*")
 Groups = tuple[tuple[str, ...], ...]
 
 
@@ -34,7 +36,7 @@ class Axes:
 
     @staticmethod
     @cache
-    def read(text: str, where: str) -> Axes:
+    def read(text: str, where: str = "axes") -> Axes:
         """Parse `b m k -> b k m`.
 
         Raises:
@@ -91,26 +93,10 @@ class Axes:
 
 
 def _groups(side: str, text: str, where: str) -> Groups:
-    groups: list[tuple[str, ...]] = []
-    within: list[str] | None = None
-    at = 0
-    side = side.rstrip()
-    while at < len(side):
-        token = _TOKEN.match(side, at)
-        word = token[1] if token else ""
-        if not token or (word == "(") != (within is None and word == "(") or (word == ")" and within is None):
-            raise InputError(f"{where}: cannot read the axes {text!r}: letters, 1 and (m n) are known")
-        at = token.end()
-        if word == "(":
-            within = []
-        elif word == ")":
-            groups.append(tuple(within or ()))
-            within = None
-        elif within is not None:
-            within.append(word)
-        else:
-            groups.append((word,))
-    return tuple(groups)
+    """Axes and groups of axes: `m (b n)`."""
+    if not _SIDE.fullmatch(side):
+        raise InputError(f"{where}: cannot read the axes {text!r}: letters, 1 and (m n) are known")
+    return tuple(tuple(_AXIS.findall(group)) for group in _GROUP.findall(side))
 
 
 def _swapped(side: Groups) -> Groups:

@@ -94,6 +94,8 @@ class Equation:
         Raises:
             InputError: the equation cannot be read or matched in this direction, or a name in a guard is not bound.
         """
+        if viewed and "?" not in self.text:
+            raise InputError(f"equation {self.name!r}: no view is optional, so that there is no form called {viewed!r}")
         rows: list[Rule] = []
         for form, called in ((False, name), (True, viewed)):
             if called:
@@ -198,6 +200,8 @@ def rule(
         InputError: the text does not parse, its shapes do not fit, or it names an operator, function or variable that
             is not known.
     """
+    if "?" in text:
+        raise InputError(f"rule {name!r}: a view that may be missing gives two rules; state each by itself")
     (row,) = rules(
         name,
         text,

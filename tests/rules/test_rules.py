@@ -106,6 +106,7 @@ BAD_ROWS = [
     ("a + True == a", "", "expected an operator or a variable, got 'True'"),
     ("a + 0.5 == a", "", "expected an operator or a variable, got '0.5'"),
     ("a[0:2] == a", "", "a view is a[L]"),
+    ("sum(a[L?]) == sum(a)", "", "gives two rules"),
     ('a["m k > k m"] == a', "", "a view in axes is"),
     ('a["m k -> k K"] == a', "", "cannot read the axes"),
     ('a["m m -> m"] == a', "", "an axis is named twice"),
