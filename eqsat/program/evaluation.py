@@ -118,6 +118,8 @@ class Operand(Generic[V]):
         self._arrays, self.value = arrays, value
 
     def __getitem__(self, at: Sequence[Axis]) -> V:
+        if len(at) == 1 and not at[0].place:
+            return self.value
         places = [axis.place for axis in at]
         if places == list(range(len(places))):
             return self.value
@@ -143,6 +145,9 @@ class Arrays(ABC, Generic[V]):
         """
         row = core_op(op)
         own = [self.parts(a)[0].size for a in args]
+        if row.elementwise and min(own) == max(own):  # most operators are, and their operands are read as they are
+            self._depth = 1
+            return row.meaning(self, (Axis(0, own[0]),), attrs, [Operand(self, arg) for arg in args])
         sizes = row.sizes(attrs, own)
         axes = tuple([Axis(i, sizes[name]) for i, name in enumerate(row.signature.result.sizes)])
         dims = [[sizes[name] for name in shape.sizes] for shape in row.signature.operands]
