@@ -61,6 +61,14 @@ class Candidates:
     def __len__(self) -> int:
         return sum(map(len, self.of_class))
 
+    def add(self, more: Iterable[Candidate]) -> None:
+        """These as well, where none that is there dominates them."""
+        of_class: dict[int, list[Candidate]] = {}
+        for x in more:
+            of_class.setdefault(x.cls, []).append(x)
+        for c, found in of_class.items():
+            self.of_class[c] = undominated([*self.of_class[c], *found])
+
 
 def enumerate_candidates(
     snapshot: Snapshot,

@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 from eqsat.egraph.required import Derivation, needs_of_all
 from eqsat.egraph.snapshot import SOURCE, Snapshot
 from eqsat.errors import CheckFailed
-from eqsat.extract.candidates import Candidate, Candidates, enumerate_candidates, undominated
+from eqsat.extract.candidates import Candidate, Candidates, enumerate_candidates
 from eqsat.extract.cuts import Limits, parts
 from eqsat.extract.device.table import Device
 from eqsat.extract.device.table import device as find_device
-from eqsat.extract.known import found_again
+from eqsat.extract.known import Renumbering
 from eqsat.extract.solver.greedy import NO_NODE, greedy_dag
 from eqsat.extract.solver.problem import Problem, Solution, check, used_choice
 from eqsat.extract.solver.solve import solve
@@ -83,7 +83,8 @@ def cover(
     """The cheapest cover of the snapshot's roots found within `time_limit` seconds.
 
     Its kernels are priced with sums in a fixed order where it is to be `exact`. `known` are good covers of e-graphs
-    that the snapshot grew from: the result is not dearer. Without any, the program as written takes their place.
+    that the snapshot grew from: the result is not dearer, and kernels of what was written are taken from them. Without
+    any, the program as written takes their place.
 
     Raises:
         InputError: the device is unknown.
@@ -97,16 +98,21 @@ def cover(
 
     every = needs_of_all(snapshot)
     found = enumerate_candidates(snapshot, row, limits, late, needs=every, exact=exact)
-    given = [found_again(x.chosen, x.snapshot, snapshot) for x in known]
-    for x in (x for kernels in given for x in kernels if not found.free[x.cls]):
-        found.of_class[x.cls] = undominated([*found.of_class[x.cls], x])
-    own = [n.rule == SOURCE for n in snapshot.nodes]
-    if not all(own):  # what rules made crowds out kernels of what was written
+    more: list[Candidate] = []  # what rules made crowds out kernels of what was written
+    given: list[list[Candidate]] = []
+    for x in known:
+        moved = Renumbering(x.snapshot, snapshot, found.free)
+        given.append(moved.cover(x.chosen))
+        more += given[-1]
+        if x.problem is not None and _as_written(x.snapshot):
+            more += moved.all(y for y in x.problem.candidates if y.call is None)
+    if not _as_written(snapshot) and not (known and late()):  # groups that rules made change which are best
+        own = [n.rule == SOURCE for n in snapshot.nodes]
         written = enumerate_candidates(snapshot, row, limits, late, only=own, exact=exact)
-        for c, more in enumerate(written.of_class):
-            found.of_class[c] = undominated([*found.of_class[c], *more])
+        more += [x for kernels in written.of_class for x in kernels]
         if not known:
-            given = [CoverProblem(snapshot, written, every.classes).cheap_kernels()]
+            given.append(CoverProblem(snapshot, written, every.classes).cheap_kernels())
+    found.add(more)
     covers = CoverProblem(snapshot, found, every.classes)
     enumerated = time.monotonic()
     incumbents = {"grouped": covers.group_moves(enumerated + GROUP_MOVES_SHARE * time_limit)}
@@ -135,6 +141,10 @@ def cover(
         problem=covers,
         solution=solution,
     )
+
+
+def _as_written(snapshot: Snapshot) -> bool:
+    return all(n.rule == SOURCE for n in snapshot.nodes)
 
 
 def source_cover(program: CoreProgram, device: str | Device, time_limit: float = 5.0) -> CoverResult:

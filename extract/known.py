@@ -10,41 +10,41 @@ from eqsat.extract.candidates import Candidate
 from eqsat.extract.cuts import Core, Cut, Kind, Product, bits
 
 
-def found_again(chosen: Sequence[Candidate], before: Snapshot, after: Snapshot) -> list[Candidate]:
-    """The kernels of a cover of `before`, in launch order, as kernels of `after`.
+class Renumbering:
+    """Kernels of `before` as kernels of `after`, in which the classes of `free` need not be computed."""
 
-    Those whose e-nodes are gone are left out. Of classes that have become one, the first to be computed stays: it needs
-    none of the others.
-    """
-    renumbering = _Renumbering(before, after)
-    found: dict[int, Candidate] = {}
-    for x in chosen:
-        moved = renumbering.candidate(x)
-        if moved is not None and moved.cls not in moved.children:
-            found.setdefault(moved.cls, moved)
-    return list(found.values())
-
-
-class _Renumbering:
-    def __init__(self, before: Snapshot, after: Snapshot) -> None:
-        self._before, self._after = before, after
+    def __init__(self, before: Snapshot, after: Snapshot, free: Sequence[bool]) -> None:
+        self._before, self._after, self._free = before, after, free
         self._classes = _same_classes(before, after)
         self._nodes = {(n.op, n.attrs, n.args): i for i, n in enumerate(after.nodes)}
         self._cuts: dict[int, Cut | None] = {}
         self._cores: dict[int, Core] = {}
 
-    def candidate(self, x: Candidate) -> Candidate | None:
+    def all(self, kernels: Iterable[Candidate]) -> list[Candidate]:
+        """These kernels, but for those whose e-nodes are gone, that read what they compute, or compute nothing."""
+        return [moved for x in kernels if (moved := self._candidate(x)) and moved.cls not in moved.children]
+
+    def cover(self, chosen: Iterable[Candidate]) -> list[Candidate]:
+        """A cover, in launch order. Of classes that have become one, the first to be computed stays: it needs none of
+        the others."""
+        found: dict[int, Candidate] = {}
+        for x in self.all(chosen):
+            found.setdefault(x.cls, x)
+        return list(found.values())
+
+    def _candidate(self, x: Candidate) -> Candidate | None:
         cut = self._cut(x.cut)
-        if cut is None:
+        if cut is None or self._free[cut.cls]:
             return None
-        leaves = self._all(x.leaves)
+        leaves, children = self._all(x.leaves), self._all(x.children)
         call = x.call
         if call is not None and cut.kind == Kind.OPAQUE:
             call = call[0], self._after.nodes[cut.node].args
         elif call is not None:
             outputs, read = call[1]
             call = call[0], (self._all(outputs), self._all(read))
-        return replace(x, cls=cut.cls, leaves=leaves, children=self._all(x.children), cut=cut, call=call)
+        needed = tuple(c for c in children if not self._free[c])
+        return replace(x, cls=cut.cls, leaves=leaves, children=needed, cut=cut, call=call)
 
     def _all(self, classes: Iterable[int]) -> tuple[int, ...]:
         return tuple(sorted({self._classes[c] for c in classes}))

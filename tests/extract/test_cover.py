@@ -17,6 +17,7 @@ from eqsat.egraph.snapshot import Snapshot
 from eqsat.errors import InputError
 from eqsat.extract.cover import CoverResult, cover
 from eqsat.extract.cuts import Limits
+from eqsat.extract.known import Renumbering
 from eqsat.extract.plan.plan import launches
 from eqsat.layout import arithmetic as lay
 from eqsat.program.core import Node, lower, make
@@ -71,8 +72,7 @@ def test_the_bound_is_below_the_cost_and_met_when_optimal(seed: int, operators: 
 def test_dropping_dominated_candidates_loses_nothing(seed: int, operators: int) -> None:
     snapshot, _ = random_snapshot(seed, operators)
     with pytest.MonkeyPatch.context() as patch:
-        for module in ("candidates", "cover"):
-            patch.setattr(f"eqsat.extract.{module}.undominated", lambda found: sorted(found, key=lambda x: x.price))
+        patch.setattr("eqsat.extract.candidates.undominated", lambda found: sorted(found, key=lambda x: x.price))
         everything = cover(snapshot, "mi300x", 10.0, ALL)
     pruned = cover(snapshot, "mi300x", 10.0, ALL)
     assert everything.optimal
@@ -172,6 +172,13 @@ def test_a_cover_of_the_source_is_found_again_in_the_e_graph(program: Program) -
     assert found.cost <= written.cost
     if explored is not source:
         assert found.stats["incumbents"]["known 1"] <= written.cost
+    assert written.problem is not None
+    hurried = cover(explored, "mi300x", 0.0, known=[written]).problem
+    assert hurried is not None
+    kernels = [x for x in written.problem.candidates if x.call is None]
+    for x in Renumbering(source, explored, hurried.free).all(kernels):
+        known = [y for y in hurried.candidates if y.cls == x.cls]
+        assert not known or any(y.price <= x.price and {*y.children} <= {*x.children} for y in known), "none is lost"
 
 
 def test_joint_kernels_of_the_source_stay_where_rules_give_their_outputs_other_derivations() -> None:
