@@ -1,12 +1,12 @@
-"""Bounds on what is enumerated, raised one by one: whether programs get cheaper, and what that takes.
+"""Bounds on the kernels considered, raised one by one: the gain for programs, and its cost.
 
     python benchmarks/bounds.py DIR... [--device D] [--factors 0.25,0.5,2,4] [--skip PATTERN] [--json FILE]
 
-DIR holds ONNX files. Each program is saturated once; then its kernel cover is found with every bound of
-`eqsat.extract.cuts.Limits` times each factor, the others as they are. A row sums up all programs: predicted time,
-kernels, candidates, processor seconds (of enumeration and solving), and the programs that come out cheaper or dearer
-than with the defaults. The last rows change all bounds at once. Exit code 1 if raising a bound makes a program cheaper
-by more than 0.1 %: the default is too low.
+DIR holds ONNX files. Each program is saturated once. Then its kernel cover is found with one bound of
+`eqsat.extract.cuts.Limits` at a time multiplied by each factor. A row sums up all programs: predicted time, kernels,
+candidates, processor seconds (of enumeration and solving), and the programs that become cheaper or more expensive than
+with the defaults. The last rows change all bounds at once. Exit code 1 if raising a bound makes a program cheaper by
+more than 0.1 %: the default is too low.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from eqsat.program.segments import segments
 from eqsat.rules import ALL, allowed
 
 NOTHING_GAINED = 1e-3
-"""Change of a predicted time that counts as none: ties between kernels that differ in rounding."""
+"""Relative change of a predicted time that is ignored: equal prices may differ by rounding."""
 
 SATURATION_SECONDS = 30.0
 
@@ -48,7 +48,7 @@ class Program:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a program comes to under some bounds."""
+    """A program's cost under some bounds."""
 
     us: float
     kernels: int
@@ -78,13 +78,13 @@ def covered(program: Program, device: str, limits: Limits, time_limit: float) ->
 
 
 def scaled(bounds: Sequence[str], factor: float) -> Limits:
-    """The defaults with these bounds times a factor, 1 at least."""
+    """The defaults with these bounds multiplied by a factor, and at least 1."""
     default = Limits()
     return replace(default, **{bound: max(1, round(getattr(default, bound) * factor)) for bound in bounds})
 
 
 def changed(names: Sequence[str], now: Sequence[Outcome], before: Sequence[Outcome], sign: int) -> list[str]:
-    """The programs whose predicted time differs, upward for sign 1, each with by how much."""
+    """The programs whose predicted time changes (rises for sign 1), each with the change."""
     shares = [(name, a.us / b.us - 1) for name, a, b in zip(names, now, before, strict=True) if b.us]
     return [f"{name} {share:+.1%}" for name, share in shares if share * sign > NOTHING_GAINED]
 

@@ -5,7 +5,7 @@
 DIR holds NAME.onnx files, each with NAME.npz beside it: inputs `in_*`, expected outputs `out_0`, `out_1` ... Programs
 without one run on random inputs. All four variants of a program take turns within each round, so that a slow moment
 of the machine slows all of them; each time is the 10th percentile of its rounds. Exit code 1 if a result is wrong or a
-program became slower than 0.95x of what it was.
+program's speed fell below 0.95x.
 """
 
 from __future__ import annotations
@@ -69,9 +69,9 @@ def variants(model: Path, scratch: Path) -> tuple[dict[str, Run], Arrays]:
 
 
 def interleaved(runs: dict[str, Run], rounds: int, least_s: float = 2e-3, span_s: float = 3.0) -> dict[str, float]:
-    """Seconds a call: 10th percentile over rounds, each variant called in turn, short ones several times a turn.
+    """Seconds per call: 10th percentile over rounds. Variants take turns; short ones are called several times per turn.
 
-    There are at least `rounds` of them, and as many as fit in `span_s`: a moment of load must not fill them all.
+    There are at least `rounds` rounds, and as many as fit in `span_s`, so that a moment of load does not fill them all.
     """
     repeats = {}
     for name, run in runs.items():

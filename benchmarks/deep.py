@@ -2,9 +2,9 @@
 
     python benchmarks/deep.py [--shape NAME]... [--sizes N,N,...] [--stage NAME] [--time-limit S]
 
-Each shape is a family of programs of any number of operators. For each size, one process (so that nothing is
-remembered) traces the program, optimises it, explains it, writes it and runs it; the table says what each stage took,
-and the exponent of growth since the size before: 1 is linear. A stage that fails says how.
+Each shape is a family of programs of any number of operators. For each size, a fresh process (without caches) traces
+the program, optimises it, explains it, writes it and runs it. The table shows the time of each stage, and the exponent
+of growth since the size before: 1 is linear. A stage that fails shows its error.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ STAGES = ("build", "optimize", "print", "explain", "onnx", "read", "compile", "e
 
 
 def stages(shape: str, size: int, limit: float) -> Iterator[tuple[str, Callable[[], object]]]:
-    """What is done to a program, in order; each stage works on what those before it made."""
+    """The stages, in order; each works on the results of the stages before it."""
     made: dict[str, object] = {}
 
     def build() -> None:
@@ -81,7 +81,7 @@ def stages(shape: str, size: int, limit: float) -> Iterator[tuple[str, Callable[
 
 
 def measure(shape: str, size: int, limit: float, last: str) -> dict[str, float | str]:
-    """Stage to seconds of this process and its workers that ended, or to what went wrong."""
+    """Stage to the seconds of this process and its finished workers, or to its error."""
     found: dict[str, float | str] = {}
     for name, work in stages(shape, size, limit):
         begun = time.process_time()
@@ -99,7 +99,7 @@ def measure(shape: str, size: int, limit: float, last: str) -> dict[str, float |
 
 
 def exponent(before: float, after: float, sizes: tuple[int, int]) -> float:
-    """The power of the size with which seconds grow."""
+    """The exponent p with which seconds grow as size^p."""
     return math.log(max(after, 0.01) / max(before, 0.01)) / math.log(sizes[1] / sizes[0])
 
 

@@ -1,11 +1,12 @@
-"""Extraction from serialized e-graphs: cost, bound, gap, seconds, and what the reductions leave, graph by graph.
+"""Extraction from serialized e-graphs: cost, bound, gap, seconds, and size after the reductions, graph by graph.
 
     python benchmarks/extract.py DIR [--time-limit S] [--match PATTERN] [--solver eqsat|highs|cp-sat] [--json FILE]
 
-DIR holds *.json files in extraction-gym's format, in folders or not. `greedy` is what faster-greedy-dag answers; `left`
-is nodes and classes after the reductions. With `--solver highs` or `cp-sat` the reduced problem goes to that solver
-whole, with levels on cycles and without our bounds, cuts and searches, for comparison; cp-sat needs ortools, which
-cannot share a process with highspy. Refused files are listed apart. Exit code 1 if an answer costs more than greedy's.
+DIR holds *.json files in extraction-gym's format, in folders or not. `greedy` is the cost found by faster-greedy-dag;
+`left` counts nodes and classes after the reductions. For comparison, `--solver highs` or `cp-sat` gives the whole
+reduced problem to that solver, with levels on cycles and without our bounds, cuts and searches; cp-sat needs ortools,
+which cannot share a process with highspy. Refused files are listed apart. Exit code 1 if an answer costs more than
+greedy's.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def by_eqsat(problem: Problem, time_limit: float) -> Answer:
 
 
 def by_signs(egraph: SerializedEGraph, time_limit: float) -> Answer:
-    """Where costs are negative, whichever solver is asked for."""
+    """Solve a problem with negative costs, whichever solver is asked for."""
     solution = egraph.solve(time_limit)
     return solution.choice, solution.lower_bound
 
@@ -59,7 +60,7 @@ def by_highs(problem: Problem, time_limit: float) -> Answer:
 
 
 def by_cp_sat(problem: Problem, time_limit: float) -> Answer:
-    """The reduced problem as clauses, with one worker."""
+    """The reduced problem as clauses, solved with one worker."""
     from ortools.sat.python import cp_model
 
     def whole(small: Problem, known: float, deadline: float) -> tuple[list[int] | None, float]:
@@ -112,13 +113,13 @@ def _reduced(problem: Problem, time_limit: float, whole: Callable[..., tuple[lis
 
 GREEDY_SECONDS = 60.0
 PROVEN = 1e-6
-"""Answers whose bound is this close count as proven, whichever solver says so."""
+"""An answer counts as proven if its bound is this close, for every solver."""
 
 SOLVERS: dict[str, Solver] = {"eqsat": by_eqsat, "highs": by_highs, "cp-sat": by_cp_sat}
 
 
 def greedy(problem: Problem) -> dict[int, int]:
-    """What faster-greedy-dag answers."""
+    """The answer of faster-greedy-dag."""
     picks = greedy_dag(problem, time.monotonic() + GREEDY_SECONDS)
     return {c: i for c, i in enumerate(picks) if i != NO_NODE}
 
@@ -156,7 +157,7 @@ def measure(path: Path, name: str, solver: Solver, time_limit: float) -> dict[st
 
 
 def report(rows: list[dict[str, Any]], refused: list[str]) -> None:
-    """Print the table, what was refused, and the totals."""
+    """Print the table, the refused files, and the totals."""
     table = [
         [
             r["graph"],
@@ -181,7 +182,7 @@ def report(rows: list[dict[str, Any]], refused: list[str]) -> None:
 
 
 def main() -> int:
-    """Measure every file of the folder; 1 where an answer costs more than greedy's."""
+    """Measure every file of the folder; returns 1 if an answer costs more than greedy's."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--time-limit", type=float, default=30.0)

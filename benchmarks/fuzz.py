@@ -1,21 +1,20 @@
-"""Random cases of one kind, each in a guarded process, until time or count is over: only results and single lines.
+"""Fuzzing: judge random cases of one kind, each in a guarded process, until the time or the count is used up.
 
     python benchmarks/fuzz.py KIND [--seconds S] [--count N] [--seed K] [--workers W] [--save DIR] [--models DIR]
     python benchmarks/fuzz.py KIND --only SEED          # one case again, with its traceback
 
 A kind is a module `fuzz_KIND.py` beside this file:
 
-    SECONDS, BYTES                  what a case may take at most: wall time, address space on top of the process's own
+    SECONDS, BYTES                  limits of a case: wall time, address space on top of the process's own
     prepare(options)                once, before the workers are forked (optional)
     case(seed, kept) -> Any         the case of a seed; `kept`, if not None, says which of its steps to keep
-    steps(seed) -> int              of how many steps it is made (optional; for shrinking)
-    judge(case, stage) -> str       a word for what became of it; raises what is a fault. `stage("foreign")` says that
-                                    code which is not ours runs from here on, whose deaths are no faults; `stage("")`
-                                    that ours does again
-    save(case, folder, name)        write a case down (optional)
+    steps(seed) -> int              the number of its steps (optional; for shrinking)
+    judge(case, stage) -> str       a word for the outcome; raises faults. `stage("foreign")`: foreign code runs from
+                                    here on, whose crashes are no faults; `stage("")`: our code runs again
+    save(case, folder, name)        save a case to files (optional)
 
-Every fault is shown once: those with the same exception from the same place are the same. It is shrunk to the fewest
-steps, and saved. The exit code is 1 if there was one. A seed always gives the same case.
+Faults with the same exception from the same place count as one and are shown once. A fault is shrunk to the fewest
+steps, and saved. The exit code is 1 if there was a fault. A seed always gives the same case.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ FORK = multiprocessing.get_context("fork")
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of a case: a word; for a fault what makes it the same as another, and its text."""
+    """The outcome of a case: a word; for a fault also its identity, by which equal faults are found, and its text."""
 
     word: str
     key: str = ""
@@ -140,7 +139,7 @@ def _judged(kind: ModuleType, seed: int, kept: Sequence[int] | None, stage: Any)
 def run(
     kind: ModuleType, seeds: range, seconds: float, workers: int
 ) -> tuple[Counter[str], dict[str, tuple[int, Verdict]]]:
-    """Judge the cases of the seeds; how often each word was said, and one seed for each fault."""
+    """Judge the cases of the seeds: counts by word, and one seed for each fault."""
     words: Counter[str] = Counter()
     faults: dict[str, tuple[int, Verdict]] = {}
     waiting, ends = iter(seeds), time.monotonic() + seconds
@@ -166,7 +165,7 @@ def run(
                 if verdict is None:
                     continue
                 busy.remove(worker)
-                if verdict.fault and not worker.ours.closed:  # it may hold what makes the next case fail
+                if verdict.fault and not worker.ours.closed:  # its state may make the next case fail
                     worker.process.kill()
                     worker.kill()
                 words[verdict.word] += 1
@@ -195,7 +194,7 @@ def once(kind: ModuleType, seed: int, kept: Sequence[int] | None) -> Verdict:
 
 
 def shrunk(kind: ModuleType, seed: int, key: str) -> list[int] | None:
-    """The fewest steps of a case, left out one by one, that still have the fault; None where there are no steps."""
+    """The steps of a case that remain after leaving out all that the fault does not need; None if it has no steps."""
     if not hasattr(kind, "steps"):
         return None
     kept = list(range(kind.steps(seed)))

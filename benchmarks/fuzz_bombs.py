@@ -1,4 +1,4 @@
-"""Small ONNX files that ask for endless time or memory: answered in seconds, with a result or one line."""
+"""Small ONNX files that ask for endless time or memory. Right answers: a result or a one-line error, within seconds."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _model(
 
 
 def _end(rng: random.Random, name: str) -> list[NodeProto]:
-    """What reads the huge value: all of it, one element, its sum, or its shape."""
+    """A reader of the huge value: all of it, one element, its sum, or its shape."""
     return rng.choice(
         (
             [node("Relu", [name], ["y"])],
@@ -107,7 +107,7 @@ def resize(rng: random.Random, n: int) -> ModelProto:
 
 
 def loop(rng: random.Random, n: int) -> ModelProto:
-    """Many trips, or no end, or a value that doubles."""
+    """A loop of many trips, without end, or with a value that doubles."""
     grow = rng.random() < 0.5
     step = node("Concat", ["v", "v"], ["w"], axis=0) if grow else node("Add", ["v", "v"], ["w"])
     body = helper.make_graph(
@@ -155,7 +155,7 @@ def huge_input(rng: random.Random, n: int) -> ModelProto:
 
 
 def huge_product(rng: random.Random, n: int) -> ModelProto:
-    """Products whose operands are constants made of nothing."""
+    """Products of huge constants that take no space in the file."""
     side = min(n, rng.choice((1 << 12, 1 << 14, 1 << 16)))
     nodes = [
         node("ConstantOfShape", ["n"], ["a"], value=numpy_helper.from_array(np.ones(1, np.float32))),
@@ -176,7 +176,7 @@ def doubled(rng: random.Random, n: int) -> ModelProto:
 
 
 def functions(rng: random.Random, n: int) -> ModelProto:
-    """Functions that call the one before twice."""
+    """Functions, each of which calls the one before twice."""
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
     depth = rng.choice((3, 12, 31, 60))
     made = [helper.make_function("own", "F0", ["a"], ["b"], [node("Relu", ["a"], ["b"])], opsets)]

@@ -1,4 +1,4 @@
-"""The public functions with one argument of the wrong kind: the answer is a result, an InputError or a TypeError."""
+"""Public functions with one wrong argument. Right answers: a result, an InputError or a TypeError."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BYTES = 6_000_000_000
 
 
 def prepare(options: Any) -> None:
-    """Go to an empty folder: a wrong argument may be a right name of a file."""
+    """Go to an empty folder: a wrong argument may be a valid file name."""
     os.chdir(tempfile.mkdtemp(prefix="eqsat-misuse-"))
 
 
@@ -71,7 +71,7 @@ def _result() -> Any:
 
 
 def _calls() -> list[tuple[str, Callable[..., Any], tuple[Any, ...], dict[str, Any]]]:
-    """What is called: a name, the callable, right arguments by position and by name."""
+    """A target: a name, the callable, right arguments by position and by name."""
     import eqsat
     from eqsat import testing
     from eqsat.extract.device import table as devices
@@ -160,7 +160,7 @@ _cache: list[Any] = []
 
 
 def case(seed: int, kept: Any) -> Any:
-    """A call with one wrong argument, left out or one too many at times."""
+    """A call with one wrong argument, sometimes a missing one or one too many."""
     if not _cache:
         _cache.extend((_calls(), _wrong()))
     calls, wrong = _cache

@@ -1,7 +1,7 @@
 """ONNX models with something wrong in them: attributes, dims, names, types, wiring, bytes.
 
-They begin as onnx's own node tests and as pieces of the models that are given. Where onnxruntime takes what became of
-one, our result must be its result; otherwise a result or one InputError of one line is right.
+They start from onnx's own node tests and from pieces of given models. If onnxruntime accepts a mutant, our result must
+agree with its result; otherwise any result, or an InputError of one line, is right.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SECONDS = 60.0
 BYTES = 6_000_000_000
 
 SEARCH_SECONDS = 10.0
-"""More than nearly all need, on a busy machine too: a search given up ends its worker, and another has to start."""
+"""Enough for nearly all, on a busy machine too: an abandoned search ends its worker, and another has to start."""
 
 LARGEST = 1 << 26
 """Elements of inputs that are drawn for onnxruntime."""
@@ -52,7 +52,7 @@ STRINGS = (
 
 
 NESTED_BYTES = 100_000
-"""Graphs are not nested further once a model takes so many: both branches of an If hold the graph, which doubles it."""
+"""Graphs of larger models are not nested further: both branches of an If hold the graph, which doubles it."""
 
 
 class Fault(Exception):
@@ -60,7 +60,7 @@ class Fault(Exception):
 
 
 _models: list[bytes] = []
-"""What is mutated."""
+"""The models that are mutated."""
 
 
 def prepare(options: argparse.Namespace) -> None:
@@ -72,7 +72,7 @@ def prepare(options: argparse.Namespace) -> None:
 
 
 def _node_tests() -> list[bytes]:
-    """Onnx's node tests, the inputs that decide shapes turned into constants."""
+    """Onnx's node tests, with the inputs that decide shapes turned into constants."""
     from onnx.backend.test.loader import load_model_tests
 
     with warnings.catch_warnings():
@@ -380,7 +380,7 @@ def replace_operator(rng: Rng, model: ModelProto) -> None:
 
 
 def change_nodes(rng: Rng, model: ModelProto) -> None:
-    """Nodes removed, doubled, reordered, or one more that reads what there is."""
+    """Nodes removed, doubled, reordered, or a new one that reads existing values."""
     graph = _graph(rng, model)
     if not graph.node:
         return
@@ -475,7 +475,7 @@ STRUCTURAL: tuple[Mutation, ...] = (
 
 
 def _flip(rng: Rng, data: bytes) -> bytes:
-    """Bytes changed, cut out, doubled, or the end cut off."""
+    """Bytes changed, cut out, doubled, or cut off at the end."""
     if not data:
         return data
     out = bytearray(data)
@@ -511,7 +511,7 @@ def case(seed: int, kept: Any) -> bytes:
             model = ModelProto.FromString(data)
             rng.choice(STRUCTURAL)(rng, model)
             data = model.SerializeToString()
-        except (DecodeError, ValueError):  # bytes that no longer parse, numbers and texts that a field does not hold
+        except (DecodeError, ValueError):  # bytes that no longer parse, numbers and texts that a field cannot hold
             data = _flip(rng, data)
     return data
 
@@ -572,19 +572,19 @@ def check_line(text: str) -> None:
 
 
 def by_onnxruntime(data: bytes, program: Any, inputs: dict[str, Any]) -> dict[str, Any] | None:
-    """A program's outputs as onnxruntime finds them from a file; None where it does not take the file or its types."""
+    """A program's outputs by onnxruntime, from a file; None where it does not accept the file or its types."""
     import onnxruntime
 
     from eqsat.base.numerics import np_dtype
 
     if any(np_dtype(t.dtype).isbuiltin != 1 for t in (*program.inputs, *program.outputs.values())):
-        return None  # its arrays are of NumPy's own types
+        return None  # it takes only NumPy's own types
     raised: Any = importlib.import_module("onnxruntime.capi.onnxruntime_pybind11_state")
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.intra_op_num_threads = 1
     raised: Any = import_module("onnxruntime.capi.onnxruntime_pybind11_state")
-    # Its own classes alone: another exception is a defect of ours, an input that eqsat has lost for one.
+    # Only its own exceptions: any other is a fault of ours, such as an input that eqsat has lost.
     refusals = (raised.Fail, raised.InvalidArgument, raised.InvalidGraph, raised.InvalidProtobuf)
     try:
         session = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
@@ -596,7 +596,7 @@ def by_onnxruntime(data: bytes, program: Any, inputs: dict[str, Any]) -> dict[st
 
 
 def _reference_agrees(data: bytes, program: Any, inputs: dict[str, Any], got: dict[str, Any]) -> bool:
-    """Whether onnx's reference evaluator finds what we do, where onnxruntime does not."""
+    """Whether onnx's reference evaluator agrees with us, where onnxruntime does not."""
     from onnx.reference import ReferenceEvaluator
 
     try:

@@ -1,14 +1,14 @@
-"""Random programs: of all element types, of every policy, with special values, dims of 1 and of 0.
+"""Random programs: of all element types, under every policy, with special values, dims of 1 and of 0.
 
-Half are those of `eqsat.testing`, half are made of what is awkward: constants with NaN, infinities and subnormals,
-composites of broadcast rows, poles and cancellation. What is asked of each:
+Half come from `eqsat.testing`. The other half is difficult on purpose: constants with NaN, infinities and subnormals,
+composites of broadcast rows, poles and cancellation. Requirements:
 
-    no fallback, no error but an InputError where the program as written cannot run either
+    no fallback, and no error except an InputError where the program as written cannot run either
     the same plan and program again from the same input (two of eight seeds)
-    under `exact` the bits of the source, where no sum of what varies is below; the same of constants under any policy,
-        but for sums that take more memory than what they are computed from
-    else the source's own values, in float64 and in its own types, within the tolerance of its types or its own noise
-    onnxruntime's values of the result, written as ONNX, at every eighth seed
+    under `exact` the bits of the source, unless the value depends on a sum of values that vary; for constants under any
+        policy, except sums that take more memory than their operands
+    otherwise the source's values, in float64 and in its own types, within the tolerance of its types or its own noise
+    for every eighth seed, the values that onnxruntime computes from the result, written as ONNX
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ TOLERANCE = {"float64": 1e-7, "float32": 1e-4, "float16": 2e-2, "bfloat16": 1e-1
 """Largest error as a share of an output's scale, by the narrowest float of the program."""
 
 NOISE = 16.0
-"""Largest error as a multiple of the source's own, where that is more."""
+"""Largest error as a multiple of the source's own, where that allows more."""
 
 SEARCH_SECONDS = 10.0
 
 EVERY = 8
-"""Of so many seeds one is judged by onnxruntime too: its sessions take longer than all else."""
+"""One of this many seeds is judged by onnxruntime too: its sessions take longer than all other checks."""
 
 TWICE = 8
-"""Of so many seeds two are optimised twice."""
+"""Two of this many seeds are optimised twice."""
 
 ROUNDING = frozenset({"matmul", "conv", "pool", "reduce", "cumsum"})
 """Operators whose bits depend on the order in which NumPy adds."""
@@ -64,7 +64,7 @@ TAME = SPECIAL[:7]
 SHAPES = ((4, 3), (4, 1), (1, 3), (3,), (1,), (), (2, 4, 3), (1, 1), (4, 4), (0, 3), (4, 0))
 
 LARGEST = 5000
-"""Elements of a value; larger ones are not built upon."""
+"""Most elements of a value that is used as an operand."""
 
 
 class Fault(Exception):
@@ -82,7 +82,7 @@ def prepare(options: argparse.Namespace) -> None:
 
 
 def case(seed: int, kept: Any) -> tuple[int, Program, Policy]:
-    """The program of a seed and the policy it is optimised under; `kept` picks among the steps of awkward ones."""
+    """The program of a seed and its policy; `kept` picks among the steps of the difficult ones."""
     mix, policy = MIXES[seed // 2 % len(MIXES)], POLICIES[seed // (2 * len(MIXES)) % len(POLICIES)]
     if seed % 2:
         return seed, drawn(seed, mix, kept), policy
@@ -100,7 +100,7 @@ def drawn(seed: int, dtypes: Sequence[str], kept: Any) -> Program:
 
 
 class Drawn(Builder):
-    """Draws from a generator: Hypothesis draws otherwise once other modules are loaded."""
+    """Draws from a generator, because Hypothesis's draws depend on the modules that are loaded."""
 
     def __init__(self, rng: random.Random, dtypes: Sequence[str], least: int) -> None:
         super().__init__(lambda strategy: None, tuple(dtypes), shapes())
@@ -128,7 +128,7 @@ def steps(seed: int) -> int:
 
 
 def awkward(seed: int, dtypes: Sequence[str], kept: Any) -> Program:
-    """A program of operators that read what came before, or a new leaf; what does not fit together is left out."""
+    """A program of operators that read earlier values or new leaves; operators that do not fit are left out."""
     maker = Awkward(np.random.default_rng([seed]), dtypes)
     for step in range(steps(seed)) if kept is None else kept:
         maker.rng = np.random.default_rng([seed, step + 1])
@@ -251,7 +251,7 @@ AWKWARD: tuple[Callable[[Awkward, Term], Term], ...] = (
 
 
 def judge(made: tuple[int, Program, Policy], stage: Callable[[str], None]) -> str:
-    """Optimise a program, twice, and compare what it became with what it was."""
+    """Optimise a program, some twice, and compare the result with the source."""
     seed, program, policy = made
     inputs = random_inputs(program, seed)
     try:
@@ -286,7 +286,7 @@ def _untimed(best: Any) -> tuple[str, str]:
 
 
 def _compare(program: Program, policy: str, how: str, inputs: Any, wanted: Any, found: Any) -> None:
-    """Raise Fault where values differ by their bits, or by more than rounding."""
+    """Raise Fault where values differ in their bits, or by more than rounding."""
     varies, plain, settled = _facts(program)
     wide: dict[str, Any] = {}
     for name, term in program.outputs.items():
@@ -305,9 +305,9 @@ def _compare(program: Program, policy: str, how: str, inputs: Any, wanted: Any, 
 
 
 def _facts(program: Program) -> tuple[dict[Term, bool], dict[Term, bool], dict[Term, bool]]:
-    """Of each term: whether it depends on an input; whether no order of additions decides its bits; whether it is
-    computed ahead of time as it is written, under every policy: a sum of constants that takes more memory than they do
-    may be computed in another order (`eqsat.program.fold`).
+    """Three facts about each term: whether it depends on an input; whether its bits are independent of the order of
+    additions; whether it is computed ahead of time as written, under every policy. (A sum of constants that takes more
+    memory than its operands may be computed in another order, see `eqsat.program.fold`.)
     """
     varies: dict[Term, bool] = {}
     plain: dict[Term, bool] = {}
@@ -331,7 +331,7 @@ def _tolerance(program: Program) -> float:
 def _error(got: Any, want: Any, wide: Any, tolerance: float) -> tuple[float, float]:
     """The largest difference, and how much the source's own rounding allows.
 
-    Elements that are not finite in the source, in its own types or in float64, say nothing: ranges are the policy's.
+    Elements that are not finite in the source, in its own types or in float64, are ignored: the policy decides that.
     """
     got, want, wide = (np.asarray(a).astype(np.float64) for a in (got, want, wide))
     sure = np.isfinite(want) & np.isfinite(wide)
@@ -345,7 +345,7 @@ def _error(got: Any, want: Any, wide: Any, tolerance: float) -> tuple[float, flo
 
 
 def _by_onnxruntime(program: Program, inputs: dict[str, Any]) -> dict[str, Any] | None:
-    """What onnxruntime makes of a program; None of what ONNX or it cannot say."""
+    """onnxruntime's outputs of a program; None where ONNX or onnxruntime cannot express it."""
     if any(map(_open, program.terms())):
         return None
     try:
@@ -356,12 +356,12 @@ def _by_onnxruntime(program: Program, inputs: dict[str, Any]) -> dict[str, Any] 
 
 
 def _open(term: Term) -> bool:
-    """Whether ONNX leaves a value open: integers by zero, to negative powers, or of what no integer holds."""
+    """Whether ONNX leaves a value open: integers divided by zero, to negative powers, cast from floats out of range."""
     if is_float(term.dtype):
         return False
     return term.op in ("pow", "div", "mod") or (term.op == "cast" and is_float(term.args[0].dtype))
 
 
 def save(made: tuple[int, Program, Policy], folder: Any, name: str) -> None:
-    """Write a case down as text."""
+    """Save a case as text."""
     (folder / f"{name}.txt").write_text(f"{made[2]}\n{made[1]}\n")

@@ -1,7 +1,7 @@
-"""SIGINT and SIGTERM at random moments of `eqsat optimize`, once or twice: a checked result, or exit code 130.
+"""SIGINT and SIGTERM at random moments of `eqsat optimize`, once or twice. Right: a checked result, or exit code 130.
 
-Never a traceback, a file of which only a part is there, or a worker that goes on. The moments range from the start of
-the interpreter, before eqsat has run a line (where the signal's own end of the process is right), to after the end.
+Wrong: a traceback, a partial file, or a worker that goes on. The moments range from the start of the interpreter to
+after the end of the run. Before eqsat has run a line, it is right that the signal itself ends the process.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ SECONDS = 120.0
 BYTES = 1 << 40
 
 LATEST = 2.0
-"""Seconds from the start of the command to the last of the moments."""
+"""Seconds from the start of the command to the latest signal."""
 
 ANSWER = 30.0
-"""Seconds for an answer after the first signal: many, as processors are shared; a second of processor time is promised
-and tested elsewhere."""
+"""Seconds for an answer after the first signal: many, because processors are shared. Another test holds eqsat to one
+second of processor time."""
 
 MARK = "EQSAT_FUZZ_SIGNALS"
-"""Set for a command and so for its workers, by which they are found."""
+"""Set in the environment of a command, and so of its workers, to find them."""
 
 
 class Fault(Exception):
@@ -74,7 +74,7 @@ def _layers(depth: int) -> Callable[..., Any]:
 
 
 def case(seed: int, kept: Any) -> tuple[Path, list[tuple[float, signal.Signals]], bool]:
-    """A model, signals and the seconds before each, and whether a file that is there is to be replaced."""
+    """A model, signals and the seconds before each, and whether the output replaces an existing file."""
     rng = random.Random(seed)
     moments = [(rng.uniform(0.0, LATEST), rng.choice((signal.SIGINT, signal.SIGTERM)))]
     if rng.random() < 0.3:
@@ -83,7 +83,7 @@ def case(seed: int, kept: Any) -> tuple[Path, list[tuple[float, signal.Signals]]
 
 
 def judge(made: tuple[Path, list[tuple[float, signal.Signals]], bool], stage: Callable[[str], None]) -> str:
-    """Run the command, send the signals and look at what is left."""
+    """Run the command, send the signals, and check the outcome."""
     model, moments, replaces = made
     mark = f"{os.getpid()}-{time.monotonic_ns()}"
     with tempfile.TemporaryDirectory() as folder:
@@ -123,7 +123,7 @@ def _usual() -> None:
 
 
 def _started(pid: int) -> bool:
-    """Whether a process takes both signals into its own hands by now."""
+    """Whether a process handles both signals itself by now."""
     with contextlib.suppress(OSError):
         for line in Path(f"/proc/{pid}/status").read_text().splitlines():
             if line.startswith("SigCgt:"):
@@ -145,7 +145,7 @@ def _ended(code: int, said: str, errors: str, started: bool) -> str:
 
 
 def _whole(home: Path, out: Path, replaces: bool, word: str) -> None:
-    """The files that a command leaves: those it was asked for, each as it was or complete."""
+    """Check the files that a command leaves: only those it was asked for, each complete or as before."""
     import onnx
 
     extra = sorted(path.name for path in home.iterdir() if path.name not in ("out.onnx", "json"))
@@ -161,7 +161,7 @@ def _whole(home: Path, out: Path, replaces: bool, word: str) -> None:
 
 
 def _nothing_left(mark: str) -> None:
-    """No process of the command is there any more, soon after its end."""
+    """Check that all processes of the command are gone soon after its end."""
     ends = time.monotonic() + 5.0
     while left := _marked(mark):
         if time.monotonic() > ends:

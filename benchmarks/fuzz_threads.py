@@ -1,4 +1,4 @@
-"""Four threads that optimise and prove random programs at once: what they find is what one thread alone finds."""
+"""Four threads that optimise and prove random programs at once. Right: the same results as from one thread alone."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BYTES = 8_000_000_000
 THREADS = 4
 
 PROGRAMS = 6
-"""Of a case: a few more than there are threads."""
+"""Programs of a case: a few more than there are threads."""
 
 Task = tuple[str, Program, Policy]
 
@@ -30,7 +30,7 @@ class Fault(Exception):
 
 
 def case(seed: int, kept: Any) -> list[Task]:
-    """Programs to optimise under some policy; every third is then proved equal to what it became."""
+    """Programs to optimise under some policy; every third is then proved equal to its result."""
     first = 10_000_019 + seed * PROGRAMS
     tasks: list[Task] = []
     for number in range(first, first + PROGRAMS):

@@ -5,14 +5,14 @@
 DIR holds NAME.onnx files. Timed for each, by events on the device, without copies of inputs and outputs:
 
     eqsat           the optimised plan, replayed as a graph
-    unfused         the optimised program, an operator a kernel, replayed as a graph
+    unfused         the optimised program, one kernel per operator, replayed as a graph
     cupy            the program as written, by CuPy
     torch           the program as written, by torch, eager
     torch.compile   the same, compiled (with its graphs)
 
 All of them take turns within each round, so that a slow moment slows all; each time is the median over the rounds. The
-last lines are the geometric means over the programs, and a float16 product against the vendor's library. Exit code 1 if
-a result is wrong or a plan launches more or fewer kernels than it says, 3 where there is no GPU or no CuPy.
+last lines are the geometric means over the programs, and a float16 product compared with the vendor's library. Exit
+code 1 if a result is wrong or a plan launches another number of kernels than it says, 3 without a GPU or CuPy.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ from eqsat.program.core import lower
 from eqsat.program.ir import Program
 
 LARGEST_ERROR = {"float32": 1e-4, "float16": 2e-3, "bfloat16": 2e-2}
-"""Of the scale of an output."""
+"""Largest error, as a share of an output's scale."""
 
 Samples = dict[str, Callable[[], float]]
-"""Microseconds of a run, by who runs it."""
+"""Microseconds of a run, by runner."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -85,7 +85,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def measure(path: Path, machine: Machine, rounds: int, tune_seconds: float) -> dict[str, Any]:
-    """One program: microseconds by who runs it, and what is wrong with our result, if anything."""
+    """One program: microseconds by runner, and the faults of our result."""
     program = eqsat.from_onnx(path)
     best = eqsat.optimize(program, device=machine.row)
     if tune_seconds:
@@ -111,13 +111,13 @@ def timed(plan: GpuPlan, inputs: Mapping[str, Any]) -> Callable[[], float]:
 
 
 def unfused(program: Program, row: Device) -> Plan:
-    """A program, an operator a kernel."""
+    """A program with one kernel per operator."""
     core = lower(program)
     return build_plan(Snapshot.from_core(core.roots), source_cover(core, replace(row, fuses=False)), core)
 
 
 def launches(plan: GpuPlan) -> int:
-    """Kernels that a run of a plan launches, those of the vendor's library included."""
+    """Kernels that a run of a plan launches, including those of the vendor's library."""
     return sum(isinstance(step, Launch | LibraryProduct) for step in plan.launches.steps)
 
 
@@ -138,7 +138,7 @@ def wrong(plan: GpuPlan, program: Program, inputs: Mapping[str, Any]) -> str:
 
 
 def rivals(cupy: Any, program: Program, inputs: Mapping[str, np.ndarray[Any, Any]]) -> Samples:
-    """The program as written by other libraries: those that are installed and know its operators."""
+    """The program as written, run by other libraries that are installed and have its operators."""
     found: Samples = {}
     try:
         from cupyx.scipy.special import erf  # pyright: ignore[reportMissingImports]
@@ -175,7 +175,7 @@ def eager(
 
 
 def product(machine: Machine, n: int, rounds: int, tune_seconds: float) -> dict[str, float]:
-    """Microseconds of our own float16 product, and of the vendor's library's."""
+    """Microseconds of a float16 product by our kernel and by the vendor's library."""
     cupy = machine.cupy
     program = eqsat.trace(lambda x, w: eqsat.relu(x @ w), *(eqsat.spec((n, n), "float16"),) * 2)
     plan = Micro(program).plan(machine.row)
@@ -190,7 +190,7 @@ def product(machine: Machine, n: int, rounds: int, tune_seconds: float) -> dict[
 
 
 def means(rows: list[dict[str, Any]]) -> dict[str, float]:
-    """How many times faster our plans are, geometric means over the programs that a rival ran."""
+    """How many times faster our plans are: for each rival the geometric mean over the programs that it ran."""
     ratios: dict[str, list[float]] = {}
     for row in rows:
         for name, us in row["us"].items():

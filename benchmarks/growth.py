@@ -1,12 +1,12 @@
-"""What each rule does to the e-graphs of some programs: matches, e-nodes that it made first, milliseconds.
+"""The effect of each rule on the e-graphs of some programs: matches, e-nodes that it made first, milliseconds.
 
     python benchmarks/growth.py DIR... [--match PATTERN] [--numerics POLICY] [--seconds S] [--markdown]
 
 The DIRs hold *.onnx files (`*__*` left out: they are references). Each distinct part of a program is saturated once, in
-this process, with every rule of the policy, as `eqsat optimize` does. Matches of egglog's rules are those that it finds
-anew in each iteration, of the host's rules the equalities that they state. For its milliseconds each rule is run in a
-ruleset of its own, with the questions that it asks of tables; the answers, analyses, snapshots and bookkeeping are in
-the total alone. `--markdown` prints the tables of papers/growth.md.
+this process, with every rule of the policy, as `eqsat optimize` does. Matches of egglog's rules are the new ones in
+each iteration; those of the host's rules are the equalities that they state. To measure milliseconds, each rule runs in
+a ruleset of its own, with its questions to tables; answers, analyses, snapshots and bookkeeping are only in the total.
+`--markdown` prints the tables of papers/growth.md.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ from eqsat.program.segments import segments
 from eqsat.rules import ALL, allowed
 
 _ASKS = " asks "
-"""Between a rule's name and the number of its question, in the names of demands to tables."""
+"""Separates a rule's name and the number of its question, in the names of demands to tables."""
 
 _NAMED = re.compile(r':ruleset (\w+) :name "([^"]+)"')
 
 
 @dataclass(slots=True)
 class Growth:
-    """A program's saturation: per rule matches, e-nodes and seconds; and the whole.
+    """A program's saturation: matches, e-nodes and seconds, by rule and in total.
 
     Attributes:
         parts: distinct parts of the program.
         before, after: e-nodes of their e-graphs.
-        seconds: of saturation in all.
-        stop: why it ended: that of the part that was cut short, if one was.
+        seconds: total of saturation.
+        stop: why saturation ended; if a part was cut short, its reason.
     """
 
     name: str
@@ -69,7 +69,7 @@ class Growth:
 
 
 class TimedEGraph(EGraph):
-    """An e-graph that takes the time of each of egglog's rules, by running each in a ruleset of its own."""
+    """An e-graph that times each of egglog's rules, by running each in a ruleset of its own."""
 
     def __init__(self, rules: Sequence[AnyRule], times: dict[str, float]) -> None:
         self.times = times
@@ -129,7 +129,7 @@ def grow(path: Path, rules: Sequence[AnyRule], seconds: float) -> Growth:
 
 
 def _timed(row: HostRule, times: dict[str, float]) -> HostRule:
-    """The rule with its time taken."""
+    """The rule, with its runs timed."""
 
     def apply(*args: Any) -> None:
         begun = time.perf_counter()

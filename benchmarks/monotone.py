@@ -3,9 +3,9 @@
     python benchmarks/monotone.py [DIR...] [--match PATTERN] [--demo] [--random N --seed S] [--numerics POLICY]
 
 The DIRs hold *.onnx files (`*__*` left out: they are references); `--demo` adds the programs of `eqsat demo`,
-`--random` as many random programs. Only rules that fire can change an answer, so only these are left out, one at a
-time. Every line is a program that costs more with a rule than without it. The exit code is 1 where there is one, 2
-where a search met a limit, so that its price says nothing.
+`--random N` adds N random programs. Only rules that fire can change an answer, so only these are left out, one at a
+time. Every line is a program that costs more with a rule than without it. The exit code is 1 if there is such a line, 2
+if a search reached a limit, so that its price says nothing.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Form = tuple[Node, ...]
 
 @dataclass(frozen=True, slots=True)
 class Priced:
-    """What a search found for one form: predicted picoseconds, the rules that fired, and the limit it met, if one."""
+    """The result of a search for one part: predicted picoseconds, the rules that fired, and the limit reached."""
 
     cost: int
     fired: frozenset[str]
@@ -62,7 +62,7 @@ class Worse:
 
 
 def priced(program: Program, forms: Iterable[Form], rules: Sequence[AnyRule], seconds: float) -> dict[Form, Priced]:
-    """The least price found for some forms of a program under these rules, `seconds` for each."""
+    """The lowest price found for some parts of a program under these rules, with `seconds` for each."""
     found = {}
     run = Runner(TimeBudget(seconds))
     problem = partition(program, Asked(device("mi300x"), tuple(rules)), run)
@@ -80,7 +80,7 @@ def priced(program: Program, forms: Iterable[Form], rules: Sequence[AnyRule], se
 def left_out(
     name: str, program: Program, rules: Sequence[AnyRule], seconds: float, most: int | None = None
 ) -> Iterator[Worse | str]:
-    """What costs less without one of the rules that fire, and limits that were met; `most` of the rules are tried."""
+    """Parts that cost less without one of the rules that fire, and the limits reached; tries at most `most` rules."""
     count = Counter(part.form for part in segments(lower(program).roots))
     whole = priced(program, count, rules, seconds)
     yield from (f"{name}: {x.limit}" for x in whole.values() if x.limit)
@@ -126,7 +126,7 @@ def _programs(args: argparse.Namespace) -> Iterator[tuple[str, Program]]:
 
 
 def report(found: Iterable[tuple[str, Program]], policy: Policy, seconds: float) -> tuple[int, int]:
-    """Print what is worse and what met a limit; how many of each."""
+    """Print regressions and reached limits; returns the number of each."""
     worse, limited = 0, 0
     for name, program in found:
         begun = time.perf_counter()

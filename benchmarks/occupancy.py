@@ -1,8 +1,8 @@
-"""What every kernel variant takes of every target: registers, LDS, and how many waves a SIMD then holds.
+"""Resources of every kernel variant on every target: registers, LDS, and the waves that a SIMD then holds.
 
     python benchmarks/occupancy.py        # compiles every variant, and rewrites the table and its page
 
-The table lies in `gpu/table/occupancy.json`, where the cost model reads it; `papers/kernels.md` shows it.
+The table is `gpu/table/occupancy.json`, which the cost model reads; `papers/kernels.md` shows it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def measured(target: Target, dtype: str) -> dict[str, list[int]]:
 
 
 def page(entries: Table) -> str:
-    """The table as Markdown: registers of a lane, LDS of a block, waves of the most."""
+    """The table as Markdown: registers per lane, LDS per block, waves of the maximum."""
     lines = [
         "| kernel | type | " + " | ".join(TARGETS) + " |",
         "| --- | --- | " + " | ".join("---" for _ in TARGETS) + " |",

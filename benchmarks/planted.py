@@ -1,11 +1,11 @@
-"""How many planted faults the check of a result finds: wrong numbers among the constants that rewriting made.
+"""How many planted faults the check of a result finds. A fault is a wrong number in a constant that rewriting made.
 
     python benchmarks/planted.py MODEL.onnx... [--half] [--each N] [--seed S] [--shape NAME=N]... [--time-limit S]
 
 Every model is optimised once. Then one constant of the result at a time is spoilt in one way (`FAULTS`), and the result
-is checked again as `optimize` does it. `--half` takes the model in float16. A line says how many faults of each kind
-were found of how many, and the CPU seconds that checking the right result took. The exit code is 1 where the right
-result is refused.
+is checked again as in `optimize`. `--half` converts the model to float16. A line shows, for each kind, how many of the
+faults were found, and the CPU seconds for checking the correct result. The exit code is 1 if the correct result is
+refused.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ FAULTS: dict[str, Fault] = {
 
 
 def replaced(terms: Sequence[Term], new: Mapping[Term, Term]) -> list[Term]:
-    """Terms with others in place of some below them."""
+    """Terms with some of their subterms replaced."""
     made: dict[Term, Term] = {}
     for term in topological(terms):
         args = [made[a] for a in term.args]
@@ -119,7 +119,7 @@ def replaced(terms: Sequence[Term], new: Mapping[Term, Term]) -> list[Term]:
 
 
 def in_half(program: Program) -> Program:
-    """The program in float16 wherever it computes in float32."""
+    """The program with float16 instead of float32."""
     made: dict[Term, Term] = {}
     for term in [*program.inputs, *program.terms()]:
         attrs = {name: "float16" if value == "float32" else value for name, value in term.attrs}
@@ -137,7 +137,7 @@ def in_half(program: Program) -> Program:
 
 
 class Checked:
-    """What `optimize` asked the check for, to be asked again with a fault."""
+    """The arguments of `optimize`'s call of the check, to repeat it with a fault."""
 
     def __init__(self, program: Program, limit: float) -> None:
         self.calls: list[tuple[tuple[Program, Program], dict[str, Any]]] = []
@@ -156,7 +156,7 @@ class Checked:
         self.constants = list(new)
 
     def check(self, spoilt: Mapping[Term, Term]) -> checking.Check:
-        """Raises CheckFailed where the fault is found."""
+        """Raises CheckFailed if the fault is found."""
         options = dict(self.options)
         outputs = replaced(list(self.result.outputs.values()), spoilt)
         result = Program(self.result.inputs, dict(zip(self.result.outputs, outputs, strict=True)))
@@ -171,7 +171,7 @@ class Checked:
 
 
 def measured(checked: Checked, each: int, seed: int) -> tuple[str, bool]:
-    """The line of a model, and whether its right result passes."""
+    """The line of a model, and whether its correct result passes."""
     begun = time.process_time()
     try:
         right = checked.check({})

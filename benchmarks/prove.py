@@ -1,11 +1,11 @@
-"""What `eqsat prove` decides about published equations, and about false ones made of them.
+"""The verdicts of `eqsat prove` on published equations, and on false ones made from them.
 
     python benchmarks/prove.py [--match PATTERN] [--false N] [--process] [--limit SECONDS]
 
 Equations are those of `tests/support/equations` (TASO, TENSAT, XLA's simplifier and more), each side built as an ONNX
 model; false ones differ by one small change (`mutants.py` there), N of them drawn with a fixed seed. With `--process`
-each pair is a run of the command line, start included, as users meet it. Prints a table by family and whatever was not
-decided as it should be. Exit code 1 if a published equation was refuted or a false one proved.
+each pair is a run of the command line, start included, as for users. Prints a table by family and every wrong verdict.
+Exit code 1 if a published equation was refuted or a false one proved.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ VERDICTS = {code: verdict for verdict, code in EXIT_CODES.items()}
 
 @dataclass
 class Tally:
-    """Verdicts about the equations of a family, and the seconds that each took."""
+    """Verdicts on the equations of a family, and the seconds for each."""
 
     verdicts: Counter[str] = field(default_factory=Counter)
     seconds: list[float] = field(default_factory=list)
@@ -62,7 +62,7 @@ def by_command(equation: Equation, limit: float) -> str:
 
 
 def decide(equations: list[Equation], wanted: str, arguments: argparse.Namespace) -> Counter[str]:
-    """Print the table of a list of equations; how many got which verdict."""
+    """Print the table of a list of equations; returns the count of each verdict."""
     tallies: dict[str, Tally] = {}
     total = Tally()
     for equation in equations:

@@ -1,4 +1,4 @@
-"""Programs run by other array libraries, an operator at a time: CuPy, and torch, eager or compiled."""
+"""Programs run by other array libraries, operator by operator: CuPy, and torch, eager or compiled."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ _BY_NUMPY_NAME = dict(zip(_SAME_NAME, _SAME_NAME, strict=True)) | {
     "max": "maximum",
     "mod": "remainder",
 }
-"""Operators whose function CuPy and torch call alike."""
+"""Operators whose function has the same name in CuPy and torch."""
 
 
 class NotCovered(Exception):
-    """An operator, or a form of it, that a library has no function for here."""
+    """A library has no function for an operator, or for a form of it."""
 
 
 @dataclass(frozen=True)
@@ -40,8 +40,8 @@ class Library:
     """An array library.
 
     Attributes:
-        functions: by operator of a program, of operands and attributes by name.
-        array: a NumPy array in it.
+        functions: by operator; each takes operands, and attributes by name.
+        array: converts a NumPy array to one of the library.
     """
 
     functions: Mapping[str, Function]
@@ -76,7 +76,7 @@ def _sliced(x: Any, starts: Any, stops: Any, steps: Any) -> Any:
 
 
 def _alike(xp: Any) -> dict[str, Function]:
-    """The functions that both libraries have under one name."""
+    """The functions that have the same name in both libraries."""
     return {op: getattr(xp, name) for op, name in _BY_NUMPY_NAME.items()} | {
         "concat": lambda *xs, axis: xp.concatenate(xs, axis),
         "reshape": lambda x, shape: x.reshape(shape),

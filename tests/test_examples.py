@@ -1,4 +1,4 @@
-"""Every example runs, in a process of its own, and prints what it is about."""
+"""Every example runs in a process of its own, and prints its main result."""
 
 from __future__ import annotations
 

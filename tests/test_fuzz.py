@@ -1,4 +1,4 @@
-"""A few seeded cases of each kind of `benchmarks/fuzz.py`, judged in this process: results and single lines only."""
+"""A few seeded cases of each kind of `benchmarks/fuzz.py`, judged in this process: no faults."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The import graph of the source tree, read with `ast`, against the tables of rooms in docs/architecture.md."""
+"""The imports of the source tree, read with `ast`, agree with the tables of rooms in docs/architecture.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The strategy draws every operator and shrinks; the comparison catches what differs."""
+"""The Hypothesis strategy draws every operator and shrinks; the comparison catches differences."""
 
 from __future__ import annotations
 

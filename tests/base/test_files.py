@@ -1,4 +1,4 @@
-"""Files are written whole or not at all; what stood there before stays otherwise."""
+"""Files are written whole or not at all; if writing fails, the previous file stays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Weights stay in their files: mapped, hashed and written in streams, and the pages let go of."""
+"""Weights stay in their files: they are mapped, hashed and written in streams, and their pages released."""
 
 from pathlib import Path
 

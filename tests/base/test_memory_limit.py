@@ -1,4 +1,4 @@
-"""The memory of the process itself: judged before anything large is allocated, with a labelled way out."""
+"""The memory limit of the process: checked before large allocations; the report names the fallback."""
 
 from pathlib import Path
 from typing import Any

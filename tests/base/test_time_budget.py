@@ -1,4 +1,4 @@
-"""Time limits without a clock on the wall: budgets count a clock of the test's own."""
+"""Time limits, with budgets that read a fake clock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The check of results: what is equal passes at little cost, and planted faults are found."""
+"""The check of results: equal programs pass at little cost, and planted faults are found."""
 
 from collections.abc import Callable
 

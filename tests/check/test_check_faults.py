@@ -1,4 +1,4 @@
-"""Faults as rewriting can make them, planted in attention, convolutions and towers: the check finds all of them."""
+"""Typical faults of rewriting, planted in attention, convolutions and towers: the check finds all of them."""
 
 from __future__ import annotations
 

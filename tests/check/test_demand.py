@@ -1,4 +1,4 @@
-"""Some elements of a program's outputs are those of the whole."""
+"""Evaluating some elements of a program's outputs gives the same values as evaluating all."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Short floats: what would overflow after rewriting, and does not before, is left as it was written."""
+"""Short floats: a part that overflows only after rewriting stays as it was written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command line as a user meets it: what it prints, what it writes, and how it says no."""
+"""The command line as a user sees it: output, files, and errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The files that commands write: whole or not at all, named when they fail, and never one of those that were read."""
+"""The files that commands write: complete or not at all, named in errors, and never one of the input files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands that measure on a GPU: without one they say so in one line, with a stand-in they do what they say."""
+"""Commands that measure on a GPU: without one they say so in one line, with a stand-in they measure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`eqsat kernels`: every family listed and shown, and every kernel's text at hand."""
+"""`eqsat kernels` lists and shows every family, and prints the source of every kernel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Saturation: whatever rules do, every e-node evaluates to its class; limits are kept; the result is deterministic."""
+"""Saturation: every e-node has the value of its class; limits are kept; the result is deterministic."""
 
 from __future__ import annotations
 

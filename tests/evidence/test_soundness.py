@@ -1,4 +1,4 @@
-"""Evidence for rules: every row is sound, deserves its class and needs its guard; what is planted wrong is caught."""
+"""Evidence for rules: every row is sound, deserves its class and needs its guard; planted mistakes are caught."""
 
 from __future__ import annotations
 

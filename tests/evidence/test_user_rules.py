@@ -1,4 +1,4 @@
-"""Rules of a user's file: accepted when sound, refused with what is wrong; and the evidence for our own rules."""
+"""Rules from a user's file: accepted when sound, refused with a reason otherwise; the evidence for our own rules."""
 
 from __future__ import annotations
 

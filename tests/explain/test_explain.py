@@ -1,4 +1,4 @@
-"""Derivations: every step is a rule by name, one follows from the other, and both sides of each evaluate alike."""
+"""Derivations: every step names its rule and follows from the step before, and both its sides have equal values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calibration: figures are found again from the times that they predict, with noise, and with outliers."""
+"""Calibration recovers the figures of a device from predicted times, also with noise and outliers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kernel prices: a roofline whose effects point the right way."""
+"""Kernel prices: a roofline model in which each effect changes the price in the right direction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kernel candidates: each computes its class, fits what one kernel can do, and is found where it should be."""
+"""Kernel candidates: each computes its class, fits in one kernel, and is found where it should be."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Independent parts: nothing is lost by splitting, and what is linked stays together."""
+"""Independent parts: splitting keeps the optimum, and linked classes stay together."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reductions keep an optimal answer, and every answer of what is left expands to one that costs no more."""
+"""Reductions keep an optimal answer, and every answer of the reduced problem expands to one that costs no more."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Serialized e-graphs: what is read, what is refused and how, and the answer in the file's own names."""
+"""Serialized e-graphs: files accepted and refused, error messages, and answers in the file's own names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The whole pipeline against brute force, its promises about time, incumbents and determinism."""
+"""The whole pipeline against brute force; time limits, incumbents and determinism."""
 
 from __future__ import annotations
 

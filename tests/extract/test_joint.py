@@ -1,4 +1,4 @@
-"""Kernels with several outputs: which are considered, where they pay, and that they run."""
+"""Kernels with several outputs: which are considered, where they pay, and their results when run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Peak memory, orders of launches that keep it low, and plans that trade time for it."""
+"""Peak memory, launch orders that keep it low, and plans that trade time for memory."""
 
 from __future__ import annotations
 

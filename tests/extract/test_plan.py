@@ -1,4 +1,4 @@
-"""Plans: a cover as kernels that pass buffers on, with constants folded, and names that tell what they do."""
+"""Plans: kernels that pass buffers on, folded constants, and descriptive kernel names."""
 
 from __future__ import annotations
 

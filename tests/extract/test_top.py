@@ -1,4 +1,4 @@
-"""Next best answers, covers and plans: in order, different where it matters, proven next against brute force."""
+"""Next best answers, covers and plans: in order, truly different, and the same as by brute force."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bad ONNX input: one line each, that says what, where and what to do."""
+"""Bad ONNX input: one line that says what is wrong, where, and what to do."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """ONNX's own node tests: imported, run by NumPy, exported, read back, and run by onnxruntime.
 
-`onnx_cases.txt` lists the cases over supported element types that are not understood natively: carried opaque, or
-refused. With the onnx that made the list it has to match exactly, so it can only shrink.
+`onnx_cases.txt` lists the cases of supported element types that eqsat keeps as opaque operators or refuses. With the
+version of onnx that made the list it has to match exactly, so it can only shrink.
 """
 
 from __future__ import annotations

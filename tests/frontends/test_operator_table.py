@@ -1,4 +1,4 @@
-"""docs/operators.md says what the reader does."""
+"""docs/operators.md agrees with the reader."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The disk cache of compiled kernels heals: what is damaged is built again, and no folder is needed."""
+"""The disk cache of compiled kernels: damaged entries are built again, and kernels compile without the folder."""
 
 from __future__ import annotations
 

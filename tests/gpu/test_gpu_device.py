@@ -1,7 +1,7 @@
 """The path through CuPy, with a stand-in for CuPy whose GPU is the SIMT checker.
 
-What is checked: compilation of self-contained texts, memory, argument passing, fills, library products, conversion of
-inputs and the errors. What only a GPU can show is not.
+Checked: compilation of self-contained sources, memory, argument passing, fills, library products, conversion of inputs,
+and errors. Not checked: anything that needs a real GPU.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Emitted folders: complete, strict JSON, run by a launcher that reads the manifest alone, compiled by their README."""
+"""Emitted folders: complete, strict JSON, run by a launcher that reads only the manifest, compiled as in the README."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compile gates: every family, variant and type compiles for every target without spills and keeps its promises."""
+"""Compile gates: each family, variant and type compiles for every target, without spills, to the right instructions."""
 
 from __future__ import annotations
 

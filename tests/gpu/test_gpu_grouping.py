@@ -1,4 +1,4 @@
-"""Groups: small products that need nothing of each other are one launch."""
+"""Groups: independent small products are one launch."""
 
 from __future__ import annotations
 

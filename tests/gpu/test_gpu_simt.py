@@ -1,4 +1,4 @@
-"""The SIMT checker: kernels that are right pass in every order, and each planted bug is caught."""
+"""The SIMT checker: correct kernels pass in every order, and each planted bug is caught."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tuning with a stand-in for CuPy: which variants are proposed, that wrong ones are refused, that the best is kept."""
+"""Tuning with a stand-in for CuPy: the variants proposed, wrong ones refused, the best kept."""
 
 from __future__ import annotations
 

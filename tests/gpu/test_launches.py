@@ -1,4 +1,4 @@
-"""Launches: a plan states how many its kernels take, pays for each, and lowering makes exactly those."""
+"""Launches: a plan states the launches of its kernels, pays for each, and lowering makes exactly that many."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exploring: expressions read safely, growth and forms, exports that others read, and what kept a rule from firing."""
+"""Exploring: safe parsing of expressions, growth and forms, exports for other tools, and why a rule did not fire."""
 
 from __future__ import annotations
 

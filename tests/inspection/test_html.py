@@ -1,4 +1,4 @@
-"""The page of a result: what it holds, that it loads nothing, and how it fares in a real browser, wide and narrow."""
+"""The page of a result: its content, that it loads nothing, and its layout in a real browser, wide and narrow."""
 
 from __future__ import annotations
 

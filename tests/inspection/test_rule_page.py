@@ -1,4 +1,4 @@
-"""Rules as people read them: every rule has a page, in NumPy's words, with an example that holds."""
+"""Pages of rules: every rule has one, in NumPy's notation, with an example for which it holds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why a rule is not on the way to a result: each reason, with the numbers, in the words of the program."""
+"""Why a result does not use a rule: each reason, with numbers, in the names of the program."""
 
 from __future__ import annotations
 

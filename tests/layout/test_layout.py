@@ -1,4 +1,4 @@
-"""Layouts against the arrays that they index: every claim is checked on NumPy index arrays, by the ten thousand."""
+"""Layouts against NumPy index arrays, on tens of thousands of random layouts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lifting: core programs come back with the values they had, and as a person would write them."""
+"""Lifting: core programs become programs with the same values, written as a person would write them."""
 
 from __future__ import annotations
 

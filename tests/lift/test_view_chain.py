@@ -1,4 +1,4 @@
-"""Chains of views: layouts written as NumPy would write them, and read by NumPy as the layout reads."""
+"""Chains of views: layouts written as NumPy expressions that read the same elements."""
 
 from __future__ import annotations
 

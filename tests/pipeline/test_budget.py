@@ -1,4 +1,4 @@
-"""Error budgets: measured at the program's own precision, kept by falling back, and said so."""
+"""Error budgets: measured at the program's own precision, kept by falling back, and reported."""
 
 from __future__ import annotations
 

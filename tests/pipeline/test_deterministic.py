@@ -1,5 +1,5 @@
-"""The same program gives the same report and the same file, byte for byte, whatever the process did before and however
-it hashes strings."""
+"""The same program gives the same report and the same file, byte for byte, independent of what the process did before
+and of string hashing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A rewriting that the check refuses: the best that passes is returned, and a folder reproduces the failure."""
+"""Results that the check refuses: the best one that passes is returned, and a folder reproduces the failure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Layers as they are written and as an expert would fold them by hand: `optimize` gets at least as far."""
+"""Layers as written, and as an expert would fold them by hand: the result of `optimize` is at least as good."""
 
 from __future__ import annotations
 

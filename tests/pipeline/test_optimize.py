@@ -1,4 +1,4 @@
-"""`optimize`, as tables: program in, work and kernels out; what must not happen; limits; numerics policies."""
+"""`optimize`, as tables: program in, work and kernels out; rewrites that must not happen; limits; numerics policies."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Random programs through `optimize`: every policy, mixes of element types, tiny limits; each result evaluated here.
+"""Random programs through `optimize`: every policy, mixed element types, tiny limits.
 
-The results are judged by `Program.run` on inputs of their own, not by the check that `optimize` itself makes.
+`Program.run` judges the results on inputs of its own, independent of the check in `optimize`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Lowering: compact cores that compute what the program does, in normal form, evaluated and folded."""
+"""Lowering: compact cores in normal form with the values of the program, evaluated and folded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of core operators: what a row says, and that one row is all that a new operator takes."""
+"""The table of core operators: the facts of each row, and that a new operator needs only one row."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Deep, wide and shared programs: nothing walks a tree where there is a graph, nothing recurses as deep as a program.
+"""Deep, wide and shared programs: no code walks them as trees, and no recursion grows with their depth.
 
-Sizes are such that a walk over the tree would never end, and that Python's stack would not suffice.
+Sizes are such that a walk over the tree would never end, and that recursion would overflow Python's stack.
 """
 
 from __future__ import annotations

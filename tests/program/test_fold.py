@@ -1,4 +1,4 @@
-"""What programs compute from constants: folded to the bits that NumPy gives, operator by operator."""
+"""Constant expressions: folded to the bits that NumPy gives, operator by operator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Terms are shared, immutable and print well; programs check their inputs and say what they cost."""
+"""Terms are shared, immutable and print well; programs check their inputs and count their cost."""
 
 from __future__ import annotations
 

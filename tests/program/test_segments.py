@@ -1,4 +1,4 @@
-"""Segments: where programs are cut, where they are not, and that the parts put together are the whole."""
+"""Segments: where programs are cut, where they are not, and that the joined parts equal the whole."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Assumptions on inputs: how they read, and what they prove that does not hold without them."""
+"""Assumptions on inputs: their syntax, and equalities that hold only under them."""
 
 from __future__ import annotations
 

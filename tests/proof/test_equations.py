@@ -1,6 +1,6 @@
-"""Published equations: every one has equal normal forms, `prove` proves them, and refutes what is made false of them.
+"""Published equations: every one has equal normal forms, `prove` proves them, and refutes false variants.
 
-`prove` itself runs on a few that are drawn here; `benchmarks/prove.py` runs it on all of them.
+`prove` itself runs on a random few here; `benchmarks/prove.py` runs it on all of them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Refutation: never by rounding, however bad, and by every real difference; bounds hold what programs compute."""
+"""Refutation: never because of rounding, however bad, but for every real difference; bounds hold the exact values."""
 
 from __future__ import annotations
 

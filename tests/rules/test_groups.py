@@ -1,4 +1,4 @@
-"""Groups: which products become one, whatever other derivations they have, and which must not."""
+"""Groups: which products become one, with or without other derivations, and which must not."""
 
 from __future__ import annotations
 

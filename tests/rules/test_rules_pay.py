@@ -1,4 +1,4 @@
-"""Rules earn their place: for each a program whose result costs more when that rule alone is taken away."""
+"""Rules earn their place: programs whose result costs more when one rule is taken away."""
 
 from __future__ import annotations
 

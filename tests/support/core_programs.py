@@ -1,4 +1,4 @@
-"""Short names for core nodes, and what networks are made of, for tests that read like programs."""
+"""Short names for core nodes and parts of networks, so that tests read like programs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs of any size that are deep, wide, or share so much that a walk over their trees would never end."""
+"""Programs of any size that are deep, wide, or so shared that a walk over their trees would never end."""
 
 from __future__ import annotations
 

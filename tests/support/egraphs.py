@@ -1,4 +1,4 @@
-"""Small random extraction problems and their answers by brute force, and larger ones without."""
+"""Small random extraction problems with their answers by brute force, and larger problems without answers."""
 
 from __future__ import annotations
 

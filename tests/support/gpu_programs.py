@@ -1,4 +1,4 @@
-"""Programs and plans for kernels, with their inputs, and the judge of what they compute."""
+"""Programs and plans for kernels, with their inputs, and the check of their results."""
 
 from __future__ import annotations
 

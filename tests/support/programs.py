@@ -1,4 +1,4 @@
-"""What programs of tests are made of."""
+"""Building blocks for programs in tests."""
 
 from __future__ import annotations
 

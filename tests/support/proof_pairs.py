@@ -1,4 +1,4 @@
-"""Pairs of programs that are equal, and pairs that are not: what `eqsat.prove` must tell apart.
+"""Pairs of programs that are equal, and pairs that are not, for `eqsat.prove` to tell apart.
 
 The equal ones are axioms and derived equations as published for TASO, TENSAT and XLA's simplifier. A row: name, left,
 right, shapes of the inputs.

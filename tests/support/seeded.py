@@ -2,8 +2,8 @@
 
     python tests/support/seeded.py SEED COUNT ORDER
 
-Random programs are the same in every process; ORDER is `forward` or `backward`, the order in which they are optimised,
-so that what one leaves behind meets others. Lines are in the order of the programs.
+Random programs are the same in every process. ORDER is `forward` or `backward`, the order in which they are optimised,
+so that state left by one program would change the results of others. Lines are in the order of the programs.
 """
 
 from __future__ import annotations

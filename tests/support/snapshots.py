@@ -1,6 +1,6 @@
-"""Random e-graphs whose classes hold equal values: expressions are made at random, and those that agree are merged.
+"""Random e-graphs whose classes hold equal values: random expressions, merged where their values agree.
 
-They contain what saturation makes: several ways to compute a class, cycles (a slice of a concatenation of slices),
+They look like results of saturation: several ways to compute a class, cycles (a slice of a concatenation of slices),
 constants, masked and overlapping views.
 """
 

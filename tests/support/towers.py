@@ -1,4 +1,4 @@
-"""Three small towers over slices of one input, which optimising joins: a program with much to explain."""
+"""Three small towers over slices of one input, which `optimize` joins: a program with many steps to explain."""
 
 from __future__ import annotations
 

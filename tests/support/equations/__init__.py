@@ -1,1 +1,1 @@
-"""Published equations between tensor programs, written as ONNX expressions: what `eqsat.prove` is measured on."""
+"""Published equations between tensor programs, written as ONNX expressions, to measure `eqsat.prove`."""

@@ -1,6 +1,6 @@
-"""Identities that compilers lean on beyond the published lists.
+"""Identities that compilers use beyond the published lists.
 
-They are those of XLA's `algebraic_simplifier.cc` that TensorRight leaves out, and of mathematics.
+They come from XLA's `algebraic_simplifier.cc`, where TensorRight leaves them out, and from mathematics.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""False equations: published ones with one small change on the right side, of those kinds that people get wrong.
+"""False equations: published ones with one small change on the right side, as people make by mistake.
 
-A change may leave an equation true (`x + y` for `y + x`), or make it no program at all. `false` says which are false:
-those whose sides differ when run on many inputs, none of which `eqsat.prove` looks at.
+A change may leave an equation true (`x + y` for `y + x`), or not give a program at all. `false` says whether a changed
+equation is false: its sides differ when run on many inputs, other than those that `eqsat.prove` uses.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Equations that TASO derives and TENSAT (Yang et al., MLSys 2021) searches with.
 
-They are those of its `single_rules.txt` and `multi_rules.txt`. The published lists hold most of them several times
-over, with other names of inputs; here each stands once.
+They come from its `single_rules.txt` and `multi_rules.txt`. The published lists repeat most of them with other names of
+inputs; here each appears once.
 """
 
 from __future__ import annotations

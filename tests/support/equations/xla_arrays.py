@@ -1,8 +1,8 @@
 """Rules of XLA's algebraic simplifier on whole arrays, as written down by TensorRight (Arora et al., POPL 2025;
 `rules/xla`).
 
-TensorRight states most of them for reals and integers; here some are on one, some on both. Its constants of unknown
-value are inputs here. A dynamic slice has starts that are known, or is a gather whose indices are inputs.
+TensorRight states most of them for reals and integers; here some use one of these, some both. Its constants of unknown
+value are inputs here. A dynamic slice has known starts, or is a gather whose indices are inputs.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Rules of XLA's algebraic simplifier on elements, as written down by TensorRight (Arora et al., POPL 2025;
 `rules/xla`).
 
-TensorRight states most of them for reals and integers; here some are on one, some on both. Its constants of unknown
+TensorRight states most of them for reals and integers; here some use one of these, some both. Its constants of unknown
 value are inputs here.
 """
 

@@ -1,9 +1,9 @@
 """Programs before and after MIGraphX's passes, as its own tests state them.
 
-Each table holds the cases of some test files of ROCm/AMDMIGraphX (`SOURCES`), under the names that they have there. A
-row: before, after, inputs (a shape, or a shape and a dtype). Literals are random constants; the barrier that those
-tests put last is left out, as are cases that a pass leaves alone and int8. Sizes that only cost time are smaller.
-Indices into tables may be negative, as ONNX has them.
+Each table holds the cases of some test files of ROCm/AMDMIGraphX (`SOURCES`), under their original names. A row:
+before, after, inputs (a shape, or a shape and a dtype). Literals are random constants. The barrier at the end of those
+tests, cases that a pass does not change, and int8 are left out. Some sizes are reduced to save time. Indices into
+tables may be negative, as in ONNX.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Reductions: split, fused, of what repeats itself, of reshaped rows."""
+"""Reductions: split, fused, of repeated values, of reshaped rows."""
 
 from __future__ import annotations
 
