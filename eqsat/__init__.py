@@ -6,7 +6,7 @@
     f = best.compile()
     eqsat.to_onnx(best.program, "out.onnx")
 
-Everything below is imported when it is first used, so that `import eqsat` stays fast.
+Everything below is imported on first use, so that `import eqsat` stays fast.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _FUNCTIONS = frozenset({
     "silu", "sin", "softmax", "softplus", "split", "sqrt", "squeeze", "stack", "std", "subtract", "sum", "swapaxes",
     "take", "tanh", "tile", "transpose", "var", "vstack", "where", "zeros",
 })  # fmt: skip
-"""NumPy's names (and those of common layers) of `eqsat.tracing.functions`, on traced values: `eqsat.exp(x)`."""
+"""Functions of `eqsat.tracing.functions` for traced values, under NumPy's names, and common layers: `eqsat.exp(x)`."""
 
 __all__ = [
     "Program",
@@ -77,9 +77,9 @@ __all__ = [
 
 
 class _Package(ModuleType):
-    """This package, in which `eqsat.jit` is the function, never the module that holds it.
+    """The type of this package's module, in which `eqsat.jit` is the function and never the submodule of that name.
 
-    The import system binds a submodule to its parent once it is loaded; for the names above that is declined.
+    The import system sets a loaded submodule as an attribute of its parent; for the names above this is prevented.
     """
 
     def __setattr__(self, name: str, value: object) -> None:

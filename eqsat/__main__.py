@@ -1,4 +1,4 @@
-"""`python -m eqsat` and the `eqsat` console script."""
+"""The entry point of `python -m eqsat` and of the `eqsat` console script."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ def _leave(number: int, frame: object) -> None:
 
 
 def main() -> None:
-    """Run the command line; it exits by itself, with the codes of `eqsat.cli.app`."""
+    """Run the command line, which exits with the codes of `eqsat.cli.app`."""
     for number in (signal.SIGINT, signal.SIGTERM):
         if signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, _leave)  # until the command is loaded and has an answer to give
+            signal.signal(number, _leave)  # until the command is loaded and handles signals itself
     from eqsat.cli.app import main as run
 
     run()
@@ -26,5 +26,5 @@ def main() -> None:
 
 if __name__ == "__main__":
     if not sys.flags.safe_path and sys.path[0] in search_path()[1]:
-        del sys.path[0]  # `python -m` has put the current folder there; the console script would not
+        del sys.path[0]  # `python -m` puts the current folder there; the console script does not
     main()

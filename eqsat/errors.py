@@ -9,11 +9,12 @@ from contextlib import contextmanager
 from typing import Any
 
 _WORD, _LINE = 240, 1200
-"""Characters of a word and of a message that are shown whole."""
+"""Longest word and longest message, in characters, that are shown whole."""
 
 
 def one_line(text: str) -> str:
-    """A text that a terminal shows as it stands: no control, direction or unpaired characters, one line, cut.
+    """A text that is safe to print on a terminal: one line, cut to length, without control, direction or unpaired
+    characters.
 
     >>> one_line("a name with \\x1b[31m and a\\nsecond line")
     'a name with \\\\x1b[31m and a second line'
@@ -27,8 +28,8 @@ def one_line(text: str) -> str:
 
 
 def escaped(value: Any) -> Any:
-    """A text, or a report with every text in it, as a terminal shows it in one line: what models call things may hold
-    anything. Reports keep names as they are; what prints them for people goes through here.
+    """A text, or a report with every text in it, safe to print on one line of a terminal: names in models may hold any
+    characters. Reports keep names unchanged; code that prints them for people calls this function.
 
     >>> escaped({"name": "a\\x1b[31m", "reads": ["b\\n"]})
     {'name': 'a\\\\x1b[31m', 'reads': ['b\\\\n']}
@@ -41,7 +42,7 @@ def escaped(value: Any) -> Any:
 
 
 def _cut(text: str, most: int) -> str:
-    """The beginning and the end of a text that is too long."""
+    """The text, or its beginning and end if it is too long."""
     return text if len(text) <= most else f"{text[: most // 2]}...{text[-most // 4 :]}"
 
 
@@ -52,7 +53,7 @@ class EqsatError(Exception):
 class InputError(EqsatError):
     """Bad input. The message is one line: what is wrong, where, what to do. The command line exits with code 3.
 
-    What the message quotes may be anything that a file holds: it is escaped and cut (`one_line`).
+    The message may quote arbitrary text from a file, so it is escaped and cut (`one_line`).
     """
 
     def __init__(self, message: str = "") -> None:
@@ -60,7 +61,7 @@ class InputError(EqsatError):
 
 
 class ShapeError(InputError):
-    """Shapes that an operator does not take. The message states the rule and the shapes it got."""
+    """Shapes that an operator does not take. The message states the rule and the given shapes."""
 
 
 class DtypeError(InputError, TypeError):
@@ -68,19 +69,19 @@ class DtypeError(InputError, TypeError):
 
 
 class StoredError(DtypeError):
-    """An element type that programs store but do not compute with, where an operator computes."""
+    """An element type that programs only store, given to an operator that computes."""
 
 
 class CheckFailed(EqsatError):
-    """An optimised program disagreed with its source: a defect of eqsat, never silently passed on."""
+    """An optimised program disagrees with its source: a defect of eqsat, which is always reported."""
 
 
 class CheckTooLarge(CheckFailed):
-    """An optimised program cannot be compared with its source in the memory that there is: it is not returned."""
+    """There is not enough memory to compare an optimised program with its source, so it is not returned."""
 
 
 def unknown(kind: str, name: str, valid: Iterable[str]) -> InputError:
-    """The error for a name that does not exist: it answers with the nearest valid ones.
+    """The error for an unknown name; it suggests the nearest valid names.
 
     >>> str(unknown("device", "mi300", ["mi300x", "h100"]))
     "unknown device 'mi300': did you mean mi300x?"
@@ -94,11 +95,11 @@ def unknown(kind: str, name: str, valid: Iterable[str]) -> InputError:
 
 @contextmanager
 def refusing(where: Callable[[], str], let: tuple[type[Exception], ...] = ()) -> Iterator[None]:
-    """The boundary around code that reads what somebody else wrote: whatever it raises becomes an InputError.
+    """Guards code that reads untrusted input: any exception becomes an InputError.
 
     Args:
-        where: what the message begins with.
-        let: what passes as it is, besides errors of eqsat.
+        where: gives the beginning of the message.
+        let: exceptions that pass unchanged, besides errors of eqsat.
     """
     try:
         yield

@@ -1,4 +1,4 @@
-"""A decorator that traces, optimises, compiles and caches by shapes and dtypes."""
+"""A decorator that traces, optimises and compiles a function, and caches the result by shapes and dtypes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from eqsat.tracing.trace import Results, bind, record, replace_arguments, spec_o
 class Jitted:
     """A function that is traced, optimised and compiled for each new combination of shapes and dtypes.
 
-    Arguments without a shape and dtype are constants of the program and must be hashable.
+    Arguments without a shape and dtype become constants of the program and must be hashable.
     """
 
     __name__: str
@@ -53,7 +53,7 @@ class Jitted:
         return optimize(program, **self._options).compile(on=self._on), results
 
     def trace(self, *args: Any, **kwargs: Any) -> Program:
-        """The program for arguments like these, as written."""
+        """The traced program for arguments like these, not optimised."""
         return trace(self._function, *args, **kwargs)
 
 
@@ -62,7 +62,7 @@ def jit(function: Callable[..., Any], *, on: str = "numpy", **options: Any) -> J
 @overload
 def jit(function: None = None, *, on: str = "numpy", **options: Any) -> Callable[[Callable[..., Any]], Jitted]: ...
 def jit(function: Callable[..., Any] | None = None, *, on: str = "numpy", **options: Any) -> Any:
-    """A decorator: trace, optimise and compile at the first call, and again for other shapes or dtypes.
+    """A decorator: trace, optimise and compile at the first call, and again for new shapes or dtypes.
 
         @eqsat.jit
         def mlp(x, w, b):

@@ -1,4 +1,4 @@
-"""For tests of whatever takes programs: random programs, and a check that two programs compute the same.
+"""For tests of code that takes programs: random programs, and a check that two programs compute the same values.
 
     from hypothesis import given
     from eqsat.testing import assert_equivalent, programs
@@ -10,9 +10,9 @@
     @given(programs(only={"matmul", "transpose", "add"}, dtypes=("float32",), max_ops=4))
     def test_my_rule(p): ...
 
-Generated programs cover every operator, shrink to few operators over small dims, and are fit for comparison: functions
-with poles get operands away from them, and functions with jumps (floor, less, argmax, ...) get floats that no rounding
-has touched, so that two equal programs agree however they associate their sums.
+Generated programs cover every operator, shrink to few operators over small dims, and can be compared safely: functions
+with poles get operands away from them, and functions with jumps (floor, less, argmax, ...) get floats that are not
+rounded. So two equal programs agree however they associate their sums.
 
 Needs Hypothesis, which `pip install eqsat[dev]` brings.
 """
@@ -40,7 +40,7 @@ DEFAULT_DTYPES = ("float32", "float64", "int64", "bool")
 
 @runtime_checkable
 class Runnable(Protocol):
-    """What can be compared: a Program, a CoreProgram, or anything else with such a `run`."""
+    """Anything that can be compared: a Program, a CoreProgram, or another class with such a `run`."""
 
     def run(self, inputs: Mapping[str, Array], precision: Precision = ...) -> Mapping[str, Array]: ...
 
@@ -49,7 +49,7 @@ class Runnable(Protocol):
 
 
 def random_inputs(program: Program, seed: int = 0) -> dict[str, Array]:
-    """Inputs that the program takes: normal floats, integers in [-4, 4], fair booleans.
+    """Random inputs for the program: normal floats, integers in [-4, 4], fair booleans.
 
     >>> p = Program((x := ops.input("x", (2,), "int32"),), {"y": x})
     >>> random_inputs(p)["x"].dtype
@@ -80,9 +80,9 @@ def assert_equivalent(
 
     Args:
         p: the reference.
-        q: what is judged: it takes the same inputs and gives the same outputs in names, shapes and order.
-        points: how many random inputs are tried.
-        precision: "float64" compares meanings; "native" compares roundings too, and wants a larger `rtol`.
+        q: the program to judge; its inputs and outputs must have the same names, shapes and order.
+        points: number of random inputs to try.
+        precision: "float64" compares meanings; "native" compares roundings too, and needs a larger `rtol`.
         rtol: allowed error, as a fraction of the largest finite magnitude of each output (at least 1).
 
     Raises:
@@ -141,14 +141,14 @@ def programs(
     """Random well-typed programs.
 
     Args:
-        only: operators to draw from, by name (None: all). Others may appear around them, to make operands fit.
+        only: names of operators to draw from (None: all). Others may appear around them, to make operands fit.
         dtypes: element types of inputs and constants.
-        max_ops: how many operators are drawn.
-        max_rank, max_dim: bounds of the inputs' shapes.
+        max_ops: largest number of operators to draw.
+        max_rank, max_dim: limits of the inputs' shapes.
         empty: also draw dims of size 0.
 
     Raises:
-        EqsatError: `only` names no operator that can be drawn.
+        EqsatError: `only` is empty or has an unknown operator.
     """
     names = sorted(STEPS if only is None else STEPS.keys() & only)
     if not names:
@@ -167,15 +167,15 @@ def programs(
 
 
 def weights(names: Iterable[str]) -> list[str]:
-    """Operators as often as they are to be drawn: many are elementwise, and the others have more ways to be wrong."""
+    """The names, repeated by weight: elementwise operators are many and simple, so others are drawn more often."""
     return [name for name in names for _ in range(1 if name in ELEMENTWISE else 4)]
 
 
 class Builder:
-    """A program in the making: terms so far, and random choices among them."""
+    """Builds a random program: the terms so far, and random choices among them."""
 
     MAX_SIZE = 2048
-    """Elements; larger terms are not built upon."""
+    """Most elements of a term that is used as an operand."""
 
     def __init__(
         self,
@@ -191,7 +191,7 @@ class Builder:
         self._exact: dict[Term, bool] = {}
 
     def step(self, name: str) -> None:
-        """Applies the operator to some of the terms; where the element types in play don't allow it, does nothing."""
+        """Apply the operator to some of the terms; do nothing if the available element types do not allow it."""
         try:
             made = STEPS[name](self)
         except _Unavailable:
@@ -200,7 +200,7 @@ class Builder:
             self.terms.append(made)
 
     def program(self) -> Program:
-        """The last term and every other that nothing reads."""
+        """The program whose outputs are the last term and all other terms that nothing reads."""
         terms = self.terms or [self.leaf(self.shape(), self.dtypes[0])]
         read = {arg for term in ops_below(terms) for arg in term.args}
         loose = [t for t in dict.fromkeys(terms) if t not in read] or terms[-1:]
@@ -223,7 +223,7 @@ class Builder:
         return self.draw(st.permutations(range(count)))
 
     def subset(self, count: int, most: int) -> list[int]:
-        """From one to `most` of the first integers, sorted."""
+        """From one to `most` integers below `count`, sorted."""
         return sorted(self.draw(st.sets(st.integers(0, count - 1), min_size=1, max_size=most)))
 
     def leaf(self, shape: Shape, dtype: str) -> Term:
@@ -237,7 +237,7 @@ class Builder:
         return ops.constant(random_array(shape, dtype, np.random.default_rng(self.integer(0, 99))))
 
     def pick(self, kinds: str = "float int bool", rank: int = 0, exact: bool = False, most: int = 9) -> Term:
-        """A term (or a new leaf) of these kinds, with `rank` to `most` dims; `exact`: not touched by rounding."""
+        """A term (or a new leaf) of these kinds, with `rank` to `most` dims; with `exact`, one without rounding."""
         allowed = [d for d in self.dtypes if kind_of(d) in kinds.split()]
         fits = [
             t
@@ -252,7 +252,7 @@ class Builder:
         return self.leaf((1,) * (rank - len(shape)) + shape, self.choose(allowed))
 
     def like(self, x: Term, exact: bool = False) -> Term:
-        """A term of the shape and type of `x`: a known one, one broadcast to it, or a new leaf."""
+        """A term with the shape and type of `x`: an existing term, one broadcast to it, or a new leaf."""
         fits = [
             t
             for t in self.terms
@@ -267,7 +267,7 @@ class Builder:
         return self.integer(0, x.ndim - 1)
 
     def rounded(self, term: Term) -> bool:
-        """Whether the values may depend on how sums are associated."""
+        """Whether the term's values may depend on how sums are associated."""
         for t in ops_below([term]):
             if t not in self._exact:
                 self._exact[t] = all(self._exact[a] for a in t.args) and (t.dtype not in FLOATS or _keeps_values(t))
@@ -275,7 +275,7 @@ class Builder:
 
 
 class _Unavailable(Exception):
-    """The dtypes that were asked for leave an operator no operand."""
+    """An operator has no operand of the requested dtypes."""
 
 
 def ops_below(terms: Sequence[Term]) -> list[Term]:
@@ -290,7 +290,7 @@ def _broadcasts(shape: Shape, target: Shape) -> bool:
 
 
 def _keeps_values(term: Term) -> bool:
-    """Whether a float result is one of the operands' values, or their exact negation or jump."""
+    """Whether each float result is a value of an operand, its exact negation, or a jump function of it."""
     if term.op in ELEMENTWISE:
         return "exact" in ELEMENTWISE[term.op].traits
     if term.op in ("reduce", "pool"):
@@ -298,10 +298,10 @@ def _keeps_values(term: Term) -> bool:
     return term.op not in ("matmul", "conv", "cast", "opaque")
 
 
-# How each operator gets operands that fit
+# How each operator gets suitable operands
 
 _JUMPS = frozenset({"floor", "ceil", "round", "sign", "mod", "equal", "less", "less_equal", "greater", "greater_equal"})
-"""Discontinuous: the least rounding may change the result altogether."""
+"""Discontinuous: the smallest rounding may change the result completely."""
 
 
 def _away_from_zero(x: Term) -> Term:
@@ -316,7 +316,7 @@ _TAME: dict[str, Callable[[Term], Term]] = {
     "rsqrt": _away_from_zero,
     "reciprocal": _away_from_zero,
 }
-"""What is done to an operand, to keep away from poles and overflow."""
+"""How an operand is changed to stay away from poles and overflow."""
 
 
 def _unary_step(name: str) -> Callable[[Builder], Term]:
@@ -440,7 +440,7 @@ def _gather(b: Builder) -> Term:
 
 
 def _window(b: Builder, spatial: Shape, kernel: Shape) -> dict[str, Shape]:
-    """Strides, dilations, and pads enough for the window to fit."""
+    """Strides, dilations, and enough padding for the window to fit."""
     r = len(spatial)
     dilations, lo = b.integers(r, 1, 2), b.integers(r, 0, 1)
     short = [d * (k - 1) + 1 - n - p for d, k, n, p in zip(dilations, kernel, spatial, lo, strict=True)]
@@ -509,4 +509,4 @@ STEPS: dict[str, Callable[[Builder], Term]] = {
     "pool": _pool,
     "opaque": _opaque,
 }
-"""For each operator, a function that applies it to some terms of a Builder."""
+"""For each operator, a function that applies it to terms of a Builder."""

@@ -1,4 +1,4 @@
-"""What users pass, judged where it comes in: an InputError says what was expected, and what came instead."""
+"""Checks of user arguments. Each raises an InputError that states what was expected and what was given."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from eqsat.errors import EqsatError, InputError
 
 
 def shown(value: object) -> str:
-    """A value in an error message: short, and arrays by their type alone."""
+    """A short text for a value in an error message; arrays show only their shape and dtype."""
     if hasattr(value, "shape") and hasattr(value, "dtype"):
         return f"{type(value).__name__} of shape {value.shape} and dtype {value.dtype}"  # type: ignore[attr-defined]
     if isinstance(value, list | tuple) and any(hasattr(v, "shape") for v in value):
@@ -22,13 +22,13 @@ def shown(value: object) -> str:
 
 
 def instance(what: str, value: Any, kind: type | tuple[type, ...], expected: str) -> None:
-    """Raises InputError for a value of another class."""
+    """Raises InputError unless the value is an instance of `kind`."""
     if not isinstance(value, kind):
         raise InputError(f"{what} takes {expected}, got {shown(value)}")
 
 
 def whole(what: str, value: Any, least: int) -> int:
-    """A whole number of at least `least`; True and 1.0 are none."""
+    """The value as a whole number of at least `least`; True and 1.0 are rejected."""
     if isinstance(value, bool) or not hasattr(type(value), "__index__") or not (number := index(value)) >= least:
         raise InputError(f"{what} {shown(value)}: expected a whole number, at least {least}")
     return number
@@ -42,23 +42,23 @@ def seconds(what: str, value: Any) -> float:
 
 
 def shape(what: str, value: Any) -> tuple[int, ...]:
-    """A shape: one dim or several, whole numbers of at least 0."""
+    """The value as a shape: one dim or a sequence of dims, each a whole number of at least 0."""
     if isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping):
         return tuple(whole(f"{what}: a dim of {shown(value)}:", n, 0) for n in value)
     return (whole(what, value, 0),)
 
 
 def choice(what: str, value: Any, valid: Iterable[str]) -> None:
-    """Raises InputError for anything but one of the valid words."""
+    """Raises InputError unless the value is one of the valid words."""
     words = list(valid)
     if not isinstance(value, str) or value not in words:
         raise InputError(f"{what} {shown(value)} is none of {', '.join(words)}")
 
 
 def guarded(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function `name` of NumPy's face: wrong arguments raise InputError, or TypeError where they cannot be passed.
+    """Wrap a NumPy-style function: wrong arguments raise InputError, or TypeError if they do not fit its signature.
 
-    For functions that only build terms: what they raise comes from their arguments.
+    Only for functions that build terms and do nothing else, so that any exception is due to the arguments.
     """
 
     @functools.wraps(function)

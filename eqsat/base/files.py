@@ -1,9 +1,9 @@
-"""Files that appear whole or not at all.
+"""Atomic file writes: a file appears complete or not at all.
 
-What is to be written goes to a hidden file or folder beside the target, which is renamed once it is complete: a reader
-never sees half of it, and a full disk leaves what was there. A pipe, a device and the process's own descriptors
-(`/dev/stdout`) cannot be replaced and are written to as they are. `-` is stdout. Nothing is forced to the platter:
-after a power cut the file system decides.
+Data is written to a hidden file or folder beside the target, which is renamed once it is complete. A reader never sees
+half a file, and a full disk leaves the old file in place. Pipes, devices and the process's own descriptors
+(`/dev/stdout`) cannot be replaced and are written directly. `-` is stdout. There is no fsync: after a power cut, the
+file system decides what is left.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ _STANDARD = {"-": 1, "/dev/stdout": 1, "/dev/stderr": 2}
 def replacing(target: Target) -> Iterator[BinaryIO]:
     """An open binary file that becomes `target` when the block ends, and vanishes if the block raises.
 
-    A file that is there keeps its permissions; of a symbolic link, the file that it names is replaced.
+    An existing file keeps its permissions. If the target is a symbolic link, the file that it points to is replaced.
 
     Raises:
-        InputError: the target cannot be written (no such folder, read-only, a folder, disk full); it is as it was.
+        InputError: the target cannot be written (no such folder, read-only, a folder, disk full); it is left unchanged.
     """
     with _named(target):
         descriptor = _descriptor(target)
@@ -71,7 +71,7 @@ def write_bytes(target: Target, data: bytes) -> None:
 
 
 def write_text(target: Target, text: str, *, parents: bool = False) -> None:
-    """Write a text in UTF-8, as `replacing` does; with `parents` the folder is made if it is not there."""
+    """Write a text in UTF-8, as `replacing` does; with `parents`, missing folders are created."""
     if target == "-":
         sys.stdout.write(text)
         return
@@ -81,18 +81,18 @@ def write_text(target: Target, text: str, *, parents: bool = False) -> None:
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder and those above it, unless it is there. Raises InputError where that cannot be."""
+    """Create a folder and its missing parents. Raises InputError if that fails."""
     with _named(path):
         path.mkdir(parents=True, exist_ok=True)
 
 
 def write_folder(target: Target, fill: Callable[[Path], object], last: str) -> None:
-    """A folder with the files that `fill` writes into the empty folder that it is given.
+    """Write a folder: `fill` writes the files into an empty temporary folder, from which they are moved to `target`.
 
-    A folder that is there keeps its other files; the new ones are moved in once all are complete, `last` at the end.
+    An existing folder keeps its other files. The new ones are moved in once all are complete, `last` at the end.
 
     Raises:
-        InputError: the folder cannot be made or written; unless files were being moved in, it is as it was.
+        InputError: the folder cannot be created or written. It is unchanged, unless files were already being moved in.
     """
     with _named(target):
         path = Path(os.path.realpath(target))
@@ -116,8 +116,8 @@ def read_bytes(path: Path, most: int, what: str) -> bytes:
     """The bytes of a regular file, or of a pipe of this process (`/dev/stdin`, `/dev/fd/3`).
 
     Args:
-        most: bytes that such a file has at most.
-        what: what the file should be, for messages: 'the .onnx file'.
+        most: the maximum size in bytes.
+        what: a description of the expected file, for messages: 'the .onnx file'.
 
     Raises:
         InputError: no such file, a folder, a pipe or device that may never end, no permission, more than `most` bytes.
@@ -144,14 +144,14 @@ def read_bytes(path: Path, most: int, what: str) -> bytes:
 
 
 def check_outputs(inputs: Mapping[str, Target | None], outputs: Mapping[str, Target | None]) -> None:
-    """Refuse outputs that would overwrite an input or each other, or that have no place, before any work.
+    """Before any work, refuse outputs that would overwrite an input or each other, or whose folder does not exist.
 
     Args:
-        inputs, outputs: what messages call each file, and the file; None where the option was not given.
+        inputs, outputs: the name of each file in messages, and its path; None if the option was not given.
 
     Raises:
-        InputError: two names of one file, also through links or another spelling (pipes and devices are exempt), or a
-            folder that is not there, or is there instead of the file.
+        InputError: two paths are the same file, also through links or another spelling (pipes and devices are exempt),
+        the folder of an output does not exist, or an output is itself a folder.
     """
     known = [(name, _identity(path)) for name, path in inputs.items() if path is not None]
     for name, path in outputs.items():
@@ -177,7 +177,7 @@ def _check_place(target: Target) -> None:
 
 
 def _identity(target: Target) -> frozenset[object]:
-    """Names of a regular file that two spellings of it share; none for what can be written twice."""
+    """Keys that any two paths of the same regular file share; empty for targets that may be written twice."""
     descriptor = _descriptor(target)
     if descriptor is not None:
         return frozenset({("descriptor", descriptor)})
@@ -193,14 +193,14 @@ def _identity(target: Target) -> frozenset[object]:
 
 
 def _descriptor(target: Target) -> int | None:
-    """The descriptor of this process that a path stands for."""
+    """The file descriptor of this process that a path refers to, if any."""
     path = os.fspath(target)
     found = _DESCRIPTOR.fullmatch(path)
     return int(found[1] or found[2]) if found else _STANDARD.get(path)
 
 
 def _resolved(target: Target) -> tuple[Path, int | None]:
-    """The file itself, behind links, and its mode; None if it is not there."""
+    """The path with links resolved, and the mode of the file; None for the mode if the file does not exist."""
     path = Path(os.path.realpath(target))
     try:
         return path, path.stat().st_mode
@@ -209,13 +209,13 @@ def _resolved(target: Target) -> tuple[Path, int | None]:
 
 
 def _beside(path: Path) -> Path:
-    """A new name in the same folder; short, as the target's may be as long as names can be."""
+    """A new name in the same folder. It is short, because the target's name may already have the maximum length."""
     return path.with_name(f".eqsat-{os.getpid()}-{next(_counter)}.partial")
 
 
 @contextmanager
 def _named(target: Target) -> Iterator[None]:
-    """Turns what the file system refuses into an InputError that names the target."""
+    """Turns file system errors into an InputError that names the target."""
     shown = "stdout" if _descriptor(target) == 1 else os.fspath(target)
     try:
         yield

@@ -1,4 +1,4 @@
-"""Walks over shared, immutable graphs: terms, core nodes, whatever has operands."""
+"""Walks over shared, immutable graphs: terms, core nodes, or anything else with operands."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Protocol, Self, TypeVar
 
 
 class Operation(Protocol):
-    """What has operands of its own kind."""
+    """A node whose operands are of its own kind."""
 
     @property
     def args(self) -> Sequence[Self]: ...
@@ -17,10 +17,10 @@ O = TypeVar("O", bound=Operation)
 
 
 def operands_first(roots: Iterable[O], leaves: Iterable[O] = ()) -> list[O]:
-    """Everything below the roots once, operands before their readers, in an order that only the graph decides.
+    """Every node reachable from the roots, once, operands before their readers. The order depends only on the graph.
 
     Args:
-        leaves: where the walk stops; these are left out.
+        leaves: nodes at which the walk stops; they are not in the result.
     """
     seen = set(leaves)
     order: list[O] = []

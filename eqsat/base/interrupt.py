@@ -1,4 +1,4 @@
-"""Ctrl-C that is answered while compiled code runs, and work that is given up when its time is over."""
+"""Ctrl-C that works while compiled code runs, and work that is abandoned when its time is up."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ T = TypeVar("T")
 
 _POLL_SECONDS = 0.05
 _GRACE_SECONDS = 0.5
-"""How long work that was told to stop may take, by default, to hand over what it has."""
+"""Seconds that work may take, by default, to return what it has after it was told to stop."""
 
 
 class _GivenUp(BaseException):
-    """Raised inside work that nobody waits for any more."""
+    """Raised inside abandoned work to end it."""
 
 
 class Interruptible:
-    """Runs work on a thread of its own, so that Ctrl-C reaches Python while a solver is inside compiled code.
+    """Runs work on a separate thread, so that Ctrl-C reaches Python while a solver is inside compiled code.
 
-    Python handles signals on the main thread between bytecodes; a solver call there would delay them until it returns.
-    Work that is given up ends at its next bytecode: it would take processor time from what comes after it.
+    Python handles signals on the main thread between bytecodes, so a solver call on that thread would delay them until
+    it returns. Abandoned work is ended at its next bytecode; otherwise it would keep using processor time.
 
     Attributes:
         interrupted: whether Ctrl-C was pressed.
@@ -34,14 +34,14 @@ class Interruptible:
         self.interrupted = False
 
     def stopped(self) -> bool:
-        """For the work to poll: whether it should hand over what it has."""
+        """Polled by the work: whether it should stop and return what it has."""
         return self.interrupted
 
     def run(
         self, work: Callable[[], T], otherwise: S, grace: float = _GRACE_SECONDS, seconds: float | None = None
     ) -> T | S:
-        """The result of `work`; `otherwise` where it takes longer than `seconds`, or was interrupted and did not end
-        within `grace` seconds.
+        """The result of `work`, or `otherwise` if it takes longer than `seconds` or does not end within `grace` seconds
+        after an interrupt.
 
         Raises:
             Whatever `work` raises.
@@ -56,7 +56,7 @@ class Interruptible:
                 results.append(work())
             except _GivenUp:
                 pass
-            except BaseException as error:  # noqa: BLE001  handed to the caller's thread
+            except BaseException as error:  # noqa: BLE001  passed on to the caller's thread
                 errors.append(error)
 
         ends = None if seconds is None else time.monotonic() + seconds

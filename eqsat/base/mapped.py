@@ -1,7 +1,7 @@
-"""Arrays that lie in files: mapped where they are read, let go of where they have been.
+"""Memory-mapped arrays in files, whose pages are released after they have been read.
 
-A model's weights are read in long runs and seldom: to be hashed, folded, compared, written. The pages of a mapped file
-need not stay in memory between two such runs, and the file's own cache brings them back.
+A model's weights are read rarely and in long runs: to be hashed, folded, compared or written. Between two such runs
+the pages of a mapped file need not stay in this process: the operating system's file cache brings them back.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ import numpy as np
 from eqsat.base.numerics import Array
 
 BLOCK_BYTES = 1 << 24
-"""How much of an array is read before its pages are let go of."""
+"""Bytes of an array that are read before its pages are released."""
 
 _LARGE = 1 << 20
-"""Bytes from which on letting go of pages is worth a system call."""
+"""Size in bytes from which releasing pages is worth a system call."""
 
 
 def map_file(path: str | os.PathLike[str], dtype: np.dtype, offset: int, shape: tuple[int, ...]) -> Array:
-    """An array in a file, read-only; `offset` in bytes. An empty one holds nothing of the file."""
+    """A read-only array in a file; `offset` is in bytes. An empty array is not mapped."""
     if prod(shape) == 0:
         return np.zeros(shape, dtype)
     return np.asarray(np.memmap(path, dtype, "r", offset, shape))
 
 
 def blocks(array: Array) -> Iterator[memoryview]:
-    """The bytes of a contiguous array, block by block; the pages of a mapped one are let go of behind."""
+    """The bytes of a contiguous array, block by block; if it is mapped, pages that have been read are released."""
     flat = array.reshape(-1).view(np.uint8)
     for start in range(0, flat.size, BLOCK_BYTES):
         part = flat[start : start + BLOCK_BYTES]
@@ -39,7 +39,7 @@ def blocks(array: Array) -> Iterator[memoryview]:
 
 
 def release(array: Array) -> None:
-    """Let go of the pages that a contiguous mapped array occupies; anything else stays as it is."""
+    """Release the pages of a contiguous mapped array; any other array is left alone."""
     if array.nbytes < _LARGE or not array.flags.c_contiguous:
         return
     owner: object = array

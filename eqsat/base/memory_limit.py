@@ -1,9 +1,9 @@
-"""How much memory this process may take: judged from sizes before anything large is allocated.
+"""How much memory this process may use. Sizes are compared with the limit before anything large is allocated.
 
-The search itself runs in a worker with a limit of its own (`eqsat.egraph.saturate.Limits`). What grows with a model's
-weights and values is here: constants that are computed ahead of time, and values of the check. Pages of mapped weights
-do not
-count: they are let go of as they are read (`eqsat.base.mapped`), and the system takes them back when it needs them.
+The search itself runs in a worker process with its own limit (`eqsat.egraph.saturate.Limits`). This limit is for data
+that grows with a model's weights and values: constants computed ahead of time, and the values that the check computes.
+Pages of mapped weights do not count: they are released as they are read (`eqsat.base.mapped`), and the system can take
+them back at any time.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from eqsat.errors import InputError
 
 try:
     import resource
-except ImportError:  # Windows has no such bounds
+except ImportError:  # Windows has no such limits
     resource = None
 
 SHARE = 0.75
-"""The default limit, as a part of the memory that the machine has and the process may use."""
+"""The default limit, as a share of the machine's memory that the process may use."""
 
 UNKNOWN = 8 << 30
-"""Bytes of memory of a machine that does not say how many it has."""
+"""Bytes of memory assumed for a machine that does not report it."""
 
 _CGROUPS = Path("/sys/fs/cgroup")
 
 
 def memory_limit(given: int | None) -> int:
-    """Bytes that this process may take; the default where none are given.
+    """Bytes that this process may use; the default if None is given.
 
     Raises:
-        InputError: it is no positive whole number.
+        InputError: the limit is not a positive whole number.
     """
     if given is None:
         return int(SHARE * min(_machine(), _address_space()))
@@ -42,7 +42,7 @@ def memory_limit(given: int | None) -> int:
 
 
 def in_use() -> int:
-    """Bytes of this process that lie in no file; 0 where the system does not tell."""
+    """Bytes of this process's memory that are not file-backed; 0 if the system does not report it."""
     for line in _text("/proc/self/status").splitlines():
         if line.startswith("RssAnon:"):
             return 1024 * int(line.split()[1])
@@ -59,7 +59,7 @@ def _machine() -> int:
 
 
 def _group_files(groups: str) -> list[Path]:
-    """The files that limit the memory of a process: of its groups, given as the system lists them, and those above.
+    """The files with the memory limits of a process's cgroups and their parents; `groups` is /proc/self/cgroup.
 
     >>> [str(path) for path in _group_files("0::/user/job")]  # doctest: +NORMALIZE_WHITESPACE
     ['/sys/fs/cgroup/user/job/memory.max', '/sys/fs/cgroup/user/memory.max', '/sys/fs/cgroup/memory.max']
@@ -75,13 +75,13 @@ def _group_files(groups: str) -> list[Path]:
 
 
 def _address_space() -> int:
-    """Bytes that this process may come to, by the bound on its address space (`ulimit -v`)."""
+    """Bytes that this process may use by its address space limit (`ulimit -v`)."""
     if resource is None:
         return sys.maxsize
     try:
         bound, _ = resource.getrlimit(resource.RLIMIT_AS)
         mapped = int(_text("/proc/self/statm").split()[0]) * resource.getpagesize()
-    except IndexError:  # it does not tell
+    except IndexError:  # not reported
         return sys.maxsize
     return sys.maxsize if bound == resource.RLIM_INFINITY else in_use() + max(0, bound - mapped)
 

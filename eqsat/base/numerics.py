@@ -1,7 +1,7 @@
 """Element types and the NumPy meaning of every operator.
 
-Functions here take and return arrays; they know nothing of terms or nodes, so both the program level
-(`eqsat.program.ops`) and the core (`eqsat.program.core`) get their meaning from this one place.
+Functions here take and return arrays and know nothing of terms or nodes, so that the program level
+(`eqsat.program.ops`) and the core (`eqsat.program.core`) share one meaning of each operator.
 
 Rounding: float16 and bfloat16 are computed in float32 and rounded once per operator; products and sums of
 them accumulate in float32. With precision "float64" every float is a float64 and nothing else rounds.
@@ -44,9 +44,9 @@ _NUMPY |= {
 _NAMES = {dtype: name for name, dtype in _NUMPY.items()}
 
 STORED = tuple(name for name in _NUMPY if name not in DTYPES)
-"""Element types that programs only store: they are moved (views, concat, gather, where, pad), carried through opaque
-operators and, where they are whole bytes of integers (`STORED_INTS`), cast to and from the others. In memory every
-element takes whole bytes; narrower ones take one each."""
+"""Element types that programs only store. They are moved (views, concat, gather, where, pad), passed through opaque
+operators and, for integers of whole bytes (`STORED_INTS`), cast to and from the other types. In memory every element
+takes whole bytes; narrower types take one byte per element."""
 FLOATS = ("float64", "float32", "float16", "bfloat16")
 INTS = ("int32", "int64")
 HALVES = ("float16", "bfloat16")
@@ -67,7 +67,7 @@ SHORT = {
 
 
 def np_dtype(name: str) -> np.dtype[Any]:
-    """The NumPy dtype of an element type. Raises DtypeError for a name that is none."""
+    """The NumPy dtype of an element type. Raises DtypeError for an unknown name."""
     try:
         return _NUMPY[name]
     except KeyError:
@@ -75,10 +75,10 @@ def np_dtype(name: str) -> np.dtype[Any]:
 
 
 def dtype_name(dtype: Any) -> str:
-    """The name of a NumPy dtype, of anything `np.dtype` accepts, or of a short name such as 'f32'.
+    """The element type for a NumPy dtype, anything that `np.dtype` accepts, or a short name such as 'f32'.
 
     Raises:
-        DtypeError: the dtype is neither one of `DTYPES` nor of `STORED`.
+        DtypeError: the dtype is in neither `DTYPES` nor `STORED`.
     """
     if isinstance(dtype, str):
         if dtype in _NUMPY:
@@ -107,8 +107,8 @@ def at_precision(dtype: str, precision: Precision) -> str:
 
 
 def converted(array: Array, dtype: np.dtype[Any]) -> Array:
-    """The array in another element type; itself where it has that type. From short floats to float64 by way of float32,
-    which is exact and three times faster."""
+    """The array in another element type; the array itself if it has that type. Short floats go to float64 by way of
+    float32, which is exact and three times faster."""
     if dtype == np.float64 and array.dtype.itemsize == 2 and dtype_name(array.dtype) in HALVES:
         array = array.astype(np.float32)
     return array.astype(dtype, copy=False)
@@ -122,7 +122,7 @@ def kind_of(dtype: str) -> str:
 
 
 def is_integer(dtype: str) -> bool:
-    """Whether the elements are integers of whole bytes, computed with or only stored."""
+    """Whether the elements are integers of whole bytes, including types that are only stored."""
     return dtype in INTS or dtype in STORED_INTS
 
 
@@ -130,7 +130,7 @@ def scalar(value: Any, dtype: str) -> float | int | bool:
     """`value` as the Python scalar that an element of type `dtype` holds, rounded as NumPy rounds it.
 
     Raises:
-        InputError: the type cannot hold the value: a fraction or a large number in an integer type, a complex number.
+        InputError: the type cannot hold the value: a fraction or large number in an integer type, a complex number.
     """
     if isinstance(value, np.generic):
         value = value.item()
@@ -146,9 +146,9 @@ def scalar(value: Any, dtype: str) -> float | int | bool:
 
 
 def identity_of(kind: str, dtype: str) -> float | int:
-    """What a reduction of this kind ('sum', 'prod', 'max', 'min') over nothing gives, and what padding must not change.
+    """The identity of a reduction ('sum', 'prod', 'max', 'min'): its result over no elements, and its neutral padding.
 
-    The extremes of a type are infinite, its least and largest integer, or False and True.
+    For max and min it is an infinity, the least or largest integer of the type, or False or True.
     """
     if kind in ("sum", "prod"):
         one = int(kind == "prod")
@@ -167,7 +167,7 @@ def lowest(dtype: str) -> float | int:
 
 
 def random_array(shape: Sequence[int], dtype: str, rng: np.random.Generator) -> Array:
-    """Values that suit a test: normal floats, small integers, fair booleans."""
+    """Values for a test: normally distributed floats, small integers, fair booleans."""
     if dtype == "bool":
         return rng.random(tuple(shape)) < 0.5
     if "int" in dtype:
@@ -226,7 +226,7 @@ def erf(x: Array) -> Array:
 
 
 def _truncated_division(a: Array, b: Array) -> Array:
-    """Division; of integers it truncates toward zero, as C and ONNX do."""
+    """Division; for integers it truncates toward zero, as in C and ONNX."""
     if a.dtype.kind == "f":
         return np.divide(a, b)
     quotient = np.floor_divide(a, b)
@@ -235,7 +235,7 @@ def _truncated_division(a: Array, b: Array) -> Array:
 
 
 def _power(a: Array, b: Array) -> Array:
-    """a ** b; of integers with a negative exponent the truncated reciprocal (0 unless a is 1 or -1)."""
+    """a ** b; for integers a negative exponent gives the truncated reciprocal (0 unless a is 1 or -1)."""
     if a.dtype.kind == "f":
         return np.power(a, b)
     sign = np.where(b % 2 == 0, 1, np.sign(a)).astype(a.dtype)
@@ -251,7 +251,7 @@ class Elementwise:
         kinds: which of 'float', 'int', 'bool' it is defined on.
         traits: 'commutative', 'associative' (over the reals), 'idempotent' (f(x, x) = x, or f(f(x)) = f(x)),
             'monotone' (non-decreasing), 'odd', 'even', 'exact' (never rounds).
-        result: the element type of the result where it is not that of the operands.
+        result: the element type of the result if it differs from that of the operands.
     """
 
     run: Callable[..., Array]
@@ -417,7 +417,7 @@ def correlate(view: Array, w: Array, groups: int) -> Array:
     r, oc, inner = w.ndim - 2, w.shape[0], prod(w.shape[1:])
     n, out = view.shape[0], view.shape[2 : 2 + r]
     split = view.reshape(n, groups, w.shape[1], *view.shape[2:])
-    # [n, g, c/g, *out, *k] -> [g, c/g * k, n * out]: what is copied lies in rows, and a kernel of one element is not
+    # [n, g, c/g, *out, *k] -> [g, c/g * k, n * out]: copies run along rows, and a kernel of one element is not
     order = (1, 2, *range(3 + r, 3 + 2 * r), 0, *range(3, 3 + r))
     right = split.transpose(order).reshape(groups, inner, n * prod(out))
     product = np.matmul(w.reshape(groups, oc // groups, inner), right)

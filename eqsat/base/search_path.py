@@ -1,4 +1,4 @@
-"""Where modules may come from. Imports nothing that Python has not loaded by itself: it runs before all else."""
+"""Where modules may be imported from. Imports only modules that Python has already loaded, because it runs first."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ import sys
 
 
 def search_path() -> tuple[list[str], list[str]]:
-    """The folders that this process looks for modules in, as absolute paths, in two parts.
+    """The folders in which this process looks for modules, as absolute paths, in two lists.
 
-    The second holds the current folder, unless eqsat itself lies there: Python puts it first without being asked, and
-    whatever lies beside a model may be called `random.py`.
+    The second list holds the current folder, unless eqsat itself is there. Python puts that folder first by default, so
+    a `random.py` beside a model would otherwise be imported.
     """
     home = os.path.realpath(os.path.join(os.path.dirname(__file__), os.pardir, os.pardir))
     entries = [entry for entry in sys.path if isinstance(entry, str)]
     try:
         here = os.getcwd()
-    except FileNotFoundError:  # the folder is gone, and what is relative to it
+    except FileNotFoundError:  # the folder was deleted, and so were paths relative to it
         here = ""
         entries = [entry for entry in entries if os.path.isabs(entry)]
     entries = list(dict.fromkeys(map(os.path.abspath, entries)))

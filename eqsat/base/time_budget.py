@@ -1,7 +1,7 @@
-"""The time of one optimisation: how much each stage may take, and where it went.
+"""The time budget of one optimisation: how long each stage may take, and how long it took.
 
-Later stages grow with the program and cannot be left out, so that what they are expected to take is kept for them: the
-search ends early enough for its result to be built, checked and written within the limit.
+The stages after the search cannot be skipped, and take longer for larger programs. Their expected time is reserved, so
+that the search ends early enough for its result to be built, checked and written within the limit.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ STAGES = (
     "report",
     "write",
 )
-"""In order. `start` and `read` lie before `optimize`, `write` after it; the search is `saturate` to `solve`."""
+"""In order. `start` and `read` come before `optimize`, `write` after it; the search is `saturate` to `solve`."""
 
 Clock = Callable[[], float]
 
@@ -41,13 +41,13 @@ class TimeBudget:
 
     Attributes:
         limit: seconds from the beginning of the first stage.
-        end: when they are over, by `clock`.
-        expected: seconds that a stage is expected to take, kept for it by the stages before.
+        end: when the limit is reached, by `clock`.
+        expected: seconds that a stage is expected to take, reserved for it while earlier stages run.
         spent: seconds that each stage took.
     """
 
     def __init__(self, limit: float, spent: Mapping[str, float] | None = None, clock: Clock = time.monotonic) -> None:
-        """`spent` are seconds by stage that are gone already, and count."""
+        """`spent` holds the seconds by stage that are already used; they count toward the limit."""
         self.clock = clock
         self.spent: dict[str, float] = dict(spent or {})
         self.limit = limit
@@ -56,31 +56,31 @@ class TimeBudget:
 
     @staticmethod
     def of(limit: float | TimeBudget) -> TimeBudget:
-        """A budget of so many seconds from now, or the one given.
+        """A budget of this many seconds from now, or the given budget itself.
 
         Raises:
-            InputError: the limit is no number of seconds.
+            InputError: the limit is not a number of seconds.
         """
         if isinstance(limit, TimeBudget):
             return limit
         return TimeBudget(seconds("time_limit", limit))
 
     def expect(self, stage: str, seconds: float) -> None:
-        """Keep seconds for a stage that is still to come."""
+        """Reserve seconds for a later stage."""
         self.expected[stage] = seconds
 
     def left(self, stage: str) -> float:
-        """Seconds that a stage may take, so that those after it have what they are expected to need; at least 0."""
+        """Seconds that a stage may take without using the time reserved for later stages; at least 0."""
         after = STAGES[STAGES.index(stage) + 1 :]
         return max(0.0, self.end - self.clock() - sum(self.expected.get(s, 0.0) for s in after))
 
     def add(self, stage: str, seconds: float) -> None:
-        """Count seconds as those of a stage."""
+        """Add seconds to the time of a stage."""
         self.spent[stage] = self.spent.get(stage, 0.0) + seconds
 
     @contextmanager
     def stage(self, stage: str) -> Iterator[None]:
-        """Count what is done inside as time of a stage; stages do not nest."""
+        """Count the time inside the block as time of a stage; stages do not nest."""
         begun = self.clock()
         try:
             yield
@@ -93,7 +93,7 @@ class TimeBudget:
 
 
 def process_seconds() -> float:
-    """Seconds since this process began; the CPU seconds it has used, where the system does not say."""
+    """Seconds since this process began, or the CPU seconds it has used if the system does not report that."""
     try:
         fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
         began = int(fields[19]) / os.sysconf("SC_CLK_TCK")  # proc(5): starttime, in ticks since boot

@@ -1,6 +1,6 @@
-"""Recursion as deep as a program without Python's own stack, which ends at a thousand calls.
+"""Deep recursion without Python's call stack, which is limited to a thousand calls.
 
-Functions that call each other are written as generators that yield the calls they wait for:
+Recursive functions are written as generators that yield the calls they wait for:
 
 >>> def depth(tree):
 ...     deepest = 0
@@ -22,11 +22,11 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 Call = Generator["Call[Any]", Any, T]
-"""A function under way: it yields calls, is sent their results, and returns its own."""
+"""A running function: it yields calls, is sent their results, and returns its own."""
 
 
 def run(call: Call[T]) -> T:
-    """The result of a call. An exception that one raises is raised in its caller, where the call was yielded."""
+    """The result of a call. An exception in a nested call is raised in its caller, at the yield."""
     stack: list[Call[Any]] = [call]
     result: Any = None
     error: Exception | None = None
@@ -37,7 +37,7 @@ def run(call: Call[T]) -> T:
         except StopIteration as end:
             stack.pop()
             result, error = end.value, None
-        except Exception as raised:  # noqa: BLE001 handed to the caller, as Python's own stack does
+        except Exception as raised:  # noqa: BLE001 raised in the caller, as in a normal call
             stack.pop()
             result, error = None, raised
     if error is not None:

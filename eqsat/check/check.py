@@ -1,9 +1,10 @@
-"""The check that every result passes before it is returned: source and result on random inputs.
+"""The check of every result before it is returned: source and result are compared on random inputs.
 
-Both are evaluated in float64, with what depends on constants alone in the program's own element types, and once more
-wholly in those types. The cost is about that of reading the weights: what is cheap is evaluated in full, of what is not
-some elements and weighted sums along each axis are, with nothing that these do not need (`eqsat.check.demand`). Where
-the optimiser says which values of both programs correspond, each part between them is checked by itself.
+Both are evaluated in float64, except that values computed from constants alone use the program's own element types.
+Then both are evaluated once more entirely in those types. The cost is about that of reading the weights: cheap parts
+are evaluated in full; for expensive parts only some elements and weighted sums along each axis are computed, and only
+the values that these need (`eqsat.check.demand`). If the optimiser says which values of the two programs correspond,
+each part between such values is checked by itself.
 """
 
 from __future__ import annotations
@@ -29,68 +30,68 @@ from eqsat.program.ir import Program
 from eqsat.program.term import Term, make, topological
 
 SEED = 0
-"""Of the random inputs."""
+"""Seed of the random inputs."""
 
 POINTS = 2
-"""Random inputs of what is evaluated in full."""
+"""Number of random inputs for parts that are evaluated in full."""
 
 CHEAP = 1_000_000_000
 """Operations, shared by all parts, that are always allowed: about a tenth of a second."""
 
 DECIDING = 3
-"""Times as many random inputs where the whole program decides about a part that differs: it may hide a fault there."""
+"""Factor on the number of random inputs when a part differs and the whole program decides: it may hide the fault."""
 
 SPEED = 1_000_000_000
-"""Operations that are evaluated in a second, at least: a part that takes longer than the time left is sampled."""
+"""Operations per second, at least. A part that would take longer than the time left is sampled."""
 
 ALWAYS = 0.1
-"""Share of what is always allowed where there is no time left: less than choosing samples costs."""
+"""Share of `CHEAP` that is still computed in full when no time is left: less than choosing samples would cost."""
 
 PER_WEIGHT = 96
-"""Operations of a part that are allowed for each element of its constants: reading one takes as long."""
+"""Operations allowed to a part for each element of its constants: reading one element takes as long."""
 
 SAVING = 0.4
-"""Share of the operations of a dear part that its cheapest probes may take: else it is evaluated in full, once."""
+"""Largest share of an expensive part's operations for its cheapest probes; above it, it is evaluated in full, once."""
 
 SAMPLES = (48, 24, 12, 6)
-"""Elements along an axis of what is too dear to evaluate in full, the first and the last and the sides of borders
-(`eqsat.check.strata`) among them: the most that half of the allowed operations give."""
+"""Elements sampled along an axis of an expensive value: the largest number that fits half of the allowed operations.
+They include the first, the last, and both sides of borders (`eqsat.check.strata`)."""
 
 SUMS = 2
-"""Weighted sums along an axis: each misses an error with probability zero, but for rounding."""
+"""Weighted sums along an axis. Apart from rounding, each misses an error with probability zero."""
 
 TOLERANCE = {"float64": 1e-9, "float32": 1e-4, "float16": 2e-2, "bfloat16": 1e-1}
-"""Largest difference, as a share of an output's scale, by the narrowest float of the program, whatever explains it."""
+"""Largest difference ever accepted, as a share of an output's scale, by the narrowest float of the program."""
 
 LAST_PLACE = {name: max(1e-9, float(ml_dtypes.finfo(np_dtype(name)).eps)) for name in TOLERANCE}
-"""Difference that sums of elements may have before the elements of the largest are looked at, as a share of each."""
+"""Relative difference of sums above which the elements of the worst sums are compared one by one."""
 
 NEGLIGIBLE = {name: max(1e-9, eps / 16) for name, eps in LAST_PLACE.items()}
-"""Difference up to which nothing needs an explanation. In float64 only the rounding of the result's constants to their
-type may show: what is more has to be explained by it (`eqsat.check.rounding`)."""
+"""Difference that needs no explanation. In float64, only the rounding of the result's constants to their type should
+show; it must explain any larger difference (`eqsat.check.rounding`)."""
 
 EXACT = 1e-9
-"""`LAST_PLACE` and `NEGLIGIBLE` where constants are compared by themselves: nothing is rounded but float64."""
+"""`LAST_PLACE` and `NEGLIGIBLE` when constants are compared separately: then only float64 itself rounds."""
 
 _DECIDING = frozenset({"floor", "ceil", "round", "sign", "mod", "equal", "less", "less_equal", "greater",
                        "greater_equal"})  # fmt: skip
-"""Functions that make much of a difference in the last place."""
+"""Functions whose result may change entirely with the last place of an operand."""
 
 Array = np.ndarray
 Left = Callable[[], float]
-"""Seconds left."""
+"""Returns the seconds left."""
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """Outcome.
+    """The outcome of a check.
 
     Attributes:
         max_error: the largest error relative to the scale of its output.
         points: random inputs tried.
-        parts: how many parts of the program are the same terms in both (`same`), were evaluated in full (`full`), by
-            samples and sums (`sampled`).
-        missed: the largest probability, over all outputs of parts, that one wrong element of it goes unseen.
+        parts: how many parts are the same terms in both programs (`same`), were evaluated in full (`full`), or by
+        samples and sums (`sampled`).
+        missed: the probability that a single wrong element goes unseen, the largest over all outputs of parts.
     """
 
     max_error: float
@@ -99,7 +100,7 @@ class Check:
     missed: float = 0.0
 
     def __add__(self, other: Check) -> Check:
-        """Both outcomes as one."""
+        """Combine two outcomes."""
         parts = {kind: n + other.parts.get(kind, 0) for kind, n in self.parts.items()}
         points = max(self.points, other.points)
         return Check(max(self.max_error, other.max_error), points, parts, max(self.missed, other.missed))
@@ -132,14 +133,14 @@ def check(
 
     Args:
         points: random inputs to try; `POINTS` by default.
-        seconds: time for all parts; of one that would take longer than what is left, the cheapest probe is taken.
-        cuts: values inside the programs that correspond, in groups that are checked together, each group after those
-            that it depends on. What reads them is checked on random values in their place.
-        memory: bytes that values may take; by default as many as there are.
-        finite: compare only where the source is finite: rewriting may hide NaN and infinities.
-        meanings: for outputs of the result and values in `cuts`, the same terms with constants that were computed ahead
-            of time as what they were computed from. Each such constant is then compared with that by itself, and the
-            source with what the result means: there nothing is rounded but float64.
+        seconds: time for all parts; a part that would take longer than the time left gets only its cheapest probe.
+        cuts: pairs of corresponding values inside the programs, in groups that are checked together; each group comes
+        after the groups it depends on. Their readers are checked on random values in their place.
+        memory: bytes that values may take; by default all that is available.
+        finite: compare only where the source is finite, since rewriting may hide NaN and infinities.
+        meanings: for outputs of the result and values in `cuts`, the same terms with each constant that was computed
+        ahead of time replaced by its computation. Each such constant is then compared with its computation
+        separately, and the source with these terms, where only float64 itself rounds.
 
     Raises:
         CheckFailed: an output is missing, has another shape or dtype, or differs.
@@ -179,14 +180,14 @@ def check(
                 known[form] = _compared(values, settings, CHEAP // (1 + len(cuts)), wanted, left, number)
             found = known[form] + found
     except _OutOfRange:
-        # Values as they occur may lie where both are defined; random ones in their place need not.
+        # Actual values may lie where both programs are defined; random values in their place need not.
         if not cuts:
             raise
         return _compared(outputs, settings, CHEAP, wanted, left)
     except CheckTooLarge:
         raise
     except CheckFailed as inside:
-        # Random values in place of some that are tied to each other say nothing: the whole programs decide.
+        # Random values in place of values that depend on each other prove nothing: the whole programs decide.
         if not cuts:
             raise
         try:
@@ -212,21 +213,21 @@ def _compared(
     except CheckFailed:
         if not settings.exact or not _computes_ahead([x.source for x in values.values()]):
             raise
-    # What the source computes from constants is rounded in its own types, and may be part of the result as it is.
+    # Constant terms of the source are rounded in its own types, and may occur in the result unchanged.
     own = {name: x._replace(meaning=x.result) for name, x in values.items()}
     return _Part(own, replace(settings, exact=False), cheap, number, seconds).run(points, left)
 
 
 def _computes_ahead(roots: Sequence[Term]) -> bool:
-    """Whether anything is computed from constants alone, other than moved."""
+    """Whether anything is computed, not only moved, from constants alone."""
     order = topological(roots)
     varies = _varying(order)
     return any(term.args and term not in varies and not ops.row(term.op).view for term in order)
 
 
 class Compared(NamedTuple):
-    """A value of the source, that of the result, and what the latter means: itself, or with constants that were
-    computed ahead of time as what they were computed from."""
+    """A value of the source, the corresponding value of the result, and its meaning: the result's value, with constants
+    that were computed ahead of time replaced by their computation."""
 
     source: Term
     result: Term
@@ -234,7 +235,7 @@ class Compared(NamedTuple):
 
 
 def _parts(cuts: Sequence[Sequence[Compared]], outputs: Mapping[str, Compared]) -> Iterator[dict[str, Compared]]:
-    """What to compare: each group over inputs in place of the values of the groups before it."""
+    """The parts to compare: in each group, the values of earlier groups are replaced by inputs."""
     before: tuple[dict[Term, Term], ...] = ({}, {}, {})
     number = 0
     varies = _varying(topological([term for group in cuts for values in group for term in values]))
@@ -251,8 +252,8 @@ def _parts(cuts: Sequence[Sequence[Compared]], outputs: Mapping[str, Compared]) 
 
 
 def _form(values: Iterable[Compared]) -> object:
-    """What is equal for parts that differ in their inputs and the numbers of their constants alone: one of them shows
-    whether both are right, once constants are compared by themselves."""
+    """A key that is equal for parts that differ only in their inputs and the numbers in their constants. Once constants
+    are compared separately, checking one such part is enough."""
     order = topological([term for x in values for term in x])
     place = {term: i for i, term in enumerate(order)}
     shape = []
@@ -263,7 +264,7 @@ def _form(values: Iterable[Compared]) -> object:
 
 
 def _varying(order: Sequence[Term]) -> set[Term]:
-    """The terms that depend on inputs, of terms in order: others have no value but their own."""
+    """The terms that depend on inputs; `order` holds operands first."""
     found: set[Term] = set()
     for term in order:
         if term.op in ("input", "opaque") or not found.isdisjoint(term.args):
@@ -276,7 +277,7 @@ def _over(values: Compared, before: tuple[dict[Term, Term], ...]) -> Compared:
 
 
 def _replaced(root: Term, known: Mapping[Term, Term]) -> Term:
-    """A term with some below it replaced."""
+    """The term with known terms below it replaced."""
     if not known:
         return root
     memo = dict(known)
@@ -296,16 +297,16 @@ def _replaced(root: Term, known: Mapping[Term, Term]) -> Term:
 
 
 class _OutOfRange(CheckFailed):
-    """A value is NaN or infinite in one program alone."""
+    """A value is NaN or infinite in only one of the programs."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Settings:
-    """Of all parts.
+    """Settings of all parts.
 
     Attributes:
-        narrowest: float of the program.
-        exact: constants are compared by themselves, and computed in float64 here.
+        narrowest: the narrowest float type of the program.
+        exact: constants are compared separately, and computed in float64 here.
     """
 
     narrowest: str | None
@@ -316,7 +317,7 @@ class _Settings:
 
 
 class _Part:
-    """Some values of both programs, compared on random inputs."""
+    """Values of both programs that are compared on random inputs."""
 
     def __init__(
         self,
@@ -345,7 +346,7 @@ class _Part:
         self.whole = Demanded({term: everything(term) for term in wide}, self.exact)
 
     def run(self, points: int, left: Left) -> Check:
-        """Compare; with no seconds left, on one random input.
+        """Compare; if no time is left, on one random input only.
 
         Raises:
             CheckFailed: a value differs.
@@ -376,7 +377,7 @@ class _Part:
         return self._drawn[1]
 
     def _compare_all(self, point: int) -> bool:
-        """Compare all values on a random input; whether they are finite on it, else it says little."""
+        """Compare all values on a random input. False if not all are finite there, so that the input says little."""
         inputs, demanded = self._inputs(point), self.whole
         wide = dict(zip(demanded.wanted, demanded.run(inputs), strict=True))
         own: dict[Term, Array] = {}
@@ -408,7 +409,7 @@ class _Part:
         self.worst = max(self.worst, error)
 
     def _judge_own(self, name: str, exact: Array, want: Array, found: Array) -> None:
-        """In the program's own types. Overflow is judged by `eqsat.check.overflow`, on values as they occur."""
+        """Compare in the program's own types. Overflow is judged by `eqsat.check.overflow`, on actual values."""
         if exact.dtype.kind != "f":
             return
         a, b = found.astype(np.float64), want.astype(np.float64)
@@ -429,7 +430,7 @@ class _Part:
     # Samples
 
     def _sample(self, name: str, values: Compared, probes: Sequence[_Probe], left: Left) -> None:
-        """Elements and sums along each axis, as far as they are cheap together; at least the cheapest probe."""
+        """Compare elements and sums along each axis as far as the budget allows; at least the cheapest probe."""
         unseen, spent = 1.0, 0
         for i, probe in enumerate(probes):
             spent += probe.flops
@@ -443,7 +444,7 @@ class _Part:
         self.missed = max(self.missed, unseen)
 
     def _probes(self, values: Compared) -> list[_Probe]:
-        """All that could be compared, the cheapest first."""
+        """All possible probes, the cheapest first."""
         s = values.source
         pair = s, values.meaning
         rng = np.random.default_rng([self.seed, self.number, s.size])
@@ -475,7 +476,7 @@ class _Part:
         return _Probe(pair, demand, sums, demanded.flops, demanded.peak_bytes())
 
     def _compare_some(self, name: str, values: Compared, demand: Demand) -> float:
-        """Compare some elements; their share of all."""
+        """Compare some elements, and return their share of all elements."""
         s, r, q = values
         demanded = Demanded({s: demand, q: demand}, self.exact)
         share = 0.0
@@ -486,12 +487,12 @@ class _Part:
             if not self.decided:
                 self._judge_own(name, want, *Demanded({s: demand, r: demand}).run(inputs, "native"))
             share = np.isfinite(want).sum() / s.size
-            if share == want.size / s.size:  # else logarithms or roots of negative numbers, which say nothing
+            if share == want.size / s.size:  # otherwise logarithms or roots of negative numbers
                 break
         return float(share)
 
     def _compare_sums(self, name: str, values: Compared, probe: _Probe) -> float:
-        """Compare sums; the probability of seeing one wrong element: none where they overflow."""
+        """Compare sums, and return the probability of seeing one wrong element: 0 if the sums overflow."""
         s, q = probe.pair
         demanded = Demanded({s: probe.demand, q: probe.demand}, self.exact)
         for point in range(POINTS):
@@ -503,7 +504,7 @@ class _Part:
         error = relative_error(found, want)
         if error <= self.last_place / math.sqrt(s.size / want.size):
             return 1.0
-        # Sums over n elements are larger than each by sqrt(n): the worst are looked at one by one.
+        # Sums over n elements are larger than the elements by sqrt(n): look at the worst one by one.
         place = np.unravel_index(np.abs(found - want).argmax(), want.shape)
         axes = [i for i, w in enumerate(probe.demand) if w is None and s.shape[i] > 1]
         axis = max(axes, key=lambda i: s.shape[i], default=None)
@@ -530,7 +531,7 @@ def _along(term: Term, axis: int, wanted: Wanted) -> Demand:
 
 
 def _linear_part(pair: Pair) -> Pair:
-    """Values that make the pair equal if they are: what the same functions of one operand are applied to."""
+    """A simpler pair whose equality implies that of the pair: the operands of equal functions of one operand."""
     s, r = map(_function_last, pair)
     while s.op == r.op and s.attrs == r.attrs and s.op in ELEMENTWISE and s.op not in ("add", "sub", "neg"):
         differing = [(a, b) for a, b in zip(s.args, r.args, strict=True) if a is not b]
@@ -541,7 +542,7 @@ def _linear_part(pair: Pair) -> Pair:
 
 
 def _function_last(term: Term) -> Term:
-    """A view of a function of one operand as the function of the view."""
+    """Move a unary function out of a view: view(f(x)) becomes f(view(x))."""
     views = []
     at = term
     while ops.row(at.op).view:
@@ -556,7 +557,7 @@ def _function_last(term: Term) -> Term:
 
 
 def _decided(terms: Sequence[Term]) -> bool:
-    """Whether floats that depend on inputs are rounded to integers or compared: the last place may then decide."""
+    """Whether floats that depend on inputs are rounded to integers or compared, so that the last place may decide."""
     varies = _varying(terms)
     for term in terms:
         if term.args and term.args[0] in varies and is_float(term.args[0].dtype):
@@ -568,7 +569,7 @@ def _decided(terms: Sequence[Term]) -> bool:
 
 
 def relative_error(found: Array, want: Array) -> float:
-    """Largest difference as a share of the largest finite magnitude of `want`; infinite where NaN or Inf differ."""
+    """Largest difference, as a share of the largest finite magnitude of `want`; infinite if NaN or Inf differ."""
     if not is_float(dtype_name(want.dtype)):
         return 0.0 if found.shape == want.shape and found.tobytes() == want.tobytes() else np.inf
     finite = np.isfinite(want)
@@ -581,7 +582,7 @@ def relative_error(found: Array, want: Array) -> float:
 
 
 def random_inputs(program: Program, points: int, seed: int) -> Iterator[dict[str, Array]]:
-    """Inputs by name: normal values, at every other point their magnitudes (logarithms and roots need those)."""
+    """Inputs by name: normal values, and at every other point their magnitudes, for logarithms and roots."""
     for point in range(points):
         yield random_values(program.inputs, point, seed)
 

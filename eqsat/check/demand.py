@@ -1,10 +1,10 @@
-"""Some elements of a program's outputs, and nothing that they do not need.
+"""Evaluate some elements of a program's outputs, and only the values that these need.
 
-A demand says for each axis of a term which of its elements are wanted: all, some, or weighted sums of them. It is
-followed from the outputs down to the inputs (a row of a product needs one row of its left operand), and every operator
-is then evaluated on what is demanded of it. Sums pass through what is linear along their axis, so that a product is
-probed without computing it (R. Freivalds, Probabilistic machines can use less running time, IFIP 1977); any other
-operator is evaluated in full and summed afterwards.
+A demand says for each axis of a term which elements are wanted: all, some, or weighted sums of them. Demands are
+propagated from the outputs down to the inputs (a row of a product needs one row of its left operand), and then every
+operator is evaluated on its demanded elements only. Sums pass through operators that are linear along their axis, so
+that a product is probed without computing it (R. Freivalds, Probabilistic machines can use less running time, IFIP
+1977); any other operator is evaluated in full and summed afterwards.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ from eqsat.program.ir import opaque_result
 from eqsat.program.term import Term, topological
 
 _PER_ELEMENT = 16
-"""What an element costs that is read, moved or computed by anything but a product, in operations of a product."""
+"""Cost of reading, moving or computing one element outside of products, in operations of a product."""
 
 _STEPS = 1_000_003
-"""Random directions that are drawn: larger constants repeat them."""
+"""Number of random directions that are drawn; larger constants repeat them."""
 
 _WIDE = np.dtype(np.float64)
 
 _BLOCK_BYTES = 1 << 25
-"""Weights are widened in blocks of so many bytes: a model of short floats must not be held a second time."""
+"""Block size in bytes for widening weights, so that no second, wider copy of a short-float model is held."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -57,9 +57,9 @@ class Sums:
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """Constants and scalars to take with every float one last place up or down, at random; zeros stay.
+    """Constants and scalars to perturb: every float moves one last place up or down, at random; zeros stay.
 
-    With `computed` also whatever is computed in float64, by a few of its last places: what rounding does on the way.
+    With `computed`, all values computed in float64 also move by a few last places, to show the effect of rounding.
     """
 
     terms: frozenset[Term]
@@ -67,7 +67,7 @@ class Moved:
     computed: bool = False
 
     def of(self, values: Array, rng: np.random.Generator) -> Array:
-        """Floats moved by one last place: the bits of magnitudes are ascending integers. What repeats moves as one."""
+        """Floats moved by one last place, through their bits: magnitudes are ascending integers. Repeats move as one."""
         shape, dtype = values.shape, values.dtype
         values = values[tuple(slice(1) if stride == 0 else slice(None) for stride in values.strides)]
         bits = np.ascontiguousarray(values).reshape(values.shape).view(f"i{dtype.itemsize}")  # a scalar stays one
@@ -80,7 +80,7 @@ class Moved:
 
 
 Wanted = Array | Sums | None
-"""What is wanted of one axis: ascending indices, sums, or None for all."""
+"""The demand for one axis: ascending indices, sums, or None for all elements."""
 
 Demand = tuple[Wanted, ...]
 
@@ -91,17 +91,17 @@ def everything(term: Term) -> Demand:
 
 
 class Demanded:
-    """What outputs need.
+    """The demands of all terms that the wanted outputs need.
 
     Args:
-        wanted: outputs, and what is wanted of each.
-        exact: compute what depends on constants alone in float64 too, where values are. A program's own constants are
-            computed in its own element types otherwise, as a runtime does ahead of time.
-        native: terms of constants that are computed so even then.
+        wanted: outputs, and the demand for each.
+        exact: when values are computed in float64, also compute terms of constants alone in float64. Otherwise these
+        are computed in the program's own element types, as a runtime does ahead of time.
+        native: terms of constants that are computed in their own types even with `exact`.
 
     Attributes:
-        demand: of each term that is needed.
-        flops: about what the evaluation costs, in arithmetic operations of products.
+        demand: the demand for each needed term.
+        flops: the approximate cost of the evaluation, in arithmetic operations of products.
     """
 
     def __init__(self, wanted: Mapping[Term, Demand], exact: bool = False, native: Collection[Term] = ()) -> None:
@@ -126,7 +126,7 @@ class Demanded:
             self.flops += _work(term, count)
 
     def peak_bytes(self) -> int:
-        """The most that the values held at once take in float64, views and weights aside."""
+        """The largest number of bytes held at once by values in float64, without views and weights."""
         from eqsat.program.ops import row
 
         readers = _readers(self)
@@ -147,7 +147,7 @@ class Demanded:
         self.demand[term] = demand
 
     def _passing(self, term: Term, demand: Demand) -> Demand:
-        """The demand with all in place of sums that the operator cannot be evaluated on."""
+        """The demand, with sums that the operator cannot be evaluated on replaced by all elements."""
         if term.op == "opaque":
             return everything(term)
         if not any(isinstance(w, Sums) for w in demand):
@@ -161,9 +161,8 @@ class Demanded:
     ) -> list[Array]:
         """The wanted elements of each output, evaluated by NumPy.
 
-        What depends on constants alone is evaluated in the program's own element types at either precision, unless it
-        shall be `exact`: only what varies is computed in float64. Not so with some constants `moved`, which asks what
-        rounding does.
+        At either precision, terms of constants alone are evaluated in the program's own element types, and only terms
+        that depend on inputs in float64; not so with `exact`, or with constants `moved` to see the effect of rounding.
         """
         run = _Run(self, inputs, precision, moved)
         return run.values()
@@ -188,7 +187,7 @@ def _length(wanted: Wanted, n: int) -> int:
 
 
 def _joined(a: Wanted, b: Wanted, n: int) -> Wanted:
-    """What serves both."""
+    """The smallest demand that serves both."""
     if a is b:
         return a
     if a is None or b is None or isinstance(a, Sums) or isinstance(b, Sums):
@@ -201,7 +200,7 @@ def _reduced(wanted: Wanted, n: int) -> Wanted:
 
 
 def _some(index: Array, n: int) -> Wanted:
-    """Ascending indices; None where they are all."""
+    """The ascending indices, or None if they are all indices."""
     return None if len(index) == n else index
 
 
@@ -211,7 +210,7 @@ def _all_of(wanted: Wanted, n: int) -> Array:
 
 
 def _selected(array: Array, have: Demand, want: Demand, shape: Sequence[int]) -> Array:
-    """What is wanted of a value of which `have` is there."""
+    """The elements that `want` selects, from an array that holds the elements of `have`."""
     for axis, (h, w) in enumerate(zip(have, want, strict=True)):
         if w is h or w is None:
             continue
@@ -225,7 +224,7 @@ def _selected(array: Array, have: Demand, want: Demand, shape: Sequence[int]) ->
 
 
 def _taken(array: Array, index: Array, axis: int) -> Array:
-    """Elements along an axis at ascending indices; a view where they follow each other."""
+    """Elements along an axis at ascending indices; a view if the indices are consecutive."""
     if len(index) and index[-1] - index[0] + 1 == len(index):
         return array[(slice(None),) * axis + (slice(int(index[0]), int(index[-1]) + 1),)]
     return array.take(index, axis)
@@ -243,7 +242,7 @@ def _summed(array: Array, axis: int, weights: Array) -> Array:
 
 
 def nudged(values: Array, rng: np.random.Generator) -> Array:
-    """Floats moved by a few of float64's last places."""
+    """Floats moved by a few last places of float64."""
     if not is_float(dtype_name(values.dtype)):
         return values
     wide = converted(values, _WIDE)
@@ -251,7 +250,7 @@ def nudged(values: Array, rng: np.random.Generator) -> Array:
 
 
 def _readers(demanded: Demanded) -> dict[Term, int]:
-    """How many times each term is read, as an output too."""
+    """How many times each term is read; being an output counts."""
     readers = dict.fromkeys(demanded.order, 0)
     for term in [*demanded.wanted, *(a for t in demanded.order for a in t.args)]:
         readers[term] += 1
@@ -259,7 +258,7 @@ def _readers(demanded: Demanded) -> dict[Term, int]:
 
 
 def _let_go(term: Term) -> None:
-    """Release the pages of the weights that a view has been read of."""
+    """Release the pages of weights after a view of them has been read."""
     from eqsat.program.ops import row
 
     while row(term.op).view:
@@ -280,7 +279,7 @@ class _Run:
         self.calls: dict[Any, Sequence[Array]] = {}
 
     def values(self) -> list[Array]:
-        """The wanted elements, by output."""
+        """The wanted elements of each output."""
         d = self.d
         readers = _readers(d)
         values: dict[Term, Array] = {}
@@ -302,7 +301,7 @@ class _Run:
             ]
 
     def _rounded(self, term: Term, value: Array) -> Array:
-        """A computed value with other rounding, where that is asked for."""
+        """A computed value, with perturbed rounding if requested."""
         from eqsat.program.ops import row
 
         if self.moved is None or not self.moved.computed or term.op == "constant" or row(term.op).view:
@@ -319,7 +318,7 @@ class _Run:
             return _selected(self._typed(value, term.dtype), everything(term), demand, term.shape)
         if self.moved is not None and term in self.moved.terms and is_float(term.dtype):
             own = _row(term).run(term, args, [], demand, np_dtype(term.dtype))
-            return self.moved.of(own, self.rng)  # widened where it is read, block by block as other constants are
+            return self.moved.of(own, self.rng)  # widened by its readers, block by block, like other constants
         known = self.d.constant[term] and self.moved is None and (not self.d.exact or term in self.d.native)
         precision: Precision = "native" if known else self.precision
         dtype = np_dtype(at_precision(term.dtype, precision))
@@ -341,12 +340,12 @@ class _Run:
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """One operator on what is demanded of it.
+    """How to evaluate one operator on a demand.
 
     Attributes:
-        needs: term and its demand to the demands on its operands.
-        run: term, operands, the types to compute them in, demand and type of the result, to the result.
-        linear: the axes along which weighted sums of the result are the result of weighted sums.
+        needs: maps a term and its demand to the demands for its operands.
+        run: maps the term, its operands, their computation types, the demand and the result type to the result.
+        linear: the axes along which the operator commutes with weighted sums.
     """
 
     needs: Callable[[Term, Demand], list[Demand]]
@@ -438,7 +437,7 @@ def _transpose_needs(term: Term, demand: Demand) -> list[Demand]:
 
 
 def reshape_groups(term: Term) -> list[tuple[range, range]]:
-    """Runs of axes of operand and result that hold the same elements."""
+    """Matching runs of axes of operand and result: each pair holds the same elements."""
     before, after = term.args[0].shape, term.shape
     groups = []
     i = j = 0
@@ -497,7 +496,7 @@ def _reshape_run(term: Term, args: list[Array], own: list[Any], demand: Demand, 
     if prod(shape) == 0:
         return np.empty(shape, array.dtype)
     (need,) = _reshape_needs(term, demand)
-    # The groups before the one at hand are one axis each.
+    # Each group before this one is a single axis by now.
     for at, (source, result) in enumerate(reshape_groups(term)):
         held = [_all_of(need[i], x.shape[i]) for i in source] if _indexed(source, need) else None
         after = at + len(source)
@@ -514,7 +513,7 @@ def _reshape_run(term: Term, args: list[Array], own: list[Any], demand: Demand, 
 
 
 def _indexed(axes: Sequence[int], need: Demand) -> bool:
-    """Whether elements of these axes are told apart: sums are passed on as they are."""
+    """Whether the demand selects by index on one of these axes; sums are passed on unchanged."""
     return bool(axes) and not any(isinstance(need[i], Sums) for i in axes)
 
 
@@ -552,7 +551,7 @@ def _slice_bounds(term: Term) -> list[range]:
 
 
 def _slice_linear(term: Term) -> Iterable[int]:
-    """Axes that are kept whole."""
+    """The axes that the slice keeps whole."""
     (x,) = term.args
     return [i for i, r in enumerate(_slice_bounds(term)) if r == range(x.shape[i])]
 
@@ -575,7 +574,7 @@ def _slice_run(term: Term, args: list[Array], own: list[Any], demand: Demand, dt
 
 
 def _concat_shares(term: Term, demand: Demand) -> list[Wanted]:
-    """What is wanted of each member along the axis."""
+    """The demand for each operand along the concatenated axis."""
     axis = term.attr("axis")
     wanted = demand[axis]
     if wanted is None:
@@ -675,7 +674,7 @@ def _gather_run(term: Term, args: list[Array], own: list[Any], demand: Demand, d
 
 
 def _window_places(term: Term, demand: Demand, kernel: Sequence[int]) -> list[Array]:
-    """For each trailing axis the operand's position of each wanted output and kernel element: [out, kernel]."""
+    """For each trailing axis, the operand's position for each wanted output and kernel element: [out, kernel]."""
     places = []
     settings = zip(term.attr("strides"), term.attr("pads_lo"), term.attr("dilations"), strict=True)
     for i, (stride, low, dilation) in enumerate(settings):
@@ -784,4 +783,4 @@ _ROWS: dict[str, _Row] = {
     "pool": _Row(_pool_needs, _pool_run),
     "opaque": _Row(_whole, _constant_run),
 }
-"""Operators that do not work element by element."""
+"""The operators that are not elementwise."""

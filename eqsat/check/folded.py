@@ -1,9 +1,8 @@
-"""Constants that were computed ahead of time, each compared with what it was computed from.
+"""Compares each constant that was computed ahead of time with its origin: the computation it replaces.
 
-What rewriting changes in a program are mostly its constants: weights that took in a scale, products of weights, weights
-side by side. No random input shows every one of them (a row of a table that no index reads, a column that an
-exponential makes small beside others), so they are compared by themselves, element by element: with their origin in
-float64, up to one rounding to their own type.
+Rewriting changes mostly a program's constants: scaled weights, products of weights, concatenated weights. Random inputs
+do not show every element of them (a row of a table that no index reads, a column that an exponential makes small), so
+constants are compared separately, element by element: with their origin in float64, up to one rounding to their type.
 """
 
 from __future__ import annotations
@@ -23,25 +22,25 @@ from eqsat.program.term import Term, topological
 
 Array = np.ndarray
 Origin = tuple[Term, Term]
-"""A constant, and the term of constants that it is the value of."""
+"""A constant, and the term over constants that it was computed from."""
 
 BLOCK = 1 << 19
-"""Elements that are compared at a time: origins are computed in float64, and fit a processor's cache so."""
+"""Elements compared at a time, so that origins in float64 fit a processor's cache."""
 
 DEAR = 2_000_000_000
-"""Operations from which on an origin is probed by some rows and by sums rather than computed."""
+"""Number of operations from which an origin is probed by some rows and by sums, and not computed in full."""
 
 ROUNDED = 0.5 + 1e-6
-"""Last places by which an element is off that was computed in float64 and rounded once."""
+"""Allowed error, in last places, of an element that was computed in float64 and rounded once."""
 
 ROWS = 12
-"""Rows of a dear origin that are compared element by element."""
+"""Rows of an expensive origin that are compared element by element."""
 
 SUMS = 4
-"""Sums with random signs along each axis of a dear origin."""
+"""Number of sums with random signs along each axis of an expensive origin."""
 
 SUMS_OFF = 8.0
-"""Largest difference between such sums, as a multiple of what rounding each element to its type does in the mean."""
+"""Largest difference between such sums, as a multiple of the mean effect of rounding each element to its type."""
 
 _WIDE = np.dtype(np.float64)
 
@@ -49,13 +48,13 @@ _MOVES = frozenset({"constant", "concat", "pad", "gather", "full", "iota"})
 
 
 def origins(pairs: Sequence[tuple[Term, Term]]) -> list[Origin]:
-    """The constants of terms that stand for something else in the terms which they mean.
+    """The constants in terms that were computed ahead of time, with their origins.
 
     Args:
-        pairs: terms and their meanings: the same operators, constants that were computed ahead of time aside.
+        pairs: terms and their meanings, which have the same operators except for constants computed ahead of time.
 
     Raises:
-        CheckFailed: they differ in something else.
+        CheckFailed: a term and its meaning differ in anything else.
     """
     found: dict[Origin, None] = {}
     stack = list(reversed(pairs))
@@ -78,7 +77,7 @@ def compare(origin: Origin, rng: np.random.Generator, native: Collection[Term] =
     """Compare a constant with its origin.
 
     Args:
-        native: terms that the source computes itself: in its own element types, operator by operator.
+        native: terms that the source itself computes, in its own element types, operator by operator.
 
     Raises:
         CheckFailed: they differ by more than rounding explains.
@@ -102,7 +101,7 @@ def compare(origin: Origin, rng: np.random.Generator, native: Collection[Term] =
 
 
 def _blocks(term: Term) -> Iterator[tuple[slice | EllipsisType, Demand]]:
-    """Runs of rows, and what they need."""
+    """Runs of rows, with the demand for each."""
     if term.size <= BLOCK or term.ndim == 0:
         yield ..., everything(term)
         return
@@ -130,7 +129,7 @@ def _elementwise(constant: Term, value: Array, term: Term, demand: Demand, nativ
         gaps = _gaps(found, want, rounding)
         if not gaps.any():
             return
-        # A runtime would have computed it so, operator by operator.
+        # A runtime would have computed it like this, operator by operator.
         (own,) = demanded.run({}, "native")
         if _same(value, own):
             return
@@ -145,13 +144,13 @@ def _elementwise(constant: Term, value: Array, term: Term, demand: Demand, nativ
 
 
 def _gaps(found: Array, want: Array, rounding: Array) -> Array:
-    """How much further than rounding goes values are from others; infinite where one of both alone is finite."""
+    """The differences of values beyond their rounding; infinite where only one of the two is finite."""
     same = (found == want) | (np.isnan(found) & np.isnan(want))
     return np.where(same, 0.0, np.nan_to_num(np.maximum(np.abs(found - want) - rounding, 0.0), nan=np.inf))
 
 
 def _sums(constant: Term, term: Term, axis: int, sums: Sums, native: Collection[Term]) -> None:
-    """Compare sums along an axis: every wrong element shows in some that stands out from the rounding of the others."""
+    """Compare sums along an axis. A wrong element shows in some sum if it exceeds the rounding of the others."""
     demand = tuple(sums if i == axis else None for i in range(term.ndim))
     found, want = Demanded({constant: demand, term: demand}, exact=True, native=native).run({})
     ones = Sums(np.ones((1, term.shape[axis])))
@@ -163,7 +162,7 @@ def _sums(constant: Term, term: Term, axis: int, sums: Sums, native: Collection[
 
 
 def _same(a: Array, b: Array) -> bool:
-    """Whether arrays hold the same bits."""
+    """Whether two arrays hold the same bits."""
     found, want = (np.ascontiguousarray(x).reshape(-1).view(f"u{x.itemsize}") for x in (a, b))
     return a.dtype == b.dtype and np.array_equal(found, want)
 

@@ -1,7 +1,7 @@
-"""float16 and bfloat16: results that overflow where their source does not.
+"""Finds float16 and bfloat16 results that overflow where their source does not.
 
-Rewriting moves the point at which a short float overflows: two constant factors, each moderate, may have a product that
-is infinite in float16, and a sum in another order may pass through a value that no float16 holds.
+Rewriting can move the point at which a short float overflows: two moderate constant factors may have a product that is
+infinite in float16, and a sum in another order may have a partial sum that is too large for float16.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ Array = np.ndarray
 
 _POINTS = 2
 _BLOCK = 1 << 22
-_DEAR = 10_000_000_000  # operations from which on one point must do
+_DEAR = 10_000_000_000  # operations from which only one point is evaluated
 
 
 def folds_to_infinity(constants: Mapping[str, Array], source: Mapping[str, Array]) -> bool:
-    """Whether constants computed ahead of time hold an infinity or NaN that no constant of the source holds.
+    """Whether a constant computed ahead of time holds an infinity or NaN while no constant of the source does.
 
     Args:
         constants, source: digest to values.
@@ -47,11 +47,11 @@ def overflows(
 ) -> bool:
     """Whether a result at its own precision is infinite or NaN where its source is finite.
 
-    Programs without short floats are not run: their range leaves room for any order.
+    Programs without short floats are not run: their range is large enough for any order.
 
     Args:
-        inputs: by name; random ones where there are none.
-        memory: bytes that may be taken; what cannot be told within them counts as overflowing.
+        inputs: arrays by name; random inputs if there are none.
+        memory: bytes that may be used; a result that cannot be evaluated within them counts as overflowing.
     """
     if not any(t.dtype in HALVES for t in source.terms()):
         return False
@@ -65,7 +65,7 @@ def overflows(
         bound = {term.attr("name"): array for term, array in source.bind_inputs(point).items()}
         found = _finite(rewritten, bound)
         if all(found[term].all() for term in after):
-            continue  # whatever the source is: it need not run
+            continue  # the source does not matter then, and need not run
         wanted = _finite(written, bound)
         if any(np.any(wanted[s] & ~found[r]) for s, r in zip(before, after, strict=True)):
             return True
@@ -73,5 +73,5 @@ def overflows(
 
 
 def _finite(demanded: Demanded, inputs: Mapping[str, Array]) -> dict[Term, Array]:
-    """Where each output is finite at its own precision."""
+    """For each output, where it is finite at its own precision."""
     return dict(zip(demanded.wanted, map(np.isfinite, demanded.run(inputs, "native")), strict=True))

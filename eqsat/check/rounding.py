@@ -1,9 +1,9 @@
-"""Whether a difference between source and result is rounding: it is held against what comes of rounding a little more.
+"""Whether rounding explains a difference between source and result: it is compared with the effect of more rounding.
 
-Monte Carlo arithmetic (D. S. Parker, 1997), of constants: each one that rewriting made is moved by its last place, up
-or down at random, and what that does to every element is compared with the difference there: in the mean of all, along
-each axis, and one by one. A wrong weight shows in a column, a wrong row of an index map in a row, though neither stands
-out from the largest of what rounding does elsewhere.
+This is Monte Carlo arithmetic (D. S. Parker, 1997) on constants: each constant that rewriting made is moved by one last
+place, up or down at random, and the effect on every element is compared with the difference there: in the mean of all
+elements, along each axis, and one by one. A wrong weight shows in a column and a wrong row of an index map in a row,
+even if neither exceeds the largest rounding effect elsewhere.
 """
 
 from __future__ import annotations
@@ -21,33 +21,34 @@ from eqsat.program.term import Term, topological
 
 Array = np.ndarray
 Pair = tuple[Term, Term]
-"""Values of the source and of the result that are said to be equal."""
+"""A value of the source and a value of the result that should be equal."""
 
 ROUNDINGS = 2.0
-"""Largest difference, as root mean square along each axis, as a multiple of what comes of moving each new constant of
-the result by its last place: rounding moved each by half of that at most, by 0.29 of it in the mean."""
+"""Largest root mean square difference along each axis, as a multiple of the effect of moving each new constant of the
+result by one last place. Rounding moved each by at most half of that, and by 0.29 of it in the mean."""
 
 STANDS_OUT = 8.0
-"""The same of one element among those along an axis."""
+"""The same limit for a single element along an axis."""
 
 DRAWS = 6
-"""How often the constants are moved before a difference counts as unexplained. The first draw explains nearly all that
-rounding made; single elements that hang on few constants need more."""
+"""How often the constants are moved before a difference counts as unexplained. The first draw explains nearly all
+rounding; single elements that depend on few constants need more draws."""
 
 PRIOR = 8
-"""Elements of the average of all that each mean along an axis counts in: few draws of few elements may all be small."""
+"""Weight, in elements, of the overall average in each mean along an axis: a few draws of a few elements may all be
+small."""
 
 NOISE = 16.0
-"""Largest difference as a multiple of what float64's own rounding makes, in either program."""
+"""Largest difference, as a multiple of the effect of float64's own rounding in either program."""
 
 NOISY = 0.1
-"""Share of its scale by which a source may be off by its own rounding until an output says nothing: all of it has
-cancelled, as in a layer norm of a row of equal elements. A difference of `NOISE` times as much is then none."""
+"""Rounding error of the source, as a share of its scale, above which an output says nothing: its value has cancelled
+entirely, as in a layer norm of a row of equal elements. A difference up to `NOISE` times that error is then ignored."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rounding:
-    """Values of source and result, as they were evaluated, and the means to evaluate them once more.
+    """The evaluated values of source and result, and the means to evaluate them again.
 
     Attributes:
         exact: whether constants were computed in float64 as well (`Demanded`).
@@ -59,10 +60,10 @@ class Rounding:
     exact: bool = False
 
     def explains(self, want: Array, found: Array, negligible: float) -> bool:
-        """Whether rounding, of constants or of float64, may have made the difference.
+        """Whether rounding of constants or in float64 may have caused the difference.
 
         Args:
-            negligible: share of the scale of `want` that needs no explanation, of each element.
+            negligible: difference of each element that needs no explanation, as a share of the scale of `want`.
         """
         finite = np.isfinite(want) & np.isfinite(found)
         gaps = np.maximum(_distances(found, want) - negligible * scale(want[finite]), 0.0)
@@ -78,8 +79,8 @@ class Rounding:
         return False
 
     def _moved(self, want: Array, found: Array) -> Iterator[Array]:
-        """Squares of what moving constants makes of each element, once for each draw: the result's own, and the numbers
-        of the source that stand for others: what is the mean of 72 elements by 1/72 is so with its rounding alone.
+        """The squared effect on each element of moving constants, for each draw. This moves the result's new constants,
+        and rounded numbers of the source: a product with 1/72 is a mean of 72 elements only up to the rounding of 1/72.
         """
         source, result = self.pair
         known = set(topological([source]))
@@ -94,14 +95,14 @@ class Rounding:
             yield squares
 
     def _own(self, want: Array, found: Array) -> Array:
-        """Squares of what rounding in float64 may make of each element."""
+        """The squared effect of float64 rounding on each element."""
         rounded = Moved(frozenset(), 0, computed=True)
         both = zip(self.pair, (want, found), strict=True)
         a, b = (NOISE * _distances(self._run(term, self.inputs, moved=rounded), value) for term, value in both)
         return a**2 + b**2
 
     def is_noise(self, want: Array, found: Array) -> bool:
-        """Whether the source is `NOISY`, and a difference no larger than that may come from rounding."""
+        """Whether the source is `NOISY`, and the difference is small enough to come from its rounding."""
         if want.dtype.kind != "f" or not want.size:
             return False
         source, _ = self.pair
@@ -117,7 +118,7 @@ class Rounding:
 
 
 def is_noise(want: Array, found: Array, others: Sequence[Array]) -> bool:
-    """Whether `want` is `NOISY`, by what it is with other rounding, and `found` differs by no more than that."""
+    """Whether `want` is `NOISY`, judged by `others`, its values with other rounding, and `found` differs no more."""
     if not all(np.isfinite(y).all() for y in (want, found, *others)):
         return False
     noise = max(float(np.abs(y - want).max()) for y in others)
@@ -130,14 +131,14 @@ def scale(values: Array) -> float:
 
 
 def _rounded(number: Term) -> bool:
-    """Whether a number is none of few digits, as a half is: it may stand for one that its type does not hold."""
+    """Whether a number may be rounded. Numbers with few digits, such as a half, are taken as exact."""
     mantissa, _ = frexp(float(number.attr("value")))
     digits = (1 - int(log2(float(ml_dtypes.finfo(np_dtype(number.dtype)).eps)))) // 2
     return isfinite(mantissa) and not (mantissa * 2**digits).is_integer()
 
 
 def within(gaps: Array, squares: Array, draws: int) -> bool:
-    """Whether differences are no larger than mean squares of others allow: in all, along each axis, each by itself."""
+    """Whether differences are within what the mean squares allow: overall, along each axis, and for each element."""
     gaps, squares = np.square(np.atleast_1d(gaps)), np.atleast_1d(squares)
     whole = squares.mean()
     if gaps.mean() > ROUNDINGS**2 * whole:
@@ -152,6 +153,6 @@ def within(gaps: Array, squares: Array, draws: int) -> bool:
 
 
 def _distances(a: Array, b: Array) -> Array:
-    """Of each element; zero where either is not finite."""
+    """The distance of each element; zero where either is not finite."""
     with np.errstate(all="ignore"):
         return np.nan_to_num(np.abs(a - b), nan=0.0, posinf=0.0)

@@ -1,7 +1,7 @@
-"""Where along its axes a value may change its make: borders of slices and concatenations, edges of padding, of groups.
+"""Borders along the axes of a value: where slices, concatenated parts, padding or groups begin and end.
 
-A wrong index map shows there first: a slice that is off by one at its ends, parts of a concatenation in the wrong order
-everywhere in a part, a window's stride at its last tile. Samples that hold both sides of every border see it.
+A wrong index map shows there first: a slice that is off by one at its ends, a concatenation in the wrong order in each
+of its parts, a wrong window stride in the last window. Samples on both sides of every border see such errors.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from eqsat.check.demand import reshape_groups
 from eqsat.program.term import Term, topological
 
 MOST = 64
-"""Borders that are followed along an axis: of more, as many, evenly spread."""
+"""Borders that are kept along an axis; if there are more, this many are kept, evenly spread."""
 
 Borders = frozenset[int]
-"""Positions p of an axis where p and p - 1 may be made in different ways."""
+"""Positions p of an axis where p and p - 1 may be computed in different ways."""
 
 SEEN = 16
-"""Positions that are always taken where borders have so many sides, even if fewer are asked for."""
+"""Number of positions beside borders that are sampled even if fewer are requested."""
 
 _NONE: Borders = frozenset()
 
 
 def borders(roots: Sequence[Term]) -> list[Borders]:
-    """Of each axis of values of one shape, the borders inside it in any of them."""
+    """For each axis of values of one shape, the inner borders of any of them."""
     found: dict[Term, list[Borders]] = {}
     for term in topological(roots):
         args = [found[a] for a in term.args]
@@ -38,14 +38,14 @@ def borders(roots: Sequence[Term]) -> list[Borders]:
 
 
 def positions(n: int, inside: Borders, count: int, rng: np.random.Generator) -> np.ndarray:
-    """`count` ascending positions of n, or `SEEN`: the first and the last, both sides of borders, and random ones."""
+    """`count` (or `SEEN`) ascending positions of n: the first, the last, both sides of borders, and random ones."""
     sides = sorted({p for b in inside for p in (b - 1, b)} - {0, n - 1})
     count = min(n, max(count, min(SEEN, len(sides) + 2)))
     if len(sides) > count - 2:
         sides = [sides[i] for i in sorted(rng.permutation(len(sides))[: count - 2])]
     first = list(dict.fromkeys([0, n - 1, *sides]))
     chosen = rng.choice(n - len(first), max(0, count - len(first)), replace=False)
-    for taken in sorted(first):  # the drawn numbers count the positions that are left
+    for taken in sorted(first):  # the drawn numbers count only the positions not taken yet
         chosen += chosen >= taken
     return np.sort(np.concatenate([np.asarray(first, np.int64)[:count], chosen]))
 
@@ -76,7 +76,7 @@ def _transpose(term: Term, args: list[list[Borders]]) -> list[Borders]:
 
 
 def _reshape(term: Term, args: list[list[Borders]]) -> list[Borders]:
-    """By row-major positions in each run of axes: borders in the first rows and the last one, and ends of rows."""
+    """By row-major position in each run of axes: borders in the first rows and the last one, and the ends of rows."""
     (x,) = term.args
     found: list[Borders] = [_NONE] * term.ndim
     for source, result in reshape_groups(term):
@@ -136,7 +136,7 @@ def _gather(term: Term, args: list[list[Borders]]) -> list[Borders]:
 
 
 def _windows(term: Term, x: list[Borders], kernel: Sequence[int]) -> list[Borders]:
-    """Where windows begin to leave the padding or enter a part, and where they are wholly in it."""
+    """Where windows begin to leave the padding or to enter a part, and where they are entirely inside."""
     found = []
     settings = zip(term.attr("strides"), term.attr("pads_lo"), term.attr("dilations"), strict=True)
     for i, (stride, low, dilation) in enumerate(settings):
@@ -170,4 +170,4 @@ _ROWS: dict[str, Callable[[Term, list[list[Borders]]], list[Borders]]] = {
     "conv": _conv,
     "pool": _pool,
 }
-"""Operators by how borders of their operands become those of their result; others work element by element."""
+"""For each operator, how its operands' borders become borders of its result; all others are elementwise."""

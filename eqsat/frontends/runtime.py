@@ -1,7 +1,7 @@
-"""A second opinion: two ONNX files run by onnxruntime on the same inputs.
+"""A second opinion on results: runs two ONNX files in onnxruntime on the same inputs.
 
-The check of a result (`eqsat.check`) compares programs as eqsat reads them. What eqsat misreads, or writes down wrong,
-shows where a runtime that shares nothing with it runs the file that was read and the file that was written.
+The check of a result (`eqsat.check`) compares programs as eqsat reads them. Errors in reading or writing files show
+only when an independent runtime runs both the file that was read and the file that was written.
 """
 
 from __future__ import annotations
@@ -18,29 +18,29 @@ from eqsat.base.numerics import Array, is_float
 from eqsat.program.ir import Program
 
 TOLERANCE = {"float64": 1e-6, "float32": 1e-3, "bfloat16": 1e-1, "float16": 3e-2}
-"""Largest difference that is put down to rounding, as a share of an output's scale, by the narrowest element type."""
+"""Largest difference that counts as rounding, as a share of an output's scale, by the narrowest element type."""
 
 _LOADED = 5e8
-"""Bytes of a file that onnxruntime loads in a second, at least: measured on one core."""
+"""Bytes of a file that onnxruntime loads per second, at least; measured on one core."""
 
 _COMPUTED = 4e9
-"""FLOPs that it executes in a second on one core, at least."""
+"""FLOPs that onnxruntime executes per second on one core, at least."""
 
 _IMPORTED = 0.5
-"""Seconds to import it."""
+"""Seconds to import onnxruntime."""
 
 _SAMPLES = 1 << 22
-"""Elements of an output that are compared, at equal steps."""
+"""Elements of an output that are compared, evenly spaced."""
 
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """What two files give in onnxruntime.
+    """The comparison of two files' outputs in onnxruntime.
 
     Attributes:
-        version: of onnxruntime.
+        version: the version of onnxruntime.
         max_error: the largest difference of an output, as a share of its largest magnitude (at least 1).
-        tolerance: what rounding may do.
+        tolerance: the difference that rounding explains.
     """
 
     version: str
@@ -49,7 +49,7 @@ class Agreement:
 
     @property
     def agrees(self) -> bool:
-        """Whether the difference is rounding."""
+        """Whether rounding explains the difference."""
         return self.max_error <= self.tolerance
 
     def as_json(self) -> dict[str, Any]:
@@ -64,7 +64,7 @@ class Agreement:
 
 
 def seconds_needed(program: Program, *files: str | os.PathLike[str]) -> float:
-    """Seconds that a comparison of these files may take, each about as much work as the program."""
+    """Seconds that a comparison of these files may take, if each is about as much work as the program."""
     loaded = sum(os.path.getsize(file) for file in files) / _LOADED
     return _IMPORTED + loaded + len(files) * program.stats()["flops"] / _COMPUTED
 
@@ -75,11 +75,11 @@ def agreement(
     """Whether two files give the same outputs in onnxruntime.
 
     Args:
-        program: what `source` was read as: its outputs say what is compared, and how closely.
+        program: the program read from `source`; its outputs determine what is compared, and the tolerance.
         inputs: arrays by name.
 
     Returns:
-        None where onnxruntime is not installed, or does not run one of the files.
+        None if onnxruntime is not installed or cannot run one of the files.
     """
     try:
         import onnxruntime
@@ -88,7 +88,7 @@ def agreement(
     names = list(program.outputs)
     try:
         wanted, found = (_outputs(onnxruntime, file, names, inputs) for file in (source, result))
-    except Exception:  # noqa: BLE001  onnxruntime raises many types, for what it does not know and for what it refuses
+    except Exception:  # noqa: BLE001  onnxruntime raises many types for unsupported files
         return None
     tolerance = max((TOLERANCE.get(t.dtype, 0.0) for t in program.terms() if is_float(t.dtype)), default=0.0)
     error = max((_error(a, b) for a, b in zip(wanted, found, strict=True)), default=0.0)
@@ -105,7 +105,7 @@ def _outputs(onnxruntime: Any, file: str | os.PathLike[str], names: list[str], i
 
 
 def _error(wanted: Array, found: Array) -> float:
-    """The largest difference as a share of the scale; infinite where shapes or what is finite differ."""
+    """The largest difference, as a share of the scale; infinite if shapes differ, or finite elements."""
     if wanted.shape != found.shape:
         return float("inf")
     step = max(1, wanted.size // _SAMPLES)

@@ -1,4 +1,4 @@
-"""torch modules into programs, through torch's own ONNX exporter, in memory."""
+"""Converts torch modules to programs, in memory, through torch's own ONNX exporter."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from eqsat.program.ir import Program
 if TYPE_CHECKING:
     from onnx import ModelProto
 
-OPSET = 18  # what torch's exporter writes without converting versions
+OPSET = 18  # torch's exporter writes this version without a conversion
 
 
 def from_torch(
@@ -25,15 +25,15 @@ def from_torch(
     input_names: Sequence[str] | None = None,
     output_names: Sequence[str] | None = None,
 ) -> Program:
-    """The program that a torch module computes at inference, on inputs of the examples' shapes and dtypes.
+    """The program that a torch module computes at inference, for inputs with the examples' shapes and dtypes.
 
     Args:
-        module: a torch.nn.Module; its weights become constants. It is left in the mode it was in.
-        examples: a tensor (or NumPy array) for every argument of `forward`.
-        input_names, output_names: names in the program; by default those that torch gives.
+        module: a torch.nn.Module; its weights become constants. Its training or evaluation mode is kept.
+        examples: a tensor (or NumPy array) for each argument of `forward`.
+        input_names, output_names: names in the program; by default torch's names.
 
     Raises:
-        InputError: torch is not installed, an argument is of another kind, or torch's exporter fails on the module.
+        InputError: torch is not installed, an argument has the wrong type, or torch's exporter fails on the module.
     """
     try:
         torch: Any = import_module("torch")
@@ -72,7 +72,7 @@ def _listed(names: Sequence[str] | None) -> list[str] | None:
 
 
 def _exported(torch: Any, module: Any, tensors: tuple[Any, ...], names: dict[str, list[str] | None]) -> ModelProto:
-    """By the exporter that traces with Dynamo where its package onnxscript is there, else by the TorchScript one."""
+    """Export with the Dynamo exporter if its package onnxscript is installed, else with the TorchScript exporter."""
     if find_spec("onnxscript") is not None:
         program = torch.onnx.export(module, tensors, opset_version=OPSET, dynamo=True, verbose=False, **names)
         return program.model_proto

@@ -1,8 +1,8 @@
 """Layouts: the one view operator of the core, as arithmetic on flat index maps.
 
 ``V(a, L)`` reads the flat array ``a`` at ``L.index()``. Transpose, slice, flip, broadcast, pad, window and
-diagonal mask are all layouts; reshape is none at all, since arrays are flat. A layout is CuTe's (size, stride)
-list with an offset, plus masked coordinates and the fill value of reads outside them (see
+diagonal mask are all layouts. Reshape needs no layout, since arrays are flat. A layout is CuTe's (size, stride)
+list with an offset, plus masked coordinates and the fill value for reads outside them (see
 :mod:`eqsat.layout.form` for the formula and the canonical form).
 
     >>> of_transpose((2, 3), (1, 0)).index()
@@ -12,7 +12,7 @@ list with an offset, plus masked coordinates and the fill value of reads outside
     >>> compose(of_transpose((2, 3), (1, 0)), of_transpose((3, 2), (1, 0))) == identity(6)
     True
 
-Every function is pure, those that search are cached; sizes and strides count elements.
+Every function is pure, and the expensive ones are cached. Sizes and strides count elements.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ __all__ = [
     "windows",
 ]
 
-# Maps longer than this are not enumerated to count what they read; an upper bound stands in.
+# Longer maps are not enumerated to count their reads; an upper bound is used instead.
 _COUNTED_LENGTH = 1 << 18
 
 
@@ -180,7 +180,7 @@ def conv_result(n: int, groups: int, out: int, per_group: int) -> Layout:
 
 
 def _linear(digits: Digits, offset: int, strides: Sequence[int], fill: Fill, extra: Sequence[Axis] = ()) -> Layout:
-    """The map offset + sum_j strides[j] * (digit j), under the masks of ``digits`` and ``extra`` ones."""
+    """The map offset + sum_j strides[j] * (digit j), under the masks of ``digits`` and ``extra``."""
     offset += sum(stride * start for stride, start in zip(strides, digits.starts, strict=True))
     totals = _combine(digits, strides)
     return masked(offset, zip(digits.sizes, totals, strict=True), (*extra, *digits.axes), fill)
@@ -200,7 +200,7 @@ def _combine(digits: Digits, weights: Sequence[int]) -> list[int]:
 
 @lru_cache(maxsize=CACHE_SIZE)
 def compose(first: Layout, then: Layout) -> Layout | None:
-    """The layout L with V(V(a, first), then) = V(a, L). None when there is none or none was found.
+    """The layout L with V(V(a, first), then) = V(a, L). None when none exists or none was found.
 
     Two masks compose only when they fill with the same value (type and bits included).
     """
@@ -228,7 +228,7 @@ def box(layout: Layout, radices: tuple[int, ...]) -> tuple[tuple[int, ...], tupl
     """(lo, hi, residual): the reads lie in the box [lo, hi) of an index space with these sizes.
 
     ``residual`` is the same map into the box alone, row-major: V(a, layout) = V(a[lo:hi], residual). The box is
-    the smallest one wherever the masks bound single digits. None when :func:`split` declines.
+    the smallest one if each mask bounds a single digit. None when :func:`split` returns None.
     """
     digits = split(layout, radices)
     if digits is None:
@@ -240,7 +240,7 @@ def box(layout: Layout, radices: tuple[int, ...]) -> tuple[tuple[int, ...], tupl
 
 @lru_cache(maxsize=CACHE_SIZE)
 def is_bijective(layout: Layout, n_in: int) -> bool:
-    """Whether each of ``n_in`` input elements is read exactly once (a sufficient and, unmasked, necessary test)."""
+    """Whether each of ``n_in`` input elements is read exactly once; False for every masked layout."""
     if layout.masked or layout.size != n_in:
         return False
     expected, least = 1, layout.offset
@@ -269,8 +269,8 @@ def inverse(layout: Layout, n_in: int) -> Layout | None:
 
 
 def shown_whole(layout: Layout) -> int | None:
-    """The length of an array of which the layout shows every element, some of them repeatedly; None if it shows some
-    array in part, or elements outside.
+    """The length of the array if the layout reads each of its elements at least once; None if it reads only part of an
+    array, or outside of it.
 
     >>> shown_whole(of_broadcast((4, 1), (4, 3)))
     4
@@ -302,7 +302,7 @@ def footprint(layout: Layout) -> int:
 
 
 def _count_runs(layout: Layout) -> tuple[int, bool]:
-    """An upper bound on the distinct sums of the layout's runs, and whether it is known to be exact."""
+    """An upper bound on the number of distinct sums of the layout's runs, and whether it is known to be exact."""
     runs = [(size, abs(stride)) for size, stride in layout.dims if stride]
     runs += [(axis.bound, abs(axis.stride)) for axis in layout.axes if axis.stride]
     exact = _independent(layout)
@@ -320,7 +320,7 @@ def _count_runs(layout: Layout) -> tuple[int, bool]:
 
 
 def _independent(layout: Layout) -> bool:
-    """Whether masks and strides touch different digits, each coordinate taking every value below its bound."""
+    """Whether masks and strides use different digits, and each coordinate takes every value below its bound."""
     touched = {i for i, (_, stride) in enumerate(layout.dims) if stride}
     for axis in layout.axes:
         involved = [i for i, c in enumerate(axis.coeffs) if c]

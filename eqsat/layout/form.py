@@ -1,12 +1,12 @@
-"""The one form in which layouts are stored: two equal index maps should be two equal tuples.
+"""The canonical form in which layouts are stored: equal index maps should be equal tuples.
 
 An index map sends a flat output index, written in mixed radix as the digits d_i in [0, n_i), to
 
     offset + sum_i s_i d_i + sum_j S_j c_j(d)        with  c_j(d) = start_j + sum_i coeffs_ji d_i
 
-and is defined where every c_j lies in [0, bound_j). The first sum is CuTe's layout; the c_j are its masks:
-they pad, cut triangles, and bound windows. Equal maps have many such spellings, and an e-graph multiplies
-whatever has two, so :func:`canonical` drops and merges digits and coordinates until nothing changes.
+and is defined where every c_j lies in [0, bound_j). The first sum is CuTe's layout; the c_j are masks: they pad,
+cut triangles, and bound windows. Equal maps have many such spellings, and every duplicate multiplies the e-graph.
+So :func:`canonical` drops and merges digits and coordinates until nothing changes.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Axis:
 
 Form = tuple[int, Dims, tuple[Axis, ...]]
 EMPTY: Form = (0, ((0, 0),), ())
-# Each pass applies every step once; random layouts settle within four.
+# Each pass applies every step once; random layouts reach a fixed point within four passes.
 _MAX_PASSES = 16
 
 
@@ -59,7 +59,7 @@ def all_filled(size: int) -> Form:
 
 @lru_cache(maxsize=1 << 16)
 def canonical(offset: int, dims: Dims, axes: tuple[Axis, ...]) -> Form:
-    """The canonical spelling of a map; the same map as given, at the same length."""
+    """The canonical spelling of a map, with the same index for each output."""
     if any(size == 0 for size, _ in dims):
         return EMPTY
     if not axes:
@@ -79,7 +79,7 @@ def canonical(offset: int, dims: Dims, axes: tuple[Axis, ...]) -> Form:
 
 
 class _Coordinate:
-    """An :class:`Axis` under change."""
+    """A mutable :class:`Axis`."""
 
     __slots__ = ("bound", "coeffs", "start", "stride")
 
@@ -94,7 +94,7 @@ class _Coordinate:
 
 
 def _extent(axis: _Coordinate, digits: Iterable[int], ranges: list[tuple[int, int]]) -> tuple[int, int]:
-    """The least and greatest value of the coordinate as the given digits move within ``ranges``."""
+    """The least and greatest value of the coordinate while the given digits vary within ``ranges``."""
     least = greatest = axis.start
     for i in digits:
         ends = [axis.coeffs[i] * end for end in ranges[i]]
@@ -104,7 +104,7 @@ def _extent(axis: _Coordinate, digits: Iterable[int], ranges: list[tuple[int, in
 
 
 class _Draft:
-    """A map under change. Every method keeps the map as it is and only rewrites its spelling."""
+    """A mutable map. Every method changes only its spelling, not the map."""
 
     __slots__ = ("axes", "offset", "sizes", "strides")
 
@@ -119,8 +119,8 @@ class _Draft:
         return self.offset, tuple(zip(self.sizes, self.strides, strict=True)), axes
 
     def normalise_axes(self) -> bool:
-        """Simplify each coordinate, fold those that always hold, intersect equal ones. False: nothing is read."""
-        # The order decides which coordinate takes a shared stride, so it must not depend on the spelling.
+        """Simplify each coordinate, drop masks that always hold, intersect equal ones. False: nothing is read."""
+        # The first coordinate takes a shared stride, so the order must not depend on the spelling.
         waiting = sorted(self.axes, key=lambda axis: (axis.coeffs, axis.start, axis.bound, axis.stride), reverse=True)
         kept: dict[tuple[int, ...], _Coordinate] = {}
         while waiting:
@@ -145,7 +145,7 @@ class _Draft:
         return True
 
     def _valid_ranges(self, axes: Iterable[_Coordinate]) -> list[tuple[int, int]]:
-        """(least, greatest) of each digit where the coordinates that depend on it alone are valid."""
+        """(least, greatest) of each digit, as limited by the masks that depend on that digit alone."""
         ranges = [(0, size - 1) for size in self.sizes]
         for axis in axes:
             involved = axis.involved()
@@ -172,7 +172,7 @@ class _Draft:
             axis.stride = -axis.stride
 
     def _take_plain_stride(self, axis: _Coordinate) -> None:
-        """Let the coordinate carry the stride of its innermost digit, so that the digit itself has none."""
+        """Move the stride of the coordinate's innermost digit to the coordinate, so that the digit has stride 0."""
         involved = axis.involved()
         share, rest = divmod(self.strides[involved[-1]], axis.coeffs[involved[-1]])
         if rest == 0:
@@ -201,7 +201,7 @@ class _Draft:
             return
 
     def _trim(self, axis: _Coordinate, least: int, greatest: int) -> bool:
-        """Shrink the bound to what the coordinate reaches. False: it is always valid, and became plain strides."""
+        """Shrink the bound to the values the coordinate takes. False: it is always valid, and became plain strides."""
         low, high = max(least, 0), min(greatest, axis.bound - 1)
         if (low, high) == (least, greatest):
             self.offset += axis.stride * axis.start
@@ -215,7 +215,7 @@ class _Draft:
         return True
 
     def _intersect(self, axis: _Coordinate, twin: _Coordinate) -> bool:
-        """Fold ``twin`` (equal coefficients) into ``axis``. False: they are never valid together."""
+        """Merge ``twin`` (equal coefficients) into ``axis``. False: they are never valid together."""
         low = max(-axis.start, -twin.start)
         high = min(axis.bound - axis.start, twin.bound - twin.start)
         if low >= high:
@@ -240,7 +240,7 @@ class _Draft:
                 i += 1
 
     def _merge_proportional(self, i: int) -> bool:
-        """Digits i and i+1 count together wherever they occur: one digit."""
+        """Merge digits i and i+1 if they form one digit wherever they occur."""
         inner = self.sizes[i + 1]
         if self.strides[i] != inner * self.strides[i + 1]:
             return False
@@ -253,7 +253,7 @@ class _Draft:
         return True
 
     def _merge_masked_block(self, i: int) -> bool:
-        """Digit i is only masked, i+1 runs contiguously inside each of its values: mask the merged digit."""
+        """Merge digits i and i+1, and mask the result, if i is only masked and i+1 runs contiguously inside it."""
         if self.strides[i] or any(axis.coeffs[i + 1] for axis in self.axes):
             return False
         masking = [axis for axis in self.axes if axis.coeffs[i]]

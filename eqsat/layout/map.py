@@ -14,18 +14,18 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 Fill = float | int | bool | None
-"""What a masked layout reads outside its mask, in the type of the array that it views; None without a mask."""
+"""The value that a masked layout reads outside its mask, in the type of the viewed array; None without a mask."""
 
 CACHE_SIZE = 1 << 17
-"""Entries kept by each cached function on layouts; saturation of the largest programs tried needs some 10**4."""
+"""Entries kept by each cached function on layouts; saturating the largest programs tried needs about 10**4."""
 
 
 class Layout:
     """An index map from ``size`` outputs to a flat input, always in canonical form: equal maps compare equal.
 
-    Make one with the constructors of this module. ``dims`` are (size, stride) digits outer to inner; ``axes``
-    are the masked coordinates, empty for a plain map; fills compare with their type and bits (0 is not 0.0
-    nor -0.0, nan is nan). Immutable, hashable, picklable.
+    Make one with the constructors of :mod:`eqsat.layout.arithmetic`. ``dims`` are (size, stride) digits, outer to
+    inner; ``axes`` are the masked coordinates, empty for a plain map. Fills are compared by type and bits (0 differs
+    from 0.0 and -0.0, and nan equals nan). Immutable, hashable, picklable.
     """
 
     __slots__ = ("_hash", "_identity", "axes", "dims", "fill", "offset", "size")

@@ -1,7 +1,7 @@
-"""Splitting: the reads of a layout, written as digits of a mixed-radix index space of its input.
+"""Splitting: a layout's input index, written as digits of a mixed-radix index space.
 
-Composition, boxes and lifting all ask the same question: which digit of the input does each digit of the
-output move, and does any digit ever carry into the next?
+Composition, boxes and lifting all ask the same question: which input digit does each output digit move, and does
+a digit ever carry into the next?
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from eqsat.layout.map import CACHE_SIZE, Layout
 
 @dataclass(frozen=True, slots=True)
 class Digits:
-    """What a layout reads, written in a mixed radix of its input.
+    """The reads of a layout, in a mixed radix of its input.
 
     ``sizes`` refines the layout's own digits. Digit j of the input index is
     ``starts[j] + sum_i coeffs[j][i] d[i]`` and, where the read is valid, lies in [low[j], high[j]).
@@ -46,8 +46,8 @@ class _Part(NamedTuple):
 def split(layout: Layout, radices: tuple[int, ...]) -> Digits | None:
     """The reads of ``layout`` as digits of an index space with these sizes, outer to inner.
 
-    None when a digit might carry into the next, or when a masked coordinate would spread over two digits:
-    the map may then have no such form, or one that this does not find.
+    None when a digit might carry into the next, or when a masked coordinate would spread over two digits: then the map
+    has no such form, or has one that is not found here.
     """
     if layout.all_filled or layout.size == 0:
         return None
@@ -59,8 +59,8 @@ def split(layout: Layout, radices: tuple[int, ...]) -> Digits | None:
 
 
 def _spellings(form: Form) -> Iterator[Form]:
-    """The map with the strides of its masked coordinates, then with those of many digits given back to the digits:
-    the first suits windows, whose digits alone would leave the input, the second triangles."""
+    """The map as it is, then with the strides of coordinates over several digits moved to the digits. The first suits
+    windows, whose digits alone would read outside the input; the second suits triangles."""
     yield form
     offset, dims, axes = form
     strides = [stride for _, stride in dims]
@@ -116,10 +116,10 @@ def _split_form(form: Form, radices: tuple[int, ...]) -> Digits | None:
 
 
 def _unmask_block(dims: Dims, axes: tuple[Axis, ...], k: int, block: int) -> tuple[Dims, tuple[Axis, ...]] | None:
-    """Write the digit that coordinate ``k`` masks as two, the inner one of size ``block`` and not masked by it.
+    """Split the digit that coordinate ``k`` masks in two; the inner one has size ``block`` and is not masked by ``k``.
 
-    The canonical form merges padding of an outer dim with the dims inside it; this takes them apart again.
-    None when the coordinate depends on more than one digit or its bounds cut blocks.
+    The canonical form merges the padding of an outer dim with the dims inside it; this undoes that merge.
+    None when the coordinate depends on more than one digit or its bounds cut a block.
     """
     axis = axes[k]
     i = next((i for i, c in enumerate(axis.coeffs) if c), 0)
@@ -160,7 +160,7 @@ def _split_runs(
     """Write ``offset`` plus independent runs (count, stride) in a mixed radix, so that no digit carries.
 
     Returns the digits of the offset, the parts of each run (outer to inner), and the least and greatest value of
-    each digit. A run with a negative stride is turned round, split, and its steps negated.
+    each digit. A run with a negative stride is reversed, split, and its steps negated.
     """
     least = offset + sum(stride * (count - 1) for count, stride in runs if stride < 0)
     if least < 0:
@@ -188,7 +188,7 @@ def _split_runs(
 
 
 def _split_run(count: int, stride: int, radices: tuple[int, ...], high: list[int]) -> list[_Part] | None:
-    """The parts of one run; raises ``high`` by what the run adds to each digit. None when a digit would carry."""
+    """The parts of one run; adds the run's maximum in each digit to ``high``. None when a digit would carry."""
     if stride == 0 or count == 1:
         return [_Part(-1, count, 0)]
     parts: list[_Part] = []

@@ -1,8 +1,8 @@
-"""How lifting chooses a form for every unit, so that the chains of views between them are short.
+"""Lifting chooses a form for every unit, so that the chains of views between units are short.
 
-Candidates flow from operands to readers and back. Then units choose, operands first, and choose again while that
-makes the program shorter. A unit cannot leave a shape alone that its neighbours share with it, so at the end
-neighbours that could all take a form try it together.
+Candidate forms are passed from operands to readers and back. Then the units choose, operands first, and choose again
+as long as the program gets shorter. A unit gains nothing by leaving a shape that its neighbours share, so at the end
+neighbours that could all take another form try it together.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from eqsat.program.node import Node
 from eqsat.program.term import Shape, Term, make
 
 _FORWARD_FORMS, _MAX_FORMS = 8, 14
-"""Candidate forms kept per unit, from its operands and in all; neighbours rarely suggest more than four."""
+"""Candidate forms kept per unit: from its operands, and in total. Neighbours rarely suggest more than four."""
 _MAX_SWEEPS = 8
 _MAX_CLUSTER = 64
 _CONSTANT_MOVES = 0.5
-"""Moving a constant costs less than moving what is computed: it can be done ahead of time."""
+"""Moving a constant costs less than moving a computed value, because it can be done ahead of time."""
 _PENDING_ORDER = 0.01
-"""Between equals, terms whose elements are in the order of the node."""
+"""Tie-break in favour of terms whose elements are in the order of the node."""
 
 
 def route(layout: Layout, need: Need, form: Form) -> Steps:
-    """The moves from a term that holds a base in ``form`` to V(V(base, layout), need.layout)."""
+    """The steps from a term that holds a base in ``form`` to V(V(base, layout), need.layout)."""
     total = compose(layout, need.layout)
     if total is not None:
         return through(form.order, total, form.shape, need.shape)
@@ -73,11 +73,11 @@ class Choice:
     def _forms_through(self, arg: Node) -> Iterator[Form]:
         for base, layout in self.graph.reach(arg):
             if base in self.graph.unit_of:
-                for form in list(self.graph.unit_of[base].forms):  # a unit may read itself through a view
+                for form in list(self.graph.unit_of[base].forms):  # a copy: a unit may read itself through a view
                     yield from pushed(form, layout)
 
     def _forms_before(self, arg: Node) -> Iterator[Form]:
-        """The forms of what a view reads, kept with the view pending: a view after the unit may undo it."""
+        """The forms of a view's operand, with the view left pending: a view after the unit may undo it."""
         for base, layout in self.graph.reach(arg):
             if base in self.graph.unit_of and is_bijective(layout, base.size):
                 for form in list(self.graph.unit_of[base].forms):
@@ -86,7 +86,7 @@ class Choice:
                         yield Form(order, form.shape)
 
     def _suggest_from_readers(self) -> None:
-        """Readers first: a unit of many nodes counts as late as its last one."""
+        """Pass forms from readers to operands, readers first; a unit of many nodes is placed by its last node."""
         last = {self.graph.unit_of[node]: i for i, node in enumerate(self.graph.order) if node in self.graph.unit_of}
         for unit in sorted(self.graph.units, key=lambda unit: -last[unit]):
             for need in unit.results:
@@ -152,7 +152,7 @@ class Choice:
         return Hints(operands, bases, [form.shape for form in unit.forms], views, self._convs)
 
     def _opaque_way(self, node: Node) -> Way:
-        """As the source has it: nobody else knows what shapes the operator takes and gives."""
+        """As the source has it: only the source knows the operator's operand and result shapes."""
         term = self.source.opaque[node.attrs[0]].results[node.attrs[1]]
         needs = tuple(whole(arg, of.shape) for arg, of in zip(node.args, term.args, strict=True))
         return Way(plain(term.shape), needs, 0.0, lambda args: make("opaque", *args, **dict(term.attrs)))
@@ -160,7 +160,7 @@ class Choice:
     # Choices
 
     def _best(self, unit: Unit) -> Way:
-        """The cheapest way given the others' choices; of equals the present one, else the first."""
+        """The cheapest way given the choices of other units; ties go to the present way, then to the first."""
         if len(unit.ways) == 1:
             return unit.ways[0]
         return min(unit.ways, key=lambda way: (self._price({unit: way}), way is not unit.chosen))
@@ -177,7 +177,7 @@ class Choice:
                 return
 
     def _improve_together(self) -> bool:
-        """Let neighbours take a form together, where that is cheaper. True if some did."""
+        """Let neighbours change to a form together where that is cheaper. True if any did."""
         changed = False
         tried: set[tuple[Unit, Form]] = set()
         for unit in self.graph.units:
@@ -193,8 +193,8 @@ class Choice:
         return changed
 
     def _cluster(self, unit: Unit, way: Way, tried: set[tuple[Unit, Form]]) -> dict[Unit, Way]:
-        """The unit with this way, and the neighbours of its size that can have the same form, and theirs; none where
-        one of them tried that form already."""
+        """The unit with this way, and all units connected to it that have its size and can take the same form; empty if
+        one of them has tried that form already."""
         form = way.form
         cluster: dict[Unit, Way] = {}
         waiting = [(unit, way)]
@@ -216,7 +216,7 @@ class Choice:
     # Prices
 
     def _price(self, trial: Mapping[Unit, Way]) -> float:
-        """What the units of the trial cost with these ways: their operands' moves, and their readers'."""
+        """The cost of the trial's units with these ways: moving their operands, and moving their results to readers."""
         needs = [need for unit, way in trial.items() for need in (*way.needs, *unit.results)]
         undecided = []
         for reader in dict.fromkeys(reader for unit in trial for reader in unit.readers if reader not in trial):
@@ -236,7 +236,7 @@ class Choice:
         return [need for need in way.needs if any(base in trial for base in self.graph.bases(need.node))]
 
     def _moves(self, needs: Iterable[Need], trial: Mapping[Unit, Way]) -> float:
-        """The cost of the cheapest moves that serve the needs; moves that they have in common count once."""
+        """The cost of the cheapest moves that serve the needs; shared moves count once."""
         total = 0.0
         chains: dict[tuple[Node, Form], list[Steps]] = {}
         for need in dict.fromkeys(needs):
@@ -248,7 +248,7 @@ class Choice:
                     break
                 unit = self.graph.unit_of[base]
                 way = trial.get(unit, unit.chosen)
-                # Units that did not choose yet hold the form that suits best.
+                # For units that have not chosen yet, assume the most suitable form.
                 for each in unit.ways if way is None else (way,):
                     steps = route(layout, need, each.form)
                     moves = cost(steps)

@@ -1,4 +1,4 @@
-"""What lifting decides: in which shape, and in which order of its elements, a flat array becomes a term."""
+"""Forms: the shape and the element order in which a flat array becomes a term. Lifting chooses them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def plain(shape: Shape) -> Form:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What a term takes as an operand: V(node, layout) in this shape."""
+    """An operand that a term requires: V(node, layout) in this shape."""
 
     node: Node
     layout: Layout
@@ -52,8 +52,8 @@ def whole(node: Node, shape: Shape) -> Need:
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """One way to write a node: the form of the term, its operands, how much it burdens a reader beside the moves of
-    its operands, and the term itself, built from the operands' terms."""
+    """One way to write a node: the form of the term, its operands, its cost to a human reader without the moves of its
+    operands, and a function that builds the term from the operands' terms."""
 
     form: Form
     needs: tuple[Need, ...]
@@ -63,7 +63,7 @@ class Way:
 
 @lru_cache(maxsize=CACHE_SIZE)
 def pushed(form: Form, layout: Layout) -> tuple[Form, ...]:
-    """Natural forms of V(node, layout), given a form of the node: what slicing and transposing its dims gives."""
+    """Natural forms of V(node, layout), given a form of the node: its dims sliced and transposed."""
     if layout.is_identity(form.order.size):
         return (form,)
     total = compose(form.order, layout)
@@ -95,7 +95,7 @@ def pulled(layout: Layout, n_in: int, shape: Shape) -> tuple[Form, ...]:
     forms = []
     moved = [place for place in found.places if place >= 0]
     if dims_of(shape) == found.sizes and moved == list(range(len(found.radices))):
-        # Repeated dims as size 1, so that one broadcast suffices.
+        # Repeated dims get size 1, so that one broadcast is enough.
         digits = iter(zip(found.places, moved_sizes(found.places, found.radices), strict=True))
         forms.append(tuple(1 if n == 1 else next(digits)[1] for n in shape))
     forms += _with_leading_units(shape, found.radices)
@@ -108,6 +108,6 @@ def moved_sizes(places: Shape, radices: Shape) -> list[int]:
 
 
 def undone(layout: Layout, n_in: int, shape: Shape) -> Form | None:
-    """The form of the node in which V(node, layout) in ``shape`` is the very term; None if the view loses elements."""
+    """The form of the node whose term is also V(node, layout) in ``shape``; None if the view loses elements."""
     order = inverse(layout, n_in)
     return None if order is None else Form(order, shape)

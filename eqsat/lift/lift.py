@@ -1,12 +1,12 @@
-"""From core nodes back to terms that read well: `lift`.
+"""Lifting: from core nodes back to readable NumPy-shaped terms.
 
-Nodes are flat; terms have shapes. Where the source has a term for a node, that very term comes back. Any other node
-may be written in many ways (a product as (M, N), (B, M, N), transposed, or as a convolution), elementwise operators
-in any shape, and every view between them is a chain of reshapes, transposes, slices and broadcasts
-(`eqsat.lift.view_chain`). `eqsat.lift.choice` chooses the ways so that the chains are short; here they are written
-down.
+Nodes are flat; terms have shapes. A node that the source has a term for becomes that same term. Any other node can be
+written in many ways: a product as (M, N), (B, M, N), transposed, or as a convolution; an elementwise operator in any
+shape. Every view between nodes becomes a chain of reshapes, transposes, slices and broadcasts
+(`eqsat.lift.view_chain`). `eqsat.lift.choice` chooses the ways so that these chains are short; this module builds the
+terms.
 
-Elementwise operators that read one another share one form (`eqsat.lift.units`): no reshape ever stands between them.
+Connected elementwise operators share one form (`eqsat.lift.units`), so that no reshape ever stands between them.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from eqsat.program.term import Shape, Term
 def lift(after: CoreProgram, source: CoreProgram) -> Program:
     """The program over shaped terms that computes ``after``, which was rewritten from ``source``.
 
-    Its inputs are the source's; outputs have the names and shapes of ``after``. Nodes that the source has a term for
-    come back as that term.
+    Its inputs are those of the source; its outputs have the names and shapes of ``after``. Nodes that the source has a
+    term for become that term.
 
     Raises:
         InputError: a result of an opaque operator that the source does not have.
@@ -42,14 +42,14 @@ def lift(after: CoreProgram, source: CoreProgram) -> Program:
 
 
 def lift_tidied(short: Tidied, after: CoreProgram, source: CoreProgram) -> Program:
-    """As `lift`, of what became of the roots of ``after``."""
+    """As `lift`, for the tidied roots of ``after``."""
     units, outputs = _lifted(short.roots, after.root_shapes, short.constants, source)
     named = zip(after.root_names, outputs, strict=True)
     return Program(tuple(units.input(node) for node in after.inputs), dict(named))
 
 
 def lift_nodes(nodes: Sequence[Node], shapes: Sequence[Shape], source: CoreProgram) -> list[Term]:
-    """The terms of nodes in these shapes, written as they stand, nothing tidied; constants must be of ``source``."""
+    """The terms of nodes in these shapes, without tidying; constants must be those of ``source``."""
     return _lifted(nodes, shapes, source.constants, source)[1]
 
 
@@ -63,7 +63,7 @@ def _lifted(
 
 
 class _Writing:
-    """The term of every node that has a unit, operands first."""
+    """Builds the term of every node that has a unit, operands first."""
 
     def __init__(self, constants: Mapping[str, Array], units: Units) -> None:
         self.constants, self.units = constants, units
@@ -118,7 +118,7 @@ def _applied(node: Node, args: list[Term]) -> Term:
 
 
 def _full(node: Node, layout: Layout, need: Need) -> Term:
-    """A view of one repeated value: the value, broadcast; where a mask fills, padded."""
+    """A view of one repeated value: the value is broadcast, and padded where a mask fills."""
     value, _, dtype = node.attrs
     total = compose(layout, need.layout)
     if total is None:

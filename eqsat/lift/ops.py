@@ -1,4 +1,4 @@
-"""How each core operator that is not elementwise may be written as a term, given the shapes in its neighbourhood."""
+"""The ways to write each non-elementwise core operator as a term, given the shapes of its neighbours."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from eqsat.program import ops
 from eqsat.program.node import Node
 from eqsat.program.term import Shape, Term
 
-# Costs beside those of the moves of operands, which count about one each.
-_SWAPPED = 0.05  # B^T A^T where A B would do
-_LEADING = 0.02  # a matrix repeated over leading dims of the other operand; files leave the broadcast out
+# Extra costs, in units of one move of an operand.
+_SWAPPED = 0.05  # (B^T A^T)^T instead of A B
+_LEADING = 0.02  # a matrix broadcast over the other operand's leading dims; written files omit the broadcast
 _POINTWISE_CONV = 0.5  # a product written as a convolution with windows of one position
 
 
 @dataclass
 class Hints:
-    """Shapes that the neighbourhood of a node suggests.
+    """Shapes that the neighbours of a node suggest.
 
     Attributes:
-        operands: for each operand, shapes that it comes in.
-        bases: for each operand, (node, layout, form): the operand is V(node, layout), and the node comes in the form.
-        out: shapes that readers of the node like.
+        operands: for each operand, the shapes it is available in.
+        bases: for each operand, (node, layout, form): the operand is V(node, layout), and the node has this form.
+        out: shapes that readers of the node prefer.
         views: layouts through which the node is read.
-        convs: the source speaks of convolutions, so a product over windows that do not overlap may be one too.
+        convs: the source has convolutions, so a product over windows that do not overlap may be one too.
     """
 
     operands: list[list[Shape]]
@@ -45,7 +45,7 @@ class Hints:
 def ways(node: Node, hints: Hints) -> list[Way]:
     """The ways to write the node, the plainest first; at least one."""
     found = list(_WAYS[node.op](node, hints))
-    # Equal needs and forms are the same term: keep the cheaper.
+    # Equal needs and forms give the same term: keep the cheaper way.
     unique: dict[tuple[Form, tuple[Need, ...]], Way] = {}
     for way in found:
         key = (way.form, way.needs)
@@ -110,7 +110,7 @@ def _convolutions(node: Node, hints: Hints) -> Iterator[Way]:
     for side, rows, channels, rows_first in sides:
         for windows, need in _windows(side, (batch, rows, k), rows_first, 0, hints):
             over_channels = any(dim == CHANNEL for dim, _ in windows.rows)
-            # Windows that share nothing and reach nowhere outside are a plain product to whoever wrote one.
+            # Windows without overlap or padding: a program's author more likely wrote a plain product.
             meant = hints.convs or windows.overlap
             if meant and not over_channels and (not windows.pointwise or _constant(node.args[1 - side])):
                 yield _convolution(node, side, windows, need, channels)
@@ -125,7 +125,7 @@ def _constant(node: Node) -> bool:
 def _windows(
     side: int, parts: tuple[int, int, int], rows_first: Layout, neutral: float, hints: Hints
 ) -> Iterator[tuple[Windows, Need]]:
-    """The windows that an operand reads, padded by ``neutral``, and how it needs what it reads them from."""
+    """The windows that an operand reads, padded with ``neutral``, and the need for the value they are read from."""
     tried: set[Need] = set()
     for base, layout, form in hints.bases[side]:
         if layout.masked and layout.fill != neutral:
@@ -147,12 +147,12 @@ def _windows(
 
 
 def _unfolds(layout: Layout, n_in: int) -> bool:
-    """Whether no chain of plain views reads the layout: then a guess at the shape of its operand is worth while."""
+    """Whether no chain of plain views reads the layout, so that it is worth guessing the shape of its operand."""
     return any(step.op in ("take", "mask") for step in chain(layout, (n_in,), (layout.size,)))
 
 
 def _convolution(node: Node, side: int, windows: Windows, need: Need, channels: int) -> Way:
-    """``side``: which operand holds the windows; the other one holds the weights."""
+    """The product as a convolution; ``side`` is the operand that holds the windows, the other holds the weights."""
     groups, images = windows.groups, windows.x[BATCH]
     places = prod(windows.out)
     result = {BATCH: groups * channels * places}
@@ -176,7 +176,7 @@ def _convolution(node: Node, side: int, windows: Windows, need: Need, channels: 
 
 
 def _steps_of(taps: Sequence[tuple[int, int]], innermost: int) -> dict[int, int]:
-    """How far each dim of the taps steps, where the last one steps by ``innermost``."""
+    """The step of each dim of the taps, if the last one steps by ``innermost``."""
     sizes = [size for _, size in taps]
     return {dim: step * innermost for (dim, _), step in zip(taps, row_major(sizes), strict=True)}
 
@@ -209,7 +209,7 @@ def _reduction(node: Node, hints: Hints) -> Iterator[Way]:
 
 
 def _split_shapes(node: Node, hints: Hints) -> Iterator[tuple[Shape, Shape]]:
-    """(kept, reduced) dims, from the shapes in which the operand comes."""
+    """(kept, reduced) dims, from the shapes that the operand is available in."""
     kind, length = node.attrs
     for shape in hints.operands[0]:
         for cut in range(len(shape) - 1, -1, -1):
@@ -219,7 +219,7 @@ def _split_shapes(node: Node, hints: Hints) -> Iterator[tuple[Shape, Shape]]:
 
 
 def _tidy(shape: Shape) -> bool:
-    """Whether dims of size 1 come first: others would only breed more of them."""
+    """Whether all dims of size 1 come first; anywhere else they would cause more such dims."""
     dims = [n for n in shape if n != 1]
     return shape[len(shape) - len(dims) :] == tuple(dims)
 
@@ -236,7 +236,7 @@ def _reduce(args: Sequence[Term], kind: str, axes: tuple[int, ...], keepdims: bo
 
 
 def _at_unit_dims(node: Node, shape: Shape) -> Iterator[Way]:
-    """The reduced dim where the result has a dim of size 1."""
+    """With the reduced dim placed where the result has a dim of size 1."""
     kind, length = node.attrs
     for i, n in enumerate(shape):
         if n != 1:
@@ -250,7 +250,7 @@ def _at_unit_dims(node: Node, shape: Shape) -> Iterator[Way]:
 
 
 def _in_place(node: Node, base: Node, layout: Layout, form: Form) -> Iterator[Way]:
-    """Over axes of the operand's own shape, wherever they are, instead of bringing them to the end first."""
+    """Over axes of the operand's own shape, wherever they are, instead of moving them to the end first."""
     kind, length = node.attrs
     total = compose(form.order, layout)
     order = inverse(form.order, base.size)
@@ -314,7 +314,8 @@ def _concatenation(node: Node, hints: Hints) -> Iterator[Way]:
 
 
 def _middle_axes(node: Node, hints: Hints) -> dict[tuple[int, int], None]:
-    """(outer, inner) elements around an axis that views bring outermost before and back after the concatenation."""
+    """(outer, inner) element counts around an axis that views make outermost before the concatenation and move back
+    after it."""
     found: dict[tuple[int, int], None] = {}
     for _, layout, form in (entry for entries in hints.bases for entry in entries):
         total = compose(form.order, layout)
@@ -328,7 +329,7 @@ def _middle_axes(node: Node, hints: Hints) -> dict[tuple[int, int], None]:
 
 
 def _swapped_blocks(layout: Layout) -> Iterator[tuple[int, int]]:
-    """(outer, inner) if the layout is the transpose of [outer, n, inner] to [n, outer, inner]."""
+    """Each (outer, inner) for which the layout transposes [outer, n, inner] to [n, outer, inner]."""
     dims = layout.dims
     if layout.masked or layout.offset or len(dims) not in (2, 3):
         return

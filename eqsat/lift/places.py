@@ -1,4 +1,4 @@
-"""Where a value stands in a program, and what it is called there."""
+"""Readable names and paths for the values of a program."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from eqsat.program.ir import Program
 from eqsat.program.term import Term
 
 _SHOWN = 4
-"""Operators of a path that are shown, nearest to the value."""
+"""Operators that are shown of a path, nearest to the value."""
 
 _LONGEST = 32
-"""Letters of a name that an expression can hold and still be read."""
+"""Longest name in characters that keeps an expression readable."""
 
 
 class Places:
     """Paths from a program's outputs to its values.
 
     Attributes:
-        names: what the model calls its values.
-        taken: names of inputs, constants and other values.
+        names: the model's names for its values.
+        taken: names in use, for inputs, constants and other values.
     """
 
     def __init__(self, program: Program) -> None:
@@ -33,7 +33,7 @@ class Places:
         self._walk(program)
 
     def _walk(self, program: Program) -> None:
-        """The reader of each value that is nearest to an output."""
+        """Find the reader of each value that is nearest to an output."""
         level: list[Term] = []
         for name, term in program.outputs.items():
             if self._reader.setdefault(term, name) == name:
@@ -53,7 +53,7 @@ class Places:
                 self.taken.add(self._constants[term])
 
     def _called(self, name: str | None, ends: Mapping[str, int]) -> str:
-        """A short name: the model's, its last parts where these say which one, else a number."""
+        """A short name: the model's name, its last parts if they are unique, or else a number."""
         if name is not None:
             fitting = (end for end in (name, *_ends(name)) if len(end) <= _LONGEST)
             short = next((end for end in fitting if end == name or (ends[end] == 1 and end not in self.taken)), None)
@@ -62,13 +62,13 @@ class Places:
         return next(c for i in count(len(self._constants)) if (c := f"c{i}") not in self.taken)
 
     def constant(self, term: Term) -> str | None:
-        """The name of a constant of the program with more than one element: the model's, or a numbered one."""
+        """The name of a constant of the program with more than one element: the model's name, or a numbered one."""
         return self._constants.get(term)
 
     def of(self, term: Term) -> str:
-        """A value's place: the model's name for it, and the last operators on the way to it from an output.
+        """The place of a value: the model's name for it, and the last operators on the path to it from an output.
 
-        `out > relu > add.0 > matmul` is the product that the addition takes first, under a relu.
+        `out > relu > add.0 > matmul` is a product that is the first operand of an addition, under a relu.
         """
         steps = [term.op]
         while not isinstance(at := self._reader.get(term, "the second program"), str):

@@ -1,8 +1,8 @@
-"""Lifting segment by segment: every form of segments is lifted once, and its terms are reused for all instances.
+"""Lifting segment by segment: segments of the same form are lifted once, and the terms are reused for all of them.
 
-Choosing shapes is a search whose cost grows faster than the program. A segment is small, and equal segments need not be
-searched again: leaves are replaced by placeholders (constants by arrays of the same size that nothing else holds), the
-result is remembered, and each instance puts its own leaves back.
+Choosing shapes is a search whose cost grows faster than the program. Segments are small, and equal segments need only
+one search: leaves are replaced by placeholders (constants by unique arrays of the same size), the result is cached,
+and each instance puts its own leaves back.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from eqsat.program.term import make as make_term
 from eqsat.program.term import topological as term_order
 
 _DIGITS = 200
-"""Numbers that every type which programs compute with holds, bool aside."""
+"""Base of the numbers in stand-ins: every computed element type except bool holds whole numbers up to here."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A segment and what became of it.
+    """A segment of the source, and its optimised form.
 
     Attributes:
         segment: as cut from the source.
-        roots: the same values as the optimiser computes them, over `leaves`, inputs and constants.
+        roots: the same values after optimisation, over `leaves`, inputs and constants.
         leaves: In node -> the node of another segment that it stands for.
-        constants: digest to values of the constants below `roots`, as of a plan.
-        origins: what computed ones among them came from, over constants of the source.
+        constants: digest to values of the constants below `roots`, as in a plan.
+        origins: for constants computed ahead of time, the nodes they were computed from, over constants of the source.
     """
 
     segment: Segment
@@ -55,10 +55,10 @@ class LiftedProgram:
     """A program over shaped terms.
 
     Attributes:
-        cuts: for each part the terms of the source that it computes for later parts, with those of the program that are
-            equal to them; views aside, whose values are tied to others.
-        meanings: for these terms and the outputs of the program, the same term with every constant that was computed
-            ahead of time as what it was computed from, over constants of the source.
+        cuts: for each part, pairs of equal terms in the source and in the program that later parts read. Views are left
+        out, because their values depend on other values.
+        meanings: for these terms and the outputs of the program, the same term in which each constant computed ahead of
+        time is replaced by its computation from constants of the source.
     """
 
     program: Program
@@ -74,10 +74,10 @@ def lift_parts(parts: Sequence[Part], core: CoreProgram) -> LiftedProgram:
 
 @dataclass(frozen=True, slots=True)
 class _Lifted:
-    """Terms of a form over `inputs` (placeholder name -> leaf number) and `constants` (digest -> leaf number).
+    """The terms of a form, over `inputs` (placeholder name -> leaf number) and `constants` (digest -> leaf number).
 
     Attributes:
-        origins: digest of a constant that was computed to what it came from.
+        origins: digest of a computed constant to the term it was computed from.
     """
 
     outputs: tuple[Term, ...]
@@ -100,7 +100,7 @@ class _Lifter:
         self.meaning.update(self.term)
 
     def program(self) -> Program:
-        """All parts, each over the terms of those before it."""
+        """All parts, each over the terms of the parts before it."""
         read = {node for part in self.parts for node in part.segment.leaves.values() if node.op != "V"}
         for part in self.parts:
             instance = _Instance(part, self.core, anonymous=self._repeats[part.segment.form] > 1)
@@ -121,7 +121,7 @@ class _Lifter:
         return Program(tuple(self.core.source_term[n] for n in self.core.inputs), outputs)
 
     def _placed(self, lifted: _Lifted, instance: _Instance) -> tuple[list[Term], list[Term]]:
-        """The terms of a form with the leaves of an instance, and what they mean."""
+        """The terms of a form with the leaves of an instance, and their meanings."""
         origins = {
             digest: _with_leaves([term], lambda leaf: self._leaf(leaf, lifted, instance, self.meaning))[0]
             for digest, term in lifted.origins.items()
@@ -137,7 +137,7 @@ class _Lifter:
         return terms, _with_leaves(lifted.outputs, meant)
 
     def _leaf(self, leaf: Term, lifted: _Lifted, instance: _Instance, terms: Mapping[Node, Term]) -> Term | None:
-        """What stands in an instance for a leaf of its form; None for one that stands for itself."""
+        """The instance's term for a leaf of its form; None if the leaf is the same in every instance."""
         if leaf.op == "input":
             return terms[instance.leaves[lifted.inputs[leaf.attr("name")]]]
         if leaf.op == "constant" and leaf.attr("value").digest in lifted.constants:
@@ -147,7 +147,7 @@ class _Lifter:
 
 
 def _with_leaves(roots: Sequence[Term], replaced: Callable[[Term], Term | None]) -> list[Term]:
-    """Terms with others in place of leaves."""
+    """Terms with their leaves replaced."""
     memo: dict[Term, Term] = {}
     for term in term_order(roots):
         memo[term] = _rebuilt(term, memo) if term.args else replaced(term) or term
@@ -195,7 +195,7 @@ class _Instance:
         self.values[leaf] = self.part.constants.get(digest, self.core.constants.get(digest)).reshape(-1)  # type: ignore[union-attr]
         if self._anonymous and leaf.size > 1 and leaf.dtype in (*FLOATS, *INTS) and number < _DIGITS**2:
             constant = _stand_in(number, leaf.size, leaf.dtype)
-        elif viewed(digest) != digest:  # terms know constants by their values
+        elif viewed(digest) != digest:  # terms identify constants by their values
             constant = ConstArray(self.values[leaf])
         else:
             constant = None
@@ -207,7 +207,7 @@ class _Instance:
         return term.shape if term is not None else (node.size,)
 
     def lift(self) -> _Lifted:
-        """The result's terms over placeholders."""
+        """Lift the result to terms over placeholders."""
         inputs = tuple(self._placeholder[leaf] for leaf in self.leaves if leaf.op != "Const")
         names = tuple(str(i) for i in range(len(self._after)))
         source = replace(
@@ -229,7 +229,7 @@ class _Instance:
         )
 
     def _lifted_origins(self, outputs: Sequence[Term], short: Tidied, source: CoreProgram) -> dict[str, Term]:
-        """What the constants of terms came from, as terms of the same shapes."""
+        """The origins of the constants in terms, as terms of the same shapes."""
         came = substitute(tuple(short.origins.values()), self._origins)
         known = {n.attrs[0]: origin for n, origin in [*self._origins.items(), *zip(short.origins, came, strict=True)]}
         constants = (t for t in term_order(outputs) if t.op == "constant")
@@ -268,8 +268,8 @@ class _Instance:
 
 
 def _recognised(part: Part) -> tuple[Node, ...]:
-    """The roots of a part with what the source has as the source has it: kernels read constants in an order of their
-    own, so that what computes from these looks new and is not."""
+    """The roots of a part, with the source's own nodes wherever they compute the same. Kernels read constants in their
+    own element order, so that nodes over these constants look new although they are not."""
     inside = _between(part.segment.roots, dict.fromkeys(part.segment.leaves.values()))
     source = set(substitute(inside, {node: stand_in for stand_in, node in part.leaves.items()}))
     meant: dict[Node, Node] = {}
@@ -286,15 +286,15 @@ def _recognised(part: Part) -> tuple[Node, ...]:
 
 @lru_cache(maxsize=256)
 def _stand_in(number: int, size: int, dtype: str) -> ConstArray:
-    """An array that nothing else holds, zero but for its first elements: memory that is never written takes no room."""
+    """A unique array, zero except for its first elements; its untouched zero pages use no memory."""
     array = np.zeros(size, np_dtype(dtype))
     array[0], array[1] = number % _DIGITS + 1, number // _DIGITS
-    array.flags.writeable = False  # or else it would be copied
+    array.flags.writeable = False  # otherwise it would be copied
     return ConstArray(array)
 
 
 def _between(roots: Sequence[Node], leaves: Container[Node]) -> list[Node]:
-    """The nodes of a segment, operands first, its leaves left out unless they are roots."""
+    """The nodes of a segment, operands first, without its leaves unless they are roots."""
     seen: dict[Node, None] = {}
     stack = [(r, False) for r in reversed(roots)]
     while stack:
@@ -308,7 +308,7 @@ def _between(roots: Sequence[Node], leaves: Container[Node]) -> list[Node]:
 
 
 def _over(term: Term, known: dict[Term, Term], stand_ins: Mapping[str, np.ndarray]) -> Term | None:
-    """The term over placeholders; None where it reaches past the leaves of the segment."""
+    """The term over placeholders; None if it depends on anything above the segment's leaves."""
     stack = [(term, False)]
     while stack:
         at, ready = stack.pop()

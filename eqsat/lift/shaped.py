@@ -1,7 +1,7 @@
-"""Single values of a program as NumPy-shaped terms: what steps, near misses and forms are shown as.
+"""Single values of a program as NumPy-shaped terms, to show rewrite steps, near misses and forms.
 
-A core node is flat and may stand deep in a program. Here it is lifted alone: what lies under some chosen nodes is cut
-off, these become inputs with names, and shapes are those of the source wherever it has a term for the value.
+A core node is flat and may be deep inside a program. Here it is lifted alone: chosen nodes below it become named
+inputs, and shapes are those of the source wherever the source has a term for the value.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Shaper:
     """Writes core nodes of one program as terms.
 
     Attributes:
-        known: the term that the source has for a node.
+        known: node to the source's term for it.
     """
 
     def __init__(self, known: Mapping[Node, Term]) -> None:
@@ -29,7 +29,7 @@ class Shaper:
         self._shapes: dict[Node, Shape] = {}
 
     def shape(self, node: Node) -> Shape:
-        """The shape in which a value is shown: the source's, else one that its operator suggests."""
+        """The shape in which to show a value: the source's shape, or else one that its operator suggests."""
         for below in topological([node]):
             if below not in self._shapes:
                 term = self.known.get(below)
@@ -37,7 +37,7 @@ class Shaper:
         return self._shapes[node]
 
     def share_shape(self, before: Node, after: Node) -> Shape:
-        """Give two nodes of one value the same shape, the source's if it has one; that shape."""
+        """Give two nodes of equal value the same shape, the source's if it has one, and return it."""
         source = next((n for n in (before, after) if n in self.known), None)
         found = self.shape(source if source is not None else before)
         self._shapes[before] = self._shapes[after] = found
@@ -56,7 +56,7 @@ class Shaper:
         return lift_nodes(roots, (shape,) * len(roots), source)
 
     def stand_ins(self, cut: Sequence[Node]) -> dict[Node, Term]:
-        """The inputs that stand for nodes that are cut off."""
+        """The inputs that replace the nodes that are cut off."""
         return {n: ops.input(f"<cut {i}>", self.shape(n), n.dtype) for i, n in enumerate(cut)}
 
     def _natural(self, node: Node) -> Shape:
@@ -91,7 +91,7 @@ def _reduced(shape: Shape, count: int) -> Shape | None:
 
 
 def _joined(shapes: Sequence[Shape]) -> Shape | None:
-    """Equal shapes stacked, shapes that differ in their first dim put one after another."""
+    """The joint shape: equal shapes are stacked, shapes that differ in their first dim are concatenated."""
     if len(set(shapes)) == 1:
         return (len(shapes), *shapes[0])
     if all(shapes) and len({s[1:] for s in shapes}) == 1:

@@ -1,8 +1,8 @@
-"""What a cover leaves behind and nobody would write: views and constants that say the same in fewer words.
+"""Tidying before lifting: shorten views and constants that no person would write that way.
 
-Inside kernels views cost nothing, so an optimised program may slice a value, concatenate the slices, and read the
-slices out of that again; and a bias that was broadcast before it was folded is a constant as large as the result.
-Lifting starts from the tidied program.
+Views are free inside kernels, so an optimised program may slice a value, concatenate the slices, and slice the result
+again. And a bias that was broadcast before it was folded is a constant as large as the result. Lifting starts from the
+tidied program.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from eqsat.program.node import Node, make, topological
 from eqsat.program.term import ConstArray
 
 _PROBE = 16
-"""Blocks, and elements of each, that are compared before all are: most constants do not repeat."""
+"""Blocks, and elements of each, that are compared first: most constants do not repeat, and this shows it early."""
 
 
 class Tidied(NamedTuple):
-    """Roots in fewer words, and their constants.
+    """Shortened roots, and their constants.
 
     Attributes:
-        origins: what each constant that was shortened came from, over those that were given.
+        origins: shortened constant to the node it replaces, over the given constants.
     """
 
     roots: tuple[Node, ...]
@@ -36,8 +36,8 @@ class Tidied(NamedTuple):
 
 
 def tidied(roots: Sequence[Node], constants: Mapping[str, Array], keep: Container[Node]) -> Tidied:
-    """The roots and their constants, with equal values and fewer concatenations and elements. Nodes in ``keep`` stay
-    as they are."""
+    """Roots and constants of equal value, with fewer concatenations and fewer elements. Nodes in ``keep`` are not
+    changed."""
     new: dict[Node, Node] = {}
     known = dict(constants)
     origins: dict[Node, Node] = {}
@@ -57,7 +57,7 @@ def tidied(roots: Sequence[Node], constants: Mapping[str, Array], keep: Containe
 
 
 def _without_repeats(node: Node, constants: dict[str, Array], origins: dict[Node, Node]) -> Node:
-    """A constant as a view of one that has no digit along which it repeats."""
+    """A constant as a view of a smaller one, without the digits along which it repeats."""
     values = constants[node.attrs[0]].reshape(-1)
     origin = node
     layout: Layout | None = identity(values.size)
@@ -81,7 +81,7 @@ def _without_repeats(node: Node, constants: dict[str, Array], origins: dict[Node
 
 
 def _repeats(values: Array) -> Iterator[tuple[int, int]]:
-    """(count, inner) for which values[outer, count, inner] are equal along ``count``, a prime."""
+    """Each (count, inner) for which values[outer, count, inner] are equal along the axis of size ``count``, a prime."""
     bits = values.view(np.uint8).reshape(values.size, -1)
     for inner in _divisors(values.size):
         for count in _primes(values.size // inner):
@@ -110,14 +110,14 @@ def _primes(n: int) -> Iterator[int]:
 
 
 def _view(arg: Node, layout: Layout, keep: Container[Node]) -> Node:
-    """A view of one operand of a Cat reads that operand."""
+    """The view; if it reads a single operand of a Cat, a view of that operand."""
     while (found := _read_operand(arg, layout) if arg.op == "Cat" and arg not in keep else None) is not None:
         arg, layout = found
     return make("V", (layout,), (arg,))
 
 
 def _read_operand(arg: Node, layout: Layout) -> tuple[Node, Layout] | None:
-    """The one operand of a Cat that a layout reads, and how it is read."""
+    """The single operand of a Cat that a layout reads, and the layout over it."""
     digits = split(layout, (arg.size,))
     if digits is None:
         return None
@@ -130,7 +130,7 @@ def _read_operand(arg: Node, layout: Layout) -> tuple[Node, Layout] | None:
 
 
 def _as_view(parts: Sequence[Node]) -> Node | None:
-    """Equal views of one array, each as far from the one before: a single view with one more digit."""
+    """A concatenation of equal views of one array, at equal distances, as a single view with one more digit."""
     sources = [(p.args[0], p.attrs[0]) if p.op == "V" else (p, identity(p.size)) for p in parts]
     source, first = sources[0]
     step = sources[1][1].offset - first.offset if len(sources) > 1 else 0

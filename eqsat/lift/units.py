@@ -1,4 +1,4 @@
-"""The units of lifting: nodes that share one form, and how they reach each other through views."""
+"""The units of lifting: groups of nodes that share one form, and the views between them."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from eqsat.program.term import Shape, Term
 
 @dataclass(eq=False)
 class Unit:
-    """Nodes that share one form: one node, or elementwise operators that read one another.
+    """Nodes that share one form: one node, or connected elementwise operators.
 
     Attributes:
         nodes: operands first.
-        known: the term that the source has for the one node.
-        forms: what the neighbourhood suggests.
-        ways: what to choose from; the needs of an elementwise unit are those of its operands, in order.
+        known: the source's term for the node, if the unit is a single node that the source has.
+        forms: forms that neighbours suggest.
+        ways: the ways to choose from; the needs of an elementwise unit are those of its operands, in order.
         chosen: the way taken; None until the first choice.
-        operands: what the nodes read from outside, and its place in that order.
-        readers: units that read this one, directly or through a view, and their operands through which they do.
-        results: what the program's outputs need.
+        operands: the nodes that are read from outside, with their positions in that order.
+        readers: units that read this one, directly or through a view, and the operands by which they do.
+        results: the needs of the program's outputs.
     """
 
     nodes: list[Node]
@@ -53,10 +53,10 @@ class Unit:
 
 
 class Units:
-    """The nodes of a program to be written, operands first, and the unit of each.
+    """The nodes of a program to be lifted, operands first, and the unit of each.
 
-    Full has no unit: it takes whatever shape its reader wants. Nor has a view, unless the source has a term for it
-    or it does not compose with the view that it reads: readers reach through it.
+    A Full has no unit: it takes whatever shape its reader wants. A view has none either, because readers look through
+    it, unless the source has a term for it or it does not compose with the view that it reads.
     """
 
     def __init__(self, roots: Sequence[Node], shapes: Sequence[Shape], source: CoreProgram) -> None:
@@ -68,12 +68,12 @@ class Units:
         self._link(roots, shapes)
 
     def input(self, node: Node) -> Term:
-        """The source's term for an input; a flat one where it has none."""
+        """The source's term for an input; a flat term if it has none."""
         name, size, dtype = node.attrs
         return self._source.source_term.get(node) or ops.input(name, (size,), dtype)
 
     def reach(self, node: Node) -> tuple[tuple[Node, Layout], ...]:
-        """(base, layout): each way to say the node as V(base, layout), where base has a unit or is Full."""
+        """Each (base, layout) for which the node is V(base, layout) and base has a unit or is a Full."""
         found = self._reach.get(node)
         if found is None:
             found = self._reach[node] = tuple(self._ways_to(node))
@@ -86,7 +86,7 @@ class Units:
             yield node.args[0], node.attrs[0]
 
     def bases(self, node: Node) -> list[Unit]:
-        """The units through which a node is reached."""
+        """The units that a node is a view of."""
         return [self.unit_of[base] for base, _ in self.reach(node) if base in self.unit_of]
 
     def _known(self, node: Node) -> Term | None:
@@ -95,8 +95,8 @@ class Units:
         return None if node.op == "Full" else self._source.source_term.get(node)
 
     def _needed(self, roots: Iterable[Node]) -> list[Node]:
-        """Below a known node nothing is needed; but a known view may be read in another shape, and then what it
-        views is the better start."""
+        """The nodes to lift. Nothing below a known node is needed, except below a known view: it may be read in another
+        shape, and then its operand is the better start."""
         order: dict[Node, None] = {}
         entered: set[Node] = set()
         stack = [(root, False) for root in reversed(list(roots))]

@@ -1,10 +1,10 @@
-"""From a layout back to NumPy: the shortest chain of reshape, slice, transpose, broadcast and pad that reads it.
+"""From a layout back to NumPy: the shortest chain of reshape, slice, transpose, broadcast and pad that computes it.
 
-A layout says where each element comes from; a reader wants to see `transpose(reshape(x))`. `chain` splits the
-layout's index over the dims of the operand (`eqsat.layout.split`). Where every digit of the result then moves one
-dim of the operand, the view is at most a reshape, a slice, a transpose, a broadcast, a pad and a reshape, each left
-out when it would do nothing. Diagonal masks become a `where` over a constant mask; what is left (unfolded windows,
-rows that wrap) is gathered by a constant index, which is right but long, and rare.
+A layout says where each element comes from; a person wants to see `transpose(reshape(x))`. `chain` splits the
+layout's index over the dims of the operand (`eqsat.layout.split`). If every digit of the result then moves one dim
+of the operand, the view is at most a reshape, a slice, a transpose, a broadcast, a pad and a reshape; steps that do
+nothing are left out. Diagonal masks become a `where` over a constant mask. All other layouts (unfolded windows, rows
+that wrap) become a gather by a constant index, which is correct but long, and rare.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from eqsat.program.term import Shape, Term
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One operator of a chain: its name, its attributes, and what a reader pays for it."""
+    """One operator of a chain: its name, its attributes, and its cost to a reader."""
 
     op: str
     attrs: tuple
@@ -38,18 +38,18 @@ class Step:
 
 
 Steps = tuple[Step, ...]
-# Cheap: writers of files with NumPy's rules for the operands of elementwise operators and products leave these out.
+# Cheap: files whose format broadcasts operands by NumPy's rules leave these steps out.
 _BROADCAST, _LEADING_UNITS = 0.1, 0.6
 T = TypeVar("T")
 
 
 def cost(steps: Steps) -> float:
-    """How much the chain burdens a program; about one per operator that moves or renames dims."""
+    """The cost of the chain to a reader: about one per operator that moves or renames dims."""
     return sum(step.cost for step in steps)
 
 
 def shared_cost(chains: Sequence[Steps]) -> float:
-    """The cost of several chains from one term, where equal beginnings are one term each."""
+    """The cost of several chains from one term; a common beginning counts once."""
     if len(chains) == 1:
         return cost(chains[0])
     beginnings = {steps[: i + 1]: step.cost for steps in chains for i, step in enumerate(steps)}
@@ -102,7 +102,7 @@ def _reshaped(source: Shape, target: Shape) -> Iterator[Step]:
 
 
 def _renamed(source: Shape, target: Shape) -> Iterator[Step]:
-    """The same elements in another shape; dims of size 1 in front are a broadcast."""
+    """The same elements in another shape; leading dims of size 1 are added by a broadcast."""
     lead = len(target) - len(source)
     if source and lead > 0 and target == (1,) * lead + source:
         yield Step("broadcast", (target,), _LEADING_UNITS)
@@ -119,7 +119,7 @@ def _filled(fill: Fill, shape: Shape) -> Step:
 
 
 def _leading(counts: Shape) -> Step:
-    """The first so many along each dim."""
+    """A slice of the first `counts` elements along each dim."""
     return Step("slice", ((0,) * len(counts), counts, (1,) * len(counts)), 1.0)
 
 
@@ -138,7 +138,7 @@ def _apply_fill(term: Term, fill: Fill, shape: Shape) -> Term:
 
 
 def _apply_mask(term: Term, axes: tuple[Axis, ...], fill: Fill) -> Term:
-    """`fill` where a coordinate over the dims of the term leaves its bounds."""
+    """The term, with `fill` where a coordinate over its dims is out of bounds."""
     involved = [any(axis.coeffs[i] for axis in axes) for i in range(term.ndim)]
     places = np.ogrid[tuple(slice(n if uses else 1) for n, uses in zip(term.shape, involved, strict=True))]
     valid = np.ones((1,) * term.ndim, dtype=bool)
@@ -175,17 +175,17 @@ _APPLY = {
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """A layout over dims of its operand, each moved by at most one digit of the result.
+    """A layout over the dims of its operand; each dim is moved by at most one digit of the result.
 
     Attributes:
-        radices: the dims of the operand, without those of size 1; finer than its shape where need be.
-        starts: first index along each of them.
+        radices: the dims of the operand without those of size 1; dims may be split further.
+        starts: the first index along each of these dims.
         sizes: the digits of the result, outer to inner.
-        places: which dim each digit moves; -1: it repeats.
-        steps: by how much.
-        valid: the range of each digit that reads; the rest of it is padding.
+        places: the dim that each digit moves; -1 if it repeats.
+        steps: the step of each digit.
+        valid: the range of each digit that reads elements; the rest is padding.
         masks: coordinates over several digits.
-        fill: what padding and masks read.
+        fill: the value read in padding and masks.
     """
 
     radices: Shape
@@ -198,7 +198,7 @@ class Reading:
     fill: Fill
 
     def counts(self) -> Shape:
-        """How many values of each digit read."""
+        """The number of values of each digit that read elements."""
         return tuple(hi - lo for lo, hi in self.valid)
 
 
@@ -209,7 +209,7 @@ def dims_of(shape: Iterable[int]) -> Shape:
 
 @lru_cache(maxsize=CACHE_SIZE)
 def reading(layout: Layout, radices: Shape) -> Reading | None:
-    """The layout over these dims, or over finer ones where two digits share a dim. None where it has no such form."""
+    """The layout over these dims, split further where two digits share a dim. None if it has no such form."""
     while True:
         digits = split(layout, radices)
         if digits is None:
@@ -224,7 +224,7 @@ def reading(layout: Layout, radices: Shape) -> Reading | None:
 
 
 def _shared_place(digits: Digits, radices: Shape) -> tuple[int, int] | None:
-    """A dim that two digits move, and the greater step by which they do."""
+    """A dim that two digits move, and the larger of their steps."""
     for place in range(len(radices)):
         steps = [abs(c) for c in digits.coeffs[place] if c]
         if len(steps) > 1:
@@ -233,8 +233,8 @@ def _shared_place(digits: Digits, radices: Shape) -> tuple[int, int] | None:
 
 
 def _trimmed(layout: Layout, source: Shape) -> tuple[Shape, Layout] | None:
-    """The operand's shape without the end of a dim that blocks of two digits do not fill and nothing reads, and the
-    layout over what is left. None where there is no such dim."""
+    """The operand's shape with one dim shortened to the part that blocks of two digits read, and the layout over it.
+    None if there is no such dim."""
     digits = split(layout, source) if not layout.masked else None
     shared = _shared_place(digits, source) if digits else None
     if digits is None or shared is None:
@@ -278,7 +278,7 @@ def _reading(digits: Digits, radices: Shape, fill: Fill) -> Reading | None:
 
 
 def _stays_inside(found: Reading) -> bool:
-    """Whether the reads are in range even where a mask over several digits forbids them, and some digit reads."""
+    """Whether all reads are in range, even where a mask over several digits hides them, and some digit reads."""
     ends = [[start, start] for start in found.starts]
     for place, step, (lo, hi) in zip(found.places, found.steps, found.valid, strict=True):
         if lo >= hi:
@@ -291,8 +291,8 @@ def _stays_inside(found: Reading) -> bool:
 
 
 def _readings(layout: Layout, source: Shape, target: Shape) -> Iterator[Reading]:
-    """Over the operand's own dims, then over one flat dim; each first cut finer where the result's dims are, so that
-    of equals the chain wins that reshapes first: reshape(x, (n, heads, d)) says what the dims are."""
+    """Readings over the operand's own dims, then over one flat dim; each first with dims cut as in the result. Of
+    equally short chains, the one that reshapes first then wins: reshape(x, (n, heads, d)) shows what the dims are."""
     for radices in dict.fromkeys((dims_of(source), (prod(source),))):
         found = reading(layout, radices)
         if found is None:
@@ -310,7 +310,7 @@ def inner_sizes(shape: Shape) -> list[int]:
 
 
 def _straddles(sizes: Shape, target: Shape) -> Iterator[tuple[int, int]]:
-    """(digit, inner size) for each boundary between dims of ``target`` that cuts a digit, innermost first."""
+    """(digit, inner size) for each boundary between dims of ``target`` that falls inside a digit, innermost first."""
     bounds = sorted(set(inner_sizes(target)))
     for i, inside in reversed(list(enumerate(inner_sizes(sizes)))):
         for bound in bounds:
@@ -319,7 +319,7 @@ def _straddles(sizes: Shape, target: Shape) -> Iterator[tuple[int, int]]:
 
 
 def cut_for(found: Reading, target: Shape) -> Shape:
-    """The dims of the operand, cut where one of them becomes several dims of the result."""
+    """The dims of the operand, split where one of them becomes several dims of the result."""
     inner = inner_sizes(found.radices)
     n = prod(found.radices)
     bounds = set(inner)
@@ -337,7 +337,7 @@ def cut_for(found: Reading, target: Shape) -> Shape:
 
 
 def repeats_cut(found: Reading, target: Shape) -> Reading:
-    """Digits that only repeat, cut where they span several dims of the result."""
+    """The reading with repeating digits split where they span several dims of the result."""
     for i, block in _straddles(found.sizes, target):
         if found.places[i] < 0 and found.valid[i] == (0, found.sizes[i]):
             masks = (
@@ -375,12 +375,12 @@ def _steps(found: Reading, source: Shape, target: Shape) -> Steps:
 
 
 class _Chain:
-    """Writes a reading as steps. The dims in hand are digits of the result, or None for dims of size 1."""
+    """Writes a reading as steps. Each current dim is a digit of the result, or None for a dim of size 1."""
 
     def __init__(self, found: Reading, source: Shape, target: Shape) -> None:
         self.found, self.source, self.target = found, source, target
         self.frame = _frame(found, target)
-        # Digits that repeat or that lie between others are size-1 dims until the broadcast.
+        # Digits that repeat have size 1 until the broadcast.
         self.counts = found.counts()
         self.wanted = [i if i is not None and found.places[i] >= 0 else None for i in self.frame]
 
@@ -404,14 +404,14 @@ class _Chain:
         return 1 if digit is None else self.counts[digit]
 
     def _laid_out(self) -> tuple[list[Step], Shape, list[int | None]]:
-        """The operand with one dim per radix: as it is if its shape has just those, else reshaped, and then with
-        the size-1 dims that the result wants. Returns the steps, the shape, and the radix of each dim."""
+        """The operand with one dim per radix: unchanged if its shape has exactly these, else reshaped, together with
+        the size-1 dims of the result. Returns the steps, the shape, and the radix of each dim."""
         radices = self.found.radices
         dims: list[int | None] = list(range(len(radices)))
         moved = [i for i in self.wanted if i is not None]
         in_order = [self.found.places[i] for i in moved] == dims
         spare = self.source.count(1) - len(self.wanted) + len(moved)
-        # Dims of size 1 that a transpose would only carry along are dropped before it, unless a reshape comes after.
+        # Dims of size 1 are dropped before a transpose, unless a reshape follows it.
         last = dims_of(self.target) == self.found.sizes
         dropped = last and spare > 0 and len(moved) == len(radices) and not in_order
         if dims_of(self.source) == radices and not dropped:
@@ -442,7 +442,7 @@ class _Chain:
             yield Step("slice", (tuple(starts), tuple(counts), tuple(steps)), 1.0)
 
     def _ordered(self, held: list[int | None]) -> Iterator[Step]:
-        """Digits in the order of the result; size-1 dims where a broadcast, a pad or the result wants them."""
+        """Digits in the order of the result, with size-1 dims where a broadcast, a pad or the result needs them."""
         wanted = list(self.wanted)
         units = held.count(None)
         while self._widens() and wanted and wanted[0] is None and units < wanted.count(None):
@@ -483,7 +483,7 @@ def _transpose(perm: list[int]) -> Step:
 
 
 def _frame(found: Reading, target: Shape) -> list[int | None]:
-    """The digits as dims of the result, None for its dims of size 1, or as bare dims where those are others."""
+    """The digits as dims of the result, with None for its dims of size 1; the digits alone if other dims differ."""
     digits = iter(range(len(found.sizes)))
     if dims_of(target) == found.sizes:
         return [None if n == 1 else next(digits) for n in target]
@@ -491,7 +491,7 @@ def _frame(found: Reading, target: Shape) -> list[int | None]:
 
 
 def _merged(source: Shape, steps: Sequence[Step]) -> list[Step]:
-    """Without reshapes that another follows or that change nothing."""
+    """The steps without reshapes that are followed by another one or change nothing."""
     out: list[Step] = []
     for step in steps:
         if step.op == "reshape" and out and out[-1].op == "reshape":

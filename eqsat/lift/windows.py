@@ -1,8 +1,8 @@
-"""Convolutions and pools found again in layouts that read windows.
+"""Recognises convolutions and pools in layouts that read windows.
 
-`eqsat.layout.arithmetic.windows` writes the windows of x[n, c, *spatial] as one masked layout. Here a layout is read
-back over the dims of x: each of its digits moves the batch, the channels, the position of a window or a tap inside it.
-What is guessed from that is built again and accepted only if it is the very same layout.
+`eqsat.layout.arithmetic.windows` writes the windows of x[n, c, *spatial] as one masked layout. This module inverts it:
+each digit of a layout moves the batch, the channels, the position of a window, or a tap inside a window. The guess is
+then turned into a layout again, and accepted only if that equals the original.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ class Windows:
     """Windows over x[n, c, *spatial].
 
     Attributes:
-        x: the shape of x, cropped to the images and channels that are read.
+        x: the shape of x, cropped to the images and channels read.
         start: first image and channel read.
         kernel, strides, dilations, lo, hi, out: per spatial dim.
-        groups: blocks of channels read apart from each other.
-        rows: (dim, size) in the order in which the layout runs over images and window positions.
-        taps: (dim, size) in the order in which it runs inside a window.
+        groups: blocks of channels that are read separately.
+        rows: (dim, size) in the layout's order of images and window positions.
+        taps: (dim, size) in the layout's order inside a window.
     """
 
     x: Shape
@@ -47,12 +47,12 @@ class Windows:
 
     @property
     def pointwise(self) -> bool:
-        """Whether windows hold one position each: any contraction over a middle dim looks like that."""
+        """Whether each window is one position; any contraction over a middle dim looks like that."""
         return all(k == 1 for k in self.kernel)
 
     @property
     def slides(self) -> bool:
-        """Whether, along some dim, there are several windows of several positions."""
+        """Whether some dim has several windows of several positions each."""
         return any(k > 1 and o > 1 for k, o in zip(self.kernel, self.out, strict=True))
 
     @property
@@ -80,7 +80,7 @@ class Windows:
         return inside if shape == self.x else compose(self.crop(shape), inside)
 
     def crop(self, shape: Shape) -> Layout:
-        """The images and channels that are read, of x[shape]."""
+        """The crop of x[shape] to the images and channels read."""
         starts = (*self.start, *(0 for _ in shape[SPATIAL:]))
         stops = [start + n for start, n in zip(starts, self.x, strict=True)]
         return of_slice(shape, starts, stops, (1,) * len(shape))
@@ -88,7 +88,7 @@ class Windows:
 
 @lru_cache(maxsize=CACHE_SIZE)
 def windows_of(layout: Layout, shape: Shape, parts: tuple[int, int, int]) -> Windows | None:
-    """The windows of x[shape] that ``layout`` reads as [groups, rows, taps] of sizes ``parts``; None if it does not.
+    """The windows of x[shape] that ``layout`` reads as [groups, rows, taps] of sizes ``parts``; None if it reads none.
 
     Pools read [1, rows, taps], where the rows run over the channels too.
     """
@@ -106,7 +106,7 @@ def windows_of(layout: Layout, shape: Shape, parts: tuple[int, int, int]) -> Win
 
 
 def _cut(digits: Digits, parts: Sequence[int]) -> tuple[list[int], Digits] | None:
-    """The digits cut where one spans two parts, and the part of each."""
+    """The digits, split where one spans two parts, and the part of each."""
     roles: list[int] = []
     role, room = len(parts) - 1, parts[-1]
     i = len(digits.sizes) - 1
@@ -185,7 +185,7 @@ def _guess(digits: Digits, roles: Sequence[int], shape: Shape, parts: tuple[int,
 
 
 def guessed_shapes(layout: Layout, n_in: int) -> Iterator[Shape]:
-    """Shapes [n, c, *spatial] that the strides of a layout of windows suggest for its operand."""
+    """Shapes [n, c, *spatial] of the operand, guessed from the strides of a layout of windows."""
     plain = [abs(stride) for size, stride in layout.dims if stride and size > 1]
     coordinates = [abs(axis.stride) for axis in layout.axes if axis.stride]
     seen = set()
@@ -199,7 +199,7 @@ def guessed_shapes(layout: Layout, n_in: int) -> Iterator[Shape]:
 
 
 def _dims_between(strides: Sequence[int], n: int) -> Shape:
-    """The shape whose dims lie between these strides, as far as they divide each other."""
+    """The shape whose dims are the ratios of successive strides, as far as they divide each other."""
     dims = []
     above = n
     for stride in sorted({1, *strides}, reverse=True):

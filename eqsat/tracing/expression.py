@@ -1,9 +1,10 @@
-"""One-line programs: `relu(X @ A + b)` with a type for each name, for the command line.
+"""Programs from one-line expressions such as `relu(X @ A + b)`, with a type for each name, for the command line.
 
     program = parse("(X @ A) @ C", {"X": "f32[348,768]", "A": "const:f32[768,64]", "C": "const:f32[64,768]"})
 
-Names are inputs, or constants of random values (`const:`). Functions are those of `eqsat`, methods those of traced
-values (`x.T`, `x.sum(1)`, `x[:, 2:5]`). Nothing else is run: no imports, no assignments, no attributes of Python.
+Names are inputs, or constants with random values (`const:`). An expression may use the functions of `eqsat` and the
+methods of traced values (`x.T`, `x.sum(1)`, `x[:, 2:5]`), and nothing else: no imports, assignments or other
+attributes.
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ def parse(text: str, lets: Mapping[str, str]) -> Program:
     """The program that an expression computes; the names of its constants are kept.
 
     Raises:
-        InputError: it does not parse, uses a name that is neither given nor a function, a type that is none, or a
-            function on arrays that it does not take; a note shows where.
+        InputError: the text does not parse, uses an unknown name or type, or passes arrays that a function does not
+        take; a note shows where.
     """
     instance("an expression", text, str, "a text such as 'x @ w + b'")
     instance("lets", lets, Mapping, "a mapping from name to type, such as {'x': 'f32[4,4]'}")
@@ -69,10 +70,10 @@ def parse(text: str, lets: Mapping[str, str]) -> Program:
 def _tree(text: str) -> ast.Expression:
     try:
         tree = ast.parse(text, mode="eval")
-    except (RecursionError, MemoryError):  # the second is how Python's parser says that its stack is full
+    except (RecursionError, MemoryError):  # Python's parser raises MemoryError when its stack is full
         raise _too_deep(text) from None
     except SyntaxError as error:
-        at = error.offset - 1 if error.offset else len(text)  # none where the text ends too early
+        at = error.offset - 1 if error.offset else len(text)  # 0 where the text ends too early
         raise _marked(f"{error.msg}; write one expression, as in relu(X @ A)", text, (at, at + 1)) from None
     for node in ast.walk(tree):
         if not isinstance(node, _ALLOWED):
@@ -128,7 +129,7 @@ def _failing(error: BaseException) -> tuple[int, int] | None:
 
 
 def _marked(message: str, text: str, span: tuple[int, int] | None) -> InputError:
-    """An error about columns of the expression, which stands below it with a mark under them."""
+    """An error with a note that shows the expression and underlines the given columns."""
     error = InputError(message)
     if span is not None:
         start, stop = (len(text.encode().ljust(at)[:at].decode()) for at in span)

@@ -1,6 +1,6 @@
-"""NumPy's functions on traced values, under NumPy's names: `eqsat.exp(x)`, `eqsat.concatenate([x, y], axis=1)`.
+"""NumPy's functions for traced values, under NumPy's names: `eqsat.exp(x)`, `eqsat.concatenate([x, y], axis=1)`.
 
-Argument order, broadcasting and type promotion are NumPy's; every broadcast and conversion is an operator of its own.
+Argument order, broadcasting and type promotion follow NumPy; each broadcast and conversion is a separate operator.
 Common layers (softmax, gelu, layernorm, ...) are here too.
 """
 
@@ -23,7 +23,7 @@ from eqsat.tracing.tracer import FUNCTIONS, Axis, Tracer, Value, term_of
 
 
 def _promoted(*values: Value) -> list[Term]:
-    """Terms of NumPy's common type: Python numbers adapt to the arrays they meet."""
+    """The values as terms of NumPy's common type; Python numbers adapt to the arrays."""
     dtype = _common_dtype(values)
     return [_converted(value, dtype) for value in values]
 
@@ -38,7 +38,7 @@ def _common_dtype(values: Sequence[Value]) -> str:
         raise DtypeError(f"no common type of {' and '.join(dtype_name(t) for t in typed)}: use astype") from None
     if common in STORED:
         raise DtypeError(f"programs compute nothing in {common}, they only store it: use astype")
-    # A number only decides the kind; np.result_type would make float64 of a bfloat16 and 1.0.
+    # A number decides only the kind (float, int): np.result_type would give float64 for bfloat16 and 1.0.
     kinds = [kind_of(common), *(kind_of(dtype_name(type(v))) for v in weak)]
     wanted = "float" if "float" in kinds else "int" if "int" in kinds else "bool"
     return common if wanted == kinds[0] else {"float": "float64", "int": "int64"}[wanted]
@@ -51,7 +51,7 @@ def _converted(value: Value, dtype: str) -> Term:
 
 
 def _floating(value: Value) -> Term:
-    """As a float: NumPy's functions of integers give float64."""
+    """The value as a float; integers become float64, as in NumPy."""
     term = term_of(value)
     return term if term.dtype in FLOATS else ops.cast(term, "float64")
 
@@ -76,7 +76,7 @@ floor, ceil = _float_function("floor"), _float_function("ceil")
 
 
 def round(x: Value, decimals: Literal[0] = 0) -> Tracer:
-    """To the nearest integer, half to even. Raises InputError for `decimals` other than 0."""
+    """Rounds to the nearest integer, half to even. Raises InputError for `decimals` other than 0."""
     if decimals:
         raise InputError(f"round takes decimals 0, got {decimals}")
     return Tracer(ops.round_(_floating(x)))
@@ -121,7 +121,7 @@ greater_equal = _binary_function("greater_equal", "a >= b, broadcast.")
 
 
 def divide(a: Value, b: Value) -> Tracer:
-    """a / b, broadcast; of integers in float64."""
+    """a / b, broadcast; integers are divided in float64."""
     return Tracer(composites.div(*map(_floating, map(Tracer, _promoted(a, b)))))
 
 
@@ -143,7 +143,7 @@ _POWERS: dict[float, Callable[[Term], Term]] = {
 
 
 def power(a: Value, b: Value) -> Tracer:
-    """a ** b, broadcast; the usual constant exponents of floats become square, sqrt, reciprocal."""
+    """a ** b, broadcast; for floats, the constant exponents 2, 0.5 and -1 become square, sqrt and reciprocal."""
     x, y = _promoted(a, b)
     if isinstance(b, int | float) and x.dtype in FLOATS and b in _POWERS:
         return Tracer(_POWERS[b](x))
@@ -183,7 +183,7 @@ def clip(x: Value, min: Value = None, max: Value = None) -> Tracer:
 
 
 def _layer(compute: Callable[..., Term]) -> Callable[..., Tracer]:
-    """A composite on traced values and arrays; its other arguments pass through."""
+    """Let a composite take traced values and arrays; its other arguments are passed on as they are."""
 
     def function(x: Value, *args: Any, **kwargs: Any) -> Tracer:
         terms = [term_of(a) if isinstance(a, Tracer | np.ndarray) else a for a in args]
@@ -211,7 +211,7 @@ def matmul(a: Value, b: Value) -> Tracer:
 
 
 def dot(a: Value, b: Value) -> Tracer:
-    """NumPy's dot of scalars, vectors and matrices; `einsum` says what is meant where there are more dims."""
+    """NumPy's dot for scalars, vectors and matrices; use `einsum` for more dims."""
     x, y = _promoted(a, b)
     if x.ndim > 2 or y.ndim > 2:
         raise ShapeError(f"dot takes at most two dims, got {x.shape} and {y.shape}: use matmul or einsum")
@@ -219,12 +219,12 @@ def dot(a: Value, b: Value) -> Tracer:
 
 
 def outer(a: Value, b: Value) -> Tracer:
-    """a[i] * b[j], both flat."""
+    """a[i] * b[j], with both operands flattened."""
     return multiply(reshape(a, (-1, 1)), reshape(b, (1, -1)))
 
 
 def einsum(equation: str, *operands: Value) -> Tracer:
-    """NumPy's einsum, each label at most once per operand."""
+    """NumPy's einsum, with each label at most once per operand."""
     return Tracer(composites.einsum(equation, *_promoted(*operands)))
 
 
@@ -236,7 +236,7 @@ def _reduction(kind: str, x: Value, axis: Axis, keepdims: bool) -> Tracer:
 
 
 def _counted(x: Value) -> Tracer:
-    """NumPy adds and multiplies bool and int32 in int64."""
+    """The value in the type that NumPy sums and multiplies in: int64 for bool and int32."""
     term = term_of(x)
     return Tracer(term if term.dtype in FLOATS else ops.cast(term, "int64"))
 
@@ -258,12 +258,12 @@ def min(x: Value, axis: Axis = None, *, keepdims: bool = False) -> Tracer:
 
 
 def argmax(x: Value, axis: int | None = None, *, keepdims: bool = False) -> Tracer:
-    """The first index of the greatest along `axis` (None: of the flat value)."""
+    """The index of the first maximum along `axis` (None: of the flattened value)."""
     return _reduction("argmax", x if axis is not None else reshape(x, -1), axis if axis is not None else 0, keepdims)
 
 
 def argmin(x: Value, axis: int | None = None, *, keepdims: bool = False) -> Tracer:
-    """The first index of the least along `axis` (None: of the flat value)."""
+    """The index of the first minimum along `axis` (None: of the flattened value)."""
     return _reduction("argmin", x if axis is not None else reshape(x, -1), axis if axis is not None else 0, keepdims)
 
 
@@ -330,7 +330,7 @@ def tile(x: Value, reps: int | Sequence[int]) -> Tracer:
 
 
 def _several(name: str, arrays: Sequence[Value]) -> list[Value]:
-    """Raises InputError for what is no sequence of arrays, or an empty one."""
+    """The arrays as a list. Raises InputError if this is not a sequence, or an empty one."""
     if isinstance(arrays, str | bytes | dict | set) or not list(arrays):
         raise InputError(f"{name} takes a sequence of at least one array, got {shown(arrays)}")
     return list(arrays)
@@ -358,7 +358,7 @@ def hstack(arrays: Sequence[Value]) -> Tracer:
 
 
 def split(x: Value, indices_or_sections: int | Sequence[int], axis: int = 0) -> list[Tracer]:
-    """Equal parts, or the parts between these indices."""
+    """This many equal parts, or the parts between these indices."""
     term = term_of(x)
     n = term.shape[ops.axis_of(axis, term.ndim)]
     if isinstance(indices_or_sections, int):
@@ -373,7 +373,7 @@ def split(x: Value, indices_or_sections: int | Sequence[int], axis: int = 0) -> 
 
 
 def pad(x: Value, pad_width: Any, mode: Literal["constant"] = "constant", constant_values: float = 0) -> Tracer:
-    """`constant_values` before and after each axis. Raises InputError for another mode."""
+    """Pads with `constant_values` before and after each axis. Raises InputError for any other mode."""
     if not isinstance(mode, str) or mode != "constant":
         raise InputError(f"pad takes mode constant, got {mode!r}")
     term = term_of(x)
@@ -382,7 +382,7 @@ def pad(x: Value, pad_width: Any, mode: Literal["constant"] = "constant", consta
 
 
 def take(x: Value, indices: Value, axis: int | None = None) -> Tracer:
-    """Elements (axis None: of the flat value) at these indices along `axis`."""
+    """The elements at these indices along `axis` (None: of the flattened value)."""
     source = reshape(x, -1).term if axis is None else term_of(x)
     return Tracer(ops.gather(source, term_of(indices), axis or 0))
 
@@ -409,6 +409,6 @@ FUNCTIONS |= {
     if callable(value) and not name.startswith("_") and not isinstance(value, type)
     and getattr(value, "__module__", None) == __name__
 }  # fmt: skip
-# Every function above by its name, as users call it: wrong arguments are answered with what was expected.
+# Each function above is guarded: wrong arguments raise an error that states what was expected.
 
 globals().update(FUNCTIONS)

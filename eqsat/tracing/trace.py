@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-import eqsat.tracing.functions  # noqa: F401  (what traced values can do)
+import eqsat.tracing.functions  # noqa: F401  (registers the functions of traced values)
 from eqsat.base import arguments
 from eqsat.base.arguments import instance, shown
 from eqsat.base.numerics import dtype_name
@@ -36,7 +36,7 @@ from eqsat.tracing.tracer import Tracer, Value, term_of
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """What an input is like: its shape, its element type, and its name if not that of the parameter."""
+    """The type of an input: its shape and element type, and its name unless it is the parameter's."""
 
     shape: Shape
     dtype: str
@@ -51,7 +51,7 @@ def spec(shape: int | Sequence[int], dtype: Any = "float32", name: str | None = 
 
 
 def trace(function: Callable[..., Any], *specs: Any, **named_specs: Any) -> Program:
-    """The program that `function` computes of inputs like these.
+    """The program that `function` computes for inputs of these types.
 
     Args:
         function: takes one traced value per spec and returns one value, or a tuple, list or dict of them.
@@ -59,21 +59,21 @@ def trace(function: Callable[..., Any], *specs: Any, **named_specs: Any) -> Prog
             None) is passed to the function as it is.
 
     Returns:
-        A program whose inputs are named like the parameters and whose outputs are "out", or "out0", "out1", ... of a
-        tuple, or the keys of a dict.
+        A program whose inputs are named like the parameters. Its outputs are named "out", or "out0", "out1", ... for a
+        tuple, or by the keys of a dict.
 
     Raises:
-        InputError: the function does something to a traced value that cannot be recorded.
+        InputError: the function does something with a traced value that cannot be recorded.
     """
     program, _ = record(function, bind(function, specs, named_specs))
     return Program(program.inputs, program.outputs, _variables(function, program))
 
 
 def _variables(function: Callable[..., Any], program: Program) -> dict[Term, str]:
-    """The constants that are arrays which the function knows by a name, with that name."""
+    """The names of the program's constants that are arrays bound to variables of the function."""
     try:
         known = inspect.getclosurevars(inspect.unwrap(function))
-    except TypeError:  # no function of Python's
+    except TypeError:  # not a Python function
         return {}
     arrays = {n: a for n, a in {**known.globals, **known.nonlocals}.items() if isinstance(a, np.ndarray)}
     names: dict[Term, str] = {}
@@ -117,7 +117,7 @@ def record(function: Callable[..., Any], bound: inspect.BoundArguments) -> tuple
 
 
 def replace_arguments(bound: inspect.BoundArguments, place: Callable[[str, Any], Any]) -> None:
-    """Each argument becomes `place(name, argument)`, in calling order."""
+    """Replace each argument by `place(name, argument)`, in calling order."""
     for name, parameter in bound.signature.parameters.items():
         if name not in bound.arguments:
             continue
@@ -131,7 +131,7 @@ def replace_arguments(bound: inspect.BoundArguments, place: Callable[[str, Any],
 
 
 def spec_of(value: Any) -> Spec | None:
-    """The spec that an argument is or has; None for what is no array."""
+    """The spec of an argument that is an array or a spec; None for anything else."""
     if isinstance(value, Spec):
         return value
     if hasattr(value, "shape") and hasattr(value, "dtype"):
@@ -141,7 +141,7 @@ def spec_of(value: Any) -> Spec | None:
 
 @dataclass(frozen=True)
 class Results:
-    """What a traced function returned: named values, and how to give arrays back in its form."""
+    """The results of a traced function: named values, and how to return arrays in the same structure."""
 
     named: dict[str, Value]
     rebuild: Callable[[Sequence[Any]], Any]

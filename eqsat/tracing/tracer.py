@@ -1,7 +1,7 @@
-"""Values that are being traced: what stands for an array while a function runs once to record what it computes.
+"""Traced values: they take the place of arrays while a function runs once to record its operators.
 
-A `Tracer` has the attributes, methods and operators of `numpy.ndarray`; they are the functions of
-`eqsat.tracing.functions`, where NumPy's broadcasting and type promotion become explicit operators. NumPy's own
+A `Tracer` has the attributes, methods and operators of `numpy.ndarray`. They call the functions of
+`eqsat.tracing.functions`, which turn NumPy's broadcasting and type promotion into explicit operators. NumPy's own
 functions work too: `np.exp(tracer)` records the same operator as `eqsat.exp(tracer)`.
 """
 
@@ -23,11 +23,11 @@ Value = Any
 """A Tracer, a NumPy array, or a Python number or (nested) list of them."""
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {}
-"""NumPy's functions on traced values, by name. `eqsat.tracing.functions` fills it: they take and return tracers."""
+"""NumPy's functions for traced values, by name. They take and return tracers; `eqsat.tracing.functions` fills it."""
 
 
 class Tracer:
-    """An array in the making. Attributes and methods are those of `numpy.ndarray`; `term` is what was recorded.
+    """A traced array with the attributes and methods of `numpy.ndarray`; `term` is the recorded expression.
 
     It has no values: using it as a condition raises InputError (write `eqsat.where`).
     """
@@ -235,18 +235,18 @@ class Tracer:
 
 
 def _call(name: str, *args: Any, **kwargs: Any) -> Any:
-    """The function of `eqsat.tracing.functions` by NumPy's name."""
+    """Call the function of `eqsat.tracing.functions` that has this NumPy name."""
     if name not in FUNCTIONS:
         raise InputError(f"numpy.{name} cannot be traced")
     return FUNCTIONS[name](*args, **kwargs)
 
 
 _UFUNC_NAMES = {"absolute": "abs", "true_divide": "divide", "rint": "round"}
-"""NumPy's ufuncs whose names differ."""
+"""NumPy's ufuncs with a different name here."""
 
 
 def term_of(value: Value) -> Term:
-    """The term of a traced value, or of the constant that anything else is."""
+    """The term of a traced value; anything else becomes a constant."""
     if isinstance(value, Tracer):
         return value.term
     try:
