@@ -151,7 +151,7 @@ def check_outputs(inputs: Mapping[str, Target | None], outputs: Mapping[str, Tar
 
     Raises:
         InputError: two paths are the same file, also through links or another spelling (pipes and devices are exempt),
-        the folder of an output does not exist, or an output is itself a folder.
+            the folder of an output does not exist, or an output is itself a folder.
     """
     known = [(name, _identity(path)) for name, path in inputs.items() if path is not None]
     for name, path in outputs.items():

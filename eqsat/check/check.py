@@ -90,7 +90,7 @@ class Check:
         max_error: the largest error relative to the scale of its output.
         points: random inputs tried.
         parts: how many parts are the same terms in both programs (`same`), were evaluated in full (`full`), or by
-        samples and sums (`sampled`).
+            samples and sums (`sampled`).
         missed: the probability that a single wrong element goes unseen, the largest over all outputs of parts.
     """
 
@@ -135,12 +135,12 @@ def check(
         points: random inputs to try; `POINTS` by default.
         seconds: time for all parts; a part that would take longer than the time left gets only its cheapest probe.
         cuts: pairs of corresponding values inside the programs, in groups that are checked together; each group comes
-        after the groups it depends on. Their readers are checked on random values in their place.
+            after the groups it depends on. Their readers are checked on random values in their place.
         memory: bytes that values may take; by default all that is available.
         finite: compare only where the source is finite, since rewriting may hide NaN and infinities.
         meanings: for outputs of the result and values in `cuts`, the same terms with each constant that was computed
-        ahead of time replaced by its computation. Each such constant is then compared with its computation
-        separately, and the source with these terms, where only float64 itself rounds.
+            ahead of time replaced by its computation. Each such constant is then compared with its computation
+            separately, and the source with these terms, where only float64 itself rounds.
 
     Raises:
         CheckFailed: an output is missing, has another shape or dtype, or differs.

@@ -67,7 +67,7 @@ class Moved:
     computed: bool = False
 
     def of(self, values: Array, rng: np.random.Generator) -> Array:
-        """Floats moved by one last place, through their bits: magnitudes are ascending integers. Repeats move as one."""
+        """Floats moved by one last place: the bits of magnitudes are ascending integers. Repeats move as one."""
         shape, dtype = values.shape, values.dtype
         values = values[tuple(slice(1) if stride == 0 else slice(None) for stride in values.strides)]
         bits = np.ascontiguousarray(values).reshape(values.shape).view(f"i{dtype.itemsize}")  # a scalar stays one
@@ -96,7 +96,7 @@ class Demanded:
     Args:
         wanted: outputs, and the demand for each.
         exact: when values are computed in float64, also compute terms of constants alone in float64. Otherwise these
-        are computed in the program's own element types, as a runtime does ahead of time.
+            are computed in the program's own element types, as a runtime does ahead of time.
         native: terms of constants that are computed in their own types even with `exact`.
 
     Attributes:

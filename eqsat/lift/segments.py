@@ -56,9 +56,9 @@ class LiftedProgram:
 
     Attributes:
         cuts: for each part, pairs of equal terms in the source and in the program that later parts read. Views are left
-        out, because their values depend on other values.
+            out, because their values depend on other values.
         meanings: for these terms and the outputs of the program, the same term in which each constant computed ahead of
-        time is replaced by its computation from constants of the source.
+            time is replaced by its computation from constants of the source.
     """
 
     program: Program

@@ -41,7 +41,7 @@ def parse(text: str, lets: Mapping[str, str]) -> Program:
 
     Raises:
         InputError: the text does not parse, uses an unknown name or type, or passes arrays that a function does not
-        take; a note shows where.
+            take; a note shows where.
     """
     instance("an expression", text, str, "a text such as 'x @ w + b'")
     instance("lets", lets, Mapping, "a mapping from name to type, such as {'x': 'f32[4,4]'}")
