@@ -1,4 +1,4 @@
-"""The covers that come after the best one, in order of price, no two with the same kernels."""
+"""The next best covers after the best one, in order of price, all with different kernels."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ def next_covers(
 ) -> list[CoverResult]:
     """Up to `count` covers after `best`, in order of price.
 
-    Kernels of one family and one price, in picoseconds, count as the same: they move the same bytes and do the same
-    work, and differ as mirror images do, by operands commuted or a layout turned round in one kernel and back in the
-    next. A cover that launches the kernels of an earlier one and more is left out. `optimal` says that none but those
-    listed before costs less; past `deadline` (`time.monotonic`) no more is proven.
+    Kernels of the same family and price, in picoseconds, count as the same: they move the same bytes and do the same
+    work, and differ only like mirror images, by commuted operands or by a layout that one kernel transposes and the
+    next transposes back. A cover that launches all kernels of an earlier one and more is left out. `optimal` means that
+    only the covers listed before cost less; after `deadline` (`time.monotonic`) nothing more is proven.
 
     Raises:
-        ValueError: `best` is no result of `cover` itself.
+        ValueError: `best` is not a result of `cover`.
     """
     covers, solution = best.problem, best.solution
     if covers is None or solution is None:
@@ -45,7 +45,7 @@ def kernel_counts(cover: CoverResult) -> Counter[tuple[str, int]]:
 
 
 def _marks(covers: CoverProblem) -> Marks:
-    """Kernels by family and price; classes that are the same values in another order are one place."""
+    """Kernels by family and price; classes with the same values in another order count as one place."""
     problem, snapshot = covers.problem, covers.snapshot
     families = [x.family for x in (*covers.candidates, *covers.calls)]
     kernels = [(f, price) if price else None for f, price in zip(families, problem.node_cost, strict=True)]

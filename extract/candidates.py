@@ -1,9 +1,9 @@
-"""Kernel candidates: for every class, the cuts that a cover may choose from, each priced once.
+"""Kernel candidates: for every class, the priced cuts that a cover may choose from.
 
-Cuts grow bottom-up as priority cuts do in technology mapping (Mishchenko et al., "Combinational and Sequential Mapping
-with Priority Cuts", ICCAD 2007): a class keeps the best few of each kind, and a class that improves wakes the e-nodes
-above it until nothing changes. Cuts that one kernel can compute together are then joined. Dominated candidates are
-dropped: another one reads no more and costs no more.
+Cuts grow bottom-up like priority cuts in technology mapping (Mishchenko et al., "Combinational and Sequential Mapping
+with Priority Cuts", ICCAD 2007): a class keeps the best few of each kind, and when a class improves, the e-nodes above
+it are grown again, until nothing changes. Cuts that one kernel can compute together are then joined. Dominated
+candidates are dropped: those for which another candidate reads no more and costs no more.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from eqsat.layout.arithmetic import is_contiguous
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One kernel, or an alias, that computes a class.
+    """A kernel, or an alias, that computes a class.
 
     Attributes:
-        cls: the class; `leaves` are the classes that it reads, and `children` those of them that must be computed.
-        family: the kernel family, or "alias" for a contiguous slice of a leaf, which costs nothing.
-        price: picoseconds, for all launches together.
+        cls: the class. `leaves` are the classes it reads; `children` are the leaves that must be computed.
+        family: the kernel family, or "alias" for a contiguous slice of a leaf, which is free.
+        price: picoseconds for all launches together.
         cut: the expression.
-        call: set where one kernel may compute several classes (results of an opaque operator, joint kernels):
-            candidates with the same `call` are one kernel, paid once.
-        launches: how many there are, 0 of an alias; `slices` is how many parts long sums are cut into.
+        call: set if one kernel may compute several classes (results of an opaque operator, joint kernels).
+            Candidates with the same `call` are one kernel and are paid once.
+        launches: number of launches, 0 for an alias; `slices` is the number of parts that long sums are split into.
     """
 
     cls: int
@@ -52,7 +52,7 @@ class Candidate:
 
 @dataclass(slots=True)
 class Candidates:
-    """The candidates of every class (none for classes that are free), and how they were found."""
+    """The candidates of every class (none for classes that are free), and statistics of the search."""
 
     of_class: list[list[Candidate]]
     free: list[bool]
@@ -81,9 +81,10 @@ def enumerate_candidates(
 ) -> Candidates:
     """The candidates of every class, within `limits`.
 
-    `should_stop` is polled; once it says so, classes keep what they have, at least what a cover needs.
-    `only` says which e-nodes may be used; None means all. `needs` is what all programs in the e-graph have in common:
-    kernels with several outputs compute classes of it; without it none are made. `exact` kernels sum in a fixed order.
+    `should_stop` is polled; once it returns True, classes keep their present cuts, which always suffice for a cover.
+    `only` lists the e-nodes that may be used; None means all. `needs` describes the classes that all programs in the
+    e-graph compute: kernels with several outputs compute only such classes, and are not made without it. With `exact`,
+    kernels sum in a fixed order.
     """
     limits = limits or Limits()
     start = time.perf_counter()
@@ -112,9 +113,9 @@ def enumerate_candidates(
 
 
 def undominated(found: Sequence[Candidate]) -> list[Candidate]:
-    """Drop every candidate that needs the classes of a cheaper or equal one, cheapest first.
+    """The candidates, cheapest first, without each one that needs all classes of another that costs no more.
 
-    One that may share its price with other classes stays, after the others.
+    Candidates that may share their price with other classes stay, after the others.
     """
     kept: list[tuple[int, Candidate]] = []
     shared: dict[object, Candidate] = {}
@@ -128,11 +129,11 @@ def undominated(found: Sequence[Candidate]) -> list[Candidate]:
 
 
 _HOLDS = ("copy", "pointwise", "contraction", "contraction+reduction", "reduction", "row")
-"""Families of joint kernels: each can hold what those before it can, where both share a product or rows."""
+"""Families of joint kernels: each can hold the cuts of earlier families if they share a product or rows."""
 
 
 class _Search:
-    """The worklist: e-nodes are grown again when an operand's cuts change, classes in order of depth."""
+    """The worklist: e-nodes are grown again when the cuts of an operand change, classes in order of depth."""
 
     def __init__(self, snapshot: Snapshot, facts: Facts, grower: Grower, limits: Limits, only: Sequence[bool]) -> None:
         self.snapshot, self.facts, self.grower, self.limits, self.only = snapshot, facts, grower, limits, only
@@ -171,7 +172,7 @@ class _Search:
                             stale[snapshot.nodes[p].cls].add(p)
 
     def _settle(self, c: int) -> bool:
-        """Choose the best cuts of a class from those of its e-nodes; whether they changed."""
+        """Choose the best cuts of a class from those of its e-nodes. True if they changed."""
         best = self._best(cut for i in self.snapshot.members[c] for cut in self._grown[i])
         before = [(x.kind, x.key, x.leaves, x.score) for x in self.cuts[c]]
         self.cuts[c] = best
@@ -179,7 +180,7 @@ class _Search:
         return before != [(x.kind, x.key, x.leaves, x.score) for x in best]
 
     def _best(self, cuts: Iterable[Cut]) -> list[Cut]:
-        """The best few of each kind; of those that differ only in what they do inside, one."""
+        """The best few of each kind; of cuts that differ only in their inner operators, one."""
         pool: dict[tuple[Kind, object, int], Cut] = {}
         for cut in cuts:
             slot = (cut.kind, cut.key, cut.leaves & self.facts.computed)
@@ -195,7 +196,7 @@ class _Search:
         return best
 
     def aliases(self, c: int) -> list[Candidate]:
-        """Contiguous slices of another class: they cost nothing where kernels take addresses."""
+        """The class as a contiguous slice of another class, which is free because kernels take addresses."""
         found: list[Candidate] = []
         if not self.grower.prices.device.fuses:
             return found
@@ -208,9 +209,9 @@ class _Search:
         return found
 
     def shallowest(self, c: int, found: Sequence[Candidate]) -> list[Candidate]:
-        """The kernel of the e-node of the shallowest derivation, where nothing found needs as little.
+        """The kernel of the e-node of the shallowest derivation, unless a found candidate needs no more classes.
 
-        Whatever the limits, these kernels of all classes together are a cover without cycles.
+        Under any limits, these kernels of all classes together form a cover without cycles.
         """
         i = self.snapshot.best[c]
         given = set(self.snapshot.nodes[i].args)
@@ -219,7 +220,7 @@ class _Search:
         return [x for x in map(self.candidate, self.grower.grow(i)) if given.issuperset(x.children)]
 
     def candidate(self, cut: Cut) -> Candidate:
-        """The kernel of a cut: for a bare product the library's, where that is faster."""
+        """The kernel of a cut; for a bare product, the library's kernel if that is faster."""
         library = self.grower.library_price(cut)
         if library is not None and library < cut.price:
             return self._candidate(cut, "library-gemm", cut.run._replace(price=library))
@@ -228,7 +229,7 @@ class _Search:
     def joint(
         self, of_class: Sequence[Sequence[Candidate]], needs: Needs, should_stop: Callable[[], bool] | None
     ) -> list[Candidate]:
-        """The candidates, one for each output, of the joint kernels that pay beside those of single classes."""
+        """Candidates, one for each output, of joint kernels that are cheaper than kernels of single classes."""
 
         def cheapest(c: int, given: int) -> int:
             return next(x.price for x in of_class[c] if all(given >> d & 1 for d in x.children))
@@ -267,5 +268,5 @@ class _Search:
                 return "opaque"
 
     def _computes(self, cut: Cut) -> bool:
-        """Whether anything but views and concatenations happens."""
+        """Whether the cut computes anything besides views and concatenations."""
         return any(x.node >= 0 and self.snapshot.nodes[x.node].op not in ("V", "Cat") for x in parts((cut,)))

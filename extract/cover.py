@@ -1,7 +1,7 @@
-"""Kernel covers: which kernels compute the roots of a snapshot in the least predicted time, with a proven lower bound.
+"""Kernel covers: the kernels that compute a snapshot's roots in the least predicted time, with a proven lower bound.
 
-Candidates become the nodes of an extraction problem and the classes that they read its children. Two things are added
-that a general extractor cannot know: rows that every cover obeys because some kernel must contain each required class,
+Candidates become the nodes of an extraction problem, and the classes they read become the nodes' children. Two things
+are added that a general extractor cannot know: constraint rows, because some kernel must contain each required class,
 and covers to start from (the program as written, and covers in which all members of a group are slices of it).
 """
 
@@ -39,10 +39,10 @@ class CoverResult:
 
     Attributes:
         chosen: the candidate of every class that the cover computes, in launch order, aliases among them.
-        cost, lower_bound: picoseconds; no cover by the kernels that were enumerated costs less than `lower_bound`.
-        optimal: whether the cost is proven to be least.
-        stats: how many candidates there were, the costs of the covers to start from, and the seconds of each stage.
-        problem, solution: what it was chosen from and how, for other covers of the same snapshot.
+        cost, lower_bound: picoseconds; no cover by the enumerated kernels costs less than `lower_bound`.
+        optimal: whether the cost is proven minimal.
+        stats: the number of candidates, the costs of the starting covers, and the seconds of each stage.
+        problem, solution: the solved problem and its solution, for finding other covers of the same snapshot.
     """
 
     chosen: list[Candidate]
@@ -60,13 +60,13 @@ class CoverResult:
 
     @property
     def snapshot(self) -> Snapshot:
-        """The e-graph that it covers."""
+        """The e-graph snapshot that is covered."""
         assert self.problem is not None
         return self.problem.snapshot
 
     @property
     def kernels(self) -> list[Candidate]:
-        """The chosen candidates that are launched; one of each call stands for all of its results."""
+        """The chosen candidates that are launched; a call with several results appears once."""
         launched = {x.call or x.cls: x for x in reversed(self.chosen) if x.family != "alias"}
         return list(reversed(launched.values()))
 
@@ -82,9 +82,9 @@ def cover(
 ) -> CoverResult:
     """The cheapest cover of the snapshot's roots found within `time_limit` seconds.
 
-    Its kernels are priced with sums in a fixed order where it is to be `exact`. `known` are good covers of e-graphs
-    that the snapshot grew from: the result is not dearer, and kernels of what was written are taken from them. Without
-    any, the program as written takes their place.
+    With `exact`, kernels are priced with sums in a fixed order. `known` are good covers of e-graphs that the snapshot
+    grew from: the result costs no more than any of them, and kernels of the program as written are taken from them.
+    Without any, the program as written takes their place.
 
     Raises:
         InputError: the device is unknown.
@@ -98,7 +98,7 @@ def cover(
 
     every = needs_of_all(snapshot)
     found = enumerate_candidates(snapshot, row, limits, late, needs=every, exact=exact)
-    more: list[Candidate] = []  # what rules made crowds out kernels of what was written
+    more: list[Candidate] = []  # kernels of rewritten forms displace those of the written one
     given: list[list[Candidate]] = []
     for x in known:
         moved = Renumbering(x.snapshot, snapshot, found.free)
@@ -106,7 +106,7 @@ def cover(
         more += given[-1]
         if x.problem is not None and _as_written(x.snapshot):
             more += moved.all(y for y in x.problem.candidates if y.call is None)
-    if not _as_written(snapshot) and not (known and late()):  # groups that rules made change which are best
+    if not _as_written(snapshot) and not (known and late()):  # groups from rewriting change the best
         own = [n.rule == SOURCE for n in snapshot.nodes]
         written = enumerate_candidates(snapshot, row, limits, late, only=own, exact=exact)
         more += [x for kernels in written.of_class for x in kernels]
@@ -160,10 +160,10 @@ class _Group(NamedTuple):
 
 
 class CoverProblem:
-    """The extraction problem of some candidates. Its classes are those that the roots may reach, renumbered.
+    """The extraction problem of the candidates. Its classes are those reachable from the roots, renumbered.
 
-    A kernel with several outputs is a class of its own, after the others, with one node, after the others: that node
-    has the price, and the outputs cost nothing once it is chosen. `calls` has one candidate for each, in that order.
+    A kernel with several outputs becomes an extra class with a single node, numbered after all others. That node has
+    the price, and the outputs are free once it is chosen. `calls` has one candidate for each such class, in order.
     """
 
     def __init__(self, snapshot: Snapshot, candidates: Candidates, needed: int) -> None:
@@ -195,7 +195,7 @@ class CoverProblem:
     def _required_rows(self, needed: int) -> list[tuple[int, ...]]:
         """For each needed class, the candidates that compute it.
 
-        Aliases compute their class too: without them the rows would forbid valid covers.
+        Aliases count as computing their class: without them the rows would forbid valid covers.
         """
         rows: dict[int, list[int]] = {}
         for i, x in enumerate(self.candidates):
@@ -207,7 +207,7 @@ class CoverProblem:
         return list(dict.fromkeys(map(tuple, rows.values())))
 
     def greedy(self, costs: Sequence[float] | None = None, deadline: float = inf) -> dict[int, int] | None:
-        """A cover by greedy dynamic programming; None where the costs leave a root without one."""
+        """A cover by greedy dynamic programming; None if some root cannot be computed at finite cost."""
         p = self.problem
         picks = greedy_dag(p, deadline, costs)
         if any(picks[r] == NO_NODE for r in p.roots):
@@ -215,12 +215,12 @@ class CoverProblem:
         return used_choice(p, {c: i for c, i in enumerate(picks) if i != NO_NODE})
 
     def cheap_kernels(self) -> list[Candidate]:
-        """A cover found by greedy choices; none where there is no cover."""
+        """The kernels of a greedily chosen cover; empty if there is no cover."""
         choice = self.greedy()
         return [] if choice is None else self.launch_order(choice)
 
     def choice_of(self, kernels: Iterable[Candidate]) -> dict[int, int] | None:
-        """The cover by these kernels, each replaced by the cheapest that reads no more; None where one is missing."""
+        """The cover by these kernels, each replaced by the cheapest that reads no more; None if one is missing."""
         out = {k: self._members[k][0] for k in self._call_class.values()}
         for x in kernels:
             own = self.index.get(x.cls)  # None: a cheaper kernel above reads less, so nothing reads this class any more
@@ -235,9 +235,9 @@ class CoverProblem:
             return None
 
     def group_moves(self, deadline: float) -> dict[int, int]:
-        """The best cover found by reading all members of a concatenation as slices of it: all groups, then one by one.
+        """The best cover found by reading members of concatenations as slices: first all groups, then one at a time.
 
-        Greedy choices cannot see that computing a group pays once every member is read from it.
+        Greedy choices cannot see that computing a group is cheaper once every member is read from it.
         """
         best = self.greedy(deadline=deadline)
         assert best is not None, "the kernels of shallowest derivations are a cover"
@@ -277,7 +277,7 @@ class CoverProblem:
         return sorted(dict.fromkeys(found), key=lambda g: (-len(g.members), g))
 
     def launch_order(self, choice: Mapping[int, int]) -> list[Candidate]:
-        """The chosen candidates, each after those that it reads."""
+        """The chosen candidates, each after the candidates it reads."""
         chosen = {self.classes[k]: self.candidates[i] for k, i in choice.items() if i < len(self.candidates)}
         order: list[Candidate] = []
         done: set[int] = set()

@@ -1,15 +1,15 @@
-"""Cuts: expressions over e-nodes that one kernel can compute, ending in classes that it reads from memory.
+"""Cuts: expressions over e-nodes that one kernel can compute, whose leaves are classes read from memory.
 
-What a kernel may hold is decided by the kind of its cut:
+The kind of a cut decides what its kernel may hold:
 
     POINT     any expression of pointwise operators, views (as index maps) and concatenations
     GEMM      one product of POINT operands (prologues), then pointwise operators and bijective views (its epilogue)
     GEMM_RED  such a product reduced over one whole axis of its output
     ROW       pointwise operators and reductions over rows of one length, a row to a workgroup
     GATHER    indexing by an array
-    OPAQUE    an operator that nothing is known about
+    OPAQUE    an operator with unknown meaning
 
-Views read through masks and windows too, so an implicit-gemm convolution is a GEMM over a window view.
+Views include masks and windows, so an implicit-gemm convolution is a GEMM over a window view.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ from eqsat.layout.arithmetic import Layout, compose, identity, is_contiguous
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Bounds on what is enumerated; cuts are complete within them, up to the best few that each class keeps.
+    """Limits of the enumeration. Within them it is complete, except that each class keeps only its best few cuts.
 
-    The defaults are where raising one no longer makes any workload cheaper (`benchmarks/bounds.py`; the table is in
-    `papers/bounds.md`), and what a kernel can hold where that is less. One operator over arrays is a kernel under any.
+    Each default is the value above which no workload gets cheaper (`benchmarks/bounds.py`; the table is in
+    `papers/bounds.md`), or the most that a kernel can hold. A single operator over arrays is a kernel under any limits.
 
     Attributes:
-        leaves: arrays that a kernel reads: their addresses are registers of every thread.
-        operators: e-nodes inside a kernel: a bound on its text; attention in one row kernel stays under it.
-        per_kind: cuts of each kind that a class keeps, the best by price and leaves still to be computed.
-        joins: ways kept to hold the first operands of an operator together, while the next are joined to them.
-        pairs: ways to compute both operands of a product inside its kernel that are priced.
-        copies: indices at which one kernel computes what lies inside it: views and members of concatenations over
-            what is computed add some, and each may hold the text of all that is below.
-        members: members of a concatenation whose computation one kernel holds: each is a branch.
-        prologue_leaves: arrays that one operand of a product reads, since each tile reads them again; of these
-            `prologue_computed` may be computed ones.
-        outputs: classes that one kernel computes, if it is a joint one: each is a store for every element.
-        joint: joint kernels kept for the same outputs, and, of each number of outputs, for a class at least.
-        rounds: passes over the classes, which cycles of the e-graph ask for: a net, since it settles in a few.
-        fold_elements: constants that would become larger than this are computed on the device: 256 MiB in float32.
+        leaves: arrays that a kernel reads; their addresses take registers in every thread.
+        operators: e-nodes inside a kernel, to limit its text; attention in one row kernel stays under it.
+        per_kind: cuts of each kind that a class keeps, the best by price and by leaves still to be computed.
+        joins: partial joins of an operator's first operands that are kept while the next operand is joined.
+        pairs: combinations of inlined operands of a product that are priced.
+        copies: distinct indices at which one kernel evaluates its inner operators. Views and concatenations over
+            computed values add indices, and each index may repeat the text of everything below it.
+        members: members of a concatenation that one kernel computes; each is a branch.
+        prologue_leaves: arrays that one operand of a product reads, since each tile reads them again; of these,
+            `prologue_computed` may be computed arrays.
+        outputs: classes that one joint kernel computes; each adds a store for every element.
+        joint: joint kernels kept for the same outputs and, for each number of outputs, at least for a class.
+        rounds: passes over the classes, which cycles in the e-graph require. A safety limit: a few passes suffice.
+        fold_elements: larger constants are computed on the device instead of ahead of time: 256 MiB in float32.
     """
 
     leaves: int = 10
@@ -65,7 +65,7 @@ class Limits:
 
 
 class Kind(IntEnum):
-    """What a cut is, which decides what may be added to it."""
+    """The kind of a cut, which decides what may be added to it."""
 
     POINT = 0
     GEMM = 1
@@ -77,12 +77,12 @@ class Kind(IntEnum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Core:
-    """The product inside a cut; two cuts may share it, so identity matters.
+    """The product inside a cut. Two cuts may share it, so it is compared by identity.
 
     Attributes:
-        node: index of the MM e-node, and `dims` its (B, M, K, N).
-        bytes: what the operands move, once.
-        ways: how it may run, times of its prologues included, and `reduced` how it runs where it is reduced as well.
+        node: index of the MM e-node; `dims` are its (B, M, K, N).
+        bytes: bytes that the operands move, counted once.
+        ways: how it may run, including the time of its prologues; `reduced` is how it runs if it is also reduced.
     """
 
     node: int
@@ -103,10 +103,10 @@ class Product(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """Key of ROW cuts: `rows` rows of `columns`, and how the class lies over them.
+    """Key of ROW cuts: `rows` rows of `columns` elements, and how the class relates to them.
 
-    `level` is "full" where the class has an element for each of the domain, "red" where it has one a row. `layout` is
-    None, or the bijective view that the class is of such an array; nothing is reduced after that.
+    `level` is "full" if the class has an element for each element of the domain, "red" if it has one per row. `layout`
+    is None, or the bijective view that gives the class from such an array; nothing is reduced after such a view.
     """
 
     rows: int
@@ -118,30 +118,30 @@ class Rows(NamedTuple):
 Key = Product | Rows | None
 
 Read = tuple[int, Layout | None, float]
-"""(leaf class, index map from the cut's class to it, 0), or (leaf class, None, bytes moved) where no map says it."""
+"""(leaf class, index map from the cut's class to it, 0), or (leaf class, None, bytes moved) if there is no map."""
 
 
 Index = Hashable
-"""How an index inside a kernel is found from that of what is written: None where it is the same, a layout, or several
-steps one after another."""
+"""How an index inside a kernel follows from the output index: None if it is the same, a layout, or several steps in
+sequence."""
 
 NOTHING = Run(0, 0)
-"""What it costs to launch no kernel."""
+"""The cost of no kernel launch."""
 
 
 class Cut:
-    """An expression at a class that one kernel computes.
+    """An expression for a class that one kernel computes.
 
     Attributes:
-        cls: the class; `node` is the index of the e-node at the top, -1 where the cut is just a leaf.
+        cls: the class; `node` is the index of the e-node at the top, -1 if the cut is just a leaf.
         subs: the cuts of that node's operands.
-        kind: see `Kind`; `key` is what two cuts must share to be joined.
-        leaves, inner: bit sets of the classes read, and of those computed inside (`cls` among them).
+        kind: see `Kind`; cuts must have equal `key` to be joined.
+        leaves, inner: bit sets of the classes read, and of the classes computed inside, including `cls`.
         reads: how the leaves are read.
-        at: the indices at which operators inside are computed, each by how it is found from the class's own, None.
-        work: vector operations, those of prologues aside.
-        on_chip: a ROW that reads the reduction of a row back, and so holds the row.
-        run: what the kernel costs; `score` adds a guess at what computing its leaves costs, for ranking, picoseconds.
+        at: the indices at which inner operators are computed, each relative to the class's own index, which is None.
+        work: vector operations, without those of prologues.
+        on_chip: a ROW that reads a row's reduction back, and therefore holds the row on chip.
+        run: the cost of the kernel. `score`, for ranking, adds an estimate for computing its leaves, in picoseconds.
     """
 
     __slots__ = (
@@ -184,13 +184,12 @@ class Cut:
 
     @property
     def price(self) -> int:
-        """Picoseconds; 0 for what only reads."""
+        """Picoseconds; 0 for a cut that only reads."""
         return self.run.price
 
 
 def parts(cuts: Iterable[Cut]) -> list[Cut]:
-    """Every cut inside these once, depth first, readers first: what operands share is one object, met along many
-    ways."""
+    """Every cut inside the given ones, once, depth first, readers first. Cuts that operands share are one object."""
     found: dict[int, Cut] = {}
     stack = list(cuts)[::-1]
     while stack:
@@ -202,13 +201,13 @@ def parts(cuts: Iterable[Cut]) -> list[Cut]:
 
 
 class Facts:
-    """What enumeration asks about classes, worked out once.
+    """Facts about classes that enumeration needs, computed once.
 
     Attributes:
-        free: read without computing it: an input, or a constant folded ahead of time.
-        computed: bit set of the classes that are not.
-        bytes: of one array of the class; `itemsize` of one element.
-        leaf: the cut that just reads the class.
+        free: whether a class can be read without computing it: an input, or a constant folded ahead of time.
+        computed: bit set of the classes that are not free.
+        bytes: bytes of an array of the class; `itemsize` is for one element.
+        leaf: the cut that only reads the class.
     """
 
     def __init__(self, snapshot: Snapshot, limits: Limits) -> None:
@@ -234,7 +233,8 @@ class Facts:
             self.leaf.append(self._leaf(c))
 
     def _leaf(self, c: int) -> Cut:
-        """Literals are part of the code; a constant that is a view of a smaller one is read through that view."""
+        """The cut that reads a class. Literals are part of the code; a constant that is a view of a smaller one is read
+        through that view."""
         cut = self._leaves.get(c)
         if cut is not None:
             return cut
@@ -258,7 +258,7 @@ class Facts:
         return cut
 
     def _slices_of_groups(self) -> dict[int, list[int]]:
-        """For each class the bit sets of the classes that are slices of one array, with it."""
+        """For each class, bit sets of the classes that are slices of the same array as it."""
         groups: dict[int, int] = {}
         for node in self.snapshot.nodes:
             if node.op == "V" and is_contiguous(node.attrs[0]) and node.cls != node.args[0]:
@@ -271,7 +271,7 @@ class Facts:
         return found
 
     def launches(self, leaves: int) -> int:
-        """A guess at how many kernels compute these classes: one for all slices of one array, else one for each."""
+        """Estimated number of kernels that compute these classes: one for all slices of an array, else one each."""
         rest = leaves & self.computed
         known = self._launches.get(rest)
         if known is None:
@@ -299,7 +299,7 @@ class Facts:
         return tuple(out)
 
     def moved(self, reads: tuple[Read, ...], any_order: bool = False) -> float:
-        """Bytes that it is worth to make these reads; overlapping reads of one array share what they can."""
+        """Effective bytes moved by these reads; overlapping reads of one array share bytes where possible."""
         total: dict[int, float] = {}
         for leaf, layout, known in reads:
             moved = known if layout is None else read_bytes(layout, self.itemsize[leaf], any_order)
@@ -308,7 +308,7 @@ class Facts:
         return sum(total.values())
 
     def freeze(self, reads: tuple[Read, ...], any_order: bool) -> tuple[Read, ...]:
-        """The same reads with their bytes worked out: from here on the class's own index says nothing about them."""
+        """The same reads with their bytes computed, for cuts above, whose own index no longer determines them."""
         return tuple(
             read if read[1] is None else (read[0], None, read_bytes(read[1], self.itemsize[read[0]], any_order))
             for read in reads
@@ -316,7 +316,7 @@ class Facts:
 
 
 def joined(*reads: tuple[Read, ...]) -> tuple[Read, ...]:
-    """Several cuts' reads in one kernel: equal ones count once."""
+    """The reads of several cuts in one kernel; equal reads count once."""
     return tuple(dict.fromkeys(read for part in reads for read in part))
 
 

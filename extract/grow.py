@@ -1,4 +1,4 @@
-"""How cuts grow: the cuts of an e-node, made from those of its operands. One method per operator of the core."""
+"""Growing cuts: the cuts of an e-node are made from the cuts of its operands. One method per core operator."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from eqsat.extract.cuts import Core, Cut, Facts, Index, Key, Kind, Limits, Produ
 from eqsat.layout.arithmetic import Layout, compose, identity, is_bijective, row_major, strided
 
 PROLOGUE_STEP = 2000
-"""Picoseconds charged for each operator of a prologue: where an epilogue does as well, it is preferred."""
+"""Picoseconds charged for each operator of a prologue, so that an equally good epilogue is preferred."""
 
 REDUCED_BY_GEMM = frozenset({"sum", "max", "min"})
-"""Reductions that workgroups can join with one atomic."""
+"""Reductions whose partial results workgroups can combine with one atomic."""
 
 
 REDUCED_IN_SLICES = frozenset({"sum", "prod", "max", "min"})
-"""Reductions of parts of a row that reduce to that of the row."""
+"""Reductions for which reducing the reductions of a row's parts gives the reduction of the row."""
 
 
 class Grower:
-    """Makes cuts. `points`, `gemms` and `rows` hold what each class has so far, best first; a leaf is a point too."""
+    """Makes cuts. `points`, `gemms` and `rows` hold the cuts of each class so far, best first; leaves are points too."""
 
     def __init__(self, snapshot: Snapshot, prices: Prices, limits: Limits, facts: Facts) -> None:
         self.snapshot = snapshot
@@ -49,13 +49,13 @@ class Grower:
         }
 
     def grow(self, i: int) -> list[Cut]:
-        """The cuts that have e-node `i` at the top."""
+        """The cuts with e-node `i` at the top."""
         node = self.snapshot.nodes[i]
         rule = self._rules.get(node.op)
         return [cut for cut in rule(i, node) if cut is not None] if rule else []
 
     def keep(self, c: int, cuts: Sequence[Cut]) -> None:
-        """Let these be the cuts of class `c` that others grow from."""
+        """Make these the cuts of class `c` from which further cuts grow."""
         self.points[c] = [self.facts.leaf[c], *(x for x in cuts if x.kind == Kind.POINT)]
         self.gemms[c] = [x for x in cuts if x.kind == Kind.GEMM]
         self.rows[c] = [x for x in cuts if x.kind == Kind.ROW]
@@ -76,7 +76,7 @@ class Grower:
     # --- operators ----------------------------------------------------------------------------------------------
 
     def elementwise(self, i: int, node: ENode) -> Iterator[Cut | None]:
-        """A pointwise operator over any cuts that one kernel can hold together."""
+        """A pointwise operator over any cuts that fit together in one kernel."""
         work = work_of(node.attrs[0] if node.attrs else "where", self.snapshot.size[node.cls])
         if len(node.args) == 1:
             (a,) = node.args
@@ -91,7 +91,7 @@ class Grower:
             yield self.make(i, subs, kind, key, reads, _shared_work(subs) + work, any(x.on_chip for x in subs))
 
     def _view(self, i: int, node: ENode) -> Iterator[Cut | None]:
-        """Any view of points, bijective ones of products and rows, and a row's reduction read back by the row."""
+        """Any view of points, bijective views of products and rows, and a row's reduction read back by the row."""
         (layout,), (a,) = node.attrs, node.args
         size = self.snapshot.size[a]
         for x in self.points[a]:
@@ -149,7 +149,7 @@ class Grower:
                     yield self.make(i, (x,), Kind.GEMM_RED, key, reads, x.work + work)
 
     def _concatenation(self, i: int, node: ENode) -> Iterator[Cut | None]:
-        """Written by one kernel. Larger ones than a kernel takes are copied together, a launch for each part."""
+        """A concatenation written by one kernel. If it is too large for that, its parts are copied, one launch each."""
         choices = {self._plain(node): None}
         if len(node.args) <= self.limits.members:
             joins = self._joins([self.points[a] for a in node.args], self.limits.members)
@@ -159,26 +159,26 @@ class Grower:
             yield self.make(i, subs, Kind.POINT, None, reads, sum(x.work for x in subs), wide=True)
 
     def _gather(self, i: int, node: ENode) -> Iterator[Cut | None]:
-        """A kernel of its own, which reads at most what it writes."""
+        """A separate kernel, which reads at most as many elements as it writes."""
         data, index = (self.facts.leaf[a] for a in node.args)
         touched = min(self.facts.bytes[node.args[0]], self.facts.bytes[node.cls])
         reads = (*index.reads, *((leaf, None, float(touched)) for leaf, _, _ in data.reads))
         yield self.make(i, (data, index), Kind.GATHER, None, reads, float(self.snapshot.size[node.cls]))
 
     def _opaque(self, i: int, node: ENode) -> Iterator[Cut | None]:
-        """A call of its own."""
+        """A separate call."""
         subs = tuple(self.facts.leaf[a] for a in node.args)
         reads = joined(*(x.reads for x in subs))
         yield self.make(i, subs, Kind.OPAQUE, None, reads, float(self.snapshot.size[node.cls]), wide=True)
 
     def _plain(self, node: ENode) -> tuple[Cut, ...]:
-        """The operands as arrays in memory: so there is always one kernel, whatever the limits."""
+        """The operands as arrays in memory, so that there is always a kernel under any limits."""
         return tuple(self.facts.leaf[a] for a in node.args)
 
     # --- joining, making, pricing -------------------------------------------------------------------------------
 
     def _joins(self, operands: Sequence[Sequence[Cut]], most: int) -> list[_Join]:
-        """The most promising ways to compute all operands in one kernel that reads at most so many arrays."""
+        """The most promising ways to compute all operands in one kernel that reads at most `most` arrays."""
         computed, guess = self.facts.computed, self._leaf_guess
         partial = [_Join(x.kind, x.key, x.leaves, x.inner, self._beyond(x), (x,)) for x in operands[0]]
         for cuts in operands[1:]:
@@ -209,7 +209,7 @@ class Grower:
         return partial
 
     def _beyond(self, x: Cut) -> int:
-        """What a cut costs beyond a launch, its leaves aside; reading an array as it is costs its bytes elsewhere."""
+        """The cost of a cut beyond a launch, without its leaves. A plain read of an array costs its bytes elsewhere."""
         return x.price - self.prices.launch if x.node >= 0 and x.price else 0
 
     def _options(self, a: int) -> list[Cut]:
@@ -241,7 +241,7 @@ class Grower:
         return core
 
     def _with_prologues(self, gemm: Gemm, left: Cut, right: Cut, node: ENode) -> Gemm:
-        """The time with what its operands take: each tile computes them again."""
+        """The time including the operands' computation, which each tile repeats."""
         _, m, _, n = node.attrs
         work = left.work * ceil(n / gemm.tile_n) + right.work * ceil(m / gemm.tile_m)
         steps = left.inner.bit_count() + right.inner.bit_count()
@@ -259,9 +259,9 @@ class Grower:
         on_chip: bool = False,
         wide: bool = False,
     ) -> Cut | None:
-        """The cut with e-node `i` over `subs`, priced; None where it breaks a limit or needs itself.
+        """The priced cut with e-node `i` over `subs`; None if it breaks a limit or needs itself.
 
-        `wide` cuts may read more arrays than the limit: there is no smaller kernel for their operator.
+        A `wide` cut may read more arrays than the limit, because its operator has no smaller kernel.
         """
         c = self.snapshot.nodes[i].cls
         leaves, inner = 0, 1 << c
@@ -284,15 +284,15 @@ class Grower:
         return cut
 
     def price(self, cut: Cut) -> bool:
-        """Set the price; False where no kernel of the kind can hold the cut."""
+        """Set the price; False if no kernel of this kind can hold the cut."""
         run = self.run_of((cut,))
         if run is not None:
             cut.run = run
         return run is not None
 
     def run_of(self, cuts: Sequence[Cut]) -> Run | None:
-        """One kernel that writes the classes of all these cuts, which share their product or their rows where they have
-        some; None where no kernel of the kind can hold them."""
+        """One kernel that writes the classes of all these cuts, which share any product or rows. None if no kernel of
+        this kind can hold them."""
         facts = self.facts
         top = max(cuts, key=lambda x: (x.kind, x.work))
         dtype = self.snapshot.dtype[top.cls]
@@ -346,7 +346,7 @@ class Grower:
         )
 
     def _reduced_in_slices(self, cuts: Sequence[Cut]) -> bool:
-        """Whether all that is reduced can be reduced slice by slice."""
+        """Whether all reductions can be computed slice by slice."""
         tops = (self.snapshot.nodes[x.node] for x in parts(cuts) if x.kind == Kind.ROW and x.node >= 0)
         return all(node.attrs[0] in REDUCED_IN_SLICES for node in tops if node.op == "Red")
 
@@ -355,11 +355,11 @@ _HERE: frozenset[Index] = frozenset({None})
 
 
 def _indices(node: ENode, subs: Sequence[Cut]) -> frozenset[Index]:
-    """The indices at which a kernel computes what it holds, an operator over these cuts."""
+    """The indices at which a kernel evaluates its inner operators, for an operator over these cuts."""
     if node.op == "V":
         (x,), (layout,) = subs, node.attrs
         return frozenset(_seen_through(layout, at) for at in x.at)
-    if node.op == "Cat":  # each member is a branch with a text of its own
+    if node.op == "Cat":  # each member is a branch with its own text
         return frozenset((k, at) for k, x in enumerate(subs) for at in x.at)
     found = _HERE
     for x in subs:
@@ -374,7 +374,7 @@ def _seen_through(layout: Layout, at: Index) -> Index:
 
 
 def _is_matrix(operand: Cut, shape: tuple[int, int, int]) -> bool:
-    """Whether the operand is an array in memory with one step a digit, and neighbours along rows or along columns."""
+    """Whether the operand is an array in memory with one stride per dim, contiguous along rows or along columns."""
     if operand.work or len(operand.reads) != 1 or operand.reads[0][1] is None:
         return False
     layout = operand.reads[0][1]
@@ -403,7 +403,7 @@ def _best_of_each_kind(scored: Iterable[tuple[int, _Join]], most: int) -> list[_
 
 
 def _shared_work(subs: Sequence[Cut]) -> float:
-    """The work of several cuts in one kernel; what they have in common is done once."""
+    """The work of several cuts in one kernel; shared parts are done once."""
     total, seen = 0.0, 0
     for x in sorted(subs, key=lambda x: -x.work):
         inner = x.inner.bit_count()
@@ -414,7 +414,7 @@ def _shared_work(subs: Sequence[Cut]) -> float:
 
 
 def _viewed_rows(key: Rows, layout: Layout, size: int, bijective: bool) -> Rows | None:
-    """The row domain seen through a view: a reduction read back by its row, or any bijective view of the whole."""
+    """The row domain through a view: a reduction read back by its row, or any bijective view of the whole."""
     if key.layout is None:
         if key.level == "red" and layout == strided(0, ((key.rows, 1), (key.columns, 0))):
             return Rows(key.rows, key.columns, "full")
@@ -426,14 +426,14 @@ def _viewed_rows(key: Rows, layout: Layout, size: int, bijective: bool) -> Rows 
 
 
 def _reduces_axis(key: Product, columns: int) -> bool:
-    """Whether each innermost run of `columns` walks the whole of the product's last or middle axis."""
+    """Whether each innermost run of `columns` elements covers all of the product's last or middle axis."""
     _, m, _, n = key.core.dims
     first = compose(key.layout, strided(0, ((columns, 1),)))
     return (columns == n and first == identity(n)) or (columns == m and first == strided(0, ((m, n),)))
 
 
 def reduced_stride(cut: Cut) -> int:
-    """The stride, in the product's output, of the axis that a GEMM_RED reduces: 1 for the last one."""
+    """The stride, in the product's output, of the axis that a GEMM_RED reduces: 1 for the last axis."""
     (operand,) = cut.subs
     assert isinstance(operand.key, Product)
     assert isinstance(cut.key, Product)

@@ -1,13 +1,14 @@
-"""Joint kernels: cuts of several classes that one kernel computes together, reading what they share once.
+"""Joint kernels: one kernel computes cuts of several classes and reads their shared operands once.
 
     POINT              maps of one size over common operands: sin(x) * y and cos(x) + y
     GEMM, GEMM_RED     one product, written through several epilogues, or written beside its sums along one axis
     ROW                rows of one domain, reduced several ways, or reduced and written beside a map of the same
                        elements: layernorm(x + r) and the sum x + r
 
-A joint kernel pays where each of its outputs is needed in memory, so only classes that every program in the e-graph
-computes are joined, and only where each is an output or has such a reader outside the kernel. None computes again what
-one of its own operands is made of. Covers of earlier e-graphs bring theirs along (`eqsat.extract.known`).
+A joint kernel pays off only if each of its outputs is needed in memory. So only classes that every program in the
+e-graph computes are joined, and only if each is an output or has a reader outside the kernel that needs it in memory.
+No joint kernel recomputes its own inputs. Covers of earlier e-graphs contribute their joint kernels
+(`eqsat.extract.known`).
 """
 
 from __future__ import annotations
@@ -23,23 +24,23 @@ from eqsat.extract.cuts import Core, Cut, Facts, Kind, Limits, Product, Rows, bi
 from eqsat.extract.grow import Grower, reduced_stride
 
 Frame = Core | tuple[int, int] | int
-"""What cuts must have in common to share a kernel: a product, rows and columns, or the number of elements."""
+"""What cuts in one kernel must share: a product, rows and columns, or the number of elements."""
 
 
 Pool = Mapping[int, Sequence["Joint"]]
-"""The cuts of each class that fit into one frame, as kernels of one output."""
+"""The cuts of each class that fit one frame, as kernels with one output."""
 
 
 @dataclass(frozen=True, slots=True)
 class Joint:
-    """Cuts of different classes as one kernel.
+    """Cuts of different classes in one kernel.
 
     Attributes:
         cuts: one for each output, in order of classes.
-        outputs, leaves, inner: bit sets of the classes written, of those read, and of those computed inside.
+        outputs, leaves, inner: bit sets of the classes written, read, and computed inside.
         below: bit set of the classes that every way to compute the leaves computes.
-        run: what the kernel costs.
-        saved: what the same outputs cost more by the cheapest kernels of fewer outputs that read no other classes.
+        run: the cost of the kernel.
+        saved: picoseconds saved against the cheapest kernels with fewer outputs that read no other classes.
     """
 
     cuts: tuple[Cut, ...]
@@ -63,13 +64,13 @@ def joint_kernels(
     cheapest: Callable[[int, int], int],
     should_stop: Callable[[], bool] | None = None,
 ) -> list[Joint]:
-    """The joint kernels that are cheaper than any kernels apart which read no other classes.
+    """The joint kernels that are cheaper than all separate kernels that read no other classes.
 
     Args:
-        cuts: those of each class.
-        needs: what all programs have in common: only these classes are joined.
-        cheapest: (class, bit set of classes) to the least price, in picoseconds, of computing the class from these.
-        should_stop: polled; once it says so, what was found so far is returned.
+        cuts: the cuts of each class.
+        needs: the classes that all programs compute; only these are joined.
+        cheapest: (class, bit set of classes) to the least price, in picoseconds, of computing the class from the set.
+        should_stop: polled; once it returns True, the kernels found so far are returned.
     """
     return _Joiner(snapshot, grower, cuts, needs, cheapest).run(should_stop)
 
@@ -101,7 +102,7 @@ class _Joiner:
     def run(self, should_stop: Callable[[], bool] | None) -> list[Joint]:
         found: list[Joint] = []
         for frame, pool in self.pools.items():
-            # What could be computed in place of its output stays so in a larger kernel.
+            # A class that could replace its output in the kernel can do so in a larger kernel too.
             alone = [
                 x
                 for kernels in pool.values()
@@ -126,14 +127,14 @@ class _Joiner:
         """Each joint kernel with one more output."""
         for joint in level:
             for one in alone:
-                # Sets of classes are met in every order: pairs need be looked at in one only.
+                # Sets of classes are reached in every order, so one order of each pair is enough.
                 if not joint.outputs & one.outputs and (len(joint.cuts) > 1 or joint.outputs < one.outputs):
                     more = self._joined(frame, pool, joint, one)
                     if more is not None:
                         yield more
 
     def _joined(self, frame: Frame, pool: Pool, joint: Joint, one: Joint) -> Joint | None:
-        """The kernel with one more output; None where no kernel is that, or where it gains nothing."""
+        """The kernel with one more output; None if there is no such kernel, or it saves nothing."""
         leaves, inner, below = joint.leaves | one.leaves, joint.inner | one.inner, joint.below | one.below
         if (leaves | below) & inner or not (joint.inner & one.inner or joint.leaves & one.leaves & self.varying):
             return None
@@ -154,8 +155,8 @@ class _Joiner:
         return Joint(cuts, joint.outputs | one.outputs, leaves, inner, below, run, joint.saved + saved)
 
     def _needed_in_memory(self, cut: Cut, pool: Pool, leaves: int, inner: int) -> bool:
-        """Whether an output is one of the program, or is read outside the kernel by what could not take its place: by
-        several classes, by one that is larger, or by one that reads more or needs another kind of kernel."""
+        """Whether an output is an output of the program, or has readers outside the kernel that could not replace it:
+        several classes, a larger class, or one that reads more or needs another kind of kernel."""
         if self.roots >> cut.cls & 1:
             return True
         outside = self.readers[cut.cls] & ~inner
@@ -168,8 +169,8 @@ class _Joiner:
         return not any(x.inner >> cut.cls & 1 and not x.leaves & ~given for x in pool.get(reader, ()))
 
     def _most_saving(self, joints: Iterable[Joint]) -> list[Joint]:
-        """Of those with the same outputs and computed leaves the cheapest; of those, the best few for the same outputs,
-        and for each class."""
+        """The cheapest joint kernel for each set of outputs and computed leaves; of these, the best few for each set of
+        outputs and for each class."""
         computed = self.facts.computed
         best: dict[tuple[int, int], Joint] = {}
         for x in joints:
@@ -196,7 +197,7 @@ def _classes(classes: Iterable[int]) -> int:
 def _frames(
     snapshot: Snapshot, cuts: Sequence[Sequence[Cut]], wanted: Sequence[int]
 ) -> dict[Frame, dict[int, list[Cut]]]:
-    """The cuts that may share a kernel, by frame and class; frames of a single class left out."""
+    """The cuts that may share a kernel, by frame and class, without frames of a single class."""
     frames: dict[Frame, dict[int, list[Cut]]] = {}
     for c in wanted:
         for x in cuts[c]:
@@ -214,7 +215,7 @@ def _frames(
 
 
 def _undominated(cuts: Sequence[Cut], facts: Facts) -> list[Cut]:
-    """Without the cuts that read the computed classes of a cheaper one."""
+    """The cuts, without those that read all computed classes of a cheaper cut."""
     kept: list[Cut] = []
     for x in sorted(cuts, key=lambda x: (x.price, (x.leaves & facts.computed).bit_count(), x.leaves)):
         if all(y.leaves & facts.computed & ~x.leaves for y in kept):
@@ -223,8 +224,8 @@ def _undominated(cuts: Sequence[Cut], facts: Facts) -> list[Cut]:
 
 
 def _one_kernel(frame: Frame, cuts: Sequence[Cut]) -> bool:
-    """Whether a kernel family writes all these outputs: each class inside is computed in one way, a product is reduced
-    along one axis, and some rows are reduced where the frame is rows."""
+    """Whether a kernel family can write all these outputs: each inner class is computed in one way, a product is
+    reduced along one axis only, and in a frame of rows some rows are reduced."""
     if isinstance(frame, tuple) and all(x.kind == Kind.POINT for x in cuts):
         return False
     if isinstance(frame, Core) and len({reduced_stride(x) for x in cuts if x.kind == Kind.GEMM_RED}) > 1:

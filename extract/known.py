@@ -1,4 +1,4 @@
-"""Kernels of an e-graph in one that grew from it: its classes have other numbers, and may be fewer."""
+"""Finds the kernels of an e-graph again in one that grew from it, where classes are renumbered and may be merged."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Renumbering:
         return sum(1 << c for c in self._all(bits(classes)))
 
     def _cut(self, top: Cut) -> Cut | None:
-        """The same expression; None where the e-graph does not hold it. What several share stays shared."""
+        """The same expression; None if it is not in the e-graph. Shared cuts stay shared."""
         stack = [top]
         while stack:
             cut = stack[-1]
@@ -98,7 +98,7 @@ class Renumbering:
 
 
 def _same_classes(before: Snapshot, after: Snapshot) -> Mapping[int, int]:
-    """The class in `after` of each class of `before` that has a derivation there."""
+    """Class of `before` to class of `after`, for classes that have a derivation there."""
     found: dict[int, int] = {}
     for node in sorted(before.nodes, key=lambda n: max((before.depth[a] for a in n.args), default=-1)):
         if node.cls not in found and all(a in found for a in node.args):

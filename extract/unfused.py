@@ -1,8 +1,8 @@
-"""Growth for runtimes that execute operator by operator, as NumPy and onnxruntime do on a CPU.
+"""Growing cuts for runtimes that execute operator by operator, like NumPy and onnxruntime on a CPU.
 
-A kernel is one operator with the views of its operands. Some views cost nothing, because the operator takes its
-operand as it is: broadcast operands of pointwise operators, matrices by rows or by columns, any axis of a reduction.
-Every other view is a copy. A product of two matrices takes its bias along (onnxruntime joins them into one Gemm).
+A kernel is one operator with the views of its operands. Some views are free, because the operator handles them itself:
+broadcast operands of pointwise operators, matrices by rows or by columns, any axis of a reduction. Every other view is
+a copy. A product of two matrices includes its bias (onnxruntime joins them into one Gemm).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class UnfusedGrower(Grower):
         self._products: list[list[Cut]] = [[] for _ in facts.leaf]
 
     def keep(self, c: int, cuts: Sequence[Cut]) -> None:
-        """Let others grow from plain views of arrays alone."""
+        """Keep only plain views of arrays for further growth."""
         self.points[c] = [self.facts.leaf[c], *(x for x in cuts if self._only_views(x))]
         self._products[c] = [x for x in cuts if self._is_product(x)]
 
@@ -40,7 +40,7 @@ class UnfusedGrower(Grower):
                         yield self.make(i, subs, Kind.GEMM, x.key, bias.reads, float(self.snapshot.size[node.cls]))
 
     def price(self, cut: Cut) -> bool:
-        """As for a fused kernel, with a copy for each operand that the operator does not take as it is."""
+        """As for a fused kernel, plus a copy for each operand whose view the operator does not handle itself."""
         if not super().price(cut):
             return False
         copies = 0
@@ -54,7 +54,7 @@ class UnfusedGrower(Grower):
         return True
 
     def _takes(self, node: ENode, k: int, layout: Layout | None, c: int) -> bool:
-        """Whether the operator takes operand `k`, a view of an array, as it is."""
+        """Whether the operator handles operand `k`, a view of an array, without a copy."""
         if layout is None:
             return False
         if node.op == "Red":

@@ -38,14 +38,14 @@ from eqsat.errors import EqsatError, InputError
 CHECK_FAILED, BAD_INPUT, INTERRUPTED = 1, 3, 130
 
 ANSWER_SECONDS = 1.0
-"""Processor time, after Ctrl-C, for the best answer so far; then the command leaves without one."""
+"""Seconds of processor time after Ctrl-C to give the best answer so far; then the command exits without one."""
 
 
 class Commands(TyperGroup):
-    """A group of commands that answers every error a user can cause with one line on stderr."""
+    """A group of commands that reports every error a user can cause in one line on stderr."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the chosen command; errors of eqsat, of the file system and Ctrl-C end in an exit code."""
+        """Run the chosen command; errors of eqsat, file system errors and Ctrl-C become exit codes."""
         try:
             return super().invoke(ctx)
         except InputError as error:
@@ -53,7 +53,7 @@ class Commands(TyperGroup):
         except EqsatError as error:
             _fail(str(error), CHECK_FAILED)
         except BrokenPipeError:
-            # The reader of our output left (`eqsat rules list | head`): nothing more to say, also not at shutdown.
+            # The reader of our output is gone (`eqsat rules list | head`): print nothing more, not even at shutdown.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(0) from None
         except OSError as error:
@@ -65,7 +65,7 @@ class Commands(TyperGroup):
 
 
 def _fail(message: str, code: int, notes: Sequence[str] = ()) -> None:
-    """Print `message` as one line on stderr, what it is about below it as it stands, and leave with `code`."""
+    """Print `message` as one line on stderr with its notes unchanged below it, and exit with `code`."""
     for line in (f"eqsat: {' '.join(message.split())}", *notes):
         typer.echo(line, err=True)
     raise typer.Exit(code) from None
@@ -106,14 +106,14 @@ def eqsat(
 
     Start with `eqsat demo`, or with `eqsat optimize model.onnx -o faster.onnx`.
     """
-    if context.obj is None:  # called from a running program, not as one
+    if context.obj is None:  # called from a running program, not as a command
         context.obj = time.monotonic()
 
 
 def answer_soon() -> None:
-    """From now on Ctrl-C gives the command `ANSWER_SECONDS` to hand over what it has; a second one ends it at once.
+    """From now on, Ctrl-C gives the command `ANSWER_SECONDS` to return what it has; a second Ctrl-C ends it at once.
 
-    SIGTERM, with which schedulers stop a process, is answered in the same way.
+    SIGTERM, which schedulers send to stop a process, is handled in the same way.
     """
 
     def leave(number: int, frame: FrameType | None) -> None:
@@ -137,14 +137,14 @@ def answer_soon() -> None:
 
 
 def _loading(frame: FrameType | None) -> bool:
-    """Whether a module is being imported: what is raised there comes out as another error, of half a module."""
+    """Whether a module is being imported; an exception there would appear as another error, about half a module."""
     while frame is not None and frame.f_code.co_filename != "<frozen importlib._bootstrap>":
         frame = frame.f_back
     return frame is not None
 
 
 def _every_end(handler: Any) -> None:
-    """Handle each signal that asks for an end, but for those that are ignored, as Ctrl-C is of background jobs."""
+    """Set the handler of each termination signal, except ignored ones, as Ctrl-C is for background jobs."""
     for number in (signal.SIGINT, signal.SIGTERM):
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, handler)
@@ -156,8 +156,8 @@ def main() -> None:
     try:
         app(prog_name="eqsat", obj=time.monotonic() - process_seconds())
     except KeyboardInterrupt:
-        # Before or after the command itself, while modules load or output is flushed.
+        # Interrupted before or after the command itself, while modules load or output is flushed.
         sys.exit(INTERRUPTED)
     finally:
-        _every_end(signal.SIG_IGN)  # all is said: what remains is to end
-        exec("")  # Python forgets an interrupt inside an exec (as of dataclasses); it would end by SIGINT, not by code
+        _every_end(signal.SIG_IGN)  # all output is written: only the exit remains
+        exec("")  # clears an interrupt that Python left pending in an exec (as in dataclasses); else SIGINT ends it

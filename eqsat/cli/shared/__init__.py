@@ -1,1 +1,1 @@
-"""What several commands share: options, tables, progress, loading programs."""
+"""Code shared by several commands: options, tables, progress, loading programs."""

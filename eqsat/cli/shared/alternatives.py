@@ -1,4 +1,4 @@
-"""Several plans for one program: how `eqsat optimize` names, writes and prints those after the first."""
+"""Several plans for one program: how `eqsat optimize` names, writes and prints the plans after the first."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def write_alternatives(best: Result, output: Path) -> None:
 
 
 def alternative_path(output: Path, rank: int) -> Path:
-    """Where the plan of this rank goes: for OUT.onnx OUT.2.onnx and so on."""
+    """The file for the plan of this rank: OUT.2.onnx and so on for OUT.onnx."""
     return output.with_suffix(f".{rank}{output.suffix}")
 
 
 def print_alternatives(report: dict[str, Any], terminal: Console) -> None:
-    """Print a table of a result and its alternatives, with what they launch instead."""
+    """Print a table of a result and its alternatives, with the kernels that differ."""
     result = report["result"]
     rows = [("1", microseconds(result["predicted_us"]), "", engineering(result["peak_bytes"], "B"), "", "", "")]
     for row in report["alternatives"]:
@@ -55,7 +55,7 @@ def _listed(names: list[str]) -> str:
 
 
 def objective_line(report: dict[str, Any]) -> str:
-    """One line on an objective with memory in it: the peak before and after, and the bound."""
+    """One line on an objective that includes memory: the peak before and after, and the bound."""
     goal, before, after = report["objective"], report["source"]["peak_bytes"], report["result"]["peak_bytes"]
     return (
         f"Peak memory of temporaries {engineering(after, 'B')}, as written {engineering(before, 'B')}, "

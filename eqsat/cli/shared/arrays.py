@@ -1,8 +1,8 @@
-"""Arrays of a program in .npz files: inputs and expected outputs in, outputs out.
+"""Reads a program's inputs and expected outputs from .npz files, and writes its outputs to them.
 
-An array belongs to input `x` if it is called `x` or `in_x`, and is expected of an output if it is called `out_NAME` or
-`out_0`, `out_1` ... in order. NumPy's file format has no bfloat16, float8 or int4: such arrays travel in
-a type that holds all their values (float32, int8, uint8).
+An array named `x` or `in_x` is the value of input `x`. An array named `out_NAME`, or `out_0`, `out_1` ... in order, is
+the expected value of an output. NumPy's file format has no bfloat16, float8 or int4: such arrays are stored in a type
+that holds all their values (float32, int8, uint8).
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
     from eqsat.program.ir import Program
 
 _SINGLE = b"\x93NUMPY"
-"""How a file of one array begins."""
+"""The first bytes of an .npy file."""
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 
 
 def read_arrays(path: Path, program: Program) -> tuple[Arrays, Arrays]:
-    """The program's inputs in `path`, and the outputs that the file expects (none, if it names none).
+    """The program's inputs in `path`, and the expected outputs in it, if any.
 
     Raises:
-        InputError: no such file, not an .npz, or an array that is neither an input nor an expected output. That each
-            input is there, with the right shape and dtype, is checked when the program runs.
+        InputError: no such file, not an .npz, or an array that is neither an input nor an expected output. Missing
+            inputs, wrong shapes and wrong dtypes are found when the program runs.
     """
     names = set(program.input_names)
     outputs = list(program.outputs)
@@ -76,12 +76,12 @@ def _load(path: Path) -> Arrays:
 
 
 def _check_members(path: Path, archive: zipfile.ZipFile) -> None:
-    """Judge the arrays by what their headers say, before anything is decompressed: a small file may hold terabytes.
+    """Check the headers of all arrays before anything is decompressed: a small file may expand to terabytes.
 
     Raises:
-        InputError: an array of Python objects (never unpickled), one that is not as long as it says, or more bytes in
-            all than this process may take.
-        ValueError: a member is no array.
+        InputError: an array of Python objects (never unpickled), an array whose length differs from its header, or more
+            bytes in total than this process may use.
+        ValueError: a member is not an array.
     """
     held = 0
     for member in archive.infolist():
@@ -101,7 +101,7 @@ def _check_members(path: Path, archive: zipfile.ZipFile) -> None:
 
 
 def _restored(array: np.ndarray[Any, Any], wanted: np.dtype[Any]) -> np.ndarray[Any, Any]:
-    """An array of a type that NumPy's files lack, from its bytes or from the wider one that it travelled as."""
+    """An array of a type that NumPy's files lack, from its bytes or from the wider type it was stored in."""
     if wanted.isbuiltin == 1:
         return array
     if array.dtype == np.dtype(f"V{wanted.itemsize}"):
@@ -110,14 +110,14 @@ def _restored(array: np.ndarray[Any, Any], wanted: np.dtype[Any]) -> np.ndarray[
 
 
 def _travelling(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """The type of NumPy's files that holds every value of the dtype."""
+    """A type that NumPy's files support and that holds every value of the dtype."""
     if dtype.isbuiltin == 1:
         return dtype
     return np.dtype(np.float32 if "float" in dtype.name else np.int8 if dtype.name.startswith("int") else np.uint8)
 
 
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
-    """Write `arrays` as an .npz file. Unlike `numpy.savez` any name will do, `file` included."""
+    """Write `arrays` as an .npz file. Unlike `numpy.savez`, this allows any name, including `file`."""
     with replacing(path) as file, zipfile.ZipFile(file, "w") as archive:
         for name, array in arrays.items():
             plain = array.astype(_travelling(array.dtype), copy=False)
@@ -126,7 +126,7 @@ def write_arrays(path: Path, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None
 
 
 def largest_error(got: np.ndarray[Any, Any], expected: np.ndarray[Any, Any]) -> float:
-    """Largest difference as a share of the largest finite expected value; infinite where shape, NaN or Inf differ."""
+    """Largest difference, as a share of the largest finite expected value; infinite if shape, NaN or Inf differ."""
     from eqsat.check.check import relative_error
 
     if got.shape != expected.shape:

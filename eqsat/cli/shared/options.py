@@ -1,4 +1,4 @@
-"""Options and arguments that several commands share, and how their values are read."""
+"""Options and arguments that several commands share, and the parsing of their values."""
 
 from __future__ import annotations
 

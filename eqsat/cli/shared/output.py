@@ -1,4 +1,4 @@
-"""What commands print: JSON, tables, progress bars, and figures in readable units."""
+"""Output of commands: JSON, tables, progress bars, and figures in readable units."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 PIPED_WIDTH = 140
-"""Columns of a table that is not printed to a terminal: wide enough that rows do not fold."""
+"""Width in characters of tables that are not printed to a terminal: wide enough that rows do not wrap."""
 
 
 def check_files(
     models: Mapping[str, Path | None], outputs: Mapping[str, Target | None], others: Mapping[str, Target | None] = {}
 ) -> None:
-    """`eqsat.base.files.check_outputs`, for which the external data of models are inputs too.
+    """As `eqsat.base.files.check_outputs`, with the external data files of models as further inputs.
 
     Args:
-        models, others: what a command reads, by what messages call it.
-        outputs: what it writes.
+        models, others: the files that a command reads, by their names in messages.
+        outputs: the files that it writes.
     """
     inputs: dict[str, Target | None] = {**models, **others}
     if any(path is not None and os.path.isfile(path) for path in outputs.values()):
@@ -42,13 +42,13 @@ def check_files(
 def write_json(data: Any, target: str) -> None:
     """Write `data` to the file `target` as one indented JSON document; `-` is stdout.
 
-    NaN and infinities are refused by the encoder (`ValueError`): JSON has no word for them.
+    The encoder refuses NaN and infinities (`ValueError`), because JSON cannot represent them.
     """
     write_text(target, json.dumps(data, indent=2, allow_nan=False) + "\n")
 
 
 def console(stderr: bool = False) -> Console:
-    """A console on stdout (or stderr) that does not fold tables when piped into a file or another program."""
+    """A console on stdout (or stderr) that does not wrap tables when piped into a file or another program."""
     from rich.console import Console
 
     stream = sys.stderr if stderr else sys.stdout
@@ -57,18 +57,18 @@ def console(stderr: bool = False) -> Console:
 
 
 NARROWEST, WIDEST = 40, 100
-"""Columns that running text keeps within, whatever the terminal."""
+"""Limits on the width of running text, in characters, on any terminal."""
 
 
 def text_width() -> int:
-    """Columns for running text: those of the terminal, within what reads well."""
+    """Width of running text in characters: the terminal's width, within a readable range."""
     return max(NARROWEST, min(WIDEST, console().width))
 
 
 def print_table(
     terminal: Console, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], words: int = 1
 ) -> None:
-    """Print a title and a table whose first `words` columns hold words and whose other columns hold figures."""
+    """Print a title and a table; its first `words` columns hold words, the others figures."""
     from rich import box
     from rich.table import Table
 
@@ -82,7 +82,7 @@ def print_table(
 
 @contextmanager
 def progress(description: str) -> Iterator[Callable[[str, float], None]]:
-    """A progress bar on stderr, only where stderr is a terminal; it pulses until the first report.
+    """A progress bar on stderr, if stderr is a terminal; it pulses until the first report.
 
     Yields:
         `report(stage, fraction)`: names the stage and sets the bar, `fraction` from 0 to 1.
@@ -101,7 +101,7 @@ def progress(description: str) -> Iterator[Callable[[str, float], None]]:
 
 
 def engineering(value: float, unit: str = "") -> str:
-    """Four digits and a prefix: `engineering(1234567, "B")` is `1.235 MB`."""
+    """A figure with four digits and a unit prefix: `engineering(1234567, "B")` is `1.235 MB`."""
     for factor, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= 0.99995 * factor:
             return f"{value / factor:.4g} {prefix}{unit}"
@@ -109,14 +109,14 @@ def engineering(value: float, unit: str = "") -> str:
 
 
 def times_less(before: float, after: float) -> str:
-    """How many times less `after` is: `2.0x`; a dash where that has no answer."""
+    """The ratio of `before` to `after`, such as `2.0x`; a dash if it is undefined."""
     if before == after:
         return "1.0x"
     return f"{before / after:.3g}x" if after else "-"
 
 
 def nearest(name: str, valid: Sequence[str]) -> str:
-    """The part of an error that helps: the nearest of the valid names, and where to see all of them."""
+    """The hint in an error about a wrong name: the nearest valid names, or all of them."""
     import difflib
 
     close = difflib.get_close_matches(name, valid, n=3, cutoff=0.4)

@@ -1,4 +1,4 @@
-"""How a result of `eqsat.optimize` reads in a terminal. The figures are those of its report (JSON schema 1)."""
+"""Prints a result of `eqsat.optimize` in a terminal. The figures come from its report (JSON schema 1)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FIGURES = (
 
 
 def print_report(report: dict[str, Any], name: str, terminal: Console) -> None:
-    """Print tables of a report: before and after, kernels, rules; then the bound, the check and what stayed opaque."""
+    """Print tables of a report: before and after, kernels, rules; then the bound, the check and opaque operators."""
     report = escaped(report)
     _print_before_after(report, name, terminal)
     _print_kernels(report, terminal)
@@ -65,7 +65,7 @@ def _print_kernels(report: dict[str, Any], terminal: Console) -> None:
 
 
 def runtime_line(found: dict[str, Any]) -> str:
-    """One line on what onnxruntime made of the file read and the file written."""
+    """One line on the comparison of the file read and the file written in onnxruntime."""
     error = "infinite" if found["max_error"] is None else f"{found['max_error']:.1e} of the scale"
     both = f"{found['name']} {found['version']} on the file read and the file written: largest difference {error}"
     if found["agrees"]:
@@ -77,7 +77,7 @@ def runtime_line(found: dict[str, Any]) -> str:
 
 
 def closing_lines(report: dict[str, Any]) -> list[str]:
-    """The sentences under the tables: distance from the optimum, the search, the check, opaque operators."""
+    """The sentences below the tables: distance from the optimum, the search, the check, opaque operators."""
     graph, check = report["egraph"], report["check"]
     proven = verdict_of(report, "proven optimal among the forms and kernels found")
     lines = [
@@ -104,7 +104,7 @@ def closing_lines(report: dict[str, Any]) -> list[str]:
 
 
 def _searched(extraction: dict[str, Any]) -> str:
-    """How many kernels were considered, and how long choosing among them took."""
+    """How many kernels were considered, and how long the choice took."""
     families = ", ".join(f"{count} {family}" for family, count in extraction["families"].items())
     return (
         f"Extraction: {extraction['candidates']} candidates ({families}; {extraction['joint']} kernels of several "
@@ -113,5 +113,5 @@ def _searched(extraction: dict[str, Any]) -> str:
 
 
 def microseconds(us: float) -> str:
-    """A time in microseconds with three digits, in ms from 10 000 us on."""
+    """A time in microseconds with three digits; from 10 000 us on, in ms."""
     return f"{us:.3g} us" if us < 9_999.5 else f"{us / 1000:.4g} ms"

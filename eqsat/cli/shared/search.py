@@ -1,4 +1,4 @@
-"""Loading and optimising a program, for the commands that begin with it."""
+"""Loads and optimises a program, for the commands that start with this."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from eqsat.base.time_budget import TimeBudget
 from eqsat.cli.shared.options import parse_shapes
 
 EXPLAIN_SECONDS = 1.0
-"""What the steps of a result may take, unless they are what is asked for."""
+"""Seconds for the derivation steps of a result, in commands that do not ask for them."""
 
 if TYPE_CHECKING:
     from eqsat.language.rule import AnyRule, Policy
@@ -28,7 +28,7 @@ def begun(context: typer.Context, time_limit: float) -> TimeBudget:
 
 
 def load(model: Path, shape: Sequence[str] | None, budget: TimeBudget | None = None) -> Program:
-    """The program in an ONNX file, with the dynamic dimensions that `--shape` fixes; it counts as reading."""
+    """The program in an ONNX file, with dynamic dimensions fixed by `--shape`; the time counts as reading."""
     import eqsat
 
     with budget.stage("read") if budget is not None else nullcontext():
@@ -36,10 +36,10 @@ def load(model: Path, shape: Sequence[str] | None, budget: TimeBudget | None = N
 
 
 def resolved(device: str) -> str:
-    """The device that `--device` names: `auto` is this machine's GPU.
+    """The device for a `--device` value; `auto` is this machine's GPU.
 
     Raises:
-        InputError: `auto`, and there is no CuPy or no GPU.
+        InputError: the value is `auto`, and there is no CuPy or no GPU.
     """
     if device != "auto":
         return device
@@ -61,10 +61,11 @@ def optimise(
     inputs: Path | None = None,
     memory_limit: float | None = None,
 ) -> Result:
-    """`eqsat.optimize` behind a progress bar; with `rules=[]` the program as written, cut into a device's kernels.
+    """`eqsat.optimize` with a progress bar; `rules=[]` divides the program as written into a device's kernels.
 
-    With `max_error` the result keeps within it (`eqsat.pipeline.error_budget`), alternatives aside, on the arrays of
-    `inputs` (.npz) where they are given. The device `auto` is this machine's GPU. `memory_limit` is in GB.
+    With `max_error`, the result's error stays within it (`eqsat.pipeline.error_budget`), on the arrays of `inputs`
+    (.npz) if given; this does not hold for alternatives. The device `auto` is this machine's GPU. `memory_limit` is in
+    GB.
     """
     import eqsat
     from eqsat.cli.shared.arrays import read_arrays

@@ -1,4 +1,4 @@
-"""`--tune SECONDS`: measuring the kernels of a result on this machine's GPU, and what came of it."""
+"""`--tune SECONDS`: measures the kernels of a result on this machine's GPU, and prints the outcome."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 
 def check_tunable(tune: float | None, device: str, on: str = "gpu") -> None:
-    """Say at once, before a program is optimised, what would keep `--tune` from measuring.
+    """Check that `--tune` can measure, before a program is optimised.
 
     Raises:
-        InputError: times on `on` mean nothing; no CuPy, no GPU, or a device of another instruction set.
+        InputError: `on` is not a GPU, there is no CuPy or no GPU, or the device has another instruction set.
     """
     if tune is None:
         return
@@ -27,7 +27,7 @@ def check_tunable(tune: float | None, device: str, on: str = "gpu") -> None:
 
 
 def tune_result(best: Result, seconds: float) -> Tuning:
-    """Tune the kernels of a result behind a progress bar; what is found is remembered for runs to come."""
+    """Tune the kernels of a result with a progress bar; the choices are saved for later runs."""
     from eqsat.cli.shared.output import progress
     from eqsat.gpu.run.tune import tune
 
@@ -37,7 +37,7 @@ def tune_result(best: Result, seconds: float) -> Tuning:
 
 
 def as_json(tuning: Tuning) -> dict[str, Any]:
-    """As in the report: times are of one launch, null where there was no time for a kernel, or it was refused."""
+    """As in the report: times of one launch, null if there was no time for a kernel or it was refused."""
     from eqsat.gpu.run.tune import shown
 
     kernels = []
@@ -52,7 +52,7 @@ def as_json(tuning: Tuning) -> dict[str, Any]:
 
 
 def print_tuning(tuning: Tuning, terminal: Any) -> None:
-    """One row a kernel, and the sum over all launches."""
+    """Print a row for each kernel, and the sum over all launches."""
     from eqsat.cli.shared.output import print_table, times_less
     from eqsat.cli.shared.report import microseconds
     from eqsat.gpu.run.tune import shown
