@@ -24,7 +24,7 @@ REDUCED_IN_SLICES = frozenset({"sum", "prod", "max", "min"})
 
 
 class Grower:
-    """Makes cuts. `points`, `gemms` and `rows` hold the cuts of each class so far, best first; leaves are points too."""
+    """Makes cuts. `points`, `gemms` and `rows` hold each class's cuts so far, best first; a leaf is a point too."""
 
     def __init__(self, snapshot: Snapshot, prices: Prices, limits: Limits, facts: Facts) -> None:
         self.snapshot = snapshot
