@@ -21,12 +21,12 @@ class Renumbering:
         self._cores: dict[int, Core] = {}
 
     def all(self, kernels: Iterable[Candidate]) -> list[Candidate]:
-        """These kernels, but for those whose e-nodes are gone, that read what they compute, or compute nothing."""
+        """These kernels, except any whose e-nodes are gone, that would read their own class, or compute a free one."""
         return [moved for x in kernels if (moved := self._candidate(x)) and moved.cls not in moved.children]
 
     def cover(self, chosen: Iterable[Candidate]) -> list[Candidate]:
-        """A cover, in launch order. Of classes that have become one, the first to be computed stays: it needs none of
-        the others."""
+        """A cover, in launch order. If several classes have become one, the kernel computed first stays, because it
+        does not need the others."""
         found: dict[int, Candidate] = {}
         for x in self.all(chosen):
             found.setdefault(x.cls, x)

@@ -1,9 +1,9 @@
-"""Files that hold figures of a device, measured on one machine, over those of a row of the table.
+"""Files with measured figures of a device, which replace figures of a row in the table.
 
     {"schema": 1, "base": "mi300x", "figures": {"launch_us": {"value": 3.1, "source": "measured on ..."}}}
 
-`eqsat calibrate` writes them. One in the user's configuration folder, `devices/NAME.json`, stands for the row NAME from
-then on; any other is named by its path.
+`eqsat calibrate` writes them. The file `devices/NAME.json` in the user's configuration folder replaces the row NAME;
+any other file is used by giving its path.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ class RowFile(NamedTuple):
 
 
 def config_dir() -> Path:
-    """Where the user's settings live: $EQSAT_CONFIG_DIR, else the user's configuration folder."""
+    """The folder of the user's settings: $EQSAT_CONFIG_DIR, or else eqsat's folder in the user's configuration."""
     import platformdirs
 
     return Path(os.environ.get("EQSAT_CONFIG_DIR") or platformdirs.user_config_dir("eqsat"))
 
 
 def user_file(name: str) -> Path:
-    """The file that stands for the row `name`, which may not be there."""
+    """The path of the user's file for the row `name`; the file may not exist."""
     return config_dir() / "devices" / f"{name}.json"
 
 
 def write(path: Path, row: RowFile) -> None:
-    """Write a file; its folder is made if it is not there.
+    """Write a file; its folder is created if it does not exist.
 
     Raises:
         InputError: the file cannot be written.

@@ -1,8 +1,8 @@
-"""Devices as rows of data: what a kernel's price depends on, each figure with its source.
+"""Devices as rows of data: the figures that kernel prices depend on, each with its source.
 
-A new device is one more row in `ROWS`. Datasheet figures are peaks; `achieved` says which share of the peak memory
-bandwidth a plain copy reaches. Nothing here was measured on AMD hardware: `eqsat calibrate` measures, and writes the
-figures into a file that stands for the row from then on.
+A new device is one more row in `ROWS`. Datasheet figures are peaks; `achieved` is the share of the peak memory
+bandwidth that a plain copy reaches. Nothing here was measured on AMD GPUs: `eqsat calibrate` measures a device and
+writes a file that replaces its row.
 """
 
 from __future__ import annotations
@@ -31,16 +31,17 @@ class Device:
     """One device as the cost model sees it.
 
     Attributes:
-        name: how users name it; `title` is its full name and `arch` the compiler's target.
+        name: the name that users give; `title` is its full name and `arch` the compiler's target.
         units: compute units (AMD), streaming multiprocessors (NVIDIA) or cores.
-        launch_us: from the end of one kernel to the start of the next that depends on it, microseconds.
+        launch_us: microseconds from the end of one kernel to the start of the next that depends on it.
         bandwidth: peak memory bandwidth, GB/s.
         achieved: the share of `bandwidth` that a plain copy of a large array reaches.
         local_kib: on-chip memory that one workgroup can use, KiB.
-        cache_mib, cache_bandwidth: the first MiB that a kernel moves, operands of products aside, and their GB/s.
-        vector: peak TFLOP/s of ordinary arithmetic by dtype; a dtype that is not listed runs at the float32 rate.
-        matrix: peak TFLOP/s of the matrix units by dtype, dense; a dtype that is not listed has none.
-        fuses: False where a runtime executes operator by operator, so that a kernel holds one operator and its views.
+        cache_mib, cache_bandwidth: the first `cache_mib` MiB that a kernel moves, without operands of products, move
+            at `cache_bandwidth` GB/s.
+        vector: peak TFLOP/s of ordinary arithmetic by dtype; dtypes that are not listed run at the float32 rate.
+        matrix: peak dense TFLOP/s of the matrix units by dtype; other dtypes have no matrix units.
+        fuses: False if a runtime executes operator by operator, so that a kernel is one operator and its views.
     """
 
     name: str
@@ -63,7 +64,7 @@ class Device:
         return TARGETS[self.arch].wave if self.arch in TARGETS else 1
 
     def figures(self) -> Iterator[tuple[str, Figure]]:
-        """Every figure of the row as (name, figure); those by dtype are named `vector.float32` and so on."""
+        """Every figure of the row as (name, figure); figures by dtype are named `vector.float32` and so on."""
         for f in fields(self):
             entry = getattr(self, f.name)
             if isinstance(entry, Figure):
@@ -73,7 +74,7 @@ class Device:
                     yield f"{f.name}.{dtype}", figure
 
     def with_figures(self, new: Mapping[str, Figure]) -> Device:
-        """The same device with some figures replaced, named as `figures` names them."""
+        """The same device with some figures replaced, by their names in `figures`."""
         known = dict(self.figures())
         row = self
         for name, figure in new.items():
@@ -208,16 +209,16 @@ ROWS = (
         fuses=False,
     ),
 )
-"""Every known device. TF32 is left out for NVIDIA: it would round float32 operands."""
+"""Every known device. TF32 is left out for NVIDIA, because it would round float32 operands."""
 
 DEVICES: dict[str, Device] = {row.name: row for row in ROWS}
 
 
 def device(name: str | Device) -> Device:
-    """The row of this name, or in this file (`eqsat.extract.device.files`), or the row itself.
+    """The row with this name, or from this file (`eqsat.extract.device.files`); a row is returned as it is.
 
     Raises:
-        InputError: no such row (the nearest valid names are given) or file, or a file that holds no row.
+        InputError: no such row (the nearest valid names are given) or file, or a file without a row.
     """
     if isinstance(name, Device):
         return name
@@ -234,7 +235,7 @@ def device(name: str | Device) -> Device:
 
 
 def _measured(file: Path) -> Device:
-    """The row that a file of measured figures stands for."""
+    """The row that a file of measured figures describes."""
     base, figures = device_files.read(file)
     if base not in DEVICES:
         raise InputError(f"{file}: no device is called {base!r}; they are {', '.join(DEVICES)}")
@@ -242,5 +243,5 @@ def _measured(file: Path) -> Device:
 
 
 def devices() -> list[Device]:
-    """Every known row, with the figures that were measured on this machine."""
+    """Every known row, with figures measured on this machine where there are any."""
     return [device(name) for name in DEVICES]

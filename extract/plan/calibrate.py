@@ -1,8 +1,8 @@
-"""Calibration: the figures of a device row that explain measured times best.
+"""Calibration: fits the figures of a device row to measured times.
 
-A few small programs, each one kernel, cover what the figures stand for: launches, streams, rows, arithmetic, products
-of several types and sizes. The figures found stand for what the kernels of this project reach under the cost model's
-formulas, not for what the chip could do.
+A few small programs, each a single kernel, cover what the figures describe: launches, streams, rows, arithmetic,
+products of several types and sizes. The fitted figures say what the kernels of this project reach under the cost
+model's formulas, not what the chip could do.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ from eqsat.tracing import functions
 from eqsat.tracing.trace import spec, trace
 
 OUTLIER = 0.25
-"""Difference of logarithms beyond which a measurement counts linearly and no longer squared: one that is off by more
-than a quarter has another reason than the figures."""
+"""Difference of logarithms above which an error counts linearly instead of squared: the figures are not the reason if
+a prediction is off by more than a quarter."""
 
 _FITTED = ("launch_us", "achieved", "vector.", "matrix.", "cache_bandwidth")
 _FIRST_STEP, _LAST_STEP = 0.7, 1e-3
-"""Of logarithms of figures: by a factor of two at first, to a thousandth at last."""
+"""Steps of the logarithms of figures: a factor of two at first, a thousandth at the end."""
 
 
 class Micro:
-    """A program that is one kernel."""
+    """A program that is a single kernel."""
 
     def __init__(self, program: Program) -> None:
         self.core: CoreProgram = lower(program)
         self.snapshot = Snapshot.from_core(self.core.roots)
 
     def plan(self, device: Device) -> Plan:
-        """The program as one kernel of ours, not the vendor's library's."""
+        """The program as one generated kernel, without the vendor's library."""
         kernel = self._kernel(device)
         return build_plan(self.snapshot, CoverResult([kernel], kernel.price, kernel.price, True), self.core)
 
@@ -105,10 +105,10 @@ MICRO: dict[str, Callable[[], Program]] = {
 
 
 def micro(name: str) -> Micro:
-    """One of them.
+    """The program with this name.
 
     Raises:
-        InputError: there is none of that name.
+        InputError: there is no such program.
     """
     if name not in MICRO:
         raise unknown("micro-kernel", name, MICRO)
@@ -121,8 +121,8 @@ class Calibration:
 
     Attributes:
         row: the device with the fitted figures.
-        fitted: their names; the measurements say nothing about the others.
-        measured, before, after: microseconds by name: as measured, as predicted by the row as it was, and as fitted.
+        fitted: the names of the fitted figures; the measurements do not depend on any others.
+        measured, before, after: microseconds by name: measured, predicted by the old row, predicted by the fitted row.
     """
 
     row: Device
@@ -148,15 +148,16 @@ class Calibration:
 
 
 def fit(row: Device, measured: Mapping[str, float], source: str) -> Calibration:
-    """The figures of a row under which the cost model explains measured times best.
+    """Fit the figures of a row so that the cost model explains measured times best.
 
     Least squares between logarithms of predicted and measured times (linear beyond `OUTLIER`), over the logarithms of
-    the figures that any prediction depends on. The model has kinks, where memory or arithmetic takes over, so that the
-    search needs no derivatives: one figure at a time, by steps that shrink when none helps (Hooke and Jeeves, 1961).
+    the figures that any prediction depends on. The model has kinks where the limit changes between memory and
+    arithmetic, so the search uses no derivatives: it moves one figure at a time, by steps that shrink when none helps
+    (Hooke and Jeeves, 1961).
 
     Args:
         measured: microseconds of programs of `MICRO` by name.
-        source: what stands beside the fitted figures.
+        source: the source to record for the fitted figures.
 
     Raises:
         InputError: no times, an unknown name, or a time that is not positive.
@@ -180,7 +181,7 @@ class _Fit:
         return self.row.with_figures({name: Figure(value, self.source) for name, value in values.items()})
 
     def _depending(self, figure: str) -> list[str]:
-        """Those whose time changes, were the figure a tenth or ten times what it is."""
+        """The programs whose predicted time changes if the figure is divided or multiplied by ten."""
         others = [self._row({figure: self.start[figure] * factor}) for factor in (0.1, 10)]
         return [n for n, m in self.programs.items() if any(m.predicted_us(row) != self.before[n] for row in others)]
 
@@ -189,7 +190,7 @@ class _Fit:
         return off * off if off <= OUTLIER else OUTLIER * (2 * off - OUTLIER)
 
     def result(self) -> Calibration:
-        """Search from the row as it is."""
+        """Search, starting from the given row."""
         values = {name: self.start[name] for name, reached in self.reach.items() if reached}
         losses = {name: self._loss(name, us) for name, us in self.before.items()}
         step = _FIRST_STEP
@@ -222,7 +223,7 @@ def _limited(figure: str, value: float) -> float:
 
 
 def spearman(x: list[float], y: list[float]) -> float:
-    """Spearman's rank correlation; equal values share their mean rank. NaN where one side has no two different."""
+    """Spearman's rank correlation; equal values share their mean rank. NaN if all values on one side are equal."""
     a, b = _ranks(x), _ranks(y)
     a, b = a - a.mean(), b - b.mean()
     scale = math.sqrt(float(a @ a) * float(b @ b))

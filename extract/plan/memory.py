@@ -1,11 +1,11 @@
-"""Memory of a plan: how long its temporaries live, what they take together, and an order of launches that keeps it low.
+"""Memory of a plan: the lifetimes of its temporaries, their peak, and an order of launches that keeps the peak low.
 
-A temporary is what one kernel writes and another reads: inputs, constants and outputs are there in any case and are not
-counted. It lives from the first launch that writes it to the last that reads it, both included, and temporaries that
-never live at once may lie in the same place of one arena. The peak is the size of that arena.
+A temporary is an array that one kernel writes and another reads. Inputs, constants and outputs exist in any case and
+are not counted. A temporary lives from the first launch that writes it to the last that reads it, both included.
+Temporaries that are never alive together may share a place in one arena. The peak is the size of that arena.
 
-`eqsat.gpu` lays out a device's arena in the same way. There it may take more: kernels of several passes ask for
-scratch, and those that share a launch have all their temporaries at once.
+`eqsat.gpu` lays out a device's arena in the same way. That arena may be larger: kernels with several passes need
+scratch memory, and kernels that share a launch hold all their temporaries at once.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from eqsat.extract.plan.plan import Plan
 Buffer = Hashable
 B = TypeVar("B", bound=Hashable)
 Life = tuple[int, int]
-"""The first and the last step that a buffer is needed in."""
+"""The first and the last step in which a buffer is needed."""
 
 ALIGNMENT = 256
-"""Bytes: what allocators give, so that a buffer inside the arena is no worse than one of its own."""
+"""Alignment in bytes, as allocators give it, so that a buffer in the arena is as good as a separate one."""
 
 MEETINGS = 2_000_000
-"""How often buffers may find others alive, step by step, for the largest of them to be placed first: some seconds."""
+"""Limit on overlaps of buffers, counted per step, for placing the largest first; this many take some seconds."""
 
 STATES = 2_000
-"""Sets of launches done that the search for an order looks at, before it keeps to what it has."""
+"""Sets of completed launches that the search for an order visits before it gives up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +48,8 @@ class Launches:
     """Launches in order.
 
     Attributes:
-        sizes: bytes of each temporary; every other buffer is there in any case.
-        kept: temporaries that hold results once all is done.
+        sizes: bytes of each temporary; all other buffers exist in any case.
+        kept: temporaries that hold results at the end.
     """
 
     steps: Sequence[Step]
@@ -70,8 +70,8 @@ class Launches:
 
 
 def first_fit(sizes: Mapping[B, int], life: Mapping[B, Life]) -> tuple[dict[B, int], int]:
-    """(byte offset of each buffer, bytes of the arena): the largest first, of equal ones in the order given; where too
-    many live at once for that, each in turn as it is first needed."""
+    """(byte offset of each buffer, bytes of the arena). The largest buffers are placed first, equal ones in the given
+    order; if too many overlap for that, each is placed when it is first needed."""
     if _meetings([life[b] for b in sizes]) > MEETINGS:
         return _in_turn(sizes, life)
     offsets: dict[B, int] = {}
@@ -91,7 +91,7 @@ def first_fit(sizes: Mapping[B, int], life: Mapping[B, Life]) -> tuple[dict[B, i
 
 
 def _meetings(lives: Sequence[Life]) -> int:
-    """How often a buffer finds another one alive, step by step."""
+    """The number of overlaps of two buffers, counted per step."""
     change: dict[int, int] = {}
     for first, last in lives:
         change[first] = change.get(first, 0) + 1
@@ -102,9 +102,9 @@ def _meetings(lives: Sequence[Life]) -> int:
 
 
 def _in_turn(sizes: Mapping[B, int], life: Mapping[B, Life]) -> tuple[dict[B, int], int]:
-    """Each buffer in the order of first needs, into the lowest hole that those no longer needed leave."""
+    """Place each buffer, in order of first use, into the lowest hole that finished buffers leave."""
     offsets: dict[B, int] = {}
-    holes: list[tuple[int, int]] = []  # (start, end), in order and apart
+    holes: list[tuple[int, int]] = []  # (start, end), in order, not adjacent
     ending: list[tuple[int, int, int]] = []
     top = peak = 0
     for b in sorted(sizes, key=lambda b: life[b][0]):
@@ -128,7 +128,7 @@ def _in_turn(sizes: Mapping[B, int], life: Mapping[B, Life]) -> tuple[dict[B, in
 
 
 def _free(holes: list[tuple[int, int]], start: int, end: int) -> None:
-    """Add a hole, joined with its neighbours."""
+    """Add a hole, merged with its neighbours."""
     i = bisect_left(holes, (start, end))
     if i < len(holes) and holes[i][0] == end:
         end = holes.pop(i)[1]
@@ -144,7 +144,7 @@ def _aligned(size: int) -> int:
 
 
 def launches(plan: Plan) -> Launches:
-    """The launches of a plan. Outputs that are whole results of kernels are buffers of their own, no temporaries."""
+    """The launches of a plan. Outputs that are whole results of kernels are separate buffers, not temporaries."""
     sizes: dict[Buffer, int] = {n: n.size * itemsize(n.dtype) for k in plan.kernels for n in k.outputs}
     kept: set[Buffer] = set()
     for result in plan.results:
@@ -159,21 +159,21 @@ def launches(plan: Plan) -> Launches:
 
 
 def lean_plan(plan: Plan) -> Plan:
-    """The plan with its launches in a lean order."""
+    """The plan, with its launches in an order with a low memory peak."""
     return replace(plan, kernels=tuple(plan.kernels[i] for i in lean_order(launches(plan))))
 
 
 def peak_bytes(plan: Plan) -> int:
-    """Bytes that the temporaries of a plan take at most."""
+    """The most bytes that the temporaries of a plan take."""
     return launches(plan).peak()
 
 
 def lean_order(program: Launches) -> list[int]:
-    """An order of the steps, each after those that write what it reads, whose peak is low: never above the given one.
+    """A dependency-respecting order of the steps with a low memory peak, never above that of the given order.
 
-    Among sets of steps that may be done first, the search goes on from the one that took least memory so far (least of
-    the worst, found as shortest paths are), so that the first complete order takes least. What costs nothing is done at
-    once. After STATES sets it gives up.
+    A shortest-path search over sets of completed steps, in which the length of a path is its peak: it always continues
+    from the set with the lowest peak so far, so that the first complete order found is optimal. Steps that take no
+    memory are done at once. The search gives up after STATES sets.
     """
     given = list(range(len(program.steps)))
     found = _Orders(program).least()
@@ -181,7 +181,7 @@ def lean_order(program: Launches) -> list[int]:
 
 
 class _Orders:
-    """Orders of steps; what is done is a bit set. Each buffer has one writer."""
+    """Orders of steps; completed steps are a bit set. Each buffer has one writer."""
 
     def __init__(self, program: Launches) -> None:
         steps, self._sizes, self._kept = program.steps, program.sizes, program.kept
@@ -195,7 +195,7 @@ class _Orders:
                     self._readers[b] |= 1 << i
 
     def least(self) -> list[int] | None:
-        """The order with the least peak of bytes alive; None where it is not found in time."""
+        """The order with the lowest peak of live bytes; None if it is not found within the limit."""
         everything = (1 << len(self._steps)) - 1
         heap: list[tuple[int, int, list[int], int, int]] = [(0, 0, [], 0, 0)]
         seen: set[int] = set()

@@ -1,4 +1,4 @@
-"""Names that say what a kernel does: `gemm_bias_gelu_348x768x768`, `softmax_4176x348`, `layernorm_128x384`."""
+"""Descriptive kernel names: `gemm_bias_gelu_348x768x768`, `softmax_4176x348`, `layernorm_128x384`."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from eqsat.program.node import is_leaf, is_view
 from eqsat.program.term import topological as terms_below
 
 LONGEST = 4
-"""Operators that a name spells out; beyond that it counts them."""
+"""Most operators that a name spells out; if there are more, it gives their number."""
 
 
 def kernel_name(family: str, body: Sequence[Node]) -> str:
-    """A short name for a kernel with this body; equal bodies have equal names, and others may have the same."""
+    """A short name for a kernel with this body. Equal bodies have equal names; different bodies may share a name."""
     order = topological(body)
     match family:
         case "contraction" | "library-gemm" | "contraction+reduction":
@@ -36,7 +36,7 @@ def kernel_name(family: str, body: Sequence[Node]) -> str:
 
 
 def numpy_ops(body: Sequence[Node]) -> list[str]:
-    """The body's operators in NumPy's terms, operands first; views of inputs are read in place and not listed."""
+    """The body's operators by their NumPy names, operands first, without views of inputs, which are read in place."""
     return [_numpy(n) for n in topological(body) if not is_leaf(n.op) and not _is_read(n)]
 
 
@@ -119,7 +119,7 @@ def _product_name(order: Sequence[Node]) -> str:
 
 
 def _epilogue(product: Node, above: Sequence[Node]) -> list[str]:
-    """What happens to a product, with well known activations by their names."""
+    """The operators applied to a product; well-known activations appear by name."""
     after = _reaching(product, above)
     names = [n.attrs[0] for n in after if n.op in ("Un", "Bin")]
     parts = []
@@ -166,16 +166,16 @@ def _row_name(order: Sequence[Node], top: Node) -> str:
 
 
 _MEANS = {"reciprocal": ("div",), "rsqrt": ("sqrt", "div")}
-"""Functions that rules put in the place of others."""
+"""Functions that rules substitute for others."""
 
 _SCALED = {"add", "mul"}
-"""Functions of a normalisation that rules move into what stands around it."""
+"""Functions of a normalisation that rules may move into neighbouring operators."""
 
 
 class _Signature(NamedTuple):
-    """How a composite shows in a kernel: kinds of reductions, operands first, and functions with their number.
+    """How to recognise a composite in a kernel: its reductions, operands first, and its functions with their counts.
 
-    Factors count once: rules join those that are constant.
+    Factors count once, because rules merge constant factors.
     """
 
     name: str
@@ -185,7 +185,7 @@ class _Signature(NamedTuple):
 
 @cache
 def _signatures() -> list[_Signature]:
-    """Of the composites that have a name for kernels, those of the most functions first."""
+    """The signatures of composites that have a kernel name, those with most functions first."""
     found = []
     for row in COMPOSITES:
         if row.name:

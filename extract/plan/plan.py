@@ -1,8 +1,8 @@
-"""Plans: a chosen cover as kernels over core nodes, in launch order, with constants folded ahead of time.
+"""Plans: a chosen cover as kernels over core nodes, in launch order, with constants computed ahead of time.
 
-A kernel is named by what it computes: its `outputs` are core nodes, hash-consed, so an input of one kernel *is* an
-output of another (or an In or Const node). What happens inside is its `body`, written over `params`, one In node for
-each input: equal bodies are equal kernels, however deep in the program they stand.
+A kernel is identified by the values it computes: its `outputs` are hash-consed core nodes, so an input of one kernel
+*is* an output of another (or an In or Const node). Its `body` is written over `params`, one In node for each input, so
+that kernels with equal bodies are equal, wherever they are in the program.
 """
 
 from __future__ import annotations
@@ -32,27 +32,28 @@ from eqsat.program.term import ConstArray
 Array = np.ndarray[Any, Any]
 
 FOLD_SEARCH_SECONDS = 0.5
-"""Time spent on finding the cheapest way to compute the constants."""
+"""Seconds for finding the cheapest way to compute the constants."""
 
 LARGE_BYTES = 1 << 16
-"""Size from which on constants in another order are views of the program's: copies are made where they are needed."""
+"""Size from which a reordered constant is kept as a view of the program's; it is copied only where needed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """What is launched as one.
+    """One kernel of a plan.
 
     Attributes:
-        name: short and telling; equal for equal bodies only.
+        name: short and descriptive; different bodies have different names.
         family: pointwise, contraction, contraction+reduction, reduction, row, library-gemm, copy, gather or opaque.
-        outputs: what it computes, as core nodes of the whole program.
-        inputs: what it reads: In and Const nodes, and outputs of earlier kernels.
-        params: an In node for each input, which stands for it in `body`.
+        outputs: the values it computes, as core nodes of the whole program.
+        inputs: the values it reads: In and Const nodes, and outputs of earlier kernels.
+        params: an In node for each input, which represents it in `body`.
         body: the outputs over `params`.
-        flops: 2 a multiply-add, 1 an element of other arithmetic; `bytes` counts what is read and written, once.
-        predicted_us: by the cost model.
-        ops: the body in NumPy's terms, in order.
-        launches: on the device; `slices` is how many parts long sums are cut into, which a second launch joins.
+        flops: 2 per multiply-add, 1 per element of other arithmetic; `bytes` counts reads and writes once each.
+        predicted_us: microseconds predicted by the cost model.
+        ops: the operators of the body by their NumPy names, in order.
+        launches: number of launches on the device; `slices` is the number of parts that long sums are split into,
+            which a second launch adds up.
     """
 
     name: str
@@ -82,11 +83,11 @@ class Plan:
     """Kernels in launch order.
 
     Attributes:
-        roots: the program's outputs as core nodes; `results` says where their values lie once the kernels have run.
-        constants: digest to values in order, of every Const node in `roots` and the kernels; `reshape(-1)` makes them
-            flat, which large ones in another order than the program's are not yet.
-        origins: what each computed constant came from, over the constants of the program.
-        opaque: how opaque operators run.
+        roots: the program's outputs as core nodes; `results` says where their values are after the kernels have run.
+        constants: digest to values, for every Const node in `roots` and the kernels. They are in order, but large
+            reordered constants may be views that are not flat: use `reshape(-1)`.
+        origins: the computation of each computed constant, over the constants of the program.
+        opaque: how to run opaque operators.
     """
 
     kernels: tuple[Kernel, ...]
@@ -120,7 +121,7 @@ class Plan:
 
 
 def build_plan(snapshot: Snapshot, result: CoverResult, program: CoreProgram, exact: bool = False) -> Plan:
-    """The plan of a cover of `snapshot`, which was saturated from `program`; `exact` folds all constants natively."""
+    """The plan of a cover of `snapshot`, saturated from `program`; `exact` folds all constants in their own types."""
     return _Builder(snapshot, result, program, exact).plan()
 
 
@@ -133,7 +134,7 @@ class _Builder:
         self.chosen = {x.cls: x for x in result.chosen}
         self.free, self.constants, self.origins = self._free_nodes(_free_classes(snapshot, result))
         self.value: dict[int, Node] = {}
-        """The node of each class as the rest of the program sees it."""
+        """The node that represents each class in the rest of the program."""
 
     def plan(self) -> Plan:
         kernels: list[Kernel] = []
@@ -155,8 +156,8 @@ class _Builder:
     # --- where values lie ---------------------------------------------------------------------------------------
 
     def _free_nodes(self, classes: Sequence[int]) -> tuple[dict[int, Node], dict[str, Array], dict[Node, Node]]:
-        """Inputs, and constants folded ahead of time: the node of each class, and the constants that they need, each
-        with what it came from."""
+        """Inputs, and constants computed ahead of time: the node of each class, and the constants' values and
+        origins."""
         snapshot = self.snapshot
         inputs = {c: make("In", n.attrs) for c in classes for n in snapshot.of_class(c) if n.op == "In"}
         constants = [c for c in classes if c not in inputs]
@@ -175,7 +176,7 @@ class _Builder:
         )
 
     def _buffer(self, c: int) -> tuple[Node, Layout]:
-        """Where the values of a class lie, and how to read them: aliases and folded views lie in another's buffer."""
+        """The buffer of a class, and the layout to read it through: aliases and folded views share another's buffer."""
         layout = identity(self.snapshot.size[c])
         while c in self.chosen and self.chosen[c].family == "alias":
             top = self.snapshot.nodes[self.chosen[c].cut.node]
@@ -222,7 +223,7 @@ class _Builder:
 
 
 def launches(result: CoverResult) -> list[list[Candidate]]:
-    """The chosen candidates (aliases too), those of one launch together, where the first of them stands."""
+    """The chosen candidates, with aliases; candidates of one launch are grouped at the position of the first."""
     groups: dict[object, list[Candidate]] = {}
     for x in result.chosen:
         groups.setdefault(x.call or x.cls, []).append(x)
@@ -230,30 +231,30 @@ def launches(result: CoverResult) -> list[list[Candidate]]:
 
 
 def folding_flops(snapshot: Snapshot, result: CoverResult) -> int:
-    """FLOPs of computing, ahead of time, the constants that a cover reads."""
+    """FLOPs for computing a cover's constants ahead of time."""
     return _cheapest_constants(snapshot, [c for c in _free_classes(snapshot, result) if snapshot.const[c]]).cost
 
 
 def folding_bytes(snapshot: Snapshot, result: CoverResult) -> int:
-    """Bytes of the constants that a cover reads and the program does not hold: they are computed ahead of time."""
+    """Bytes of the constants that a cover reads and the program does not have, which are computed ahead of time."""
     made = [c for c in _free_classes(snapshot, result) if snapshot.const[c]]
     held = {node.cls for node in snapshot.nodes if node.op in ("Const", "Full")}
     return sum(snapshot.size[c] * itemsize(snapshot.dtype[c]) for c in made if c not in held)
 
 
 def _free_classes(snapshot: Snapshot, result: CoverResult) -> list[int]:
-    """The classes that a cover needs and no kernel of it makes: inputs and constants."""
+    """The classes that a cover needs but does not compute: inputs and constants."""
     needed = {*snapshot.roots, *(c for x in result.chosen for c in _leaf_classes(x.cut))}
     return sorted(needed.difference(x.cls for x in result.chosen))
 
 
 def _leaf_classes(cut: Cut) -> set[int]:
-    """The classes that a cut ends in, literals among them."""
+    """The leaf classes of a cut, including literals."""
     return {x.cls for x in parts((cut,)) if x.node < 0}
 
 
 class _Body:
-    """A kernel's expression over params, which are made as buffers are first read."""
+    """A kernel's expression over params, which are created when buffers are first read."""
 
     def __init__(self, snapshot: Snapshot, buffer: Callable[[int], tuple[Node, Layout]]) -> None:
         self.snapshot = snapshot
@@ -264,8 +265,8 @@ class _Body:
     def nodes(self, cuts: Sequence[Cut]) -> tuple[Node, ...]:
         """The nodes of cuts.
 
-        Within a kernel each class is computed in one way only: where cuts differ, as the one does that holds the
-        product or the reduction that the kernel is built and priced around. Hence such operands come first.
+        Within a kernel each class is computed in one way only. If cuts differ, the cut with the product or reduction
+        that the kernel is built and priced around decides. Hence such operands come first.
         """
         first = sorted(range(len(cuts)), key=lambda i: -cuts[i].kind)
         made = {i: self._node(cuts[i]) for i in first}
@@ -293,16 +294,16 @@ class _Body:
 
 @dataclass(frozen=True, slots=True)
 class _Constants:
-    """Constant classes, each with the node to compute it by, and the FLOPs that takes."""
+    """Constant classes, each with the node that computes it, and the FLOPs needed."""
 
     node: dict[int, ENode]
     cost: int
 
 
 def _cheapest_constants(snapshot: Snapshot, classes: Sequence[int]) -> _Constants:
-    """How to compute constant classes in few operations, what they share computed once.
+    """How to compute constant classes in few operations, sharing common parts.
 
-    A value of the source is computed as the source does: rewriting changes the rounding of what it made itself alone.
+    A value that the source has is computed as in the source, so that rewriting changes the rounding of new values only.
     """
     reach: dict[int, None] = dict.fromkeys(classes)
     usable: list[ENode] = []
@@ -325,14 +326,14 @@ def _cheapest_constants(snapshot: Snapshot, classes: Sequence[int]) -> _Constant
 
 
 def _ways(snapshot: Snapshot, c: int) -> list[ENode]:
-    """The e-nodes to compute a constant class by: leaves, and the source's own where it has any, or else all."""
+    """The e-nodes that may compute a constant class: leaves, and the source's own if it has any, otherwise all."""
     own = [n for n in snapshot.of_class(c) if all(snapshot.const[a] for a in n.args)]
     written = [n for n in own if n.rule == SOURCE or not n.args]
     return written or own
 
 
 def _constant_nodes(snapshot: Snapshot, classes: Sequence[int]) -> tuple[list[Node], list[Node]]:
-    """Core nodes that compute constant classes in few operations, and those below them that the source has."""
+    """Core nodes that compute constant classes in few operations, and the nodes below them that the source has."""
     chosen = _cheapest_constants(snapshot, classes).node
     made: dict[int, Node] = {}
     written: list[Node] = []
@@ -352,12 +353,12 @@ def _constant_nodes(snapshot: Snapshot, classes: Sequence[int]) -> tuple[list[No
 
 
 def _laid_out(node: Node, constants: dict[str, Array]) -> Node:
-    """A folded constant as kernels read it: in memory in its own order, which is how it was priced. What repeats a
+    """A folded constant as kernels read it: stored in its own order, as it was priced. A constant that repeats a
     smaller array, or is part of one, stays a view of it."""
     if node.op != "V":
         return node
     (layout,), (base,) = node.attrs, node.args
-    if base.op not in MOVES:  # too much work to be done ahead of time
+    if base.op not in MOVES:  # too much work to do ahead of time
         return node
     if base.op == "Const" and not layout.masked:
         if layout.contiguous or layout.size > base.size:
@@ -369,7 +370,7 @@ def _laid_out(node: Node, constants: dict[str, Array]) -> Node:
 
 
 def _composed(first: Layout, then: Layout) -> Layout:
-    """The composition of a contiguous slice, or a folded view, with a contiguous slice: those always compose."""
+    """The composition of a contiguous slice, or a folded view, with a contiguous slice; it always exists."""
     layout = compose(first, then)
     if layout is None:
         raise CheckFailed(f"plan: {then!r} of {first!r} has no layout")
@@ -377,7 +378,7 @@ def _composed(first: Layout, then: Layout) -> Layout:
 
 
 def _bytes_read(inner: Sequence[Node]) -> int:
-    """Bytes of the params that are touched, each at most once."""
+    """Bytes of the params that are read, each counted once."""
     touched: dict[Node, int] = {}
     for n in inner:
         for a in n.args:
@@ -391,7 +392,7 @@ def _bytes_read(inner: Sequence[Node]) -> int:
 
 
 def _distinct_names(kernels: Sequence[Kernel]) -> list[Kernel]:
-    """Kernels with the same name and different bodies get numbers."""
+    """Add numbers to the names of kernels with the same name but different bodies."""
     bodies: dict[str, dict[tuple[Node, ...], int]] = {}
     out = []
     for kernel in kernels:

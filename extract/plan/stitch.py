@@ -1,4 +1,4 @@
-"""From covers of segments to one plan: every instance of a segment gets the kernels that its form was given once."""
+"""Builds one plan from the covers of segments. Each form is solved once, and all its instances get its kernels."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from eqsat.program.segments import Segment
 
 @dataclass(frozen=True, slots=True)
 class Solved:
-    """A form of segments with its e-graph and the cover chosen for it."""
+    """A form of segments, with its e-graph and the chosen cover."""
 
     snapshot: Snapshot
     cover: CoverResult
@@ -27,14 +27,14 @@ class Solved:
 
 @dataclass(frozen=True, slots=True)
 class Stitched:
-    """The plan of a whole program, and the parts that it was made of."""
+    """The plan of a whole program, and its parts."""
 
     plan: Plan
     parts: list[Part]
 
 
 def stitch(parts: Sequence[tuple[Segment, Solved]], program: CoreProgram, exact: bool = False) -> Stitched:
-    """The plan of the whole program from those of its segments, in order; `exact` folds all constants natively."""
+    """The plan of the whole program, from its segments' plans in order; `exact` folds constants in their own types."""
     joiner = _Joiner(program, exact)
     for segment, solved in parts:
         joiner.add(segment, solved)
@@ -43,7 +43,7 @@ def stitch(parts: Sequence[tuple[Segment, Solved]], program: CoreProgram, exact:
 
 @dataclass(frozen=True, slots=True)
 class _Placed:
-    """Where a value of an earlier segment lies: its node, and the buffer and layout to read it through."""
+    """The place of a value of an earlier segment: its node, and the buffer and layout to read it through."""
 
     node: Node
     buffer: Node
@@ -89,7 +89,7 @@ class _Joiner:
             self._placed[root] = _Placed(node, buffer, layout)
 
     def _append(self, kernel: Kernel, stand_ins: Mapping[Node, _Placed], value: dict[Node, Node]) -> None:
-        """One kernel with what it reads from other segments put in place."""
+        """Append a kernel, with its reads from other segments replaced by their actual buffers."""
         params: dict[Node, Node] = {}
         inner: dict[Node, Node] = {}
         for param, source in zip(kernel.params, kernel.inputs, strict=True):
@@ -110,7 +110,7 @@ class _Joiner:
         )
 
     def plan(self) -> Plan:
-        """Everything that was added, with the program's outputs as results."""
+        """The plan of all added segments, with the program's outputs as results."""
         placed = [self._placed.get(r) or _Placed(r, r, identity(r.size)) for r in self.program.roots]
         return Plan(
             kernels=tuple(self.kernels),
@@ -122,7 +122,7 @@ class _Joiner:
 
 
 def _renamed(snapshot: Snapshot, names: Mapping[Node, Node]) -> Snapshot:
-    """The snapshot with leaves of a form replaced by those of an instance."""
+    """The snapshot, with the leaves of a form replaced by those of an instance."""
     renames = {(p.op, p.attrs): (n.op, n.attrs) for p, n in names.items() if n is not p}
     nodes = []
     for node in snapshot.nodes:

@@ -1,7 +1,8 @@
-"""Covers that trade time for memory, and what no cover goes below.
+"""Covers that trade time for memory, and a lower bound on the memory of any cover.
 
-The peak of a cover depends on what lives at once, which is no sum over kernels. So covers are sought by a sum that goes
-with it, prices and bytes written to temporaries in several proportions, and judged by the peak itself.
+The peak of a cover depends on which values are alive together, so it is not a sum over kernels. Therefore covers are
+searched with a sum that correlates with it, a weighted sum of prices and bytes written to temporaries, for several
+weights, and are judged by their actual peak.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ from eqsat.extract.plan.plan import launches
 from eqsat.extract.solver.solve import solve
 
 PROPORTIONS = (0.25, 0.5, 0.75, 0.99)
-"""Weights of memory in the sums to solve for; prices have the rest. Prices never count for nothing: they break ties."""
+"""Weights of memory in the sums; prices have the rest. The weight of prices is never 0, so that they break ties."""
 
 ALSO_NEXT = 4
-"""Covers next in price that are judged too."""
+"""Number of covers next in price that are also judged."""
 
 SCALE = 1_000_000_000
 
@@ -31,11 +32,11 @@ SCALE = 1_000_000_000
 def trade_offs(
     best: CoverResult, seconds: float, deadline: float, should_stop: Callable[[], bool] | None = None
 ) -> list[CoverResult]:
-    """`best`, and covers of the same snapshot that write fewer temporaries; no two the same, none with a bound of its
-    own. Each is sought for at most `seconds`.
+    """`best`, and different covers of the same snapshot that write fewer bytes of temporaries, without bounds of their
+    own. The search for each takes at most `seconds`.
 
     Raises:
-        ValueError: `best` is no result of `cover` itself.
+        ValueError: `best` is not a result of `cover`.
     """
     covers, solution = best.problem, best.solution
     if covers is None or solution is None:
@@ -68,7 +69,7 @@ def _bytes(snapshot: Snapshot, c: int) -> int:
 
 
 def cover_launches(snapshot: Snapshot, cover: CoverResult) -> Launches:
-    """The launches of a cover. Its roots are results: what is written to a root is no temporary."""
+    """The launches of a cover. Roots are results, not temporaries."""
     base: dict[int, int] = {}  # the class whose array an alias is part of
     for x in cover.chosen:
         if x.family == "alias":
@@ -86,10 +87,10 @@ def cover_launches(snapshot: Snapshot, cover: CoverResult) -> Launches:
 
 
 def least_peak(covers: CoverProblem) -> int:
-    """Bytes of temporaries that every cover has at once: those of one launch at least, by the best derivations.
+    """A lower bound on the peak in bytes of any cover: some launch on the best derivations needs this much at once.
 
-    The value of a class is the least over its candidates of the larger of what the candidate itself needs and the
-    largest value below (a bottleneck path, as by Dijkstra).
+    The value of a class is the minimum, over its candidates, of the maximum of the candidate's own need and the values
+    of its children (a bottleneck path, as by Dijkstra).
     """
     problem, snapshot = covers.problem, covers.snapshot
     sliced = {x.cls for x in covers.candidates if x.family == "alias"}
@@ -108,10 +109,10 @@ def least_peak(covers: CoverProblem) -> int:
 
 
 def _held(x: Candidate, snapshot: Snapshot, sliced: set[int]) -> int:
-    """Bytes of temporaries that a candidate surely reads and writes at once.
+    """Bytes of temporaries that a candidate certainly reads and writes at once.
 
-    What may be a slice of something may share its bytes with other slices, so only the largest of those counts; and a
-    concatenation may be written in place by those that make its members.
+    Classes that may be slices of another may share bytes, so only the largest of them counts. A concatenation may be
+    written in place by the kernels of its members.
     """
     if x.family == "alias":
         return 0

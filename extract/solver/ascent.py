@@ -1,15 +1,15 @@
-"""Dual ascent: a bound and cuts by raising duals one blocking set at a time, without solving a linear program.
+"""Dual ascent: a bound and cuts, found by raising duals one blocking set at a time, without a linear program.
 
-This is LM-cut (Helmert and Domshlak, ICAPS 2009), from planning: an answer is an optimal plan without delete effects.
-Every node keeps a reduced cost, at first its cost, and every class its h_max, the least over its nodes of reduced cost
-plus the largest h_max of a child. While a root has h_max > 0, the classes that it needs for want of a free derivation
-block it: going from the root to the costliest child of each free node gives a blocking set
-(`eqsat.extract.solver.blocking`) whose exits all have positive reduced cost. The least of those is what every answer
-pays there: it is added to the bound and taken off the exits. What is left at any moment is sound: bound + h_max of any
-root, and bound + reduced cost for an answer that uses a node.
+This is LM-cut (Helmert and Domshlak, ICAPS 2009), from planning, where an answer is an optimal plan without delete
+effects. Every node has a reduced cost, at first its cost. Every class has an h_max, the minimum over its nodes of the
+reduced cost plus the largest h_max of a child. While a root has h_max > 0, it has no free derivation: going from the
+root to the costliest child of each free node gives a blocking set (`eqsat.extract.solver.blocking`) whose exits all
+have positive reduced cost. Every answer pays at least the least of these: it is added to the bound and subtracted from
+the exits. At any moment, bound + h_max of a root is a valid bound, and so is bound + reduced cost of a node for answers
+that use the node.
 
-The linear relaxation with these cuts is never weaker, and far stronger than without: on one graph of a transformer the
-plain relaxation gives 0.586, dual ascent 0.697 in the same time, and the optimum is 0.705.
+The linear relaxation with these cuts is never weaker than dual ascent, and far stronger than without them: on one graph
+of a transformer the plain relaxation gives 0.586, dual ascent 0.697 in the same time, and the optimum is 0.705.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from eqsat.extract.solver.problem import Problem
 
 @dataclass(frozen=True, slots=True)
 class Ascent:
-    """What dual ascent proved.
+    """The results of dual ascent.
 
     Attributes:
         bound: no answer costs less.
-        reduced: per node: no answer that uses it costs less than ``paid`` plus this.
-        paid: what the cuts add up to; ``bound`` also counts the costliest chain that is left.
+        reduced: for each node: no answer that uses it costs less than ``paid`` plus this.
+        paid: the sum of the cuts; ``bound`` also includes the costliest remaining chain.
         cuts: the blocking-set cuts that were raised, in order.
     """
 
@@ -41,7 +41,7 @@ class Ascent:
 
 
 def ascend(problem: Problem, steps: int, deadline: float) -> Ascent:
-    """Raise duals until the roots have free derivations, or for about ``steps`` visits of nodes, or to ``deadline``."""
+    """Raise duals until the roots have free derivations, for about ``steps`` visits of nodes, or until ``deadline``."""
     state = _Ascending(problem)
     cuts: list[Cut] = []
     paid = 0
@@ -70,7 +70,7 @@ class _Ascending:
         self._lower([i for i, kids in enumerate(problem.children) if not kids])
 
     def exits(self, root: int) -> list[int]:
-        """The exits of a set that blocks ``root``, all of positive reduced cost."""
+        """The exits of a set that blocks ``root``; all have positive reduced cost."""
         kids, reduced, chain = self._kids, self.reduced, self.chain
         inside = {root}
         zone = [root]
@@ -87,7 +87,7 @@ class _Ascending:
         return [i for i in paying if inside.isdisjoint(kids[i])]
 
     def pay(self, exits: list[int]) -> int:
-        """Take the least reduced cost off the exits; how much that is."""
+        """Subtract the least reduced cost from all exits, and return it."""
         least = min(self.reduced[i] for i in exits)
         for i in exits:
             self.reduced[i] -= least
@@ -95,7 +95,7 @@ class _Ascending:
         return least
 
     def _lower(self, nodes: list[int]) -> None:
-        """Lower h_max where these nodes allow it, cheapest first (Dijkstra)."""
+        """Lower h_max where these nodes allow it, cheapest first (Dijkstra's algorithm)."""
         kids, reduced, chain, cls = self._kids, self.reduced, self.chain, self._class
         heap: list[tuple[float, int]] = []
         while True:

@@ -1,20 +1,20 @@
-"""Blocking-set cuts: the one family of inequalities behind the extractor's bounds, and how violated ones are found.
+"""Blocking-set cuts: the inequalities behind the extractor's bounds, and the search for violated ones.
 
 Let B be any set of classes and L(B) its *exits*: the nodes of classes in B without a child in B. An acyclic answer that
-uses a class of B takes some exit, since otherwise each chosen node in B would need a further class of B for ever. So
+uses a class of B chooses some exit; otherwise each chosen node in B would need another class of B, without end. So
 
     sum of x_i over exits i of B  >=  y_c        for every c in B                                            (1)
 
-is valid, where x_i says that node i is chosen and y_c that class c is used. Rows for one (class, child) pair are the
-case B = {class, child}; loop cuts, and "whoever uses c derives d", are others. The disjunctive action landmarks of
-delete-free planning (Helmert and Domshlak 2009; Bonet and Helmert 2010) are (1) for a root; the loop formulas of logic
-programming (Lin and Zhao 2004) are (1) for a cycle.
+is valid, where x_i = 1 means that node i is chosen and y_c = 1 that class c is used. Rows for one (class, child) pair
+are the case B = {class, child}; loop cuts, and "an answer that uses c derives d", are other cases. The disjunctive
+action landmarks of delete-free planning (Helmert and Domshlak 2009; Bonet and Helmert 2010) are (1) for a root; the
+loop formulas of logic programming (Lin and Zhao 2004) are (1) for a cycle.
 
-Finding the most violated B is hard in general. `BlockingSets` grows B from one class over the support of x, taking the
-child that lowers the weight of the exits most (raises it least), and then improves B by single additions and removals
-over all nodes, under weights that also charge for exits with x = 0, most for those that the relaxation could switch to
+Finding the most violated B is hard in general. `BlockingSets` grows B from one class over the support of x, adding the
+child that lowers the weight of the exits most (or raises it least). It then improves B by single additions and removals
+over all nodes, under weights that also charge for exits with x = 0, most for exits that the relaxation could switch to
 for free (small reduced cost). Without that charge the next relaxation sidesteps the cut: one problem took 322 rounds
-instead of 17. The charge is what Koch and Martin (1998) call creep flow in Steiner trees.
+instead of 17. Koch and Martin (1998) call this charge creep flow, for Steiner trees.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ from eqsat.extract.solver.highs import Rows, quiet_solver
 from eqsat.extract.solver.problem import Problem
 
 SUPPORT = 1e-6
-"""Nodes whose x is below this are taken for 0 while growing."""
+"""While growing, x below this counts as 0."""
 
 MIN_VIOLATION = 0.01
-"""Cuts violated by less than this are not worth a row."""
+"""Cuts that are violated by less than this are dropped."""
 
 MIN_USE = 0.05
-"""Growth starts from classes whose y is at least this."""
+"""Growth starts from classes with y of at least this."""
 
 GROWTH = 80
-"""Classes that a growing set may have."""
+"""Most classes in a growing set."""
 
 SLACK = 0.2
-"""Growth stops once the exits weigh this much more than the largest y inside."""
+"""Growth stops when the weight of the exits exceeds the largest y inside by this much."""
 
 CREEP = 1e-3
 """Weight of an exit with x = 0 and reduced cost 0."""
 
 REPEAT = 0.1
-"""Share of its x by which an exit becomes heavier once a cut of this round has it, so that cuts differ."""
+"""Share of its x by which an exit's weight grows for each cut of this round that has it, so that cuts differ."""
 
 EPSILON = 1e-12
 
@@ -58,8 +58,8 @@ EXACT_COLUMNS = 3_000
 EXACT_NODES = 50
 EXACT_GAP = 0.05
 EXACT_SIZE_CHARGE = 1e-5
-"""Exact search is for supports of at most so many nodes and classes. It stops after so many branch-and-bound nodes, or
-this close, and charges each class inside a little."""
+"""Limits of the exact search: nodes and classes in the support, branch-and-bound nodes, the gap at which it stops, and
+the small charge for each class inside."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +83,10 @@ class BlockingSets:
     def find(
         self, x: np.ndarray, y: np.ndarray, reduced: np.ndarray, scale: float, limit: int, deadline: float
     ) -> list[Cut]:
-        """Up to ``limit`` cuts that the point (x, y) violates, starting from the most used classes, until ``deadline``.
+        """Up to ``limit`` cuts that (x, y) violates, growing from the most used classes first, until ``deadline``.
 
         Args:
-            reduced: reduced cost of every node at a relaxation near (x, y).
+            reduced: reduced cost of every node in a relaxation near (x, y).
             scale: the reduced cost at which the charge for an exit with x = 0 is halved.
         """
         flow: list[float] = x.tolist()
@@ -110,9 +110,9 @@ class BlockingSets:
     def find_exactly(
         self, x: np.ndarray, y: np.ndarray, reduced: np.ndarray, scale: float, limit: int, deadline: float
     ) -> list[Cut]:
-        """As `find`, from the most violated set for each of ``limit`` classes: the roots, then the most used.
+        """As `find`, with the most violated set for each of ``limit`` classes: the roots, then the most used.
 
-        None are looked for where the support is so large that a set would take too long.
+        Returns none if the support is so large that the search would take too long.
         """
         if np.count_nonzero(x > SUPPORT) + np.count_nonzero(y > SUPPORT) > EXACT_COLUMNS:
             return []
@@ -129,9 +129,9 @@ class BlockingSets:
         return list(cuts.values())
 
     def _most_violated(self, start: int, x: np.ndarray, y: np.ndarray, deadline: float) -> set[int]:
-        """The set around ``start`` whose exits weigh least on the support of (x, y), by integer programming.
+        """The set with ``start`` whose exits weigh least on the support of (x, y), by integer programming.
 
-        Column b_c says that class c is inside, column e_i that node i is an exit: e_i + sum of b over kids >= b_class.
+        Column b_c = 1: class c is inside. Column e_i = 1: node i is an exit. Rows: e_i + sum of b over kids >= b_class.
         """
         import highspy
 
@@ -161,7 +161,7 @@ class BlockingSets:
         return {start} | {c for c, k in column.items() if values and values[k] > 0.5}
 
     def unfounded(self, x: np.ndarray, y: np.ndarray) -> list[Cut]:
-        """Cuts that an integral point violates because some used classes have no acyclic derivation; none otherwise."""
+        """Cuts that an integral point violates if some used classes have no acyclic derivation; none otherwise."""
         use: list[float] = y.tolist()
         picked = [i for i, v in enumerate(x.tolist()) if v > 0.5]
         need = {i: len(self._kids[i]) for i in picked}
@@ -191,14 +191,14 @@ class BlockingSets:
         return Cut(tuple(sorted(exits)), self._target(blocked, use))
 
     def _improve(self, blocked: set[int], keep: int, weight: Sequence[float]) -> set[int]:
-        """Lower the weight of the exits by single additions and removals; class ``keep`` stays inside."""
+        """Lower the weight of the exits by single additions and removals of classes; class ``keep`` stays inside."""
         members, parents, kids, cls = self._members, self._parents, self._kids, self._class
         inside = set(blocked)
-        held = [0] * len(cls)  # children that a node has inside
+        held = [0] * len(cls)  # number of a node's children inside
         for c in inside:
             for i in parents[c]:
                 held[i] += 1
-        gain: dict[int, float] = {}  # weight of the exits that an outside class would close
+        gain: dict[int, float] = {}  # weight of the exits that adding an outside class would close
         for c in sorted(inside):
             for i in members[c]:
                 if not held[i]:
@@ -272,23 +272,23 @@ class _Growth:
         self._use = use
 
     def burden(self, nodes: Iterable[int]) -> None:
-        """Make the exits of a found cut heavier, so that the next one differs."""
+        """Make the exits of a found cut heavier, so that the next cut differs."""
         for i in nodes:
             self._weight[i] += REPEAT * self._flow[i]
 
     def grow(self, start: int) -> set[int] | None:
-        """The most violated set met while growing from ``start``; None where all of them hold."""
+        """The most violated set found while growing from ``start``; None if no cut is violated."""
         kids, weight, use = self._kids, self._weight, self._use
         inside = {start}
         held = dict.fromkeys(self._parents[start], 1)
         exits = {i for i in self._members[start] if i not in held}
         total = sum(weight[i] for i in self._members[start] if i in exits)
-        gain: dict[int, float] = {}  # exits that an outside class would close
+        gain: dict[int, float] = {}  # weight of exits that adding an outside class would close
         for i in self._members[start]:
             if i in exits:
                 for d in kids[i]:
                     gain[d] = gain.get(d, 0.0) + weight[i]
-        loss: dict[int, float] = {}  # exits that it would open
+        loss: dict[int, float] = {}  # weight of exits that adding it would open
         top = use[start]
         best, best_size = -2 * MIN_VIOLATION, 0
         order = [start]

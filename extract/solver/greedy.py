@@ -1,9 +1,10 @@
-"""Greedy answers: bottom-up dynamic programming over sets, which sees sharing below a node but not beside it.
+"""Greedy answers: bottom-up dynamic programming over sets, which sees sharing below a node but not between siblings.
 
 `greedy_dag` is extraction-gym's faster-greedy-dag: a class keeps the cheapest set of classes found so far that derives
-it, and a class that improves wakes the nodes above it. `greedy_tree` is Knuth's generalization of Dijkstra's algorithm
-(1977), which counts a class once for every use; it takes a fraction of the time, so it finishes what `greedy_dag`
-cannot. The same algorithm with the maximum in place of the sum gives a quick lower bound.
+it, and when a class improves, the nodes above it are visited again. `greedy_tree` is Knuth's generalization of
+Dijkstra's algorithm (1977), which counts a class once for every use. It takes a fraction of the time, so it finishes
+the classes that `greedy_dag` has no time for. The same algorithm with the maximum in place of the sum gives a quick
+lower bound.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ NO_NODE = -1
 
 
 def greedy_dag(problem: Problem, deadline: float, cost: Sequence[float] | None = None) -> list[int]:
-    """One node per class, acyclic together; NO_NODE where there is no derivation, or none of finite cost.
+    """One node per class, acyclic together; NO_NODE if there is no derivation of finite cost.
 
-    ``cost`` replaces that of the problem's nodes. After ``deadline`` (`time.monotonic`) `greedy_tree` finishes the
+    ``cost`` replaces the nodes' costs. After ``deadline`` (`time.monotonic`) `greedy_tree` finishes the
     classes that have no node yet.
     """
     node_class, children, parents = problem.node_class, problem.children, problem.parents()
@@ -70,13 +71,13 @@ def _union(sets: Sequence[dict[int, float]], kids: Sequence[int]) -> dict[int, f
 
 
 def greedy_tree(problem: Problem) -> list[int]:
-    """The node of each class whose derivation is cheapest when every use is paid; NO_NODE where there is none."""
+    """The node of each class with the cheapest derivation if every use is paid; NO_NODE if there is none."""
     n = problem.n_classes
     return _finish(problem, problem.node_cost, [NO_NODE] * n, [inf] * n)
 
 
 def longest_path_bound(problem: Problem) -> int:
-    """A quick lower bound: the costliest chain that every derivation of some root contains (h_max in planning)."""
+    """A quick lower bound: the costliest chain in every derivation of some root (h_max in planning)."""
     cost, parents = problem.node_cost, problem.parents()
     value: list[int | None] = [None] * problem.n_classes
     waiting = _distinct(problem)
@@ -95,7 +96,8 @@ def longest_path_bound(problem: Problem) -> int:
 
 
 def forced_bound(problem: Problem) -> int:
-    """A quick lower bound: the cheapest node of each root, of each class that all its nodes need, and so on down."""
+    """A quick lower bound: the sum of the cheapest nodes of each root, of each class that all its nodes need, and so
+    on down."""
     cost, children, members = problem.node_cost, problem.children, problem.members()
     forced = dict.fromkeys(problem.roots)
     work = list(forced)
@@ -109,7 +111,8 @@ def forced_bound(problem: Problem) -> int:
 
 
 def _finish(problem: Problem, cost: Sequence[float], choice: Sequence[int], total: Sequence[float]) -> list[int]:
-    """Give the classes without a node one, cheapest tree first; no class with a node needs them, so no cycle arises."""
+    """Give a node to each class without one, cheapest tree first. Classes with a node do not need them, so no cycle
+    arises."""
     node_class, children, parents = problem.node_class, problem.children, problem.parents()
     choice, total = list(choice), list(total)
     waiting = _distinct(problem)

@@ -1,4 +1,4 @@
-"""HiGHS as the extractor uses it: one quiet, deterministic solver, and sparse rows to fill it with."""
+"""HiGHS as the extractor uses it: a quiet, deterministic solver, and sparse rows to fill it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def quiet_solver() -> highspy.Highs:
-    """HiGHS without output, on one thread and one seed: its answers then do not depend on timing."""
+    """HiGHS without output, with one thread and one seed, so that its answers do not depend on timing."""
     import highspy
 
     solver = highspy.Highs()
@@ -23,7 +23,7 @@ def quiet_solver() -> highspy.Highs:
 
 @dataclass(frozen=True, slots=True)
 class Arrays:
-    """Rows as flat arrays: entry k is ``value[k]`` at ``(row[k], index[k])``, row r lies in ``low[r] .. high[r]``."""
+    """Rows as flat arrays: entry k is ``value[k]`` at ``(row[k], index[k])``; row r is within ``low[r] .. high[r]``."""
 
     row: np.ndarray
     index: np.ndarray
@@ -33,7 +33,7 @@ class Arrays:
 
 
 class Rows:
-    """Sparse rows, one after another."""
+    """A growing list of sparse rows."""
 
     def __init__(self) -> None:
         self.start: list[int] = [0]
@@ -56,7 +56,7 @@ class Rows:
         self._arrays = None
 
     def extend(self, other: Rows) -> None:
-        """Append another's rows."""
+        """Append the rows of another."""
         base = len(self.index)
         self.start += [base + s for s in other.start[1:]]
         self.index += other.index
@@ -97,7 +97,7 @@ class Rows:
         return out
 
     def arrays(self) -> Arrays:
-        """These rows as arrays; made once until rows are added."""
+        """These rows as arrays, cached until rows are added."""
         if self._arrays is None:
             self._arrays = Arrays(
                 row=np.repeat(np.arange(len(self.low)), np.diff(self.start)),

@@ -1,12 +1,13 @@
-"""The next best answers of an extraction problem, each proven to be next.
+"""The next best answers of an extraction problem, each with a proof that it is next.
 
-Nodes carry marks, and an answer is known by the marks of its nodes, with repetitions: two answers with the same marks
-are one. An answer that has all marks of an earlier one and more does needless work and is passed over.
+Nodes carry marks, and an answer is identified by the marks of its nodes, with repetitions: two answers with the same
+marks count as one. An answer that has all marks of an earlier one and more does needless work and is left out.
 
-Whoever differs from an answer lacks one of its marks. So the problem is solved again without each mark in turn, the
-cheapest of these answers is the next best, and the same is done with it: a tree of problems with ever more marks
-barred, cheapest first, as for hitting sets (Reiter, "A theory of diagnosis from first principles", 1987). A mark that
-an answer has several times is barred at one of its places, since another answer may have it fewer times.
+Any different answer omits at least one mark of a given answer. So the problem is solved again without each mark in
+turn, and the cheapest of these answers is the next best. The same is then done with that answer. This gives a tree of
+problems with more and more barred marks, searched cheapest first, as for hitting sets (Reiter, "A theory of diagnosis
+from first principles", 1987). A mark that an answer has several times is barred at one of its places, since another
+answer may have it fewer times.
 """
 
 from __future__ import annotations
@@ -22,20 +23,21 @@ from eqsat.extract.solver.problem import Problem, Solution, underivable
 from eqsat.extract.solver.solve import ASCENT_STEPS, solve
 
 Bar = tuple[Hashable, ...]
-"""No node may have this mark: (mark,) anywhere, (mark, place) at a place, (mark, place, class) in one class of it."""
+"""A barred mark: (mark,) anywhere, (mark, place) at a place, or (mark, place, class) in one class of a place."""
 
 SHARE_SECONDS = 5.0
-"""Time for one problem of the tree."""
+"""Seconds for one problem of the tree."""
 
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """What answers are told apart by.
+    """The marks that distinguish answers.
 
     Attributes:
-        of_node: a mark, which only nodes of one cost share; None where a node makes no difference and costs nothing.
-        of_class: the place of a class. An answer that takes a node in one class of a place instead of another is no
-            different: fewer places, fewer problems to solve, and the same answers.
+        of_node: the mark of each node; nodes with the same mark have the same cost. None if a node makes no difference
+            and is free.
+        of_class: the place of each class. Answers that differ only in which class of a place has a node count as the
+            same. Fewer places mean fewer problems to solve, with the same answers.
     """
 
     of_node: Sequence[Hashable | None]
@@ -44,7 +46,7 @@ class Marks:
 
 @dataclass(frozen=True, slots=True)
 class NextBest:
-    """An answer, class -> node; ``proven``: no answer that counts, but those listed before it, costs less."""
+    """An answer, class -> node; ``proven`` means that only the answers listed before it cost less."""
 
     choice: dict[int, int]
     cost: int
@@ -53,7 +55,7 @@ class NextBest:
 
 @dataclass(order=True, slots=True)
 class _Branch:
-    """Answers without the ``barred`` marks, none cheaper than ``bound``, and the cheapest once it is known."""
+    """The answers without ``barred`` marks: a lower ``bound`` on their cost, and the cheapest once it is known."""
 
     bound: int
     unsolved: bool
@@ -70,9 +72,9 @@ def next_best(
     deadline: float,
     should_stop: Callable[[], bool] | None = None,
 ) -> list[NextBest]:
-    """Up to ``count`` answers after ``best``, in order of cost, no two with the same marks.
+    """Up to ``count`` answers after ``best``, in order of cost, all with different marks.
 
-    After ``deadline`` (`time.monotonic`) nothing more is solved: answers that are known by then end the list, not
+    After ``deadline`` (`time.monotonic`) nothing more is solved: answers known by then end the list, without
     ``proven``.
     """
     tree = _Tree(problem, best, marks, count, ascend(problem, ASCENT_STEPS, deadline))
@@ -94,11 +96,11 @@ def next_best(
 
 
 class _Tree:
-    """Branches to be looked at.
+    """The branches still to be searched.
 
     Attributes:
-        exact: false once a solver was cut short.
-        costliest: an answer that costs more is not among the next ones, by those already known.
+        exact: False once a solver was stopped early.
+        costliest: answers that cost more are not among the next ones, because enough cheaper ones are known.
     """
 
     def __init__(self, problem: Problem, best: Solution, marks: Marks, count: int, ascent: Ascent) -> None:
@@ -117,7 +119,7 @@ class _Tree:
         return Counter(mark for i in nodes if (mark := self.marks.of_node[i]) is not None)
 
     def is_new(self, choice: Mapping[int, int]) -> bool:
-        """Whether an answer counts as another one; it is then known."""
+        """Whether an answer counts as new; if so, it is recorded."""
         marked = self._marked(choice.values())
         if any(known <= marked for known in self._known):
             return False
@@ -137,7 +139,7 @@ class _Tree:
                 heapq.heappush(self.branches, _Branch(branch.bound, True, len(self._seen), barred))
 
     def solve(self, branch: _Branch, deadline: float, should_stop: Callable[[], bool] | None) -> None:
-        """Put a branch back with its best answer, if it has one that may be among the next."""
+        """Put a branch back with its best answer, if it has one that can be among the next."""
         small, nodes = self._without(branch.barred)
         if underivable(small) is not None:
             return
@@ -149,7 +151,7 @@ class _Tree:
         self._limit(solution.cost, choice)
 
     def _limit(self, cost: int, choice: Mapping[int, int]) -> None:
-        """Leave out nodes of costlier answers than the last of the next ones, once there are enough to know it."""
+        """Once enough answers are known, leave out nodes that occur only in costlier answers."""
         if self.costliest is not None and cost >= self.costliest:
             return
         self._solved.append((cost, self._marked(choice.values())))
@@ -164,7 +166,7 @@ class _Tree:
                 return
 
     def _without(self, barred: frozenset[Bar]) -> tuple[Problem, list[int]]:
-        """The problem without barred nodes, and the node of the whole that each of its nodes is."""
+        """The problem without barred nodes, and the original number of each of its nodes."""
         problem, of_node, of_class = self.problem, self.marks.of_node, self.marks.of_class
         nodes = []
         for i in self._nodes:

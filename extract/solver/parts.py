@@ -1,4 +1,4 @@
-"""Independent parts: classes that share nothing can be solved one after another, and their costs and bounds add up."""
+"""Independent parts: classes that share nothing are solved separately, and their costs and bounds are added."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from eqsat.extract.solver.problem import Problem
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part as a problem of its own; ``classes`` and ``nodes`` are what its own are in the whole."""
+    """A part as a separate problem; ``classes`` and ``nodes`` map its numbers to those of the whole."""
 
     problem: Problem
     classes: list[int]
     nodes: list[int]
 
     def restrict(self, choice: Mapping[int, int]) -> dict[int, int]:
-        """A choice for the whole, as far as it concerns this part."""
+        """The part of a choice for the whole that concerns this part."""
         place = {i: k for k, i in enumerate(self.nodes)}
         return {k: place[choice[c]] for k, c in enumerate(self.classes) if c in choice}
 
     def extend(self, choice: Mapping[int, int]) -> dict[int, int]:
-        """A choice for this part, in the numbering of the whole."""
+        """A choice for this part in the numbering of the whole."""
         return {self.classes[k]: self.nodes[i] for k, i in choice.items()}
 
 
 def split(problem: Problem) -> list[Part]:
-    """The parts with a root, in order of their first class; one part, or none, where there is nothing to split."""
+    """The parts with a root, in order of their first class; at most one part if there is nothing to split."""
     group = _groups(problem)
     rooted = dict.fromkeys(group[r] for r in sorted(problem.roots))
     if len(rooted) < 2:
@@ -48,7 +48,7 @@ def split(problem: Problem) -> list[Part]:
 
 
 def _groups(problem: Problem) -> list[int]:
-    """The least class of each class's group: classes that a node or a row links are together (union-find)."""
+    """The least class of each class's group. Classes that a node or a row connects form a group (union-find)."""
     first = list(range(problem.n_classes))
 
     def find(c: int) -> int:

@@ -1,4 +1,4 @@
-"""The one abstract extraction problem, its answer, and the checker that every answer passes.
+"""The abstract extraction problem, its answers, and the checker that judges every answer.
 
 A problem is an AND-OR graph: classes (alternatives) hold nodes, a node needs every class in its children. An answer
 chooses one node for each class that it uses: the roots, and the children of each chosen node. It must be acyclic, and
@@ -22,10 +22,10 @@ class Problem:
     Attributes:
         node_class: the class of node ``i``.
         node_cost: its cost, an integer >= 0 (picoseconds for kernels).
-        children: the classes that node ``i`` needs; repeated ones count once.
+        children: the classes that node ``i`` needs; repetitions count once.
         n_classes: classes are ``0 .. n_classes - 1``.
         roots: classes that every answer uses.
-        at_least_one: sets of nodes of which every valid answer picks one. They must follow from the problem: they
+        at_least_one: sets of nodes; every valid answer picks a node of each. They must follow from the problem: they
             tighten its relaxation and never change which answers are valid.
     """
 
@@ -39,7 +39,7 @@ class Problem:
     _parents: list[list[int]] | None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Raise InputError unless the arrays are equally long, every index in range and every cost >= 0."""
+        """Raise InputError unless the arrays are equally long, every index is in range and every cost is >= 0."""
         n = len(self.node_class)
         if len(self.node_cost) != n or len(self.children) != n:
             raise InputError(
@@ -58,7 +58,7 @@ class Problem:
                 raise InputError(f"extraction problem: root {r} is outside 0..{self.n_classes - 1}")
 
     def parents(self) -> list[list[int]]:
-        """The nodes that need each class, each once, in order; worked out once, so not to be changed."""
+        """The nodes that need each class, each once, in order. Cached: do not modify."""
         if self._parents is None:
             self._parents = [[] for _ in range(self.n_classes)]
             for i, kids in enumerate(self.children):
@@ -67,7 +67,7 @@ class Problem:
         return self._parents
 
     def members(self) -> list[list[int]]:
-        """The nodes of every class, in order; worked out once, so not to be changed."""
+        """The nodes of every class, in order. Cached: do not modify."""
         if self._members is None:
             self._members = [[] for _ in range(self.n_classes)]
             for i, c in enumerate(self.node_class):
@@ -82,9 +82,9 @@ class Solution:
     Attributes:
         choice: maps each used class to its node.
         lower_bound: no answer costs less.
-        stats: ``answers``, each better one as (stage that found it, cost, seconds since the start); ``seconds`` by
-            stage; ``left``, nodes after the first reductions; ``rounds`` of the relaxation, its most ``rows``, and the
-            ``cuts`` added; ``branched``, how often branch and bound was tried.
+        stats: ``answers``, each improvement as (stage that found it, cost, seconds since the start); ``seconds`` by
+            stage; ``left``, nodes after the first reductions; ``rounds`` of the relaxation, its largest number of
+            ``rows``, and the ``cuts`` added; ``branched``, how often branch and bound was tried.
     """
 
     choice: dict[int, int]
@@ -101,7 +101,7 @@ class Solution:
 
 
 def underivable(problem: Problem) -> int | None:
-    """A root without an acyclic derivation, None where all have one."""
+    """A root without an acyclic derivation; None if all have one."""
     parents = problem.parents()
     waiting = [len(kids) if len(kids) < 2 else len(set(kids)) for kids in problem.children]
     ready = [i for i, k in enumerate(waiting) if k == 0]
@@ -119,10 +119,10 @@ def underivable(problem: Problem) -> int | None:
 
 
 def used_choice(problem: Problem, choice: Mapping[int, int]) -> dict[int, int]:
-    """Restrict ``choice`` to the classes that the roots use through it; raise CheckFailed where it is no answer.
+    """Restrict ``choice`` to the classes that the roots use through it; raise CheckFailed if it is not an answer.
 
-    Written apart from the solvers and on the original problem, so that it can judge them: every used class has a node
-    of its own class, and following the chosen nodes never returns to a class under way.
+    It shares no code with the solvers and works on the original problem, so that it can judge them: every used class
+    must have one of its own nodes, and the chosen nodes must form no cycle.
     """
     open_, done = 1, 2
     state: dict[int, int] = {}
@@ -154,10 +154,10 @@ def used_choice(problem: Problem, choice: Mapping[int, int]) -> dict[int, int]:
 
 
 def check(problem: Problem, choice: Mapping[int, int]) -> int:
-    """The cost of ``choice``, each used class counted once; raise CheckFailed where it is no valid answer.
+    """The cost of ``choice``, each used class counted once; raise CheckFailed if it is not a valid answer.
 
-    The ``at_least_one`` rows are checked too: an answer that misses one shows that the row was never valid, and that
-    a bound built on it cannot be trusted.
+    The ``at_least_one`` rows are checked too: an answer that violates one shows that the row was never valid, and
+    that bounds based on it cannot be trusted.
     """
     used = used_choice(problem, choice)
     picked = set(used.values())

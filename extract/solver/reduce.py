@@ -1,16 +1,16 @@
-"""Reductions: a smaller problem with the same optimum, and the way back.
+"""Reductions: a smaller problem with the same optimum, and the expansion of its answers.
 
-`Reduction` starts as a copy of a `Problem` and shrinks it to a fixpoint. Nodes carry the original nodes that they stand
-for, so an answer of the small problem expands to one of the original. All reductions but `forbid` keep at least one
-optimal answer of problems with costs >= 0.
+`Reduction` starts as a copy of a `Problem` and shrinks it to a fixpoint. Each node records the original nodes that it
+represents, so that an answer of the small problem expands to an answer of the original. All reductions except `forbid`
+keep at least one optimal answer of problems with costs >= 0.
 
 The central fact is Req(c), the classes in *every* derivation of class c: the greatest fixpoint of
 
     Req(c) = {c} | intersection over nodes n of c of ( union over kids d of n of Req(d) )
 
-held as bitsets in Python integers, which OR and AND 64 classes a machine word. From it follow forced classes, nodes
-that need their own class, and strong dominance: m beats n in one class when cost(m) <= cost(n) and kids(m) lie within
-the union of Req over kids(n), because whoever takes n has all that m needs, below c and therefore without a cycle.
+held as bitsets in Python integers, which OR and AND 64 classes per machine word. From it follow forced classes, nodes
+that need their own class, and strong dominance: m beats n in one class c when cost(m) <= cost(n) and kids(m) lie within
+the union of Req over kids(n), because an answer with n has all that m needs, below c and therefore without a cycle.
 """
 
 from __future__ import annotations
@@ -24,26 +24,27 @@ from eqsat.extract.solver.blocking import Cut
 from eqsat.extract.solver.problem import Problem
 
 REQ_BYTES = 150_000_000
-"""Req is skipped where its bitsets would take more memory than this."""
+"""Req is skipped if its bitsets would take more memory than this."""
 
 REQ_STEPS = 4
-"""Evaluations a class, on average over its component, that the exact fixpoint may take."""
+"""Evaluations per class, on average over its component, that the exact fixpoint may take."""
 
 COMPARISONS = 30_000_000
-"""Pairs of nodes that a pass compares: every pair, but in classes of thousands of nodes."""
+"""Pairs of nodes that a pass compares: enough for every pair, except in classes of thousands of nodes."""
 
 FIRST_PASS = 3
-"""A pass is first expected to take so many times as long as looking for what can be derived and reached."""
+"""First estimate of a pass's time, as a multiple of the time for finding derivable and reachable classes."""
 
 WORTHWHILE = 1e-3
-"""Reduction stops at a pass that changes at most this share of the nodes: none, in graphs of less than a thousand."""
+"""Reduction stops at a pass that changes at most this share of the nodes; below a thousand nodes, at one without any
+change."""
 
 INLINE_NODES = 4
 """A class with at most this many nodes may be inlined into its only parent class."""
 
 
 def components(successors: Mapping[int, Iterable[int]]) -> list[list[int]]:
-    """Strongly connected components, each after all those that it reaches (Tarjan 1972, without recursion)."""
+    """Strongly connected components, each after all components that it reaches (Tarjan 1972, without recursion)."""
     order: dict[int, int] = {}
     low: dict[int, int] = {}
     placed: set[int] = set()
@@ -95,15 +96,15 @@ class Reduction:
     """A problem under reduction.
 
     Attributes:
-        members: class -> its nodes in order, for the classes that are left.
-        cls, cost, kids, picks: per node; ``picks`` are the original nodes it stands for.
+        members: class -> its nodes in order, for the remaining classes.
+        cls, cost, kids, picks: per node; ``picks`` are the original nodes that it represents.
         parents: class -> the nodes that need it.
         roots: classes that every answer uses.
-        constant: cost of what is already decided; ``fixed`` are its original nodes.
+        constant: cost of the nodes that are already chosen; ``fixed`` are their original nodes.
         rows: inequalities ``sum of x over nodes >= y of target``, a target of None meaning 1: the at_least_one rows,
             later the cuts given to `forbid`.
-        infeasible: no answer is left, so after `forbid` the known one is optimal.
-        rank: class -> its place in the order of derivation.
+        infeasible: no answer is left, so after `forbid` the known answer is optimal.
+        rank: class -> its position in the order of derivation.
         component: class -> strongly connected component, by the last `run`.
         removed: how often each reduction fired.
     """
@@ -135,7 +136,7 @@ class Reduction:
         self.removed: Counter[str] = Counter()
 
     def _adopt(self, rows: Iterable[tuple[Iterable[int], int | None]]) -> None:
-        """Take these inequalities for the only ones."""
+        """Replace all inequalities by these."""
         self.rows = {k: (set(nodes), target) for k, (nodes, target) in enumerate(rows)}
         self.rows_of = {}
         self.rows_about: dict[int, list[int]] = {}
@@ -148,7 +149,7 @@ class Reduction:
     # ---------------------------------------------------------------- elementary changes
 
     def drop(self, i: int, why: str) -> None:
-        """Take node ``i`` out."""
+        """Remove node ``i``."""
         del self.members[self.cls[i]][i]
         self._detach(i)
         for k in self.rows_of.pop(i, ()):
@@ -168,7 +169,7 @@ class Reduction:
                 self.rows_of[i].remove(k)
 
     def _inherit(self, i: int, heirs: Iterable[int]) -> None:
-        """Rows that node ``i`` would satisfy are satisfied by any of ``heirs``."""
+        """Let any of ``heirs`` satisfy the rows that node ``i`` would satisfy."""
         for k in self.rows_of.get(i, ()):
             nodes = self.rows[k][0]
             for p in heirs:
@@ -177,7 +178,7 @@ class Reduction:
                     self.rows_of.setdefault(p, []).append(k)
 
     def _retarget(self, c: int, forced: bool) -> None:
-        """Class ``c`` goes away: rows about it hold for 1 where it is forced, and are given up otherwise."""
+        """Class ``c`` disappears: if it is forced, rows with it as target get target 1; otherwise they are dropped."""
         about = [k for k in self.rows_about.pop(c, ()) if k in self.rows]
         if forced:
             for k in about:
@@ -199,7 +200,7 @@ class Reduction:
     # ---------------------------------------------------------------- reductions
 
     def drop_underivable(self) -> None:
-        """Remove nodes without an acyclic derivation; number the classes in the order in which they can be derived."""
+        """Remove nodes without an acyclic derivation, and number the classes in an order of derivation."""
         for i in [i for m in self.members.values() for i in m if self.cls[i] in self.kids[i]]:
             self.drop(i, "own class")
         need = {i: len(self.kids[i]) for m in self.members.values() for i in m}
@@ -219,7 +220,7 @@ class Reduction:
                 self.drop(i, "underivable")
 
     def drop_unreachable(self) -> None:
-        """Remove classes that the roots cannot reach; note where a root has lost its nodes."""
+        """Remove classes that the roots cannot reach; record whether a root has lost its nodes."""
         seen = set(self.roots)
         work = list(self.roots)
         while work:
@@ -235,7 +236,7 @@ class Reduction:
         self.infeasible = self.infeasible or any(r not in self.members for r in self.roots)
 
     def find_components(self) -> list[list[int]]:
-        """The strongly connected components of the classes that are left, children first."""
+        """The strongly connected components of the remaining classes, children first."""
         succ = {c: dict.fromkeys(d for i in m for d in sorted(self.kids[i])) for c, m in self.members.items()}
         groups = components(succ)
         self.component = {c: k for k, group in enumerate(groups) for c in group}
@@ -243,7 +244,7 @@ class Reduction:
         return groups
 
     def free_roots(self) -> None:
-        """A class that is used anyway costs its users nothing: forget it as a child where no cycle could run."""
+        """A class that is used anyway is free for its users: remove it as a child where no cycle is possible."""
         for r in self.roots:
             k = self.component[r]
             for p in sorted(self.parents[r]):
@@ -253,7 +254,7 @@ class Reduction:
                     self.removed["free root"] += 1
 
     def require(self, groups: list[list[int]], deadline: float) -> bool:
-        """Compute Req bottom-up over the components; False where bitsets would be too large or time runs out."""
+        """Compute Req bottom-up over the components. False if bitsets would be too large or time runs out."""
         n = len(self.members)
         self.req = {}
         if n * n // 8 > REQ_BYTES:
@@ -268,9 +269,9 @@ class Reduction:
         return True
 
     def _require_from_above(self, group: list[int], deadline: float) -> bool:
-        """Req of one component, iterated down from "everything"; False where that takes too many steps.
+        """Req of one component, iterated down from "everything". False if that takes too many steps.
 
-        Values on the way are too large, so there is no stopping half-way.
+        Intermediate values are too large, so they cannot be used if the iteration stops early.
         """
         k = self.component[group[0]]
         steps = REQ_STEPS * len(group)
@@ -292,7 +293,7 @@ class Reduction:
         return True
 
     def _require_from_below(self, group: list[int]) -> None:
-        """A part of Req of one component: true of every derivation, but blind to which alternatives are circular."""
+        """A subset of Req of one component: valid for every derivation, but it does not see circular alternatives."""
         for c in group:
             self.req[c] = 1 << self.bit[c]
         for _ in range(2):
@@ -300,7 +301,7 @@ class Reduction:
                 self.req[c] |= self._req_once(c)
 
     def _req_once(self, c: int) -> int:
-        """Intersection over the nodes of ``c``; -1, all ones, where every node still waits for a child."""
+        """The intersection over the nodes of ``c``; -1, all ones, if every node still waits for a child."""
         value = -1
         req = self.req
         for i in self.members[c]:
@@ -317,7 +318,7 @@ class Reduction:
         return value
 
     def force(self) -> None:
-        """Classes in every derivation of a root are roots."""
+        """Make all classes in every derivation of a root roots."""
         bits = 0
         for r in self.roots:
             bits |= self.req[r]
@@ -330,7 +331,7 @@ class Reduction:
     def dominate(self, deadline: float) -> None:
         """Drop nodes that need their own class, and nodes beaten by another node of their class.
 
-        Nodes are compared COMPARISONS times in all, and not after ``deadline``.
+        It makes at most COMPARISONS comparisons, and none after ``deadline``.
         """
         left = COMPARISONS
         places = {c: (k >> 3, 1 << (k & 7)) for c, k in self.bit.items()}
@@ -362,7 +363,7 @@ class Reduction:
                     kept.append([places[d] for d in self.kids[i]])
 
     def contract(self) -> None:
-        """Fold away classes with one node, and small classes with one parent class."""
+        """Inline classes with one node, and small classes with one parent class."""
         for c in list(self.members):
             nodes = self.members.get(c)
             if not nodes:
@@ -430,11 +431,11 @@ class Reduction:
         del self.members[c]
 
     def forbid(self, nodes: Iterable[int], cuts: Iterable[Cut], index: Sequence[int]) -> None:
-        """Drop nodes that no answer better than the known one uses, and take over cuts.
+        """Drop nodes that no better answer than the known one uses, and add cuts.
 
         Args:
             nodes, cuts: in the numbering of the last `remainder`.
-            index: the nodes that it returned.
+            index: the nodes that `remainder` returned.
         """
         classes = list(self.members)
         self._adopt(([index[i] for i in cut.nodes], classes[cut.target]) for cut in cuts)
@@ -464,7 +465,7 @@ class Reduction:
     # ---------------------------------------------------------------- the way out
 
     def remainder(self) -> tuple[Problem, list[int], list[Cut]]:
-        """What is left as a compact problem, the node of this reduction that each of its nodes is, and the rows."""
+        """The remaining problem in compact form, this reduction's number for each of its nodes, and the rows."""
         classes = {c: k for k, c in enumerate(self.members)}
         nodes = [i for m in self.members.values() for i in m]
         index = {i: k for k, i in enumerate(nodes)}
@@ -484,7 +485,7 @@ class Reduction:
         return small, nodes, cuts
 
     def expand(self, nodes: Iterable[int]) -> dict[int, int]:
-        """The original choice that an answer of the reduced problem stands for; unused classes may be in it."""
+        """The original choice for an answer of the reduced problem; it may contain unused classes."""
         original = self.problem.node_class
         choice = {original[i]: i for i in self.fixed}
         for k in nodes:

@@ -1,11 +1,11 @@
-"""The linear relaxation of an extraction problem, tightened by cuts, with bounds that do not trust the solver.
+"""The linear relaxation of an extraction problem, tightened by cuts, with bounds that do not rely on the solver.
 
 Columns are x (one per node, 1 = chosen) and y (one per class, 1 = used), all in [0, 1] and y = 1 at roots. Rows are
 
     sum of x over the nodes of c                     = y_c      for each class c
-    sum of x over the nodes of c that need d        <= y_d      for each class c and child d of it that is no root
+    sum of x over the nodes of c that need d        <= y_d      for each class c and each non-root child d of it
 
-and cuts (see `eqsat.extract.solver.blocking`), among them the problem's at_least_one rows.
+and cuts (see `eqsat.extract.solver.blocking`), including the problem's at_least_one rows.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import highspy
 
 SCALED_COST = 1e4
-"""The known answer's cost in the units that the solver sees, whose tolerances are absolute (1e-7)."""
+"""Costs are scaled so that the known answer costs this: the solver's tolerances are absolute (1e-7)."""
 
 PRESOLVE_ROWS = 60_000
 """Larger programs are solved without presolve, so that a solve that runs out of time still leaves duals for a bound."""
@@ -33,12 +33,12 @@ PRESOLVE_ROWS = 60_000
 NO_LIMIT = 2**31 - 1
 
 IDLE = 1e-9
-"""A row whose dual is below this and which is not tight takes no part in the relaxation."""
+"""A row that is not tight and has a smaller dual than this does not matter to the relaxation."""
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """An optimum of the relaxation, or of what the solver reached in its time.
+    """An optimum of the relaxation, or the point that the solver reached in its time.
 
     Attributes:
         x, y: node and class values.
@@ -46,7 +46,7 @@ class Point:
         reduced: reduced cost of every node, in units of cost: an answer that uses it costs at least bound + reduced.
         reduced_use: the same for the classes.
         solved: whether this is an optimum.
-        pivots: simplex iterations that it took.
+        pivots: the number of simplex iterations.
         duals, activity: per row, for `Relaxation.purge`.
     """
 
@@ -90,7 +90,7 @@ class Relaxation:
 
     @property
     def n_rows(self) -> int:
-        """Rows, cuts among them."""
+        """The number of rows, including cuts."""
         return len(self._rows)
 
     def _structure(self, rows: Rows) -> None:
@@ -114,7 +114,7 @@ class Relaxation:
         self.cuts.append(cut)
 
     def model(self, integral: bool = False) -> highspy.HighsLp:
-        """The program with all its rows, with x integral or not."""
+        """The program with all its rows; ``integral`` makes x integral."""
         import highspy
 
         lp = highspy.HighsLp()
@@ -134,7 +134,7 @@ class Relaxation:
         return solver
 
     def add(self, cuts: list[Cut]) -> None:
-        """Append cuts; the next `solve` goes on from the last basis."""
+        """Append cuts; the next `solve` starts from the last basis."""
         new = Rows()
         for cut in cuts:
             self._append(new, cut)
@@ -147,7 +147,7 @@ class Relaxation:
         self._solver.changeColsBounds(len(nodes), nodes.astype(np.int32), np.zeros(len(nodes)), np.zeros(len(nodes)))
 
     def purge(self, point: Point) -> None:
-        """Remove the cuts that neither bind nor carry a dual at ``point``."""
+        """Remove the cuts that are neither tight nor have a dual at ``point``."""
         rows = self._rows
         idle = (np.abs(point.duals) < IDLE) & (point.activity - np.array(rows.low) > 1e-6)
         idle[: self.fixed_rows] = False
@@ -160,7 +160,7 @@ class Relaxation:
         self.cuts = [cut for cut, kept in zip(self.cuts, keep[self.fixed_rows :].tolist(), strict=True) if kept]
 
     def solve(self, deadline: float, pivots: int = NO_LIMIT) -> Point | None:
-        """Solve in at most so many simplex iterations; None where nothing satisfies rows and forbidden nodes."""
+        """Solve in at most ``pivots`` simplex iterations; None if the rows and forbidden nodes are infeasible."""
         import highspy
 
         solver = self._solver
@@ -190,9 +190,9 @@ class Relaxation:
         )
 
     def safe_bound(self, duals: np.ndarray) -> tuple[float, np.ndarray]:
-        """The Lagrangian bound of any duals, and the reduced costs (Neumaier and Shcherbina 2004).
+        """The Lagrangian bound for any duals, and the reduced costs (Neumaier and Shcherbina 2004).
 
-        It holds whatever the solver's tolerances, and also for duals of a solve that ran out of time.
+        It is valid for any solver tolerances, and also for duals of a solve that ran out of time.
         """
         rows = self._rows.arrays()
         duals = np.where((duals > 0.0) & np.isinf(rows.low), 0.0, duals)

@@ -1,7 +1,7 @@
-"""Search where the relaxation leaves a gap: branch and bound for proofs, large neighbourhoods for better answers.
+"""Search when the relaxation leaves a gap: branch and bound for proofs, large neighbourhoods for better answers.
 
-Both work on a compact problem, the remainder of a reduction, and count effort in nodes and tries rather than in
-seconds, so that a run that ends before its deadline ends the same way every time.
+Both work on a compact problem, the remainder of a reduction. They count effort in nodes and tries, not in seconds, so
+that a run that ends before its deadline gives the same result every time.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ FIRST_FREE = 12
 """Classes that the first neighbourhood frees."""
 
 WIDEN, NARROW = 1.3, 0.7
-"""How neighbourhoods grow once one is searched to the end in vain, and shrink once one is too large for that."""
+"""How neighbourhoods grow after a complete search without success, and shrink after one that was too large."""
 
 REACH = 10
-"""Unused classes that a neighbourhood may turn to, per class that it frees."""
+"""Unused classes that a neighbourhood may use, per class that it frees."""
 
 
 @dataclass(frozen=True, slots=True)
 class Branched:
-    """What branch and bound found.
+    """The result of branch and bound.
 
     Attributes:
-        nodes: those of an answer, None without one.
-        bound: a lower bound on answers of at most the cutoff, in units of cost.
-        finished: whether the search ended by itself.
+        nodes: the nodes of an answer, or None.
+        bound: a lower bound on answers that cost at most the cutoff, in units of cost.
+        finished: whether the search was completed.
     """
 
     nodes: list[int] | None
@@ -77,7 +77,7 @@ def branch(relaxation: Relaxation, cutoff: float, max_nodes: int, deadline: floa
 
 
 def _add_levels(solver: highspy.Highs, relaxation: Relaxation) -> None:
-    """Rule cycles out: in a component of k classes each class has a level, above those of the children it uses there.
+    """Rule out cycles: in a component of k classes each class has a level above those of the children it uses there.
 
     With s the sum of x over the nodes of class c that need child d: level(c) - level(d) - k s >= 1 - k.
     """
@@ -103,15 +103,15 @@ def _add_levels(solver: highspy.Highs, relaxation: Relaxation) -> None:
 
 
 class Neighbourhoods:
-    """Better answers of one problem by freeing a few classes of the best one and solving for them.
+    """Finds better answers of a problem by freeing a few classes of the best answer and solving for them.
 
-    A neighbourhood keeps the node of every used class but those freed, which lie around a random one, and lets the
-    freed classes turn to unused classes near them. What is left is small after reduction, and goes to ``solve``.
+    A neighbourhood fixes the node of every used class except the freed classes, which are near a random class, and lets
+    these use unused classes near them. The remaining problem is small after reduction, and ``solve`` solves it.
 
     Args:
         answer: class -> node for the classes that a valid answer uses.
         solve: (problem, known answer) -> (best answer found, whether it is proven best).
-        seed: of the random choices.
+        seed: seed of the random choices.
     """
 
     def __init__(
@@ -131,7 +131,7 @@ class Neighbourhoods:
         self._wide = False
 
     def improve(self, tries: int, late: Callable[[], bool]) -> bool:
-        """Search around the best answer so far until ``tries`` in a row are in vain; whether one was not."""
+        """Search around the best answer so far until ``tries`` in a row fail. True if any succeeded."""
         improved = False
         if all(len(self._members[c]) == 1 for c in self.answer):
             return False
@@ -154,7 +154,7 @@ class Neighbourhoods:
         return improved
 
     def _free(self) -> set[int]:
-        """Used classes with a choice, around a random one; every other time by unused edges too."""
+        """Used classes with a choice near a random one; every other time, unused edges count too."""
         self._wide = not self._wide
         seen = [self._random.choice([c for c in self.answer if len(self._members[c]) > 1])]
         known = set(seen)
@@ -171,7 +171,7 @@ class Neighbourhoods:
         return free
 
     def _near(self, c: int) -> list[int]:
-        """Classes one edge away: of any node, or of the answer's nodes only."""
+        """Classes one edge away, over the edges of all nodes or of the answer's nodes only."""
         kids, cls = self.problem.children, self.problem.node_class
         if self._wide:
             found = [d for i in self._members[c] for d in kids[i]] + [cls[i] for i in self._parents[c]]
@@ -182,7 +182,7 @@ class Neighbourhoods:
         return list(dict.fromkeys(found))
 
     def _restrict(self, free: set[int]) -> tuple[Problem, list[int]]:
-        """The neighbourhood as a problem, and the node that each of its nodes is."""
+        """The neighbourhood as a problem, and the original number of each of its nodes."""
         limit = REACH * len(free)
         reach = dict.fromkeys(c for c in self.answer if c in free)
         order = list(reach)

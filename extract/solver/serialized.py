@@ -1,15 +1,15 @@
-"""Serialized e-graphs in the public format of extraction-gym: read, extract, answer in the file's own names.
+"""Extraction from serialized e-graphs in the public format of extraction-gym, with answers in the file's names.
 
     {"nodes": {id: {"op": str, "cost": number, "eclass": class id, "children": [node ids]}},
      "root_eclasses": [class ids]}
 
-A child names a node and stands for that node's class; a missing cost is 1. The answer chooses a node for each class
-that the roots use, without cycles, and costs the sum of the chosen nodes' costs.
+A child is given as a node and means that node's class; a missing cost is 1. The answer chooses a node for each class
+that the roots use, without cycles; its cost is the sum of the chosen nodes' costs.
 
-Costs become integers exactly (decimal digits where few are given, binary fractions otherwise), so that sums and bounds
-do not round. A negative cost is shifted away where its class is part of every answer. Elsewhere using a class may pay
-by itself, which `eqsat.extract.solver.signed` is for; what nothing needs is no part of an answer, however well it would
-pay.
+Costs are converted exactly to integers (as decimals if they have few digits, as binary fractions otherwise), so that
+sums and bounds do not round. A negative cost is shifted away if its class is part of every answer. Otherwise using a
+class may lower the cost, and `eqsat.extract.solver.signed` solves the problem. A class that nothing needs is never part
+of an answer, even if it would lower the cost.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from eqsat.extract.solver.signed import solve_signed
 from eqsat.extract.solver.solve import solve
 
 DECIMALS = 9
-"""Costs with at most this many decimals are taken as the decimal numbers that they are written as."""
+"""Costs with at most this many decimals are read as decimal numbers."""
 
 MARGIN, MOST = 0.15, 1.5
 PASSES = 2.0
-"""Kept for starting up, the last step, checking and naming: a share of the time limit, at most so many seconds, and so
-many times what reading took."""
+"""Time reserved for starting up, the last step, checking and naming: a share of the time limit, at most this many
+seconds, plus this multiple of the reading time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +50,9 @@ class SerializedEGraph:
         classes, nodes: the file's names.
         costs: the file's costs.
         scale: integer units of cost per unit of the file.
-        shift: what every answer pays more in ``problem``, in integer units.
-        signed: costs of the nodes in integer units where one is negative and cannot be shifted away; ``problem`` then
-            has 0 in its place.
+        shift: the extra cost of every answer in ``problem``, in integer units.
+        signed: costs of the nodes in integer units, if a negative cost cannot be shifted away; ``problem`` then has 0
+            in place of each negative cost.
     """
 
     problem: Problem
@@ -64,7 +64,7 @@ class SerializedEGraph:
     signed: list[int] | None = None
 
     def solve(self, time_limit: float) -> Solution:
-        """The cheapest answer found, in integer units, shift included. Raises Underivable where there is none."""
+        """The cheapest answer found, in integer units, including the shift. Raises Underivable if there is none."""
         if self.signed is None:
             return solve(self.problem, time_limit)
         return solve_signed(self.problem, self.signed, time_limit)
@@ -74,11 +74,11 @@ def extract_file(path: str | Path, time_limit: float = 30.0) -> dict[str, Any]:
     """The cheapest answer for the serialized e-graph in ``path`` found within ``time_limit`` seconds, reading included.
 
     Returns:
-        cost, lower_bound, gap ((cost - lower_bound) / |cost|), optimal, seconds, and choices (class id -> node id of
+        cost, lower_bound, gap ((cost - lower_bound) / |cost|), optimal, seconds, and choices (class id -> node id for
         the classes that the answer uses).
 
     Raises:
-        InputError: the file is no serialized e-graph, or a root has no node or no acyclic derivation.
+        InputError: the file is not a serialized e-graph, or a root has no node or no acyclic derivation.
     """
     with _collector_paused():
         return _extract_file(path, time_limit)
@@ -105,7 +105,8 @@ def _extract_file(path: str | Path, time_limit: float) -> dict[str, Any]:
 
 @contextmanager
 def _collector_paused() -> Iterator[None]:
-    """No searches for cyclic garbage: nothing here makes any, and they take half the time of reading a large file."""
+    """Pauses the garbage collector: there is no cyclic garbage here, and it takes half the time of reading large
+    files."""
     running = gc.isenabled()
     gc.disable()
     try:
@@ -120,13 +121,13 @@ def _read(path: str | Path) -> Mapping[str, Any]:
         data = json.loads(Path(path).read_bytes())
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror}); give a serialized e-graph") from error
-    except (ValueError, RecursionError) as error:  # no JSON, no text, a number of thousands of digits; nested for ever
+    except (ValueError, RecursionError) as error:  # no JSON, no text, too many digits; nested too deeply
         raise InputError(f"{path}: not JSON ({error}); give a serialized e-graph") from error
     return data
 
 
 def parse(data: Any, name: str = "e-graph") -> SerializedEGraph:
-    """The extraction problem of a serialized e-graph; ``name`` is how errors call it."""
+    """The extraction problem of a serialized e-graph; ``name`` is its name in errors."""
     nodes, roots = _fields(data, name)
     class_of: dict[str, str] = {}
     for key, node in nodes.items():
@@ -197,7 +198,7 @@ def _exact(costs: list[float]) -> dict[float, Fraction]:
 
 
 def _shift_negative(bare: Problem, costs: list[int]) -> int:
-    """Raise the costs of the classes that every answer uses, in place, until none is negative; what was added."""
+    """Raise the costs of classes that every answer uses, in place, until none is negative; return the sum added."""
     lowest: dict[int, int] = {}
     for c, cost in zip(bare.node_class, costs, strict=True):
         if cost < 0:
@@ -212,10 +213,10 @@ def _shift_negative(bare: Problem, costs: list[int]) -> int:
 
 
 def answer_cost(data: Mapping[str, Any], choices: Mapping[str, str]) -> float:
-    """The exactly rounded cost of an answer, from the file alone; raise CheckFailed where it is no answer.
+    """The exactly rounded cost of an answer, from the file alone; raise CheckFailed if it is not an answer.
 
-    Shares no code with the solver: every root and every child of a chosen node has a choice of its own class, the
-    chosen nodes have no cycle, and no class is chosen in vain.
+    This shares no code with the solver. Every root and every child of a chosen node must have a choice of its own
+    class, the chosen nodes must have no cycle, and no unused class may be chosen.
     """
     nodes = data["nodes"]
     needs: dict[str, set[str]] = {}

@@ -1,15 +1,16 @@
-"""Extraction where costs may be negative: using a class can pay by itself, if something that is used needs it.
+"""Extraction with negative costs: using a class may lower the cost, if something that is used needs it.
 
-Dominance and every bound of `eqsat.extract.solver.solve` say that needing less never costs more, which is false here.
-So the problem goes to branch and bound as it is, with what changes of single choices give to start from: x of each
-node, y of each class, and
+Dominance and every bound in `eqsat.extract.solver.solve` assume that needing fewer classes never costs more, which is
+false here. So the original problem goes to branch and bound, starting from an answer that was improved by single
+changes. Columns are x for each node and y for each class. Rows are
 
     sum of x over the nodes of c = y of c <= 1,  y of a root = 1
     sum of x over the nodes of c that need d <= y of d
-    y of c <= sum of x over the nodes that need c, for all but roots: nothing is used in vain
+    y of c <= sum of x over the nodes that need c, for all but roots: no class is used without need
     levels that rule out cycles inside each strongly connected component
 
-As no used class is in a cycle, going from one to what uses it ends at a root, so that these are exactly the answers.
+Since no used class is in a cycle, going from a class to its users always ends at a root, so the solutions are exactly
+the answers.
 """
 
 from __future__ import annotations
@@ -31,16 +32,16 @@ from eqsat.extract.solver.solve import solve
 from eqsat.extract.solver.state import PROVEN
 
 FIRST_SHARE, CLIMB_SHARE = 0.1, 0.2
-"""Shares of the time for an answer to start from: the cheapest where negative costs count as nothing, and for changes
-of single choices that make it cheaper."""
+"""Shares of the time for the starting answer: to find the cheapest with negative costs taken as 0, and to improve it
+by single changes."""
 
 
 def solve_signed(problem: Problem, costs: Sequence[int], time_limit: float) -> Solution:
-    """The answer of least cost found within `time_limit` seconds, or until Ctrl-C, with a proven lower bound.
+    """The cheapest answer found within `time_limit` seconds, or until Ctrl-C, with a proven lower bound.
 
     Args:
-        problem: its own costs are `costs` where these are positive, else 0; it has no `at_least_one` rows.
-        costs: of each node, an integer of any sign.
+        problem: the problem, in which negative costs are replaced by 0; it has no `at_least_one` rows.
+        costs: the cost of each node, an integer of any sign.
 
     Raises:
         Underivable: a root has no acyclic derivation.
@@ -72,7 +73,7 @@ def _total(choice: dict[int, int], costs: Sequence[int]) -> int:
 
 
 def _climbed(problem: Problem, costs: Sequence[int], known: dict[int, int], deadline: float) -> dict[int, int]:
-    """The answer with other nodes for single classes, while that makes it cheaper."""
+    """The answer after changing nodes of single classes for as long as that makes it cheaper."""
     members = problem.members()
     standing = {c: i for c, i in enumerate(greedy_tree(problem)) if i != NO_NODE} | known
     best, cost = known, _total(known, costs)
@@ -85,7 +86,7 @@ def _climbed(problem: Problem, costs: Sequence[int], known: dict[int, int], dead
                     continue
                 if time.monotonic() > deadline:
                     return best
-                with suppress(CheckFailed):  # the change makes a cycle
+                with suppress(CheckFailed):  # the change creates a cycle
                     tried = used_choice(problem, standing | {c: i})
                     if _total(tried, costs) < cost:
                         best, cost, better = tried, _total(tried, costs), True
@@ -101,10 +102,10 @@ def _trivial_bound(problem: Problem, costs: Sequence[int]) -> int:
 
 
 class _Model:
-    """The program for HiGHS: a column for each node and each class that are left, and levels.
+    """The program for HiGHS: a column for each remaining node and class, and levels.
 
     Attributes:
-        unit: what a cost of one in the program stands for.
+        unit: the cost that 1 in the program represents.
     """
 
     def __init__(self, problem: Problem, costs: Sequence[int]) -> None:
@@ -120,9 +121,9 @@ class _Model:
         self._roots = set(problem.roots)
         self._rows = Rows()
         self._level: dict[int, int] = {}
-        """Column of the level of a class, for those in a component of several."""
+        """Column of the level of each class in a component of several classes."""
         self._levels: list[float] = []
-        """The most that each level can be."""
+        """The largest value of each level."""
         self._choose()
         self._need()
         self._rule_out_cycles()
@@ -148,7 +149,7 @@ class _Model:
                 self._rows.add([self._class[c], *columns], [-1.0] + [1.0] * len(columns), 0.0, np.inf)
 
     def _rule_out_cycles(self) -> None:
-        """Level(c) - level(d) - k s >= 1 - k in a component of k classes, s the sum of x over what needs d in c."""
+        """Level(c) - level(d) - k s >= 1 - k in a component of k classes; s sums x over the nodes of c that need d."""
         needs = {c: dict.fromkeys(d for i in m for d in self._kids[i]) for c, m in self._members.items()}
         first = len(self._node) + len(self._class)
         for group in components(needs):
@@ -166,7 +167,7 @@ class _Model:
                     )
 
     def solve(self, known: dict[int, int], seconds: float) -> tuple[list[int] | None, float]:
-        """(nodes of the best answer, None without one; a lower bound in units of cost, minus infinity without one)."""
+        """(nodes of the best answer or None, a lower bound in units of cost or minus infinity)."""
         import highspy
 
         n, m, k = len(self._node), len(self._class), len(self._levels)
@@ -194,7 +195,7 @@ class _Model:
         return nodes, float(info.mip_dual_bound) * self.unit
 
     def _columns(self, choice: dict[int, int]) -> list[float]:
-        """An answer as columns; levels are places in an order in which operands come first, component by component."""
+        """An answer as column values; levels are positions in an operands-first order within each component."""
         values = [0.0] * (len(self._node) + len(self._class) + len(self._levels))
         waiting = {c: len(self._kids[i]) for c, i in choice.items()}
         users: dict[int, list[int]] = {c: [] for c in choice}
@@ -203,7 +204,7 @@ class _Model:
             for d in self._kids[i]:
                 users[d].append(c)
         ready = [c for c, n in waiting.items() if n == 0]
-        for c in ready:  # grows on the way
+        for c in ready:  # the list grows during the loop
             inside = (self._level[d] for d in self._kids[choice[c]] if d in self._level)
             if c in self._level:
                 values[self._level[c]] = 1.0 + max((values[column] for column in inside), default=-1.0)

@@ -1,16 +1,16 @@
-"""The extraction pipeline: greedy answers, reductions, a relaxation with blocking-set cuts, search for what is left.
+"""The extraction pipeline: greedy answers, reductions, a relaxation with blocking-set cuts, and search.
 
 Each stage hands the next one a smaller problem and a smaller gap between the best known answer and the bound:
 
 1. greedy answers on the whole graph;
-2. reductions to a fixpoint (`eqsat.extract.solver.reduce`), after which independent parts go their own ways
+2. reductions to a fixpoint (`eqsat.extract.solver.reduce`), after which independent parts are solved separately
    (`eqsat.extract.solver.parts`);
 3. dual ascent (`eqsat.extract.solver.ascent`), then rounds of relaxation, rounding, fixing by reduced cost, and cuts
    (`eqsat.extract.solver.relax`, `eqsat.extract.solver.blocking`); once enough nodes are fixed, back to 2;
-4. where the rounds stop short: large neighbourhoods and branch and bound (`eqsat.extract.solver.search`), then 3 again,
-   with twice the effort each time.
+4. if a gap remains: large neighbourhoods and branch and bound (`eqsat.extract.solver.search`), then 3 again, with twice
+   the effort each time.
 
-Every answer passes the checker. Nothing depends on time except where a limit cuts a stage short.
+Every answer passes the checker. Results do not depend on time, unless a limit ends a stage early.
 """
 
 from __future__ import annotations
@@ -35,25 +35,25 @@ from eqsat.extract.solver.state import Search
 
 GREEDY_SHARE = 0.15
 REDUCE_SHARE = 0.3
-"""Shares of the time left that a greedy answer and the first reductions may take."""
+"""Shares of the remaining time for a greedy answer and for the first reductions."""
 
 SETTING_UP = 3
-"""Preparing a dual ascent and using it, or a relaxation, takes about so many times as long as copying the problem."""
+"""Time to prepare and use a dual ascent, and a relaxation, as multiples of the time to copy the problem."""
 
 ASCENT_STEPS = 5_000_000
 
 MIXED = 0.3
-"""Share of the cost that greedy answers near a dual ascent add to the reduced cost."""
+"""Share of the cost that is added to the reduced cost for greedy answers near a dual ascent."""
 
 LARGE = 30_000
 WIDE_GAP = 0.25
-"""Neighbourhoods come before the relaxation where more nodes are left than this, or the gap is a greater share."""
+"""Neighbourhoods come before the relaxation if more nodes remain than this, or the gap is a larger share."""
 
 CUT_ENTRIES = 500_000
-"""Entries that the cuts of a dual ascent may bring to the relaxation, the first ones raised going first."""
+"""Most entries in the cuts of a dual ascent that go to the relaxation; the first cuts raised go first."""
 
 FIRST_SOLVE = 3
-"""A single solve may take so many times the simplex iterations of all rounds, before neighbourhoods have their turn."""
+"""A single solve may take this multiple of the simplex iterations of all rounds before neighbourhoods are tried."""
 
 CUTS_A_ROUND = 60
 
@@ -61,29 +61,29 @@ INSIDE = 0.5
 """Share of the smoothed point in the point to separate (in-out separation, Ben-Ameur and Neto 2007)."""
 
 CREEP_SCALE = 5e-5
-"""Reduced cost, as a share of the known cost, at which the charge for idle exits is halved."""
+"""Reduced cost, as a share of the known cost, at which the charge for exits with x = 0 is halved."""
 
 PURGE_EVERY = 5
 ROUND_EVERY = 8
 
 REBUILD_SHARE = 0.2
-"""Share of the nodes fixed at which reducing again pays."""
+"""Share of fixed nodes from which reducing again is worthwhile."""
 
 STALL_ROUNDS = 30
 STALL_SHARE = 0.01
-"""Rounds have stalled when so many of them close less than this share of the gap."""
+"""Rounds have stalled when this many of them close less than this share of the gap."""
 
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How much each stage may do, in counts, so that the outcome does not depend on the machine.
+    """Limits of each stage as counts, so that the result does not depend on the machine's speed.
 
     Attributes:
-        rounds, pivots: cut rounds, and simplex iterations in them, before the search for answers has its turn.
-        exact: sets sought exactly once growth finds none.
-        tries: neighbourhoods searched in vain before branch and bound has its turn.
+        rounds, pivots: cut rounds, and simplex iterations in them, before the search for answers starts.
+        exact: sets to search exactly when growth finds none.
+        tries: failed neighbourhoods before branch and bound starts.
         branches: nodes of branch and bound.
-        columns: size of program up to which branch and bound is tried.
+        columns: largest program for which branch and bound is tried.
     """
 
     rounds: int
@@ -94,7 +94,7 @@ class Effort:
     columns: int
 
     def doubled(self) -> Effort:
-        """Twice as much."""
+        """Twice the effort."""
         return Effort(2 * self.rounds, 2 * self.pivots, self.exact, 2 * self.tries, 2 * self.branches, 2 * self.columns)
 
 
@@ -119,12 +119,12 @@ def solve(
     """The cheapest answer found within ``time_limit`` seconds, with a proven lower bound.
 
     Args:
-        incumbents: answers known beforehand (class to node); each is checked, the result is never costlier.
-        should_stop: polled between steps; True ends the search with what there is.
+        incumbents: known answers (class to node). Each is checked, and the result never costs more.
+        should_stop: polled between steps; True ends the search with the best answer so far.
 
     Raises:
         Underivable: a root has no acyclic derivation.
-        CheckFailed: an incumbent is no valid answer, or misses an ``at_least_one`` row.
+        CheckFailed: an incumbent is not a valid answer, or violates an ``at_least_one`` row.
     """
     bad = underivable(problem)
     if bad is not None:
@@ -155,9 +155,9 @@ def solve(
 def _solve_parts(
     search: Search, parts: Sequence[Part], known: Mapping[int, int] | None, effort: Effort, repeat: bool
 ) -> tuple[dict[int, int], int]:
-    """The best choice for each part, together, and the sum of their bounds.
+    """The best choices of all parts combined, and the sum of their bounds.
 
-    Each part has its share of the time left, by size; what some do not need goes to those that are still open, with
+    Each part gets a share of the remaining time by its size. Unused time goes to the parts that are still open, with
     more effort.
     """
     searches = [Search(part.problem, search.deadline, search.should_stop) for part in parts]
@@ -202,7 +202,7 @@ def _choice(picks: Sequence[int]) -> dict[int, int]:
 
 
 def _run(search: Search, effort: Effort, repeat: bool) -> None:
-    """Reduce, bound and search, over and over with more effort, until the answer is proven or time is up."""
+    """Reduce, bound and search repeatedly, with more effort each time, until the answer is proven or time is up."""
     if search.proven or search.late():
         return
     started = time.monotonic()
@@ -227,7 +227,7 @@ def _decided(search: Search, reduction: Reduction) -> bool:
 
 
 def _solve_small(search: Search, problem: Problem, known: dict[int, int]) -> tuple[dict[int, int], bool]:
-    """The best answer found for a neighbourhood of ``search``, from a known one, and whether it is proven."""
+    """The best answer found for a neighbourhood of ``search``, starting from a known one, and whether it is proven."""
     small = Search(problem, search.deadline, search.should_stop)
     small.offer(known, "given")
     _run(small, IN_NEIGHBOURHOOD, repeat=False)
@@ -236,13 +236,13 @@ def _solve_small(search: Search, problem: Problem, known: dict[int, int]) -> tup
 
 
 def _affordable(cuts: list[Cut]) -> list[Cut]:
-    """The first cuts, as many as have CUT_ENTRIES entries together."""
+    """The first cuts, with CUT_ENTRIES entries in total."""
     entries = np.cumsum([len(cut.nodes) for cut in cuts])
     return cuts[: int(np.searchsorted(entries, CUT_ENTRIES, side="right"))]
 
 
 class _Rest:
-    """What the reductions left: bounded by dual ascent, then by the relaxation."""
+    """The problem that remains after the reductions: bounded by dual ascent, then by the relaxation."""
 
     def __init__(self, search: Search, reduction: Reduction) -> None:
         self.search = search
@@ -254,7 +254,7 @@ class _Rest:
         self._dry = False
 
     def exhaust(self, effort: Effort, repeat: bool) -> Effort | None:
-        """Bound and search until the reductions can go on (the effort to go on with) or all is done (None)."""
+        """Bound and search until the reductions can continue (returns the effort for that) or all is done (None)."""
         search = self.search
         parts = split(self.problem)
         if len(parts) > 1:
@@ -296,7 +296,7 @@ class _Rest:
         return None
 
     def _use(self, ascent: Ascent) -> None:
-        """Take the bound of a dual ascent, and answers near it."""
+        """Use the bound of a dual ascent, and answers near it."""
         constant = self.reduction.constant
         self.search.raise_bound(constant + ascent.bound, exact=True)
         if self.search.proven or self.search.late(SETTING_UP):
@@ -308,7 +308,7 @@ class _Rest:
         self.search.raise_bound(constant + ascent.bound, exact=True)
 
     def _rule_out(self, ascent: Ascent) -> bool:
-        """Drop the nodes that no better answer uses by a dual ascent, and reduce again, where they are many."""
+        """If a dual ascent excludes many nodes from better answers, drop these and reduce again."""
         least = self.reduction.constant + ascent.paid + np.array(ascent.reduced, float)
         gone = np.flatnonzero(least > self.search.cutoff)
         if self.search.proven or self.search.late() or len(gone) <= REBUILD_SHARE * len(self.nodes):
@@ -322,7 +322,7 @@ class _Rest:
             self.reduction.run(self.search.deadline)
 
     def _rounds(self, effort: Effort) -> bool:
-        """Rounds of relaxation and cuts; True once enough nodes are fixed for the reductions to go on."""
+        """Rounds of relaxation and cuts. True once enough nodes are fixed for the reductions to continue."""
         search, relaxation = self.search, self.relaxation
         bounds: list[float] = []
         pivots = 0
@@ -375,7 +375,7 @@ class _Rest:
         )
 
     def _fix(self, point: Point) -> bool:
-        """Forbid nodes that no better answer uses; whether they are so many that reducing again pays."""
+        """Forbid nodes that no better answer uses. True if they are enough for reducing again to be worthwhile."""
         search, relaxation = self.search, self.relaxation
         least = self.reduction.constant + point.bound + point.reduced
         open_ = relaxation.upper[: relaxation.n] > 0
@@ -384,7 +384,7 @@ class _Rest:
         return len(gone) > REBUILD_SHARE * relaxation.n
 
     def _offer_rounded(self, point: Point) -> None:
-        """Offer the answer that the relaxation is, or suggests."""
+        """Offer the answer that the relaxation gives or suggests."""
         whole = bool(np.all((point.x < 1e-6) | (point.x > 1 - 1e-6)))
         if not whole and self._round % ROUND_EVERY:
             return
@@ -402,7 +402,7 @@ class _Rest:
         return self.search.offer(self.reduction.expand(self.nodes[k] for k in chosen.values()), source)
 
     def _neighbourhoods(self, tries: int) -> bool:
-        """Search around the best answer; whether a better one was found."""
+        """Search around the best answer. True if a better one was found."""
         answer = self._answer()
         if self._around is None:
             self._around = Neighbourhoods(self.problem, answer, partial(_solve_small, self.search))
@@ -416,7 +416,7 @@ class _Rest:
         return sum(self.problem.node_cost[k] for k in chosen.values())
 
     def _answer(self) -> dict[int, int]:
-        """The best answer among the nodes that are left, or one near it."""
+        """The best answer among the remaining nodes, or one near it."""
         assert self.search.choice is not None
         chosen = set(self.search.choice.values())
         picks = self.reduction.picks

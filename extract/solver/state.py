@@ -1,4 +1,4 @@
-"""What the stages of extraction share: the best answer, the best bound, the deadline, and what each stage took."""
+"""State shared by the stages of extraction: the best answer, the best bound, the deadline, and time by stage."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from typing import Any
 from eqsat.extract.solver.problem import Problem, check, used_choice
 
 PROVEN = 1e-8
-"""A bound within this share of the cost proves it: what floating point leaves of an exact proof."""
+"""A bound within this share of the cost counts as a proof, because of floating-point rounding."""
 
 
 class Search:
-    """What the stages share: the best answer, the best bound and the deadline.
+    """The state that stages share: the best answer, the best bound and the deadline.
 
-    ``seconds`` of each stage and ``counts`` are added up over the parts of a problem where they have the same.
+    The parts of a problem may share ``seconds`` of each stage and ``counts``, which then add up over the parts.
     """
 
     def __init__(self, problem: Problem, deadline: float, should_stop: Callable[[], bool] | None) -> None:
@@ -36,18 +36,18 @@ class Search:
         self.counts: Counter[str] = Counter(left=0, rounds=0, rows=0, cuts=0, branched=0)
 
     def late(self, passes: float = 0.0) -> bool:
-        """Whether to return now, rather than start on what takes ``passes`` times as long as copying the problem."""
+        """Whether to return now and not start work that takes ``passes`` times as long as copying the problem."""
         return time.monotonic() + passes * self.a_pass > self.deadline or (
             self.should_stop is not None and self.should_stop()
         )
 
     def share(self, part: float) -> float:
-        """The time at which ``part`` of what is left of the limit is over."""
+        """The time at which ``part`` of the remaining time is over."""
         now = time.monotonic()
         return now + part * max(0.0, self.deadline - now)
 
     def offer(self, choice: Mapping[int, int], source: str) -> bool:
-        """Check an answer and keep it where it is the cheapest so far."""
+        """Check an answer, and keep it if it is the cheapest so far."""
         cost = check(self.problem, choice)
         if self.choice is not None and cost >= self.cost:
             return False
@@ -57,7 +57,7 @@ class Search:
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
-        """Count what is done inside as time of a stage."""
+        """Count the time inside the block as time of a stage."""
         begun = time.monotonic()
         try:
             yield
@@ -72,16 +72,16 @@ class Search:
 
     @property
     def slack(self) -> float:
-        """What floating point may have lost in a bound."""
+        """The possible floating-point error of a bound."""
         return PROVEN * self.cost
 
     @property
     def cutoff(self) -> float:
-        """Answers that cost more than this are not better than the known one."""
+        """Only answers that cost at most this are better than the known one."""
         return self.cost - self.step + self.slack
 
     def raise_bound(self, bound: float, exact: bool = False) -> None:
-        """Take a valid lower bound, rounded up to the next cost that an answer can have."""
+        """Record a valid lower bound, rounded up to the next cost that an answer can have."""
         lost = 0 if exact else self.slack
         reached = self.cost if bound >= self.cost - lost else self.step * math.ceil((bound - lost) / self.step)
         self.bound = max(self.bound, min(reached, self.cost))
