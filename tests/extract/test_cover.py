@@ -173,7 +173,7 @@ def test_a_cover_of_the_source_is_found_again_in_the_e_graph(program: Program) -
     if explored is not source:
         assert found.stats["incumbents"]["known 1"] <= written.cost
     assert written.problem is not None
-    hurried = cover(explored, "mi300x", 0.0, known=[written]).problem
+    hurried = cover(explored, "mi300x", 0.0, Limits(per_kind=1), known=[written]).problem
     assert hurried is not None
     kernels = [x for x in written.problem.candidates if x.call is None]
     for x in Renumbering(source, explored, hurried.free).all(kernels):
