@@ -37,7 +37,7 @@ from eqsat.errors import EqsatError, InputError
 
 CHECK_FAILED, BAD_INPUT, INTERRUPTED = 1, 3, 130
 
-ANSWER_SECONDS = 1.0
+ANSWER_SECONDS = 2.0
 """Seconds of processor time after Ctrl-C to give the best answer so far; then the command exits without one."""
 
 
@@ -160,4 +160,6 @@ def main() -> None:
         sys.exit(INTERRUPTED)
     finally:
         _every_end(signal.SIG_IGN)  # all output is written: only the exit remains
+        if hasattr(signal, "setitimer"):
+            signal.setitimer(signal.ITIMER_PROF, 0)  # otherwise it could end the process while Python shuts down
         exec("")  # clears an interrupt that Python left pending in an exec (as in dataclasses); else SIGINT ends it

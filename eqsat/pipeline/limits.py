@@ -13,7 +13,7 @@ class Late:
     Attributes:
         share: of the time limit.
         seconds: on top of that.
-        grace: seconds for handing over what there is after Ctrl-C.
+        grace: seconds for handing over what there is after Ctrl-C, and for each stage that begins after it.
     """
 
     share: float = 0.05

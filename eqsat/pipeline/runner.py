@@ -102,7 +102,8 @@ class Runner:
         """
         if seconds > 0 or stage.always:
             deadline = self.deadline(seconds)
-            patience = limits.LATE.patience(seconds, self.budget.limit)
+            late = limits.LATE
+            patience = late.grace if self.interrupted else late.patience(seconds, self.budget.limit)
             found = self._working.run(lambda: (stage.work(deadline, *args, **kwargs),), None, stage.grace, patience)
             if found is not None:
                 return found[0]

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from itertools import pairwise
 
 import numpy as np
@@ -17,6 +18,7 @@ from eqsat.base.time_budget import STAGES, TimeBudget
 from eqsat.errors import InputError
 from eqsat.pipeline import limits
 from eqsat.pipeline import search as searching
+from eqsat.pipeline.runner import Deadline, Runner, Stage
 from eqsat.testing import assert_equivalent
 
 spec = eqsat.spec
@@ -54,6 +56,18 @@ def test_stages_add_up_in_order():
             clock.now += 1.5
     assert budget.report() == {"read": 2.0, "lift": 1.5, "check": 3.0}
     assert list(budget.report()) == [s for s in STAGES if s in budget.spent]
+
+
+def test_a_stage_begun_after_an_interrupt_has_only_its_grace():
+    def endless(deadline: Deadline) -> str:
+        while True:
+            time.sleep(0.01)
+
+    run = Runner(TimeBudget.of(1e6))
+    run.interrupt()
+    begun = time.monotonic()
+    assert run.run(Stage(endless, lambda: "as written", always=True), 1e6) == "as written"
+    assert time.monotonic() - begun < 20 * limits.LATE.grace
 
 
 @pytest.mark.parametrize("limit", [-1, float("nan"), "10", None, True])
