@@ -1,11 +1,11 @@
-"""What a kernel costs on a device: launch + max(memory time, arithmetic time), in integer picoseconds.
+"""The cost of a kernel on a device: launch + max(memory time, arithmetic time), in integer picoseconds.
 
-A roofline with the effects that decide between fused kernels: whole memory sectors are moved, uncoalesced reads are
-slower, a kernel with few workgroups reaches neither the full bandwidth nor the full rate, nor does one whose registers
-and LDS leave a SIMD a single wave (`occupancy.json`), tiles pad their product, and a prologue is computed again by
-every tile that reads it. Bytes are counted by footprint: what a view reads, once.
+A roofline model with the effects that decide between fused kernels: memory moves whole sectors, uncoalesced reads are
+slower, a kernel with few workgroups reaches neither the full bandwidth nor the full rate, and neither does one whose
+registers and LDS leave a SIMD a single wave (`occupancy.json`), tiles pad their product, and every tile computes its
+prologue again. Bytes are counted by footprint: each element that a view reads counts once.
 
-The constants below are a model, not measurements; each says what it stands for.
+The constants below are a model, not measurements; each says what it means.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from eqsat.gpu.table.tiles import FRAGMENT, HALF_RATE_EDGE, choose_tile, mean_ed
 from eqsat.layout.arithmetic import Layout, footprint
 
 SECTOR = 64
-"""Bytes that memory moves at least (AMD's L2 reads 64 of its 128 byte lines; NVIDIA moves two 32 byte sectors)."""
+"""Smallest memory transfer in bytes (AMD's L2 reads 64 of its 128 byte lines; NVIDIA moves two 32 byte sectors)."""
 
 STRIDED = 1.5
-"""How much longer a read takes when neighbouring threads read far apart: it goes through the cache, line by line."""
+"""Factor on a read whose neighbouring threads read far apart: it goes through the cache, line by line."""
 
 UNALIGNED = 1.1
-"""The same for reads of neighbours that cannot be joined to 16 byte vector loads."""
+"""The same for reads of neighbours that cannot be combined into 16 byte vector loads."""
 
 SATURATING_SHARE = 1 / 6
-"""The share of a device's units that already saturates its memory: one unit draws 40 to 70 bytes a cycle."""
+"""The share of a device's units that saturates its memory: one unit reads 40 to 70 bytes per cycle."""
 
 GEMM_SHARE = 0.75
 """The share of the peak that a product reaches with very large tiles; the rest goes to loads, barriers and the edge."""
@@ -41,11 +41,11 @@ LIBRARY_SHARE = 0.8
 """The same for the vendor's tuned library."""
 
 LIBRARY_LAUNCHES = 2.0
-"""What calling the library costs, in launches: it chooses a kernel on every call."""
+"""The cost of a library call, in launches: the library chooses a kernel on every call."""
 
 LONE_WAVE = 0.8
-"""The share of its rate that a product keeps whose SIMDs hold one wave each: while it waits at a barrier or for its
-operands, nothing else runs. (An assumption: with two waves or more their phases overlap.)"""
+"""The share of its rate that a product keeps with only one wave per SIMD: while it waits at a barrier or for operands,
+nothing else runs. (An assumption: with two or more waves their phases overlap.)"""
 
 RUNTIME_EDGES = (16, 32, 64, 128)
 NARROW_EDGES = (1, 4)
@@ -55,11 +55,11 @@ GROUP_ROW = 1024
 """Elements of a row that keep one workgroup busy."""
 
 PACKING = 10.0
-"""What packing a matrix costs a runtime on a CPU, in reads of it from the cache: small strided writes, and allocation.
+"""The cost of packing a matrix in a CPU runtime, in reads of it from the cache: small strided writes, and allocation.
 onnxruntime's [6, 64, 128] @ [6, 128, 64] takes 23 us longer than six products with packed constants."""
 
 COMBINE_LAUNCH = 0.5
-"""A reduction of a product that several workgroups share clears its output first and ends in atomics, in launches."""
+"""Cost, in launches, of a product's reduction shared by workgroups: it clears its output and ends in atomics."""
 
 PLAIN_WORK = 2
 WORK = {
@@ -67,10 +67,10 @@ WORK = {
     **dict.fromkeys(("div", "mod", "sqrt", "sin", "cos", "sigmoid"), 40),
     **dict.fromkeys(("log1p", "tanh", "erf", "pow"), 60),
 }
-"""What one element of a function takes, in operations at the peak rate, and `PLAIN_WORK` for every function not listed.
+"""The cost of a function per element, in operations at the peak rate; `PLAIN_WORK` for functions not listed.
 
-The peak counts a multiply-add as two, so an addition takes the time of two; hardware exponentials, logarithms and
-reciprocals run at a sixteenth of it on all of these GPUs, and the other functions are made of those.
+The peak counts a multiply-add as two, so an addition takes the time of two. Hardware exponentials, logarithms and
+reciprocals run at a sixteenth of it on all of these GPUs, and the other functions are built from them.
 """
 
 
@@ -78,9 +78,9 @@ class Gemm(NamedTuple):
     """How a product runs.
 
     Attributes:
-        time: of its arithmetic, and `extra` of what it adds to one launch (the sum of slices of k), picoseconds.
-        tile_m, tile_n: of one workgroup; `groups` is how many there are, a fraction where they are not full.
-        slices: of k; a second launch adds them up where there are several.
+        time: picoseconds of its arithmetic; `extra` is the time beyond one launch (for the sum of slices of k).
+        tile_m, tile_n: the tile of one workgroup; `groups` is the number of workgroups, a fraction if not all are full.
+        slices: number of slices of k; if there are several, a second launch adds them up.
     """
 
     time: float
@@ -92,12 +92,12 @@ class Gemm(NamedTuple):
 
 
 class Run(NamedTuple):
-    """What a kernel of a plan costs.
+    """The cost of a kernel of a plan.
 
     Attributes:
-        price: picoseconds, every launch included.
-        launches: how many there are.
-        slices: how many the sums over k, or over a row, are cut into; 1 for kernels without any.
+        price: picoseconds, including every launch.
+        launches: number of launches.
+        slices: number of slices of sums over k or over a row; 1 for kernels without such sums.
     """
 
     price: int
@@ -106,7 +106,7 @@ class Run(NamedTuple):
 
 
 class Prices:
-    """Prices of kernels on one device; `exact` ones sum in a fixed order, so without atomics."""
+    """Prices of kernels on one device; `exact` kernels sum in a fixed order, without atomics."""
 
     def __init__(self, device: Device, exact: bool = False) -> None:
         self.device, self.exact = device, exact
@@ -120,9 +120,9 @@ class Prices:
         self._ways: dict[tuple[int, int, int, int, str], tuple[Gemm, ...]] = {}
 
     def kernel(self, bytes_moved: float, arithmetic: float, groups: float, streamed: float = 0.0) -> int:
-        """A kernel that moves so many bytes and computes for so many picoseconds in `groups` workgroups.
+        """A kernel that moves `bytes_moved` bytes and computes for `arithmetic` picoseconds in `groups` workgroups.
 
-        Bytes that are `streamed`, operands of products, come from memory however they are cut into kernels.
+        `streamed` bytes, the operands of products, always come from memory and not from the cache.
         """
         share = min(1.0, groups / (self._units * SATURATING_SHARE))
         cached = min(bytes_moved, self._cached_bytes)
@@ -154,10 +154,10 @@ class Prices:
         dtype: str = "float32",
         divided: bool = False,
     ) -> Run:
-        """A kernel over `rows` rows: several rows a workgroup where they are short.
+        """A kernel over `rows` rows; a workgroup takes several rows if they are short.
 
-        A workgroup holds an `on_chip` row (a row kernel); else few long rows may be cut into slices, which a second
-        launch reduces. Slices are all of one length where they must have `divided` the row evenly.
+        A workgroup holds an `on_chip` row (a row kernel). Otherwise, if there are few long rows, they may be split into
+        slices, which a second launch reduces. With `divided`, the slices must divide the row evenly.
         """
         groups = max(1.0, rows * min(1.0, columns / GROUP_ROW))
         whole = Run(self.kernel(bytes_moved, self.vector(work, groups, dtype), groups))
@@ -175,7 +175,7 @@ class Prices:
         return columns * itemsize <= self.device.local_kib.value * 1024
 
     def combine(self, dtype: str) -> Run:
-        """What it adds that several workgroups reduce a product into one output: a fill, or another launch."""
+        """The extra cost if several workgroups reduce a product into one output: a fill, or another launch."""
         if dtype in ATOMIC_DTYPES and not self.exact:
             return Run(round(COMBINE_LAUNCH * self.launch), 0)
         return Run(self.launch)
@@ -188,11 +188,11 @@ class Prices:
         return kernel + round((launches - 1) * self.launch + gemm.extra)
 
     def gemm(self, b: int, m: int, k: int, n: int, dtype: str) -> Gemm:
-        """The best way to run a[b, m, k] @ b[b, k, n], loads aside."""
+        """The best way to run a[b, m, k] @ b[b, k, n], without loads."""
         return min(self.ways(b, m, k, n, dtype), key=lambda way: (way.time + way.extra, way))
 
     def ways(self, b: int, m: int, k: int, n: int, dtype: str) -> tuple[Gemm, ...]:
-        """The ways to run a product: in one launch, and in slices of k where that leaves units without work."""
+        """The ways to run a product: in one launch, and in slices of k if one launch leaves units idle."""
         key = (b, m, k, n, dtype)
         found = self._ways.get(key)
         if found is None:
@@ -216,7 +216,7 @@ class Prices:
         return whole, Gemm(time, float(self.launch), 1, 1, groups * slices, slices)
 
     def tiled(self, b: int, m: int, k: int, n: int, dtype: str, slices: int = 1) -> Gemm:
-        """A product in tiles, one for each workgroup, with k cut into so many slices."""
+        """A product in tiles, one for each workgroup, with k split into `slices`."""
         if self._target is None:
             return self._by_runtime(b, m, k, n, dtype)
         tile = choose_tile(self._target, (b, m, k, n), dtype, self._units)
@@ -230,8 +230,8 @@ class Prices:
         return Gemm(time, self.launch + partial if slices > 1 else 0.0, tm, tn, groups, slices)
 
     def _by_runtime(self, b: int, m: int, k: int, n: int, dtype: str) -> Gemm:
-        """A product by a runtime on a CPU, in whatever blocks suit it."""
-        # Runtimes keep a constant matrix packed for the multiplication, but pack each one of a batch on every call.
+        """A product in a CPU runtime, in the blocks that suit it best."""
+        # Runtimes keep a constant matrix packed, but pack each matrix of a batch on every call.
         packing = PACKING * itemsize(dtype) * b * k * n / self._cached_bytes_per_ps if b > 1 else 0.0
 
         def blocked(tm: int, tn: int) -> Gemm:
@@ -255,17 +255,17 @@ def _efficiency(tm: int, tn: int) -> float:
 
 
 def _edges(size: int) -> tuple[int, ...]:
-    """Edges of blocks worth trying along an axis: narrow ones only where the axis is, none twice as long as it."""
+    """Block edges worth trying along an axis: narrow blocks only for narrow axes, none twice as long as the axis."""
     edges = (*NARROW_EDGES, *RUNTIME_EDGES) if size < FRAGMENT else RUNTIME_EDGES
     return tuple(edge for edge in edges if edge < 2 * size)
 
 
 @lru_cache(maxsize=1 << 16)
 def read_bytes(layout: Layout, size: int, any_order: bool) -> float:
-    """The bytes that it is worth to read elements of `size` bytes through a layout, once.
+    """Effective bytes of reading elements of `size` bytes through a layout, once.
 
-    Whole sectors count. `any_order` says that the kernel may walk the digits in any order, because it stages what it
-    reads (operands of products, rows of reductions); else neighbouring threads take neighbouring outputs.
+    Whole sectors count. With `any_order`, the kernel may traverse the digits in any order, because it stages its reads
+    (operands of products, rows of reductions). Otherwise neighbouring threads take neighbouring outputs.
     """
     steps = _steps(layout)
     run, extent = 1, 0
@@ -279,7 +279,7 @@ def read_bytes(layout: Layout, size: int, any_order: bool) -> float:
 
 
 def _steps(layout: Layout) -> list[tuple[int, int]]:
-    """(count, stride) of each digit, outer to inner; what a digit moves through masked coordinates included."""
+    """(count, stride) of each digit, outer to inner, including its moves through masked coordinates."""
     steps = []
     for i, (count, stride) in enumerate(layout.dims):
         steps.append((count, stride + sum(axis.stride * axis.coeffs[i] for axis in layout.axes)))
@@ -299,7 +299,7 @@ def _order(steps: list[tuple[int, int]], size: int, any_order: bool) -> float:
 
 
 def write_order(layout: Layout, n: int) -> float:
-    """How much longer a product takes to write when its output holds [.., m, n] through a bijective layout."""
+    """Factor on the write time of a product whose output stores [.., m, n] through a bijective layout."""
     if layout.dims == () or layout.dims[-1][1] == 1:
         return 1.0
     return UNALIGNED if layout.dims[-1][1] == n else STRIDED

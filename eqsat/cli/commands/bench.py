@@ -1,4 +1,4 @@
-"""`eqsat bench`: programs as written against what the optimiser makes of them, measured."""
+"""`eqsat bench`: measures programs as written against their optimised forms."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from eqsat.program.ir import Program
 
 LEAST_SECONDS = 2e-3
-"""What a timed stretch on the CPU takes at least: short programs run several times in it."""
+"""Shortest timed interval on the CPU; short programs run several times in it."""
 
 Arrays = Mapping[str, "np.ndarray[Any, Any]"]
 
 
 @dataclass(frozen=True)
 class Contender:
-    """One side of a comparison: `sample` gives the microseconds of a run, `outputs` what it computes."""
+    """One side of a comparison: `sample` gives the microseconds of a run, `outputs` its results."""
 
     sample: Callable[[], float]
     outputs: Arrays
@@ -87,7 +87,7 @@ def _device(on: str, device: str) -> str:
     if on == "gpu":
         from eqsat.gpu.run.cupy_runtime import this_machine
 
-        row = this_machine(device).row  # before anything is optimised: a machine without a GPU says so at once
+        row = this_machine(device).row  # before anything is optimised, so that a missing GPU is reported at once
         return row.name if device == "auto" else device
     return "cpu" if device == "auto" else device
 
@@ -95,7 +95,7 @@ def _device(on: str, device: str) -> str:
 def _compare(
     program: Program, best: Result, sides: Callable[[Result, Arrays], tuple[Contender, Contender]], rounds: int
 ) -> dict[str, Any]:
-    """One program: microseconds of both sides, their ratio, and how far the results are apart."""
+    """Compare one program: microseconds of both sides, their ratio, and the difference of their results."""
     from eqsat.check.check import random_inputs
     from eqsat.cli.commands.run import TOLERANCE
     from eqsat.cli.shared.arrays import largest_error

@@ -1,4 +1,4 @@
-"""`eqsat calibrate`: the figures of a device, measured."""
+"""`eqsat calibrate`: measures the figures of a device."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def _measure(device: str, rounds: int) -> tuple[str, str, dict[str, float]]:
 
 
 def _read(path: Path) -> tuple[str, str, dict[str, float]]:
-    """The same, recorded by `--json`.
+    """The same values, from a file written by `--json`.
 
     Raises:
         InputError: no such file, or not of this format.

@@ -1,4 +1,4 @@
-"""The programs of `eqsat demo`: what each source document describes, at the sizes that it names."""
+"""The programs of `eqsat demo`, as their source documents describe them, at the sizes given there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`eqsat devices`: the rows that kernels are priced by."""
+"""`eqsat devices`: the device rows that kernel prices depend on."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from eqsat.program.ir import Program
 
 EXPLAIN_SECONDS = 4.0
-"""Longer than `eqsat optimize` takes for its steps: here they are what is asked for."""
+"""Seconds for the derivation steps: more than in `eqsat optimize`, because here the user asks for them."""
 
 
 def explain(

@@ -99,7 +99,7 @@ def explore(
 def _rules(
     only: Sequence[str] | None, without: Sequence[str] | None, file: Path | None, exploring: bool
 ) -> list[AnyRule]:
-    """The rules to explore with; one that is asked for by name may be one that only proofs use otherwise."""
+    """The rules to explore with; a rule given by name may be one that otherwise only proofs use."""
     from eqsat.cli.commands.rules import find
     from eqsat.evidence import user_rules
     from eqsat.rules import ALL, EXPLORING
@@ -140,7 +140,7 @@ def _as_json(found: Exploration, forms: Sequence[Form]) -> dict[str, Any]:
 
 @contextmanager
 def _live(expression: str, quiet: bool) -> Iterator[Callable[[Progress], None] | None]:
-    """Shows the growth while it happens, where there is a terminal to show it in."""
+    """Shows the growth while it happens, if there is a terminal."""
     from eqsat.cli.shared.output import console
 
     terminal = console(stderr=True)
@@ -178,7 +178,7 @@ def _growing(expression: str, seen: Sequence[Progress], rows: int) -> Renderable
 
 
 def _spark(values: Sequence[int]) -> str:
-    """A line of bars, one a value."""
+    """A line of bars, one for each value."""
     most = max(values)
     return "".join(_LEVELS[(len(_LEVELS) - 1) * v // most] for v in values)
 

@@ -32,10 +32,10 @@ Example = Annotated[
 
 @dataclass(frozen=True)
 class Row:
-    """A variant as listed: its launch at the size of the family's first example, and what it takes of the device.
+    """A listed variant: its launch at the size of the family's first example, and the device resources it uses.
 
-    `registers` of a lane, `lds_bytes` of a block and `waves` of a SIMD come from the table of compiled variants, and
-    are None where it has none.
+    `registers` per lane, `lds_bytes` per block and `waves` per SIMD come from the table of compiled variants, and are
+    None if the variant is not in it.
     """
 
     family: str
@@ -242,7 +242,7 @@ def parameters(family: Family, device: str, dtype: str) -> dict[str, list[str]]:
 
 
 def term_of(outputs: Sequence[Node]) -> str:
-    """What is computed, an operator a line, over the arrays that are read."""
+    """The computation over the arrays that are read, one operator per line."""
     from eqsat.gpu.families.base import described
     from eqsat.program.core import topological
 
@@ -252,7 +252,7 @@ def term_of(outputs: Sequence[Node]) -> str:
 
 
 def prices(outputs: tuple[Node, ...]) -> dict[str, dict[str, Any]]:
-    """What the cost model asks for it on every device: the kernels that it would launch, and their time."""
+    """The cost model's result on every device: the kernels that would be launched, and their time."""
     from eqsat.egraph.snapshot import Snapshot
     from eqsat.extract.cover import source_cover
     from eqsat.extract.plan.plan import build_plan
@@ -296,7 +296,7 @@ def variant_texts(family: Family, variant: str | None, dtype: str, example: str 
 
 
 def plan_texts(plan: Plan, device: str, number: int | None, exact: bool) -> list[tuple[tuple[int, ...], Kernel]]:
-    """The texts of a plan, or those that compute its kernel `number`, each with the numbers of what it computes.
+    """The texts of a plan, or of its kernel `number`, each with the numbers of the kernels that it computes.
 
     Raises:
         InputError: the plan has no such kernel, or it has no text.

@@ -1,4 +1,4 @@
-"""`eqsat optimize`: an ONNX file in, a cheaper and checked one out."""
+"""`eqsat optimize`: reads an ONNX file and writes a cheaper, checked one."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def optimize(
 
 
 def _second_opinion(model: Path, output: Path, program: Program, budget: TimeBudget) -> dict[str, Any] | None:
-    """What onnxruntime makes of the file read and the file written, where it is installed and there is time."""
+    """Compare the file read and the file written in onnxruntime, if it is installed and there is time."""
     from eqsat.check.check import SEED, random_values
     from eqsat.frontends.runtime import agreement, seconds_needed
 
@@ -157,7 +157,7 @@ def _second_opinion(model: Path, output: Path, program: Program, budget: TimeBud
 
 
 def _within(error: dict[str, Any]) -> str:
-    """One line on the error budget, and what was given up for it."""
+    """One line on the error budget, and the changes that it ruled out."""
     line = f"Error {error['measured']:.1e} of the scale, within {error['budget']:g}, numerics {error['numerics']}"
     refused = [
         f"{r['numerics']} ({'overflow' if r['measured'] is None else format(r['measured'], '.1e')})"

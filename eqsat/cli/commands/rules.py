@@ -1,4 +1,4 @@
-"""`eqsat rules list | show | check`: the rows that the optimiser rewrites with."""
+"""`eqsat rules list | show | check`: the rewrite rules of the optimiser."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def select(only: Sequence[str] | None, without: Sequence[str] | None, file: Path
 
 
 def as_row(rule: AnyRule) -> dict[str, Any]:
-    """A rule as it stands in JSON: name, equation, left and right side, guard, numerics class, source, reason."""
+    """A rule in JSON: name, equation, left and right side, guard, numerics class, source, reason."""
     left, arrow, right = rule.text.partition(" => ")
     return {
         "name": rule.name,
@@ -258,7 +258,7 @@ _CHECKED = {
     "z3": "z3",
     "seconds": "seconds",
 }
-"""Columns of the check's table, and where they come from in a row's JSON."""
+"""Columns of the check's table, and their keys in a row's JSON."""
 
 
 def _counted(words: Iterable[str]) -> str:

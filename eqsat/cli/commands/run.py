@@ -1,4 +1,4 @@
-"""`eqsat run`: a program's outputs, computed as written or as optimised."""
+"""`eqsat run`: computes a program's outputs, as written or as optimised."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def run(
 
 
 def _memory(best: Result, on: str) -> dict[str, int]:
-    """Bytes that the plan takes of the device."""
+    """Bytes of device memory that the plan uses."""
     from eqsat.gpu.launch.lower import Signature, lower
 
     exact = best.report["numerics"] == "exact"

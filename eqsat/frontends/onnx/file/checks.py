@@ -1,6 +1,6 @@
-"""What a node must have by its operator's definition, and what a model must not have at all, checked before it is read.
+"""Checks nodes against their operators' definitions, and models against general limits, before they are read.
 
-onnx's own checker stops the process on some files, and says less: which node it was is known here.
+onnx's own checker ends the process on some files, and does not say which node is wrong.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from onnx.defs import OpSchema
 
 MOST_NODES = 1_000_000
-"""Nodes of a model once its local functions are written out."""
+"""Most nodes of a model with its local functions expanded."""
 
 DEEPEST = 24
-"""Bodies inside bodies; protobuf itself reads no deeper than 100 messages, three a body."""
+"""Deepest nesting of bodies; protobuf itself reads at most 100 nested messages, three for each body."""
 
 
 def check_node(node: NodeProto, schema: OpSchema) -> None:
@@ -34,7 +34,7 @@ def check_node(node: NodeProto, schema: OpSchema) -> None:
         raise InputError("an attribute is given twice; remove one")
     for name, row in schema.attributes.items():
         attribute = given.get(name)
-        kind: Any = row.type  # an enumeration of numbers, which onnx's stubs do not say
+        kind: Any = row.type  # an enumeration of numbers; onnx's stubs lack this
         if attribute is None or attribute.ref_attr_name:
             if row.required:
                 raise InputError(f"attribute '{name}' is missing; the ONNX operator requires it")
@@ -42,7 +42,7 @@ def check_node(node: NodeProto, schema: OpSchema) -> None:
             met, wanted = _type_name(attribute.type), _type_name(int(kind))
             raise InputError(f"attribute '{name}' is {met}, the ONNX operator takes {wanted}")
     parts = given.get("num_outputs")
-    if parts is not None and parts.i < len(node.output):  # onnx's own inference of shapes ends the process on it
+    if parts is not None and parts.i < len(node.output):  # onnx's shape inference ends the process on this
         raise InputError(f"attribute 'num_outputs' is {parts.i}, and the node has {len(node.output)} outputs")
 
 
@@ -60,7 +60,7 @@ def _type_name(number: int) -> str:
 
 
 def check_functions(model: ModelProto, label: str) -> None:
-    """Raises InputError where local functions call themselves, or take more than MOST_NODES nodes written out."""
+    """Raises InputError if local functions call themselves, or expand to more than MOST_NODES nodes."""
     functions = {(f.domain, f.name, f.overload): f for f in model.functions}
     if len(functions) < len(model.functions):
         raise InputError(f"{label}: two local functions have one name; rename one")
@@ -94,7 +94,7 @@ def _key(node: NodeProto) -> tuple[str, str, str]:
 
 
 def _nodes(nodes: Any) -> Iterator[NodeProto]:
-    """Nodes and those of their bodies."""
+    """The nodes, and the nodes of their bodies."""
     stack = list(nodes)
     while stack:
         node = stack.pop()
@@ -104,7 +104,7 @@ def _nodes(nodes: Any) -> Iterator[NodeProto]:
 
 
 def check_texts(graph: GraphProto, label: str) -> None:
-    """Raises InputError for a name that is not UTF-8: protobuf gives its bytes."""
+    """Raises InputError for a name that is not UTF-8, which protobuf returns as bytes."""
     stack: list[GraphProto] = [graph]
     while stack:
         inner = stack.pop()

@@ -1,4 +1,4 @@
-"""The ONNX standard defines some operators by a body of simpler ones: those bodies, ready to be converted."""
+"""The bodies by which the ONNX standard defines some operators in terms of simpler ones, ready to be converted."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
 
 _UNSET = {"Attention": "softcap"}
-"""Attributes of which runtimes take everything that is not above 0 for unset, and the standard's bodies 0 alone."""
+"""Attributes that runtimes treat as unset for any value not above 0; the standard's bodies do so only for 0."""
 
 
 def function_body(schema: Any, node: NodeProto, opset: int, types: Mapping[str, Declared]) -> FunctionProto | None:
-    """The body that the standard gives this node at this opset, its attributes filled in; None if it gives none.
+    """The standard's body for this node at this opset, with attributes filled in; None if there is none.
 
-    Inputs that the node leaves out are '' in the body too. `schema` is an onnx.defs.OpSchema; its function methods are
+    Inputs that the node omits are '' in the body too. `schema` is an onnx.defs.OpSchema; its function methods are
     missing in onnx's type stubs.
     """
     from onnx import FunctionProto, helper
@@ -44,7 +44,7 @@ def function_body(schema: Any, node: NodeProto, opset: int, types: Mapping[str, 
 
 
 def _as_runtimes_read(node: NodeProto) -> NodeProto:
-    """The node without the attributes that runtimes take for unset."""
+    """The node without the attributes that runtimes treat as unset."""
     from onnx import NodeProto
 
     made = NodeProto()

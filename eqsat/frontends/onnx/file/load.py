@@ -1,7 +1,7 @@
-"""ONNX files and tensors: bytes in, models and arrays out, every defect one line.
+"""Loads ONNX files and tensors as models and arrays; every defect becomes a one-line error.
 
-Nothing here knows an operator. ONNX stores little-endian bytes, which is what every supported host has. `onnx` is
-imported inside functions, so that `import eqsat` stays fast.
+Nothing here knows operators. ONNX stores little-endian bytes, as all supported hosts do. `onnx` is imported inside
+functions, so that `import eqsat` stays fast.
 """
 
 from __future__ import annotations
@@ -57,10 +57,10 @@ TENSOR_TYPE = {
     name: f"tensor({name.replace('_', '').removesuffix('fn') if name.startswith('float4') else name.replace('_', '')})"
     for name in CODE_OF_DTYPE
 } | {"float64": "tensor(double)", "float32": "tensor(float)", "float8_e8m0fnu": "tensor(float8e8m0)"}
-"""Element type to the word of ONNX's schemas and of onnxruntime for a tensor of it."""
+"""Element type to its name in ONNX's schemas and in onnxruntime."""
 
 PACKED = frozenset({"uint4", "int4", "float4_e2m1fn", "uint2", "int2"})
-"""Element types of which ONNX packs several into a byte."""
+"""Element types that ONNX packs several to a byte."""
 
 OLDEST_OPSET, NEWEST_OPSET = 13, 25
 """Opsets of the main domain that exports are written at, unless an opaque operator needs a later one."""
@@ -79,7 +79,7 @@ def code_name(code: int) -> str:
 
 
 def label_of(source: str | os.PathLike[str] | ModelProto) -> str:
-    """What messages about a model begin with. Raises InputError for what is neither a path nor a model."""
+    """The beginning of messages about a model. Raises InputError if `source` is neither a path nor a model."""
     from onnx import ModelProto
 
     if isinstance(source, ModelProto):
@@ -90,9 +90,9 @@ def label_of(source: str | os.PathLike[str] | ModelProto) -> str:
 
 
 def read_model(source: str | os.PathLike[str] | ModelProto) -> tuple[ModelProto, str, Path | None]:
-    """The model, the label that error messages begin with, and the folder of its external data (None: in memory).
+    """The model, the label for error messages, and the folder of its external data (None: in memory).
 
-    Raises InputError for a file that is missing, unreadable, no ONNX model, truncated, or holds no graph.
+    Raises InputError for a file that is missing, unreadable, not an ONNX model, truncated, or without a graph.
     """
     from onnx import ModelProto
 
@@ -122,10 +122,10 @@ def _parse(path: Path) -> ModelProto:
 
 
 def tensor_array(tensor: TensorProto, base: Path | None, label: str) -> Array:
-    """The tensor's values, read-only where that saves a copy; external data is mapped, not read.
+    """The tensor's values, read-only if that saves a copy; external data is mapped, not read.
 
-    Element types that a program cannot hold (string, complex64, ...) come as NumPy has them: constants of such types
-    may still be folded away. Raises InputError for missing, short or misplaced data.
+    Element types that a program cannot hold (string, complex64, ...) are returned as NumPy's types, because such
+    constants may still be folded away. Raises InputError for missing, short or misplaced data.
     """
     where = f"{label}: tensor '{tensor.name}'"
     shape = tuple(tensor.dims)
@@ -141,7 +141,7 @@ def tensor_array(tensor: TensorProto, base: Path | None, label: str) -> Array:
 
 
 def _typed_array(tensor: TensorProto, dtype: str | None, shape: tuple[int, ...], where: str) -> Array:
-    """Values kept in the typed fields (float_data, int32_data, ...), or of a type that only onnx decodes."""
+    """Values from the typed fields (float_data, int32_data, ...), or of a type that only onnx decodes."""
     from onnx import numpy_helper
 
     if dtype == "bfloat16" and len(tensor.int32_data) == math.prod(shape):
@@ -204,8 +204,8 @@ def _external_array(tensor: TensorProto, shape: tuple[int, ...], base: Path | No
 
 
 def embed_external(graph: GraphProto, base: Path, label: str, *, top: bool = True) -> None:
-    """Reads external data of attributes and of bodies into the model; initializers of the graph itself are mapped
-    when they are needed."""
+    """Reads external data of attributes and bodies into the model; initializers of the main graph are mapped when
+    they are needed."""
     for node in graph.node:
         for attribute in node.attribute:
             for tensor in [attribute.t, *attribute.tensors]:
@@ -219,7 +219,7 @@ def embed_external(graph: GraphProto, base: Path, label: str, *, top: bool = Tru
 
 
 def external_files(path: Path) -> list[Path]:
-    """The files in which a model's external data lies.
+    """The files that hold a model's external data.
 
     Raises:
         InputError: as `read_model`.
@@ -246,7 +246,7 @@ def _note_places(tensors: Iterable[TensorProto], places: dict[str, None]) -> Non
 
 
 def make_tensor(array: Array, name: str) -> TensorProto:
-    """An initializer that holds the array as raw bytes, whatever its element type."""
+    """An initializer that holds the array, of any element type, as raw bytes."""
     from onnx import TensorProto, numpy_helper
 
     if array.dtype.name not in CODE_OF_DTYPE or array.dtype.name in PACKED:
@@ -269,12 +269,12 @@ def _decoded(value: Any) -> Any:
 
 
 def domain_of(node: NodeProto) -> str:
-    """The domain of a node's operator; the main one, which has two spellings, is ''."""
+    """The domain of a node's operator; the main domain, which has two spellings, is ''."""
     return "" if node.domain == "ai.onnx" else node.domain
 
 
 def subgraphs(node: NodeProto) -> Iterator[GraphProto]:
-    """The bodies that a node carries (If, Loop, Scan, ...)."""
+    """The bodies of a node (If, Loop, Scan, ...)."""
     for attribute in node.attribute:
         if attribute.HasField("g"):
             yield attribute.g

@@ -1,4 +1,4 @@
-"""Declared types of ONNX values: element types, and dimensions fixed by the user where the file leaves them open."""
+"""Declared types of ONNX values: element types and shapes, with open dimensions fixed by the user."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """A value's declared type. An open dimension is its name (dim_param), or None; shape None: not even a rank."""
+    """A value's declared type. An open dimension is its name (dim_param) or None; shape None means unknown rank."""
 
     name: str
     code: int
@@ -48,9 +48,9 @@ def declared_type(name: str, type_: TypeProto) -> Declared | None:
 
 @dataclass
 class OpenDimensions:
-    """The sizes a user gave for open dimensions, and the open dimensions met so far that nobody fixed.
+    """The user's sizes for open dimensions, and the open dimensions found so far that have no size.
 
-    A key is the dimension's name, `input[axis]`, or an input's name if that input has one open dimension only.
+    A key is the dimension's name, `input[axis]`, or an input's name if that input has only one open dimension.
     """
 
     sizes: Mapping[str, int]
@@ -59,7 +59,7 @@ class OpenDimensions:
     used: set[str] = field(default_factory=set)
 
     def fix(self, value: Declared) -> tuple[int, ...] | None:
-        """The value's static shape, or None when some dimension stays open (it is then listed in `unfixed`)."""
+        """The value's static shape, or None if some dimension stays open (it is then added to `unfixed`)."""
         assert value.shape is not None
         several = sum(not isinstance(size, int) for size in value.shape) > 1
         fixed = []
@@ -70,7 +70,7 @@ class OpenDimensions:
         return None if None in fixed else tuple(fixed)
 
     def known(self, value: Declared) -> tuple[int | None, ...] | None:
-        """The value's shape as far as it is known: open dimensions that no size names are None."""
+        """The value's shape as far as it is known: open dimensions without a size are None."""
         if value.shape is None:
             return None
         return tuple(size if isinstance(size, int) else self.sizes.get(size or "") for size in value.shape)
@@ -86,7 +86,7 @@ class OpenDimensions:
         return None
 
     def check(self, label: str) -> None:
-        """Raises InputError that names every dimension left open, else every size that fixed nothing."""
+        """Raises InputError that names every dimension still open or, if there are none, every unused size."""
         if self.unfixed:
             places = ", ".join(f"{key} ({where})" for key, where in self.unfixed.items())
             flags = " ".join(f"--shape {key}=N" for key in self.unfixed)
@@ -98,7 +98,7 @@ class OpenDimensions:
 
 
 def checked_sizes(sizes: Mapping[str, int] | None, label: str) -> Mapping[str, int]:
-    """The sizes, each at least 1 (bool and float are no sizes)."""
+    """The sizes, checked to be whole numbers of at least 1 (not bool or float)."""
     for key, size in (sizes or {}).items():
         if not isinstance(size, int) or isinstance(size, bool) or size < 1:
             raise InputError(f"{label}: size {size!r} for dimension '{key}' is no positive integer; give one")
@@ -108,7 +108,7 @@ def checked_sizes(sizes: Mapping[str, int] | None, label: str) -> Mapping[str, i
 def input_types(inputs: Iterable[ValueInfoProto], open_dims: OpenDimensions, label: str) -> list[Declared]:
     """Every input with a static shape and a supported element type.
 
-    Raises InputError that names what is wrong with the first bad input, or all dimensions that stay open.
+    Raises InputError that names the defect of the first bad input, or all dimensions that stay open.
     """
     found = []
     for value in inputs:

@@ -1,7 +1,7 @@
-"""The wire format of ONNX files: models parsed without the bytes of their weights, which stay in the file.
+"""The wire format of ONNX files: parses a model without its weights, whose bytes stay in the file.
 
-A model is a protobuf message (developers.google.com/protocol-buffers, "Encoding"): fields, each a tag (number << 3 |
-wire type) and a value. Parsing it whole holds every weight twice or three times in memory.
+A model is a protobuf message (developers.google.com/protocol-buffers, "Encoding"): a list of fields, each a tag
+(number << 3 | wire type) and a value. Parsing all of it would hold every weight two or three times in memory.
 """
 
 from __future__ import annotations
@@ -15,30 +15,30 @@ if TYPE_CHECKING:
     from onnx import ModelProto
 
 MAPPED_BYTES = 1 << 25
-"""Size of a file from which on its weights are mapped. Smaller ones are read: their file may then be overwritten in
-place while the program is in use."""
+"""File size from which weights are mapped. Smaller files are read, so that they may be overwritten in place while the
+program is in use."""
 
 _WEIGHT_BYTES = 1 << 16
 _LENGTH_DELIMITED = 2
 # Field numbers of onnx.proto.
 _MODEL_GRAPH, _GRAPH_INITIALIZER, _TENSOR_DATA_TYPE, _TENSOR_RAW_DATA, _TENSOR_LOCATION = 7, 5, 2, 9, 14
-_LARGEST_NUMBER = 64  # onnx's own end at 26: what is no message is told from one at once
+_LARGEST_NUMBER = 64  # onnx's own fields end at 26; a larger number shows early that this is not a model
 _NUMERIC = frozenset({1, 6, 7, 9, 10, 11, 16})
 """Element types whose raw data can be mapped as they are: float, int32, int64, bool, float16, double, bfloat16."""
 
 
 class _Malformed(Exception):
-    """The file is no message, or one that protobuf itself had better judge."""
+    """The file is not a message, or protobuf itself should judge it."""
 
 
 def without_weights(path: Path) -> ModelProto | None:
-    """The model, its large initializers as external data in its own file; None where it had better be read whole,
-    be it for what reading then says is wrong with it."""
+    """The model, with large initializers as external data in its own file. None if it should be read whole, also to get
+    the error that this gives."""
     from google.protobuf.message import DecodeError
     from onnx import ModelProto
 
     try:
-        # External data must lie in the folder that the path names.
+        # External data must be in the folder of the given path.
         if path.stat().st_size < MAPPED_BYTES or path.resolve().parent != path.parent.resolve():
             return None
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
@@ -64,7 +64,7 @@ def _graph(data: mmap.mmap, first: int, last: int, location: str) -> Iterator[by
 
 
 def _tensor(data: mmap.mmap, first: int, last: int, location: str) -> bytes:
-    """An initializer whose raw data lies in the file; as it is where it has none, or is of another type."""
+    """An initializer that refers to its raw data in the file; unchanged if it has none, or is of another type."""
     from onnx import TensorProto
 
     kept = []

@@ -1,4 +1,4 @@
-"""ONNX operators that pick and place elements by index: gathers along computed or constant positions."""
+"""ONNX operators that read and write elements by index: gathers along computed or constant positions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def wrapped(indices: Term, size: int) -> Term:
 
 
 def _flat(positions: Sequence[Term], sizes: Sequence[int]) -> Term:
-    """Row-major places of positions along axes of these sizes."""
+    """Row-major flat positions, from positions along axes of these sizes."""
     weights = [prod(sizes[i + 1 :]) for i in range(len(sizes))]
     return reduce(ops.add, (composites.scaled(p, w) for p, w in zip(positions, weights, strict=True)))
 
@@ -41,7 +41,8 @@ def _gather_elements(node: Node) -> Term:
 
 
 def _gather_nd(node: Node) -> Term:
-    """out[b, i] = data[b, index[b, i, 0], index[b, i, 1], ...]: the indexed axes as one, gathered by flat places."""
+    """out[b, i] = data[b, index[b, i, 0], index[b, i, 1], ...]: the indexed axes are merged and gathered by flat
+    position."""
     data, indices = node.input(0), ops.cast(node.input(1), "int64")
     batch = node.attr("batch_dims", 0)
     depth = indices.shape[-1] if indices.ndim else 0
@@ -63,7 +64,7 @@ def _gather_nd(node: Node) -> Term:
 
 
 def _placed(data: Term, places: Array, updates: Term) -> Term:
-    """`data` with the flat `updates` at these flat places; the last of several that share a place counts."""
+    """`data` with the flat `updates` at these flat positions; the last update of a position counts."""
     if data.size + updates.size > _PLACED:
         raise Declined("a large tensor")
     both = ops.concat([ops.reshape(data, (data.size,)), ops.reshape(updates, (updates.size,))], 0)
@@ -73,7 +74,7 @@ def _placed(data: Term, places: Array, updates: Term) -> Term:
 
 
 def _constant_places(node: Node, sizes: Sequence[int]) -> Array:
-    """The constant indices, each below the size beside it, counted from the start."""
+    """The constant indices, counted from the start, each below the size of its axis."""
     if node.attr("reduction", "none") != "none":
         raise Declined("updates that are combined")
     indices = node.value(1)
@@ -120,7 +121,7 @@ def _scatter_nd(node: Node) -> Term:
 
 
 def _compress(node: Node) -> Term:
-    """The positions along an axis (of the flat tensor, without one) where the constant condition holds."""
+    """The elements along an axis (of the flat tensor if there is none) where the constant condition holds."""
     x, condition, axis = node.input(0), node.value(1), node.attr("axis")
     assert condition is not None
     if axis is None:
@@ -130,7 +131,7 @@ def _compress(node: Node) -> Term:
 
 
 def _reverse_sequence(node: Node) -> Term:
-    """The first lengths[b] steps of every sequence b the other way round."""
+    """Reverses the first lengths[b] steps of every sequence b."""
     x, lengths = node.input(0), node.required_ints(1)
     time, batch = (
         ops.axis_of(node.attr(name, default), x.ndim) for name, default in (("time_axis", 0), ("batch_axis", 1))
@@ -148,7 +149,7 @@ def _reverse_sequence(node: Node) -> Term:
 
 
 def _top_k(node: Node) -> list[Term]:
-    """The largest (or smallest) element and its place; more than one is not read."""
+    """The largest (or smallest) element and its index; k > 1 is declined."""
     x = node.input(0)
     k = node.attr("k") if node.version < 10 else node.scalar(1)
     axis = ops.axis_of(node.attr("axis", -1), x.ndim)

@@ -107,7 +107,7 @@ def _axis_pads(mode: str, size: int, extent: int, stride: int, pads: tuple[int, 
 
 
 def _ceil_pad(size: int, extent: int, stride: int, lo: int, hi: int) -> int:
-    """The upper pad under which the floor formula counts the windows that ceil_mode counts."""
+    """The upper pad for which the floor formula gives as many windows as ceil_mode."""
     span = size + lo + hi - extent
     count = -(-span // stride) + 1
     if (count - 1) * stride >= size + lo:  # it would start in the upper padding
@@ -131,7 +131,7 @@ def conv(node: Node) -> Term:
 
 
 def _transposed_pads(node: Node, x: Term, kernel: Sequence[int], strides: Sequence[int]) -> list[tuple[int, int, int]]:
-    """Of every spatial axis of ConvTranspose: what is cut off at the start and at the end, and the output's size."""
+    """For each spatial axis of ConvTranspose: the elements cut off at start and end, and the output's size."""
     rank = len(kernel)
     dilations, extra = node.attr("dilations", [1] * rank), node.attr("output_padding", [0] * rank)
     pads, wanted = node.attr("pads", [0] * (2 * rank)), node.attr("output_shape")
@@ -277,7 +277,7 @@ def _global_max_pool(node: Node) -> Term:
 
 
 def _batch_normalization(node: Node) -> list[Term]:
-    """With training_mode the statistics of this batch, and the running ones as outputs 1 and 2."""
+    """With training_mode, uses the statistics of this batch and returns the running ones as outputs 1 and 2."""
     x, scale, bias, mean, variance = (node.input(i) for i in range(5))
     epsilon, outputs = node.attr("epsilon", 1e-5), []
     if node.attr("training_mode", 0):

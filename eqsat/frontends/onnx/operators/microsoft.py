@@ -1,6 +1,6 @@
 """onnxruntime's own operators (domain com.microsoft) that have a simple definition in known ones.
 
-Definitions: ContribOperators.md of onnxruntime. Uses that are not covered are declined and so carried.
+Definitions: ContribOperators.md of onnxruntime. Uses that are not covered are declined and carried as opaque terms.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def _fused_conv(node: Node) -> Term:
 
 
 def _skip_normalization(normalise: Callable[..., Term], bias_at: int, node: Node) -> list[Term | None]:
-    """Of input + skip (+ bias), which is output 3."""
+    """Normalises input + skip (+ bias); that sum is output 3."""
     x, skip, bias = node.input(0), node.input(1), node.optional(bias_at)
     total = composites.add(x, skip) if skip.ndim <= x.ndim else composites.add(skip, x)
     if total.shape != x.shape:
@@ -197,4 +197,4 @@ MICROSOFT: dict[str, Row] = {
 """One row per operator of the domain; all are of version 1."""
 
 UNVERSIONED: dict[str, Row] = {name: MICROSOFT[name] for name in ("LayerNormalization", "SimplifiedLayerNormalization")}
-"""What onnxruntime's optimiser writes into the main domain at any opset."""
+"""Operators that onnxruntime's optimiser writes into the main domain at any opset."""

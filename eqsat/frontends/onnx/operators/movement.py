@@ -64,7 +64,7 @@ def _unsqueeze(node: Node) -> Term:
 
 
 def _expand(node: Node) -> Term:
-    """Both ways: a target dim of 1 keeps the input's."""
+    """Broadcasts both ways: a target dim of 1 keeps the input's dim."""
     x = node.input(0)
     target = ops.full(0, node.required_ints(1), x.dtype)
     return ops.broadcast(x, composites.common_shape(x, target))
@@ -131,7 +131,7 @@ def _pad(node: Node) -> Term:
 
 
 def _pad_constant(node: Node, x: Term, lo: list[int], hi: list[int]) -> Term:
-    """Padding with one value; where an input gives it, copies of it are joined on."""
+    """Padding with one value; if an input gives the value, copies of it are concatenated."""
     value = node.optional(2)
     if value is None or node.constants.is_constant(value):
         return ops.pad(x, lo, hi, node.scalar(2, 0))
@@ -145,7 +145,7 @@ def _pad_constant(node: Node, x: Term, lo: list[int], hi: list[int]) -> Term:
 
 
 def _pad_by_gather(x: Term, lo: list[int], hi: list[int], mode: Any) -> Term:
-    """Padding that repeats elements: along each axis, positions padded the same way index it."""
+    """Padding that repeats elements: each axis is indexed by its positions, padded in the same mode."""
     for axis, (before, after) in enumerate(zip(lo, hi, strict=True)):
         if before == after == 0:
             continue

@@ -1,4 +1,4 @@
-"""What a converter sees of an ONNX node, and the row that says which versions of an operator it understands."""
+"""A converter's view of an ONNX node, and the row that states the versions of an operator it understands."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from eqsat.program.sizes import FOLDED, takes_memory
 from eqsat.program.term import Shape, Term, make, topological
 
 _MOST_INTS = 1 << 16
-"""Elements of a parameter input: shapes, axes, sizes of parts."""
+"""Most elements of a parameter input: shapes, axes, sizes of parts."""
 
 
 class Declined(Exception):
@@ -22,14 +22,14 @@ class Declined(Exception):
 
 
 class Constants:
-    """The values of terms that depend on constants alone; everything is worked out once."""
+    """The values of terms that depend on constants alone; each is computed once."""
 
     def __init__(self) -> None:
         self._constant: dict[Term, bool] = {}
         self._values: dict[Term, Array] = {}
 
     def is_constant(self, term: Term) -> bool:
-        """Whether no input and no opaque operator lies below the term, nor a value too large to be computed here."""
+        """Whether the term depends on no input, no opaque operator and no value that is too large to compute here."""
         if term not in self._constant:
             for below in topological([term]):
                 varies = ops.row(below.op).varies or takes_memory(below)
@@ -37,7 +37,7 @@ class Constants:
         return self._constant[term]
 
     def value(self, term: Term) -> Array | None:
-        """The term's value, None if it is not constant, or too large to be computed here."""
+        """The term's value; None if it is not constant, or too large to compute here."""
         if not self.is_constant(term) or (term.size > FOLDED and term.op != "constant"):
             return None
         if term not in self._values:
@@ -88,7 +88,7 @@ class Node:
         return [self.input(i) for i in range(max(1, len(self.inputs)))]
 
     def value(self, index: int) -> Array | None:
-        """The value of a parameter input (a shape, axes, ...), None where it is left out. Declined if it varies."""
+        """The value of a parameter input (a shape, axes, ...); None if it is omitted. Raises Declined if it varies."""
         term = self.optional(index)
         if term is None:
             return None
@@ -130,7 +130,7 @@ class Row:
     Attributes:
         convert: node to its output, or its outputs in order (trailing unwanted ones may be left out).
         since: the since-versions of the operator that `convert` understands. Another version is carried opaque.
-        unless: the uses that `convert` declines, for the documentation; those are carried opaque too.
+        unless: the uses that `convert` declines, for the documentation; they are carried opaque too.
     """
 
     convert: Converter
@@ -143,7 +143,7 @@ def row(convert: Converter, *since: int, unless: str = "") -> Row:
 
 
 def broadcasting(op: str, *terms: Term) -> Term:
-    """An elementwise operator of operands broadcast to their common shape; a uniform one is uniform in that shape."""
+    """An elementwise operator on operands broadcast to their common shape; uniform operands stay uniform."""
     shape = composites.common_shape(*terms)
     return make(op, *(_spread(term, shape) for term in terms))
 

@@ -80,7 +80,7 @@ def _arg(kind: str) -> Converter:
 
 
 def _along(build: Callable[[Term, int], Term]) -> Converter:
-    """Along one axis; before opset 13 along all axes from that one on together."""
+    """Along one axis; before opset 13, along that axis and all later axes together."""
 
     def convert(node: Node) -> Term:
         x = node.input(0)
@@ -101,7 +101,7 @@ def _hardmax(x: Term, axis: int) -> Term:
 
 
 def _lp_normalization(node: Node) -> Term:
-    """x over the p-norm along an axis; 0 where that is 0."""
+    """x divided by the p-norm along an axis; 0 where the norm is 0."""
     x, axis, p = node.input(0), node.attr("axis", -1), node.attr("p", 2)
     if p not in (1, 2):
         raise Declined(f"p = {p}")

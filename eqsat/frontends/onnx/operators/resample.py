@@ -28,7 +28,7 @@ class Axis:
 
 
 def select(x: Term, index: Array, axis: int) -> Term:
-    """x[..., index, ...] for constant positions: as a view where they repeat, or lie a stride apart."""
+    """x[..., index, ...] for constant positions; a view if they repeat or are evenly spaced."""
     n, count = x.shape[axis], index.size
     if count and count % n == 0 and np.array_equal(index, np.arange(count) // (count // n)):
         times = count // n
@@ -118,7 +118,7 @@ def _weighted(x: Term, axis: int, taps: Sequence[tuple[Array, Array]], exclude_o
 
 def resample(x: Term, axes: dict[int, Axis], mode: str, coordinates: str, rounding: str, cubic: float = -0.75,
              exclude_outside: bool = False) -> Term:  # fmt: skip
-    """`x` with those of its axes in other sizes. Raises Declined for a mode that this does not cover."""
+    """`x` with the given axes resized. Raises Declined for a mode that is not covered."""
     if coordinates not in COORDINATES:
         raise Declined(f"coordinates '{coordinates}'")
     if mode != "nearest" and not is_float(x.dtype):
@@ -159,7 +159,7 @@ def _axes_by_scales(x: Term, scales: Sequence[float], axes: Sequence[int]) -> di
 
 
 def _upsample(node: Node) -> Term:
-    """The coordinates are scaled, nothing more."""
+    """Upsample only scales the coordinates."""
     x = node.input(0)
     scales = node.required("scales") if node.version < 9 else node.value(1)
     if scales is None:

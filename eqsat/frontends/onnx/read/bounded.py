@@ -1,7 +1,7 @@
-"""onnx's reference operators that a few numbers could make run for ever or fill the memory, with limits.
+"""Limited versions of onnx's reference operators that a few numbers could make run forever or fill the memory.
 
-They take the place of onnx's own in its reference evaluator, inside bodies too. Work is counted for one run of one
-opaque operator, whatever it is nested in.
+They replace onnx's own operators in its reference evaluator, inside bodies too. Work is counted per run of an opaque
+operator, including everything nested in it.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from eqsat.errors import InputError
 from eqsat.program.sizes import FOLDED
 
 STEPS = 20_000
-"""Nodes that the loops of one operator may run in all: seconds."""
+"""Nodes that the loops of one operator may run in total; this many take seconds."""
 
 MADE = 1 << 30
-"""Elements that they may make on the way: seconds too."""
+"""Elements that these loops may compute in total; this many take seconds."""
 
 
 @dataclass
@@ -48,7 +48,7 @@ _work: ContextVar[_Work | None] = ContextVar("work of loops", default=None)
 
 @contextmanager
 def counting() -> Iterator[None]:
-    """The run of one operator, whose loops are counted together."""
+    """A run of one operator, whose loops are counted together."""
     token = _work.set(_Work())
     try:
         yield
@@ -71,7 +71,7 @@ _SIZES: dict[str, Callable[..., float]] = {
     "Range": _range_size,
     "Tile": _tile_size,
 }
-"""Elements that an operator makes of its operands."""
+"""Number of elements that an operator computes from its operands."""
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Loop and Scan of a known number of steps, written out one step after another."""
+"""Unrolls Loop and Scan with a known number of steps."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
     from onnx import GraphProto, NodeProto
 
 UNROLLED = 1024
-"""Nodes of all steps together that a loop is written out to, at most; a longer one is carried."""
+"""Most nodes of an unrolled loop; a longer loop is carried as an opaque term."""
 
 Values = dict[str, Any]
 Run = Callable[["GraphProto", Values], Values]
-"""A body and the values around it to all values in it."""
+"""Maps a body and the values around it to all values in it."""
 
 
 def unrolled_loop(node: NodeProto, env: Values, run: Run, constant: Callable[[Any], Array | None]) -> list[Any] | None:
-    """The results of a Loop whose trip count and conditions are constant; None where they are not, or it is long."""
+    """The results of a Loop with constant trip count and conditions; None if they vary or the loop is too long."""
     body = attributes(node)["body"]
     given = [constant(env[name]) if name else None for name in [*node.input, "", ""][:2]]
     if given[0] is None or (node.input[1:2] != [""] and len(node.input) > 1 and given[1] is None):
@@ -50,7 +50,7 @@ def unrolled_loop(node: NodeProto, env: Values, run: Run, constant: Callable[[An
 
 
 def unrolled_scan(node: NodeProto, env: Values, run: Run) -> list[Any] | None:
-    """The results of a Scan (since opset 9); None where it is long."""
+    """The results of a Scan (since opset 9); None if it is too long."""
     given = attributes(node)
     body, count = given["body"], given["num_scan_inputs"]
     operands = [env[name] for name in node.input]
@@ -82,6 +82,6 @@ def _row(x: Term, axis: int, i: int) -> Term:
 
 
 def stacked(rows: Sequence[Term], axis: int) -> Term:
-    """Equal shapes side by side along a new axis."""
+    """Terms of equal shape, stacked along a new axis."""
     axis = ops.axis_of(axis, rows[0].ndim + 1)
     return ops.concat([ops.unsqueeze(row, axis) for row in rows], axis)

@@ -1,4 +1,4 @@
-"""Nodes into terms: by their row, by folding, by their standard body, or opaque."""
+"""Converts nodes to terms: by their row, by folding, by their standard body, or as opaque terms."""
 
 from __future__ import annotations
 
@@ -59,13 +59,13 @@ class Converter:
     """Converts the nodes of one scope: a model's graph, a branch, a function body.
 
     Attributes:
-        label: what error messages begin with.
-        base: folder of external data.
+        label: the beginning of error messages.
+        base: the folder of external data.
         opsets: domain to version.
         declared: static types that the file declares for values whose types cannot be inferred.
         constants: values of constant terms.
-        expanding: inside a standard body, where an opaque operator means that the whole is carried opaque instead.
-        unrolling: inside a loop that is being written out, where another loop is not.
+        expanding: whether this is a standard body; if a part of it would be opaque, the whole operator is carried.
+        unrolling: whether this is a loop that is being unrolled; loops inside it are not unrolled.
     """
 
     label: str
@@ -77,7 +77,7 @@ class Converter:
     unrolling: bool = False
 
     def graph(self, graph: GraphProto, env: Env) -> Env:
-        """`env` (inputs, and what is read from outside) with all that the graph's outputs need."""
+        """`env` (inputs and outer values) extended with all values that the graph's outputs need."""
         env = dict(env)
         if graph.sparse_initializer:
             name = graph.sparse_initializer[0].values.name
@@ -89,7 +89,7 @@ class Converter:
     def _walk(
         self, nodes: Sequence[NodeProto], outputs: Sequence[str], env: Env, stored: Mapping[str, TensorProto] = _NONE
     ) -> None:
-        """Adds what the outputs need to `env`; only those of the stored tensors are read that something reads."""
+        """Adds the values that the outputs need to `env`; only stored tensors that are used are read."""
         needed = live(in_order(nodes, env.keys() | stored.keys(), self.label), outputs)
         used = dict.fromkeys(name for node in needed for name in reads(node)) | dict.fromkeys(outputs)
         for name in used:
@@ -99,7 +99,7 @@ class Converter:
             self._node(node, env, used)
 
     def _node(self, node: NodeProto, env: Env, used: Container[str]) -> None:
-        """Converts one node, adding its outputs to `env`. Errors say which node it was."""
+        """Converts one node and adds its outputs to `env`. Errors name the node."""
         try:
             with refusing(lambda: f"{self.label}: {describe(node)}", let=(Declined,)):
                 results = self._results(node, env, used)
@@ -170,7 +170,7 @@ class Converter:
         return None if missing else results
 
     def _by_folding(self, node: NodeProto, env: Env) -> Results | None:
-        """By running it now, if everything it reads is constant."""
+        """By running it now, if all its operands are constant."""
         values = {name: self._constant(env[name]) for name in reads(node)}
         if any(value is None for value in values.values()):
             return None
@@ -184,7 +184,7 @@ class Converter:
             return None
 
     def _by_body(self, node: NodeProto, env: Env, schema: OpSchema | None) -> Results | None:
-        """By the body that the ONNX standard defines the operator with, if everything in it becomes terms."""
+        """By its body in the ONNX standard, if everything in that becomes terms."""
         if schema is None or any(isinstance(env[name], np.ndarray) for name in reads(node)):
             return None
         body = function_body(schema, node, self.opsets[schema.domain], self._types(node, env))
@@ -200,7 +200,7 @@ class Converter:
         return [scope.get(name) for name in body.output]
 
     def _opaque(self, node: NodeProto, env: Env) -> Results:
-        """Carried along as it is."""
+        """As an opaque term."""
         if self.expanding:
             raise Declined(f"{title(node)} inside a standard body")
         if self.opsets.get("", OLDEST_OPSET) < OLDEST_OPSET and not same_form(node, self.opsets[""], OLDEST_OPSET):
@@ -214,7 +214,7 @@ class Converter:
         return _spread(node, ops.opaque(title(node), args, outputs, spec, spec))  # type: ignore[arg-type]
 
     def _converted(self, node: NodeProto, env: Env) -> Results:
-        """As onnx's converter writes it at OLDEST_OPSET. It does not look into bodies."""
+        """As onnx's version converter writes it at OLDEST_OPSET. The converter ignores bodies."""
         from onnx import version_converter
 
         opset = self.opsets[""]
@@ -231,11 +231,11 @@ class Converter:
         return _spread(node, [scope[value.name] for value in model.graph.output])
 
     def _export_opsets(self) -> Mapping[str, int]:
-        """The opsets at which a node can be written back: those of the model, OLDEST_OPSET at least."""
+        """The opsets at which a node can be written back: the model's, but at least OLDEST_OPSET."""
         return {**self.opsets, "": max(self.opsets.get("", OLDEST_OPSET), OLDEST_OPSET)}
 
     def _output_type(self, name: str, type_: Declared | None, node: NodeProto) -> tuple[tuple[int, ...], str]:
-        """The static type of an opaque output: inferred by ONNX, else as the file declares it."""
+        """The static type of an opaque output: inferred by ONNX, or else declared in the file."""
         if type_ is None or not type_.is_static():
             type_ = self.declared(name) or type_
         if type_ is None or not type_.is_static():
@@ -252,7 +252,7 @@ class Converter:
         return self.constants.value(value) if isinstance(value, Term) else value
 
     def _parameter(self, value: Value) -> Array | None:
-        """The value of a constant that an opaque operator keeps inside: a small one, or one of no element type."""
+        """The value of a constant that an opaque operator keeps inside: small, or of a type that programs lack."""
         if isinstance(value, Term) and value.size > _PARAMETER_ELEMENTS:
             return None
         return self._constant(value)
@@ -262,7 +262,7 @@ class Converter:
         return {n: Declared(n, CODE_OF_DTYPE[v.dtype], v.shape) for n, v in values.items() if isinstance(v, Term)}
 
     def _unrolled(self, node: NodeProto, env: Env, schema: OpSchema) -> Results | None:
-        """The steps of a loop of known length, one after another, where all of their operators become terms."""
+        """The unrolled steps of a loop of known length, if all their operators become terms."""
         if self.unrolling or schema.since_version < (_OLDEST_SCAN if node.op_type == "Scan" else 1):
             return None
         inner = replace(self, declared=lambda name: None, expanding=True, unrolling=True)
@@ -295,11 +295,11 @@ def _row(node: NodeProto, schema: OpSchema | None) -> tuple[Row | None, int]:
 
 
 def _value(array: Array) -> Value:
-    """A constant as a term, or as it is if programs do not have its element type."""
+    """A constant as a term, or the array itself if programs do not have its element type."""
     return constant_term(array) if array.dtype.name in CODE_OF_DTYPE else array
 
 
 def _spread(node: NodeProto, named: Sequence[Value]) -> list[Value | None]:
-    """Results of the named outputs in the places of all outputs."""
+    """The results of the named outputs, at their positions among all outputs."""
     values = iter(named)
     return [next(values) if name else None for name in node.output]

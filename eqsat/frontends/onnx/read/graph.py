@@ -1,4 +1,4 @@
-"""The graph itself, before any operator is looked at: names defined once, every name defined, nodes in order."""
+"""Checks of the graph before operators are converted: every name is defined exactly once, and nodes are ordered."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def describe(node: NodeProto) -> str:
-    """How messages call a node: by its name, or by what it makes."""
+    """A node in messages: its name, or its output."""
     if node.name:
         return f"{node.op_type} node '{node.name}'"
     made = next((name for name in node.output if name), "")
@@ -53,7 +53,7 @@ def check_names(graph: GraphProto, label: str) -> None:
 
 
 def in_order(nodes: Sequence[NodeProto], known: Collection[str], label: str) -> list[NodeProto]:
-    """The nodes with makers before readers, as they stand wherever that is so already.
+    """The nodes with producers before readers; nodes that are in order already keep their order.
 
     Raises InputError for a name that nothing defines, and for a cycle.
     """

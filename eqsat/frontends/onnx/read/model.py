@@ -1,8 +1,8 @@
 """ONNX models into programs.
 
-Every node becomes terms by its row in the operator tables (`onnx_elementwise`, `onnx_movement`, `onnx_reductions`,
-`onnx_layers`). What no row covers is folded where it reads constants only, expanded by the body that the ONNX
-standard gives the operator, or else carried as an opaque term. Nothing is dropped silently.
+Every node becomes terms by its row in the tables of `eqsat.frontends.onnx.operators`. A node without a row is folded if
+it reads only constants, expanded by the operator's body in the ONNX standard, or else carried as an opaque term.
+Nothing is dropped silently.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def from_onnx(source: str | os.PathLike[str] | ModelProto, shapes: Mapping[str, 
             has only one of them.
 
     Raises:
-        InputError: one line that says what is wrong with the model, where, and what to do.
+        InputError: the message says in one line what is wrong with the model, where, and what to do.
     """
     with refusing(lambda: label_of(source)):
         return _read(*read_model(source), shapes)

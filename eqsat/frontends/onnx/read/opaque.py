@@ -1,8 +1,8 @@
-"""ONNX nodes that are carried without being understood.
+"""ONNX nodes that are carried as opaque terms, without being understood.
 
-Such a node becomes a model of its own (one node, inputs x0, x1, ..., outputs y0, y1, ..., parameters it reads as
-initializers), in one canonical form. That model is the identity of the opaque term, gives its output shapes by ONNX's
-shape inference, runs it by ONNX's reference evaluator, and holds all that is needed to write the node back verbatim.
+Such a node becomes a separate model in a canonical form: one node, inputs x0, x1, ..., outputs y0, y1, ..., and its
+parameters as initializers. That model identifies the opaque term. ONNX's shape inference gives its output shapes,
+ONNX's reference evaluator runs it, and it holds everything needed to write the node back unchanged.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ class OneNode:
         return ModelProto.FromString(self.model)
 
     def __call__(self, *arrays: Array) -> list[Array]:
-        """The node's outputs, those without a name left out.
+        """The node's named outputs.
 
-        Raises InputError where neither the reference evaluator nor an installed onnxruntime knows the operator.
+        Raises InputError if neither the reference evaluator nor an installed onnxruntime knows the operator.
         """
         return _evaluator(self.model)(arrays)
 
     def __repr__(self) -> str:
-        """The operator and a digest of the model: what the core tells opaque operators apart by."""
+        """The operator and a digest of the model, by which the core distinguishes opaque operators."""
         return f"OneNode({title(self.proto().graph.node[0])} {hashlib.sha256(self.model).hexdigest()[:32]})"
 
 
@@ -93,7 +93,7 @@ def same_form(node: NodeProto, opset: int, later: int) -> bool:
 
 
 def since_version(node: NodeProto, opset: int) -> int | None:
-    """Since when the operator has been defined as it is at that opset of its domain; None if it is not defined."""
+    """The version that introduced the operator's definition at that opset of its domain; None if it is not defined."""
     from onnx import defs
 
     try:
@@ -108,7 +108,7 @@ def one_node(
     types: Mapping[str, Declared],
     parameters: Mapping[str, Array],
 ) -> tuple[OneNode, list[str]]:
-    """The node as a model of its own, and the names whose values that model takes, in order.
+    """The node as a separate model, and the names of the values that the model takes, in order.
 
     Args:
         opsets: domain to version, as in the model that the node comes from.
@@ -142,8 +142,8 @@ def one_node(
 
 
 def inferred(spec: OneNode) -> dict[str, Declared]:
-    """The types of the named outputs as ONNX's shape inference finds them; what it cannot tell is missing. Of vendors'
-    operators onnxruntime's inference, where it is installed."""
+    """The types of the named outputs, by ONNX's shape inference; unknown types are missing. For vendors' operators,
+    onnxruntime's inference is used, if it is installed."""
     from onnx import shape_inference
 
     try:
@@ -173,7 +173,7 @@ def _domains(node: NodeProto) -> Iterator[str]:
 
 
 def rename(node: NodeProto, outer: Mapping[str, str], outputs: Sequence[str], fresh: Callable[[], str]) -> None:
-    """Renames in place what the node reads (`outer`), what it makes, and every name inside its bodies (`fresh`)."""
+    """Renames in place the node's inputs (`outer`), its outputs, and every name inside its bodies (`fresh`)."""
     node.input[:] = [outer.get(name, name) for name in node.input]
     node.output[:] = outputs
     for body in subgraphs(node):

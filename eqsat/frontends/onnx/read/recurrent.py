@@ -1,4 +1,4 @@
-"""ONNX's RNN, GRU and LSTM: unrolled, one step after another, where the sequences are short."""
+"""ONNX's RNN, GRU and LSTM, unrolled step by step for short sequences."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from eqsat.program import composites, ops
 from eqsat.program.term import Term
 
 STEPS = 8
-"""Steps of one layer, both directions together, that are unrolled at most; longer sequences are carried.
+"""Most steps of one layer, both directions together, that are unrolled; longer sequences are carried as opaque terms.
 
-Each step is two kernels that wait for those before it, with hardly anything to rewrite: an LSTM of 64 over 4 steps
-takes 9 kernels and 1 s of search, over 8 steps 16 and 4 s, and in onnxruntime 2 and 3 times as long as its own.
+Each step is two kernels that depend on the step before, with hardly anything to rewrite. An LSTM of size 64 takes 9
+kernels and 1 s of search over 4 steps, 16 kernels and 4 s over 8 steps; in onnxruntime these run 2 and 3 times as long
+as its own LSTM.
 """
 
 Activation = Callable[[Term], Term]
@@ -28,7 +29,7 @@ _ACTIVATIONS: dict[str, Callable[[float | None, float | None], Activation]] = {
     "softplus": lambda a, b: composites.softplus,
     "tanh": lambda a, b: ops.tanh,
 }
-"""By name without case: the alpha and beta that a node gives (None: the default) to the function."""
+"""By lower-case name: a function of the node's alpha and beta (None: the default) that gives the activation."""
 
 _TAKE_PARAMETERS = {"elu": 1, "hardsigmoid": 2, "leakyrelu": 1}
 
@@ -42,7 +43,7 @@ class Cell:
         bias, state_bias: [gates h], of the two products.
         activations: in the order of ONNX.
         peephole: [3 h] of an LSTM, in the order i, o, f.
-        clip: bound on what activations take, None without one.
+        clip: bound on the activations' operands, or None.
     """
 
     w: Term
@@ -63,7 +64,7 @@ class Cell:
 
 States = tuple[Term, ...]
 Step = Callable[[Cell, Term, States], States]
-"""A cell, the input's share of all gates [b, gates h] and the states (h, and c of an LSTM) to the next states."""
+"""Maps a cell, the input's share of all gates [b, gates h] and the states (h, and c for LSTM) to the next states."""
 
 
 def _rnn(cell: Cell, x: Term, states: States) -> States:
@@ -158,7 +159,7 @@ def _layer(node: Node, step: Step, gates: int, defaults: Sequence[str], states: 
 
 
 def _unrolled(cell: Cell, step: Step, x: Term, states: States, backward: bool) -> tuple[Term, States]:
-    """h of every step [t, b, h], and the last states; the inputs' products are one product for all steps."""
+    """h of every step [t, b, h], and the last states; the products with the inputs are one product for all steps."""
     steps, batch, inputs = x.shape
     flat = ops.reshape(x, (steps * batch, inputs))
     shares = composites.add(ops.matmul(flat, ops.transpose(cell.w)), cell.bias)
@@ -186,7 +187,7 @@ def _start(node: Node, index: int, shape: tuple[int, int, int], dtype: str, batc
 
 
 def _activations(node: Node, defaults: Sequence[str], directions: int) -> list[Activation]:
-    """Of all directions; alphas and betas go to the functions that take them, in order."""
+    """The activations of all directions; alphas and betas go, in order, to the functions that take them."""
     names = [name.lower() for name in node.attr("activations", list(defaults) * directions)]
     if len(names) != len(defaults) * directions:
         raise InputError(f"{node.op} takes {len(defaults)} activations per direction, got {len(names)}")

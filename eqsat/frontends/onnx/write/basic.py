@@ -26,9 +26,9 @@ from eqsat.frontends.onnx.write.form import (
 from eqsat.program.term import Term
 
 Writer = Callable[[Term, int], Form]
-"""A term and the opset to its form."""
+"""Maps a term and the opset to its form."""
 
-_TO_THE_START = np.iinfo(np.int64).min  # as an end of a descending slice: index 0 is included
+_TO_THE_START = np.iinfo(np.int64).min  # as the end of a descending slice, this includes index 0
 _INLINE_ELEMENTS = 16  # a larger uniform tensor is written as a scalar that is expanded
 
 # Elementwise
@@ -48,12 +48,12 @@ def _log1p(term: Term, opset: int) -> Form:
 
 
 def _relu(term: Term, opset: int) -> Form:
-    """Of integers as a maximum, for which runtimes have a kernel."""
+    """For integers, written as a maximum, because runtimes have a kernel for that."""
     return form("Relu", *term.args) if is_float(term.dtype) else form("Max", *term.args, scalar(0, term.dtype))
 
 
 def _where(term: Term, opset: int) -> Form:
-    """Of booleans by logic, for which runtimes have kernels."""
+    """For booleans, written with logical operators, because runtimes have kernels for these."""
     if term.dtype != "bool":
         return form("Where", *broadcastable(term.args, term.shape))
     condition, a, b = term.args
@@ -62,7 +62,7 @@ def _where(term: Term, opset: int) -> Form:
 
 
 def _mod(term: Term, opset: int) -> Form:
-    """ONNX takes the divisor's sign for integers only: of floats, fmod is moved by b where its sign is not b's."""
+    """ONNX gives the divisor's sign for integers only; for floats, b is added to fmod where their signs differ."""
     a, b = broadcastable(term.args, term.shape)
     if not is_float(term.dtype):
         return form("Mod", a, b)
@@ -89,7 +89,7 @@ def _full(term: Term, opset: int) -> Form:
 
 
 def _uniform(value: float, term: Term) -> Form:
-    """A small one as it is, a larger one as an expanded scalar."""
+    """A small uniform tensor as it is, a larger one as an expanded scalar."""
     if term.size <= _INLINE_ELEMENTS:
         return form("Identity", scalar(value, term.dtype, term.shape))
     return form("Expand", scalar(value, term.dtype), ints(term.shape, "shape"))
@@ -106,7 +106,7 @@ def _iota(term: Term, opset: int) -> Form:
 
 
 def _reshape(term: Term, opset: int) -> Form:
-    """Of the first tensor below all reshapes; a constant is stored in the shape it is read in."""
+    """A reshape of the first tensor below all reshapes; a constant is stored in the shape in which it is read."""
     source = term.args[0]
     while source.op == "reshape":
         source = source.args[0]
@@ -120,7 +120,7 @@ def _reshape(term: Term, opset: int) -> Form:
 
 
 def _transpose(term: Term, opset: int) -> Form:
-    """Of the first tensor below all transposes."""
+    """A transpose of the first tensor below all transposes."""
     source, perm = term.args[0], term.attr("perm")
     while source.op == "transpose":
         perm = tuple(source.attr("perm")[i] for i in perm)
@@ -135,7 +135,7 @@ def _broadcast(term: Term, opset: int) -> Form:
 
 
 def cuts(term: Term) -> dict[int, tuple[int, int, int]]:
-    """Start, stop and step of the axes that a slice does not take whole."""
+    """Start, stop and step of each axis that a slice does not take whole."""
     bounds = zip(term.attr("starts"), term.attr("stops"), term.attr("steps"), term.args[0].shape, strict=True)
     return {axis: (a, b, s) for axis, (a, b, s, n) in enumerate(bounds) if (a, b, s) != (0, n, 1)}
 
@@ -197,7 +197,7 @@ def _reduce(term: Term, opset: int) -> Form:
 
 
 def reduction(op: str, x: Term, axes: Sequence[int], keepdims: bool, opset: int) -> Form:
-    """A Reduce* node: axes are an input of ReduceSum, and of all of them since opset 18; none means every axis."""
+    """A Reduce* node. Axes are an input of ReduceSum, and since opset 18 of all of them; no axes means every axis."""
     keep = _unless(1, int(keepdims))
     if len(axes) == x.ndim:
         return form(op, x, keepdims=keep)
@@ -207,7 +207,7 @@ def reduction(op: str, x: Term, axes: Sequence[int], keepdims: bool, opset: int)
 
 
 def _unless(default: object, value: object) -> object:
-    """An attribute that is left out where it has its default."""
+    """The value of an attribute; None, which omits it, if it is the default."""
     return None if value == default else value
 
 
@@ -234,7 +234,7 @@ class Window:
 
     @staticmethod
     def of(term: Term, fill: float) -> Window:
-        """The window with padding of `fill` in front of it made its own."""
+        """The window, which includes any padding with `fill` below it."""
         window = Window.bare(term)
         x, lo, hi = window.x, window.lo, window.hi
         while x.op == "pad" and x.attr("value") == fill and not any(x.attr("lo")[:2] + x.attr("hi")[:2]):
@@ -253,7 +253,7 @@ class Window:
         }
 
     def has_small_pads(self) -> bool:
-        """Whether all pads are smaller than the kernel, as runtimes want them of a pool."""
+        """Whether all pads are smaller than the kernel, as runtimes require of a pool."""
         return all(pad < k for pad, k in zip(self.lo + self.hi, self.kernel * 2, strict=True))
 
     def padded(self, fill: float) -> Form:
@@ -278,7 +278,7 @@ def conv(term: Term, *weights: Operand) -> Form:
 
 
 def _pool(term: Term, opset: int) -> Form:
-    """A sum is the mean that counts the padding, times the kernel's size; with large pads a convolution with ones."""
+    """A sum is the mean, with padding counted, times the kernel's size; with large pads, a convolution with ones."""
     if term.attr("kind") == "max":
         fill = lowest(term.dtype)
         window = Window.of(term, fill)
@@ -294,8 +294,8 @@ def _pool(term: Term, opset: int) -> Form:
 
 
 def average_pool(term: Term, counted: bool, x: Term | None = None) -> Form | None:
-    """The mean over the windows of a sum pool (of `x` instead, if given), padding counted or not; None where the
-    pads are too large for a pool."""
+    """The mean over the windows of a sum pool (of `x` instead, if given), with padding counted or not. None if the pads
+    are too large for a pool."""
     window = Window.of(term, 0) if counted and x is None else Window.bare(term)
     if not window.has_small_pads():
         return None
@@ -362,4 +362,4 @@ BASIC: dict[str, Writer] = {
     "transpose": _transpose,
     "where": _where,
 }
-"""Every operator but inputs, constants and opaque ones, which the exporter writes itself."""
+"""Every operator except inputs, constants and opaque operators, which the exporter writes itself."""

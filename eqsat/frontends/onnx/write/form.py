@@ -1,4 +1,4 @@
-"""How terms are written in ONNX: forms, their parameters, and what can be left to ONNX's broadcasting."""
+"""How terms are written in ONNX: forms, their parameters, and the use of ONNX's own broadcasting."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ class Param:
 
 @dataclass(frozen=True, eq=False)
 class Form:
-    """One ONNX node to be.
+    """A future ONNX node.
 
     Attributes:
-        op: the ONNX operator; 'Identity' costs nothing where its operand's name can serve.
-        inputs: operands; a form is a node of its own in front, None an optional input left out.
-        attrs: the node's attributes; those that are None are left out.
-        outputs: the terms that the node makes, where it makes several; else it makes the term it stands for.
-        type: shape and dtype of a form in front of another one.
+        op: the ONNX operator; 'Identity' is free if its operand's name can be used.
+        inputs: operands. A form is a separate node before this one; None is an omitted optional input.
+        attrs: the node's attributes; None omits an attribute.
+        outputs: the terms that the node computes, if there are several; otherwise it computes the term it represents.
+        type: shape and dtype of a form that comes before another one.
         least: the first opset whose definition of the operator has the attributes used.
     """
 
@@ -44,7 +44,7 @@ class Form:
     least: int = 0
 
     def terms(self) -> Iterator[Term]:
-        """The terms that the form reads, those of the forms in front included."""
+        """The terms that the form reads, including those of forms before it."""
         for operand in self.inputs:
             if isinstance(operand, Term):
                 yield operand
@@ -52,7 +52,7 @@ class Form:
                 yield from operand.terms()
 
     def forms(self) -> Iterator[Form]:
-        """This form and those in front of it."""
+        """This form and the forms before it."""
         yield self
         for operand in self.inputs:
             if isinstance(operand, Form):
@@ -63,17 +63,17 @@ Operand = Term | Form | Param | None
 
 
 def form(op: str, *inputs: Operand, **attrs: Any) -> Form:
-    """A node that makes the term it stands for."""
+    """A node that computes the term it represents."""
     return Form(op, inputs, attrs)
 
 
 def front(term: Term, op: str, *inputs: Operand, **attrs: Any) -> Form:
-    """A node in front of another one, its result of the type of `term`."""
+    """A node before another one, whose result has the type of `term`."""
     return Form(op, inputs, attrs, type=(term.shape, term.dtype))
 
 
 def typed(shape: Sequence[int], dtype: str, op: str, *inputs: Operand, **attrs: Any) -> Form:
-    """A node in front of another one, its result of that type."""
+    """A node before another one, whose result has this type."""
     return Form(op, inputs, attrs, type=(tuple(shape), dtype))
 
 
@@ -89,7 +89,7 @@ def scalar(value: Any, dtype: str, shape: Shape = ()) -> Param:
 
 
 def narrow(term: Term) -> Operand:
-    """The operand whose broadcast to `term.shape` is `term`: what is left when ONNX broadcasts by itself."""
+    """The operand whose broadcast to `term.shape` is `term`, for use where ONNX broadcasts by itself."""
     below = term
     while row(below.op).view:
         below = below.args[0]
@@ -115,7 +115,7 @@ def shape_of(operand: Operand) -> Shape:
 
 
 def broadcastable(args: Sequence[Term], shape: Shape) -> tuple[Operand, ...]:
-    """Each operand as narrow as it can be while ONNX's broadcasting of all of them still gives `shape`."""
+    """Each operand as small as possible such that ONNX's broadcasting of all of them still gives `shape`."""
     operands: list[Operand] = list(args)
     for i, arg in enumerate(args):
         narrowed = narrow(arg)
@@ -128,7 +128,7 @@ def broadcastable(args: Sequence[Term], shape: Shape) -> tuple[Operand, ...]:
 
 
 def _ranked(operand: Operand, rank: int) -> Operand:
-    """A parameter with dims of size 1 in front, which give the result its rank."""
+    """A parameter with leading dims of size 1, which give the result its rank."""
     if not isinstance(operand, Param):
         return operand
     return Param(operand.array.reshape((1,) * (rank - operand.array.ndim) + operand.array.shape), operand.role)

@@ -1,4 +1,4 @@
-"""Programs into ONNX models: compact, readable, the names of inputs and outputs kept."""
+"""Writes programs as compact, readable ONNX models that keep the names of inputs and outputs."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class _Writer:
     # Names
 
     def _name_outputs(self) -> list[tuple[str, Term]]:
-        """Gives each output's term the output's name; returns the outputs that have to be copies of another value."""
+        """Gives each output's term the output's name, and returns the outputs that must be copies of another value."""
         copies = []
         inputs = set(self.program.input_names)
         for name, term in self.program.outputs.items():
@@ -154,7 +154,7 @@ class _Writer:
                 return self.names[operand]
 
     def _result(self, term: Term, op: str) -> str:
-        """The name of a term that a node makes now."""
+        """The name of a term that the current node computes."""
         if term not in self.names:
             self.names[term] = self._fresh(op.lower())
             self.values.append(_value_info(self.names[term], term.shape, term.dtype))
@@ -167,7 +167,7 @@ class _Writer:
         self.nodes.append(helper.make_node(op, inputs, outputs, name=outputs[0], **given))
 
     def _opaque(self, spec: OneNode, form: Form) -> None:
-        """The node as it came, with the names of this model."""
+        """The original node, with the names of this model."""
         model = spec.proto()
         node = model.graph.node[0]
         stem = node.op_type.lower()

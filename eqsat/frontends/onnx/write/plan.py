@@ -1,4 +1,4 @@
-"""Which ONNX node makes which term: the plan of an export, and the opset it is written at."""
+"""The plan of an export: the ONNX node for each term, and the opset."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def plan(program: Program, opset: int) -> Plan:
 
 
 def _forms(program: Program, opset: int) -> dict[Term, Form]:
-    """Chosen from the outputs down, so that what a composite swallows is not written; operands first."""
+    """The forms, operands first; chosen from the outputs down, so that terms inside composites are not written."""
     terms = program.terms()
     readers = _readers(program, terms)
     joint = {**_splits(terms), **_opaque(terms)}
@@ -85,7 +85,7 @@ def _writable(found: Form, opset: int) -> bool:
 
 
 def _readers(program: Program, terms: Iterable[Term]) -> dict[Term, set[Term | None]]:
-    """Who reads each term; None stands for the program's outputs."""
+    """The readers of each term; None represents the program's outputs."""
     readers: dict[Term, set[Term | None]] = {}
     for term in terms:
         for arg in term.args:
@@ -96,7 +96,7 @@ def _readers(program: Program, terms: Iterable[Term]) -> dict[Term, set[Term | N
 
 
 def _closed(root: Term, found: Form, readers: Mapping[Term, set[Term | None]]) -> bool:
-    """Whether nobody else reads what the form computes inside: it would be computed twice. Views are free."""
+    """Whether nothing else reads the form's inner values, which would then be computed twice. Views are free."""
     operands = set(found.terms())
     inside = {root}
     stack = [root]
@@ -149,9 +149,9 @@ def _opaque(terms: Iterable[Term]) -> dict[Term, Form]:
 
 
 def _opaque_opsets(program: Program, least: int) -> dict[str, int]:
-    """Domain to version: the least main opset from `least` on at which every opaque node means what it did.
+    """Domain to version: the least main opset from `least` on at which every opaque node keeps its meaning.
 
-    Where there is none, the nearest one below. Raises InputError where opaque nodes have no opset in common.
+    If there is none, the nearest one below. Raises InputError if opaque nodes have no opset in common.
     """
     from onnx import defs
 
@@ -172,7 +172,7 @@ def _opaque_opsets(program: Program, least: int) -> dict[str, int]:
 
 
 def _same_meaning(node: NodeProto, opset: int | None, candidates: Iterable[int]) -> set[int]:
-    """The main opsets at which the node is defined as at `opset`; a node with bodies stays at its own."""
+    """The main opsets at which the node is defined as at `opset`; a node with bodies keeps its own opset."""
     if opset is None or domain_of(node):
         return set(candidates)
     if any(True for _ in subgraphs(node)):

@@ -1,7 +1,8 @@
-"""Composites found again: softmax, layer normalisation and their like as the single ONNX nodes they once were.
+"""Recognises composites such as softmax and layer normalisation, and writes each as a single ONNX node.
 
-Candidates for operands and parameters are what stands where an example of the composite has them. The composite is then
-built of these by `eqsat.program.composites`: terms are hash-consed, so the root is it exactly if it is the same object.
+Candidate operands and parameters are the terms at the positions where an example of the composite has them. The
+composite is then built from these by `eqsat.program.composites`. Terms are hash-consed, so the root is the composite
+exactly if it is the same object.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ from eqsat.program.composites import COMPOSITES, Composite
 from eqsat.program.term import Term, topological
 
 Recogniser = Callable[[Term, int], Form | None]
-"""The root and the opset to the form of the composite that ends there, if one does."""
+"""Maps a root and the opset to the form of the composite that ends there, if any."""
 
 
 def down(term: Term | None, *steps: str) -> Term | None:
-    """Follows operands: 'div' is operand 0 of a div, 'div.1' its operand 1. None where an operator differs."""
+    """Follows operands: 'div' is operand 0 of a div, 'div.1' its operand 1. None if an operator differs."""
     for step in steps:
         op, _, index = step.partition(".")
         if term is None or term.op != op:
@@ -39,12 +40,12 @@ def bare(term: Term) -> Term:
 
 
 def unwidened(term: Term | None) -> Term | None:
-    """What was cast to float32 to be computed with."""
+    """The operand of a cast to float32, or the term itself."""
     return term.args[0] if term is not None and term.op == "cast" else term
 
 
 def _is(root: Term, build: Callable[[], Term]) -> bool:
-    """Whether the candidates build the root; candidates that no composite takes build nothing."""
+    """Whether the candidates build the root. Candidates that the composite rejects do not."""
     try:
         return build() is root
     except InputError:
@@ -68,7 +69,7 @@ def _composite(row: Composite, root: Term, opset: int) -> Form | None:
 
 
 def _arguments(row: Composite, root: Term) -> dict[str, Any] | None:
-    """The arguments that a composite has if the root is one: what stands where its example has them."""
+    """The arguments if the root is this composite: the terms at the positions where its example has them."""
     try:
         example = _example(row, root.dtype)
     except InputError:
@@ -139,7 +140,7 @@ _FORMS: dict[str, Callable[[dict[str, Any], Term], Form | None]] = {
     "RMSNormalization": _rms_norm,
     "Mod": _fmod,
 }
-"""Operators whose operands or attributes are not just the composite's."""
+"""Operators whose operands or attributes differ from the composite's."""
 
 
 def _sum_of(root: Term, opset: int) -> Form | None:
@@ -152,7 +153,7 @@ def _sum_of(root: Term, opset: int) -> Form | None:
 
 
 def _clip(root: Term, opset: int) -> Form | None:
-    """Whatever shapes its bounds have."""
+    """A clip with bounds of any shape."""
     x, low, high = down(root, "min", "max"), _value(down(root, "min", "max.1")), _value(down(root, "min.1"))
     if x is None or low is None or high is None:
         return None
@@ -169,7 +170,7 @@ def _value(term: Term | None) -> float | None:
 
 
 def _flat_matmul(root: Term, opset: int) -> Form | None:
-    """x[..., k] @ w[k, n], done as one product of x[m, k]; and products with a vector."""
+    """x[..., k] @ w[k, n], computed as one product of x[m, k]; and products with a vector."""
     product = root.args[0]
     if product.op != "matmul":
         return None
@@ -203,7 +204,7 @@ def _conv_bias(root: Term, opset: int) -> Form | None:
 
 
 def _vector(bias: Term) -> Operand:
-    """A bias [c] from one that was shaped to broadcast over channels."""
+    """The bias [c], from one shaped to broadcast over channels."""
     size = (bias.size,)
     source = _unreshaped(bias)
     if source.shape == size:
@@ -230,7 +231,7 @@ def _average_pool(root: Term, opset: int) -> Form | None:
 
 
 def _cum_sum(root: Term, opset: int) -> Form | None:
-    """The sum over windows that end, or begin, at each place of one axis and are as long as that axis."""
+    """A sum over windows as long as an axis that end, or begin, at each position of that axis."""
     window, x = Window.bare(root), root.args[0]
     long = [i for i, k in enumerate(window.kernel) if k > 1]
     if root.attr("kind") != "sum" or len(long) != 1 or {*window.strides, *window.dilations} != {1}:
@@ -253,17 +254,17 @@ _OTHERS: dict[str, tuple[Recogniser, ...]] = {
     "reduce": (_sum_of,),
     "reshape": (_flat_matmul,),
 }
-"""What is no composite of its own, by the operator at the root."""
+"""Patterns that are not composites, by the operator at the root."""
 
 
 @cache
 def recognisers(op: str) -> tuple[Recogniser, ...]:
-    """What may end in an operator, the larger composite first."""
+    """The recognisers of patterns that end in an operator, larger composites first."""
     sizes = {row: len(topological([example])) for row in COMPOSITES for example in _examples(row) if example.op == op}
     rows = sorted((row for row in sizes if row.onnx), key=lambda row: -sizes[row])
     return (*(partial(_composite, row) for row in rows), *_OTHERS.get(op, ()))
 
 
 def _examples(row: Composite) -> list[Term]:
-    """In full and half precision, which differ in casts."""
+    """Examples of a composite in full and half precision, which differ in casts."""
     return [_example(row, "float32"), _example(row, "float16")]

@@ -1,4 +1,4 @@
-"""Models onto disk: constants inside the file, or beside it where the file would grow too large."""
+"""Saves models, with constants inside the file, or in a second file if it would be too large."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from onnx import ModelProto, TensorProto
 
 EMBEDDED_BYTES = 1_800_000_000
-"""Constants of more bytes go to an external file: a protobuf message ends at 2 GiB."""
+"""More bytes of constants go to an external file, because a protobuf message is limited to 2 GiB."""
 
 RETURNED_BYTES = 1 << 26
-"""Constants of more bytes, once they are on disk, are not held in memory by the model that is returned."""
+"""If there are more bytes of constants, the returned model does not hold them in memory but refers to the file."""
 
 _ALIGNMENT = 64  # bytes; offsets in the external file
 
@@ -31,8 +31,8 @@ _ALIGNMENT = 64  # bytes; offsets in the external file
 def store(model: ModelProto, constants: Sequence[tuple[str, Array]], path: str | os.PathLike[str] | None) -> ModelProto:
     """The model with these initializers, written to `path` if one is given.
 
-    Files appear whole or not at all. Of more than `RETURNED_BYTES` of constants, the model that is returned says where
-    in the files they lie (ONNX IR, "External Tensor Data").
+    Files appear complete or not at all. With more than `RETURNED_BYTES` of constants, the returned model only refers to
+    them in the files (ONNX IR, "External Tensor Data").
     """
     target = None if path is None else Path(path)
     packed = [(name, array) for name, array in constants if array.dtype.name in PACKED]
@@ -65,10 +65,10 @@ _TENSOR_RAW_DATA = b"\x4a"
 def _stream(file: BinaryIO, model: ModelProto, constants: Sequence[tuple[str, Array]]) -> list[int]:
     """Writes the model with the constants as its last initializers, without a copy of them in memory.
 
-    Serialising the whole message instead took as long as all the rest of an export (134 MB of constants).
+    Serialising the whole message took as long as all the rest of an export (134 MB of constants).
 
     Returns:
-        where in the file the values of each begin.
+        The file offset of each constant's values, in bytes.
     """
     from onnx import ModelProto, TensorProto
 
@@ -122,7 +122,7 @@ def _store_beside(model: ModelProto, constants: Sequence[tuple[str, Array]], tar
 
 
 def _refer(model: ModelProto, constants: Sequence[tuple[str, Array]], location: str, places: Sequence[int]) -> None:
-    """Initializers that lie in a file in the model's folder."""
+    """Adds initializers that refer to a file in the model's folder."""
     from onnx import TensorProto
 
     for place, (name, array) in zip(places, constants, strict=True):
