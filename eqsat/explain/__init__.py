@@ -1,1 +1,1 @@
-"""The steps from a program to its result, as a derivation whose every step is a rule."""
+"""The steps from a program to its result: a derivation in which each step is one rule."""

@@ -1,8 +1,7 @@
-"""What follows from rewrites alone: a check of derivations that shares nothing with the search for them.
+"""A check of derivations that shares no code with the search for them: do the rewrites alone prove the result?
 
-Rewrites are taken as equations between trees over e-nodes; two trees are equal where the congruence closure of the
-equations says so (Downey, Sethi, Tarjan, 1980). So a derivation that leaves something out is found out, and one with
-detours is made shorter.
+Rewrites are equations between trees over e-nodes. Two trees are equal if the congruence closure of the equations says
+so (Downey, Sethi, Tarjan, 1980). This detects derivations with missing steps, and removes detours.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from dataclasses import dataclass, replace
 from eqsat.base.graphs import operands_first
 
 _MOST_VISITS = 10_000
-"""Trees that may be visited in making a derivation shorter: a tenth of a second."""
+"""Most trees visited when a derivation is shortened: a tenth of a second."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -28,7 +27,7 @@ class Tree:
 class Rewrite:
     """A step over trees: by a rule, from right to left where `backwards`; `assumed` as in `eqsat.explain.ties.Tie`.
 
-    `operands` are what the variables of the rule stand for.
+    `operands` are the values of the rule's variables.
     """
 
     rule: str
@@ -47,7 +46,7 @@ Pairs = Sequence[tuple[Tree, Tree]]
 
 
 def follow(pairs: Pairs, rewrites: Sequence[Rewrite]) -> bool:
-    """Whether the pairs are equal by the rewrites alone."""
+    """Whether the rewrites alone prove the pairs equal."""
     order = operands_first([t for pair in pairs for t in pair] + [t for r in rewrites for t in (r.before, r.after)])
     parent = {tree: tree for tree in order}
 
@@ -72,7 +71,7 @@ def follow(pairs: Pairs, rewrites: Sequence[Rewrite]) -> bool:
 
 
 def straightened(pairs: Pairs, rewrites: Sequence[Rewrite]) -> list[Rewrite]:
-    """The rewrites without those that the others make needless, each after those that make what it works on."""
+    """Drop redundant rewrites; order the rest by dependency."""
     kept = list(dict.fromkeys(rewrites))
     trees = len(operands_first([t for r in kept for t in (r.before, r.after)]))
     for candidate in kept[: _MOST_VISITS // max(trees, 1)]:

@@ -1,9 +1,9 @@
-"""Derivations: from the program as written to the one that was chosen, step by step, each a rule by name.
+"""Derivations: steps from the program as written to the chosen one, each by a named rule.
 
-egglog keeps no proofs, so they are reconstructed. Every rule is matched over the final e-graph; a match ties the e-node
-on the top of its left side to that of its right. A way from one e-node to another of its class is then a shortest path
-over such ties, where a pattern that reaches into operands first asks these to be rewritten. Each step is replayed: both
-sides are evaluated, and must agree.
+egglog keeps no proofs, so they are reconstructed. Every rule is matched over the final e-graph. A match is a tie
+between the top e-nodes of its two sides. A derivation from one e-node of a class to another is a shortest path over
+ties; if a pattern reaches into operands, these are rewritten first. Each step is replayed: both sides are evaluated,
+and must agree.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from eqsat.language.rule import AnyRule
 from eqsat.program.core import Node, make, topological
 
 SECONDS = 2.0
-"""How long a derivation is looked for."""
+"""Default time for finding a derivation."""
 
 _MOST_RETRIES = 6
 _MOST_UNWRAPPED = 3
-"""How often one walk may use a rule whose result is an operand before it is taken to go round in a circle."""
+"""A walk that uses a rule whose result is an operand more often than this is taken to be circular."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +42,10 @@ class Step:
     Attributes:
         rule: its name; used from right to left where `backwards`.
         before, after: core nodes of one value.
-        operands: what the variables of the rule stand for: nothing below them matters to the step.
-        source: the same value as the source computes it; None where it does not.
+        operands: the values of the rule's variables; nothing below them matters to the step.
+        source: the same value as the source computes it; None if it does not.
         assumed: no match of the rule is known, only that it put `after` into the e-graph.
-        replay: what came of evaluating both sides.
+        replay: the result of evaluating both sides.
     """
 
     rule: str
@@ -60,13 +60,13 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Derivation:
-    """The way from a program to its chosen form.
+    """The steps from a program to its chosen form.
 
     Attributes:
-        steps: in an order in which each works on what those before it made.
-        folded: the constant expressions of the result: computed ahead of time.
-        whole: the steps (and nothing else) make every root equal to its chosen form. False where the search ran out of
-            time: the steps are then what the result owes to each rule, and say nothing of what lies between.
+        steps: in an order in which each applies to the results of earlier ones.
+        folded: the constant expressions of the result, which are computed ahead of time.
+        whole: the steps alone prove every root equal to its chosen form. False if the search ran out of time: then the
+            steps show the contribution of each rule, not a complete derivation.
     """
 
     steps: list[Step]
@@ -75,13 +75,13 @@ class Derivation:
 
 
 class Stuck(Exception):
-    """No way was found from one form to another."""
+    """No path was found from one form to another."""
 
 
 def derive(
     snapshot: Snapshot, rules: Sequence[AnyRule], pairs: Sequence[tuple[Node, Node]], seconds: float = SECONDS
 ) -> list[Step] | None:
-    """Steps that rewrite the first of each pair of core nodes into the second; None where none were found in time.
+    """Steps that rewrite the first of each pair of core nodes into the second; None if none were found in time.
 
     Both must be in the e-graph.
 
@@ -101,7 +101,7 @@ def derive_cover(
     seconds: float = SECONDS,
     replayer: Replayer | None = None,
 ) -> Derivation:
-    """From the roots as they were written to what the chosen kernels compute; what each rule made, if time is short.
+    """Steps from the roots as written to the chosen kernels; the contribution of each rule if time is short.
 
     Raises:
         CheckFailed: as `derive`.
@@ -126,7 +126,7 @@ class _Chosen:
         self._cut_trees: dict[Cut, Tree] = {}
 
     def of_class(self, cls: int) -> Tree:
-        """What the cover computes for a class; constants and inputs as they are."""
+        """The expression that the cover computes for a class; constants and inputs as they are."""
         return run(self._of_class(cls))
 
     def _of_class(self, cls: int) -> Call[Tree]:
@@ -152,7 +152,7 @@ class _Chosen:
 
 
 class _Search:
-    """Rewrites trees into each other, and writes down how."""
+    """Rewrites trees into each other, and records the steps."""
 
     def __init__(self, snapshot: Snapshot, rules: Sequence[AnyRule], deadline: float) -> None:
         self.snapshot = snapshot
@@ -169,14 +169,14 @@ class _Search:
         self._done: set[tuple[Tree, Tree]] = set()
 
     def planted_pairs(self, pairs: Sequence[tuple[Node, Node]]) -> list[tuple[Tree, Tree]] | None:
-        """The trees of core nodes; None where the e-graph does not hold them."""
+        """The trees of core nodes; None if they are not in the e-graph."""
         try:
             return [(self.planted(before), self.planted(after)) for before, after in pairs]
         except Stuck:
             return None
 
     def lead(self, pairs: Sequence[tuple[Tree, Tree]]) -> bool:
-        """Look for rewrites that lead from the first tree of each pair to the second; whether they were found."""
+        """Look for rewrites from the first tree of each pair to the second; returns whether they were found."""
         try:
             for before, after in pairs:
                 run(self.rewrite(before, after))
@@ -189,7 +189,7 @@ class _Search:
         return True
 
     def list_made(self, goals: Sequence[Tree]) -> None:
-        """A rewrite for each e-node of the goals that some rule made, from the program's own form of its class."""
+        """A rewrite for each e-node of the goals that a rule made, from the program's own form of its class."""
         for tree in operands_first(goals):
             node = self.snapshot.nodes[tree.at]
             before = self.any_tree(node.cls)
@@ -212,7 +212,7 @@ class _Search:
         return [replace(step, replay=outcome) for step, outcome in zip(steps, replays, strict=True)]
 
     def folded(self, goals: Sequence[Tree]) -> list[Node]:
-        """The largest constant parts of trees, where they compute something."""
+        """The largest constant subtrees that compute something."""
         found: dict[Node, None] = {}
         seen: set[Tree] = set()
         stack = list(reversed(goals))
@@ -240,7 +240,7 @@ class _Search:
         return self.snapshot.nodes[tree.at].cls
 
     def planted(self, root: Node) -> Tree:
-        """The tree of a core node. Raises Stuck where the e-graph does not hold it."""
+        """The tree of a core node. Raises Stuck if it is not in the e-graph."""
         memo: dict[Node, Tree] = {}
         for node in topological([root]):
             args = tuple(memo[a] for a in node.args)
@@ -259,7 +259,7 @@ class _Search:
         return memo[root]
 
     def any_tree(self, cls: int) -> Tree:
-        """Some tree of a class: one of the program's where it has one, else the shallowest."""
+        """A tree of a class: the program's own if there is one, else the shallowest."""
         stack = [cls]
         while stack:
             c = stack.pop()
@@ -287,7 +287,7 @@ class _Search:
                 self._nodes[made] = make(row.op, row.attrs, [self._nodes[a] for a in made.args])
         return self._nodes[tree]
 
-    # --- rewriting, which goes as deep as the program: see `eqsat.base.trampoline`
+    # --- rewriting, recursive to the depth of the program: see `eqsat.base.trampoline`
 
     def rewrite(self, tree: Tree, goal: Tree) -> Call[Tree]:
         """Steps from one tree to another of its class; the goal."""
@@ -375,7 +375,7 @@ class _Search:
         return self._ties.of_class(cls)
 
     def _apply(self, tie: Tie, tree: Tree) -> Call[Tree]:
-        """The tree after a tie is used on it: operands brought into the form asked for, then the step itself."""
+        """The tree after a tie is used on it: operands are rewritten into the required form, then comes the step."""
         bound: dict[str, Tree] = {}
         before = yield self._formed(tie.source, tree, bound)
         after = self._built(tie.target, bound, self.cls(tree))

@@ -1,8 +1,8 @@
 """Explanations: the steps from a program to its result as its author would write them.
 
-A derivation (`eqsat.explain.derivation`) is over flat core nodes of one form of segments. Here each step is put into
-NumPy's words, with the names of the first instance of the form: what the rule's variables stand for is abbreviated
-where it is long, and said beside the step. A reader who applies all steps in order gets from the source to the result.
+A derivation (`eqsat.explain.derivation`) is over flat core nodes of one form of segments. Here each step is written in
+NumPy's notation, with the names of the first instance of the form. Long operands are abbreviated, and written out
+beside the step. Applying all steps in order leads from the source to the result.
 """
 
 from __future__ import annotations
@@ -30,31 +30,31 @@ from eqsat.program.term import Term, spec_of
 from eqsat.program.term import topological as terms_below
 
 FOLD = "fold-constants"
-"""The name of the step that is no rule: an expression of constants computed ahead of time."""
+"""The name of the step that is no rule: computing a constant expression ahead of time."""
 
 Form = tuple[Node, ...]
 
 _INLINE = 2
-"""Operators of an operand that is still written out where it stands."""
+"""Most operators of an operand that is written out in place."""
 
 _DEEPEST = 3
-"""Operators that are written inside one another where a step does not say where to stop."""
+"""Depth to which operators are written out if the step does not say where to stop."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShownStep:
-    """One step as people read it.
+    """One step, ready for display.
 
     Attributes:
         rule: its name; used from right to left where `backwards`.
         before, after: two ways to write one value, over the same terms, which have names in `called`.
         type: of that value, as in `f32[348,768]`.
         where: the place of that value in the source, or the step whose result it is part of.
-        alike: the number of the first step that differs from this one in names, sizes and places alone.
-        called: the names of terms; inputs that are not in it have their own.
-        names: what each name is: its type, and what it stands for.
-        times: how often the step is taken: once for every equal part of the program.
-        assumed: no match of the rule was found again, only that it made this value.
+        alike: the number of the first step that differs from this one only in names, sizes and places.
+        called: the names of terms; other inputs keep their own names.
+        names: the type and meaning of each name.
+        times: how often the step is used: once for every equal part of the program.
+        assumed: no match of the rule was found again; it is only known that the rule made this value.
         replayed, error: whether both sides were evaluated, and their largest difference.
     """
 
@@ -92,7 +92,7 @@ class ShownStep:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """How a result follows from its source: the steps, and whether they lead all the way."""
+    """How a result follows from its source: the steps, and whether they are complete."""
 
     steps: list[ShownStep]
     derived: bool
@@ -111,10 +111,10 @@ def explain(
     """The explanation of a solved program, each form of its segments once.
 
     Args:
-        solved: each form as it was chosen.
-        seconds: how long the rest may take; once that is nothing, steps show what their rule says in general.
+        solved: each form with its chosen cover.
+        seconds: time for writing the steps; once it is used up, steps show only their rule in general.
         replayer: evaluates the steps.
-        folded: how `program` came from one with more to compute, where it did.
+        folded: how `program` was made by folding constants, if it was.
 
     Raises:
         CheckFailed: a step does not hold: a rule is unsound.
@@ -139,7 +139,7 @@ def merged_kernels(
     before: Plan,
     after: Plan,
 ) -> list[dict[str, Any]]:
-    """Kernels as written and those in their place, by name, with how many times; what stays as it is left out."""
+    """Kernels as written and their replacements, by name, with counts; unchanged kernels are left out."""
     first: dict[Form, tuple[int, int]] = {}
     place = [0, 0]
     for part in parts:
@@ -160,7 +160,7 @@ def merged_kernels(
 
 
 def instances(parts: Sequence[Segment]) -> dict[Form, tuple[Segment, int]]:
-    """The first instance of each form of segments, and how many there are."""
+    """The first instance of each form of segments, and the number of instances."""
     found: dict[Form, tuple[Segment, int]] = {}
     for part in parts:
         first, times = found.get(part.form, (part, 0))
@@ -169,7 +169,7 @@ def instances(parts: Sequence[Segment]) -> dict[Form, tuple[Segment, int]]:
 
 
 class Explainer:
-    """Writes the steps of derivations over one program, numbered through."""
+    """Writes the steps of derivations over one program, numbered consecutively."""
 
     def __init__(
         self,
@@ -187,7 +187,7 @@ class Explainer:
         self._values = 0
 
     def steps(self, derivation: Derivation, segment: Segment, times: int) -> list[ShownStep]:
-        """The steps of a form of segments as they read in its first instance, of `times`."""
+        """The steps of a form of segments, written for the first of its `times` instances."""
         own = {node: actual for node, actual in segment.leaves.items() if node is not actual}
         shown = self.writer(segment)
         found = [shown.step(_over(step, own), times) for step in derivation.steps]
@@ -212,7 +212,7 @@ class Explainer:
         return list(found.values())
 
     def writer(self, segment: Segment) -> InstanceWriter:
-        """What writes the values of an instance of a segment."""
+        """The writer for the values of an instance of a segment."""
         return InstanceWriter(self, segment)
 
     def plain(self, steps: Sequence[Step]) -> list[ShownStep]:
@@ -221,16 +221,16 @@ class Explainer:
         return [s for s in (shown.step(step, 1) for step in steps) if s is not None]
 
     def in_general(self, rule: str) -> tuple[str, str]:
-        """Both sides of a rule, whatever they were used on."""
+        """Both sides of a rule in general, without its operands here."""
         return sides(self._rules[rule])
 
     def numbered(self, rule: str, terms: Sequence[Term]) -> tuple[int, int]:
-        """The number of the next step, and of the first like it: by this rule, between values computed alike."""
+        """The number of the next step, and of the first similar one: by this rule, between similar expressions."""
         self._count += 1
         return self._count, self._first.setdefault((rule, _structure(terms)), self._count)
 
     def fresh(self) -> str:
-        """A name for a value that has none."""
+        """A new name for a value without one."""
         while True:
             self._values += 1
             name = f"t{self._values}"
@@ -254,10 +254,10 @@ class InstanceWriter:
         self._made: dict[Node, int] = {}
 
     def step(self, step: Step, times: int) -> ShownStep | None:
-        """A step; None where both sides read alike: they differ in how flat arrays are laid out alone."""
+        """A step; None if both sides print the same: they differ only in the layout of flat arrays."""
         before, after = step.before, step.after
         where = self._where(before, step.source)
-        if self._explainer.late():  # there is no time to write it out
+        if self._explainer.late():  # no time to write it out
             type_ = spec_of(self._shaper.shape(before), before.dtype)
             one, other = ((text,) for text in self._explainer.in_general(step.rule))
             called, names = {}, {}
@@ -319,10 +319,10 @@ class InstanceWriter:
         own = {leaf: actual for leaf, actual in self._leaves.items() if leaf is not actual}
         return self._where(substitute([node], own)[0], None, otherwise="in a form that rules made")
 
-    # --- what is written out, and what has a name
+    # --- which values are written out, and which are named
 
     def _cut(self, before: Node, after: Node, operands: Iterable[Node]) -> list[Node]:
-        """The nodes that are abbreviated: long operands of the rule, else what both sides share, else what is deep."""
+        """The nodes to abbreviate: long operands of the rule, else values that both sides share, else deep values."""
         left, right = set(topological([before])), set(topological([after]))
         shared = [_base(n) for n in operands if n in left and n in right]
         if any(n not in left or n not in right for n in operands):
@@ -331,8 +331,8 @@ class InstanceWriter:
         return self._deep([before, after], cut)
 
     def _deep(self, roots: Sequence[Node], cut: Collection[Node] = ()) -> list[Node]:
-        """`cut` and what is not written out: what lies too deep under the roots, what a list leaves out, results of
-        other segments."""
+        """`cut` and further nodes that are not written out: those too deep under the roots, left out of a list, or
+        results of other segments."""
         found: dict[Node, None] = {}
         stack = [(r, 0) for r in reversed(roots)]
         seen: set[tuple[Node, int]] = set()
@@ -365,7 +365,7 @@ class InstanceWriter:
     def _written(
         self, terms: Sequence[Term], cut: Sequence[Node]
     ) -> tuple[list[Pieces], dict[Term, str], dict[str, str]]:
-        """Terms written out, the names of terms in them, and what each name is: its type, and what it stands for."""
+        """Terms written out, the names of terms in them, and the type and meaning of each name."""
         called = self._constants(terms)
         texts = [pieces(term, called) for term in terms]
         nodes = {term: node for node, term in self._shaper.stand_ins(cut).items()}
@@ -388,7 +388,7 @@ class InstanceWriter:
         return {t: name for t in terms_below(terms) if (name := self._places.constant(t)) is not None}
 
     def _said(self, node: Node) -> str:
-        """A value in few words: how it is computed, and its name in the model, or else the step that made it."""
+        """A short description of a value: its operator, and its name in the model or the step that made it."""
         term = self._known.get(node)
         if term is None:
             return f"part of the result of step {self._made[node]}" if node in self._made else "computed below"
@@ -415,12 +415,12 @@ class InstanceWriter:
 
 
 def _terms_in(*texts: Pieces) -> list[Term]:
-    """The terms that stand in texts by name, in the order in which they first do."""
+    """The terms that texts refer to by name, in order of first use."""
     return list(dict.fromkeys(piece for text in texts for piece in text if not isinstance(piece, str)))
 
 
 def _structure(terms: Sequence[Term]) -> Hashable:
-    """How terms are computed: their operators, without names, numbers and sizes."""
+    """The structure of terms: their operators, without names, numbers and sizes."""
     place = {term: i for i, term in enumerate(terms_below(terms))}
     return tuple(
         (t.op, tuple(x for _, x in t.attrs if isinstance(x, str)), tuple(place[a] for a in t.args)) if t.args else ()
@@ -438,7 +438,7 @@ def _over(step: Step, leaves: Mapping[Node, Node]) -> Step:
 
 
 def _base(node: Node) -> Node:
-    """What a view reads, in the end."""
+    """The value that a chain of views reads."""
     while node.op == "V":
         (node,) = node.args
     return node

@@ -1,7 +1,7 @@
-"""Which kernels of the program as it was written became which kernels of the result.
+"""Which kernels of the program as written became which kernels of the result.
 
-Kernels correspond where they compute the same values. A kernel of the result replaces those that the source needs on
-the way from what it reads to what it makes; a value that the source does not have counts to the kernels that read it.
+Kernels correspond if they compute the same values. A kernel of the result replaces the source's kernels between its
+inputs and its outputs. A value that the source does not have is attributed to the kernels that read it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """Kernels as written and those in their place, by their place in launch order; either may be empty."""
+    """Kernels as written and the kernels that replace them, as places in launch order; either may be empty."""
 
     before: tuple[int, ...]
     after: tuple[int, ...]
@@ -32,7 +32,7 @@ class Merge:
 
 @dataclass(frozen=True, slots=True)
 class _Kernel:
-    """Classes of the result's e-graph: what a kernel makes, what it computes (its outputs too), and what it reads."""
+    """A kernel's classes in the result's e-graph: its outputs, all that it computes (outputs too), and its inputs."""
 
     outputs: frozenset[int]
     computed: frozenset[int]
@@ -74,7 +74,7 @@ def launched(solved: Solved) -> list[list[Candidate]]:
 
 
 def _classes(order: Sequence[Node], snapshot: Snapshot, rules: Sequence[AnyRule]) -> dict[Node, int]:
-    """The class of each node of the source; -1 for one that the e-graph has lost sight of."""
+    """The class of each node of the source; -1 for a node that is no longer in the e-graph."""
     matcher = Matcher(snapshot, rules)
     found: dict[Node, int] = {}
     for node in order:
@@ -104,7 +104,7 @@ def _kernel(group: Sequence[Candidate], class_of: Callable[[int], int]) -> _Kern
 
 
 def _parts(snapshot: Snapshot, classes: Iterable[int]) -> frozenset[int]:
-    """Classes, and those that are views of them (members of a group, transposes) or that they are views of."""
+    """Classes, and classes that are views of them (members of a group, transposes) or the other way round."""
     found = set(classes)
     for cls in tuple(found):
         found |= {snapshot.nodes[i].cls for i in snapshot.parents[cls] if snapshot.nodes[i].op == "V"}
@@ -113,7 +113,7 @@ def _parts(snapshot: Snapshot, classes: Iterable[int]) -> frozenset[int]:
 
 
 def _between(seeds: Sequence[Node], ends: Callable[[Node], bool]) -> Collection[Node]:
-    """The nodes below the seeds, down to where `ends` says so."""
+    """The nodes below the seeds, down to nodes for which `ends` holds."""
     found: dict[Node, None] = dict.fromkeys(seeds)
     stack = list(seeds)
     while stack:

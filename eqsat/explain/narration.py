@@ -1,4 +1,4 @@
-"""How an explanation reads in a terminal: steps, what each name stands for, and which kernels became which."""
+"""Explanations as text for a terminal: steps, the meaning of each name, and which kernels became which."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Any
 from eqsat.errors import escaped
 
 WIDTH = 100
-"""Columns that the text keeps within."""
+"""Width of the text, in columns."""
 
 _INDENT = "     "
 _MOST_PLACES = 12
-"""Places of a rule that did not fire that are shown."""
+"""Most places shown for a rule that did not fire."""
 
 Report = Mapping[str, Any]
 
 
 def narration(report: Report, width: int = WIDTH) -> str:
-    """The steps of a report of `eqsat.optimize`, each once however often it is taken, and the kernels that merged."""
+    """The steps of a report of `eqsat.optimize`, each shown once, and the kernels that merged."""
     report = escaped(report)
     steps = report["steps"]
     if not steps:
@@ -31,7 +31,7 @@ def narration(report: Report, width: int = WIDTH) -> str:
 
 
 def alike(steps: Sequence[Mapping[str, Any]]) -> list[tuple[int, list[Mapping[str, Any]]]]:
-    """(number of the first, steps): rewrites of values of one type that are alike, and taken equally often."""
+    """(number of the first, steps): groups of similar rewrites of values of one type, used equally often."""
     groups: dict[tuple[Any, ...], tuple[int, list[Mapping[str, Any]]]] = {}
     for number, step in enumerate(steps, 1):
         groups.setdefault((step["alike"], step["type"], step["times"]), (number, []))[1].append(step)
@@ -57,7 +57,7 @@ def _step(number: int, group: Sequence[Mapping[str, Any]], width: int) -> str:
 
 
 def _legend(names: Mapping[str, str]) -> list[str]:
-    """What each name is; names of the same kind together."""
+    """The meaning of each name; names of the same kind together."""
     alike: dict[str, list[str]] = {}
     for name, text in names.items():
         alike.setdefault(text, []).append(name)
@@ -104,7 +104,7 @@ def _place(place: Mapping[str, Any], width: int) -> list[str]:
 
 
 def closing(report: Report) -> str:
-    """One line on the whole: steps, replays, the largest error, and whether nothing is left out."""
+    """One line of summary: steps, replays, the largest error, and whether a step is missing."""
     steps = [s for s in report["steps"] if s["rule"] != "fold-constants"]
     replayed = [s for s in steps if s["replayed"]]
     line = f"{len(report['steps'])} steps, {len(replayed)} of {len(steps)} rewrites replayed by evaluation"
@@ -126,7 +126,7 @@ def _merges(merges: Sequence[Mapping[str, Any]], width: int) -> str:
 
 
 def _counted(names: Sequence[str]) -> list[str]:
-    """Equal names in a row once, with their number."""
+    """Runs of equal names shown once, with their count."""
     counts: dict[str, int] = {}
     for name in names:
         counts[name] = counts.get(name, 0) + 1

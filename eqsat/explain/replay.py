@@ -16,8 +16,8 @@ from eqsat.program.core import Node, evaluate, flops, topological
 from eqsat.program.node import make, substitute
 
 WORK = 5_000_000_000
-"""Operations that the steps of an explanation may take together, an element that is made or moved counting as
-`_ELEMENT` of them: a quarter of a second on one core."""
+"""Operations allowed for replaying all steps of an explanation: a quarter of a second on one core. An element that is
+made or moved counts as `_ELEMENT` operations."""
 
 _ELEMENT = 100
 _RANGE = 3
@@ -26,11 +26,11 @@ _JUMPS = frozenset({"floor", "ceil", "round", "sign", "mod", *COMPARE, "argmax",
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """What came of evaluating both sides of a step.
+    """The result of evaluating both sides of a step.
 
     Attributes:
-        done: both were evaluated, on finite values everywhere. False where that is too much work, or where an operator
-            cannot be run.
+        done: both were evaluated, on finite values everywhere. False if that is too much work, or an operator cannot
+            be run.
         error: largest difference as a share of the scale; None where nothing was evaluated.
     """
 
@@ -43,7 +43,7 @@ UNTRIED = Replay(False, None)
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Two sides of a step that should be equal; `operands` are what the variables of the rule stand for."""
+    """Two sides of a step that should be equal; `operands` are the values of the rule's variables."""
 
     rule: str
     before: Node
@@ -52,17 +52,17 @@ class Claim:
 
 
 class Replayer:
-    """Evaluates both sides of steps, the cheapest first, as long as there is work left to spend."""
+    """Evaluates both sides of steps, the cheapest first, within a budget of work."""
 
     def __init__(self, work: int = WORK) -> None:
         self._left = work
         self._leaves: dict[Node, np.ndarray] = {}
 
     def replay(self, claims: Sequence[Claim]) -> list[Replay]:
-        """Evaluate claims on whole numbers, exact as long as no division takes part.
+        """Evaluate claims on whole numbers, which is exact unless there is a division.
 
-        A rule holds whatever its operands are, so that what both sides share is replaced by inputs; only where the
-        sides then differ (a rule of the host may have looked into its operands) is that computed as well.
+        A rule holds for any operands, so the subterms that both sides share are replaced by inputs. Only if the sides
+        then differ (a host rule may have looked into its operands) are the shared subterms computed as well.
 
         Raises:
             CheckFailed: the sides of one differ: the rule is unsound.
@@ -98,11 +98,11 @@ class Replayer:
             if left.dtype.kind == "f" and is_noise(left[both], right[both], [o[both] for o in self._otherwise(before)]):
                 return UNTRIED
         if any(str(attr) in _JUMPS for n in order for attr in n.attrs):
-            return UNTRIED  # a rounded constant may put a value on the other side of a jump
+            return UNTRIED  # a rounded constant may move a value across a jump
         return None
 
     def _otherwise(self, before: Node) -> list[np.ndarray]:
-        """A side with other rounding: in its own types, and on numbers that are all but the same."""
+        """A side with other rounding: in its own types, and on slightly different numbers."""
         leaves = [n for n in topological([before]) if n.op in ("In", "Const")]
         rng = np.random.default_rng(before.size)
         own = {n.attrs[0]: self._value(n) for n in leaves}
@@ -131,7 +131,7 @@ class Replayer:
 
 
 def _inner(claim: Claim) -> list[Node]:
-    """What both sides share: the operands of the rule; where it says nothing of some, the largest common values."""
+    """The values that both sides share: the operands of the rule; if some are not known, the largest common values."""
     left, right = set(topological([claim.before])), set(topological([claim.after]))
     shared = [n for n in claim.operands if n in left and n in right]
     if len(shared) < len(claim.operands):
@@ -140,7 +140,7 @@ def _inner(claim: Claim) -> list[Node]:
 
 
 def largest_shared(root: Node, others: Collection[Node]) -> list[Node]:
-    """The largest values under a root that are among others as well."""
+    """The largest values under a root that are also in a given set."""
     found: dict[Node, None] = {}
     stack, seen = list(root.args), set()
     while stack:

@@ -1,7 +1,7 @@
 """Ties: which e-nodes of a class a rule makes equal, found by matching every rule over the final e-graph.
 
-egglog keeps no proofs. A tie joins the e-node on the top of a rule's left side to that of its right; derivations are
-paths over ties (`eqsat.explain.derivation`).
+egglog keeps no proofs. A tie joins the top e-nodes of a rule's two sides; derivations are paths over ties
+(`eqsat.explain.derivation`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from eqsat.egraph.snapshot import ENode, Snapshot
 from eqsat.language.rule import AnyRule, HostRule, Pat, Rule, Var
 
 _BACKWARD, _NESTED, _LAST_RESORT = 2, 2, 12
-"""What it costs, where a step costs 1, to use a rule backwards, to ask operands for a form, and see `Ties._made`."""
+"""Extra costs, where a step costs 1: a rule used backwards, operands that need a form, and ties of `Ties._made`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Ties:
         return _host_ties(self.snapshot, self.matcher, self._host, self._deadline)
 
     def of_class(self, cls: int) -> tuple[list[Tie], dict[int, list[Tie]]]:
-        """The ties of a class: those that start at any of its e-nodes, and those that start at one."""
+        """The ties of a class: ties that start at any of its e-nodes, and ties that start at one of them."""
         if cls not in self._ties:
             self._ties[cls] = [*self._matched(cls), *self._host_ties.get(cls, ()), *self._made(cls)]
         anywhere: list[Tie] = []
@@ -83,7 +83,7 @@ class Ties:
                         yield Tie(row.name, match.left, match.right, 1 + _NESTED * _nested(match.left))
 
     def _may_match(self, pattern: Pat, at: int) -> bool:
-        """Whether each operand that must have a form has an e-node of its operator: most rules fail here already."""
+        """Whether each operand with a required form has an e-node of its operator: most rules fail here already."""
         node = self.snapshot.nodes[at]
         if len(node.args) != len(pattern.args):
             return False
@@ -96,9 +96,9 @@ class Ties:
         return self._ops[cls]
 
     def _made(self, cls: int) -> Iterator[Tie]:
-        """E-nodes with the rule that the e-graph says made them: the last resort, where that rule does not hold again.
+        """E-nodes with the rule that made them, by the e-graph's record: a last resort if the rule no longer matches.
 
-        Groups are such: once formed, their members are no longer siblings that wait for one.
+        This happens with groups: once formed, their members no longer match.
         """
         members = self.snapshot.members[cls]
         first = next((i for i in members if not self.snapshot.nodes[i].rule), self.snapshot.best[cls])
@@ -117,7 +117,7 @@ def _nested(shape: Shape) -> int:
 
 
 class _Spelling(Terms):
-    """Terms that are never looked up: what a host rule states stays as it is. Remembers which e-node it looks at."""
+    """Terms that are not looked up, so that the statements of a host rule are kept. Remembers the current e-node."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         super().__init__(snapshot)
@@ -135,7 +135,7 @@ class _Spelling(Terms):
 def _host_ties(
     snapshot: Snapshot, matcher: Matcher, rules: Sequence[HostRule], deadline: float
 ) -> Mapping[int, list[Tie]]:
-    """What the rules of the host state on the final e-graph, by class."""
+    """The statements of host rules on the final e-graph, by class."""
     ties: dict[int, list[Tie]] = {}
     for row in rules:
         if time.monotonic() > deadline:
@@ -159,7 +159,7 @@ def _host_ties(
 
 
 def _spelled(term: Any, matcher: Matcher) -> tuple[Shape | None, int]:
-    """(shape, class) of a term that a host rule states; (None, -1) where the e-graph does not hold it."""
+    """(shape, class) of a term that a host rule states; (None, -1) if it is not in the e-graph."""
     if isinstance(term, int):
         return _variable(term), term
     op, attrs, operands = term

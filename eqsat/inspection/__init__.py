@@ -1,1 +1,1 @@
-"""Looking inside: why a rule did not fire, the forms of a program, rules and results on one page."""
+"""Looking inside: why a rule did not fire, the forms of a program, pages that show rules and results."""

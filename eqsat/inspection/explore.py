@@ -24,7 +24,7 @@ from eqsat.program.printer import expression
 
 _COVER_SECONDS = 1.0
 _OPERAND_FORMS = (3, 6, 12, 24)
-"""Forms of an operand that are combined: more only where fewer give too few forms of the whole."""
+"""Forms of an operand that are combined; more only if these give too few forms of the whole."""
 
 _MOST_PLACES = 3
 
@@ -45,7 +45,7 @@ class Growth:
 
 @dataclass(frozen=True, slots=True)
 class Fired:
-    """What one rule did: its matches, the e-nodes that it made, the first of them, and where they stand."""
+    """The effect of one rule: its matches, the e-nodes that it made, the first of them, and its place."""
 
     rule: str
     matches: int
@@ -80,7 +80,7 @@ class Exploration:
     made: dict[str, int] = field(default_factory=dict)
 
     def fired(self) -> list[Fired]:
-        """What each rule did, those that made most first."""
+        """The effect of each rule, rules with most e-nodes first."""
         return list(_fired(self))
 
     @property
@@ -95,7 +95,7 @@ def explore(
     limits: Limits | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> Exploration:
-    """Saturate a program and write down how it grew. Ctrl-C ends it with what there is.
+    """Saturate a program and record its growth. After Ctrl-C the result so far is returned.
 
     Raises:
         InputError: an argument of the wrong kind.
@@ -125,7 +125,7 @@ class Form:
 
 
 def forms(found: Exploration, devices: Sequence[str], count: int, seconds: float = 10.0) -> list[Form]:
-    """Distinct forms of the first root, at most `count`, the cheapest on the first device ahead.
+    """Distinct forms of the first root, at most `count`, in order of cost on the first device.
 
     Raises:
         InputError: a device is unknown.
@@ -156,7 +156,7 @@ def _enough(snapshot: Snapshot, count: int) -> list[Node]:
 
 
 def _forms(snapshot: Snapshot, cls: int, above: frozenset[int], most: int, inner: int) -> Iterator[Node]:
-    """Distinct core nodes of a class, no class under itself; `inner` forms of each operand."""
+    """Distinct core nodes of a class, without cycles, with at most `inner` forms of each operand."""
     if cls in above:
         return
     seen: set[Node] = set()

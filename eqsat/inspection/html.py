@@ -1,8 +1,8 @@
 """A result as one self-contained page: kernels before and after side by side, costs, steps, growth of the e-graph.
 
-A kernel is a box: what is in it is fused. Boxes stand in layers, each below all that it reads; kernels that repeat, as
-those of equal layers do, are drawn once. The arrows are drawn by a few lines of script in the page, so that boxes may
-flow as the window asks; without it, everything but the arrows is there.
+Each kernel is a box with its fused operators. Boxes stand in layers, below the boxes that they read. Repeated kernels,
+such as those of equal layers, are drawn once. A short script in the page draws the arrows, so that boxes can reflow
+with the window; without the script only the arrows are missing.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _TEMPLATE = Path(__file__).with_name("report.html.j2")
 _COVER_SECONDS = 2.0
 _MOST_BOXES, _MOST_OPERATORS, _MOST_READS = 120, 6, 8
 _LONGEST_PERIOD = 40
-"""Kernels of one layer of a model, at most, that are found to repeat."""
+"""Longest repeated sequence of kernels that is looked for: one layer of a model."""
 
 _PLOT = 320, 96
-"""Width and height of the plot of the e-graph's growth, in units of its drawing."""
+"""Width and height of the plot of the e-graph's growth, in SVG units."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Box:
     Attributes:
         number: its place in launch order, from 1.
         reads: numbers of the boxes whose results it reads.
-        merge: the letter that kernels before and after share where the latter replace the former.
+        merge: a letter shared by kernels before and the kernels after that replace them.
     """
 
     number: int
@@ -58,7 +58,7 @@ class Box:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Boxes that are drawn together: layers of them, and how often the whole repeats."""
+    """Layers of boxes that are drawn together, and the number of repetitions."""
 
     times: int
     layers: list[list[Box]] = field(default_factory=list)
@@ -66,7 +66,7 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """A plan as drawn; `left_out` kernels had no room."""
+    """A plan as drawn; `left_out` kernels are not shown for lack of room."""
 
     sections: list[Section]
     left_out: int
@@ -116,7 +116,7 @@ def source_plan(result: Result, core: CoreProgram) -> Plan:
 
 
 def draw(plan: Plan, core: CoreProgram, merges: Mapping[int, str] | None = None) -> Drawing:
-    """Kernels in layers: each below everything that it reads. What repeats is drawn once."""
+    """Kernels in layers, each below the kernels that it reads. Repeated ones are drawn once."""
     blocks = _blocks([(k.name, tuple(k.ops)) for k in plan.kernels])
     shown: dict[int, int] = {}
     for start, period, times in blocks:
@@ -143,7 +143,7 @@ def draw(plan: Plan, core: CoreProgram, merges: Mapping[int, str] | None = None)
 
 
 def _blocks(keys: Sequence[object]) -> list[tuple[int, int, int]]:
-    """(start, period, times) of what repeats in a row, the longest first found; what does not repeat has times 1."""
+    """(start, period, times) of consecutive repetitions, the longest first found; other stretches have times 1."""
     blocks: list[tuple[int, int, int]] = []
     at, plain = 0, 0
     while at < len(keys):
@@ -162,7 +162,7 @@ def _blocks(keys: Sequence[object]) -> list[tuple[int, int, int]]:
 
 
 def _repetition(keys: Sequence[object], at: int) -> tuple[int, int]:
-    """(period, times) of what repeats from here on and covers most; a single kernel only three times or more."""
+    """(period, times) of the longest repetition from here on; a single kernel counts from three times on."""
     best = (1, 1)
     for period in range(1, min(_LONGEST_PERIOD, (len(keys) - at) // 2) + 1):
         times = 1
@@ -175,7 +175,7 @@ def _repetition(keys: Sequence[object], at: int) -> tuple[int, int]:
 
 
 class _Labels:
-    """What boxes say."""
+    """The texts of boxes."""
 
     def __init__(self, plan: Plan, core: CoreProgram, made: Mapping[Node, int]) -> None:
         self._plan, self._made = plan, made
@@ -239,7 +239,7 @@ def _time(kernel: Kernel, form: str) -> str:
 
 
 def _rows(report: Mapping[str, Any]) -> list[Sequence[str]]:
-    """The cost table: title, before, after, how many times less, and the result's share of the source in percent."""
+    """The cost table: title, before, after, the ratio, and the result as a percentage of the source."""
     figures = (
         ("kernels", "kernels", 1.0, "{:.0f}"),
         ("MFLOP", "flops", 1e6, "{:.3f}"),

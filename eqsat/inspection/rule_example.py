@@ -1,6 +1,6 @@
-"""A worked example of a rule: an instance of both sides with shapes, values' names as in the rule, and what each costs.
+"""A worked example of a rule: both sides with shapes, the names of the rule, and the cost of each side.
 
-Examples are drawn as the soundness tests draw their instances; a rule of the host is tried on a few small programs.
+Examples are drawn like the instances of the soundness tests. Host rules are tried on a few small programs.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _PROGRAMS = (
     ("(x + u[:2]) * concatenate([u[:1], u[1:2]])", "x=f32[2,3] u=const:f32[4,3]"),
     ("x + concatenate([u, u])[2:]", "x=f32[2,3] u=const:f32[2,3]"),
 )
-"""Programs in which the rules of the host find something: an expression, and its names with their types."""
+"""Programs on which the host rules fire: an expression, and its names with their types."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """An instance of a rule: `names` say what its arrays are, `type` what both sides give."""
+    """An instance of a rule: `names` describe its arrays, `type` is the type of both sides."""
 
     before: Side
     after: Side
@@ -110,7 +110,7 @@ def _side(node: Node, text: str, device: str) -> Side:
 
 
 def _drawn(row: Rule) -> Found | None:
-    """An instance whose guard holds: the first in which no size is 1 and no number 0 or 1, else the first of all."""
+    """An instance whose guard holds: the first without sizes of 1 and numbers 0 or 1, else the first."""
     spare: Instance | None = None
     for seed in range(_DRAWS):
         try:
@@ -161,7 +161,7 @@ def _nodes(row: Rule, instance: Instance) -> Found:
 
 
 def _shape_leaves(pattern: Pattern, instance: Instance, shapes: dict[str, Shape], shape: Shape | None) -> Shape | None:
-    """Shapes of the arrays under a pattern, as its products and reductions suggest; that of the pattern itself."""
+    """Shapes of the arrays under a pattern, from its products and reductions, and the shape of the pattern itself."""
     if isinstance(pattern, Var):
         if shape is not None:
             shapes.setdefault(pattern.name, shape)
@@ -187,7 +187,7 @@ def _shape_leaves(pattern: Pattern, instance: Instance, shapes: dict[str, Shape]
 
 
 def _dims_of(row: CoreOp, shaped: Shaped, dims: Mapping[str, Shape]) -> Shape | None:
-    """The shape of an operand or a result, a batch of one left out; None where some size is not known."""
+    """The shape of an operand or a result, without a batch of one; None if a size is not known."""
     if not dims.keys() >= set(shaped.sizes):
         return None
     shape = tuple(n for name in shaped.sizes for n in dims[name])

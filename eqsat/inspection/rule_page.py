@@ -1,5 +1,5 @@
-"""One rule on one page: both sides, what must be proved, when it pays, why, whence, and an example; and one equation
-with the rules that it gives."""
+"""Pages for a terminal. A rule: both sides, what must be proved, when and why it pays, its source, and an example. An
+equation: the rules that it gives."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from eqsat.language import text as rule_text
 from eqsat.language.rule import AnyRule, Rule
 
 _TITLE = 10
-"""Columns of the titles on the left."""
+"""Width of the titles on the left, in columns."""
 
 CLASSES = {
     "exact": "exact: bitwise the same",

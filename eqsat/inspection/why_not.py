@@ -1,5 +1,5 @@
-"""Why a rule is not among the steps to a result: it may not fire, found no place, was refused by its guard, or its form
-was found and is dearer."""
+"""Why a rule is not among the steps to a result: the policy bars it, it matches nowhere, its guard refused it, or its
+form was found but costs more."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from eqsat.program.ir import Program
 from eqsat.rules import EXPLORING, allowed
 
 _MOST_PRICED = 3
-"""Places of a form of segments at which the program is priced with the rule's form in it."""
+"""Most places, per form of segments, at which the program is priced with the rule's form in it."""
 
 _COVER_SECONDS = 1.0
 _MOST_NEAREST = 3
@@ -42,8 +42,8 @@ class Place:
 
     Attributes:
         where, term: the place in the source, and the value there.
-        reasons: what was missing, or what its form costs.
-        bindings: sizes, functions and layouts that the rule's variables stand for.
+        reasons: the missing conditions, or the cost of its form.
+        bindings: sizes, functions and layouts bound to the rule's variables.
     """
 
     where: str
@@ -65,16 +65,16 @@ class Place:
 
 @dataclass(slots=True)
 class Answer:
-    """What became of a rule on one program.
+    """The effect of a rule on one program.
 
     Attributes:
         rule: its name.
-        barred: why the policy does not let it fire at all; empty where it does. The rest then says what it would do.
+        barred: why the policy does not allow it; empty if it does. If barred, the rest shows what the rule would do.
         fired: places of the e-graph where it holds.
         steps: the steps of the explanation that use it.
-        dearer: forms that it found, with what a program with them would cost.
-        missed: places where its left side matches and its guard does not hold.
-        nearest: what comes nearest to its left side, where that matches nowhere.
+        dearer: forms that it found, with the cost of a program that uses them.
+        missed: places where its left side matches but its guard does not hold.
+        nearest: the nearest match of its left side, if it matches nowhere.
     """
 
     rule: str
@@ -115,7 +115,7 @@ def why_not(
     time_limit: float = 10.0,
     numerics: Policy = "reassociate",
 ) -> Answer:
-    """What became of a rule when a program is optimised.
+    """The effect of a rule when a program is optimised.
 
     Raises:
         InputError: the device or the policy is unknown.
@@ -174,7 +174,7 @@ class _Look:
         return len(self._results())
 
     def _results(self) -> dict[int, None]:
-        """The e-nodes that the rule gives: the tops of its right side."""
+        """The e-nodes that the rule makes: the tops of its right side."""
         if isinstance(self._row, HostRule):
             return {i: None for i, node in enumerate(self._snapshot.nodes) if node.rule == self._row.name}
         found: dict[int, None] = {}
@@ -187,7 +187,7 @@ class _Look:
         return found
 
     def dearer(self, device: Device, chosen: int) -> list[Place]:
-        """What the cheapest program found costs when it computes a value by the rule's form."""
+        """The cost of the cheapest program found that computes a value by the rule's form."""
         places = []
         for at in list(self._results())[:_MOST_PRICED]:
             node = self._snapshot.nodes[at]
@@ -224,7 +224,7 @@ class _Look:
         return f"would not pay: {text}" if part in refusal.rule.worth else text
 
     def nearest(self) -> list[str]:
-        """What comes nearest to the left side, where that matches nowhere."""
+        """The nearest match of the left side, if it matches nowhere."""
         if isinstance(self._row, HostRule):
             ops = Counter(n.op for n in self._snapshot.nodes if n.args and n.rule == "")
             present = _counted(ops)
@@ -241,7 +241,7 @@ class _Look:
         return [text for _, text in best]
 
     def _misses(self, pattern: Pat, node: ENode, depth: int = 1) -> Iterator[tuple[int, str]]:
-        """(how far it matched, what was met instead) for an e-node of the pattern's operator."""
+        """(how far it matched, what stands there instead) for an e-node of the pattern's operator."""
         for attr, value in zip(pattern.attrs, node.attrs, strict=True):
             if not isinstance(attr, Var) and getattr(attr, "value", value) != value:
                 yield depth, f"nearest: {self._class(node.cls)} is {value}, where {rule_text.kind(pattern)} is needed"
@@ -261,7 +261,7 @@ class _Look:
         return self._writer.value(self._source(cls))
 
     def _source(self, cls: int) -> Node:
-        """The value of a class as the program writes it, if it does."""
+        """The value of a class as the program writes it, if it has it."""
         own = next((n for n in self._snapshot.of_class(cls) if n.rule == ""), None)
         if own is None:
             return self._snapshot.term(cls)
@@ -278,19 +278,19 @@ class _Look:
 
 
 def _counted(ops: Counter[str]) -> str:
-    """How many there are of each operator."""
+    """The number of e-nodes of each operator."""
     return ", ".join(f"{ops[op]} {row.plural}" for op, row in CORE.items() if ops[op])
 
 
 def _only(snapshot: Snapshot, at: int) -> Snapshot:
-    """The e-graph in which a class has one e-node alone."""
+    """The e-graph in which a class has only one given e-node."""
     cls = snapshot.nodes[at].cls
     nodes = [n for i, n in enumerate(snapshot.nodes) if n.cls != cls or i == at]
     return Snapshot(nodes, snapshot.n_classes, snapshot.const, snapshot.roots)
 
 
 def _shown(refusal: Refusal) -> dict[str, str]:
-    """What the variables stand for that are no arrays."""
+    """The values of variables that are not arrays."""
     arrays = {"self", *_arrays(refusal.rule)}
     return {
         name: value.key() if hasattr(value, "key") else str(value)

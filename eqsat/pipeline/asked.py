@@ -1,4 +1,4 @@
-"""What `optimize` is asked for, with every argument judged."""
+"""The arguments of `optimize`, checked."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from eqsat.program.sizes import check_program
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a result is to be.
+    """A request for a result.
 
     Attributes:
-        device: prices are its.
-        rules: those that the policy `numerics` allows.
-        goal: what is to be low.
+        device: the device of the prices.
+        rules: the rules that the policy `numerics` allows.
+        goal: the objective.
         top: how many plans.
         inputs: arrays by name on which nothing may overflow.
         memory: bytes that this process may take.
@@ -43,7 +43,7 @@ class Asked:
 
     @property
     def exact(self) -> bool:
-        """Whether results are to be bitwise the same."""
+        """Whether results must be bitwise the same."""
         return self.numerics == "exact"
 
 
@@ -62,7 +62,7 @@ def judged(
     """The arguments of `optimize` as one value.
 
     Raises:
-        InputError: one of them is not as it says there.
+        InputError: an argument is not as `optimize` requires.
     """
     if not isinstance(program, Program):
         raise InputError(f"optimize takes a Program (eqsat.trace, from_onnx, from_torch), got {type(program).__name__}")
@@ -82,7 +82,7 @@ def usable(numerics: Policy, rules: Sequence[AnyRule] | None) -> tuple[AnyRule, 
     """The rules that the policy allows, of all rules by default.
 
     Raises:
-        InputError: the policy is unknown, or `rules` is no list of rules.
+        InputError: the policy is unknown, or `rules` is not a list of rules.
     """
     from eqsat.rules import ALL, allowed
 
@@ -97,7 +97,7 @@ def usable(numerics: Policy, rules: Sequence[AnyRule] | None) -> tuple[AnyRule, 
 
 
 def _row(device: str | Device) -> Device:
-    """The row that a device is named by; `auto` is the GPU of this machine."""
+    """The row of a device; `auto` is the GPU of this machine."""
     if not isinstance(device, str) or device != "auto":
         return find_device(device)
     from eqsat.gpu.run.cupy_runtime import this_machine

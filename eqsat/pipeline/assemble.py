@@ -26,11 +26,10 @@ class Assembled:
     """A whole result.
 
     Attributes:
-        selection: the covers that it was built of.
+        selection: the covers that it was built from.
         program, plan: the result.
-        cuts: part by part, which of the source's values are which of the result's.
-        meanings: values of the result, and what they are with constants that were computed ahead of time as what they
-            were computed from.
+        cuts: for each part, pairs of equal values of the source and the result.
+        meanings: values of the result, and the same values with folded constants replaced by their expressions.
     """
 
     selection: Selection
@@ -46,7 +45,7 @@ def plan_written(problem: Problem, found: Mapping[Form, Found]) -> Stitched:
 
 
 def assemble(problem: Problem, selection: Selection, written: Stitched, run: Runner) -> Assembled:
-    """The result that has these covers; the program as written where time is over or Ctrl-C is pressed meanwhile.
+    """The result with these covers; the program as written if time runs out or Ctrl-C is pressed meanwhile.
 
     Forms whose constants take too much memory, or overflow a short float, are left as written.
     """
@@ -97,12 +96,12 @@ def _planned(problem: Problem, solved: Mapping[Form, Solved]) -> Stitched:
 
 
 def memory_left(problem: Problem) -> int:
-    """Bytes that may still be taken."""
+    """Bytes left within the memory limit."""
     return max(0, problem.asked.memory - in_use())
 
 
 def _keep_large(problem: Problem, selection: Selection) -> Selection:
-    """Leave forms as they were written, the largest first, until the constants of all parts fit into memory."""
+    """Leave forms as written, the largest first, until the constants of all parts fit into memory."""
     count = Counter(part.form for part in problem.parts)
     needed = {form: n * _folding(selection.solved[form]) for form, n in count.items()}
     left = memory_left(problem)
@@ -122,7 +121,7 @@ def _folding(solved: Solved) -> int:
 
 
 def verify(problem: Problem, made: Assembled, run: Runner) -> checking.Check:
-    """The result against what was folded, and that against the program as it came.
+    """Compare the result with the folded program, and that with the program as given.
 
     Raises:
         CheckFailed: one differs.

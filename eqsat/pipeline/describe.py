@@ -1,4 +1,4 @@
-"""A checked result with its reasons: the steps to it, the kernels that merged, and the report."""
+"""Describes a checked result: the steps to it, the kernels that merged, and the report."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from eqsat.pipeline.selection import Selection, least_peak_of
 def describe(
     problem: Problem, made: Assembled, written: Plan, verdict: Check, explain_time: float, run: Runner
 ) -> Result:
-    """The result, whose steps may take `explain_time` seconds; `written` is the plan of the program as written."""
+    """The result, with `explain_time` seconds for its steps; `written` is the plan of the program as written."""
     asked, selection = problem.asked, made.selection
     forms = dict.fromkeys(part.form for part in problem.parts)
     with run.budget.stage("explain"):
@@ -51,19 +51,19 @@ def describe(
 
 
 def _figures(selection: Selection, form: Form) -> Mapping[str, Any]:
-    """Figures of a form's e-graph; what could not be built in time was not finished."""
+    """Figures of a form's e-graph; a form that was not built in time counts as unfinished."""
     figures, reason = selection.found[form].figures, selection.kept.get(form)
     return {**figures, "stop": reason} if reason in ("time", "interrupted") else figures
 
 
 def _parts(problem: Problem, selection: Selection, reason: str) -> dict[str, int]:
-    """How many parts were left as written for a reason; nothing where none was."""
+    """How many parts were left as written for a reason; empty if none."""
     left = sum(selection.kept.get(part.form) == reason for part in problem.parts)
     return {"parts": left, "of": len(problem.parts)} if left else {}
 
 
 def explanation_of(problem: Problem, solved: Mapping[Form, Solved], seconds: float, run: Runner) -> Explanation:
-    """The way from the program as written to what was chosen: just what each rule made, where time is short."""
+    """The derivation from the program as written to the chosen covers; if time is short, what each rule made."""
     if seconds <= limits.EXPLAINING.seconds:
         seconds = min(seconds, run.left("explain") + limits.EXPLAINING.late * seconds)
     return run.run(EXPLAIN, run.unlimited, problem, solved, run, seconds)

@@ -1,6 +1,6 @@
-"""Optimising within an error budget: the result is run as it will run, and compared with the source in float64.
+"""Optimising within an error budget: the result is run at its own precision and compared with the source in float64.
 
-Where it is over budget, stricter numerics are tried, and at last the program as it was written.
+If the error exceeds the budget, stricter numerics are tried, and last the program as written.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ def optimize_within(
 ) -> Result:
     """As `eqsat.optimize`, with the largest error of any output, relative to its scale, at most `max_error`.
 
-    The error is that of the result at its own precision against the source in float64, on `inputs` or, without them, on
-    random ones. `report["error"]` says what was measured and what was fallen back to.
+    The error compares the result at its own precision with the source in float64, on `inputs` or on random inputs.
+    `report["error"]` holds the error measured and the fallback taken.
 
     Raises:
-        InputError: the budget is not positive, or not even the program as it was written is within it.
+        InputError: the budget is not positive, or even the program as written exceeds it.
     """
     if not max_error > 0:
         raise InputError(f"--max-error {max_error}: expected a positive number, as in --max-error 1e-3")
@@ -82,7 +82,7 @@ def _error(program: Program, points: list[dict[str, Array]], expected: list[dict
 
 
 def _relative(found: Array, exact: Array) -> float:
-    """The largest difference over the largest magnitude; infinite where a finite value is met by none."""
+    """The largest difference over the largest magnitude; infinite if the result is not finite where the source is."""
     a, b = found.astype(np.float64), exact.astype(np.float64)
     finite = np.isfinite(b)
     if not np.isfinite(a[finite]).all():

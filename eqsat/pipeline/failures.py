@@ -1,4 +1,4 @@
-"""What the check refused, or what failed: the best result that passes, and a folder that reproduces the failure."""
+"""Refused results and failed searches: the best result that passes, and a folder that reproduces the failure."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from eqsat.pipeline.selection import Selection
 from eqsat.program.ir import Program
 
 LARGEST = 256 << 20
-"""Bytes of constants up to which a program is kept: beyond, only how it was optimised and its text are."""
+"""Largest constants, in bytes, of a program that is kept; of others only the settings and the text are kept."""
 
 _SHOWN = 1 << 20
-"""Characters of a program's text."""
+"""Most characters of a program's text."""
 
 
 def what_passes(
@@ -35,13 +35,13 @@ def what_passes(
     in_time: Callable[[], bool],
     about: Callable[[Selection], dict[str, Any]],
 ) -> tuple[Result, Selection]:
-    """The result where the check refused a selection: with every form as optimised that passes by itself, or else as
-    written, and the selection that it was made from. What else is refused goes into `refused`.
+    """The result after the check refused a selection, and the selection that it was made from. Forms that pass by
+    themselves are optimised, the others stay as written. Further refusals are added to `refused`.
 
     Args:
         made: builds and checks a result.
         in_time: whether there is time to try one more form.
-        about: what the report says of a fallback.
+        about: the report's entry on a fallback.
 
     Raises:
         CheckFailed: even the program as written is refused.
@@ -67,7 +67,7 @@ def what_passes(
 
 
 def _passes(work: Callable[[], Result], refused: list[EqsatError]) -> bool:
-    """Whether the check passes; what it refuses goes into `refused`."""
+    """Whether the check passes; a refusal is added to `refused`."""
     try:
         work()
     except CheckFailed as error:
@@ -79,9 +79,9 @@ def _passes(work: Callable[[], Result], refused: list[EqsatError]) -> bool:
 def fallback(
     problem: Problem, selection: Selection, refused: Sequence[EqsatError], asked: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """What failed or was refused, for the report; and the folder that reproduces it, unless memory was short.
+    """The failure or refusal, for the report, and the folder that reproduces it, unless memory was short.
 
-    `asked` are the arguments of `optimize` by which the failure comes again.
+    `asked` are the arguments of `optimize` that reproduce the failure.
     """
     told = list(dict.fromkeys(map(str, refused)))
     failed = {form for form, x in selection.found.items() if x.failed is not None}
@@ -108,9 +108,9 @@ def failures_dir() -> Path:
 
 
 def keep(program: Program, settings: Mapping[str, Any], refused: list[str]) -> Path | None:
-    """Write a folder that reproduces a failed check; None where nothing can be written there.
+    """Write a folder that reproduces a failed check; None if it cannot be written.
 
-    It holds `settings.json` and the program as ONNX, as a pickle and as text. The same failure is kept once.
+    It holds `settings.json` and the program as ONNX, as a pickle and as text. Equal failures are kept once.
     """
     text = str(program)
     digest = hashlib.sha256(f"{text}{dict(settings)}".encode()).hexdigest()[:16]
@@ -130,7 +130,7 @@ def keep(program: Program, settings: Mapping[str, Any], refused: list[str]) -> P
 
 
 def _write_program(program: Program, folder: Path) -> dict[str, str]:
-    """The files that hold the program, and why others do not: ONNX for `eqsat optimize`, a pickle of the very terms."""
+    """The files with the program (ONNX for `eqsat optimize`, a pickle of the exact terms), and why any are missing."""
     from eqsat.frontends.onnx.write.model import to_onnx
 
     size = sum(t.attr("value").array.nbytes for t in program.terms() if t.op == "constant")

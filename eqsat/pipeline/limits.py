@@ -1,4 +1,4 @@
-"""What the stages of `optimize` may take: one record a stage, shares of the time limit and seconds."""
+"""Time limits of the stages of `optimize`: one record per stage, as shares of the time limit and seconds."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Late:
-    """How much later than its time a stage is given up that was told to hand over what it has.
+    """How long after its time a stage is abandoned. At its time it was told to return its best answer.
 
     Attributes:
         share: of the time limit.
         seconds: on top of that.
-        grace: seconds for handing over what there is after Ctrl-C, and for each stage that begins after it.
+        grace: seconds for returning the best answer after Ctrl-C, and for each stage that begins after it.
     """
 
     share: float = 0.05
@@ -21,20 +21,20 @@ class Late:
     grace: float = 0.5
 
     def patience(self, seconds: float, limit: float) -> float:
-        """Seconds until work that may take `seconds`, and knows, is given up."""
+        """Seconds until work that was given `seconds` is abandoned."""
         return seconds + self.share * limit + self.seconds
 
 
 @dataclass(frozen=True, slots=True)
 class After:
-    """What the search leaves for the stages after it, which cannot be left out.
+    """Time reserved for the stages after the search, which cannot be left out.
 
     Attributes:
-        per_lowering: seconds that a stage takes for each second of lowering and partitioning what is not repeated of
-            the program: all grow with its nodes.
-        most: share of the limit that is kept for these at most.
-        check_share, check_seconds: what the check may count on: a share of the limit, up to so many seconds.
-        further: share of the limit kept for further plans, where they are asked for.
+        per_lowering: seconds of a stage for each second that lowering and partitioning take, repeated parts counted
+            once: all of these grow with the program's nodes.
+        most: largest share of the limit that is reserved for these stages.
+        check_share, check_seconds: reserved for the check: a share of the limit, and its maximum in seconds.
+        further: share of the limit reserved for further plans, if any are asked for.
     """
 
     per_lowering: Mapping[str, float] = field(default_factory=lambda: {"plan": 5.0, "lift": 28.0, "report": 2.0})
@@ -44,9 +44,9 @@ class After:
     further: float = 0.25
 
     def expected(self, limit: float, spent: Mapping[str, float], distinct: float) -> dict[str, float]:
-        """Seconds that the stages after the search are expected to take, judged by how long lowering took.
+        """Expected seconds of the stages after the search, estimated from the time that lowering took.
 
-        `distinct` is the share of the program's nodes that lie in different forms: equal parts are done once.
+        `distinct` is the share of the program's nodes that lie in different forms: equal parts are processed once.
         """
         lowering = distinct * (spent.get("lower", 0.0) + spent.get("partition", 0.0))
         whole = sum(self.per_lowering.values())
@@ -64,11 +64,10 @@ class Search:
 
     Attributes:
         starting: share of all time left for which the search waits for its worker to start.
-        least_seconds: what a form may take however small it is, while that is not more than half of the time left.
+        least_seconds: seconds for a form, however small it is, but at most half of the time left.
         written: for the cover of the form as written.
         saturation: for saturation; the cover has the rest.
-        hurried: what an e-node takes in a hurried cover, as a share of what it takes where there is time for all of
-            its kernels.
+        hurried: time per e-node of a hurried cover, as a share of that of a cover with all of its kernels.
     """
 
     starting: float = 0.5
@@ -95,14 +94,14 @@ class Further:
 
 @dataclass(frozen=True, slots=True)
 class Folding:
-    """Constants of the result: work that a form may ask for once Ctrl-C was pressed, when the answer is due at once."""
+    """Constants of the result: most work for a form after Ctrl-C, when the answer is due at once."""
 
     hurried_flops: int = 4_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Explaining:
-    """The steps to a result: seconds to find, evaluate and write them; the share `late` may lie past the limit."""
+    """The steps to a result: seconds to find, evaluate and write them; the share `late` may exceed the limit."""
 
     seconds: float = 1.0
     late: float = 0.25

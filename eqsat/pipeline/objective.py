@@ -1,4 +1,4 @@
-"""What is to be low: predicted time, peak memory, or both in some proportion."""
+"""The objective: predicted time, peak memory, or both in some proportion."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _FORMS = 'latency, memory, mix:W with 0 <= W <= 1, or {"latency": a, "memory": b
 class Objective:
     """Weights of time and of peak memory, each relative to that of the program as written.
 
-    So the program as written is worth `latency + memory`, and half of both is worth half.
+    So the value of the program as written is `latency + memory`, and half of both gives half of that.
     """
 
     latency: float = 1.0
@@ -49,8 +49,8 @@ class Objective:
         return Objective(*map(float, weights))
 
     def value(self, cost: float, peak: float, written_cost: float, written_peak: float) -> float:
-        """What a plan is worth: its cost and its peak, relative to those of the program as written.
+        """The value of a plan: its weighted cost and peak, relative to those of the program as written.
 
-        Where the program as written takes nothing, everything that takes something counts as that much.
+        If the program as written takes 0, the amount itself counts.
         """
         return self.latency * cost / max(1, written_cost) + self.memory * peak / max(1, written_peak)

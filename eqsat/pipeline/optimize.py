@@ -1,4 +1,4 @@
-"""`optimize`: a program in, an equal and cheaper one out, with the reasons, a lower bound and a check.
+"""`optimize`: a program in, an equal and cheaper one out, with its steps, a lower bound and a check.
 
 The stages in order, each a function from value to value:
 
@@ -9,7 +9,7 @@ The stages in order, each a function from value to value:
     verify      Assembled  -> Check       against the source, on random inputs              eqsat/pipeline/assemble.py
     describe    Assembled  -> Result      explanation and report                            eqsat/pipeline/describe.py
 
-`eqsat/pipeline/runner.py` gives up a stage whose time is over, `eqsat/pipeline/limits.py` says what each may take.
+`eqsat/pipeline/runner.py` abandons a stage whose time is over; `eqsat/pipeline/limits.py` holds the limits.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from eqsat.program.ir import Program
 
 
 def prepare(numerics: Policy = "reassociate", rules: Sequence[AnyRule] | None = None) -> None:
-    """Have the rules of an `optimize` to come declared in the background, for instance while its program is read."""
+    """Declare the rules for a later `optimize` in the background, for instance while its program is read."""
     if declared := usable(numerics, rules):
         warm_up(declared)
 
@@ -60,30 +60,30 @@ def optimize(
 
     Args:
         device: one of `eqsat devices`, a file of `eqsat calibrate`, `auto` for this machine's GPU, or a row.
-        time_limit: seconds for everything up to the checked result, or a budget that began earlier; the best program so
-            far is returned when they are over, and Ctrl-C ends the search in the same way.
+        time_limit: seconds for everything up to the checked result, or a budget that began earlier. When the time is
+            over, or after Ctrl-C, the best program so far is returned.
         numerics: `exact` (bitwise the same), `reassociate` (rounding may differ) or `fast` (ranges may differ too).
-        rules: what may be rewritten; all of `eqsat.rules.ALL` by default, nothing for `[]`.
+        rules: the rules to use; `eqsat.rules.ALL` by default, none for `[]`.
         progress: called as the search goes on.
-        explain_time: seconds for finding, evaluating and writing the steps to the result; more than the default comes
-            on top of the time limit.
+        explain_time: seconds for finding, evaluating and writing the steps to the result. Seconds beyond the default
+            are added to the time limit.
         top: how many different plans to return: the result, and the next best as its `alternatives`. Each is checked,
-            after the time limit where need be. All instances of a part that repeats itself get the same kernels.
-        objective: `latency`, `memory` (the most bytes that temporaries take at once, launch after launch; inputs,
-            constants and outputs are not counted), `mix:W` with the weight W of memory, or the weights themselves, both
-            relative to the program as written. With memory in it, alternatives are the other plans found that none
-            beats in both, and the bound is on each of the two alone.
-        inputs: arrays by name, on which no float16 or bfloat16 overflows in the result that does not in the program;
-            random ones by default. What would is left as it was written, and the report says so (`overflow`).
+            if necessary after the time limit. All instances of a repeated part get the same kernels.
+        objective: `latency`, `memory` (the most bytes that temporaries take at any launch; inputs, constants and
+            outputs are not counted), `mix:W` with the weight W of memory, or the weights themselves, both relative to
+            the program as written. If memory has a weight, the alternatives are the other plans that no plan found
+            beats in both, and the bound combines separate bounds on time and memory.
+        inputs: arrays by name, to test float16 and bfloat16 for overflow; random ones by default. A part that would
+            overflow on them after rewriting only stays as written, and the report says so (`overflow`).
         memory_limit: bytes that this process may take, mapped weights aside; by default three quarters of the
-            machine's. Parts whose constants or check would take more are left as they were written, and the report
-            says so (`memory`, `fallback`). The search has a worker with a limit of its own.
+            machine's. Parts whose constants or check would take more stay as written, and the report says so
+            (`memory`, `fallback`). The search runs in a worker with a limit of its own.
 
     Raises:
-        InputError: the device, the policy or the objective is unknown, `top` is less than 1, the time limit is no
-            number of seconds, or `program` is no program.
-        CheckFailed: even the program as it was written, cut into kernels, differs from it on random inputs. Where a
-            rewritten part differs, or its search fails, that part is left as it was written, and the report says so
+        InputError: the device, the policy or the objective is unknown, `top` is less than 1, the time limit is not a
+            number of seconds, or `program` is not a program.
+        CheckFailed: even the program as written, cut into kernels, differs from the source on random inputs. If a
+            rewritten part differs, or its search fails, that part stays as written, and the report says so
             (`fallback`).
     """
     begun = time.monotonic()

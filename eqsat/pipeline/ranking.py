@@ -31,8 +31,8 @@ class Combination:
 
     Attributes:
         cost: picoseconds, of all instances.
-        peak: bytes of temporaries, in an order of launches that keeps it low; 0 where it was not asked for.
-        proven: no other plan but those before it in its list costs less.
+        peak: bytes of temporaries, in an order of launches that keeps it low; 0 if it was not asked for.
+        proven: only plans before it in its list cost less.
     """
 
     solved: dict[Form, Solved]
@@ -45,7 +45,7 @@ def next_plans(parts: Sequence[Segment], choices: Mapping[Form, Sequence[Solved]
     """Up to `count` combinations after the first of every form, in order of cost, no two with the same kernels.
 
     Args:
-        choices: covers of each form in order of cost, `optimal` where they are proven to be next.
+        choices: covers of each form in order of cost, `optimal` if proven to be next.
     """
     times = Counter(part.form for part in parts)
     forms = list(choices)
@@ -70,7 +70,7 @@ def next_plans(parts: Sequence[Segment], choices: Mapping[Form, Sequence[Solved]
 
 
 def _cheapest_sums(costs: Sequence[Sequence[int]]) -> Iterator[tuple[int, ...]]:
-    """One index into each list, by the sum of what they point at, least first; the lists are in order."""
+    """One index into each sorted list, in order of the sum of the elements chosen."""
     first = tuple(0 for _ in costs)
     heap = [(sum(c[0] for c in costs), first)]
     seen = {first}
@@ -87,7 +87,7 @@ def _cheapest_sums(costs: Sequence[Sequence[int]]) -> Iterator[tuple[int, ...]]:
 def trade_off_plans(
     parts: Sequence[Segment], choices: Mapping[Form, Sequence[tuple[Solved, int]]], core: CoreProgram
 ) -> list[Combination]:
-    """Combinations that nothing found beats in both time and memory, the fastest first.
+    """Combinations that none of those found beats in both time and memory, the fastest first.
 
     For each bound on the peak of a single form, every form takes its fastest cover within it.
 
@@ -121,12 +121,12 @@ def _fastest(options: Sequence[tuple[Solved, int]], bound: int) -> int:
 def by_objective(
     found: Sequence[Combination], objective: Objective, written_cost: int, written_peak: int
 ) -> list[Combination]:
-    """The combinations in order of an objective; of equal ones the faster first."""
+    """The combinations in order of an objective; ties in order of time."""
     return sorted(found, key=lambda one: (objective.value(one.cost, one.peak, written_cost, written_peak), one.cost))
 
 
 def program_launches(parts: Sequence[Segment], solved: Mapping[Form, Solved], core: CoreProgram) -> Launches:
-    """The launches of a whole program, as of its plan, without building it (which folds constants)."""
+    """The launches of a whole program, as in its plan, without building the plan (which folds constants)."""
     outputs = set(core.roots)
     lies: dict[Node, Buffer] = {}  # where the root of a segment lies
     steps: list[Step] = []
@@ -171,7 +171,7 @@ class _Places:
 
 
 def alternative_rows(reports: Sequence[Mapping[str, Any]], proven: Sequence[bool]) -> list[dict[str, Any]]:
-    """What tells plans from the first, by their reports: rank, figures, and kernels gone and come."""
+    """How plans differ from the first, by their reports: rank, figures, and kernels removed and added."""
     names = [Counter(kernel["name"] for kernel in report["kernels"]) for report in reports]
     first = reports[0]["result"]
     return [

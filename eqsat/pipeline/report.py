@@ -1,4 +1,4 @@
-"""The report of a result: JSON schema 1, and how it reads as text."""
+"""The report of a result: JSON schema 1, and as text."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from eqsat.program.core import Node
 from eqsat.program.ir import Program
 
 _SOLVER_WORK = ("left", "rounds", "cuts", "branched")
-"""What the solver says of itself: nodes left after reductions, rounds and cuts of its relaxation, nodes branched on."""
+"""Statistics of the solver: nodes left after reductions, rounds and cuts of its relaxation, nodes branched on."""
 
 _SHOWN_PLACES = 8  # carried operators that a line names
 
 _STOPS = ("saturated", "nodes", "memory", "time", "failed", "interrupted")
-"""Reasons to stop, the better first: a report names the worst over all parts."""
+"""Reasons to stop, best first: a report names the worst over all parts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a search found, over all instances of all segments.
+    """The results of a search, over all instances of all segments.
 
     Attributes:
         source, chosen: the covers of the program as written and of the result, one for each segment instance.
@@ -97,7 +97,7 @@ def build_report(
 
 
 def unknown_places(program: Program) -> list[dict[str, str]]:
-    """The carried operators, one entry each: what they are, and what the model calls their first result."""
+    """The operators kept as they are: for each its name, and the model's name of its first result."""
     places: dict[Any, dict[str, str]] = {}
     names = {term: name for name, term in program.outputs.items()} | dict(program.names)
     for term in program.terms():
@@ -116,8 +116,8 @@ def unknown_line(report: dict[str, Any]) -> str:
 
 
 def objective_report(goal: Objective, report: dict[str, Any], least_peak: int) -> dict[str, Any]:
-    """What a report adds where memory counts. The bound takes the least time and the least peak together, which no plan
-    may reach; the report's own bound and gap stay those of time alone.
+    """The report's fields on an objective with memory. The bound combines the least time and the least peak, which no
+    single plan may reach; the report's own bound and gap are still those of time alone.
     """
     source, result = report["source"], report["result"]
     written = source["predicted_us"] * 1e6, source["peak_bytes"]
@@ -150,14 +150,14 @@ def _egraph(stats: list[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _growth(parts: list[list[tuple[int, int]]]) -> list[list[int]]:
-    """(classes, e-nodes) after each iteration, over all parts; one that has come to rest counts as it is."""
+    """(classes, e-nodes) after each iteration, over all parts; a saturated part keeps its last count."""
     longest = max(map(len, parts), default=0)
     full = [part + part[-1:] * (longest - len(part)) for part in parts if part]
     return [[sum(row[i] for row in rows) for i in (0, 1)] for rows in zip(*full, strict=True)]
 
 
 def _extraction(covers: list[CoverResult]) -> dict[str, Any]:
-    """What the covers were chosen from, and how; parts that are equal were solved once and count once."""
+    """The candidates of the covers, and how they were solved; equal parts were solved once and count once."""
     stats = [c.stats for c in {id(c): c for c in covers}.values() if c.stats]
     families: Counter[str] = Counter()
     seconds: Counter[str] = Counter()
@@ -203,7 +203,7 @@ def _kernels(plan: Plan, result: Program, launches: list[int]) -> list[dict[str,
 
 
 class _Buffers:
-    """Names of what kernels read and write: inputs and outputs by their own, others numbered in order of use."""
+    """Names of the values that kernels read and write: inputs and outputs keep theirs, others are numbered by use."""
 
     def __init__(self, plan: Plan, outputs: list[str]) -> None:
         self._names: dict[Node, str] = {}
@@ -223,27 +223,27 @@ class _Buffers:
 
 
 def stages_line(stages: Mapping[str, float]) -> str:
-    """Where the time went, the longest first; stages of less than a hundredth of it are left out."""
+    """The time of each stage, the longest first; stages of less than a hundredth of the total are left out."""
     least = 0.01 * sum(stages.values())
     shown = sorted(((s, name) for name, s in stages.items() if s > least), reverse=True)
     return f"time went to {', '.join(f'{name} {seconds:.2f} s' for seconds, name in shown)}"
 
 
 def verdict_of(report: dict[str, Any], optimal: str) -> str:
-    """How good the result is; `optimal` is what to call a proven optimum."""
+    """The quality of the result in words; `optimal` is the word for a proven optimum."""
     if report["optimal"]:
         return optimal
     return f"gap {report['gap']:.1%}{' of what has a price' if 'unknown' in report else ''}"
 
 
 def overflow_line(overflow: dict[str, int]) -> str:
-    """What was left as it was written, and why."""
+    """The parts left as written, and why."""
     parts = "the program" if overflow["of"] == 1 else f"{overflow['parts']} of {overflow['of']} parts"
     return f"left {parts} as written: rewritten, a float16 or bfloat16 would overflow"
 
 
 def fallback_line(fallback: dict[str, Any]) -> str:
-    """What the check refused, what was done about it, and what the user can do."""
+    """The refusal of the check, the fallback taken, and advice for the user."""
     parts, of, refused = fallback["parts"], fallback["of"], fallback["refused"]
     if not parts:
         done = "other plans were taken"
@@ -256,7 +256,7 @@ def fallback_line(fallback: dict[str, Any]) -> str:
 
 
 def advice_on(fallback: dict[str, Any]) -> str:
-    """What to do about a result that was refused, and where what reproduces it lies."""
+    """Advice on a refused result, and the folder that reproduces it."""
     if fallback["cause"] == "memory":
         return "A larger --memory-limit may let it pass."
     advice = "other --numerics or --without a rule may still get a faster one"

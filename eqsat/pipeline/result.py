@@ -1,4 +1,4 @@
-"""What `optimize` returns: the program found, its plan, the report, and how to run it."""
+"""The result of `optimize`: the program found, its plan, the report, and ways to run it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Result:
         source, program: before and after, NumPy-shaped; `program` is what `eqsat.to_onnx` writes.
         plan: the kernels that compute it.
         report: the figures, as `eqsat optimize --json` writes them (schema 1).
-        alternatives: further results for the same source, where `optimize` was asked for more than one.
+        alternatives: further results for the same source, if `optimize` was asked for more than one.
     """
 
     source: Program
@@ -32,7 +32,7 @@ class Result:
 
     @property
     def plans(self) -> list[Result]:
-        """This result and its alternatives, the best first: what to measure."""
+        """This result and its alternatives, the best first, for example to measure them."""
         return [self, *self.alternatives]
 
     def __str__(self) -> str:
@@ -41,7 +41,7 @@ class Result:
         return summary(self.report)
 
     def explain(self) -> str:
-        """How the result was reached: each step with its rule, before and after and where, and which kernels merged."""
+        """The steps to the result, each with its rule, place, before and after; and which kernels merged."""
         from eqsat.explain.narration import narration
 
         return narration(self.report)
@@ -56,19 +56,20 @@ class Result:
     ) -> Callable[..., Any]:
         """A callable that runs the plan's kernels.
 
-        It takes the inputs in order, or one mapping from input name to array; it returns the outputs alike: an array, a
-        tuple of arrays, or a mapping from output name to array. On a GPU, CuPy arrays, DLPack tensors (torch) and NumPy
-        arrays are taken, results are of the same kind, and calls are asynchronous on the caller's stream.
+        It takes the inputs in order, or one mapping from input name to array. It returns the outputs in the same way:
+        an array, a tuple of arrays, or a mapping from output name to array. On a GPU it takes CuPy arrays, DLPack tensors
+        (torch) or NumPy arrays and returns the same kind; calls are asynchronous on the caller's stream.
 
         Args:
             on: `numpy`, `simt` (the kernels themselves, in the CPU checker) or `gpu` (through CuPy); by default `gpu`
-                where a device is named, else `numpy`.
-            device: whose kernels to build for `simt` and `gpu`, that of the plan by default; `auto` is this machine's.
-            tune: seconds for measuring variants of the kernels on the GPU first; what is found is remembered.
-            capture: replay the kernels as one graph, which saves the time of their launches.
+                if a device is named, else `numpy`.
+            device: the device to build kernels for, with `simt` and `gpu`; by default that of the plan, `auto` is this
+                machine's GPU.
+            tune: seconds for measuring variants of the kernels on the GPU first; the best are remembered.
+            capture: replay the kernels as one graph, which saves launch time.
 
         Raises:
-            InputError: nothing of that name can run the plan here.
+            InputError: `on` is unknown, or cannot run the plan on this machine.
         """
         if on is not None:
             instance("compile: on", on, str, "numpy, simt or gpu")
@@ -93,7 +94,7 @@ class Result:
         raise InputError(f"compile: nothing runs on {on!r} (numpy, simt and gpu do)")
 
     def _callable(self, run: Callable[[Mapping[str, Any]], Sequence[Any]]) -> Callable[..., Any]:
-        """How users call a function from inputs by name to the outputs in order."""
+        """The calling convention for users, around a function from inputs by name to the outputs in order."""
         names, outputs = self.source.input_names, list(self.source.outputs)
 
         def call(*arrays: Any) -> Any:
@@ -108,7 +109,7 @@ class Result:
         return call
 
     def _on_host(self, run: Callable[..., Any]) -> Callable[[Mapping[str, Any]], list[Any]]:
-        """A function of flat NumPy arrays as one of shaped ones, which are checked."""
+        """A function of flat NumPy arrays as a function of shaped ones, with checks."""
         source = self.source
 
         def call(given: Mapping[str, Any]) -> list[Any]:

@@ -1,4 +1,4 @@
-"""Runs the stages of one optimisation: each within its time, and with something in its place where that is over."""
+"""Runs the stages of one optimisation, each within its time, or its fallback when the time is over."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 Progress = Callable[[str, float], None]
-"""`progress(stage, fraction)`: what is being done, and the fraction of the whole that is done (0 to 1)."""
+"""`progress(stage, fraction)`: the current stage, and the fraction done of the whole (0 to 1)."""
 
 
 class Deadline:
-    """When a stage is to hand over what it has.
+    """When a stage must return its best answer.
 
     Attributes:
         ends: by `time.monotonic`.
@@ -41,10 +41,10 @@ class Stage(Generic[P, T]):
     """A stage.
 
     Attributes:
-        work: the stage itself, from its deadline and what it is given to its result.
-        otherwise: what stands in for the result, from the same values: it takes next to no time.
-        always: begun even where no time is left, as what was found before would be lost.
-        grace: seconds for handing over what there is after Ctrl-C.
+        work: the stage itself, a function of its deadline and its arguments.
+        otherwise: the fallback, a function of the same arguments that takes next to no time.
+        always: run it even if no time is left, because earlier results would be lost.
+        grace: seconds for returning the best answer after Ctrl-C.
     """
 
     work: Callable[Concatenate[Deadline, P], T]
@@ -57,7 +57,7 @@ class Runner:
     """The clock, the progress and the interrupts of one optimisation.
 
     Attributes:
-        budget: the time limit, and what each stage took.
+        budget: the time limit, and the seconds of each stage.
         tell: called as the work goes on.
     """
 
@@ -77,7 +77,7 @@ class Runner:
 
     @property
     def why_stopped(self) -> Literal["interrupted", "time"]:
-        """How a report calls the end of what was not finished."""
+        """The report's word for why work was not finished."""
         return "interrupted" if self.interrupted else "time"
 
     @property
@@ -94,8 +94,8 @@ class Runner:
         return Deadline(seconds, self._working.stopped)
 
     def run(self, stage: Stage[P, T], seconds: float, *args: P.args, **kwargs: P.kwargs) -> T:
-        """The result of a stage that may take `seconds`; what stands in for it where there are none, where it does not
-        end soon after them, or on Ctrl-C.
+        """The result of a stage that may take `seconds`; its fallback if there are none, if the stage does not end soon
+        after them, or on Ctrl-C.
 
         Raises:
             Whatever the stage raises.

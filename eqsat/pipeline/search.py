@@ -1,7 +1,7 @@
 """The search: partition a program into forms, saturate each and cover it with kernels.
 
-A form is a segment without names: equal segments are one form, searched once. All forms are first covered as they are
-written, so that each has a cover to fall back to. Then they are searched, small ones first.
+A form is a segment without names: equal segments are one form, searched once. All forms are first covered as written,
+so that each has a fallback. Then they are searched, small ones first.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ class Problem:
     """A program, folded, lowered and cut into parts.
 
     Attributes:
-        asked: what the result is to be.
-        source: the program as it came; `folded` computes from constants what it can.
+        asked: the request.
+        source: the program as given; `folded` is the same with its constant expressions computed.
         core: over flat arrays.
         parts: its segments in order.
-        budget: where the search counts its time.
+        budget: the clock of the search.
     """
 
     asked: Asked
@@ -55,14 +55,14 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What the search found for one form.
+    """The result of the search for one form.
 
     Attributes:
         written: the form as its author wrote it, and its cover.
         explored: its e-graph.
         cheapest: the cheapest cover found, over that e-graph or a later one.
         figures: of the e-graph, for the report: nodes, classes, iterations, why it stopped.
-        failed: what ended the search, where it failed.
+        failed: the error that ended the search, if one did.
     """
 
     written: Solved
@@ -85,7 +85,7 @@ def partition(source: Program, asked: Asked, run: Runner) -> Problem:
 
 
 def search(problem: Problem, run: Runner) -> dict[Form, Found]:
-    """The best covers found of all forms within the time there is."""
+    """The best covers of all forms that are found in the time left."""
     sizes = problem.sizes()
     distinct = sum(sizes.values()) / max(1, sum(sizes[part.form] for part in problem.parts))
     budget = run.budget
@@ -112,7 +112,7 @@ def search(problem: Problem, run: Runner) -> dict[Form, Found]:
 
 
 def _start_worker(asked: Asked, run: Runner) -> None:
-    """No form shall pay for the time that the worker takes to load."""
+    """Wait for the worker to load, so that no form pays for it."""
     if asked.rules:
         with run.budget.stage("saturate"):
             try:
@@ -122,13 +122,13 @@ def _start_worker(asked: Asked, run: Runner) -> None:
 
 
 def cover_written(problem: Problem, form: Form, seconds: float, run: Runner) -> Solved:
-    """The best cover of a form as its author wrote it, for which a part of its `seconds` may be used."""
+    """The best cover of a form as written, found in a part of its `seconds`."""
     snapshot = Snapshot.from_core(form)
     return Solved(snapshot, run.run(COVER_WRITTEN, limits.SEARCH.written * seconds, problem, snapshot))
 
 
 def search_form(problem: Problem, written: Solved, seconds: float, run: Runner) -> Found:
-    """The cheapest cover of one form, from as much of its e-graph as there is time for.
+    """The cheapest cover of one form, over an e-graph as large as time allows.
 
     Raises:
         EqsatError: a rule is unsound.
@@ -167,7 +167,7 @@ def _same(explored: Snapshot, source: Snapshot) -> bool:
 
 
 def _saturated(problem: Problem, written: Solved, deadline: Deadline) -> Snapshot:
-    """The e-graph of a form, no larger than can be covered in the rest of the time."""
+    """The e-graph of a form, small enough to be covered in the rest of the time."""
     if not problem.asked.rules:
         return replace(written.snapshot, stats={"stop": "saturated"})
     left = deadline.left()
@@ -182,7 +182,7 @@ def _saturated(problem: Problem, written: Solved, deadline: Deadline) -> Snapsho
 
 
 def _affordable(written: Solved, seconds: float) -> int:
-    """E-nodes that a cover can be found over in so many seconds, judged by that of the program as written."""
+    """Most e-nodes that can be covered in so many seconds, estimated from the cover of the program as written."""
     stats = written.cover.stats
     share = 1.0 if stats["candidates"]["stopped"] else limits.SEARCH.hurried
     each = share * stats["seconds"]["candidates"] / len(written.snapshot.nodes)
@@ -200,7 +200,7 @@ def _covered(
 
 
 def _covered_at_once(problem: Problem, snapshot: Snapshot) -> CoverResult:
-    """A cover by the kernels that are found first."""
+    """A cover with the kernels that are found first."""
     return _covered(Deadline(0.0, lambda: False), problem, snapshot)
 
 
@@ -209,10 +209,10 @@ def _covered_e_graph(deadline: Deadline, problem: Problem, written: Solved, snap
 
 
 def _regrouped(deadline: Deadline, problem: Problem, written: Solved, first: Solved) -> Solved:
-    """The cheapest cover once what covers compute is joined into groups, again and again until nothing is gained.
+    """The cheapest cover after joining values of the best cover into groups, repeated until nothing is gained.
 
-    A good cover is only known once there is one, and tells what else may be joined: its products may have been made by
-    rules, and have other derivations, so that no group of required ones holds them.
+    Only a good cover tells which further values to join: its products may have been made by rules and have other
+    derivations, so that no group of required values contains them.
     """
     groups = [r for r in problem.asked.rules if isinstance(r, HostRule) and r.phase == "groups"]
     best = first

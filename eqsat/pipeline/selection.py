@@ -19,8 +19,8 @@ from eqsat.pipeline.runner import Deadline, Runner, Stage
 from eqsat.pipeline.search import Form, Found, Problem
 
 Reason = Literal["overflow", "memory", "refused", "time", "interrupted"]
-"""Why a form is left as written though something cheaper was found: a short float would overflow, its constants would
-take too much memory, the check refused it, or there was no time to build it."""
+"""Why a form stays as written although a cheaper one was found: a short float would overflow, its constants would take
+too much memory, the check refused it, or there was no time to build it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +28,10 @@ class Selection:
     """A cover for every form.
 
     Attributes:
-        found: what they are chosen from.
+        found: the search results that they are chosen from.
         solved: the covers.
         kept: forms left as written, and why.
-        proven: no other plan but those before it in its list costs less.
+        proven: only plans before it in its list cost less.
     """
 
     found: Mapping[Form, Found]
@@ -45,20 +45,20 @@ class Selection:
         return [form for form, s in self.solved.items() if s.cover.chosen is not written[form]]
 
     def keep(self, forms: Iterable[Form], reason: Reason) -> Selection:
-        """The same with forms left as written."""
+        """The same selection with some forms left as written."""
         kept = dict.fromkeys(forms, reason)
         solved = {**self.solved, **{form: _left_written(self.found[form]) for form in kept}}
         return replace(self, solved=solved, kept={**self.kept, **kept})
 
     def cover(self, form: Form) -> CoverResult:
-        """The cover of a form with a bound on all covers of its e-graph, be it the cheapest or not."""
+        """The cover of a form, cheapest or not, with a bound on all covers of its e-graph."""
         chosen = self.solved[form].cover
         bound = min(chosen.cost, self.found[form].cheapest.cover.lower_bound)
         return replace(chosen, lower_bound=bound, optimal=bound == chosen.cost)
 
 
 def _left_written(found: Found) -> Solved:
-    """A form as its author wrote it, with the bound that the search has proved."""
+    """A form as written, with the bound that the search has proved."""
     written, cheapest = found.written.cover, found.cheapest.cover
     bound = min(cheapest.lower_bound, written.cost)
     kept = CoverResult(written.chosen, written.cost, bound, bound == written.cost, cheapest.stats)
@@ -66,7 +66,7 @@ def _left_written(found: Found) -> Solved:
 
 
 def choose(problem: Problem, found: Mapping[Form, Found], run: Runner) -> list[Selection]:
-    """The covers to build plans of, the best first; just the cheapest after Ctrl-C."""
+    """The covers to build plans from, the best first; after Ctrl-C only the cheapest."""
     run.tell("comparing plans", 0.8)
     asked, first = problem.asked, _cheapest(found, run)
     if run.interrupted or (asked.top == 1 and asked.goal == Objective()):
@@ -78,7 +78,7 @@ def choose(problem: Problem, found: Mapping[Form, Found], run: Runner) -> list[S
 
 
 def _cheapest(found: Mapping[Form, Found], run: Runner) -> Selection:
-    """The cheapest cover of each form; after Ctrl-C none whose constants are much work."""
+    """The cheapest cover of each form; after Ctrl-C none whose constants take much work."""
     pays = {
         form: x.cheapest.cover.cost < x.written.cover.cost
         and not (run.interrupted and _folding(x.cheapest) > limits.FOLDING.hurried_flops)
@@ -109,7 +109,7 @@ def _next(deadline: Deadline, problem: Problem, first: Selection, run: Runner) -
 
 
 def _traded(deadline: Deadline, problem: Problem, first: Selection, run: Runner) -> list[Selection]:
-    """Plans that nothing found beats in both time and memory, the best first."""
+    """Plans that no other plan found beats in both time and memory, the best first."""
     late = _further(run)
     choices: dict[Form, list[tuple[Solved, int]]] = {}
     for form, x in first.found.items():
@@ -133,6 +133,6 @@ TRADE = Stage(_traded, lambda problem, first, run: [first])
 
 
 def least_peak_of(found: Mapping[Form, Found]) -> int:
-    """Bytes of temporaries that every plan has at once."""
+    """Bytes of temporaries that every plan needs at once."""
     covers = [x.cheapest.cover for x in found.values()]
     return max((least_peak(c.problem) for c in covers if c.problem is not None), default=0)
