@@ -1,4 +1,4 @@
-"""What kernels there are: families, their variants and examples, and what the gates say of a kernel of each."""
+"""The catalogue of kernels: families, their variants and examples, and the verdicts of the compile gates."""
 
 from __future__ import annotations
 

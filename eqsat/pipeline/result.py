@@ -57,8 +57,8 @@ class Result:
         """A callable that runs the plan's kernels.
 
         It takes the inputs in order, or one mapping from input name to array. It returns the outputs in the same way:
-        an array, a tuple of arrays, or a mapping from output name to array. On a GPU it takes CuPy arrays, DLPack tensors
-        (torch) or NumPy arrays and returns the same kind; calls are asynchronous on the caller's stream.
+        an array, a tuple of arrays, or a mapping from output name to array. On a GPU it takes CuPy arrays, DLPack
+        tensors (torch) or NumPy arrays and returns the same kind; calls are asynchronous on the caller's stream.
 
         Args:
             on: `numpy`, `simt` (the kernels themselves, in the CPU checker) or `gpu` (through CuPy); by default `gpu`

@@ -1,4 +1,4 @@
-"""Finding and running the compilers of the three front ends: AMD, NVIDIA, and the host for the SIMT checker.
+"""Finds and runs the compilers for AMD, NVIDIA, and the host (for the SIMT checker).
 
 Results are cached on disk by the digest of tool, flags, headers and text. No GPU is needed for any of them.
 """
@@ -163,7 +163,7 @@ def simt_library(source: str, target: Target) -> Path:
 
 
 def _simt_object(name: str) -> Path:
-    """A part of the checker that no sanitizer sees, compiled: it tells the sanitizer itself what is ordered."""
+    """A compiled part of the checker without instrumentation: it tells the sanitizer which accesses are ordered."""
     tool = host_compiler()
     flags = (*HOST_FLAGS, f"-I{SIMT}", "-c")
     source = (SIMT / f"{name}.cpp").read_text()

@@ -1,7 +1,7 @@
-"""Compile gates: what a compiled kernel takes, and whether it keeps its promises. Read from assembly; no GPU needed.
+"""Compile gates: the resources and instructions of a compiled kernel, read from its assembly. No GPU is needed.
 
-A kernel passes when it spills no register, uses no scratch memory, fits into LDS, and shows the instructions that its
-variant claims; and no compare-and-swap loop stands where the hardware has the atomic.
+A kernel passes if it spills no register, uses no scratch memory, fits into LDS, contains the instructions that its
+variant promises, and has no compare-and-swap loop in place of an atomic of the hardware.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _MOST_WAVES = {64: 8, 32: 16}
 """Waves that a SIMD holds at most: the same sources."""
 
 _REGISTER_BLOCK = {64: 8, 32: 24}
-"""Registers are given out in blocks of so many."""
+"""Granularity of register allocation."""
 
 _SM_REGISTERS, _SM_WARPS = 65536, 64
 """Of a multiprocessor, compute capability 8.0 and 9.0: CUDA C++ Programming Guide, technical specifications."""
@@ -30,7 +30,7 @@ _SM_REGISTERS, _SM_WARPS = 65536, 64
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What one compiled kernel takes.
+    """The resources of one compiled kernel.
 
     Attributes:
         registers: vector registers of a lane, accumulation registers included; `scalar` ones of a wave (AMD).

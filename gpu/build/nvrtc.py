@@ -20,7 +20,7 @@ _HEADERS = tuple(sorted(path.name for path in TEMPLATES.glob("*.h")))
 
 @dataclass(frozen=True, slots=True)
 class NvidiaCode:
-    """What nvrtc made of a text: `ptx` and ptxas's `log` with registers, spills and shared memory per kernel."""
+    """The output of nvrtc: `ptx`, and ptxas's `log` with registers, spills and shared memory per kernel."""
 
     ptx: str
     log: str

@@ -1,1 +1,1 @@
-"""What kernel texts are made of: index arithmetic, C statements, targets, and the cache of what was compiled."""
+"""Parts of kernel texts: index arithmetic and C statements; the cache of compiled kernels."""

@@ -1,8 +1,7 @@
-"""A region of kernel text under construction: C statements in nested scopes, each value defined once, as far out as it
-can be.
+"""Writes a region of kernel text: C statements in nested scopes, each value defined once, as far out as possible.
 
-A value lives at the depth of the innermost thing that it depends on, so what does not depend on a loop's variable is
-computed before the loop. Loads never move out of a guard (`if`): they may be out of bounds there.
+A value is defined in the innermost scope that it depends on, so loop-invariant values are computed before the loop.
+Loads never move out of a guard (`if`): outside it they may be out of bounds.
 """
 
 from __future__ import annotations
@@ -69,7 +68,7 @@ class Region:
             self._scopes[-1].lines += done.block()
 
     def alternatives(self, branches: Sequence[tuple[str, Callable[[], None]]]) -> None:
-        """Guarded blocks one right after the other: `if`, `else if`, `else`, each written by its function."""
+        """Guarded blocks in a row: `if`, `else if`, `else`, each written by its function."""
         blocks: list[str] = []
         for opening, write in branches:
             self._scopes.append(_Scope(opening, guard=True))
@@ -100,7 +99,7 @@ class Region:
         self._scopes[-1].lines.append(text)
 
     def fresh(self) -> str:
-        """A name that nothing has."""
+        """A new name."""
         self._count += 1
         return f"{self._prefix}{self._count}"
 
@@ -129,7 +128,7 @@ class Region:
 
     @property
     def guard_depth(self) -> int:
-        """Depth of the innermost open guard: what may fault stays inside it."""
+        """Depth of the innermost open guard: accesses that may fault stay inside it."""
         return max((i for i, scope in enumerate(self._scopes) if scope.guard), default=0)
 
     # --- indices --------------------------------------------------------------------------------------------------

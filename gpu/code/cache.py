@@ -1,4 +1,4 @@
-"""The disk cache of compiled kernels: a file per digest of everything that went into it."""
+"""The disk cache of compiled kernels: one file per digest of all its inputs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SIMT = HERE / "simt"
 
 
 def cache_dir() -> Path:
-    """Where compiled kernels and tuning results live: $EQSAT_CACHE_DIR, else the user's cache folder."""
+    """The folder of compiled kernels and tuning results: $EQSAT_CACHE_DIR, else the user's cache folder."""
     import platformdirs
 
     return Path(os.environ.get("EQSAT_CACHE_DIR") or platformdirs.user_cache_dir("eqsat"))
@@ -56,9 +56,9 @@ def generator_digest() -> str:
 def cached(kind: str, key: str, suffix: str, build: Callable[[Path], object]) -> Path:
     """The file for `key`; `build` writes it to the path that it is given if the cache has none.
 
-    Its name holds a digest of what is in it, so that a file cut short or written by somebody else is built again. It is
-    written beside its place and renamed: a reader never sees half a file, and two builders do not clash. Where the
-    cache's folder cannot be written, a temporary one serves until the process ends.
+    Its name holds a digest of its content, so that a truncated or foreign file is built again. It is written beside its
+    place and renamed: a reader never sees half a file, and two builders do not clash. If the cache's folder cannot be
+    written, a temporary one serves until the process ends.
     """
     for home in (cache_dir(), _without_cache()):
         found = _whole(home / kind, key, suffix)
@@ -71,7 +71,7 @@ def cached(kind: str, key: str, suffix: str, build: Callable[[Path], object]) ->
 
 
 def keep_text(kind: str, name: str, text: str) -> Path:
-    """Keep a text under a name, in place of the one that is there; where it lies."""
+    """Store a text under a name, replacing an older one; returns its path."""
     path = cache_dir() / kind / name
     try:
         write_text(path, text, parents=True)
@@ -82,7 +82,7 @@ def keep_text(kind: str, name: str, text: str) -> Path:
 
 
 def kept_text(kind: str, name: str) -> str | None:
-    """The text that was kept under a name; None where there is none, or none that can be read."""
+    """The text stored under a name; None if there is none, or it cannot be read."""
     for home in (cache_dir(), _without_cache()):
         try:
             return (home / kind / name).read_text(encoding="utf-8")
@@ -100,7 +100,7 @@ def _without_cache() -> Path:
 
 
 def _whole(folder: Path, key: str, suffix: str) -> Path | None:
-    """The file for `key` with what its name says that it holds; damaged ones are thrown away."""
+    """The file for `key` whose content matches the digest in its name; damaged ones are deleted."""
     try:
         found = sorted(path for path in folder.glob(f"{key}.*") if path.name.endswith(suffix))
     except OSError:

@@ -1,9 +1,9 @@
-"""Integer index expressions: what a kernel's address arithmetic is simplified in before it becomes C.
+"""Integer index expressions, in which a kernel's address arithmetic is simplified before it becomes C.
 
 An index is an affine sum of atoms, and an atom is a loop variable or the quotient or remainder of an index by a
 constant. All variables count from 0 to their extent, and all sizes are constants. An index is divided only where it
-lies inside an array (behind the mask that says so, where intervals alone cannot tell), so it is not negative there and
-C's division is the mathematical one.
+lies inside an array, guarded by a mask if intervals cannot prove that. So it is not negative there, and C's division is
+the mathematical one.
 
     >>> i = Index.of(Var("row", 5)) * 8 + Index.of(Var("col", 8))
     >>> str(i // 8), str(i % 8), str(i // 4)

@@ -1,8 +1,8 @@
 """Where each element of a product (or of rows) goes: the index maps from a kernel's core up to its outputs.
 
-A kernel computes its core element by element in an order of its own, and then must know where in each output that
-element belongs. So maps are followed upward: a pointwise operator keeps the place, a bijective view moves it by the
-view's inverse, a reduction sends it to its row.
+A kernel computes the elements of its core in an order of its own, and must then find the place of each in every output.
+So places are followed upward: a pointwise operator keeps the place, a bijective view applies its inverse, a reduction
+maps it to its row.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Lowering of pointwise trees: from core nodes at a symbolic index to C expressions.
 
-Element `i` of a node is an expression over elements of its operands: a view changes the index, a concatenation picks
-an operand by it, everything else keeps it. Leaves are arrays that the kernel reads. float16 and bfloat16 are computed
+Element `i` of a node is an expression over elements of its operands: a view changes the index, a concatenation uses it
+to pick an operand, other operators keep it. Leaves are arrays that the kernel reads. float16 and bfloat16 are computed
 in float and rounded where they are stored (or cast).
 """
 
@@ -43,10 +43,10 @@ COMPUTE = {**STORAGE, "float16": "float", "bfloat16": "float", "bool": "bool"}
 """C types of elements in registers."""
 
 ACCESS_BYTES = 16
-"""Bytes that one load or store moves at most."""
+"""Most bytes that one load or store moves."""
 
 LONGEST_INDEX = 64
-"""Variables and divisions that an index spells out before it gets a name."""
+"""Most variables and divisions in an index without a name of its own."""
 
 _INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "and": "&&", "or": "||"}
 _COMPARISONS = {"equal": "==", "less": "<", "less_equal": "<=", "greater": ">", "greater_equal": ">="}
@@ -78,7 +78,7 @@ Special = Callable[[Index], Value]
 
 @dataclass(slots=True)
 class Traffic:
-    """What a lowering reads, in load instructions of one thread, and in how many of those lanes are apart."""
+    """The reads of a lowering: load instructions of one thread, and how many of them read separate places per lane."""
 
     loads: int = 0
 
@@ -191,7 +191,7 @@ class Lowering:
         return self._branches(node, [(condition, arg, self._named(address, arg.size))], fill)
 
     def _named(self, index: Index, extent: int) -> Index:
-        """The index, as a variable of the kernel's text where it is long: each view of a view would multiply it."""
+        """The index; a long one becomes a variable of the kernel, since each view of a view would multiply it."""
         if index.length <= LONGEST_INDEX:
             return index
         value = self.region.index(index)

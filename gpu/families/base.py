@@ -1,4 +1,4 @@
-"""What every family takes and gives: a job in core nodes, a kernel as text with its launch."""
+"""The interface of every family: from a job in core nodes to a kernel as text with its launch."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Part:
-    """The inside of a kernel: what one launch may hold several of.
+    """The body of a kernel; one launch may hold several.
 
     Attributes:
         description: comment lines that say what it computes.

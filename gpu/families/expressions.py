@@ -1,4 +1,4 @@
-"""Small expressions over core nodes: what families write their examples in."""
+"""Short names for expressions over core nodes, in which families write their examples."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Groups: kernels that need nothing of each other as one launch, each with blocks of its own.
+"""Groups: independent kernels as one launch, each with blocks of its own.
 
-Members of the same text share it, and choose their arrays by their block.
+Members with the same text share it, and choose their arrays by their block.
 """
 
 from __future__ import annotations

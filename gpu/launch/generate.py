@@ -1,9 +1,9 @@
-"""From a plan's kernel to kernel texts: the family's template, and the rewrites that make one kernel several.
+"""From a plan's kernel to kernel texts: the family's template, and rewrites that split one kernel into several.
 
-One launch is the rule. A product with few tiles and long k is computed in slices of k (split-K), a reduction of few
-long rows in slices of the row, a product reduced in a type without hardware atomics by partial results: two launches
-each, and both are ordinary kernels over rewritten expressions. What a template cannot express is taken apart at its
-innermost products and reductions until templates can.
+Most kernels are one launch. Three kinds take two: a product with few tiles and long k, computed in slices of k
+(split-K); a reduction of few long rows, computed in slices of the row; and a product reduced in a type without hardware
+atomics, by partial results. Both launches are ordinary kernels over rewritten expressions. A kernel that no template
+can express is split at its innermost products and reductions until templates can express the pieces.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def _product(job: Job, target: Target, exact: bool) -> Chain:
 
 
 def _several_products(job: Job, target: Target) -> Chain:
-    """Products that need nothing of each other, each with outputs of its own, as one launch.
+    """Independent products, each with outputs of its own, as one launch.
 
     Raises:
         NotLowerable: an output needs two products, or a reduction.

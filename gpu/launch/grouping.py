@@ -1,7 +1,7 @@
-"""How the kernels of a plan become launches: small products that need nothing of each other share one.
+"""How the kernels of a plan become launches: independent small products share one.
 
-Towers of unequal widths are such products: no batch holds them, and each alone leaves most of a device idle. Every
-kernel keeps its own price; that they share a launch comes on top.
+Towers of unequal widths are such products: they cannot be batched, and each alone leaves most of a device idle. Every
+kernel keeps its own price; the launch that is saved is an extra gain.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ ACCESS_ALIGNMENT = 16
 """Bytes: kernels read and write whole vectors, so an array inside another must start at a multiple of this."""
 
 MOST_BLOCKS = 96
-"""Tiles of a group: all run at once on any of the devices, so that no member waits for another."""
+"""Most tiles of a group: all run at once on any of the devices, so that no member waits for another."""
 
 MOST_ARRAYS = 128
-"""Arrays of a group: their addresses must fit into the 4 KiB of arguments that a launch takes at least."""
+"""Most arrays of a group: their addresses must fit into the 4 KiB of arguments that every platform allows."""
 
 _TILE = 32
 """Edge of the tiles that are counted: small ones, since the members are."""
@@ -61,8 +61,8 @@ def product_of(kernel: Kernel) -> Node:
 def launch_counts(plan: Plan) -> tuple[list[int], int]:
     """(launches of each kernel, copies) once a plan is lowered.
 
-    A concatenation that others write in place takes none, and neither do the later members of a group. Copies move
-    results that lie inside other arrays, where each output is to be an array of its own.
+    A concatenation whose parts are written in place takes none, and neither do the later members of a group. Copies
+    move results that lie inside other arrays, if each output must be an array of its own.
     """
     inside = placed_in_place(plan)
     wholes = {whole for whole, _ in inside.values()}

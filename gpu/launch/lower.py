@@ -8,7 +8,7 @@ A kernel of a plan may have several outputs. One launch writes them all where th
 - pointwise functions of one product, moved by bijective views, and reductions of it, all along the same edge;
 - pointwise functions of several products, one of each, none of which needs another.
 
-Else `generate` finds the launches that do.
+Other kernels are split into several launches by `generate`.
 """
 
 from __future__ import annotations

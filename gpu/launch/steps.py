@@ -1,4 +1,4 @@
-"""What a lowered plan is made of: buffers, the steps that fill them, and where temporaries lie in one arena."""
+"""The parts of a lowered plan: buffers, the steps that fill them, and the places of temporaries in one arena."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Running launches: on the GPU of this machine, in the checker, measured and tuned."""
+"""Running launches on this machine's GPU or in the checker; measuring and tuning them."""

@@ -1,8 +1,8 @@
-"""Tuning parameters: which are worth trying for a kernel, and which were found best on this machine before.
+"""Tuning parameters: the ones worth trying for a kernel, and the best ones found on this machine before.
 
-What was measured is kept in the disk cache, one file a kernel, `tuned/KEY.json`. The key is a digest of the machine
-(device, driver, runtime), of everything that generates kernels, and of the texts and sizes that a kernel has untuned,
-so that a result is never used for anything but what it was measured on.
+Measurements are kept in the disk cache, one file per kernel, `tuned/KEY.json`. The key is a digest of the machine
+(device, driver, runtime), of the code that generates kernels, and of the kernel's untuned texts and sizes, so that a
+result is only used where it was measured.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from eqsat.gpu.table.tiles import ranked_tiles
 from eqsat.program.core import Node
 
 Choices = Mapping[tuple[Node, ...], Choice]
-"""By the body of a plan's kernel; a kernel that is not named is left to the cost model."""
+"""Choices by the body of a plan's kernel; the cost model decides for the others."""
 
 MOST_TRIED = 8
 """Variants of a kernel that are measured, the cost model's own included."""
@@ -34,7 +34,7 @@ _SLICES = (1, 2, 4, 8)
 
 @dataclass(frozen=True)
 class Record:
-    """What tuning found for one kernel.
+    """The result of tuning one kernel.
 
     Attributes:
         choice: the fastest, None for the vendor's library; `us` is its time, and `untuned_us` that of what the cost

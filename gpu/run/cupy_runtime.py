@@ -1,7 +1,6 @@
 """Running a plan on the GPU of this machine through CuPy: ROCm by hiprtc, CUDA by nvrtc.
 
-CuPy is imported when a plan is first compiled. It was not run here on AMD hardware; see the README for what was run on
-what.
+CuPy is imported when a plan is first compiled. It was not run on AMD hardware; the README says what was run where.
 """
 
 from __future__ import annotations
@@ -76,7 +75,7 @@ class Machine:
 
     @contextmanager
     def plain_errors(self, needs: Callable[[], str]) -> Iterator[None]:
-        """Turn what the driver raises into an error of one line; `needs` says what the plan takes.
+        """Turn the driver's exceptions into an error of one line; `needs` describes the memory of the plan.
 
         Raises:
             InputError: memory ran out.

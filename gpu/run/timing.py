@@ -16,7 +16,7 @@ from eqsat.gpu.run.cupy_runtime import GpuPlan
 WARM_UP = 3
 
 _LEAST_US = 200.0
-"""What a timed stretch should take at least: events resolve half a microsecond."""
+"""Shortest timed stretch: events resolve half a microsecond."""
 
 _MOST_TIMES = 64
 

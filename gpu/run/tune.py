@@ -1,7 +1,7 @@
-"""Tuning: the kernels of a plan, each in its likeliest variants, checked and measured on the GPU of this machine.
+"""Tuning: the most promising variants of each kernel of a plan are checked and measured on the GPU of this machine.
 
-The cost model proposes (`Chooser.proposals`); a variant whose results are wrong is never measured; what is found is
-remembered kernel by kernel, so that nothing is lost when the time is over or Ctrl-C is pressed.
+The cost model proposes variants (`Chooser.proposals`). A variant with wrong results is not measured. Results are stored
+kernel by kernel, so that nothing is lost when the time is over or after Ctrl-C.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ TOLERANCE = {"float64": 1e-9, "float32": 1e-4, "float16": 2e-3, "bfloat16": 2e-2
 """Largest error of a variant, as a share of its results' scale, by the narrowest float of the kernel."""
 
 ROUNDS = 7
-"""Samples of each variant, in turns; the median counts."""
+"""Samples of each variant, taken in turns; the median counts."""
 
 GAIN = 0.98
 """A variant replaces the cost model's choice if it takes at most this share of its time: less is noise."""
 
 REFERENCE_FLOPS = 4_000_000_000
-"""Work up to which a kernel's results are computed by NumPy, in float64, to compare with. Beyond, the untuned variant
-gives them: it is what would run without tuning."""
+"""Most work of a kernel whose expected results are computed by NumPy, in float64. Beyond that, the untuned variant
+gives them, because it is the one that runs without tuning."""
 
 
 @dataclass(frozen=True)
@@ -57,11 +57,11 @@ class TunedKernel:
 
 @dataclass(frozen=True)
 class Tuning:
-    """What tuning a plan gave.
+    """The results of tuning a plan.
 
     Attributes:
         machine: the GPU and its versions.
-        kernels: those that have variants, those that take longest first.
+        kernels: the kernels with variants, the slowest first.
         stop: 'done', 'time' or 'interrupted'.
     """
 
@@ -81,9 +81,9 @@ def tune(
 ) -> Tuning:
     """Measure variants of a plan's kernels and remember the best; `GpuPlan` then uses them.
 
-    Kernels share the time by what the cost model says they take. Those that were tuned completely before keep their
-    result and take none; small products that share a launch are left alone. A compilation that has begun when the time
-    is over is let finish.
+    Kernels share the time in proportion to their predicted times. Kernels that were completely tuned before keep their
+    result and take no time; small products that share a launch are not tuned. A compilation that has begun when the
+    time is over may finish.
 
     Args:
         seconds: when to stop.
@@ -99,7 +99,7 @@ def tune(
 
 
 class _Session:
-    """The kernels of a plan, those that take longest first, until a deadline."""
+    """The kernels of a plan, the slowest first, until a deadline."""
 
     def __init__(self, plan: Plan, machine: Machine, exact: bool, clock: Clock, deadline: float) -> None:
         self.machine, self.exact, self.clock, self.deadline = machine, exact, clock, deadline
@@ -111,7 +111,7 @@ class _Session:
         self.records = {k.body: self.chooser.record(k) for k in self.order}
 
     def run(self, tell: Progress) -> str:
-        """Tune one kernel after the other; why it ended."""
+        """Tune one kernel after the other; returns why it ended."""
         try:
             for i, kernel in enumerate(self.order):
                 tell(kernel.name, i / len(self.order))
@@ -133,7 +133,7 @@ class _Session:
         return record is not None and not record.left
 
     def _end(self, kernel: Kernel) -> float:
-        """When to go on from this kernel: its share of the time that is left."""
+        """The deadline of this kernel: its share of the time left."""
         waiting = [self._weight(k) for k in self.order if not self._complete(k)]
         share = self._weight(kernel) / sum(waiting) if sum(waiting) else 1.0
         now = self.clock()

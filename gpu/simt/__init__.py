@@ -1,10 +1,10 @@
-"""The SIMT checker: runs kernel texts on the CPU, work-item by work-item, and says what is wrong with them.
+"""The SIMT checker: runs kernel texts on the CPU, work-item by work-item, and reports their bugs.
 
-Every work-item is a fiber with its own stack; barriers and wave operations switch fibers (runtime.cpp). The same
-text that is compiled for a GPU is compiled for the host with the wave width and matrix unit of that GPU. Found as
-they happen: threads that wait at different barriers, deadlocks, lanes that meet in different wave operations.
-Thread orders (forward, reverse, shuffled by a seed) show results that depend on the order. `run_checked` runs under
-AddressSanitizer (accesses outside a buffer or outside LDS) or ThreadSanitizer (races).
+Every work-item is a fiber with its own stack; barriers and wave operations switch fibers (runtime.cpp). The same text
+that goes to a GPU is compiled for the host, with the wave width and matrix unit of that GPU. The checker detects
+threads waiting at different barriers, deadlocks, and lanes in different wave operations. Thread orders (forward,
+reverse, shuffled by a seed) show results that depend on the order. `run_checked` runs under AddressSanitizer (accesses
+outside a buffer or outside LDS) or ThreadSanitizer (races).
 """
 
 from __future__ import annotations
@@ -92,9 +92,9 @@ def run(source: str, target: Target, calls: Sequence[Call], order: int = FORWARD
 
 
 def run_checked(source: str, target: Target, calls: Sequence[Call], sanitizer: Sanitizer, order: int = FORWARD) -> str:
-    """Run launches under a sanitizer in a program of their own; its report, '' when it found nothing.
+    """Run launches under a sanitizer in a separate program; returns its report, '' if it found nothing.
 
-    Arrays are written back where the program came to its end.
+    Arrays are written back if the program ran to its end.
     """
     program = simt_program(source, target, sanitizer)
     arrays = {id(a.array): a.array for call in calls for a in call.arguments}

@@ -18,11 +18,11 @@ ATOMIC_DTYPES = frozenset({"float32", "int32"})
 
 @dataclass(frozen=True, slots=True)
 class Slicing:
-    """How long sums are cut where there are fewer workgroups than compute units; a second launch adds the slices up.
+    """How long sums are cut if there are fewer workgroups than compute units; a second launch adds the slices up.
 
     Attributes:
-        shortest: terms of a slice at least: below, starting and ending it costs more than it gains.
-        most: slices of a sum.
+        shortest: fewest terms of a slice; in shorter ones, start and end cost more than the slice gains.
+        most: most slices of a sum.
     """
 
     shortest: int

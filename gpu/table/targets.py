@@ -1,4 +1,4 @@
-"""What a kernel text must know of the chip it is compiled for."""
+"""The instruction sets: facts about chips that kernel texts depend on."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Operand tiles that go from global memory to LDS without passing registers, several steps ahead: cp.async.
+"""Operand tiles copied from global memory to LDS without registers, several steps ahead: cp.async.
 
-An operand can where its elements are those of an array, unmasked and of the type that LDS holds, and lie side by side
-along the axis along which LDS holds them. Tiles for matrix units may lie in LDS along either axis.
+This needs an operand that is a plain array: unmasked, of the type that LDS holds, and contiguous along the axis along
+which LDS holds it. Tiles for matrix units may lie in LDS along either axis.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from eqsat.gpu.table.tiles import Tile
 from eqsat.program.core import Node
 
 MOST_STAGES = 3
-"""Tiles in LDS: one that is multiplied, the others on their way. More leave room for fewer blocks."""
+"""Most tiles in LDS: one is multiplied while the others arrive. More tiles leave room for fewer blocks."""
 
 _BYTES = (16, 8, 4)
 """What one cp.async moves (PTX ISA, cp.async)."""

@@ -1,4 +1,4 @@
-"""What contractions compute: x[batch, m, k] @ w[batch, k, n] with operands, outputs and reductions of every kind."""
+"""Examples of contractions: x[batch, m, k] @ w[batch, k, n] with operands, outputs and reductions of every kind."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ gathers choose.
 
 Outputs of one size share a loop; each thread takes `width` neighbouring elements, so that memory is read and written
 up to 16 bytes at a time. Copies, layout changes, placements in a concatenation and gathers are the same with trivial f.
-What lies the other way round is turned through LDS.
+Transposed operands are transposed through LDS.
 """
 
 from __future__ import annotations

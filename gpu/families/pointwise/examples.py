@@ -1,4 +1,4 @@
-"""What pointwise kernels compute: index maps of every kind, over x[m, n]."""
+"""Examples of pointwise kernels: index maps of every kind, over x[m, n]."""
 
 from __future__ import annotations
 

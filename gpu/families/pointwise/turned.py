@@ -1,7 +1,7 @@
-"""Pointwise kernels whose operands lie the other way round: transposing copies through LDS.
+"""Pointwise kernels with transposed operands: transposing copies through LDS.
 
-Where neighbouring outputs come from elements far apart, while neighbours in memory belong to outputs far apart, a block
-takes a square of both: it reads what is turned along its own rows into LDS, and computes along those of the output.
+If neighbouring outputs read elements far apart, and neighbours in memory belong to outputs far apart, a block takes a
+square of both: it reads transposed operands into LDS along their own rows, and computes along the rows of the output.
 
     out[o, p, m, q] = f(x[.. + p + stride * q], ..),  squares over p and q
 """
@@ -20,7 +20,7 @@ from eqsat.gpu.families.base import Job
 from eqsat.program.core import Node
 
 LEAST_EDGE = 16
-"""Extent of p and q below which squares would be mostly empty."""
+"""Least extent of p and q; below it squares would be mostly empty."""
 
 LEAST_STRIDE = 16
 """Elements between neighbours: below, a line of the cache still serves several of them."""
@@ -58,7 +58,7 @@ class Square:
 
 
 def square_of(job: Job) -> Square | None:
-    """The squares to take for a job; None where nothing lies the other way round."""
+    """The squares to take for a job; None if no operand is transposed."""
     sizes = {node.size for node in job.outputs}
     if len(sizes) > 1:
         return None

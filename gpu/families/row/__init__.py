@@ -5,11 +5,11 @@
     out_j[r, c] = g_j(in.., totals, r, c)  or  out_j[r] = h_j(in.., totals, r), written at any bijective place
 
 Softmax, layernorm, rmsnorm, argmax and plain reductions are of this form. A group of `threads_a_row` threads takes a
-row; totals are combined by DPP or shuffles in a wave and through LDS between waves. What several passes over the row
-need is kept in registers where it fits, else computed again from memory.
+row; totals are combined by DPP or shuffles in a wave and through LDS between waves. Values needed by several passes
+over the row are kept in registers if they fit, else computed again from memory.
 
-Where neighbouring rows, not neighbouring columns, are neighbours in memory (a sum over the leading axis), a plain
-reduction runs across the rows instead: `across.jinja`.
+If neighbouring rows, not columns, are neighbours in memory (a sum over the leading axis), a plain reduction runs across
+the rows instead: `across.jinja`.
 """
 
 from __future__ import annotations

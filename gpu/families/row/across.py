@@ -1,6 +1,6 @@
-"""Plain reductions that run across rows: threads lie along rows, each walks down its columns.
+"""Plain reductions that run across rows: threads lie along rows, and each walks down its columns.
 
-What is reduced, or else pointwise over it, may be written on the way.
+The reduced values, and pointwise functions of them, may be written on the way.
 """
 
 from __future__ import annotations

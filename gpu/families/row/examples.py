@@ -1,4 +1,4 @@
-"""What row kernels compute: reductions of x[batch * m, k], and what is pointwise over them."""
+"""Examples of row kernels: reductions of x[batch * m, k], and pointwise operators over them."""
 
 from __future__ import annotations
 
