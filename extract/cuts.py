@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from eqsat.base.numerics import itemsize
 from eqsat.egraph.snapshot import Snapshot
@@ -46,6 +46,9 @@ class Limits:
         outputs: classes that one joint kernel computes; each adds a store for every element.
         joint: joint kernels kept for the same outputs and, for each number of outputs, at least for a class.
         rounds: passes over the classes, which cycles in the e-graph require. A safety limit: a few passes suffice.
+        guess: the estimate for leaves still to be computed, when cuts are ranked. `near`: a launch each, which is right
+            where they are needed anyway. `far`: the longest chain of kernels that ends in one of them, and the last
+            kernel of each other, which is right where a leaf hides a product. Neither is best everywhere.
         fold_elements: larger constants are computed on the device instead of ahead of time: 256 MiB in float32.
     """
 
@@ -61,6 +64,7 @@ class Limits:
     outputs: int = 4
     joint: int = 3
     rounds: int = 25
+    guess: Literal["near", "far"] = "near"
     fold_elements: int = 1 << 26
 
 
@@ -141,7 +145,8 @@ class Cut:
         at: the indices at which inner operators are computed, each relative to the class's own index, which is None.
         work: vector operations, without those of prologues.
         on_chip: a ROW that reads a row's reduction back, and therefore holds the row on chip.
-        run: the cost of the kernel. `score`, for ranking, adds an estimate for computing its leaves, in picoseconds.
+        run: the cost of the kernel. `score`, for ranking, adds an estimate for its leaves (`Grower.beneath`), in
+            picoseconds.
     """
 
     __slots__ = (
@@ -226,7 +231,6 @@ class Facts:
         ]
         self.computed = sum(1 << c for c in classes if not self.free[c])
         self._slices = self._slices_of_groups()
-        self._launches: dict[int, int] = {}
         self.leaf: list[Cut] = []
         self._leaves: dict[int, Cut] = {}
         for c in classes:
@@ -270,19 +274,15 @@ class Facts:
                     found.setdefault(c, []).append(mask)
         return found
 
-    def launches(self, leaves: int) -> int:
-        """Estimated number of kernels that compute these classes: one for all slices of an array, else one each."""
-        rest = leaves & self.computed
-        known = self._launches.get(rest)
-        if known is None:
-            known, left = 0, rest
-            while left:
-                own = left & -left
-                near = self._slices.get(own.bit_length() - 1, ())
-                left &= ~max(near, key=lambda mask: (mask & left).bit_count(), default=own)
-                known += 1
-            self._launches[rest] = known
-        return known
+    def launched(self, leaves: int) -> list[int]:
+        """Bit sets of the classes that a kernel computes each: all slices of one array together, else one class."""
+        found, left = [], leaves & self.computed
+        while left:
+            own = left & -left
+            near = self._slices.get(own.bit_length() - 1, ())
+            found.append(left & max(near, key=lambda mask: (mask & left).bit_count(), default=own))
+            left &= ~found[-1]
+        return found
 
     def through(self, reads: tuple[Read, ...], layout: Layout, size: int) -> tuple[Read, ...]:
         """The reads of a view of a class of `size` elements, given those of the class."""

@@ -9,7 +9,21 @@ from typing import NamedTuple
 
 from eqsat.egraph.snapshot import ENode, Snapshot
 from eqsat.extract.cost import Gemm, Prices, Run, work_of, write_order
-from eqsat.extract.cuts import Core, Cut, Facts, Index, Key, Kind, Limits, Product, Read, Rows, joined, parts
+from eqsat.extract.cuts import (
+    Core,
+    Cut,
+    Facts,
+    Index,
+    Key,
+    Kind,
+    Limits,
+    Product,
+    Read,
+    Rows,
+    bits,
+    joined,
+    parts,
+)
 from eqsat.layout.arithmetic import Layout, compose, identity, is_bijective, row_major, strided
 
 PROLOGUE_STEP = 2000
@@ -35,7 +49,9 @@ class Grower:
         self.gemms: list[list[Cut]] = [[] for _ in facts.leaf]
         self.rows: list[list[Cut]] = [[] for _ in facts.leaf]
         self._cores: dict[tuple[int, int, int, int, int], Core] = {}
-        self._leaf_guess = prices.launch
+        self._ways = [(0, 0) if free else (prices.launch, prices.launch) for free in facts.free]
+        self._far = limits.guess == "far"
+        self._beneath: dict[int, int] = {}
         self._rules: dict[str, Callable[[int, ENode], Iterator[Cut | None]]] = {
             "Un": self.elementwise,
             "Bin": self.elementwise,
@@ -59,6 +75,22 @@ class Grower:
         self.points[c] = [self.facts.leaf[c], *(x for x in cuts if x.kind == Kind.POINT)]
         self.gemms[c] = [x for x in cuts if x.kind == Kind.GEMM]
         self.rows[c] = [x for x in cuts if x.kind == Kind.ROW]
+        best = min(cuts, key=lambda x: (x.score, x.price), default=None)
+        if self._far and best is not None and self._ways[c] != (best.score, best.price):
+            self._ways[c] = best.score, best.price
+            self._beneath.clear()
+
+    def beneath(self, leaves: int) -> int:
+        """A guess at what it costs to compute the classes among `leaves` that must be; see `Limits.guess`."""
+        needed = leaves & self.facts.computed
+        known = self._beneath.get(needed)
+        if known is None:
+            longest = total = 0
+            for together in self.facts.launched(needed):
+                way, last = max(self._ways[c] for c in bits(together)) if self._far else (self.prices.launch,) * 2
+                longest, total = max(longest, way - last), total + last
+            known = self._beneath[needed] = longest + total  # what chains share is counted once
+        return known
 
     def library_price(self, cut: Cut) -> int | None:
         """The price of a bare product of plain matrices by the vendor's library; None for any other cut."""
@@ -117,10 +149,9 @@ class Grower:
         """A product of points."""
         out = identity(self.snapshot.size[node.cls])
         left, right = (self._prologues(a) for a in node.args)
-        guess = self._leaf_guess
 
         def score(pair: tuple[Cut, Cut]) -> int:
-            return pair[0].price + pair[1].price + guess * self.facts.launches(pair[0].leaves | pair[1].leaves)
+            return pair[0].price + pair[1].price + self.beneath(pair[0].leaves | pair[1].leaves)
 
         pairs = sorted(product(left, right), key=score)
         for x, y in dict.fromkeys([self._plain(node), *pairs[: self.limits.pairs]]):
@@ -179,7 +210,7 @@ class Grower:
 
     def _joins(self, operands: Sequence[Sequence[Cut]], most: int) -> list[_Join]:
         """The most promising ways to compute all operands in one kernel that reads at most `most` arrays."""
-        computed, guess = self.facts.computed, self._leaf_guess
+        computed = self.facts.computed
         partial = [_Join(x.kind, x.key, x.leaves, x.inner, self._beyond(x), (x,)) for x in operands[0]]
         for cuts in operands[1:]:
             options = [(x, self._beyond(x)) for x in cuts]
@@ -200,7 +231,7 @@ class Grower:
                     else:
                         beyond += left.beyond
                     needed = leaves & computed
-                    score = beyond + guess * self.facts.launches(needed)
+                    score = beyond + self.beneath(needed)
                     slot = (kind, key, needed)
                     known = best.get(slot)
                     if known is None or score < known[0]:
@@ -280,7 +311,7 @@ class Grower:
         cut = Cut(c, i, subs, kind, key, leaves, inner, reads, work, on_chip, at)
         if not self.price(cut):
             return None
-        cut.score = cut.price + self._leaf_guess * self.facts.launches(leaves) + inner.bit_count()
+        cut.score = cut.price + self.beneath(leaves) + inner.bit_count()
         return cut
 
     def price(self, cut: Cut) -> bool:

@@ -16,6 +16,7 @@ from eqsat.egraph.saturate import Limits, saturate, stated, wait_until_ready
 from eqsat.egraph.snapshot import Snapshot
 from eqsat.errors import EqsatError, InputError
 from eqsat.extract.cover import CoverResult, cover
+from eqsat.extract.cuts import Limits as Cuts
 from eqsat.extract.plan.stitch import Solved
 from eqsat.language.rule import HostRule
 from eqsat.pipeline import limits
@@ -144,7 +145,8 @@ def search_form(problem: Problem, written: Solved, seconds: float, run: Runner) 
     first = run.run(COVER, deadline.left(), problem, written, explored)
     if first is None:  # what was found can no longer be priced: it counts as not found
         return _found(written, written, explored, explored.stats | {"stop": run.why_stopped})
-    best = run.run(REGROUP, deadline.left(), problem, written, first)
+    grouped = run.run(REGROUP, deadline.left(), problem, written, first)
+    best = run.run(SECOND_LOOK, deadline.left(), problem, written, grouped)
     stop = {"stop": "interrupted"} if run.interrupted else {}
     return _found(written, best, explored, best.snapshot.stats | stop)
 
@@ -190,10 +192,14 @@ def _affordable(written: Solved, seconds: float) -> int:
 
 
 def _covered(
-    deadline: Deadline, problem: Problem, snapshot: Snapshot, known: Sequence[CoverResult] = ()
+    deadline: Deadline,
+    problem: Problem,
+    snapshot: Snapshot,
+    known: Sequence[CoverResult] = (),
+    cuts: Cuts | None = None,
 ) -> CoverResult:
     asked = problem.asked
-    found = cover(snapshot, asked.device, deadline.left(), None, deadline.stopped, asked.exact, known)
+    found = cover(snapshot, asked.device, deadline.left(), cuts, deadline.stopped, asked.exact, known)
     for stage, spent in found.stats["seconds"].items():
         problem.budget.add("solve" if stage == "incumbents" else stage, spent)
     return found
@@ -230,6 +236,21 @@ def _regrouped(deadline: Deadline, problem: Problem, written: Solved, first: Sol
     return best
 
 
+def _looked_at_again(deadline: Deadline, problem: Problem, written: Solved, best: Solved) -> Solved:
+    """The cheapest cover by the kernels that the other guess at their leaves keeps, where that is cheaper.
+
+    Its bound is on covers by these and on those by the kernels that were kept before.
+    """
+    if not deadline.left() or not problem.asked.device.fuses:
+        return best
+    again = _covered(deadline, problem, best.snapshot, [written.cover, best.cover], Cuts(guess="far"))
+    if again.cost >= best.cover.cost:
+        return best
+    bound = min(again.lower_bound, best.cover.lower_bound)
+    return Solved(best.snapshot, replace(again, lower_bound=bound, optimal=bound >= again.cost))
+
+
 COVER_WRITTEN = Stage(_covered, _covered_at_once)
 COVER = Stage(_covered_e_graph, lambda problem, written, snapshot: None, always=True)
 REGROUP = Stage(_regrouped, lambda problem, written, first: first)
+SECOND_LOOK = Stage(_looked_at_again, lambda problem, written, best: best)
