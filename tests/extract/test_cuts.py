@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -12,10 +12,12 @@ from hypothesis import strategies as st
 
 from eqsat.egraph.required import needs_of_all
 from eqsat.egraph.snapshot import Snapshot
-from eqsat.extract.candidates import Candidate, Candidates, enumerate_candidates, undominated
+from eqsat.extract.candidates import Candidate, Candidates, _Search, enumerate_candidates, undominated
+from eqsat.extract.cost import Prices
 from eqsat.extract.cover import cover
-from eqsat.extract.cuts import Cut, Kind, Limits, bits
+from eqsat.extract.cuts import Cut, Facts, Kind, Limits, bits
 from eqsat.extract.device.table import DEVICES
+from eqsat.extract.grow import Grower
 from eqsat.layout import arithmetic as lay
 from eqsat.program.core import Node, make
 from support.core_programs import bin_, by_row, c_, full, layernorm, mm, red, softmax, un, view, x_
@@ -80,7 +82,7 @@ def test_every_class_has_a_kernel_whenever_it_is_stopped(seed: int, operators: i
     assert all(free or found.of_class[c] for c, free in enumerate(found.free))
 
 
-TINY = Limits(**dict.fromkeys((f.name for f in fields(Limits)), 1))
+TINY = replace(Limits(), **{f.name: 1 for f in fields(Limits) if isinstance(f.default, int)})
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(4, 30))
@@ -254,3 +256,17 @@ def test_dominated_candidates_are_dropped() -> None:
 
     cheap, same, fewer = candidate(5, 1, 2), candidate(5, 1, 2, 3), candidate(9, 1)
     assert undominated([same, fewer, cheap, candidate(9, 1, 4)]) == [cheap, fewer]
+
+
+def test_a_leaf_that_hides_a_product_is_a_launch_to_the_near_guess_and_a_chain_to_the_far_one() -> None:
+    product = mm(x_("x", 2048 * 2048), c_("w", 2048 * 2048), 2048, 2048, 2048)
+    snapshot = Snapshot.from_core([un("relu", product)])
+    (hidden,) = {n.cls for n in snapshot.nodes if n.op == "MM"}
+    guessed = {}
+    for limits in (Limits(guess="near"), Limits(guess="far")):
+        facts, prices = Facts(snapshot, limits), Prices(MI300X, False)
+        grower = Grower(snapshot, prices, limits, facts)
+        _Search(snapshot, facts, grower, limits, [True] * len(snapshot.nodes)).run(None)
+        guessed[limits.guess] = grower.beneath(1 << hidden)
+    assert guessed["near"] == Prices(MI300X, False).launch
+    assert guessed["far"] > 2 * guessed["near"]
