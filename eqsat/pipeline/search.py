@@ -177,7 +177,7 @@ def _saturated(problem: Problem, written: Solved, deadline: Deadline) -> Snapsho
     affordable = _affordable(written, left - share)
     most = Limits().nodes
     with problem.budget.stage("saturate"):
-        found = saturate(written.snapshot, problem.asked.rules, Limits(share, min(most, affordable)))
+        found = saturate(written.snapshot, problem.asked.rules, Limits(seconds=share, nodes=min(most, affordable)))
     if found.stats["stop"] == "nodes" and affordable < most:
         found.stats["stop"] = "time"
     return found
@@ -227,7 +227,7 @@ def _regrouped(deadline: Deadline, problem: Problem, written: Solved, first: Sol
         if not further or not deadline.left():
             break
         with problem.budget.stage("saturate"):
-            seconds = Limits(limits.SEARCH.saturation * deadline.left())
+            seconds = Limits(seconds=limits.SEARCH.saturation * deadline.left())
             more = saturate(best.snapshot, problem.asked.rules, seconds, further=further)
         better = Solved(more, _covered(deadline, problem, more, [written.cover, best.cover]))
         if better.cover.cost >= best.cover.cost:
