@@ -107,6 +107,7 @@ def enumerate_candidates(
         "visits": search.visits,
         "rounds": search.rounds,
         "stopped": search.stopped,
+        "crowded": grower.crowded,
         "seconds": time.perf_counter() - start,
     }
     return Candidates(of_class, facts.free, stats)
@@ -193,6 +194,7 @@ class _Search:
         best = []
         for kind in sorted(by_kind):
             best += sorted(by_kind[kind], key=lambda x: (x.score, x.leaves, x.node))[: self.limits.per_kind]
+        self.grower.crowded = self.grower.crowded or len(best) < len(pool)
         return best
 
     def aliases(self, c: int) -> list[Candidate]:

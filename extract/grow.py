@@ -50,6 +50,8 @@ class Grower:
         self.rows: list[list[Cut]] = [[] for _ in facts.leaf]
         self._cores: dict[tuple[int, int, int, int, int], Core] = {}
         self._ways = [(0, 0) if free else (prices.launch, prices.launch) for free in facts.free]
+        self.crowded = False
+        """Whether a limit dropped some cut for one that ranks higher: with another guess, others may be kept."""
         self._far = limits.guess == "far"
         self._beneath: dict[int, int] = {}
         self._rules: dict[str, Callable[[int, ENode], Iterator[Cut | None]]] = {
@@ -154,6 +156,7 @@ class Grower:
             return pair[0].price + pair[1].price + self.beneath(pair[0].leaves | pair[1].leaves)
 
         pairs = sorted(product(left, right), key=score)
+        self.crowded = self.crowded or len(pairs) > self.limits.pairs
         for x, y in dict.fromkeys([self._plain(node), *pairs[: self.limits.pairs]]):
             yield self.make(i, (x, y), Kind.GEMM, Product(self._core(i, node, x, y), out), (), 0.0)
 
@@ -237,6 +240,7 @@ class Grower:
                     if known is None or score < known[0]:
                         best[slot] = score, _Join(kind, key, leaves, inner, beyond, (*left.subs, x))
             partial = _best_of_each_kind(best.values(), self.limits.joins)
+            self.crowded = self.crowded or len(partial) < len(best)
         return partial
 
     def _beyond(self, x: Cut) -> int:

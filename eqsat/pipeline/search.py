@@ -241,7 +241,8 @@ def _looked_at_again(deadline: Deadline, problem: Problem, written: Solved, best
 
     Its bound is on covers by these and on those by the kernels that were kept before.
     """
-    if not deadline.left() or not problem.asked.device.fuses:
+    crowded = best.cover.stats["candidates"]["crowded"]
+    if not crowded or not deadline.left() or not problem.asked.device.fuses:
         return best
     again = _covered(deadline, problem, best.snapshot, [written.cover, best.cover], Cuts(guess="far"))
     if again.cost >= best.cover.cost:
