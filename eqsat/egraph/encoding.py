@@ -275,8 +275,8 @@ _EQUAL_WHERE_SHOWN = """
 
 # E-nodes that no program needs, as their class `e` has another form: "name | e-node | where", one a line.
 #
-# An array that repeats itself is a view of itself through many maps, and of what repeats (or pads) it through one for
-# each way to find a copy among many; compositions of such views have no end. The source's own views stay (rule 0).
+# An array that repeats itself is a view of itself through many maps. It is also a view of any array that repeats or
+# pads it, once for each copy. Compositions of such views never end. The source's own views stay (rule 0).
 #
 # Products of constants along a cycle have no end either: x - x is any multiple of itself, and the mean of a repeated x
 # is a third of three times x, which rounding may make another multiple of x. A cycle is cut at its oldest class, which
@@ -318,7 +318,7 @@ class _Lowering:
         self._match(self.row.left, "self", body)
         rules = []
         conditions: list[list[str]] = []  # of each guard
-        needs: list[set[int]] = []  # the guards that give what it reads
+        needs: list[set[int]] = []  # of each guard: the earlier guards whose results it reads
         giver: dict[str, int] = {}
         for i, guard in enumerate(self.row.when):
             direct = {giver[name] for name in variables(guard) if name in giver}
@@ -353,9 +353,8 @@ class _Lowering:
         actions.append(f"(union self {result})")
         if self.row.subsumes:
             actions.append(f"(subsume {self._top})")
-        folds = (
-            isinstance(self.row.right, Pat) and self.row.right.op == "Full"
-        )  # numbers, before other rules meet them unfolded
+        # Numbers are folded before other rules meet them unfolded.
+        folds = isinstance(self.row.right, Pat) and self.row.right.op == "Full"
         ruleset, name = "simplify" if self.row.subsumes or folds else "algebra", self.row.name
         rules.append(f'(rule ({" ".join(body)}) ({" ".join(actions)}) :ruleset {ruleset} :name "{name}")')
         return rules

@@ -41,11 +41,13 @@ class Agreement:
         version: the version of onnxruntime.
         max_error: the largest difference of an output, as a share of its largest magnitude (at least 1).
         tolerance: the difference that rounding explains.
+        failure: why onnxruntime cannot run the second file; empty if it can.
     """
 
     version: str
     max_error: float
     tolerance: float
+    failure: str = ""
 
     @property
     def agrees(self) -> bool:
@@ -60,6 +62,7 @@ class Agreement:
             "max_error": self.max_error if math.isfinite(self.max_error) else None,
             "tolerance": self.tolerance,
             "agrees": self.agrees,
+            "failure": self.failure,
         }
 
 
@@ -79,7 +82,7 @@ def agreement(
         inputs: arrays by name.
 
     Returns:
-        None if onnxruntime is not installed or cannot run one of the files.
+        None if onnxruntime is not installed or cannot run `source`.
     """
     try:
         import onnxruntime
@@ -87,12 +90,23 @@ def agreement(
         return None
     names = list(program.outputs)
     try:
-        wanted, found = (_outputs(onnxruntime, file, names, inputs) for file in (source, result))
-    except Exception:  # noqa: BLE001  onnxruntime raises many types for unsupported files
+        wanted = _outputs(onnxruntime, source, names, inputs)
+    except _errors_of(onnxruntime):
         return None
     tolerance = max((TOLERANCE.get(t.dtype, 0.0) for t in program.terms() if is_float(t.dtype)), default=0.0)
+    try:
+        found = _outputs(onnxruntime, result, names, inputs)
+    except _errors_of(onnxruntime) as error:
+        return Agreement(onnxruntime.__version__, math.inf, tolerance, str(error))
     error = max((_error(a, b) for a, b in zip(wanted, found, strict=True)), default=0.0)
     return Agreement(onnxruntime.__version__, error, tolerance)
+
+
+def _errors_of(onnxruntime: Any) -> tuple[type[Exception], ...]:
+    """What onnxruntime raises for a file that it cannot load or run: types of its own, and two of Python's."""
+    own = vars(onnxruntime.capi.onnxruntime_pybind11_state).values()
+    found = (x for x in own if isinstance(x, type) and issubclass(x, Exception))
+    return (*found, RuntimeError, ValueError)
 
 
 def _outputs(onnxruntime: Any, file: str | os.PathLike[str], names: list[str], inputs: Mapping[str, Array]) -> Any:

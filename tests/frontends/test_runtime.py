@@ -53,6 +53,15 @@ def test_without_onnxruntime_or_what_it_knows_there_is_no_opinion(
     assert compared(tmp_path, scaled(1.5), scaled(1.5)) is None
 
 
+def test_a_file_written_that_does_not_run_is_told(tmp_path: Path) -> None:
+    foreign = model([node("Own", ["x"], ["y"], domain="mine")], outputs=(value("y"),), domain="mine")
+    found = compared(tmp_path, scaled(1.5), foreign)
+    assert found is not None
+    assert not found.agrees
+    assert "Own" in found.failure
+    assert found.as_json()["max_error"] is None
+
+
 def test_optimize_says_what_onnxruntime_makes_of_its_file(tmp_path: Path) -> None:
     source = tmp_path / "model.onnx"
     onnx.save(chain(), source)

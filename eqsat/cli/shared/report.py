@@ -68,6 +68,8 @@ def runtime_line(found: dict[str, Any]) -> str:
     """One line on the comparison of the file read and the file written in onnxruntime."""
     error = "infinite" if found["max_error"] is None else f"{found['max_error']:.1e} of the scale"
     both = f"{found['name']} {found['version']} on the file read and the file written: largest difference {error}"
+    if found["failure"]:
+        return f"WARNING: {found['name']} {found['version']} cannot run the file written: {found['failure']}"
     if found["agrees"]:
         return f"{both}."
     return (
