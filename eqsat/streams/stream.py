@@ -1,0 +1,286 @@
+"""One kernel that streams: for a block of rows it walks along an axis k and keeps accumulators.
+
+    totals     reductions, over k, of elements at (b, m, k)
+    products   sums over k of P[b, m, k] V[b, k, n]
+
+Elements are pointwise functions of arrays that are read, of inner products S[b, m, k], which are made on the way, and
+of earlier totals of the row. What is done with finished accumulators, at (b, m, n), is left to the kernel's epilogue.
+
+A walk along k is a pass. What needs an earlier total waits for the next pass, unless a correction lets it run along
+(`eqsat.streams.corrections`). So softmax(q k^T) v is one pass with corrections, and three without: the maximum, the
+sum, the product.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from eqsat.base.graphs import operands_first
+from eqsat.errors import EqsatError
+from eqsat.layout.arithmetic import Layout, compose, identity, strided
+from eqsat.program.core import Node
+from eqsat.streams.corrections import Rows, correction, factored
+
+_HEAVY = ("MM", "Red")
+_TOTALS = ("sum", "prod", "max", "min")
+
+
+class NotAStream(EqsatError):
+    """An expression is no stream; the message is one line that says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Accumulator:
+    """A total or a product.
+
+    Attributes:
+        node: the Red or MM node.
+        element: what is summed (or reduced) at (b, m, k), of batch * rows * length elements: the argument of the
+            reduction or the left operand of the product, without `scale`.
+        turn: the pass in which it is summed, from 0.
+        corrections: (total, alpha): when this maximum or minimum goes from old to new in the same pass, what was
+            summed is multiplied by exp(alpha * (old - new)).
+        scale: what the finished sum is multiplied by, of batch * rows elements, over totals; None for nothing.
+    """
+
+    node: Node
+    element: Node
+    turn: int
+    corrections: tuple[tuple[Node, float], ...] = ()
+    scale: Node | None = None
+
+    @property
+    def is_product(self) -> bool:
+        return self.node.op == "MM"
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """A kernel as accumulators over one axis.
+
+    Attributes:
+        batch, rows, length: b, m and k; `width` is n, that of all products.
+        inner: the products that are made on the way, MM nodes of (batch, rows, depth, length).
+        accumulators: each after those that it needs.
+        passes: walks along k. All products are summed in the last.
+    """
+
+    batch: int
+    rows: int
+    length: int
+    width: int
+    inner: tuple[Node, ...]
+    accumulators: tuple[Accumulator, ...]
+    passes: int
+
+    @property
+    def totals(self) -> tuple[Accumulator, ...]:
+        """The accumulators of one value a row."""
+        return tuple(x for x in self.accumulators if not x.is_product)
+
+    @property
+    def products(self) -> tuple[Accumulator, ...]:
+        """The accumulators of `width` values a row."""
+        return tuple(x for x in self.accumulators if x.is_product)
+
+    @property
+    def why(self) -> list[str]:
+        """Why one kernel may compute this: a line for the walk, then one for each accumulator."""
+        walks = "once" if self.passes == 1 else f"{self.passes} times"
+        made = f", making {len(self.inner)} inner product{'s' * (len(self.inner) > 1)} on the way" if self.inner else ""
+        lines = [f"walks {walks} along {self.length} elements for blocks of {self.batch} x {self.rows} rows{made}"]
+        return lines + [self._described(x) for x in self.accumulators]
+
+    def _described(self, x: Accumulator) -> str:
+        what = f"product of width {self.width}" if x.is_product else f"{x.node.attrs[0]} of each row"
+        when = f"pass {x.turn + 1}"
+        if x.corrections:
+            kinds = " and ".join(total.attrs[0] for total, _ in x.corrections)
+            when += f", corrected by exp(old - new) whenever the {kinds} so far changes"
+        if x.scale is not None:
+            when += ", with the factor of each row applied at the end"
+        return f"{what}: {when}"
+
+
+def analyse(outputs: Sequence[Node], inputs: Sequence[Node], corrected: bool = True) -> Stream:
+    """The stream that computes these outputs over these inputs.
+
+    Args:
+        outputs: functions of products and totals at (b, m, n), or of elements at (b, m, k).
+        inputs: the nodes that are arrays in memory.
+        corrected: whether sums may run along under a growing maximum, and row factors leave sums. Without, every total
+            waits for those that it needs, and everything is computed as it is written.
+
+    Raises:
+        NotAStream: no single walk along one axis computes them.
+    """
+    return _Analysis(outputs, inputs).stream(corrected)
+
+
+class _Analysis:
+    def __init__(self, outputs: Sequence[Node], inputs: Sequence[Node]) -> None:
+        self.inputs = frozenset(inputs)
+        nodes = operands_first(outputs, inputs)
+        self.heavy: dict[Node, frozenset[Node]] = {}
+        """The products and reductions that each node depends on, itself included; missing for none."""
+        for node in nodes:
+            below = frozenset().union(*(self.heavy[a] for a in node.args if a in self.heavy))
+            below |= {node} if node.op in _HEAVY else frozenset()
+            if below:
+                self.heavy[node] = below
+        self.products = self._outermost(nodes)
+        self.batch, self.rows, self.length, self.width = self.products[0].attrs[:4]
+        if self.length < 2:
+            raise NotAStream("the axis has one element")
+        self.count = self.batch * self.rows
+        self.whole = identity(self.count * self.length)
+        self.spread = strided(0, ((self.count, 1), (self.length, 0)))
+        self.order = {node: i for i, node in enumerate(nodes)}
+        self.inner: dict[Node, None] = {}
+        self.totals: dict[Node, None] = {}
+        self._place(outputs)
+
+    def _outermost(self, nodes: Sequence[Node]) -> list[Node]:
+        """The products that no other product or reduction needs, which must be alike."""
+        needed = {x for node in nodes if node.op in _HEAVY for x in self.heavy[node] if x is not node}
+        found = [node for node in nodes if node.op == "MM" and node not in needed]
+        if not found:
+            raise NotAStream("no product is left at the end")
+        batch, rows, length, width = found[0].attrs
+        for node in found:
+            if node.attrs != found[0].attrs:
+                raise NotAStream(f"products of {(batch, rows, length, width)} and of {node.attrs} share no axis")
+            if node.args[1] in self.heavy:
+                raise NotAStream("the right operand of a product needs a product or a reduction")
+        return found
+
+    def _place(self, outputs: Sequence[Node]) -> None:
+        """Find what is computed at every element, and that all of it is needed at that element alone."""
+        work: list[tuple[Node, Layout]] = [(p.args[0], self.whole) for p in self.products]
+        for total in self._ending(outputs):
+            work += self._of_total(total)
+        for output in outputs:
+            if output in self.heavy and not self.heavy[output] & set(self.products):
+                if output.size == self.count * self.length:
+                    work.append((output, self.whole))
+                elif output.size != self.count:
+                    raise NotAStream("an output has neither the rows nor the elements of the walk")
+        seen: set[tuple[Node, Layout]] = set()
+        while work:
+            node, at = work.pop()
+            if node not in self.heavy or node in self.inputs or (node, at) in seen:
+                continue
+            seen.add((node, at))
+            work += self._below(node, at)
+
+    def _below(self, node: Node, at: Layout) -> list[tuple[Node, Layout]]:
+        """The operands of a node with the places at which they are needed, given where the node is."""
+        match node.op:
+            case "Un" | "Bin" | "Where":
+                return [(a, at) for a in node.args]
+            case "V":
+                moved = compose(node.attrs[0], at)
+                if moved is None:
+                    raise NotAStream("a view inside the walk has no simple index map")
+                return [(node.args[0], moved)]
+            case "Red":
+                if at != self.spread:
+                    raise NotAStream("a total is needed by other rows than its own")
+                return self._of_total(node)
+            case "MM":
+                batch, rows, _, columns = node.attrs
+                if (batch, rows, columns) != (self.batch, self.rows, self.length):
+                    raise NotAStream(f"an inner product of {node.attrs} has other rows or another axis than the walk")
+                if strided(at.offset, at.dims) != self.whole:
+                    raise NotAStream("an inner product is needed at other elements than its own")
+                if any(a in self.heavy for a in node.args):
+                    raise NotAStream("an operand of an inner product needs a product or a reduction")
+                self.inner[node] = None
+                return []
+            case _:
+                raise NotAStream(f"{node.op} of what is computed inside the walk")
+
+    def _of_total(self, node: Node) -> list[tuple[Node, Layout]]:
+        kind, length = node.attrs
+        if kind not in _TOTALS:
+            raise NotAStream(f"{kind} is no total that runs along an axis")
+        if (node.size, length) != (self.count, self.length):
+            raise NotAStream(f"a reduction of {node.size} rows of {length} is not over the axis of the products")
+        self.totals[node] = None
+        return [(node.args[0], self.whole)]
+
+    def _ending(self, outputs: Iterable[Node]) -> list[Node]:
+        """The totals that outputs need from outside of the products."""
+        return [n for n in operands_first(outputs, [*self.inputs, *self.products, *self.totals]) if n.op == "Red"]
+
+    # --- passes -------------------------------------------------------------------------------------------------
+
+    def stream(self, corrected: bool) -> Stream:
+        """The accumulators with their passes."""
+        turns: dict[Node, int] = {}
+        made: list[Accumulator] = []
+        for node in sorted(self.totals, key=self.order.__getitem__):
+            found = self._accumulator(node, turns, corrected, 0)
+            turns[node] = found.turn
+            made.append(found)
+        products = [self._accumulator(node, turns, corrected, 0) for node in self.products]
+        last = max(x.turn for x in [*made, *products])
+        made += [self._accumulator(node, turns, corrected, last) for node in self.products]
+        inner = sorted(self.inner, key=self.order.__getitem__)
+        return Stream(self.batch, self.rows, self.length, self.width, tuple(inner), tuple(made), last + 1)
+
+    def _accumulator(self, node: Node, turns: Mapping[Node, int], corrected: bool, least: int) -> Accumulator:
+        """An accumulator in the earliest pass from `least` on, as it is written or with a factor and corrections."""
+        plain = Accumulator(node, node.args[0], max([least, *(turns[d] + 1 for d in self._needed(node.args[0]))]))
+        summed = node.op == "MM" or node.attrs[0] == "sum"
+        if not corrected or not summed or plain.turn == least:
+            return plain
+        moved = [self._running(node, node.args[0], None, turns, least)]
+        element, scale = factored(node.args[0], self._rows_domain(self._above(self.totals)))
+        if scale is not None:
+            moved.append(self._running(node, element, scale, turns, least))
+        return min([plain, *moved], key=lambda x: x.turn)
+
+    def _running(
+        self, node: Node, element: Node, scale: Node | None, turns: Mapping[Node, int], least: int
+    ) -> Accumulator:
+        """The accumulator of an element and a factor, corrected for totals of its own pass where it can be."""
+        ready = [turns[d] for d in self._needed(scale)] if scale is not None else []
+        rows = self._rows_domain(self._above(self.totals, element))
+        found: dict[Node, float] = {}
+        turn = max([least, *ready])
+        for d in self._needed(element):
+            alpha = correction(element, d, rows, self._above([d], element))
+            turn = max(turn, turns[d] + (alpha is None))
+            if alpha is not None:
+                found[d] = alpha
+        corrections = tuple((d, alpha) for d, alpha in found.items() if turns[d] == turn)
+        return Accumulator(node, element, turn, corrections, scale)
+
+    def _rows_domain(self, above: Collection[Node]) -> Rows:
+        return Rows(self.count, self.length, above)
+
+    def _needed(self, root: Node) -> list[Node]:
+        """The totals that a node needs at once, not those below other totals, operands first."""
+        found: set[Node] = set()
+        seen: set[Node] = set()
+        work = [root]
+        while work:
+            node = work.pop()
+            if node in seen or node in self.inputs:
+                continue
+            seen.add(node)
+            if node in self.totals:
+                found.add(node)
+            elif node not in self.inner:
+                work += node.args
+        return sorted(found, key=self.order.__getitem__)
+
+    def _above(self, totals: Collection[Node], *roots: Node) -> frozenset[Node]:
+        """The nodes of the walk that depend on these totals, and the totals."""
+        reached = set(totals)
+        for node in operands_first([*(p.args[0] for p in self.products), *self.totals, *roots], self.inputs):
+            if any(a in reached for a in node.args):
+                reached.add(node)
+        return frozenset(reached)

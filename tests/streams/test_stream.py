@@ -1,0 +1,218 @@
+"""What streams, in how many passes, and with which corrections."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from eqsat.gpu.families.expressions import along_columns, along_rows, array, bin_, full, reduced, times, un, view
+from eqsat.layout import arithmetic as lay
+from eqsat.program.core import Node, evaluate, make
+from eqsat.program.node import substitute
+from eqsat.streams.stream import Accumulator, NotAStream, Stream, analyse
+
+B, M, D, K, N = 2, 3, 5, 7, 4
+ROWS = B * M
+
+
+def inputs_of(*outputs: Node) -> list[Node]:
+    found: dict[Node, None] = {}
+    work = list(outputs)
+    while work:
+        node = work.pop()
+        if node.op == "In":
+            found[node] = None
+        work += node.args
+    return list(found)
+
+
+def stream(*outputs: Node, corrected: bool = True) -> Stream:
+    return analyse(outputs, inputs_of(*outputs), corrected)
+
+
+def scores(dtype: str = "float32") -> Node:
+    return times((B, M, D, K), array("q", ROWS * D, dtype), array("k", B * D * K, dtype))
+
+
+def weights(s: Node) -> Node:
+    e = un("exp", bin_("sub", s, along_columns(reduced("max", s, K), K)))
+    return bin_("div", e, along_columns(reduced("sum", e, K), K))
+
+
+def values(dtype: str = "float32") -> Node:
+    return array("v", B * K * N, dtype)
+
+
+def attend(s: Node) -> Node:
+    return times((B, M, K, N), weights(s), values(s.dtype))
+
+
+def x() -> Node:
+    return array("x", ROWS * K)
+
+
+def mean(a: Node) -> Node:
+    return bin_("mul", reduced("sum", a, K), full(1 / K, reduced("sum", a, K)))
+
+
+def rms(a: Node) -> Node:
+    return un("rsqrt", bin_("add", mean(bin_("mul", a, a)), full(1e-5, mean(a))))
+
+
+def normed() -> Node:
+    centred = bin_("sub", x(), along_columns(mean(x()), K))
+    return bin_("mul", bin_("mul", centred, along_columns(rms(centred), K)), along_rows(array("gain", K), ROWS))
+
+
+def masked(s: Node) -> Node:
+    allowed = along_rows(array("allowed", K, "bool"), ROWS)
+    return make("Where", (), (allowed, bin_("mul", s, full(0.125, s)), full(-np.inf, s)))
+
+
+PASSES = {
+    "a product": (times((B, M, K, N), x(), values()), 1, 1),
+    "attention": (attend(scores()), 1, 3),
+    "masked attention": (attend(masked(scores())), 1, 3),
+    "attention with a bias": (attend(bin_("add", scores(), array("bias", ROWS * K))), 1, 3),
+    "attention in another base": (attend(bin_("mul", scores(), full(3.0, scores()))), 1, 3),
+    "rms norm": (times((B, M, K, N), bin_("mul", x(), along_columns(rms(x()), K)), values()), 1, 2),
+    "layer norm": (times((B, M, K, N), normed(), values()), 2, 3),
+    "a scale after the product": (
+        bin_("mul", times((B, M, K, N), x(), values()), along_columns(rms(x()), N)),
+        1,
+        1,
+    ),
+    "gated": (
+        bin_("mul", un("sigmoid", times((B, M, K, N), x(), values())), times((B, M, K, N), x(), array("u", B * K * N))),
+        1,
+        1,
+    ),
+    "two layers": (times((B, M, K, N), un("relu", scores()), values()), 1, 1),
+    "a sum that nothing corrects": (
+        times((B, M, K, N), un("tanh", bin_("sub", x(), along_columns(reduced("max", x(), K), K))), values()),
+        2,
+        2,
+    ),
+    "the exponential of another array": (
+        times(
+            (B, M, K, N),
+            un("exp", bin_("sub", array("y", ROWS * K), along_columns(reduced("max", x(), K), K))),
+            values(),
+        ),
+        2,
+        2,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PASSES)
+def test_passes(name: str) -> None:
+    output, corrected, plain = PASSES[name]
+    assert stream(output).passes == corrected
+    assert stream(output, corrected=False).passes == plain
+
+
+def test_softmax_is_corrected_by_the_maximum_and_divided_last() -> None:
+    found = stream(attend(scores()))
+    maximum, total, product = found.accumulators
+    assert (maximum.node.attrs[0], maximum.corrections) == ("max", ())
+    assert total.corrections == product.corrections == ((maximum.node, 1.0),)
+    assert product.scale is not None
+    assert product.element.op == "Un"
+    assert found.inner == (scores(),)
+    assert any("corrected" in line for line in found.why)
+
+
+def test_a_scaled_exponent_is_corrected_by_its_scale() -> None:
+    s = scores()
+    e = un("exp", bin_("mul", bin_("sub", s, along_columns(reduced("max", s, K), K)), full(0.5, s)))
+    (_, product) = stream(times((B, M, K, N), e, values())).accumulators
+    ((_, alpha),) = product.corrections
+    assert alpha == 0.5
+
+
+REFUSED = {
+    "products of other depths": bin_(
+        "add", times((B, M, K, N), x(), values()), times((B, M, D, N), array("q", ROWS * D), array("w", B * D * N))
+    ),
+    "no product": reduced("sum", x(), K),
+    "a total of another axis": bin_(
+        "mul", times((B, M, K, N), x(), values()), along_columns(reduced("sum", array("q", ROWS * D), D), N)
+    ),
+    "a total on the right": times((B, M, K, N), x(), along_columns(reduced("sum", array("w", B * K * D), D), N)),
+    "turned around inside": times(
+        (B, M, K, N),
+        view(lay.of_transpose((B, K, M), (0, 2, 1)), times((B, K, D, M), array("q", B * K * D), array("k", B * D * M))),
+        values(),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused(name: str) -> None:
+    with pytest.raises(NotAStream):
+        stream(REFUSED[name])
+
+
+@pytest.mark.parametrize("step", [1, 2, 3, 7])
+@pytest.mark.parametrize("name", PASSES)
+def test_walks_compute_the_same(name: str, step: int) -> None:
+    """The accumulators, summed tile by tile with their corrections, give what the nodes mean."""
+    output, _, _ = PASSES[name]
+    rng = np.random.default_rng(7)
+    env = {
+        n.attrs[0]: rng.normal(size=n.size) > 0 if n.dtype == "bool" else rng.normal(size=n.size) * 4
+        for n in inputs_of(output)
+    }
+    found = stream(output)
+    done = walked(found, env, step)
+    (wanted,) = evaluate([output], env, {})
+    held = {node: array(f"held{i}", node.size, node.dtype) for i, node in enumerate(done)}
+    env |= {f"held{i}": value.reshape(-1) for i, value in enumerate(done.values())}
+    (got,) = evaluate(substitute([output], held), env, {})
+    np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-6)
+
+
+def walked(s: Stream, env: dict[str, np.ndarray], step: int) -> dict[Node, np.ndarray]:
+    """The finished accumulators of a stream that takes `step` elements of the axis at a time."""
+    identities = {"sum": 0.0, "prod": 1.0, "max": -np.inf, "min": np.inf}
+    ufuncs = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}
+    shape = (s.batch * s.rows, s.length)
+    done: dict[Node, np.ndarray] = {}
+
+    def value(node: Node, now: dict[Node, np.ndarray]) -> np.ndarray:
+        """A node where totals are what they are now: a maximum of nothing yet counts as 0."""
+        held = {n: array(f"total{i}", n.size, n.dtype) for i, n in enumerate(now)}
+        safe = {f"total{i}": np.where(np.isneginf(v), 0, v) for i, v in enumerate(now.values())}
+        return evaluate(substitute([node], held), env | safe, {})[0]
+
+    def started(x: Accumulator) -> np.ndarray:
+        if x.is_product:
+            return np.zeros((s.batch * s.rows, s.width))
+        return np.full(s.batch * s.rows, identities[x.node.attrs[0]])
+
+    for turn in range(s.passes):
+        here = [x for x in s.accumulators if x.turn == turn]
+        now = {x.node: started(x) for x in here}
+        for first in range(0, s.length, step):
+            tile = slice(first, first + step)
+            before = dict(now)
+            for x in here:
+                totals = done | {n: v for n, v in now.items() if n.op == "Red"}
+                element = value(x.element, totals).reshape(shape)[:, tile]
+                factor = np.ones(shape[0])
+                for total, alpha in x.corrections:
+                    with np.errstate(invalid="ignore"):
+                        gone = np.exp(alpha * (before[total] - now[total]))
+                    factor = factor * np.where(np.isneginf(before[total]), 0, gone)
+                if x.is_product:
+                    v = value(x.node.args[1], {}).reshape(s.batch, s.length, s.width)[:, tile]
+                    more = element.reshape(s.batch, s.rows, -1) @ v
+                    now[x.node] = now[x.node] * factor[:, None] + more.reshape(-1, s.width)
+                else:
+                    f = ufuncs[x.node.attrs[0]]
+                    now[x.node] = f(now[x.node] * factor if x.corrections else now[x.node], f.reduce(element, axis=1))
+        for x in here:
+            scale = 1.0 if x.scale is None else value(x.scale, done | {n: v for n, v in now.items() if n.op == "Red"})
+            done[x.node] = now[x.node] * (scale if not x.is_product else np.reshape(scale, (-1, 1)))
+    return done
