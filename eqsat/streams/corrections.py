@@ -58,6 +58,39 @@ def factored(node: Node, rows: Rows) -> tuple[Node, Node | None]:
     return (node, None) if element is None else (element, scale)
 
 
+def guarded(node: Node, rows: Rows) -> tuple[Node, Node] | None:
+    """(element, scale) of a softmax that gives 0 where it would give NaN: rows that are masked altogether.
+
+    exp(e) / l with l = sum exp(e) is NaN in all of a row or nowhere: where l is 0, since then all exponentials are, or
+    NaN. So the scale is 1 / l, and 0 where that is not finite. A sum times a scale of 0 is then 0 whatever it is.
+    None for other elements.
+    """
+    y = _without_nan(node)
+    element, scale = factored(y, rows) if y is not None else (node, None)
+    if scale is None or element.op != "Un" or element.attrs[0] != "exp" or scale.op != "Bin":
+        return None
+    one, total = scale.args
+    if scale.attrs[0] != "div" or one.op != "Full" or one.attrs[0] != 1:
+        return None
+    if total.op != "Red" or total.attrs[0] != "sum" or total.args[0] is not element:
+        return None
+    most, zero = (make("Full", (x, scale.size, scale.dtype)) for x in (float("inf"), 0.0))
+    finite = make("Bin", ("less",), (make("Un", ("abs",), (scale,)), most))
+    return element, make("Where", (), (finite, scale, zero))
+
+
+def _without_nan(node: Node) -> Node | None:
+    """y, for y where it equals itself and 0 elsewhere."""
+    if node.op != "Where":
+        return None
+    test, y, other = node.args
+    if test.op == "Un" and test.attrs[0] == "not":
+        (test,) = test.args
+        y, other = other, y
+    is_zero = other.op == "Full" and other.attrs[0] == 0
+    return y if is_zero and test.op == "Bin" and test.attrs[0] == "equal" and test.args == (y, y) else None
+
+
 def _factored(node: Node, rows: Rows) -> tuple[Node | None, Node | None]:
     """As `factored`, with None for an element of 1."""
     if node not in rows.above:

@@ -14,13 +14,13 @@ sum, the product.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from eqsat.base.graphs import operands_first
 from eqsat.errors import EqsatError
 from eqsat.layout.arithmetic import Layout, compose, identity, strided
 from eqsat.program.core import Node
-from eqsat.streams.corrections import Rows, correction, factored
+from eqsat.streams.corrections import Rows, correction, factored, guarded
 
 _HEAVY = ("MM", "Red")
 _TOTALS = ("sum", "prod", "max", "min")
@@ -42,6 +42,7 @@ class Accumulator:
         corrections: (total, alpha): when this maximum or minimum goes from old to new in the same pass, what was
             summed is multiplied by exp(alpha * (old - new)).
         scale: what the finished sum is multiplied by, of batch * rows elements, over totals; None for nothing.
+        guarded: whether the result is 0 where the scale is 0, even if the sum is infinite or NaN.
     """
 
     node: Node
@@ -49,6 +50,7 @@ class Accumulator:
     turn: int
     corrections: tuple[tuple[Node, float], ...] = ()
     scale: Node | None = None
+    guarded: bool = False
 
     @property
     def is_product(self) -> bool:
@@ -236,27 +238,31 @@ class _Analysis:
         summed = node.op == "MM" or node.attrs[0] == "sum"
         if not corrected or not summed or plain.turn == least:
             return plain
-        moved = [self._running(node, node.args[0], None, turns, least)]
-        element, scale = factored(node.args[0], self._rows_domain(self._above(self.totals)))
+        written = node.args[0]
+        rows = self._rows_domain(self._above(self.totals))
+        moved = [self._running(Accumulator(node, written, 0), turns, least)]
+        element, scale = factored(written, rows)
         if scale is not None:
-            moved.append(self._running(node, element, scale, turns, least))
+            moved.append(self._running(Accumulator(node, element, 0, scale=scale), turns, least))
+        without_nan = guarded(written, rows)
+        if without_nan is not None:
+            element, scale = without_nan
+            moved.append(self._running(Accumulator(node, element, 0, scale=scale, guarded=True), turns, least))
         return min([plain, *moved], key=lambda x: x.turn)
 
-    def _running(
-        self, node: Node, element: Node, scale: Node | None, turns: Mapping[Node, int], least: int
-    ) -> Accumulator:
-        """The accumulator of an element and a factor, corrected for totals of its own pass where it can be."""
-        ready = [turns[d] for d in self._needed(scale)] if scale is not None else []
-        rows = self._rows_domain(self._above(self.totals, element))
+    def _running(self, x: Accumulator, turns: Mapping[Node, int], least: int) -> Accumulator:
+        """The accumulator in its earliest pass, corrected for totals of the same pass where it can be."""
+        ready = [turns[d] for d in self._needed(x.scale)] if x.scale is not None else []
+        rows = self._rows_domain(self._above(self.totals, x.element))
         found: dict[Node, float] = {}
         turn = max([least, *ready])
-        for d in self._needed(element):
-            alpha = correction(element, d, rows, self._above([d], element))
+        for d in self._needed(x.element):
+            alpha = correction(x.element, d, rows, self._above([d], x.element))
             turn = max(turn, turns[d] + (alpha is None))
             if alpha is not None:
                 found[d] = alpha
         corrections = tuple((d, alpha) for d, alpha in found.items() if turns[d] == turn)
-        return Accumulator(node, element, turn, corrections, scale)
+        return replace(x, turn=turn, corrections=corrections)
 
     def _rows_domain(self, above: Collection[Node]) -> Rows:
         return Rows(self.count, self.length, above)

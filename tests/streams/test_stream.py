@@ -69,10 +69,15 @@ def masked(s: Node) -> Node:
     return make("Where", (), (allowed, bin_("mul", s, full(0.125, s)), full(-np.inf, s)))
 
 
+def without_nan(p: Node) -> Node:
+    return make("Where", (), (un("not", bin_("equal", p, p)), full(0.0, p), p))
+
+
 PASSES = {
     "a product": (times((B, M, K, N), x(), values()), 1, 1),
     "attention": (attend(scores()), 1, 3),
     "masked attention": (attend(masked(scores())), 1, 3),
+    "attention without NaN": (times((B, M, K, N), without_nan(weights(masked(scores()))), values()), 1, 3),
     "attention with a bias": (attend(bin_("add", scores(), array("bias", ROWS * K))), 1, 3),
     "attention in another base": (attend(bin_("mul", scores(), full(3.0, scores()))), 1, 3),
     "rms norm": (times((B, M, K, N), bin_("mul", x(), along_columns(rms(x()), K)), values()), 1, 2),
@@ -173,6 +178,18 @@ def test_walks_compute_the_same(name: str, step: int) -> None:
     np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("score", [-np.inf, np.nan])
+def test_rows_that_are_masked_altogether(score: float) -> None:
+    """They are NaN, or 0 where the program says so."""
+    s = bin_("add", scores(), along_rows(array("bias", K), ROWS))
+    for p, wanted in ((weights(s), np.nan), (without_nan(weights(s)), 0.0)):
+        output = times((B, M, K, N), p, values())
+        env = {n.attrs[0]: np.ones(n.size) for n in inputs_of(output)} | {"bias": np.full(K, score)}
+        found = stream(output)
+        assert found.passes == 1
+        assert walked(found, env, 2)[output] == pytest.approx(wanted, nan_ok=True)
+
+
 def walked(s: Stream, env: dict[str, np.ndarray], step: int) -> dict[Node, np.ndarray]:
     """The finished accumulators of a stream that takes `step` elements of the axis at a time."""
     identities = {"sum": 0.0, "prod": 1.0, "max": -np.inf, "min": np.inf}
@@ -213,6 +230,10 @@ def walked(s: Stream, env: dict[str, np.ndarray], step: int) -> dict[Node, np.nd
                     f = ufuncs[x.node.attrs[0]]
                     now[x.node] = f(now[x.node] * factor if x.corrections else now[x.node], f.reduce(element, axis=1))
         for x in here:
-            scale = 1.0 if x.scale is None else value(x.scale, done | {n: v for n, v in now.items() if n.op == "Red"})
-            done[x.node] = now[x.node] * (scale if not x.is_product else np.reshape(scale, (-1, 1)))
+            now_totals = done | {n: v for n, v in now.items() if n.op == "Red"}
+            scale = np.ones(shape[0]) if x.scale is None else value(x.scale, now_totals)
+            scale = scale.reshape(-1, 1) if x.is_product else scale
+            with np.errstate(invalid="ignore"):
+                result = now[x.node] * scale
+            done[x.node] = np.where(scale == 0, 0, result) if x.guarded else result
     return done
