@@ -7,7 +7,7 @@ maps it to its row.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from eqsat.gpu.code.errors import NotLowerable
 from eqsat.gpu.code.index import Index, through
@@ -15,16 +15,16 @@ from eqsat.layout.arithmetic import inverse
 from eqsat.program.core import Node
 
 
-def places(nodes: Sequence[Node], core: Node, at: Index) -> dict[Node, Index]:
-    """For element `at` of the core, its place in every node above it. `nodes` are those of the kernel, operands first.
+def places(nodes: Sequence[Node], cores: Collection[Node], at: Index) -> dict[Node, Index]:
+    """For element `at` of each core, its place in every node above. `nodes` are those of the kernel, operands first.
 
     Raises:
         NotLowerable: an element would be needed in two places, or in none.
     """
-    found = {core: at}
+    found = dict.fromkeys(cores, at)
     for node in nodes:
         above = [(a, found[a]) for a in node.args if a in found]
-        if node is core or not above:
+        if node in cores or not above:
             continue
         moved = {_moved(node, arg, index) for arg, index in above}
         if len(moved) > 1:

@@ -76,6 +76,20 @@ Special = Callable[[Index], Value]
 """What a node is inside a kernel that is neither a leaf nor computed pointwise: a product's sum, a row's total."""
 
 
+def at_place(place: Index, value: Callable[[], Value]) -> Special:
+    """What is known of one element of a node alone, which the kernel computes there.
+
+    Its calls raise NotLowerable for any other element.
+    """
+
+    def known(index: Index) -> Value:
+        if index != place:
+            raise NotLowerable("a kernel reads a value elsewhere than where it computes it")
+        return value()
+
+    return known
+
+
 @dataclass(slots=True)
 class Traffic:
     """The reads of a lowering: load instructions of one thread, and how many of them read separate places per lane."""

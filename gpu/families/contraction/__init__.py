@@ -16,7 +16,7 @@ from eqsat.gpu.code.errors import NotLowerable
 from eqsat.gpu.code.scalar import COMPUTE
 from eqsat.gpu.families.base import Choice, Family, Job, Kernel, finished, part_of
 from eqsat.gpu.families.contraction.copies import Pipeline, pipeline
-from eqsat.gpu.families.contraction.epilogue import Epilogue, epilogue
+from eqsat.gpu.families.contraction.epilogue import Epilogue, Sums, epilogue
 from eqsat.gpu.families.contraction.examples import examples, reductions
 from eqsat.gpu.families.contraction.operands import element_of, operand
 from eqsat.gpu.table.targets import Target
@@ -80,7 +80,7 @@ def generate(job: Job, target: Target, tile: Tile | None = None, combine: Combin
     dtype = core.args[0].dtype
     tile = tile or tile_of(job, target)
     threads = tile.threads(target)
-    end = epilogue(job, core, tile)
+    end = epilogue(job, Sums((core,)), tile, job.outputs)
     pipe = pipeline(job, target, core, tile, threads)
     operands = (
         ()
@@ -112,7 +112,8 @@ def generate(job: Job, target: Target, tile: Tile | None = None, combine: Combin
         buffers=pipe.stages if pipe else tile.buffers,
         lds=_tiles_in_lds(tile, dtype, pipe),
         end=end,
-        strip_ld=_strip_ld(end),
+        products=["sums_of"],
+        spare="lds",
         combine=combine,
         lines=core.size // (n if end.major == "m" else m),
     )
@@ -137,7 +138,7 @@ def partial_lines(job: Job, target: Target, tile: Tile | None = None) -> int:
     """How many partial results of each reduced element the blocks write with `combine` 'two-pass'; 1 for none."""
     core = core_of(job)
     tile = tile or tile_of(job, target)
-    end = epilogue(job, core, tile)
+    end = epilogue(job, Sums((core,)), tile, job.outputs)
     if not end.reductions:
         return 1
     return ceil(end.minor_size / (tile.columns if end.major == "m" else tile.rows))
@@ -160,16 +161,9 @@ def _tiles_in_lds(tile: Tile, dtype: str, pipe: Pipeline | None) -> dict[str, di
     return found
 
 
-_STRIP_PADDING = 4
-
-
-def _strip_ld(end: Epilogue) -> int:
-    return end.strip_minor + _STRIP_PADDING
-
-
 def _strip_bytes(end: Epilogue, sum_type: str, threads: int) -> int:
     size = 8 if sum_type in ("double", "long long") else 4
-    return (end.strip_major * _strip_ld(end) + (threads if end.reductions else 0)) * size
+    return (end.strip_size + (threads if end.reductions else 0)) * size
 
 
 def _claims(target: Target, tile: Tile, end: Epilogue, combine: Combine) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""From sums to outputs: the pointwise operators after a product, its writes, and reductions along one of its edges.
+"""From sums to outputs: the pointwise operators after products, their writes, and reductions along an edge of one.
 
 Sums go through LDS in strips, so that neighbouring threads hold neighbouring outputs whatever the accumulator layout
 is. A strip has a major edge, a thread group to each line of it, and a minor edge, along which vectors run and
@@ -7,15 +7,26 @@ reductions go: rows and columns of the product, or the other way round where out
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from eqsat.base.numerics import itemsize
 from eqsat.gpu.code.c_writer import Region, Value
 from eqsat.gpu.code.errors import NotLowerable
 from eqsat.gpu.code.index import Index, Var
 from eqsat.gpu.code.output_places import places
-from eqsat.gpu.code.scalar import ACCESS_BYTES, COMPUTE, STORAGE, Lanes, Lowering, Special, Traffic, runs_along, stored
+from eqsat.gpu.code.scalar import (
+    ACCESS_BYTES,
+    COMPUTE,
+    STORAGE,
+    Lanes,
+    Lowering,
+    Special,
+    Traffic,
+    at_place,
+    runs_along,
+    stored,
+)
 from eqsat.gpu.families.base import Job
 from eqsat.gpu.table.tiles import Tile
 from eqsat.program.core import Node
@@ -24,6 +35,23 @@ LANES = 16
 """Threads that take one line of a strip together: what four DPP rotations reduce."""
 
 _WIDTHS = (8, 4, 2, 1)
+
+_STRIP_PADDING = 4
+
+
+@dataclass(frozen=True)
+class Sums:
+    """What a block has summed when it finishes.
+
+    Attributes:
+        products: MM nodes of equal dims (batch, m, k, n); their sums are in registers.
+        totals: nodes of batch * m elements; those of the block's rows are in LDS, `totals[i][row of the tile]`.
+        scales: what a product's sums are still to be multiplied by: nodes of batch * m elements over totals.
+    """
+
+    products: tuple[Node, ...]
+    totals: tuple[Node, ...] = ()
+    scales: Mapping[Node, Node] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -58,6 +86,7 @@ class Epilogue:
         strips: a block writes its sums in so many parts of [strip_major][strip_minor].
         width: neighbouring elements that a thread takes along the minor edge.
         lanes: threads of a line; `body` handles the elements `width * q + u` of line `line`.
+        products: how many products' sums are written, each in a strip of its own.
         reductions: what is reduced; empty for none.
     """
 
@@ -69,12 +98,25 @@ class Epilogue:
     strips: int
     width: int
     lanes: int
+    products: int
     body: str
     reductions: Sequence[Reduction]
 
+    @property
+    def strip_ld(self) -> int:
+        """Sums from one line of a strip to the next."""
+        return self.strip_minor + _STRIP_PADDING
 
-def epilogue(job: Job, core: Node, tile: Tile) -> Epilogue:
+    @property
+    def strip_size(self) -> int:
+        """Sums of one strip."""
+        return self.strip_major * self.strip_ld
+
+
+def epilogue(job: Job, sums: Sums, tile: Tile, outputs: Sequence[Node]) -> Epilogue:
     """The cheapest of both orientations and all vector widths that the outputs allow.
+
+    `outputs` are those outputs of the job that depend on the products.
 
     Raises:
         NotLowerable: no orientation can express the outputs.
@@ -83,7 +125,7 @@ def epilogue(job: Job, core: Node, tile: Tile) -> Epilogue:
     failures = []
     for major in ("m", "n"):
         try:
-            drafts += _drafts(job, core, tile, major)
+            drafts += _drafts(job, sums, tile, outputs, major)
         except NotLowerable as failure:
             failures.append(failure)
     if not drafts:
@@ -92,13 +134,13 @@ def epilogue(job: Job, core: Node, tile: Tile) -> Epilogue:
     return best.epilogue()
 
 
-def _drafts(job: Job, core: Node, tile: Tile, major: str) -> list[_Draft]:
+def _drafts(job: Job, sums: Sums, tile: Tile, outputs: Sequence[Node], major: str) -> list[_Draft]:
     """One for each legal vector width."""
-    _, m, _, n = core.attrs
+    _, m, _, n = sums.products[0].attrs
     minor_size, minor_edge = (n, tile.columns) if major == "m" else (m, tile.rows)
-    narrowest = min(itemsize(job.dtype(node)) for node in job.outputs)
+    narrowest = min(itemsize(job.dtype(node)) for node in outputs)
     legal = [w for w in _WIDTHS if minor_size % w == 0 and w * narrowest <= ACCESS_BYTES and w <= minor_edge]
-    return [_Draft(job, core, tile, major, w) for w in legal]
+    return [_Draft(job, sums, tile, outputs, major, w) for w in legal]
 
 
 class _Draft:
@@ -108,9 +150,10 @@ class _Draft:
         accesses: memory accesses of a run of `width` elements.
     """
 
-    def __init__(self, job: Job, core: Node, tile: Tile, major: str, width: int) -> None:
-        self.job, self.core, self.tile, self.major, self.width = job, core, tile, major, width
-        batch, m, _, n = core.attrs
+    def __init__(self, job: Job, sums: Sums, tile: Tile, outputs: Sequence[Node], major: str, width: int) -> None:
+        self.job, self.sums, self.tile, self.major, self.width = job, sums, tile, major, width
+        self.outputs = [(i, node) for i, node in enumerate(job.outputs) if node in outputs]
+        batch, m, _, n = sums.products[0].attrs
         self.major_size, self.minor_size = (m, n) if major == "m" else (n, m)
         self.minor_edge = tile.columns if major == "m" else tile.rows
         self.b, self.line = Var("b", batch), Var("line", self.major_size)
@@ -118,10 +161,11 @@ class _Draft:
         first = Index.of(self.q) * width if self.q.extent > 1 else Index()
         minor = first + Index.of(self.u)
         row, column = (Index.of(self.line), minor) if major == "m" else (minor, Index.of(self.line))
-        self.place = places(job.nodes, core, Index.of(self.b) * (m * n) + row * n + column)
-        if any(node not in self.place for node in job.outputs):
+        self.row, self.at = row, Index.of(self.b) * (m * n) + row * n + column
+        self.place = places(job.nodes, sums.products, self.at)
+        if any(node not in self.place for node in outputs):
             raise NotLowerable("an output does not depend on the product")
-        self.reductions = [self._reduction(i, node) for i, node in enumerate(job.outputs) if node.op == "Red"]
+        self.reductions = [self._reduction(i, node) for i, node in self.outputs if node.op == "Red"]
         self.accesses = 0.0
         self.body = self._body()
 
@@ -143,6 +187,7 @@ class _Draft:
             strips=strips,
             width=self.width,
             lanes=min(LANES, strip[1] // self.width),
+            products=len(self.sums.products),
             body=self.body,
             reductions=self.reductions,
         )
@@ -167,15 +212,17 @@ class _Draft:
         """The statements of a run: outputs written, reductions fed."""
         job, place, u = self.job, self.place, self.u
         region = Region([self.b, self.line, self.q], job.index_type)
-        plain = [(i, node) for i, node in enumerate(job.outputs) if node.op != "Red"]
+        plain = [(i, node) for i, node in self.outputs if node.op != "Red"]
         as_runs = [(i, node) for i, node in plain if runs_along(place[node], Lanes(u))]
         for i, node in as_runs:
             region.statement(f"eq_run<{STORAGE[job.dtype(node)]}, {self.width}> run{i};")
             self.accesses += max(1, self.width * itemsize(job.dtype(node)) / ACCESS_BYTES)
         traffic = Traffic()
         with region.unrolled(u):
-            special = {self.core: _sum_at(place[self.core])}
+            special: dict[Node, Special] = {}
             lowering = Lowering(region, job.leaves, Lanes(u), special, place, traffic)
+            special |= {node: self._total(i, region) for i, node in enumerate(self.sums.totals)}
+            special |= {node: self._sum(i, node, lowering) for i, node in enumerate(self.sums.products)}
             for i, node in plain:
                 value = stored(lowering.value(node, place[node]).text, job.dtype(node))
                 if (i, node) in as_runs:
@@ -197,13 +244,28 @@ class _Draft:
         region.statement(f"place{i} = {region.index(self.place[node]).text};")
         return region.text
 
+    @property
+    def _row(self) -> Index:
+        """The row of the product, counted through the batch."""
+        return Index.of(self.b) * self.sums.products[0].attrs[1] + self.row
 
-def _sum_at(place: Index) -> Special:
-    """The product's element, which is known at its own place alone."""
+    def _sum(self, i: int, product: Node, lowering: Lowering) -> Special:
+        """A finished sum."""
+        text, scale = f"sums{i}.v[u]", self.sums.scales.get(product)
 
-    def value(index: Index) -> Value:
-        if index != place:
-            raise NotLowerable("an epilogue reads the product elsewhere than where the kernel computes it")
-        return Value("sums.v[u]", 1)
+        def value() -> Value:
+            if scale is None:
+                return Value(text, 1)
+            by = lowering.value(scale, self._row)
+            return lowering.region.define(COMPUTE[product.dtype], f"{text} * {by.text}", [Value("", 1), by])
 
-    return value
+        return at_place(self.at, value)
+
+    def _total(self, i: int, region: Region) -> Special:
+        """A total of a row."""
+
+        def value() -> Value:
+            place = region.index(self.row % self.tile.rows + i * self.tile.rows)
+            return Value(f"totals[{place.text}]", place.depth)
+
+        return at_place(self._row, value)

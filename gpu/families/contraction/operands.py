@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import ceil
+from typing import Literal
 
 from eqsat.base.numerics import itemsize
 from eqsat.gpu.code.c_writer import Region
@@ -17,6 +18,9 @@ _WIDTHS = (8, 4, 2, 1)
 _TURNED = (4, 2, 1)
 """k that a thread may take of an operand that it reads along rows, to turn them around in registers."""
 
+Side = Literal["a", "b"]
+"""Of an operand of a product: left or right."""
+
 
 def element_of(tile: Tile, dtype: str) -> str:
     """C type of operands in LDS: what the matrix unit takes, or what is computed with."""
@@ -28,7 +32,7 @@ class Operand:
     """How the block brings one operand tile [edge][depth] into LDS.
 
     Attributes:
-        name: 'a' or 'b'.
+        name: in the kernel's text.
         run_rows, run_depth: the elements that a thread moves at a time; one of the two is read as a vector.
         loads: such moves of a thread a tile; `chunks` of the whole block.
         body: statements that fill `run.v` with rows `run_rows * rq ...` and k `run_depth * kq ...`, batch `b`.
@@ -46,15 +50,19 @@ class Operand:
     guard: str
 
 
-def operand(name: str, job: Job, node: Node, dims: tuple[int, int, int], tile: Tile, threads: int) -> Operand:
-    """The cheapest way to bring a tile of `node`, which holds [batch, rows, depth] (name 'a') or [batch, depth, rows].
+def operand(
+    side: Side, job: Job, node: Node, dims: tuple[int, int, int], tile: Tile, threads: int, name: str | None = None
+) -> Operand:
+    """The cheapest way to bring a tile of `node`, which holds [batch, rows, depth] (side 'a') or [batch, depth, rows].
+
+    It is called by its side, or by `name`.
 
     Vectors along rows and along k of every width that divides are written out; the fewest accesses a thread win.
     """
-    edge = tile.rows if name == "a" else tile.columns
+    edge = tile.rows if side == "a" else tile.columns
     candidates = []
     for rows, depth in _runs(dims, tile, edge, node):
-        body, traffic = _body(name, job, node, dims, tile, rows, depth)
+        body, traffic = _body(side, job, node, dims, tile, rows, depth)
         chunks = (edge // rows) * (tile.depth // depth)
         accesses = traffic.loads + _lds_writes(tile, rows, depth, tile.element_bytes(node.dtype))
         candidates.append((-(-chunks // threads) * accesses, -rows * depth, rows, depth, chunks, body))
@@ -66,7 +74,7 @@ def operand(name: str, job: Job, node: Node, dims: tuple[int, int, int], tile: T
         tests.append(f"kq < {dims[2] // depth}")
     if chunks % threads:
         tests.insert(0, f"chunk < {chunks}")
-    return Operand(name, node, edge, rows, depth, -(-chunks // threads), chunks, body, " && ".join(tests))
+    return Operand(name or side, node, edge, rows, depth, -(-chunks // threads), chunks, body, " && ".join(tests))
 
 
 def _runs(dims: tuple[int, int, int], tile: Tile, edge: int, node: Node) -> list[tuple[int, int]]:
@@ -86,7 +94,7 @@ def _lds_writes(tile: Tile, rows: int, depth: int, size: int) -> int:
 
 
 def _body(
-    name: str, job: Job, node: Node, dims: tuple[int, int, int], tile: Tile, run_rows: int, run_depth: int
+    side: Side, job: Job, node: Node, dims: tuple[int, int, int], tile: Tile, run_rows: int, run_depth: int
 ) -> tuple[str, Traffic]:
     batch, rows, depth = dims
     b, rq, kq = Var("b", batch), Var("rq", rows // run_rows), Var("kq", depth // run_depth)
@@ -96,7 +104,7 @@ def _body(
     along_rows = run_rows > 1
     row = Index.of(rq) * run_rows + (Index.of(lane) if along_rows else 0)
     k = Index.of(kq) * run_depth + (Index.of(outer) if along_rows else Index.of(lane))
-    inner = row * depth + k if name == "a" else k * rows + row
+    inner = row * depth + k if side == "a" else k * rows + row
     index = Index.of(b) * (rows * depth) + inner
     traffic = Traffic()
     with region.unrolled(outer), region.unrolled(lane):

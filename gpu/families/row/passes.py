@@ -4,12 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from eqsat.base.numerics import itemsize
 from eqsat.gpu.code.c_writer import Region, Value
 from eqsat.gpu.code.errors import NotLowerable
 from eqsat.gpu.code.index import Index, Var, through
-from eqsat.gpu.code.scalar import ACCESS_BYTES, COMPUTE, STORAGE, Lanes, Lowering, Special, Traffic, runs_along, stored
+from eqsat.gpu.code.scalar import (
+    ACCESS_BYTES,
+    COMPUTE,
+    STORAGE,
+    Lanes,
+    Lowering,
+    Special,
+    Traffic,
+    at_place,
+    runs_along,
+    stored,
+)
 from eqsat.gpu.families.base import Job
 from eqsat.layout.arithmetic import Layout, inverse, is_bijective, strided
 from eqsat.program.core import Node
@@ -304,12 +316,12 @@ def _pass(
     writes = Writes(region, plan.job, plan.place, outputs, Lanes(plan.u))
     with region.unrolled(plan.u):
         special: dict[Node, Special] = {
-            n: _at(plan.place[n], Value(f"row_total{i}")) for i, n in enumerate(plan.domain.reductions)
+            n: at_place(plan.place[n], partial(Value, f"row_total{i}")) for i, n in enumerate(plan.domain.reductions)
         }
         natural = plan.place[plan.domain.reductions[0].args[0]]
         for node, name in names.items():
             if node in computed:
-                special[node] = _at(plan.place.get(node, natural), Value(f"{name}[i].v[u]", region.depth))
+                special[node] = at_place(plan.place.get(node, natural), partial(Value, f"{name}[i].v[u]", region.depth))
         lowering = Lowering(region, plan.job.leaves, Lanes(plan.u), special, plan.domain.fixed(plan.place), traffic)
         for total, node in zip(totals, reductions, strict=True):
             region.statement(f"{total.name} = {total.operator}::apply({total.name}, {_entered(plan, lowering, node)});")
@@ -363,17 +375,6 @@ class Writes:
             self.region.statement(f"eq_write_run(out{self.job.outputs.index(node)} + {address.text}, {name});")
 
 
-def _at(place: Index, value: Value) -> Special:
-    """A value that is known at one place alone."""
-
-    def known(index: Index) -> Value:
-        if index != place:
-            raise NotLowerable("a row kernel reads a value elsewhere than where it computes it")
-        return value
-
-    return known
-
-
 def reduced_type(dtype: str) -> str:
     """C type in which elements are reduced: booleans as int."""
     return "int" if dtype == "bool" else COMPUTE[dtype]
@@ -402,7 +403,9 @@ def _entered(plan: _Plan, lowering: Lowering, node: Node) -> str:
 
 def _row_outputs(plan: _Plan, traffic: Traffic) -> str:
     region = Region([plan.row], plan.job.index_type)
-    special = {n: _at(plan.place[n], Value(f"row_total{i}")) for i, n in enumerate(plan.domain.reductions)}
+    special = {
+        n: at_place(plan.place[n], partial(Value, f"row_total{i}")) for i, n in enumerate(plan.domain.reductions)
+    }
     lowering = Lowering(region, plan.job.leaves, None, special, plan.domain.fixed(plan.place), traffic)
     for i, node in enumerate(plan.job.outputs):
         if plan.is_row_output(node):
