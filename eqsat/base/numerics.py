@@ -50,6 +50,7 @@ takes whole bytes; narrower types take one byte per element."""
 FLOATS = ("float64", "float32", "float16", "bfloat16")
 INTS = ("int32", "int64")
 HALVES = ("float16", "bfloat16")
+_SHORT_FLOATS = frozenset(_NUMPY[name] for name in HALVES)
 SHORT = {
     "float64": "f64",
     "float32": "f32",
@@ -109,7 +110,7 @@ def at_precision(dtype: str, precision: Precision) -> str:
 def converted(array: Array, dtype: np.dtype[Any]) -> Array:
     """The array in another element type; the array itself if it has that type. Short floats go to float64 by way of
     float32, which is exact and three times faster."""
-    if dtype == np.float64 and array.dtype.itemsize == 2 and dtype_name(array.dtype) in HALVES:
+    if dtype == np.float64 and array.dtype in _SHORT_FLOATS:
         array = array.astype(np.float32)
     return array.astype(dtype, copy=False)
 
@@ -316,7 +317,7 @@ ELEMENTWISE: dict[str, Elementwise] = UNARY | BINARY | COMPARE
 
 def _wide(x: Array) -> Array:
     """float16 and bfloat16 as float32, anything else as it is."""
-    return x.astype(np.float32) if dtype_name(x.dtype) in HALVES else x
+    return x.astype(np.float32) if x.dtype in _SHORT_FLOATS else x
 
 
 def elementwise(name: str, *args: Array) -> Array:

@@ -365,7 +365,7 @@ def result_dtype(fn: str) -> str | None:
 
 
 def _apply(alg: Algebra, at: Sequence[Any], attrs: Sequence[Any], args: Sequence[Any]) -> Any:
-    return alg.apply(attrs[0], *(a[at] for a in args))
+    return alg.apply(attrs[0], *[a[at] for a in args])
 
 
 def _product(alg: Algebra, at: Sequence[Any], attrs: Sequence[Any], args: Sequence[Any]) -> Any:

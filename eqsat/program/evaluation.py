@@ -6,7 +6,7 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache, lru_cache
 from math import prod
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -110,22 +110,25 @@ class Axis:
 
 
 class Operand(Generic[V]):
-    """An operand that is read at digits."""
+    """A flat operand that is read at digits, one for each of its sizes."""
 
-    __slots__ = ("_arrays", "value")
+    __slots__ = ("_arrays", "_sizes", "value")
 
-    def __init__(self, arrays: Arrays[V], value: V) -> None:
-        self._arrays, self.value = arrays, value
+    def __init__(self, arrays: Arrays[V], value: V, sizes: Sequence[int]) -> None:
+        self._arrays, self.value, self._sizes = arrays, value, sizes
 
     def __getitem__(self, at: Sequence[Axis]) -> V:
         if len(at) == 1 and not at[0].place:
             return self.value
-        places = [axis.place for axis in at]
-        if places == list(range(len(places))):
-            return self.value
-        order = sorted(range(len(places)), key=places.__getitem__)
-        spread = tuple(slice(None) if i in places else None for i in range(max(places) + 1))
-        return self._arrays.moved(lambda x: x.transpose(order)[spread], self.value)
+        order, dims = _spread(tuple([axis.place for axis in at]))
+        return self._arrays.moved(lambda x: x.reshape(self._sizes).transpose(order)[dims], self.value)
+
+
+@cache
+def _spread(places: tuple[int, ...]) -> tuple[list[int], tuple[slice | None, ...]]:
+    """How dims come to stand at some places: their order, and new dims between them."""
+    order = sorted(range(len(places)), key=places.__getitem__)
+    return order, tuple([slice(None) if i in places else None for i in range(max(places) + 1)])
 
 
 class Arrays(ABC, Generic[V]):
@@ -145,17 +148,17 @@ class Arrays(ABC, Generic[V]):
         """
         row = core_op(op)
         own = [self.parts(a)[0].size for a in args]
-        if row.elementwise and min(own) == max(own):  # most operators are, and their operands are read as they are
+        if row.elementwise and min(own) == max(own):  # most operators are: their operands are read at one place alone
             self._depth = 1
-            return row.meaning(self, (Axis(0, own[0]),), attrs, [Operand(self, arg) for arg in args])
+            at = (Axis(0, own[0]),)
+            return row.meaning(self, at, attrs, [{at: arg} for arg in args])
         sizes = row.sizes(attrs, own)
         axes = tuple([Axis(i, sizes[name]) for i, name in enumerate(row.signature.result.sizes)])
         dims = [[sizes[name] for name in shape.sizes] for shape in row.signature.operands]
-        if not row.signature.variadic:
-            args = [self._shaped(arg, shape) if len(shape) > 1 else arg for arg, shape in zip(args, dims, strict=True)]
-        operands = [Operand(self, arg) for arg in args]
+        if row.signature.variadic:
+            dims = [[n] for n in own]
         self._depth = len(axes)
-        value = row.meaning(self, axes, attrs, operands)
+        value = row.meaning(self, axes, attrs, [Operand(self, *each) for each in zip(args, dims, strict=True)])
         whole = tuple([axis.size for axis in axes])
         if self.parts(value)[0].shape != whole:
             value = self.moved(lambda x: np.broadcast_to(x, whole), value)
@@ -283,7 +286,9 @@ class Arrays(ABC, Generic[V]):
         return self.moved(lambda x: np.broadcast_to(x, (*x.shape[:-1], count)), value)
 
     def _aligned(self, values: Sequence[V]) -> Sequence[V]:
-        """Values with as many dims as the one with most."""
+        """Values with as many dims as the one with most; NumPy itself sees to those of one dim at most."""
+        if self._depth < 2:
+            return values
         ranks = {self.parts(v)[0].ndim for v in values}
         return values if len(ranks) == 1 else self._padded(values, max(ranks))
 
