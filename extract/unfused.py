@@ -14,6 +14,7 @@ from eqsat.extract.cost import Prices
 from eqsat.extract.cuts import Cut, Facts, Kind, Limits, Product
 from eqsat.extract.grow import Grower
 from eqsat.layout.arithmetic import Layout, is_bijective, strided
+from eqsat.program.node import is_elementwise
 
 
 class UnfusedGrower(Grower):
@@ -64,7 +65,7 @@ class UnfusedGrower(Grower):
             rows, columns = (m, width) if k == 0 else (width, n)
             return layout == strided(0, ((b, rows * columns), (rows, 1), (columns, rows)))
         moving = [(n, step) for n, step in layout.dims if step]
-        return node.op in ("Un", "Bin", "Where") and strided(0, moving).contiguous
+        return is_elementwise(node.op) and strided(0, moving).contiguous
 
     def _is_product(self, x: Cut) -> bool:
         return isinstance(x.key, Product) and x.key.core.node == x.node and x.key.core.dims[0] == 1

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from eqsat.program.core import Node, make, topological
-from eqsat.program.node import is_folded
+from eqsat.program.node import is_elementwise, is_folded
 from eqsat.program.pieces import pieces
 
 LARGE = 400
@@ -232,7 +232,8 @@ def _nonlinear_below(reads: _Reads) -> set[Node]:
     found: set[Node] = set()
     for node in reads.order:
         through = _scaled(node, reads.dynamic)
-        if through[0] in found if len(through) == 1 else node.op in ("Un", "Bin", "Where", "Opaque") and not through:
+        own = not through and (is_elementwise(node.op) or node.op == "Opaque")
+        if through[0] in found if len(through) == 1 else own:
             found.add(node)
     return found
 

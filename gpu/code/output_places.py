@@ -13,6 +13,7 @@ from eqsat.gpu.code.errors import NotLowerable
 from eqsat.gpu.code.index import Index, through
 from eqsat.layout.arithmetic import inverse
 from eqsat.program.core import Node
+from eqsat.program.node import is_elementwise
 
 
 def places(nodes: Sequence[Node], cores: Collection[Node], at: Index) -> dict[Node, Index]:
@@ -34,9 +35,9 @@ def places(nodes: Sequence[Node], cores: Collection[Node], at: Index) -> dict[No
 
 
 def _moved(node: Node, arg: Node, index: Index) -> Index:
+    if is_elementwise(node.op):
+        return index
     match node.op:
-        case "Un" | "Bin" | "Where":
-            return index
         case "V":
             back = inverse(node.attrs[0], arg.size)
             if back is not None:

@@ -20,6 +20,7 @@ from eqsat.gpu.code.c_writer import Region, Value
 from eqsat.gpu.code.errors import NotLowerable
 from eqsat.gpu.code.index import Index, Mask, Var, through
 from eqsat.program.core import CAST, Node
+from eqsat.program.node import is_elementwise
 
 STORAGE = {
     "float64": "double",
@@ -153,6 +154,9 @@ class Lowering:
         return found or self.region.remember(key, self._lowered(node, index))
 
     def _lowered(self, node: Node, index: Index) -> Value:
+        if is_elementwise(node.op):
+            operands = [self.value(a, index) for a in node.args]
+            return self._define(node, self._expression(node, [v.text for v in operands]), operands)
         match node.op:
             case "V":
                 return self._view(node, index)
@@ -160,9 +164,6 @@ class Lowering:
                 return self._concatenation(node, index)
             case "Gather":
                 return self._gather(node, index)
-            case "Un" | "Bin" | "Where":
-                operands = [self.value(a, index) for a in node.args]
-                return self._define(node, self._expression(node, [v.text for v in operands]), operands)
         raise NotLowerable(f"a kernel cannot compute {node!r} element by element")
 
     def _define(self, node: Node, text: str, operands: Sequence[Value]) -> Value:

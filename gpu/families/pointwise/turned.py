@@ -18,6 +18,7 @@ from eqsat.gpu.code.index import Index, Var, through
 from eqsat.gpu.code.scalar import COMPUTE, STORAGE, Lowering, Special, loaded, stored
 from eqsat.gpu.families.base import Job
 from eqsat.program.core import Node
+from eqsat.program.node import is_elementwise
 
 LEAST_EDGE = 16
 """Least extent of p and q; below it squares would be mostly empty."""
@@ -108,7 +109,7 @@ def _reads(job: Job, root: Node, at: Index) -> Iterator[tuple[Node, Index]]:
         seen.add((node, index))
         if node in job.leaves:
             yield node, index
-        elif node.op in ("Un", "Bin", "Where"):
+        elif is_elementwise(node.op):
             stack.extend((a, index) for a in reversed(node.args))
         elif node.op == "V" and not node.attrs[0].masked:
             stack.append((node.args[0], through(node.attrs[0], index)[0]))

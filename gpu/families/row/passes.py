@@ -25,13 +25,13 @@ from eqsat.gpu.code.scalar import (
 from eqsat.gpu.families.base import Job
 from eqsat.layout.arithmetic import Layout, inverse, is_bijective, strided
 from eqsat.program.core import Node
+from eqsat.program.node import is_elementwise
 
 KEPT_REGISTERS = 32
 """Values of its row that a thread keeps between passes."""
 
 WIDTHS = (8, 4, 2, 1)
 _PLACED = ("argmax", "argmin")
-_POINTWISE = ("Un", "Bin", "Where")
 
 
 @dataclass(frozen=True)
@@ -183,7 +183,7 @@ def anchored(job: Job, domain: Domain, row: Index, natural: Index) -> dict[Node,
                 if back is None:
                     raise NotLowerable(f"{node!r} is no map of single elements of a row kernel")
                 at = through(back, at)[0]
-        elif node.op not in _POINTWISE:
+        elif not is_elementwise(node.op):
             raise NotLowerable(f"a row kernel cannot hold {node!r} over what it reduces")
         place.setdefault(node, at)
         if place[node] != at:
@@ -216,7 +216,7 @@ def _beside(job: Job, domain: Domain, natural: Index) -> dict[Node, Index]:
         if node in place:
             continue
         place[node] = at
-        if node.op in _POINTWISE:
+        if is_elementwise(node.op):
             stack.extend((a, at) for a in node.args)
         elif node.op == "V" and is_bijective(node.attrs[0], node.args[0].size):
             stack.append((node.args[0], through(node.attrs[0], at)[0]))
@@ -227,7 +227,7 @@ def _beside(job: Job, domain: Domain, natural: Index) -> dict[Node, Index]:
         back = inverse(node.attrs[0], node.args[0].size) if node.op == "V" else None
         if back is not None:
             place[node] = through(back, at)[0]
-        elif node.op in _POINTWISE:
+        elif is_elementwise(node.op):
             place[node] = at
     return place
 
@@ -301,7 +301,7 @@ def _evaluated(plan: _Plan, roots: Iterable[Node], stop: Iterable[Node]) -> list
         if node in found or node.op in ("Red", "Full"):
             continue
         found[node] = None
-        if node not in stop and node not in inputs and node.op in _POINTWISE:
+        if node not in stop and node not in inputs and is_elementwise(node.op):
             stack.extend(node.args)
     return list(found)
 
