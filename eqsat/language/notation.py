@@ -6,8 +6,9 @@
 
 A name is an array; names that the equation declares as `numbers`, and whole numbers, are arrays of one value.
 Arithmetic, comparisons, `&` and `|` are elementwise, over equal shapes; `@` multiplies [batch, m, k] by [batch, k, n];
-`sum`, `max`, `min` and `prod` of one operand reduce its last axis. Other functions go by their names (`exp(a)`,
-`where(c, a, b)`); `f`, `g` and `h` stand for any function, `f.reduce(a)` for any reduction.
+`sum`, `max`, `min` and `prod` of one operand reduce its last axis. Other functions go by their names (`exp(a)`), and so
+do operators of the core whose attributes are sizes (`where(c, a, b)`): their rows say what dims their operands have.
+`f`, `g` and `h` stand for any function, `f.reduce(a)` for any reduction.
 
 `a[L]` is the array `a` read through the layout `L`, whatever that is; `a[L?]` says that the view may also be missing;
 `a["b m k -> b k m"]` is one certain view, in the notation of einops (sizes: the letters in upper case).
@@ -22,6 +23,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -29,6 +31,7 @@ from functools import cache
 from eqsat.errors import InputError
 from eqsat.language.axes import ONE, Axes
 from eqsat.language.rule import Arith, Ask, Attr, Compare, Guard, Lit, Pat, Pattern, Var
+from eqsat.program.core_table import CORE, CoreOp, result_dtype
 from eqsat.program.ops import BINARY, COMPARE, REDUCTIONS, UNARY
 
 INFIX = {
@@ -48,22 +51,16 @@ INFIX = {
 }
 """Functions that are written between their operands."""
 
-_SIGNS: dict[str, type[ast.AST]] = {
-    "+": ast.Add,
-    "-": ast.Sub,
-    "*": ast.Mult,
-    "/": ast.Div,
-    "**": ast.Pow,
-    "%": ast.Mod,
-    "&": ast.BitAnd,
-    "|": ast.BitOr,
-    "<": ast.Lt,
-    "<=": ast.LtE,
-    ">": ast.Gt,
-    ">=": ast.GtE,
-    "==": ast.Eq,
-}
-_FUNCTION: dict[type[ast.AST], str] = {_SIGNS[sign]: name for name, sign in INFIX.items()}
+
+def _operator_of(sign: str) -> type[ast.AST]:
+    """The class of a sign in Python's syntax trees."""
+    match ast.parse(f"a {sign} b", mode="eval").body:
+        case ast.BinOp(_, op) | ast.Compare(_, [op]):
+            return type(op)
+    raise ValueError(f"no operator: {sign}")
+
+
+_FUNCTION = {_operator_of(sign): name for name, sign in INFIX.items()}
 
 CALLED = {"max": "maximum", "min": "minimum"}
 """Functions of two operands that go by NumPy's names, to be told from reductions."""
@@ -223,7 +220,7 @@ class Statement:
         self._views: dict[str, _Shape] = {}
         self._letters: dict[str, _Cell] = {}
         self._bases: dict[str, _Cell] = {}
-        self._products: list[_Shape] = []
+        self._made: list[_Shape] = []
         self._reductions: list[tuple[_Shape, _Shape, _Cell]] = []
         self.left = self._read(self._parsed(left))
         self._first_reductions = len(self._reductions)
@@ -251,13 +248,13 @@ class Statement:
             case ast.Constant(int()) | ast.UnaryOp(ast.USub(), ast.Constant(int())):
                 return self._number(ast.unparse(tree))
             case ast.UnaryOp(ast.USub(), operand):
-                return self._elementwise("Un", "neg", [operand])
+                return self._function(Lit("neg"), [operand])
             case ast.BinOp(left, ast.MatMult(), right):
-                return self._product(left, right)
+                return self._operator(CORE["MM"], [left, right])
             case ast.BinOp(left, op, right) if type(op) in _FUNCTION:
-                return self._elementwise("Bin", _FUNCTION[type(op)], [left, right])
+                return self._function(Lit(_FUNCTION[type(op)]), [left, right])
             case ast.Compare(left, [op], [right]) if type(op) in _FUNCTION:
-                return self._elementwise("Bin", _FUNCTION[type(op)], [left, right])
+                return self._function(Lit(_FUNCTION[type(op)]), [left, right])
             case ast.Subscript(value, place):
                 return self._view(value, place)
             case ast.Call(ast.Name(name), args):
@@ -276,39 +273,42 @@ class Statement:
     def _number(self, name: str) -> _Node:
         return _Node("number", (), _Shape(), _Cell(), (Var(name),))
 
-    def _product(self, left: ast.expr, right: ast.expr) -> _Node:
-        x, y = self._read(left), self._read(right)
-        batch, m, k, n = (_Cell() for _ in range(4))
-        x.shape.have((batch, m, k), self.where)
-        y.shape.have((batch, k, n), self.where)
-        x.dtype.unify(y.dtype, self.where)
-        self._products.append(_Shape(dims=(batch, m, n)))
-        return _Node("MM", (x, y), self._products[-1], x.dtype, (batch, m, k, n))
-
-    def _elementwise(self, op: str, name: Attr | str, operands: Sequence[ast.expr]) -> _Node:
+    def _operator(self, row: CoreOp, operands: Sequence[ast.expr], *function: Attr) -> _Node:
+        """An operator of the core whose attributes are sizes of its operands, or else the function given."""
         args = [self._read(a) for a in operands]
-        for arg in args[1:]:
-            args[0].shape.unify(arg.shape, self.where)
-        typed = args[1:] if op == "Where" else args
-        for arg in typed[1:]:
-            typed[0].dtype.unify(arg.dtype, self.where)
-        known = isinstance(name, str)
-        keeps = op == "Where" or (known and name not in COMPARE and not (name in UNARY and UNARY[name].result))
-        attrs = () if op == "Where" else (Lit(name) if isinstance(name, str) else name,)
-        return _Node(op, tuple(args), args[0].shape, typed[0].dtype if keeps else _Cell(), attrs)
+        dtype, sizes = _Cell(), defaultdict[str, _Cell](_Cell)
+        for arg, taken in zip(args, row.signature.operands, strict=True):
+            if taken.dtype == "t":
+                dtype.unify(arg.dtype, self.where)
+            if row.elementwise:
+                args[0].shape.unify(arg.shape, self.where)
+            else:
+                arg.shape.have([sizes[name] for name in taken.sizes], self.where)
+        shape = args[0].shape
+        if not row.elementwise:
+            shape = _Shape(dims=tuple(sizes[name] for name in row.signature.result.sizes))
+            self._made.append(shape)
+        keeps = all(isinstance(f, Lit) and result_dtype(str(f.value)) is None for f in function)
+        attrs = function or tuple(sizes[attr.name] for attr in row.attrs)
+        return _Node(row.name, tuple(args), shape, dtype if keeps else _Cell(), attrs)
+
+    def _function(self, function: Attr, operands: Sequence[ast.expr]) -> _Node:
+        """An elementwise function of one or two arrays."""
+        return self._operator(CORE["Un" if len(operands) == 1 else "Bin"], operands, function)
 
     def _call(self, name: str, args: Sequence[ast.expr], tree: ast.expr) -> _Node:
         if name in REDUCTIONS and len(args) == 1:
             return self._reduction(Lit(name), args[0])
-        name = _UNCALLED.get(name, name)
-        arity = 3 if name == "where" else 1 if name in UNARY else 2 if name in BINARY or name in COMPARE else None
         if name in _FUNCTIONS and len(args) in (1, 2):
-            return self._elementwise("Un" if len(args) == 1 else "Bin", Var(name), args)
+            return self._function(Var(name), args)
+        name = _UNCALLED.get(name, name)
+        row = _written_by_name(name)
+        arity = 1 if name in UNARY else 2 if name in BINARY or name in COMPARE else row and row.arity
         if arity is None:
             raise InputError(f"{self.where}: no operator or function is called {name!r}")
         if len(args) != arity:
             raise self._error(f"{name} takes {arity} argument{'s' if arity > 1 else ''}", tree)
-        return self._elementwise({1: "Un", 2: "Bin", 3: "Where"}[arity], name, args)
+        return self._operator(row, args) if row else self._function(Lit(name), args)
 
     def _reduction(self, function: Attr, operand: ast.expr) -> _Node:
         arg = self._read(operand)
@@ -378,10 +378,10 @@ class Statement:
     # --- names of sizes
 
     def _count_alike(self) -> None:
-        """Reductions of as many elements to as many others add up as many; on the right, others follow from those on
-        the left: a sum of sums adds up the product of what they do."""
-        for i, shape in enumerate(self._products):
-            for other in self._products[:i]:
+        """Arrays of the same dims have as many elements. Reductions of as many elements to as many others add up as
+        many; on the right, others follow from those on the left: a sum of sums adds up the product of what they do."""
+        for i, shape in enumerate(self._made):
+            for other in self._made[:i]:
                 if _roots(shape) == _roots(other):
                     shape.root.size.unify(other.root.size, self.where)
         for i, (operand, result, counted) in enumerate(self._reductions):
@@ -393,17 +393,14 @@ class Statement:
         """Name the sizes of an operand, then those of what is made of it, left to right."""
         for arg in node.args:
             self._name(arg)
-        dims = node.shape.root.dims
-        if node.op == "MM":
-            for arg in node.args:
-                self._name_dims(arg.shape.root.dims or ())
-        elif node.op == "Red":
+        if node.op == "Red":
             counted = node.attrs[1]
             assert isinstance(counted, _Cell)
             if self._path(*self._reductions_of(counted)) is None:
                 self._named(counted, _COUNTS)
-        elif dims is not None and not node.shape.root.stated:
-            self._name_dims(dims)
+            return
+        for each in (*node.args, node):
+            self._name_dims(each.shape.root.dims or ())
 
     def _name_dims(self, dims: Sequence[_Cell]) -> None:
         if len(dims) == 3:
@@ -597,6 +594,12 @@ def _seen(node: _Node, viewed: bool | None, within: bool = False) -> list[_Node]
         return [node] if viewed is None or viewed == within else []
     found = [a for arg in node.args for a in _seen(arg, viewed, node.op == "V")]
     return list(dict.fromkeys(found))
+
+
+def _written_by_name(name: str) -> CoreOp | None:
+    """The operator of the core that a call names: one whose attributes are sizes, which follow from its operands."""
+    row = next((row for row in CORE.values() if row.name.lower() == name), None)
+    return row if row and row.arity and all(attr.kind == "int" for attr in row.attrs) else None
 
 
 def product(factors: Sequence[Attr]) -> Attr:

@@ -16,13 +16,14 @@ from eqsat.egraph.encoding import EGraph
 from eqsat.egraph.files import to_dot, to_json
 from eqsat.egraph.saturate import Limits, Saturation
 from eqsat.egraph.snapshot import Snapshot
-from eqsat.errors import ShapeError
+from eqsat.errors import InputError, ShapeError
 from eqsat.evidence.guard_proofs import prove_guard
 from eqsat.evidence.instances import Instance, Unfit, rough, whole
 from eqsat.evidence.reference import PRIME, apply, exact
 from eqsat.evidence.soundness import check_rule
 from eqsat.explain.derivation import derive
-from eqsat.language.rule import Lit, Pat, Pattern, Rule, Var
+from eqsat.language.equation import rule
+from eqsat.language.rule import Lit, Pat, Rule, Var
 from eqsat.language.text import kind
 from eqsat.layout import arithmetic as lay
 from eqsat.program.core import CoreProgram, Node, evaluate, fold, make
@@ -71,22 +72,12 @@ def pair(f: str = "add") -> tuple[Node, Node]:
     return cumsum(bin_(f, a, b)), bin_(f, cumsum(a), cumsum(b))
 
 
-def rule(f: str) -> Rule:
-    """cumsum(f(a, b)) => f(cumsum(a), cumsum(b))."""
-
-    def of(a: Pattern) -> Pat:
-        return Pat("CumSum", (Var("C"),), (a,))
-
-    a, b = Var("a"), Var("b")
-    left, right = of(Pat("Bin", (Lit(f),), (a, b))), Pat("Bin", (Lit(f),), (of(a), of(b)))
-    name = f"cumsum-of-{f}"
-    return Rule(name, left, right, (), "reassociating", "a test", "a test", name, "", name, name, "right")
+ADD = "cumsum(a + b) == cumsum(a) + cumsum(b)"
+MUL = "cumsum(a * b) == cumsum(a) * cumsum(b)"  # wrong
 
 
-def run(node: Node, dtype: str = "float32") -> np.ndarray:
-    rng = np.random.default_rng(0)
-    env = {name: rng.integers(-9, 9, SIZE).astype(dtype) for name in "ab"}
-    return evaluate([node], env, {})[0]
+def cumsum_rule(text: str) -> Rule:
+    return rule("cumsum-of-both", text, numerics="reassociating", source="a test", why="a test")
 
 
 @pytest.mark.usefixtures("cumsum")
@@ -132,13 +123,13 @@ def test_a_row_is_saturated_and_explained():
     left, right = pair()
     wrong, other = pair("mul")
     source = Snapshot.from_core([left, right, wrong, other])
-    found = Saturation(source, [rule("add")], Limits()).run()
+    found = Saturation(source, [cumsum_rule(ADD)], Limits()).run()
     assert found.stats["stop"] == "saturated"
     assert found.roots[0] == found.roots[1]
     assert found.roots[2] != found.roots[3]
     assert not any(found.const)
-    steps = derive(found, [rule("add")], [(left, right)], 10.0)
-    assert [step.rule for step in steps or ()] == ["cumsum-of-add"]
+    steps = derive(found, [cumsum_rule(ADD)], [(left, right)], 10.0)
+    assert [step.rule for step in steps or ()] == ["cumsum-of-both"]
 
 
 @pytest.mark.usefixtures("cumsum")
@@ -161,7 +152,19 @@ def test_a_row_is_printed():
     (node,) = [n for n in to_json(snapshot)["nodes"].values() if n["children"]]
     assert (node["op"], node["cost"]) == ("cumsum", 2.0 * SIZE)
     assert 'label="cumsum"' in to_dot(snapshot)
-    assert kind(rule("add").left) == "a cumulative sum"
+    assert kind(cumsum_rule(ADD).left) == "a cumulative sum"
+
+
+@pytest.mark.usefixtures("cumsum")
+def test_a_row_is_written_in_rules():
+    found, (a, b) = cumsum_rule(ADD), map(Var, "ab")
+    assert found.text == "cumsum(a + b) => cumsum(a) + cumsum(b)"
+    assert found.left == Pat("CumSum", (Var("K"),), (Pat("Bin", (Lit("add"),), (a, b)),))
+    of_product = rule("of-product", "cumsum(x @ y) == x @ cumsum(y)", numerics="reassociating").left
+    dims = (Lit(1), Var("M"), Var("K"), Var("N"))  # a matrix is a batch of one
+    assert of_product == Pat("CumSum", (Var("N"),), (Pat("MM", dims, (Var("x"), Var("y"))),))
+    with pytest.raises(InputError, match="cumsum takes 1 argument, got 'cumsum\\(a, b\\)'"):
+        cumsum_rule("cumsum(a, b) == a")
 
 
 @pytest.mark.usefixtures("cumsum")
@@ -172,17 +175,21 @@ def test_a_row_is_proved_with():
     assert not compare([wrong], [other], {}, seconds=30).equal
     tail = make("V", (lay.of_slice((ROWS, C), (0, C - 1), (ROWS, C), (1, 1)),), (cumsum(x_("a")),))
     assert compare([tail], [make("Red", ("sum", C), (x_("a"),))], {}, seconds=30).equal
-    sound, refuted = check_rule(rule("add")), check_rule(rule("mul"))
+    of_product = rule("cumsum-of-matmul", "cumsum(x @ y) == x @ cumsum(y)", numerics="reassociating")
+    assert check_rule(of_product).failure is None
+    sound, refuted = check_rule(cumsum_rule(ADD)), check_rule(cumsum_rule(MUL))
     assert sound.failure is None
     assert sound.held >= 40
     assert refuted.failure is not None
-    assert prove_guard(rule("add")).status == "proved"
-    assert prove_guard(rule("mul")).status == "refuted"
+    assert prove_guard(cumsum_rule(ADD)).status == "proved"
+    assert prove_guard(cumsum_rule(MUL)).status == "refuted"
 
 
 def test_a_row_that_is_taken_out_is_gone():
     with pytest.raises(ShapeError, match="no operator 'CumSum'"):
         cumsum(x_("of its own"))
+    with pytest.raises(InputError, match="no operator or function is called 'cumsum'"):
+        cumsum_rule(ADD)
 
 
 # --- every row
@@ -197,7 +204,7 @@ def test_numpy_computes_what_a_meaning_says(row: CoreOp):
     attrs = tuple(Var(attr.name) for attr in row.attrs)
     operands = tuple(Var(f"x{i}") for i in range(len(row.signature.operands)))
     pattern = Pat(row.name, attrs, operands)
-    single = replace(rule("add"), name=row.name, left=pattern, right=pattern)
+    single = replace(cumsum_rule(ADD), name=row.name, left=pattern, right=pattern)
     draw, compared = random.Random(0), 0
     while compared < 30:
         try:
