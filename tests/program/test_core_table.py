@@ -204,7 +204,7 @@ def test_numpy_computes_what_a_meaning_says(row: CoreOp):
     attrs = tuple(Var(attr.name) for attr in row.attrs)
     operands = tuple(Var(f"x{i}") for i in range(len(row.signature.operands)))
     pattern = Pat(row.name, attrs, operands)
-    single = replace(cumsum_rule(ADD), name=row.name, left=pattern, right=pattern)
+    single = replace(rule("any", "a + b == b + a"), name=row.name, left=pattern, right=pattern)
     draw, compared = random.Random(0), 0
     while compared < 30:
         try:
