@@ -133,6 +133,10 @@ _HOLDS = ("copy", "pointwise", "contraction", "contraction+reduction", "reductio
 """Families of joint kernels: each can hold the cuts of earlier families if they share a product or rows."""
 
 
+_MOVES = ("V", "Gather", "Cat")
+"""Operators of a copy."""
+
+
 class _Search:
     """The worklist: e-nodes are grown again when the cuts of an operand change, classes in order of depth."""
 
@@ -264,11 +268,9 @@ class _Search:
                 return "contraction+reduction"
             case Kind.ROW:
                 return "row" if cut.on_chip else "reduction"
-            case Kind.GATHER:
-                return "gather"
             case Kind.OPAQUE:
                 return "opaque"
 
     def _computes(self, cut: Cut) -> bool:
-        """Whether the cut computes anything besides views and concatenations."""
-        return any(x.node >= 0 and self.snapshot.nodes[x.node].op not in ("V", "Cat") for x in parts((cut,)))
+        """Whether the cut computes anything besides views, gathers and concatenations of arrays."""
+        return any(x.node >= 0 and self.snapshot.nodes[x.node].op not in _MOVES for x in parts((cut,)))

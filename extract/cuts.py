@@ -2,11 +2,10 @@
 
 The kind of a cut decides what its kernel may hold:
 
-    POINT     any expression of pointwise operators, views (as index maps) and concatenations
+    POINT     any expression of pointwise operators, views (as index maps), gathers and concatenations
     GEMM      one product of POINT operands (prologues), then pointwise operators and bijective views (its epilogue)
     GEMM_RED  such a product reduced over one whole axis of its output
     ROW       pointwise operators and reductions over rows of one length, a row to a workgroup
-    GATHER    indexing by an array
     OPAQUE    an operator with unknown meaning
 
 Views include masks and windows, so an implicit-gemm convolution is a GEMM over a window view.
@@ -75,8 +74,7 @@ class Kind(IntEnum):
     GEMM = 1
     GEMM_RED = 2
     ROW = 3
-    GATHER = 4
-    OPAQUE = 5
+    OPAQUE = 4
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -296,6 +294,20 @@ class Facts:
                 out.append((leaf, None, known * share))
             else:
                 out.append((leaf, None, read_bytes(inner, self.itemsize[leaf], False) * share))
+        return tuple(out)
+
+    def gathered(self, reads: tuple[Read, ...], rows: int, columns: int) -> tuple[Read, ...]:
+        """The reads of `rows` rows of a class, each of `columns` elements and anywhere in it, given those of the class.
+
+        Each row moves whole sectors; all of them move no more than the class.
+        """
+        row = identity(columns)
+        out: list[Read] = []
+        for leaf, layout, known in reads:
+            size = self.itemsize[leaf]
+            whole = known if layout is None else read_bytes(layout, size, any_order=True)
+            one = compose(layout, row) if layout is not None and not layout.masked else None
+            out.append((leaf, None, min(whole, rows * read_bytes(one or row, size, any_order=False))))
         return tuple(out)
 
     def moved(self, reads: tuple[Read, ...], any_order: bool = False) -> float:

@@ -193,11 +193,17 @@ class Grower:
             yield self.make(i, subs, Kind.POINT, None, reads, sum(x.work for x in subs), wide=True)
 
     def _gather(self, i: int, node: ENode) -> Iterator[Cut | None]:
-        """A separate kernel, which reads at most as many elements as it writes."""
-        data, index = (self.facts.leaf[a] for a in node.args)
-        touched = min(self.facts.bytes[node.args[0]], self.facts.bytes[node.cls])
-        reads = (*index.reads, *((leaf, None, float(touched)) for leaf, _, _ in data.reads))
-        yield self.make(i, (data, index), Kind.GATHER, None, reads, float(self.snapshot.size[node.cls]))
+        """Elements of points at the places that points choose. Each element computes its own place."""
+        size = self.snapshot.size[node.cls]
+        data, index = (self.snapshot.size[a] for a in node.args)
+        outer, _, inner = node.attrs
+        spread = strided(0, ((outer, 0), (index, 1), (inner, 0)))
+        joins = self._joins([self.points[a] for a in node.args], self.limits.leaves)
+        for x, y in dict.fromkeys([self._plain(node), *(join.subs for join in joins)]):
+            chosen = self.facts.gathered(x.reads, outer * index, inner)
+            reads = joined(chosen, self.facts.through(y.reads, spread, index))
+            work = size + x.work * size / max(data, 1) + y.work * size / max(index, 1)
+            yield self.make(i, (x, y), Kind.POINT, None, reads, work)
 
     def _opaque(self, i: int, node: ENode) -> Iterator[Cut | None]:
         """A separate call."""
@@ -396,6 +402,10 @@ def _indices(node: ENode, subs: Sequence[Cut]) -> frozenset[Index]:
         return frozenset(_seen_through(layout, at) for at in x.at)
     if node.op == "Cat":  # each member is a branch with its own text
         return frozenset((k, at) for k, x in enumerate(subs) for at in x.at)
+    if node.op == "Gather":
+        data, index = subs
+        chosen = ((*node.attrs, node.args[1], at) for at in data.at)
+        return _HERE.union(chosen, ((*node.attrs, at) for at in index.at))
     found = _HERE
     for x in subs:
         if x.at and x.at is not found:

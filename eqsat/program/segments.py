@@ -8,7 +8,7 @@ where linear algebra could cross but would have to be done twice.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -50,7 +50,7 @@ def segments(roots: Sequence[Node]) -> list[Segment]:
     cuts = _cuts(reads)
     if not cuts:
         return _in_pieces([whole], frozenset())
-    shared = _shared(reads, cuts[0])
+    shared = _shared(reads, cuts, frozenset(whole))
     early = frozenset(shared)
     boundary = early.union(cuts)
     wanted = sorted(dict.fromkeys(r for r in roots if r not in early), key=lambda n: reads.position[n])
@@ -203,16 +203,26 @@ def _separators(reads: _Reads) -> list[Node]:
     return found
 
 
-def _shared(reads: _Reads, first_cut: Node) -> list[Node]:
-    """Early nodes that compute something and are read past the first cut: a segment of their own."""
-    edge = reads.position[first_cut]
-    return [
-        n
-        for n in reads.order
-        if n in reads.early
-        and n.op not in ("In", "V")
-        and any(r not in reads.early and reads.position[r] > edge for r in reads.through_views(n))
-    ]
+def _shared(reads: _Reads, cuts: Sequence[Node], roots: frozenset[Node]) -> list[Node]:
+    """Early nodes that compute something for several parts: a segment of their own. Others belong to the part that
+    reads them."""
+    edges = [reads.position[cut] for cut in cuts]
+    parts_of: dict[Node, set[int]] = {}
+    found = []
+
+    def part(n: Node) -> int:
+        return bisect_left(edges, reads.position[n])
+
+    for n in reversed(reads.order):
+        if n in reads.early and n.op not in ("In", "V"):
+            parts = {part(n)} if n in roots else set[int]()
+            for r in reads.through_views(n):
+                parts |= parts_of.get(r) or {part(r)}
+            if len(parts) > 1:
+                found.append(n)
+                parts = {-1}
+            parts_of[n] = parts
+    return found[::-1]
 
 
 def _scaled(node: Node, dynamic: set[Node]) -> list[Node]:

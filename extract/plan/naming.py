@@ -28,8 +28,6 @@ def kernel_name(family: str, body: Sequence[Node]) -> str:
             return _row_name(order, max(body, key=lambda output: len(topological([output]))))
         case "opaque":
             return f"opaque_{'x'.join(str(b.size) for b in body)}"
-        case "gather":
-            return f"gather_{body[0].size}"
         case _:
             verb = "_".join(_spelled(order)) or _movement(order)
             return f"{verb}_{body[0].size}"
@@ -102,6 +100,8 @@ def _movement(order: Iterable[Node]) -> str:
     ops = [n.op for n in order]
     if "Cat" in ops:
         return "concat"
+    if "Gather" in ops:
+        return "gather"
     views = [n for n in order if n.op == "V"]
     return _view(views[-1]).replace(" ", "_") if views else "copy"
 

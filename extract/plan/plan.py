@@ -44,7 +44,7 @@ class Kernel:
 
     Attributes:
         name: short and descriptive; different bodies have different names.
-        family: pointwise, contraction, contraction+reduction, reduction, row, library-gemm, copy, gather or opaque.
+        family: pointwise, contraction, contraction+reduction, reduction, row, library-gemm, copy or opaque.
         outputs: the values it computes, as core nodes of the whole program.
         inputs: the values it reads: In and Const nodes, and outputs of earlier kernels.
         params: an In node for each input, which represents it in `body`.
@@ -214,7 +214,7 @@ class _Builder:
             params=params,
             body=expressions,
             flops=sum(flops(n) for n in inner),
-            bytes=_bytes_read(inner) + sum(n.size * itemsize(n.dtype) for n in expressions),
+            bytes=_bytes_read(expressions) + sum(n.size * itemsize(n.dtype) for n in expressions),
             predicted_us=group[0].price * 1e-6,
             ops=numpy_ops(expressions),
             launches=group[0].launches,
@@ -377,18 +377,25 @@ def _composed(first: Layout, then: Layout) -> Layout:
     return layout
 
 
-def _bytes_read(inner: Sequence[Node]) -> int:
+def _bytes_read(body: Sequence[Node]) -> int:
     """Bytes of the params that are read, each counted once."""
-    touched: dict[Node, int] = {}
-    for n in inner:
-        for a in n.args:
-            if a.op == "In":
-                elements = footprint(n.attrs[0]) if n.op == "V" else a.size
-                touched[a] = min(a.size, touched.get(a, 0) + elements)
-    for n in inner:
-        if n.op == "In":
-            touched.setdefault(n, n.size)
-    return sum(elements * itemsize(n.dtype) for n, elements in touched.items())
+    order = topological(body)
+    needed = {n: n.size if n in body else 0 for n in order}
+    for n in reversed(order):
+        for a, elements in zip(n.args, _needed_below(n, needed[n]), strict=True):
+            needed[a] = min(a.size, needed[a] + elements)
+    return sum(needed[n] * itemsize(n.dtype) for n in order if n.op == "In")
+
+
+def _needed_below(node: Node, elements: int) -> Sequence[int]:
+    """At most how many elements of each operand are needed for so many elements of a node."""
+    match node.op:
+        case "V":
+            return (min(elements, footprint(node.attrs[0])),)
+        case "MM" | "Red" | "Opaque":
+            return [a.size for a in node.args]
+        case _:
+            return [elements] * len(node.args)
 
 
 def _distinct_names(kernels: Sequence[Kernel]) -> list[Kernel]:

@@ -38,6 +38,12 @@ def transposed(a: Node, shape: Sequence[int], perm: Sequence[int]) -> Node:
     return view(lay.of_transpose(shape, perm), a)
 
 
+def looked_up(table: Node, rows: int, places: Node) -> Node:
+    """table[rows, columns] at places, which count modulo the rows."""
+    wrapped = bin_("mod", places, full(rows, places))
+    return make("Gather", (1, rows, table.size // rows), (table, wrapped))
+
+
 def along_rows(row: Node, rows: int) -> Node:
     """row[columns] repeated for every row."""
     return view(lay.of_broadcast((row.size,), (rows, row.size)), row)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from eqsat.egraph.required import needs_of_all
 from eqsat.egraph.snapshot import Snapshot
 from eqsat.extract.candidates import Candidate, Candidates, _Search, enumerate_candidates, undominated
-from eqsat.extract.cost import Prices
+from eqsat.extract.cost import SECTOR, Prices
 from eqsat.extract.cover import cover
 from eqsat.extract.cuts import Cut, Facts, Kind, Limits, bits
 from eqsat.extract.device.table import DEVICES
@@ -111,6 +111,8 @@ TRANSPOSE = lay.of_transpose((64, 16), (1, 0))
 TALL = lay.of_transpose((64, 32), (1, 0))
 IMAGE = x_("image", 3 * 8 * 8)
 PATCHES = view(IMAGE, lay.windows((1, 3, 8, 8), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1), 0.0, groups=1))
+PLACES = make("In", ("i", 64, "int64"))
+ROWS = make("Gather", (1, 64, 32), (X, PLACES))
 SILU = bin_("mul", XW, un("sigmoid", XW))
 
 WHOLE: list[tuple[str, Node, str]] = [
@@ -132,7 +134,16 @@ WHOLE: list[tuple[str, Node, str]] = [
     ("softmax of a sum", softmax(bin_("add", X, Y), 32), "row"),
     ("layer norm with residual", layernorm(bin_("add", X, Y), 32), "row"),
     ("layer norm, then pointwise, transposed", un("relu", view(layernorm(X, 32), TALL)), "row"),
-    ("gather", make("Gather", (1, 64, 32), (X, make("In", ("i", 5, "int64")))), "gather"),
+    ("looked-up rows", ROWS, "copy"),
+    ("looked-up rows, transposed", view(ROWS, TALL), "copy"),
+    ("rows of looked-up rows", make("Gather", (1, 64, 32), (ROWS, PLACES)), "copy"),
+    ("looked-up rows beside an array", make("Cat", (), (X, ROWS)), "copy"),
+    ("rows at computed places", make("Gather", (1, 64, 32), (X, un("neg", PLACES))), "pointwise"),
+    ("computed rows", make("Gather", (1, 64, 32), (bin_("mul", X, Y), PLACES)), "pointwise"),
+    ("sums of looked-up rows", red("sum", ROWS, 32), "reduction"),
+    ("layer norm of looked-up rows", layernorm(bin_("add", ROWS, Y), 32), "row"),
+    ("a product of looked-up rows", mm(ROWS, W, 64, 32, 16), "contraction"),
+    ("a product and looked-up rows", bin_("add", mm(Y, c_("v", 32 * 32), 64, 32, 32), ROWS), "contraction"),
 ]  # fmt: skip
 
 
@@ -187,6 +198,30 @@ BARE: list[tuple[str, Node, str]] = [
 def test_the_library_computes_large_bare_products(root: Node, family: str) -> None:
     found, snapshot = candidates_of(root)
     assert [x.family for x in found.of_class[snapshot.roots[0]] if not x.children] == [family]
+
+
+TABLE, FEW = x_("table", 1000 * 32), make("In", ("few", 8, "int64"))
+ROW = 32 * 4
+
+READS: list[tuple[str, Node, int]] = [
+    ("rows", make("Gather", (1, 1000, 32), (TABLE, FEW)), 8 * ROW),
+    ("more rows than there are", make("Gather", (1, 2, 32), (view(TABLE, lay.strided(0, ((64, 1),))), FEW)), 2 * ROW),
+    ("a sector for each element", make("Gather", (1, 32000, 1), (TABLE, FEW)), 8 * SECTOR),
+    ("elements along the rows", make("Gather", (500, 64, 1), (TABLE, FEW)), 32000 * 4),
+    ("rows of every block", make("Gather", (10, 100, 32), (TABLE, FEW)), 80 * ROW),
+    ("rows of rows", make("Gather", (1, 8, 32), (make("Gather", (1, 1000, 32), (TABLE, FEW)), FEW)), 8 * ROW),
+    ("columns", make("Gather", (1, 32, 1000), (view(TABLE, lay.of_transpose((1000, 32), (1, 0))), FEW)), 32000 * 4),
+    ("repeated rows", view(make("Gather", (1, 1000, 32), (TABLE, FEW)), lay.strided(0, ((9, 0), (256, 1)))), 8 * ROW),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("root", "expected"), [row[1:] for row in READS], ids=[row[0] for row in READS])
+def test_reading_through_an_index_moves_the_sectors_of_what_it_chooses(root: Node, expected: int) -> None:
+    found, snapshot = candidates_of(root)
+    facts = Facts(snapshot, Limits())
+    (whole,) = (x.cut for x in found.of_class[snapshot.roots[0]] if not x.children)
+    table = next(node.cls for node in snapshot.nodes if node.attrs[:1] == ("table",))
+    assert facts.moved(tuple(read for read in whole.reads if read[0] == table)) == expected
 
 
 def test_a_contiguous_slice_is_an_alias() -> None:

@@ -134,6 +134,13 @@ def test_constants_that_rewriting_made_are_folded_in_float64_and_rounded_once() 
     assert_runs(plan, program)
 
 
+def test_a_kernel_counts_the_rows_that_it_looks_up() -> None:
+    places = make("In", ("places", 8, "int64"))
+    rows = make("Gather", (1, 1000, 32), (x_("table", 1000 * 32), places))
+    (kernel,) = planned(un("exp", rows))[0].kernels
+    assert kernel.bytes == 8 * 8 + 2 * 8 * 32 * 4
+
+
 def test_constants_are_folded_in_the_cheapest_way_that_shares_the_most() -> None:
     """W1 W2 W3 and W1 W2 W4: the common product is computed once."""
     one, two, three, four = (c_(f"w{i}", 16 * 16) for i in range(4))

@@ -67,6 +67,26 @@ def attention(x, mask):
     return (scores @ v).transpose((1, 0, 2)).reshape(40, 96) @ weight(96, 96)
 
 
+def embedded(words, types, places):
+    tables = (weight(1000, 96), words), (weight(5, 96), types), (weight(64, 96), places)
+    total = sum(eqsat.take(table, at, 0) for table, at in tables)
+    return eqsat.layernorm(total, weight(96), weight(96, seed=1))
+
+
+def rotated(x, places):
+    cos, sin = eqsat.take(weight(64, 16), places, 0), eqsat.take(weight(64, 16, seed=1), places, 0)
+    turned = eqsat.concat([-x[..., 8:], x[..., :8]], -1)
+    return x * cos + turned * sin
+
+
+def sparse_and_dense(x, places):
+    """Rows of four tables beside a dense part, and their products with each other."""
+    tables = [weight(100 + 7 * i, 32) for i in range(4)]
+    parts = [x @ weight(16, 32), *(eqsat.take(t, places[:, i], 0) for i, t in enumerate(tables))]
+    both = eqsat.stack(parts, 1)
+    return both @ both.transpose((0, 2, 1))
+
+
 def linear(x):
     return x @ weight(512, 256) + weight(256)
 
@@ -187,6 +207,37 @@ TABLE = {
         lambda: eqsat.trace(attention, spec((40, 96)), spec((40, 40))),
         (40 * 96 * 288 + 2 * 3 * 40 * 40 * 32 + 40 * 96 * 96) * MM,
         5,
+    ),
+    "embeddings are read by the norm of their sum": (
+        lambda: eqsat.trace(embedded, *[spec((40,), "int64")] * 3),
+        0,
+        1,
+    ),
+    "rotations are read by position": (
+        lambda: eqsat.trace(rotated, spec((3, 40, 16)), spec((40,), "int64")),
+        0,
+        1,
+    ),
+    "keys are read from a cache": (
+        lambda: eqsat.trace(
+            lambda q, keys, at: q @ eqsat.take(keys, at, 0).T, spec((8, 64)), spec((500, 64)), spec((96,), "int64")
+        ),
+        8 * 64 * 96 * MM,
+        1,
+    ),
+    "looked-up rows are added to a product": (
+        lambda: eqsat.trace(
+            lambda x, at: x @ weight(96, 128) + eqsat.take(weight(300, 128), at, 0),
+            spec((64, 96)),
+            spec((64,), "int64"),
+        ),
+        64 * 96 * 128 * MM,
+        1,
+    ),
+    "looked-up rows are placed beside a product": (
+        lambda: eqsat.trace(sparse_and_dense, spec((64, 16)), spec((64, 4), "int64")),
+        64 * (16 * 32 + 25 * 32) * MM,
+        3,
     ),
 }
 

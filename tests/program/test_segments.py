@@ -43,6 +43,19 @@ def masked_attention(count: int) -> Program:
     return eqsat.trace(function, spec((8, 16)), spec((8, 8)))
 
 
+def late_rows(count: int) -> Program:
+    """Layers, then one that adds looked-up rows: they are read where they are added."""
+    params = [(weight(16, 32) * (i + 1), weight(32, 16)) for i in range(count)]
+    ones, zeros, table = np.ones(16, np.float32), np.zeros(16, np.float32), weight(100, 16)
+
+    def function(x, places):
+        for a, b in params[:-1]:
+            x = eqsat.layernorm(eqsat.gelu(x @ a) @ b, ones, zeros)
+        return eqsat.gelu((x + eqsat.take(table, places, 0)) @ params[-1][0])
+
+    return eqsat.trace(function, spec((8, 16)), spec((8,), "int64"))
+
+
 def recurrent(count: int) -> Program:
     """One cell a step, each step with an input of its own."""
     params = [(weight(16, 16) * (i + 2), weight(16, 16) * -(i + 2)) for i in range(count)]
@@ -86,6 +99,7 @@ def silu_layers(count: int) -> Program:
 TABLE = [
     (residual, 8, 4),  # an input is read anywhere at no cost, so the first block is cut where later ones are not
     (masked_attention, 7, 2),  # the mask is a segment of its own
+    (late_rows, 10, 3),
     (recurrent, 6, 1),
     (linear, 1, 1),
     (silu_layers, 6, 1),

@@ -31,11 +31,16 @@ class Builder:
     const: list[bool] = field(default_factory=list)
     _classes: dict[bytes, int] = field(default_factory=dict)
 
+    @property
+    def numbers(self) -> list[int]:
+        """The classes that are not indices."""
+        return [c for c, x in enumerate(self.values) if x.dtype == DTYPE]
+
     def add(self, op: str, attrs: tuple[Any, ...] = (), args: tuple[int, ...] = (), value: Array | None = None) -> int:
         """The class of an e-node: that of an equal value if there is one."""
         if value is None:
             value = apply(op, attrs, [self.values[a] for a in args])
-        key = np.round(value, 9).tobytes() + str(value.size).encode()
+        key = np.round(value, 9).tobytes() + f"{value.dtype} {value.size}".encode()
         cls = self._classes.setdefault(key, len(self.values))
         if cls == len(self.values):
             self.values.append(value)
@@ -51,7 +56,7 @@ class Builder:
 
 def apply(op: str, attrs: tuple[Any, ...], args: list[Array]) -> Array:
     """One operator of the core on arrays."""
-    leaves = [make("In", (f"a{i}", x.size, DTYPE)) for i, x in enumerate(args)]
+    leaves = [make("In", (f"a{i}", x.size, x.dtype.name)) for i, x in enumerate(args)]
     node = make(op, attrs, leaves)
     (value,) = evaluate([node], {f"a{i}": x for i, x in enumerate(args)}, {})
     return value
@@ -65,19 +70,21 @@ def random_snapshot(seed: int, operators: int) -> tuple[Snapshot, list[Array]]:
         b.add("In", (f"x{i}", int(size), DTYPE), value=rng.normal(size=size))
     b.add("Const", ("w", 12, DTYPE), value=rng.normal(size=12))
     b.add("Full", (0.5, 12, DTYPE), value=np.full(12, 0.5))
+    for i, size in enumerate((2, 6)):
+        b.add("In", (f"i{i}", size, "int64"), value=rng.integers(-1, 2, size))
     for _ in range(operators):
         _grow(b, rng)
-    dynamic = [c for c in range(len(b.values)) if not b.const[c]]
+    dynamic = [c for c in b.numbers if not b.const[c]]
     roots = sorted({dynamic[-1], int(rng.choice(dynamic))})
     return b.snapshot(roots), b.values
 
 
 def _grow(b: Builder, rng: np.random.Generator) -> None:
-    a = int(rng.integers(len(b.values)))
+    a = int(rng.choice(b.numbers))
     size = b.values[a].size
-    same = [c for c in range(len(b.values)) if b.values[c].size == size]
+    same = [c for c in b.numbers if b.values[c].size == size]
     other = int(rng.choice(same))
-    match rng.choice(["Un", "Bin", "Where", "V", "V", "Slice", "MM", "MM", "Red", "Row", "Cat"]):
+    match rng.choice(["Un", "Bin", "Where", "V", "V", "Slice", "MM", "MM", "Red", "Row", "Cat", "Gather"]):
         case "Un":
             b.add("Un", (str(rng.choice(["neg", "relu", "tanh"])),), (a,))
         case "Bin":
@@ -104,6 +111,12 @@ def _grow(b: Builder, rng: np.random.Generator) -> None:
             group = b.add("Cat", (), (a, other))
             b.add("V", (lay.strided(0, ((size, 1),)),), (group,))
             b.add("V", (lay.strided(size, ((size, 1),)),), (group,))
+        case "Gather" if size > 1:
+            index = int(rng.choice([c for c in range(len(b.values)) if c not in b.numbers]))
+            n = int(rng.choice([d for d in (*DIMS, size) if d > 1 and size % d == 0]))
+            outer = int(rng.choice([d for d in (1, *DIMS) if size % (d * n) == 0]))
+            b.add("Gather", (outer, n, size // (outer * n)), (a, index))
+            b.add("Un", ("neg",), (index,))
 
 
 def _layout(size: int, rng: np.random.Generator) -> lay.Layout:
@@ -124,8 +137,8 @@ def _layout(size: int, rng: np.random.Generator) -> lay.Layout:
 
 def _product(b: Builder, a: int, rng: np.random.Generator) -> None:
     m, k, n = (int(rng.choice(DIMS)) for _ in range(3))
-    left = [c for c in range(len(b.values)) if b.values[c].size in (m * k, 2 * m * k)]
-    right = [c for c in range(len(b.values)) if b.values[c].size in (k * n, 2 * k * n)]
+    left = [c for c in b.numbers if b.values[c].size in (m * k, 2 * m * k)]
+    right = [c for c in b.numbers if b.values[c].size in (k * n, 2 * k * n)]
     pairs = [(x, y) for x in left for y in right if b.values[x].size * n == b.values[y].size * m]
     if pairs:
         x, y = pairs[int(rng.integers(len(pairs)))]

@@ -7,6 +7,7 @@ from eqsat.gpu.families.expressions import (
     along_columns,
     array,
     bin_,
+    looked_up,
     product,
     reduced,
     times,
@@ -21,7 +22,8 @@ from eqsat.program.core import Node
 
 def examples(sizes: Sizes, dtype: str) -> dict[str, tuple[Node, ...]]:
     """Outputs by name."""
-    return {"a product": (product(*sizes, dtype),)} | _operands(sizes, dtype) | _outputs(sizes, dtype)
+    plain = {"a product": (product(*sizes, dtype),)}
+    return plain | _operands(sizes, dtype) | _outputs(sizes, dtype) | _through_indices(sizes, dtype)
 
 
 def reductions(sizes: Sizes, dtype: str) -> dict[str, tuple[Node, ...]]:
@@ -96,4 +98,19 @@ def _outputs(sizes: Sizes, dtype: str) -> dict[str, tuple[Node, ...]]:
         "both branches of a diamond": (bin_("mul", p, un("sigmoid", p)),),
         "before and after the epilogue": (p, product(*sizes, dtype)),
         "a condition": (bin_("less", p, other),),
+    }
+
+
+def _through_indices(sizes: Sizes, dtype: str) -> dict[str, tuple[Node, ...]]:
+    """Operands and addends that are rows of tables."""
+    batch, m, k, n = sizes
+    table, places = array("table", 9 * k, dtype), array("places", m, "int64")
+    rows, columns = looked_up(table, 9, places), looked_up(table, 9, array("others", n, "int32"))
+    addends = looked_up(array("addends", 9 * n, dtype), 9, array("lines", batch * m, "int64"))
+    return {
+        "left looked-up rows": (times((1, m, k, n), rows, array("right", k * n, dtype)),),
+        "right looked-up columns": (
+            times((1, m, k, n), array("left", m * k, dtype), transposed(columns, (n, k), (1, 0))),
+        ),
+        "a sum with looked-up rows": (bin_("add", product(*sizes, dtype), addends),),
     }

@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 from eqsat.gpu.families.base import Sizes
-from eqsat.gpu.families.expressions import along_columns, along_rows, array, bin_, full, transposed, un, view
+from eqsat.gpu.families.expressions import (
+    along_columns,
+    along_rows,
+    array,
+    bin_,
+    full,
+    looked_up,
+    transposed,
+    un,
+    view,
+)
 from eqsat.layout import arithmetic as lay
 from eqsat.program.core import Node, make
 
@@ -17,8 +27,8 @@ def examples(sizes: Sizes, dtype: str) -> dict[str, tuple[Node, ...]]:
     flipped = view(lay.of_slice((m, n), (m - 1, 0), (-1, n), (-1, 1)), x)
     lower = lay.masked(0, ((m, n), (n, 1)), (lay.Axis(m, 0, 0, (1, -1)),), 0.0)
     windows = lay.windows((1, 1, m, n), (2, 2), (1, 1), (1, 1), (1, 1), (1, 1), 0.0)
-    places = array("places", 5, "int64")
-    rows = bin_("mod", places, full(m, places))
+    places, others = array("places", m, "int64"), array("others", 5, "int32")
+    rows = looked_up(x, m, places)
     heads = array("heads", 3 * m * n, dtype)
     return {
         "a transpose of a sum": (transposed(total, (m, n), (1, 0)),),
@@ -39,6 +49,11 @@ def examples(sizes: Sizes, dtype: str) -> dict[str, tuple[Node, ...]]:
         "conditions": (bin_("greater_equal", x, y), un("not", bin_("equal", x, y))),
         "casts": (un("cast:int32", bin_("mul", x, full(3.0, x))), un("cast:float16", x), un("cast:bfloat16", y)),
         "powers": (bin_("pow", un("abs", x), full(2.5, x)), bin_("pow", x, full(2.0, x))),
-        "a gather": (make("Gather", (1, m, n), (x, rows)),),
-        "integers": (bin_("mod", places, full(3, places)), bin_("less", rows, places)),
+        "looked-up rows": (rows,),
+        "looked-up columns": (transposed(looked_up(transposed(x, (m, n), (1, 0)), n, others), (5, m), (1, 0)),),
+        "a sum with looked-up rows, transposed": (transposed(bin_("add", rows, y), (m, n), (1, 0)),),
+        "rows of a function of looked-up rows": (looked_up(un("exp", rows), m, others),),
+        "a pad of looked-up rows": (view(lay.of_pad((m, n), (1, 0), (0, 2), 0.5), rows),),
+        "looked-up rows beside an array": (make("Cat", (), (row, rows, x)),),
+        "integers": (bin_("mod", places, full(3, places)), bin_("less", places, full(m, places))),
     }

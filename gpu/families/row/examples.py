@@ -10,6 +10,7 @@ from eqsat.gpu.families.expressions import (
     bin_,
     full,
     layernorm,
+    looked_up,
     reduced,
     softmax,
     transposed,
@@ -52,6 +53,8 @@ def _several_passes(rows: int, columns: int, dtype: str) -> dict[str, tuple[Node
     scale = un("rsqrt", bin_("add", square, full(1.0, square)))
     norm = bin_("mul", residual, along_columns(scale, columns))
     gained = bin_("mul", norm, along_rows(array("gain", columns, dtype), rows))
+    embedded = bin_("add", looked_up(array("table", 7 * columns, dtype), 7, array("places", rows, "int64")), x)
+    share = bin_("mul", embedded, along_columns(reduced("max", embedded, columns), columns))
     return {
         "softmax": (soft,),
         "layernorm": (layernorm(rows, columns, dtype),),
@@ -64,4 +67,6 @@ def _several_passes(rows: int, columns: int, dtype: str) -> dict[str, tuple[Node
             transposed(residual, (rows, columns), (1, 0)),
         ),
         "a norm beside arrays of its sizes": (norm, un("exp", array("z", rows, dtype)), un("neg", y)),
+        "looked-up rows, scaled by their maxima": (share,),
+        "looked-up rows beside what is scaled": (share, embedded),
     }
