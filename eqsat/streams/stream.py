@@ -65,7 +65,8 @@ class Stream:
         batch, rows, length: b, m and k; `width` is n, that of all products.
         inner: the products that are made on the way, MM nodes of (batch, rows, depth, length).
         accumulators: each after those that it needs.
-        passes: walks along k. All products are summed in the last.
+        passes: how often it goes along k. All products are summed in the last, in which what stands beside is written.
+        beside: outputs at (b, m, k): elements that are written on the way.
     """
 
     batch: int
@@ -75,6 +76,7 @@ class Stream:
     inner: tuple[Node, ...]
     accumulators: tuple[Accumulator, ...]
     passes: int
+    beside: tuple[Node, ...] = ()
 
     @property
     def totals(self) -> tuple[Accumulator, ...]:
@@ -117,57 +119,94 @@ def analyse(outputs: Sequence[Node], inputs: Sequence[Node], corrected: bool = T
     Raises:
         NotAStream: no single walk along one axis computes them.
     """
-    return _Analysis(outputs, inputs).stream(corrected)
+    first, *others = walks(outputs, inputs, corrected)
+    if others:
+        lengths = " and ".join(str(x.length) for x in (first, *others))
+        raise NotAStream(f"products along axes of {lengths} elements share no walk")
+    return first
 
 
-class _Analysis:
-    def __init__(self, outputs: Sequence[Node], inputs: Sequence[Node]) -> None:
-        self.inputs = frozenset(inputs)
-        nodes = operands_first(outputs, inputs)
-        self.heavy: dict[Node, frozenset[Node]] = {}
-        """The products and reductions that each node depends on, itself included; missing for none."""
-        for node in nodes:
-            below = frozenset().union(*(self.heavy[a] for a in node.args if a in self.heavy))
-            below |= {node} if node.op in _HEAVY else frozenset()
-            if below:
-                self.heavy[node] = below
-        self.products = self._outermost(nodes)
-        self.batch, self.rows, self.length, self.width = self.products[0].attrs[:4]
+def walks(outputs: Sequence[Node], inputs: Sequence[Node], corrected: bool = True) -> tuple[Stream, ...]:
+    """The streams that together compute these outputs over these inputs: one for each axis along which products of the
+    same rows and width are summed, as in x w + (x a) b. Arguments as for `analyse`.
+
+    Raises:
+        NotAStream: no such walks compute them.
+    """
+    nodes = operands_first(outputs, inputs)
+    heavy = _heavy(nodes)
+    needed = {x for node in nodes if node.op in _HEAVY for x in heavy[node] if x is not node}
+    products = [node for node in nodes if node.op == "MM" and node not in needed]
+    if not products:
+        raise NotAStream("no product is left at the end")
+    batch, rows, _, width = products[0].attrs
+    groups: dict[int, list[Node]] = {}
+    for node in products:
+        if (node.attrs[0], node.attrs[1], node.attrs[3]) != (batch, rows, width):
+            raise NotAStream(f"products of {products[0].attrs} and of {node.attrs} have other rows or another width")
+        if node.args[1] in heavy:
+            raise NotAStream("the right operand of a product needs a product or a reduction")
+        groups.setdefault(node.attrs[2], []).append(node)
+    ending = [n for n in operands_first(outputs, [*inputs, *products]) if n.op == "Red"]
+    for node in ending:
+        if node.attrs[1] not in groups:
+            raise NotAStream(f"a reduction over {node.attrs[1]} elements is not over the axis of a product")
+    beside: dict[int, list[Node]] = {length: [] for length in groups}
+    for output in outputs:
+        if output in heavy and heavy[output].isdisjoint(products) and output.size != batch * rows:
+            length = output.size // (batch * rows)
+            if length not in groups or output.size != batch * rows * length:
+                raise NotAStream("an output has neither the rows nor the elements of a walk")
+            beside[length].append(output)
+    made = []
+    for length, group in groups.items():
+        totals = [node for node in ending if node.attrs[1] == length]
+        made.append(_Walk(outputs, inputs, heavy, group, totals, beside[length]).stream(corrected))
+    return tuple(made)
+
+
+def _heavy(nodes: Sequence[Node]) -> dict[Node, frozenset[Node]]:
+    """The products and reductions that each node depends on, itself included; missing for none."""
+    heavy: dict[Node, frozenset[Node]] = {}
+    for node in nodes:
+        below = frozenset().union(*(heavy[a] for a in node.args if a in heavy))
+        below |= {node} if node.op in _HEAVY else frozenset()
+        if below:
+            heavy[node] = below
+    return heavy
+
+
+class _Walk:
+    """One walk: the `products` along its axis, totals that outputs need besides (`ending`), and outputs that are
+    written on the way (`beside`)."""
+
+    def __init__(
+        self,
+        outputs: Sequence[Node],
+        inputs: Sequence[Node],
+        heavy: Mapping[Node, frozenset[Node]],
+        products: Sequence[Node],
+        ending: Sequence[Node],
+        beside: Sequence[Node],
+    ) -> None:
+        self.inputs, self.heavy, self.products = frozenset(inputs), heavy, products
+        self.batch, self.rows, self.length, self.width = products[0].attrs
         if self.length < 2:
             raise NotAStream("the axis has one element")
         self.count = self.batch * self.rows
         self.whole = identity(self.count * self.length)
         self.spread = strided(0, ((self.count, 1), (self.length, 0)))
-        self.order = {node: i for i, node in enumerate(nodes)}
+        self.order = {node: i for i, node in enumerate(operands_first(outputs, inputs))}
         self.inner: dict[Node, None] = {}
         self.totals: dict[Node, None] = {}
-        self._place(outputs)
+        self.beside = beside
+        self._place(ending)
 
-    def _outermost(self, nodes: Sequence[Node]) -> list[Node]:
-        """The products that no other product or reduction needs, which must be alike."""
-        needed = {x for node in nodes if node.op in _HEAVY for x in self.heavy[node] if x is not node}
-        found = [node for node in nodes if node.op == "MM" and node not in needed]
-        if not found:
-            raise NotAStream("no product is left at the end")
-        batch, rows, length, width = found[0].attrs
-        for node in found:
-            if node.attrs != found[0].attrs:
-                raise NotAStream(f"products of {(batch, rows, length, width)} and of {node.attrs} share no axis")
-            if node.args[1] in self.heavy:
-                raise NotAStream("the right operand of a product needs a product or a reduction")
-        return found
-
-    def _place(self, outputs: Sequence[Node]) -> None:
+    def _place(self, ending: Iterable[Node]) -> None:
         """Find what is computed at every element, and that all of it is needed at that element alone."""
-        work: list[tuple[Node, Layout]] = [(p.args[0], self.whole) for p in self.products]
-        for total in self._ending(outputs):
+        work = [(node, self.whole) for node in (*(p.args[0] for p in self.products), *self.beside)]
+        for total in ending:
             work += self._of_total(total)
-        for output in outputs:
-            if output in self.heavy and not self.heavy[output] & set(self.products):
-                if output.size == self.count * self.length:
-                    work.append((output, self.whole))
-                elif output.size != self.count:
-                    raise NotAStream("an output has neither the rows nor the elements of the walk")
         seen: set[tuple[Node, Layout]] = set()
         while work:
             node, at = work.pop()
@@ -212,10 +251,6 @@ class _Analysis:
         self.totals[node] = None
         return [(node.args[0], self.whole)]
 
-    def _ending(self, outputs: Iterable[Node]) -> list[Node]:
-        """The totals that outputs need from outside of the products."""
-        return [n for n in operands_first(outputs, [*self.inputs, *self.products, *self.totals]) if n.op == "Red"]
-
     # --- passes -------------------------------------------------------------------------------------------------
 
     def stream(self, corrected: bool) -> Stream:
@@ -228,9 +263,11 @@ class _Analysis:
             made.append(found)
         products = [self._accumulator(node, turns, corrected, 0) for node in self.products]
         last = max(x.turn for x in [*made, *products])
+        last = max([last, *(turns[d] + 1 for output in self.beside for d in self._needed(output))])
         made += [self._accumulator(node, turns, corrected, last) for node in self.products]
         inner = sorted(self.inner, key=self.order.__getitem__)
-        return Stream(self.batch, self.rows, self.length, self.width, tuple(inner), tuple(made), last + 1)
+        sizes = self.batch, self.rows, self.length, self.width
+        return Stream(*sizes, tuple(inner), tuple(made), last + 1, tuple(self.beside))
 
     def _accumulator(self, node: Node, turns: Mapping[Node, int], corrected: bool, least: int) -> Accumulator:
         """An accumulator in the earliest pass from `least` on, as it is written or with a factor and corrections."""

@@ -9,7 +9,7 @@ from eqsat.gpu.families.expressions import along_columns, along_rows, array, bin
 from eqsat.layout import arithmetic as lay
 from eqsat.program.core import Node, evaluate, make
 from eqsat.program.node import substitute
-from eqsat.streams.stream import Accumulator, NotAStream, Stream, analyse
+from eqsat.streams.stream import Accumulator, NotAStream, Stream, analyse, walks
 
 B, M, D, K, N = 2, 3, 5, 7, 4
 ROWS = B * M
@@ -134,6 +134,27 @@ def test_a_scaled_exponent_is_corrected_by_its_scale() -> None:
     (_, product) = stream(times((B, M, K, N), e, values())).accumulators
     ((_, alpha),) = product.corrections
     assert alpha == 0.5
+
+
+def test_what_is_written_beside_the_product_needs_its_totals_finished() -> None:
+    p = weights(scores())
+    product = times((B, M, K, N), p, values())
+    found = stream(product, p)
+    assert (found.passes, found.beside) == (2, (p,))
+    assert found.products[0].turn == 1
+    assert found.products[0].corrections == ()
+    total = reduced("sum", x(), K)
+    assert stream(times((B, M, K, N), x(), values()), total).passes == 1
+
+
+def test_two_walks() -> None:
+    """x w + (x a) b goes along the depth of x, and then along that of b with x a made on the way."""
+    a, b = array("a", B * K * D), array("b", B * D * N)
+    low = times((B, M, K, D), x(), a)
+    output = bin_("add", times((B, M, K, N), x(), values()), times((B, M, D, N), low, b))
+    first, second = walks([output], inputs_of(output))
+    assert (first.length, first.inner) == (K, ())
+    assert (second.length, second.inner) == (D, (low,))
 
 
 REFUSED = {
