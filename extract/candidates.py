@@ -129,7 +129,7 @@ def undominated(found: Sequence[Candidate]) -> list[Candidate]:
     return [x for _, x in kept] + list(shared.values())
 
 
-_HOLDS = ("copy", "pointwise", "contraction", "contraction+reduction", "reduction", "row")
+_HOLDS = ("copy", "pointwise", "contraction", "contraction+reduction", "reduction", "row", "stream")
 """Families of joint kernels: each can hold the cuts of earlier families if they share a product or rows."""
 
 
@@ -268,6 +268,8 @@ class _Search:
                 return "contraction+reduction"
             case Kind.ROW:
                 return "row" if cut.on_chip else "reduction"
+            case Kind.STREAM:
+                return "stream"
             case Kind.OPAQUE:
                 return "opaque"
 

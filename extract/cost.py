@@ -18,6 +18,7 @@ from eqsat.base.numerics import itemsize
 from eqsat.extract.device.table import Device
 from eqsat.gpu.table.limits import ATOMIC_DTYPES, K_SLICES, ROW_SLICES, THREADS
 from eqsat.gpu.table.occupancy import waves
+from eqsat.gpu.table.streams import StreamForm, StreamTile, ranked_streams
 from eqsat.gpu.table.targets import TARGETS
 from eqsat.gpu.table.tiles import FRAGMENT, HALF_RATE_EDGE, choose_tile, mean_edge
 from eqsat.layout.arithmetic import Layout, footprint
@@ -46,6 +47,13 @@ LIBRARY_LAUNCHES = 2.0
 LONE_WAVE = 0.8
 """The share of its rate that a product keeps with only one wave per SIMD: while it waits at a barrier or for operands,
 nothing else runs. (An assumption: with two or more waves their phases overlap.)"""
+
+L2_RATE = 3.0
+"""The bandwidth of a GPU's L2 cache, in memory bandwidths. (An assumption, on the safe side: MI300X's data sheet gives
+17 TB/s for the cache behind it, three times its memory.)"""
+
+STREAMS = False
+"""Whether kernels may stream. Off until there are templates for all that does."""
 
 RUNTIME_EDGES = (16, 32, 64, 128)
 NARROW_EDGES = (1, 4)
@@ -91,6 +99,28 @@ class Gemm(NamedTuple):
     slices: int = 1
 
 
+class Walk(NamedTuple):
+    """What a stream reads and computes, all passes together.
+
+    Attributes:
+        form: its dims and what it holds; its operands have type `dtype`.
+        depths: of the inner products, each once for every pass that makes it.
+        left: bytes read for the left operands, by each block of columns; `right` are those of the right operands, which
+            each block of rows reads.
+        left_work, right_work: vector operations on them, as often.
+        rescaled: how many of the sums run along under a growing maximum.
+    """
+
+    form: StreamForm
+    dtype: str
+    depths: tuple[int, ...]
+    left: float
+    right: float
+    left_work: float
+    right_work: float
+    rescaled: int
+
+
 class Run(NamedTuple):
     """The cost of a kernel of a plan.
 
@@ -110,6 +140,7 @@ class Prices:
 
     def __init__(self, device: Device, exact: bool = False) -> None:
         self.device, self.exact = device, exact
+        self.streams = STREAMS
         self.launch = round(device.launch_us.value * 1e6)
         self._units = int(device.units.value)
         self._target = TARGETS.get(device.arch)
@@ -117,6 +148,7 @@ class Prices:
         self._cached_bytes = device.cache_mib.value * 2**20 if device.cache_mib else 0.0
         cached = device.cache_bandwidth
         self._cached_bytes_per_ps = cached.value * 1e-3 if cached else self._bytes_per_ps
+        self._l2_bytes_per_ps = L2_RATE * device.bandwidth.value * 1e-3
         self._ways: dict[tuple[int, int, int, int, str], tuple[Gemm, ...]] = {}
 
     def kernel(self, bytes_moved: float, arithmetic: float, groups: float, streamed: float = 0.0) -> int:
@@ -228,6 +260,31 @@ class Prices:
         time = ceil(groups / self._units) * 2 * tm * tn * depth / rate
         partial = 2.0 * 4 * slices * b * m * n / self._bytes_per_ps
         return Gemm(time, self.launch + partial if slices > 1 else 0.0, tm, tn, groups, slices)
+
+    def streamed(self, walk: Walk) -> Gemm | None:
+        """A stream in one launch; None if no block can hold what it keeps."""
+        if self._target is None:
+            return None
+        tiles = ranked_streams(self._target, walk.form, walk.dtype, self._units)
+        return self._walked(walk, tiles[0]) if tiles else None
+
+    def _walked(self, walk: Walk, tile: StreamTile) -> Gemm:
+        """A stream in blocks of rows, each of which keeps some columns of every product. Blocks read through the L2
+        what others have read."""
+        b, m, k, n = walk.form.dims
+        rows, columns, step = tile.rows, tile.columns, tile.step
+        row_blocks, column_blocks, steps = ceil(m / rows), ceil(n / columns), ceil(k / step)
+        groups = tile.blocks(walk.form)
+        multiplied = walk.form.products * columns / _efficiency(rows, columns)
+        multiplied += sum(walk.depths) / _efficiency(rows, step)
+        rate = self._rate(walk.dtype, tile.sums.unit == "matrix") / self._units
+        products = ceil(groups / self._units) * 2 * rows * steps * step * multiplied / rate
+        rescaling = walk.rescaled * b * m * steps * (work_of("exp", column_blocks) + work_of("mul", n))
+        work = walk.left_work * column_blocks + walk.right_work * row_blocks + rescaling
+        inner = groups * sum(walk.depths) * steps * (rows + step) * itemsize(walk.dtype)
+        read = walk.left * column_blocks + walk.right * row_blocks + inner
+        reading = read / (self._l2_bytes_per_ps * min(1.0, groups / self._units))
+        return Gemm(max(products + self.vector(work, groups), reading), 0.0, rows, columns, groups)
 
     def _by_runtime(self, b: int, m: int, k: int, n: int, dtype: str) -> Gemm:
         """A product in a CPU runtime, in the blocks that suit it best."""

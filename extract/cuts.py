@@ -6,6 +6,8 @@ The kind of a cut decides what its kernel may hold:
     GEMM      one product of POINT operands (prologues), then pointwise operators and bijective views (its epilogue)
     GEMM_RED  such a product reduced over one whole axis of its output
     ROW       pointwise operators and reductions over rows of one length, a row to a workgroup
+    STREAM    products of one left operand that is made on the way, along k, from reductions over it, inner products
+              and POINT operands; then an epilogue as that of a GEMM
     OPAQUE    an operator with unknown meaning
 
 Views include masks and windows, so an implicit-gemm convolution is a GEMM over a window view.
@@ -36,7 +38,8 @@ class Limits:
         operators: e-nodes inside a kernel, to limit its text; attention in one row kernel stays under it.
         per_kind: cuts of each kind that a class keeps, the best by price and by leaves still to be computed.
         joins: partial joins of an operator's first operands that are kept while the next operand is joined.
-        pairs: combinations of inlined operands of a product that are priced.
+        pairs: combinations of inlined operands of a product that are priced; `rights` are the right operands that are
+            tried with each left operand made on the way.
         copies: distinct indices at which one kernel evaluates its inner operators. Views and concatenations over
             computed values add indices, and each index may repeat the text of everything below it.
         members: members of a concatenation that one kernel computes; each is a branch.
@@ -56,6 +59,7 @@ class Limits:
     per_kind: int = 16
     joins: int = 16
     pairs: int = 64
+    rights: int = 2
     copies: int = 64
     members: int = 32
     prologue_leaves: int = 3
@@ -74,28 +78,43 @@ class Kind(IntEnum):
     GEMM = 1
     GEMM_RED = 2
     ROW = 3
-    OPAQUE = 4
+    STREAM = 4
+    OPAQUE = 5
+
+
+class Factors(NamedTuple):
+    """A product in a kernel: the index of its MM e-node, and the cuts of its operands."""
+
+    node: int
+    left: Cut
+    right: Cut
+
+    @property
+    def key(self) -> tuple[int, int, int, int, int]:
+        """Equal for products that are computed in the same way."""
+        return self.node, self.left.leaves, self.left.inner, self.right.leaves, self.right.inner
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Core:
-    """The product inside a cut. Two cuts may share it, so it is compared by identity.
+    """The product inside a cut, or the products of a stream. Two cuts may share it, so it is compared by identity.
 
     Attributes:
-        node: index of the MM e-node; `dims` are its (B, M, K, N).
+        products: each with its operands; `dims` are the (B, M, K, N) of all.
         bytes: bytes that the operands move, counted once.
-        ways: how it may run, including the time of its prologues; `reduced` is how it runs if it is also reduced.
+        ways: how it may run, including the time of its prologues; `reduced` is how it runs if it is also reduced,
+            which a stream cannot be.
     """
 
-    node: int
+    products: tuple[Factors, ...]
     dims: tuple[int, int, int, int]
     bytes: float
     ways: tuple[Gemm, ...]
-    reduced: Gemm
+    reduced: Gemm | None = None
 
 
 class Product(NamedTuple):
-    """Key of GEMM and GEMM_RED cuts: `layout` maps the class to the product's flat [B, M, N] output.
+    """Key of GEMM, GEMM_RED and STREAM cuts: `layout` maps the class to the products' flat [B, M, N] outputs.
 
     For GEMM_RED it maps the class to the reduced output.
     """

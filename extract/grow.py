@@ -12,6 +12,7 @@ from eqsat.extract.cost import Gemm, Prices, Run, work_of, write_order
 from eqsat.extract.cuts import (
     Core,
     Cut,
+    Factors,
     Facts,
     Index,
     Key,
@@ -24,6 +25,7 @@ from eqsat.extract.cuts import (
     joined,
     parts,
 )
+from eqsat.extract.streams import Streams
 from eqsat.layout.arithmetic import Layout, compose, identity, is_bijective, row_major, strided
 
 PROLOGUE_STEP = 2000
@@ -38,7 +40,8 @@ REDUCED_IN_SLICES = frozenset({"sum", "prod", "max", "min"})
 
 
 class Grower:
-    """Makes cuts. `points`, `gemms` and `rows` hold each class's cuts so far, best first; a leaf is a point too."""
+    """Makes cuts. `points`, `gemms`, `streamed` and `rows` hold each class's cuts so far, best first; a leaf is a point
+    too."""
 
     def __init__(self, snapshot: Snapshot, prices: Prices, limits: Limits, facts: Facts) -> None:
         self.snapshot = snapshot
@@ -47,7 +50,9 @@ class Grower:
         self.facts = facts
         self.points: list[list[Cut]] = [[leaf] for leaf in facts.leaf]
         self.gemms: list[list[Cut]] = [[] for _ in facts.leaf]
+        self.streamed: list[list[Cut]] = [[] for _ in facts.leaf]
         self.rows: list[list[Cut]] = [[] for _ in facts.leaf]
+        self.streams = Streams(snapshot, prices, facts)
         self._cores: dict[tuple[int, int, int, int, int], Core] = {}
         self._ways = [(0, 0) if free else (prices.launch, prices.launch) for free in facts.free]
         self.crowded = False
@@ -76,6 +81,7 @@ class Grower:
         """Make these the cuts of class `c` from which further cuts grow."""
         self.points[c] = [self.facts.leaf[c], *(x for x in cuts if x.kind == Kind.POINT)]
         self.gemms[c] = [x for x in cuts if x.kind == Kind.GEMM]
+        self.streamed[c] = [x for x in cuts if x.kind == Kind.STREAM]
         self.rows[c] = [x for x in cuts if x.kind == Kind.ROW]
         best = min(cuts, key=lambda x: (x.score, x.price), default=None)
         if self._far and best is not None and self._ways[c] != (best.score, best.price):
@@ -114,7 +120,7 @@ class Grower:
         work = work_of(node.attrs[0] if node.attrs else "where", self.snapshot.size[node.cls])
         if len(node.args) == 1:
             (a,) = node.args
-            for x in (*self.points[a], *self.gemms[a], *self.rows[a]):
+            for x in self._options(a):
                 yield self.make(i, (x,), x.kind, x.key, x.reads, x.work + work, x.on_chip)
             return
         joins = self._joins([self._options(a) for a in node.args], self.limits.leaves)
@@ -133,12 +139,12 @@ class Grower:
             yield self.make(i, (x,), Kind.POINT, None, reads, x.work * layout.size / max(size, 1))
         bijective = is_bijective(layout, size)
         if bijective:
-            for x in self.gemms[a]:
+            for x in (*self.gemms[a], *self.streamed[a]):
                 assert isinstance(x.key, Product)
                 moved = compose(x.key.layout, layout)
                 if moved is not None:
                     reads = self.facts.through(x.reads, layout, size)
-                    yield self.make(i, (x,), Kind.GEMM, Product(x.key.core, moved), reads, x.work)
+                    yield self.make(i, (x,), x.kind, Product(x.key.core, moved), reads, x.work)
         for x in self.rows[a]:
             assert isinstance(x.key, Rows)
             key = _viewed_rows(x.key, layout, size, bijective)
@@ -158,7 +164,27 @@ class Grower:
         pairs = sorted(product(left, right), key=score)
         self.crowded = self.crowded or len(pairs) > self.limits.pairs
         for x, y in dict.fromkeys([self._plain(node), *pairs[: self.limits.pairs]]):
-            yield self.make(i, (x, y), Kind.GEMM, Product(self._core(i, node, x, y), out), (), 0.0)
+            yield self.make(i, (x, y), Kind.GEMM, Product(self._core(Factors(i, x, y)), out), (), 0.0)
+        yield from self.walks(i, node)
+
+    def walks(self, i: int, node: ENode) -> Iterator[Cut | None]:
+        """A product whose left operand is made on the way, where that costs less than to write and read it."""
+        if not self.prices.streams:
+            return
+        out = identity(self.snapshot.size[node.cls])
+        a, b = node.args
+        rights = sorted(self._prologues(b), key=lambda y: y.price + self.beneath(y.leaves))[: self.limits.rights]
+        for left in self.streams.lefts(a, node.attrs, self.gemms, self.rows):
+            for y in rights:
+                core = self.streams.core([Factors(i, left.cut, y)])
+                if core is None:
+                    continue
+                cut = self.make(i, (left.cut, y), Kind.STREAM, Product(core, out), (), 0.0)
+                plain = self._core(Factors(i, self.facts.leaf[a], y))
+                written = float(self.facts.bytes[node.cls])
+                apart = self._product_run(plain, (), written, 0.0, self.snapshot.dtype[node.cls]).price
+                if cut is not None and cut.price < left.apart + apart:
+                    yield cut
 
     def _reduction(self, i: int, node: ENode) -> Iterator[Cut | None]:
         """Rows of points or of rows of the same length, or a whole axis of a product."""
@@ -230,6 +256,8 @@ class Grower:
                         kind, key = x.kind, x.key
                     elif x.kind == Kind.POINT or (x.kind == left.kind and x.key == left.key):
                         kind, key = left.kind, left.key
+                    elif (together := self._together(left.key, x.key)) is not None:
+                        kind, key = Kind.STREAM, together
                     else:
                         continue
                     leaves, inner = left.leaves | x.leaves, left.inner | x.inner
@@ -249,12 +277,19 @@ class Grower:
             self.crowded = self.crowded or len(partial) < len(best)
         return partial
 
+    def _together(self, a: Key, b: Key) -> Product | None:
+        """Products of one left operand as one stream; None where they are not, or cannot be."""
+        if not self.prices.streams or not isinstance(a, Product) or not isinstance(b, Product) or a.layout != b.layout:
+            return None
+        core = self.streams.together(a.core, b.core)
+        return None if core is None else Product(core, a.layout)
+
     def _beyond(self, x: Cut) -> int:
         """The cost of a cut beyond a launch, without its leaves. A plain read of an array costs its bytes elsewhere."""
         return x.price - self.prices.launch if x.node >= 0 and x.price else 0
 
     def _options(self, a: int) -> list[Cut]:
-        return [*self.points[a], *self.gemms[a], *self.rows[a]]
+        return [*self.points[a], *self.gemms[a], *self.streamed[a], *self.rows[a]]
 
     def _prologues(self, a: int) -> list[Cut]:
         most, computed = self.limits.prologue_leaves, self.limits.prologue_computed
@@ -264,26 +299,27 @@ class Grower:
             if x.leaves.bit_count() <= most and (x.leaves & self.facts.computed).bit_count() <= computed
         ]
 
-    def _core(self, i: int, node: ENode, left: Cut, right: Cut) -> Core:
-        key = (i, left.leaves, left.inner, right.leaves, right.inner)
-        core = self._cores.get(key)
+    def _core(self, factors: Factors) -> Core:
+        core = self._cores.get(factors.key)
         if core is None:
+            node = self.snapshot.nodes[factors.node]
             b, m, k, n = node.attrs
             dtype = self.snapshot.dtype[node.cls]
             ways = self.prices.ways(b, m, k, n, dtype)
             reduced = self.prices.tiled(b, m, k, n, dtype)
-            core = self._cores[key] = Core(
-                node=i,
+            core = self._cores[factors.key] = Core(
+                products=(factors,),
                 dims=(b, m, k, n),
-                bytes=self.facts.moved(joined(left.reads, right.reads), any_order=True),
-                ways=tuple(self._with_prologues(way, left, right, node) for way in ways),
-                reduced=self._with_prologues(reduced, left, right, node),
+                bytes=self.facts.moved(joined(factors.left.reads, factors.right.reads), any_order=True),
+                ways=tuple(self._with_prologues(way, factors, node) for way in ways),
+                reduced=self._with_prologues(reduced, factors, node),
             )
         return core
 
-    def _with_prologues(self, gemm: Gemm, left: Cut, right: Cut, node: ENode) -> Gemm:
+    def _with_prologues(self, gemm: Gemm, factors: Factors, node: ENode) -> Gemm:
         """The time including the operands' computation, which each tile repeats."""
         _, m, _, n = node.attrs
+        left, right = factors.left, factors.right
         work = left.work * ceil(n / gemm.tile_n) + right.work * ceil(m / gemm.tile_m)
         steps = left.inner.bit_count() + right.inner.bit_count()
         time = self.prices.vector(work, gemm.groups, self.snapshot.dtype[node.cls]) + PROLOGUE_STEP * steps
@@ -361,9 +397,10 @@ class Grower:
         ways, extra, launches = core.ways, 0, 1
         for x in cuts:
             assert isinstance(x.key, Product)
-            if x.kind == Kind.GEMM:
+            if x.kind != Kind.GEMM_RED:
                 moved += self.facts.bytes[x.cls] * (write_order(x.key.layout, n) - 1)
                 continue
+            assert core.reduced is not None
             ways = (core.reduced,)
             lines = ceil(n / core.reduced.tile_n) if reduced_stride(x) == 1 else ceil(m / core.reduced.tile_m)
             if lines > 1:

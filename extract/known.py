@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from eqsat.egraph.snapshot import Snapshot
 from eqsat.extract.candidates import Candidate
-from eqsat.extract.cuts import Core, Cut, Kind, Product, bits
+from eqsat.extract.cuts import Cut, Kind, bits
 
 
 class Renumbering:
@@ -18,7 +18,6 @@ class Renumbering:
         self._classes = _same_classes(before, after)
         self._nodes = {(n.op, n.attrs, n.args): i for i, n in enumerate(after.nodes)}
         self._cuts: dict[int, Cut | None] = {}
-        self._cores: dict[int, Core] = {}
 
     def all(self, kernels: Iterable[Candidate]) -> list[Candidate]:
         """These kernels, except any whose e-nodes are gone, that would read their own class, or compute a free one."""
@@ -53,7 +52,8 @@ class Renumbering:
         return sum(1 << c for c in self._all(bits(classes)))
 
     def _cut(self, top: Cut) -> Cut | None:
-        """The same expression; None if it is not in the e-graph. Shared cuts stay shared."""
+        """The same expression, without the key that it grew by; None if it is not in the e-graph. Shared cuts stay
+        shared."""
         stack = [top]
         while stack:
             cut = stack[-1]
@@ -71,26 +71,12 @@ class Renumbering:
         known = tuple(x for x in subs if x is not None)
         if node is None or len(known) < len(subs) or any(c not in self._classes for c in bits(cut.leaves | cut.inner)):
             return None
-        key = cut.key
-        if isinstance(key, Product):
-            core = self._core(key.core)
-            if core is None:
-                return None
-            key = key._replace(core=core)
         leaves, inner = self._set(cut.leaves), self._set(cut.inner)
         reads = tuple((self._classes[leaf], layout, moved) for leaf, layout, moved in cut.reads)
         cls = self._classes[cut.cls]
-        made = Cut(cls, node, known, cut.kind, key, leaves, inner, reads, cut.work, cut.on_chip, cut.at)
+        made = Cut(cls, node, known, cut.kind, None, leaves, inner, reads, cut.work, cut.on_chip, cut.at)
         made.run, made.score = cut.run, cut.score
         return made
-
-    def _core(self, core: Core) -> Core | None:
-        if id(core) not in self._cores:
-            node = self._node(core.node)
-            if node is None:
-                return None
-            self._cores[id(core)] = replace(core, node=node)
-        return self._cores[id(core)]
 
     def _node(self, index: int) -> int | None:
         node = self._before.nodes[index]

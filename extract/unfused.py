@@ -40,6 +40,10 @@ class UnfusedGrower(Grower):
                         subs = (x, bias) if k == 0 else (bias, x)
                         yield self.make(i, subs, Kind.GEMM, x.key, bias.reads, float(self.snapshot.size[node.cls]))
 
+    def walks(self, i: int, node: ENode) -> Iterator[Cut | None]:
+        """None: every operand is an array in memory."""
+        yield from ()
+
     def price(self, cut: Cut) -> bool:
         """As for a fused kernel, plus a copy for each operand whose view the operator does not handle itself."""
         if not super().price(cut):
@@ -68,7 +72,7 @@ class UnfusedGrower(Grower):
         return is_elementwise(node.op) and strided(0, moving).contiguous
 
     def _is_product(self, x: Cut) -> bool:
-        return isinstance(x.key, Product) and x.key.core.node == x.node and x.key.core.dims[0] == 1
+        return isinstance(x.key, Product) and x.key.core.products[0].node == x.node and x.key.core.dims[0] == 1
 
     def _only_views(self, x: Cut) -> bool:
         while x.node >= 0:

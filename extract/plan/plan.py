@@ -17,6 +17,7 @@ import numpy as np
 from eqsat.base.numerics import itemsize
 from eqsat.egraph.snapshot import SOURCE, ENode, Snapshot
 from eqsat.errors import CheckFailed
+from eqsat.extract.bodies import Body
 from eqsat.extract.candidates import Candidate
 from eqsat.extract.cover import CoverResult
 from eqsat.extract.cuts import Cut, parts
@@ -198,10 +199,10 @@ class _Builder:
 
     def _kernel(self, group: Sequence[Candidate]) -> Kernel:
         """The kernel that computes these classes."""
-        body = _Body(self.snapshot, self._buffer)
-        expressions = body.nodes([x.cut for x in group])
-        inputs = tuple(body.params)
-        params = tuple(body.params.values())
+        reads = _Reads(self._buffer)
+        expressions = Body(self.snapshot, reads.node).nodes([x.cut for x in group])
+        inputs = tuple(reads.params)
+        params = tuple(reads.params.values())
         outputs = tuple(substitute(expressions, dict(zip(params, inputs, strict=True))))
         for x, output in zip(group, outputs, strict=True):
             self.value[x.cls] = output
@@ -253,37 +254,15 @@ def _leaf_classes(cut: Cut) -> set[int]:
     return {x.cls for x in parts((cut,)) if x.node < 0}
 
 
-class _Body:
-    """A kernel's expression over params, which are created when buffers are first read."""
+class _Reads:
+    """What a kernel reads: params, which are created when buffers are first read."""
 
-    def __init__(self, snapshot: Snapshot, buffer: Callable[[int], tuple[Node, Layout]]) -> None:
-        self.snapshot = snapshot
+    def __init__(self, buffer: Callable[[int], tuple[Node, Layout]]) -> None:
         self.buffer = buffer
         self.params: dict[Node, Node] = {}
-        self._nodes: dict[int, Node] = {}
 
-    def nodes(self, cuts: Sequence[Cut]) -> tuple[Node, ...]:
-        """The nodes of cuts.
-
-        Within a kernel each class is computed in one way only. If cuts differ, the cut with the product or reduction
-        that the kernel is built and priced around decides. Hence such operands come first.
-        """
-        first = sorted(range(len(cuts)), key=lambda i: -cuts[i].kind)
-        made = {i: self._node(cuts[i]) for i in first}
-        return tuple(made[i] for i in range(len(cuts)))
-
-    def _node(self, cut: Cut) -> Node:
-        found = self._nodes.get(cut.cls)
-        if found is None:
-            if cut.node < 0:
-                found = self._read(cut.cls)
-            else:
-                top = self.snapshot.nodes[cut.node]
-                found = make(top.op, top.attrs, self.nodes(cut.subs))
-            self._nodes[cut.cls] = found
-        return found
-
-    def _read(self, c: int) -> Node:
+    def node(self, c: int) -> Node:
+        """The value of a class, read from its buffer."""
         buffer, layout = self.buffer(c)
         if buffer.op == "Full":
             return buffer

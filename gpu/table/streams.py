@@ -1,0 +1,191 @@
+"""Tiles of streaming kernels: a block's rows, columns and steps along the streamed axis, and what it holds on chip."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from math import ceil
+
+from eqsat.base.numerics import itemsize
+from eqsat.gpu.table.targets import Target
+from eqsat.gpu.table.tiles import FRAGMENT, HALF_RATE_EDGE, Tile, Unit, mean_edge
+
+STREAM_DTYPES = frozenset({"float32", "float16", "bfloat16"})
+"""Types that streaming kernels multiply; sums and totals are float32."""
+
+_FLOAT = 4
+
+_SHAPES = ((16, 32), (16, 64), (16, 128), (32, 64), (32, 128), (64, 32), (64, 64), (64, 128), (128, 64), (128, 128))
+"""(rows, columns) of a block."""
+
+_THREADS = 256
+"""Most threads of a block."""
+
+_LEAST_THREADS = 64
+"""Fewest on the vector units."""
+
+_SUMS_A_THREAD = 64
+"""Most sums in the registers of a thread: with operands and elements beside them, more spill."""
+
+_STRIP_PADDING = 4
+"""Floats between the rows of inner products, so that rows start in different banks."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamForm:
+    """What a streaming kernel holds.
+
+    Attributes:
+        dims: (batch, rows, length, width): b, m, k, n.
+        depths: the length of each inner product that it makes on the way.
+        products: how many sums over k, of `width` columns each.
+        elements: how many different left operands these have.
+        totals: how many values of each row.
+    """
+
+    dims: tuple[int, int, int, int]
+    depths: tuple[int, ...] = ()
+    products: int = 1
+    elements: int = 1
+    totals: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class StreamTile:
+    """How a block computes its part of a stream.
+
+    Attributes:
+        sums: rows x columns of the products, in steps of k.
+        scores: rows x k of the inner products, in steps of their own depth; of as many threads.
+    """
+
+    sums: Tile
+    scores: Tile
+
+    @property
+    def name(self) -> str:
+        return f"{self.sums.unit}_{self.rows}x{self.step}x{self.columns}"
+
+    @property
+    def rows(self) -> int:
+        """Rows of a block."""
+        return self.sums.rows
+
+    @property
+    def step(self) -> int:
+        """Elements of the streamed axis that are on chip at a time."""
+        return self.sums.depth
+
+    @property
+    def columns(self) -> int:
+        """Columns of each product of a block."""
+        return self.sums.columns
+
+    def threads(self, target: Target) -> int:
+        """Threads of a block."""
+        return self.sums.threads(target)
+
+    def lanes(self, target: Target) -> int:
+        """Threads of a row where elements are computed."""
+        return self.threads(target) // self.rows
+
+    def blocks(self, form: StreamForm) -> int:
+        """Blocks of a kernel."""
+        batch, m, _, n = form.dims
+        return batch * ceil(m / self.rows) * ceil(n / self.columns)
+
+    @property
+    def scores_ld(self) -> int:
+        """Floats from one row of an inner product to the next."""
+        return self.step + _STRIP_PADDING
+
+    def lds(self, form: StreamForm, dtype: str) -> StreamLds:
+        """Where LDS holds what, for operands of a type.
+
+        Operands of inner products lie where those of the products lie: they are not needed at the same time.
+        """
+        of_rows = self.rows * _FLOAT
+        of_elements = self.sums.lds_elements(self.rows, dtype) * self.sums.element_bytes(dtype)
+        of_values = self.sums.lds_elements(self.columns, dtype) * self.sums.element_bytes(dtype)
+        factors = form.totals * of_rows
+        scores = factors + form.elements * of_rows
+        elements = scores + len(form.depths) * of_rows * self.scores_ld
+        operands = elements + form.elements * of_elements
+        staged = self.scores.lds_bytes(dtype) if form.depths else 0
+        return StreamLds(factors, scores, elements, operands, operands + max(form.products * of_values, staged))
+
+    def fits(self, form: StreamForm, dtype: str, target: Target) -> bool:
+        """Whether LDS and registers hold the stream."""
+        sums = form.products * self.rows * self.columns
+        in_registers = sums <= _SUMS_A_THREAD * self.threads(target)
+        return in_registers and self.lds(form, dtype).end <= target.lds_bytes
+
+    def time(self, form: StreamForm, units: int) -> float:
+        """When its blocks finish, to compare tiles by: rounds of blocks times work over efficiency."""
+        work = form.products * self.rows * self.columns * _overhead(self.rows, self.columns)
+        work += sum(form.depths) * self.rows * _overhead(self.rows, self.step)
+        return ceil(self.blocks(form) / units) * work
+
+
+def _overhead(rows: int, columns: int) -> float:
+    edge = mean_edge(rows, columns)
+    return (edge + HALF_RATE_EDGE) / edge
+
+
+@cache
+def legal_streams(target: Target, dtype: str) -> tuple[StreamTile, ...]:
+    """Every tile for operands of a type; on matrix units where they take it."""
+    unit: Unit = "matrix" if dtype in target.matrix_dtypes else "vector"
+    return tuple(_tiles(unit, target, dtype))
+
+
+def _tiles(unit: Unit, target: Target, dtype: str) -> Iterator[StreamTile]:
+    for rows, columns in _SHAPES:
+        step = 64 if itemsize(dtype) == 2 and unit == "matrix" and rows <= 64 else 32
+        depth = 16 if itemsize(dtype) == 4 else 32
+        parts = _parts(unit, rows, columns), _parts(unit, rows, step)
+        wave = target.wave if unit == "matrix" else 1
+        most = min(m * n for m, n in parts) if unit == "matrix" else max(_LEAST_THREADS, rows * columns // 16)
+        count = min(most, _THREADS // wave)
+        (sums_m, sums_n), (scores_m, scores_n) = (_grid(*edges, count) for edges in parts)
+        yield StreamTile(
+            Tile(unit, rows, columns, step, sums_m, sums_n, buffers=1),
+            Tile(unit, rows, step, depth, scores_m, scores_n, buffers=1),
+        )
+
+
+def _parts(unit: Unit, rows: int, columns: int) -> tuple[int, int]:
+    """Of a tile, along both edges: fragments of matrix units, or elements."""
+    edge = FRAGMENT if unit == "matrix" else 1
+    return rows // edge, columns // edge
+
+
+def _grid(parts_m: int, parts_n: int, count: int) -> tuple[int, int]:
+    """`count` waves or threads over a tile, so that each has a part that is as square as can be."""
+    grids = [(m, count // m) for m in (1 << i for i in range(count.bit_length())) if m <= parts_m]
+    return min((g for g in grids if g[1] <= parts_n), key=lambda g: (parts_m // g[0] + parts_n // g[1], g))
+
+
+def ranked_streams(target: Target, form: StreamForm, dtype: str, units: int) -> list[StreamTile]:
+    """The tiles that hold a stream, by when their blocks finish; empty where none does."""
+    if dtype not in STREAM_DTYPES:
+        return []
+    fitting = [t for t in legal_streams(target, dtype) if t.fits(form, dtype, target)]
+    return sorted(fitting, key=lambda t: t.time(form, units))
+
+
+@dataclass(frozen=True, slots=True)
+class StreamLds:
+    """Bytes at which parts of LDS begin, after the totals, and where the last one ends.
+
+    Attributes:
+        factors: of corrections, [elements][rows]; `scores`, the inner products, [inner][rows][step];
+            `elements`, left operands, and `operands`, all others.
+    """
+
+    factors: int
+    scores: int
+    elements: int
+    operands: int
+    end: int

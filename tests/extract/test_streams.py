@@ -1,0 +1,117 @@
+"""Kernels that stream: what one walk computes is one kernel, priced by its passes; what no walk computes is not."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from eqsat.egraph.snapshot import Snapshot
+from eqsat.extract import cost
+from eqsat.extract.candidates import Candidate, enumerate_candidates
+from eqsat.extract.cover import cover
+from eqsat.extract.device.table import DEVICES
+from eqsat.extract.plan.plan import Plan, build_plan
+from eqsat.layout import arithmetic as lay
+from eqsat.program.core import Node, evaluate
+from support.core_programs import bin_, by_row, c_, full, layernorm, mm, red, silu, softmax, un, view, x_
+from support.plans import program_of, random_env
+
+MI300X = DEVICES["mi300x"]
+
+B, M, K, D, N = 2, 96, 160, 32, 64
+TURNED = lay.of_transpose((B, K, D), (0, 2, 1))
+
+
+@pytest.fixture(autouse=True)
+def _streams(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cost, "STREAMS", True)
+
+
+def scores() -> Node:
+    return mm(x_("q", B * M * D), view(x_("k", B * K * D), TURNED), M, D, K, batch=B)
+
+
+def applied(weights: Node) -> Node:
+    return mm(weights, x_("v", B * K * N), M, K, N, batch=B)
+
+
+def rms(x: Node, width: int) -> Node:
+    rows = x.size // width
+    mean = bin_("mul", red("sum", bin_("mul", x, x), width), full(1 / width, rows))
+    return bin_("div", x, by_row(un("sqrt", bin_("add", mean, full(1e-5, rows))), width))
+
+
+X = x_("x", M * K)
+GAINED = bin_("mul", layernorm(X, K), view(c_("g", K), lay.strided(0, ((M, 0), (K, 1)))))
+MASKED = bin_("add", scores(), view(x_("mask", M * K), lay.strided(0, ((B, 0), (M * K, 1)))))
+
+
+def linear(a: Node, name: str, n: int = N) -> Node:
+    return mm(a, c_(name, a.size // M * n), M, a.size // M, n)
+
+
+HIDDEN = silu(mm(x_("tall", 8192 * 32), c_("w1", 32 * 64), 8192, 32, 64))
+BESIDE = lay.of_transpose((B, M, N), (1, 0, 2))
+COLUMNS = red("sum", view(scores(), lay.of_transpose((B, M, K), (0, 2, 1))), M)
+BY_COLUMN = view(COLUMNS, lay.strided(0, ((B, K), (M, 0), (K, 1))))
+LARGEST = by_row(un("cast:float32", red("argmax", scores(), K)), K)
+
+ONE = [
+    ("attention", applied(softmax(scores(), K))),
+    ("attention with a mask", applied(softmax(MASKED, K))),
+    ("attention, written with its heads side by side", view(applied(softmax(MASKED, K)), BESIDE)),
+    ("attention without softmax", applied(un("relu", scores()))),
+    ("RMSNorm, then a linear layer", silu(linear(rms(X, K), "w"))),
+    ("LayerNorm with gain, then a linear layer", linear(GAINED, "w")),
+    ("a gated layer", bin_("mul", silu(linear(X, "w1")), linear(X, "w2"))),
+    ("a norm, then a gated layer", bin_("mul", silu(linear(rms(X, K), "w1")), linear(rms(X, K), "w2"))),
+    ("two linear layers with an activation", mm(HIDDEN, c_("w2", 64 * 32), 8192, 64, 32)),
+]  # fmt: skip
+
+MORE = [
+    ("a sum over another axis", applied(bin_("sub", scores(), BY_COLUMN))),
+    ("a product of products", linear(linear(linear(X, "w1", K), "w2", K), "w3")),
+    ("layers of unlike inputs", bin_("mul", linear(x_("y", M * K), "w1"), linear(X, "w2"))),
+    ("an argument of the maximum", applied(bin_("mul", scores(), LARGEST))),
+]  # fmt: skip
+
+
+def whole(root: Node, exact: bool = False) -> list[Candidate]:
+    """The kernels that compute all of a program."""
+    snapshot = Snapshot.from_core([root])
+    found = enumerate_candidates(snapshot, MI300X, exact=exact)
+    return [x for x in found.of_class[snapshot.roots[0]] if not x.children]
+
+
+def planned(root: Node) -> Plan:
+    snapshot = Snapshot.from_core([root])
+    return build_plan(snapshot, cover(snapshot, "mi300x", 5.0), program_of([root]))
+
+
+@pytest.mark.parametrize("root", [row[1] for row in ONE], ids=[row[0] for row in ONE])
+def test_one_kernel_streams(root: Node) -> None:
+    assert [x.family for x in whole(root)] == ["stream"]
+    program = program_of([root])
+    plan = planned(root)
+    assert [k.family for k in plan.kernels] == ["stream"]
+    env = random_env(program)
+    (expected,) = evaluate(program.roots, env, program.constants, precision="float64")
+    np.testing.assert_allclose(plan.run_numpy(env)[0], expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("root", [row[1] for row in MORE], ids=[row[0] for row in MORE])
+def test_several_kernels_compute(root: Node) -> None:
+    assert whole(root) == []
+
+
+def test_exact_walks_more_often_and_costs_more() -> None:
+    root = applied(softmax(scores(), K))
+    assert whole(root)[0].price < whole(root, exact=True)[0].price
+
+
+def test_wide_products_of_made_rows_stay_apart() -> None:
+    """Every block of columns would make the inner product again."""
+    hidden = 1024
+    first = silu(mm(x_("x", 512 * 512), c_("w1", 512 * hidden), 512, 512, hidden))
+    plan = planned(mm(first, c_("w2", hidden * 1024), 512, hidden, 1024))
+    assert "stream" not in [k.family for k in plan.kernels]
