@@ -141,6 +141,7 @@ class Instance:
         self.base = dtype if dtype != "bool" else draw.choice([d for d in DTYPES if d != "bool"])
         self._dims = (*_DIMS, 0, 0) if draw.random() < _EMPTY_SHARE else _DIMS
         self._viewed: dict[str, int] = {}
+        self._values: set[str] = set()
         self.bindings["self"] = self._shape(rule.left, None, dtype)
         if any(isinstance(v, int) and v > _LARGEST for v in self.bindings.values()):
             raise Unfit
@@ -233,6 +234,8 @@ class Instance:
         given = given if is_float(dtype) else bool(given) if dtype == "bool" else int(given)
         drawn = {"value": given, "int": size, "dtype": dtype}
         for attr, (_, kind) in zip(pattern.attrs, CORE[pattern.op].attrs, strict=True):
+            if kind == "value" and isinstance(attr, Var):
+                self._values.add(attr.name)
             bound = self.bindings.setdefault(attr.name, drawn[kind]) if isinstance(attr, Var) else self.number(attr)
             if bound != drawn[kind] and kind != "value":
                 raise Unfit
@@ -357,7 +360,7 @@ class Instance:
     @property
     def empty(self) -> bool:
         """Whether some dim is 0."""
-        return any(v == 0 and type(v) is int for v in self.bindings.values())
+        return any(v == 0 and type(v) is int for name, v in self.bindings.items() if name not in self._values)
 
     @property
     def fills_with_infinity(self) -> bool:

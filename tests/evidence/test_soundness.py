@@ -32,6 +32,8 @@ EVERY: list[AnyRule] = [*ALL, *EXPLORING]
 def test_a_rule_is_sound_deserves_its_class_and_needs_its_guard(row: AnyRule):
     judged = judge(row)
     assert judged.verdict == "sound", judged.remark
+    if isinstance(row, Rule):
+        assert judged.held >= 15, f"its guard held on only {judged.held} of {judged.drawn} instances"
 
 
 def test_exact_rules_are_compared_in_every_element_type():

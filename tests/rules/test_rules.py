@@ -1,4 +1,4 @@
-"""Rules: every row is judged by generated instances; the checker itself is tested with planted mistakes."""
+"""Rows of rules: names, policies, planted mistakes, and what equations and their strategies give."""
 
 from __future__ import annotations
 
@@ -15,15 +15,6 @@ from eqsat.language.rule import ALLOWED, Fact, HostRule, Rule
 from eqsat.language.table_values import fraction_of
 from eqsat.layout import arithmetic as lt
 from eqsat.rules import ALL, EXPLORING, FAMILIES, allowed
-
-LANGUAGE = [row for row in ALL if isinstance(row, Rule)]
-
-
-@pytest.mark.parametrize("row", LANGUAGE, ids=lambda row: row.name)
-def test_rule_holds_on_generated_instances(row: Rule):
-    evidence = check_rule(row, held=30)
-    assert evidence.failure is None, str(evidence.failure)
-    assert evidence.held >= 15, f"the guard held on only {evidence.held} of {evidence.drawn} instances"
 
 
 def test_names_are_unique_and_rows_are_documented():
