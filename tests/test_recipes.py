@@ -1,7 +1,6 @@
 """What CONTRIBUTING.md says to add, added as it says: one row each, and everything else picks it up.
 
-A core operator is added in tests/program/test_core_table.py. A kernel family is a folder with a template, which no test
-can add in passing: tests/gpu/test_gpu_families.py loops over those that there are.
+A core operator is added in tests/program/test_core_table.py.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from jinja2 import ChoiceLoader, DictLoader
 
 import eqsat
 from eqsat.egraph.saturate import Limits, Saturation
@@ -18,9 +18,17 @@ from eqsat.egraph.snapshot import Snapshot
 from eqsat.errors import ShapeError
 from eqsat.evidence.judge import judge
 from eqsat.extract.device.table import DEVICES, Figure
+from eqsat.gpu.catalogue import FAMILIES, samples
+from eqsat.gpu.code.cache import HERE
+from eqsat.gpu.code.scalar import STORAGE
+from eqsat.gpu.families.base import Choice, Family, Job, Kernel, Sizes, environment, finished, part_of
+from eqsat.gpu.launch.generate import AROUND, Chain
+from eqsat.gpu.table.targets import TARGETS, Target
 from eqsat.language.equation import equation
 from eqsat.layout import arithmetic as lay
-from eqsat.program.core import lower
+from eqsat.program.core import Node, lower
+from eqsat.program.core import make as make_node
+from eqsat.program.core_table import CORE
 from eqsat.program.ir import Program
 from eqsat.program.lowering import view
 from eqsat.program.ops import input as input_
@@ -28,6 +36,8 @@ from eqsat.program.ops import matmul
 from eqsat.program.term import OPS, Op, Shape, Term, make
 from eqsat.rules import ALL
 from eqsat.testing import assert_equivalent, random_inputs
+from support.core_programs import CUMSUM
+from support.gpu_support import case, check
 
 
 def antidiagonal(x: Term) -> tuple[Shape, str]:
@@ -99,3 +109,55 @@ def test_a_device_is_a_row_that_prices_start_from(monkeypatch: pytest.MonkeyPatc
     there, here = (eqsat.optimize(program, device=name).report for name in ("mi300x", "half"))
     assert here["device"] == "half"
     assert here["result"]["predicted_us"] > 1.8 * there["result"]["predicted_us"]
+
+
+# gpu/families/prefix.jinja: a thread for each row
+TEMPLATE = """
+  const {{ index_type }} row = ({{ index_type }})block * {{ threads }} + t;
+  if (row < {{ rows }}) {
+    {{ type }} total = 0;
+    for (int c = 0; c < {{ columns }}; c++) {
+      total += in0[row * {{ columns }} + c];
+      out0[row * {{ columns }} + c] = total;
+    }
+  }
+"""
+
+
+def prefix_sums(job: Job, target: Target, exact: bool) -> Chain:
+    """Cumulative sums of rows, x[rows, columns]."""
+    (out,), threads = job.outputs, job.choice.per_row or 64
+    (columns,) = out.attrs
+    rows = out.size // columns
+    part = part_of(
+        job, "Cumulative sums", "prefix.jinja", threads=threads, rows=rows, columns=columns, type=STORAGE[out.dtype]
+    )
+    entry, source = finished("prefix", threads, part)
+    arguments = (*job.inputs, out)
+    blocks = -(-rows // threads)
+    return Chain((Kernel(entry, "prefix", f"threads{threads}", source, blocks, threads, arguments, part=part),))
+
+
+def sums_of_rows(sizes: Sizes, dtype: str) -> dict[str, tuple[Node, ...]]:
+    _, rows, columns, _ = sizes
+    return {"cumulative sums": (make_node("CumSum", (columns,), (make_node("In", ("x", rows * columns, dtype)),)),)}
+
+
+PREFIX = Family("prefix", "cumulative sums", lambda target, dtype: [Choice(per_row=n) for n in (64, 256)], sums_of_rows)
+
+
+def test_a_kernel_family_is_a_declaration_and_a_template(monkeypatch: pytest.MonkeyPatch) -> None:
+    templates = environment(HERE / "families")
+    monkeypatch.setattr(
+        templates, "loader", ChoiceLoader([DictLoader({"prefix.jinja": TEMPLATE}), templates.loader or DictLoader({})])
+    )
+    monkeypatch.setitem(CORE, "CumSum", CUMSUM)
+    monkeypatch.setitem(AROUND, "CumSum", prefix_sums)
+    monkeypatch.setitem(FAMILIES, PREFIX.name, PREFIX)
+    target = TARGETS["gfx942"]
+    listed = [kernel for _, kernel in samples(target, "float32") if kernel.family == "prefix"]
+    assert [kernel.name for kernel in listed] == ["prefix threads64", "prefix threads256"]
+    assert PREFIX.parameters(target, "float32") == {"per row": ["64", "256"]}
+    for choice in PREFIX.choices(target, "float32"):
+        for name, outputs in PREFIX.examples((1, 300, 7, 1), "float32").items():
+            check([case(name, *outputs, choice=choice)], "gfx942")

@@ -8,7 +8,7 @@ can express is split at its innermost products and reductions until templates ca
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from math import ceil
@@ -24,10 +24,6 @@ from eqsat.gpu.table.tiles import ranked_tiles
 from eqsat.layout import arithmetic as lay
 from eqsat.program.core import Node, make
 from eqsat.program.node import substitute
-
-_HEAVY = ("MM", "Red")
-"""Operators that a kernel is built around; all others are computed element by element."""
-
 
 _PADDABLE = ("sum", "prod", "max", "min")
 """Reductions that more elements may leave as they are: the others give a position."""
@@ -71,17 +67,17 @@ def chain(
 
 
 def _lowered(job: Job, target: Target, exact: bool) -> Chain:
-    kinds = [node.op for node in job.nodes]
-    if kinds.count("MM") > 1:
-        return _several_products(job, target)
-    if "MM" in kinds:
-        return _product(job, target, exact)
-    if "Red" in kinds:
-        return _rows(job, target)
-    return Chain((pointwise.generate(job, target),))
+    kinds = {node.op for node in job.nodes}
+    around = next((lower for op, lower in AROUND.items() if op in kinds), None)
+    return around(job, target, exact) if around else Chain((pointwise.generate(job, target),))
 
 
 # --- products ---------------------------------------------------------------------------------------------------
+
+
+def _products(job: Job, target: Target, exact: bool) -> Chain:
+    several = sum(node.op == "MM" for node in job.nodes) > 1
+    return _several_products(job, target) if several else _product(job, target, exact)
 
 
 def _product(job: Job, target: Target, exact: bool) -> Chain:
@@ -107,7 +103,7 @@ def _several_products(job: Job, target: Target) -> Chain:
     """
     outputs: dict[Node, list[Node]] = {}
     for output in job.outputs:
-        (product, *others) = [n for n in replace(job, outputs=(output,)).nodes if n.op in _HEAVY] or [output]
+        (product, *others) = [n for n in replace(job, outputs=(output,)).nodes if n.op in AROUND] or [output]
         if product.op != "MM" or others:
             raise NotLowerable(f"{output!r} is no pointwise function of one product")
         outputs.setdefault(product, []).append(output)
@@ -297,13 +293,13 @@ class _Parts:
             for operand in product.args:
                 while operand.op == "V" and operand not in self.held:
                     (operand,) = operand.args
-                if any(n.op in _HEAVY for n in self._inside(operand, self.held)):
+                if any(n.op in AROUND for n in self._inside(operand, self.held)):
                     return operand
         return self._heavy(node, self.held)[0]
 
     def _heavy(self, node: Node, known: Iterable[Node]) -> list[Node]:
         """The products and reductions that `node` needs beside arrays that are `known`, innermost first."""
-        return [n for n in self._inside(node, known) if n.op in _HEAVY and n is not node]
+        return [n for n in self._inside(node, known) if n.op in AROUND and n is not node]
 
     def _inside(self, node: Node, known: Iterable[Node]) -> list[Node]:
         return Job((node,), (*self.job.inputs, *known)).nodes
@@ -342,3 +338,11 @@ def _joined(
 ) -> Chain:
     names = {**held, **outputs}
     return Chain(tuple(_renamed(k, names) for k in kernels), dict(storage))
+
+
+AROUND: dict[str, Callable[[Job, Target, bool], Chain]] = {
+    "MM": _products,
+    "Red": lambda job, target, exact: _rows(job, target),
+}
+"""How to lower a kernel that is built around an operator; the first that it holds decides. All other operators are
+computed element by element."""

@@ -30,20 +30,10 @@ from eqsat.program.core import CoreProgram, Node, evaluate, fold, make
 from eqsat.program.core_table import CORE, CoreOp
 from eqsat.proof.elements import compare
 from eqsat.proof.intervals import enclose
+from support.core_programs import CUMSUM
 
 ROWS, C = 3, 4
 SIZE = ROWS * C
-
-CUMSUM = CoreOp(
-    "CumSum",
-    "C:int",
-    "t[R C] -> t[R C]",
-    lambda alg, at, attrs, args: alg.fold("sum", at[1] + 1, lambda k: args[0][at[0], k]),
-    "a cumulative sum",
-    "cumulative sums",
-    work="R C",
-    kinds="float int",
-)
 
 
 @pytest.fixture(name="cumsum")

@@ -5,8 +5,21 @@ from __future__ import annotations
 from eqsat.egraph.snapshot import SOURCE, ENode, Snapshot
 from eqsat.layout import arithmetic as lay
 from eqsat.program.core import Node, make, topological
+from eqsat.program.core_table import CoreOp
 
 F = "float32"
+
+CUMSUM = CoreOp(
+    "CumSum",
+    "C:int",
+    "t[R C] -> t[R C]",
+    lambda alg, at, attrs, args: alg.fold("sum", at[1] + 1, lambda k: args[0][at[0], k]),
+    "a cumulative sum",
+    "cumulative sums",
+    work="R C",
+    kinds="float int",
+)
+"""An operator that the core has not: a test may add it to the table."""
 
 
 def x_(name: str, size: int) -> Node:
