@@ -139,27 +139,22 @@ def _ask(
             worker.kill()
 
 
-def warm_up(rules: Sequence[AnyRule], memory: int = Limits().memory) -> None:
-    """Start a worker ahead of its first request: it loads egglog and declares the rules while the caller goes on."""
-    rules = tuple(rules)
-    if _WORKERS.is_holding(memory, rules):
+def warm_up(rules: Sequence[AnyRule], seconds: float = 0.0) -> None:
+    """Start a worker ahead of its first request: it loads egglog and declares the rules.
+
+    Args:
+        seconds: how long to wait for it; by default the caller goes on at once.
+    """
+    rules, memory = tuple(rules), Limits().memory
+    if not seconds and _WORKERS.is_holding(memory, rules):
         return
-    with _WORKERS.lent(memory, rules, timeout=0.0) as worker:
-        if worker is not None:
-            worker.send((None, rules, None, (), ()))
-            worker.holding = rules
-
-
-def wait_until_ready(rules: Sequence[AnyRule], seconds: float, memory: int = Limits().memory) -> None:
-    """Let a worker load egglog and declare the rules, for at most so long: the first search shall not pay for it."""
-    rules = tuple(rules)
     with _WORKERS.lent(memory, rules, timeout=0.0) as worker:
         if worker is not None:
             with suppress(EOFError, OSError):  # a worker that ends here is replaced by the search
                 if worker.holding != rules:
                     worker.send((None, rules, None, (), ()))
                     worker.holding = rules
-                if not worker.answered:
+                if seconds and not worker.answered:
                     worker.receive(seconds)
 
 

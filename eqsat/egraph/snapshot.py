@@ -119,9 +119,9 @@ class Snapshot:
             roots=[ids[r] for r in roots],
         )
 
-    def term(self, cls: int, memo: dict[int, Node] | None = None) -> Node:
+    def term(self, cls: int) -> Node:
         """The shallowest derivation of a class as core nodes."""
-        memo = {} if memo is None else memo
+        memo: dict[int, Node] = {}
         stack = [cls]
         while stack:
             c = stack[-1]

@@ -29,7 +29,7 @@ import ast
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import get_args
+from typing import TypedDict, Unpack, get_args
 
 from eqsat.errors import InputError
 from eqsat.language import tables
@@ -156,19 +156,34 @@ def equation(
     return Equation(name, " ".join(text.split()), when, tuple(numbers.split()), numerics, source)
 
 
+class Strategy(TypedDict, total=False):
+    """How the equation of a row is used; see `Equation.orient`."""
+
+    worth: str
+    why: str
+    mirror: bool | str
+    viewed: str
+    subsumes: bool
+
+
+class Row(Strategy, total=False):
+    """What a row may say beside its equation; see `equation` and `Equation.orient`."""
+
+    when: str
+    numbers: str
+    numerics: Numerics
+    source: str
+
+
 def rules(
     name: str,
     text: str,
     *,
     when: str = "",
-    worth: str = "",
     numbers: str = "",
     numerics: Numerics = "exact",
     source: str = "",
-    why: str = "",
-    mirror: bool | str = False,
-    viewed: str = "",
-    subsumes: bool = False,
+    **strategy: Unpack[Strategy],
 ) -> tuple[Rule, ...]:
     """An equation and the one strategy that uses it, from left to right: `left == right` or `left => right`.
 
@@ -176,44 +191,28 @@ def rules(
         InputError: as `Equation.orient`.
     """
     stated = equation(name, text, when=when, numbers=numbers, numerics=numerics, source=source)
-    return stated.orient("right", name, worth=worth, why=why, mirror=mirror, viewed=viewed, subsumes=subsumes)
+    return stated.orient("right", name, **strategy)
 
 
-def rule(
-    name: str,
-    text: str,
-    *,
-    when: str = "",
-    worth: str = "",
-    numbers: str = "",
-    numerics: Numerics = "exact",
-    source: str = "",
-    why: str = "",
-    subsumes: bool = False,
-) -> Rule:
-    """One rule: `left == right` or `left => right`, used from left to right.
+def rule(name: str, text: str, **row: Unpack[Row]) -> Rule:
+    """The one rule of a row: `left == right` or `left => right`, used from left to right.
 
     >>> rule("neg-of-difference", "-(a - b) == b - a", numerics="reassociating").text
     '-(a - b) => b - a'
 
+    Args:
+        row: `when`, `worth`, `numbers`, `numerics`, `source`, `why`, `subsumes`: as those of `equation` and
+            `Equation.orient`.
+
     Raises:
-        InputError: the text does not parse, its shapes do not fit, or it names an operator, function or variable that
-            is not known.
+        InputError: the text does not parse, its shapes do not fit, it names an operator, function or variable that is
+            not known, or the row gives two rules.
     """
     if "?" in text:
         raise InputError(f"rule {name!r}: a view that may be missing gives two rules; state each by itself")
-    (row,) = rules(
-        name,
-        text,
-        when=when,
-        worth=worth,
-        numbers=numbers,
-        numerics=numerics,
-        source=source,
-        why=why,
-        subsumes=subsumes,
-    )
-    return row
+    if row.get("mirror"):
+        raise InputError(f"rule {name!r}: a mirror image is a second rule; state each by itself")
+    return rules(name, text, **row)[0]
 
 
 # --- reading

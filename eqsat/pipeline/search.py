@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from eqsat.base.time_budget import TimeBudget
-from eqsat.egraph.saturate import Limits, saturate, stated, wait_until_ready
+from eqsat.egraph.saturate import Limits, saturate, stated, warm_up
 from eqsat.egraph.snapshot import Snapshot
 from eqsat.errors import EqsatError, InputError
 from eqsat.extract.cover import CoverResult, cover
@@ -117,7 +117,7 @@ def _start_worker(asked: Asked, run: Runner) -> None:
     if asked.rules:
         with run.budget.stage("saturate"):
             try:
-                wait_until_ready(asked.rules, limits.SEARCH.starting * run.left("solve"))
+                warm_up(asked.rules, limits.SEARCH.starting * run.left("solve"))
             except KeyboardInterrupt:
                 run.interrupt()
 

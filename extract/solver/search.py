@@ -111,7 +111,6 @@ class Neighbourhoods:
     Args:
         answer: class -> node for the classes that a valid answer uses.
         solve: (problem, known answer) -> (best answer found, whether it is proven best).
-        seed: seed of the random choices.
     """
 
     def __init__(
@@ -119,12 +118,11 @@ class Neighbourhoods:
         problem: Problem,
         answer: Mapping[int, int],
         solve: Callable[[Problem, dict[int, int]], tuple[dict[int, int], bool]],
-        seed: int = 0,
     ) -> None:
         self.problem = problem
         self.answer = dict(answer)
         self._solve = solve
-        self._random = random.Random(seed)
+        self._random = random.Random(0)
         self._members = problem.members()
         self._parents = problem.parents()
         self._size = float(FIRST_FREE)

@@ -24,7 +24,7 @@ class Value:
 @dataclass(slots=True)
 class _Scope:
     opening: str
-    guard: bool
+    guard: bool = False
     lines: list[str] = field(default_factory=list)
     known: dict[Hashable, Value] = field(default_factory=dict)
 
@@ -45,7 +45,7 @@ class Region:
         self.index_type = index_type
         self._prefix = prefix
         self._count = 0
-        self._scopes = [_Scope("", guard=False)]
+        self._scopes = [_Scope("")]
         self._depth_of = dict.fromkeys(variables, 0)
 
     # --- scopes ---------------------------------------------------------------------------------------------------
@@ -56,9 +56,9 @@ class Region:
         return len(self._scopes) - 1
 
     @contextmanager
-    def scope(self, opening: str, *variables: Var, guard: bool = False) -> Iterator[None]:
+    def scope(self, opening: str, *variables: Var) -> Iterator[None]:
         """A block `opening { ... }` that defines `variables`."""
-        self._scopes.append(_Scope(opening, guard))
+        self._scopes.append(_Scope(opening))
         self._depth_of.update(dict.fromkeys(variables, self.depth))
         yield
         done = self._scopes.pop()

@@ -18,7 +18,7 @@ import pytest
 
 import eqsat
 from eqsat.base.search_path import search_path
-from eqsat.egraph.saturate import Limits, saturate, wait_until_ready
+from eqsat.egraph.saturate import Limits, saturate, warm_up
 from eqsat.egraph.snapshot import Snapshot
 from eqsat.egraph.worker import Pool, Worker
 from eqsat.errors import InputError
@@ -192,7 +192,7 @@ def test_rules_are_sent_once(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(saturate_module, "_WORKERS", pool := Pool("eqsat.egraph.saturate:Saturations", most=1))
     few, fewer = ALL[:9], ALL[:5]
     for rules in (few, few, fewer, few):
-        wait_until_ready(rules, SECONDS)
+        warm_up(rules, SECONDS)
         assert saturate(snapshot(), rules, Limits(seconds=SECONDS)).stats["stop"] == "saturated"
     declared, none = tuple, type(None)
     assert [type(rules) for rules in sent] == [declared, none, none, declared, none, declared, none]
