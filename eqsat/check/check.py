@@ -19,10 +19,11 @@ from typing import NamedTuple
 import ml_dtypes
 import numpy as np
 
-from eqsat.base.numerics import ELEMENTWISE, dtype_name, is_float, np_dtype
+from eqsat.base.compare import relative_error
+from eqsat.base.numerics import ELEMENTWISE, is_float, np_dtype
 from eqsat.check import folded
 from eqsat.check.demand import Demand, Demanded, Sums, Wanted, everything
-from eqsat.check.rounding import NOISE, Pair, Rounding, scale
+from eqsat.check.rounding import NOISE, Pair, Rounding
 from eqsat.check.strata import borders, positions
 from eqsat.errors import CheckFailed, CheckTooLarge
 from eqsat.program import ops
@@ -566,19 +567,6 @@ def _decided(terms: Sequence[Term]) -> bool:
             if compares or chosen or (term.op == "cast" and not is_float(term.dtype)):
                 return True
     return False
-
-
-def relative_error(found: Array, want: Array) -> float:
-    """Largest difference, as a share of the largest finite magnitude of `want`; infinite if NaN or Inf differ."""
-    if not is_float(dtype_name(want.dtype)):
-        return 0.0 if found.shape == want.shape and found.tobytes() == want.tobytes() else np.inf
-    finite = np.isfinite(want)
-    special = ~finite
-    if not np.array_equal(found[special], want[special], equal_nan=True) or not np.isfinite(found[finite]).all():
-        return np.inf
-    if not finite.any():
-        return 0.0
-    return float(np.abs(found[finite] - want[finite]).max()) / scale(want[finite])
 
 
 def random_inputs(program: Program, points: int, seed: int) -> Iterator[dict[str, Array]]:

@@ -15,6 +15,7 @@ from math import frexp, isfinite, log2
 import ml_dtypes
 import numpy as np
 
+from eqsat.base.compare import scale
 from eqsat.base.numerics import Precision, is_float, np_dtype
 from eqsat.check.demand import Demand, Demanded, Moved
 from eqsat.program.term import Term, topological
@@ -123,11 +124,6 @@ def is_noise(want: Array, found: Array, others: Sequence[Array]) -> bool:
         return False
     noise = max(float(np.abs(y - want).max()) for y in others)
     return noise > NOISY * float(np.abs(want).max()) and float(np.abs(found - want).max()) <= NOISE * noise
-
-
-def scale(values: Array) -> float:
-    """The largest magnitude, at least the smallest normal number."""
-    return max(float(np.abs(values).max(initial=0.0)), float(np.finfo(values.dtype).tiny))
 
 
 def _rounded(number: Term) -> bool:

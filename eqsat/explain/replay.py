@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from eqsat.base.compare import relative_error
 from eqsat.base.numerics import COMPARE, is_float, random_array
-from eqsat.check.check import TOLERANCE, relative_error
+from eqsat.check.check import TOLERANCE
 from eqsat.check.demand import nudged
 from eqsat.check.rounding import is_noise
 from eqsat.errors import CheckFailed

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from eqsat.base.compare import relative_error
 from eqsat.check.check import random_inputs
 from eqsat.errors import CheckFailed, InputError
 from eqsat.language.rule import Policy
@@ -85,10 +86,4 @@ def _relative(found: Array, exact: Array) -> float:
     """The largest difference over the largest magnitude; infinite if the result is not finite where the source is."""
     a, b = found.astype(np.float64), exact.astype(np.float64)
     finite = np.isfinite(b)
-    if not np.isfinite(a[finite]).all():
-        return float("inf")
-    if not finite.any():
-        return 0.0
-    scale = float(np.abs(b[finite]).max())
-    difference = float(np.abs(a[finite] - b[finite]).max())
-    return difference / scale if scale else difference
+    return relative_error(a[finite], b[finite], least=0.0 if b.any() else 1.0)

@@ -19,7 +19,8 @@ from typing import Any, Literal
 import numpy as np
 
 from eqsat.base.arguments import instance, seconds
-from eqsat.check.check import TOLERANCE, relative_error
+from eqsat.base.compare import relative_error
+from eqsat.check.check import TOLERANCE
 from eqsat.egraph.saturate import Limits, saturate, warm_up
 from eqsat.egraph.snapshot import Snapshot
 from eqsat.errors import CheckFailed, InputError, escaped

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from eqsat.base.compare import relative_error
 from eqsat.base.numerics import is_float, random_array
-from eqsat.check.check import relative_error
 from eqsat.errors import EqsatError
 from eqsat.extract.device.table import Device
 from eqsat.extract.plan.plan import Kernel, Plan, Result

@@ -16,8 +16,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
 import eqsat
+from eqsat.base.compare import relative_error
 from eqsat.base.numerics import is_float
-from eqsat.check.check import relative_error
 from eqsat.egraph.saturate import Limits
 from eqsat.evidence.reference import same_bits
 from eqsat.language.rule import ALLOWED, Policy
