@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from eqsat.base.compare import relative_error
-from eqsat.base.numerics import is_float, random_array
+from eqsat.base.numerics import is_float, np_dtype, random_array
 from eqsat.errors import EqsatError
 from eqsat.extract.device.table import Device
 from eqsat.extract.plan.plan import Kernel, Plan, Result
@@ -26,7 +26,7 @@ from eqsat.gpu.run.choices import Record
 from eqsat.gpu.run.cupy_runtime import GpuPlan, Machine, chooser, this_machine
 from eqsat.gpu.run.timing import Timed
 from eqsat.layout.arithmetic import identity
-from eqsat.program.core import evaluate
+from eqsat.program.core import Node, evaluate, topological
 
 Array = np.ndarray[Any, Any]
 Clock = Callable[[], float]
@@ -153,18 +153,33 @@ class _Session:
 
 
 def _has_variants(kernel: Kernel) -> bool:
-    """Whether a kernel is generated, and reads no indices: random ones could point anywhere."""
-    if kernel.family == "opaque" or not any(node.size for node in kernel.outputs):
-        return False
-    stack, seen = list(kernel.body), set(kernel.body)
-    while stack:
-        node = stack.pop()
+    """Whether a kernel is generated, and computes no places to read at: of random values they could lie anywhere."""
+    placed = all(index.op == "In" for index in _rows_of_places(kernel))
+    return kernel.family != "opaque" and any(node.size for node in kernel.outputs) and placed
+
+
+def _rows_of_places(kernel: Kernel) -> dict[Node, int]:
+    """The arrays of places that a kernel reads at, and how many rows each chooses from."""
+    found: dict[Node, int] = {}
+    for node in topological(kernel.body):
         if node.op == "Gather":
-            return False
-        new = [a for a in node.args if a not in seen]
-        seen.update(new)
-        stack += new
-    return True
+            (_, rows, _), (_, index) = node.attrs, node.args
+            while index.op == "V":
+                (index,) = index.args
+            found[index] = min(rows, found.get(index, rows))
+    return found
+
+
+def _random_inputs(kernel: Kernel) -> dict[str, Array]:
+    """Values for the params by name; places lie among the rows that they choose from."""
+    rng = np.random.default_rng(0)
+    rows = _rows_of_places(kernel)
+    return {
+        p.attrs[0]: rng.integers(rows[p], size=p.size).astype(np_dtype(p.dtype))
+        if p in rows
+        else random_array((p.size,), p.dtype, rng)
+        for p in kernel.params
+    }
 
 
 class _Trial:
@@ -172,8 +187,7 @@ class _Trial:
 
     def __init__(self, kernel: Kernel, machine: Machine, exact: bool, proposals: list[Choice | None]) -> None:
         self.kernel, self.machine, self.exact, self.proposals = kernel, machine, exact, proposals
-        rng = np.random.default_rng(0)
-        self._inputs = {p.attrs[0]: random_array((p.size,), p.dtype, rng) for p in kernel.params}
+        self._inputs = _random_inputs(kernel)
         self._expected: list[Array] | None = None
         self._timed: dict[Choice | None, Timed] = {}
         self._samples: dict[Choice | None, list[float]] = {}

@@ -21,6 +21,7 @@ from eqsat.gpu.run import choices, tune
 from eqsat.gpu.run.choices import Chooser
 from eqsat.gpu.run.cupy_runtime import GpuPlan
 from eqsat.gpu.table.targets import TARGETS
+from eqsat.layout.arithmetic import strided
 from eqsat.program.core import Node, make
 from support.fake_cupy import FakeCupy
 from support.gpu_programs import PROGRAMS, assert_program_results, inputs_of, one_kernel_each, plan_of
@@ -203,10 +204,19 @@ def test_a_kernel_of_which_nothing_works_is_left_as_it_is(cupy: FakeCupy) -> Non
     assert (record.choice, record.us, len(record.refused)) == (Choice(), None, record.tried)
 
 
-def test_kernels_that_read_indices_are_left_alone(cupy: FakeCupy) -> None:
-    x, index = array("x", 64), array("i", 16, "int64")
-    gathered = make("Gather", (1, 64, 1), (x, index))
-    assert tune.tune(one_kernel_each(("gather", gathered), roots=(gathered,))).kernels == ()
+def test_places_are_drawn_among_the_rows_that_they_choose_from(cupy: FakeCupy) -> None:
+    x, places = array("x", 2 * 64), array("i", 16, "int64")
+    rows = make("Gather", (1, 2, 64), (x, make("V", (strided(15, ((16, -1),)),), (places,))))
+    (tuned,) = tune.tune(one_kernel_each(("copy", rows), roots=(rows,))).kernels
+    assert tuned.record is not None
+    assert tuned.record.tried > 1
+    assert tuned.record.refused == ()
+
+
+def test_kernels_that_compute_places_are_left_alone(cupy: FakeCupy) -> None:
+    x, places = array("x", 64), array("i", 16, "int64")
+    gathered = make("Gather", (1, 64, 1), (x, make("Un", ("neg",), (places,))))
+    assert tune.tune(one_kernel_each(("pointwise", gathered), roots=(gathered,))).kernels == ()
     assert cupy.launches == 0
 
 
