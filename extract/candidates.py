@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from eqsat.egraph.required import Needs
 from eqsat.egraph.snapshot import Snapshot
+from eqsat.extract.chains import Chain, cheapest_chains
 from eqsat.extract.cost import Prices, Run
 from eqsat.extract.cuts import NOTHING, Cut, Facts, Kind, Limits, bits, parts
 from eqsat.extract.device.table import Device
@@ -55,11 +56,20 @@ class Candidates:
     """The candidates of every class (none for classes that are free), and statistics of the search."""
 
     of_class: list[list[Candidate]]
-    free: list[bool]
+    facts: Facts
     stats: dict[str, Any] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return sum(map(len, self.of_class))
+
+    @property
+    def free(self) -> list[bool]:
+        """Whether a class need not be computed."""
+        return self.facts.free
+
+    def chains(self) -> dict[int, Chain]:
+        """What each class costs as a leaf, by these kernels."""
+        return cheapest_chains(self.of_class, self.facts)
 
     def add(self, more: Iterable[Candidate]) -> None:
         """These as well, where none that is there dominates them."""
@@ -78,19 +88,20 @@ def enumerate_candidates(
     only: Sequence[bool] | None = None,
     needs: Needs | None = None,
     exact: bool = False,
+    chains: Mapping[int, Chain] | None = None,
 ) -> Candidates:
     """The candidates of every class, within `limits`.
 
     `should_stop` is polled; once it returns True, classes keep their present cuts, which always suffice for a cover.
     `only` lists the e-nodes that may be used; None means all. `needs` describes the classes that all programs in the
     e-graph compute: kernels with several outputs compute only such classes, and are not made without it. With `exact`,
-    kernels sum in a fixed order.
+    kernels sum in a fixed order. `chains` are a guess at what each class costs as a leaf; by default a launch.
     """
     limits = limits or Limits()
     start = time.perf_counter()
     facts = Facts(snapshot, limits)
     prices = Prices(device, exact)
-    grower = (Grower if device.fuses else UnfusedGrower)(snapshot, prices, limits, facts)
+    grower = (Grower if device.fuses else UnfusedGrower)(snapshot, prices, limits, facts, chains)
     search = _Search(snapshot, facts, grower, limits, only or [True] * len(snapshot.nodes))
     search.run(should_stop)
     of_class: list[list[Candidate]] = []
@@ -110,7 +121,7 @@ def enumerate_candidates(
         "crowded": grower.crowded,
         "seconds": time.perf_counter() - start,
     }
-    return Candidates(of_class, facts.free, stats)
+    return Candidates(of_class, facts, stats)
 
 
 def undominated(found: Sequence[Candidate]) -> list[Candidate]:

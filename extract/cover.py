@@ -17,6 +17,7 @@ from eqsat.egraph.required import Derivation, needs_of_all
 from eqsat.egraph.snapshot import SOURCE, Snapshot
 from eqsat.errors import CheckFailed
 from eqsat.extract.candidates import Candidate, Candidates, enumerate_candidates
+from eqsat.extract.chains import Chain
 from eqsat.extract.cuts import Limits, parts
 from eqsat.extract.device.table import Device
 from eqsat.extract.device.table import device as find_device
@@ -65,6 +66,12 @@ class CoverResult:
         return self.problem.snapshot
 
     @property
+    def chains(self) -> dict[int, Chain]:
+        """What each class of the snapshot costs by the kernels found: a guess for `cover`."""
+        assert self.problem is not None
+        return self.problem.found.chains()
+
+    @property
     def kernels(self) -> list[Candidate]:
         """The chosen candidates that are launched; a call with several results appears once."""
         launched = {x.call or x.cls: x for x in reversed(self.chosen) if x.family != "alias"}
@@ -79,12 +86,14 @@ def cover(
     should_stop: Callable[[], bool] | None = None,
     exact: bool = False,
     known: Sequence[CoverResult] = (),
+    chains: Mapping[int, Chain] | None = None,
 ) -> CoverResult:
     """The cheapest cover of the snapshot's roots found within `time_limit` seconds.
 
     With `exact`, kernels are priced with sums in a fixed order. `known` are good covers of e-graphs that the snapshot
     grew from: the result costs no more than any of them, and kernels of the program as written are taken from them.
-    Without any, the program as written takes their place.
+    Without any, the program as written takes their place. `chains` are a guess at what each class costs as a leaf; by
+    default a launch.
 
     Raises:
         InputError: the device is unknown.
@@ -97,7 +106,7 @@ def cover(
         return stop or time.monotonic() - start > ENUMERATION_SHARE * time_limit
 
     every = needs_of_all(snapshot)
-    found = enumerate_candidates(snapshot, row, limits, late, needs=every, exact=exact)
+    found = enumerate_candidates(snapshot, row, limits, late, needs=every, exact=exact, chains=chains)
     more: list[Candidate] = []  # kernels of rewritten forms displace those of the written one
     given: list[list[Candidate]] = []
     for x in known:
@@ -108,7 +117,7 @@ def cover(
             more += moved.all(y for y in x.problem.candidates if y.call is None)
     if not _as_written(snapshot) and not (known and late()):  # groups from rewriting change the best
         own = [n.rule == SOURCE for n in snapshot.nodes]
-        written = enumerate_candidates(snapshot, row, limits, late, only=own, exact=exact)
+        written = enumerate_candidates(snapshot, row, limits, late, only=own, exact=exact, chains=chains)
         more += [x for kernels in written.of_class for x in kernels]
         if not known:
             given.append(CoverProblem(snapshot, written, every.classes).cheap_kernels())
@@ -164,12 +173,13 @@ class CoverProblem:
 
     A kernel with several outputs becomes an extra class with a single node, numbered after all others. That node has
     the price, and the outputs are free once it is chosen. `calls` has one candidate for each such class, in order.
+    `found` has the candidates of all classes.
     """
 
     def __init__(self, snapshot: Snapshot, candidates: Candidates, needed: int) -> None:
         """`needed` is the bit set of the classes that every derivation of the roots computes."""
         self.snapshot = snapshot
-        self.free = candidates.free
+        self.found = candidates
         self.classes = _reachable(snapshot.roots, candidates)
         self.index = {c: k for k, c in enumerate(self.classes)}
         self.candidates = [x for c in self.classes for x in candidates.of_class[c]]
@@ -187,7 +197,7 @@ class CoverProblem:
             ]
             + [tuple(self.index[c] for c in x.children) for x in self.calls],
             n_classes=len(self.classes) + len(shared),
-            roots=tuple(dict.fromkeys(self.index[r] for r in snapshot.roots if not self.free[r])),
+            roots=tuple(dict.fromkeys(self.index[r] for r in snapshot.roots if not candidates.free[r])),
             at_least_one=self._required_rows(needed),
         )
         self._members = self.problem.members()

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from eqsat.base.numerics import itemsize
 from eqsat.egraph.snapshot import Snapshot
@@ -48,9 +48,6 @@ class Limits:
         outputs: classes that one joint kernel computes; each adds a store for every element.
         joint: joint kernels kept for the same outputs and, for each number of outputs, at least for a class.
         rounds: passes over the classes, which cycles in the e-graph require. A safety limit: a few passes suffice.
-        guess: the estimate for leaves still to be computed, when cuts are ranked. `near`: a launch each, which is right
-            where they are needed anyway. `far`: the longest chain of kernels that ends in one of them, and the last
-            kernel of each other, which is right where a leaf hides a product. Neither is best everywhere.
         fold_elements: larger constants are computed on the device instead of ahead of time: 256 MiB in float32.
     """
 
@@ -67,7 +64,6 @@ class Limits:
     outputs: int = 4
     joint: int = 3
     rounds: int = 25
-    guess: Literal["near", "far"] = "near"
     fold_elements: int = 1 << 26
 
 

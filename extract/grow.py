@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from math import ceil
 from typing import NamedTuple
 
 from eqsat.egraph.snapshot import ENode, Snapshot
+from eqsat.extract.chains import Chain, cost_of
 from eqsat.extract.cost import Gemm, Prices, Run, work_of, write_order
 from eqsat.extract.cuts import (
     Core,
@@ -21,7 +22,6 @@ from eqsat.extract.cuts import (
     Product,
     Read,
     Rows,
-    bits,
     joined,
     parts,
 )
@@ -43,7 +43,15 @@ class Grower:
     """Makes cuts. `points`, `gemms`, `streamed` and `rows` hold each class's cuts so far, best first; a leaf is a point
     too."""
 
-    def __init__(self, snapshot: Snapshot, prices: Prices, limits: Limits, facts: Facts) -> None:
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        prices: Prices,
+        limits: Limits,
+        facts: Facts,
+        chains: Mapping[int, Chain] | None = None,
+    ) -> None:
+        """`chains` are a guess at what each class costs as a leaf; by default a launch. Cheaper cuts correct it."""
         self.snapshot = snapshot
         self.prices = prices
         self.limits = limits
@@ -54,10 +62,9 @@ class Grower:
         self.rows: list[list[Cut]] = [[] for _ in facts.leaf]
         self.streams = Streams(snapshot, prices, facts)
         self._cores: dict[tuple[int, int, int, int, int], Core] = {}
-        self._ways = [(0, 0) if free else (prices.launch, prices.launch) for free in facts.free]
+        self._chains = dict(chains or dict.fromkeys(range(len(facts.leaf)), Chain(prices.launch, prices.launch)))
         self.crowded = False
         """Whether a limit dropped some cut for one that ranks higher: with another guess, others may be kept."""
-        self._far = limits.guess == "far"
         self._beneath: dict[int, int] = {}
         self._rules: dict[str, Callable[[int, ENode], Iterator[Cut | None]]] = {
             "Un": self.elementwise,
@@ -84,20 +91,16 @@ class Grower:
         self.streamed[c] = [x for x in cuts if x.kind == Kind.STREAM]
         self.rows[c] = [x for x in cuts if x.kind == Kind.ROW]
         best = min(cuts, key=lambda x: (x.score, x.price), default=None)
-        if self._far and best is not None and self._ways[c] != (best.score, best.price):
-            self._ways[c] = best.score, best.price
+        if best is not None and best.score < self._chains[c].whole:
+            self._chains[c] = Chain(best.score, best.price)
             self._beneath.clear()
 
     def beneath(self, leaves: int) -> int:
-        """A guess at what it costs to compute the classes among `leaves` that must be; see `Limits.guess`."""
+        """A guess at what it costs to compute the classes among `leaves` that must be."""
         needed = leaves & self.facts.computed
         known = self._beneath.get(needed)
         if known is None:
-            longest = total = 0
-            for together in self.facts.launched(needed):
-                way, last = max(self._ways[c] for c in bits(together)) if self._far else (self.prices.launch,) * 2
-                longest, total = max(longest, way - last), total + last
-            known = self._beneath[needed] = longest + total  # what chains share is counted once
+            known = self._beneath[needed] = cost_of(self._chains, self.facts.launched(needed))
         return known
 
     def library_price(self, cut: Cut) -> int | None:

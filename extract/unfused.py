@@ -7,9 +7,10 @@ a copy. A product of two matrices includes its bias (onnxruntime joins them into
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from eqsat.egraph.snapshot import ENode, Snapshot
+from eqsat.extract.chains import Chain
 from eqsat.extract.cost import Prices
 from eqsat.extract.cuts import Cut, Facts, Kind, Limits, Product
 from eqsat.extract.grow import Grower
@@ -20,8 +21,15 @@ from eqsat.program.node import is_elementwise
 class UnfusedGrower(Grower):
     """Makes cuts of one operator each."""
 
-    def __init__(self, snapshot: Snapshot, prices: Prices, limits: Limits, facts: Facts) -> None:
-        super().__init__(snapshot, prices, limits, facts)
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        prices: Prices,
+        limits: Limits,
+        facts: Facts,
+        chains: Mapping[int, Chain] | None = None,
+    ) -> None:
+        super().__init__(snapshot, prices, limits, facts, chains)
         self._products: list[list[Cut]] = [[] for _ in facts.leaf]
 
     def keep(self, c: int, cuts: Sequence[Cut]) -> None:

@@ -15,8 +15,8 @@ from eqsat.base.time_budget import TimeBudget
 from eqsat.egraph.saturate import Limits, saturate, stated, warm_up
 from eqsat.egraph.snapshot import Snapshot
 from eqsat.errors import EqsatError, InputError
+from eqsat.extract.chains import Chain
 from eqsat.extract.cover import CoverResult, cover
-from eqsat.extract.cuts import Limits as Cuts
 from eqsat.extract.plan.stitch import Solved
 from eqsat.language.rule import HostRule
 from eqsat.pipeline import limits
@@ -196,10 +196,10 @@ def _covered(
     problem: Problem,
     snapshot: Snapshot,
     known: Sequence[CoverResult] = (),
-    cuts: Cuts | None = None,
+    chains: Mapping[int, Chain] | None = None,
 ) -> CoverResult:
     asked = problem.asked
-    found = cover(snapshot, asked.device, deadline.left(), cuts, deadline.stopped, asked.exact, known)
+    found = cover(snapshot, asked.device, deadline.left(), None, deadline.stopped, asked.exact, known, chains)
     for stage, spent in found.stats["seconds"].items():
         problem.budget.add("solve" if stage == "incumbents" else stage, spent)
     return found
@@ -244,7 +244,7 @@ def _looked_at_again(deadline: Deadline, problem: Problem, written: Solved, best
     crowded = best.cover.stats["candidates"]["crowded"]
     if not crowded or not deadline.left() or not problem.asked.device.fuses:
         return best
-    again = _covered(deadline, problem, best.snapshot, [written.cover, best.cover], Cuts(guess="far"))
+    again = _covered(deadline, problem, best.snapshot, [written.cover, best.cover], best.cover.chains)
     if again.cost >= best.cover.cost:
         return best
     bound = min(again.lower_bound, best.cover.lower_bound)

@@ -176,7 +176,7 @@ def test_a_cover_of_the_source_is_found_again_in_the_e_graph(program: Program) -
     hurried = cover(explored, "mi300x", 0.0, Limits(per_kind=1), known=[written]).problem
     assert hurried is not None
     kernels = [x for x in written.problem.candidates if x.call is None]
-    for x in Renumbering(source, explored, hurried.free).all(kernels):
+    for x in Renumbering(source, explored, hurried.found.free).all(kernels):
         known = [y for y in hurried.candidates if y.cls == x.cls]
         assert not known or any(y.price <= x.price and {*y.children} <= {*x.children} for y in known), "none is lost"
 

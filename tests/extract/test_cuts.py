@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from eqsat.egraph.required import needs_of_all
 from eqsat.egraph.snapshot import Snapshot
-from eqsat.extract.candidates import Candidate, Candidates, _Search, enumerate_candidates, undominated
+from eqsat.extract.candidates import Candidate, Candidates, enumerate_candidates, undominated
+from eqsat.extract.chains import Chain
 from eqsat.extract.cost import SECTOR, Prices
 from eqsat.extract.cover import cover
 from eqsat.extract.cuts import Cut, Facts, Kind, Limits, bits
@@ -293,15 +294,28 @@ def test_dominated_candidates_are_dropped() -> None:
     assert undominated([same, fewer, cheap, candidate(9, 1, 4)]) == [cheap, fewer]
 
 
-def test_a_leaf_that_hides_a_product_is_a_launch_to_the_near_guess_and_a_chain_to_the_far_one() -> None:
+def test_a_leaf_that_hides_a_product_is_taken_for_a_launch_first_and_for_its_chain_when_kernels_are_known() -> None:
     product = mm(x_("x", 2048 * 2048), c_("w", 2048 * 2048), 2048, 2048, 2048)
     snapshot = Snapshot.from_core([un("relu", product)])
     (hidden,) = {n.cls for n in snapshot.nodes if n.op == "MM"}
-    guessed = {}
-    for limits in (Limits(guess="near"), Limits(guess="far")):
-        facts, prices = Facts(snapshot, limits), Prices(MI300X, False)
-        grower = Grower(snapshot, prices, limits, facts)
-        _Search(snapshot, facts, grower, limits, [True] * len(snapshot.nodes)).run(None)
-        guessed[limits.guess] = grower.beneath(1 << hidden)
-    assert guessed["near"] == Prices(MI300X, False).launch
-    assert guessed["far"] > 2 * guessed["near"]
+    found = enumerate_candidates(snapshot, MI300X)
+    facts, prices = Facts(snapshot, Limits()), Prices(MI300X, False)
+    assert Grower(snapshot, prices, Limits(), facts).beneath(1 << hidden) == prices.launch
+    known = Grower(snapshot, prices, Limits(), facts, found.chains())
+    assert known.beneath(1 << hidden) == min(x.price for x in found.of_class[hidden]) > 2 * prices.launch
+
+
+def test_chains_of_classes_that_read_each_other_end_in_kernels_that_do_not() -> None:
+    snapshot = Snapshot.from_core([un("exp", un("tanh", X))])
+    facts = Facts(snapshot, Limits())
+    (top,) = snapshot.roots
+    (below,) = snapshot.of_class(top)[0].args
+    cut = Cut(top, -1, (), Kind.POINT, None, 0, 0, ())
+
+    def kernel(cls: int, price: int, *children: int) -> Candidate:
+        return Candidate(cls, "pointwise", children, children, price, cut)
+
+    kernels: list[list[Candidate]] = [[] for _ in range(snapshot.n_classes)]
+    kernels[below] = [kernel(below, 1, top), kernel(below, 9)]
+    kernels[top] = [kernel(top, 2, below), kernel(top, 7)]
+    assert Candidates(kernels, facts).chains() == {below: Chain(8, 1), top: Chain(7, 7)}

@@ -1,0 +1,54 @@
+"""What an array costs until it is in memory: a guess by which cuts that read it are ranked.
+
+A launch for each leaf is right where the leaf is needed anyway. Where it hides a product, the chain of kernels that
+ends in it is right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from eqsat.extract.cuts import Facts, bits
+
+
+class Kernel(Protocol):
+    """A kernel of `price` picoseconds that reads the classes of `children` after they are computed."""
+
+    @property
+    def price(self) -> int: ...
+
+    @property
+    def children(self) -> tuple[int, ...]: ...
+
+
+class Chain(NamedTuple):
+    """The longest chain of kernels that ends in a class, and its last kernel, in picoseconds."""
+
+    whole: int
+    last: int
+
+
+def cost_of(chains: Mapping[int, Chain], launched: Iterable[int]) -> int:
+    """The cost of several kernels, given as the bit sets of their classes: what their chains share is counted once."""
+    longest = total = 0
+    for together in launched:
+        whole, last = max(chains[c] for c in bits(together))
+        longest, total = max(longest, whole - last), total + last
+    return longest + total
+
+
+def cheapest_chains(kernels: Sequence[Sequence[Kernel]], facts: Facts) -> dict[int, Chain]:
+    """For each class that must be computed, the chain of the kernel for which the least is computed in all."""
+    chains: dict[int, Chain] = {}
+    order = sorted((c for c, found in enumerate(kernels) if found), key=facts.snapshot.depth.__getitem__)
+    changed = True
+    while changed:  # a class may be cheapest from deeper ones
+        changed = False
+        for c in order:
+            for x in kernels[c]:
+                if all(d in chains for d in x.children):
+                    whole = x.price + cost_of(chains, facts.launched(sum(1 << d for d in x.children)))
+                    if c not in chains or whole < chains[c].whole:
+                        chains[c], changed = Chain(whole, x.price), True
+    return chains
