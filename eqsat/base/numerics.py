@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import pi, prod
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import ml_dtypes
 import numpy as np
@@ -381,17 +381,18 @@ def take(data: Array, indices: Array, axis: int) -> Array:
 # Windows
 
 
-def windows(
-    x: Array,
-    kernel: Sequence[int],
-    strides: Sequence[int],
-    lo: Sequence[int],
-    hi: Sequence[int],
-    dilations: Sequence[int],
-    fill: float,
-) -> Array:
+class Windows(NamedTuple):
+    """How windows lie over the trailing axes: for each a stride, the padding before and behind, and a dilation."""
+
+    strides: Sequence[int]
+    pads_lo: Sequence[int]
+    pads_hi: Sequence[int]
+    dilations: Sequence[int]
+
+
+def windows(x: Array, kernel: Sequence[int], how: Windows, fill: float) -> Array:
     """Every window of the padded trailing axes: x[n, c, *s] to a view [n, c, *out, *kernel]."""
-    r = len(kernel)
+    r, (strides, lo, hi, dilations) = len(kernel), how
     padded = np.pad(x, [(0, 0), (0, 0), *zip(lo, hi, strict=True)], constant_values=fill) if any((*lo, *hi)) else x
     extent = tuple((k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True))
     view = np.lib.stride_tricks.sliding_window_view(padded, extent, axis=tuple(range(2, 2 + r)))
@@ -399,17 +400,9 @@ def windows(
     return view[(slice(None), slice(None), *steps)]
 
 
-def conv(
-    x: Array,
-    w: Array,
-    strides: Sequence[int],
-    lo: Sequence[int],
-    hi: Sequence[int],
-    dilations: Sequence[int],
-    groups: int,
-) -> Array:
+def conv(x: Array, w: Array, how: Windows, groups: int) -> Array:
     """Cross-correlation: x[n, c, *s], w[oc, c/groups, *k] to [n, oc, *out]; halves accumulate in float32."""
-    view = windows(_wide(x), w.shape[2:], strides, lo, hi, dilations, 0.0)
+    view = windows(_wide(x), w.shape[2:], how, 0.0)
     return correlate(view, _wide(w), groups).astype(x.dtype, copy=False)
 
 
@@ -425,18 +418,10 @@ def correlate(view: Array, w: Array, groups: int) -> Array:
     return np.moveaxis(product.reshape(oc, n, *out), 0, 1)
 
 
-def pool(
-    kind: str,
-    x: Array,
-    kernel: Sequence[int],
-    strides: Sequence[int],
-    lo: Sequence[int],
-    hi: Sequence[int],
-    dilations: Sequence[int],
-) -> Array:
+def pool(kind: str, x: Array, kernel: Sequence[int], how: Windows) -> Array:
     """`kind` ('max' or 'sum') over windows: x[n, c, *s] to [n, c, *out]. Padding is the identity of `kind`."""
     fill = 0 if kind == "sum" else lowest(dtype_name(x.dtype))
-    view = windows(x, kernel, strides, lo, hi, dilations, fill)
+    view = windows(x, kernel, how, fill)
     return reduce(kind, view, tuple(range(x.ndim, view.ndim)), False)
 
 

@@ -24,7 +24,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 
@@ -660,22 +660,22 @@ def attribute(tree: ast.expr, where: str) -> Attr:
     raise InputError(f"{where}: expected integer arithmetic, got {ast.unparse(tree)!r}")
 
 
-def shown(attr: Attr) -> str:
-    """An attribute as it is written: `K*N + size(a)`."""
+def shown(attr: Attr, known: Callable[[str, str], str] = "{}({})".format) -> str:
+    """An attribute as it is written: `K*N + size(a)`; `known` says how the size and the type of an array are."""
     match attr:
         case Var(name):
             return name
         case Lit(value):
             return repr(value)
         case Arith("size" | "dtype" as what, Var(name)):
-            return f"{what}({name})"
+            return known(what, name)
         case Arith("*", left, right) if right is not None:
-            return f"{_factor(left)}*{_factor(right)}"
+            return f"{_factor(left, known)}*{_factor(right, known)}"
         case Arith(op, left, right) if right is not None:
-            return f"{shown(left)} {op} {shown(right)}"
+            return f"{shown(left, known)} {op} {shown(right, known)}"
     raise ValueError(f"no attribute: {attr!r}")
 
 
-def _factor(attr: Attr) -> str:
-    text = shown(attr)
+def _factor(attr: Attr, known: Callable[[str, str], str]) -> str:
+    text = shown(attr, known)
     return f"({text})" if isinstance(attr, Arith) and attr.op in "+-" else text

@@ -87,20 +87,9 @@ def asked(ask: Ask) -> str:
 
 def attribute(attr: Attr) -> str:
     """Arithmetic over sizes: `K*N + a.size`."""
-    match attr:
-        case Var(name):
-            return name
-        case Lit(value):
-            return str(value)
-        case Arith("size" | "dtype" as what, Var(name)):
-            return f"{'the result' if name == 'self' else name}.{what}"
-        case Arith(op, left, right) if right is not None:
-            return (
-                f"{attribute(left)}{op}{attribute(right)}"
-                if op == "*"
-                else f"{attribute(left)} {op} {attribute(right)}"
-            )
-    raise ValueError(f"no attribute: {attr!r}")
+    if isinstance(attr, Lit):
+        return str(attr.value)
+    return shown(attr, lambda what, name: f"{'the result' if name == 'self' else name}.{what}")
 
 
 def mentions(row: AnyRule, operator: str) -> bool:

@@ -276,8 +276,7 @@ def avg_pool(
             themselves every window counts its whole kernel.
     """
     none = (0,) * len(kernel)
-    lo, hi = tuple(pads_lo or none), tuple(pads_hi or none)
-    steps, apart = tuple(strides or (1,) * len(kernel)), tuple(dilations or (1,) * len(kernel))
+    steps, lo, hi, apart = ops.laid(len(kernel), strides, pads_lo, pads_hi, dilations).values()
     outer_lo = [p - c for p, c in zip(lo, counted_lo or none, strict=True)]
     outer_hi = [p - c for p, c in zip(hi, counted_hi or none, strict=True)]
     spatial = [n + p + q - a - b for n, p, q, a, b in zip(x.shape[2:], lo, hi, outer_lo, outer_hi, strict=True)]

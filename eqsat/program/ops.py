@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from eqsat.base import numerics
-from eqsat.base.numerics import BINARY, COMPARE, ELEMENTWISE, REDUCTIONS, UNARY, Array, np_dtype
+from eqsat.base.numerics import BINARY, COMPARE, ELEMENTWISE, REDUCTIONS, UNARY, Array, Windows, np_dtype
 from eqsat.errors import InputError, ShapeError, unknown
 from eqsat.program import lowering, shapes
 from eqsat.program.term import OPS, ConstArray, Op, Shape, Term, make, row
@@ -60,14 +60,12 @@ def _run_elementwise(name: str) -> Callable[..., Array]:
     return lambda *arrays, dtype: numerics.elementwise(name, *arrays)
 
 
-def _pool_run(x: Array, dtype: str, kind: str, kernel: Shape, strides: Shape, pads_lo: Shape, pads_hi: Shape,
-              dilations: Shape) -> Array:  # fmt: skip
-    return numerics.pool(kind, x, kernel, strides, pads_lo, pads_hi, dilations)
+def _pool_run(x: Array, dtype: str, kind: str, kernel: Shape, **how: Shape) -> Array:
+    return numerics.pool(kind, x, kernel, Windows(**how))
 
 
-def _conv_run(x: Array, w: Array, dtype: str, strides: Shape, pads_lo: Shape, pads_hi: Shape, dilations: Shape,
-              groups: int) -> Array:  # fmt: skip
-    return numerics.conv(x, w, strides, pads_lo, pads_hi, dilations, groups)
+def _conv_run(x: Array, w: Array, dtype: str, groups: int, **how: Shape) -> Array:
+    return numerics.conv(x, w, Windows(**how), groups)
 
 
 def _slice_run(x: Array, dtype: str, starts: Shape, stops: Shape, steps: Shape) -> Array:
@@ -393,10 +391,7 @@ def conv(
     groups: int = 1,
 ) -> Term:
     """Cross-correlation x[n, c, *s], w[oc, c/groups, *k] to [n, oc, *out], in any number of spatial dims."""
-    r = w.ndim - 2
-    ones, none = (1,) * r, (0,) * r
-    return make("conv", x, w, strides=tuple(strides or ones), pads_lo=tuple(pads_lo or none),
-                pads_hi=tuple(pads_hi or none), dilations=tuple(dilations or ones), groups=groups)  # fmt: skip
+    return make("conv", x, w, **laid(w.ndim - 2, strides, pads_lo, pads_hi, dilations), groups=groups)
 
 
 def pool(
@@ -409,7 +404,11 @@ def pool(
     dilations: Sequence[int] | None = None,
 ) -> Term:
     """`kind` 'max' or 'sum' over windows: x[n, c, *s] to [n, c, *out]. Padding never wins a max nor adds to a sum."""
-    ones, none = (1,) * len(kernel), (0,) * len(kernel)
-    return make("pool", x, kind=kind, kernel=tuple(kernel), strides=tuple(strides or ones),
-                pads_lo=tuple(pads_lo or none), pads_hi=tuple(pads_hi or none),
-                dilations=tuple(dilations or ones))  # fmt: skip
+    how = laid(len(kernel), strides, pads_lo, pads_hi, dilations)
+    return make("pool", x, kind=kind, kernel=tuple(kernel), **how)
+
+
+def laid(rank: int, *given: Sequence[int] | None) -> dict[str, Shape]:
+    """Strides, pads and dilations as attributes of windows; what is not given is 1, or no padding."""
+    found = zip(Windows._fields, given, (1, 0, 0, 1), strict=True)
+    return {name: tuple(dims or (default,) * rank) for name, dims, default in found}

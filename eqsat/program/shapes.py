@@ -10,7 +10,17 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any, Protocol
 
-from eqsat.base.numerics import ELEMENTWISE, INTS, REDUCTIONS, STORED, STORED_INTS, dtype_name, kind_of, np_dtype
+from eqsat.base.numerics import (
+    ELEMENTWISE,
+    INTS,
+    REDUCTIONS,
+    STORED,
+    STORED_INTS,
+    Windows,
+    dtype_name,
+    kind_of,
+    np_dtype,
+)
 from eqsat.errors import DtypeError, ShapeError, StoredError
 
 Shape = tuple[int, ...]
@@ -188,16 +198,9 @@ def gather(data: Typed, indices: Typed, axis: int) -> Type:
     return (*data.shape[:axis], *indices.shape, *data.shape[axis + 1 :]), data.dtype
 
 
-def window_dims(
-    op: str,
-    spatial: Shape,
-    kernel: Shape,
-    strides: Shape,
-    lo: Shape,
-    hi: Shape,
-    dilations: Shape,
-) -> Shape:
+def window_dims(op: str, spatial: Shape, kernel: Shape, how: Windows) -> Shape:
     """How often a window fits along each axis: floor((n + lo + hi - dilation (k - 1) - 1) / stride) + 1."""
+    strides, lo, hi, dilations = how
     got = f"got kernel {kernel}, strides {strides}, pads {lo} {hi}, dilations {dilations} over {spatial}"
     rank = len(spatial)
     if not rank or any(len(v) != rank for v in (kernel, strides, lo, hi, dilations)):
@@ -210,9 +213,7 @@ def window_dims(
     return tuple((n - 1) // s + 1 for n, s in zip(spans, strides, strict=True))
 
 
-def conv(
-    x: Typed, w: Typed, strides: Shape, pads_lo: Shape, pads_hi: Shape, dilations: Shape, groups: int
-) -> Type:  # fmt: skip
+def conv(x: Typed, w: Typed, groups: int, **how: Shape) -> Type:
     """x[n, c, *s], w[oc, c/groups, *k] to [n, oc, *out]."""
     _check_same_dtype("conv", x, w)
     _check_kind("conv", ("float", "int"), x, w)
@@ -222,20 +223,18 @@ def conv(
             f"conv takes x (n, c, *s) and w (oc, c/groups, *k) with groups dividing oc, "
             f"got {x.shape} and {w.shape}, groups {groups}"
         )
-    out = window_dims("conv", x.shape[2:], w.shape[2:], strides, pads_lo, pads_hi, dilations)
+    out = window_dims("conv", x.shape[2:], w.shape[2:], Windows(**how))
     return (x.shape[0], w.shape[0], *out), x.dtype
 
 
-def pool(
-    x: Typed, kind: str, kernel: Shape, strides: Shape, pads_lo: Shape, pads_hi: Shape, dilations: Shape
-) -> Type:  # fmt: skip
+def pool(x: Typed, kind: str, kernel: Shape, **how: Shape) -> Type:
     """x[n, c, *s] to [n, c, *out]."""
     if kind not in ("max", "sum"):
         raise ShapeError(f"pool takes kind max or sum, got {kind!r}")
     _check_kind("pool", ("float", "int"), x)
     if len(x.shape) < 3:
         raise ShapeError(f"pool takes x (n, c, *s), got {x.shape}")
-    out = window_dims("pool", x.shape[2:], kernel, strides, pads_lo, pads_hi, dilations)
+    out = window_dims("pool", x.shape[2:], kernel, Windows(**how))
     return (*x.shape[:2], *out), x.dtype
 
 

@@ -121,8 +121,9 @@ def test_average_pool_counts_what_it_is_told_to(k: int, s: int, lo: int, hi: int
 def test_average_pool_counts_with_gaps_between_the_elements_of_a_window() -> None:
     x = RNG.standard_normal((1, 1, 5, 7))
     pooled = value(composites.avg_pool(C(x), (3, 2), (2, 1), (3, 1), (2, 4), (2, 3)))
-    held = numerics.pool("sum", np.ones_like(x), (3, 2), (2, 1), (3, 1), (2, 4), (2, 3))
-    total = numerics.pool("sum", x, (3, 2), (2, 1), (3, 1), (2, 4), (2, 3))
+    how = numerics.Windows((2, 1), (3, 1), (2, 4), (2, 3))
+    held = numerics.pool("sum", np.ones_like(x), (3, 2), how)
+    total = numerics.pool("sum", x, (3, 2), how)
     np.testing.assert_allclose(pooled[held > 0], (total / np.maximum(held, 1))[held > 0])
 
 
