@@ -6,8 +6,8 @@ egglog sees integers and classes alone. A rule becomes one egglog rule for each 
     body                                   =>  (want_compose L1 L2)
     body, (= L (compose_0 L1 L2))          =>  (union self ...)
 
-`fill_tables` answers what has been asked since it was last called. Who made an e-node is kept beside it in `why_*`
-functions (whoever came first; the source is 0), since egglog's own proofs are not available from its bindings.
+`fill_tables` answers what has been asked since its last call. The rule that made an e-node first is kept beside it in
+`why_*` functions (0: the source), since egglog's bindings do not offer its proofs.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Patterns of rules matched over a snapshot, in Python: for explanations and for what nearly matched.
 
-egglog matches far faster, but says nothing of which e-nodes a match went through, nor of matches that a guard refused.
+egglog matches far faster, but does not say which e-nodes a match went through, or which matches a guard refused.
 """
 
 from __future__ import annotations

@@ -1,18 +1,19 @@
 """Rules proved for all shapes: both sides read the same elements and combine them alike, under the guard, by z3.
 
-Each side is written element by element. Output i of a rule's side is a sum of products of reads `a[index]`, where the
-index is integer arithmetic over the digits of i, the variables of sums, and the index maps of layouts; a function that
-is no polynomial stands as itself over its operands. Dims, sizes and layouts are symbols: what is known of a layout is
-what its table promises (`eqsat.language.tables`), and each promise is held against the table's Python function on
-instances. The two sides are equal when their terms pair off: the same coefficients, sums over equal ranges (in another
-order, or two ranges as one), and for each pair of reads z3 proves that the indices are equal.
+Each side is written element by element: output i is a sum of products of reads `a[index]`. The index is integer
+arithmetic over the digits of i, the variables of sums, and the index maps of layouts. A function that is no polynomial
+stays as it is, over its operands. Dims, sizes and layouts are symbols. A layout is known only by what its table
+promises (`eqsat.language.tables`), and each promise is tested on instances against the table's Python function.
 
-That the lengths agree is proved for all shapes, that the elements do for those in which no axis is empty (an index over
-an empty axis says nothing); instances with empty axes are among those of `eqsat.evidence.soundness`.
+The two sides are equal when their terms pair off: equal coefficients, sums over equal ranges (in another order, or two
+ranges as one), and indices that z3 proves equal for each pair of reads.
 
-What is left to z3 is integer arithmetic that is not linear (a flat index is a polynomial in digits and dims), so it may
-give up: the answer is then `unknown`. That digits are unique is stated to it instance by instance: hi*n + lo =
-hi'*n + lo' with both lo below n means that hi = hi' and lo = lo'.
+Lengths are proved to agree for all shapes. Elements are proved to agree where no axis is empty, since an index over an
+empty axis says nothing; `eqsat.evidence.soundness` also draws instances with empty axes.
+
+z3 is left with integer arithmetic that is not linear, because a flat index is a polynomial in digits and dims. It may
+give up: the answer is then `unknown`. It is told instance by instance that digits are unique: hi*n + lo = hi'*n + lo'
+with both lo below n means that hi = hi' and lo = lo'.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Evidence for rules of the host: run on e-graphs that bring their patterns about, what they state is evaluated.
+"""Evidence for rules of the host: each runs on random e-graphs, and the equalities that it states are evaluated.
 
 The e-graphs are random programs (`eqsat.evidence.samples`), as written and saturated by the other rules. An `exact`
-rule is run on what exact rules alone make of them, where every class has one value to the last bit, in every element
+rule runs on e-graphs that only exact rules saturated: there every class has one value to the last bit, in every element
 type.
 """
 

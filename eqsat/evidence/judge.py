@@ -93,7 +93,7 @@ class Judgement:
 
 
 def judge(rule: AnyRule, held: int = HELD, seed: int = 0) -> Judgement:
-    """Look for an instance on which a rule is wrong, for one that shows its class deserved, and past its guard."""
+    """Look for a counterexample, a witness for the numerics class, and a need for each part of the guard."""
     begun = time.monotonic()
     evidence = check_rule(rule, held=held, seed=seed) if isinstance(rule, Rule) else check_host_rule(rule, seed)
     return Judgement(

@@ -1,9 +1,10 @@
 """What core operators mean, one element at a time in a fixed order: the reference that rules are held to.
 
-Products and sums run over k from first to last, maxima keep the first of two equal operands: a rule that keeps the
-order is bitwise exact here, whatever a library's gemm does with its blocks. Halves are computed in float32 and rounded
-once per operator, as everywhere. `exact` evaluates in the field of integers modulo a prime instead, where the operators
-are polynomial: two different polynomials then agree on a random point with a probability of at most degree / PRIME.
+Products and sums run over k from first to last, and maxima keep the first of two equal operands. So a rule that keeps
+the order is exact to the bit here; a library's gemm adds up by blocks of its own. Halves are computed in float32 and
+rounded once per operator, as everywhere. `exact` evaluates in the field of integers modulo a prime instead, where the
+operators are polynomial: two different polynomials then agree on a random point with a probability of at most degree /
+PRIME.
 """
 
 from __future__ import annotations

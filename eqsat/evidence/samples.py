@@ -1,9 +1,9 @@
-"""Random programs on which rules of the host find something: members made alike, then joined, then read again.
+"""Random programs on which rules of the host fire: members made alike, then joined, then read again.
 
-What the host does is about many values at once: members of a concatenation, sums and chains of products, siblings of
-one operand, constants that come together in several ways. A sample draws where its members come from, up to three
-operators that all of them go through (each with constants of its own, of equal or unequal widths), how they are joined
-and how the join is read. No sample is made for one rule; a rule that finds nothing in any of them has no evidence.
+Rules of the host are about many values at once: members of a concatenation, sums and chains of products, siblings of
+one operand, constants that come together in several ways. A sample draws the source of its members, up to three
+operators that all of them go through (each with its own constants, of equal or unequal widths), how they are joined,
+and how the join is read. No sample is made for one rule. A rule that fires on none of them has no evidence.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Views in named axes, in the notation of einops: `b m k -> b k m` reads an array [b, m, k] as [b, k, m].
 
-Axes on the right alone repeat, axes on the left alone must not matter, `(b n)` is two axes counted as one, `1` is an
-axis of one element, and `...` stands for all other elements.
+Axes that stand only on the right repeat; along axes that stand only on the left, all elements must be equal. `(b n)` is
+two axes counted as one, `1` is an axis of one element, and `...` stands for all other elements.
 """
 
 from __future__ import annotations

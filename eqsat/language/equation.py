@@ -11,16 +11,16 @@ The notation of both sides is that of `eqsat.language.notation`. `when` is what 
 by `;`. Each part is a comparison of integer arithmetic (`size(x)` counts elements, `self` is the left side), a table
 that must hold (`finite(v)`, `plain(L)`), or one that gives values (`L = compose(L1, L2)`). Tables are the functions of
 `eqsat.language.tables`: layout arithmetic, asked for by demand, since egglog cannot compute it. A table that declines
-leaves no row, so that the rule does not fire: unknown means no. `along(L, "b m k -> b k n")` asks whether what the
-layout L reads, counted in the axes b, m, k, is the same along m, and gives the layout that reads it in b, k, n.
+leaves no row, so that the rule does not fire: unknown means no. `along(L, "b m k -> b k n")` counts what the layout L
+reads in the axes b, m, k, asks whether it is the same along m, and gives the layout that reads it in b, k, n.
 
-`worth` belongs to a strategy. It is written alike, with `const(x)` and `dynamic(x)` besides, and asked first, but
-nothing rests on it: the two sides are equal without it, and `eqsat.evidence.soundness` shows both that and that no part
-of `when` can be left out.
+`worth` belongs to a strategy and is asked first. It is written like `when`, and may also say `const(x)` and
+`dynamic(x)`. The two sides are equal without it: `eqsat.evidence.soundness` tests that, and that no part of `when` can
+be left out.
 
-One row may give several rules. `mirror` adds the mirror image, the same of the transposed products (`b @ a` for
-`a @ b`): `-left` for `-right`, or a name of its own. Where a view is optional (`a[L?]`), `name` is the rule without it
-and `viewed` the one with it.
+One row may give several rules. `mirror` adds the mirror image, the same of the transposed products (`b @ a` for `a @
+b`): `-left` for `-right`, or a name of its own. Where a view is optional (`a[L?]`), `name` is the rule without it and
+`viewed` the one with it.
 """
 
 from __future__ import annotations

@@ -390,7 +390,7 @@ class Statement:
                     counted.become(known)
 
     def _name(self, node: _Node) -> None:
-        """Name the sizes of an operand, then those of what is made of it, left to right."""
+        """Name the sizes of operands from left to right, then those of the result."""
         for arg in node.args:
             self._name(arg)
         if node.op == "Red":

@@ -567,7 +567,7 @@ _OF = "@"
 
 
 def viewed(digest: str) -> str:
-    """The digest of the constant whose elements a constant has: its own, but for those that `view_node` made."""
+    """The digest of the constant that holds the elements: for those that `view_node` made, the one that they view."""
     return digest.partition(_OF)[0]
 
 

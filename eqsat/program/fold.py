@@ -1,8 +1,8 @@
-"""What a program computes from constants alone, computed ahead of time: natively, as a runtime would.
+"""Constant expressions of a program, computed ahead of time in their own types, as a runtime would.
 
 Every operator runs by NumPy in its own dtype and in the order of the program (`Program.run`), so that the bits are
-those of the source. NumPy is the arbiter also for programs from ONNX: where another runtime rounds a logarithm to the
-other neighbour, what follows from that is NumPy's.
+those of the source. NumPy decides for programs from ONNX too, where another runtime may round a logarithm to the other
+neighbour.
 """
 
 from __future__ import annotations

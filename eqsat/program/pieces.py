@@ -1,7 +1,7 @@
-"""Pieces of huge segments: what no natural cut parts is cut by force, where the fewest bytes pass.
+"""Pieces of huge segments: a segment without natural cuts is cut by force, where the fewest bytes pass.
 
-Search, extraction and lifting cost more than in proportion to what they are given. Beyond a thousand nodes a forced
-cut loses less than the search would for want of time, and the pieces of what repeats itself are equal problems.
+The time of search, extraction and lifting grows faster than a segment. Beyond a thousand nodes a forced cut loses less
+than a search that runs out of time. Where a segment repeats itself, its pieces are equal problems.
 """
 
 from __future__ import annotations

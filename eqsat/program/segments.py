@@ -1,8 +1,8 @@
 """Segments: large programs repeat themselves, and identical layers are optimised once.
 
-A program is cut at nodes that everything after them depends on alone (a layer's output), where a cut costs nothing:
-no linear algebra could cross it, and its value is kept in memory in any case. Segments that are equal up to the names
-of their inputs and constants are then one problem, solved once. A segment too large to be searched is cut further,
+A program is cut at nodes such as a layer's output: everything after them depends on them alone. Such a cut costs
+nothing, since no linear algebra could cross it and its value is kept in memory in any case. Segments that are equal up
+to the names of their inputs and constants are one problem, solved once. A segment too large to search is cut further,
 where linear algebra could cross but would have to be done twice.
 """
 

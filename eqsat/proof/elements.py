@@ -1,8 +1,8 @@
 """Programs element by element: every output element as a scalar expression in normal form.
 
-Views, concatenations, windows and masks are index maps here, products are sums of products, so two programs whose
-elements have equal normal forms are equal for these shapes over the reals, whatever way they were written. Nothing is
-sampled: the elements of inputs are symbols.
+Views, concatenations, windows and masks become index maps, and matrix products become sums of products. Two programs
+whose elements have equal normal forms are therefore equal over the reals for these shapes, however they are written.
+Nothing is sampled: the elements of inputs are symbols.
 """
 
 from __future__ import annotations

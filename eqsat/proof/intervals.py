@@ -1,9 +1,9 @@
-"""What the values of a program can be at one input, whatever floating point does: a lower and an upper bound of each.
+"""Lower and upper bounds of the exact values of a program at one input.
 
 Every bound is computed in float64 and moved outward by what the operation may have rounded, subnormal numbers included
 (R. E. Moore, Interval Analysis, 1966; N. J. Higham, Accuracy and Stability of Numerical Algorithms, 2002, section 3.1
 for sums). So the value over the real numbers lies between the bounds, and two programs whose bounds do not overlap
-differ. Bounds say less than they could where values depend on each other; they never say too much.
+differ. Bounds are wider than they need be where values depend on each other, but never wrong.
 
 A value that does not exist (a division by zero, the logarithm of a negative number) has NaN as both bounds. Where a
 value may exist or not, or where an integer may overflow, the bounds are infinite: nothing is known.

@@ -1,7 +1,7 @@
-"""How far rounding can carry the results of a program: it runs again with every value moved a little.
+"""How much rounding can change the results of a program: it runs again with every value moved a little.
 
-Monte Carlo arithmetic (D. S. Parker, 1997): an estimate, where bounds (`eqsat.proof.intervals`) grow too wide to say
-anything, as they do in deep programs. Values move by more than float64 rounds them, subnormal ones included.
+This is Monte Carlo arithmetic (D. S. Parker, 1997). It estimates where bounds (`eqsat.proof.intervals`) grow too wide
+to decide, as they do in deep programs. Values move by more than float64 rounds them, subnormal ones included.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
 """`prove`: are two programs equal? Proved with steps, refuted with an input, or unknown.
 
 First both run on a few inputs: a clear difference refutes. Then both are written out element by element in a normal
-form (`eqsat.proof.elements`), by cases where comparisons, signs and choices meet. Rules work on both in one e-graph, in
-a process beside: their steps by name read better, and what is too large for single elements only they can prove.
+form (`eqsat.proof.elements`), by cases where comparisons, signs and choices meet. Meanwhile rules work on both in one
+e-graph, in another process. Their steps have names and read better, and only they can prove programs that are too large
+to compare element by element.
 
-Equal means: over the real numbers and the integers, wherever both sides are defined; a division by zero is not, nor a
-logarithm of what is negative. Rounding, infinities and integers that overflow are outside. Sampling alone never proves
-anything.
+Equal means: over the real numbers and the integers, wherever both sides are defined. A division by zero and the
+logarithm of a negative number are not defined. Rounding, infinities and integers that overflow are left out. Sampling
+alone never proves anything.
 """
 
 from __future__ import annotations
