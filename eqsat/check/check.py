@@ -92,7 +92,8 @@ class Check:
         points: random inputs tried.
         parts: how many parts are the same terms in both programs (`same`), were evaluated in full (`full`), or by
             samples and sums (`sampled`).
-        missed: the probability that a single wrong element goes unseen, the largest over all outputs of parts.
+        missed: the probability that a single wrong element goes unseen, the largest over all outputs of parts. It
+            concerns values that depend on inputs; constants are compared separately (`eqsat.check.folded`).
     """
 
     max_error: float
