@@ -248,8 +248,8 @@ class _Search:
     ) -> list[Candidate]:
         """Candidates, one for each output, of joint kernels that are cheaper than kernels of single classes."""
 
-        def cheapest(c: int, given: int) -> int:
-            return next(x.price for x in of_class[c] if all(given >> d & 1 for d in x.children))
+        def cheapest(c: int, given: int) -> int | None:
+            return next((x.price for x in of_class[c] if all(given >> d & 1 for d in x.children)), None)
 
         found: list[Candidate] = []
         for kernel in joint_kernels(self.snapshot, self.grower, self.cuts, needs, cheapest, should_stop):

@@ -149,6 +149,7 @@ class Prices:
         cached = device.cache_bandwidth
         self._cached_bytes_per_ps = cached.value * 1e-3 if cached else self._bytes_per_ps
         self._l2_bytes_per_ps = L2_RATE * device.bandwidth.value * 1e-3
+        self._tiles: dict[tuple[StreamForm, str], list[StreamTile]] = {}
         self._ways: dict[tuple[int, int, int, int, str], tuple[Gemm, ...]] = {}
 
     def kernel(self, bytes_moved: float, arithmetic: float, groups: float, streamed: float = 0.0) -> int:
@@ -265,7 +266,10 @@ class Prices:
         """A stream in one launch; None if no block can hold what it keeps."""
         if self._target is None:
             return None
-        tiles = ranked_streams(self._target, walk.form, walk.dtype, self._units)
+        key = walk.form, walk.dtype
+        if key not in self._tiles:
+            self._tiles[key] = ranked_streams(self._target, walk.form, walk.dtype, self._units)
+        tiles = self._tiles[key]
         return self._walked(walk, tiles[0]) if tiles else None
 
     def _walked(self, walk: Walk, tile: StreamTile) -> Gemm:

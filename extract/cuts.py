@@ -38,8 +38,9 @@ class Limits:
         operators: e-nodes inside a kernel, to limit its text; attention in one row kernel stays under it.
         per_kind: cuts of each kind that a class keeps, the best by price and by leaves still to be computed.
         joins: partial joins of an operator's first operands that are kept while the next operand is joined.
-        pairs: combinations of inlined operands of a product that are priced; `rights` are the right operands that are
-            tried with each left operand made on the way.
+        pairs: combinations of inlined operands of a product that are priced.
+        lefts: left operands of each kind that a product may make on the way; `rights` are the right operands tried with
+            each of them.
         copies: distinct indices at which one kernel evaluates its inner operators. Views and concatenations over
             computed values add indices, and each index may repeat the text of everything below it.
         members: members of a concatenation that one kernel computes; each is a branch.
@@ -56,6 +57,7 @@ class Limits:
     per_kind: int = 16
     joins: int = 16
     pairs: int = 64
+    lefts: int = 4
     rights: int = 2
     copies: int = 64
     members: int = 32
@@ -107,6 +109,11 @@ class Core:
     bytes: float
     ways: tuple[Gemm, ...]
     reduced: Gemm | None = None
+
+    @property
+    def streams(self) -> bool:
+        """Whether this is a stream."""
+        return self.reduced is None
 
 
 class Product(NamedTuple):

@@ -177,7 +177,7 @@ class Grower:
         out = identity(self.snapshot.size[node.cls])
         a, b = node.args
         rights = sorted(self._prologues(b), key=lambda y: y.price + self.beneath(y.leaves))[: self.limits.rights]
-        for left in self.streams.lefts(a, node.attrs, self.gemms, self.rows):
+        for left in self.streams.lefts(a, node.attrs, self.gemms, self.rows, self.limits.lefts):
             for y in rights:
                 core = self.streams.core([Factors(i, left.cut, y)])
                 if core is None:
@@ -382,7 +382,9 @@ class Grower:
         if isinstance(top.key, Rows):
             return self._rows_run(top, cuts, moved, work, dtype)
         if isinstance(top.key, Product):
-            return self._product_run(top.key.core, cuts, moved, work, dtype)
+            beside = [x for x in cuts if x.kind != top.kind] if top.kind == Kind.STREAM else []
+            core = self.streams.core(top.key.core.products, beside) if beside else top.key.core
+            return core and self._product_run(core, [x for x in cuts if x not in beside], moved, work, dtype)
         return Run(self.prices.pointwise(self.snapshot.size[top.cls], moved, work, dtype))
 
     def _rows_run(self, top: Cut, cuts: Sequence[Cut], moved: float, work: float, dtype: str) -> Run | None:

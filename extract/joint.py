@@ -2,6 +2,7 @@
 
     POINT              maps of one size over common operands: sin(x) * y and cos(x) + y
     GEMM, GEMM_RED     one product, written through several epilogues, or written beside its sums along one axis
+    STREAM             the same, and the left operand of its products
     ROW                rows of one domain, reduced several ways, or reduced and written beside a map of the same
                        elements: layernorm(x + r) and the sum x + r
 
@@ -61,7 +62,7 @@ def joint_kernels(
     grower: Grower,
     cuts: Sequence[Sequence[Cut]],
     needs: Needs,
-    cheapest: Callable[[int, int], int],
+    cheapest: Callable[[int, int], int | None],
     should_stop: Callable[[], bool] | None = None,
 ) -> list[Joint]:
     """The joint kernels that are cheaper than all separate kernels that read no other classes.
@@ -69,7 +70,8 @@ def joint_kernels(
     Args:
         cuts: the cuts of each class.
         needs: the classes that all programs compute; only these are joined.
-        cheapest: (class, bit set of classes) to the least price, in picoseconds, of computing the class from the set.
+        cheapest: (class, bit set of classes) to the least price, in picoseconds, of a kernel that computes the class
+            from the set; None if there is none.
         should_stop: polled; once it returns True, the kernels found so far are returned.
     """
     return _Joiner(snapshot, grower, cuts, needs, cheapest).run(should_stop)
@@ -82,7 +84,7 @@ class _Joiner:
         grower: Grower,
         cuts: Sequence[Sequence[Cut]],
         needs: Needs,
-        cheapest: Callable[[int, int], int],
+        cheapest: Callable[[int, int], int | None],
     ) -> None:
         self.grower, self.below, self.cheapest = grower, needs.of, cheapest
         self.facts: Facts = grower.facts
@@ -149,9 +151,10 @@ class _Joiner:
             return None
         reads = leaves & self.facts.computed
         apart = joint.run.price if joint.outputs.bit_count() > 1 else self.cheapest(joint.cuts[0].cls, reads)
-        saved = apart + self.cheapest(last.cls, reads) - run.price
-        if saved <= 0:
+        added = self.cheapest(last.cls, reads)
+        if apart is None or added is None or apart + added <= run.price:
             return None
+        saved = apart + added - run.price
         return Joint(cuts, joint.outputs | one.outputs, leaves, inner, below, run, joint.saved + saved)
 
     def _needed_in_memory(self, cut: Cut, pool: Pool, leaves: int, inner: int) -> bool:
@@ -199,6 +202,7 @@ def _frames(
 ) -> dict[Frame, dict[int, list[Cut]]]:
     """The cuts that may share a kernel, by frame and class, without frames of a single class."""
     frames: dict[Frame, dict[int, list[Cut]]] = {}
+    known = set(wanted)
     for c in wanted:
         for x in cuts[c]:
             if isinstance(x.key, Product):
@@ -211,6 +215,10 @@ def _frames(
         if isinstance(frame, tuple):
             for c, points in frames.get(frame[0] * frame[1], {}).items():
                 held.setdefault(c, []).extend(points)
+        elif isinstance(frame, Core) and frame.streams:
+            left = frame.products[0].left
+            if left.cls in known and left.price:  # not one that only a stream computes
+                held.setdefault(left.cls, []).append(left)
     return {frame: held for frame, held in frames.items() if len(held) > 1}
 
 

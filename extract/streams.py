@@ -29,6 +29,25 @@ class Made(NamedTuple):
     apart: int
 
 
+class _Left(NamedTuple):
+    """What one walk does for a left operand, and elements written beside it.
+
+    Attributes:
+        inner: the depths of its inner products; `depths` has each once for every pass that makes it.
+        totals: the number of totals; `corrected` says whether products run along under a growing maximum.
+        bytes, work: what is read, and vector operations, in all passes together.
+        reads: how arrays in memory are read, each once.
+    """
+
+    inner: tuple[int, ...]
+    depths: tuple[int, ...]
+    totals: int
+    corrected: bool
+    bytes: float
+    work: float
+    reads: tuple[Read, ...]
+
+
 class Streams:
     """The streams of an e-graph."""
 
@@ -37,23 +56,27 @@ class Streams:
         self.prices = prices
         self.facts = facts
         self._cores: dict[tuple[tuple[int, ...], ...], Core | None] = {}
+        self._lefts: dict[object, _Left | None] = {}
 
     def lefts(
-        self, a: int, dims: tuple[int, int, int, int], gemms: Sequence[Sequence[Cut]], rows: Sequence[Sequence[Cut]]
+        self,
+        a: int,
+        dims: tuple[int, int, int, int],
+        gemms: Sequence[Sequence[Cut]],
+        rows: Sequence[Sequence[Cut]],
+        most: int,
     ) -> Iterator[Made]:
         """How class `a`, the left operand of a product with these dims, may be made on the way, given the cuts of every
-        class."""
+        class: the best `most` products, and rows."""
         b, m, k, _ = dims
-        for x in gemms[a]:
-            if _is_whole(x, dims):
-                yield Made(x, x.price)
-        for x in rows[a]:
-            if x.key == Rows(b * m, k, "full"):
-                yield Made(x, x.price)
-                scores = {c: _inner(gemms[c], dims) for c in bits(x.leaves & self.facts.computed)}
-                found = {c: y for c, y in scores.items() if y is not None}
-                if found:
-                    yield Made(_replaced(x, found), x.price + sum(y.price for y in found.values()))
+        domain = Rows(b * m, k, "full")
+        for x in [x for x in gemms[a] if _is_whole(x, dims)][:most]:
+            yield Made(x, x.price)
+        for x in [x for x in rows[a] if x.key == domain][:most]:
+            yield Made(x, x.price)
+            inner = {c: y for c in bits(x.leaves & self.facts.computed) if (y := _inner(gemms[c], dims)) is not None}
+            if inner:
+                yield Made(_replaced(x, inner), x.price + sum(y.price for y in inner.values()))
 
     def together(self, a: Core, b: Core) -> Core | None:
         """The products of both in one stream, if they have the same left operand, computed in the same way."""
@@ -63,73 +86,83 @@ class Streams:
         products = {p.key: p for p in (*a.products, *b.products)}
         return self.core(list(products.values())) if len({p.node for p in products.values()}) == len(products) else None
 
-    def core(self, products: Sequence[Factors]) -> Core | None:
-        """The products in one stream; None if no single walk computes them."""
+    def core(self, products: Sequence[Factors], beside: Sequence[Cut] = ()) -> Core | None:
+        """The products in one stream that also writes elements beside them; None if no single walk computes these."""
         order = sorted(products, key=lambda x: x.key)
-        key = tuple(x.key for x in order)
+        key = (*(x.key for x in order), *((x.cls, x.leaves, x.inner) for x in beside))
         if key not in self._cores:
-            self._cores[key] = self._made(tuple(order))
+            self._cores[key] = self._made(tuple(order), beside)
         return self._cores[key]
 
-    def _made(self, products: tuple[Factors, ...]) -> Core | None:
+    def _made(self, products: tuple[Factors, ...], beside: Sequence[Cut]) -> Core | None:
         top = self.snapshot.nodes[products[0].node]
         dtype = self.snapshot.dtype[top.cls]
-        if dtype not in STREAM_DTYPES:
+        left = self._left_of(products[0].left, top.attrs, beside) if dtype in STREAM_DTYPES else None
+        if left is None:
             return None
-        body = Body(self.snapshot, self._read)
-        roots = [make("MM", self.snapshot.nodes[x.node].attrs, body.nodes((x.left, x.right))) for x in products]
-        inputs = [n for n in operands_first(roots) if n.op == "In"]
-        try:
-            stream = analyse(roots, inputs, corrected=not self.prices.exact)
-        except NotAStream:
-            return None
-        walk = self._walk(stream, dtype)
-        way = self.prices.streamed(walk)
+        rights = [x.right for x in products]
+        way = self.prices.streamed(
+            Walk(
+                form=StreamForm(top.attrs, left.inner, products=len(products), totals=left.totals),
+                dtype=dtype,
+                depths=left.depths,
+                left=left.bytes,
+                right=sum(self.facts.moved(x.reads, any_order=True) for x in rights),
+                left_work=left.work,
+                right_work=sum(x.work for x in rights),
+                rescaled=len(products) if left.corrected else 0,
+            )
+        )
         if way is None:
             return None
-        reads = self._reads(operands_first(roots), roots)
+        reads = joined(left.reads, *(x.reads for x in rights))
         return Core(products, top.attrs, self.facts.moved(reads, any_order=True), (way,))
 
+    def _left_of(self, cut: Cut, dims: tuple[int, int, int, int], beside: Sequence[Cut]) -> _Left | None:
+        b, m, k, _ = dims
+        key = (b, m, k), tuple((x.cls, x.leaves, x.inner) for x in (cut, *beside))
+        if key not in self._lefts:
+            body = Body(self.snapshot, self._read)
+            (left,), others = body.nodes((cut,)), body.nodes(beside)
+            column = make("In", ("column", b * k, left.dtype))
+            roots = [make("MM", (b, m, k, 1), (left, column)), *others]
+            inputs = [n for n in operands_first(roots) if n.op == "In"]
+            try:
+                stream = analyse(roots, inputs, corrected=not self.prices.exact)
+                self._lefts[key] = self._walked(stream, [left, *others])
+            except NotAStream:
+                self._lefts[key] = None
+        return self._lefts[key]
+
     def _read(self, c: int) -> Node:
-        numbers = (n for n in self.snapshot.of_class(c) if n.op == "Full")
-        literal = next(numbers, None)
-        if literal is not None:
-            return make("Full", literal.attrs)
+        """The node of a class in memory; numbers are part of the code."""
+        for n in self.snapshot.of_class(c):
+            if n.op == "Full":
+                return make("Full", n.attrs)
         return make("In", (c, self.snapshot.size[c], self.snapshot.dtype[c]))
 
-    def _walk(self, stream: Stream, dtype: str) -> Walk:
+    def _walked(self, stream: Stream, whole: Sequence[Node]) -> _Left:
         totals = [x.node for x in stream.totals]
         depths: list[int] = []
-        left = work = 0.0
+        moved = work = 0.0
         for turn in range(stream.passes):
             roots = [x.element for x in stream.accumulators if x.turn == turn]
+            roots += stream.beside if turn == stream.passes - 1 else ()
             nodes = operands_first(roots, totals)
             depths += [n.attrs[2] for n in nodes if n.op == "MM"]
-            left += self._bytes(operands_first(roots, [*totals, *stream.inner]), roots)
-            work += _work(nodes) + sum(x.element.size for x in stream.totals if x.turn == turn)
-        rights = [x.node.args[1] for x in stream.products]
-        below = operands_first(rights)
-        form = StreamForm(
-            dims=(stream.batch, stream.rows, stream.length, stream.width),
-            depths=tuple(x.attrs[2] for x in stream.inner),
-            products=len(stream.products),
-            elements=len({x.element for x in stream.products}),
-            totals=len(stream.totals),
-        )
-        return Walk(
-            form=form,
-            dtype=dtype,
+            read = self._reads(operands_first(roots, [*totals, *stream.inner]), roots)
+            moved += sum(self.facts.moved((x,), any_order=True) for x in read)
+            work += sum(work_of(n.attrs[0] if n.attrs else "where", n.size) for n in nodes if is_elementwise(n.op))
+            work += sum(x.element.size for x in stream.totals if x.turn == turn)
+        return _Left(
+            inner=tuple(x.attrs[2] for x in stream.inner),
             depths=tuple(depths),
-            left=left,
-            right=self._bytes(below, rights),
-            left_work=work,
-            right_work=_work(below),
-            rescaled=sum(bool(x.corrections) for x in stream.products),
+            totals=len(totals),
+            corrected=any(x.corrections for x in stream.products),
+            bytes=moved,
+            work=work,
+            reads=self._reads(operands_first(whole), whole),
         )
-
-    def _bytes(self, nodes: Sequence[Node], roots: Sequence[Node]) -> float:
-        """Bytes of what these nodes read, each array through each view once."""
-        return sum(self.facts.moved((read,), any_order=True) for read in self._reads(nodes, roots))
 
     def _reads(self, nodes: Sequence[Node], roots: Sequence[Node]) -> tuple[Read, ...]:
         """How these nodes read arrays in memory; those among the roots are read whole."""
@@ -150,10 +183,6 @@ def _read_of(node: Node) -> tuple[Read, ...]:
     if node.op == "V" and node.args[0].op == "In":
         return ((node.args[0].attrs[0], node.attrs[0], 0.0),)
     return ()
-
-
-def _work(nodes: Sequence[Node]) -> float:
-    return sum(work_of(n.attrs[0] if n.attrs else "where", n.size) for n in nodes if is_elementwise(n.op))
 
 
 def _is_whole(x: Cut, dims: tuple[int, int, int, int]) -> bool:

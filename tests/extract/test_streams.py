@@ -115,3 +115,18 @@ def test_wide_products_of_made_rows_stay_apart() -> None:
     first = silu(mm(x_("x", 512 * 512), c_("w1", 512 * hidden), 512, 512, hidden))
     plan = planned(mm(first, c_("w2", hidden * 1024), 512, hidden, 1024))
     assert "stream" not in [k.family for k in plan.kernels]
+
+
+def test_a_stream_writes_the_rows_that_others_need() -> None:
+    """After a norm: its rows go into a product, and are added to what is computed from that."""
+    x = layernorm(x_("y", 512 * 256), 256)
+    hidden = silu(mm(x, c_("w1", 256 * 256), 512, 256, 256))
+    root = bin_("add", mm(hidden, c_("w2", 256 * 256), 512, 256, 256), x)
+    plan = planned(root)
+    assert [(k.family, len(k.outputs)) for k in plan.kernels] == [("stream", 2), ("contraction", 1)]
+
+
+def test_devices_that_run_operator_by_operator_do_not_stream() -> None:
+    snapshot = Snapshot.from_core([applied(softmax(scores(), K))])
+    found = enumerate_candidates(snapshot, DEVICES["cpu"])
+    assert all(x.family != "stream" for xs in found.of_class for x in xs)
