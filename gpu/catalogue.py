@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from eqsat.gpu.build.gates import Verdict, judged
-from eqsat.gpu.families import contraction, pointwise, row
+from eqsat.gpu.families import contraction, pointwise, row, stream
 from eqsat.gpu.families.base import Choice, Family, Kernel
 from eqsat.gpu.launch.generate import chain
 from eqsat.gpu.table.targets import Target
 from eqsat.program.core import Node, topological
 
 FAMILIES: dict[str, Family] = {
-    f.name: f for f in (pointwise.FAMILY, contraction.FAMILY, contraction.REDUCING, row.FAMILY)
+    f.name: f for f in (pointwise.FAMILY, contraction.FAMILY, contraction.REDUCING, row.FAMILY, stream.FAMILY)
 }
 """Every family by name."""
 

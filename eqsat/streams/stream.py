@@ -233,7 +233,7 @@ class _Walk:
                 batch, rows, _, columns = node.attrs
                 if (batch, rows, columns) != (self.batch, self.rows, self.length):
                     raise NotAStream(f"an inner product of {node.attrs} has other rows or another axis than the walk")
-                if strided(at.offset, at.dims) != self.whole:
+                if _unmasked(at) != self.whole:
                     raise NotAStream("an inner product is needed at other elements than its own")
                 if any(a in self.heavy for a in node.args):
                     raise NotAStream("an operand of an inner product needs a product or a reduction")
@@ -327,3 +327,10 @@ class _Walk:
             if any(a in reached for a in node.args):
                 reached.add(node)
         return frozenset(reached)
+
+
+def _unmasked(layout: Layout) -> Layout:
+    """Where a layout reads what its masks let through."""
+    offset = layout.offset + sum(axis.start * axis.stride for axis in layout.axes)
+    moved = [sum(axis.stride * axis.coeffs[i] for axis in layout.axes) for i in range(len(layout.dims))]
+    return strided(offset, [(size, stride + more) for (size, stride), more in zip(layout.dims, moved, strict=True)])

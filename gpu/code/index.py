@@ -89,6 +89,11 @@ class Index:
         """The index of an atom or of a number."""
         return Index(value) if isinstance(value, int) else Index(0, ((value, 1),))
 
+    @staticmethod
+    def along(var: Var) -> Index:
+        """The index of a variable, and 0 where that is its only value."""
+        return Index.of(var) if var.extent > 1 else Index()
+
     @cached_property
     def range(self) -> tuple[int, int]:
         """Least and greatest value, as far as intervals tell."""

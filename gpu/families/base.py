@@ -125,6 +125,7 @@ class Part:
         reads, writes: element types in memory of these arrays.
         lds_bytes: what `lds` holds; 0 where it is not used.
         matrix: whether matrix units are used.
+        many_registers: whether it would spill if registers were spared for occupancy.
         prefix: of the arrays' names.
     """
 
@@ -134,6 +135,7 @@ class Part:
     writes: tuple[str, ...]
     lds_bytes: int = 0
     matrix: bool = False
+    many_registers: bool = False
     prefix: str = ""
 
     @property

@@ -15,7 +15,7 @@ from math import ceil
 
 from eqsat.base.numerics import HALVES, identity_of
 from eqsat.gpu.code.errors import NotLowerable
-from eqsat.gpu.families import contraction, group, pointwise, row
+from eqsat.gpu.families import contraction, group, pointwise, row, stream
 from eqsat.gpu.families.base import Choice, Job, Kernel
 from eqsat.gpu.families.row.passes import domain_of
 from eqsat.gpu.table.limits import ATOMIC_DTYPES, K_SLICES, ROW_SLICES, THREADS
@@ -61,6 +61,8 @@ def chain(
     """
     job = Job(body, params, units=units, choice=choice)
     try:
+        if family == stream.FAMILY.name:
+            return Chain((stream.generate(job, target, exact),))
         return _lowered(job, target, exact)
     except NotLowerable:
         return _split(job, target, exact)
@@ -76,14 +78,20 @@ def _lowered(job: Job, target: Target, exact: bool) -> Chain:
 
 
 def _products(job: Job, target: Target, exact: bool) -> Chain:
-    several = sum(node.op == "MM" for node in job.nodes) > 1
-    return _several_products(job, target) if several else _product(job, target, exact)
+    """Products with reductions or with each other: of outputs of their own, of a product's edge, or along one axis."""
+    kinds = [node.op for node in job.nodes]
+    if kinds.count("MM") == 1 and "Red" not in kinds:
+        return _product(job, target)
+    for made in (_several_products, _reduced_product):
+        try:
+            return made(job, target, exact)
+        except NotLowerable:
+            continue
+    return Chain((stream.generate(job, target, exact),))
 
 
-def _product(job: Job, target: Target, exact: bool) -> Chain:
+def _product(job: Job, target: Target) -> Chain:
     core = contraction.core_of(job)
-    if any(node.op == "Red" for node in job.nodes):
-        return _reduced_product(job, target, exact)
     if 1 in (core.attrs[1], core.attrs[3]):
         sums = _matrix_times_vector(job, core)
         made = _rows(sums, target)
@@ -95,7 +103,7 @@ def _product(job: Job, target: Target, exact: bool) -> Chain:
     return _split_k(job, core, slices, target)
 
 
-def _several_products(job: Job, target: Target) -> Chain:
+def _several_products(job: Job, target: Target, _exact: bool) -> Chain:
     """Independent products, each with outputs of its own, as one launch.
 
     Raises:
@@ -170,6 +178,8 @@ def _split_k(job: Job, core: Node, slices: int, target: Target) -> Chain:
 def _reduced_product(job: Job, target: Target, exact: bool) -> Chain:
     """A product reduced along an edge: by atomics, or by partial results where the type or the order forbids them."""
     outputs = [node for node in job.outputs if node.op == "Red"]
+    if not outputs:
+        raise NotLowerable("no output is a reduction of a product")
     lines = contraction.partial_lines(job, target)
     combine = job.choice.combine or "wave"
     atomic = not exact and combine != "two-pass" and all(n.dtype in ATOMIC_DTYPES for n in outputs)

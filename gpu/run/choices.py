@@ -15,7 +15,7 @@ from itertools import product
 from eqsat.extract.plan.plan import Kernel as PlanKernel
 from eqsat.extract.plan.plan import Plan
 from eqsat.gpu.code.cache import digest_of, generator_digest, keep_text, kept_text
-from eqsat.gpu.families import contraction, pointwise
+from eqsat.gpu.families import contraction, pointwise, stream
 from eqsat.gpu.families.base import Choice, Job
 from eqsat.gpu.launch.generate import Chain, chain
 from eqsat.gpu.table.targets import Target
@@ -115,6 +115,9 @@ class Chooser:
     def _variants(self, kernel: PlanKernel) -> Iterator[Choice]:
         """By what the kernel is built around; the first of each list is what the cost model would take."""
         job = Job(kernel.body, kernel.params, units=self.units)
+        if kernel.family == stream.FAMILY.name:
+            yield from (Choice(tile=t.name) for t in stream.tiles_of(job, self.target, self.exact)[:_TILES])
+            return
         products = [node for node in job.nodes if node.op == "MM"]
         reductions = [node for node in job.nodes if node.op == "Red"]
         if len(products) == 1 and 1 not in (products[0].attrs[1], products[0].attrs[3]):

@@ -11,8 +11,10 @@
 #include "runtime.h"
 
 #define EQ_KERNEL(threads) extern "C" void
+#define EQ_KERNEL_OF_MANY_REGISTERS(threads) EQ_KERNEL(threads)
 #define EQ_DEVICE inline
 #define EQ_RESTRICT
+#define EQ_INLINE
 #define EQ_UNROLL
 #define EQ_UNROLL_BY(n)
 #define EQ_SITE_PARAMETER , int site = __builtin_LINE()

@@ -1,4 +1,4 @@
-"""Tiles of streaming kernels: a block's rows, columns and steps along the streamed axis, and what it holds on chip."""
+"""Tiles of streaming kernels: rows, columns and steps along the streamed axis of a block, and what it holds on chip."""
 
 from __future__ import annotations
 
@@ -16,14 +16,21 @@ STREAM_DTYPES = frozenset({"float32", "float16", "bfloat16"})
 
 _FLOAT = 4
 
-_SHAPES = ((16, 32), (16, 64), (16, 128), (32, 64), (32, 128), (64, 32), (64, 64), (64, 128), (128, 64), (128, 128))
-"""(rows, columns) of a block."""
+_SHAPES = ((16, 32, 32), (16, 64, 64), (32, 64, 32), (64, 64, 32), (64, 128, 32), (128, 128, 32))
+"""(rows, columns, step) of a block for halves on matrix units. Longer steps leave LDS for fewer blocks, and each thread
+more loads, whose conditions spill."""
+
+_SHORT_STEP = 32
+"""The step of wider types, and on the vector units."""
 
 _THREADS = 256
 """Most threads of a block."""
 
 _LEAST_THREADS = 64
 """Fewest on the vector units."""
+
+_WAVES_OF_FEW_ROWS = 4
+"""Most waves of a block of up to 32 rows: with eight, ptxas takes too few registers for each and spills."""
 
 _SUMS_A_THREAD = 64
 """Most sums in the registers of a thread: with operands and elements beside them, more spill."""
@@ -135,19 +142,22 @@ def _overhead(rows: int, columns: int) -> float:
 
 @cache
 def legal_streams(target: Target, dtype: str) -> tuple[StreamTile, ...]:
-    """Every tile for operands of a type; on matrix units where they take it."""
+    """Every tile for operands of a type that holds attention; on matrix units where they take the type."""
     unit: Unit = "matrix" if dtype in target.matrix_dtypes else "vector"
-    return tuple(_tiles(unit, target, dtype))
+    least = StreamForm((1, 1, 1, 1), depths=(1,), totals=2)
+    return tuple(t for t in _tiles(unit, target, dtype) if t.fits(least, dtype, target))
 
 
 def _tiles(unit: Unit, target: Target, dtype: str) -> Iterator[StreamTile]:
-    for rows, columns in _SHAPES:
-        step = 64 if itemsize(dtype) == 2 and unit == "matrix" and rows <= 64 else 32
+    for rows, columns, longest in _SHAPES:
+        step = longest if itemsize(dtype) == 2 and unit == "matrix" else _SHORT_STEP
         depth = 16 if itemsize(dtype) == 4 else 32
         parts = _parts(unit, rows, columns), _parts(unit, rows, step)
         wave = target.wave if unit == "matrix" else 1
         most = min(m * n for m, n in parts) if unit == "matrix" else max(_LEAST_THREADS, rows * columns // 16)
         count = min(most, _THREADS // wave)
+        if unit == "matrix" and rows <= 2 * FRAGMENT:
+            count = min(count, _WAVES_OF_FEW_ROWS)
         (sums_m, sums_n), (scores_m, scores_n) = (_grid(*edges, count) for edges in parts)
         yield StreamTile(
             Tile(unit, rows, columns, step, sums_m, sums_n, buffers=1),

@@ -1,8 +1,10 @@
 // The kernel dialect: one C++17 text for hiprtc, nvrtc, plain clang (-x hip) and the SIMT checker.
 //
 //   EQ_KERNEL(threads) name(...)    entry point of `threads` work-items in one dimension; EQ_EXPORT(name) must follow its body
+//   EQ_KERNEL_OF_MANY_REGISTERS(threads)    the same of a text that needs more registers than occupancy would leave it
 //   EQ_SHARED(type, name, dims)     block-local memory (LDS)
 //   EQ_DEVICE                       helper function, always inlined
+//   EQ_INLINE                       after the parameters of a lambda: always inlined, so that what it captures stays in registers
 //   EQ_UNROLL, EQ_UNROLL_BY(n)      unroll the loop that follows, wholly or n times
 //   eq_thread() eq_block()          index within the block, index of the block (grids are one-dimensional)
 //   eq_lane()                       index within the wave; EQ_WAVE lanes make a wave (a macro: sizes derive from it)
@@ -43,11 +45,13 @@
 #define __shared__ __attribute__((shared))
 #endif
 #define EQ_KERNEL(threads) extern "C" __global__ void __attribute__((amdgpu_flat_work_group_size(threads, threads)))
+#define EQ_KERNEL_OF_MANY_REGISTERS(threads) EQ_KERNEL(threads)
 #define EQ_DEVICE __device__ inline __attribute__((always_inline))
 #elif defined(EQ_NVIDIA)
 // Left to itself ptxas spills a few registers of small blocks for the sake of occupancy; one block is always asked for
 // there. Of large blocks it keeps two on a multiprocessor where that is free; 0 leaves that to it.
 #define EQ_KERNEL(threads) extern "C" __global__ void __launch_bounds__(threads, (threads) < 256 ? 1 : 0)
+#define EQ_KERNEL_OF_MANY_REGISTERS(threads) extern "C" __global__ void __launch_bounds__(threads, 1)
 #define EQ_DEVICE __device__ __forceinline__
 #endif
 
@@ -55,6 +59,7 @@
 #define EQ_EXPORT(name)
 #define EQ_SHARED(type, name, dims) __shared__ type name dims
 #define EQ_RESTRICT __restrict__
+#define EQ_INLINE __attribute__((always_inline))
 #define EQ_UNROLL _Pragma("unroll")
 #define EQ_PRAGMA(text) _Pragma(#text)
 #define EQ_UNROLL_BY(n) EQ_PRAGMA(unroll n)

@@ -113,3 +113,9 @@ EQ_DEVICE typename Op::value eq_threads_reduce(typename Op::value v, typename Op
     return v;
   }
 }
+
+// What sums of exp(alpha (x - m)) are multiplied by when the maximum m (minimum, for alpha < 0) of all x so far goes from
+// `old` to `now`; 0 where there was no x yet.
+EQ_DEVICE float eq_correction(float alpha, float old, float now) {
+  return old == (alpha > 0 ? -EQ_INF : EQ_INF) ? 0.0f : eq_exp(alpha * (old - now));
+}

@@ -59,7 +59,7 @@ any_sizes = st.tuples(st.integers(1, 3), edges, depths, edges)
 @pytest.mark.parametrize("family", FAMILIES.values(), ids=lambda f: f.name)
 def test_every_variant_computes_what_its_family_declares(family: Family, arch: str, dtype: str) -> None:
     if arch not in (WAVE64, WAVE32) and not family.name.startswith("contraction"):
-        return  # what is without matrix units depends on the wave alone
+        return  # what is without matrix units depends on the wave alone, and streams multiply as contractions do
 
     @settings(max_examples=2)  # the first is always the simplest: size 1 everywhere
     @given(any_sizes, st.integers(0, 100), st.sampled_from(ORDERS))
@@ -281,15 +281,14 @@ def test_outputs_beside_reductions_that_take_two_launches() -> None:
 def test_kernels_that_no_template_holds_are_split() -> None:
     p = s.product(1, 20, 30, 40)
     e = s.un("exp", s.bin_("sub", p, s.along_columns(s.reduced("max", p, 40), 40)))
-    attention_like = s.bin_("div", e, s.along_columns(s.reduced("sum", e, 40), 40))
+    softmax = s.bin_("div", e, s.along_columns(s.reduced("sum", e, 40), 40))
     second = make("MM", (1, 20, 40, 5), (s.un("relu", p), s.array("w2", 200)))
-    attention = make("MM", (1, 20, 40, 5), (attention_like, s.array("v", 200)))
+    third = make("MM", (1, 20, 5, 7), (s.un("relu", second), s.array("w3", 35)))
     mean = s.bin_("mul", s.reduced("sum", s.un("relu", p), 40), make("Full", (1 / 40, 20, "float32")))
     cases = {
-        ("contraction", "row"): s.case("softmax of a product", attention_like),
-        ("contraction", "contraction"): s.case("product of a product", second),
-        ("contraction", "row", "contraction"): s.case("attention", attention),
-        ("contraction", "row", "row"): s.case("a product, its softmax and a mean", p, attention_like, mean),
+        ("contraction", "row"): s.case("softmax of a product", softmax),
+        ("contraction", "stream"): s.case("product of a product of a product", third),
+        ("contraction", "row", "row"): s.case("a product, its softmax and a mean", p, softmax, mean),
         ("pointwise", "contraction"): s.case("an operand beside the product", s.un("relu", p.args[0]), second.args[0]),
     }
     assert [tuple(families_of(c)) for c in cases.values()] == list(cases)

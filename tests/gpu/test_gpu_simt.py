@@ -16,6 +16,7 @@ from eqsat.gpu.build.compilers import CompileFailed, Sanitizer, host_compiler
 from eqsat.gpu.families import contraction
 from eqsat.gpu.families.base import Kernel
 from eqsat.gpu.families.group import grouped
+from eqsat.gpu.families.stream.examples import attention, gated
 from eqsat.gpu.launch.generate import Chain
 from eqsat.gpu.run.cupy_runtime import inlined
 from eqsat.gpu.table.targets import TARGETS
@@ -248,6 +249,8 @@ def test_every_family_is_free_of_races_and_overruns(address: Sanitizer, thread: 
     cases = [
         s.case_of("matrix units", matrix, out),
         s.case("softmax", s.softmax(2, 300)),
+        s.case("attention", attention((1, 9, 70, 12), "float16")),
+        s.case("a gated product", gated((1, 9, 70, 12), s.array("x", 9 * 70))),
         s.case("across", s.reduced("sum", s.transposed(x, (20, 6), (1, 0)), 20)),
         s.case("pointwise", make("Cat", (), (s.un("exp", x), s.array("y", 7)))),
         s.case("turned", s.un("neg", s.transposed(s.array("z", 20 * 40), (20, 40), (1, 0)))),
@@ -268,6 +271,14 @@ BARRIERS: dict[str, tuple[s.Case, tuple[str, str]]] = {
     "squares": (
         s.case("turned", s.un("neg", s.transposed(s.array("x", 800), (20, 40), (1, 0)))),
         ("eq_barrier();", ""),
+    ),
+    "inner products of a stream": (
+        s.case("attention", attention((1, 9, 70, 12), "float32")),
+        ("    eq_barrier();\n  };", "  };"),
+    ),
+    "products of a stream": (
+        s.case("gated", gated((1, 9, 70, 12), s.array("x", 9 * 70))),
+        ("    store_v1(0);\n    eq_barrier();", "    store_v1(0);"),
     ),
 }
 """A kernel of each template with barriers of its own, and how one goes missing."""

@@ -112,7 +112,7 @@ def assert_close(got: np.ndarray[Any, Any], expected: np.ndarray[Any, Any], dtyp
     if dtype not in TOLERANCE:
         np.testing.assert_array_equal(got, expected, err_msg=what)
         return
-    scale = max(float(np.max(np.abs(expected), initial=0.0)), 1e-30)
+    scale = max(float(np.nanmax(np.abs(expected), initial=0.0)), 1e-30)
     np.testing.assert_allclose(
         got.astype(np.float64), expected, rtol=0, atol=TOLERANCE[dtype] * scale, err_msg=what, equal_nan=True
     )

@@ -18,7 +18,7 @@ from eqsat.gpu.families.base import Choice, Family, Job, Kernel, finished, part_
 from eqsat.gpu.families.contraction.copies import Pipeline, pipeline
 from eqsat.gpu.families.contraction.epilogue import Epilogue, Sums, epilogue
 from eqsat.gpu.families.contraction.examples import examples, reductions
-from eqsat.gpu.families.contraction.operands import element_of, operand
+from eqsat.gpu.families.contraction.operands import InLds, element_of, in_lds, operand
 from eqsat.gpu.table.targets import Target
 from eqsat.gpu.table.tiles import Tile, choose_tile, legal_tiles
 from eqsat.program.core import Node
@@ -144,21 +144,15 @@ def partial_lines(job: Job, target: Target, tile: Tile | None = None) -> int:
     return ceil(end.minor_size / (tile.columns if end.major == "m" else tile.rows))
 
 
-def _tiles_in_lds(tile: Tile, dtype: str, pipe: Pipeline | None) -> dict[str, dict[str, int | bool]]:
-    """Of both operands: elements from one line of LDS to the next (`ld`) and from one row to the next (`row`), the
-    `size` of a tile, and whether matrix units find it `turned`."""
+def _tiles_in_lds(tile: Tile, dtype: str, pipe: Pipeline | None) -> dict[str, InLds]:
+    """How LDS holds the tiles of both operands."""
     if pipe is not None:
         copies = {copy.name: copy for copy in pipe.copies}
         return {
             name: {"ld": c.ld, "row": 1 if c.turned else c.ld, "size": c.size, "turned": c.turned}
             for name, c in copies.items()
         }
-    found: dict[str, dict[str, int | bool]] = {}
-    for name, edge in (("a", tile.rows), ("b", tile.columns)):
-        ld = (tile.depth if tile.unit == "matrix" else edge) + tile.padding(dtype)
-        size = tile.lds_elements(edge, dtype)
-        found[name] = {"ld": ld, "row": ld if tile.unit == "matrix" else 1, "size": size, "turned": False}
-    return found
+    return {"a": in_lds(tile, tile.rows, dtype), "b": in_lds(tile, tile.columns, dtype)}
 
 
 def _strip_bytes(end: Epilogue, sum_type: str, threads: int) -> int:

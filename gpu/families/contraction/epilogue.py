@@ -47,11 +47,13 @@ class Sums:
         products: MM nodes of equal dims (batch, m, k, n); their sums are in registers.
         totals: nodes of batch * m elements; those of the block's rows are in LDS, `totals[i][row of the tile]`.
         scales: what a product's sums are still to be multiplied by: nodes of batch * m elements over totals.
+        guarded: products that are 0 where their scale is 0, even if the sum is infinite or NaN.
     """
 
     products: tuple[Node, ...]
     totals: tuple[Node, ...] = ()
     scales: Mapping[Node, Node] = field(default_factory=dict)
+    guarded: frozenset[Node] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -113,6 +115,11 @@ class Epilogue:
         return self.strip_major * self.strip_ld
 
 
+def scaled(total: str, by: str, guarded: bool) -> str:
+    """C expression of a sum times its scale; `guarded` as in `Sums`."""
+    return f"{by} == 0 ? 0 : {total} * {by}" if guarded else f"{total} * {by}"
+
+
 def epilogue(job: Job, sums: Sums, tile: Tile, outputs: Sequence[Node]) -> Epilogue:
     """The cheapest of both orientations and all vector widths that the outputs allow.
 
@@ -158,10 +165,10 @@ class _Draft:
         self.minor_edge = tile.columns if major == "m" else tile.rows
         self.b, self.line = Var("b", batch), Var("line", self.major_size)
         self.q, self.u = Var("q", self.minor_size // width), Var("u", width)
-        first = Index.of(self.q) * width if self.q.extent > 1 else Index()
-        minor = first + Index.of(self.u)
-        row, column = (Index.of(self.line), minor) if major == "m" else (minor, Index.of(self.line))
-        self.row, self.at = row, Index.of(self.b) * (m * n) + row * n + column
+        minor = Index.along(self.q) * width + Index.of(self.u)
+        line = Index.along(self.line)
+        row, column = (line, minor) if major == "m" else (minor, line)
+        self.row, self.at = row, Index.along(self.b) * (m * n) + row * n + column
         self.place = places(job.nodes, sums.products, self.at)
         if any(node not in self.place for node in outputs):
             raise NotLowerable("an output does not depend on the product")
@@ -247,7 +254,7 @@ class _Draft:
     @property
     def _row(self) -> Index:
         """The row of the product, counted through the batch."""
-        return Index.of(self.b) * self.sums.products[0].attrs[1] + self.row
+        return Index.along(self.b) * self.sums.products[0].attrs[1] + self.row
 
     def _sum(self, i: int, product: Node, lowering: Lowering) -> Special:
         """A finished sum."""
@@ -257,7 +264,8 @@ class _Draft:
             if scale is None:
                 return Value(text, 1)
             by = lowering.value(scale, self._row)
-            return lowering.region.define(COMPUTE[product.dtype], f"{text} * {by.text}", [Value("", 1), by])
+            whole = scaled(text, by.text, product in self.sums.guarded)
+            return lowering.region.define(COMPUTE[product.dtype], whole, [Value("", 1), by])
 
         return at_place(self.at, value)
 

@@ -27,6 +27,18 @@ def element_of(tile: Tile, dtype: str) -> str:
     return STORAGE[dtype] if tile.unit == "matrix" else COMPUTE[dtype]
 
 
+InLds = dict[str, int | bool]
+"""How LDS holds an operand tile: elements from one line to the next (`ld`) and from one row to the next (`row`), the
+`size` of the tile, and whether matrix units find it `turned`."""
+
+
+def in_lds(tile: Tile, edge: int, dtype: str) -> InLds:
+    """An operand tile [edge][depth] for matrix units, [depth][edge] for the vector path."""
+    ld = (tile.depth if tile.unit == "matrix" else edge) + tile.padding(dtype)
+    row = ld if tile.unit == "matrix" else 1
+    return {"ld": ld, "row": row, "size": tile.lds_elements(edge, dtype), "turned": False}
+
+
 @dataclass(frozen=True)
 class Operand:
     """How the block brings one operand tile [edge][depth] into LDS.

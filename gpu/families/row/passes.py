@@ -272,12 +272,12 @@ def _kept(plan: _Plan, most: int) -> list[Node]:
         return []
     first: dict[Node, int] = {}
     for level in range(plan.levels + 1):
-        for node in _evaluated(plan, plan.roots(level), ()):
+        for node in evaluated(plan.job.inputs, plan.roots(level), ()):
             first.setdefault(node, level)
     kept: dict[Node, None] = {}
     for level in range(1, plan.levels + 1):
         earlier = {n for n, at in first.items() if at < level and _worth_keeping(plan, n)}
-        for node in _evaluated(plan, plan.roots(level), earlier):
+        for node in evaluated(plan.job.inputs, plan.roots(level), earlier):
             if node in earlier:
                 kept[node] = None
     return list(kept)[:most]
@@ -291,9 +291,9 @@ def _worth_keeping(plan: _Plan, node: Node) -> bool:
     return node.op != "Full" and own and not elsewhere and node.size == plan.domain.rows * plan.domain.columns
 
 
-def _evaluated(plan: _Plan, roots: Iterable[Node], stop: Iterable[Node]) -> list[Node]:
-    """The nodes at the element itself below `roots`, not looking below `stop` or through views."""
-    inputs, stop = set(plan.job.inputs), set(stop)
+def evaluated(inputs: Iterable[Node], roots: Iterable[Node], stop: Iterable[Node]) -> list[Node]:
+    """The nodes at the element itself below `roots`, not looking below `inputs` and `stop` or through views."""
+    inputs, stop = set(inputs), set(stop)
     found: dict[Node, None] = {}
     stack = list(roots)
     while stack:
@@ -326,7 +326,7 @@ def _pass(
         for total, node in zip(totals, reductions, strict=True):
             region.statement(f"{total.name} = {total.operator}::apply({total.name}, {_entered(plan, lowering, node)});")
         writes.each(lowering)
-        here = _evaluated(plan, plan.roots(level), computed)
+        here = evaluated(plan.job.inputs, plan.roots(level), computed)
         for node, name in names.items():
             if node not in computed and node in here:
                 value = lowering.value(node, plan.place.get(node, natural))

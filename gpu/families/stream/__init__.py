@@ -1,0 +1,185 @@
+"""Streams: a walk along one axis for a block of rows, with sums of products and totals of the rows on chip.
+
+    S[b, m, k] = sum_d q[b, m, d] * K[b, d, k]                      inner products, made on the way
+    total[b, m] = reduce_k f(in.., S, earlier totals, b, m, k)
+    product_j[b, m, n] = sum_k P_j(in.., S, totals, b, m, k) * V_j[b, k, n]
+    out_i = h_i(products, totals, ..), written at any bijective place; or at (b, m, k), or one element a row
+
+Attention, norms before a product, gated and chained products are of this form: `eqsat.streams` decides what is, with
+how many walks. A block owns rows and columns of the products. For each tile of the axis it makes the inner products,
+then the threads of each row compute elements and totals, then the left operands in LDS are multiplied with the tile of
+V. A total that runs along as a maximum corrects what was summed under an older one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import ceil
+
+from eqsat.gpu.code.errors import NotLowerable
+from eqsat.gpu.families.base import Choice, Family, Job, Kernel, finished, part_of
+from eqsat.gpu.families.contraction.epilogue import Epilogue, Sums, epilogue
+from eqsat.gpu.families.contraction.operands import Operand, element_of, in_lds, operand
+from eqsat.gpu.families.stream.examples import examples
+from eqsat.gpu.families.stream.walk import elements_of, of_products, walk
+from eqsat.gpu.table.streams import StreamForm, StreamTile, legal_streams, ranked_streams
+from eqsat.gpu.table.targets import Target
+from eqsat.streams.stream import NotAStream, Stream, analyse
+
+_TILE_ROWS_TOGETHER = 8
+"""Rows of tiles that run through all columns together, so that the second cache level serves both operands."""
+
+_TOTALS = ("float32", "float16", "bfloat16")
+"""Types of totals, all computed in float."""
+
+
+def generate(job: Job, target: Target, exact: bool = False) -> Kernel:
+    """The kernel of a job that streams.
+
+    With `exact` everything is computed as it is written: no sum is corrected, and walks are taken again instead.
+
+    Raises:
+        NotLowerable: no single walk computes the outputs, or no tile holds what it keeps.
+    """
+    stream = _analysed(job, exact)
+    for tile in sorted(_ranked(job, stream, target), key=lambda t: t.name != job.choice.tile):
+        made = _generated(job, stream, tile, target)
+        if made is not None:
+            return made
+    raise NotLowerable(f"no tile holds {form_of(stream)}")
+
+
+def tiles_of(job: Job, target: Target, exact: bool = False) -> list[StreamTile]:
+    """The tiles that a job's kernel may have, the cost model's own first.
+
+    Raises:
+        NotLowerable: no single walk computes the outputs.
+    """
+    return _ranked(job, _analysed(job, exact), target)
+
+
+def _analysed(job: Job, exact: bool) -> Stream:
+    try:
+        return analyse(job.outputs, job.inputs, corrected=not exact)
+    except NotAStream as reason:
+        raise NotLowerable(str(reason)) from reason
+
+
+def _ranked(job: Job, stream: Stream, target: Target) -> list[StreamTile]:
+    return ranked_streams(target, form_of(stream), _dtype(stream), job.units)
+
+
+def form_of(stream: Stream) -> StreamForm:
+    """What a stream's kernel holds."""
+    return StreamForm(
+        dims=(stream.batch, stream.rows, stream.length, stream.width),
+        depths=tuple(node.attrs[2] for node in stream.inner),
+        products=len(stream.products),
+        elements=len(elements_of(stream)),
+        totals=len(stream.totals),
+    )
+
+
+def _dtype(stream: Stream) -> str:
+    """The type of all operands.
+
+    Raises:
+        NotLowerable: they differ, or totals are not floating.
+    """
+    found = {x.element.dtype for x in stream.products}
+    found |= {a.dtype for node in (*stream.inner, *(x.node for x in stream.products)) for a in node.args}
+    if len(found) != 1:
+        raise NotLowerable(f"operands of products are of several types: {sorted(found)}")
+    if any(x.node.dtype not in _TOTALS for x in stream.totals):
+        raise NotLowerable("a total is of a type that is not computed in float")
+    return found.pop()
+
+
+def _generated(job: Job, stream: Stream, tile: StreamTile, target: Target) -> Kernel | None:
+    """The kernel with a tile; None where its epilogue does not fit into LDS."""
+    form, dtype = form_of(stream), _dtype(stream)
+    threads, lanes = tile.threads(target), tile.lanes(target)
+    lds = tile.lds(form, dtype)
+    end = _epilogue(job, stream, tile)
+    size = max(lds.end, lds.factors + end.products * end.strip_size * 4)
+    if size > target.lds_bytes:
+        return None
+    tiles_m, tiles_n = ceil(stream.rows / tile.rows), ceil(stream.width / tile.columns)
+    part = part_of(
+        job,
+        f"Stream, tile {tile.name}",
+        "stream/body.jinja",
+        size,
+        tile.sums.unit == "matrix",
+        stream=stream,
+        tile=tile.sums,
+        scores_tile=tile.scores,
+        scores_ld=tile.scores_ld,
+        threads=threads,
+        lanes=lanes,
+        walk=walk(job, stream, tile, lanes),
+        lds=lds,
+        tiles_m=tiles_m,
+        tiles_n=tiles_n,
+        together=min(_TILE_ROWS_TOGETHER, tiles_m),
+        tiles_k=ceil(stream.length / tile.step),
+        element=element_of(tile.sums, dtype),
+        left=in_lds(tile.sums, tile.rows, dtype),
+        right=in_lds(tile.sums, tile.columns, dtype),
+        queries=in_lds(tile.scores, tile.rows, dtype),
+        keys=in_lds(tile.scores, tile.step, dtype),
+        values=[_value(job, stream, tile, threads, j) for j in range(len(stream.products))],
+        scores=[_score(job, stream, tile, threads, j) for j in range(len(stream.inner))],
+        element_of=[elements_of(stream).index((x.element, x.corrections)) for x in stream.products],
+        end=end,
+        products=[f"sums_of[{j}]" for j in range(len(stream.products))],
+        spare=f"((char *)lds + {lds.factors})",
+        combine="",
+        lines=0,
+    )
+    part = replace(part, many_registers=True)
+    entry, source = finished(FAMILY.name, threads, part)
+    return Kernel(
+        entry=entry,
+        family=FAMILY.name,
+        variant=tile.name,
+        source=source,
+        blocks=tile.blocks(form),
+        threads=threads,
+        arguments=(*job.inputs, *job.outputs),
+        claims=(target.matrix_instruction,) if tile.sums.unit == "matrix" else (),
+        part=part,
+    )
+
+
+def _epilogue(job: Job, stream: Stream, tile: StreamTile) -> Epilogue:
+    sums = Sums(
+        products=tuple(x.node for x in stream.products),
+        totals=tuple(x.node for x in stream.totals),
+        scales={x.node: x.scale for x in stream.products if x.scale is not None},
+        guarded=frozenset(x.node for x in stream.products if x.guarded),
+    )
+    return epilogue(job, sums, tile.sums, of_products(job, stream))
+
+
+def _value(job: Job, stream: Stream, tile: StreamTile, threads: int, j: int) -> Operand:
+    """How tiles of a product's right operand are read."""
+    node = stream.products[j].node.args[1]
+    dims = (stream.batch, stream.width, stream.length)
+    return operand("b", job, node, dims, tile.sums, threads, f"v{j}")
+
+
+def _score(job: Job, stream: Stream, tile: StreamTile, threads: int, j: int) -> tuple[int, Operand, Operand]:
+    """The steps along the depth of an inner product, and how tiles of its operands are read."""
+    node = stream.inner[j]
+    depth = node.attrs[2]
+    left = operand("a", job, node.args[0], (stream.batch, stream.rows, depth), tile.scores, threads, f"q{j}")
+    right = operand("b", job, node.args[1], (stream.batch, stream.length, depth), tile.scores, threads, f"k{j}")
+    return ceil(depth / tile.scores.depth), left, right
+
+
+def _choices(target: Target, dtype: str) -> list[Choice]:
+    return [Choice(tile=t.name) for t in legal_streams(target, dtype)]
+
+
+FAMILY = Family("stream", (__doc__ or "").strip(), _choices, examples)

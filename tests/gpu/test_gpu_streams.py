@@ -1,0 +1,264 @@
+"""Streams in the SIMT checker: masks, long axes, norms, what is written on the way, and planted mistakes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from eqsat.base.numerics import np_dtype
+from eqsat.gpu.families import stream
+from eqsat.gpu.families.base import Choice, Sizes
+from eqsat.gpu.families.stream.examples import attention, gated, layer_normed, rms_normed, scores, softmax_of
+from eqsat.gpu.launch.generate import Chain, chain
+from eqsat.gpu.table.limits import OPERANDS
+from eqsat.gpu.table.streams import StreamForm, legal_streams, ranked_streams
+from eqsat.gpu.table.targets import TARGETS
+from eqsat.layout import arithmetic as lay
+from eqsat.program.core import Node, make
+from support import gpu_support as s
+
+ARCH = "gfx942"
+SIZES: Sizes = (2, 21, 70, 18)
+
+
+def stream_case(
+    name: str, *outputs: Node, arch: str = ARCH, exact: bool = False, choice: Choice = Choice(), units: int = 4
+) -> s.Case:
+    made = chain("stream", outputs, s.inputs_of(outputs), TARGETS[arch], units, exact, choice)
+    assert {k.family for k in made.kernels} == {"stream"}, name
+    return s.Case(name, outputs, made)
+
+
+def values_of(sizes: Sizes, dtype: str) -> Node:
+    batch, _, k, n = sizes
+    return s.array("values", batch * k * n, dtype)
+
+
+def attention_of(logits: Node, sizes: Sizes) -> Node:
+    return s.times(sizes, softmax_of(logits, sizes[2]), values_of(sizes, logits.dtype))
+
+
+def test_every_example_is_one_launch() -> None:
+    for arch in TARGETS:
+        for dtype in OPERANDS:
+            for name, outputs in stream.FAMILY.examples(SIZES, dtype).items():
+                (kernel,) = stream_case(name, *outputs, arch=arch).chain.kernels
+                assert kernel.part is not None
+                assert kernel.part.lds_bytes <= TARGETS[arch].lds_bytes
+
+
+@pytest.mark.parametrize(
+    ("arch", "dtype"), [("gfx950", "float16"), ("gfx1201", "bfloat16"), ("sm_90", "float16"), ("sm_80", "float32")]
+)
+def test_every_kind_of_unit(arch: str, dtype: str) -> None:
+    x = s.array("x", 2 * 21 * 70, dtype)
+    cases = [
+        stream_case("attention", attention(SIZES, dtype), arch=arch),
+        stream_case("a gated product", gated(SIZES, x), arch=arch, choice=Choice(tile="matrix_64x32x64")),
+    ]
+    s.check(cases, arch, order=5)
+
+
+def test_exact_streams_walk_again_instead_of_correcting() -> None:
+    cases = [
+        stream_case(f"attention, exact {exact}", attention(SIZES, "float32"), exact=exact) for exact in (False, True)
+    ]
+    assert ["eq_correction(" in k.source for c in cases for k in c.chain.kernels] == [True, False]
+    assert [k.source.count("// Pass") for c in cases for k in c.chain.kernels] == [1, 3]
+    s.check(cases, ARCH)
+
+
+@pytest.mark.parametrize("depth", [16, 80, 256])
+def test_heads_of_every_depth(depth: int) -> None:
+    s.check([stream_case(f"depth {depth}", attention((1, 17, 65, depth), "float16"))], ARCH)
+
+
+def test_queries_that_share_keys_and_values() -> None:
+    groups, heads, m, k, n = 2, 3, 5, 40, 16
+    q, keys, v = (s.array(name, groups * size) for name, size in (("q", heads * m * n), ("keys", k * n), ("v", k * n)))
+    shared = s.view(lay.strided(0, ((groups, k * n), (heads, 0), (n, 1), (k, n))), keys)
+    repeated = s.view(lay.strided(0, ((groups, k * n), (heads, 0), (k * n, 1))), v)
+    sizes = (groups * heads, m, k, n)
+    p = softmax_of(s.times((groups * heads, m, n, k), q, shared), k)
+    s.check([stream_case("grouped queries", s.times(sizes, p, repeated))], ARCH)
+
+
+# Masks
+
+
+def masked_values(case: s.Case, mask: np.ndarray) -> dict[Node, np.ndarray]:
+    values = s.random_values(case.inputs)
+    return {n: mask.astype(a.dtype) if n.attrs[0] == "mask" else a for n, a in values.items()}
+
+
+def compare(case: s.Case, values: dict[Node, np.ndarray], arch: str = ARCH) -> np.ndarray:
+    (expected,) = s.expected_of(case.outputs, values)
+    (out,) = case.outputs
+    got = s.run(case, values, arch, s.source_of([case]))[out]
+    s.assert_close(got, expected, out.dtype, case.name)
+    return got
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_additive_masks_and_rows_masked_altogether(dtype: str) -> None:
+    batch, m, k, n = SIZES
+    logits = s.bin_("add", scores(SIZES, dtype), s.array("mask", batch * m * k, dtype))
+    case = stream_case("an additive mask", attention_of(logits, SIZES))
+    rng = np.random.default_rng(0)
+    mask = np.where(rng.random((batch, m, k)) < 0.5, -np.inf, 0.0)
+    mask[:, 3, :] = -np.inf  # nothing to attend to: NaN, as the source gives
+    mask[:, 5, :64] = -np.inf  # nothing in the first tiles
+    mask[:, 7, 64:] = -np.inf  # nothing in the last one
+    got = compare(case, masked_values(case, mask.ravel())).reshape(batch, m, n)
+    assert np.isnan(got[:, 3]).all()
+    assert not np.isnan(np.delete(got, 3, axis=1)).any()
+
+
+def test_rows_masked_altogether_may_be_zeros() -> None:
+    batch, m, k, n = SIZES
+    logits = s.bin_("add", scores(SIZES, "float32"), s.array("mask", batch * m * k))
+    p = softmax_of(logits, k)
+    p = make("Where", (), (s.bin_("equal", p, p), p, s.full(0.0, p)))
+    case = stream_case("no NaN", s.times(SIZES, p, values_of(SIZES, "float32")))
+    mask = np.zeros((batch, m, k))
+    mask[:, 3, :] = -np.inf
+    got = compare(case, masked_values(case, mask.ravel())).reshape(batch, m, n)
+    assert (got[:, 3] == 0).all()
+
+
+def test_infinite_scores_give_what_the_source_gives() -> None:
+    batch, m, k, _ = sizes = (1, 6, 40, 4)
+    logits = s.bin_("add", scores(sizes, "float32"), s.array("mask", batch * m * k))
+    case = stream_case("infinite scores", attention_of(logits, sizes))
+    mask = np.zeros((m, k))
+    mask[1, 5], mask[2, 35], mask[3, 0], mask[4, 39] = np.inf, np.nan, -np.inf, np.inf
+    with np.errstate(invalid="ignore"):
+        compare(case, masked_values(case, mask.ravel()))
+
+
+def test_one_row_of_many_keys() -> None:
+    s.check([stream_case("5000 keys", attention((1, 1, 5003, 16), "float32"))], ARCH)
+
+
+# Norms
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_norms_far_from_zero_are_as_good_as_kernels_of_their_own(dtype: str) -> None:
+    """At means of 10 000 deviations."""
+    rows, columns, width = 18, 96, 20
+    x, w = s.array("x", rows * columns, dtype), s.array("w", columns * width, dtype)
+    out = s.times((1, rows, columns, width), layer_normed(x, columns), w)
+    streamed = stream_case("one launch", out)
+    rng = np.random.default_rng(0)
+    values = s.random_values(streamed.inputs) | {x: (1e4 + rng.standard_normal(x.size)).astype(np_dtype(dtype))}
+    (expected,) = s.expected_of((out,), values)
+    inputs = s.inputs_of((out,))
+    normed = out.args[0]
+    held = s.array("normed", normed.size, dtype)
+    second = s.times(out.attrs, held, w)
+    first = chain("row", (normed,), inputs, TARGETS[ARCH], 4).kernels
+    then = chain("contraction", (second,), (held, w), TARGETS[ARCH], 4).kernels
+    named = [
+        replace(k, arguments=tuple({normed: held, second: out}.get(n, n) for n in k.arguments)) for k in (*first, *then)
+    ]
+    apart = s.Case("two launches", (out,), Chain(tuple(named), {held: dtype}))
+    errors = [
+        float(np.max(np.abs(s.run(c, values, ARCH, s.source_of([c]))[out].astype(np.float64) - expected)))
+        for c in (streamed, apart)
+    ]
+    assert errors[0] <= 1.5 * errors[1]  # sums of another order
+
+
+# What is written beside the products
+
+
+def test_elements_and_totals_are_written_on_the_way() -> None:
+    batch, m, k, n = sizes = (2, 21, 70, 130)
+    x, y, w = s.array("x", batch * m * k), s.array("y", batch * m * k), s.array("w", batch * k * n)
+    added = s.bin_("add", x, y)
+    normed = layer_normed(added, k)
+    rms = rms_normed(added, k)
+    total = s.reduced("sum", s.bin_("mul", added, added), k)
+    logits = scores(sizes, "float32")
+    cases = [
+        stream_case("the normed rows", s.times(sizes, normed, w), normed),
+        stream_case("what is normed", added, s.un("relu", s.times(sizes, normed, w))),
+        stream_case("a total", s.times(sizes, rms, w), s.un("sqrt", total)),
+        stream_case("rows that need a further pass", s.times(sizes, rms, w), rms),
+        stream_case("scores and their maximum", attention_of(logits, sizes), logits, s.reduced("max", logits, k)),
+        stream_case("a product after a total", s.bin_("add", s.times(sizes, x, w), s.along_columns(total, n))),
+    ]
+    s.check(cases, ARCH, order=3)
+
+
+def test_products_of_one_operand_are_one_launch() -> None:
+    batch, m, k, n = SIZES
+    x = rms_normed(s.array("x", batch * m * k), k)
+    outs = [s.times(SIZES, x, s.array(name, batch * k * n)) for name in "abc"]
+    s.check([stream_case("q, k and v", *outs)], ARCH)
+
+
+# Planted mistakes. Each is one change of a kernel that is right.
+
+
+def planted(old: str, new: str, *outputs: Node) -> s.Case:
+    case = stream_case("planted", *outputs)
+    (kernel,) = case.chain.kernels
+    assert old in kernel.source
+    return replace(case, chain=Chain((replace(kernel, source=kernel.source.replace(old, new)),)))
+
+
+def is_right(case: s.Case) -> bool:
+    values = s.random_values(case.inputs)
+    values = {n: a * 8 if n.attrs[0] == "q" else a for n, a in values.items()}  # so that maxima grow along the keys
+    expected = s.expected_of(case.outputs, values)
+    got = s.run(case, values, ARCH, s.source_of([case]))
+    try:
+        for node, reference in zip(case.outputs, expected, strict=True):
+            s.assert_close(got[node], reference, node.dtype, case.name)
+    except AssertionError:
+        return False
+    return True
+
+
+MISTAKES = {
+    "nothing": ("", "", True),
+    "no correction of the products": ("*= factor;", "*= 1.0f;", False),
+    "no correction of the sum": ("apply(total1 * factor0,", "apply(total1,", False),
+    "a correction the wrong way": ("total0_before, total0)", "total0, total0_before)", False),
+    "elements under the old maximum": ("total0 == eq_max_of", "total0_before == eq_max_of", False),
+    "a growing maximum taken as it is": ("? 0.0f : total0;", "? total0_before : total0;", True),
+    "keys beyond the end": (") continue;", " && false) continue;", False),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_mistakes_show_in_the_result(mistake: str) -> None:
+    old, new, right = MISTAKES[mistake]
+    assert is_right(planted(old, new, attention(SIZES, "float32"))) == right
+
+
+# Tiles
+
+
+def test_tiles_are_ranked_by_rounds_of_blocks() -> None:
+    target = TARGETS["gfx942"]
+    few, many = StreamForm((1, 16, 4096, 4096)), StreamForm((32, 4096, 4096, 128), depths=(128,), totals=2)
+    assert ranked_streams(target, few, "float16", 304)[0].name == "matrix_16x32x32"
+    assert ranked_streams(target, many, "float16", 304)[0].rows >= 64
+    assert ranked_streams(target, few, "int32", 304) == []
+
+
+@pytest.mark.parametrize("dtype", OPERANDS)
+@pytest.mark.parametrize("arch", TARGETS)
+def test_both_tiles_of_a_stream_have_the_same_threads(arch: str, dtype: str) -> None:
+    target = TARGETS[arch]
+    for tile in legal_streams(target, dtype):
+        assert tile.scores.threads(target) == tile.sums.threads(target)
+        assert tile.lanes(target) <= target.wave
+        assert tile.step % tile.lanes(target) == 0
+        for part in (tile.sums, tile.scores):
+            assert part.each_m * part.each_n > 0
