@@ -5,10 +5,10 @@
 A row holds the launches and predicted microseconds of a program as written (operators fused as they stand) and
 optimised; the launches wanted; and the bytes that the optimised kernels move, in multiples of the compulsory bytes:
 each input read once (of a table, the rows that are asked for) and each output written once. The programs are those on
-which Mirage (OSDI 2025) shows its gains, with attention in several shapes and the norms and layers of transformers. All
-are float16; the weights of layers and norms are constant, except in LoRA. With --models, a table of ONNX files follows: their launches and times, and the
-geometric mean of what is gained. Exit code 1 if a program takes more launches than wanted, or moves more than 1.15
-times the compulsory bytes.
+which Mirage (OSDI 2025) shows its gains, with attention in several shapes and the norms and layers of transformers.
+All are float16; the weights of layers and norms are constant, except in LoRA. With --models, a table of ONNX files
+follows: their launches and times, and the geometric mean of what is gained. Exit code 1 if a program takes more
+launches than wanted, or moves more than 1.15 times the compulsory bytes.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """Segments: large programs repeat themselves, and identical layers are optimised once.
 
 A program is cut at nodes such as a layer's output: everything after them depends on them alone. Such a cut costs
-nothing, since no linear algebra could cross it and its value is kept in memory in any case. Segments that are equal up
-to the names of their inputs and constants are one problem, solved once. A segment too large to search is cut further,
-where linear algebra could cross but would have to be done twice.
+nothing, since no linear algebra could cross it and its value is kept in memory in any case. Norms stay with the
+products that read the normed rows, since one kernel may compute both. Segments that are equal up to the names of their
+inputs and constants are one problem, solved once. A segment too large to search is cut further, where linear algebra
+could cross but would have to be done twice.
 """
 
 from __future__ import annotations
@@ -162,12 +163,35 @@ class _Reads:
 def _cuts(reads: _Reads) -> list[Node]:
     """The nodes at which to cut, in order."""
     nonlinear, below_product = _nonlinear_below(reads), _below_product(reads)
-    separators = [n for n in _separators(reads) if _crosses_contraction(n, reads)]
+    every = _separators(reads)
+    separators = [n for n in every if _crosses_contraction(n, reads)]
     # No product below such a node can meet a product above it: something not linear lies between.
     barriers = {n for n in separators if n in nonlinear or n not in below_product}
     edges = [-1, *sorted(reads.position[n] for n in barriers), len(reads.order)]
     crowded = {i for start, stop in pairwise(edges) if stop - start > CROWDED for i in range(start, stop)}
-    return [n for n in separators if n in barriers or (reads.position[n] in crowded and _is_kept(n, reads))]
+    cuts = [n for n in separators if n in barriers or (reads.position[n] in crowded and _is_kept(n, reads))]
+    return _before_norms(cuts, every, reads)
+
+
+def _before_norms(cuts: Sequence[Node], separators: Sequence[Node], reads: _Reads) -> list[Node]:
+    """The cuts, those behind a norm moved to what the norm is of: the product that reads the normed rows may make them
+    on the way, and what they are of is written in any case. A last norm is cut off as well, so that its layer is like
+    the others."""
+    products = [i for i, node in enumerate(reads.order) if node.op == "MM"]
+    totals = [i for i, node in enumerate(reads.order) if node.op == "Red" and node in reads.dynamic]
+    places = [reads.position[n] for n in separators]
+
+    def before_norm(end: int) -> Node | None:
+        product = bisect_right(products, end) - 1
+        total = bisect_right(totals, products[product]) if product >= 0 else len(totals)
+        if total == len(totals) or totals[total] > end:
+            return None
+        found = separators[bisect_left(places, products[product]) : bisect_left(places, totals[total])]
+        return found[-1] if found else None
+
+    moved = [before_norm(reads.position[cut]) or cut for cut in cuts]
+    last = before_norm(len(reads.order) - 1)
+    return list(dict.fromkeys(moved if last is None or not cuts else [*moved, last]))
 
 
 def _is_kept(node: Node, reads: _Reads) -> bool:

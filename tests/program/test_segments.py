@@ -98,8 +98,8 @@ def silu_layers(count: int) -> Program:
 # program of n layers, segments of 6 layers, distinct forms among them
 TABLE = [
     (residual, 8, 4),  # an input is read anywhere at no cost, so the first block is cut where later ones are not
-    (masked_attention, 7, 2),  # the mask is a segment of its own
-    (late_rows, 10, 3),
+    (masked_attention, 8, 4),  # the mask is a segment of its own; a norm belongs to the products that read it
+    (late_rows, 10, 4),
     (recurrent, 6, 1),
     (linear, 1, 1),
     (silu_layers, 6, 1),
