@@ -3,8 +3,8 @@
 Products and sums run over k from first to last, and maxima keep the first of two equal operands. So a rule that keeps
 the order is exact to the bit here; a library's gemm adds up by blocks of its own. Halves are computed in float32 and
 rounded once per operator, as everywhere. `exact` evaluates in the field of integers modulo a prime instead, where the
-operators are polynomial: two different polynomials then agree on a random point with a probability of at most degree /
-PRIME.
+operators are polynomial: two different polynomials then agree on a random point with a probability of at most
+degree / PRIME.
 """
 
 from __future__ import annotations

@@ -18,9 +18,9 @@ reads in the axes b, m, k, asks whether it is the same along m, and gives the la
 `dynamic(x)`. The two sides are equal without it: `eqsat.evidence.soundness` tests that, and that no part of `when` can
 be left out.
 
-One row may give several rules. `mirror` adds the mirror image, the same of the transposed products (`b @ a` for `a @
-b`): `-left` for `-right`, or a name of its own. Where a view is optional (`a[L?]`), `name` is the rule without it and
-`viewed` the one with it.
+One row may give several rules. `mirror` adds the mirror image, the same of the transposed products (`b @ a` for
+`a @ b`): `-left` for `-right`, or a name of its own. Where a view is optional (`a[L?]`), `name` is the rule without it
+and `viewed` the one with it.
 """
 
 from __future__ import annotations
