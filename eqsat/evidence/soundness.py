@@ -114,13 +114,13 @@ class Evidence:
     failure: Counterexample | None = None
 
 
-def check_rule(rule: Rule, held: int = 40, most: int = _MOST_DRAWN, seed: int = 0) -> Evidence:
-    """Draw instances until the guard has held on `held` of them and each part of it was tried from outside, or `most`
-    are drawn; stop at the first on which the rule is wrong."""
+def check_rule(rule: Rule, held: int = 40, seed: int = 0) -> Evidence:
+    """Draw instances until the guard has held on `held` of them and each part of it was tried from outside, or
+    `_MOST_DRAWN` are drawn; stop at the first on which the rule is wrong."""
     draw = random.Random(f"{rule.name}/{seed}")
     judge = _Judge(rule, draw)
     evidence = judge.evidence
-    for instance in judge.instances(most):
+    for instance in judge.instances(_MOST_DRAWN):
         refusing = judge.refusing(instance)
         if refusing:
             judge.outside(instance, refusing)

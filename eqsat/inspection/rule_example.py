@@ -30,6 +30,7 @@ from eqsat.tracing.expression import parse
 _DRAWS = 400
 _DTYPES = ("float32", "float64", "int32", "bool")
 _COVER_SECONDS = 1.0
+_DEVICE = "mi300x"
 
 _PROGRAMS = (
     ("concatenate([a, a])", "a=f32[3,4]"),
@@ -78,7 +79,7 @@ class Example:
         return {**sides, "type": self.type, "names": self.names}
 
 
-def example(row: AnyRule, device: str = "mi300x") -> Example | None:
+def example(row: AnyRule) -> Example | None:
     """An example of a rule with small shapes; None where none was found."""
     found = _of_host(row) if isinstance(row, HostRule) else _drawn(row)
     if found is None:
@@ -87,7 +88,7 @@ def example(row: AnyRule, device: str = "mi300x") -> Example | None:
     shaper = Shaper(known)
     shaper.share_shape(before, after)
     left, right = shaper.terms([before, after])
-    one, other = (_side(node, expression(t, names), device) for node, t in ((before, left), (after, right)))
+    one, other = (_side(node, expression(t, names)) for node, t in ((before, left), (after, right)))
     legend = {
         joined((term,), names): f"constant {term.spec}" if term in names else term.spec
         for term in terms_below([left, right])
@@ -99,10 +100,10 @@ def example(row: AnyRule, device: str = "mi300x") -> Example | None:
 Found = tuple[Node, Node, dict[Node, Term], dict[Term, str]]
 
 
-def _side(node: Node, text: str, device: str) -> Side:
+def _side(node: Node, text: str) -> Side:
     source = Snapshot.from_core([node])
     dynamic = {n for n in topological([node]) if any(x.op == "In" for x in topological([n]))}
-    cost = cover(source, device, _COVER_SECONDS).cost
+    cost = cover(source, _DEVICE, _COVER_SECONDS).cost
     return Side(text, sum(flops(n) for n in dynamic), round(cost * 1e-6, 3))
 
 

@@ -66,10 +66,10 @@ def pieces(term: Term, named: Iterable[Term]) -> Pieces:
     return _pieces(term, {t: t for t in named})
 
 
-def sketch(term: Term, named: Collection[Term], depth: int = 2) -> Pieces:
-    """The term, with `…` for what is computed more than `depth` operators below its top."""
+def sketch(term: Term, named: Collection[Term]) -> Pieces:
+    """The term, with `…` for what is computed more than two operators below its top."""
     level = [term]
-    for _ in range(depth):
+    for _ in range(2):
         level = [_computed(a, named) for t in level for a in t.args if t not in named]
     deep = {t: "…" for t in level if t.args and t not in named and t is not term}
     return _pieces(term, {t: t for t in named} | deep)
