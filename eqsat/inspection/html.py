@@ -208,6 +208,7 @@ class _Labels:
             ("work", f"{kernel.flops:,} FLOP"),
             ("traffic", f"{kernel.bytes:,} bytes"),
             ("time", f"{_time(kernel, '.3f')} predicted"),
+            *[("streams", "; ".join(kernel.why))] * bool(kernel.why),
         ]
 
     def _said(self, node: Node) -> str:

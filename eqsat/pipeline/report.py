@@ -197,6 +197,7 @@ def _kernels(plan: Plan, result: Program, launches: list[int]) -> list[dict[str,
             "bytes": k.bytes,
             "predicted_us": round(k.predicted_us, 6),
             "launches": count,
+            **({"why": list(k.why)} if k.why else {}),
         }
         for k, count in zip(plan.kernels, launches, strict=True)
     ]

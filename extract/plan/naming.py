@@ -26,6 +26,8 @@ def kernel_name(family: str, body: Sequence[Node]) -> str:
             return _product_name(order)
         case "row" | "reduction":
             return _row_name(order, max(body, key=lambda output: len(topological([output]))))
+        case "stream":
+            return _stream_name(order)
         case "opaque":
             return f"opaque_{'x'.join(str(b.size) for b in body)}"
         case _:
@@ -156,13 +158,34 @@ def _row_name(order: Sequence[Node], top: Node) -> str:
     columns = reductions[0].attrs[1]
     rows = reductions[0].size
     kinds = [n.attrs[0] for n in reductions]
+    composite = _composite(order, kinds) if top.op != "Red" else None
+    verb = composite or "_".join([*_spelled(order), *dict.fromkeys(kinds)])
+    return f"{verb}_{rows}x{columns}"
+
+
+def _stream_name(order: Sequence[Node]) -> str:
+    """Inner products, what is done with rows, and the products that these are multiplied in."""
+    products = [n for n in order if n.op == "MM"]
+    last = products[-1]
+    outer = [n for n in products if n.attrs == last.attrs]
+    kinds = [n.attrs[0] for n in order if n.op == "Red"]
+    made = ["gemm"] * (len(outer) < len(products))
+    rows = [_composite(order, kinds) or f"row{'_'.join(dict.fromkeys(kinds))}"] if kinds else []
+    verb = f"gemm{len(outer)}" if len(outer) > 1 else "gemm"
+    b, m, k, n = last.attrs
+    dims = f"{m}x{n}x{k}"
+    above = order[order.index(outer[0]) + 1 :]
+    parts = [*made, *rows, verb, *_epilogue(outer[0], above)]
+    return "_".join([*parts, f"{b}x{dims}" if b > 1 else dims])
+
+
+def _composite(order: Sequence[Node], kinds: list[str]) -> str | None:
+    """The composite that has these reductions, and no functions that are not here; None for none."""
     names = {part for name in _arithmetic(order) for part in (name, *_MEANS.get(name, ()))}
     for composite in _signatures():
-        needed = composite.functions.keys() - _SCALED
-        if composite.reductions == kinds and needed <= names and top.op != "Red":
-            return f"{composite.name}_{rows}x{columns}"
-    verb = "_".join([*_spelled(order), *dict.fromkeys(kinds)])
-    return f"{verb}_{rows}x{columns}"
+        if composite.reductions == kinds and composite.functions.keys() - _SCALED <= names:
+            return composite.name
+    return None
 
 
 _MEANS = {"reciprocal": ("div",), "rsqrt": ("sqrt", "div")}

@@ -29,6 +29,7 @@ from eqsat.program.core import CoreProgram, Node, evaluate, flops, fold, make, t
 from eqsat.program.evaluation import MOVES, constant_node, view_node
 from eqsat.program.node import substitute
 from eqsat.program.term import ConstArray
+from eqsat.streams.stream import analyse
 
 Array = np.ndarray[Any, Any]
 
@@ -45,7 +46,7 @@ class Kernel:
 
     Attributes:
         name: short and descriptive; different bodies have different names.
-        family: pointwise, contraction, contraction+reduction, reduction, row, library-gemm, copy or opaque.
+        family: pointwise, contraction, contraction+reduction, reduction, row, stream, library-gemm, copy or opaque.
         outputs: the values it computes, as core nodes of the whole program.
         inputs: the values it reads: In and Const nodes, and outputs of earlier kernels.
         params: an In node for each input, which represents it in `body`.
@@ -55,6 +56,7 @@ class Kernel:
         ops: the operators of the body by their NumPy names, in order.
         launches: number of launches on the device; `slices` is the number of parts that long sums are split into,
             which a second launch adds up.
+        why: why one kernel may compute this, in lines, for a stream.
     """
 
     name: str
@@ -69,6 +71,7 @@ class Kernel:
     ops: list[str] = field(default_factory=list)
     launches: int = 1
     slices: int = 1
+    why: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +223,11 @@ class _Builder:
             ops=numpy_ops(expressions),
             launches=group[0].launches,
             slices=group[0].slices,
+            why=self._why(expressions, params) if group[0].family == "stream" else (),
         )
+
+    def _why(self, body: Sequence[Node], params: Sequence[Node]) -> tuple[str, ...]:
+        return tuple(analyse(body, params, corrected=not self.exact).why)
 
 
 def launches(result: CoverResult) -> list[list[Candidate]]:

@@ -130,3 +130,12 @@ def test_devices_that_run_operator_by_operator_do_not_stream() -> None:
     snapshot = Snapshot.from_core([applied(softmax(scores(), K))])
     found = enumerate_candidates(snapshot, DEVICES["cpu"])
     assert all(x.family != "stream" for xs in found.of_class for x in xs)
+
+
+def test_plans_name_streams_and_say_why() -> None:
+    (kernel,) = planned(applied(softmax(scores(), K))).kernels
+    assert kernel.name == f"gemm_softmax_gemm_{B}x{M}x{N}x{K}"
+    assert kernel.why[0].startswith(f"walks once along {K} elements")
+    assert "corrected by exp(old - new)" in kernel.why[-1]
+    (gated,) = planned(bin_("mul", silu(linear(X, "w1")), linear(X, "w2"))).kernels
+    assert gated.name == f"gemm2_silu_{M}x{N}x{K}"

@@ -62,6 +62,8 @@ def _print_kernels(report: dict[str, Any], terminal: Console) -> None:
     columns = ("name", "family", "operators", "work", "traffic", "predicted", "times", "launches")
     rows = [(*row, str(count), str(launches[row])) for row, count in times.items()]
     print_table(terminal, "Kernels, in order of first launch; figures are of each time", columns, rows, words=3)
+    for name, why in {k["name"]: k["why"] for k in report["kernels"] if "why" in k}.items():
+        terminal.print(f"{name} {why[0]};", *(f"  {line}" for line in why[1:]), sep="\n", markup=False, highlight=False)
 
 
 def runtime_line(found: dict[str, Any]) -> str:
