@@ -12,7 +12,7 @@ from eqsat.gpu.table.targets import Target
 from eqsat.program.core import Node, topological
 
 FAMILIES: dict[str, Family] = {
-    f.name: f for f in (pointwise.FAMILY, contraction.FAMILY, contraction.REDUCING, row.FAMILY, stream.FAMILY)
+    f.name: f for f in (pointwise.FAMILY, contraction.FAMILY, contraction.REDUCING, stream.FAMILY, row.FAMILY)
 }
 """Every family by name."""
 

@@ -1,9 +1,10 @@
 """From a plan's kernel to kernel texts: the family's template, and rewrites that split one kernel into several.
 
-Most kernels are one launch. Three kinds take two: a product with few tiles and long k, computed in slices of k
-(split-K); a reduction of few long rows, computed in slices of the row; and a product reduced in a type without hardware
-atomics, by partial results. Both launches are ordinary kernels over rewritten expressions. A kernel that no template
-can express is split at its innermost products and reductions until templates can express the pieces.
+Most kernels are one launch. Four kinds take two: a product with few tiles and long k, computed in slices of k
+(split-K); a stream of few blocks and a long axis, in slices of the axis; a reduction of few long rows, in slices of the
+row; and a product reduced in a type without hardware atomics, by partial results. Both launches are ordinary kernels
+over rewritten expressions. A kernel that no template can express is split at its innermost products and reductions
+until templates can express the pieces.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from eqsat.gpu.code.errors import NotLowerable
 from eqsat.gpu.families import contraction, group, pointwise, row, stream
 from eqsat.gpu.families.base import Choice, Job, Kernel
 from eqsat.gpu.families.row.passes import domain_of
+from eqsat.gpu.families.stream.slices import Sliced, joined
 from eqsat.gpu.table.limits import ATOMIC_DTYPES, K_SLICES, ROW_SLICES, THREADS
 from eqsat.gpu.table.targets import Target
 from eqsat.gpu.table.tiles import ranked_tiles
@@ -62,7 +64,7 @@ def chain(
     job = Job(body, params, units=units, choice=choice)
     try:
         if family == stream.FAMILY.name:
-            return Chain((stream.generate(job, target, exact),))
+            return _streamed(job, target, exact)
         return _lowered(job, target, exact)
     except NotLowerable:
         return _split(job, target, exact)
@@ -87,7 +89,26 @@ def _products(job: Job, target: Target, exact: bool) -> Chain:
             return made(job, target, exact)
         except NotLowerable:
             continue
+    return _streamed(job, target, exact)
+
+
+def _streamed(job: Job, target: Target, exact: bool) -> Chain:
+    """One walk, or one for each slice of the axis and a launch that joins them."""
+    sliced = None if exact else stream.sliced(job, target)
+    if sliced is not None:
+        try:
+            return _joined_slices(job, sliced, target)
+        except NotLowerable:
+            pass  # an output needs a total at other places than its row
     return Chain((stream.generate(job, target, exact),))
+
+
+def _joined_slices(job: Job, sliced: Sliced, target: Target) -> Chain:
+    held = {n: make("In", (f"part{n.uid}", sliced.slices * n.size, n.dtype)) for n in sliced.parts}
+    storage = dict.fromkeys(held.values(), "float32")
+    rest = joined(job, sliced, held)
+    second = row.generate(_used(Job(rest, (*job.inputs, *held.values()), storage, job.units)), target)
+    return _joined([sliced.kernel, second], held, dict(zip(rest, job.outputs, strict=True)), storage)
 
 
 def _product(job: Job, target: Target) -> Chain:

@@ -36,5 +36,8 @@ class Slicing:
 K_SLICES = Slicing(256)
 """Of the k of a product (split-K)."""
 
+STREAM_SLICES = Slicing(256)
+"""Of the streamed axis of a kernel that walks along it."""
+
 ROW_SLICES = Slicing(4096)
 """Of a reduced row."""

@@ -101,6 +101,7 @@ def generate(job: Job, target: Target, tile: Tile | None = None, combine: Combin
         tile=tile,
         threads=threads,
         dims={"batch": batch, "m": m, "k": k, "n": n},
+        slices=1,
         tiles_m=tiles_m,
         tiles_n=tiles_n,
         together=min(_TILE_ROWS_TOGETHER, tiles_m),

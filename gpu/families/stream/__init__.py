@@ -21,7 +21,9 @@ from eqsat.gpu.families.base import Choice, Family, Job, Kernel, finished, part_
 from eqsat.gpu.families.contraction.epilogue import Epilogue, Sums, epilogue
 from eqsat.gpu.families.contraction.operands import Operand, element_of, in_lds, operand
 from eqsat.gpu.families.stream.examples import examples
+from eqsat.gpu.families.stream.slices import Sliced, may_be_sliced, parts_of, unscaled
 from eqsat.gpu.families.stream.walk import elements_of, of_products, walk
+from eqsat.gpu.table.limits import STREAM_SLICES
 from eqsat.gpu.table.streams import StreamForm, StreamTile, legal_streams, ranked_streams
 from eqsat.gpu.table.targets import Target
 from eqsat.streams.stream import NotAStream, Stream, analyse
@@ -69,6 +71,31 @@ def _ranked(job: Job, stream: Stream, target: Target) -> list[StreamTile]:
     return ranked_streams(target, form_of(stream), _dtype(stream), job.units)
 
 
+def sliced(job: Job, target: Target) -> Sliced | None:
+    """A job of few blocks and a long axis as two: parts of the sums for each slice of the axis, and what joins them.
+
+    None where one launch is better, or the only one.
+
+    Raises:
+        NotLowerable: no single walk computes the outputs.
+    """
+    stream = _analysed(job, exact=False)
+    ranked = _ranked(job, stream, target)
+    if not ranked or not may_be_sliced(job, stream):
+        return None
+    tile = next((t for t in ranked if t.name == job.choice.tile), ranked[0])
+    wanted = job.choice.slices or STREAM_SLICES.slices(job.units, tile.blocks(form_of(stream)), stream.length)
+    tiles = ceil(stream.length / tile.step)
+    a_slice = ceil(tiles / min(wanted, tiles))
+    slices = ceil(tiles / a_slice)
+    if slices == 1:
+        return None
+    parts = parts_of(stream)
+    storage = dict.fromkeys(parts, "float32")
+    kernel = _generated(replace(job, outputs=parts, storage=storage), unscaled(stream), tile, target, slices)
+    return Sliced(kernel, parts, slices, stream) if kernel else None
+
+
 def form_of(stream: Stream) -> StreamForm:
     """What a stream's kernel holds."""
     return StreamForm(
@@ -95,7 +122,7 @@ def _dtype(stream: Stream) -> str:
     return found.pop()
 
 
-def _generated(job: Job, stream: Stream, tile: StreamTile, target: Target) -> Kernel | None:
+def _generated(job: Job, stream: Stream, tile: StreamTile, target: Target, slices: int = 1) -> Kernel | None:
     """The kernel with a tile; None where its epilogue does not fit into LDS."""
     form, dtype = form_of(stream), _dtype(stream)
     threads, lanes = tile.threads(target), tile.lanes(target)
@@ -104,6 +131,7 @@ def _generated(job: Job, stream: Stream, tile: StreamTile, target: Target) -> Ke
     size = max(lds.end, lds.factors + end.products * end.strip_size * 4)
     if size > target.lds_bytes:
         return None
+    tiles_k = ceil(stream.length / tile.step)
     tiles_m, tiles_n = ceil(stream.rows / tile.rows), ceil(stream.width / tile.columns)
     part = part_of(
         job,
@@ -122,7 +150,10 @@ def _generated(job: Job, stream: Stream, tile: StreamTile, target: Target) -> Ke
         tiles_m=tiles_m,
         tiles_n=tiles_n,
         together=min(_TILE_ROWS_TOGETHER, tiles_m),
-        tiles_k=ceil(stream.length / tile.step),
+        tiles_k=tiles_k,
+        tiles_a_slice=ceil(tiles_k / slices),
+        slices=slices,
+        sizes=[node.size for node in job.outputs],
         element=element_of(tile.sums, dtype),
         left=in_lds(tile.sums, tile.rows, dtype),
         right=in_lds(tile.sums, tile.columns, dtype),
@@ -142,9 +173,9 @@ def _generated(job: Job, stream: Stream, tile: StreamTile, target: Target) -> Ke
     return Kernel(
         entry=entry,
         family=FAMILY.name,
-        variant=tile.name,
+        variant=tile.name + ("_sliced" if slices > 1 else ""),
         source=source,
-        blocks=tile.blocks(form),
+        blocks=tile.blocks(form) * slices,
         threads=threads,
         arguments=(*job.inputs, *job.outputs),
         claims=(target.matrix_instruction,) if tile.sums.unit == "matrix" else (),
@@ -179,7 +210,7 @@ def _score(job: Job, stream: Stream, tile: StreamTile, threads: int, j: int) -> 
 
 
 def _choices(target: Target, dtype: str) -> list[Choice]:
-    return [Choice(tile=t.name) for t in legal_streams(target, dtype)]
+    return [*(Choice(tile=t.name) for t in legal_streams(target, dtype)), Choice(slices=3)]
 
 
 FAMILY = Family("stream", (__doc__ or "").strip(), _choices, examples)
