@@ -34,10 +34,23 @@ def stats(x: Any) -> Any:
     return {"mean": x.mean(axis=1), "top": x.max(axis=0), "best": eqsat.argmax(x, axis=1)}
 
 
+def look_ups(words: Any, kinds: Any, ids: Any, kind: Any, slots: Any) -> Any:
+    rows = eqsat.take(words, ids, 0)
+    embedded = eqsat.layernorm(rows + eqsat.take(kinds, kind, 0))
+    scores = embedded @ eqsat.take(words, slots[0], 0).T
+    columns = eqsat.take(words, slots[:, 0], 1).T
+    return {"scores": scores, "beside": eqsat.concat([embedded, rows], 1), "columns": columns * 2.0}
+
+
 PROGRAMS = {
     "mlp": eqsat.trace(mlp, *(eqsat.spec(shape) for shape in ((10, 12), (12, 20), (20,), (20, 7)))),
     "mlp in half": eqsat.trace(mlp, *(eqsat.spec(shape, "float16") for shape in ((10, 12), (12, 20), (20,), (20, 7)))),
     "towers": eqsat.trace(tower, eqsat.spec((6, 16)), eqsat.spec((8, 4)), eqsat.spec((8, 4))),
+    "look-ups": eqsat.trace(
+        look_ups,
+        *(eqsat.spec(shape) for shape in ((11, 16), (5, 16))),
+        *(eqsat.spec(shape, dtype) for shape, dtype in (((9,), "int64"), ((9,), "int32"), ((3, 7), "int64"))),
+    ),
     "statistics": eqsat.trace(stats, eqsat.spec((9, 33))),
 }
 
