@@ -43,7 +43,8 @@ class Limits:
             each of them.
         copies: distinct indices at which one kernel evaluates its inner operators. Views and concatenations over
             computed values add indices, and each index may repeat the text of everything below it.
-        members: members of a concatenation that one kernel computes; each is a branch.
+        members: members of a concatenation that one kernel computes; each is a branch, which may read a table and an
+            index.
         prologue_leaves: arrays that one operand of a product reads, since each tile reads them again; of these,
             `prologue_computed` may be computed arrays.
         outputs: classes that one joint kernel computes; each adds a store for every element.

@@ -215,7 +215,7 @@ class Grower:
         """A concatenation written by one kernel. If it is too large for that, its parts are copied, one launch each."""
         choices = {self._plain(node): None}
         if len(node.args) <= self.limits.members:
-            joins = self._joins([self.points[a] for a in node.args], self.limits.members)
+            joins = self._joins([self.points[a] for a in node.args], 2 * self.limits.members)
             choices.update(dict.fromkeys(join.subs for join in joins))
         for subs in choices:
             reads = joined(*(self.facts.freeze(x.reads, any_order=False) for x in subs))

@@ -6,7 +6,7 @@ Loads never move out of a guard (`if`): outside it they may be out of bounds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -75,6 +75,23 @@ class Region:
             write()
             blocks += self._scopes.pop().block()
         self._scopes[-1].lines += blocks
+
+    def is_open(self, var: Var) -> bool:
+        """Whether a loop over `var` is open."""
+        return var in self._depth_of
+
+    @contextmanager
+    def before(self, var: Var) -> Iterator[None]:
+        """Statements before the loop over `var`, which is the scope that is open."""
+        loop = self._scopes.pop()
+        depth = self._depth_of.pop(var)
+        yield
+        self._scopes.append(loop)
+        self._depth_of[var] = depth
+
+    def known_before(self, var: Var, variables: Iterable[Var]) -> bool:
+        """Whether the loop over `var` is the scope that is open, and all these variables are known outside it."""
+        return self._depth_of.get(var) == self.depth > 0 and all(self._depth_of[v] < self.depth for v in variables)
 
     @contextmanager
     def unrolled(self, var: Var) -> Iterator[None]:

@@ -203,7 +203,8 @@ class Lowering:
             # Reading element 0 where the mask fails costs less than a branch around the load.
             inside = self.load(self.leaves[arg], address, masks)
             return self._define(node, f"{condition.text} ? {inside.text} : {fill}", [condition, inside])
-        return self._branches(node, [(condition, arg, self._named(address, arg.size))], fill)
+        address = self._named(address, arg.size)
+        return self._branched(node, masks, address, lambda name: self._guarded(name, masks, arg, address, fill))
 
     def _named(self, index: Index, extent: int) -> Index:
         """The index; a long one becomes a variable of the kernel, since each view of a view would multiply it."""
@@ -233,29 +234,54 @@ class Lowering:
         if len(inside) == 1:
             start, arg = inside[0]
             return self.value(arg, index - start)
-        branches = []
-        for start, arg in inside:
-            condition = self.region.condition([self._common(Mask(index, start + arg.size))])
-            branches.append((condition, arg, index - start))
-        return self._branches(node, branches, None)
+        bounds = [self._common(Mask(index, start)) for start, _ in inside[1:]]
+        return self._branched(node, bounds, index, lambda name: self._halved(name, inside, bounds, index))
 
-    def _branches(self, node: Node, branches: Sequence[tuple[Value, Node, Index]], otherwise: str | None) -> Value:
-        """The operand of the first branch whose condition holds; without `otherwise` the last one needs none."""
-        region = self.region
-        name = region.fresh()
-        start = f" = {otherwise}" if otherwise is not None else ""
-        region.statement(f"{COMPUTE[node.dtype]} {name}{start};")
-        blocks = []
-        for i, (condition, arg, index) in enumerate(branches):
-            opening = f"{'else ' if i else ''}if ({condition.text})"
-            if otherwise is None and i == len(branches) - 1:
-                opening = "else"
-            blocks.append((opening, partial(self._assign, name, arg, index)))
-        region.alternatives(blocks)
+    def _halved(self, name: str, members: Sequence[tuple[int, Node]], bounds: Sequence[Mask], index: Index) -> None:
+        """Assign the element of the one of these members that holds it. Halves keep the tests few, and shallow: the
+        lanes of every level take registers."""
+        if len(members) == 1:
+            ((start, arg),) = members
+            self._assign(name, lambda: self.value(arg, index - start).text)
+            return
+        half = len(members) // 2
+        condition = self.region.condition([bounds[half - 1]])
+        self.region.alternatives(
+            [
+                (f"if ({condition.text})", partial(self._halved, name, members[:half], bounds[: half - 1], index)),
+                ("else", partial(self._halved, name, members[half:], bounds[half:], index)),
+            ]
+        )
+
+    def _guarded(self, name: str, masks: Sequence[Mask], arg: Node, index: Index, fill: str) -> None:
+        """Assign an element where masks hold, else `fill`."""
+        self._assign(name, lambda: fill)
+        condition = self.region.condition(masks)
+        inside = partial(self._assign, name, lambda: self.value(arg, index).text)
+        self.region.alternatives([(f"if ({condition.text})", inside)])
+
+    def _branched(self, node: Node, masks: Sequence[Mask], index: Index, write: Callable[[str], None]) -> Value:
+        """What `write` assigns to a name in branches under these masks: once for all lanes that share them."""
+        region, lanes = self.region, self.lanes
+        name, ctype = region.fresh(), COMPUTE[node.dtype]
+        tested = {var for mask in masks for var in mask.index.variables}
+        if lanes and region.known_before(lanes.var, tested | index.variables - {lanes.var}):
+            with region.before(lanes.var):
+                region.statement(f"eq_run<{ctype}, {lanes.width}> {name};")
+                write(name)
+            return Value(f"{name}.v[{lanes.var}]", region.depth)
+        region.statement(f"{ctype} {name};")
+        write(name)
         return Value(name, region.depth)
 
-    def _assign(self, name: str, node: Node, index: Index) -> None:
-        self.region.statement(f"{name} = {self.value(node, index).text};")
+    def _assign(self, name: str, text: Callable[[], str]) -> None:
+        """Assign a value, of every lane where their loop is not open."""
+        region, lanes = self.region, self.lanes
+        if lanes and not region.is_open(lanes.var):
+            with region.unrolled(lanes.var):
+                region.statement(f"{name}.v[{lanes.var}] = {text()};")
+        else:
+            region.statement(f"{name} = {text()};")
 
     def _gather(self, node: Node, index: Index) -> Value:
         _, n, inner = node.attrs
@@ -284,7 +310,7 @@ class Lowering:
         bound = Value("", region.guard_depth)
         if self.lanes and runs_along(index, self.lanes, masks):
             first = index.without(self.lanes.var)
-            address = self._guarded(region.index(first), masks)
+            address = self._inside(region.index(first), masks)
             ctype = f"eq_run<{STORAGE[leaf.dtype]}, {self.lanes.width}>"
             read = f"eq_read_run<{self.lanes.width}>({leaf.name} + {address.text})"
             if region.known((ctype, read)) is None:
@@ -292,14 +318,14 @@ class Lowering:
             run = region.define(ctype, read, [address, bound])
             lane = region.index(Index.of(self.lanes.var))
             return region.define(COMPUTE[leaf.dtype], loaded(f"{run.text}.v[{lane.text}]", leaf.dtype), [run, lane])
-        address = self._guarded(region.index(index), masks)
+        address = self._inside(region.index(index), masks)
         text = loaded(f"{leaf.name}[{address.text}]", leaf.dtype)
         if region.known((COMPUTE[leaf.dtype], text)) is None:
             moves = self.lanes is not None and self.lanes.var in index.variables
             self.traffic.loads += self.lanes.width if self.lanes and moves else 1
         return region.define(COMPUTE[leaf.dtype], text, [address, bound])
 
-    def _guarded(self, address: Value, masks: Sequence[Mask]) -> Value:
+    def _inside(self, address: Value, masks: Sequence[Mask]) -> Value:
         if not masks:
             return address
         condition = self.region.condition(masks)

@@ -112,8 +112,14 @@ TRANSPOSE = lay.of_transpose((64, 16), (1, 0))
 TALL = lay.of_transpose((64, 32), (1, 0))
 IMAGE = x_("image", 3 * 8 * 8)
 PATCHES = view(IMAGE, lay.windows((1, 3, 8, 8), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1), 0.0, groups=1))
-PLACES = make("In", ("i", 64, "int64"))
-ROWS = make("Gather", (1, 64, 32), (X, PLACES))
+
+
+def looked_up(table: Node, places: str) -> Node:
+    """64 rows of a table of 64 rows of 32."""
+    return make("Gather", (1, 64, 32), (table, make("In", (places, 64, "int64"))))
+
+
+PLACES, ROWS = make("In", ("i", 64, "int64")), looked_up(X, "i")
 SILU = bin_("mul", XW, un("sigmoid", XW))
 
 WHOLE: list[tuple[str, Node, str]] = [
@@ -138,6 +144,7 @@ WHOLE: list[tuple[str, Node, str]] = [
     ("looked-up rows", ROWS, "copy"),
     ("looked-up rows, transposed", view(ROWS, TALL), "copy"),
     ("rows of looked-up rows", make("Gather", (1, 64, 32), (ROWS, PLACES)), "copy"),
+    ("rows of many tables", make("Cat", (), [looked_up(x_(f"t{i}", 64 * 32), f"i{i}") for i in range(30)]), "copy"),
     ("looked-up rows beside an array", make("Cat", (), (X, ROWS)), "copy"),
     ("rows at computed places", make("Gather", (1, 64, 32), (X, un("neg", PLACES))), "pointwise"),
     ("computed rows", make("Gather", (1, 64, 32), (bin_("mul", X, Y), PLACES)), "pointwise"),

@@ -29,6 +29,7 @@ def examples(sizes: Sizes, dtype: str) -> dict[str, tuple[Node, ...]]:
     windows = lay.windows((1, 1, m, n), (2, 2), (1, 1), (1, 1), (1, 1), (1, 1), 0.0)
     places, others = array("places", m, "int64"), array("others", 5, "int32")
     rows = looked_up(x, m, places)
+    tables = [looked_up(array(f"table{i}", 3 * n, dtype), 3, array(f"at{i}", 5, "int64")) for i in range(26)]
     heads = array("heads", 3 * m * n, dtype)
     return {
         "a transpose of a sum": (transposed(total, (m, n), (1, 0)),),
@@ -54,6 +55,7 @@ def examples(sizes: Sizes, dtype: str) -> dict[str, tuple[Node, ...]]:
         "a sum with looked-up rows, transposed": (transposed(bin_("add", rows, y), (m, n), (1, 0)),),
         "rows of a function of looked-up rows": (looked_up(un("exp", rows), m, others),),
         "a pad of looked-up rows": (view(lay.of_pad((m, n), (1, 0), (0, 2), 0.5), rows),),
+        "rows of many tables": (make("Cat", (), tables),),
         "looked-up rows beside an array": (make("Cat", (), (row, rows, x)),),
         "integers": (bin_("mod", places, full(3, places)), bin_("less", places, full(m, places))),
     }
