@@ -213,4 +213,7 @@ def _choices(target: Target, dtype: str) -> list[Choice]:
     return [*(Choice(tile=t.name) for t in legal_streams(target, dtype)), Choice(slices=3)]
 
 
-FAMILY = Family("stream", (__doc__ or "").strip(), _choices, examples)
+_SIZES = ((8, 1024, 1024, 1024), (1, 1021, 1021, 1021))
+"""So many blocks that nothing is sliced, and so few that all is."""
+
+FAMILY = Family("stream", (__doc__ or "").strip(), _choices, examples, _SIZES)
