@@ -52,7 +52,7 @@ L2_RATE = 3.0
 """The bandwidth of a GPU's L2 cache, in memory bandwidths. (An assumption, on the safe side: MI300X's data sheet gives
 17 TB/s for the cache behind it, three times its memory.)"""
 
-STREAMS = False
+STREAMS = True
 """Whether kernels may stream. Off until there are templates for all that does."""
 
 RUNTIME_EDGES = (16, 32, 64, 128)
@@ -105,17 +105,16 @@ class Walk(NamedTuple):
     Attributes:
         form: its dims and what it holds; its operands have type `dtype`.
         depths: of the inner products, each once for every pass that makes it.
-        left: bytes read for the left operands, by each block of columns; `right` are those of the right operands, which
-            each block of rows reads.
-        left_work, right_work: vector operations on them, as often.
+        again: bytes that passes before the last read for the left operands, for each block of columns.
+        left_work, right_work: vector operations on the left operands, for each block of columns, and on the right ones,
+            for each block of rows.
         rescaled: how many of the sums run along under a growing maximum.
     """
 
     form: StreamForm
     dtype: str
     depths: tuple[int, ...]
-    left: float
-    right: float
+    again: float
     left_work: float
     right_work: float
     rescaled: int
@@ -273,8 +272,11 @@ class Prices:
         return self._walked(walk, tiles[0]) if tiles else None
 
     def _walked(self, walk: Walk, tile: StreamTile) -> Gemm:
-        """A stream in blocks of rows, each of which keeps some columns of every product. Blocks read through the L2
-        what others have read."""
+        """A stream in blocks of rows, each of which keeps some columns of every product.
+
+        That tiles read their operands through the L2 is in the rate of products, as for a product alone. What passes
+        before the last read comes on top.
+        """
         b, m, k, n = walk.form.dims
         rows, columns, step = tile.rows, tile.columns, tile.step
         row_blocks, column_blocks, steps = ceil(m / rows), ceil(n / columns), ceil(k / step)
@@ -285,10 +287,8 @@ class Prices:
         products = ceil(groups / self._units) * 2 * rows * steps * step * multiplied / rate
         rescaling = walk.rescaled * b * m * steps * (work_of("exp", column_blocks) + work_of("mul", n))
         work = walk.left_work * column_blocks + walk.right_work * row_blocks + rescaling
-        inner = groups * sum(walk.depths) * steps * (rows + step) * itemsize(walk.dtype)
-        read = walk.left * column_blocks + walk.right * row_blocks + inner
-        reading = read / (self._l2_bytes_per_ps * min(1.0, groups / self._units))
-        return Gemm(max(products + self.vector(work, groups), reading), 0.0, rows, columns, groups)
+        reading = walk.again * column_blocks / (self._l2_bytes_per_ps * min(1.0, groups / self._units))
+        return Gemm(products + self.vector(work, groups) + reading, 0.0, rows, columns, groups)
 
     def _by_runtime(self, b: int, m: int, k: int, n: int, dtype: str) -> Gemm:
         """A product in a CPU runtime, in the blocks that suit it best."""

@@ -35,7 +35,8 @@ class _Left(NamedTuple):
     Attributes:
         inner: the depths of its inner products; `depths` has each once for every pass that makes it.
         totals: the number of totals; `corrected` says whether products run along under a growing maximum.
-        bytes, work: what is read, and vector operations, in all passes together.
+        passes: walks along the axis; `again` is what all but the last read, in bytes.
+        work: vector operations, in all passes together.
         reads: how arrays in memory are read, each once.
     """
 
@@ -43,7 +44,8 @@ class _Left(NamedTuple):
     depths: tuple[int, ...]
     totals: int
     corrected: bool
-    bytes: float
+    passes: int
+    again: float
     work: float
     reads: tuple[Read, ...]
 
@@ -103,11 +105,10 @@ class Streams:
         rights = [x.right for x in products]
         way = self.prices.streamed(
             Walk(
-                form=StreamForm(top.attrs, left.inner, products=len(products), totals=left.totals),
+                form=StreamForm(top.attrs, left.inner, len(products), totals=left.totals, passes=left.passes),
                 dtype=dtype,
                 depths=left.depths,
-                left=left.bytes,
-                right=sum(self.facts.moved(x.reads, any_order=True) for x in rights),
+                again=left.again,
                 left_work=left.work,
                 right_work=sum(x.work for x in rights),
                 rescaled=len(products) if left.corrected else 0,
@@ -144,14 +145,15 @@ class Streams:
     def _walked(self, stream: Stream, whole: Sequence[Node]) -> _Left:
         totals = [x.node for x in stream.totals]
         depths: list[int] = []
-        moved = work = 0.0
+        again = work = 0.0
         for turn in range(stream.passes):
             roots = [x.element for x in stream.accumulators if x.turn == turn]
             roots += stream.beside if turn == stream.passes - 1 else ()
             nodes = operands_first(roots, totals)
             depths += [n.attrs[2] for n in nodes if n.op == "MM"]
-            read = self._reads(operands_first(roots, [*totals, *stream.inner]), roots)
-            moved += sum(self.facts.moved((x,), any_order=True) for x in read)
+            if turn < stream.passes - 1:
+                read = self._reads(operands_first(roots, [*totals, *stream.inner]), roots)
+                again += sum(self.facts.moved((x,), any_order=True) for x in read)
             work += sum(work_of(n.attrs[0] if n.attrs else "where", n.size) for n in nodes if is_elementwise(n.op))
             work += sum(x.element.size for x in stream.totals if x.turn == turn)
         return _Left(
@@ -159,7 +161,8 @@ class Streams:
             depths=tuple(depths),
             totals=len(totals),
             corrected=any(x.corrections for x in stream.products),
-            bytes=moved,
+            passes=stream.passes,
+            again=again,
             work=work,
             reads=self._reads(operands_first(whole), whole),
         )

@@ -35,6 +35,10 @@ _WAVES_OF_FEW_ROWS = 4
 _SUMS_A_THREAD = 64
 """Most sums in the registers of a thread: with operands and elements beside them, more spill."""
 
+_ELEMENT = 64
+"""What it takes to make an element of a left operand, in multiply-adds: a read, a few operations on the vector units.
+(An assumption.)"""
+
 _STRIP_PADDING = 4
 """Floats between the rows of inner products, so that rows start in different banks."""
 
@@ -49,6 +53,7 @@ class StreamForm:
         products: how many sums over k, of `width` columns each.
         elements: how many different left operands these have.
         totals: how many values of each row.
+        passes: walks along the axis, each of which makes elements and inner products.
     """
 
     dims: tuple[int, int, int, int]
@@ -56,6 +61,7 @@ class StreamForm:
     products: int = 1
     elements: int = 1
     totals: int = 0
+    passes: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +137,8 @@ class StreamTile:
     def time(self, form: StreamForm, units: int) -> float:
         """When its blocks finish, to compare tiles by: rounds of blocks times work over efficiency."""
         work = form.products * self.rows * self.columns * _overhead(self.rows, self.columns)
-        work += sum(form.depths) * self.rows * _overhead(self.rows, self.step)
+        of_element = sum(form.depths) * _overhead(self.rows, self.step) + _ELEMENT
+        work += form.passes * self.rows * of_element
         return ceil(self.blocks(form) / units) * work
 
 

@@ -104,6 +104,7 @@ def form_of(stream: Stream) -> StreamForm:
         products=len(stream.products),
         elements=len(elements_of(stream)),
         totals=len(stream.totals),
+        passes=stream.passes,
     )
 
 
