@@ -275,7 +275,7 @@ class Prices:
         """A stream in blocks of rows, each of which keeps some columns of every product.
 
         That tiles read their operands through the L2 is in the rate of products, as for a product alone. What passes
-        before the last read comes on top.
+        before the last read comes on top, while operators run on the vector units.
         """
         b, m, k, n = walk.form.dims
         rows, columns, step = tile.rows, tile.columns, tile.step
@@ -288,7 +288,7 @@ class Prices:
         rescaling = walk.rescaled * b * m * steps * (work_of("exp", column_blocks) + work_of("mul", n))
         work = walk.left_work * column_blocks + walk.right_work * row_blocks + rescaling
         reading = walk.again * column_blocks / (self._l2_bytes_per_ps * min(1.0, groups / self._units))
-        return Gemm(products + self.vector(work, groups) + reading, 0.0, rows, columns, groups)
+        return Gemm(products + max(self.vector(work, groups), reading), 0.0, rows, columns, groups)
 
     def _by_runtime(self, b: int, m: int, k: int, n: int, dtype: str) -> Gemm:
         """A product in a CPU runtime, in the blocks that suit it best."""

@@ -19,7 +19,8 @@ from eqsat.gpu.table.streams import STREAM_DTYPES, StreamForm
 from eqsat.layout.arithmetic import identity
 from eqsat.program.core import Node, make
 from eqsat.program.node import is_elementwise
-from eqsat.streams.stream import NotAStream, Stream, analyse
+from eqsat.streams.shifts import in_fewest_passes
+from eqsat.streams.stream import NotAStream, Stream
 
 
 class Made(NamedTuple):
@@ -129,7 +130,7 @@ class Streams:
             roots = [make("MM", (b, m, k, 1), (left, column)), *others]
             inputs = [n for n in operands_first(roots) if n.op == "In"]
             try:
-                stream = analyse(roots, inputs, corrected=not self.prices.exact)
+                _, stream = in_fewest_passes(roots, inputs, corrected=not self.prices.exact)
                 self._lefts[key] = self._walked(stream, [left, *others])
             except NotAStream:
                 self._lefts[key] = None

@@ -9,6 +9,7 @@ from eqsat.gpu.families.expressions import along_columns, along_rows, array, bin
 from eqsat.layout import arithmetic as lay
 from eqsat.program.core import Node, evaluate, make
 from eqsat.program.node import substitute
+from eqsat.streams.shifts import in_fewest_passes, shifted
 from eqsat.streams.stream import Accumulator, NotAStream, Stream, analyse, walks
 
 B, M, D, K, N = 2, 3, 5, 7, 4
@@ -258,3 +259,30 @@ def walked(s: Stream, env: dict[str, np.ndarray], step: int) -> dict[Node, np.nd
                 result = now[x.node] * scale
             done[x.node] = np.where(scale == 0, 0, result) if x.guarded else result
     return done
+
+
+def test_a_layer_norm_takes_one_pass_for_its_totals() -> None:
+    output = times((B, M, K, N), normed(), values())
+    inputs = inputs_of(output)
+    moved, found = in_fewest_passes([output], inputs, corrected=True)
+    assert found.passes == 2
+    assert in_fewest_passes([output], inputs, corrected=False)[0] == (output,)
+    env = {n.attrs[0]: np.random.default_rng(3).normal(size=n.size) + 5 for n in inputs}
+    np.testing.assert_allclose(evaluate(moved, env, {})[0], evaluate([output], env, {})[0], rtol=1e-9)
+
+
+@pytest.mark.parametrize("mean", [0.0, 1.0, 1e2, 1e4])
+@pytest.mark.parametrize("count", [16, 768])
+def test_shifted_deviations_lose_no_digits(mean: float, count: int) -> None:
+    """In float32, against float64, no worse than the two passes that they stand for, give or take a few roundings."""
+    rows = 50
+    a = array("a", rows * count)
+    total = reduced("sum", a, count)
+    centred = bin_("sub", a, along_columns(bin_("mul", total, full(1 / count, total)), count))
+    written = reduced("sum", bin_("mul", centred, centred), count)
+    (moved,) = shifted([written], [a])
+    assert moved is not written
+    data = (np.random.default_rng(5).normal(size=rows * count) + mean).astype(np.float32)
+    (exact,) = evaluate([written], {"a": data.astype(np.float64)}, {})
+    errors = [np.abs(evaluate([node], {"a": data}, {})[0] / exact - 1).max() for node in (written, moved)]
+    assert errors[1] <= max(3 * errors[0], 4e-6)

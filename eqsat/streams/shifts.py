@@ -1,0 +1,89 @@
+"""Shifts: a sum of squared deviations in the same pass as the mean that they deviate from.
+
+With s the first element of a row, and A and B the sums of (x - s)^2 and of x - s, for any c
+
+    sum (x - c)^2 = A + (s - c) (2 B + n (s - c))
+
+A and B need no total, so that they run along with the sum of x. An element of the row is at most sqrt(n) deviations
+from its mean: so unlike sum x^2 - n c^2, this loses no digits where the mean is large against the deviations. (Chan,
+Golub and LeVeque, "Algorithms for computing the sample variance", The American Statistician, 1983.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from eqsat.base.graphs import operands_first
+from eqsat.base.numerics import is_float
+from eqsat.layout.arithmetic import strided
+from eqsat.program.core import Node, make
+from eqsat.program.node import substitute
+from eqsat.streams.stream import Stream, analyse
+
+
+def in_fewest_passes(
+    outputs: Sequence[Node], inputs: Sequence[Node], corrected: bool
+) -> tuple[tuple[Node, ...], Stream]:
+    """The outputs of a stream, with sums of squares shifted where that saves passes, and the stream that computes them.
+    Without `corrected` they are as written.
+
+    Raises:
+        NotAStream: no single walk along one axis computes them.
+    """
+    written = tuple(outputs)
+    stream = analyse(written, inputs, corrected)
+    if corrected and stream.passes > 1:
+        moved = shifted(written, inputs)
+        if moved != written:
+            shorter = analyse(moved, inputs, corrected)
+            if shorter.passes < stream.passes:
+                return moved, shorter
+    return written, stream
+
+
+def shifted(outputs: Sequence[Node], inputs: Sequence[Node]) -> tuple[Node, ...]:
+    """The outputs with every sum of squared deviations of what is read from totals of its rows by the sums above."""
+    above: set[Node] = set()
+    replaced: dict[Node, Node] = {}
+    for node in operands_first(outputs, inputs):
+        if node.op in ("MM", "Red") or any(a in above for a in node.args):
+            above.add(node)
+        found = _deviations(node, above)
+        if found is not None:
+            replaced[node] = _sums(node, *found)
+    return tuple(substitute(list(outputs), replaced))
+
+
+def _deviations(node: Node, above: set[Node]) -> tuple[Node, Node] | None:
+    """(x, c) of sum (x - c)^2, with c one value a row; None for any other node."""
+    if node.op != "Red" or node.attrs[0] != "sum" or not is_float(node.dtype):
+        return None
+    (square,) = node.args
+    if square.op != "Bin" or square.attrs[0] != "mul" or square.args[0] is not square.args[1]:
+        return None
+    (difference, _) = square.args
+    if difference.op != "Bin" or difference.attrs[0] != "sub":
+        return None
+    x, c = difference.args
+    spread = strided(0, ((node.size, 1), (node.attrs[1], 0)))
+    return (x, c.args[0]) if x not in above and c in above and c.op == "V" and c.attrs[0] == spread else None
+
+
+def _sums(node: Node, x: Node, c: Node) -> Node:
+    """sum (x - c)^2 by sums that need no total."""
+    rows, n = node.size, node.attrs[1]
+
+    def bin_(f: str, a: Node, b: Node) -> Node:
+        return make("Bin", (f,), (a, b))
+
+    def number(value: float) -> Node:
+        return make("Full", (value, rows, node.dtype))
+
+    def total(a: Node) -> Node:
+        return make("Red", ("sum", n), (a,))
+
+    first = make("V", (strided(0, ((rows, n),)),), (x,))
+    d = bin_("sub", x, make("V", (strided(0, ((rows, n), (n, 0))),), (x,)))
+    apart = bin_("sub", first, c)
+    slope = bin_("add", bin_("mul", number(2), total(d)), bin_("mul", number(n), apart))
+    return bin_("add", total(bin_("mul", d, d)), bin_("mul", apart, slope))
