@@ -49,8 +49,7 @@ LONE_WAVE = 0.8
 nothing else runs. (An assumption: with two or more waves their phases overlap.)"""
 
 L2_RATE = 3.0
-"""The bandwidth of a GPU's L2 cache, in memory bandwidths. (An assumption, on the safe side: MI300X's data sheet gives
-17 TB/s for the cache behind it, three times its memory.)"""
+"""The bandwidth of a GPU's L2 cache, in memory bandwidths, where its row has none. (An assumption.)"""
 
 STREAMS = True
 """Whether kernels may stream. Off until there are templates for all that does."""
@@ -147,7 +146,8 @@ class Prices:
         self._cached_bytes = device.cache_mib.value * 2**20 if device.cache_mib else 0.0
         cached = device.cache_bandwidth
         self._cached_bytes_per_ps = cached.value * 1e-3 if cached else self._bytes_per_ps
-        self._l2_bytes_per_ps = L2_RATE * device.bandwidth.value * 1e-3
+        l2 = device.l2_bandwidth
+        self._l2_bytes_per_ps = (l2.value if l2 else L2_RATE * device.bandwidth.value) * 1e-3
         self._tiles: dict[tuple[StreamForm, str], list[StreamTile]] = {}
         self._ways: dict[tuple[int, int, int, int, str], tuple[Gemm, ...]] = {}
 

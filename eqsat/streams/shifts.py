@@ -1,36 +1,39 @@
-"""Shifts: a sum of squared deviations in the same pass as the mean that they deviate from.
+"""What a stream computes in another way than written, to read its rows less often and to divide less.
 
-With s the first element of a row, and A and B the sums of (x - s)^2 and of x - s, for any c
+A sum of squared deviations runs in the same pass as the mean that they deviate from. With s the first element of a row,
+and A and B the sums of (x - s)^2 and of x - s, for any c
 
     sum (x - c)^2 = A + (s - c) (2 B + n (s - c))
 
 A and B need no total, so that they run along with the sum of x. An element of the row is at most sqrt(n) deviations
 from its mean: so unlike sum x^2 - n c^2, this loses no digits where the mean is large against the deviations. (Chan,
 Golub and LeVeque, "Algorithms for computing the sample variance", The American Statistician, 1983.)
+
+A division of every element by the root of a value of its row is a multiplication by one reciprocal root. No root of a
+float is so small that its reciprocal overflows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from eqsat.base.graphs import operands_first
 from eqsat.base.numerics import is_float
 from eqsat.layout.arithmetic import strided
 from eqsat.program.core import Node, make
-from eqsat.program.node import substitute
 from eqsat.streams.stream import Stream, analyse
 
 
 def in_fewest_passes(
     outputs: Sequence[Node], inputs: Sequence[Node], corrected: bool
 ) -> tuple[tuple[Node, ...], Stream]:
-    """The outputs of a stream, with sums of squares shifted where that saves passes, and the stream that computes them.
-    Without `corrected` they are as written.
+    """The outputs of a stream, with sums of squares shifted where that saves passes and roots of rows inverted once a
+    row, and the stream that computes them. Without `corrected` they are as written.
 
     Raises:
         NotAStream: no single walk along one axis computes them.
     """
-    written = tuple(outputs)
+    written = inverted(outputs, inputs) if corrected else tuple(outputs)
     stream = analyse(written, inputs, corrected)
     if corrected and stream.passes > 1:
         moved = shifted(written, inputs)
@@ -44,14 +47,42 @@ def in_fewest_passes(
 def shifted(outputs: Sequence[Node], inputs: Sequence[Node]) -> tuple[Node, ...]:
     """The outputs with every sum of squared deviations of what is read from totals of its rows by the sums above."""
     above: set[Node] = set()
-    replaced: dict[Node, Node] = {}
-    for node in operands_first(outputs, inputs):
-        if node.op in ("MM", "Red") or any(a in above for a in node.args):
-            above.add(node)
+
+    def changed(node: Node) -> Node:
         found = _deviations(node, above)
-        if found is not None:
-            replaced[node] = _sums(node, *found)
-    return tuple(substitute(list(outputs), replaced))
+        made = node if found is None else _sums(node, *found)
+        above.update(n for n in operands_first([made], inputs) if _is_above(n, above))
+        return made
+
+    return _rebuilt(outputs, inputs, changed)
+
+
+def _is_above(node: Node, above: set[Node]) -> bool:
+    return node.op in ("MM", "Red") or any(a in above for a in node.args)
+
+
+def inverted(outputs: Sequence[Node], inputs: Sequence[Node]) -> tuple[Node, ...]:
+    """The outputs with every a / sqrt(v) as a times the reciprocal root of v, for one v a row."""
+
+    def changed(node: Node) -> Node:
+        if node.op != "Bin" or node.attrs[0] != "div" or node.args[1].op != "V":
+            return node
+        (layout,), (root,) = node.args[1].attrs, node.args[1].args
+        if root.op != "Un" or root.attrs[0] != "sqrt" or root.size >= node.size or layout.masked:
+            return node
+        factor = make("V", (layout,), (make("Un", ("rsqrt",), root.args),))
+        return make("Bin", ("mul",), (node.args[0], factor))
+
+    return _rebuilt(outputs, inputs, changed)
+
+
+def _rebuilt(outputs: Sequence[Node], inputs: Sequence[Node], changed: Callable[[Node], Node]) -> tuple[Node, ...]:
+    """The outputs with each node that is no input changed, operands first."""
+    made: dict[Node, Node] = {}
+    for node in operands_first(outputs, inputs):
+        args = [made.get(a, a) for a in node.args]
+        made[node] = changed(make(node.op, node.attrs, args) if args != list(node.args) else node)
+    return tuple(made.get(output, output) for output in outputs)
 
 
 def _deviations(node: Node, above: set[Node]) -> tuple[Node, Node] | None:

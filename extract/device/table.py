@@ -39,6 +39,7 @@ class Device:
         local_kib: on-chip memory that one workgroup can use, KiB.
         cache_mib, cache_bandwidth: the first `cache_mib` MiB that a kernel moves, without operands of products, move
             at `cache_bandwidth` GB/s.
+        l2_bandwidth: of all that units read together through the cache that they share, GB/s.
         vector: peak TFLOP/s of ordinary arithmetic by dtype; dtypes that are not listed run at the float32 rate.
         matrix: peak dense TFLOP/s of the matrix units by dtype; other dtypes have no matrix units.
         fuses: False if a runtime executes operator by operator, so that a kernel is one operator and its views.
@@ -56,6 +57,7 @@ class Device:
     matrix: Mapping[str, Figure]
     cache_mib: Figure | None = None
     cache_bandwidth: Figure | None = None
+    l2_bandwidth: Figure | None = None
     fuses: bool = True
 
     @property
@@ -88,6 +90,7 @@ class Device:
 _CDNA2 = "AMD Instinct MI250X data sheet, halved: HIP shows each of its two dies as a device"
 _CDNA3 = "AMD Instinct MI300X data sheet"
 _CDNA4 = "AMD Instinct MI355X data sheet"
+_L2 = "AMD CDNA 3 white paper: 2 KiB a clock and die"
 _NAVI31 = "AMD Radeon RX 7900 XTX product page"
 _NAVI48 = "AMD Radeon RX 9070 XT product page"
 _HOPPER = "NVIDIA H100 Tensor Core GPU data sheet, SXM"
@@ -130,6 +133,7 @@ ROWS = (
         local_kib=Figure(64, _ROCM),
         vector=_tflops(_CDNA3, float64=81.7, float32=163.4),
         matrix=_tflops(_CDNA3, float64=163.4, float32=163.4, float16=1307.4, bfloat16=1307.4),
+        l2_bandwidth=Figure(34400, f"{_L2}, 8 dies at 2.1 GHz"),
     ),
     Device(
         name="mi355x",
@@ -142,6 +146,7 @@ ROWS = (
         local_kib=Figure(160, _ROCM),
         vector=_tflops(_CDNA4, float64=78.6, float32=157.3),
         matrix=_tflops(_CDNA4, float64=78.6, float32=157.3, float16=2516.6, bfloat16=2516.6),
+        l2_bandwidth=Figure(39300, f"{_L2}, 8 dies at 2.4 GHz"),
     ),
     Device(
         name="rx7900xtx",

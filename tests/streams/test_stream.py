@@ -7,9 +7,9 @@ import pytest
 
 from eqsat.gpu.families.expressions import along_columns, along_rows, array, bin_, full, reduced, times, un, view
 from eqsat.layout import arithmetic as lay
-from eqsat.program.core import Node, evaluate, make
+from eqsat.program.core import Node, evaluate, make, topological
 from eqsat.program.node import substitute
-from eqsat.streams.shifts import in_fewest_passes, shifted
+from eqsat.streams.shifts import in_fewest_passes, inverted, shifted
 from eqsat.streams.stream import Accumulator, NotAStream, Stream, analyse, walks
 
 B, M, D, K, N = 2, 3, 5, 7, 4
@@ -286,3 +286,13 @@ def test_shifted_deviations_lose_no_digits(mean: float, count: int) -> None:
     (exact,) = evaluate([written], {"a": data.astype(np.float64)}, {})
     errors = [np.abs(evaluate([node], {"a": data}, {})[0] / exact - 1).max() for node in (written, moved)]
     assert errors[1] <= max(3 * errors[0], 4e-6)
+
+
+def test_roots_of_rows_are_inverted_once_a_row() -> None:
+    root = un("sqrt", bin_("add", mean(bin_("mul", x(), x())), full(1e-5, mean(x()))))
+    once = bin_("div", x(), along_columns(root, K))
+    written = times((B, M, K, N), bin_("div", once, along_columns(root, K)), values())
+    (moved,) = inverted([written], inputs_of(written))
+    assert [n.attrs[0] for n in topological([moved]) if n.op == "Bin" and n.attrs[0] == "div"] == []
+    env = {n.attrs[0]: np.random.default_rng(4).normal(size=n.size) for n in inputs_of(written)}
+    np.testing.assert_allclose(evaluate([moved], env, {})[0], evaluate([written], env, {})[0], rtol=1e-5)
