@@ -94,6 +94,13 @@ def _products(job: Job, target: Target, exact: bool) -> Chain:
 
 def _streamed(job: Job, target: Target, exact: bool) -> Chain:
     """One walk, or one for each slice of the axis and a launch that joins them."""
+    eased = stream.eased(job, exact)
+    made = _walked(eased, target, exact)
+    names = dict(zip(eased.outputs, job.outputs, strict=True))
+    return Chain(tuple(_renamed(k, names) for k in made.kernels), made.temporaries)
+
+
+def _walked(job: Job, target: Target, exact: bool) -> Chain:
     sliced = None if exact else stream.sliced(job, target)
     if sliced is not None:
         try:

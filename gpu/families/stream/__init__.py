@@ -27,7 +27,7 @@ from eqsat.gpu.table.limits import STREAM_SLICES
 from eqsat.gpu.table.streams import StreamForm, StreamTile, legal_streams, ranked_streams
 from eqsat.gpu.table.targets import Target
 from eqsat.streams.shifts import in_fewest_passes
-from eqsat.streams.stream import NotAStream, Stream
+from eqsat.streams.stream import NotAStream, Stream, analyse
 
 _TILE_ROWS_TOGETHER = 8
 """Rows of tiles that run through all columns together, so that the second cache level serves both operands."""
@@ -44,11 +44,11 @@ def generate(job: Job, target: Target, exact: bool = False) -> Kernel:
     Raises:
         NotLowerable: no single walk computes the outputs, or no tile holds what it keeps.
     """
-    moved, stream = _analysed(job, exact)
+    stream = _analysed(job, exact)
     for tile in sorted(_ranked(job, stream, target), key=lambda t: t.name != job.choice.tile):
-        made = _generated(moved, stream, tile, target)
+        made = _generated(job, stream, tile, target)
         if made is not None:
-            return replace(made, arguments=(*job.inputs, *job.outputs))
+            return made
     raise NotLowerable(f"no tile holds {form_of(stream)}")
 
 
@@ -58,17 +58,28 @@ def tiles_of(job: Job, target: Target, exact: bool = False) -> list[StreamTile]:
     Raises:
         NotLowerable: no single walk computes the outputs.
     """
-    return _ranked(job, _analysed(job, exact)[1], target)
+    return _ranked(job, _analysed(eased(job, exact), exact), target)
 
 
-def _analysed(job: Job, exact: bool) -> tuple[Job, Stream]:
-    """The job in the fewest passes, and its stream."""
+def eased(job: Job, exact: bool) -> Job:
+    """The same job in the fewest passes; its outputs are other nodes.
+
+    Raises:
+        NotLowerable: no single walk computes the outputs.
+    """
     try:
-        outputs, stream = in_fewest_passes(job.outputs, job.inputs, corrected=not exact)
+        outputs, _ = in_fewest_passes(job.outputs, job.inputs, corrected=not exact)
     except NotAStream as reason:
         raise NotLowerable(str(reason)) from reason
     stored = {new: job.storage[old] for old, new in zip(job.outputs, outputs, strict=True) if old in job.storage}
-    return replace(job, outputs=outputs, storage={**job.storage, **stored}), stream
+    return replace(job, outputs=outputs, storage={**job.storage, **stored})
+
+
+def _analysed(job: Job, exact: bool) -> Stream:
+    try:
+        return analyse(job.outputs, job.inputs, corrected=not exact)
+    except NotAStream as reason:
+        raise NotLowerable(str(reason)) from reason
 
 
 def _ranked(job: Job, stream: Stream, target: Target) -> list[StreamTile]:
