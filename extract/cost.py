@@ -51,9 +51,6 @@ nothing else runs. (An assumption: with two or more waves their phases overlap.)
 L2_RATE = 3.0
 """The bandwidth of a GPU's L2 cache, in memory bandwidths, where its row has none. (An assumption.)"""
 
-STREAMS = True
-"""Whether kernels may stream. Off until there are templates for all that does."""
-
 RUNTIME_EDGES = (16, 32, 64, 128)
 NARROW_EDGES = (1, 4)
 """Edges of the blocks in which a runtime on a CPU computes a product."""
@@ -138,7 +135,6 @@ class Prices:
 
     def __init__(self, device: Device, exact: bool = False) -> None:
         self.device, self.exact = device, exact
-        self.streams = STREAMS
         self.launch = round(device.launch_us.value * 1e6)
         self._units = int(device.units.value)
         self._target = TARGETS.get(device.arch)

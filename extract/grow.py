@@ -172,8 +172,6 @@ class Grower:
 
     def walks(self, i: int, node: ENode) -> Iterator[Cut | None]:
         """A product whose left operand is made on the way, where that costs less than to write and read it."""
-        if not self.prices.streams:
-            return
         out = identity(self.snapshot.size[node.cls])
         a, b = node.args
         rights = sorted(self._prologues(b), key=lambda y: y.price + self.beneath(y.leaves))[: self.limits.rights]
@@ -282,7 +280,7 @@ class Grower:
 
     def _together(self, a: Key, b: Key) -> Product | None:
         """Products of one left operand as one stream; None where they are not, or cannot be."""
-        if not self.prices.streams or not isinstance(a, Product) or not isinstance(b, Product) or a.layout != b.layout:
+        if not isinstance(a, Product) or not isinstance(b, Product) or a.layout != b.layout:
             return None
         core = self.streams.together(a.core, b.core)
         return None if core is None else Product(core, a.layout)

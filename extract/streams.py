@@ -131,9 +131,10 @@ class Streams:
             inputs = [n for n in operands_first(roots) if n.op == "In"]
             try:
                 _, stream = in_fewest_passes(roots, inputs, corrected=not self.prices.exact)
-                self._lefts[key] = self._walked(stream, [left, *others])
             except NotAStream:
                 self._lefts[key] = None
+            else:
+                self._lefts[key] = self._walked(stream, [left, *others]) if _of_one_type(stream) else None
         return self._lefts[key]
 
     def _read(self, c: int) -> Node:
@@ -178,6 +179,13 @@ class Streams:
                 table, index = n.args
                 reads += [self.facts.gathered(_read_of(table), outer * index.size, inner), _read_of(index)]
         return joined(*reads)
+
+
+def _of_one_type(stream: Stream) -> bool:
+    """Whether all products multiply elements of one type, and totals are of types that are summed in float."""
+    multiplied = {x.element.dtype for x in stream.products} | {x.dtype for x in stream.inner}
+    multiplied |= {x.node.dtype for x in stream.products}
+    return len(multiplied) == 1 and STREAM_DTYPES.issuperset([*multiplied, *(x.node.dtype for x in stream.totals)])
 
 
 def _read_of(node: Node) -> tuple[Read, ...]:

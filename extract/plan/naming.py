@@ -166,13 +166,13 @@ def _row_name(order: Sequence[Node], top: Node) -> str:
 def _stream_name(order: Sequence[Node]) -> str:
     """Inner products, what is done with rows, and the products that these are multiplied in."""
     products = [n for n in order if n.op == "MM"]
-    last = products[-1]
-    outer = [n for n in products if n.attrs == last.attrs]
+    inside = set(topological(a for n in order if n.op in ("MM", "Red") for a in n.args))
+    outer = [n for n in products if n not in inside]
     kinds = [n.attrs[0] for n in order if n.op == "Red"]
     made = ["gemm"] * (len(outer) < len(products))
     rows = [_composite(order, kinds) or f"row{'_'.join(dict.fromkeys(kinds))}"] if kinds else []
     verb = f"gemm{len(outer)}" if len(outer) > 1 else "gemm"
-    b, m, k, n = last.attrs
+    b, m, k, n = outer[0].attrs
     dims = f"{m}x{n}x{k}"
     above = order[order.index(outer[0]) + 1 :]
     parts = [*made, *rows, verb, *_epilogue(outer[0], above)]

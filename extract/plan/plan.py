@@ -29,7 +29,7 @@ from eqsat.program.core import CoreProgram, Node, evaluate, flops, fold, make, t
 from eqsat.program.evaluation import MOVES, constant_node, view_node
 from eqsat.program.node import substitute
 from eqsat.program.term import ConstArray
-from eqsat.streams.stream import analyse
+from eqsat.streams.shifts import in_fewest_passes
 
 Array = np.ndarray[Any, Any]
 
@@ -227,7 +227,8 @@ class _Builder:
         )
 
     def _why(self, body: Sequence[Node], params: Sequence[Node]) -> tuple[str, ...]:
-        return tuple(analyse(body, params, corrected=not self.exact).why)
+        _, stream = in_fewest_passes(body, params, corrected=not self.exact)
+        return tuple(stream.why)
 
 
 def launches(result: CoverResult) -> list[list[Candidate]]:

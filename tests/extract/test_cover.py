@@ -111,10 +111,10 @@ WRITTEN: list[tuple[str, Node, int]] = [
     ("a slice of an input", view(X, lay.strided(64, ((64, 1),))), 0),
     ("a constant", un("exp", W), 0),
     ("one product with bias and activation", silu(linear(X, "1")), 1),
-    ("two layers", linear(silu(linear(X, "1")), "2"), 2),
+    ("two layers", linear(silu(linear(X, "1")), "2"), 1),
     ("layer norm", layernorm(X, 64), 1),
-    ("an attention block: 3 + 1 + 1 + 1 + 1 + 1", attention(X), 8),
-    ("two towers of two layers, concatenated", make("Cat", (), (tower("0"), tower("1"))), 5),
+    ("an attention block: 3 + 1 + 1 + 1", attention(X), 6),
+    ("two towers of two layers, concatenated", make("Cat", (), (tower("0"), tower("1"))), 3),
     ("a maximum over a product", red("max", mm(X, W, 128, 64, 64), 64), 1),
 ]
 

@@ -29,8 +29,6 @@ M, N = 24, 48
 X, Y, W = x_("x", M * N), x_("y", M * N), c_("w", N * N)
 S, P = bin_("add", X, Y), mm(X, W, M, N, N)
 T = lay.of_transpose((M, N), (1, 0))
-SQUARES = red("sum", bin_("mul", P, P), N)
-RMS = bin_("mul", P, by_row(un("rsqrt", SQUARES), N))
 PT, EXP = view(P, T), un("exp", X)
 CENTRED = bin_("sub", X, by_row(red("sum", X, N), N))
 
@@ -39,7 +37,7 @@ GEMM, GEMM_RED = "contraction", "contraction+reduction"
 TOGETHER: list[tuple[str, list[Node], int, list[str]]] = [
     ("two maps of one read", [bin_("mul", un("sin", X), Y), bin_("add", un("cos", X), Y)], 2, ["pointwise"]),
     ("a norm, and the residual sum it is of", [S, layernorm(S, N)], 2, ["row"]),
-    ("a norm that a product reads, and its residual sum", [S, mm(layernorm(S, N), W, M, N, N)], 3, ["row", GEMM]),
+    ("a norm that a product reads, and its residual sum", [S, mm(layernorm(S, N), W, M, N, N)], 2, ["row", GEMM]),
     ("a map, and the norms of its rows", [un("relu", X), red("sum", bin_("mul", X, X), N)], 2, ["reduction"]),
     ("a reduction, and what it reduces", [EXP, red("sum", EXP, N)], 2, ["reduction"]),
     ("a reduction down columns, and what it reduces", [EXP, red("sum", view(EXP, T), M)], 2, ["reduction"]),
@@ -49,7 +47,6 @@ TOGETHER: list[tuple[str, list[Node], int, list[str]]] = [
     ("a product, and an activation of it", [P, un("tanh", P)], 2, [GEMM]),
     ("a product written transposed, and maxima of it", [PT, red("max", PT, M)], 2, [GEMM_RED]),
     ("a product, and sums and maxima of its rows", [P, red("sum", un("exp", P), N), red("max", P, N)], 3, [GEMM_RED]),
-    ("a product normed on its way into another", [mm(RMS, c_("v", N * N), M, N, N)], 3, [GEMM_RED, GEMM]),
 ]  # fmt: skip
 """Name, outputs, kernels when each has one output, families when they may have several."""
 

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from eqsat.egraph.snapshot import Snapshot
-from eqsat.extract import cost
 from eqsat.extract.candidates import Candidate, enumerate_candidates
 from eqsat.extract.cover import cover
 from eqsat.extract.device.table import DEVICES
@@ -20,11 +19,6 @@ MI300X = DEVICES["mi300x"]
 
 B, M, K, D, N = 2, 96, 160, 32, 64
 TURNED = lay.of_transpose((B, K, D), (0, 2, 1))
-
-
-@pytest.fixture(autouse=True)
-def _streams(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cost, "STREAMS", True)
 
 
 def scores() -> Node:
