@@ -150,6 +150,12 @@ def _several_products(job: Job, target: Target, _exact: bool) -> Chain:
     return Chain((group.grouped(group.side_by_side(members, members)),))
 
 
+def streaming_member(body: tuple[Node, ...], params: tuple[Node, ...], target: Target, units: int) -> Choice | None:
+    """The tuning parameters of a stream as a member of a group; None where no tile has the threads of the others."""
+    tiles = stream.tiles_of(Job(body, params, units=units), target)
+    return next((Choice(tile=t.name, slices=1) for t in tiles if t.threads(target) == THREADS), None)
+
+
 def member_choice(product: Node, target: Target, units: int) -> Choice:
     """The tuning parameters of a member of a group: the best tile with as many threads as the others have."""
     ranked = ranked_tiles(target, product.attrs, product.args[0].dtype, units)

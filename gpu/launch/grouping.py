@@ -46,7 +46,7 @@ def groups(plan: Plan) -> list[list[int]]:
 
 def _blocks(kernel: Kernel) -> int:
     """The tiles of a kernel that may share a launch; 0 for any other."""
-    if kernel.family != "contraction" or kernel.launches != 1:
+    if kernel.family not in ("contraction", "stream") or kernel.launches != 1:
         return 0
     batch, m, _, n = product_of(kernel).attrs
     blocks = batch * ceil(m / _TILE) * ceil(n / _TILE)
@@ -54,8 +54,8 @@ def _blocks(kernel: Kernel) -> int:
 
 
 def product_of(kernel: Kernel) -> Node:
-    """The product that a contraction is built around."""
-    return next(node for node in topological(kernel.body) if node.op == "MM")
+    """The product that a contraction or a stream is built around: no other one of the kernel needs it."""
+    return next(node for node in reversed(topological(kernel.body)) if node.op == "MM")
 
 
 def launch_counts(plan: Plan) -> tuple[list[int], int]:

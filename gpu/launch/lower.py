@@ -27,9 +27,10 @@ from eqsat.extract.plan.plan import Plan, Result
 from eqsat.gpu.code.index import Index, Var, through
 from eqsat.gpu.families.base import Choice, Kernel
 from eqsat.gpu.families.group import gathered, grouped, side_by_side
-from eqsat.gpu.launch.generate import Chain, chain, member_choice
+from eqsat.gpu.launch.generate import Chain, chain, member_choice, streaming_member
 from eqsat.gpu.launch.grouping import groups, placed_in_place, product_of
 from eqsat.gpu.launch.steps import Buffer, BufferKind, Fill, HostCall, Launch, LibraryProduct, Place, Step, arranged
+from eqsat.gpu.table.limits import THREADS
 from eqsat.gpu.table.targets import Target, target
 from eqsat.layout.arithmetic import Layout, identity, is_contiguous, row_major
 from eqsat.program.core import Node, make
@@ -262,10 +263,17 @@ class _Lowering:
         units = int(self.device.units.value)
         launches: list[Launch] = []
         for kernel in kernels:
-            choice = member_choice(product_of(kernel), self.target, units)
-            made = chain(kernel.family, kernel.body, kernel.params, self.target, units, self.exact, choice)
+            choice: Choice | None = member_choice(product_of(kernel), self.target, units)
+            if kernel.family == "stream":
+                choice = streaming_member(kernel.body, kernel.params, self.target, units)
+            made = chain(kernel.family, kernel.body, kernel.params, self.target, units, self.exact, choice or Choice())
             places = self._places(kernel)
-            launches += [Launch(k, tuple(places[n] for n in k.arguments)) for k in made.kernels]
+            if len(made.kernels) == 1 and made.kernels[0].threads == THREADS:
+                launches += [Launch(k, tuple(places[n] for n in k.arguments)) for k in made.kernels]
+            else:
+                self._launch(made, places)
+        if not launches:
+            return
         launches = side_by_side([launch.kernel for launch in launches], launches)
         members = [launch.kernel for launch in launches]
         self.steps.append(Launch(grouped(members), gathered(members, [launch.arguments for launch in launches])))

@@ -79,7 +79,7 @@ READ = {
     "chain": lambda x: (x @ weight(96, 96) + weight(96)) @ weight(96, 8),
     "sum": lambda a: (a @ weight(96, 512)).sum(1),
     "slice": lambda a: (a @ weight(96, 512))[:, :10],
-    "gates": lambda x: eqsat.tanh(x @ weight(96, 32)) * eqsat.relu(x @ (weight(96, 32) + 1)),
+    "gates": lambda x: eqsat.concatenate([eqsat.tanh(x @ weight(96, 32)), eqsat.relu(x @ (weight(96, 32) + 1))], 1),
 }
 
 
