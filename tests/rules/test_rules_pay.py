@@ -29,10 +29,6 @@ def shifted_softmax(x: Any, shift: Any) -> Any:
     return eqsat.softmax(x + shift)
 
 
-def look_ups(*indices: Any) -> Any:
-    return eqsat.concat([eqsat.take(weight(50 + i, 16, seed=i), index, 0) for i, index in enumerate(indices)])
-
-
 def attention(q: Any, k: Any, v: Any) -> Any:
     return eqsat.softmax(q @ k.T) @ (v + weight(48))
 
@@ -137,7 +133,6 @@ PAYS: dict[str, Row] = {
         ((1, 64, 1, 1),),
     ),
     "transpose-of-blocks-of-matmul": (lambda x: eqsat.conv(x, weight(64, 32, 1, 1)), ((8, 32, 14, 14),)),
-    "concat-of-gathers": (look_ups, tuple(((40,), "int64") for _ in range(4))),
 }
 
 FAST = {
