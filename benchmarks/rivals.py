@@ -131,6 +131,7 @@ def torch_library(torch: Any, device: str) -> Library:
         "cast": lambda x, dtype: x.to(getattr(torch, dtype)),
         "transpose": lambda x, perm: x.permute(perm),
         "pad": pad,
+        "gather": lambda x, i, axis: x[(slice(None),) * axis + (i.long(),)],
         "full": lambda value, shape, dtype: torch.full(shape, value, dtype=getattr(torch, dtype), device=device),
         "reduce": reduce,
     }
