@@ -7,7 +7,7 @@ optimised; the launches wanted; and the bytes that the optimised kernels move, i
 each input read once (of a table, the rows that are asked for) and each output written once. The programs are those on
 which Mirage (OSDI 2025) shows its gains, with attention in several shapes and the norms and layers of transformers.
 All are float16; the weights of layers and norms are constant, except in LoRA. With --models, a table of ONNX files
-follows: their launches and times, and the geometric mean of what is gained. Exit code 1 if a program takes more
+follows: their launches, times and the geometric mean gain. Exit code 1 if a program takes more
 launches than wanted, or moves more than 1.15 times the compulsory bytes.
 """
 
@@ -31,7 +31,7 @@ from eqsat.program.ir import Program
 
 HALF = "float16"
 MOST_BYTES = 1.15
-"""Bytes that a program may move, in multiples of what it must."""
+"""Most bytes that a program may move, over its compulsory bytes."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Row:
         return eqsat.trace(layer, **{name: spec for name, spec in specs.items() if name not in held})
 
     def compulsory(self) -> int:
-        """Bytes of what must be read and written."""
+        """Bytes of the inputs, read once, and of the outputs, written once."""
         program = self.program()
         read = {name: self.read.get(name, math.prod(shape)) for name, shape in self.inputs.items()}
         sizes = [(n, self.dtypes.get(name, HALF)) for name, n in read.items()]

@@ -378,8 +378,8 @@ class Statement:
     # --- names of sizes
 
     def _count_alike(self) -> None:
-        """Arrays of the same dims have as many elements. Reductions of as many elements to as many others add up as
-        many; on the right, others follow from those on the left: a sum of sums adds up the product of what they do."""
+        """Arrays of equal dims have equal sizes, and reductions from equal sizes to equal sizes have equal lengths. On
+        the right, further lengths follow from the left: the length of a sum of sums is the product of both lengths."""
         for i, shape in enumerate(self._made):
             for other in self._made[:i]:
                 if _roots(shape) == _roots(other):

@@ -567,7 +567,7 @@ _OF = "@"
 
 
 def viewed(digest: str) -> str:
-    """The digest of the constant that holds the elements: for those that `view_node` made, the one that they view."""
+    """The digest of the constant that holds the elements: a view that `view_node` made holds none of its own."""
     return digest.partition(_OF)[0]
 
 

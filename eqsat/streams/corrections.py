@@ -25,7 +25,7 @@ class Rows:
 
     Attributes:
         spread: the layout that repeats a value of each row for all its elements.
-        above: the nodes above a total: those that change while it grows.
+        above: the nodes that depend on a total, and so change while it grows.
     """
 
     count: int

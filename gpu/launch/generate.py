@@ -10,6 +10,7 @@ until templates can express the pieces.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from math import ceil
@@ -103,10 +104,8 @@ def _streamed(job: Job, target: Target, exact: bool) -> Chain:
 def _walked(job: Job, target: Target, exact: bool) -> Chain:
     sliced = None if exact else stream.sliced(job, target)
     if sliced is not None:
-        try:
+        with suppress(NotLowerable):  # the joining launch has each total at its own row only
             return _joined_slices(job, sliced, target)
-        except NotLowerable:
-            pass  # an output needs a total at other places than its row
     return Chain((stream.generate(job, target, exact),))
 
 
