@@ -101,19 +101,22 @@ class Walk(NamedTuple):
     Attributes:
         form: its dims and what it holds; its operands have type `dtype`.
         depths: of the inner products, each once for every pass that makes it.
-        again: bytes that passes before the last read for the left operands, for each block of columns.
-        left_work, right_work: vector operations on the left operands, for each block of columns, and on the right ones,
-            for each block of rows.
+        again: bytes that passes before the last read for the left operands, for each block of columns and slice.
+        again_work: vector operations of these passes; `left_work` are those of the last, for each block of columns, and
+            `right_work` those on the right operands, for each block of rows.
         rescaled: how many of the sums run along under a growing maximum.
+        divisible: whether slices of the axis may be walked apart.
     """
 
     form: StreamForm
     dtype: str
     depths: tuple[int, ...]
     again: float
+    again_work: float
     left_work: float
     right_work: float
     rescaled: int
+    divisible: bool
 
 
 class Run(NamedTuple):
@@ -257,18 +260,23 @@ class Prices:
         partial = 2.0 * 4 * slices * b * m * n / self._bytes_per_ps
         return Gemm(time, self.launch + partial if slices > 1 else 0.0, tm, tn, groups, slices)
 
-    def streamed(self, walk: Walk) -> Gemm | None:
-        """A stream in one launch; None if no block can hold what it keeps."""
+    def streamed(self, walk: Walk) -> tuple[Gemm, ...]:
+        """The ways to run a stream: in one launch, and in slices of the axis if one launch leaves units idle; none if
+        no block can hold what it keeps."""
         if self._target is None:
-            return None
+            return ()
         key = walk.form, walk.dtype
         if key not in self._tiles:
             self._tiles[key] = ranked_streams(self._target, walk.form, walk.dtype, self._units)
         tiles = self._tiles[key]
-        return self._walked(walk, tiles[0]) if tiles else None
+        if not tiles:
+            return ()
+        divisible = walk.divisible and not self.exact
+        slices = tiles[0].slices(walk.form, self._units) if divisible else 1
+        return tuple(self._walked(walk, tiles[0], n) for n in sorted({1, slices}))
 
-    def _walked(self, walk: Walk, tile: StreamTile) -> Gemm:
-        """A stream in blocks of rows, each of which keeps some columns of every product.
+    def _walked(self, walk: Walk, tile: StreamTile, slices: int) -> Gemm:
+        """A stream in blocks of rows, each of which keeps some columns of every product for a slice of the axis.
 
         That tiles read their operands through the L2 is in the rate of products, as for a product alone. What passes
         before the last read comes on top, while operators run on the vector units.
@@ -276,15 +284,23 @@ class Prices:
         b, m, k, n = walk.form.dims
         rows, columns, step = tile.rows, tile.columns, tile.step
         row_blocks, column_blocks, steps = ceil(m / rows), ceil(n / columns), ceil(k / step)
-        groups = tile.blocks(walk.form)
+        groups = tile.blocks(walk.form) * slices
         multiplied = walk.form.products * columns / _efficiency(rows, columns)
         multiplied += sum(walk.depths) / _efficiency(rows, step)
         rate = self._rate(walk.dtype, tile.sums.unit == "matrix") / self._units
-        products = ceil(groups / self._units) * 2 * rows * steps * step * multiplied / rate
+        products = ceil(groups / self._units) * 2 * rows * ceil(steps / slices) * step * multiplied / rate
         rescaling = walk.rescaled * b * m * steps * (work_of("exp", column_blocks) + work_of("mul", n))
-        work = walk.left_work * column_blocks + walk.right_work * row_blocks + rescaling
-        reading = walk.again * column_blocks / (self._l2_bytes_per_ps * min(1.0, groups / self._units))
-        return Gemm(products + max(self.vector(work, groups), reading), 0.0, rows, columns, groups)
+        work = (walk.again_work * slices + walk.left_work) * column_blocks + walk.right_work * row_blocks + rescaling
+        reading = walk.again * slices * column_blocks / (self._l2_bytes_per_ps * min(1.0, groups / self._units))
+        extra = self._joining(walk, slices) if slices > 1 else 0.0
+        return Gemm(products + max(self.vector(work, groups), reading), extra, rows, columns, groups, slices)
+
+    def _joining(self, walk: Walk, slices: int) -> float:
+        """Picoseconds of the launch that joins the parts of slices, and of writing and reading these."""
+        b, m, _, n = walk.form.dims
+        parts = slices * b * m * (walk.form.products * n + walk.form.totals)
+        joined = self.vector(slices * b * m * n * walk.rescaled * work_of("exp", 1), max(1.0, b * m * n / THREADS))
+        return self.launch + 2.0 * 4 * parts / self._bytes_per_ps + joined
 
     def _by_runtime(self, b: int, m: int, k: int, n: int, dtype: str) -> Gemm:
         """A product in a CPU runtime, in the blocks that suit it best."""

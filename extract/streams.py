@@ -37,7 +37,8 @@ class _Left(NamedTuple):
         inner: the depths of its inner products; `depths` has each once for every pass that makes it.
         totals: the number of totals; `corrected` says whether products run along under a growing maximum.
         passes: walks along the axis; `again` is what all but the last read, in bytes.
-        work: vector operations, in all passes together.
+        again_work: vector operations of all but the last; `work` are those of the last.
+        divisible: whether slices of the axis may be walked apart.
         reads: how arrays in memory are read, each once.
     """
 
@@ -47,7 +48,9 @@ class _Left(NamedTuple):
     corrected: bool
     passes: int
     again: float
+    again_work: float
     work: float
+    divisible: bool
     reads: tuple[Read, ...]
 
 
@@ -104,21 +107,23 @@ class Streams:
         if left is None:
             return None
         rights = [x.right for x in products]
-        way = self.prices.streamed(
+        ways = self.prices.streamed(
             Walk(
                 form=StreamForm(top.attrs, left.inner, len(products), totals=left.totals, passes=left.passes),
                 dtype=dtype,
                 depths=left.depths,
                 again=left.again,
+                again_work=left.again_work,
                 left_work=left.work,
                 right_work=sum(x.work for x in rights),
                 rescaled=len(products) if left.corrected else 0,
+                divisible=left.divisible,
             )
         )
-        if way is None:
+        if not ways:
             return None
         reads = joined(left.reads, *(x.reads for x in rights))
-        return Core(products, top.attrs, self.facts.moved(reads, any_order=True), (way,))
+        return Core(products, top.attrs, self.facts.moved(reads, any_order=True), ways)
 
     def _left_of(self, cut: Cut, dims: tuple[int, int, int, int], beside: Sequence[Cut]) -> _Left | None:
         b, m, k, _ = dims
@@ -147,16 +152,17 @@ class Streams:
     def _walked(self, stream: Stream, whole: Sequence[Node]) -> _Left:
         totals = [x.node for x in stream.totals]
         depths: list[int] = []
-        again = work = 0.0
+        again = again_work = work = 0.0
         for turn in range(stream.passes):
             roots = [x.element for x in stream.accumulators if x.turn == turn]
             roots += stream.beside if turn == stream.passes - 1 else ()
             nodes = operands_first(roots, totals)
             depths += [n.attrs[2] for n in nodes if n.op == "MM"]
+            again_work += work
             if turn < stream.passes - 1:
                 read = self._reads(operands_first(roots, [*totals, *stream.inner]), roots)
                 again += sum(self.facts.moved((x,), any_order=True) for x in read)
-            work += sum(work_of(n.attrs[0] if n.attrs else "where", n.size) for n in nodes if is_elementwise(n.op))
+            work = sum(work_of(n.attrs[0] if n.attrs else "where", n.size) for n in nodes if is_elementwise(n.op))
             work += sum(x.element.size for x in stream.totals if x.turn == turn)
         return _Left(
             inner=tuple(x.attrs[2] for x in stream.inner),
@@ -165,7 +171,9 @@ class Streams:
             corrected=any(x.corrections for x in stream.products),
             passes=stream.passes,
             again=again,
+            again_work=again_work,
             work=work,
+            divisible=stream.divisible,
             reads=self._reads(operands_first(whole), whole),
         )
 

@@ -89,6 +89,13 @@ class Stream:
         return tuple(x for x in self.accumulators if x.is_product)
 
     @property
+    def divisible(self) -> bool:
+        """Whether slices of the axis can be walked apart and joined: whole walks come before the last pass only for
+        totals of what is read, and no total of that pass has a scale."""
+        last = [x for x in self.totals if x.turn == self.passes - 1]
+        return not self.beside and all(x.scale is None for x in last) and (self.passes == 1 or not self.inner)
+
+    @property
     def why(self) -> list[str]:
         """Why one kernel may compute this: a line for the walk, then one for each accumulator."""
         walks = "once" if self.passes == 1 else f"{self.passes} times"

@@ -8,6 +8,7 @@ from functools import cache
 from math import ceil
 
 from eqsat.base.numerics import itemsize
+from eqsat.gpu.table.limits import STREAM_SLICES
 from eqsat.gpu.table.targets import Target
 from eqsat.gpu.table.tiles import FRAGMENT, HALF_RATE_EDGE, Tile, Unit, mean_edge
 
@@ -107,6 +108,12 @@ class StreamTile:
         """Blocks of a kernel."""
         batch, m, _, n = form.dims
         return batch * ceil(m / self.rows) * ceil(n / self.columns)
+
+    def slices(self, form: StreamForm, units: int, wanted: int | None = None) -> int:
+        """Into how many parts of whole steps the axis is cut: as many as `wanted`, or so that no unit is idle."""
+        steps = ceil(form.dims[2] / self.step)
+        most = wanted or STREAM_SLICES.slices(units, self.blocks(form), form.dims[2])
+        return ceil(steps / ceil(steps / min(most, steps)))
 
     @property
     def scores_ld(self) -> int:

@@ -10,6 +10,9 @@ from eqsat.extract.candidates import Candidate, enumerate_candidates
 from eqsat.extract.cover import cover
 from eqsat.extract.device.table import DEVICES
 from eqsat.extract.plan.plan import Plan, build_plan
+from eqsat.gpu.families.base import Choice
+from eqsat.gpu.launch.generate import chain
+from eqsat.gpu.table.targets import TARGETS
 from eqsat.layout import arithmetic as lay
 from eqsat.program.core import Node, evaluate
 from support.core_programs import bin_, by_row, c_, full, layernorm, mm, red, silu, softmax, un, view, x_
@@ -109,6 +112,20 @@ def test_wide_products_of_made_rows_stay_apart() -> None:
     first = silu(mm(x_("x", 512 * 512), c_("w1", 512 * hidden), 512, 512, hidden))
     plan = planned(mm(first, c_("w2", hidden * 1024), 512, hidden, 1024))
     assert "stream" not in [k.family for k in plan.kernels]
+
+
+def test_few_rows_and_many_keys_are_walked_in_slices() -> None:
+    """As many as the generator makes of it: one query of each head, and its keys so far."""
+    keys = 4096
+    turned = view(x_("k", B * keys * D), lay.of_transpose((B, keys, D), (0, 2, 1)))
+    weights = softmax(mm(x_("q", B * 8 * D), turned, 8, D, keys, batch=B), keys)
+    root = un("relu", mm(weights, x_("v", B * keys * D), 8, keys, D, batch=B))
+    (kernel,) = planned(root).kernels
+    assert (kernel.family, kernel.launches) == ("stream", 2)
+    target, units = TARGETS[MI300X.arch], int(MI300X.units.value)
+    first, _ = chain("stream", kernel.body, kernel.params, target, units).kernels
+    whole = chain("stream", kernel.body, kernel.params, target, units, choice=Choice(slices=1)).kernels
+    assert first.blocks == kernel.slices * whole[0].blocks
 
 
 def test_a_stream_writes_the_rows_that_others_need() -> None:

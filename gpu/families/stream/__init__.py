@@ -23,7 +23,6 @@ from eqsat.gpu.families.contraction.operands import Operand, element_of, in_lds,
 from eqsat.gpu.families.stream.examples import examples
 from eqsat.gpu.families.stream.slices import Sliced, may_be_sliced, parts_of, unscaled
 from eqsat.gpu.families.stream.walk import elements_of, of_products, walk
-from eqsat.gpu.table.limits import STREAM_SLICES
 from eqsat.gpu.table.streams import StreamForm, StreamTile, legal_streams, ranked_streams
 from eqsat.gpu.table.targets import Target
 from eqsat.streams.shifts import in_fewest_passes
@@ -99,10 +98,7 @@ def sliced(job: Job, target: Target) -> Sliced | None:
     if not ranked or not may_be_sliced(job, stream):
         return None
     tile = next((t for t in ranked if t.name == job.choice.tile), ranked[0])
-    wanted = job.choice.slices or STREAM_SLICES.slices(job.units, tile.blocks(form_of(stream)), stream.length)
-    tiles = ceil(stream.length / tile.step)
-    a_slice = ceil(tiles / min(wanted, tiles))
-    slices = ceil(tiles / a_slice)
+    slices = tile.slices(form_of(stream), job.units, job.choice.slices)
     if slices == 1:
         return None
     parts = parts_of(stream)

@@ -36,12 +36,9 @@ def parts_of(stream: Stream) -> tuple[Node, ...]:
 
 
 def may_be_sliced(job: Job, stream: Stream) -> bool:
-    """Whether all outputs are functions of products, and whole walks come before the last pass only for totals of what
-    is read."""
-    last = [x for x in stream.totals if x.turn == stream.passes - 1]
-    whole = all(x.scale is None for x in last) and (stream.passes == 1 or not stream.inner)
+    """Whether parts of the axis can be walked apart, and all outputs are functions of products."""
     size = stream.batch * stream.rows * stream.width
-    return whole and all(node.size == size for node in job.outputs)
+    return stream.divisible and all(node.size == size for node in job.outputs)
 
 
 def unscaled(stream: Stream) -> Stream:
