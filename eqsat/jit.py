@@ -22,7 +22,7 @@ class Jitted:
     def __init__(self, function: Callable[..., Any], on: str, options: dict[str, Any]) -> None:
         self._function = function
         self._on = on
-        self._options = options
+        self._options: dict[str, Any] = {"measure": False} | options  # a function runs its kernels, not a model
         self._compiled: dict[Any, tuple[Callable[..., Any], Results]] = {}
         functools.update_wrapper(self, function)
 

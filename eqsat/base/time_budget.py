@@ -29,6 +29,7 @@ STAGES = (
     "check",
     "explain",
     "report",
+    "measure",
     "write",
 )
 """In order. `start` and `read` come before `optimize`, `write` after it; the search is `saturate` to `solve`."""

@@ -16,6 +16,7 @@ import numpy as np
 
 from eqsat.base.compare import relative_error
 from eqsat.base.numerics import Array, is_float
+from eqsat.frontends.execution import OnnxRuntime, RuntimeRefuses
 from eqsat.program.ir import Program
 
 TOLERANCE = {"float64": 1e-6, "float32": 1e-3, "bfloat16": 1e-1, "float16": 3e-2}
@@ -86,37 +87,21 @@ def agreement(
         None if onnxruntime is not installed or cannot run `source`.
     """
     try:
-        import onnxruntime
+        runtime = OnnxRuntime()
     except ImportError:
         return None
     names = list(program.outputs)
     try:
-        wanted = _outputs(onnxruntime, source, names, inputs)
-    except _errors_of(onnxruntime):
+        wanted = runtime.outputs(source, names, inputs)
+    except RuntimeRefuses:
         return None
     tolerance = max((TOLERANCE.get(t.dtype, 0.0) for t in program.terms() if is_float(t.dtype)), default=0.0)
     try:
-        found = _outputs(onnxruntime, result, names, inputs)
-    except _errors_of(onnxruntime) as error:
-        return Agreement(onnxruntime.__version__, math.inf, tolerance, str(error))
+        found = runtime.outputs(result, names, inputs)
+    except RuntimeRefuses as error:
+        return Agreement(runtime.version, math.inf, tolerance, str(error))
     error = max((_error(a, b) for a, b in zip(wanted, found, strict=True)), default=0.0)
-    return Agreement(onnxruntime.__version__, error, tolerance)
-
-
-def _errors_of(onnxruntime: Any) -> tuple[type[Exception], ...]:
-    """What onnxruntime raises for a file that it cannot load or run: types of its own, and two of Python's."""
-    own = vars(onnxruntime.capi.onnxruntime_pybind11_state).values()
-    found = (x for x in own if isinstance(x, type) and issubclass(x, Exception))
-    return (*found, RuntimeError, ValueError)
-
-
-def _outputs(onnxruntime: Any, file: str | os.PathLike[str], names: list[str], inputs: Mapping[str, Array]) -> Any:
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
-    session = onnxruntime.InferenceSession(os.fspath(file), options, providers=["CPUExecutionProvider"])
-    taken = {entry.name for entry in session.get_inputs()}
-    return session.run(names, {name: array for name, array in inputs.items() if name in taken})
+    return Agreement(runtime.version, error, tolerance)
 
 
 def _error(wanted: Array, found: Array) -> float:

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from eqsat.base.arguments import seconds, shown, whole
+from eqsat.base.arguments import instance, seconds, shown, whole
 from eqsat.base.memory_limit import memory_limit as memory_limit_of
 from eqsat.errors import InputError
 from eqsat.extract.device.table import Device
 from eqsat.extract.device.table import device as find_device
 from eqsat.language.rule import AnyRule, Policy
-from eqsat.pipeline.limits import EXPLAINING
+from eqsat.pipeline.limits import EXPLAINING, MEASURING
 from eqsat.pipeline.objective import Objective
 from eqsat.program.ir import Program
 from eqsat.program.sizes import check_program
@@ -30,6 +30,7 @@ class Asked:
         inputs: arrays by name on which nothing may overflow.
         memory: bytes that this process may take.
         explain_time: seconds for the steps.
+        measure_threads: threads of each plan that is measured; None if none is.
     """
 
     device: Device
@@ -40,6 +41,12 @@ class Asked:
     inputs: Mapping[str, Any] | None = None
     memory: int = field(default_factory=lambda: memory_limit_of(None))
     explain_time: float = EXPLAINING.seconds
+    measure_threads: int | None = None
+
+    @property
+    def plans(self) -> int:
+        """How many plans to find: those asked for, and those to measure."""
+        return self.top if self.measure_threads is None else max(self.top, MEASURING.plans)
 
     @property
     def exact(self) -> bool:
@@ -58,6 +65,8 @@ def judged(
     objective: str | Mapping[str, float],
     inputs: Mapping[str, Any] | None,
     memory_limit: int | None,
+    measure: bool,
+    measure_threads: int,
 ) -> Asked:
     """The arguments of `optimize` as one value.
 
@@ -75,7 +84,10 @@ def judged(
     seconds("explain_time", explain_time)
     if inputs is not None:
         program.bind_inputs(inputs, "float64")
-    return Asked(row, usable(numerics, rules), numerics, goal, top, inputs, memory, explain_time)
+    instance("measure", measure, bool, "True or False")
+    whole("measure_threads", measure_threads, 1)
+    threads = measure_threads if measure and row.runtime and not goal.memory else None
+    return Asked(row, usable(numerics, rules), numerics, goal, top, inputs, memory, explain_time, threads)
 
 
 def usable(numerics: Policy, rules: Sequence[AnyRule] | None) -> tuple[AnyRule, ...]:

@@ -107,4 +107,23 @@ class Explaining:
     late: float = 0.25
 
 
+@dataclass(frozen=True, slots=True)
+class Measuring:
+    """Running the source and plans in turns.
+
+    Attributes:
+        share: of the time limit, reserved for it; time that is left besides is taken where it must be.
+        rounds: most rounds.
+        plans: how many plans are measured, if no more were asked for.
+        least_gain: a plan must be this many times as fast as the source: two loads of one file differ by up to one per
+            cent, by where their weights lie in memory.
+    """
+
+    share: float = 0.25
+    rounds: int = 64
+    plans: int = 1
+    least_gain: float = 1.01
+
+
 LATE, AFTER, SEARCH, FURTHER, FOLDING, EXPLAINING = Late(), After(), Search(), Further(), Folding(), Explaining()
+MEASURING = Measuring()

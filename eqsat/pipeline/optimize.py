@@ -8,6 +8,7 @@ The stages in order, each a function from value to value:
     assemble    Selection  -> Assembled   plan, lift, fold                                  eqsat/pipeline/assemble.py
     verify      Assembled  -> Check       against the source, on random inputs              eqsat/pipeline/assemble.py
     describe    Assembled  -> Result      explanation and report                            eqsat/pipeline/describe.py
+    measured    Results    -> Results     the fastest first, where they can run here        eqsat/pipeline/measured.py
 
 `eqsat/pipeline/runner.py` abandons a stage whose time is over; `eqsat/pipeline/limits.py` holds the limits.
 """
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from eqsat.base.time_budget import TimeBudget
@@ -28,6 +30,7 @@ from eqsat.pipeline.asked import judged, usable
 from eqsat.pipeline.assemble import assemble, plan_written, verify
 from eqsat.pipeline.describe import describe
 from eqsat.pipeline.failures import fallback, what_passes
+from eqsat.pipeline.measured import fastest_first
 from eqsat.pipeline.objective import Objective
 from eqsat.pipeline.ranking import alternative_rows
 from eqsat.pipeline.result import Result
@@ -55,6 +58,8 @@ def optimize(
     objective: str | Mapping[str, float] = "latency",
     inputs: Mapping[str, Any] | None = None,
     memory_limit: int | None = None,
+    measure: bool = True,
+    measure_threads: int = 1,
 ) -> Result:
     """Find an equal program with the least predicted time on a device.
 
@@ -78,6 +83,10 @@ def optimize(
         memory_limit: bytes that this process may take, mapped weights aside; by default three quarters of the
             machine's. Parts whose constants or check would take more stay as written, and the report says so
             (`memory`, `fallback`). The search runs in a worker with a limit of its own.
+        measure: where the device's row names a runtime (`cpu`: onnxruntime) that is installed, run the program as
+            written and the plans found in turns, on `measure_threads` threads. The fastest is the result; if none is
+            faster beyond noise, `program` is the source itself. The report has the figures (`measured`). Time is
+            measured, so two calls may choose differently.
 
     Raises:
         InputError: the device, the policy or the objective is unknown, `top` is less than 1, the time limit is not a
@@ -87,12 +96,15 @@ def optimize(
             (`fallback`).
     """
     begun = time.monotonic()
-    asked = judged(program, device, numerics, rules, progress, explain_time, top, objective, inputs, memory_limit)
+    given = numerics, rules, progress, explain_time, top, objective, inputs, memory_limit, measure, measure_threads
+    asked = judged(program, device, *given)
     run = Runner(TimeBudget.of(time_limit), progress)
     if asked.rules:
         warm_up(asked.rules)
-    if top > 1 or asked.goal != Objective():
+    if asked.plans > 1 or asked.goal != Objective():
         run.budget.expect("further", limits.AFTER.further * run.budget.limit)
+    if asked.measure_threads is not None:
+        run.budget.expect("measure", limits.MEASURING.share * run.budget.limit)
 
     problem = partition(program, asked, run)
     found = search(problem, run)
@@ -102,6 +114,10 @@ def optimize(
     def made(selection: Selection, explaining: float = explain_time) -> Result:
         whole = assemble(problem, selection, written, run)
         return describe(problem, whole, written.plan, verify(problem, whole, run), explaining, run)
+
+    def as_written() -> tuple[Result, Selection]:
+        kept = selections[0].keep(selections[0].changed(), "measured")
+        return replace(made(kept), program=program), kept
 
     def about(selection: Selection) -> dict[str, Any]:
         given = {"numerics": numerics, "objective": str(objective), "top": top}
@@ -122,7 +138,11 @@ def optimize(
             refused.append(error)
     if not passed:
         passed = [what_passes(selections[0], made, refused, lambda: run.left("check") > 0, about)]
-    (best, selection), *others = passed
+    figures: dict[str, Any] = {"measured": None}
+    if asked.measure_threads is not None:
+        passed, figures = fastest_first(passed, as_written, asked.device.runtime, asked.measure_threads, run)
+    (best, selection), *others = passed[:top]
+    best.report |= figures
     best.alternatives = [result for result, _ in others]
     if refused:
         best.report["fallback"] = about(selection)

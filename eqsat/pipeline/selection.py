@@ -18,9 +18,9 @@ from eqsat.pipeline.ranking import Combination, by_objective, next_plans, progra
 from eqsat.pipeline.runner import Deadline, Runner, Stage
 from eqsat.pipeline.search import Form, Found, Problem
 
-Reason = Literal["overflow", "memory", "refused", "time", "interrupted"]
+Reason = Literal["overflow", "memory", "refused", "time", "interrupted", "measured"]
 """Why a form stays as written although a cheaper one was found: a short float would overflow, its constants would take
-too much memory, the check refused it, or there was no time to build it."""
+too much memory, the check refused it, there was no time to build it, or it was measured and is not faster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +69,11 @@ def choose(problem: Problem, found: Mapping[Form, Found], run: Runner) -> list[S
     """The covers to build plans from, the best first; after Ctrl-C only the cheapest."""
     run.tell("comparing plans", 0.8)
     asked, first = problem.asked, _cheapest(found, run)
-    if run.interrupted or (asked.top == 1 and asked.goal == Objective()):
+    if run.interrupted or (asked.plans == 1 and asked.goal == Objective()):
         return [first]
     with run.budget.stage("further"):
         if asked.goal.memory:
-            return run.run(TRADE, run.unlimited, problem, first, run)[: asked.top]
+            return run.run(TRADE, run.unlimited, problem, first, run)[: asked.plans]
         return [first, *run.run(NEXT, run.unlimited, problem, first, run)]
 
 
@@ -99,7 +99,7 @@ def _next(deadline: Deadline, problem: Problem, first: Selection, run: Runner) -
     """The next best plans."""
     late = _further(run)
     choices: dict[Form, Sequence[Solved]] = {}
-    count = problem.asked.top - 1
+    count = problem.asked.plans - 1
     for form, best in first.solved.items():
         cheapest = first.found[form].cheapest
         further = [cheapest.cover, *next_covers(cheapest.cover, count, late.ends, late.stopped)]

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,7 @@ class Program:
         inputs: terms of operator "input", in calling order.
         outputs: name to term, in the order of the results.
         names: what the model calls some of its values (constants, results of operators); for people alone.
+        origin: the file that it was read from, if any; for measuring it as it stands there.
 
     Raises:
         InputError: no output, an input that is not one, a name twice, or an input term that is not listed.
@@ -39,6 +41,7 @@ class Program:
     inputs: tuple[Term, ...]
     outputs: dict[str, Term]
     names: Mapping[Term, str] = field(default_factory=dict, compare=False, repr=False)
+    origin: Path | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.inputs, tuple) or not all(isinstance(term, Term) for term in self.inputs):

@@ -43,6 +43,8 @@ class Device:
         vector: peak TFLOP/s of ordinary arithmetic by dtype; dtypes that are not listed run at the float32 rate.
         matrix: peak dense TFLOP/s of the matrix units by dtype; other dtypes have no matrix units.
         fuses: False if a runtime executes operator by operator, so that a kernel is one operator and its views.
+        runtime: what executes the models written for it, where plans can be measured in it
+            (`eqsat.frontends.execution`); empty where eqsat's own kernels run.
     """
 
     name: str
@@ -59,6 +61,7 @@ class Device:
     cache_bandwidth: Figure | None = None
     l2_bandwidth: Figure | None = None
     fuses: bool = True
+    runtime: str = ""
 
     @property
     def wave(self) -> int:
@@ -212,6 +215,7 @@ ROWS = (
         cache_mib=Figure(8, _HERE),
         cache_bandwidth=Figure(90.0, _HERE),
         fuses=False,
+        runtime="onnxruntime",
     ),
 )
 """Every known device. TF32 is left out for NVIDIA, because it would round float32 operands."""

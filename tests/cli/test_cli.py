@@ -358,7 +358,7 @@ def test_a_missing_egraph_is_refused(tmp_path: Path) -> None:
 
 REPORT = {
     "": "schema device numerics seconds stages source result lower_bound_us gap optimal kernels egraph rules steps"
-    " derived merges check opaque extraction",
+    " derived merges check opaque extraction measured",
     "source": "kernels launches unfused_kernels flops matmul_flops bytes predicted_us peak_bytes",
     "result": "kernels launches copies flops matmul_flops bytes predicted_us peak_bytes",
     "egraph": "classes nodes iterations seconds stop growth",

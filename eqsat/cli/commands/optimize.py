@@ -60,6 +60,12 @@ def optimize(
     ] = "latency",
     memory_limit: MemoryLimit = None,
     tune: Tune = None,
+    measure: Annotated[
+        bool, typer.Option("--measure/--no-measure", help="Let times choose, where the device's runtime is here.")
+    ] = True,
+    measure_threads: Annotated[
+        int, typer.Option("--measure-threads", min=1, metavar="N", help="Threads of each program that is measured.")
+    ] = 1,
     explain: Annotated[bool, typer.Option("--explain", help="Also print the way to the result, step by step.")] = False,
     html: Annotated[
         Path | None, typer.Option("--html", metavar="FILE", help="Write a page: before and after, costs, steps.")
@@ -69,6 +75,8 @@ def optimize(
     """Find an equal program that is cheaper on a device, check it, and say how it was found.
 
     Ctrl-C ends the search early with the best program so far. Rules of your own are checked before they are used.
+    For the device cpu, the model and the plans found run in turns in onnxruntime, and the fastest is written: the model
+    as it was, if no plan is faster beyond noise.
 
     Examples:
 
@@ -79,10 +87,15 @@ def optimize(
     - `eqsat optimize model.onnx --top 5 -o faster.onnx` (the others in faster.2.onnx, ...)
     - `eqsat optimize model.onnx --objective mix:0.5`
     """
-    import eqsat
     from eqsat.base.files import write_text
     from eqsat.cli.commands.rules import select
-    from eqsat.cli.shared.alternatives import alternative_path, objective_line, print_alternatives, write_alternatives
+    from eqsat.cli.shared.alternatives import (
+        alternative_path,
+        objective_line,
+        print_alternatives,
+        write_alternatives,
+        write_program,
+    )
     from eqsat.cli.shared.output import check_files, console, write_json
     from eqsat.cli.shared.report import print_report
     from eqsat.cli.shared.search import begun, load, optimise
@@ -115,10 +128,11 @@ def optimize(
         objective=objective,
         inputs=inputs,
         memory_limit=memory_limit,
+        measure_threads=measure_threads if measure else None,
     )
     with budget.stage("write"):
         if output is not None:
-            eqsat.to_onnx(best.program, output)
+            write_program(best, model, output)
             write_alternatives(best, output)
         if html is not None:
             from eqsat.inspection.html import page

@@ -15,6 +15,18 @@ if TYPE_CHECKING:
     from eqsat.pipeline.result import Result
 
 
+def write_program(best: Result, model: Path, output: Path) -> None:
+    """Write a result; if it is the source itself, as the model that this was read from, node for node."""
+    import eqsat
+
+    if best.program is not best.source:
+        eqsat.to_onnx(best.program, output)
+        return
+    from eqsat.frontends.onnx.file.copy import copy_model
+
+    copy_model(model, output)
+
+
 def write_alternatives(best: Result, output: Path) -> None:
     """Write the alternatives of a result beside it."""
     import eqsat

@@ -80,6 +80,27 @@ def runtime_line(found: dict[str, Any]) -> str:
     )
 
 
+def measured_line(found: dict[str, Any]) -> str:
+    """One line on the times of the program as written and of the plans, and which was chosen."""
+    from eqsat.pipeline.measured import SOURCE
+
+    threads = "1 thread" if found["threads"] == 1 else f"{found['threads']} threads"
+    plans = "; ".join(
+        f"plan {p['plan']} {milliseconds(p['ms'])}, {p['ratio']:.2f}x ({p['low']:.2f}x to {p['high']:.2f}x)"
+        for p in found["candidates"]
+    )
+    chosen = "as written: no plan is faster beyond noise" if found["chosen"] == SOURCE else f"chosen: {found['chosen']}"
+    return (
+        f"Measured in {found['runtime']} {found['version']}, {threads}, {found['rounds']} rounds: "
+        f"source {milliseconds(found['source_ms'])}; {plans}; {chosen}."
+    )
+
+
+def milliseconds(ms: float) -> str:
+    """A time in milliseconds with three digits."""
+    return f"{ms:.3g} ms"
+
+
 def closing_lines(report: dict[str, Any]) -> list[str]:
     """The sentences below the tables: distance from the optimum, the search, the check, opaque operators."""
     graph, check = report["egraph"], report["check"]
@@ -94,6 +115,10 @@ def closing_lines(report: dict[str, Any]) -> list[str]:
     ]
     if "runtime" in report:
         lines.append(runtime_line(report["runtime"]))
+    if report["measured"] is not None:
+        lines.append(measured_line(report["measured"]))
+    if "unmeasured" in report:
+        lines.append(f"Not measured: {report['unmeasured']}.")
     if "stages" in report:
         lines.append(f"{stages_line(report['stages']).capitalize()}.")
     if "overflow" in report:

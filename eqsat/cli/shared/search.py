@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -60,12 +60,13 @@ def optimise(
     objective: str = "latency",
     inputs: Path | None = None,
     memory_limit: float | None = None,
+    measure_threads: int | None = None,
 ) -> Result:
     """`eqsat.optimize` with a progress bar; `rules=[]` divides the program as written into a device's kernels.
 
     With `max_error`, the result's error stays within it (`eqsat.pipeline.error_budget`), on the arrays of `inputs`
     (.npz) if given; this does not hold for alternatives. The device `auto` is this machine's GPU. `memory_limit` is in
-    GB.
+    GB. Plans are measured if `measure_threads` is given.
     """
     import eqsat
     from eqsat.cli.shared.arrays import read_arrays
@@ -74,6 +75,7 @@ def optimise(
     device = resolved(device)
     memory = None if memory_limit is None else int(memory_limit * 1e9)
     arrays = read_arrays(inputs, program)[0] if inputs is not None else None
+    measuring: dict[str, Any] = {"measure": measure_threads is not None, "measure_threads": measure_threads or 1}
 
     with progress("optimising") as report:
         if max_error is not None:
@@ -91,6 +93,7 @@ def optimise(
                 top=top,
                 objective=objective,
                 memory_limit=memory,
+                **measuring,
             )
         return eqsat.optimize(
             program,
@@ -104,4 +107,5 @@ def optimise(
             top=top,
             objective=objective,
             memory_limit=memory,
+            **measuring,
         )

@@ -225,24 +225,31 @@ def external_files(path: Path) -> list[Path]:
         InputError: as `read_model`.
     """
     model, _, _ = read_model(path)
-    places: dict[str, None] = {}
+    places = dict.fromkeys(map(_place, external_tensors(model)))
+    return [path.parent / place for place in places if place]
+
+
+def external_tensors(model: ModelProto) -> Iterator[TensorProto]:
+    """The tensors of a model whose data lies in other files, those of bodies and functions too."""
     graphs = [model.graph]
     nodes = [node for function in model.functions for node in function.node]
     for graph in graphs:
         nodes += graph.node
-        _note_places(graph.initializer, places)
+        yield from _external(graph.initializer)
         for node in nodes:
             graphs += subgraphs(node)
             for attribute in node.attribute:
-                _note_places([attribute.t, *attribute.tensors], places)
+                yield from _external([attribute.t, *attribute.tensors])
         nodes = []
-    return [path.parent / place for place in places]
 
 
-def _note_places(tensors: Iterable[TensorProto], places: dict[str, None]) -> None:
-    for tensor in tensors:
-        if tensor.data_location == _EXTERNAL:
-            places.update((entry.value, None) for entry in tensor.external_data if entry.key == "location")
+def _external(tensors: Iterable[TensorProto]) -> Iterator[TensorProto]:
+    return (tensor for tensor in tensors if tensor.data_location == _EXTERNAL)
+
+
+def _place(tensor: TensorProto) -> str:
+    """The path of a tensor's data, from the folder of its model."""
+    return next((entry.value for entry in tensor.external_data if entry.key == "location"), "")
 
 
 def make_tensor(array: Array, name: str) -> TensorProto:

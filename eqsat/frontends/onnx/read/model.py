@@ -90,7 +90,7 @@ def _read(model: ModelProto, label: str, base: Path | None, shapes: Mapping[str,
     for name, value in values.items():
         if isinstance(value, Term):
             names.setdefault(value, name)
-    return Program(inputs, outputs, names)
+    return Program(inputs, outputs, names, origin=None if base is None else Path(label).absolute())
 
 
 def _static(type_: Declared) -> tuple[int, ...]:

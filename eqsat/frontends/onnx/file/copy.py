@@ -1,0 +1,53 @@
+"""Copies ONNX files node for node, with their external data."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from eqsat.base.files import replacing
+from eqsat.errors import refusing
+from eqsat.frontends.onnx.file.load import external_files, external_tensors
+
+if TYPE_CHECKING:
+    from onnx import TensorProto
+
+
+def copy_model(source: Path, target: Path) -> None:
+    """Copy a model; all its external data goes to one file beside the copy.
+
+    Raises:
+        InputError: the model cannot be read, or the copy not be written.
+    """
+    data = [file for file in external_files(source) if file.resolve() != source.resolve()]
+    if not data:
+        with source.open("rb") as read, replacing(target) as write:
+            shutil.copyfileobj(read, write)
+        return
+    from onnx import load
+
+    with refusing(lambda: str(source)):
+        model = load(source, load_external_data=False)
+    beside = target.with_name(f"{target.name}.data")
+    starts: dict[Path, int] = {}
+    with replacing(target) as file, replacing(beside) as joined:
+        for path in data:
+            starts[path.resolve()] = joined.tell()
+            with path.open("rb") as read:
+                shutil.copyfileobj(read, joined)
+        for tensor in external_tensors(model):
+            _move(tensor, source.parent, beside.name, starts)
+        file.write(model.SerializeToString())
+
+
+def _move(tensor: TensorProto, folder: Path, location: str, starts: Mapping[Path, int]) -> None:
+    """Let a tensor refer to the joined file, where the file that held its data now starts there."""
+    known = {entry.key: entry.value for entry in tensor.external_data}
+    path = (folder / known["location"]).resolve()
+    offset = int(known.get("offset", 0))
+    length = int(known.get("length", path.stat().st_size - offset))
+    del tensor.external_data[:]
+    for key, value in (("location", location), ("offset", starts[path] + offset), ("length", length)):
+        tensor.external_data.add(key=key, value=str(value))

@@ -1,0 +1,214 @@
+"""Measured, then chosen: the program as written and the plans found run in turns where the device executes models.
+
+Prices are estimates. Where the device's runtime is installed here, the fastest of these is the result, and the program
+as written where no plan is faster beyond noise.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from eqsat.base.numerics import Array, is_float
+from eqsat.base.turns import CONFIDENCE, Ratio, Times, in_turns, ratio
+from eqsat.check.check import SEED, random_values
+from eqsat.errors import EqsatError
+from eqsat.frontends.execution import Runtime, RuntimeRefuses, Session, runtime
+from eqsat.frontends.onnx.write.model import to_onnx
+from eqsat.pipeline.limits import MEASURING
+from eqsat.pipeline.result import Result
+from eqsat.pipeline.runner import Deadline, Runner, Stage
+from eqsat.pipeline.selection import Selection
+from eqsat.program.ir import Program
+from eqsat.program.term import Term
+
+SOURCE = "source"
+"""The choice of the program as written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A plan that was measured: its rank among the plans found, its times, and how many times it is as fast as the
+    source."""
+
+    rank: int
+    times: Times
+    gain: Ratio
+
+    def as_json(self) -> dict[str, Any]:
+        """As in the report."""
+        return {
+            "plan": self.rank,
+            **_figures(self.times),
+            "ratio": round(self.gain.median, 4),
+            "low": round(self.gain.low, 4),
+            "high": round(self.gain.high, 4),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Times of the source and of plans.
+
+    Attributes:
+        runtime: what executed them; `threads` is how many threads each had.
+    """
+
+    runtime: Runtime
+    threads: int
+    source: Times
+    plans: Sequence[Plan]
+
+    @property
+    def fastest(self) -> Plan:
+        return max(self.plans, key=lambda plan: (plan.gain.median, -plan.rank))
+
+    @property
+    def chosen(self) -> int | None:
+        """The rank of the fastest plan if it is faster than the source beyond noise, else None."""
+        gain = self.fastest.gain
+        return self.fastest.rank if gain.low > 1 and gain.median >= MEASURING.least_gain else None
+
+    def as_json(self) -> dict[str, Any]:
+        """As in the report."""
+        rank = self.chosen
+        return {
+            "runtime": self.runtime.name,
+            "version": self.runtime.version,
+            "threads": self.threads,
+            "rounds": len(self.source.seconds),
+            "confidence": CONFIDENCE,
+            "source_ms": round(self.source.ms, 6),
+            "result_ms": round(self.fastest.times.ms, 6),
+            "spread": round(self.fastest.times.spread, 4),
+            "chosen": SOURCE if rank is None else "result" if rank == 1 else f"plan {rank}",
+            "source_spread": round(self.source.spread, 4),
+            "candidates": [plan.as_json() for plan in self.plans],
+        }
+
+
+def _figures(times: Times) -> dict[str, float]:
+    return {"ms": round(times.ms, 6), "spread": round(times.spread, 4)}
+
+
+Passed = tuple[Result, Selection]
+
+
+def fastest_first(
+    passed: Sequence[Passed], as_written: Callable[[], Passed], name: str, threads: int, run: Runner
+) -> tuple[list[Passed], dict[str, Any]]:
+    """The results in the order in which to return them, and the report's entries on their times.
+
+    The fastest comes first where it is faster than the source; else the source as it was written, and the predicted
+    order where nothing could be measured.
+
+    Args:
+        passed: the results in predicted order.
+        as_written: makes the result that leaves the program as it was written.
+        name: the runtime.
+    """
+    run.tell("measuring", 0.97)
+    source, plans = passed[0][0].source, [result.program for result, _ in passed]
+    with run.budget.stage("measure"):
+        found = run.run(MEASURE, run.left("measure"), source, plans, name, threads, run.budget.limit)
+    if isinstance(found, str):
+        return list(passed), {"measured": None, "unmeasured": found}
+    best = as_written() if found.chosen is None else passed[found.chosen - 1]
+    return [best, *(one for one in passed if one is not best)], {"measured": found.as_json()}
+
+
+def _measured(
+    deadline: Deadline, source: Program, plans: Sequence[Program], name: str, threads: int, limit: float
+) -> Measured | str:
+    found = runtime(name)
+    if found is None:
+        return f"{name} is not installed"
+    with tempfile.TemporaryDirectory(prefix="eqsat-") as folder:
+        try:
+            first = found.load(_file_of(source, Path(folder)), threads)
+            inputs = _inputs(source, first)
+        except (EqsatError, OSError) as error:
+            return f"{name} cannot run the program as written: {error}"
+        sessions = {0: first}
+        for rank, program in enumerate(plans, 1):
+            if deadline.left():
+                sessions |= _loaded(found, rank, program, Path(folder) / f"{rank}.onnx", threads, inputs)
+    if len(sessions) == 1:
+        return f"{name} runs no plan"
+    runs = [_bound(session, inputs) for session in sessions.values()]
+    times = in_turns(runs, threads, MEASURING.rounds, MEASURING.share * limit, deadline.left)
+    if not times:
+        return "the time limit is too short"
+    before, *after = times
+    ranks = [rank for rank in sessions if rank]
+    made = [Plan(rank, t, ratio(before, t)) for rank, t in zip(ranks, after, strict=False)]
+    return Measured(found, threads, before, made)
+
+
+MEASURE = Stage(_measured, lambda source, plans, name, threads, limit: "there was no time")
+
+
+def _file_of(source: Program, folder: Path) -> Path:
+    """The file that a program was read from; else one written for it."""
+    if source.origin is not None and source.origin.exists():
+        return source.origin
+    to_onnx(source, folder / "0.onnx")
+    return folder / "0.onnx"
+
+
+def _loaded(
+    found: Runtime, rank: int, program: Program, file: Path, threads: int, inputs: Mapping[str, Array]
+) -> dict[int, Session]:
+    """A plan ready to run, by its rank; none if the runtime cannot run it."""
+    try:
+        to_onnx(program, file)
+        session = found.load(file, threads)
+        session(inputs)
+    except (EqsatError, OSError):
+        return {}
+    return {rank: session}
+
+
+def _bound(session: Session, inputs: Mapping[str, Array]) -> Callable[[], object]:
+    return lambda: session(inputs)
+
+
+def _inputs(program: Program, session: Session) -> dict[str, Array]:
+    """Random inputs that the session accepts: indices over the whole of the tables that they look up, if it does."""
+    small = random_values(program.inputs, 0, SEED)
+    wide = {**small, **_indices(program)}
+    try:
+        session(wide)
+    except RuntimeRefuses:
+        session(small)
+        return small
+    return wide
+
+
+def _indices(program: Program) -> dict[str, Array]:
+    """Random values by name for the integer inputs from which indices of tables are computed."""
+    rng = np.random.default_rng(SEED)
+    return {
+        term.attr("name"): rng.integers(0, rows, term.shape).astype(term.dtype)
+        for term, rows in _tables(program).items()
+    }
+
+
+def _tables(program: Program) -> dict[Term, int]:
+    """The rows of the smallest table that each integer input looks up, through operators on integers alone."""
+    reached = {term: {term} for term in program.inputs if not is_float(term.dtype) and term.dtype != "bool"}
+    rows: dict[Term, int] = {}
+    for term in program.terms():
+        if term.op == "gather":
+            table, index = term.args
+            for source in reached.get(index, ()):
+                size: int = table.shape[term.attr("axis")]
+                rows[source] = min(size, rows.get(source, size))
+        elif term.op != "input" and not is_float(term.dtype):
+            reached[term] = set().union(*(reached.get(a, ()) for a in term.args))
+    return {term: n for term, n in rows.items() if n}

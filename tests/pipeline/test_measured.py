@@ -1,0 +1,186 @@
+"""Measured, then chosen: the fastest plan, or the source where none is faster."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+import eqsat
+from eqsat.frontends import execution
+from eqsat.frontends.execution import RuntimeRefuses, Session
+from eqsat.pipeline import measured
+from support.cli import chain, document, printed
+from support.cli import eqsat as command
+from support.onnx_models import FLOAT, INT64, model, node, tensor, value
+
+LONG: dict[str, Any] = {"time_limit": 60.0, "explain_time": 0.0}
+
+
+class Scripted:
+    """A runtime in which a model takes as many milliseconds as a function of it says."""
+
+    name, version = "onnxruntime", "0"
+
+    def __init__(self, ms: Callable[[onnx.ModelProto], float]) -> None:
+        self.ms = ms
+
+    def load(self, file: Any, threads: int) -> Session:
+        ms = self.ms(onnx.load(file))
+
+        def run(inputs: Mapping[str, Any]) -> list[Any]:
+            ends = time.thread_time() + ms * 1e-3
+            while time.thread_time() < ends:
+                pass
+            return []
+
+        return run
+
+
+def scripted(monkeypatch: pytest.MonkeyPatch, ms: Callable[[onnx.ModelProto], float]) -> None:
+    monkeypatch.setitem(execution.RUNTIMES, "onnxruntime", lambda: Scripted(ms))
+
+
+def by_nodes(proto: onnx.ModelProto) -> float:
+    return 2.0 * len(proto.graph.node)
+
+
+def by_writer(proto: onnx.ModelProto) -> float:
+    return 4.0 if proto.producer_name == "eqsat" else 2.0
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    onnx.save(chain(), tmp_path / "model.onnx")
+    return tmp_path / "model.onnx"
+
+
+def test_a_faster_plan_is_chosen(monkeypatch: pytest.MonkeyPatch, saved: Path) -> None:
+    scripted(monkeypatch, by_nodes)
+    best = eqsat.optimize(eqsat.from_onnx(saved), device="cpu", **LONG)
+    found = best.report["measured"]
+    assert found["chosen"] == "result"
+    assert (found["runtime"], found["version"], found["threads"]) == ("onnxruntime", "0", 1)
+    assert found["result_ms"] == pytest.approx(2, rel=0.3)
+    assert found["source_ms"] == pytest.approx(4, rel=0.3)
+    assert found["candidates"][0]["low"] > 1.5
+    assert best.report["result"]["kernels"] == 1
+
+
+def test_where_no_plan_is_faster_the_source_is_the_result(monkeypatch: pytest.MonkeyPatch, saved: Path) -> None:
+    scripted(monkeypatch, by_writer)
+    program = eqsat.from_onnx(saved)
+    best = eqsat.optimize(program, device="cpu", **LONG)
+    assert best.report["measured"]["chosen"] == "source"
+    assert best.program is program
+    assert best.report["result"]["predicted_us"] == best.report["source"]["predicted_us"]
+    assert best.report["steps"] == []
+    out = saved.with_name("out.onnx")
+    assert "as written: no plan is faster" in printed("optimize", saved, "-o", out, "--device", "cpu", "-t", "60")
+    assert out.read_bytes() == saved.read_bytes()
+
+
+def test_equal_times_keep_the_source(monkeypatch: pytest.MonkeyPatch, saved: Path) -> None:
+    scripted(monkeypatch, lambda proto: 2.0)
+    best = eqsat.optimize(eqsat.from_onnx(saved), device="cpu", **LONG)
+    assert best.report["measured"]["chosen"] == "source"
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"measure": False}, None),
+        ({"device": "h100"}, None),
+        ({"objective": "memory"}, None),
+        ({"time_limit": 0.0}, "there was no time"),
+    ],
+)
+def test_what_is_not_measured_is_as_predicted(
+    monkeypatch: pytest.MonkeyPatch, saved: Path, options: dict[str, Any], why: str | None
+) -> None:
+    scripted(monkeypatch, by_writer)
+    report = eqsat.optimize(eqsat.from_onnx(saved), **{"device": "cpu", **LONG, **options}).report
+    assert report["measured"] is None
+    assert report.get("unmeasured") == why
+
+
+def test_without_the_runtime_nothing_is_measured(monkeypatch: pytest.MonkeyPatch, saved: Path) -> None:
+    def missing() -> Any:
+        raise ImportError
+
+    monkeypatch.setitem(execution.RUNTIMES, "onnxruntime", missing)
+    report = eqsat.optimize(eqsat.from_onnx(saved), device="cpu", **LONG).report
+    assert (report["measured"], report["unmeasured"]) == (None, "onnxruntime is not installed")
+    assert "Not measured: onnxruntime is not installed." in printed("optimize", saved, "--device", "cpu", "-t", "60")
+
+
+def test_a_model_that_the_runtime_refuses_is_told(tmp_path: Path) -> None:
+    foreign = model([node("Own", ["x"], ["y"], domain="mine")], outputs=(value("y", (2, 3), FLOAT),), domain="mine")
+    onnx.save(foreign, tmp_path / "model.onnx")
+    report = eqsat.optimize(eqsat.from_onnx(tmp_path / "model.onnx"), device="cpu", **LONG).report
+    assert report["measured"] is None
+    assert report["unmeasured"].startswith("onnxruntime cannot run the program as written: ")
+
+
+def test_onnxruntime_runs_programs_of_the_library_and_files_with_open_dims(tmp_path: Path) -> None:
+    a, c = np.ones((64, 64), np.float32), np.ones((64, 2), np.float32)
+    traced = eqsat.trace(lambda x: (x @ a) @ c, eqsat.spec((64, 64)))
+    onnx.save(chain("rows"), tmp_path / "model.onnx")
+    read = eqsat.from_onnx(tmp_path / "model.onnx", shapes={"rows": 4})
+    for program in (traced, read):
+        found = eqsat.optimize(program, device="cpu", **LONG).report["measured"]
+        assert found["rounds"] >= 8
+        assert found["source_ms"] > 0
+        assert found["candidates"][0]["plan"] == 1
+
+
+def test_no_measure_writes_the_plan(monkeypatch: pytest.MonkeyPatch, saved: Path) -> None:
+    scripted(monkeypatch, by_writer)
+    out = saved.with_name("out.onnx")
+    report = document("optimize", saved, "-o", out, "--device", "cpu", "-t", "60", "--no-measure")
+    assert report["measured"] is None
+    assert len(onnx.load(out).graph.node) == 1
+
+
+def lookups() -> onnx.ModelProto:
+    """Rows of two tables by one index, the second after a remainder, and by a mask that is no index."""
+    nodes = [
+        node("Gather", ["a", "i"], ["x"]),
+        node("Mod", ["i", "five"], ["j"]),
+        node("Gather", ["b", "j"], ["y"]),
+        node("Cast", ["mask"], ["m"], to=FLOAT),
+        node("Add", ["x", "y"], ["s"]),
+        node("Mul", ["s", "m"], ["out"]),
+    ]
+    tables = tensor("a", np.ones((50, 3), np.float32)), tensor("b", np.ones((5, 3), np.float32))
+    return model(
+        nodes,
+        inputs=(value("i", (40,), INT64), value("mask", (40, 1), INT64)),
+        outputs=(value("out", (40, 3)),),
+        initializers=(*tables, tensor("five", np.array(5))),
+    )
+
+
+def test_indices_are_drawn_from_the_tables_that_they_look_up() -> None:
+    program = eqsat.from_onnx(lookups())
+    drawn: list[dict[str, Any]] = []
+    inputs = measured._inputs(program, lambda given: drawn.append(dict(given)) or [])
+    assert inputs["i"].max() == 4
+    assert inputs["mask"].max() == 1
+    assert len(drawn) == 1
+
+    def refusing(given: Mapping[str, Any]) -> list[Any]:
+        if given["i"].max() > 1:
+            raise RuntimeRefuses("out of range")
+        return []
+
+    assert measured._inputs(program, refusing)["i"].max() == 1
+
+
+def test_threads_must_be_at_least_one(saved: Path) -> None:
+    assert command("optimize", saved, "--measure-threads", "0").exit_code == 2
