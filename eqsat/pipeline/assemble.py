@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from eqsat.base.memory_limit import in_use
 from eqsat.check import check as checking
@@ -79,7 +79,8 @@ def _made(problem: Problem, selection: Selection, written: Stitched) -> Assemble
         lifted = lift_parts(stitched.parts, core)
     with budget.stage("fold"):
         inside = [*(term for cut in lifted.cuts for _, term in cut), *lifted.meanings]
-        folded, became = fold_constants(lifted.program, inside)
+        folded, became = fold_constants(lifted.program, inside, problem.folded.program)
+    folded = replace(folded, names=problem.folded.program.names, written=problem.folded.program.written)
     known = dict(zip(inside, became, strict=True))
     cuts = [[(source, known[term]) for source, term in cut] for cut in lifted.cuts]
     meanings = {known[term]: meaning for term, meaning in lifted.meanings.items()}

@@ -7,7 +7,7 @@ neighbour.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 
 import numpy as np
@@ -68,24 +68,29 @@ def fold_source(program: Program, exact: bool = False) -> Folded:
     return Folded(_substituted(narrowed, values), narrowed, tuple(needed), tuple(values.values()))
 
 
-def fold_constants(program: Program, inside: Sequence[Term] = ()) -> tuple[Program, list[Term]]:
-    """The program with every subterm of constants evaluated, broadcasts aside: what lifting left.
+def fold_constants(
+    program: Program, inside: Sequence[Term] = (), source: Program | None = None
+) -> tuple[Program, list[Term]]:
+    """The program with every subterm of constants evaluated, broadcasts and views of the source aside: what lifting
+    left.
 
     What would take much memory or work (`eqsat.program.sizes`) stays, and so does anything that is computed from it.
 
     Returns:
         the program, and what became of the terms `inside` it.
     """
+    views = {term for term in source.terms() if ops.row(term.op).view} if source else set[Term]()
     folded: dict[Term, Term] = {}
     for term in topological([*program.outputs.values(), *inside]):
-        folded[term] = _folded(term, [folded[a] for a in term.args])
+        folded[term] = _folded(term, [folded[a] for a in term.args], views)
     outputs = {name: folded[term] for name, term in program.outputs.items()}
     return Program(program.inputs, outputs), [folded[term] for term in inside]
 
 
-def _folded(term: Term, args: list[Term]) -> Term:
+def _folded(term: Term, args: list[Term], views: Set[Term]) -> Term:
     rebuilt = _rebuilt(term, args)
-    if not args or term.op in _KEPT or term.op == "opaque" or not all(map(_is_constant, args)):
+    stays = not args or term.op in _KEPT or term.op == "opaque" or rebuilt in views
+    if stays or not all(_is_constant(arg, views) for arg in args):
         return rebuilt
     if takes_memory(term) or ops.row(term.op).flops(term) > FOLDED_WORK:
         return rebuilt
@@ -97,9 +102,9 @@ def _rebuilt(term: Term, args: Sequence[Term]) -> Term:
     return term if same else make(term.op, *args, **dict(term.attrs))
 
 
-def _is_constant(term: Term) -> bool:
+def _is_constant(term: Term, views: Set[Term]) -> bool:
     """Whether a rebuilt term holds no input: a kept one over kept ones."""
-    return term.op in _KEPT and all(map(_is_constant, term.args))
+    return (term.op in _KEPT or term in views) and all(_is_constant(arg, views) for arg in term.args)
 
 
 def _constant(value: np.ndarray, term: Term) -> Term:
@@ -209,5 +214,5 @@ def _substituted(program: Program, values: Mapping[Term, Term]) -> Program:
 
 def _with_names(program: Program, made: Mapping[Term, Term]) -> Program:
     outputs = {name: made[term] for name, term in program.outputs.items()}
-    names = {made[term]: name for term, name in program.names.items() if term in made}
-    return Program(program.inputs, outputs, names)
+    names = {made.get(term, term): name for term, name in program.names.items()}
+    return Program(program.inputs, outputs, names, tuple(each.over(made) for each in program.written))

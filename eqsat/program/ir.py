@@ -24,6 +24,29 @@ from eqsat.errors import DtypeError, InputError, escaped
 from eqsat.program.term import ConstArray, Term, flat, row, topological, unflat
 
 
+@dataclass(frozen=True, slots=True)
+class Written:
+    """An operator of the file that a program was read from.
+
+    Attributes:
+        spec: the operator, as the reader of the format keeps it for the writer.
+        args: its operands, and `results` what it computes; None where the file leaves one out or nothing reads it.
+    """
+
+    spec: Any
+    args: tuple[Term | None, ...]
+    results: tuple[Term | None, ...]
+
+    def over(self, made: Mapping[Term, Term]) -> Written:
+        """The same operator after terms became others."""
+        args, results = (tuple(made.get(t, t) if t else None for t in of) for of in (self.args, self.results))
+        return Written(self.spec, args, results)
+
+    def terms(self) -> list[Term]:
+        """Its operands and results."""
+        return [term for term in (*self.args, *self.results) if term is not None]
+
+
 @dataclass(frozen=True)
 class Program:
     """Named outputs as terms over named inputs.
@@ -33,6 +56,7 @@ class Program:
         outputs: name to term, in the order of the results.
         names: what the model calls some of its values (constants, results of operators); for people alone.
         origin: the file that it was read from, if any; for measuring it as it stands there.
+        written: the operators of the model in order, for writing those that stay as they were.
 
     Raises:
         InputError: no output, an input that is not one, a name twice, or an input term that is not listed.
@@ -41,6 +65,7 @@ class Program:
     inputs: tuple[Term, ...]
     outputs: dict[str, Term]
     names: Mapping[Term, str] = field(default_factory=dict, compare=False, repr=False)
+    written: tuple[Written, ...] = field(default=(), compare=False, repr=False)
     origin: Path | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -161,18 +186,30 @@ class Program:
         return "\n".join([*lines, f"return {results}"])
 
     def __reduce__(self) -> tuple[Callable[..., Program], tuple[Any, ...]]:
-        order = topological([*self.inputs, *self.outputs.values()])
+        read = [term for each in self.written for term in each.terms()]
+        order = topological([*self.inputs, *self.outputs.values(), *read])
         index = {term: i for i, term in enumerate(order)}
         rows = flat(order)
         outputs = {name: index[term] for name, term in self.outputs.items()}
         names = {index[term]: name for term, name in self.names.items() if term in index}
-        return _unflatten, (rows, [index[t] for t in self.inputs], outputs, names)
+        written = [(w.spec, *([t and index[t] for t in of] for of in (w.args, w.results))) for w in self.written]
+        return _unflatten, (rows, [index[t] for t in self.inputs], outputs, names, written)
 
 
-def _unflatten(rows: list[Any], inputs: list[int], outputs: dict[str, int], names: dict[int, str]) -> Program:
+def _unflatten(
+    rows: list[Any], inputs: list[int], outputs: dict[str, int], names: dict[int, str], written: list[Any]
+) -> Program:
     terms = unflat(rows)
-    by_name = {name: terms[i] for name, i in outputs.items()}
-    return Program(tuple(terms[i] for i in inputs), by_name, {terms[i]: name for i, name in names.items()})
+
+    def at(places: list[int | None]) -> tuple[Term | None, ...]:
+        return tuple(None if i is None else terms[i] for i in places)
+
+    return Program(
+        tuple(terms[i] for i in inputs),
+        {name: terms[i] for name, i in outputs.items()},
+        {terms[i]: name for i, name in names.items()},
+        tuple(Written(spec, at(args), at(results)) for spec, args, results in written),
+    )
 
 
 def _count_readers(order: Sequence[Term], results: Iterable[Term]) -> dict[Term, int]:

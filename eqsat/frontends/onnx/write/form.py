@@ -31,7 +31,8 @@ class Form:
         op: the ONNX operator; 'Identity' is free if its operand's name can be used.
         inputs: operands. A form is a separate node before this one; None is an omitted optional input.
         attrs: the node's attributes; None omits an attribute.
-        outputs: the terms that the node computes, if there are several; otherwise it computes the term it represents.
+        outputs: the terms that the node computes, None for one that nothing reads; empty if it computes only the term
+            that it represents.
         type: shape and dtype of a form that comes before another one.
         least: the first opset whose definition of the operator has the attributes used.
     """
@@ -39,7 +40,7 @@ class Form:
     op: str
     inputs: tuple[Operand, ...]
     attrs: dict[str, Any] = field(default_factory=dict)
-    outputs: tuple[Term, ...] = ()
+    outputs: tuple[Term | None, ...] = ()
     type: tuple[Shape, str] | None = None
     least: int = 0
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ from eqsat.base.version import VERSION
 from eqsat.errors import InputError
 from eqsat.frontends.onnx.file.load import CODE_OF_DTYPE, DTYPE_OF_CODE, NEWEST_OPSET, OLDEST_OPSET, tensor_array
 from eqsat.frontends.onnx.read.opaque import OneNode, rename
+from eqsat.frontends.onnx.read.written import FileNode
 from eqsat.frontends.onnx.write.form import Form, Operand, Param
 from eqsat.frontends.onnx.write.plan import Plan, plan
 from eqsat.frontends.onnx.write.save import store
@@ -27,12 +28,15 @@ DEFAULT_OPSET = 17
 _NONE: Mapping[str, Any] = MappingProxyType({})
 
 
-def to_onnx(program: Program, path: str | os.PathLike[str] | None = None, *, opset: int = DEFAULT_OPSET) -> ModelProto:
+def to_onnx(program: Program, path: str | os.PathLike[str] | None = None, *, opset: int | None = None) -> ModelProto:
     """The program as an ONNX model, written to `path` if one is given.
+
+    Nodes of the model that the program was read from, and their names, are kept wherever it has the same values.
 
     Args:
         opset: the least opset to write; a later one is taken where an operator or element type needs it, and an
-            earlier one where an opaque operator exists only there.
+            earlier one where an opaque operator exists only there. By default that of the model that the program was
+            read from, and at least 17.
 
     Raises:
         InputError: an operator without an ONNX form, a file that cannot be written, or a model of more than
@@ -41,9 +45,11 @@ def to_onnx(program: Program, path: str | os.PathLike[str] | None = None, *, ops
     instance("to_onnx", program, Program, "a Program (eqsat.trace, from_onnx, from_torch)")
     if path is not None:
         instance("to_onnx: path", path, (str, os.PathLike), "a path or None")
-    if not OLDEST_OPSET <= whole("opset", opset, 1) <= NEWEST_OPSET:
-        raise InputError(f"opset {opset} cannot be written; choose {OLDEST_OPSET} to {NEWEST_OPSET}")
-    writer = _Writer(program, plan(program, opset))
+    read = (each.spec.opset for each in program.written if not each.spec.domain)
+    least = max([DEFAULT_OPSET, *read]) if opset is None else whole("opset", opset, 1)
+    if not OLDEST_OPSET <= least <= NEWEST_OPSET:
+        raise InputError(f"opset {least} cannot be written; choose {OLDEST_OPSET} to {NEWEST_OPSET}")
+    writer = _Writer(program, plan(program, least))
     return store(writer.model(), writer.constants(), path)
 
 
@@ -56,7 +62,7 @@ class _Writer:
         self.nodes: list[NodeProto] = []
         self.values: list[ValueInfoProto] = []
         self.names: dict[Term, str] = {term: term.attr("name") for term in program.inputs}
-        self.taken = {*self.names.values(), *program.outputs}
+        self.taken = {*self.names.values(), *program.outputs, *program.names.values()}
         self.counts: dict[str, int] = {}
         self.stored: dict[tuple[str, Shape], tuple[str, Array]] = {}
         self.foreign: list[TensorProto] = []  # parameters of opaque nodes, of element types that programs lack
@@ -114,10 +120,15 @@ class _Writer:
                 self.taken.add(name)
                 return name
 
-    def _store(self, constant: ConstArray, stem: str) -> str:
+    def _named(self, term: Term, stem: str) -> str:
+        """The model's name for a value, if the program came from one, else a new one."""
+        known = self.program.names.get(term)
+        return self._fresh(stem) if known is None or known in self.program.outputs else known
+
+    def _store(self, constant: ConstArray, name: Callable[[], str]) -> str:
         key = (constant.digest, constant.array.shape)
         if key not in self.stored:
-            self.stored[key] = (self._fresh(stem), constant.array)
+            self.stored[key] = (name(), constant.array)
         return self.stored[key][0]
 
     # Nodes
@@ -128,9 +139,11 @@ class _Writer:
             self.names[term] = self._operand(form.inputs[0])
         elif isinstance(spec := form.attrs.get("spec"), OneNode):
             self._opaque(spec, form)
+        elif isinstance(spec, FileNode):
+            self._kept(spec, form)
         else:
             inputs = [self._operand(operand) for operand in form.inputs]
-            outputs = [self._result(each, form.op) for each in form.outputs or (term,)]
+            outputs = [self._result(each, form.op) for each in form.outputs or (term,) if each is not None]
             self._node(form.op, inputs, outputs, form.attrs)
 
     def _operand(self, operand: Operand) -> str:
@@ -138,7 +151,7 @@ class _Writer:
             case None:
                 return ""
             case Param(array=array, role=role):
-                return self._store(ConstArray(array), role)
+                return self._store(ConstArray(array), lambda: self._fresh(role))
             case Form(op=op, type=type_):
                 inputs = [self._operand(inner) for inner in operand.inputs]
                 name = self._fresh(op.lower())
@@ -148,7 +161,7 @@ class _Writer:
                 return name
             case Term(op="constant"):
                 if operand not in self.names:
-                    self.names[operand] = self._store(operand.attr("value"), "constant")
+                    self.names[operand] = self._store(operand.attr("value"), lambda: self._named(operand, "constant"))
                 return self.names[operand]
             case _:
                 return self.names[operand]
@@ -156,7 +169,7 @@ class _Writer:
     def _result(self, term: Term, op: str) -> str:
         """The name of a term that the current node computes."""
         if term not in self.names:
-            self.names[term] = self._fresh(op.lower())
+            self.names[term] = self._named(term, op.lower())
             self.values.append(_value_info(self.names[term], term.shape, term.dtype))
         return self.names[term]
 
@@ -166,12 +179,24 @@ class _Writer:
         given = {name: value for name, value in attrs.items() if value is not None}
         self.nodes.append(helper.make_node(op, inputs, outputs, name=outputs[0], **given))
 
+    def _kept(self, spec: FileNode, form: Form) -> None:
+        """A node as the model that the program came from has it."""
+        node = spec.proto()
+        stem = node.op_type.lower()
+        node.input[:] = [self._operand(operand) for operand in form.inputs]
+        node.output[:] = [
+            "" if not name else self._fresh(stem) if term is None else self._result(term, stem)
+            for name, term in zip(node.output, form.outputs, strict=True)
+        ]
+        node.name = node.name or next(name for name in node.output if name)
+        self.nodes.append(node)
+
     def _opaque(self, spec: OneNode, form: Form) -> None:
         """The original node, with the names of this model."""
         model = spec.proto()
         node = model.graph.node[0]
         stem = node.op_type.lower()
-        made = {term.attr("index"): term for term in form.outputs}
+        made = {term.attr("index"): term for term in form.outputs if term is not None}
         outer = {
             value.name: self._operand(operand) for value, operand in zip(model.graph.input, form.inputs, strict=True)
         }
@@ -188,7 +213,8 @@ class _Writer:
 
     def _parameter(self, tensor: TensorProto) -> str:
         if tensor.data_type in DTYPE_OF_CODE:
-            return self._store(ConstArray(tensor_array(tensor, None, tensor.name)), "parameter")
+            array = tensor_array(tensor, None, tensor.name)
+            return self._store(ConstArray(array), lambda: self._fresh("parameter"))
         tensor.name = self._fresh("parameter")
         self.foreign.append(tensor)
         return tensor.name

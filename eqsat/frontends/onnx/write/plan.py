@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 from eqsat.errors import InputError
 from eqsat.frontends.onnx.file.load import OLDEST_OPSET, domain_of, subgraphs
 from eqsat.frontends.onnx.read.opaque import OneNode, since_version
+from eqsat.frontends.onnx.read.written import FileNode
 from eqsat.frontends.onnx.write.basic import BASIC, cuts
 from eqsat.frontends.onnx.write.form import Form, ints, opset_for
+from eqsat.frontends.onnx.write.kept import Kept
 from eqsat.frontends.onnx.write.recognise import recognisers
 from eqsat.program.ir import Program
 from eqsat.program.ops import row
@@ -38,13 +40,14 @@ def plan(program: Program, opset: int) -> Plan:
     opsets = _opaque_opsets(program, opset)
     while True:
         forms = _forms(program, opsets[""])
-        needed = {term: opset_for(form_, opsets[""]) for term, form_ in forms.items() if term.op != "opaque"}
+        needed = {term: opset_for(form_, opsets[""]) for term, form_ in forms.items() if form_.op}
         for term, first in needed.items():
             if first is None:
                 raise InputError(f"{term.op} of {term.dtype} has no ONNX form; cast its operands first")
         highest = max((first for first in needed.values() if first is not None), default=opsets[""])
         if highest == opsets[""]:
-            return Plan(forms, opsets)
+            kept = [form_.attrs["spec"] for form_ in forms.values() if not form_.op]
+            return Plan(forms, {spec.domain: spec.opset for spec in kept if isinstance(spec, FileNode)} | opsets)
         opsets = _opaque_opsets(program, highest)
 
 
@@ -56,6 +59,7 @@ def _forms(program: Program, opset: int) -> dict[Term, Form]:
     terms = program.terms()
     readers = _readers(program, terms)
     joint = {**_splits(terms), **_opaque(terms)}
+    kept = Kept(program, opset)
     chosen: dict[Term, Form] = {}
     order: list[Term] = []
     stack = [(term, False) for term in reversed(list(program.outputs.values()))]
@@ -64,9 +68,13 @@ def _forms(program: Program, opset: int) -> dict[Term, Form]:
         if done:
             order.append(term)
         elif term not in chosen and term.op not in _LEAVES:
-            chosen[term] = joint.get(term) or _recognised(term, opset, readers) or BASIC[term.op](term, opset)
+            found = kept.form(term)
+            if found is None or not chosen.keys().isdisjoint(found.outputs):
+                found = joint.get(term) or _recognised(term, opset, readers) or BASIC[term.op](term, opset)
+            chosen.update(dict.fromkeys((each for each in found.outputs if each is not None), found))
+            chosen[term] = found
             stack.append((term, True))
-            stack.extend((operand, False) for operand in reversed(list(chosen[term].terms())))
+            stack.extend((operand, False) for operand in reversed(list(found.terms())))
     return {term: chosen[term] for term in order}
 
 

@@ -1,0 +1,126 @@
+"""The nodes of the model that a program was read from, wherever a term is what such a node computes.
+
+A node's results are terms over its operands. A term is an instance of them if it is equal up to what stands at the
+operands; it is then written as that node, which reads these instead. Each node keeps its name once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from eqsat.frontends.onnx.read.written import FileNode
+from eqsat.frontends.onnx.write.form import Form
+from eqsat.program.ir import Program, Written
+from eqsat.program.ops import row
+from eqsat.program.term import Term, make
+
+_SPREAD = frozenset({"broadcast", "full", "iota"})
+"""Operators of which ONNX reads the operand, and does the rest itself."""
+
+Binding = Mapping[Term, Term]
+"""An operand of a node to what stands there."""
+
+
+class Kept:
+    """Finds the nodes of terms, readers before what they read: a reader tells which node made its operands."""
+
+    def __init__(self, program: Program, opset: int) -> None:
+        own = {name: term for term, name in program.names.items()}
+        self._came = {term: own[name] for name, term in program.outputs.items() if name in own}
+        self._varies = _varying(program)
+        self._maker: dict[Term, Written] = {}
+        self._alike: dict[object, list[tuple[Term, Written]]] = {}
+        for each in program.written:
+            if each.spec.means_the_same(opset) and not _passes_on(each):
+                for result in each.results:
+                    if result is not None and self._maker.setdefault(result, each) is each:
+                        self._alike.setdefault(_kind(result), []).append((result, each))
+        self._used: set[int] = set()
+
+    def form(self, term: Term) -> Form | None:
+        """The node that computes a term; None if no node of the model does."""
+        if not self._varies[term]:
+            return None
+        for result, node in self._candidates(term):
+            binding = _binding(result, term, node)
+            if binding is not None:
+                return self._instance(node, binding)
+        return None
+
+    def _candidates(self, term: Term) -> list[tuple[Term, Written]]:
+        """Results and their nodes that a term may be an instance of, the likeliest first, then those not used yet."""
+        likely = [came for came in (term, self._came.get(term)) if came in self._maker]
+        first = [(came, self._maker[came]) for came in likely]
+        alike = self._alike.get(_kind(term), [])
+        return [*first, *sorted(alike, key=lambda pair: id(pair[1]) in self._used)]
+
+    def _instance(self, node: Written, binding: Binding) -> Form:
+        for operand, term in binding.items():
+            self._came.setdefault(term, operand)
+        args = tuple(None if arg is None else binding.get(arg, arg) for arg in node.args)
+        results = tuple(None if result is None else _over(result, binding) for result in node.results)
+        spec: FileNode = node.spec
+        if id(node) in self._used:
+            spec = spec.unnamed()
+        self._used.add(id(node))
+        return Form("", args, {"spec": spec}, results)
+
+
+def _varying(program: Program) -> dict[Term, bool]:
+    varies: dict[Term, bool] = {}
+    for term in program.terms():
+        varies[term] = row(term.op).varies or any(varies[arg] for arg in term.args)
+    return varies
+
+
+def _passes_on(node: Written) -> bool:
+    """Whether a result is an operand, or a constant: the node is not what makes it."""
+    return any(result in node.args or not result.args for result in node.results if result is not None)
+
+
+def _kind(term: Term) -> object:
+    return term.op, term.attrs, term.shape, term.dtype
+
+
+def _binding(result: Term, term: Term, node: Written) -> Binding | None:
+    """What stands at the node's operands if the term is an instance of its result; operands that the result does not
+    read must be constants, and stay."""
+    found: dict[Term, Term] = {}
+    seen: set[tuple[Term, Term]] = set()
+    stack = [(result, term)]
+    while stack:
+        wanted, at = stack.pop()
+        if (wanted, at) in seen:
+            continue
+        seen.add((wanted, at))
+        if wanted in node.args:
+            spread = at.op in _SPREAD and at is not wanted
+            if spread or found.setdefault(wanted, at) is not at or _type(wanted) != _type(at):
+                return None
+        elif _kind(wanted) != _kind(at):
+            return None
+        else:
+            stack.extend(zip(wanted.args, at.args, strict=True))
+    left = [arg for arg in node.args if arg is not None and arg not in found]
+    return found if all(arg.op == "constant" for arg in left) else None
+
+
+def _type(term: Term) -> object:
+    return term.shape, term.dtype
+
+
+def _over(result: Term, binding: Binding) -> Term:
+    """A result over other operands."""
+    if all(operand is term for operand, term in binding.items()):
+        return result
+    made = dict(binding)
+    stack = [result]
+    while stack:
+        term = stack[-1]
+        waiting = [arg for arg in term.args if term not in made and arg not in made]
+        if not waiting:
+            stack.pop()
+            if term not in made:
+                made[term] = make(term.op, *(made[a] for a in term.args), **dict(term.attrs)) if term.args else term
+        stack.extend(waiting)
+    return made[result]

@@ -1,0 +1,103 @@
+"""What stays as it was in a model is written as it was: nodes, their names, and the names of values."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+
+import eqsat
+from eqsat.frontends.onnx.read.model import from_onnx
+from eqsat.frontends.onnx.write.model import to_onnx
+from eqsat.program import ops
+from eqsat.program.ir import Program
+from eqsat.program.term import Term
+from tests.support.onnx_models import model, node, tensor, value
+from tests.support.runtime_models import NODES, runtime_model
+
+
+def nodes_of(found: onnx.ModelProto) -> list[bytes]:
+    return sorted(each.SerializeToString(deterministic=True) for each in found.graph.node)
+
+
+def constants_of(found: onnx.ModelProto) -> dict[str, bytes]:
+    return {each.name: numpy_helper.to_array(each).tobytes() for each in found.graph.initializer}
+
+
+@pytest.mark.parametrize("name", NODES)
+def test_a_model_is_written_as_it_was_read(name: str) -> None:
+    source = runtime_model(name)
+    written = to_onnx(from_onnx(source))
+    assert nodes_of(written) == nodes_of(source)
+    assert constants_of(written) == constants_of(source)
+    assert written.opset_import == source.opset_import
+
+
+def after(program: Program, changed: Term, by: Term) -> Program:
+    """The program with another value in the place of one."""
+    made = {changed: by}
+    for term in program.terms():
+        if term not in made:
+            made[term] = ops.make(term.op, *(made[a] for a in term.args), **dict(term.attrs)) if term.args else term
+    outputs = {name: made[term] for name, term in program.outputs.items()}
+    return Program(program.inputs, outputs, program.names, program.written)
+
+
+@pytest.mark.parametrize("name", NODES)
+def test_nodes_below_a_change_stay(name: str) -> None:
+    """The first node is computed in another way; all others are as they were, and read what takes its place."""
+    source = runtime_model(name)
+    program = from_onnx(source)
+    first = next(term for term, known in program.names.items() if known == source.graph.node[0].output[0])
+    written = to_onnx(after(program, first, ops.neg(ops.neg(first))))
+    kept = {each.name: each.op_type for each in written.graph.node if each.name.startswith("node ")}
+    assert kept == {each.name: each.op_type for each in source.graph.node}
+    assert len(written.graph.node) == len(source.graph.node) + 2
+    inputs = {"x": np.random.default_rng(1).normal(size=program.inputs[0].shape).astype(np.float32)}
+    (wanted,), (found,) = program.run(inputs).values(), from_onnx(written).run(inputs).values()
+    np.testing.assert_allclose(found, wanted, 1e-5, 1e-5)
+
+
+def test_an_operand_that_onnx_broadcasts_is_not_written_out() -> None:
+    """A sum of two matrices becomes that of a matrix and a row: the row is not expanded for the sake of the node."""
+    program = from_onnx(model([node("Add", ["x", "z"], ["y"])], [value("x"), value("z")], [value("y", (2, 3))]))
+    row = ops.broadcast(ops.constant(np.arange(3, dtype=np.float32)), (2, 3))
+    written = to_onnx(after(program, program.inputs[1], row))
+    assert [each.op_type for each in written.graph.node] == ["Add"]
+
+
+def test_a_node_of_an_opset_that_means_something_else_is_not_kept() -> None:
+    """Softmax before opset 13 runs along all axes from one on."""
+    program = from_onnx(model([node("Softmax", ["x"], ["y"], axis=0)], [value("x", (2, 3))], opset=11))
+    written = to_onnx(program, opset=17)
+    x = np.random.default_rng(0).normal(size=(2, 3)).astype(np.float32)
+    np.testing.assert_allclose(from_onnx(written).run({"x": x})["y"], program.run({"x": x})["y"], 1e-6)
+
+
+def test_parameters_are_constants_though_nodes_compute_them() -> None:
+    nodes = [
+        node("Shape", ["x"], ["s"]),
+        node("Gather", ["s", "first"], ["n"]),
+        node("Concat", ["n", "rest"], ["t"], axis=0),
+        node("Reshape", ["x", "t"], ["y"]),
+    ]
+    constants = [tensor("first", np.array([0])), tensor("rest", np.array([-1, 1]))]
+    written = to_onnx(from_onnx(model(nodes, [value("x", (2, 3))], initializers=constants)))
+    assert [each.op_type for each in written.graph.node] == ["Reshape"]
+    assert [numpy_helper.to_array(each).tolist() for each in written.graph.initializer] == [[2, -1, 1]]
+
+
+def test_kept_nodes_survive_pickling() -> None:
+    import pickle
+
+    source = runtime_model("transformer")
+    program = pickle.loads(pickle.dumps(from_onnx(source)))
+    assert nodes_of(to_onnx(program)) == nodes_of(source)
+
+
+@pytest.mark.parametrize("name", NODES)
+def test_a_result_without_rules_is_the_model(name: str) -> None:
+    source = runtime_model(name)
+    written = to_onnx(eqsat.optimize(from_onnx(source), "cpu", 5, rules=[]).program)
+    assert nodes_of(written) == nodes_of(source)
