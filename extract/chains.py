@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from eqsat.extract.cuts import Facts, bits
+from eqsat.extract.cuts import Facts
 
 
 class Kernel(Protocol):
@@ -29,11 +29,11 @@ class Chain(NamedTuple):
     last: int
 
 
-def cost_of(chains: Mapping[int, Chain], launched: Iterable[int]) -> int:
-    """The cost of several kernels, given as the bit sets of their classes: what their chains share is counted once."""
+def cost_of(chains: Mapping[int, Chain], launched: Iterable[Sequence[int]]) -> int:
+    """The cost of several kernels, given as the classes of each: what their chains share is counted once."""
     longest = total = 0
     for together in launched:
-        whole, last = max(chains[c] for c in bits(together))
+        whole, last = chains[together[0]] if len(together) == 1 else max(chains[c] for c in together)
         longest, total = max(longest, whole - last), total + last
     return longest + total
 

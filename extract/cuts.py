@@ -15,7 +15,7 @@ Views include masks and windows, so an implicit-gemm convolution is a GEMM over 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
@@ -252,6 +252,8 @@ class Facts:
         ]
         self.computed = sum(1 << c for c in classes if not self.free[c])
         self._slices = self._slices_of_groups()
+        self._sliced = sum(1 << c for c in self._slices)
+        self._launched: dict[int, Sequence[Sequence[int]]] = {}
         self.leaf: list[Cut] = []
         self._leaves: dict[int, Cut] = {}
         for c in classes:
@@ -295,15 +297,22 @@ class Facts:
                     found.setdefault(c, []).append(mask)
         return found
 
-    def launched(self, leaves: int) -> list[int]:
-        """Bit sets of the classes that a kernel computes each: all slices of one array together, else one class."""
-        found, left = [], leaves & self.computed
+    def launched(self, leaves: int) -> Sequence[Sequence[int]]:
+        """The classes that a kernel computes each: all slices of one array together, else one class."""
+        left = leaves & self.computed
+        known = self._launched.get(left)
+        if known is None:
+            sliced = left & self._sliced
+            known = self._launched[left] = [(c,) for c in bits(left ^ sliced)] + list(self._together(sliced))
+        return known
+
+    def _together(self, left: int) -> Iterator[tuple[int, ...]]:
         while left:
             own = left & -left
             near = self._slices.get(own.bit_length() - 1, ())
-            found.append(left & max(near, key=lambda mask: (mask & left).bit_count(), default=own))
-            left &= ~found[-1]
-        return found
+            found = left & max(near, key=lambda mask: (mask & left).bit_count(), default=own)
+            yield bits(found)
+            left &= ~found
 
     def through(self, reads: tuple[Read, ...], layout: Layout, size: int) -> tuple[Read, ...]:
         """The reads of a view of a class of `size` elements, given those of the class."""

@@ -250,7 +250,7 @@ class Grower:
         partial = [_Join(x.kind, x.key, x.leaves, x.inner, self._beyond(x), (x,)) for x in operands[0]]
         for cuts in operands[1:]:
             options = [(x, self._beyond(x)) for x in cuts]
-            best: dict[tuple[Kind, Key, int], tuple[int, _Join]] = {}
+            best: dict[tuple[Kind, Key, int], _Join] = {}
             for left in partial:
                 for x, beyond in options:
                     if left.kind == Kind.POINT:
@@ -268,13 +268,12 @@ class Grower:
                         beyond = max(left.beyond, beyond)
                     else:
                         beyond += left.beyond
-                    needed = leaves & computed
-                    score = beyond + self.beneath(needed)
-                    slot = (kind, key, needed)
+                    slot = (kind, key, leaves & computed)
                     known = best.get(slot)
-                    if known is None or score < known[0]:
-                        best[slot] = score, _Join(kind, key, leaves, inner, beyond, (*left.subs, x))
-            partial = _best_of_each_kind(best.values(), self.limits.joins)
+                    if known is None or beyond < known.beyond:
+                        best[slot] = _Join(kind, key, leaves, inner, beyond, (*left.subs, x))
+            scored = [(join.beyond + self.beneath(needed), join) for (_, _, needed), join in best.items()]
+            partial = _best_of_each_kind(scored, self.limits.joins)
             self.crowded = self.crowded or len(partial) < len(best)
         return partial
 

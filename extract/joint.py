@@ -109,13 +109,14 @@ class _Joiner:
                 x
                 for kernels in pool.values()
                 for x in kernels
-                if self._needed_in_memory(x.cuts[0], pool, x.leaves, x.inner)
+                if not (x.leaves | x.below) & x.inner and self._needed_in_memory(x.cuts[0], pool, x.leaves, x.inner)
             ]
+            partners = _Partners(alone, self.varying)
             level = alone
             for _ in range(1, self.limits.outputs):
                 if not level or (should_stop and should_stop()):
                     break
-                level = self._most_saving(self._extended(frame, pool, level, alone))
+                level = self._most_saving(self._extended(frame, pool, level, partners))
                 found += level
         return found
 
@@ -125,12 +126,12 @@ class _Joiner:
             below |= self.below[leaf]
         return Joint((cut,), 1 << cut.cls, cut.leaves, cut.inner, below, cut.run, 0)
 
-    def _extended(self, frame: Frame, pool: Pool, level: Sequence[Joint], alone: Sequence[Joint]) -> Iterator[Joint]:
+    def _extended(self, frame: Frame, pool: Pool, level: Sequence[Joint], partners: _Partners) -> Iterator[Joint]:
         """Each joint kernel with one more output."""
         for joint in level:
-            for one in alone:
+            for one in partners.of(joint):
                 # Sets of classes are reached in every order, so one order of each pair is enough.
-                if not joint.outputs & one.outputs and (len(joint.cuts) > 1 or joint.outputs < one.outputs):
+                if len(joint.cuts) > 1 or joint.outputs < one.outputs:
                     more = self._joined(frame, pool, joint, one)
                     if more is not None:
                         yield more
@@ -138,8 +139,6 @@ class _Joiner:
     def _joined(self, frame: Frame, pool: Pool, joint: Joint, one: Joint) -> Joint | None:
         """The kernel with one more output; None if there is no such kernel, or it saves nothing."""
         leaves, inner, below = joint.leaves | one.leaves, joint.inner | one.inner, joint.below | one.below
-        if (leaves | below) & inner or not (joint.inner & one.inner or joint.leaves & one.leaves & self.varying):
-            return None
         if leaves.bit_count() > self.limits.leaves or inner.bit_count() > self.limits.operators:
             return None
         (last,) = one.cuts
@@ -191,6 +190,53 @@ class _Joiner:
                 same[x.outputs] += 1
                 taking_part.update(x.classes)
         return kept
+
+
+class _Partners:
+    """Which kernels with one output may take part in a joint kernel, by bit sets of their positions in `alone`.
+
+    Cuts have something to share if they compute a class in common or read a varying one. They cannot be one kernel
+    if they have the same output, or if one computes what the other's leaves need. For a joint kernel this is known from
+    its cuts.
+    """
+
+    def __init__(self, alone: Sequence[Joint], varying: int) -> None:
+        self._alone = alone
+        self._near: dict[int, int] = {}
+        self._apart: dict[int, int] = {}
+        needs = [x.leaves | x.below for x in alone]
+        computing, needing, reading, writing = map(
+            _holding, ([x.inner for x in alone], needs, [x.leaves & varying for x in alone], [x.outputs for x in alone])
+        )
+        for x, needed in zip(alone, needs, strict=True):
+            own = id(x.cuts[0])
+            self._near[own] = _any_of(computing, x.inner) | _any_of(reading, x.leaves & varying)
+            self._apart[own] = _any_of(writing, x.outputs) | _any_of(needing, x.inner) | _any_of(computing, needed)
+
+    def of(self, joint: Joint) -> Iterator[Joint]:
+        """The kernels with one output that may be added to a joint kernel."""
+        near = apart = 0
+        for cut in joint.cuts:
+            near |= self._near[id(cut)]
+            apart |= self._apart[id(cut)]
+        return (self._alone[i] for i in bits(near & ~apart))
+
+
+def _holding(sets: Sequence[int]) -> dict[int, int]:
+    """For each element of bit sets, the positions of the sets that hold it."""
+    found: dict[int, int] = {}
+    for i, one in enumerate(sets):
+        for c in bits(one):
+            found[c] = found.get(c, 0) | 1 << i
+    return found
+
+
+def _any_of(holding: Mapping[int, int], wanted: int) -> int:
+    """The positions of the sets that hold any of these elements."""
+    found = 0
+    for c in bits(wanted):
+        found |= holding.get(c, 0)
+    return found
 
 
 def _classes(classes: Iterable[int]) -> int:

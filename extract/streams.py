@@ -8,6 +8,7 @@ corrections that are priced.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from eqsat.base.graphs import operands_first
@@ -129,27 +130,23 @@ class Streams:
         b, m, k, _ = dims
         key = (b, m, k), tuple((x.cls, x.leaves, x.inner) for x in (cut, *beside))
         if key not in self._lefts:
-            body = Body(self.snapshot, self._read)
+            read: dict[int, Node] = {}
+            body = Body(self.snapshot, lambda c: self._read(c, read))
             (left,), others = body.nodes((cut,)), body.nodes(beside)
-            column = make("In", ("column", b * k, left.dtype))
-            roots = [make("MM", (b, m, k, 1), (left, column)), *others]
-            inputs = [n for n in operands_first(roots) if n.op == "In"]
-            try:
-                _, stream = in_fewest_passes(roots, inputs, corrected=not self.prices.exact)
-            except NotAStream:
-                self._lefts[key] = None
-            else:
-                self._lefts[key] = self._walked(stream, [left, *others]) if _of_one_type(stream) else None
+            stream = _stream_of((left, *others), (b, m, k), not self.prices.exact)
+            self._lefts[key] = stream and self._walked(stream, [left, *others], list(read))
         return self._lefts[key]
 
-    def _read(self, c: int) -> Node:
-        """The node of a class in memory; numbers are part of the code."""
+    def _read(self, c: int, read: dict[int, Node]) -> Node:
+        """The node of a class in memory, named by its place among those read; numbers are part of the code."""
         for n in self.snapshot.of_class(c):
             if n.op == "Full":
                 return make("Full", n.attrs)
-        return make("In", (c, self.snapshot.size[c], self.snapshot.dtype[c]))
+        name = len(read)
+        return read.setdefault(c, make("In", (name, self.snapshot.size[c], self.snapshot.dtype[c])))
 
-    def _walked(self, stream: Stream, whole: Sequence[Node]) -> _Left:
+    def _walked(self, stream: Stream, whole: Sequence[Node], classes: Sequence[int]) -> _Left:
+        """`classes` are those of the arrays in memory, by their names."""
         totals = [x.node for x in stream.totals]
         depths: list[int] = []
         again = again_work = work = 0.0
@@ -160,7 +157,7 @@ class Streams:
             depths += [n.attrs[2] for n in nodes if n.op == "MM"]
             again_work += work
             if turn < stream.passes - 1:
-                read = self._reads(operands_first(roots, [*totals, *stream.inner]), roots)
+                read = self._reads(operands_first(roots, [*totals, *stream.inner]), roots, classes)
                 again += sum(self.facts.moved((x,), any_order=True) for x in read)
             work = sum(work_of(n.attrs[0] if n.attrs else "where", n.size) for n in nodes if is_elementwise(n.op))
             work += sum(x.element.size for x in stream.totals if x.turn == turn)
@@ -174,19 +171,36 @@ class Streams:
             again_work=again_work,
             work=work,
             divisible=stream.divisible,
-            reads=self._reads(operands_first(whole), whole),
+            reads=self._reads(operands_first(whole), whole, classes),
         )
 
-    def _reads(self, nodes: Sequence[Node], roots: Sequence[Node]) -> tuple[Read, ...]:
+    def _reads(self, nodes: Sequence[Node], roots: Sequence[Node], classes: Sequence[int]) -> tuple[Read, ...]:
         """How these nodes read arrays in memory; those among the roots are read whole."""
         whole = [*roots, *(a for n in nodes if n.op not in ("V", "Gather") for a in n.args)]
-        reads = [_read_of(a) for a in whole]
+        reads = [_read_of(a, classes) for a in whole]
         for n in nodes:
             if n.op == "Gather":
                 outer, _, inner = n.attrs
                 table, index = n.args
-                reads += [self.facts.gathered(_read_of(table), outer * index.size, inner), _read_of(index)]
+                rows = outer * index.size
+                reads += [self.facts.gathered(_read_of(table, classes), rows, inner), _read_of(index, classes)]
         return joined(*reads)
+
+
+@lru_cache(maxsize=1 << 12)
+def _stream_of(outputs: tuple[Node, ...], dims: tuple[int, int, int], corrected: bool) -> Stream | None:
+    """The stream that makes the first output on the way as a left operand with these dims, and writes the others beside
+    it; None if no single walk does. Its arrays are named by their order, so that equal layers are analysed once."""
+    left, *others = outputs
+    batch, _, length = dims
+    column = make("In", ("column", batch * length, left.dtype))
+    roots = [make("MM", (*dims, 1), (left, column)), *others]
+    inputs = [n for n in operands_first(roots) if n.op == "In"]
+    try:
+        _, stream = in_fewest_passes(roots, inputs, corrected)
+    except NotAStream:
+        return None
+    return stream if _of_one_type(stream) else None
 
 
 def _of_one_type(stream: Stream) -> bool:
@@ -196,12 +210,12 @@ def _of_one_type(stream: Stream) -> bool:
     return len(multiplied) == 1 and STREAM_DTYPES.issuperset([*multiplied, *(x.node.dtype for x in stream.totals)])
 
 
-def _read_of(node: Node) -> tuple[Read, ...]:
+def _read_of(node: Node, classes: Sequence[int]) -> tuple[Read, ...]:
     """How an array in memory is read, itself or through a view; empty for what is computed."""
     if node.op == "In":
-        return ((node.attrs[0], identity(node.size), 0.0),)
+        return ((classes[node.attrs[0]], identity(node.size), 0.0),)
     if node.op == "V" and node.args[0].op == "In":
-        return ((node.args[0].attrs[0], node.attrs[0], 0.0),)
+        return ((classes[node.args[0].attrs[0]], node.attrs[0], 0.0),)
     return ()
 
 
