@@ -18,10 +18,12 @@ from eqsat.egraph.snapshot import SOURCE, Snapshot
 from eqsat.errors import CheckFailed
 from eqsat.extract.candidates import Candidate, Candidates, enumerate_candidates
 from eqsat.extract.chains import Chain
+from eqsat.extract.cost import Prices
 from eqsat.extract.cuts import Limits, parts
 from eqsat.extract.device.table import Device
 from eqsat.extract.device.table import device as find_device
 from eqsat.extract.known import Renumbering
+from eqsat.extract.shared import Sharing
 from eqsat.extract.solver.greedy import NO_NODE, greedy_dag
 from eqsat.extract.solver.problem import Problem, Solution, check, used_choice
 from eqsat.extract.solver.solve import solve
@@ -32,6 +34,9 @@ ENUMERATION_SHARE = 0.4
 
 GROUP_MOVES_SHARE = 0.05
 """The share that trying group moves may take."""
+
+SHARING_ROUNDS = 3
+"""Most times that a cover is searched with the launches that the one before would share."""
 
 
 @dataclass(slots=True)
@@ -122,6 +127,9 @@ def cover(
         if not known:
             given.append(CoverProblem(snapshot, written, every.classes).cheap_kernels())
     found.add(more)
+    sharing = Sharing(snapshot, found, Prices(row).launch) if row.fuses else None
+    if sharing:
+        found.add(sharing.read_together())
     covers = CoverProblem(snapshot, found, every.classes)
     enumerated = time.monotonic()
     incumbents = {"grouped": covers.group_moves(enumerated + GROUP_MOVES_SHARE * time_limit)}
@@ -130,7 +138,8 @@ def cover(
         if choice is not None:
             incumbents[f"known {i + 1}" if known else "written"] = choice
     moved = time.monotonic()
-    solution = solve(covers.problem, max(0.0, start + time_limit - moved), list(incumbents.values()), should_stop)
+    costs = {name: check(covers.problem, choice) for name, choice in incumbents.items()}
+    covers, solution = _solved(covers, list(incumbents.values()), sharing, start + time_limit, should_stop)
     return CoverResult(
         chosen=covers.launch_order(solution.choice),
         cost=solution.cost,
@@ -139,7 +148,7 @@ def cover(
         stats={
             "candidates": found.stats,
             "problem": {"nodes": len(covers.problem.node_class), "rows": len(covers.problem.at_least_one)},
-            "incumbents": {name: check(covers.problem, choice) for name, choice in incumbents.items()},
+            "incumbents": costs,
             "solver": solution.stats,
             "seconds": {
                 "candidates": enumerated - start,
@@ -150,6 +159,32 @@ def cover(
         problem=covers,
         solution=solution,
     )
+
+
+def _solved(
+    covers: CoverProblem,
+    starts: Sequence[dict[int, int]],
+    sharing: Sharing | None,
+    ends: float,
+    should_stop: Callable[[], bool] | None,
+) -> tuple[CoverProblem, Solution]:
+    """The cheapest cover, with the launches among its candidates that small products of good covers may share: those
+    to start from, then the best one, until nothing new is shared."""
+    solution: Solution | None = None
+    for _ in range(SHARING_ROUNDS):
+        packed = [sharing.packed(covers.launch_order(choice)) for choice in starts] if sharing else []
+        known = {x.call for x in covers.candidates}
+        fresh = [x for kernels in packed for x in kernels if x.call not in known]
+        if fresh:
+            covers.found.add(fresh)
+            covers = CoverProblem(covers.snapshot, covers.found, covers.needed)
+            starts = [choice for kernels in packed if (choice := covers.choice_of(kernels)) is not None]
+        elif solution is not None:
+            break
+        solution = solve(covers.problem, max(0.0, ends - time.monotonic()), starts, should_stop)
+        starts = [solution.choice]
+    assert solution is not None
+    return covers, solution
 
 
 def _as_written(snapshot: Snapshot) -> bool:
@@ -173,13 +208,14 @@ class CoverProblem:
 
     A kernel with several outputs becomes an extra class with a single node, numbered after all others. That node has
     the price, and the outputs are free once it is chosen. `calls` has one candidate for each such class, in order.
-    `found` has the candidates of all classes.
+    `found` has the candidates of all classes, and `needed` is the bit set of the classes that every derivation of the
+    roots computes.
     """
 
     def __init__(self, snapshot: Snapshot, candidates: Candidates, needed: int) -> None:
-        """`needed` is the bit set of the classes that every derivation of the roots computes."""
         self.snapshot = snapshot
         self.found = candidates
+        self.needed = needed
         self.classes = _reachable(snapshot.roots, candidates)
         self.index = {c: k for k, c in enumerate(self.classes)}
         self.candidates = [x for c in self.classes for x in candidates.of_class[c]]

@@ -22,6 +22,7 @@ from eqsat.extract.candidates import Candidate
 from eqsat.extract.cover import CoverResult
 from eqsat.extract.cuts import Cut, parts
 from eqsat.extract.plan.naming import kernel_name, numpy_ops
+from eqsat.extract.shared import CALL as SHARED_LAUNCH
 from eqsat.extract.solver.problem import Problem
 from eqsat.extract.solver.solve import solve
 from eqsat.layout.arithmetic import Layout, compose, footprint, identity
@@ -57,6 +58,7 @@ class Kernel:
         launches: number of launches on the device; `slices` is the number of parts that long sums are split into,
             which a second launch adds up.
         why: why one kernel may compute this, in lines, for a stream.
+        beside: whether it is priced as part of the launch of the kernel before it.
     """
 
     name: str
@@ -72,6 +74,7 @@ class Kernel:
     launches: int = 1
     slices: int = 1
     why: tuple[str, ...] = ()
+    beside: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,8 +148,10 @@ class _Builder:
         for group in launches(self.result):
             if group[0].family == "alias":
                 self._bind(group[0])
+            elif group[0].call and group[0].call[0] == SHARED_LAUNCH:
+                kernels += self._side_by_side(group)
             else:
-                kernels.append(self._kernel(group))
+                kernels.append(self._kernel(group, group[0].price))
         roots = self.snapshot.roots
         return Plan(
             kernels=tuple(_distinct_names(kernels)),
@@ -200,8 +205,17 @@ class _Builder:
 
     # --- kernels ------------------------------------------------------------------------------------------------
 
-    def _kernel(self, group: Sequence[Candidate]) -> Kernel:
-        """The kernel that computes these classes."""
+    def _side_by_side(self, group: Sequence[Candidate]) -> list[Kernel]:
+        """Kernels that share a launch, which the first of them pays."""
+        apart = [x.cut.price for x in group]
+        launch = (sum(apart) - group[0].price) // max(1, len(group) - 1)
+        return [
+            replace(self._kernel([x], price - launch * (i > 0)), beside=i > 0)
+            for i, (x, price) in enumerate(zip(group, apart, strict=True))
+        ]
+
+    def _kernel(self, group: Sequence[Candidate], price: int) -> Kernel:
+        """The kernel that computes these classes, for so many picoseconds."""
         reads = _Reads(self._buffer)
         expressions = Body(self.snapshot, reads.node).nodes([x.cut for x in group])
         inputs = tuple(reads.params)
@@ -219,7 +233,7 @@ class _Builder:
             body=expressions,
             flops=sum(flops(n) for n in inner),
             bytes=_bytes_read(expressions) + sum(n.size * itemsize(n.dtype) for n in expressions),
-            predicted_us=group[0].price * 1e-6,
+            predicted_us=price * 1e-6,
             ops=numpy_ops(expressions),
             launches=group[0].launches,
             slices=group[0].slices,

@@ -1,56 +1,52 @@
 """How the kernels of a plan become launches: independent small products share one.
 
-Towers of unequal widths are such products: they cannot be batched, and each alone leaves most of a device idle. Every
-kernel keeps its own price; the launch that is saved is an extra gain.
+Towers of unequal widths are such products: they cannot be batched, and each alone leaves most of a device idle. Kernels
+that a plan prices as one launch (`Kernel.beside`) stay together. Others join them where they fit; the launch that is
+saved then is an extra gain.
 """
 
 from __future__ import annotations
 
-from math import ceil
+from collections.abc import Sequence
 
 from eqsat.base.numerics import itemsize
 from eqsat.extract.plan.plan import Kernel, Plan
+from eqsat.gpu.table.sharing import FAMILIES, Member, launches, tiles
 from eqsat.program.core import Node, topological
 
 ACCESS_ALIGNMENT = 16
 """Bytes: kernels read and write whole vectors, so an array inside another must start at a multiple of this."""
 
-MOST_BLOCKS = 96
-"""Most tiles of a group: all run at once on any of the devices, so that no member waits for another."""
-
-MOST_ARRAYS = 128
-"""Most arrays of a group: their addresses must fit into the 4 KiB of arguments that every platform allows."""
-
-_TILE = 32
-"""Edge of the tiles that are counted: small ones, since the members are."""
-
 
 def groups(plan: Plan) -> list[list[int]]:
-    """The plan's kernels as launches in order, by their position: those of a group share one."""
-    found: list[list[int]] = []
-    room: list[tuple[int, int]] = []  # tiles and arrays that each group may still take
-    made_in: dict[Node, int] = {}
+    """The plan's kernels as launches in order, by their position: those of a group share one.
+
+    Kernels that the plan prices as one launch stay together.
+    """
+    units: list[list[int]] = []
     for i, kernel in enumerate(plan.kernels):
-        first = max((made_in[n] + 1 for n in kernel.inputs if n in made_in), default=0)
-        blocks, arrays = _blocks(kernel), len(kernel.inputs) + len(kernel.outputs)
-        fitting = (g for g in range(first, len(found)) if blocks <= room[g][0] and arrays <= room[g][1])
-        at = next(fitting, len(found)) if blocks else len(found)
-        if at == len(found):
-            found.append([])
-            room.append((MOST_BLOCKS, MOST_ARRAYS) if blocks else (0, 0))
-        found[at].append(i)
-        room[at] = (room[at][0] - blocks, room[at][1] - arrays)
-        made_in.update(dict.fromkeys(kernel.outputs, at))
-    return found
+        if kernel.beside:
+            units[-1].append(i)
+        else:
+            units.append([i])
+    members = [_member([plan.kernels[i] for i in unit]) for unit in units]
+    return [[i for at in launch for i in units[at]] for launch in launches(members)]
 
 
-def _blocks(kernel: Kernel) -> int:
+def _member(kernels: Sequence[Kernel]) -> Member:
+    """Kernels that are one launch."""
+    sizes = [_tiles(kernel) for kernel in kernels]
+    reads = [node for kernel in kernels for node in kernel.inputs]
+    writes = [node for kernel in kernels for node in kernel.outputs]
+    return Member(sum(sizes) if all(sizes) else 0, reads, writes)
+
+
+def _tiles(kernel: Kernel) -> int:
     """The tiles of a kernel that may share a launch; 0 for any other."""
-    if kernel.family not in ("contraction", "stream") or kernel.launches != 1:
+    if kernel.family not in FAMILIES or kernel.launches != 1:
         return 0
     batch, m, _, n = product_of(kernel).attrs
-    blocks = batch * ceil(m / _TILE) * ceil(n / _TILE)
-    return blocks if 1 not in (m, n) and blocks < MOST_BLOCKS else 0
+    return tiles(batch, m, n)
 
 
 def product_of(kernel: Kernel) -> Node:

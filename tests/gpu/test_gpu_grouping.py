@@ -16,10 +16,11 @@ from eqsat.extract.cover import source_cover
 from eqsat.extract.plan.plan import Plan, build_plan
 from eqsat.gpu.build.gates import gate
 from eqsat.gpu.families.base import Kernel
-from eqsat.gpu.launch.grouping import MOST_BLOCKS, groups
+from eqsat.gpu.launch.grouping import groups
 from eqsat.gpu.launch.lower import Launch
 from eqsat.gpu.launch.lower import lower as lower_plan
 from eqsat.gpu.run.run import run_simt
+from eqsat.gpu.table.sharing import MOST_TILES
 from eqsat.gpu.table.targets import TARGETS
 from eqsat.program.core import Node, lower
 from eqsat.program.ir import Program
@@ -81,7 +82,7 @@ def test_large_and_dependent_products_are_launches_of_their_own() -> None:
     assert [k.family for k in launched(towers(((512, 512), (500, 400)), rows=1024))] == ["contraction"] * 2
     assert [k.family for k in launched(towers(((8, 8, 8, 8),)))] == ["contraction", "stream"]
     plan = plan_of(towers([(8, 64)] * 60, rows=64))
-    assert [len(group) for group in groups(plan)] == [MOST_BLOCKS // 4] * 2 + [60 - MOST_BLOCKS // 2]
+    assert [len(group) for group in groups(plan)] == [MOST_TILES // 4] * 2 + [60 - MOST_TILES // 2]
 
 
 def test_members_follow_what_they_need() -> None:

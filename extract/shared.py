@@ -1,0 +1,88 @@
+"""Small products in one launch: independent ones that a kernel reads, or that good covers compute.
+
+Each alone leaves most of a device idle, and most of its price is the launch. Priced one by one they lose against
+products that do ten times the work in fewer launches: in a b c d e, all dynamic, b c and d e are such a pair.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from eqsat.egraph.snapshot import Snapshot
+from eqsat.extract.candidates import Candidate, Candidates
+from eqsat.extract.cuts import bits, parts
+from eqsat.gpu.table.sharing import FAMILIES, Member, launches, tiles
+
+CALL = "shared launch"
+"""First part of `Candidate.call` for kernels that share a launch."""
+
+
+class Sharing:
+    """The small products of a snapshot, and the launches that they may share.
+
+    A shared launch costs what its members cost apart without all launches but one. That they run side by side is not
+    counted.
+    """
+
+    def __init__(self, snapshot: Snapshot, found: Candidates, launch: int) -> None:
+        """`launch` is its cost in picoseconds."""
+        self._snapshot, self._found, self._launch = snapshot, found, launch
+
+    def read_together(self) -> list[Candidate]:
+        """Candidates of launches shared by the cheapest small products of the classes that one kernel reads, or of the
+        roots."""
+        small = [self._cheapest_small(kernels) for kernels in self._found.of_class]
+        made: dict[tuple[int, ...], list[Candidate]] = {}
+        for classes in self._needed_together():
+            products = [x for c in classes if (x := small[c]) is not None]
+            for kernels in self._packed(products):
+                made.setdefault(tuple(x.cls for x in kernels), self._in_one_launch(kernels))
+        return [x for members in made.values() for x in members]
+
+    def packed(self, cover: Sequence[Candidate]) -> list[Candidate]:
+        """A cover in launch order, with candidates of shared launches for the kernels that lowering would pack."""
+        apart = [self._alone(x) for x in cover]
+        instead = {x.cls: x for kernels in self._packed(apart) for x in self._in_one_launch(kernels)}
+        return [instead.get(x.cls, x) for x in apart]
+
+    def _needed_together(self) -> Iterator[Sequence[int]]:
+        """Sets of classes that a kernel reads, and the roots."""
+        yield tuple(dict.fromkeys(self._snapshot.roots))
+        for kernels in self._found.of_class:
+            for x in kernels:
+                if len(x.children) > 1:
+                    yield x.children
+
+    def _cheapest_small(self, kernels: Sequence[Candidate]) -> Candidate | None:
+        """The cheapest kernel of a class, if it is a product that may share a launch."""
+        x = min((x for x in kernels if x.call is None), key=lambda x: (x.price, x.leaves), default=None)
+        return x if x is not None and self._tiles(x) else None
+
+    def _tiles(self, x: Candidate) -> int:
+        """The tiles of a kernel that may share a launch; 0 for any other."""
+        if x.family not in FAMILIES or x.launches != 1 or x.call:
+            return 0
+        nodes = (self._snapshot.nodes[part.node] for part in parts((x.cut,)) if part.node >= 0)
+        batch, m, _, n = next(node.attrs for node in nodes if node.op == "MM")
+        return tiles(batch, m, n)
+
+    def _packed(self, kernels: Sequence[Candidate]) -> list[list[Candidate]]:
+        """Those of several kernels that share launches, as lowering packs them."""
+        members = [Member(self._tiles(x), x.leaves, (x.cls,)) for x in kernels]
+        return [[kernels[i] for i in group] for group in launches(members) if len(group) > 1]
+
+    def _alone(self, x: Candidate) -> Candidate:
+        """A kernel of a shared launch by itself; any other as it is."""
+        if x.call is None or x.call[0] != CALL:
+            return x
+        leaves, children = bits(x.cut.leaves), bits(x.cut.leaves & self._found.facts.computed)
+        return replace(x, leaves=leaves, children=children, price=x.cut.price, call=None)
+
+    def _in_one_launch(self, members: Sequence[Candidate]) -> list[Candidate]:
+        """Candidates, one for each member, of a launch that they share."""
+        leaves = tuple(sorted({c for x in members for c in x.leaves}))
+        children = tuple(sorted({c for x in members for c in x.children}))
+        price = sum(x.price for x in members) - (len(members) - 1) * self._launch
+        call = CALL, (tuple(sorted(x.cls for x in members)), leaves)
+        return [replace(x, leaves=leaves, children=children, price=price, call=call) for x in members]

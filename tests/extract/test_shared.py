@@ -1,0 +1,79 @@
+"""Small products in one launch: priced as lowering launches them, so that they win where they do less work."""
+
+from __future__ import annotations
+
+from functools import reduce
+from itertools import pairwise
+
+import pytest
+
+import eqsat
+from eqsat.egraph.snapshot import Snapshot
+from eqsat.extract.cover import cover
+from eqsat.extract.plan.plan import build_plan
+from eqsat.gpu.launch.grouping import groups, launch_counts
+from eqsat.program.core import Node, make
+from support.core_programs import mm, un, x_
+from support.plans import program_of
+
+
+def chain_flops(dims: list[int]) -> int:
+    """FLOPs of the best order of a chain of products, by dynamic programming."""
+    n = len(dims) - 1
+    least = {(i, i): 0 for i in range(n)}
+    for length in range(1, n):
+        for i in range(n - length):
+            j = i + length
+            least[i, j] = min(
+                least[i, k] + least[k + 1, j] + 2 * dims[i] * dims[k + 1] * dims[j + 1] for k in range(i, j)
+            )
+    return least[0, n - 1]
+
+
+@pytest.mark.parametrize(
+    "dims", [[128, 32, 256, 32, 512, 16], [64, 16, 256, 16, 256, 32], [32, 16, 512, 16, 512, 16, 256]], ids=str
+)
+def test_chains_of_small_products_do_little_more_than_the_least_work(dims: list[int]) -> None:
+    shapes = {f"m{i}": shape for i, shape in enumerate(pairwise(dims))}
+    program = eqsat.trace(
+        lambda **m: reduce(lambda a, b: a @ b, m.values()), **{n: eqsat.spec(s) for n, s in shapes.items()}
+    )
+    report = eqsat.optimize(program, device="mi300x").report
+    assert report["result"]["flops"] <= 1.5 * chain_flops(dims)
+    assert report["result"]["predicted_us"] < report["source"]["predicted_us"]
+
+
+def small(name: str, n: int) -> Node:
+    """A small product with its own operands."""
+    return mm(x_(f"{name}a", 32 * 48), x_(f"{name}b", 48 * n), 32, 48, n)
+
+
+JOINED = make("Cat", (), [un("relu", small("p", 16)), un("relu", small("q", 32))])
+PROGRAMS = {
+    "results": [small("p", 16), small("q", 32), small("r", 48)],
+    "operands of a kernel": [mm(small("p", 40), mm(x_("c", 40 * 64), x_("d", 64 * 24), 40, 64, 24), 32, 40, 24)],
+    "one after another kernel": [
+        un("exp", JOINED),
+        mm(un("tanh", make("Red", ("max", 4), (x_("z", 32 * 48 * 4),))), x_("w", 48 * 20), 32, 48, 20),
+        small("s", 16),
+    ],
+}
+
+
+@pytest.mark.parametrize("roots", PROGRAMS.values(), ids=PROGRAMS)
+def test_the_price_is_of_the_launches_that_lowering_makes(roots: list[Node]) -> None:
+    snapshot = Snapshot.from_core(roots)
+    found = cover(snapshot, "mi300x", 5.0)
+    plan = build_plan(snapshot, found, program_of(roots))
+    together = [i for i, kernel in enumerate(plan.kernels) if kernel.beside]
+    assert together
+    assert round(sum(k.predicted_us for k in plan.kernels) * 1e6) == found.cost
+    counts, _ = launch_counts(plan)
+    assert all(counts[i] == 0 for i in together)
+    launches = {i: at for at, group in enumerate(groups(plan)) for i in group}
+    assert all(launches[i] == launches[i - 1] for i in together)
+    made: set[Node] = set()
+    for group in groups(plan):
+        kernels = [plan.kernels[i] for i in group]
+        assert all(n.op in ("In", "Const") or n in made for kernel in kernels for n in kernel.inputs)
+        made |= {n for kernel in kernels for n in kernel.outputs}
