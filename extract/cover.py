@@ -78,7 +78,7 @@ class CoverResult:
 
     @property
     def kernels(self) -> list[Candidate]:
-        """The chosen candidates that are launched; a call with several results appears once."""
+        """A chosen candidate of each launch: the first of kernels that share one, or of several results."""
         launched = {x.call or x.cls: x for x in reversed(self.chosen) if x.family != "alias"}
         return list(reversed(launched.values()))
 

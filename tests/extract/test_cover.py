@@ -113,8 +113,8 @@ WRITTEN: list[tuple[str, Node, int]] = [
     ("one product with bias and activation", silu(linear(X, "1")), 1),
     ("two layers", linear(silu(linear(X, "1")), "2"), 1),
     ("layer norm", layernorm(X, 64), 1),
-    ("an attention block: 3 + 1 + 1 + 1", attention(X), 6),
-    ("two towers of two layers, concatenated", make("Cat", (), (tower("0"), tower("1"))), 3),
+    ("an attention block: three products in one launch", attention(X), 4),
+    ("two towers of two layers, concatenated", make("Cat", (), (tower("0"), tower("1"))), 2),
     ("a maximum over a product", red("max", mm(X, W, 128, 64, 64), 64), 1),
 ]
 

@@ -44,11 +44,11 @@ TOGETHER: list[tuple[str, list[Node], int, list[str]]] = [
     ("two reductions of one array", [red("sum", X, N), red("max", X, N)], 2, ["reduction"]),
     ("mean and variance", [red("sum", X, N), red("sum", bin_("mul", CENTRED, CENTRED), N)], 2, ["row"]),
     ("softmax, and a sum of the same rows", [view(softmax(X, N), T), red("sum", X, N)], 2, ["row"]),
-    ("a product, and an activation of it", [P, un("tanh", P)], 2, [GEMM]),
+    ("a product, and an activation of it", [P, un("tanh", P)], 1, [GEMM]),
     ("a product written transposed, and maxima of it", [PT, red("max", PT, M)], 2, [GEMM_RED]),
     ("a product, and sums and maxima of its rows", [P, red("sum", un("exp", P), N), red("max", P, N)], 3, [GEMM_RED]),
 ]  # fmt: skip
-"""Name, outputs, kernels when each has one output, families when they may have several."""
+"""Name, outputs, launches when each kernel has one output, families when they may have several."""
 
 
 @pytest.mark.parametrize(
