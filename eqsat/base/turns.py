@@ -66,8 +66,8 @@ def in_turns(
     Args:
         contenders: each has run once, so that what it keeps is allocated.
         threads: on which they work; if it is one, it is the caller's.
-        rounds, seconds: most rounds, and seconds after which none is begun once there are `LEAST_ROUNDS`.
-        left: seconds left for `LEAST_ROUNDS` of them all.
+        rounds, seconds: most rounds, and seconds after which none is begun.
+        left: seconds left for them all; none is begun that would take longer. `LEAST_ROUNDS` are made in any case.
 
     Returns:
         The times of the first contenders, as many as there is time for; of none if two are too many.
@@ -83,7 +83,7 @@ def in_turns(
     samples: list[list[float]] = [[] for _ in each]
     begun = time.perf_counter()
     for done in range(rounds):
-        if done >= LEAST_ROUNDS and time.perf_counter() - begun > min(seconds, left()):
+        if done >= LEAST_ROUNDS and (time.perf_counter() - begun > seconds or sum(each) > left()):
             break
         for i in range(len(each)) if done % 2 == 0 else reversed(range(len(each))):
             samples[i].append(_timed(contenders[i], repeats[i], clock))

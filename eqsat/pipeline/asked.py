@@ -12,7 +12,7 @@ from eqsat.errors import InputError
 from eqsat.extract.device.table import Device
 from eqsat.extract.device.table import device as find_device
 from eqsat.language.rule import AnyRule, Policy
-from eqsat.pipeline.limits import EXPLAINING, MEASURING
+from eqsat.pipeline.limits import EXPLAINING
 from eqsat.pipeline.objective import Objective
 from eqsat.program.ir import Program
 from eqsat.program.sizes import check_program
@@ -42,11 +42,6 @@ class Asked:
     memory: int = field(default_factory=lambda: memory_limit_of(None))
     explain_time: float = EXPLAINING.seconds
     measure_threads: int | None = None
-
-    @property
-    def plans(self) -> int:
-        """How many plans to find: those asked for, and those to measure."""
-        return self.top if self.measure_threads is None else max(self.top, MEASURING.plans)
 
     @property
     def exact(self) -> bool:

@@ -36,7 +36,7 @@ from eqsat.pipeline.ranking import alternative_rows
 from eqsat.pipeline.result import Result
 from eqsat.pipeline.runner import Deadline, Progress, Runner, Stage
 from eqsat.pipeline.search import partition, search
-from eqsat.pipeline.selection import Selection, choose
+from eqsat.pipeline.selection import Selection, cautious, choose
 from eqsat.program.ir import Program
 
 
@@ -101,7 +101,7 @@ def optimize(
     run = Runner(TimeBudget.of(time_limit), progress)
     if asked.rules:
         warm_up(asked.rules)
-    if asked.plans > 1 or asked.goal != Objective():
+    if asked.top > 1 or asked.goal != Objective():
         run.budget.expect("further", limits.AFTER.further * run.budget.limit)
     if asked.measure_threads is not None:
         run.budget.expect("measure", limits.MEASURING.share * run.budget.limit)
@@ -109,6 +109,9 @@ def optimize(
     problem = partition(program, asked, run)
     found = search(problem, run)
     selections = choose(problem, found, run)
+    asked_for = len(selections)
+    if asked.measure_threads is not None:
+        selections += cautious(selections[0])
     written = plan_written(problem, found)
 
     def made(selection: Selection, explaining: float = explain_time) -> Result:
@@ -127,10 +130,13 @@ def optimize(
     passed: list[tuple[Result, Selection]] = []
     for rank, selection in enumerate(selections, 1):
         run.tell(f"plan {rank} of {len(selections)}", 0.95)
+        only_measured = rank > asked_for
+        seconds = run.left("check") if only_measured else run.unlimited
+        explaining = 0.0 if passed and not only_measured else explain_time
         try:
             if rank == 1:
                 passed.append((made(selection), selection))
-            elif another := run.run(ANOTHER, run.unlimited, made, selection, 0.0 if passed else explain_time):
+            elif another := run.run(ANOTHER, seconds, made, selection, explaining):
                 passed.append((another, selection))
             else:
                 break

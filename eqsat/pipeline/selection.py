@@ -20,7 +20,8 @@ from eqsat.pipeline.search import Form, Found, Problem
 
 Reason = Literal["overflow", "memory", "refused", "time", "interrupted", "measured"]
 """Why a form stays as written although a cheaper one was found: a short float would overflow, its constants would take
-too much memory, the check refused it, there was no time to build it, or it was measured and is not faster."""
+too much memory, the check refused it, there was no time to build it, or times decide: it gains too little to be sure,
+or it was measured and is not faster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +70,11 @@ def choose(problem: Problem, found: Mapping[Form, Found], run: Runner) -> list[S
     """The covers to build plans from, the best first; after Ctrl-C only the cheapest."""
     run.tell("comparing plans", 0.8)
     asked, first = problem.asked, _cheapest(found, run)
-    if run.interrupted or (asked.plans == 1 and asked.goal == Objective()):
+    if run.interrupted or (asked.top == 1 and asked.goal == Objective()):
         return [first]
     with run.budget.stage("further"):
         if asked.goal.memory:
-            return run.run(TRADE, run.unlimited, problem, first, run)[: asked.plans]
+            return run.run(TRADE, run.unlimited, problem, first, run)[: asked.top]
         return [first, *run.run(NEXT, run.unlimited, problem, first, run)]
 
 
@@ -85,6 +86,13 @@ def _cheapest(found: Mapping[Form, Found], run: Runner) -> Selection:
         for form, x in found.items()
     }
     return Selection(found, {form: x.cheapest if pays[form] else _left_written(x) for form, x in found.items()})
+
+
+def cautious(first: Selection) -> list[Selection]:
+    """A further plan to measure: what gains little by price is as written. None if that is all of it, or nothing."""
+    changed, sure = first.changed(), 1 - limits.MEASURING.sure
+    unsure = [x for x in changed if first.solved[x].cover.cost > sure * first.found[x].written.cover.cost]
+    return [first.keep(unsure, "measured")] if 0 < len(unsure) < len(changed) else []
 
 
 def _folding(solved: Solved) -> int:
@@ -99,7 +107,7 @@ def _next(deadline: Deadline, problem: Problem, first: Selection, run: Runner) -
     """The next best plans."""
     late = _further(run)
     choices: dict[Form, Sequence[Solved]] = {}
-    count = problem.asked.plans - 1
+    count = problem.asked.top - 1
     for form, best in first.solved.items():
         cheapest = first.found[form].cheapest
         further = [cheapest.cover, *next_covers(cheapest.cover, count, late.ends, late.stopped)]

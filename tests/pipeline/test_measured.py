@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,12 @@ import onnx
 import pytest
 
 import eqsat
+from eqsat.extract.cover import CoverResult
+from eqsat.extract.plan.stitch import Solved
 from eqsat.frontends import execution
 from eqsat.frontends.execution import RuntimeRefuses, Session
 from eqsat.pipeline import measured
+from eqsat.pipeline.selection import Selection, cautious
 from support.cli import chain, document, printed
 from support.cli import eqsat as command
 from support.onnx_models import FLOAT, INT64, model, node, tensor, value
@@ -145,6 +149,32 @@ def test_no_measure_writes_the_plan(monkeypatch: pytest.MonkeyPatch, saved: Path
     report = document("optimize", saved, "-o", out, "--device", "cpu", "-t", "60", "--no-measure")
     assert report["measured"] is None
     assert len(onnx.load(out).graph.node) == 1
+
+
+def found(written: int, cheapest: int) -> Any:
+    """A form with covers of these prices, as a search finds them."""
+    covers = [CoverResult([], cost, 0, False, {}) for cost in (written, cheapest)]
+    before, after = (Solved(None, cover) for cover in covers)  # pyright: ignore[reportArgumentType]
+    return SimpleNamespace(written=before, cheapest=after)
+
+
+@pytest.mark.parametrize(
+    ("prices", "changed"),
+    [
+        ({"a": (100, 80), "b": (100, 99), "c": (50, 50)}, ["a"]),
+        ({"a": (100, 80), "b": (100, 70)}, None),
+        ({"a": (100, 99), "b": (100, 98)}, None),
+    ],
+    ids=["some gain little", "all gain much", "all gain little"],
+)
+def test_a_further_plan_leaves_what_gains_little(prices: dict[Any, tuple[int, int]], changed: list[str] | None) -> None:
+    forms = {form: found(*costs) for form, costs in prices.items()}
+    solved = {
+        form: x.written if costs[0] == costs[1] else x.cheapest
+        for (form, x), costs in zip(forms.items(), prices.values(), strict=True)
+    }
+    further = cautious(Selection(forms, solved))
+    assert [one.changed() for one in further] == ([] if changed is None else [changed])
 
 
 def lookups() -> onnx.ModelProto:
