@@ -131,7 +131,7 @@ def _measured(
     with tempfile.TemporaryDirectory(prefix="eqsat-") as folder:
         try:
             first = found.load(_file_of(source, Path(folder)), threads)
-            inputs = _inputs(source, first)
+            inputs = inputs_for(source, first)
         except (EqsatError, OSError) as error:
             return f"{name} cannot run the program as written: {error}"
         sessions = {0: first}
@@ -178,7 +178,7 @@ def _bound(session: Session, inputs: Mapping[str, Array]) -> Callable[[], object
     return lambda: session(inputs)
 
 
-def _inputs(program: Program, session: Session) -> dict[str, Array]:
+def inputs_for(program: Program, session: Session) -> dict[str, Array]:
     """Random inputs that the session accepts: indices over the whole of the tables that they look up, if it does."""
     small = random_values(program.inputs, 0, SEED)
     wide = {**small, **_indices(program)}

@@ -499,9 +499,15 @@ def test_demo_shows_programs_before_and_after(tmp_path: Path) -> None:
 def associated(right: bool, factor: float = 1.0) -> onnx.ModelProto:
     """(a @ b) @ c, or a @ (b @ c) times a constant, for a [2, 3], b [3, 4], c [4, 5], none of them constant."""
     if right:
-        nodes = [helper.make_node("MatMul", ["b", "c"], ["bc"]), helper.make_node("MatMul", ["a", "bc"], ["abc"])]
+        nodes = [
+            helper.make_node("MatMul", ["b", "c"], ["bc"]),
+            helper.make_node("MatMul", ["a", "bc"], ["abc"]),
+        ]
     else:
-        nodes = [helper.make_node("MatMul", ["a", "b"], ["ab"]), helper.make_node("MatMul", ["ab", "c"], ["abc"])]
+        nodes = [
+            helper.make_node("MatMul", ["a", "b"], ["ab"]),
+            helper.make_node("MatMul", ["ab", "c"], ["abc"]),
+        ]
     nodes.append(helper.make_node("Mul", ["abc", "factor"], ["y"]))
     inputs: dict[str, list[int | str]] = {"a": [2, 3], "b": [3, 4], "c": [4, 5]}
     return onnx_model(nodes, inputs, {"y": [2, 5]}, {"factor": np.asarray(factor, np.float32)})
@@ -579,3 +585,37 @@ def test_names_are_shown_as_they_stand_in_pages_and_python(odd_names: Path, tmp_
     assert "<i>" not in page
     assert "c\\t&lt;i&gt;" in page
     assert "\\x1b[31mb\\nc\\t<i>\\u202ex" in str(from_onnx(odd_names))
+
+
+def test_two_files_are_compared_in_onnxruntime(model: Path) -> None:
+    shorter = model.with_name("shorter.onnx")
+    onnx.save(
+        onnx_model([helper.make_node("MatMul", ["x", "AC"], ["y"])], {"x": [2, 3]}, {"y": [2, 5]}, {"AC": A @ C}),
+        shorter,
+    )
+    found = document("bench", model, shorter, "--on", "onnxruntime", "--rounds", "9")
+    assert (found["on"], found["threads"], found["rounds"]) == ("onnxruntime", 1, 9)
+    assert [each["file"] for each in found["files"]] == [str(model), str(shorter)]
+    assert found["passed"]
+    assert 0 < found["low"] <= found["ratio"] <= found["high"]
+    text = printed("bench", model, shorter, "--on", "onnxruntime", "--rounds", "2", "--threads", "2")
+    assert "x to more): within noise." in text
+    assert "2 threads, 2 rounds" in text
+
+
+def test_two_files_that_differ_are_told(model: Path) -> None:
+    other = model.with_name("other.onnx")
+    onnx.save(
+        onnx_model([helper.make_node("MatMul", ["x", "AC"], ["y"])], {"x": [2, 3]}, {"y": [2, 5]}, {"AC": A @ C + 1}),
+        other,
+    )
+    result = eqsat("bench", model, other, "--on", "onnxruntime", "--rounds", "8")
+    assert result.exit_code == 1
+    assert "MORE THAN ROUNDING" in result.stdout
+
+
+def test_onnxruntime_compares_two_files_that_it_can_run(model: Path, tmp_path: Path) -> None:
+    assert "compares two model files, got 1" in refusal("bench", model, "--on", "onnxruntime")
+    foreign = onnx_model([helper.make_node("Own", ["x"], ["y"])], {"x": [2, 3]}, {"y": [2, 5]}, {})
+    onnx.save(foreign, tmp_path / "foreign.onnx")
+    assert "onnxruntime cannot run it" in refusal("bench", model, tmp_path / "foreign.onnx", "--on", "onnxruntime")

@@ -199,7 +199,7 @@ def lookups() -> onnx.ModelProto:
 def test_indices_are_drawn_from_the_tables_that_they_look_up() -> None:
     program = eqsat.from_onnx(lookups())
     drawn: list[dict[str, Any]] = []
-    inputs = measured._inputs(program, lambda given: drawn.append(dict(given)) or [])
+    inputs = measured.inputs_for(program, lambda given: drawn.append(dict(given)) or [])
     assert inputs["i"].max() == 4
     assert inputs["mask"].max() == 1
     assert len(drawn) == 1
@@ -209,7 +209,7 @@ def test_indices_are_drawn_from_the_tables_that_they_look_up() -> None:
             raise RuntimeRefuses("out of range")
         return []
 
-    assert measured._inputs(program, refusing)["i"].max() == 1
+    assert measured.inputs_for(program, refusing)["i"].max() == 1
 
 
 def test_threads_must_be_at_least_one(saved: Path) -> None:

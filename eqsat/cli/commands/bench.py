@@ -1,4 +1,4 @@
-"""`eqsat bench`: measures programs as written against their optimised forms."""
+"""`eqsat bench`: measures programs as written against their optimised forms, or one model file against another."""
 
 from __future__ import annotations
 
@@ -37,11 +37,15 @@ def bench(
     models: Annotated[
         list[Path], typer.Argument(metavar="IN.onnx...", help="The programs: ONNX files.", show_default=False)
     ],
-    on: Annotated[Literal["numpy", "gpu"], typer.Option("--on", help="What computes.")] = "numpy",
+    on: Annotated[
+        Literal["numpy", "gpu", "onnxruntime"],
+        typer.Option("--on", help="What computes; onnxruntime runs two files as they are."),
+    ] = "numpy",
     device: Annotated[
         str, typer.Option("--device", "-d", help="What to optimise for; `auto` is what computes.")
     ] = "auto",
     rounds: Annotated[int, typer.Option("--rounds", min=1, help="Samples of each side; the median counts.")] = 20,
+    threads: Annotated[int, typer.Option("--threads", min=1, help="Threads of onnxruntime.")] = 1,
     time_limit: TimeLimit = 10.0,
     numerics: Numerics = "reassociate",
     shape: Shape = None,
@@ -50,17 +54,23 @@ def bench(
     """Time programs as written and as optimised, and compare their results.
 
     Both sides take turns, so that a slow moment slows both. On a GPU both are plans of fused kernels, timed by events
-    without the copies of inputs and outputs. Exit code 1 if a result differs.
+    without the copies of inputs and outputs. With `--on onnxruntime`, nothing is optimised: the sides are two model
+    files, and the interval of their ratio tells whether one is faster beyond noise. Exit code 1 if a result differs.
 
     Examples:
 
     - `eqsat bench model.onnx`
     - `eqsat bench *.onnx --on gpu --rounds 50 --json times.json`
+    - `eqsat bench model.onnx faster.onnx --on onnxruntime`
     """
     from eqsat.cli.shared.output import check_files, console, print_table, progress, write_json
+    from eqsat.cli.shared.race import race, show_race
     from eqsat.cli.shared.search import load, optimise
 
     check_files({str(model): model for model in models}, {"--json": json_file})
+    if on not in ("numpy", "gpu"):
+        show_race(race(models, on, shape, rounds, threads, time_limit), json_file)
+        return
     device = _device(on, device)
     rows = []
     with progress("timing") as report:
