@@ -10,6 +10,7 @@ The constants below are a model, not measurements; each says what it means.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from math import ceil
 from typing import NamedTuple
@@ -18,7 +19,7 @@ from eqsat.base.numerics import itemsize
 from eqsat.extract.device.table import Device
 from eqsat.gpu.table.limits import ATOMIC_DTYPES, K_SLICES, ROW_SLICES, THREADS
 from eqsat.gpu.table.occupancy import waves
-from eqsat.gpu.table.streams import StreamForm, StreamTile, ranked_streams
+from eqsat.gpu.table.streams import StreamForm, StreamTile, WalkForm, ranked_streams
 from eqsat.gpu.table.targets import TARGETS
 from eqsat.gpu.table.tiles import FRAGMENT, HALF_RATE_EDGE, choose_tile, mean_edge
 from eqsat.layout.arithmetic import Layout, footprint
@@ -96,10 +97,10 @@ class Gemm(NamedTuple):
 
 
 class Walk(NamedTuple):
-    """What a stream reads and computes, all passes together.
+    """What a walk of a stream reads and computes, all passes together.
 
     Attributes:
-        form: its dims and what it holds; its operands have type `dtype`.
+        form: what it holds.
         depths: of the inner products, each once for every pass that makes it.
         again: bytes that passes before the last read for the left operands, for each block of columns and slice.
         again_work: vector operations of these passes; `left_work` are those of the last, for each block of columns, and
@@ -108,8 +109,7 @@ class Walk(NamedTuple):
         divisible: whether slices of the axis may be walked apart.
     """
 
-    form: StreamForm
-    dtype: str
+    form: WalkForm
     depths: tuple[int, ...]
     again: float
     again_work: float
@@ -260,44 +260,50 @@ class Prices:
         partial = 2.0 * 4 * slices * b * m * n / self._bytes_per_ps
         return Gemm(time, self.launch + partial if slices > 1 else 0.0, tm, tn, groups, slices)
 
-    def streamed(self, walk: Walk) -> tuple[Gemm, ...]:
-        """The ways to run a stream: in one launch, and in slices of the axis if one launch leaves units idle; none if
-        no block can hold what it keeps."""
+    def streamed(self, b: int, m: int, n: int, dtype: str, walks: Sequence[Walk]) -> tuple[Gemm, ...]:
+        """The ways to run a stream of b * m rows and n columns: in one launch, and in slices of the axis if one launch
+        leaves units idle; none if no block can hold what it keeps."""
         if self._target is None:
             return ()
-        key = walk.form, walk.dtype
+        form = StreamForm((b, m, n), tuple(walk.form for walk in walks))
+        key = form, dtype
         if key not in self._tiles:
-            self._tiles[key] = ranked_streams(self._target, walk.form, walk.dtype, self._units)
+            self._tiles[key] = ranked_streams(self._target, form, dtype, self._units)
         tiles = self._tiles[key]
         if not tiles:
             return ()
-        divisible = walk.divisible and not self.exact
-        slices = tiles[0].slices(walk.form, self._units) if divisible else 1
-        return tuple(self._walked(walk, tiles[0], n) for n in sorted({1, slices}))
+        divisible = len(walks) == 1 and walks[0].divisible and not self.exact
+        slices = tiles[0].slices(form, self._units) if divisible else 1
+        return tuple(self._in_blocks(form, walks, tiles[0], dtype, n) for n in sorted({1, slices}))
 
-    def _walked(self, walk: Walk, tile: StreamTile, slices: int) -> Gemm:
-        """A stream in blocks of rows, each of which keeps some columns of every product for a slice of the axis.
+    def _in_blocks(self, form: StreamForm, walks: Sequence[Walk], tile: StreamTile, dtype: str, slices: int) -> Gemm:
+        """A stream in blocks of rows, each of which keeps some columns of every product for a slice of the axis."""
+        time = sum(self._walked(form, walk, tile, dtype, slices) for walk in walks)
+        extra = sum(self._joining(form, walk, slices) for walk in walks) if slices > 1 else 0.0
+        return Gemm(time, extra, tile.rows, tile.columns, tile.blocks(form) * slices, slices)
+
+    def _walked(self, form: StreamForm, walk: Walk, tile: StreamTile, dtype: str, slices: int) -> float:
+        """Picoseconds of a walk in all blocks.
 
         That tiles read their operands through the L2 is in the rate of products, as for a product alone. What passes
         before the last read comes on top, while operators run on the vector units.
         """
-        b, m, k, n = walk.form.dims
+        b, m, n = form.dims
         rows, columns, step = tile.rows, tile.columns, tile.step
-        row_blocks, column_blocks, steps = ceil(m / rows), ceil(n / columns), ceil(k / step)
-        groups = tile.blocks(walk.form) * slices
+        row_blocks, column_blocks, steps = ceil(m / rows), ceil(n / columns), ceil(walk.form.length / step)
+        groups = tile.blocks(form) * slices
         multiplied = walk.form.products * columns / _efficiency(rows, columns)
         multiplied += sum(walk.depths) / _efficiency(rows, step)
-        rate = self._rate(walk.dtype, tile.sums.unit == "matrix") / self._units
+        rate = self._rate(dtype, tile.sums.unit == "matrix") / self._units
         products = ceil(groups / self._units) * 2 * rows * ceil(steps / slices) * step * multiplied / rate
         rescaling = walk.rescaled * b * m * steps * (work_of("exp", column_blocks) + work_of("mul", n))
         work = (walk.again_work * slices + walk.left_work) * column_blocks + walk.right_work * row_blocks + rescaling
         reading = walk.again * slices * column_blocks / (self._l2_bytes_per_ps * min(1.0, groups / self._units))
-        extra = self._joining(walk, slices) if slices > 1 else 0.0
-        return Gemm(products + max(self.vector(work, groups), reading), extra, rows, columns, groups, slices)
+        return products + max(self.vector(work, groups), reading)
 
-    def _joining(self, walk: Walk, slices: int) -> float:
+    def _joining(self, form: StreamForm, walk: Walk, slices: int) -> float:
         """Picoseconds of the launch that joins the parts of slices, and of writing and reading these."""
-        b, m, _, n = walk.form.dims
+        b, m, n = form.dims
         parts = slices * b * m * (walk.form.products * n + walk.form.totals)
         joined = self.vector(slices * b * m * n * walk.rescaled * work_of("exp", 1), max(1.0, b * m * n / THREADS))
         return self.launch + 2.0 * 4 * parts / self._bytes_per_ps + joined

@@ -39,8 +39,8 @@ class Limits:
         per_kind: cuts of each kind that a class keeps, the best by price and by leaves still to be computed.
         joins: partial joins of an operator's first operands that are kept while the next operand is joined.
         pairs: combinations of inlined operands of a product that are priced.
-        lefts: left operands of each kind that a product may make on the way; `rights` are the right operands tried with
-            each of them.
+        lefts: left operands of each kind that a product may make on the way, and products of each kind that unlike ones
+            are joined with; `rights` are the right operands tried with each left one.
         copies: distinct indices at which one kernel evaluates its inner operators. Views and concatenations over
             computed values add indices, and each index may repeat the text of everything below it.
         members: members of a concatenation that one kernel computes; each is a branch, which may read a table and an

@@ -65,6 +65,7 @@ class Grower:
         self._chains = dict(chains or dict.fromkeys(range(len(facts.leaf)), Chain(prices.launch, prices.launch)))
         self.crowded = False
         """Whether a limit dropped some cut for one that ranks higher: with another guess, others may be kept."""
+        self._leading: set[Core] = set()
         self._beneath: dict[int, int] = {}
         self._rules: dict[str, Callable[[int, ENode], Iterator[Cut | None]]] = {
             "Un": self.elementwise,
@@ -90,6 +91,8 @@ class Grower:
         self.gemms[c] = [x for x in cuts if x.kind == Kind.GEMM]
         self.streamed[c] = [x for x in cuts if x.kind == Kind.STREAM]
         self.rows[c] = [x for x in cuts if x.kind == Kind.ROW]
+        best_products = (*self.gemms[c][: self.limits.lefts], *self.streamed[c][: self.limits.lefts])
+        self._leading.update(x.key.core for x in best_products if isinstance(x.key, Product))
         best = min(cuts, key=lambda x: (x.score, x.price), default=None)
         if best is not None and best.score < self._chains[c].whole:
             self._chains[c] = Chain(best.score, best.price)
@@ -171,7 +174,8 @@ class Grower:
         yield from self.walks(i, node)
 
     def walks(self, i: int, node: ENode) -> Iterator[Cut | None]:
-        """A product whose left operand is made on the way, where that costs less than to write and read it."""
+        """A product whose left operand is made on the way, where that costs less than to write and read it; the launch
+        aside, which other products may share."""
         out = identity(self.snapshot.size[node.cls])
         a, b = node.args
         rights = sorted(self._prologues(b), key=lambda y: y.price + self.beneath(y.leaves))[: self.limits.rights]
@@ -184,7 +188,7 @@ class Grower:
                 plain = self._core(Factors(i, self.facts.leaf[a], y))
                 written = float(self.facts.bytes[node.cls])
                 apart = self._product_run(plain, (), written, 0.0, self.snapshot.dtype[node.cls]).price
-                if cut is not None and cut.price < left.apart + apart:
+                if cut is not None and cut.price - self.prices.launch < left.apart + apart:
                     yield cut
 
     def _reduction(self, i: int, node: ENode) -> Iterator[Cut | None]:
@@ -278,10 +282,10 @@ class Grower:
         return partial
 
     def _together(self, a: Key, b: Key) -> Product | None:
-        """Products of one left operand as one stream; None where they are not, or cannot be."""
+        """Products as one stream; None where they are none, or cannot be."""
         if not isinstance(a, Product) or not isinstance(b, Product) or a.layout != b.layout:
             return None
-        core = self.streams.together(a.core, b.core)
+        core = self.streams.together(a.core, b.core, self._leading)
         return None if core is None else Product(core, a.layout)
 
     def _beyond(self, x: Cut) -> int:

@@ -1,13 +1,13 @@
 """Growing streams: a product takes its left operand, which another kernel would write to memory, on the way.
 
-The left operand is a cut of rows, or a product with its epilogue; what rows read may be such products again. Whether
-one walk computes all of it is decided on core nodes (`eqsat.streams.stream`), which also gives the passes and
-corrections that are priced.
+The left operand is a cut of rows, or a product with its epilogue; what rows read may be such products again. Products
+of the same rows and width may be one kernel: on one walk along an axis, or on one after another. Whether walks compute
+all of it is decided on core nodes (`eqsat.streams.stream`), which also gives the passes and corrections to price.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -16,7 +16,7 @@ from eqsat.egraph.snapshot import Snapshot
 from eqsat.extract.bodies import Body
 from eqsat.extract.cost import Prices, Walk, work_of
 from eqsat.extract.cuts import Core, Cut, Factors, Facts, Kind, Product, Read, Rows, bits, joined
-from eqsat.gpu.table.streams import STREAM_DTYPES, StreamForm
+from eqsat.gpu.table.streams import STREAM_DTYPES, WalkForm
 from eqsat.layout.arithmetic import identity
 from eqsat.program.core import Node, make
 from eqsat.program.node import is_elementwise
@@ -85,55 +85,53 @@ class Streams:
             if inner:
                 yield Made(_replaced(x, inner), x.price + sum(y.price for y in inner.values()))
 
-    def together(self, a: Core, b: Core) -> Core | None:
-        """The products of both in one stream, if they have the same left operand, computed in the same way."""
-        x, y = a.products[0].left, b.products[0].left
-        if a.dims != b.dims or (x.cls, x.leaves, x.inner) != (y.cls, y.leaves, y.inner):
+    def together(self, a: Core, b: Core, leading: Collection[Core]) -> Core | None:
+        """The products of both in one stream, if they have the same rows and width: all with one left operand, and of
+        those with several the `leading` ones."""
+        x, y = (_computed(core.products[0].left) for core in (a, b))
+        if any(a.dims[i] != b.dims[i] for i in (0, 1, 3)) or (x != y and not (a in leading and b in leading)):
             return None
         products = {p.key: p for p in (*a.products, *b.products)}
         return self.core(list(products.values())) if len({p.node for p in products.values()}) == len(products) else None
 
     def core(self, products: Sequence[Factors], beside: Sequence[Cut] = ()) -> Core | None:
-        """The products in one stream that also writes elements beside them; None if no single walk computes these."""
+        """The products in one stream that also writes elements beside them; None if no walks compute these."""
         order = sorted(products, key=lambda x: x.key)
-        key = (*(x.key for x in order), *((x.cls, x.leaves, x.inner) for x in beside))
+        key = (*(x.key for x in order), *map(_computed, beside))
         if key not in self._cores:
             self._cores[key] = self._made(tuple(order), beside)
         return self._cores[key]
 
     def _made(self, products: tuple[Factors, ...], beside: Sequence[Cut]) -> Core | None:
-        top = self.snapshot.nodes[products[0].node]
-        dtype = self.snapshot.dtype[top.cls]
-        left = self._left_of(products[0].left, top.attrs, beside) if dtype in STREAM_DTYPES else None
-        if left is None:
+        tops = [self.snapshot.nodes[x.node] for x in products]
+        groups: dict[int, list[Factors]] = {}
+        for top, x in zip(tops, products, strict=True):
+            groups.setdefault(top.attrs[2], []).append(x)
+        dtype, *others = {self.snapshot.dtype[top.cls] for top in tops}
+        if dtype not in STREAM_DTYPES or others:
             return None
-        rights = [x.right for x in products]
-        ways = self.prices.streamed(
-            Walk(
-                form=StreamForm(top.attrs, left.inner, len(products), totals=left.totals, passes=left.passes),
-                dtype=dtype,
-                depths=left.depths,
-                again=left.again,
-                again_work=left.again_work,
-                left_work=left.work,
-                right_work=sum(x.work for x in rights),
-                rescaled=len(products) if left.corrected else 0,
-                divisible=left.divisible,
-            )
-        )
-        if not ways:
-            return None
-        reads = joined(left.reads, *(x.reads for x in rights))
-        return Core(products, top.attrs, self.facts.moved(reads, any_order=True), ways)
+        b, m, _, n = dims = tops[0].attrs
+        walks: list[Walk] = []
+        reads: list[tuple[Read, ...]] = []
+        for length, group in groups.items():
+            different = {_computed(x.left): x.left for x in group}
+            if beside and (len(different) > 1 or len(groups) > 1):
+                return None
+            lefts = [self._left_of(x, (b, m, length), beside) for x in different.values()]
+            if None in lefts:
+                return None
+            walks.append(_walk_of([x for x in lefts if x is not None], length, group))
+            reads += [x.reads for x in lefts if x is not None] + [x.right.reads for x in group]
+        ways = self.prices.streamed(b, m, n, dtype, walks)
+        return Core(products, dims, self.facts.moved(joined(*reads), any_order=True), ways) if ways else None
 
-    def _left_of(self, cut: Cut, dims: tuple[int, int, int, int], beside: Sequence[Cut]) -> _Left | None:
-        b, m, k, _ = dims
-        key = (b, m, k), tuple((x.cls, x.leaves, x.inner) for x in (cut, *beside))
+    def _left_of(self, cut: Cut, dims: tuple[int, int, int], beside: Sequence[Cut]) -> _Left | None:
+        key = dims, tuple(map(_computed, (cut, *beside)))
         if key not in self._lefts:
             read: dict[int, Node] = {}
             body = Body(self.snapshot, lambda c: self._read(c, read))
             (left,), others = body.nodes((cut,)), body.nodes(beside)
-            stream = _stream_of((left, *others), (b, m, k), not self.prices.exact)
+            stream = _stream_of((left, *others), dims, not self.prices.exact)
             self._lefts[key] = stream and self._walked(stream, [left, *others], list(read))
         return self._lefts[key]
 
@@ -197,10 +195,36 @@ def _stream_of(outputs: tuple[Node, ...], dims: tuple[int, int, int], corrected:
     roots = [make("MM", (*dims, 1), (left, column)), *others]
     inputs = [n for n in operands_first(roots) if n.op == "In"]
     try:
-        _, stream = in_fewest_passes(roots, inputs, corrected)
+        _, (stream,) = in_fewest_passes(roots, inputs, corrected)
     except NotAStream:
         return None
     return stream if _of_one_type(stream) else None
+
+
+def _computed(x: Cut) -> tuple[int, int, int]:
+    """Equal for cuts that compute the same in the same way."""
+    return x.cls, x.leaves, x.inner
+
+
+def _walk_of(lefts: Sequence[_Left], length: int, products: Sequence[Factors]) -> Walk:
+    """The walk of products with these left operands; what two of them share counts twice."""
+    return Walk(
+        form=WalkForm(
+            length=length,
+            depths=tuple(d for x in lefts for d in x.inner),
+            products=len(products),
+            elements=len(lefts),
+            totals=sum(x.totals for x in lefts),
+            passes=max(x.passes for x in lefts),
+        ),
+        depths=tuple(d for x in lefts for d in x.depths),
+        again=sum(x.again for x in lefts),
+        again_work=sum(x.again_work for x in lefts),
+        left_work=sum(x.work for x in lefts),
+        right_work=sum(x.right.work for x in products),
+        rescaled=len(products) if any(x.corrected for x in lefts) else 0,
+        divisible=len(lefts) == 1 and lefts[0].divisible,
+    )
 
 
 def _of_one_type(stream: Stream) -> bool:

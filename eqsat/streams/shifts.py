@@ -21,27 +21,31 @@ from eqsat.base.graphs import operands_first
 from eqsat.base.numerics import is_float
 from eqsat.layout.arithmetic import strided
 from eqsat.program.core import Node, make
-from eqsat.streams.stream import Stream, analyse
+from eqsat.streams.stream import Stream, walks
 
 
 def in_fewest_passes(
     outputs: Sequence[Node], inputs: Sequence[Node], corrected: bool
-) -> tuple[tuple[Node, ...], Stream]:
-    """The outputs of a stream, with sums of squares shifted where that saves passes and roots of rows inverted once a
-    row, and the stream that computes them. Without `corrected` they are as written.
+) -> tuple[tuple[Node, ...], tuple[Stream, ...]]:
+    """The outputs of a kernel that streams, with sums of squares shifted where that saves passes and roots of rows
+    inverted once a row, and its walks. Without `corrected` they are as written.
 
     Raises:
-        NotAStream: no single walk along one axis computes them.
+        NotAStream: no walks compute them.
     """
     written = inverted(outputs, inputs) if corrected else tuple(outputs)
-    stream = analyse(written, inputs, corrected)
-    if corrected and stream.passes > 1:
+    found = walks(written, inputs, corrected)
+    if corrected and _passes(found) > len(found):
         moved = shifted(written, inputs)
         if moved != written:
-            shorter = analyse(moved, inputs, corrected)
-            if shorter.passes < stream.passes:
+            shorter = walks(moved, inputs, corrected)
+            if _passes(shorter) < _passes(found):
                 return moved, shorter
-    return written, stream
+    return written, found
+
+
+def _passes(walked: Sequence[Stream]) -> int:
+    return sum(x.passes for x in walked)
 
 
 def shifted(outputs: Sequence[Node], inputs: Sequence[Node]) -> tuple[Node, ...]:

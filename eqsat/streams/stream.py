@@ -114,28 +114,15 @@ class Stream:
         return f"{what}: {when}"
 
 
-def analyse(outputs: Sequence[Node], inputs: Sequence[Node], corrected: bool = True) -> Stream:
-    """The stream that computes these outputs over these inputs.
+def walks(outputs: Sequence[Node], inputs: Sequence[Node], corrected: bool = True) -> tuple[Stream, ...]:
+    """The streams that together compute these outputs over these inputs: one for each axis along which products of the
+    same rows and width are summed. There are two in x w + (x a) b.
 
     Args:
         outputs: functions of products and totals at (b, m, n), or of elements at (b, m, k).
         inputs: the nodes that are arrays in memory.
         corrected: whether sums may run along under a growing maximum, and row factors leave sums. Without, every total
             waits for those that it needs, and everything is computed as it is written.
-
-    Raises:
-        NotAStream: no single walk along one axis computes them.
-    """
-    first, *others = walks(outputs, inputs, corrected)
-    if others:
-        lengths = " and ".join(str(x.length) for x in (first, *others))
-        raise NotAStream(f"products along axes of {lengths} elements share no walk")
-    return first
-
-
-def walks(outputs: Sequence[Node], inputs: Sequence[Node], corrected: bool = True) -> tuple[Stream, ...]:
-    """The streams that together compute these outputs over these inputs: one for each axis along which products of the
-    same rows and width are summed, as in x w + (x a) b. Arguments as for `analyse`.
 
     Raises:
         NotAStream: no such walks compute them.

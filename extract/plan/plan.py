@@ -241,8 +241,8 @@ class _Builder:
         )
 
     def _why(self, body: Sequence[Node], params: Sequence[Node]) -> tuple[str, ...]:
-        _, stream = in_fewest_passes(body, params, corrected=not self.exact)
-        return tuple(stream.why)
+        _, walks = in_fewest_passes(body, params, corrected=not self.exact)
+        return tuple(line for walk in walks for line in walk.why)
 
 
 def launches(result: CoverResult) -> list[list[Candidate]]:

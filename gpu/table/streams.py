@@ -45,24 +45,45 @@ _STRIP_PADDING = 4
 
 
 @dataclass(frozen=True, slots=True)
-class StreamForm:
-    """What a streaming kernel holds.
+class WalkForm:
+    """What a walk along an axis holds.
 
     Attributes:
-        dims: (batch, rows, length, width): b, m, k, n.
+        length: of the axis.
         depths: the length of each inner product that it makes on the way.
-        products: how many sums over k, of `width` columns each.
+        products: how many sums over the axis, of the kernel's width each.
         elements: how many different left operands these have.
         totals: how many values of each row.
-        passes: walks along the axis, each of which makes elements and inner products.
+        passes: how often it goes along the axis; each pass makes elements and inner products.
     """
 
-    dims: tuple[int, int, int, int]
+    length: int
     depths: tuple[int, ...] = ()
     products: int = 1
     elements: int = 1
     totals: int = 0
     passes: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class StreamForm:
+    """What a streaming kernel holds: its `dims` (batch, rows, width) and its walks, one after another.
+
+    Sums and totals of all walks are kept to the end; what else is in LDS is of one walk at a time.
+    """
+
+    dims: tuple[int, int, int]
+    walks: tuple[WalkForm, ...]
+
+    @property
+    def products(self) -> int:
+        """How many sums of `width` columns."""
+        return sum(x.products for x in self.walks)
+
+    @property
+    def totals(self) -> int:
+        """How many values of each row."""
+        return sum(x.totals for x in self.walks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,13 +127,15 @@ class StreamTile:
 
     def blocks(self, form: StreamForm) -> int:
         """Blocks of a kernel."""
-        batch, m, _, n = form.dims
+        batch, m, n = form.dims
         return batch * ceil(m / self.rows) * ceil(n / self.columns)
 
     def slices(self, form: StreamForm, units: int, wanted: int | None = None) -> int:
-        """Into how many parts of whole steps the axis is cut: as many as `wanted`, or so that no unit is idle."""
-        steps = ceil(form.dims[2] / self.step)
-        most = wanted or STREAM_SLICES.slices(units, self.blocks(form), form.dims[2])
+        """Into how many parts of whole steps the axis of a single walk is cut: as many as `wanted`, or so that no unit
+        is idle."""
+        (walk,) = form.walks
+        steps = ceil(walk.length / self.step)
+        most = wanted or STREAM_SLICES.slices(units, self.blocks(form), walk.length)
         return ceil(steps / ceil(steps / min(most, steps)))
 
     @property
@@ -120,33 +143,37 @@ class StreamTile:
         """Floats from one row of an inner product to the next."""
         return self.step + _STRIP_PADDING
 
-    def lds(self, form: StreamForm, dtype: str) -> StreamLds:
-        """Where LDS holds what, for operands of a type.
+    def lds(self, form: StreamForm, dtype: str) -> tuple[StreamLds, ...]:
+        """Where LDS holds what on each walk, for operands of a type.
 
         Operands of inner products lie where those of the products lie: they are not needed at the same time.
         """
+        return tuple(self._lds(walk, form.totals * self.rows * _FLOAT, dtype) for walk in form.walks)
+
+    def _lds(self, walk: WalkForm, factors: int, dtype: str) -> StreamLds:
         of_rows = self.rows * _FLOAT
         of_elements = self.sums.lds_elements(self.rows, dtype) * self.sums.element_bytes(dtype)
         of_values = self.sums.lds_elements(self.columns, dtype) * self.sums.element_bytes(dtype)
-        factors = form.totals * of_rows
-        scores = factors + form.elements * of_rows
-        elements = scores + len(form.depths) * of_rows * self.scores_ld
-        operands = elements + form.elements * of_elements
-        staged = self.scores.lds_bytes(dtype) if form.depths else 0
-        return StreamLds(factors, scores, elements, operands, operands + max(form.products * of_values, staged))
+        scores = factors + walk.elements * of_rows
+        elements = scores + len(walk.depths) * of_rows * self.scores_ld
+        operands = elements + walk.elements * of_elements
+        staged = self.scores.lds_bytes(dtype) if walk.depths else 0
+        return StreamLds(factors, scores, elements, operands, operands + max(walk.products * of_values, staged))
 
     def fits(self, form: StreamForm, dtype: str, target: Target) -> bool:
         """Whether LDS and registers hold the stream."""
         sums = form.products * self.rows * self.columns
         in_registers = sums <= _SUMS_A_THREAD * self.threads(target)
-        return in_registers and self.lds(form, dtype).end <= target.lds_bytes
+        return in_registers and all(x.end <= target.lds_bytes for x in self.lds(form, dtype))
 
     def time(self, form: StreamForm, units: int) -> float:
         """When its blocks finish, to compare tiles by: rounds of blocks times work over efficiency."""
-        work = form.products * self.rows * self.columns * _overhead(self.rows, self.columns)
-        of_element = sum(form.depths) * _overhead(self.rows, self.step) + _ELEMENT
-        work += form.passes * self.rows * of_element
-        return ceil(self.blocks(form) / units) * work
+        return ceil(self.blocks(form) / units) * sum(x.length * self._work(x) for x in form.walks)
+
+    def _work(self, walk: WalkForm) -> float:
+        """Of a block, for each element of the axis."""
+        work = walk.products * self.rows * self.columns * _overhead(self.rows, self.columns)
+        return work + walk.passes * self.rows * (sum(walk.depths) * _overhead(self.rows, self.step) + _ELEMENT)
 
 
 def _overhead(rows: int, columns: int) -> float:
@@ -158,7 +185,7 @@ def _overhead(rows: int, columns: int) -> float:
 def legal_streams(target: Target, dtype: str) -> tuple[StreamTile, ...]:
     """Every tile for operands of a type that holds attention; on matrix units where they take the type."""
     unit: Unit = "matrix" if dtype in target.matrix_dtypes else "vector"
-    least = StreamForm((1, 1, 1, 1), depths=(1,), totals=2)
+    least = StreamForm((1, 1, 1), (WalkForm(1, depths=(1,), totals=2),))
     return tuple(t for t in _tiles(unit, target, dtype) if t.fits(least, dtype, target))
 
 

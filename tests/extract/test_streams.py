@@ -48,6 +48,7 @@ def linear(a: Node, name: str, n: int = N) -> Node:
 
 
 HIDDEN = silu(mm(x_("tall", 8192 * 32), c_("w1", 32 * 64), 8192, 32, 64))
+UPDATE = bin_("mul", linear(linear(X, "a", 16), "b"), full(0.5, M * N))
 BESIDE = lay.of_transpose((B, M, N), (1, 0, 2))
 COLUMNS = red("sum", view(scores(), lay.of_transpose((B, M, K), (0, 2, 1))), M)
 BY_COLUMN = view(COLUMNS, lay.strided(0, ((B, K), (M, 0), (K, 1))))
@@ -62,13 +63,16 @@ ONE = [
     ("LayerNorm with gain, then a linear layer", linear(GAINED, "w")),
     ("a gated layer", bin_("mul", silu(linear(X, "w1")), linear(X, "w2"))),
     ("a norm, then a gated layer", bin_("mul", silu(linear(rms(X, K), "w1")), linear(rms(X, K), "w2"))),
+    ("layers of unlike inputs", bin_("mul", linear(x_("y", M * K), "w1"), linear(X, "w2"))),
+    ("layers of unlike inputs of other widths", silu(bin_("add", linear(x_("y", M * D), "w1"), linear(X, "w2")))),
+    ("a layer with an update of low rank", bin_("add", linear(X, "w"), UPDATE)),
+    ("a layer with two of them", bin_("add", bin_("add", linear(X, "w"), UPDATE), linear(linear(X, "c", 8), "d"))),
     ("two linear layers with an activation", mm(HIDDEN, c_("w2", 64 * 32), 8192, 64, 32)),
 ]  # fmt: skip
 
 MORE = [
     ("a sum over another axis", applied(bin_("sub", scores(), BY_COLUMN))),
     ("a product of products", linear(linear(linear(X, "w1", K), "w2", K), "w3")),
-    ("layers of unlike inputs", bin_("mul", linear(x_("y", M * K), "w1"), linear(X, "w2"))),
     ("an argument of the maximum", applied(bin_("mul", scores(), LARGEST))),
 ]  # fmt: skip
 

@@ -6,15 +6,18 @@
     out_i = h_i(products, totals, ..), written at any bijective place; or at (b, m, k), or one element a row
 
 Attention, norms before a product, gated and chained products are of this form: `eqsat.streams` decides what is, with
-how many walks. A block owns rows and columns of the products. For each tile of the axis it makes the inner products,
-then the threads of each row compute elements and totals, then the left operands in LDS are multiplied with the tile of
-V. A total that runs along as a maximum corrects what was summed under an older one.
+how many walks: products along axes of different lengths take one each. A block owns rows and columns of all products.
+For each tile of an axis it makes the inner products, then the threads of each row compute elements and totals, then the
+left operands in LDS are multiplied with the tile of V. A total that runs along as a maximum corrects what was summed
+under an older one.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from math import ceil
+from typing import Any
 
 from eqsat.gpu.code.errors import NotLowerable
 from eqsat.gpu.families.base import Choice, Family, Job, Kernel, finished, part_of
@@ -23,10 +26,10 @@ from eqsat.gpu.families.contraction.operands import Operand, element_of, in_lds,
 from eqsat.gpu.families.stream.examples import examples
 from eqsat.gpu.families.stream.slices import Sliced, may_be_sliced, parts_of, unscaled
 from eqsat.gpu.families.stream.walk import elements_of, of_products, walk
-from eqsat.gpu.table.streams import StreamForm, StreamTile, legal_streams, ranked_streams
+from eqsat.gpu.table.streams import StreamForm, StreamLds, StreamTile, WalkForm, legal_streams, ranked_streams
 from eqsat.gpu.table.targets import Target
 from eqsat.streams.shifts import in_fewest_passes
-from eqsat.streams.stream import NotAStream, Stream, analyse
+from eqsat.streams.stream import NotAStream, Stream, walks
 
 _TILE_ROWS_TOGETHER = 8
 """Rows of tiles that run through all columns together, so that the second cache level serves both operands."""
@@ -41,21 +44,21 @@ def generate(job: Job, target: Target, exact: bool = False) -> Kernel:
     With `exact` everything is computed as it is written: no sum is corrected, and walks are taken again instead.
 
     Raises:
-        NotLowerable: no single walk computes the outputs, or no tile holds what it keeps.
+        NotLowerable: no walks compute the outputs, or no tile holds what they keep.
     """
-    stream = _analysed(job, exact)
-    for tile in sorted(_ranked(job, stream, target), key=lambda t: t.name != job.choice.tile):
-        made = _generated(job, stream, tile, target)
+    found = _analysed(job, exact)
+    for tile in sorted(_ranked(job, found, target), key=lambda t: t.name != job.choice.tile):
+        made = _generated(job, found, tile, target)
         if made is not None:
             return made
-    raise NotLowerable(f"no tile holds {form_of(stream)}")
+    raise NotLowerable(f"no tile holds {form_of(found)}")
 
 
 def tiles_of(job: Job, target: Target, exact: bool = False) -> list[StreamTile]:
     """The tiles that a job's kernel may have, the cost model's own first.
 
     Raises:
-        NotLowerable: no single walk computes the outputs.
+        NotLowerable: no walks compute the outputs.
     """
     return _ranked(job, _analysed(eased(job, exact), exact), target)
 
@@ -64,7 +67,7 @@ def eased(job: Job, exact: bool) -> Job:
     """The same job in the fewest passes; its outputs are other nodes.
 
     Raises:
-        NotLowerable: no single walk computes the outputs.
+        NotLowerable: no walks compute the outputs.
     """
     try:
         outputs, _ = in_fewest_passes(job.outputs, job.inputs, corrected=not exact)
@@ -74,15 +77,18 @@ def eased(job: Job, exact: bool) -> Job:
     return replace(job, outputs=outputs, storage={**job.storage, **stored})
 
 
-def _analysed(job: Job, exact: bool) -> Stream:
+def _analysed(job: Job, exact: bool) -> tuple[Stream, ...]:
     try:
-        return analyse(job.outputs, job.inputs, corrected=not exact)
+        found = walks(job.outputs, job.inputs, corrected=not exact)
     except NotAStream as reason:
         raise NotLowerable(str(reason)) from reason
+    if len(found) > 1 and of_products(job, found) != list(job.outputs):
+        raise NotLowerable("an output beside the products of several walks")
+    return found
 
 
-def _ranked(job: Job, stream: Stream, target: Target) -> list[StreamTile]:
-    return ranked_streams(target, form_of(stream), _dtype(stream), job.units)
+def _ranked(job: Job, found: Sequence[Stream], target: Target) -> list[StreamTile]:
+    return ranked_streams(target, form_of(found), _dtype(found), job.units)
 
 
 def sliced(job: Job, target: Target) -> Sliced | None:
@@ -91,79 +97,86 @@ def sliced(job: Job, target: Target) -> Sliced | None:
     None where one launch is better, or the only one.
 
     Raises:
-        NotLowerable: no single walk computes the outputs.
+        NotLowerable: no walks compute the outputs.
     """
-    stream = _analysed(job, exact=False)
-    ranked = _ranked(job, stream, target)
-    if not ranked or not may_be_sliced(job, stream):
+    stream, *others = found = _analysed(job, exact=False)
+    ranked = _ranked(job, found, target)
+    if not ranked or others or not may_be_sliced(job, stream):
         return None
     tile = next((t for t in ranked if t.name == job.choice.tile), ranked[0])
-    slices = tile.slices(form_of(stream), job.units, job.choice.slices)
+    slices = tile.slices(form_of(found), job.units, job.choice.slices)
     if slices == 1:
         return None
     parts = parts_of(stream)
     storage = dict.fromkeys(parts, "float32")
-    kernel = _generated(replace(job, outputs=parts, storage=storage), unscaled(stream), tile, target, slices)
+    kernel = _generated(replace(job, outputs=parts, storage=storage), [unscaled(stream)], tile, target, slices)
     return Sliced(kernel, parts, slices, stream) if kernel else None
 
 
-def form_of(stream: Stream) -> StreamForm:
-    """What a stream's kernel holds."""
-    return StreamForm(
-        dims=(stream.batch, stream.rows, stream.length, stream.width),
-        depths=tuple(node.attrs[2] for node in stream.inner),
-        products=len(stream.products),
-        elements=len(elements_of(stream)),
-        totals=len(stream.totals),
-        passes=stream.passes,
-    )
+def form_of(found: Sequence[Stream]) -> StreamForm:
+    """What the kernel of these walks holds."""
+    forms = [
+        WalkForm(
+            length=x.length,
+            depths=tuple(node.attrs[2] for node in x.inner),
+            products=len(x.products),
+            elements=len(elements_of(x)),
+            totals=len(x.totals),
+            passes=x.passes,
+        )
+        for x in found
+    ]
+    return StreamForm((found[0].batch, found[0].rows, found[0].width), tuple(forms))
 
 
-def _dtype(stream: Stream) -> str:
+def _dtype(found: Sequence[Stream]) -> str:
     """The type of all operands.
 
     Raises:
         NotLowerable: they differ, or totals are not floating.
     """
-    found = {x.element.dtype for x in stream.products}
-    found |= {a.dtype for node in (*stream.inner, *(x.node for x in stream.products)) for a in node.args}
-    if len(found) != 1:
-        raise NotLowerable(f"operands of products are of several types: {sorted(found)}")
-    if any(x.node.dtype not in _TOTALS for x in stream.totals):
+    products = [x for stream in found for x in stream.products]
+    multiplied = [*(x.node for x in products), *(node for stream in found for node in stream.inner)]
+    dtypes = {x.element.dtype for x in products} | {a.dtype for node in multiplied for a in node.args}
+    if len(dtypes) != 1:
+        raise NotLowerable(f"operands of products are of several types: {sorted(dtypes)}")
+    if any(x.node.dtype not in _TOTALS for stream in found for x in stream.totals):
         raise NotLowerable("a total is of a type that is not computed in float")
-    return found.pop()
+    return dtypes.pop()
 
 
-def _generated(job: Job, stream: Stream, tile: StreamTile, target: Target, slices: int = 1) -> Kernel | None:
+def _generated(job: Job, found: Sequence[Stream], tile: StreamTile, target: Target, slices: int = 1) -> Kernel | None:
     """The kernel with a tile; None where its epilogue does not fit into LDS."""
-    form, dtype = form_of(stream), _dtype(stream)
-    threads, lanes = tile.threads(target), tile.lanes(target)
+    form, dtype = form_of(found), _dtype(found)
+    threads = tile.threads(target)
     lds = tile.lds(form, dtype)
-    end = _epilogue(job, stream, tile)
-    size = max(lds.end, lds.factors + end.products * end.strip_size * 4)
+    end = _epilogue(job, found, tile)
+    spare = lds[0].factors
+    size = max(*(x.end for x in lds), spare + end.products * end.strip_size * 4)
     if size > target.lds_bytes:
         return None
-    tiles_k = ceil(stream.length / tile.step)
-    tiles_m, tiles_n = ceil(stream.rows / tile.rows), ceil(stream.width / tile.columns)
+    batch, rows, width = form.dims
+    tiles_m, tiles_n = ceil(rows / tile.rows), ceil(width / tile.columns)
+    at = [sum(x.totals for x in form.walks[:i]) for i in range(len(found))]
     part = part_of(
         job,
         f"Stream, tile {tile.name}",
         "stream/body.jinja",
         size,
         tile.sums.unit == "matrix",
-        stream=stream,
+        batch=batch,
+        rows=rows,
+        walks=[_text(job, *x, tile, threads, slices) for x in zip(found, lds, at, strict=True)],
+        totals=form.totals,
         tile=tile.sums,
         scores_tile=tile.scores,
+        scored=any(x.depths for x in form.walks),
         scores_ld=tile.scores_ld,
         threads=threads,
-        lanes=lanes,
-        walk=walk(job, stream, tile, lanes),
-        lds=lds,
+        lanes=tile.lanes(target),
         tiles_m=tiles_m,
         tiles_n=tiles_n,
         together=min(_TILE_ROWS_TOGETHER, tiles_m),
-        tiles_k=tiles_k,
-        tiles_a_slice=ceil(tiles_k / slices),
         slices=slices,
         sizes=[node.size for node in job.outputs],
         element=element_of(tile.sums, dtype),
@@ -171,12 +184,9 @@ def _generated(job: Job, stream: Stream, tile: StreamTile, target: Target, slice
         right=in_lds(tile.sums, tile.columns, dtype),
         queries=in_lds(tile.scores, tile.rows, dtype),
         keys=in_lds(tile.scores, tile.step, dtype),
-        values=[_value(job, stream, tile, threads, j) for j in range(len(stream.products))],
-        scores=[_score(job, stream, tile, threads, j) for j in range(len(stream.inner))],
-        element_of=[elements_of(stream).index((x.element, x.corrections)) for x in stream.products],
         end=end,
-        products=[f"sums_of[{j}]" for j in range(len(stream.products))],
-        spare=f"((char *)lds + {lds.factors})",
+        products=[f"sums{i}[{j}]" for i, x in enumerate(found) for j in range(len(x.products))],
+        spare=f"((char *)lds + {spare})",
         combine="",
         lines=0,
     )
@@ -195,14 +205,33 @@ def _generated(job: Job, stream: Stream, tile: StreamTile, target: Target, slice
     )
 
 
-def _epilogue(job: Job, stream: Stream, tile: StreamTile) -> Epilogue:
+def _text(
+    job: Job, stream: Stream, lds: StreamLds, at: int, tile: StreamTile, threads: int, slices: int
+) -> dict[str, Any]:
+    """What the template of a walk needs; `at` is how many totals earlier walks have."""
+    steps = ceil(stream.length / tile.step)
+    return {
+        "stream": stream,
+        "walk": walk(job, stream, tile, threads // tile.rows),
+        "lds": lds,
+        "first_total": at,
+        "tiles_k": steps,
+        "tiles_a_slice": ceil(steps / slices),
+        "values": [_value(job, stream, tile, threads, j) for j in range(len(stream.products))],
+        "scores": [_score(job, stream, tile, threads, j) for j in range(len(stream.inner))],
+        "element_of": [elements_of(stream).index((x.element, x.corrections)) for x in stream.products],
+    }
+
+
+def _epilogue(job: Job, found: Sequence[Stream], tile: StreamTile) -> Epilogue:
+    products = [x for stream in found for x in stream.products]
     sums = Sums(
-        products=tuple(x.node for x in stream.products),
-        totals=tuple(x.node for x in stream.totals),
-        scales={x.node: x.scale for x in stream.products if x.scale is not None},
-        guarded=frozenset(x.node for x in stream.products if x.guarded),
+        products=tuple(x.node for x in products),
+        totals=tuple(x.node for stream in found for x in stream.totals),
+        scales={x.node: x.scale for x in products if x.scale is not None},
+        guarded=frozenset(x.node for x in products if x.guarded),
     )
-    return epilogue(job, sums, tile.sums, of_products(job, stream))
+    return epilogue(job, sums, tile.sums, of_products(job, found))
 
 
 def _value(job: Job, stream: Stream, tile: StreamTile, threads: int, j: int) -> Operand:

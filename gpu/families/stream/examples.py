@@ -28,6 +28,7 @@ def examples(sizes: Sizes, dtype: str) -> dict[str, tuple[Node, ...]]:
     normed = rms_normed(x, k)
     return {
         "attention": (attention(sizes, dtype),),
+        "a product and one of low rank": (low_rank(sizes, x),),
         "a product of normed rows": (times(sizes, normed, array("w", batch * k * n, dtype)),),
         "a gated product": (gated(sizes, x),),
         "a product of rows less their mean": (times(sizes, layer_normed(x, k), array("w", batch * k * n, dtype)),),
@@ -90,6 +91,14 @@ def _masked(sizes: Sizes, dtype: str) -> Node:
     s = scores(sizes, dtype)
     reach = lay.Axis(bound=k, stride=0, start=k - m, coeffs=(0, 1, -1))
     return view(lay.masked(0, ((batch, m * k), (m, k), (k, 1)), (reach,), float("-inf")), s)
+
+
+def low_rank(sizes: Sizes, x: Node, rank: int = 16) -> Node:
+    """x @ w[batch, k, n] + tanh(x @ a[batch, k, rank]) @ b[batch, rank, n]."""
+    batch, m, k, n = sizes
+    w, a, b = (array(name, batch * size, x.dtype) for name, size in (("w", k * n), ("a", k * rank), ("b", rank * n)))
+    low = un("tanh", times((batch, m, k, rank), x, a))
+    return bin_("add", times(sizes, x, w), times((batch, m, rank, n), low, b))
 
 
 def _chain(sizes: Sizes, dtype: str) -> Node:

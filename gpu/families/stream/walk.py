@@ -312,16 +312,16 @@ def _below(node: Node, nodes: Collection[Node], leaves: Collection[Node]) -> lis
     return [n for n in operands_first([node], leaves) if n in nodes]
 
 
-def of_products(job: Job, stream: Stream) -> list[Node]:
-    """The outputs that depend on a product."""
-    products = {x.node for x in stream.products}
+def of_products(job: Job, found: Sequence[Stream]) -> list[Node]:
+    """The outputs that depend on a product of these walks."""
+    products = {x.node for stream in found for x in stream.products}
     return [n for n in job.outputs if _below(n, products, job.inputs)]
 
 
 def row_outputs_of(job: Job, stream: Stream) -> list[Node]:
     """The outputs of one element a row."""
     totals = {x.node for x in stream.totals}
-    others = [n for n in job.outputs if n not in of_products(job, stream)]
+    others = [n for n in job.outputs if n not in of_products(job, [stream])]
     return [n for n in others if n.size == stream.batch * stream.rows and _below(n, totals, job.inputs)]
 
 
@@ -331,7 +331,7 @@ def beside_of(job: Job, stream: Stream) -> list[Node]:
     Raises:
         NotLowerable: an output is of no kind.
     """
-    done = {*of_products(job, stream), *row_outputs_of(job, stream)}
+    done = {*of_products(job, [stream]), *row_outputs_of(job, stream)}
     found = [node for node in job.outputs if node not in done]
     for node in found:
         if node.size != stream.batch * stream.rows * stream.length:
