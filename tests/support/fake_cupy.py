@@ -76,7 +76,8 @@ class FakeCupy:
 
     Attributes:
         limit: bytes of the largest allocation.
-        cost_us: microseconds of a launch, from its text and its number of blocks; `now_us` is the device's clock.
+        cost_us: microseconds of a launch, from its text and its number of blocks; `matmul_us` those of the library's
+            product; `now_us` is the device's clock.
         refuses: whether a text does not compile.
         records: whether the driver can record graphs.
     """
@@ -102,6 +103,7 @@ class FakeCupy:
         self.matmuls = self.launches = self.uploads = 0
         self.now_us = 0.0
         self.cost_us: Callable[[str, int], float] = lambda code, blocks: 10.0
+        self.matmul_us = 10.0
         self.refuses: Callable[[str], bool] = lambda code: "refuse" in code
         self.records = True
         self.streams: list[int] = []
@@ -169,7 +171,7 @@ class FakeCupy:
 
         def run() -> None:
             self.matmuls += 1
-            self.now_us += 10.0
+            self.now_us += self.matmul_us
             np.matmul(a, b, out=out)
 
         FakeArray.recorder.do(run)

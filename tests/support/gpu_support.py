@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from hypothesis import settings
 
 from eqsat.base.numerics import np_dtype, random_array
 from eqsat.gpu import simt
@@ -37,6 +39,11 @@ class Case:
 
 def inputs_of(outputs: Iterable[Node]) -> tuple[Node, ...]:
     return tuple(n for n in topological(outputs) if n.op == "In")
+
+
+def random_choices(name: str) -> random.Random:
+    """A generator for the test of this name: in CI the same on every run."""
+    return random.Random(name if settings().derandomize else None)
 
 
 def job_of(*outputs: Node, units: int = 4) -> Job:
