@@ -71,6 +71,14 @@ class Candidates:
         """What each class costs as a leaf, by these kernels."""
         return cheapest_chains(self.of_class, self.facts)
 
+    def keep(self, more: Iterable[Candidate]) -> None:
+        """These as well, though others may dominate them."""
+        known = {_same(x) for found in self.of_class for x in found}
+        for x in more:
+            if _same(x) not in known:
+                known.add(_same(x))
+                self.of_class[x.cls].append(x)
+
     def add(self, more: Iterable[Candidate]) -> None:
         """These as well, where none that is there dominates them."""
         of_class: dict[int, list[Candidate]] = {}
@@ -78,6 +86,11 @@ class Candidates:
             of_class.setdefault(x.cls, []).append(x)
         for c, found in of_class.items():
             self.of_class[c] = undominated([*self.of_class[c], *found])
+
+
+def _same(x: Candidate) -> object:
+    """Equal for kernels of one price that read the same, begin with one e-node and compute the same classes."""
+    return x.cls, x.price, x.leaves, x.cut.node, x.cut.inner, x.call
 
 
 def enumerate_candidates(

@@ -71,7 +71,7 @@ class Grower:
             "Un": self.elementwise,
             "Bin": self.elementwise,
             "Where": self.elementwise,
-            "V": self._view,
+            "V": self.view,
             "MM": self._product,
             "Red": self._reduction,
             "Cat": self._concatenation,
@@ -126,17 +126,17 @@ class Grower:
         work = work_of(node.attrs[0] if node.attrs else "where", self.snapshot.size[node.cls])
         if len(node.args) == 1:
             (a,) = node.args
-            for x in self._options(a):
+            for x in self.options(node, a):
                 yield self.make(i, (x,), x.kind, x.key, x.reads, x.work + work, x.on_chip)
             return
-        joins = self._joins([self._options(a) for a in node.args], self.limits.leaves)
+        joins = self._joins([self.options(node, a) for a in node.args], self.limits.leaves)
         choices: dict[tuple[Cut, ...], tuple[Kind, Key]] = {self._plain(node): (Kind.POINT, None)}
         choices.update((join.subs, (join.kind, join.key)) for join in joins)
         for subs, (kind, key) in choices.items():
             reads = joined(*(x.reads for x in subs))
             yield self.make(i, subs, kind, key, reads, _shared_work(subs) + work, any(x.on_chip for x in subs))
 
-    def _view(self, i: int, node: ENode) -> Iterator[Cut | None]:
+    def view(self, i: int, node: ENode) -> Iterator[Cut | None]:
         """Any view of points, bijective views of products and rows, and a row's reduction read back by the row."""
         (layout,), (a,) = node.attrs, node.args
         size = self.snapshot.size[a]
@@ -261,7 +261,7 @@ class Grower:
                         kind, key = x.kind, x.key
                     elif x.kind == Kind.POINT or (x.kind == left.kind and x.key == left.key):
                         kind, key = left.kind, left.key
-                    elif (together := self._together(left.key, x.key)) is not None:
+                    elif (together := self.together(left.key, x.key)) is not None:
                         kind, key = Kind.STREAM, together
                     else:
                         continue
@@ -281,7 +281,7 @@ class Grower:
             self.crowded = self.crowded or len(partial) < len(best)
         return partial
 
-    def _together(self, a: Key, b: Key) -> Product | None:
+    def together(self, a: Key, b: Key) -> Product | None:
         """Products as one stream; None where they are none, or cannot be."""
         if not isinstance(a, Product) or not isinstance(b, Product) or a.layout != b.layout:
             return None
@@ -292,7 +292,8 @@ class Grower:
         """The cost of a cut beyond a launch, without its leaves. A plain read of an array costs its bytes elsewhere."""
         return x.price - self.prices.launch if x.node >= 0 and x.price else 0
 
-    def _options(self, a: int) -> list[Cut]:
+    def options(self, node: ENode, a: int) -> list[Cut]:
+        """The cuts of its operand `a` that a pointwise operator may be joined to."""
         return [*self.points[a], *self.gemms[a], *self.streamed[a], *self.rows[a]]
 
     def _prologues(self, a: int) -> list[Cut]:
@@ -314,11 +315,15 @@ class Grower:
             core = self._cores[factors.key] = Core(
                 products=(factors,),
                 dims=(b, m, k, n),
-                bytes=self.facts.moved(joined(factors.left.reads, factors.right.reads), any_order=True),
+                bytes=self.operand_bytes(factors),
                 ways=tuple(self._with_prologues(way, factors, node) for way in ways),
                 reduced=self._with_prologues(reduced, factors, node),
             )
         return core
+
+    def operand_bytes(self, factors: Factors) -> float:
+        """Bytes that a product moves to read its operands."""
+        return self.facts.moved(joined(factors.left.reads, factors.right.reads), any_order=True)
 
     def _with_prologues(self, gemm: Gemm, factors: Factors, node: ENode) -> Gemm:
         """The time including the operands' computation, which each tile repeats."""

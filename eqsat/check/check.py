@@ -487,7 +487,8 @@ class _Part:
             want, found = demanded.run(inputs)
             self._judge(name, want, found, Rounding((s, q), demand, inputs, self.exact))
             if not self.decided:
-                self._judge_own(name, want, *Demanded({s: demand, r: demand}).run(inputs, "native"))
+                own = Demanded({s: demand, r: demand}).run(inputs, "native")
+                self._judge_own(name, want, own[0], own[-1])  # one where both are the same term
             share = np.isfinite(want).sum() / s.size
             if share == want.size / s.size:  # otherwise logarithms or roots of negative numbers
                 break

@@ -20,7 +20,7 @@ from eqsat.program.term import Shape, Term
 # Extra costs, in units of one move of an operand.
 _SWAPPED = 0.05  # (B^T A^T)^T instead of A B
 _LEADING = 0.02  # a matrix broadcast over the other operand's leading dims; written files omit the broadcast
-_POINTWISE_CONV = 0.5  # a product written as a convolution with windows of one position
+_POINTWISE_CONV = 0.5  # a product written as a convolution along a line, with windows of one position
 
 
 @dataclass
@@ -153,14 +153,8 @@ def _unfolds(layout: Layout, n_in: int) -> bool:
 
 def _convolution(node: Node, side: int, windows: Windows, need: Need, channels: int) -> Way:
     """The product as a convolution; ``side`` is the operand that holds the windows, the other holds the weights."""
-    groups, images = windows.groups, windows.x[BATCH]
-    places = prod(windows.out)
-    result = {BATCH: groups * channels * places}
-    result |= {SPATIAL + i: stride for i, stride in enumerate(row_major(windows.out))}
-    rows = [(size, result[dim]) for dim, size in windows.rows]
-    per_group = [(channels, places)]
-    order = strided(0, [(groups, channels * places), *(rows + per_group if side == 0 else per_group + rows)])
-    shape = (images, groups * channels, *windows.out)
+    groups, order = windows.groups, windows.order(channels, side)
+    shape = (windows.x[BATCH], groups * channels, *windows.out)
 
     depth = prod(size for _, size in windows.taps)
     weight_steps = _steps_of(windows.taps, channels if side == 0 else 1)
@@ -172,7 +166,8 @@ def _convolution(node: Node, side: int, windows: Windows, need: Need, channels: 
         (groups * channels, windows.channels_per_group, *windows.kernel),
     )
     build = partial(_conv, windows=windows)
-    return Way(Form(order, shape), (need, weights), _POINTWISE_CONV if windows.pointwise else 0.0, build)
+    plain_product = windows.pointwise and len(windows.kernel) == 1
+    return Way(Form(order, shape), (need, weights), _POINTWISE_CONV if plain_product else 0.0, build)
 
 
 def _steps_of(taps: Sequence[tuple[int, int]], innermost: int) -> dict[int, int]:

@@ -12,7 +12,18 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
 
-from eqsat.layout.arithmetic import Axis, Digits, Layout, compose, masked, of_slice, row_major, split, window_counts
+from eqsat.layout.arithmetic import (
+    Axis,
+    Digits,
+    Layout,
+    compose,
+    masked,
+    of_slice,
+    row_major,
+    split,
+    strided,
+    window_counts,
+)
 from eqsat.layout.map import CACHE_SIZE
 from eqsat.program.term import Shape
 
@@ -64,6 +75,16 @@ class Windows:
     @property
     def channels_per_group(self) -> int:
         return self.x[CHANNEL] // self.groups
+
+    def order(self, channels: int, side: int) -> Layout:
+        """The product of these windows, its operand ``side``, with weights for ``channels`` results of each group, as
+        a view of the convolution's result [n, groups * channels, *out]."""
+        places = prod(self.out)
+        steps = {BATCH: self.groups * channels * places}
+        steps |= {SPATIAL + i: stride for i, stride in enumerate(row_major(self.out))}
+        rows = [(size, steps[dim]) for dim, size in self.rows]
+        weights = [(channels, places)]
+        return strided(0, [(self.groups, channels * places), *(rows + weights if side == 0 else weights + rows)])
 
     def layout(self, shape: Shape, fill: float | int | None) -> Layout | None:
         """The layout that reads these windows from x of the uncropped ``shape``, row-major in groups, rows, taps."""

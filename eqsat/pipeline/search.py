@@ -16,14 +16,16 @@ from eqsat.egraph.saturate import Limits, saturate, stated, warm_up
 from eqsat.egraph.snapshot import Snapshot
 from eqsat.errors import EqsatError, InputError
 from eqsat.extract.chains import Chain
+from eqsat.extract.composites import Operator
 from eqsat.extract.cover import CoverResult, cover
 from eqsat.extract.cuts import Limits as Cuts
 from eqsat.extract.plan.stitch import Solved
+from eqsat.frontends.onnx.write.plan import operators
 from eqsat.language.rule import HostRule
 from eqsat.pipeline import limits
 from eqsat.pipeline.asked import Asked
 from eqsat.pipeline.runner import Deadline, Runner, Stage
-from eqsat.program.core import CoreProgram, Node, lower, topological
+from eqsat.program.core import CoreProgram, Node, lower_terms, topological
 from eqsat.program.fold import Folded, fold_source
 from eqsat.program.ir import Program
 from eqsat.program.segments import Segment, segments
@@ -44,6 +46,7 @@ class Problem:
         source: the program as given; `folded` is the same with its constant expressions computed.
         core: over flat arrays.
         parts: its segments in order.
+        operators: what a runtime executes as one operator, results and operands; empty for devices that fuse.
         budget: the clock of the search.
     """
 
@@ -52,6 +55,7 @@ class Problem:
     folded: Folded
     core: CoreProgram
     parts: tuple[Segment, ...]
+    operators: Sequence[tuple[Node, tuple[Node, ...]]]
     budget: TimeBudget
 
     def sizes(self) -> dict[Form, int]:
@@ -84,10 +88,12 @@ def partition(source: Program, asked: Asked, run: Runner) -> Problem:
     with budget.stage("fold"):
         folded = fold_source(source, asked.exact)
     with budget.stage("lower"):
-        core = lower(folded.program)
+        core, node = lower_terms(folded.program)
+        written = () if asked.device.fuses else operators(folded.program)
+        executed = [(node[x], tuple(node[a] for a in args if a in node)) for x, args in written if x in node]
     with budget.stage("partition"):
         parts = tuple(segments(core.roots))
-    return Problem(asked, source, folded, core, parts, budget)
+    return Problem(asked, source, folded, core, parts, executed, budget)
 
 
 def search(problem: Problem, run: Runner) -> dict[Form, Found]:
@@ -130,7 +136,19 @@ def _start_worker(asked: Asked, run: Runner) -> None:
 def cover_written(problem: Problem, form: Form, seconds: float, run: Runner) -> Solved:
     """The best cover of a form as written, found in a part of its `seconds`."""
     snapshot = Snapshot.from_core(form)
-    return Solved(snapshot, run.run(COVER_WRITTEN, limits.SEARCH.written * seconds, problem, snapshot))
+    executed = _operators(problem, form)
+    return Solved(snapshot, run.run(COVER_WRITTEN, limits.SEARCH.written * seconds, problem, snapshot, executed))
+
+
+def _operators(problem: Problem, form: Form) -> list[Operator]:
+    """What a runtime executes as one operator in a form, by the classes of its snapshot as written."""
+    inside = next(part for part in problem.parts if part.form == form).nodes()
+    ids = {node: i for i, node in enumerate(topological(form))}
+    return [
+        (ids[inside[root]], tuple(ids[inside[a]] for a in args if a in inside))
+        for root, args in problem.operators
+        if root in inside
+    ]
 
 
 def search_form(problem: Problem, written: Solved, seconds: float, run: Runner) -> Found:
@@ -200,24 +218,26 @@ def _covered(
     deadline: Deadline,
     problem: Problem,
     snapshot: Snapshot,
+    executed: Sequence[Operator] = (),
     known: Sequence[CoverResult] = (),
     chains: Mapping[int, Chain] | None = None,
     cuts: Cuts | None = None,
 ) -> CoverResult:
     asked = problem.asked
-    found = cover(snapshot, asked.device, deadline.left(), cuts, deadline.stopped, asked.exact, known, chains)
+    left = deadline.left()
+    found = cover(snapshot, asked.device, left, cuts, deadline.stopped, asked.exact, known, chains, executed)
     for stage, spent in found.stats["seconds"].items():
         problem.budget.add("solve" if stage == "incumbents" else stage, spent)
     return found
 
 
-def _covered_at_once(problem: Problem, snapshot: Snapshot) -> CoverResult:
+def _covered_at_once(problem: Problem, snapshot: Snapshot, executed: Sequence[Operator]) -> CoverResult:
     """A cover with the kernels that are found first."""
-    return _covered(Deadline(0.0, lambda: False), problem, snapshot, cuts=AT_ONCE)
+    return _covered(Deadline(0.0, lambda: False), problem, snapshot, executed, cuts=AT_ONCE)
 
 
 def _covered_e_graph(deadline: Deadline, problem: Problem, written: Solved, snapshot: Snapshot) -> Solved | None:
-    return Solved(snapshot, _covered(deadline, problem, snapshot, [written.cover]))
+    return Solved(snapshot, _covered(deadline, problem, snapshot, known=[written.cover]))
 
 
 def _regrouped(deadline: Deadline, problem: Problem, written: Solved, first: Solved) -> Solved:
@@ -235,7 +255,7 @@ def _regrouped(deadline: Deadline, problem: Problem, written: Solved, first: Sol
         with problem.budget.stage("saturate"):
             seconds = Limits(seconds=limits.SEARCH.saturation * deadline.left())
             more = saturate(best.snapshot, problem.asked.rules, seconds, further=further)
-        better = Solved(more, _covered(deadline, problem, more, [written.cover, best.cover]))
+        better = Solved(more, _covered(deadline, problem, more, known=[written.cover, best.cover]))
         if better.cover.cost >= best.cover.cost:
             break
         best = better
@@ -250,7 +270,7 @@ def _looked_at_again(deadline: Deadline, problem: Problem, written: Solved, best
     crowded = best.cover.stats["candidates"]["crowded"]
     if not crowded or not deadline.left() or not problem.asked.device.fuses:
         return best
-    again = _covered(deadline, problem, best.snapshot, [written.cover, best.cover], best.cover.chains)
+    again = _covered(deadline, problem, best.snapshot, known=[written.cover, best.cover], chains=best.cover.chains)
     if again.cost >= best.cover.cost:
         return best
     bound = min(again.lower_bound, best.cover.lower_bound)

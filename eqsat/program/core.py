@@ -130,7 +130,13 @@ def lower(program: Program) -> CoreProgram:
     Raises:
         InputError: a constant gather index is out of range.
     """
-    return _Lowering(program).result()
+    return lower_terms(program)[0]
+
+
+def lower_terms(program: Program) -> tuple[CoreProgram, Mapping[Term, Node]]:
+    """As `lower`, and the node of every term."""
+    lowering = _Lowering(program)
+    return lowering.result(), lowering.nodes
 
 
 class _Lowering:

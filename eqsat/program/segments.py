@@ -42,6 +42,18 @@ class Segment:
     form: tuple[Node, ...]
     leaves: Mapping[Node, Node]
 
+    def nodes(self) -> dict[Node, Node]:
+        """The nodes of the program in this part, its leaves among them, to those of the form."""
+        found: dict[Node, Node] = {}
+        stack = list(zip(self.roots, self.form, strict=True))
+        while stack:
+            node, made = stack.pop()
+            if node not in found:
+                found[node] = made
+                if made not in self.leaves:
+                    stack.extend(zip(node.args, made.args, strict=True))
+        return found
+
 
 def segments(roots: Sequence[Node]) -> list[Segment]:
     """Cut a program into segments, in an order in which each reads only earlier ones."""

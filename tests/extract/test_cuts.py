@@ -14,6 +14,7 @@ from eqsat.egraph.required import needs_of_all
 from eqsat.egraph.snapshot import Snapshot
 from eqsat.extract.candidates import Candidate, Candidates, enumerate_candidates, undominated
 from eqsat.extract.chains import Chain
+from eqsat.extract.composites import composites
 from eqsat.extract.cost import SECTOR, Prices
 from eqsat.extract.cover import cover
 from eqsat.extract.cuts import Cut, Facts, Kind, Limits, bits
@@ -288,6 +289,57 @@ def test_where_operators_run_one_by_one_some_views_are_copies(root: Node, plain:
 
     launch = round(DEVICES["cpu"].launch_us.value * 1e6)
     assert (cheapest(root) - cheapest(plain) >= launch) == copied
+
+
+IMAGE, TAPS = x_("image", 16 * 100), c_("taps", 32 * 16 * 9)
+WINDOWS = lay.windows((1, 16, 10, 10), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1), 0.0, 1)
+CONVOLVED = view(
+    mm(view(IMAGE, WINDOWS), view(TAPS, lay.conv_weights((32, 16, 3, 3), 1)), 100, 144, 32),
+    lay.conv_result(1, 1, 100, 32),
+)
+BIASED = bin_("add", CONVOLVED, view(c_("bias", 32), lay.strided(0, ((32, 1), (100, 0)))))
+JOINED: list[tuple[str, Node, bool]] = [
+    ("a bias", BIASED, True),
+    ("a bias and a clamp", un("relu", BIASED), True),
+    ("a bias, a sum and a clamp", un("relu", bin_("add", BIASED, x_("r", 3200))), True),
+    ("a sum, and then a bias", bin_("add", bin_("add", CONVOLVED, x_("r", 3200)), c_("late", 3200)), False),
+    ("a sum after a clamp", bin_("add", un("relu", BIASED), x_("r", 3200)), False),
+    ("another function", un("tanh", BIASED), False),
+    ("another order", view(CONVOLVED, lay.of_transpose((320, 10), (1, 0))), False),
+    ("a sum over its elements", red("sum", CONVOLVED, 100), False),
+]
+
+
+@pytest.mark.parametrize(("root", "joined"), [row[1:] for row in JOINED], ids=[row[0] for row in JOINED])
+def test_a_convolution_is_one_operator_with_what_runtimes_join_to_it(root: Node, joined: bool) -> None:
+    snapshot = Snapshot.from_core([root])
+    found = enumerate_candidates(snapshot, DEVICES["cpu"])
+    assert any(not x.children for x in found.of_class[snapshot.roots[0]]) == joined
+
+
+def test_a_convolution_costs_its_product_and_no_windows() -> None:
+    def cheapest(node: Node) -> int:
+        snapshot = Snapshot.from_core([node])
+        found = enumerate_candidates(snapshot, DEVICES["cpu"])
+        return min(x.price for x in found.of_class[snapshot.roots[0]] if not x.children)
+
+    product = mm(x_("rows", 100 * 144), c_("columns", 144 * 32), 100, 144, 32)
+    assert cheapest(CONVOLVED) == pytest.approx(cheapest(product), rel=0.01)
+    assert cheapest(CONVOLVED.args[0]) > cheapest(product)  # no operator has the channels last
+
+
+def test_an_operator_of_the_program_is_one_kernel_with_one_launch() -> None:
+    half, one = (view(full(value, 1), lay.strided(0, ((4096, 0),))) for value in (0.5, 1.0))
+    x = x_("x", 4096)
+    gelu = bin_("mul", bin_("mul", x, half), bin_("add", un("erf", x), one))
+    snapshot = Snapshot.from_core([gelu])
+    found = enumerate_candidates(snapshot, DEVICES["cpu"])
+    operators = [(snapshot.roots[0], (next(n.cls for n in snapshot.nodes if n.op == "In"),))]
+    (whole,) = composites(snapshot, found.facts, Prices(DEVICES["cpu"]), operators, Limits())
+    assert not whole.children
+    assert all(x.children for x in found.of_class[snapshot.roots[0]])
+    apart = sum(min(x.price for x in xs) for xs in found.of_class if xs)
+    assert whole.price < apart - 2 * round(DEVICES["cpu"].launch_us.value * 1e6)
 
 
 def test_dominated_candidates_are_dropped() -> None:

@@ -13,8 +13,8 @@ from eqsat.frontends.onnx.write.model import to_onnx
 from eqsat.program import ops
 from eqsat.program.ir import Program
 from eqsat.program.term import Term
-from tests.support.onnx_models import model, node, tensor, value
-from tests.support.runtime_models import NODES, runtime_model
+from support.onnx_models import model, node, tensor, value
+from support.runtime_models import NODES, runtime_model
 
 
 def nodes_of(found: onnx.ModelProto) -> list[bytes]:
@@ -54,7 +54,8 @@ def test_nodes_below_a_change_stay(name: str) -> None:
     kept = {each.name: each.op_type for each in written.graph.node if each.name.startswith("node ")}
     assert kept == {each.name: each.op_type for each in source.graph.node}
     assert len(written.graph.node) == len(source.graph.node) + 2
-    inputs = {"x": np.random.default_rng(1).normal(size=program.inputs[0].shape).astype(np.float32)}
+    rng = np.random.default_rng(1)
+    inputs = {term.attr("name"): rng.normal(size=term.shape).astype(np.float32) for term in program.inputs}
     (wanted,), (found,) = program.run(inputs).values(), from_onnx(written).run(inputs).values()
     np.testing.assert_allclose(found, wanted, 1e-5, 1e-5)
 

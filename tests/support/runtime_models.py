@@ -32,20 +32,18 @@ y = LayerNormalization<axis = -1, epsilon = 1e-5>(s, f32_c_64, f32_d_64)
 
 _TRANSFORMER = """
 n = LayerNormalization<axis = -1, epsilon = 1e-5>(x, f32_64, f32_b_64)
-qkv = MatMul(n, f32_64_192)
-q, k, v = Split<axis = -1, num_outputs = 3>(qkv)
+q = MatMul(n, f32_64_64)
 q4 = Reshape(q, i64_1_32_4_16)
-k4 = Reshape(k, i64_1_32_4_16)
-v4 = Reshape(v, i64_1_32_4_16)
 qt = Transpose<perm = [0, 2, 1, 3]>(q4)
-kt = Transpose<perm = [0, 2, 3, 1]>(k4)
-vt = Transpose<perm = [0, 2, 1, 3]>(v4)
+k, v = Split<axis = -1, num_outputs = 2>(cache)
+kt = Transpose<perm = [0, 1, 3, 2]>(k)
 scores = MatMul(qt, kt)
 p = Softmax<axis = -1>(scores)
-o = MatMul(p, vt)
+o = MatMul(p, v)
 ot = Transpose<perm = [0, 2, 1, 3]>(o)
 o3 = Reshape(ot, i64_1_32_64)
-a = Add(o3, x)
+op = MatMul(o3, f32_b_64_64)
+a = Add(op, x)
 m = LayerNormalization<axis = -1, epsilon = 1e-5>(a, f32_c_64, f32_d_64)
 u = MatMul(m, f32_64_256)
 ub = Add(u, f32_256)
@@ -82,20 +80,20 @@ y = Conv<kernel_shape = [1, 1]>(j, f32_4_16_1_1, f32_4)
 """
 
 NODES = {
-    "convolutions": ("1,3,16,16", _CNN),
-    "layer-norms": ("32,64", _MLP),
-    "transformer": ("1,32,64", _TRANSFORMER),
-    "depthwise": ("1,16,14,14", _DEPTHWISE),
-    "pools": ("1,3,16,16", _POOLS),
+    "convolutions": ("1,3,16,16] x", _CNN),
+    "layer-norms": ("32,64] x", _MLP),
+    "transformer": ("1,32,64] x, float[1,4,32,32] cache", _TRANSFORMER),
+    "depthwise": ("1,16,14,14] x", _DEPTHWISE),
+    "pools": ("1,3,16,16] x", _POOLS),
 }
 
 
 def runtime_model(name: str) -> onnx.ModelProto:
     """One of the models, with weights of a fixed seed. A constant is called by its type, an optional letter that
     tells it from others, and its shape; integers are shapes themselves, `f32_s_4` the scales of a resize."""
-    shape, nodes = NODES[name]
+    inputs, nodes = NODES[name]
     opset = '<ir_version: 10, opset_import: ["" : 20]>'
-    model = parser.parse_model(f"{opset} {name.replace('-', '_')} (float[{shape}] x) => (float[] y) {{{nodes}}}")
+    model = parser.parse_model(f"{opset} {name.replace('-', '_')} (float[{inputs}) => (float[] y) {{{nodes}}}")
     rng = np.random.default_rng(0)
     for constant in dict.fromkeys(re.findall(r"(?:f32|i64)_\w+", nodes)):
         kind, *dims = constant.split("_")

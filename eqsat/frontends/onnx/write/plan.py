@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from eqsat.errors import InputError
-from eqsat.frontends.onnx.file.load import OLDEST_OPSET, domain_of, subgraphs
+from eqsat.frontends.onnx.file.load import NEWEST_OPSET, OLDEST_OPSET, domain_of, subgraphs
 from eqsat.frontends.onnx.read.opaque import OneNode, since_version
 from eqsat.frontends.onnx.read.written import FileNode
 from eqsat.frontends.onnx.write.basic import BASIC, cuts
@@ -49,6 +49,18 @@ def plan(program: Program, opset: int) -> Plan:
             kept = [form_.attrs["spec"] for form_ in forms.values() if not form_.op]
             return Plan(forms, {spec.domain: spec.opset for spec in kept if isinstance(spec, FileNode)} | opsets)
         opsets = _opaque_opsets(program, highest)
+
+
+def operators(program: Program) -> list[tuple[Term, tuple[Term, ...]]]:
+    """The results and operands of ONNX operators: of the model that the program came from, and of the newest opset."""
+    try:
+        forms = _forms(replace(program, written=()), NEWEST_OPSET)
+    except InputError:  # an operator from elsewhere
+        forms = {}
+    found = [(term, tuple(form.terms())) for term, form in forms.items() if len(list(form.forms())) == 1]
+    for each in program.written:
+        found += [(term, tuple(arg for arg in each.args if arg)) for term in each.results if term]
+    return list(dict.fromkeys(found))
 
 
 # Forms
