@@ -182,7 +182,15 @@ def _cuts(reads: _Reads) -> list[Node]:
     edges = [-1, *sorted(reads.position[n] for n in barriers), len(reads.order)]
     crowded = {i for start, stop in pairwise(edges) if stop - start > CROWDED for i in range(start, stop)}
     cuts = [n for n in separators if n in barriers or (reads.position[n] in crowded and _is_kept(n, reads))]
-    return _before_norms(cuts, every, reads)
+    return _before_norms([n for n in cuts if not _splits_early(n, reads)], every, reads)
+
+
+def _splits_early(node: Node, reads: _Reads) -> bool:
+    """Whether no product is computed up to a node, and something before it is also read after it: embedded rows and
+    their norm. Each reader can compute such rows on the way, if they are in its segment."""
+    end = reads.position[node]
+    before = [n for n in reads.order[: end + 1] if n in reads.dynamic and n.op not in ("In", "V")]
+    return all(n.op != "MM" for n in before) and any(reads.last.get(n, 0) > end for n in before if n in reads.early)
 
 
 def _before_norms(cuts: Sequence[Node], separators: Sequence[Node], reads: _Reads) -> list[Node]:

@@ -43,6 +43,21 @@ def masked_attention(count: int) -> Program:
     return eqsat.trace(function, spec((8, 16)), spec((8, 8)))
 
 
+def embedded(count: int) -> Program:
+    """Blocks of x + f(norm(x)) from looked-up rows."""
+    params = [tuple(weight(16, 16) * (3 * i + j) for j in (1, 2, 3)) for i in range(count)]
+    ones, zeros, table = np.ones(16, np.float32), np.zeros(16, np.float32), weight(100, 16)
+
+    def function(ids):
+        x = eqsat.take(table, ids, 0)
+        for q, k, v in params:
+            y = eqsat.layernorm(x, ones, zeros)
+            x = x + eqsat.softmax((y @ q) @ (y @ k).T, -1) @ (y @ v)
+        return x
+
+    return eqsat.trace(function, spec((8,), "int64"))
+
+
 def late_rows(count: int) -> Program:
     """Layers, then one that adds looked-up rows: they are read where they are added."""
     params = [(weight(16, 32) * (i + 1), weight(32, 16)) for i in range(count)]
@@ -99,6 +114,7 @@ def silu_layers(count: int) -> Program:
 TABLE = [
     (residual, 8, 4),  # an input is read anywhere at no cost, so the first block is cut where later ones are not
     (masked_attention, 8, 4),  # the mask is a segment of its own; a norm belongs to the products that read it
+    (embedded, 6, 2),  # the rows are looked up where they are read
     (late_rows, 10, 4),
     (recurrent, 6, 1),
     (linear, 1, 1),
