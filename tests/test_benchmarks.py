@@ -122,3 +122,34 @@ def test_operators_that_a_rival_lacks_are_named(rivals: ModuleType) -> None:
     odd = ops.opaque("Odd", [x], [((4,), "float32")], "odd", lambda a: [a])
     with pytest.raises(rivals.NotCovered, match="opaque"):
         rivals.cupy_library(FakeCupy(), np.abs).run(Program((x,), {"y": odd[0]}))
+
+
+@pytest.fixture
+def in_onnxruntime(rivals: ModuleType) -> Iterator[ModuleType]:
+    assert rivals is not None
+    yield from load("models")
+
+
+def test_models_are_measured_as_written_and_after_eqsat(in_onnxruntime: ModuleType, models: Path, capsys: Any) -> None:
+    short = ["--time-limit", "5", "--span", "0", "--rounds", "8"]
+    code = in_onnxruntime.main([str(models), *short, "--json", str(models / "out.json")])
+    rows = json.loads((models / "out.json").read_text())
+    assert [row["name"] for row in rows] == ["chain", "softmax"]
+    assert code == int(any(map(in_onnxruntime.slower, rows)))
+    for row in rows:
+        assert row["variants"]["as written"]["ratio"] == 1
+        assert row["variants"]["eqsat"]["ms"] > 0
+        assert row["seconds"] > 0
+        if row["chosen"] == "source":
+            assert row["variants"]["eqsat"] == row["variants"]["as written"]
+    assert "geometric mean of eqsat" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("ms", "high", "is_slower"), [(10.3, 0.99, True), (10.1, 0.99, False), (10.3, 1.01, False), (8.0, 1.3, False)]
+)
+def test_a_model_is_slower_by_two_percent_and_beyond_noise(
+    in_onnxruntime: ModuleType, ms: float, high: float, is_slower: bool
+) -> None:
+    variants = {"as written": {"ms": 10.0}, "eqsat": {"ms": ms, "high": high}}
+    assert in_onnxruntime.slower({"variants": variants}) == is_slower

@@ -78,7 +78,7 @@ def in_turns(
     each = [n * one for n, one in zip(repeats, once, strict=True)]
     while each and LEAST_ROUNDS * sum(each) > left():
         each.pop()
-    if len(each) < 2:
+    if len(each) < min(2, len(contenders)):
         return []
     samples: list[list[float]] = [[] for _ in each]
     begun = time.perf_counter()

@@ -1,0 +1,192 @@
+"""ONNX models as written, after onnxsim and after eqsat, in onnxruntime with all optimisations of its own.
+
+    python benchmarks/models.py DIR [--match PATTERN] [--time-limit S] [--threads N] [--size NAME=N] [--torch]
+
+DIR holds NAME.onnx files; open dimensions are 1 unless `--size` gives them. All variants of a model run in one process
+on the same random inputs and take turns in alternating order; times are 10th percentiles, on one thread of its
+processor time. A model that eqsat leaves as it was is one variant, not two. With `--torch`, torch.compile runs the
+model too, where torch has all of its operators. Exit code 1 if a model is slower after eqsat: by more than 2 %, and
+beyond noise.
+"""
+
+from __future__ import annotations
+
+import argparse
+import filecmp
+import json
+import math
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import onnx
+from rivals import NotCovered, torch_library
+
+import eqsat
+from eqsat.base.turns import Times, in_turns, ratio
+from eqsat.cli.shared.alternatives import write_program
+from eqsat.cli.shared.options import parse_shapes
+from eqsat.cli.shared.output import console, print_table
+from eqsat.errors import EqsatError
+from eqsat.frontends.execution import OnnxRuntime
+from eqsat.pipeline.measured import inputs_for
+
+SLOWEST = 1.02
+"""The most time that a model may take, in times of as written."""
+
+Run = Callable[[], object]
+
+
+def open_dims(model: Path, sizes: Mapping[str, int]) -> dict[str, int]:
+    """The sizes of a model's open dimensions."""
+    graph = onnx.load(model, load_external_data=False).graph
+    dims = [dim.dim_param for value in graph.input for dim in value.type.tensor_type.shape.dim]
+    return {name: sizes.get(name, 1) for name in dims if name}
+
+
+def simplified(model: Path, target: Path, shapes: Mapping[str, int]) -> Path | None:
+    """The model after onnxsim, if that is installed and takes it; open dimensions stay open."""
+    try:
+        import onnxsim  # pyright: ignore[reportMissingImports]
+    except ImportError:
+        return None
+    made, same = onnxsim.simplify(onnx.load(model))
+    if not same:
+        return None
+    onnx.save(made, target)
+    return target
+
+
+def compiled(program: eqsat.Program, inputs: Mapping[str, Any], threads: int) -> Run | None:
+    """The program under torch.compile; None where torch is not installed or lacks one of its operators."""
+    try:
+        import torch
+    except ImportError:
+        return None
+    torch.set_num_threads(threads)
+    library = torch_library(torch, "cpu")
+    try:
+        function = torch.compile(library.run(program))
+        arrays = [library.array(inputs[name]) for name in program.input_names]
+        with torch.no_grad():
+            function(*arrays)
+    except (NotCovered, RuntimeError):
+        return None
+
+    def run() -> object:
+        with torch.no_grad():
+            return function(*arrays)
+
+    return run
+
+
+def measure(model: Path, asked: argparse.Namespace) -> dict[str, Any]:
+    """One row: each variant's milliseconds, and how many times it is as fast as the model as written."""
+    shapes = open_dims(model, asked.sizes)
+    program, runtime = eqsat.from_onnx(model, shapes=shapes), OnnxRuntime()
+    with tempfile.TemporaryDirectory() as scratch:
+        files: dict[str, Path | None] = {"as written": model, "eqsat": Path(scratch) / "eqsat.onnx"}
+        begun = time.monotonic()
+        best = eqsat.optimize(
+            program, device="cpu", time_limit=asked.time_limit, explain_time=0.0, measure_threads=asked.threads
+        )
+        seconds = time.monotonic() - begun
+        write_program(best, model, Path(scratch) / "eqsat.onnx")
+        files["onnxsim"] = simplified(model, Path(scratch) / "onnxsim.onnx", shapes)
+        nodes = {name: len(onnx.load(file).graph.node) for name, file in files.items() if file is not None}
+        kept = filecmp.cmp(model, Path(scratch) / "eqsat.onnx", shallow=False)
+        loaded = {name: file for name, file in files.items() if file is not None and not (kept and name == "eqsat")}
+        sessions = {name: runtime.load(file, asked.threads) for name, file in loaded.items()}
+    inputs = inputs_for(program, sessions["as written"])
+    runs: dict[str, Run] = {name: lambda session=session: session(inputs) for name, session in sessions.items()}
+    if asked.torch and (run := compiled(program, inputs, asked.threads)) is not None:
+        runs["torch.compile"] = run
+    for run in runs.values():
+        run()
+    found = in_turns(list(runs.values()), asked.threads, asked.rounds, asked.span, lambda: math.inf)
+    times = dict(zip(runs, found, strict=True))
+    chosen = best.report["measured"] and best.report["measured"]["chosen"]
+    return {
+        "name": model.stem,
+        "seconds": seconds,
+        "chosen": chosen or "not measured",
+        "nodes": nodes,
+        "variants": compared({"as written": found[0], "eqsat": found[0], **times}),
+    }
+
+
+def compared(times: Mapping[str, Times]) -> dict[str, dict[str, float]]:
+    """Milliseconds of each variant, and how many times it is as fast as the first, with an interval."""
+    before = next(iter(times.values()))
+    rows = {}
+    for name, after in times.items():
+        found = ratio(before, after)
+        rows[name] = {"ms": after.ms, "spread": after.spread, "ratio": found.median, "low": found.low}
+        rows[name]["high"] = found.high
+    return rows
+
+
+def slower(row: Mapping[str, Any]) -> bool:
+    """Whether eqsat made a model slower."""
+    before, after = row["variants"]["as written"], row["variants"]["eqsat"]
+    return after["ms"] > SLOWEST * before["ms"] and after["high"] < 1
+
+
+def show(rows: Sequence[Mapping[str, Any]], title: str) -> None:
+    """Print a row for each model, and geometric means."""
+    names = dict.fromkeys(name for row in rows for name in row["variants"] if name != "as written")
+    columns = ["model", "ms"]
+    for name in names:
+        columns += [f"{name}, ms", "faster", "from", "to"]
+    cells = []
+    for row in rows:
+        line = [row["name"], f"{row['variants']['as written']['ms']:.3g}"]
+        for name in names:
+            found = row["variants"].get(name)
+            figures = [f"{found['ms']:.3g}", *(f"{found[x]:.2f}x" for x in ("ratio", "low", "high"))] if found else []
+            line += figures or ["-"] * 4
+        nodes = f"{row['nodes']['as written']} to {row['nodes']['eqsat']}"
+        cells.append([*line, nodes, row["chosen"], f"{row['seconds']:.1f}"])
+    print_table(console(), title, [*columns, "nodes", "chosen", "seconds"], cells)
+    for name in names:
+        ratios = [row["variants"][name]["ratio"] for row in rows if name in row["variants"]]
+        print(f"geometric mean of {name}: {math.exp(math.fsum(map(math.log, ratios)) / len(ratios)):.3f}x", end=" ")
+        print(f"over {len(ratios)} models")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--match", default="*", help="only models whose name matches this pattern")
+    parser.add_argument(
+        "--time-limit", type=float, default=30.0, help="of eqsat for each model, seconds; 30 by default"
+    )
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--size", action="append", metavar="NAME=N", help="of an open dimension; may be repeated")
+    parser.add_argument("--rounds", type=int, default=200, help="at most; 200 by default")
+    parser.add_argument("--span", type=float, default=10.0, help="seconds of rounds for each model; 10 by default")
+    parser.add_argument("--torch", action="store_true", help="also run torch.compile")
+    parser.add_argument("--json", type=Path, help="also write the rows here")
+    asked = parser.parse_args(arguments)
+    asked.sizes = parse_shapes(asked.size)
+    rows = []
+    for model in sorted(asked.folder.glob(f"{asked.match}.onnx")):
+        print(model.stem, file=sys.stderr)
+        try:
+            rows.append(measure(model, asked))
+        except EqsatError as error:
+            print(f"{model.stem}: left out: {error}", file=sys.stderr)
+    if not rows:
+        parser.error(f"{asked.folder}: no model of {asked.match}.onnx runs")
+    threads = "1 thread" if asked.threads == 1 else f"{asked.threads} threads"
+    show(rows, f"onnxruntime {OnnxRuntime().version}, {threads}")
+    if asked.json:
+        asked.json.write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")
+    return int(any(map(slower, rows)))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
