@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from eqsat.egraph.required import Needs
@@ -188,6 +188,7 @@ class _Search:
                     continue
                 if not stopped and should_stop and should_stop():
                     stopped = self.stopped = True
+                    self.grower.limits = replace(self.limits, joins=2, pairs=2, lefts=1, rights=1)
                 if stopped and self.cuts[c]:
                     continue
                 shallowest = {snapshot.best[c]} if stopped else set()  # enough for a cover

@@ -68,13 +68,16 @@ class Search:
         written: for the cover of the form as written.
         saturation: for saturation; the cover has the rest.
         hurried: time per e-node of a hurried cover, as a share of that of a cover with all of its kernels.
+        grown: time per e-node for the kernels of an e-graph, as a multiple of that of the form as written: cycles take
+            further rounds.
     """
 
     starting: float = 0.5
     least_seconds: float = 4.0
     written: float = 0.3
     saturation: float = 0.5
-    hurried: float = 0.15
+    hurried: float = 0.35
+    grown: float = 2.0
 
     def of_form(self, left: float, size: int, waiting: Sequence[int]) -> float:
         """Seconds for one form: its share by size among those in `waiting`, itself included, of the time left.

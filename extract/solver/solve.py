@@ -35,7 +35,9 @@ from eqsat.extract.solver.state import Search
 
 GREEDY_SHARE = 0.15
 REDUCE_SHARE = 0.3
-"""Shares of the remaining time for a greedy answer and for the first reductions."""
+ASCENT_SHARE = 0.6
+"""Shares of the remaining time for a greedy answer, for the first reductions, and for a dual ascent. The best answers
+come from the relaxation after it."""
 
 SETTING_UP = 3
 """Time to prepare and use a dual ascent, and a relaxation, as multiples of the time to copy the problem."""
@@ -263,7 +265,7 @@ class _Rest:
             search.raise_bound(self.reduction.constant + bound, exact=True)
             return None
         with search.stage("ascent"):
-            ascent = ascend(self.problem, ASCENT_STEPS, search.deadline - SETTING_UP * search.a_pass)
+            ascent = ascend(self.problem, ASCENT_STEPS, search.share(ASCENT_SHARE) - SETTING_UP * search.a_pass)
             self._use(ascent)
         if self._rule_out(ascent):
             return effort
