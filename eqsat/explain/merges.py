@@ -14,7 +14,7 @@ from eqsat.egraph.match import Matcher
 from eqsat.egraph.snapshot import Snapshot
 from eqsat.extract.candidates import Candidate
 from eqsat.extract.cuts import parts
-from eqsat.extract.plan.plan import launches
+from eqsat.extract.plan.plan import launches, share_a_launch
 from eqsat.extract.plan.stitch import Solved
 from eqsat.language.rule import AnyRule
 from eqsat.program.core import Node, topological
@@ -69,8 +69,9 @@ def merges(roots: Sequence[Node], written: Solved, solved: Solved, rules: Sequen
 
 
 def launched(solved: Solved) -> list[list[Candidate]]:
-    """The chosen candidates by launch, in order."""
-    return [group for group in launches(solved.cover) if group[0].family != "alias"]
+    """The chosen candidates by kernel, in order."""
+    groups = [group for group in launches(solved.cover) if group[0].family != "alias"]
+    return [kernel for group in groups for kernel in ([[x] for x in group] if share_a_launch(group) else [group])]
 
 
 def _classes(order: Sequence[Node], snapshot: Snapshot, rules: Sequence[AnyRule]) -> dict[Node, int]:

@@ -148,7 +148,7 @@ class _Builder:
         for group in launches(self.result):
             if group[0].family == "alias":
                 self._bind(group[0])
-            elif group[0].call and group[0].call[0] == SHARED_LAUNCH:
+            elif share_a_launch(group):
                 kernels += self._side_by_side(group)
             else:
                 kernels.append(self._kernel(group, group[0].price))
@@ -251,6 +251,12 @@ def launches(result: CoverResult) -> list[list[Candidate]]:
     for x in result.chosen:
         groups.setdefault(x.call or x.cls, []).append(x)
     return list(groups.values())
+
+
+def share_a_launch(group: Sequence[Candidate]) -> bool:
+    """Whether these candidates of one launch are kernels of their own."""
+    call = group[0].call
+    return call is not None and call[0] == SHARED_LAUNCH
 
 
 def folding_flops(snapshot: Snapshot, result: CoverResult) -> int:
