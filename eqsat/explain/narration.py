@@ -19,15 +19,28 @@ Report = Mapping[str, Any]
 
 
 def narration(report: Report, width: int = WIDTH) -> str:
-    """The steps of a report of `eqsat.optimize`, each shown once, and the kernels that merged."""
+    """The steps of a report of `eqsat.optimize`, each shown once, the kernels that merged, and those that stream."""
     report = escaped(report)
     steps = report["steps"]
-    if not steps:
-        return "The program stands as it was written: nothing cheaper was found."
     parts = [_step(number, group, width) for number, group in alike(steps)]
-    parts.append("\n".join(_filled(closing(report), width, "", "")))
-    parts += [_merges(report["merges"], width)] if report["merges"] else []
+    written = "The program stands as it was written: nothing cheaper was found."
+    parts.append("\n".join(_filled(closing(report) if steps else written, width, "", "")))
+    parts += [_merges(report["merges"], width)] if report["merges"] and steps else []
+    why = streams(report)
+    parts += [_streams(why, width)] if why else []
     return "\n\n".join(parts)
+
+
+def streams(report: Report) -> dict[str, list[str]]:
+    """The kernels of a report that stream, by name, with the lines that say how."""
+    return {k["name"]: k["why"] for k in report["kernels"] if "why" in k}
+
+
+def _streams(why: Mapping[str, Sequence[str]], width: int) -> str:
+    lines = ["Kernels that stream:"]
+    for name, parts in why.items():
+        lines += [f"  {name}", *(line for part in parts for line in _filled(part, width, "    ", "      "))]
+    return "\n".join(lines)
 
 
 def alike(steps: Sequence[Mapping[str, Any]]) -> list[tuple[int, list[Mapping[str, Any]]]]:
@@ -97,6 +110,17 @@ def why_not_text(answer: Mapping[str, Any], width: int = WIDTH) -> str:
     for text in answer["nearest"]:
         lines += _filled(text, width, "  ", "    ")
     return "\n".join(lines)
+
+
+def apart_text(answer: Mapping[str, Any], width: int = WIDTH) -> str:
+    """An answer of `eqsat.inspection.why_apart` as a few lines."""
+    answer = escaped(answer)
+    first, second = answer["kernels"]
+    if answer["walks"]:
+        said = f"One kernel could compute {first} and {second}, but {answer['reason']}:"
+        parts = [_filled(said, width, "", "  "), *(_filled(part, width, "  ", "    ") for part in answer["walks"])]
+        return "\n".join(line for part in parts for line in part)
+    return "\n".join(_filled(f"{first} and {second} are not one stream: {answer['reason']}.", width, "", "  "))
 
 
 def _place(place: Mapping[str, Any], width: int) -> list[str]:

@@ -17,7 +17,10 @@ from eqsat.egraph.snapshot import Snapshot
 from eqsat.errors import escaped
 from eqsat.explain.narration import alike, closing
 from eqsat.extract.cover import source_cover
+from eqsat.extract.device.table import Device
+from eqsat.extract.device.table import device as find_device
 from eqsat.extract.plan.plan import Kernel, Plan, build_plan
+from eqsat.gpu.launch.streams import described
 from eqsat.lift.shaped import Shaper
 from eqsat.pipeline.report import unknown_line
 from eqsat.program.core import CoreProgram, Node, lower
@@ -83,6 +86,7 @@ def page(result: Result) -> str:
 
     report = result.report
     core = lower(result.source)
+    device, exact = find_device(report["device"]), report["numerics"] == "exact"
     letters = [_letter(i) for i in range(len(report["merges"]))]
     sides = {
         side: {at: letter for letter, m in zip(letters, report["merges"], strict=True) for at in m[f"{side}_at"]}
@@ -97,8 +101,8 @@ def page(result: Result) -> str:
         report=report,
         rows=_rows(report),
         unknown=unknown_line(report) if "unknown" in report else "",
-        before=draw(source_plan(result, core), core, sides["before"]),
-        after=draw(result.plan, core, sides["after"]),
+        before=draw(source_plan(result, core), core, device, exact, sides["before"]),
+        after=draw(result.plan, core, device, exact, sides["after"]),
         steps=alike(report["steps"]),
         closing=closing(report) if report["steps"] else "",
         growth=_growth(report["egraph"]["growth"]),
@@ -115,7 +119,9 @@ def source_plan(result: Result, core: CoreProgram) -> Plan:
     return build_plan(Snapshot.from_core(core.roots), source_cover(core, result.report["device"], _COVER_SECONDS), core)
 
 
-def draw(plan: Plan, core: CoreProgram, merges: Mapping[int, str] | None = None) -> Drawing:
+def draw(
+    plan: Plan, core: CoreProgram, device: Device, exact: bool = False, merges: Mapping[int, str] | None = None
+) -> Drawing:
     """Kernels in layers, each below the kernels that it reads. Repeated ones are drawn once."""
     blocks = _blocks([(k.name, tuple(k.ops)) for k in plan.kernels])
     shown: dict[int, int] = {}
@@ -123,7 +129,7 @@ def draw(plan: Plan, core: CoreProgram, merges: Mapping[int, str] | None = None)
         for i in range(period * times):
             shown[start + i] = start + i % period
     made = {node: i for i, kernel in enumerate(plan.kernels) for node in kernel.outputs}
-    labels = _Labels(plan, core, made)
+    labels = _Labels(plan, core, made, device, exact)
     sections: list[Section] = []
     count = 0
     for start, period, times in blocks:
@@ -177,8 +183,8 @@ def _repetition(keys: Sequence[object], at: int) -> tuple[int, int]:
 class _Labels:
     """The texts of boxes."""
 
-    def __init__(self, plan: Plan, core: CoreProgram, made: Mapping[Node, int]) -> None:
-        self._plan, self._made = plan, made
+    def __init__(self, plan: Plan, core: CoreProgram, made: Mapping[Node, int], device: Device, exact: bool) -> None:
+        self._plan, self._made, self._device, self._exact = plan, made, device, exact
         self._shaper = Shaper(core.source_term)
         self._results = {r.buffer: name for name, r in zip(core.root_names, plan.results, strict=True) if r.buffer.args}
 
@@ -202,13 +208,14 @@ class _Labels:
         inputs = [self._said(n) for n in kernel.inputs[:_MOST_READS]]
         if len(kernel.inputs) > len(inputs):
             inputs.append(f"and {len(kernel.inputs) - len(inputs)} more")
+        why = described(kernel, self._device, self._exact)
         return [
             ("reads", ", ".join(inputs) or "nothing"),
             ("writes", ", ".join(f"{self._results.get(n, '')} {self._type(n)}".strip() for n in kernel.outputs)),
             ("work", f"{kernel.flops:,} FLOP"),
             ("traffic", f"{kernel.bytes:,} bytes"),
             ("time", f"{_time(kernel, '.3f')} predicted"),
-            *[("streams", "; ".join(kernel.why))] * bool(kernel.why),
+            *[("streams", "; ".join(why))] * bool(why),
         ]
 
     def _said(self, node: Node) -> str:

@@ -40,7 +40,7 @@ def describe(
     )
     with run.budget.stage("report"):
         program, plan = made.program, made.plan
-        report = build_report(problem.source, program, plan, outcome, asked.device.name, asked.numerics, verdict)
+        report = build_report(problem.source, program, plan, outcome, asked.device, asked.numerics, verdict)
     if overflown := _parts(problem, selection, "overflow"):
         report["overflow"] = overflown
     if large := _parts(problem, selection, "memory"):

@@ -11,9 +11,11 @@ from eqsat.check.check import Check
 from eqsat.errors import escaped
 from eqsat.explain.explain import FOLD, Explanation
 from eqsat.extract.cover import CoverResult
+from eqsat.extract.device.table import Device
 from eqsat.extract.plan.memory import peak_bytes
 from eqsat.extract.plan.plan import Plan
 from eqsat.gpu.launch.grouping import launch_counts
+from eqsat.gpu.launch.streams import described
 from eqsat.pipeline.objective import Objective
 from eqsat.program.core import Node
 from eqsat.program.ir import Program
@@ -48,7 +50,7 @@ class Outcome:
 
 
 def build_report(
-    source: Program, result: Program, plan: Plan, outcome: Outcome, device: str, numerics: str, verdict: Check
+    source: Program, result: Program, plan: Plan, outcome: Outcome, device: Device, numerics: str, verdict: Check
 ) -> dict[str, Any]:
     """The report of a search; `seconds` is filled in by the caller."""
     before, after = source.stats(), result.stats()
@@ -57,7 +59,7 @@ def build_report(
     launches, copies = launch_counts(plan)
     return {
         "schema": 1,
-        "device": device,
+        "device": device.name,
         "numerics": numerics,
         "seconds": 0.0,
         "source": {
@@ -83,7 +85,7 @@ def build_report(
         "lower_bound_us": _microseconds(bound),
         "gap": round((cost - bound) / cost, 6) if cost else 0.0,
         "optimal": all(c.optimal for c in outcome.chosen) and not source.opaque(),
-        "kernels": _kernels(plan, result, launches),
+        "kernels": _kernels(plan, result, launches, [described(k, device, numerics == "exact") for k in plan.kernels]),
         "egraph": _egraph(outcome.egraphs),
         "extraction": _extraction(outcome.chosen),
         "rules": dict(Counter(step.rule for step in outcome.explanation.steps if step.rule != FOLD)),
@@ -184,7 +186,7 @@ def _extraction(covers: list[CoverResult]) -> dict[str, Any]:
     }
 
 
-def _kernels(plan: Plan, result: Program, launches: list[int]) -> list[dict[str, Any]]:
+def _kernels(plan: Plan, result: Program, launches: list[int], why: list[list[str]]) -> list[dict[str, Any]]:
     names = _Buffers(plan, list(result.outputs))
     return [
         {
@@ -197,9 +199,9 @@ def _kernels(plan: Plan, result: Program, launches: list[int]) -> list[dict[str,
             "bytes": k.bytes,
             "predicted_us": round(k.predicted_us, 6),
             "launches": count,
-            **({"why": list(k.why)} if k.why else {}),
+            **({"why": lines} if lines else {}),
         }
-        for k, count in zip(plan.kernels, launches, strict=True)
+        for k, count, lines in zip(plan.kernels, launches, why, strict=True)
     ]
 
 

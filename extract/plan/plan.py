@@ -30,7 +30,6 @@ from eqsat.program.core import CoreProgram, Node, evaluate, flops, fold, make, t
 from eqsat.program.evaluation import MOVES, constant_node, view_node
 from eqsat.program.node import substitute
 from eqsat.program.term import ConstArray
-from eqsat.streams.shifts import in_fewest_passes
 
 Array = np.ndarray[Any, Any]
 
@@ -57,7 +56,6 @@ class Kernel:
         ops: the operators of the body by their NumPy names, in order.
         launches: number of launches on the device; `slices` is the number of parts that long sums are split into,
             which a second launch adds up.
-        why: why one kernel may compute this, in lines, for a stream.
         beside: whether it is priced as part of the launch of the kernel before it.
     """
 
@@ -73,7 +71,6 @@ class Kernel:
     ops: list[str] = field(default_factory=list)
     launches: int = 1
     slices: int = 1
-    why: tuple[str, ...] = ()
     beside: bool = False
 
 
@@ -237,12 +234,7 @@ class _Builder:
             ops=numpy_ops(expressions),
             launches=group[0].launches,
             slices=group[0].slices,
-            why=self._why(expressions, params) if group[0].family == "stream" else (),
         )
-
-    def _why(self, body: Sequence[Node], params: Sequence[Node]) -> tuple[str, ...]:
-        _, walks = in_fewest_passes(body, params, corrected=not self.exact)
-        return tuple(line for walk in walks for line in walk.why)
 
 
 def launches(result: CoverResult) -> list[list[Candidate]]:

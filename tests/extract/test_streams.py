@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -12,6 +14,7 @@ from eqsat.extract.device.table import DEVICES
 from eqsat.extract.plan.plan import Plan, build_plan
 from eqsat.gpu.families.base import Choice
 from eqsat.gpu.launch.generate import chain
+from eqsat.gpu.launch.streams import described
 from eqsat.gpu.table.targets import TARGETS
 from eqsat.layout import arithmetic as lay
 from eqsat.program.core import Node, evaluate
@@ -150,7 +153,9 @@ def test_devices_that_run_operator_by_operator_do_not_stream() -> None:
 def test_plans_name_streams_and_say_why() -> None:
     (kernel,) = planned(applied(softmax(scores(), K))).kernels
     assert kernel.name == f"gemm_softmax_gemm_{B}x{M}x{N}x{K}"
-    assert kernel.why[0].startswith(f"walks once along {K} elements")
-    assert "corrected by exp(old - new)" in kernel.why[-1]
+    walk, *_, product, on_chip = described(kernel, MI300X)
+    assert walk.startswith(f"walks once along {K} elements")
+    assert "corrected by exp(old - new)" in product
+    assert re.match(r"a block keeps \d+ rows by \d+ columns of each product on chip", on_chip)
     (gated,) = planned(bin_("mul", silu(linear(X, "w1")), linear(X, "w2"))).kernels
     assert gated.name == f"gemm2_silu_{M}x{N}x{K}"

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import eqsat
+from eqsat.extract.device.table import device
 from eqsat.inspection.html import draw, page, source_plan
 from eqsat.pipeline.result import Result
 from eqsat.program.core import lower
@@ -64,7 +65,7 @@ def test_the_page_draws_both_sides_and_loads_nothing(result: Result):
     text = page(result)
     found = outline(text)
     core = lower(result.source)
-    boxes = [len(draw(plan, core).boxes) for plan in (source_plan(result, core), result.plan)]
+    boxes = [len(draw(plan, core, device("mi300x")).boxes) for plan in (source_plan(result, core), result.plan)]
     assert found.classes["drawing"] == 2
     assert found.classes["kernel"] == sum(boxes) > 0
     assert found.loads == []
@@ -76,13 +77,13 @@ def test_the_page_draws_both_sides_and_loads_nothing(result: Result):
 def test_equal_layers_are_drawn_once():
     best = eqsat.optimize(eqsat.trace(layers, eqsat.spec((16, 64))), time_limit=10)
     core = lower(best.source)
-    drawing = draw(best.plan, core)
+    drawing = draw(best.plan, core, device("mi300x"))
     assert len(drawing.boxes) < len(best.plan.kernels)
     assert sum(s.times * sum(map(len, s.layers)) for s in drawing.sections) == len(best.plan.kernels)
 
 
 def test_every_box_stands_below_what_it_reads(result: Result):
-    drawing = draw(result.plan, lower(result.source))
+    drawing = draw(result.plan, lower(result.source), device("mi300x"))
     place: dict[int, tuple[int, int]] = {}
     for i, section in enumerate(drawing.sections):
         for j, layer in enumerate(section.layers):

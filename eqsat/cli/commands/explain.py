@@ -1,4 +1,4 @@
-"""`eqsat explain`: the steps from a program to its optimised form, and why a rule did not fire."""
+"""`eqsat explain`: the steps from a program to its optimised form, why a rule did not fire, why kernels stay apart."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from eqsat.cli.shared.options import Device, JsonFile, ModelFile, Numerics, Rule
 
 if TYPE_CHECKING:
     from eqsat.language.rule import Policy
+    from eqsat.pipeline.result import Result
     from eqsat.program.ir import Program
 
 EXPLAIN_SECONDS = 4.0
@@ -21,7 +22,12 @@ def explain(
     context: typer.Context,
     model: ModelFile,
     why_not: Annotated[
-        str | None, typer.Option("--why-not", metavar="RULE", help="Say what kept this rule from firing.")
+        str | None,
+        typer.Option(
+            "--why-not",
+            metavar="RULE|KERNEL+KERNEL",
+            help="Say what kept this rule from firing, or why two kernels of the result are not one that streams.",
+        ),
     ] = None,
     html: Annotated[
         Path | None, typer.Option("--html", metavar="FILE", help="Write a page: before and after, costs, steps.")
@@ -36,27 +42,33 @@ def explain(
     """Show how the optimised program follows from the one that was written: rule by rule, each step evaluated.
 
     The steps get up to four seconds on top of the time limit. With `--why-not RULE`: whether the rule fired, what its
-    form would cost where it did, and where it did not which part of its guard failed, with the numbers.
+    form would cost where it did, and where it did not which part of its guard failed, with the numbers. With
+    `--why-not KERNEL+KERNEL`: why no kernel that streams computes what these two kernels of the result do.
 
     Examples:
 
     - `eqsat explain model.onnx`
     - `eqsat explain model.onnx --html why.html`
     - `eqsat explain model.onnx --why-not matmul-associate-right`
+    - `eqsat explain model.onnx --why-not gemm_softmax_8x64x64x32+gemm_64x64x64`
     """
     from eqsat.base.files import write_text
     from eqsat.cli.commands.rules import select
     from eqsat.cli.shared.output import check_files, text_width, write_json
     from eqsat.cli.shared.search import begun, load, optimise
-    from eqsat.explain.narration import narration
+    from eqsat.explain.narration import narration, streams
 
     check_files({"the model": model}, {"--html": html, "--json": json_file}, {"--rules": rules_file})
     budget = begun(context, time_limit)
     program = load(model, shape, budget)
-    if why_not is not None:
+    if why_not is not None and "+" not in why_not:
         _why_not(program, why_not, device, time_limit, numerics, json_file)
         return
     rules = select(None, None, rules_file)
+    if why_not is not None:
+        best = optimise(program, device, budget, numerics, rules)
+        _why_apart(best, why_not, device, json_file)
+        return
     best = optimise(program, device, budget, numerics, rules, explain_time=EXPLAIN_SECONDS)
     if html is not None:
         from eqsat.inspection.html import page
@@ -64,7 +76,7 @@ def explain(
         write_text(html, page(best))
     if json_file is not None:
         explained = {key: best.report[key] for key in ("steps", "derived", "merges")}
-        write_json({"schema": 1, **explained}, json_file)
+        write_json({"schema": 1, **explained, "streams": streams(best.report)}, json_file)
     if json_file != "-":
         typer.echo(narration(best.report, text_width()))
 
@@ -82,3 +94,20 @@ def _why_not(program: Program, name: str, device: str, seconds: float, numerics:
         write_json(answer, json_file)
     if json_file != "-":
         typer.echo(why_not_text(answer, text_width()))
+
+
+def _why_apart(best: Result, names: str, device: str, json_file: str | None) -> None:
+    from eqsat.cli.shared.output import text_width, write_json
+    from eqsat.errors import InputError
+    from eqsat.explain.narration import apart_text
+    from eqsat.extract.device.table import device as find_device
+    from eqsat.inspection.why_apart import why_apart
+
+    pair = tuple(name.strip() for name in names.split("+"))
+    if len(pair) != 2:
+        raise InputError(f"--why-not takes a rule, or two kernels as KERNEL+KERNEL; got {names}")
+    answer = why_apart(best.plan, pair, find_device(device), best.report["numerics"] == "exact")
+    if json_file is not None:
+        write_json(answer, json_file)
+    if json_file != "-":
+        typer.echo(apart_text(answer, text_width()))

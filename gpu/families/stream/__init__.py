@@ -88,7 +88,7 @@ def _analysed(job: Job, exact: bool) -> tuple[Stream, ...]:
 
 
 def _ranked(job: Job, found: Sequence[Stream], target: Target) -> list[StreamTile]:
-    return ranked_streams(target, form_of(found), _dtype(found), job.units)
+    return ranked_streams(target, form_of(found), dtype_of(found), job.units)
 
 
 def sliced(job: Job, target: Target) -> Sliced | None:
@@ -129,7 +129,7 @@ def form_of(found: Sequence[Stream]) -> StreamForm:
     return StreamForm((found[0].batch, found[0].rows, found[0].width), tuple(forms))
 
 
-def _dtype(found: Sequence[Stream]) -> str:
+def dtype_of(found: Sequence[Stream]) -> str:
     """The type of all operands.
 
     Raises:
@@ -147,7 +147,7 @@ def _dtype(found: Sequence[Stream]) -> str:
 
 def _generated(job: Job, found: Sequence[Stream], tile: StreamTile, target: Target, slices: int = 1) -> Kernel | None:
     """The kernel with a tile; None where its epilogue does not fit into LDS."""
-    form, dtype = form_of(found), _dtype(found)
+    form, dtype = form_of(found), dtype_of(found)
     threads = tile.threads(target)
     lds = tile.lds(form, dtype)
     end = _epilogue(job, found, tile)

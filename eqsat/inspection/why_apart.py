@@ -1,0 +1,102 @@
+"""Why two kernels of a result are not one that streams."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from eqsat.egraph.required import needs_of_all
+from eqsat.egraph.snapshot import Snapshot
+from eqsat.errors import InputError
+from eqsat.extract.candidates import enumerate_candidates
+from eqsat.extract.device.table import Device
+from eqsat.extract.plan.plan import Kernel, Plan
+from eqsat.gpu.code.errors import NotLowerable
+from eqsat.gpu.launch.streams import walks_of
+from eqsat.gpu.table.targets import TARGETS
+from eqsat.program.core import Node, make, topological
+from eqsat.program.node import substitute
+from eqsat.streams.stream import NotAStream
+
+
+def why_apart(plan: Plan, names: tuple[str, str], device: Device, exact: bool = False) -> dict[str, Any]:
+    """Whether one kernel could stream what two kernels of a plan compute, as `eqsat explain --json` writes it.
+
+    Args:
+        names: of the two kernels, in any order.
+
+    Returns:
+        `kernels`, in launch order; `walks`, the lines on the kernel that could stream both, empty where none can; and
+        `reason`, why none does.
+
+    Raises:
+        InputError: the plan has no kernel of a name, or both names are the same.
+    """
+    first, second = sorted(_place(plan, name) for name in names)
+    if first == second:
+        raise InputError(f"--why-not takes two kernels, got {names[0]} twice")
+    pair = plan.kernels[first], plan.kernels[second]
+    answer = {"schema": 1, "kernels": [k.name for k in pair], "walks": [], "reason": ""}
+    if device.arch not in TARGETS:
+        return answer | {"reason": f"{device.name} runs operator by operator"}
+    between = _between(plan, first, second)
+    if between:
+        return answer | {"reason": f"{between} reads the first, and the second needs its result"}
+    outputs, inputs = _written(plan, first, second), _read(pair)
+    try:
+        lines = walks_of(outputs, inputs, device, exact)
+    except (NotAStream, NotLowerable) as reason:
+        return answer | {"reason": str(reason)}
+    apart = sum(k.predicted_us for k in pair)
+    return answer | {"walks": lines, "reason": _dearer(_price(outputs, inputs, device, exact), apart)}
+
+
+def _place(plan: Plan, name: str) -> int:
+    names = [k.name for k in plan.kernels]
+    if name not in names:
+        raise InputError(f"the result has no kernel {name}; it has {', '.join(names)}")
+    return names.index(name)
+
+
+def _between(plan: Plan, first: int, second: int) -> str:
+    """The first kernel that needs a result of `first` and that `second` needs; '' if there is none."""
+    needed = set(topological(plan.kernels[second].inputs))
+    made = set(plan.kernels[first].outputs)
+    for kernel in plan.kernels[first + 1 : second]:
+        if needed.intersection(kernel.outputs) and made.intersection(topological(kernel.inputs)):
+            return kernel.name
+    return ""
+
+
+def _read(pair: tuple[Kernel, Kernel]) -> list[Node]:
+    """The arrays in memory that a kernel for both reads."""
+    made = {node for kernel in pair for node in kernel.outputs}
+    return list(dict.fromkeys(node for kernel in pair for node in kernel.inputs if node not in made))
+
+
+def _written(plan: Plan, first: int, second: int) -> list[Node]:
+    """The arrays that a kernel for both writes: what other kernels, or nobody but the caller, read."""
+    others = [k for i, k in enumerate(plan.kernels) if i not in (first, second)]
+    read = {node for kernel in others for node in kernel.inputs} | {result.buffer for result in plan.results}
+    kept = [node for node in plan.kernels[first].outputs if node in read]
+    return [*kept, *plan.kernels[second].outputs]
+
+
+def _price(outputs: Sequence[Node], inputs: Sequence[Node], device: Device, exact: bool) -> float | None:
+    """Predicted microseconds of the cheapest kernel that streams these outputs; None if the search finds none."""
+    named = {node: make("In", (f"in{i}", node.size, node.dtype)) for i, node in enumerate(inputs)}
+    snapshot = Snapshot.from_core(substitute(outputs, named))
+    found = enumerate_candidates(snapshot, device, needs=needs_of_all(snapshot), exact=exact)
+    of_last = found.of_class[snapshot.roots[-1]]
+    streams = [x for x in of_last if x.family == "stream" and not x.children and (x.call or len(outputs) == 1)]
+    return min((x.price * 1e-6 for x in streams), default=None)
+
+
+def _dearer(one: float | None, apart: float) -> str:
+    if one is None:
+        return "the limits of the search leave it out"
+    if one <= apart:
+        return (
+            f"it is no dearer ({one:.3f} us against {apart:.3f} us), but the search did not put it into its best plan"
+        )
+    return f"it is dearer by {one - apart:.3g} us ({one:.3f} us against {apart:.3f} us)"

@@ -1,0 +1,47 @@
+"""What a kernel that streams does, in words: its walks, its accumulators, and what a block keeps on chip."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from eqsat.extract.device.table import Device
+from eqsat.extract.plan.plan import Kernel
+from eqsat.gpu.table.streams import StreamForm, StreamTile, ranked_streams
+from eqsat.gpu.table.targets import target
+from eqsat.program.core import Node
+from eqsat.streams.shifts import in_fewest_passes
+
+_FLOAT = 4
+
+
+def described(kernel: Kernel, device: Device, exact: bool = False) -> list[str]:
+    """Lines on a kernel that streams: each walk, its accumulators, and the bytes on chip; empty for other kernels."""
+    if kernel.family != "stream":
+        return []
+    return walks_of(kernel.body, kernel.params, device, exact)
+
+
+def walks_of(outputs: Sequence[Node], inputs: Sequence[Node], device: Device, exact: bool = False) -> list[str]:
+    """The lines of `described` for a kernel that computes these outputs over these inputs.
+
+    Raises:
+        NotAStream: no walks compute them; the message says why.
+        NotLowerable: operands of products are of several types, or totals are not floating.
+    """
+    from eqsat.gpu.families.stream import dtype_of, form_of  # generators: most reports need none
+
+    _, found = in_fewest_passes(outputs, inputs, corrected=not exact)
+    form, dtype = form_of(found), dtype_of(found)
+    tiles = ranked_streams(target(device.arch), form, dtype, int(device.units.value))
+    lines = [line for walk in found for line in walk.why]
+    return [*lines, _on_chip(tiles[0], form, dtype) if tiles else "no tile holds on chip what it keeps"]
+
+
+def _on_chip(tile: StreamTile, form: StreamForm, dtype: str) -> str:
+    sums = form.products * tile.rows * tile.columns * _FLOAT
+    totals = form.totals * tile.rows * _FLOAT
+    lds = max(x.end for x in tile.lds(form, dtype))
+    return (
+        f"a block keeps {tile.rows} rows by {tile.columns} columns of each product on chip: {sums:,} bytes of sums in "
+        f"registers, {totals:,} of totals and {lds - totals:,} of tiles in LDS"
+    )
