@@ -25,6 +25,7 @@ from eqsat.base.numerics import (
     at_precision,
     converted,
     correlate,
+    distinct,
     dtype_name,
     elementwise,
     is_float,
@@ -483,7 +484,7 @@ def _reshape_needs(term: Term, demand: Demand) -> list[Demand]:
             flat = _flat([_all_of(demand[j], term.shape[j]) for j in result], [term.shape[j] for j in result])
             dims = [x.shape[i] for i in source]
             for i, digits in zip(source, np.unravel_index(flat, dims) if dims else (), strict=True):
-                need[i] = _some(np.unique(digits), x.shape[i])
+                need[i] = _some(distinct(digits), x.shape[i])
     return [tuple(need)]
 
 
@@ -688,7 +689,7 @@ def _window_needs(term: Term, demand: Demand, kernel: Sequence[int]) -> list[Wan
         return [None] * len(kernel)
     sizes = term.args[0].shape[2:]
     places = _window_places(term, demand, kernel)
-    return [_some(np.unique(p[(p >= 0) & (p < n)]), n) for p, n in zip(places, sizes, strict=True)]
+    return [_some(distinct(p[(p >= 0) & (p < n)]), n) for p, n in zip(places, sizes, strict=True)]
 
 
 def _windowed(term: Term, x: Array, demand: Demand, kernel: Sequence[int], fill: Any) -> Array:

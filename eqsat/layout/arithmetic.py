@@ -297,8 +297,8 @@ def footprint(layout: Layout) -> int:
         return count
     import numpy as np
 
-    index = np.unique(layout.index())
-    return int(index.size - (index[0] < 0))
+    index = np.sort(layout.index())
+    return int(np.count_nonzero(np.diff(index)) + (index[0] >= 0))
 
 
 def _count_runs(layout: Layout) -> tuple[int, bool]:

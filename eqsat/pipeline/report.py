@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -95,7 +95,25 @@ def build_report(
         "check": verdict.as_json(),
         "opaque": source.opaque(),
         **({"unknown": unknown_places(source)} if source.opaque() else {}),
+        **({"lighter": lighter} if (lighter := _lighter(outcome.chosen)) else {}),
     }
+
+
+def _lighter(chosen: Sequence[CoverResult]) -> dict[str, Any]:
+    """What covers with less work cost more than the cheapest, and what they save; empty if all are the cheapest."""
+    saved = [c.stats["saved"] for c in chosen if "saved" in c.stats]
+    if not saved:
+        return {}
+    more = _microseconds(sum(s["cost"] for s in saved))
+    return {"more_us": more, **{f"less_{unit}": sum(s[unit] for s in saved) for unit in ("flops", "bytes")}}
+
+
+def lighter_line(lighter: dict[str, Any]) -> str:
+    """Why the result is not the cheapest plan."""
+    return (
+        f"taken for less work, {lighter['more_us']:.3f} us over the cheapest plan: "
+        f"{lighter['less_flops'] / 1e6:.3f} MFLOP and {lighter['less_bytes'] / 1e6:.3f} MB less"
+    )
 
 
 def unknown_places(program: Program) -> list[dict[str, str]]:
@@ -291,6 +309,8 @@ def summary(report: dict[str, Any]) -> str:
         lines.append(f"  {k['name']:32} {k['family']:24} {k['predicted_us']:9.3f} us")
     if "stages" in report:
         lines.append(stages_line(report["stages"]))
+    if "lighter" in report:
+        lines.append(lighter_line(report["lighter"]))
     if "overflow" in report:
         lines.append(overflow_line(report["overflow"]))
     if "fallback" in report:

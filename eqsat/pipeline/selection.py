@@ -8,6 +8,7 @@ from typing import Literal
 
 from eqsat.extract.alternatives import kernel_counts, next_covers
 from eqsat.extract.cover import CoverResult
+from eqsat.extract.near import least_work
 from eqsat.extract.plan.memory import lean_order
 from eqsat.extract.plan.plan import folding_flops
 from eqsat.extract.plan.stitch import Solved
@@ -79,13 +80,22 @@ def choose(problem: Problem, found: Mapping[Form, Found], run: Runner) -> list[S
 
 
 def _cheapest(found: Mapping[Form, Found], run: Runner) -> Selection:
-    """The cheapest cover of each form; after Ctrl-C none whose constants take much work."""
-    pays = {
-        form: x.cheapest.cover.cost < x.written.cover.cost
-        and not (run.interrupted and _folding(x.cheapest) > limits.FOLDING.hurried_flops)
-        for form, x in found.items()
-    }
-    return Selection(found, {form: x.cheapest if pays[form] else _left_written(x) for form, x in found.items()})
+    """The cheapest cover of each form, or one with clearly less work that costs hardly more; after Ctrl-C none whose
+    constants take much work."""
+    solved: dict[Form, Solved] = {}
+    for form, x in found.items():
+        best = _lightest(x, run)
+        hurried = run.interrupted and _folding(best) > limits.FOLDING.hurried_flops
+        gains = x.cheapest.cover.cost < x.written.cover.cost or best is not x.cheapest
+        solved[form] = best if gains and not hurried else _left_written(x)
+    return Selection(found, solved)
+
+
+def _lightest(found: Found, run: Runner) -> Solved:
+    cheapest = found.cheapest.cover
+    with run.budget.stage("solve"):
+        cover = run.run(LIGHTEST, run.left("solve"), cheapest)
+    return found.cheapest if cover is cheapest else replace(found.cheapest, cover=cover)
 
 
 def cautious(first: Selection) -> list[Selection]:
@@ -136,6 +146,11 @@ def _selection(first: Selection, one: Combination) -> Selection:
     return replace(first, solved=one.solved, proven=one.proven)
 
 
+def _least_work(deadline: Deadline, cheapest: CoverResult) -> CoverResult:
+    return least_work(cheapest, deadline.left(), deadline.stopped)
+
+
+LIGHTEST = Stage(_least_work, lambda cheapest: cheapest)
 NEXT = Stage(_next, lambda problem, first, run: [])
 TRADE = Stage(_traded, lambda problem, first, run: [first])
 

@@ -155,12 +155,19 @@ def launches(plan: Plan) -> Launches:
             del sizes[node]
         else:
             kept.add(node)
-    return Launches([Step(k.inputs, k.outputs) for k in plan.kernels], sizes, frozenset(kept & sizes.keys()))
+    return Launches([_step(plan, unit) for unit in plan.launched()], sizes, frozenset(kept & sizes.keys()))
+
+
+def _step(plan: Plan, unit: Sequence[int]) -> Step:
+    """Kernels that are one launch."""
+    kernels = [plan.kernels[i] for i in unit]
+    return Step(tuple(n for k in kernels for n in k.inputs), tuple(n for k in kernels for n in k.outputs))
 
 
 def lean_plan(plan: Plan) -> Plan:
     """The plan, with its launches in an order with a low memory peak."""
-    return replace(plan, kernels=tuple(plan.kernels[i] for i in lean_order(launches(plan))))
+    units = plan.launched()
+    return replace(plan, kernels=tuple(plan.kernels[i] for at in lean_order(launches(plan)) for i in units[at]))
 
 
 def peak_bytes(plan: Plan) -> int:

@@ -101,6 +101,16 @@ class Plan:
     opaque: Mapping[str, Any] = field(default_factory=dict)
     origins: Mapping[Node, Node] = field(default_factory=dict)
 
+    def launched(self) -> list[list[int]]:
+        """The kernels by position, with those that are priced as one launch together."""
+        found: list[list[int]] = []
+        for i, kernel in enumerate(self.kernels):
+            if kernel.beside:
+                found[-1].append(i)
+            else:
+                found.append([i])
+        return found
+
     def run_numpy(self, env: Mapping[str, Array]) -> list[Array]:
         """The flat values of the roots, kernel by kernel, given input name to flat array.
 

@@ -23,12 +23,7 @@ def groups(plan: Plan) -> list[list[int]]:
 
     Kernels that the plan prices as one launch stay together.
     """
-    units: list[list[int]] = []
-    for i, kernel in enumerate(plan.kernels):
-        if kernel.beside:
-            units[-1].append(i)
-        else:
-            units.append([i])
+    units = plan.launched()
     members = [_member([plan.kernels[i] for i in unit]) for unit in units]
     return [[i for at in launch for i in units[at]] for launch in launches(members)]
 

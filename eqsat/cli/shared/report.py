@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from eqsat.cli.shared.output import engineering, print_table, times_less
 from eqsat.errors import escaped
-from eqsat.pipeline.report import fallback_line, overflow_line, stages_line, unknown_line, verdict_of
+from eqsat.pipeline.report import fallback_line, lighter_line, overflow_line, stages_line, unknown_line, verdict_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -121,6 +121,9 @@ def closing_lines(report: dict[str, Any]) -> list[str]:
         lines.append(f"Not measured: {report['unmeasured']}.")
     if "stages" in report:
         lines.append(f"{stages_line(report['stages']).capitalize()}.")
+    if "lighter" in report:
+        line = lighter_line(report["lighter"])
+        lines.append(f"{line[0].upper()}{line[1:]}.")
     if "overflow" in report:
         lines.append(f"{overflow_line(report['overflow']).capitalize()}.")
     if "fallback" in report:

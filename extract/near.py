@@ -1,0 +1,101 @@
+"""Among covers whose prices differ by less than the model knows, the one that does the least work.
+
+A roofline model is off by more than a few percent on any kernel. Where it calls two covers equal, FLOPs and bytes
+decide, which are exact: chains of small products otherwise keep several times the FLOPs of the best order for nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from eqsat.extract.candidates import Candidate
+from eqsat.extract.cover import CoverProblem, CoverResult
+from eqsat.extract.cuts import bits, parts
+from eqsat.extract.solver.problem import check
+from eqsat.extract.solver.solve import solve
+from eqsat.program.core_table import CORE
+
+NEAR = 0.02
+"""Largest difference in price that work may outweigh, as a share."""
+
+WEIGHTS = (2, 1)
+"""Prices of all the work, in `NEAR` of the price of the cheapest, tried until the cover is near. With the last it
+always is."""
+
+LESS = 0.9
+"""Work, as a share of another cover's, that is clearly less."""
+
+MOST_CANDIDATES = 2000
+"""Most candidates of a problem that is solved a second time for this; more take seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What kernels do: arithmetic operations, and bytes of the arrays that they read and write."""
+
+    flops: int = 0
+    bytes: int = 0
+
+    def __add__(self, other: Work) -> Work:
+        return Work(self.flops + other.flops, self.bytes + other.bytes)
+
+    def share(self, whole: Work) -> float:
+        """The mean of the shares of operations and of bytes."""
+        return (self.flops / max(1, whole.flops) + self.bytes / max(1, whole.bytes)) / 2
+
+
+def work_of(covers: CoverProblem, outputs: Sequence[Candidate]) -> Work:
+    """The work of one kernel, given as a candidate for each of its outputs; none for an alias."""
+    if outputs[0].family == "alias":
+        return Work()
+    snapshot, facts = covers.snapshot, covers.found.facts
+    read = 0
+    for x in outputs:
+        read |= x.cut.leaves
+    nodes = [snapshot.nodes[part.node] for part in parts(x.cut for x in outputs) if part.node >= 0]
+    flops = sum(CORE[n.op].flops(n.attrs, [snapshot.size[a] for a in n.args]) for n in nodes)
+    return Work(flops, sum(facts.bytes[c] for c in (*bits(read), *(x.cls for x in outputs))))
+
+
+def least_work(best: CoverResult, seconds: float, should_stop: Callable[[], bool] | None = None) -> CoverResult:
+    """A cover that does clearly less work than the proven cheapest: the cheapest once work has a price too.
+
+    It costs at most `NEAR` more than `best`, which stays if the other does not do clearly less. The result has the
+    bound of `best`, and its stats say what it costs more and saves (`saved`).
+    """
+    covers, solution = best.problem, best.solution
+    if not best.optimal or covers is None or solution is None or len(covers.candidates) > MOST_CANDIDATES:
+        return best
+    works = _works(covers)
+    whole = sum((works[i] for i in solution.choice.values()), Work())
+    extra = [NEAR * best.cost * work.share(whole) for work in works]
+    ends = time.monotonic() + seconds
+    choice, cost = solution.choice, best.cost
+    for weight in WEIGHTS:
+        costs = [price + round(weight * more) for price, more in zip(covers.problem.node_cost, extra, strict=True)]
+        weighed = replace(covers.problem, node_cost=costs)
+        choice = solve(weighed, max(0.0, ends - time.monotonic()), [solution.choice], should_stop).choice
+        cost = check(covers.problem, choice)
+        if cost <= (1 + NEAR) * best.cost:
+            break
+    own = sum((works[i] for i in choice.values()), Work())
+    if own.share(whole) > LESS:
+        return best
+    saved = {"cost": cost - best.cost, "flops": whole.flops - own.flops, "bytes": whole.bytes - own.bytes}
+    return replace(
+        best,
+        chosen=covers.launch_order(choice),
+        cost=cost,
+        optimal=cost == best.lower_bound,
+        stats={**best.stats, "saved": saved},
+    )
+
+
+def _works(covers: CoverProblem) -> list[Work]:
+    """The work of each node of the problem; that of a kernel with several outputs is its own node's."""
+    calls = {x.call for x in covers.calls}
+    apart = [Work() if x.call in calls else work_of(covers, [x]) for x in covers.candidates]
+    members = {call: [x for x in covers.candidates if x.call == call] for call in calls}
+    return apart + [work_of(covers, members[x.call]) for x in covers.calls]

@@ -1,0 +1,54 @@
+"""Covers that cost the same as far as the model knows: the one with less work is taken."""
+
+from __future__ import annotations
+
+from functools import reduce
+from itertools import pairwise
+
+import pytest
+
+import eqsat
+from eqsat.egraph.snapshot import Snapshot
+from eqsat.extract.cover import CoverResult, cover
+from eqsat.extract.near import LESS, NEAR, Work, least_work, work_of
+from eqsat.program.core import make
+from support.core_programs import mm, silu, un, x_
+from support.snapshots import random_snapshot
+
+
+def work(result: CoverResult) -> Work:
+    assert result.problem is not None
+    calls = {x.call: [y for y in result.chosen if y.call == x.call] for x in result.chosen if x.call}
+    kernels = [*calls.values(), *([x] for x in result.chosen if not x.call)]
+    return sum((work_of(result.problem, outputs) for outputs in kernels), Work())
+
+
+@pytest.mark.parametrize("dims", [[256, 256, 16, 64, 512], [64, 128, 128, 16, 16], [512, 64, 128, 32, 16]], ids=str)
+def test_a_chain_with_a_fraction_of_the_flops_is_taken(dims: list[int]) -> None:
+    shapes = {f"m{i}": shape for i, shape in enumerate(pairwise(dims))}
+    inputs = {name: eqsat.spec(shape, "float16") for name, shape in shapes.items()}
+    program = eqsat.trace(lambda **m: reduce(lambda a, b: a @ b, m.values()), **inputs)
+    report = eqsat.optimize(program, device="mi300x").report
+    assert report["result"]["flops"] < 0.6 * report["source"]["flops"]
+    assert report["result"]["predicted_us"] <= (1 + NEAR) * report["lower_bound_us"]
+    assert report["lighter"]["less_flops"] > 0
+    assert report["gap"] > 0
+    assert not report["optimal"]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_it_is_near_and_clearly_lighter_or_the_cheapest(seed: int) -> None:
+    best = cover(random_snapshot(seed, 24)[0], "mi300x", 5.0)
+    found = least_work(best, 5.0)
+    assert found.cost <= (1 + NEAR) * best.cost
+    assert found is best or work(found).share(work(best)) <= LESS
+
+
+def test_work_counts_operations_and_arrays() -> None:
+    product = mm(x_("x", 32 * 48), x_("w", 48 * 16), 32, 48, 16)
+    result = cover(
+        Snapshot.from_core([silu(product), make("Red", ("sum", 48), (un("exp", x_("x", 32 * 48)),))]), "mi300x"
+    )
+    flops = 2 * 32 * 48 * 16 + 2 * 32 * 16 + 2 * 32 * 48
+    assert work(result).flops >= flops
+    assert work(result).bytes == 4 * (2 * 32 * 48 + 48 * 16 + 32 * 16 + 32)
