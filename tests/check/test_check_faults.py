@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -424,10 +425,8 @@ def test_every_wrong_weight_of_an_optimised_program_is_found(dtype: str):
     plain = module.fold_constants
     for wrong in WRONG_WEIGHTS:
 
-        def spoilt(
-            program: Program, inside: Sequence[Term] = (), wrong: Callable[[np.ndarray], None] = wrong
-        ) -> tuple[Program, list[Term]]:
-            found, became = plain(program, inside)
+        def spoilt(*given: Any, wrong: Callable[[np.ndarray], None] = wrong) -> tuple[Program, list[Term]]:
+            found, became = plain(*given)
             constants = [t for t in found.terms() if t.op == "constant" and t.size >= 2048]
             changed = {}
             for constant in constants:
