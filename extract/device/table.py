@@ -101,6 +101,11 @@ _H200 = "NVIDIA H200 Tensor Core GPU data sheet, SXM"
 _ROCM = "ROCm documentation, reference/gpu-specs"
 _CUDA = "CUDA C programming guide, compute capability 9.0"
 _HERE = "measured with NumPy 2 and OpenBLAS on two cores of an AMD EPYC server"
+_FITTED = (
+    "fitted by `eqsat calibrate` to 47 operators on Intel(R) Xeon(R) Processor @ 2.80GHz, one thread of onnxruntime "
+    "1.32.0, 2026-11-22"
+)
+_HALF = "assumed: half of what was fitted for float32"
 
 _HIP_LAUNCH = Figure(2.0, "assumed for dependent kernels in one HIP graph; calibrate replaces it")
 _CUDA_LAUNCH = Figure(1.5, "assumed for dependent kernels in one CUDA graph; calibrate replaces it")
@@ -201,19 +206,17 @@ ROWS = (
     ),
     Device(
         name="cpu",
-        title="two CPU cores running NumPy or onnxruntime",
+        title="a CPU core running onnxruntime",
         arch="x86-64",
-        units=Figure(2, _HERE),
-        launch_us=Figure(0.5, "onnxruntime's time an operator beyond its work, on 55 small ones; NumPy's is 1"),
+        units=Figure(1, "one thread of the runtime"),
+        launch_us=Figure(0.3137, _FITTED),
         bandwidth=Figure(24.0, _HERE),
-        achieved=Figure(1.0, _HERE),
+        achieved=Figure(0.4806, _FITTED),
         local_kib=Figure(512, "second-level cache of one core of an AMD EPYC server"),
-        vector=_tflops(_HERE, float64=0.015, float32=0.03),
-        matrix=_tflops(
-            _HERE + ": 0.17 and 0.1, over the share that the cost model gives large tiles", float64=0.15, float32=0.255
-        ),
+        vector={**_tflops(_FITTED, float32=0.0706), **_tflops(_HALF, float64=0.0353)},
+        matrix={**_tflops(_FITTED, float32=0.1893), **_tflops(_HALF, float64=0.0946)},
         cache_mib=Figure(8, _HERE),
-        cache_bandwidth=Figure(90.0, _HERE),
+        cache_bandwidth=Figure(19.54, _FITTED),
         fuses=False,
         runtime="onnxruntime",
     ),

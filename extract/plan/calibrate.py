@@ -11,7 +11,7 @@ import math
 import statistics
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -55,6 +55,14 @@ class Micro:
         (root,) = self.snapshot.roots
         found = enumerate_candidates(self.snapshot, device).of_class[root]
         return min((x for x in found if not x.children and x.family != "library-gemm"), key=lambda x: x.price)
+
+
+class Priced(Protocol):
+    """A program with a price."""
+
+    def predicted_us(self, device: Device) -> float:
+        """The cost model's time."""
+        ...
 
 
 def _map(dtype: str, elements: int) -> Callable[[], Program]:
@@ -147,7 +155,9 @@ class Calibration:
         return before, after
 
 
-def fit(row: Device, measured: Mapping[str, float], source: str) -> Calibration:
+def fit(
+    row: Device, measured: Mapping[str, float], source: str, priced: Callable[[str], Priced] | None = None
+) -> Calibration:
     """Fit the figures of a row so that the cost model explains measured times best.
 
     Least squares between logarithms of predicted and measured times (linear beyond `OUTLIER`), over the logarithms of
@@ -156,8 +166,9 @@ def fit(row: Device, measured: Mapping[str, float], source: str) -> Calibration:
     (Hooke and Jeeves, 1961).
 
     Args:
-        measured: microseconds of programs of `MICRO` by name.
+        measured: microseconds of programs by name.
         source: the source to record for the fitted figures.
+        priced: the program of a name; by default that of `MICRO`.
 
     Raises:
         InputError: no times, an unknown name, or a time that is not positive.
@@ -165,13 +176,12 @@ def fit(row: Device, measured: Mapping[str, float], source: str) -> Calibration:
     wrong = [name for name, us in measured.items() if not 0 < us < math.inf]
     if wrong or not measured:
         raise InputError(f"a fit takes positive times, got {measured[wrong[0]] if wrong else 'none'}")
-    return _Fit(row, measured, source).result()
+    return _Fit(row, measured, source, {name: (priced or micro)(name) for name in measured}).result()
 
 
 class _Fit:
-    def __init__(self, row: Device, measured: Mapping[str, float], source: str) -> None:
-        self.row, self.measured, self.source = row, measured, source
-        self.programs = {name: micro(name) for name in measured}
+    def __init__(self, row: Device, measured: Mapping[str, float], source: str, programs: Mapping[str, Priced]) -> None:
+        self.row, self.measured, self.source, self.programs = row, measured, source, programs
         self.start = {name: f.value for name, f in row.figures() if name.startswith(_FITTED)}
         self.before = {name: m.predicted_us(row) for name, m in self.programs.items()}
         self.reach = {figure: self._depending(figure) for figure in self.start}

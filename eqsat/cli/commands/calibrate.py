@@ -1,23 +1,31 @@
-"""`eqsat calibrate`: measures the figures of a device."""
+"""`eqsat calibrate`: measures the figures of a device, or compares its prices with times of models' operators."""
 
 from __future__ import annotations
 
+import datetime
 import json
+import platform
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from eqsat.cli.shared.options import JsonFile
+from eqsat.cli.shared.options import JsonFile, Shape
 from eqsat.errors import InputError, unknown
 
+_OPSET = 20
+"""The first with Gelu as an operator."""
+
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from eqsat.extract.device.table import Device
     from eqsat.extract.plan.calibrate import Calibration
 
 
 def calibrate(
     device: Annotated[
-        str, typer.Option("--device", "-d", help="The row to fit; `auto` is that of this machine's GPU.")
+        str, typer.Option("--device", "-d", help="The row to fit: cpu, or `auto`, that of this machine's GPU.")
     ] = "auto",
     output: Annotated[
         Path | None,
@@ -29,34 +37,48 @@ def calibrate(
         Path | None,
         typer.Option("--measurements", metavar="FILE.json", help="Fit to these times (of `--json`) and measure none."),
     ] = None,
+    report: Annotated[
+        Path | None,
+        typer.Option(
+            "--report", metavar="MODELS", help="Fit nothing: compare prices with times of these models' nodes."
+        ),
+    ] = None,
+    shape: Shape = None,
     rounds: Annotated[int, typer.Option("--rounds", min=1, help="Samples of each kernel; the median counts.")] = 20,
     json_file: JsonFile = None,
 ) -> None:
     """Measure a few kernels on this machine's GPU, and fit the figures that prices start from.
 
-    The row that comes out is used wherever its device is named from then on; with `-o FILE.json` it is used where
-    `--device FILE.json` is given.
+    For cpu, operators of models are measured instead, in onnxruntime on one thread. The row that comes out is used
+    wherever its device is named from then on; with `-o FILE.json` it is used where `--device FILE.json` is given.
 
     Examples:
 
     - `eqsat calibrate`
     - `eqsat calibrate -o mine.json --json times.json`, then `eqsat optimize model.onnx --device mine.json`
     - `eqsat calibrate --measurements times.json -o mine.json`
+    - `eqsat calibrate --device cpu`, then `eqsat calibrate --device cpu --report models/`
     """
     from eqsat.base.files import check_outputs
     from eqsat.cli.shared.output import console, write_json
+    from eqsat.cli.shared.prices import compare_prices
     from eqsat.extract.device import files as device_files
     from eqsat.extract.device.table import DEVICES
-    from eqsat.extract.plan.calibrate import fit
+    from eqsat.extract.plan.calibrate import fit, micro
+    from eqsat.extract.plan.operators import executed
 
-    check_outputs({"--measurements": measurements}, {"--output": output, "--json": json_file})
+    check_outputs({"--measurements": measurements, "--report": report}, {"--output": output, "--json": json_file})
+    if report is not None:
+        compare_prices(report, device, shape, json_file)
+        return
     name, machine, times = _read(measurements) if measurements else _measure(device, rounds)
     if measurements and device != "auto":
         name = device
     if name not in DEVICES:
         raise unknown("device", name, DEVICES)
     row = DEVICES[name]
-    found = fit(row, times, f"fitted by `eqsat calibrate` to {len(times)} kernels on {machine}")
+    timed, priced = ("operators", executed) if row.runtime else ("kernels", micro)
+    found = fit(row, times, f"fitted by `eqsat calibrate` to {len(times)} {timed} on {machine}", priced)
     fitted = dict(found.row.figures())
     file = output or device_files.user_file(row.name)
     device_files.write(file, device_files.RowFile(row.name, {figure: fitted[figure] for figure in found.fitted}))
@@ -68,7 +90,50 @@ def calibrate(
 
 
 def _measure(device: str, rounds: int) -> tuple[str, str, dict[str, float]]:
-    """(device, machine, microseconds by name) of the micro-kernels on this machine."""
+    """(device, machine, microseconds by name) of the micro-kernels on this machine, or of operators in a runtime."""
+    from eqsat.extract.device.table import DEVICES
+
+    row = DEVICES.get(device)
+    return _kernels(device, rounds) if row is None or not row.runtime else _operators(row, rounds)
+
+
+def _operators(row: Device, rounds: int) -> tuple[str, str, dict[str, float]]:
+    import math
+    import tempfile
+
+    import eqsat
+    from eqsat.base.turns import in_turns
+    from eqsat.check.check import random_values
+    from eqsat.cli.shared.output import progress
+    from eqsat.extract.plan.operators import OPERATORS, executed, without_calls
+    from eqsat.frontends.execution import installed
+
+    runtime = installed(row.runtime)
+    runs: list[Callable[[], object]] = []
+    with tempfile.TemporaryDirectory(prefix="eqsat-") as folder, progress("measuring") as report:
+        for i, name in enumerate(OPERATORS):
+            report(name, i / len(OPERATORS) / 2)
+            program, file = executed(name).program, Path(folder) / f"{i}.onnx"
+            eqsat.to_onnx(program, file, opset=_OPSET)
+            session, inputs = runtime.load(file, 1), random_values(program.inputs, 0, 0)
+            session(inputs)
+            runs.append(lambda session=session, inputs=inputs: session(inputs))
+        report("all in turns", 0.5)
+        times = in_turns(runs, 1, rounds, math.inf, lambda: math.inf)
+    us = {name: each.ms * 1e3 for name, each in zip(OPERATORS, times, strict=True)}
+    machine = f"{_processor()}, one thread of {runtime.name} {runtime.version}, {datetime.date.today()}"
+    return row.name, machine, without_calls(us)
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()
+
+
+def _kernels(device: str, rounds: int) -> tuple[str, str, dict[str, float]]:
     from eqsat.cli.shared.output import progress
     from eqsat.extract.plan.calibrate import MICRO, micro
     from eqsat.gpu.run.cupy_runtime import GpuPlan, this_machine
