@@ -11,14 +11,14 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from eqsat.egraph.required import Needs
 from eqsat.egraph.snapshot import Snapshot
 from eqsat.extract.chains import Chain, cheapest_chains
 from eqsat.extract.cost import Prices, Run
-from eqsat.extract.cuts import NOTHING, Cut, Facts, Kind, Limits, bits, parts
+from eqsat.extract.cuts import NOTHING, QUICK, Cut, Facts, Kind, Limits, bits, parts
 from eqsat.extract.device.table import Device
 from eqsat.extract.grow import Grower
 from eqsat.extract.joint import joint_kernels
@@ -188,7 +188,7 @@ class _Search:
                     continue
                 if not stopped and should_stop and should_stop():
                     stopped = self.stopped = True
-                    self.grower.limits = replace(self.limits, joins=2, pairs=2, lefts=1, rights=1)
+                    self.grower.limits = QUICK
                 if stopped and self.cuts[c]:
                     continue
                 shallowest = {snapshot.best[c]} if stopped else set()  # enough for a cover

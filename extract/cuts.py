@@ -70,6 +70,11 @@ class Limits:
     fold_elements: int = 1 << 26
 
 
+QUICK = Limits(per_kind=6, joins=6, pairs=12)
+"""Limits for an enumeration in little time. Processor seconds of a cover with the defaults and with these, and what it
+costs more: Mamba 10.4 and 3.3, under 0.01 %; a stage of ConvNeXt 1.9 and 0.8, 0.14 %; ShuffleNet 5.1 and 3.7, 1.8 %."""
+
+
 class Kind(IntEnum):
     """The kind of a cut, which decides what may be added to it."""
 

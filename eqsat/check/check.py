@@ -348,7 +348,7 @@ class _Part:
         self.whole = Demanded({term: everything(term) for term in wide}, self.exact)
 
     def run(self, points: int, left: Left) -> Check:
-        """Compare; if no time is left, on one random input only.
+        """Compare; on one random input only, if the next would take longer than the time left.
 
         Raises:
             CheckFailed: a value differs.
@@ -357,13 +357,14 @@ class _Part:
         probes = {name: self._probes(x) for name, x in self.values.items()} if large or self._dear() else {}
         sampled = large or (sum(p[0].flops for p in probes.values()) < SAVING * self.whole.flops and bool(probes))
         kind = "same" if not self.values else "sampled" if sampled else "full"
-        tried, settled = 0, False
+        tried, settled, took = 0, False, 0.0
         if kind == "full":
             for point in range(points):
-                if point and ((settled and (point + 1) * self.whole.flops > self.cheap) or left() <= 0):
+                if point and ((settled and (point + 1) * self.whole.flops > self.cheap) or left() <= took):
                     break
+                begun = time.monotonic()
                 settled = self._compare_all(point)
-                tried = point + 1
+                tried, took = point + 1, time.monotonic() - begun
         elif kind == "sampled":
             tried = 1
             for name, x in self.values.items():
