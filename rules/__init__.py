@@ -6,6 +6,7 @@ from eqsat.base.arguments import choice
 from eqsat.language.rule import ALLOWED, AnyRule, Policy
 from eqsat.rules import (
     arithmetic,
+    branches,
     casts,
     concat,
     constant_sums,
@@ -30,7 +31,7 @@ FAMILIES: dict[str, tuple[AnyRule, ...]] = {
     "casts": casts.RULES,
     "concat": concat.RULES,
     "constants": constants.RULES + constant_sums.RULES,
-    "sums": sums.RULES,
+    "sums": sums.RULES + branches.RULES,
     "groups": groups.RULES,
 }
 """Rules by family, in the order in which they are listed."""

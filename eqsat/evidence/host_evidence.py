@@ -23,6 +23,7 @@ from eqsat.evidence.reference import Apply, apply, class_values, close, same_bit
 from eqsat.evidence.samples import sample
 from eqsat.evidence.soundness import Counterexample, Evidence
 from eqsat.language.rule import HostRule, Numerics, Policy
+from eqsat.layout.arithmetic import Layout
 from eqsat.program.core import Node, lower, make
 from eqsat.rules import ALL, allowed
 
@@ -100,6 +101,9 @@ class _World:
         def meaning(op: str, attrs: tuple[Any, ...], args: Sequence[Array]) -> Array:
             if op == "Full" and is_float(attrs[2]):
                 attrs = (attrs[0], attrs[1], dtype)
+            if op == "V" and attrs[0].masked and not is_float(dtype):
+                layout = attrs[0]
+                attrs = (Layout(layout.offset, layout.dims, layout.axes, int(layout.fill)),)
             return apply(op, attrs, args)
 
         def leaf(size: int, declared: str) -> Array:

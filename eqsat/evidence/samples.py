@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from eqsat.program import ops
 from eqsat.program.ir import Program
-from eqsat.program.ops import constant
 from eqsat.tracing import functions
 from eqsat.tracing.trace import spec, trace
 from eqsat.tracing.tracer import Tracer
@@ -57,7 +57,7 @@ class _Sample:
         """A constant drawn for one place, of small integers: one that holds a single number becomes that number in
         the core, and is then to mean the same in every element type."""
         rng = np.random.default_rng(self.draw.getrandbits(32))
-        return Tracer(constant((rng.integers(2, 9, shape) * rng.choice((-1, 1), shape)).astype(np.float32)))
+        return Tracer(ops.constant((rng.integers(2, 9, shape) * rng.choice((-1, 1), shape)).astype(np.float32)))
 
     # --- where members come from
 
@@ -76,7 +76,18 @@ class _Sample:
             ([spec(shape)], self.constants_around),
             ([spec((rows,), "int64")] * count, self.looked_up),
             ([spec(pair) for pair in pairwise(chain)], lambda *xs: [_product(xs)]),
+            ([spec((1, rows, inner, inner))], self.convolved),
         ]
+
+    def convolved(self, image: Any) -> Values:
+        """Windows of several sizes around each place of an image, and the image scaled, as [channels, places]."""
+        channels = image.shape[1]
+        terms = [(image * self.weight(channels, 1, 1)).term]
+        for k in (3, 1):
+            pads = (k // 2, k // 2)
+            weights = self.weight(channels, channels, k, k).term
+            terms.append(ops.conv(image.term, weights, pads_lo=pads, pads_hi=pads))
+        return [Tracer(ops.reshape(term, (channels, term.size // channels))) for term in terms]
 
     def constants_around(self, x: Any) -> Values:
         """One value with constants that come together in two ways, or that are views of one another."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import onnx
 import pytest
 
@@ -9,6 +10,9 @@ import eqsat
 from eqsat.frontends.onnx.read.model import from_onnx
 from eqsat.frontends.onnx.write.model import to_onnx
 from eqsat.pipeline.result import Result
+from eqsat.program import composites, ops
+from eqsat.program.ir import Program
+from eqsat.program.term import Term
 from support.runtime_models import NODES, runtime_model
 
 
@@ -23,3 +27,44 @@ def test_a_model_in_which_nothing_pays_comes_out_node_for_node(name: str) -> Non
     assert sorted(n.SerializeToString(deterministic=True) for n in written.graph.node) == sorted(
         n.SerializeToString(deterministic=True) for n in source.graph.node
     )
+
+
+def branches(*kernels: tuple[int, int], identity: bool = True, groups: int = 1) -> Program:
+    """Convolutions of x[1, 8, 10, 10] by (window, dilation), and x scaled, each with a bias, added, as in RepVGG."""
+    rng = np.random.default_rng(0)
+
+    def constant(*shape: int) -> Term:
+        return ops.constant(rng.normal(0, 0.3, shape).astype(np.float32))
+
+    x = ops.input("x", (1, 8, 10, 10), "float32")
+    sums = []
+    for k, apart in kernels:
+        pads = (k // 2 * apart,) * 2
+        sums.append(ops.conv(x, constant(8, 8 // groups, k, k), (1, 1), pads, pads, (apart, apart), groups))
+    sums += [composites.mul(x, constant(8, 1, 1))] if identity else []
+    total = composites.add(sums[0], constant(8, 1, 1))
+    for addend in sums[1:]:
+        total = ops.add(total, composites.add(addend, constant(8, 1, 1)))
+    return Program((x,), {"y": ops.relu(total)})
+
+
+BRANCHES = {
+    "3x3, 1x1 and identity": (branches((3, 1), (1, 1)), ["Conv", "Relu"]),
+    "the smaller window first": (branches((1, 1), (3, 1)), ["Conv", "Relu"]),
+    "identity alone": (branches((3, 1)), ["Conv", "Relu"]),
+    "groups": (branches((3, 1), (1, 1), groups=4), ["Conv", "Relu"]),
+    "each channel alone": (branches((3, 1), (1, 1), groups=8), ["Conv", "Relu"]),
+    "a dilated window": (branches((3, 2), (1, 1)), ["Conv", "Relu"]),
+    "3x3 within 5x5, which is no step": (branches((5, 1), (3, 1), identity=False), ["Conv", "Conv", "Add", "Relu"]),
+}
+
+
+@pytest.mark.parametrize("name", BRANCHES)
+@pytest.mark.parametrize("device", ["cpu", "mi300x"])
+def test_parallel_convolutions_of_one_image_are_one(name: str, device: str) -> None:
+    program, operators = BRANCHES[name]
+    best = eqsat.optimize(program, device, 30, measure=False)
+    assert best.report["check"]["passed"]
+    written = [n.op_type for n in to_onnx(best.program).graph.node]
+    if device == "cpu" or len(operators) == 2:
+        assert sorted(written) == sorted(operators)
