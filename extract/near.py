@@ -63,7 +63,7 @@ def least_work(best: CoverResult, seconds: float, should_stop: Callable[[], bool
     """A cover that does clearly less work than the proven cheapest: the cheapest once work has a price too.
 
     It costs at most `NEAR` more than `best`, which stays if the other does not do clearly less. The result has the
-    bound of `best`, and its stats say what it costs more and saves (`saved`).
+    bound of `best`, and its stats say what it costs more, if it does, and saves (`saved`).
     """
     covers, solution = best.problem, best.solution
     if not best.optimal or covers is None or solution is None or len(covers.candidates) > MOST_CANDIDATES:
@@ -83,14 +83,11 @@ def least_work(best: CoverResult, seconds: float, should_stop: Callable[[], bool
     own = sum((works[i] for i in choice.values()), Work())
     if own.share(whole) > LESS:
         return best
+    chosen = covers.launch_order(choice)
+    if cost == best.cost:
+        return replace(best, chosen=chosen)
     saved = {"cost": cost - best.cost, "flops": whole.flops - own.flops, "bytes": whole.bytes - own.bytes}
-    return replace(
-        best,
-        chosen=covers.launch_order(choice),
-        cost=cost,
-        optimal=cost == best.lower_bound,
-        stats={**best.stats, "saved": saved},
-    )
+    return replace(best, chosen=chosen, cost=cost, optimal=False, stats={**best.stats, "saved": saved})
 
 
 def _works(covers: CoverProblem) -> list[Work]:
