@@ -8,6 +8,7 @@
 
 A joint kernel pays off only if each of its outputs is needed in memory. So only classes that every program in the
 e-graph computes are joined, and only if each is an output or has a reader outside the kernel that needs it in memory.
+Any products of a stream may be joined to such a left operand of theirs: they may be a group that rules formed.
 No joint kernel recomputes its own inputs. Covers of earlier e-graphs contribute their joint kernels
 (`eqsat.extract.known`).
 """
@@ -98,7 +99,7 @@ class _Joiner:
         wanted = [c for c in bits(needs.classes) if not self.facts.free[c] and cuts[c]]
         self.pools: dict[Frame, Pool] = {
             frame: {c: [self._alone(x) for x in _undominated(xs, self.facts)] for c, xs in pool.items()}
-            for frame, pool in _frames(snapshot, cuts, wanted).items()
+            for frame, pool in _frames(snapshot, cuts, wanted, self.limits.joint).items()
         }
 
     def run(self, should_stop: Callable[[], bool] | None) -> list[Joint]:
@@ -244,9 +245,12 @@ def _classes(classes: Iterable[int]) -> int:
 
 
 def _frames(
-    snapshot: Snapshot, cuts: Sequence[Sequence[Cut]], wanted: Sequence[int]
+    snapshot: Snapshot, cuts: Sequence[Sequence[Cut]], wanted: Sequence[int], streams: int
 ) -> dict[Frame, dict[int, list[Cut]]]:
-    """The cuts that may share a kernel, by frame and class, without frames of a single class."""
+    """The cuts that may share a kernel, by frame and class, without frames of a single class.
+
+    The classes are those `wanted`, and of any class the best few `streams` that may write a wanted left operand beside.
+    """
     frames: dict[Frame, dict[int, list[Cut]]] = {}
     known = set(wanted)
     for c in wanted:
@@ -257,6 +261,10 @@ def _frames(
                 frames.setdefault((x.key.rows, x.key.columns), {}).setdefault(c, []).append(x)
             elif x.kind == Kind.POINT:
                 frames.setdefault(snapshot.size[c], {}).setdefault(c, []).append(x)
+    for c in [c for c in range(snapshot.n_classes) if c not in known]:
+        for x in [x for x in cuts[c] if x.kind == Kind.STREAM][:streams]:
+            assert isinstance(x.key, Product)
+            frames.setdefault(x.key.core, {}).setdefault(c, []).append(x)
     for frame, held in frames.items():
         if isinstance(frame, tuple):
             for c, points in frames.get(frame[0] * frame[1], {}).items():

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import numpy as np
 import pytest
 
+import eqsat
 from eqsat.egraph.snapshot import Snapshot
 from eqsat.extract.candidates import Candidate, enumerate_candidates
 from eqsat.extract.cover import cover
@@ -142,6 +144,20 @@ def test_a_stream_writes_the_rows_that_others_need() -> None:
     root = bin_("add", mm(hidden, c_("w2", 256 * 256), 512, 256, 256), x)
     plan = planned(root)
     assert [(k.family, len(k.outputs)) for k in plan.kernels] == [("stream", 2), ("contraction", 1)]
+
+
+def test_a_stream_of_siblings_writes_the_rows_that_they_share() -> None:
+    """The siblings are one product that rules formed, and the rows are added to what follows."""
+
+    def layer(y: Any, q: Any, k: Any, v: Any, w: Any) -> Any:
+        x = eqsat.layernorm(y)
+        return eqsat.tanh(eqsat.softmax((x @ q) @ eqsat.swapaxes(x @ k, 0, 1), -1) @ (x @ v)) @ w + x
+
+    rng = np.random.default_rng(0)
+    weights = {name: rng.standard_normal((256, 256), dtype=np.float32) / 16 for name in "qkvw"}
+    program = eqsat.trace(lambda y: layer(y, **weights), y=eqsat.spec((64, 256)))
+    found = eqsat.optimize(program, device="mi300x", time_limit=20).report["kernels"]
+    assert [(k["family"], len(k["outputs"])) for k in found] == [("stream", 2), ("stream", 1), ("contraction", 1)]
 
 
 def test_devices_that_run_operator_by_operator_do_not_stream() -> None:
