@@ -116,14 +116,18 @@ class Measuring:
 
     Attributes:
         share: of the time limit, reserved for it; time that is left besides is taken where it must be.
+        late: the share of the time limit that it may take if none is left.
         rounds: most rounds.
+        loading: a further plan is loaded if the last one took at most this share of the time then left.
         sure: a further plan rewrites only the forms that gain this share of their price, more than prices are off.
         least_gain: a plan must be this many times as fast as the source: times of two loads of one file differed by up
             to 2.5 %, by where their weights lie in memory.
     """
 
     share: float = 0.25
+    late: float = 0.1
     rounds: int = 64
+    loading: float = 0.2
     sure: float = 0.05
     least_gain: float = 1.02
 

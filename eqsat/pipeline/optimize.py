@@ -128,14 +128,19 @@ def optimize(
 
     refused: list[EqsatError] = [x.failed for x in found.values() if x.failed is not None]
     passed: list[tuple[Result, Selection]] = []
+    took = 0.0
     for rank, selection in enumerate(selections, 1):
         run.tell(f"plan {rank} of {len(selections)}", 0.95)
         only_measured = rank > asked_for
         seconds = run.left("check") if only_measured else run.unlimited
+        if only_measured and seconds < 2 * took:
+            break
+        start = time.monotonic()
         explaining = 0.0 if passed and not only_measured else explain_time
         try:
             if rank == 1:
                 passed.append((made(selection), selection))
+                took = time.monotonic() - start
             elif another := run.run(ANOTHER, seconds, made, selection, explaining):
                 passed.append((another, selection))
             else:
