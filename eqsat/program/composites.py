@@ -121,6 +121,12 @@ def gelu(x: Term, approximate: Literal["none", "tanh"] = "none") -> Term:
     return ops.mul(scaled(x, 0.5), shifted(phi, 1.0))
 
 
+def gelu_of_quotient(x: Term) -> Term:
+    """x (1 + erf(x / sqrt(2))) / 2, the spelling in files that PyTorch exports below opset 20."""
+    phi = shifted(ops.erf(ops.div(x, ops.full_like(numerics.SQRT_2, x))), 1.0)
+    return scaled(ops.mul(x, phi), 0.5)
+
+
 def softplus(x: Term) -> Term:
     """log(1 + exp(x)) as relu(x) + log1p(exp(-|x|)), which cannot overflow."""
     return ops.add(ops.relu(x), ops.log1p(ops.exp(ops.neg(ops.abs_(x)))))
@@ -445,6 +451,7 @@ COMPOSITES = (
     Composite("silu", "", silu),
     Composite("gelu", "Gelu", gelu, since=20),
     Composite("gelu", "Gelu", gelu, options={"approximate": "tanh"}, since=20),
+    Composite("gelu", "Gelu", gelu_of_quotient, since=20),
     Composite("", "Softplus", softplus),
     Composite("", "Elu", elu, numbers={"alpha": 0.3125}),
     Composite("", "LeakyRelu", leaky_relu, numbers={"alpha": 0.3125}),
