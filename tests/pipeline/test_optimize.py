@@ -297,7 +297,12 @@ def test_repeated_layers_are_solved_once():
 
     three, six = network(3), network(6)
     assert six["egraph"]["nodes"] == three["egraph"]["nodes"]
-    assert six["result"]["kernels"] == three["result"]["kernels"] + 3 * 2
+    of_three, of_six = (
+        [(k["name"], k["ops"], k["predicted_us"]) for k in report["kernels"]] for report in (three, six)
+    )
+    first, layer, last = of_three[:2], of_three[2:4], of_three[-1:]  # a norm streams into the layer that follows
+    assert of_three == [*first, *layer * 2, *last]
+    assert of_six == [*first, *layer * 5, *last]
     assert six["optimal"]
 
 
