@@ -147,6 +147,8 @@ def merged_kernels(
         place = [place[0] + len(launched(written[part.form])), place[1] + len(launched(solved[part.form]))]
     found = []
     for form, (_, times) in instances(parts).items():
+        if solved[form].cover.chosen is written[form].cover.chosen:
+            continue
         at_before, at_after = first[form]
         for merge in merges(form, written[form], solved[form], rules):
             names = [before.kernels[at_before + i].name for i in merge.before]
