@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from math import prod
+from math import gcd, prod
 
 from eqsat.layout.arithmetic import (
     Axis,
@@ -69,8 +69,8 @@ class Windows:
     @property
     def overlap(self) -> bool:
         """Whether windows share positions or reach into the padding."""
-        dims = zip(self.kernel, self.strides, self.dilations, self.lo, self.hi, self.out, strict=True)
-        return any((o > 1 and (k - 1) * d + 1 > s) or low > 0 or high > 0 for k, s, d, low, high, o in dims)
+        dims = zip(self.kernel, self.strides, self.dilations, self.out, strict=True)
+        return any((*self.lo, *self.hi)) or any(_shared(*dim) for dim in dims)
 
     @property
     def channels_per_group(self) -> int:
@@ -105,6 +105,12 @@ class Windows:
         starts = (*self.start, *(0 for _ in shape[SPATIAL:]))
         stops = [start + n for start, n in zip(starts, self.x, strict=True)]
         return of_slice(shape, starts, stops, (1,) * len(shape))
+
+
+def _shared(kernel: int, stride: int, dilation: int, out: int) -> bool:
+    """Whether two of `out` windows read one position: as many strides as dilations apart, in the lowest terms."""
+    common = gcd(stride, dilation)
+    return stride // common < kernel and dilation // common < out
 
 
 @lru_cache(maxsize=CACHE_SIZE)
