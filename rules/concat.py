@@ -14,6 +14,7 @@ from eqsat.egraph.snapshot import ENode
 from eqsat.language.rule import HostRule
 from eqsat.layout import arithmetic as lt
 from eqsat.layout.arithmetic import Layout
+from eqsat.program.node import is_elementwise
 
 Emit = Callable[[int, Term], None]
 
@@ -132,7 +133,7 @@ def _operators(graph: Terms, cls: int) -> dict[tuple[str, tuple, tuple[str, int]
     found: dict[tuple[str, tuple, tuple[str, int] | None], ENode] = {}
     for i in graph.snapshot.members[cls]:
         node = graph.snapshot.nodes[i]
-        if node.op in ("Un", "Bin", "Where", "Red", "MM"):
+        if is_elementwise(node.op) or node.op in ("Red", "MM"):
             found.setdefault((node.op, node.attrs, None), node)
         if node.op == "MM":
             found[("MM", node.attrs, ("left", node.args[0]))] = node

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from eqsat.base.numerics import HALVES, is_float
 from eqsat.layout.arithmetic import Layout, strided
 from eqsat.program.core import CAST, Node, make
+from eqsat.program.node import is_elementwise
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,7 @@ class Rows:
             return None
         if node.op == "V":
             return node.args[0] if node.attrs[0] == self.spread else None
-        if node.op not in ("Un", "Bin", "Where"):
+        if not is_elementwise(node.op):
             return None
         rows = [self.row_of(a) for a in node.args]
         return None if any(r is None for r in rows) else make(node.op, node.attrs, [r for r in rows if r is not None])
