@@ -123,7 +123,9 @@ def fastest_first(
     seconds = 0.0 if run.interrupted else max(run.left("measure"), MEASURING.late * limit)
     with run.budget.stage("measure"):
         found = run.run(MEASURE, seconds, source, plans, name, threads, limit)
-    if isinstance(found, str) and (found != TOO_SHORT or run.interrupted):
+    if run.interrupted and isinstance(found, str):
+        found = INTERRUPTED
+    if isinstance(found, str) and found != TOO_SHORT:
         return list(passed), {"measured": None, "unmeasured": found}
     rank = None if isinstance(found, str) else found.chosen
     best = as_written() if rank is None else passed[rank - 1]
@@ -168,6 +170,7 @@ def _measured(
 
 
 TOO_SHORT = "the time limit is too short, so it stays as written"
+INTERRUPTED = "interrupted, so prices decide"
 
 MEASURE = Stage(_measured, lambda source, plans, name, threads, limit: TOO_SHORT)
 

@@ -499,15 +499,9 @@ def test_demo_shows_programs_before_and_after(tmp_path: Path) -> None:
 def associated(right: bool, factor: float = 1.0) -> onnx.ModelProto:
     """(a @ b) @ c, or a @ (b @ c) times a constant, for a [2, 3], b [3, 4], c [4, 5], none of them constant."""
     if right:
-        nodes = [
-            helper.make_node("MatMul", ["b", "c"], ["bc"]),
-            helper.make_node("MatMul", ["a", "bc"], ["abc"]),
-        ]
+        nodes = [helper.make_node("MatMul", ["b", "c"], ["bc"]), helper.make_node("MatMul", ["a", "bc"], ["abc"])]
     else:
-        nodes = [
-            helper.make_node("MatMul", ["a", "b"], ["ab"]),
-            helper.make_node("MatMul", ["ab", "c"], ["abc"]),
-        ]
+        nodes = [helper.make_node("MatMul", ["a", "b"], ["ab"]), helper.make_node("MatMul", ["ab", "c"], ["abc"])]
     nodes.append(helper.make_node("Mul", ["abc", "factor"], ["y"]))
     inputs: dict[str, list[int | str]] = {"a": [2, 3], "b": [3, 4], "c": [4, 5]}
     return onnx_model(nodes, inputs, {"y": [2, 5]}, {"factor": np.asarray(factor, np.float32)})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -93,6 +94,20 @@ def test_equal_times_keep_the_source(monkeypatch: pytest.MonkeyPatch, saved: Pat
     scripted(monkeypatch, lambda proto: 2.0)
     best = eqsat.optimize(eqsat.from_onnx(saved), device="cpu", **LONG)
     assert best.report["measured"]["chosen"] == "source"
+
+
+def test_after_ctrl_c_prices_decide(monkeypatch: pytest.MonkeyPatch, saved: Path) -> None:
+    def pressed(self: Any, file: Any, threads: int) -> Session:
+        time.sleep(0.1)
+        signal.raise_signal(signal.SIGINT)
+        time.sleep(0.2)
+        raise AssertionError("the work is given up")
+
+    scripted(monkeypatch, by_writer)
+    monkeypatch.setattr(Scripted, "load", pressed)
+    best = eqsat.optimize(eqsat.from_onnx(saved), device="cpu", **LONG)
+    assert best.report["unmeasured"] == measured.INTERRUPTED
+    assert best.report["result"]["kernels"] == 1
 
 
 def test_a_gain_must_outlast_another_load(monkeypatch: pytest.MonkeyPatch, saved: Path) -> None:
