@@ -14,7 +14,7 @@ from eqsat.base.numerics import UNARY, elementwise, np_dtype
 from eqsat.gpu import simt
 from eqsat.gpu.build.compilers import CompileFailed, Sanitizer, host_compiler
 from eqsat.gpu.families import contraction
-from eqsat.gpu.families.base import Kernel
+from eqsat.gpu.families.base import Choice, Kernel
 from eqsat.gpu.families.group import grouped
 from eqsat.gpu.families.stream.examples import attention, gated
 from eqsat.gpu.launch.generate import Chain
@@ -294,6 +294,20 @@ def test_a_missing_barrier_gives_wrong_results(name: str) -> None:
 def test_a_missing_barrier_is_a_race(name: str, thread: Sanitizer) -> None:
     report = sanitizer_report(with_text(BARRIERS[name][0], *BARRIERS[name][1]), thread)
     assert "data race" in report
+
+
+def two_walks() -> s.Case:
+    """relu(x @ a) @ b + y @ w: the second walk writes to LDS where the first one reads its left operands."""
+    x, y = s.array("x", 60 * 70), s.array("y", 60 * 70)
+    hidden = s.un("relu", s.times((1, 60, 70, 40), x, s.array("a", 70 * 40)))
+    first = s.times((1, 60, 40, 12), hidden, s.array("b", 40 * 12))
+    out = s.bin_("add", first, s.times((1, 60, 70, 12), y, s.array("w", 70 * 12)))
+    return s.case("two walks", out, choice=Choice(tile="matrix_64x32x64"))
+
+
+def test_walks_that_do_not_wait_for_each_other_are_a_race(thread: Sanitizer) -> None:
+    missing = with_text(two_walks(), "  }\n  eq_barrier();\n  {", "  }\n  {")
+    assert ["data race" in sanitizer_report(case, thread) for case in (two_walks(), missing)] == [False, True]
 
 
 def copying_product() -> s.Case:
