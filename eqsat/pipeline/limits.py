@@ -74,7 +74,7 @@ class Search:
 
     starting: float = 0.5
     least_seconds: float = 4.0
-    written: float = 0.3
+    written: float = 0.5
     saturation: float = 0.5
     hurried: float = 0.35
     grown: float = 2.0
