@@ -211,12 +211,18 @@ def _guess(digits: Digits, roles: Sequence[int], shape: Shape, parts: tuple[int,
     )
 
 
+MOST_STRIDE = 4
+"""Strides of windows, as multiples of the step to the next element, that a guess at shapes understands."""
+
+
 def guessed_shapes(layout: Layout, n_in: int) -> Iterator[Shape]:
     """Shapes [n, c, *spatial] of the operand, guessed from the strides of a layout of windows."""
     plain = [abs(stride) for size, stride in layout.dims if stride and size > 1]
     coordinates = [abs(axis.stride) for axis in layout.axes if axis.stride]
+    beyond = [s for s in plain if s > max(coordinates, default=0)]
+    steps = [s for s in plain if not any(t < s <= MOST_STRIDE * t and s % t == 0 for t in (1, *plain))]
     seen = set()
-    for bounds in (coordinates + plain, plain, coordinates + [s for s in plain if s > max(coordinates, default=0)]):
+    for bounds in (coordinates + plain, plain, coordinates + beyond, steps):
         dims = _dims_between(bounds, n_in)
         for lead in range(len(dims) + 1):
             for shape in (dims, (*dims[:lead], 1, *dims[lead:]), (1, 1, *dims)):

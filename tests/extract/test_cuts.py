@@ -298,6 +298,13 @@ CONVOLVED = view(
     lay.conv_result(1, 1, 100, 32),
 )
 BIASED = bin_("add", CONVOLVED, view(c_("bias", 32), lay.strided(0, ((32, 1), (100, 0)))))
+STRIDED = view(
+    mm(
+        view(IMAGE, lay.windows((1, 16, 10, 10), (3, 3), (2, 2), (1, 1), (0, 0), (0, 0), 0.0, 1)),
+        view(TAPS, lay.conv_weights((32, 16, 3, 3), 1)), 16, 144, 32,
+    ),
+    lay.conv_result(1, 1, 16, 32),
+)  # fmt: skip
 INTERLEAVED = view(
     mm(view(IMAGE, lay.of_transpose((4, 16, 25), (1, 0, 2))), c_("mixed", 100 * 8), 16, 100, 8),
     lay.of_transpose((16, 8), (1, 0)),
@@ -309,6 +316,7 @@ JOINED: list[tuple[str, Node, bool]] = [
     ("a sum, and then a bias", bin_("add", bin_("add", CONVOLVED, x_("r", 3200)), c_("late", 3200)), False),
     ("a sum after a clamp", bin_("add", un("relu", BIASED), x_("r", 3200)), False),
     ("another function", un("tanh", BIASED), False),
+    ("nothing, with a stride and without padding", STRIDED, True),
     ("windows that lie between each other", INTERLEAVED, False),
     ("another order", view(CONVOLVED, lay.of_transpose((320, 10), (1, 0))), False),
     ("a sum over its elements", red("sum", CONVOLVED, 100), False),
