@@ -218,8 +218,9 @@ class Prices:
     def library(self, b: int, m: int, k: int, n: int, dtype: str, bytes_moved: float) -> int:
         """The same product by the vendor's library, which reads and writes plain arrays."""
         gemm = self.gemm(b, m, k, n, dtype)
+        launches = LIBRARY_LAUNCHES if self.device.fuses else 1.0
         kernel = self.kernel(0.0, gemm.time * GEMM_SHARE / LIBRARY_SHARE, gemm.groups, streamed=bytes_moved)
-        return kernel + round((LIBRARY_LAUNCHES - 1) * self.launch + gemm.extra)
+        return kernel + round((launches - 1) * self.launch + gemm.extra)
 
     def gemm(self, b: int, m: int, k: int, n: int, dtype: str) -> Gemm:
         """The best way to run a[b, m, k] @ b[b, k, n], without loads."""

@@ -36,6 +36,10 @@ ENUMERATION_SHARE = 0.4
 GROUP_MOVES_SHARE = 0.05
 """The share that trying group moves may take."""
 
+MOST_SHARING = 2000
+"""Most candidates with which any small products that are read together may share a launch; with more, those of good
+covers only. ShuffleNet's 8 000 take the solver five times as long with all, for the same cover."""
+
 SHARING_ROUNDS = 3
 """Most times that a cover is searched with the launches that the one before would share."""
 
@@ -148,7 +152,7 @@ def cover(
     else:  # what is near to the source is chosen among all
         found.keep(more)
     sharing = Sharing(snapshot, found, Prices(row).launch) if row.fuses else None
-    if sharing:
+    if sharing and len(found) <= MOST_SHARING:
         found.add(sharing.read_together())
     covers = CoverProblem(snapshot, found, every.classes)
     enumerated = time.monotonic()

@@ -84,8 +84,8 @@ class UnfusedGrower(Grower):
                 yield self.make(i, (x,), Kind.GEMM, x.key, (), 0.0)
 
     def library_price(self, cut: Cut) -> int | None:
-        """None: the runtime's own product is what is priced."""
-        return None
+        """None where a runtime executes products: these prices are of its own."""
+        return None if self.prices.device.runtime else super().library_price(cut)
 
     def together(self, a: Key, b: Key) -> Product | None:
         """None: each product is an operator."""

@@ -152,6 +152,7 @@ WHOLE: list[tuple[str, Node, str]] = [
     ("sums of looked-up rows", red("sum", ROWS, 32), "reduction"),
     ("layer norm of looked-up rows", layernorm(bin_("add", ROWS, Y), 32), "row"),
     ("a product of looked-up rows", mm(ROWS, W, 64, 32, 16), "contraction"),
+    ("two products added: one walk after the other", bin_("add", XW, mm(Y, W, 64, 32, 16)), "stream"),
     ("a product and looked-up rows", bin_("add", mm(Y, c_("v", 32 * 32), 64, 32, 32), ROWS), "contraction"),
 ]  # fmt: skip
 
@@ -170,7 +171,6 @@ def test_one_kernel_computes(root: Node, family: str) -> None:
 
 MANY: list[tuple[str, Node]] = [
     ("a product of a product of a product", mm(mm(XW, c_("v", 16 * 8), 64, 16, 8), c_("u", 64), 64, 8, 8)),
-    ("two products added", bin_("add", XW, mm(Y, W, 64, 32, 16))),
     ("a softmax of a product", softmax(XW, 16)),
     ("a slice of a product, written as part of it", un("relu", view(XW, lay.strided(0, ((64, 16), (8, 1)))))),
     ("sums over rows of different lengths", bin_("add", red("sum", X, 32), red("sum", x_("z", 64 * 16), 16))),
