@@ -133,7 +133,7 @@ def _write_program(program: Program, folder: Path) -> dict[str, str]:
     """The files with the program (ONNX for `eqsat optimize`, a pickle of the exact terms), and why any are missing."""
     from eqsat.frontends.onnx.write.model import to_onnx
 
-    size = sum(t.attr("value").array.nbytes for t in program.terms() if t.op == "constant")
+    size = program.constant_bytes()
     if size > LARGEST:
         return {"program": f"not kept: {size / 1e9:.1f} GB of constants"}
     kept: dict[str, str] = {}

@@ -35,13 +35,20 @@ class After:
         most: largest share of the limit that is reserved for these stages.
         check_share, check_seconds: reserved for the check: a share of the limit, and its maximum in seconds.
         further: share of the limit reserved for further plans, if any are asked for.
+        written_bytes: bytes of constants that are written in a second, at least, after `written_seconds`.
     """
 
     per_lowering: Mapping[str, float] = field(default_factory=lambda: {"plan": 5.0, "lift": 28.0, "report": 2.0})
-    most: float = 0.35
+    most: float = 0.3
     check_share: float = 0.15
     check_seconds: float = 3.0
     further: float = 0.25
+    written_bytes: float = 5e8
+    written_seconds: float = 0.2
+
+    def writing(self, constants: int) -> float:
+        """Expected seconds for writing a model with so many bytes of constants."""
+        return self.written_seconds + constants / self.written_bytes
 
     def expected(self, limit: float, spent: Mapping[str, float], distinct: float) -> dict[str, float]:
         """Expected seconds of the stages after the search, estimated from the time that lowering took.

@@ -154,6 +154,10 @@ class Program:
             bound[term] = array.astype(np_dtype(at_precision(term.dtype, precision)), copy=False)
         return bound
 
+    def constant_bytes(self) -> int:
+        """Bytes of the constants."""
+        return sum(t.size * itemsize(t.dtype) for t in self.terms() if t.op == "constant")
+
     def stats(self) -> dict[str, int]:
         """What the program costs as written, one kernel per operator.
 

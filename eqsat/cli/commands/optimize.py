@@ -100,6 +100,7 @@ def optimize(
     from eqsat.cli.shared.report import print_report
     from eqsat.cli.shared.search import begun, load, optimise
     from eqsat.cli.shared.tuning import as_json, check_tunable, print_tuning, tune_result
+    from eqsat.pipeline.limits import AFTER
     from eqsat.pipeline.objective import Objective
     from eqsat.pipeline.optimize import prepare
 
@@ -116,7 +117,7 @@ def optimize(
     prepare(numerics, rules)
     program = load(model, shape, budget)
     if output is not None:
-        budget.expect("write", budget.spent["read"])
+        budget.expect("write", AFTER.writing(program.constant_bytes()))
     best = optimise(
         program,
         device,
