@@ -36,7 +36,7 @@ def to_onnx(program: Program, path: str | os.PathLike[str] | None = None, *, ops
     Args:
         opset: the least opset to write; a later one is taken where an operator or element type needs it, and an
             earlier one where an opaque operator exists only there. By default that of the model that the program was
-            read from, and at least 17.
+            read from, from 17 to the newest that is known.
 
     Raises:
         InputError: an operator without an ONNX form, a file that cannot be written, or a model of more than
@@ -46,7 +46,7 @@ def to_onnx(program: Program, path: str | os.PathLike[str] | None = None, *, ops
     if path is not None:
         instance("to_onnx: path", path, (str, os.PathLike), "a path or None")
     read = (each.spec.opset for each in program.written if not each.spec.domain)
-    least = max([DEFAULT_OPSET, *read]) if opset is None else whole("opset", opset, 1)
+    least = min(max([DEFAULT_OPSET, *read]), NEWEST_OPSET) if opset is None else whole("opset", opset, 1)
     if not OLDEST_OPSET <= least <= NEWEST_OPSET:
         raise InputError(f"opset {least} cannot be written; choose {OLDEST_OPSET} to {NEWEST_OPSET}")
     writer = _Writer(program, plan(program, least))
