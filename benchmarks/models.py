@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import filecmp
+import importlib
 import json
 import math
 import sys
@@ -63,7 +64,7 @@ def simplified(model: Path, target: Path, shapes: Mapping[str, int]) -> Path | N
 def compiled(program: eqsat.Program, inputs: Mapping[str, Any], threads: int) -> Run | None:
     """The program under torch.compile; None where torch is not installed or lacks one of its operators."""
     try:
-        import torch
+        torch = importlib.import_module("torch")
     except ImportError:
         return None
     torch.set_num_threads(threads)
