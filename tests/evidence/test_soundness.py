@@ -14,7 +14,6 @@ from eqsat.base.numerics import DTYPES
 from eqsat.cli.app import app
 from eqsat.egraph.host_terms import Terms
 from eqsat.evidence.guard_proofs import prove_guard
-from eqsat.evidence.host_evidence import check_host_rule
 from eqsat.evidence.instances import Instance
 from eqsat.evidence.judge import judge
 from eqsat.evidence.promise_check import kept
@@ -32,8 +31,8 @@ EVERY: list[AnyRule] = [*ALL, *EXPLORING]
 def test_a_rule_is_sound_deserves_its_class_and_needs_its_guard(row: AnyRule):
     judged = judge(row)
     assert judged.verdict == "sound", judged.remark
-    if isinstance(row, Rule):
-        assert judged.held >= 15, f"its guard held on only {judged.held} of {judged.drawn} instances"
+    least = 15 if isinstance(row, Rule) else 2
+    assert judged.held >= least, f"it held on only {judged.held} of {judged.drawn} instances: what do they need?"
 
 
 def test_exact_rules_are_compared_in_every_element_type():
@@ -134,13 +133,6 @@ def _members_in_any_order(graph: Terms, emit) -> None:
 )
 def test_faults_of_host_rules_are_found(apply_rule, numerics, verdict):
     assert judge(HostRule("mutant", "cat(a, b) => cat(b, a)", apply_rule, numerics, "test", "test")).verdict == verdict
-
-
-@pytest.mark.parametrize("row", [row for row in ALL if isinstance(row, HostRule)], ids=lambda row: row.name)
-def test_a_rule_of_the_host_fires_on_generated_programs(row: HostRule):
-    evidence = check_host_rule(row, seed=1)
-    assert evidence.failure is None, str(evidence.failure)
-    assert evidence.held >= 2, "no generated program lets it fire: what members does it need?"
 
 
 def test_counterexamples_are_small_and_on_one_line():
