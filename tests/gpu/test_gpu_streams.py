@@ -207,6 +207,20 @@ def test_norms_far_from_zero_are_within_their_rounding(dtype: str) -> None:
     rows_of_x, rows_of_w = read["x"].reshape(rows, columns), read["w"].reshape(columns, width)
     bound = norm_error(rows_of_x, read["gain"], read["bias"], rows_of_w, additions, stored)
     assert (np.abs(got - expected).reshape(rows, width) <= bound).all()
+    if dtype == "float32":
+        single = one_pass_norm(rows_of_x, read["gain"], read["bias"]) @ rows_of_w
+        assert (np.abs(single - expected.reshape(rows, width)) > bound).any()
+
+
+def one_pass_norm(
+    x: np.ndarray[Any, Any], gain: np.ndarray[Any, Any], bias: np.ndarray[Any, Any]
+) -> np.ndarray[Any, Any]:
+    """The mistake that the bound must find: the variance in float32 as the mean of squares less the square of the
+    mean, which cancels."""
+    x = x.astype(np.float32)
+    mean, squares = x.mean(axis=1, keepdims=True), (x * x).mean(axis=1, keepdims=True)
+    variance = np.maximum(squares - mean * mean, 0)
+    return (x - mean) / np.sqrt(variance + np.float32(1e-5)) * gain + bias
 
 
 def norm_error(

@@ -20,6 +20,7 @@ from eqsat.gpu.launch.lower import Launch, LibraryProduct
 from eqsat.gpu.run import choices, tune
 from eqsat.gpu.run.choices import Chooser
 from eqsat.gpu.run.cupy_runtime import GpuPlan
+from eqsat.gpu.run.timing import Timed, random_arrays
 from eqsat.gpu.table.targets import TARGETS
 from eqsat.layout.arithmetic import strided
 from eqsat.program.core import Node, make
@@ -232,6 +233,16 @@ def test_the_library_keeps_a_product_only_where_it_is_faster(ours: float, wins: 
 
 
 # Time
+
+
+def test_short_kernels_are_launched_again_until_events_resolve_them(cupy: FakeCupy) -> None:
+    plan = GpuPlan(plan_for(KERNELS["pointwise"]))
+    for cost, times in ((3.0, 64), (60.0, 3), (900.0, 1)):
+        cupy.cost_us = lambda code, blocks, cost=cost: cost
+        timed = Timed(plan, random_arrays(plan))
+        before = cupy.launches
+        assert (timed.times, timed.sample()) == (times, cost)
+        assert cupy.launches - before == times
 
 
 class Ticking:

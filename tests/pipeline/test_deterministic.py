@@ -29,3 +29,4 @@ def test_results_depend_neither_on_hashes_nor_on_what_was_optimised_before() -> 
     first = lines("0", "forward")
     assert len(first) == COUNT
     assert lines("1", "backward") == first
+    assert lines("random", "forward") == first
