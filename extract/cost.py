@@ -104,7 +104,7 @@ class Walk(NamedTuple):
     """What a walk of a stream reads and computes, all passes together.
 
     Attributes:
-        form: what it holds.
+        form: its dims, and the totals and products that it keeps on chip.
         depths: of the inner products, each once for every pass that makes it.
         again: bytes that passes before the last read for the left operands, for each block of columns and slice.
         again_work: vector operations of these passes; `left_work` are those of the last, for each block of columns, and
@@ -143,6 +143,8 @@ class Prices:
     def __init__(self, device: Device, exact: bool = False) -> None:
         self.device, self.exact = device, exact
         self.launch = round(device.launch_us.value * 1e6)
+        self.by_runtime = bool(device.runtime)
+        """Whether a runtime executes the kernels: prices of products are then of its own."""
         self._units = int(device.units.value)
         self._target = TARGETS.get(device.arch)
         self._bytes_per_ps = device.bandwidth.value * device.achieved.value * 1e-3

@@ -85,7 +85,7 @@ class UnfusedGrower(Grower):
 
     def library_price(self, cut: Cut) -> int | None:
         """None where a runtime executes products: these prices are of its own."""
-        return None if self.prices.device.runtime else super().library_price(cut)
+        return None if self.prices.by_runtime else super().library_price(cut)
 
     def together(self, a: Key, b: Key) -> Product | None:
         """None: each product is an operator."""

@@ -64,7 +64,7 @@ def in_turns(
     """The times of contenders that take turns, in alternating order.
 
     Args:
-        contenders: each has run once, so that what it keeps is allocated.
+        contenders: each has run once before, so that its memory is allocated.
         threads: on which they work; if it is one, it is the caller's.
         rounds, seconds: most rounds, and seconds after which none is begun.
         left: seconds left for them all; none is begun that would take longer. `LEAST_ROUNDS` are made in any case.

@@ -19,7 +19,7 @@ Report = Mapping[str, Any]
 
 
 def narration(report: Report, width: int = WIDTH) -> str:
-    """The steps of a report of `eqsat.optimize`, each shown once, the kernels that merged, and those that stream."""
+    """A report of `eqsat.optimize` as text: each step once, merged kernels, and kernels that stream."""
     report = escaped(report)
     steps = report["steps"]
     parts = [_step(number, group, width) for number, group in alike(steps)]

@@ -63,7 +63,7 @@ class NodeTime(NamedTuple):
 
     Attributes:
         us: microseconds, the 10th percentile of its runs.
-        inputs, outputs: what it read and made; those that the node leaves out are left out here.
+        inputs, outputs: the arrays that it read and made, without the optional ones that the node omits.
     """
 
     us: float

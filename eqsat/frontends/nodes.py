@@ -32,7 +32,7 @@ class Profiled:
 
     Attributes:
         kind: its ONNX name.
-        program: what it computes; None where eqsat does not know it.
+        program: the node alone as a program; None if eqsat does not know the operator.
         us: measured microseconds, one time for each place.
     """
 

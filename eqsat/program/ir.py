@@ -30,7 +30,7 @@ class Written:
 
     Attributes:
         spec: the operator, as the reader of the format keeps it for the writer.
-        args: its operands, and `results` what it computes; None where the file leaves one out or nothing reads it.
+        args, results: its operands and results; None for an omitted operand, or a result that nothing reads.
     """
 
     spec: Any
@@ -56,7 +56,7 @@ class Program:
         outputs: name to term, in the order of the results.
         names: what the model calls some of its values (constants, results of operators); for people alone.
         origin: the file that it was read from, if any; for measuring it as it stands there.
-        written: the operators of the model in order, for writing those that stay as they were.
+        written: the operators of the model in order, so that unchanged ones are written as they were.
 
     Raises:
         InputError: no output, an input that is not one, a name twice, or an input term that is not listed.

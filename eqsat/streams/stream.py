@@ -90,8 +90,10 @@ class Stream:
 
     @property
     def divisible(self) -> bool:
-        """Whether slices of the axis can be walked apart and joined: whole walks come before the last pass only for
-        totals of what is read, and no total of that pass has a scale."""
+        """Whether slices of the axis can be walked apart and joined by another kernel.
+
+        Passes before the last are walked whole, so these must only read. A total of the last pass must have no scale.
+        """
         last = [x for x in self.totals if x.turn == self.passes - 1]
         return not self.beside and all(x.scale is None for x in last) and (self.passes == 1 or not self.inner)
 
