@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import prod
 
+from eqsat.base.graphs import operands_first
 from eqsat.lift.lift import lift_nodes
 from eqsat.program import ops
 from eqsat.program.core import CoreProgram, Node, make, topological
@@ -30,7 +31,7 @@ class Shaper:
 
     def shape(self, node: Node) -> Shape:
         """The shape in which to show a value: the source's shape, or else one that its operator suggests."""
-        for below in topological([node]):
+        for below in operands_first([node], self._shapes):
             if below not in self._shapes:
                 term = self.known.get(below)
                 self._shapes[below] = term.shape if term is not None else self._natural(below)

@@ -7,7 +7,7 @@ neighbour.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -81,30 +81,30 @@ def fold_constants(
     """
     views = {term for term in source.terms() if ops.row(term.op).view} if source else set[Term]()
     folded: dict[Term, Term] = {}
+    constant: dict[Term, bool] = {}
     for term in topological([*program.outputs.values(), *inside]):
-        folded[term] = _folded(term, [folded[a] for a in term.args], views)
+        rebuilt = _rebuilt(term, [folded[a] for a in term.args])
+        held = rebuilt.op in _KEPT or rebuilt in views
+        known = all(constant[a] for a in rebuilt.args)
+        folded[term] = rebuilt if held or not known or not _computable(rebuilt) else _computed(rebuilt)
+        constant[folded[term]] = known and (held or folded[term] is not rebuilt)
     outputs = {name: folded[term] for name, term in program.outputs.items()}
     return Program(program.inputs, outputs), [folded[term] for term in inside]
 
 
-def _folded(term: Term, args: list[Term], views: Set[Term]) -> Term:
-    rebuilt = _rebuilt(term, args)
-    stays = not args or term.op in _KEPT or term.op == "opaque" or rebuilt in views
-    if stays or not all(_is_constant(arg, views) for arg in args):
-        return rebuilt
-    if takes_memory(term) or ops.row(term.op).flops(term) > FOLDED_WORK:
-        return rebuilt
-    return _constant(Program((), {"value": rebuilt}).run({})["value"], term)
+def _computable(term: Term) -> bool:
+    """Whether a term over constants may be computed ahead of time."""
+    varies = not term.args or term.op == "opaque"
+    return not varies and not takes_memory(term) and ops.row(term.op).flops(term) <= FOLDED_WORK
+
+
+def _computed(term: Term) -> Term:
+    return _constant(Program((), {"value": term}).run({})["value"], term)
 
 
 def _rebuilt(term: Term, args: Sequence[Term]) -> Term:
     same = all(a is b for a, b in zip(args, term.args, strict=True))
     return term if same else make(term.op, *args, **dict(term.attrs))
-
-
-def _is_constant(term: Term, views: Set[Term]) -> bool:
-    """Whether a rebuilt term holds no input: a kept one over kept ones."""
-    return (term.op in _KEPT or term in views) and all(_is_constant(arg, views) for arg in term.args)
 
 
 def _constant(value: np.ndarray, term: Term) -> Term:

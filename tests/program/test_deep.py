@@ -6,6 +6,7 @@ Sizes are such that a walk over the tree would never end, and that recursion wou
 from __future__ import annotations
 
 import pickle
+import time
 from pathlib import Path
 
 import numpy as np
@@ -74,6 +75,18 @@ def test_every_face_takes_deep_wide_and_shared_programs(shape: str, tmp_path: Pa
     assert written["steps"]
     sources = [path.stat().st_size for path in (tmp_path / "kernels").glob("*.hip")]
     assert max(sources, default=0) < 500_000
+
+
+@pytest.mark.parametrize("shape", ["pointwise", "residual", "fan_out", "concat_slices"])
+def test_reading_and_writing_models_takes_time_in_proportion_to_their_size(shape: str) -> None:
+    def seconds(size: int) -> float:
+        model = eqsat.to_onnx(SHAPES[shape](size))
+        start = time.process_time()
+        eqsat.to_onnx(eqsat.from_onnx(model))
+        return time.process_time() - start
+
+    seconds(100)
+    assert seconds(4000) < 3 * 8 * seconds(500)
 
 
 @pytest.mark.parametrize("shape", ["pointwise", "residual", "fan_out", "u_net", "constant_chain"])

@@ -12,7 +12,7 @@ import eqsat
 from eqsat.evidence.reference import same_bits
 from eqsat.language.rule import Policy
 from eqsat.program import ops
-from eqsat.program.fold import fold_source
+from eqsat.program.fold import fold_constants, fold_source
 from eqsat.program.ir import Program
 from eqsat.program.term import Term, topological
 
@@ -138,6 +138,18 @@ def test_doubling_a_constant_a_hundred_times_takes_no_time():
         c = ops.concat([c, c])
         c = ops.neg(c)
     assert all(t.op != "constant" or t.size <= 1 << 26 for t in fold_source(Program((), {"y": c})).program.terms())
+
+
+def test_views_of_constants_are_walked_once_and_without_recursion():
+    shared = drawn(1)
+    for _ in range(24):
+        shared = ops.concat([shared, shared])
+    deep = drawn(2, 2)
+    for _ in range(3000):
+        deep = ops.transpose(deep, (1, 0))
+    source = Program((), {"shared": ops.exp(shared), "deep": ops.exp(deep)})
+    folded, _ = fold_constants(source, source=source)
+    assert [t.op for t in folded.outputs.values()] == ["constant", "constant"]
 
 
 def test_results_that_vary_are_never_folded():

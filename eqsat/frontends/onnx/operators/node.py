@@ -6,12 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from eqsat.base.graphs import operands_first
 from eqsat.base.numerics import Array
 from eqsat.errors import InputError
 from eqsat.program import composites, ops
 from eqsat.program.ir import Program
 from eqsat.program.sizes import FOLDED, takes_memory
-from eqsat.program.term import Shape, Term, make, topological
+from eqsat.program.term import Shape, Term, make
 
 _MOST_INTS = 1 << 16
 """Most elements of a parameter input: shapes, axes, sizes of parts."""
@@ -31,7 +32,7 @@ class Constants:
     def is_constant(self, term: Term) -> bool:
         """Whether the term depends on no input, no opaque operator and no value that is too large to compute here."""
         if term not in self._constant:
-            for below in topological([term]):
+            for below in operands_first([term], self._constant):
                 varies = ops.row(below.op).varies or takes_memory(below)
                 self._constant[below] = not varies and all(self._constant[arg] for arg in below.args)
         return self._constant[term]

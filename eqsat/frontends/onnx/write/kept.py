@@ -6,7 +6,8 @@ operands; it is then written as that node, which reads these instead. Each node 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Iterator, Mapping
 
 from eqsat.frontends.onnx.read.written import FileNode
 from eqsat.frontends.onnx.write.form import Form
@@ -16,6 +17,9 @@ from eqsat.program.term import Term, make
 
 _SPREAD = frozenset({"broadcast", "full", "iota"})
 """Operators of which ONNX reads the operand, and does the rest itself."""
+
+_MOST_TRIED = 256
+"""Nodes of one kind that a term is compared with: deep models have thousands of them."""
 
 Binding = Mapping[Term, Term]
 """An operand of a node to what stands there."""
@@ -29,12 +33,12 @@ class Kept:
         self._came = {term: own[name] for name, term in program.outputs.items() if name in own}
         self._varies = _varying(program)
         self._maker: dict[Term, Written] = {}
-        self._alike: dict[object, list[tuple[Term, Written]]] = {}
+        self._alike: dict[object, dict[Term, Written]] = {}  # those of nodes that were used come last
         for each in program.written:
             if each.spec.means_the_same(opset) and not _passes_on(each):
                 for result in each.results:
                     if result is not None and self._maker.setdefault(result, each) is each:
-                        self._alike.setdefault(_kind(result), []).append((result, each))
+                        self._alike.setdefault(_kind(result), {})[result] = each
         self._used: set[int] = set()
 
     def form(self, term: Term) -> Form | None:
@@ -47,12 +51,12 @@ class Kept:
                 return self._instance(node, binding)
         return None
 
-    def _candidates(self, term: Term) -> list[tuple[Term, Written]]:
+    def _candidates(self, term: Term) -> Iterator[tuple[Term, Written]]:
         """Results and their nodes that a term may be an instance of, the likeliest first, then those not used yet."""
-        likely = [came for came in (term, self._came.get(term)) if came in self._maker]
-        first = [(came, self._maker[came]) for came in likely]
-        alike = self._alike.get(_kind(term), [])
-        return [*first, *sorted(alike, key=lambda pair: id(pair[1]) in self._used)]
+        for came in (term, self._came.get(term)):
+            if came in self._maker:
+                yield came, self._maker[came]
+        yield from itertools.islice(self._alike.get(_kind(term), {}).items(), _MOST_TRIED)
 
     def _instance(self, node: Written, binding: Binding) -> Form:
         for operand, term in binding.items():
@@ -63,6 +67,10 @@ class Kept:
         if id(node) in self._used:
             spec = spec.unnamed()
         self._used.add(id(node))
+        for result in node.results:
+            if result is not None and self._maker[result] is node:
+                alike = self._alike[_kind(result)]
+                alike[result] = alike.pop(result)
         return Form("", args, {"spec": spec}, results)
 
 
