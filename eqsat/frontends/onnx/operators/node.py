@@ -39,7 +39,9 @@ class Constants:
 
     def value(self, term: Term) -> Array | None:
         """The term's value; None if it is not constant, or too large to compute here."""
-        if not self.is_constant(term) or (term.size > FOLDED and term.op != "constant"):
+        if term.op == "constant":
+            return term.attr("value").array
+        if not self.is_constant(term) or term.size > FOLDED:
             return None
         if term not in self._values:
             self._values[term] = Program((), {"value": term}).run({})["value"]

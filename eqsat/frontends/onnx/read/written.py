@@ -68,5 +68,6 @@ def written(
 
 def _parameter(term: Term, constants: Constants) -> Term:
     """A small constant operand as its value: what computed it is not part of the program."""
-    value = constants.value(term) if term.size <= _PARAMETER_ELEMENTS else None
+    small = term.size <= _PARAMETER_ELEMENTS and term.op != "constant"
+    value = constants.value(term) if small else None
     return term if value is None else ops.constant(value)
