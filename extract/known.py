@@ -16,7 +16,6 @@ class Renumbering:
     def __init__(self, before: Snapshot, after: Snapshot, free: Sequence[bool]) -> None:
         self._before, self._after, self._free = before, after, free
         self._classes = _same_classes(before, after)
-        self._nodes = {(n.op, n.attrs, n.args): i for i, n in enumerate(after.nodes)}
         self._cuts: dict[int, Cut | None] = {}
 
     def all(self, kernels: Iterable[Candidate]) -> list[Candidate]:
@@ -80,7 +79,7 @@ class Renumbering:
 
     def _node(self, index: int) -> int | None:
         node = self._before.nodes[index]
-        return self._nodes.get((node.op, node.attrs, tuple(self._classes.get(a, -1) for a in node.args)))
+        return self._after.entry(node.op, node.attrs, [self._classes.get(a, -1) for a in node.args])
 
 
 def _same_classes(before: Snapshot, after: Snapshot) -> Mapping[int, int]:

@@ -50,6 +50,7 @@ class Interruptible:
             return otherwise
         results: list[T] = []
         errors: list[BaseException] = []
+        done = threading.Event()
 
         def body() -> None:
             try:
@@ -58,17 +59,19 @@ class Interruptible:
                 pass
             except BaseException as error:  # noqa: BLE001  passed on to the caller's thread
                 errors.append(error)
+            finally:
+                done.set()
 
         ends = None if seconds is None else time.monotonic() + seconds
         thread = threading.Thread(target=body, daemon=True)
-        thread.start()
         try:
-            while thread.is_alive() and (ends is None or time.monotonic() < ends):
-                thread.join(_POLL_SECONDS)
+            thread.start()  # inside: Ctrl-C may come while it waits for the thread to begin
+            while not done.wait(_POLL_SECONDS) and (ends is None or time.monotonic() < ends):
+                pass
         except KeyboardInterrupt:
             self.interrupted = True
-            thread.join(grace)
-        if thread.is_alive():
+            done.wait(grace)
+        if not done.is_set():
             _give_up(thread)
         if errors:
             raise errors[0]
@@ -76,6 +79,7 @@ class Interruptible:
 
 
 def _give_up(thread: threading.Thread) -> None:
-    """End a thread at its next bytecode."""
-    assert thread.ident is not None
+    """End a thread at its next bytecode. One that has not begun has no identity yet; its work is told to stop."""
+    if thread.ident is None:
+        return
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(_GivenUp))

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 from eqsat.egraph.snapshot import ENode, Snapshot
@@ -65,11 +64,6 @@ class Matcher:
     def __init__(self, snapshot: Snapshot, rules: Sequence[AnyRule] = ()) -> None:
         self.snapshot = snapshot
         self._simplifying = [row for row in rules if isinstance(row, Rule) and row.subsumes]
-
-    @cached_property
-    def index(self) -> dict[tuple[str, tuple[Any, ...], tuple[int, ...]], int]:
-        """The e-node with this operator, these attributes and these operand classes."""
-        return {(n.op, n.attrs, n.args): i for i, n in enumerate(self.snapshot.nodes)}
 
     def matches(self, rule: Rule, at: int) -> Iterator[Match]:
         """Every way in which a rule holds with the e-node `at` on the top of its left side."""
@@ -134,7 +128,7 @@ class Matcher:
         if len(shapes) < len(operands):
             return None, -1
         args = tuple(cls for _, cls in operands)
-        found = self.index.get((op, attrs, args))
+        found = self.snapshot.entry(op, attrs, args)
         if found is not None:
             return (found, shapes), self.snapshot.nodes[found].cls
         simpler = self.simplified(op, attrs, args)

@@ -13,6 +13,7 @@ from typing import Any
 
 from eqsat.program.core import Node, make, measure, topological
 from eqsat.program.node import is_folded
+from eqsat.program.term import attrs_key
 
 SOURCE = ""
 """The `rule` of an e-node that the program was written with."""
@@ -57,7 +58,7 @@ class Snapshot:
     parents: list[list[int]] = field(default_factory=list)
     depth: list[int] = field(default_factory=list)
     best: list[int] = field(default_factory=list)
-    _source: dict[tuple[str, tuple[Any, ...], tuple[int, ...]], int] | None = None
+    _index: dict[tuple[str, tuple[Any, ...], tuple[int, ...]], int] | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
         self.members = [[] for _ in range(self.n_classes)]
@@ -94,11 +95,19 @@ class Snapshot:
         """The e-nodes of a class."""
         return [self.nodes[i] for i in self.members[cls]]
 
+    def entry(self, op: str, attrs: tuple[Any, ...], args: Sequence[int]) -> int | None:
+        """The index of the e-node with this operator, these attributes and these operand classes, if there is one.
+
+        Attributes are compared as terms compare them: a NaN equals itself, and 0.0 differs from -0.0.
+        """
+        if self._index is None:
+            self._index = {(n.op, attrs_key(n.attrs), n.args): i for i, n in enumerate(self.nodes)}
+        return self._index.get((op, attrs_key(attrs), tuple(args)))
+
     def find(self, op: str, attrs: tuple[Any, ...], args: Sequence[int]) -> int | None:
         """The class that holds this e-node, if there is one."""
-        if self._source is None:
-            self._source = {(n.op, n.attrs, n.args): n.cls for n in self.nodes}
-        return self._source.get((op, attrs, tuple(args)))
+        at = self.entry(op, attrs, args)
+        return None if at is None else self.nodes[at].cls
 
     def is_input(self, cls: int) -> bool:
         """True where the class is an input of the program: it is read, never computed."""

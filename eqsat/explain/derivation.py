@@ -245,7 +245,7 @@ class _Search:
         for node in topological([root]):
             args = tuple(memo[a] for a in node.args)
             classes = tuple(self.cls(a) for a in args)
-            at = self.matcher.index.get((node.op, node.attrs, classes))
+            at = self.matcher.snapshot.entry(node.op, node.attrs, classes)
             if at is not None:
                 memo[node] = self.tree(at, args)
             else:

@@ -80,7 +80,7 @@ def _classes(order: Sequence[Node], snapshot: Snapshot, rules: Sequence[AnyRule]
     found: dict[Node, int] = {}
     for node in order:
         classes = tuple(found[a] for a in node.args)
-        at = matcher.index.get((node.op, node.attrs, classes))
+        at = matcher.snapshot.entry(node.op, node.attrs, classes)
         simpler = matcher.simplified(node.op, node.attrs, classes) if at is None and -1 not in classes else None
         if at is not None:
             found[node] = snapshot.nodes[at].cls

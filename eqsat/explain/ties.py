@@ -147,7 +147,7 @@ def _host_ties(
             if target is None or where != cls:
                 return
             node = graph.looking_at
-            at = matcher.index[(node.op, node.attrs, node.args)] if node is not None and node.cls == cls else None
+            at = snapshot.entry(node.op, node.attrs, node.args) if node is not None and node.cls == cls else None
             if at is None:
                 at = next((i for i in snapshot.members[cls] if not snapshot.nodes[i].rule), snapshot.best[cls])
             source: Shape = (at, tuple(_variable(a) for a in snapshot.nodes[at].args))

@@ -33,7 +33,7 @@ from eqsat.errors import ShapeError
 from eqsat.layout import arithmetic as lay
 from eqsat.layout.arithmetic import Layout
 from eqsat.program.core_table import core_op
-from eqsat.program.term import attr_key
+from eqsat.program.term import attr_key, attrs_key
 
 
 class Node:
@@ -107,7 +107,7 @@ def _make_view(layout: Layout, arg: Node) -> Node:
 
 
 def _intern(op: str, attrs: tuple[Any, ...], args: tuple[Node, ...]) -> Node:
-    key = (op, tuple(map(attr_key, attrs)), args)
+    key = (op, attrs_key(attrs), args)
     found = _NODES.get(key)
     if found is not None:
         return found

@@ -241,6 +241,11 @@ def attr_key(value: Any) -> Any:
     return value
 
 
+def attrs_key(values: Iterable[Any]) -> tuple[Any, ...]:
+    """The keys of several attribute values."""
+    return tuple(map(attr_key, values))
+
+
 def make(op: str, *args: Term, **attrs: Any) -> Term:
     """The term `op(*args, **attrs)`, checked by the row of `op` in `eqsat.program.ops.OPS`.
 
@@ -251,7 +256,7 @@ def make(op: str, *args: Term, **attrs: Any) -> Term:
     op_row = row(op)
     op_row.check_call(len(args), attrs)
     pairs = tuple((name, plain(attrs[name])) for name in op_row.attrs)
-    key = (op, args, tuple(attr_key(value) for _, value in pairs))
+    key = (op, args, attrs_key(value for _, value in pairs))
     found = _TERMS.get(key)
     if found is not None:
         return found

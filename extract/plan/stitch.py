@@ -130,4 +130,4 @@ def _renamed(snapshot: Snapshot, names: Mapping[Node, Node]) -> Snapshot:
             renames.get((node.op, node.attrs), (node.op, node.attrs)) if not node.args else (node.op, node.attrs)
         )
         nodes.append(ENode(op, attrs, node.args, node.cls, node.rule) if attrs is not node.attrs else node)
-    return replace(snapshot, nodes=nodes, size=[], dtype=[], members=[], parents=[], depth=[], best=[], _source=None)
+    return replace(snapshot, nodes=nodes, size=[], dtype=[], members=[], parents=[], depth=[], best=[])

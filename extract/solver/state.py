@@ -81,7 +81,10 @@ class Search:
         return self.cost - self.step + self.slack
 
     def raise_bound(self, bound: float, exact: bool = False) -> None:
-        """Record a valid lower bound, rounded up to the next cost that an answer can have."""
+        """Record a valid lower bound, rounded up to the next cost that an answer can have. Minus infinity says nothing:
+        a solver that had no time."""
+        if bound == -math.inf:
+            return
         lost = 0 if exact else self.slack
         reached = self.cost if bound >= self.cost - lost else self.step * math.ceil((bound - lost) / self.step)
         self.bound = max(self.bound, min(reached, self.cost))

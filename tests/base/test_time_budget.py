@@ -188,6 +188,21 @@ def test_work_that_is_given_up_ends():
     assert ended.wait(60)
 
 
+@pytest.mark.parametrize("begins", [True, False], ids=["the thread has begun", "it has not"])
+def test_ctrl_c_while_the_thread_begins_is_noted(begins: bool, monkeypatch: pytest.MonkeyPatch):
+    start = threading.Thread.start
+
+    def interrupted(thread: threading.Thread) -> None:
+        if begins:
+            start(thread)
+        raise KeyboardInterrupt
+
+    working = Interruptible()
+    monkeypatch.setattr(threading.Thread, "start", interrupted)
+    found = working.run(lambda: "result", "otherwise", grace=60.0 if begins else 0.01)
+    assert (found, working.interrupted) == ("result" if begins else "otherwise", True)
+
+
 DEAF = """
 import os, signal
 from eqsat.cli.app import answer_soon

@@ -6,6 +6,7 @@ import signal
 import threading
 import time
 from itertools import pairwise
+from math import nan
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from eqsat.language.rule import HostRule
 from eqsat.program import ops
 from eqsat.program.core import lower
 from eqsat.program.ir import Program
+from eqsat.program.node import make
 from eqsat.program.term import Term as ShapedTerm
 from eqsat.rules import ALL, allowed
 from eqsat.testing import programs
@@ -364,3 +366,17 @@ def test_multiples_of_nothing_come_to_an_end_where_they_are_written():
     found = saturate(snapshot_of(program), ALL, Limits(nodes=1000))
     assert found.stats["stop"] == "saturated"
     assert all(best >= 0 for best in found.best)
+
+
+@pytest.mark.parametrize(("held", "asked", "there"), [(nan, -nan, True), (0.0, 0.0, True), (0.0, -0.0, False)])
+def test_an_e_node_is_found_by_the_value_of_its_attributes(held: float, asked: float, there: bool):
+    made = Snapshot.from_core([make("Full", (held, 4, "float32"))])
+    assert (made.find("Full", (asked, 4, "float32"), ()) == 0) == there
+
+
+def test_kernels_beside_a_nan_are_found_again_in_the_e_graph():
+    x = ops.input("x", (4, 3))
+    program = Program(
+        (x,), {"y": ops.min_(ops.reduce("sum", ops.matmul(x, ops.transpose(x)), (1,)), ops.full(nan, (4,)))}
+    )
+    assert "fallback" not in eqsat.optimize(program, time_limit=5.0).report

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import random
 import time
 
@@ -12,6 +13,7 @@ from eqsat.errors import CheckFailed, InputError
 from eqsat.extract.solver import solve as pipeline
 from eqsat.extract.solver.problem import Problem, check
 from eqsat.extract.solver.solve import Effort, solve
+from eqsat.extract.solver.state import Search
 from support.egraphs import answers, layered_problem, set_cover_problem, small_problem, valid_rows
 
 NO_LIMIT = 60.0
@@ -245,3 +247,9 @@ def test_a_solution_says_what_each_stage_took() -> None:
     assert stats["rows"] > 0
     assert min(stats["rounds"], stats["cuts"], stats["branched"]) >= 0
     assert [cost for _, cost, _ in stats["answers"]] == sorted((cost for _, cost, _ in stats["answers"]), reverse=True)
+
+
+def test_a_solver_that_had_no_time_says_nothing_about_the_bound():
+    search = Search(small_problem(0), time.monotonic() + 60.0, None)
+    search.raise_bound(-math.inf)
+    assert search.bound == 0
