@@ -23,6 +23,7 @@ from eqsat.gpu.table.streams import StreamForm, StreamTile, WalkForm, ranked_str
 from eqsat.gpu.table.targets import TARGETS
 from eqsat.gpu.table.tiles import FRAGMENT, HALF_RATE_EDGE, choose_tile, mean_edge
 from eqsat.layout.arithmetic import Layout, footprint
+from eqsat.streams.masks import Band, steps_taken
 
 SECTOR = 64
 """Smallest memory transfer in bytes (AMD's L2 reads 64 of its 128 byte lines; NVIDIA moves two 32 byte sectors)."""
@@ -111,6 +112,7 @@ class Walk(NamedTuple):
             `right_work` those on the right operands, for each block of rows.
         rescaled: how many of the sums run along under a growing maximum.
         divisible: whether slices of the axis may be walked apart.
+        bands: the elements that count; steps outside are left out.
     """
 
     form: WalkForm
@@ -121,6 +123,7 @@ class Walk(NamedTuple):
     right_work: float
     rescaled: int
     divisible: bool
+    bands: tuple[Band, ...] = ()
 
 
 class Run(NamedTuple):
@@ -292,18 +295,24 @@ class Prices:
         """Picoseconds of a walk in all blocks.
 
         That tiles read their operands through the L2 is in the rate of products, as for a product alone. What passes
-        before the last read comes on top, while operators run on the vector units.
+        before the last read comes on top, while operators run on the vector units. Blocks of rows that take fewer
+        steps make room for others; the longest one bounds the time.
         """
         b, m, n = form.dims
         rows, columns, step = tile.rows, tile.columns, tile.step
-        row_blocks, column_blocks, steps = ceil(m / rows), ceil(n / columns), ceil(walk.form.length / step)
+        row_blocks, column_blocks = ceil(m / rows), ceil(n / columns)
         groups = tile.blocks(form) * slices
+        taken = steps_taken(walk.bands, m, walk.form.length, rows, step)
+        steps = sum(taken) / row_blocks
+        share = steps / ceil(walk.form.length / step)  # of the elements that are made
         multiplied = walk.form.products * columns / _efficiency(rows, columns)
         multiplied += sum(walk.depths) / _efficiency(rows, step)
         rate = self._rate(dtype, tile.sums.unit == "matrix") / self._units
-        products = ceil(groups / self._units) * 2 * rows * ceil(steps / slices) * step * multiplied / rate
+        longest = max(ceil(max(taken) / slices), ceil(groups / self._units) * ceil(steps / slices))
+        products = longest * 2 * rows * step * multiplied / rate
         rescaling = walk.rescaled * b * m * steps * (work_of("exp", column_blocks) + work_of("mul", n))
-        work = (walk.again_work * slices + walk.left_work) * column_blocks + walk.right_work * row_blocks + rescaling
+        work = (walk.again_work * slices + walk.left_work) * column_blocks + walk.right_work * row_blocks
+        work = share * work + rescaling
         reading = walk.again * slices * column_blocks / (self._l2_bytes_per_ps * min(1.0, groups / self._units))
         return products + max(self.vector(work, groups), reading)
 

@@ -20,6 +20,7 @@ from eqsat.gpu.table.streams import STREAM_DTYPES, WalkForm
 from eqsat.layout.arithmetic import identity
 from eqsat.program.core import Node, make
 from eqsat.program.node import is_elementwise
+from eqsat.streams.masks import Band
 from eqsat.streams.shifts import in_fewest_passes
 from eqsat.streams.stream import NotAStream, Stream
 
@@ -39,7 +40,7 @@ class _Left(NamedTuple):
         totals: the number of totals; `corrected` says whether products run along under a growing maximum.
         passes: walks along the axis; `again` is what all but the last read, in bytes.
         again_work: vector operations of all but the last; `work` are those of the last.
-        divisible: whether slices of the axis may be walked apart.
+        divisible: whether slices of the axis may be walked apart; `bands` are the elements that count.
         reads: how arrays in memory are read, each once.
     """
 
@@ -52,6 +53,7 @@ class _Left(NamedTuple):
     again_work: float
     work: float
     divisible: bool
+    bands: tuple[Band, ...]
     reads: tuple[Read, ...]
 
 
@@ -169,6 +171,7 @@ class Streams:
             again_work=again_work,
             work=work,
             divisible=stream.divisible,
+            bands=stream.bands,
             reads=self._reads(operands_first(whole), whole, classes),
         )
 
@@ -224,6 +227,7 @@ def _walk_of(lefts: Sequence[_Left], length: int, products: Sequence[Factors]) -
         right_work=sum(x.right.work for x in products),
         rescaled=len(products) if any(x.corrected for x in lefts) else 0,
         divisible=len(lefts) == 1 and lefts[0].divisible,
+        bands=tuple(x for x in lefts[0].bands if all(x in other.bands for other in lefts)),
     )
 
 

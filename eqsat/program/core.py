@@ -21,6 +21,7 @@ import numpy as np
 
 from eqsat.base.numerics import Array, Precision, np_dtype
 from eqsat.layout import arithmetic as lay
+from eqsat.layout.bands import banded
 from eqsat.program.core_table import CAST, result_dtype
 from eqsat.program.evaluation import OpaqueCall, constant_node, evaluate, fold
 from eqsat.program.ir import Program
@@ -170,7 +171,11 @@ class _Lowering:
         if term.size == 0:
             return make("Full", (0, 0, term.dtype))
         if term.op == "constant":
-            return constant_node(term.attr("value"), self.constants)
+            band = banded(term.attr("value").array)
+            if band is None:
+                return constant_node(term.attr("value"), self.constants)
+            layout, value = band
+            return make("V", (layout,), (make("Full", (value, 1, term.dtype)),))
         if term.op == "iota":
             return self.ramp(term)
         args = [self.nodes[a] for a in term.args]

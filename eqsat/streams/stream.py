@@ -21,9 +21,9 @@ from eqsat.errors import EqsatError
 from eqsat.layout.arithmetic import Layout, compose, identity, strided
 from eqsat.program.core import Node
 from eqsat.streams.corrections import Rows, correction, factored, guarded
+from eqsat.streams.masks import IDENTITIES, Band, bands
 
 _HEAVY = ("MM", "Red")
-_TOTALS = ("sum", "prod", "max", "min")
 
 
 class NotAStream(EqsatError):
@@ -67,6 +67,7 @@ class Stream:
         accumulators: each after those that it needs.
         passes: how often it goes along k. All products are summed in the last, in which what stands beside is written.
         beside: outputs at (b, m, k): elements that are written on the way.
+        bands: the elements that count; what lies outside of one changes no accumulator.
     """
 
     batch: int
@@ -77,6 +78,7 @@ class Stream:
     accumulators: tuple[Accumulator, ...]
     passes: int
     beside: tuple[Node, ...] = ()
+    bands: tuple[Band, ...] = ()
 
     @property
     def totals(self) -> tuple[Accumulator, ...]:
@@ -103,6 +105,8 @@ class Stream:
         walks = "once" if self.passes == 1 else f"{self.passes} times"
         made = f", making {len(self.inner)} inner product{'s' * (len(self.inner) > 1)} on the way" if self.inner else ""
         lines = [f"walks {walks} along {self.length} elements for blocks of {self.batch} x {self.rows} rows{made}"]
+        if self.bands:
+            lines.append("leaves out tiles in which a mask hides all elements")
         return lines + [self._described(x) for x in self.accumulators]
 
     def _described(self, x: Accumulator) -> str:
@@ -240,7 +244,7 @@ class _Walk:
 
     def _of_total(self, node: Node) -> list[tuple[Node, Layout]]:
         kind, length = node.attrs
-        if kind not in _TOTALS:
+        if kind not in IDENTITIES:
             raise NotAStream(f"{kind} is no total that runs along an axis")
         if (node.size, length) != (self.count, self.length):
             raise NotAStream(f"a reduction of {node.size} rows of {length} is not over the axis of the products")
@@ -263,7 +267,13 @@ class _Walk:
         made += [self._accumulator(node, turns, corrected, last) for node in self.products]
         inner = sorted(self.inner, key=self.order.__getitem__)
         sizes = self.batch, self.rows, self.length, self.width
-        return Stream(*sizes, tuple(inner), tuple(made), last + 1, tuple(self.beside))
+        counted = self._bands(made) if corrected and not self.beside else ()
+        return Stream(*sizes, tuple(inner), tuple(made), last + 1, tuple(self.beside), counted)
+
+    def _bands(self, accumulators: Sequence[Accumulator]) -> tuple[Band, ...]:
+        """The elements that count for all accumulators."""
+        kept = [(x.element, 0.0 if x.is_product else IDENTITIES[x.node.attrs[0]]) for x in accumulators]
+        return bands(kept, (self.batch, self.rows, self.length), list(self.inputs))
 
     def _accumulator(self, node: Node, turns: Mapping[Node, int], corrected: bool, least: int) -> Accumulator:
         """An accumulator in the earliest pass from `least` on, as it is written or with a factor and corrections."""

@@ -119,3 +119,10 @@ EQ_DEVICE typename Op::value eq_threads_reduce(typename Op::value v, typename Op
 EQ_DEVICE float eq_correction(float alpha, float old, float now) {
   return old == (alpha > 0 ? -EQ_INF : EQ_INF) ? 0.0f : eq_exp(alpha * (old - now));
 }
+
+// Narrows the tiles [from, to) of `by` elements to those with some element from `low` to `high`.
+EQ_DEVICE void eq_reach(int low, int high, int by, int &from, int &to) {
+  const int first = low > 0 ? low / by : 0, past = high < 0 ? 0 : high / by + 1;
+  from = first > from ? first : from;
+  to = past < to ? past : to;
+}

@@ -115,6 +115,21 @@ def test_exact_walks_more_often_and_costs_more() -> None:
     assert whole(root)[0].price < whole(root, exact=True)[0].price
 
 
+def test_tiles_that_a_mask_hides_cost_nothing() -> None:
+    """Of a triangle half is hidden, of a window nearly all."""
+    n = 4096
+    s = mm(x_("q", 8 * n * D), view(x_("k", 8 * n * D), lay.of_transpose((8, n, D), (0, 2, 1))), n, D, n, batch=8)
+
+    def price(*axes: lay.Axis) -> int:
+        hidden = view(s, lay.masked(0, ((8, n * n), (n, n), (n, 1)), axes, float("-inf")))
+        (found,) = whole(mm(softmax(hidden, n), x_("v", 8 * n * N), n, n, N, batch=8))
+        return found.price
+
+    full_, triangle, window = price(), price(lay.Axis(n, 0, 0, (0, 1, -1))), price(lay.Axis(256, 0, 0, (0, 1, -1)))
+    assert 0.5 * full_ < triangle < 0.6 * full_
+    assert window < 0.2 * full_
+
+
 def test_wide_products_of_made_rows_stay_apart() -> None:
     """Every block of columns would make the inner product again."""
     hidden = 1024

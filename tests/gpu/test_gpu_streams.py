@@ -18,6 +18,7 @@ from eqsat.gpu.table.streams import StreamForm, WalkForm, legal_streams, ranked_
 from eqsat.gpu.table.targets import TARGETS
 from eqsat.layout import arithmetic as lay
 from eqsat.program.core import Node, make
+from eqsat.streams.stream import walks
 from support import gpu_support as s
 
 ARCH = "gfx942"
@@ -137,6 +138,45 @@ def test_infinite_scores_give_what_the_source_gives() -> None:
     mask[1, 5], mask[2, 35], mask[3, 0], mask[4, 39] = np.inf, np.nan, -np.inf, np.inf
     with np.errstate(invalid="ignore"):
         compare(case, masked_values(case, mask.ravel()))
+
+
+def hidden_outside(*masks: lay.Axis, sizes: Sizes) -> Node:
+    """Attention where these masks of (b, m, k) hold, and -inf elsewhere."""
+    batch, m, k, _ = sizes
+    layout = lay.masked(0, ((batch, m * k), (m, k), (k, 1)), masks, float("-inf"))
+    return attention_of(s.view(layout, scores(sizes, "float32")), sizes)
+
+
+CAUSAL = lay.Axis(bound=300, stride=0, start=0, coeffs=(0, 1, -1))
+WINDOW = lay.Axis(bound=40, stride=0, start=3, coeffs=(0, 1, -1))
+KEPT = lay.Axis(bound=20, stride=0, start=-34, coeffs=(0, 0, 1))
+HIDDEN = {
+    "causal": ([CAUSAL], (2, 70, 100, 18)),
+    "a window": ([WINDOW], (1, 40, 300, 16)),
+    "keys after the query": ([lay.Axis(bound=300, stride=0, start=-1, coeffs=(0, -1, 1))], (1, 70, 70, 16)),
+    "causal, and few keys": ([CAUSAL, KEPT], (1, 50, 96, 16)),
+    "rows without keys": ([lay.Axis(bound=10, stride=0, start=0, coeffs=(0, 1, 0))], (1, 21, 70, 16)),
+}
+
+
+@pytest.mark.parametrize("slices", [None, 3])
+@pytest.mark.parametrize("name", HIDDEN)
+def test_tiles_that_a_mask_hides_are_not_read(name: str, slices: int | None) -> None:
+    """What all rows of all blocks leave out may be NaN."""
+    masks, sizes = HIDDEN[name]
+    case = stream_case(name, hidden_outside(*masks, sizes=sizes), choice=Choice(tile="matrix_16x32x32", slices=slices))
+    (walk,) = walks(case.outputs, case.inputs)
+    assert len(walk.bands) == len(masks)
+    values = s.random_values(case.inputs)
+    got = compare(case, values)
+    _, m, k, n = sizes
+    reached = [band.reach(0, m - 1) for band in walk.bands]
+    first, last = max(a for a, _ in reached) // 32 * 32, max(1, min(b for _, b in reached))
+    unread = [*range(max(first, 0)), *range(-(-last // 32) * 32, k)] if last > 1 else []
+    for node, a in values.items():
+        if node.attrs[0] in ("keys", "values"):
+            a.reshape(-1, k, n)[:, unread] = np.nan
+    np.testing.assert_array_equal(s.run(case, values, ARCH, s.source_of([case]))[case.outputs[0]], got)
 
 
 def test_one_row_of_many_keys() -> None:
@@ -312,6 +352,21 @@ MISTAKES = {
     "a growing maximum taken as it is": ("? 0.0f : total0;", "? total0_before : total0;", True),
     "keys beyond the end": (") continue;", " && false) continue;", False),
 }
+
+
+MISTAKES_OF_MASKS = {
+    "nothing": ("", "", True),
+    "no tile left out": ("int first_tile = from_tile, last_tile = to_tile", "int first_tile = 0, last_tile = 4", True),
+    "a skipped tile at the start that is not empty": ("first_tile = from_tile", "first_tile = from_tile + 1", False),
+    "a skipped tile at the end that is not empty": ("last_tile = to_tile", "last_tile = to_tile - 1", False),
+    "rows of the block that count as the first one": ("? first_row + 15 :", "? first_row :", False),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES_OF_MASKS)
+def test_mistakes_in_what_is_left_out_show_in_the_result(mistake: str) -> None:
+    old, new, right = MISTAKES_OF_MASKS[mistake]
+    assert is_right(planted(old, new, hidden_outside(WINDOW, sizes=(1, 100, 100, 16)))) == right
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)

@@ -11,6 +11,7 @@ from eqsat.gpu.families.expressions import along_columns, along_rows, array, bin
 from eqsat.layout import arithmetic as lay
 from eqsat.program.core import Node, evaluate, make, topological
 from eqsat.program.node import substitute
+from eqsat.streams.masks import steps_taken
 from eqsat.streams.shifts import in_fewest_passes, inverted, shifted
 from eqsat.streams.stream import Accumulator, NotAStream, Stream, walks
 
@@ -314,3 +315,90 @@ def test_roots_of_rows_are_inverted_once_a_row() -> None:
     assert [n.attrs[0] for n in topological([moved]) if n.op == "Bin" and n.attrs[0] == "div"] == []
     env = {n.attrs[0]: np.random.default_rng(4).normal(size=n.size) for n in inputs_of(written)}
     np.testing.assert_allclose(evaluate([moved], env, {})[0], evaluate([written], env, {})[0], rtol=1e-5)
+
+
+# Masks
+
+
+def kept(fill: float | bool, *axes: lay.Axis) -> lay.Layout:
+    """One number where masks of (m, k) hold, and another elsewhere, for all b."""
+    dims = ((B, 0), (M, 0), (K, 0))
+    return lay.masked(0, dims, [lay.Axis(a.bound, 0, a.start, (0, *a.coeffs)) for a in axes], fill)
+
+
+def chosen(mask: Node, yes: Node, no: Node) -> Node:
+    return make("Where", (), (mask, yes, no))
+
+
+LATER = lay.Axis(bound=K, stride=0, start=0, coeffs=(1, -1))
+NEAR = lay.Axis(bound=3, stride=0, start=1, coeffs=(1, -1))
+EVERY = lay.Axis(bound=4, stride=0, start=0, coeffs=(2, -1))
+FIRST = lay.Axis(bound=3, stride=0, start=0, coeffs=(0, 1))
+LINES = lay.Axis(bound=2, stride=0, start=0, coeffs=(1, 0))
+
+
+def holding(mask: lay.Layout) -> Node:
+    return make("V", (mask,), (make("Full", (True, 1, "bool")),))
+
+
+def later(fill: float) -> lay.Layout:
+    """An array at (b, m, k), and a number where k > m."""
+    return lay.masked(0, ((B, M * K), (M, K), (K, 1)), [lay.Axis(K, 0, 0, (0, 1, -1))], fill)
+
+
+def added(mask: lay.Layout, s: Node) -> Node:
+    return bin_("add", s, make("V", (mask,), (make("Full", (0.0, 1, s.dtype)),)))
+
+
+def lowest(s: Node, value: float = -np.inf) -> Node:
+    return full(value, s)
+
+
+LEFT_OUT = {
+    "no mask": (attend(scores()), []),
+    "a mask of scores": (attend(view(later(-np.inf), scores())), [LATER]),
+    "a choice": (attend(chosen(holding(kept(False, LATER)), scores(), lowest(scores()))), [LATER]),
+    "a window": (attend(chosen(holding(kept(False, NEAR)), scores(), lowest(scores()))), [NEAR]),
+    "a steeper one": (attend(chosen(holding(kept(False, EVERY)), scores(), lowest(scores()))), [EVERY]),
+    "two masks": (attend(chosen(holding(kept(False, LATER, FIRST)), scores(), lowest(scores()))), [LATER, FIRST]),
+    "a choice of what is hidden": (
+        attend(chosen(holding(kept(False, lay.Axis(K, 0, -1, (-1, 1)))), lowest(scores()), scores())),
+        [LATER],
+    ),
+    "an addend": (attend(added(kept(-np.inf, LATER), scores())), [LATER]),
+    "scaled scores": (attend(bin_("mul", added(kept(-np.inf, LATER), scores()), full(0.5, scores()))), [LATER]),
+    "a product of what is kept": (
+        times((B, M, K, N), view(later(0.0), x()), values()),
+        [LATER],
+    ),
+    "rows alone": (attend(chosen(holding(kept(False, LINES)), scores(), lowest(scores()))), [LINES]),
+    "a finite number": (attend(chosen(holding(kept(False, LATER)), scores(), lowest(scores(), -1e30))), []),
+    "a sum of what is not hidden": (
+        bin_(
+            "add",
+            attend(chosen(holding(kept(False, LATER)), scores(), lowest(scores()))),
+            times((B, M, K, N), x(), array("u", B * K * N)),
+        ),
+        [],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LEFT_OUT)
+def test_steps_that_masks_hide_are_left_out(name: str) -> None:
+    output, masks = LEFT_OUT[name]
+    found = stream(output)
+    assert stream(output, corrected=False).bands == ()
+    m, k = np.ogrid[:M, :K]
+    counts = np.ones((M, K), bool)
+    for mask in masks:
+        at = mask.start + mask.coeffs[0] * m + mask.coeffs[1] * k
+        counts &= (at >= 0) & (at < mask.bound)
+    for block in (1, 2, 3):
+        for step in (1, 2, 4):
+            tiles = [counts[i : i + block, j : j + step].any() for i in range(0, M, block) for j in range(0, K, step)]
+            by_block = np.reshape(tiles, (-1, -(-K // step))).sum(axis=1)
+            taken = np.array(steps_taken(found.bands, M, K, block, step))
+            assert (taken >= by_block).all()
+            if len(masks) < 2:
+                np.testing.assert_array_equal(taken, by_block)

@@ -203,15 +203,19 @@ class Walk:
             name = _bounded(_total(j)) if x.turn == i else _total(j)
             special[x.node] = at_place(self.row, partial(Value, name))
         for j, node in enumerate(self.stream.inner):
-            special[node] = at_place(self.natural, partial(self._score, j, region.depth, read))
+            special[node] = at_place(self.natural, partial(self._score, j, region, read))
         if corrected:
             for j, node in enumerate(self._kept(i)):
-                special[node] = at_place(self.natural, partial(Value, f"kept{j}[i].v[u]", region.depth))
+                special[node] = at_place(self.natural, partial(self._of_lane, f"kept{j}[i]", region))
         return Lowering(region, self.job.leaves, Lanes(self.u), special, traffic=self.traffic)
 
-    def _score(self, j: int, depth: int, read: dict[int, None]) -> Value:
+    def _score(self, j: int, region: Region, read: dict[int, None]) -> Value:
         read[j] = None
-        return Value(f"scores{j}.v[u]", depth)
+        return self._of_lane(f"scores{j}", region)
+
+    def _of_lane(self, run: str, region: Region) -> Value:
+        """An element of a vector, known where the loop over its lanes is open: branches open it anew."""
+        return Value(f"{run}.v[{self.u}]", region.index(Index.of(self.u)).depth)
 
     # --- totals -------------------------------------------------------------------------------------------------
 
