@@ -178,9 +178,13 @@ class Grower:
         aside, which other products may share."""
         out = identity(self.snapshot.size[node.cls])
         a, b = node.args
-        rights = sorted(self._prologues(b), key=lambda y: y.price + self.beneath(y.leaves))[: self.limits.rights]
+        rights = self._prologues(b)
         for left in self.streams.lefts(a, node.attrs, self.gemms, self.rows, self.limits.lefts):
-            for y in rights:
+
+            def score(y: Cut, given: int = left.cut.leaves) -> int:
+                return y.price + self.beneath(given | y.leaves)
+
+            for y in sorted(rights, key=score)[: self.limits.rights]:
                 core = self.streams.core([Factors(i, left.cut, y)])
                 if core is None:
                     continue

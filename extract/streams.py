@@ -83,9 +83,17 @@ class Streams:
             yield Made(x, x.price)
         for x in [x for x in rows[a] if x.key == domain][:most]:
             yield Made(x, x.price)
-            inner = {c: y for c in bits(x.leaves & self.facts.computed) if (y := _inner(gemms[c], dims)) is not None}
-            if inner:
-                yield Made(_replaced(x, inner), x.price + sum(y.price for y in inner.values()))
+            inner = {c: found for c in bits(x.leaves & self.facts.computed) if (found := self._inner(gemms[c], dims))}
+            for i in range(max(map(len, inner.values()), default=0)):
+                chosen = {c: found[min(i, len(found) - 1)] for c, found in inner.items()}
+                yield Made(_replaced(x, chosen), x.price + sum(y.price for y in chosen.values()))
+
+    def _inner(self, gemms: Sequence[Cut], dims: tuple[int, int, int, int]) -> list[Cut]:
+        """The best inner product among cuts, and the one that reads the fewest computed classes: the other operand of
+        the product often reads the same."""
+        whole = [x for x in gemms if _is_whole(x, dims)]
+        fewest = min(whole, key=lambda x: (x.leaves & self.facts.computed).bit_count(), default=None)
+        return list(dict.fromkeys([*whole[:1], fewest])) if fewest else []
 
     def together(self, a: Core, b: Core, leading: Collection[Core]) -> Core | None:
         """The products of both in one stream, if they have the same rows and width: all with one left operand, and of
@@ -254,10 +262,6 @@ def _is_whole(x: Cut, dims: tuple[int, int, int, int]) -> bool:
     b, m, k, _ = dims
     batch, rows, _, columns = x.key.core.dims
     return (batch, rows, columns) == (b, m, k) and x.key.layout == identity(b * m * k)
-
-
-def _inner(gemms: Sequence[Cut], dims: tuple[int, int, int, int]) -> Cut | None:
-    return next((x for x in gemms if _is_whole(x, dims)), None)
 
 
 def _replaced(top: Cut, leaves: Mapping[int, Cut]) -> Cut:

@@ -10,7 +10,7 @@ from eqsat.egraph.snapshot import Snapshot
 from eqsat.errors import InputError
 from eqsat.extract.candidates import enumerate_candidates
 from eqsat.extract.device.table import Device
-from eqsat.extract.plan.plan import Kernel, Plan
+from eqsat.extract.plan.plan import Plan
 from eqsat.gpu.code.errors import NotLowerable
 from eqsat.gpu.launch.streams import walks_of
 from eqsat.gpu.table.targets import TARGETS
@@ -42,13 +42,13 @@ def why_apart(plan: Plan, names: tuple[str, str], device: Device, exact: bool = 
     between = _between(plan, first, second)
     if between:
         return answer | {"reason": f"{between} reads the first, and the second needs its result"}
-    outputs, inputs = _written(plan, first, second), _read(pair)
+    outputs, inputs = _together(plan, first, second)
     try:
         lines = walks_of(outputs, inputs, device, exact)
     except (NotAStream, NotLowerable) as reason:
         return answer | {"reason": str(reason)}
     apart = sum(k.predicted_us for k in pair)
-    return answer | {"walks": lines, "reason": _dearer(_price(outputs, inputs, device, exact), apart)}
+    return answer | {"walks": lines, "reason": _dearer(_price(outputs, device, exact), apart)}
 
 
 def _place(plan: Plan, name: str) -> int:
@@ -68,24 +68,28 @@ def _between(plan: Plan, first: int, second: int) -> str:
     return ""
 
 
-def _read(pair: tuple[Kernel, Kernel]) -> list[Node]:
-    """The arrays in memory that a kernel for both reads."""
-    made = {node for kernel in pair for node in kernel.outputs}
-    return list(dict.fromkeys(node for kernel in pair for node in kernel.inputs if node not in made))
-
-
-def _written(plan: Plan, first: int, second: int) -> list[Node]:
-    """The arrays that a kernel for both writes: what other kernels, or nobody but the caller, read."""
+def _together(plan: Plan, first: int, second: int) -> tuple[list[Node], list[Node]]:
+    """(outputs, inputs) of one kernel for both: it writes what other kernels, or nobody but the caller, read."""
+    made: dict[Node, Node] = {}
+    inputs: list[Node] = []
+    bodies: dict[Node, Node] = {}
+    for kernel in (plan.kernels[first], plan.kernels[second]):
+        for array in kernel.inputs:
+            if array not in made:
+                made[array] = make("In", (f"in{len(inputs)}", array.size, array.dtype))
+                inputs.append(made[array])
+        named = {param: made[array] for param, array in zip(kernel.params, kernel.inputs, strict=True)}
+        bodies |= dict(zip(kernel.outputs, substitute(kernel.body, named), strict=True))
+        made |= bodies
     others = [k for i, k in enumerate(plan.kernels) if i not in (first, second)]
     read = {node for kernel in others for node in kernel.inputs} | {result.buffer for result in plan.results}
     kept = [node for node in plan.kernels[first].outputs if node in read]
-    return [*kept, *plan.kernels[second].outputs]
+    return [bodies[node] for node in (*kept, *plan.kernels[second].outputs)], inputs
 
 
-def _price(outputs: Sequence[Node], inputs: Sequence[Node], device: Device, exact: bool) -> float | None:
+def _price(outputs: Sequence[Node], device: Device, exact: bool) -> float | None:
     """Predicted microseconds of the cheapest kernel that streams these outputs; None if the search finds none."""
-    named = {node: make("In", (f"in{i}", node.size, node.dtype)) for i, node in enumerate(inputs)}
-    snapshot = Snapshot.from_core(substitute(outputs, named))
+    snapshot = Snapshot.from_core(outputs)
     found = enumerate_candidates(snapshot, device, needs=needs_of_all(snapshot), exact=exact)
     of_last = found.of_class[snapshot.roots[-1]]
     streams = [x for x in of_last if x.family == "stream" and not x.children and (x.call or len(outputs) == 1)]

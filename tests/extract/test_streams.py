@@ -175,6 +175,28 @@ def test_a_stream_of_siblings_writes_the_rows_that_they_share() -> None:
     assert [(k["family"], len(k["outputs"])) for k in found] == [("stream", 2), ("stream", 1), ("contraction", 1)]
 
 
+def test_attention_reads_its_heads_from_one_array_of_q_k_and_v() -> None:
+    """Also where some of them have a bias, so that each may be read in many ways."""
+    n, heads, depth = 200, 4, 64
+    width = heads * depth
+    rng = np.random.default_rng(0)
+    held = {name: rng.standard_normal((width, width), dtype=np.float32) / 16 for name in ("wq", "wk", "wv", "wo")}
+    held |= {name: rng.standard_normal(width, dtype=np.float32) for name in ("gain", "shift", "bq", "bv")}
+
+    def by_head(x: Any) -> Any:
+        return eqsat.transpose(eqsat.reshape(x, (n, heads, depth)), (1, 0, 2))
+
+    def layer(x: Any, **c: Any) -> Any:
+        y = eqsat.layernorm(x) * c["gain"] + c["shift"]
+        q, k, v = by_head((y @ c["wq"] + c["bq"]) * 0.125), by_head(y @ c["wk"]), by_head(y @ c["wv"] + c["bv"])
+        out = eqsat.softmax(q @ eqsat.swapaxes(k, -1, -2), -1) @ v
+        return eqsat.reshape(eqsat.transpose(out, (1, 0, 2)), (n, width)) @ c["wo"] + x
+
+    program = eqsat.trace(lambda x: layer(x, **held), x=eqsat.spec((n, width)))
+    found = eqsat.optimize(program, device="mi300x", time_limit=20).report["kernels"]
+    assert [k["family"] for k in found] == ["stream", "stream", "contraction"]
+
+
 def test_devices_that_run_operator_by_operator_do_not_stream() -> None:
     snapshot = Snapshot.from_core([applied(softmax(scores(), K))])
     found = enumerate_candidates(snapshot, DEVICES["cpu"])
