@@ -8,13 +8,12 @@ convolution and the order of its result. Every other view is a copy. A product o
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Iterator, Sequence
+from functools import cached_property, lru_cache
 
-from eqsat.egraph.snapshot import ENode, Snapshot
-from eqsat.extract.chains import Chain
-from eqsat.extract.cost import Prices, work_of
-from eqsat.extract.cuts import Cut, Factors, Facts, Key, Kind, Limits, Product, bits
+from eqsat.egraph.snapshot import ENode
+from eqsat.extract.cost import work_of
+from eqsat.extract.cuts import Cut, Factors, Key, Kind, Product, bits
 from eqsat.extract.grow import Grower
 from eqsat.layout.arithmetic import Layout, compose, identity, inverse, is_bijective, of_transpose, strided
 from eqsat.layout.map import CACHE_SIZE
@@ -35,19 +34,15 @@ TAKEN_WORK = 40
 class UnfusedGrower(Grower):
     """Makes cuts of one operator each."""
 
-    def __init__(
-        self,
-        snapshot: Snapshot,
-        prices: Prices,
-        limits: Limits,
-        facts: Facts,
-        chains: Mapping[int, Chain] | None = None,
-    ) -> None:
-        super().__init__(snapshot, prices, limits, facts, chains)
-        self._products: list[list[Cut]] = [[] for _ in facts.leaf]
+    @cached_property
+    def _products(self) -> list[list[Cut]]:
         """The bare products of each class."""
-        self._convolutions: list[list[Cut]] = [[] for _ in facts.leaf]
+        return [[] for _ in self.facts.leaf]
+
+    @cached_property
+    def _convolutions(self) -> list[list[Cut]]:
         """Convolutions in the order of their results, with what is joined to them."""
+        return [[] for _ in self.facts.leaf]
 
     def keep(self, c: int, cuts: Sequence[Cut]) -> None:
         """Keep plain views of arrays, products and convolutions for further growth."""

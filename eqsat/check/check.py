@@ -22,9 +22,10 @@ import numpy as np
 from eqsat.base.compare import relative_error
 from eqsat.base.numerics import ELEMENTWISE, is_float, np_dtype
 from eqsat.check import folded
-from eqsat.check.demand import Demand, Demanded, Sums, Wanted, everything
+from eqsat.check.demand import Demanded
 from eqsat.check.rounding import NOISE, Pair, Rounding
 from eqsat.check.strata import borders, positions
+from eqsat.check.wanted import Demand, Sums, Wanted, everything
 from eqsat.errors import CheckFailed, CheckTooLarge
 from eqsat.program import ops
 from eqsat.program.ir import Program

@@ -14,8 +14,9 @@ import ml_dtypes
 import numpy as np
 
 from eqsat.base.numerics import converted, is_float, np_dtype
-from eqsat.check.demand import Demand, Demanded, Moved, Sums, everything
+from eqsat.check.demand import Demanded, Moved
 from eqsat.check.rounding import NOISE, ROUNDINGS, within
+from eqsat.check.wanted import Demand, Sums, everything
 from eqsat.errors import CheckFailed
 from eqsat.program import ops
 from eqsat.program.term import Term, topological

@@ -17,7 +17,8 @@ import numpy as np
 
 from eqsat.base.compare import scale
 from eqsat.base.numerics import Precision, is_float, np_dtype
-from eqsat.check.demand import Demand, Demanded, Moved
+from eqsat.check.demand import Demanded, Moved
+from eqsat.check.wanted import Demand
 from eqsat.program.term import Term, topological
 
 Array = np.ndarray

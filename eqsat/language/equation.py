@@ -34,7 +34,8 @@ from typing import TypedDict, Unpack, get_args
 from eqsat.errors import InputError
 from eqsat.language import tables
 from eqsat.language.axes import Axes
-from eqsat.language.notation import Statement, attribute, product
+from eqsat.language.notation import Statement
+from eqsat.language.patterns import oriented
 from eqsat.language.rule import (
     COMPARISONS,
     Arith,
@@ -52,6 +53,7 @@ from eqsat.language.rule import (
     Var,
     variables,
 )
+from eqsat.language.signs import attribute, product
 from eqsat.language.text import side, written
 
 _SYMBOLS = {ast.Lt: "<", ast.LtE: "<=", ast.Eq: "==", ast.NotEq: "!=", ast.Gt: ">", ast.GtE: ">="}
@@ -114,7 +116,7 @@ class Equation:
         profit = [_guard(part, where) for part in _parts(worth)]
         views = {g.gives[0].name: _given_dims(g) for g in needed if isinstance(g, Ask) and g.gives and _axes_of(g)}
         statement = Statement(left, right, where, self.numbers, views, viewed)
-        read = statement.oriented(backwards)
+        read = oriented(statement, backwards)
         needed = _without(needed, statement)
         profit = _without(profit, statement)
         worth_guards, when = (

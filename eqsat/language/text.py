@@ -8,8 +8,8 @@ from typing import Any
 
 from eqsat.language import tables
 from eqsat.language.axes import Axes
-from eqsat.language.notation import CALLED, INFIX, shown
 from eqsat.language.rule import AnyRule, Arith, Ask, Attr, Compare, Fact, Guard, Lit, Pat, Pattern, Rule, Var
+from eqsat.language.signs import CALLED, INFIX, shown
 from eqsat.program.core_table import CORE
 
 _NOT = {"<": "is not less than", "<=": "is more than", "==": "is not", "!=": "is", ">": "is not more than",

@@ -10,7 +10,8 @@ import eqsat
 from eqsat import spec
 from eqsat.base.memory_limit import _group_files, in_use, memory_limit
 from eqsat.check.check import check
-from eqsat.check.demand import Demanded, everything
+from eqsat.check.demand import Demanded
+from eqsat.check.wanted import everything
 from eqsat.errors import CheckFailed, InputError
 from eqsat.program import evaluation, fold, ops
 from eqsat.program.ir import Program

@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eqsat.check.demand import Demanded, Sums, Wanted, everything
+from eqsat.check.demand import Demanded
+from eqsat.check.wanted import Sums, Wanted, everything
 from eqsat.program import ops
 from eqsat.program.ir import Program
 from eqsat.program.term import Term

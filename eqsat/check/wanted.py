@@ -1,0 +1,99 @@
+"""Demands: which elements of an array are wanted, as one demand for each axis."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from eqsat.base.numerics import Array, converted
+from eqsat.program.term import Term
+
+_WIDE = np.dtype(np.float64)
+
+BLOCK_BYTES = 1 << 25
+"""Block size in bytes for widening weights, so that no second, wider copy of a short-float model is held."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Sums:
+    """Sums along an axis: weights[k, n] of k sums over its n elements."""
+
+    weights: Array
+
+
+Wanted = Array | Sums | None
+"""The demand for one axis: ascending indices, sums, or None for all elements."""
+
+Demand = tuple[Wanted, ...]
+
+
+def everything(term: Term) -> Demand:
+    """The demand for a whole term."""
+    return (None,) * term.ndim
+
+
+def count_of(term: Term, demand: Demand) -> int:
+    """How many elements of a term are wanted."""
+    return prod(length_of(w, n) for w, n in zip(demand, term.shape, strict=True))
+
+
+def length_of(wanted: Wanted, n: int) -> int:
+    """How many elements, or sums, are wanted along an axis of n elements."""
+    if wanted is None:
+        return n
+    return len(wanted.weights if isinstance(wanted, Sums) else wanted)
+
+
+def joined(a: Wanted, b: Wanted, n: int) -> Wanted:
+    """The smallest demand that serves both."""
+    if a is b:
+        return a
+    if a is None or b is None or isinstance(a, Sums) or isinstance(b, Sums):
+        return None
+    return some(np.union1d(a, b), n)
+
+
+def some(index: Array, n: int) -> Wanted:
+    """The ascending indices, or None if they are all indices."""
+    return None if len(index) == n else index
+
+
+def indices(wanted: Wanted, n: int) -> Array:
+    """The wanted indices along an axis of n elements, ascending. Sums have none."""
+    assert not isinstance(wanted, Sums)
+    return np.arange(n) if wanted is None else wanted
+
+
+def selected(array: Array, have: Demand, want: Demand, shape: Sequence[int]) -> Array:
+    """The elements that `want` selects, from an array that holds the elements of `have`."""
+    for axis, (h, w) in enumerate(zip(have, want, strict=True)):
+        if w is h or w is None:
+            continue
+        if isinstance(w, Sums):
+            array = _summed(array, axis, w.weights)
+            continue
+        assert not isinstance(h, Sums)
+        if h is None or len(h) != len(w):
+            array = _taken(array, w if h is None else np.searchsorted(h, w), axis)
+    return array
+
+
+def _taken(array: Array, index: Array, axis: int) -> Array:
+    """Elements along an axis at ascending indices; a view if the indices are consecutive."""
+    if len(index) and index[-1] - index[0] + 1 == len(index):
+        return array[(slice(None),) * axis + (slice(int(index[0]), int(index[-1]) + 1),)]
+    return array.take(index, axis)
+
+
+def _summed(array: Array, axis: int, weights: Array) -> Array:
+    """Weighted sums along an axis, in float64, block by block."""
+    moved = np.moveaxis(array, axis, 0)
+    n, rest = moved.shape[0], moved.shape[1:]
+    total = np.zeros((len(weights), prod(rest)))
+    step = max(1, BLOCK_BYTES // max(1, 8 * prod(rest)))
+    for i in range(0, n, step):
+        total += weights[:, i : i + step] @ converted(moved[i : i + step].reshape(-1, prod(rest)), _WIDE)
+    return np.moveaxis(total.reshape(len(weights), *rest), 0, axis)
