@@ -33,6 +33,9 @@ class After:
         per_lowering: seconds of a stage for each second that lowering and partitioning take, repeated parts counted
             once: all of these grow with the program's nodes.
         most: largest share of the limit that is reserved for these stages.
+        ample, spare: this many times the expected seconds are reserved as long as they are at most this share of the
+            limit. A large e-graph takes longer to lift than what was lowered, a busy machine too, and a result that
+            is not lifted in time is lost.
         check_share, check_seconds: reserved for the check: a share of the limit, and its maximum in seconds.
         further: share of the limit reserved for further plans, if any are asked for.
         written_bytes: bytes of constants that are written in a second, at least, after `written_seconds`.
@@ -40,6 +43,8 @@ class After:
 
     per_lowering: Mapping[str, float] = field(default_factory=lambda: {"plan": 5.0, "lift": 28.0, "report": 2.0})
     most: float = 0.3
+    ample: float = 2.5
+    spare: float = 0.12
     check_share: float = 0.15
     check_seconds: float = 3.0
     further: float = 0.25
@@ -57,7 +62,8 @@ class After:
         """
         lowering = distinct * (spent.get("lower", 0.0) + spent.get("partition", 0.0))
         whole = sum(self.per_lowering.values())
-        kept = min(lowering * whole, self.most * limit)
+        likely = lowering * whole
+        kept = max(min(likely, self.most * limit), min(self.ample * likely, self.spare * limit))
         return {
             **{stage: kept * times / whole for stage, times in self.per_lowering.items()},
             "fold": spent.get("fold", 0.0),

@@ -138,6 +138,11 @@ def elu(x: Term, alpha: float = 1.0) -> Term:
     return ops.where(ops.greater(x, ops.full_like(0, x)), x, negative)
 
 
+def selu(x: Term, alpha: float, gamma: float) -> Term:
+    """gamma elu(x)"""
+    return scaled(elu(x, alpha), gamma)
+
+
 def leaky_relu(x: Term, alpha: float = 0.01) -> Term:
     """x where positive, else alpha x; as max(x, alpha x) where 0 < alpha <= 1."""
     if 0 < alpha <= 1:

@@ -139,6 +139,11 @@ def test_what_follows_the_search_takes_at_most_its_share_of_the_limit():
     np.testing.assert_allclose(sum(expected.values()), (limits.AFTER.most + limits.AFTER.check_share) * 8.0)
 
 
+def test_a_long_search_leaves_more_time_for_what_follows_it():
+    short, long = (limits.AFTER.expected(limit, {"lower": 0.05}, 1.0)["lift"] for limit in (10.0, 1000.0))
+    assert long > 2 * short
+
+
 def test_what_follows_the_search_is_done_once_for_equal_parts():
     whole, quarter = (limits.AFTER.expected(1000.0, {"lower": 1.0}, distinct) for distinct in (1.0, 0.25))
     np.testing.assert_allclose(quarter["lift"], whole["lift"] / 4)

@@ -267,6 +267,14 @@ ADDING = {"axis": 1, "reduction": "add"}
 ADDED = {"where": np.array([[1, 1]]), "what": np.ones((1, 2), np.float32)}
 
 
+def test_an_infinite_parameter_of_selu_is_no_nan() -> None:
+    x = f32(-1, -0.5, 2)
+    for alpha in (np.inf, 0.5):
+        given = model([node("Selu", ["x"], ["y"], alpha=alpha, gamma=2.0)], {"x": [3]})
+        wanted = np.where(x > 0, 2.0 * x, 2.0 * alpha * (np.exp(x) - 1))
+        np.testing.assert_allclose(from_onnx(given).run({"x": x})["y"], wanted, rtol=1e-6)
+
+
 def test_an_unknown_operator_is_carried_listed_run_and_written_back() -> None:
     nodes = [node("Relu", ["x"], ["h"]), node("ScatterElements", ["h", "where", "what"], ["y"], **ADDING)]
     original = model(nodes, {"x": (4, 2)}, ["y"], ADDED)

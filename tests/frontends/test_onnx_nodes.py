@@ -35,7 +35,7 @@ PROMISED = [
     "Gather", "Gelu", "Gemm", "GlobalAveragePool", "Greater", "HardSigmoid", "Identity", "LayerNormalization",
     "LeakyRelu", "Less", "Log", "LogSoftmax", "MatMul", "Max", "MaxPool", "Mean", "Min", "Mul", "Neg", "Not", "Or",
     "Pad", "Pow", "RMSNormalization", "Range", "Reciprocal", "ReduceL2", "ReduceLogSumExp", "ReduceMax", "ReduceMean",
-    "ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare", "Relu", "Reshape", "Shape", "Sigmoid", "Slice",
+    "ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare", "Relu", "Reshape", "Selu", "Shape", "Sigmoid", "Slice",
     "Softmax", "Softplus", "Split", "Sqrt", "Squeeze", "Sub", "Sum", "Tanh", "Tile", "Transpose", "Unsqueeze",
     "Where",
 ]  # fmt: skip

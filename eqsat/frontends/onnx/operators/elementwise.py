@@ -154,6 +154,7 @@ ELEMENTWISE: dict[str, Row] = {
     "Reciprocal": row(_unary("reciprocal"), 6, 13),
     "Relu": row(_unary("relu"), 6, 13, 14),
     "Round": row(_unary("round"), 11, 22),
+    "Selu": row(_composite(composites.selu, alpha=1.6732631921768188, gamma=1.0507010221481323), 6, 22),
     "Sigmoid": row(_unary("sigmoid"), 6, 13),
     "Sign": row(_unary("sign"), 9, 13),
     "Sin": row(_unary("sin"), 7, 22),
