@@ -205,13 +205,28 @@ class _Fit:
         losses = {name: self._loss(name, us) for name, us in self.before.items()}
         step = _FIRST_STEP
         while step > _LAST_STEP:
+            base = dict(values)
             better = [self._improve(figure, step, values, losses) for figure in values]
             if not any(better):
                 step /= 2
+            while any(better) and self._repeat(base, values, losses):
+                pass
         figures = {name: Figure(float(f"{value:.4g}"), self.source) for name, value in values.items()}
         fitted = self.row.with_figures(figures)
         after = {name: m.predicted_us(fitted) for name, m in self.programs.items()}
         return Calibration(fitted, tuple(figures), dict(self.measured), self.before, after)
+
+    def _repeat(self, base: dict[str, float], values: dict[str, float], losses: dict[str, float]) -> bool:
+        """Move all figures again as they moved since `base`, if that lowers the loss: along a valley, moves add up."""
+        ahead = {name: _limited(name, value * value / base[name]) for name, value in values.items()}
+        row = self._row(ahead)
+        found = {name: self._loss(name, program.predicted_us(row)) for name, program in self.programs.items()}
+        if sum(found.values()) >= sum(losses.values()):
+            return False
+        base.update(values)
+        values.update(ahead)
+        losses.update(found)
+        return True
 
     def _improve(self, figure: str, step: float, values: dict[str, float], losses: dict[str, float]) -> bool:
         """Move one figure by a step, up or down, if that lowers the loss."""
