@@ -192,6 +192,14 @@ SHAPES: tuple[Rule, ...] = (
         why="a convolution over channels first writes what it computes where it belongs, image by image",
     ),
     *rules(
+        "permuted-rows-through-matmul",
+        "a.reshape(1, M, K)[L].reshape(1, M, K) @ b == (a.reshape(1, M, K) @ b)[W]",
+        worth="dynamic(a)",
+        when="W = permutes_rows(L, M, K, N)",
+        source="Swin's windows: the view of rows moves behind the product",
+        why="rows are written where they belong, and the product may follow what makes them",
+    ),
+    *rules(
         "view-of-matmul-narrows",
         "(a @ b)[L] == (a[La].reshape(B1, M1, K) @ b[Lb].reshape(B1, K, N1))[R]",
         worth="dynamic(self)",

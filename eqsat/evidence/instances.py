@@ -45,6 +45,10 @@ _FILLS = (0.0, 0.0, 1.0, 2.0, 0.5, 3.0, -3.0, 4.0, -1.0)
 _CAST_SHARE = 2
 """One conversion is drawn for so many functions that keep the element type."""
 
+_PRODUCT_RANK = 3
+_TURNED_SHARE = 0.1
+"""Share of the operands of products whose rows are read in another order."""
+
 _PADDED_SHARE = 0.2
 """Share of the operands that are read through a view which pads them."""
 
@@ -320,8 +324,11 @@ class Instance:
         return (*shape, size)
 
     def _view_onto(self, size: int, hint: Sequence[int], dtype: str) -> tuple[Layout, int]:
-        """A view with `size` elements that has the dims of its reader, some repeated or padded; and what it views."""
+        """A view with `size` elements that has the dims of its reader, some repeated or padded, or the rows of a
+        product in another order; and what it views."""
         dims = tuple(hint) if hint and prod(hint) == size else self._factors(size)
+        if len(dims) == len(hint) == _PRODUCT_RANK and self.draw.random() < _TURNED_SHARE:
+            return lt.of_transpose((dims[0], *self._halves(dims[1]), dims[2]), (0, 2, 1, 3)), size
         if self.draw.random() < _PADDED_SHARE:
             before = [self.draw.randint(0, min(1, max(n - 1, 0))) for n in dims]
             within = [n - low for n, low in zip(dims, before, strict=True)]

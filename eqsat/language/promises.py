@@ -199,6 +199,16 @@ def swaps_blocks(t: Logic, layout: Map, m: Any, k: Any, n: Any, right: Map, left
     yield left[t.join((x, z, y), (p, k, q))] == t.join((t.join((x, y), (p, q)), z), (m, k))
 
 
+def permutes_rows(t: Logic, layout: Map, m: Any, k: Any, n: Any, out: Map) -> Iterator[Any]:
+    x, y, z = t.below(m, k, n)
+    row, _ = t.digits(layout[t.join((x, y), (m, k))], m, k)
+    yield layout.size == m * k
+    yield out.size == m * n
+    yield row < m
+    yield layout[t.join((x, y), (m, k))] == t.join((row, y), (m, k))
+    yield out[t.join((x, z), (m, n))] == t.join((row, z), (m, n))
+
+
 def sum_of_product(
     t: Logic,
     layout: Map,

@@ -90,6 +90,16 @@ def swaps_blocks(layout: Layout, m: int, k: int, n: int) -> Row | None:
     return lt.strided(0, [(p, 0), (n, 1), (k, n)]), lt.of_transpose((p, q, k), (0, 2, 1)), p, q
 
 
+def permutes_rows(layout: Layout, m: int, k: int, n: int) -> Row | None:
+    """The layout permutes the rows of [m, k]. Gives L, which permutes those of [m, n] in the same way."""
+    first = lt.compose(layout, lt.strided(0, ((m, k),))) if lt.is_bijective(layout, m * k) else None
+    if first is None or lt.strided(first.offset, [*first.dims, (k, 1)]) != layout or layout.contiguous:
+        return None
+    if any(stride % k for stride in (first.offset, *(stride for _, stride in first.dims))):
+        return None
+    return (lt.strided(first.offset // k * n, [*((size, stride // k * n) for size, stride in first.dims), (n, 1)]),)
+
+
 def narrow_product(layout: Layout, b: int, m: int, k: int, n: int) -> Row | None:
     """A view that reads only a box of x @ y: operands narrowed to it, new sizes, the view of the rest.
 
@@ -208,6 +218,7 @@ TABLES: dict[str, Table] = {
         _table(keeps_fill, "layout:L fn:f ->", promises.keeps_fill),
         _table(table_sums.keeps_sums, "layout:L ->"),
         _table(swaps_blocks, "layout:L m k n -> right:L left:L p q", promises.swaps_blocks),
+        _table(permutes_rows, "layout:L m k n -> out:L", promises.permutes_rows),
         _table(narrow_product, "layout:L b m k n -> left:L right:L b1 m1 n1 rest:L", promises.narrow_product),
         _table(
             sum_of_product,

@@ -29,6 +29,12 @@ def shifted_softmax(x: Any, shift: Any) -> Any:
     return eqsat.softmax(x + shift)
 
 
+def in_windows(x: Any) -> Any:
+    """[28, 28, c] as windows of 7 x 7 rows of c."""
+    c = x.shape[-1]
+    return eqsat.reshape(eqsat.transpose(eqsat.reshape(x, (4, 7, 4, 7, c)), (0, 2, 1, 3, 4)), (-1, c))
+
+
 def attention(q: Any, k: Any, v: Any) -> Any:
     return eqsat.softmax(q @ k.T) @ (v + weight(48))
 
@@ -132,6 +138,7 @@ PAYS: dict[str, Row] = {
         lambda x: eqsat.conv(spread(x, 1, 64, 64, 64), weight(64, 64, 3, 3)),
         ((1, 64, 1, 1),),
     ),
+    "permuted-rows-through-matmul": (lambda x: in_windows(eqsat.layernorm(x)) @ weight(96, 288), ((28, 28, 96),)),
     "transpose-of-blocks-of-matmul": (lambda x: eqsat.conv(x, weight(64, 32, 1, 1)), ((8, 32, 14, 14),)),
 }
 
