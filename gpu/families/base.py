@@ -28,9 +28,11 @@ class Choice:
     """Tuning parameters of one kernel of a plan; the cost model decides what is None.
 
     Attributes:
-        tile: of a product, by name; `slices` is how many its k, or a reduced row, is cut into.
+        tile: the name of a product's tile.
+        slices: how many slices the k of a product, or a reduced row, is cut into.
         combine: how blocks combine a reduction of a product.
-        width: neighbouring elements a thread, of pointwise and row kernels; `per_row` the threads of a row.
+        width: adjacent elements for each thread of a pointwise or row kernel.
+        per_row: threads for each row.
     """
 
     tile: str | None = None
@@ -40,12 +42,12 @@ class Choice:
     per_row: int | None = None
 
     def planned(self, slices: int) -> Choice:
-        """The same, with as many slices as the plan says where it says nothing of them itself."""
+        """This choice, with the plan's number of slices if it has none of its own."""
         return self if self.slices else replace(self, slices=slices)
 
 
 Sizes = tuple[int, int, int, int]
-"""(batch, m, k, n): what the sizes of a family's examples are made of."""
+"""(batch, m, k, n): the dims from which a family makes its examples."""
 
 
 @dataclass(frozen=True)
@@ -53,12 +55,12 @@ class Family:
     """A kernel family, as a row: tests and listings loop over the rows.
 
     Attributes:
-        name: as in `Kernel.family`.
-        computes: its meaning.
-        choices: every variant for operands of a type on a target, as tuning parameters.
-        examples: what it computes, as outputs over arrays, by what is particular about it: each is one kernel (or two,
-            where slices or partial results are chosen). They are its reference in tests.
-        sizes: at which its kernels are compiled for the gates; vectors divide the first.
+        name: the name in `Kernel.family`.
+        computes: a description of the result.
+        choices: the tuning parameters of every variant, for a target and an element type.
+        examples: the outputs of sample kernels by name, for given sizes and an element type. Each is one kernel, or two
+            with slices or partial results. Tests compare the kernels with these expressions.
+        sizes: the sizes at which kernels are compiled for the gates. Vectors divide the first.
     """
 
     name: str
@@ -83,9 +85,10 @@ class Job:
 
     Attributes:
         outputs: the arrays that it writes.
-        inputs: the arrays that it reads; the expressions between are the kernel.
-        storage: element types in memory of arrays where they are not the node's own (partial sums are wider).
-        units: compute units of the device, for choices of tile and of split; `choice` is what is not left to those.
+        inputs: the arrays that it reads. The kernel computes the expressions in between.
+        storage: element types in memory that differ from the node's own. Partial sums are wider, for example.
+        units: compute units of the device. Tiles and slices are chosen for them.
+        choice: tuning parameters that are fixed in advance.
     """
 
     outputs: tuple[Node, ...]
@@ -100,7 +103,7 @@ class Job:
 
     @property
     def nodes(self) -> list[Node]:
-        """What is computed inside, operands first."""
+        """The nodes that the kernel computes, operands first."""
         return operands_first(self.outputs, self.inputs)
 
     @property
@@ -117,16 +120,16 @@ class Job:
 
 @dataclass(frozen=True)
 class Part:
-    """The body of a kernel; one launch may hold several.
+    """The body of a kernel. One launch may run several.
 
     Attributes:
-        description: comment lines that say what it computes.
+        description: comment lines on the result.
         statements: C++ over `block`, `t` (the thread), `lds`, and the arrays in0, in1, .. and out0, out1, ..
         reads, writes: element types in memory of these arrays.
-        lds_bytes: what `lds` holds; 0 where it is not used.
-        matrix: whether matrix units are used.
-        many_registers: whether it would spill if registers were spared for occupancy.
-        prefix: of the arrays' names.
+        lds_bytes: bytes of `lds`; 0 if it is not used.
+        matrix: whether it uses matrix units.
+        many_registers: whether it would spill if the compiler limited registers for occupancy.
+        prefix: the start of the arrays' names.
     """
 
     description: str
@@ -153,14 +156,14 @@ class Kernel:
 
     Attributes:
         entry: its extern "C" name, unique to the text.
-        family, variant: what made it.
-        source: the whole C++ text; it includes prelude.h and nothing of any installation.
-        blocks, threads: the one-dimensional launch.
+        family, variant: the family that generated it, and the variant of the family.
+        source: the whole C++ text. It includes prelude.h and no header of an installation.
+        blocks, threads: the size of the one-dimensional launch.
         arguments: the arrays whose addresses it takes, in order.
-        fills: arrays that must hold one value everywhere before the launch.
-        claims: texts of which each must occur in its assembly, by maker ('amd' or 'nvidia').
-        part: what the text was made of; None for a text of another origin.
-        tile: of a product.
+        fills: arrays to fill with one value before the launch.
+        claims: texts that must occur in its assembly.
+        part: the part from which the text was generated; None for a text of another origin.
+        tile: the tile of its product, if there is one.
     """
 
     entry: str

@@ -1,6 +1,6 @@
 """Groups: independent kernels as one launch, each with blocks of its own.
 
-Members with the same text share it, and choose their arrays by their block.
+Members with the same text share one copy of it. The index of a block selects the member, and so the arrays.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class _Alike:
 
 
 def parts_of(kernels: Sequence[Kernel]) -> list[Part]:
-    """What the kernels were made of; every member of a group is made of a part."""
+    """The parts of some kernels. Every member of a group must have one."""
     return [kernel.part for kernel in kernels if kernel.part is not None]
 
 
@@ -74,14 +74,14 @@ def grouped(kernels: Sequence[Kernel]) -> Kernel:
 
 
 def side_by_side(kernels: Sequence[Kernel], things: Sequence[T]) -> list[T]:
-    """Things, one for each kernel, in the order in which those of equal texts stand side by side."""
+    """Sort one item for each kernel so that kernels with equal texts are neighbours."""
     entries = [kernel.entry for kernel in kernels]
     order = sorted(range(len(kernels)), key=lambda i: entries.index(entries[i]))
     return [things[i] for i in order]
 
 
 def gathered(kernels: Sequence[Kernel], arguments: Sequence[Sequence[T]]) -> tuple[T, ...]:
-    """The arguments of a group, from those of its members: all that are read, then all that are written."""
+    """The arguments of a group: first all arrays that its members read, then all that they write."""
     counts = [len(part.reads) for part in parts_of(kernels)]
     reads = [x for count, xs in zip(counts, arguments, strict=True) for x in xs[:count]]
     return (*reads, *(x for count, xs in zip(counts, arguments, strict=True) for x in xs[count:]))
@@ -107,7 +107,7 @@ def _texts(kernels: Sequence[Kernel], parts: Sequence[Part]) -> list[_Alike]:
 
 
 def _names(parts: Sequence[Part], i: int) -> list[str]:
-    """What the group calls the arrays of member i."""
+    """The names of member i's arrays in the group."""
     reads, writes = sum(len(p.reads) for p in parts[:i]), sum(len(p.writes) for p in parts[:i])
     names = [f"{_PREFIX}in{reads + j}" for j in range(len(parts[i].reads))]
     return names + [f"{_PREFIX}out{writes + j}" for j in range(len(parts[i].writes))]

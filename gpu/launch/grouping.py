@@ -1,8 +1,8 @@
 """How the kernels of a plan become launches: independent small products share one.
 
-Towers of unequal widths are such products: they cannot be batched, and each alone leaves most of a device idle. Kernels
-that a plan prices as one launch (`Kernel.beside`) stay together. Others join them where they fit; the launch that is
-saved then is an extra gain.
+Towers of unequal widths hold such products. They cannot be batched, and each alone leaves most of a device idle. Kernels
+that a plan prices as one launch (`Kernel.beside`) stay together. Others join them where they fit, which saves further
+launches.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ def product_of(kernel: Kernel) -> Node:
 def launch_counts(plan: Plan) -> tuple[list[int], int]:
     """(launches of each kernel, copies) once a plan is lowered.
 
-    A concatenation whose parts are written in place takes none, and neither do the later members of a group. Copies
-    move results that lie inside other arrays, if each output must be an array of its own.
+    A concatenation whose parts are written in place takes no launch, and neither do the later members of a group. If
+    each output must be an array of its own, copies move results out of other arrays.
     """
     inside = placed_in_place(plan)
     wholes = {whole for whole, _ in inside.values()}

@@ -121,10 +121,10 @@ def lower(
 
     Args:
         signature: names and shapes; by default those of `Signature.flat`.
-        own_outputs: copy a result that lies inside another array, so that every output is a buffer of its own.
+        own_outputs: give every output a buffer of its own, by a copy if it lies inside another array.
         exact: sums in a fixed order, so no atomics.
         library: products that the plan gives to the vendor's library go there; else they are kernels like others.
-        choices: tuning parameters by the body of a kernel; the cost model's where there are none.
+        choices: tuning parameters by the body of a kernel. The cost model chooses the others.
 
     Raises:
         InputError: the device is unknown or runs no kernels.

@@ -1,7 +1,7 @@
 """Operand tiles copied from global memory to LDS without registers, several steps ahead: cp.async.
 
-This needs an operand that is a plain array: unmasked, of the type that LDS holds, and contiguous along the axis along
-which LDS holds it. Tiles for matrix units may lie in LDS along either axis.
+The operand must be a plain array: without a mask, of the element type in LDS, and contiguous along the same axis as its
+tile in LDS. Tiles for matrix units may be contiguous along either axis.
 """
 
 from __future__ import annotations

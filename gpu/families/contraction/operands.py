@@ -69,7 +69,7 @@ def operand(
 
     It is called by its side, or by `name`.
 
-    Vectors along rows and along k of every width that divides are written out; the fewest accesses a thread win.
+    Every vector width that divides is tried, along rows and along k. The fewest accesses for each thread win.
     """
     edge = tile.rows if side == "a" else tile.columns
     candidates = []

@@ -4,12 +4,12 @@
     total_1[r] = reduce_c f_1(in.., r, c);  total_2[r] = reduce_c f_2(in.., total_1[r], r, c);  ...
     out_j[r, c] = g_j(in.., totals, r, c)  or  out_j[r] = h_j(in.., totals, r), written at any bijective place
 
-Softmax, layernorm, rmsnorm, argmax and plain reductions are of this form. A group of `threads_a_row` threads takes a
-row; totals are combined by DPP or shuffles in a wave and through LDS between waves. Values needed by several passes
-over the row are kept in registers if they fit, else computed again from memory.
+Softmax, layernorm, rmsnorm, argmax and plain reductions have this form. A group of `threads_a_row` threads takes each
+row. Totals are combined by DPP or shuffles in a wave, and through LDS between waves. Values that several passes over the
+row need stay in registers if they fit. Otherwise they are computed again from memory.
 
-If neighbouring rows, not columns, are neighbours in memory (a sum over the leading axis), a plain reduction runs across
-the rows instead: `across.jinja`.
+In a sum over the leading axis, adjacent rows, not columns, are adjacent in memory. A plain reduction then runs across
+the rows: `across.jinja`.
 """
 
 from __future__ import annotations

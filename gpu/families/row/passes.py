@@ -208,7 +208,7 @@ def _spread(layout: Layout, domain: Domain) -> Layout | None:
 
 
 def _beside(job: Job, domain: Domain, natural: Index) -> dict[Node, Index]:
-    """Where outputs that depend on no reduction belong, so that they find their operands in the thread's registers."""
+    """The places of outputs that depend on no reduction: where the thread holds their operands in registers."""
     place: dict[Node, Index] = {}
     stack = [(node.args[0], natural) for node in domain.reductions]
     while stack:  # what is read when element `natural` of what is reduced is computed
@@ -337,7 +337,7 @@ def _pass(
 
 
 class Writes:
-    """Elements written to memory from a loop over neighbouring ones: as vectors where they lie side by side.
+    """Writes from a loop over adjacent elements, as vectors where their places are adjacent too.
 
     Made before that loop, `each` called inside it and `whole` after it.
 

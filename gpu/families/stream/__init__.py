@@ -5,11 +5,11 @@
     product_j[b, m, n] = sum_k P_j(in.., S, totals, b, m, k) * V_j[b, k, n]
     out_i = h_i(products, totals, ..), written at any bijective place; or at (b, m, k), or one element a row
 
-Attention, norms before a product, gated and chained products are of this form: `eqsat.streams` decides what is, with
-how many walks: products along axes of different lengths take one each. A block owns rows and columns of all products.
-For each tile of an axis it makes the inner products, then the threads of each row compute elements and totals, then the
-left operands in LDS are multiplied with the tile of V. A total that runs along as a maximum corrects what was summed
-under an older one.
+Attention, norms before a product, gated and chained products have this form. `eqsat.streams` decides what has it, and
+how many walks it takes: one for each length of axis. A block owns some rows and columns of all products. For each tile
+of an axis, it first makes the inner products. Then the threads of each row compute elements and totals. Last, it
+multiplies the left operands, which lie in LDS, by the tile of V. When a running maximum grows, the sums so far are
+rescaled to the new maximum.
 """
 
 from __future__ import annotations
