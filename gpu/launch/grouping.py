@@ -1,8 +1,8 @@
 """How the kernels of a plan become launches: independent small products share one.
 
-Towers of unequal widths hold such products. They cannot be batched, and each alone leaves most of a device idle. Kernels
-that a plan prices as one launch (`Kernel.beside`) stay together. Others join them where they fit, which saves further
-launches.
+Towers of unequal widths hold such products. They cannot be batched, and each alone leaves most of a device idle.
+Kernels that a plan prices as one launch (`Kernel.beside`) stay together. Others join them where they fit, which saves
+further launches.
 """
 
 from __future__ import annotations

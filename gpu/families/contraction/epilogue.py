@@ -1,9 +1,9 @@
 """From sums to outputs: the pointwise operators after products, their writes, and reductions along an edge of one.
 
-Sums go through LDS in strips, so that adjacent threads hold adjacent outputs in every accumulator layout. Each line of a
-strip has a group of threads. Vectors and reductions run along the line, which is the minor edge; the lines follow each
-other along the major edge. The major edge is that of the rows of the product, or of the columns if outputs are written
-transposed.
+Sums go through LDS in strips, so that adjacent threads hold adjacent outputs in every accumulator layout. Each line of
+a strip has a group of threads. Vectors and reductions run along the line, which is the minor edge; the lines follow
+each other along the major edge. The major edge is that of the rows of the product, or of the columns if outputs are
+written transposed.
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@ gathers choose.
 
     out_j[i] = f_j(in_0[L_0(i)], in_1[L_1(i)], ...)
 
-Outputs of one size share a loop. Each thread takes `width` adjacent elements, so that it reads and writes up to 16 bytes
-at a time. Copies, changes of layout, concatenations and gathers are pointwise kernels with f(x) = x. Transposed operands
-go through LDS.
+Outputs of one size share a loop. Each thread takes `width` adjacent elements, so that it reads and writes up to 16
+bytes at a time. Copies, changes of layout, concatenations and gathers are pointwise kernels with f(x) = x. Transposed
+operands go through LDS.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Pointwise kernels with transposed operands: transposing copies through LDS.
 
-Adjacent outputs of a transpose read elements that are far apart in memory. So a block takes a square: it reads transposed
-operands into LDS along their own rows, and then computes along the rows of the output.
+Adjacent outputs of a transpose read elements that are far apart in memory. So a block takes a square: it reads
+transposed operands into LDS along their own rows, and then computes along the rows of the output.
 
     out[o, p, m, q] = f(x[.. + p + stride * q], ..),  squares over p and q
 """

@@ -5,8 +5,8 @@
     out_j[r, c] = g_j(in.., totals, r, c)  or  out_j[r] = h_j(in.., totals, r), written at any bijective place
 
 Softmax, layernorm, rmsnorm, argmax and plain reductions have this form. A group of `threads_a_row` threads takes each
-row. Totals are combined by DPP or shuffles in a wave, and through LDS between waves. Values that several passes over the
-row need stay in registers if they fit. Otherwise they are computed again from memory.
+row. Totals are combined by DPP or shuffles in a wave, and through LDS between waves. Values that several passes over
+the row need stay in registers if they fit. Otherwise they are computed again from memory.
 
 In a sum over the leading axis, adjacent rows, not columns, are adjacent in memory. A plain reduction then runs across
 the rows: `across.jinja`.
