@@ -16,7 +16,8 @@ import gc
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import reduce
+from dataclasses import replace
+from functools import partial, reduce
 from typing import Any
 
 import egglog.bindings as egg
@@ -528,6 +529,7 @@ class _Reader:
         self._i64, self._vec = egraph.value_to_i64, egraph.value_to_vec
         self._atoms, self._rule_names = atoms.values, rule_names
         self._ids: dict[Any, int] = {}
+        self._subsumed: list[tuple[Any, Callable[[int], ENode]]] = []
 
     def read(self, frozen: Any) -> Snapshot:
         gc.disable()
@@ -539,7 +541,11 @@ class _Reader:
         finally:
             gc.enable()
         n = len(self._ids)
-        return Snapshot(nodes, n, [c in const for c in range(n)], [roots[i] for i in sorted(roots)])
+        made = Snapshot(nodes, n, [c in const for c in range(n)], [roots[i] for i in sorted(roots)])
+        # Rules that subsume each other's results can leave a class nothing: it keeps what was subsumed.
+        own = ((self._ids.get(value), of_class) for value, of_class in self._subsumed)
+        kept = [of_class(cls) for cls, of_class in own if cls is not None and made.best[cls] < 0]
+        return replace(made, nodes=nodes + kept) if kept else made
 
     def _class(self, value: Any) -> int:
         found = self._ids.get(value)
@@ -565,4 +571,6 @@ class _Reader:
             made_by = why.get((attrs, args), SOURCE)
             if not made.subsumed or made_by == SOURCE:  # the program as it was written stays whole
                 nodes.append(ENode(op, attrs, args, self._class(made.output), made_by))
+            else:
+                self._subsumed.append((made.output, partial(ENode, op, attrs, args, rule=made_by)))
         return nodes

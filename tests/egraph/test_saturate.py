@@ -22,7 +22,7 @@ from eqsat.errors import EqsatError
 from eqsat.evidence.reference import apply, class_values, disagreements, term_value
 from eqsat.language.equation import rule
 from eqsat.language.rule import HostRule
-from eqsat.program import ops
+from eqsat.program import composites, ops
 from eqsat.program.core import lower
 from eqsat.program.ir import Program
 from eqsat.program.node import make
@@ -380,3 +380,12 @@ def test_kernels_beside_a_nan_are_found_again_in_the_e_graph():
         (x,), {"y": ops.min_(ops.reduce("sum", ops.matmul(x, ops.transpose(x)), (1,)), ops.full(nan, (4,)))}
     )
     assert "fallback" not in eqsat.optimize(program, time_limit=5.0).report
+
+
+def test_every_class_keeps_a_derivation_where_rules_subsume_what_others_made():
+    x = ops.input("x", (1, 1), "float64")
+    repeated = ops.broadcast(ops.sub(x, ops.full(1 / 3, (1, 1), "float64")), (2, 4, 3))
+    program = Program((x,), {"y": composites.layernorm(repeated)})
+    found = saturate(snapshot_of(program), allowed(ALL, "reassociate"), Limits(seconds=60.0))
+    assert found.stats["stop"] == "saturated"  # a class without derivation had been taken for another
+    assert -1 not in found.best
