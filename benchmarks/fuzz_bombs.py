@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from fuzz_mutants import Fault, check_line
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
+from onnx_oracle import Fault, check_line
 
 SECONDS = 30.0
 BYTES = 4_000_000_000

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
-from fuzz_mutants import by_onnxruntime
+from onnx_oracle import by_onnxruntime
 
 import eqsat
 from eqsat.base.numerics import is_float, itemsize, np_dtype
