@@ -33,6 +33,15 @@ def composites(
             yield Candidate(root, family, bits(cut.leaves), children, price, cut)
 
 
+def several(snapshot: Snapshot, facts: Facts, operators: Iterable[Operator], limits: Limits) -> list[int]:
+    """The results of the operators that compute several classes, products aside: norms, activations, softmax, pools."""
+    return [
+        root
+        for root, operands in operators
+        if not facts.free[root] and _inside(snapshot, facts, root, operands, limits.operators)
+    ]
+
+
 def _inside(snapshot: Snapshot, facts: Facts, root: int, operands: Sequence[int], most: int) -> list[int] | None:
     """The classes that an operator computes, operands first; None if it holds a product, computes fewer than two, or
     reads anything but its operands and constants."""

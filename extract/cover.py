@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from math import ceil, inf
+from dataclasses import dataclass, field
+from math import inf
 from typing import Any, NamedTuple
 
 from eqsat.egraph.required import Derivation, needs_of_all
@@ -42,17 +42,6 @@ covers only. ShuffleNet's 8 000 take the solver five times as long with all, for
 
 SHARING_ROUNDS = 3
 """Most times that a cover is searched with the launches that the one before would share."""
-
-
-NEAR = 0.01
-"""The share of its price that a plan may cost more to be nearer to the program as written: prices are not as exact."""
-
-REWRITTEN = (1.0, 0.1, NEAR)
-"""What a kernel of rewritten operators must gain, as shares of its price, tried in turn: the last keeps within `NEAR`
-whatever the others are."""
-
-FIRST_SHARE = 0.7
-"""The share of the time that finding the cheapest cover may take where another is sought that is nearer."""
 
 
 @dataclass(slots=True)
@@ -117,9 +106,6 @@ def cover(
     Without any, the program as written takes their place. `chains` are a guess at what each class costs as a leaf; by
     default a launch. `operators` are what a runtime executes as one in a program as written.
 
-    On a device that does not fuse, of all covers that cost at most `NEAR` more the one is taken that keeps most of the
-    program as written.
-
     Raises:
         InputError: the device is unknown.
     """
@@ -163,16 +149,12 @@ def cover(
             incumbents[f"known {i + 1}" if known else "written"] = choice
     moved = time.monotonic()
     costs = {name: check(covers.problem, choice) for name, choice in incumbents.items()}
-    starts, ends = list(incumbents.values()), start + time_limit
-    first = ends if row.fuses else moved + FIRST_SHARE * (ends - moved)
-    covers, solution = _solved(covers, starts, sharing, first, should_stop)
-    choice = solution.choice if row.fuses else covers.nearest(solution.choice, starts, ends, should_stop)
-    cost = check(covers.problem, choice)
+    covers, solution = _solved(covers, list(incumbents.values()), sharing, start + time_limit, should_stop)
     return CoverResult(
-        chosen=covers.launch_order(choice),
-        cost=cost,
+        chosen=covers.launch_order(solution.choice),
+        cost=solution.cost,
         lower_bound=solution.lower_bound,
-        optimal=solution.optimal and cost == solution.cost,
+        optimal=solution.optimal,
         stats={
             "candidates": found.stats,
             "problem": {"nodes": len(covers.problem.node_class), "rows": len(covers.problem.at_least_one)},
@@ -325,34 +307,6 @@ class CoverProblem:
             if found is not None and (cost := check(self.problem, found)) < best_cost:
                 best, best_cost, forced = found, cost, [*forced, *more]
         return best
-
-    def nearest(
-        self,
-        cheapest: dict[int, int],
-        known: Sequence[dict[int, int]],
-        deadline: float,
-        should_stop: Callable[[], bool] | None,
-    ) -> dict[int, int]:
-        """A cover that costs at most `NEAR` more than the cheapest and has fewer kernels of rewritten operators."""
-        problem = self.problem
-        most = (1 + NEAR) * check(problem, cheapest)
-        made = [self._rewritten(x) for x in (*self.candidates, *self.calls)]
-        if not any(made[i] for i in cheapest.values()):
-            return cheapest
-        for share in REWRITTEN:
-            costs = [
-                cost + ceil(share * cost) if own else cost for cost, own in zip(problem.node_cost, made, strict=True)
-            ]
-            near = replace(problem, node_cost=costs)
-            seconds = max(0.0, deadline - time.monotonic())
-            found = solve(near, seconds, [cheapest, *known], should_stop).choice
-            if check(problem, found) <= most:
-                return found
-        return cheapest
-
-    def _rewritten(self, x: Candidate) -> bool:
-        """Whether a kernel computes what the program as written does not have."""
-        return any(y.node >= 0 and self.snapshot.nodes[y.node].rule != SOURCE for y in parts((x.cut,)))
 
     def _sliced(self, groups: Sequence[_Group]) -> list[float]:
         """Node costs under which members of these groups can only be slices of one of them."""

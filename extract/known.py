@@ -15,7 +15,7 @@ class Renumbering:
 
     def __init__(self, before: Snapshot, after: Snapshot, free: Sequence[bool]) -> None:
         self._before, self._after, self._free = before, after, free
-        self._classes = _same_classes(before, after)
+        self._classes = same_classes(before, after)
         self._cuts: dict[int, Cut | None] = {}
 
     def all(self, kernels: Iterable[Candidate]) -> list[Candidate]:
@@ -82,7 +82,7 @@ class Renumbering:
         return self._after.entry(node.op, node.attrs, [self._classes.get(a, -1) for a in node.args])
 
 
-def _same_classes(before: Snapshot, after: Snapshot) -> Mapping[int, int]:
+def same_classes(before: Snapshot, after: Snapshot) -> Mapping[int, int]:
     """Class of `before` to class of `after`, for classes that have a derivation there."""
     found: dict[int, int] = {}
     for node in sorted(before.nodes, key=lambda n: max((before.depth[a] for a in n.args), default=-1)):

@@ -1,7 +1,10 @@
-"""Among covers whose prices differ by less than the model knows, the one that does the least work.
+"""Among covers whose prices differ by less than the model knows, the one that does the least work, or the one nearest
+to the program as written.
 
 A roofline model is off by more than a few percent on any kernel. Where it calls two covers equal, FLOPs and bytes
 decide, which are exact: chains of small products otherwise keep several times the FLOPs of the best order for nothing.
+Where work does not decide either, what the author wrote does: a rewrite that gains nothing may take apart a norm or an
+activation that another runtime executes as one operator.
 """
 
 from __future__ import annotations
@@ -9,11 +12,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from math import ceil
 
+from eqsat.egraph.snapshot import SOURCE
 from eqsat.extract.candidates import Candidate
 from eqsat.extract.cover import CoverProblem, CoverResult
 from eqsat.extract.cuts import bits, parts
-from eqsat.extract.solver.problem import check
+from eqsat.extract.solver.problem import Problem, check
 from eqsat.extract.solver.solve import solve
 from eqsat.program.core_table import CORE
 
@@ -28,7 +33,14 @@ LESS = 0.9
 """Work, as a share of another cover's, that is clearly less."""
 
 MOST_CANDIDATES = 2000
-"""Most candidates of a problem that is solved a second time for this; more take seconds."""
+"""Most candidates of a problem that is solved in full a second time; more take seconds."""
+
+CLOSE = 0.01
+"""Largest difference in price that being nearer to the program as written may outweigh, as a share."""
+
+REWRITTEN = (1.0, 0.3, 0.1, 0.03)
+"""What a kernel of rewritten operators must gain, as shares of its price, tried until the cover is close, and last the
+difference in price allowed: with that it always is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,3 +108,62 @@ def _works(covers: CoverProblem) -> list[Work]:
     apart = [Work() if x.call in calls else work_of(covers, [x]) for x in covers.candidates]
     members = {call: [x for x in covers.candidates if x.call == call] for call in calls}
     return apart + [work_of(covers, members[x.call]) for x in covers.calls]
+
+
+def nearest(
+    best: CoverResult, slack: float, seconds: float, should_stop: Callable[[], bool] | None = None
+) -> CoverResult:
+    """A cover with fewer kernels of rewritten operators that costs at most the share `slack` more than `best`; else
+    `best`.
+
+    Of many candidates, only those of `best` and of the program as written take part. The result has the bound of
+    `best`, and its stats say what it costs more, if it does (`nearer`).
+    """
+    covers, solution = best.problem, best.solution
+    if covers is None or solution is None:
+        return best
+    made, chosen = _rewritten(covers), set(solution.choice.values())
+    if not any(made[i] for i in chosen):
+        return best
+    few = len(made) <= MOST_CANDIDATES
+    kept = [i for i, own in enumerate(made) if few or not own or i in chosen]
+    place = {i: k for k, i in enumerate(kept)}
+    start = {c: place[i] for c, i in solution.choice.items()}
+    ends = time.monotonic() + seconds
+    choice, cost = solution.choice, best.cost
+    for share in (*REWRITTEN, slack):
+        near = _restricted(covers.problem, kept, [share if made[i] else 0.0 for i in kept])
+        left = max(0.0, ends - time.monotonic())
+        choice = {c: kept[k] for c, k in solve(near, left, [start], should_stop).choice.items()}
+        cost = check(covers.problem, choice)
+        if cost <= (1 + slack) * best.cost:
+            break
+    if cost > (1 + slack) * best.cost or choice == solution.choice:
+        return best
+    found = replace(best, chosen=covers.launch_order(choice), cost=cost)
+    if cost <= best.cost:
+        return found
+    return replace(found, optimal=False, stats={**best.stats, "nearer": cost - best.cost})
+
+
+def _rewritten(covers: CoverProblem) -> list[bool]:
+    """For each node of the problem, whether its kernel computes what the program as written does not have."""
+    nodes = covers.snapshot.nodes
+    own = [any(y.node >= 0 and nodes[y.node].rule != SOURCE for y in parts((x.cut,))) for x in covers.candidates]
+    calls = {x.call for x, made in zip(covers.candidates, own, strict=True) if made and x.call is not None}
+    return [made or x.call in calls for x, made in zip(covers.candidates, own, strict=True)] + [
+        x.call in calls for x in covers.calls
+    ]
+
+
+def _restricted(problem: Problem, kept: Sequence[int], dearer: Sequence[float]) -> Problem:
+    """The problem with these nodes only, each dearer by a share of its cost."""
+    return Problem(
+        node_class=[problem.node_class[i] for i in kept],
+        node_cost=[
+            problem.node_cost[i] + ceil(share * problem.node_cost[i]) for i, share in zip(kept, dearer, strict=True)
+        ],
+        children=[problem.children[i] for i in kept],
+        n_classes=problem.n_classes,
+        roots=problem.roots,
+    )

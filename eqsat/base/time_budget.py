@@ -22,6 +22,7 @@ STAGES = (
     "saturate",
     "candidates",
     "solve",
+    "near",
     "further",
     "plan",
     "lift",

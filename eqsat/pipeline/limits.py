@@ -37,6 +37,7 @@ class After:
             limit. A large e-graph takes longer to lift than what was lowered, a busy machine too, and a result that
             is not lifted in time is lost.
         check_share, check_seconds: reserved for the check: a share of the limit, and its maximum in seconds.
+        near: share of the limit reserved for covers that are nearer to the program as written.
         further: share of the limit reserved for further plans, if any are asked for.
         written_bytes: bytes of constants that are written in a second, at least, after `written_seconds`.
     """
@@ -47,6 +48,7 @@ class After:
     spare: float = 0.12
     check_share: float = 0.15
     check_seconds: float = 3.0
+    near: float = 0.05
     further: float = 0.25
     written_bytes: float = 5e8
     written_seconds: float = 0.2
@@ -66,6 +68,7 @@ class After:
         kept = max(min(likely, self.most * limit), min(self.ample * likely, self.spare * limit))
         return {
             **{stage: kept * times / whole for stage, times in self.per_lowering.items()},
+            "near": self.near * limit,
             "fold": spent.get("fold", 0.0),
             "check": min(self.check_share * limit, self.check_seconds),
         }

@@ -96,6 +96,7 @@ def build_report(
         "opaque": source.opaque(),
         **({"unknown": unknown_places(source)} if source.opaque() else {}),
         **({"lighter": lighter} if (lighter := _lighter(outcome.chosen)) else {}),
+        **({"nearer": nearer} if (nearer := _nearer(outcome.chosen)) else {}),
     }
 
 
@@ -106,6 +107,17 @@ def _lighter(chosen: Sequence[CoverResult]) -> dict[str, Any]:
         return {}
     more = _microseconds(sum(s["cost"] for s in saved))
     return {"more_us": more, **{f"less_{unit}": sum(s[unit] for s in saved) for unit in ("flops", "bytes")}}
+
+
+def _nearer(chosen: Sequence[CoverResult]) -> dict[str, Any]:
+    """What covers that are nearer to the program as written cost more than the cheapest; empty if they do not."""
+    more = sum(c.stats.get("nearer", 0) for c in chosen)
+    return {"more_us": _microseconds(more)} if more else {}
+
+
+def nearer_line(nearer: dict[str, Any]) -> str:
+    """Why the result is not the cheapest plan."""
+    return f"more of the program stays as written, {nearer['more_us']:.3f} us over the cheapest plan"
 
 
 def lighter_line(lighter: dict[str, Any]) -> str:
@@ -311,6 +323,8 @@ def summary(report: dict[str, Any]) -> str:
         lines.append(stages_line(report["stages"]))
     if "lighter" in report:
         lines.append(lighter_line(report["lighter"]))
+    if "nearer" in report:
+        lines.append(nearer_line(report["nearer"]))
     if "overflow" in report:
         lines.append(overflow_line(report["overflow"]))
     if "fallback" in report:

@@ -43,7 +43,7 @@ class Problem:
         source: the program as given; `folded` is the same with its constant expressions computed.
         core: over flat arrays.
         parts: its segments in order.
-        operators: what a runtime executes as one operator, results and operands; empty for devices that fuse.
+        operators: what a runtime executes as one operator, results and operands.
         budget: the clock of the search.
     """
 
@@ -86,7 +86,7 @@ def partition(source: Program, asked: Asked, run: Runner) -> Problem:
         folded = fold_source(source, asked.exact)
     with budget.stage("lower"):
         core, node = lower_terms(folded.program)
-        written = () if asked.device.fuses else operators(folded.program)
+        written = operators(folded.program)
         executed = [(node[x], tuple(node[a] for a in args if a in node)) for x, args in written if x in node]
     with budget.stage("partition"):
         parts = tuple(segments(core.roots))
@@ -133,11 +133,11 @@ def _start_worker(asked: Asked, run: Runner) -> None:
 def cover_written(problem: Problem, form: Form, seconds: float, run: Runner) -> Solved:
     """The best cover of a form as written, found in a part of its `seconds`."""
     snapshot = Snapshot.from_core(form)
-    executed = _operators(problem, form)
+    executed = () if problem.asked.device.fuses else operators_of(problem, form)
     return Solved(snapshot, run.run(COVER_WRITTEN, limits.SEARCH.written * seconds, problem, snapshot, executed))
 
 
-def _operators(problem: Problem, form: Form) -> list[Operator]:
+def operators_of(problem: Problem, form: Form) -> list[Operator]:
     """What a runtime executes as one operator in a form, by the classes of its snapshot as written."""
     inside = next(part for part in problem.parts if part.form == form).nodes()
     ids = {node: i for i, node in enumerate(topological(form))}

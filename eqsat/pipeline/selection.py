@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from eqsat.extract.alternatives import kernel_counts, next_covers
+from eqsat.extract.composites import several
 from eqsat.extract.cover import CoverResult
-from eqsat.extract.near import least_work
+from eqsat.extract.cuts import Limits as Cuts
+from eqsat.extract.known import same_classes
+from eqsat.extract.near import CLOSE, least_work, nearest
 from eqsat.extract.plan.memory import lean_order
 from eqsat.extract.plan.plan import folding_flops
 from eqsat.extract.plan.stitch import Solved
@@ -17,7 +21,7 @@ from eqsat.pipeline import limits
 from eqsat.pipeline.objective import Objective
 from eqsat.pipeline.ranking import Combination, by_objective, next_plans, program_launches, trade_off_plans
 from eqsat.pipeline.runner import Deadline, Runner, Stage
-from eqsat.pipeline.search import Form, Found, Problem
+from eqsat.pipeline.search import Form, Found, Problem, operators_of
 
 Reason = Literal["overflow", "memory", "refused", "time", "interrupted", "measured"]
 """Why a form stays as written although a cheaper one was found: a short float would overflow, its constants would take
@@ -70,7 +74,7 @@ def _left_written(found: Found) -> Solved:
 def choose(problem: Problem, found: Mapping[Form, Found], run: Runner) -> list[Selection]:
     """The covers to build plans from, the best first; after Ctrl-C only the cheapest."""
     run.tell("comparing plans", 0.8)
-    asked, first = problem.asked, _cheapest(found, run)
+    asked, first = problem.asked, _preferred(problem, found, run)
     if run.interrupted or (asked.top == 1 and asked.goal == Objective()):
         return [first]
     with run.budget.stage("further"):
@@ -79,23 +83,61 @@ def choose(problem: Problem, found: Mapping[Form, Found], run: Runner) -> list[S
         return [first, *run.run(NEXT, run.unlimited, problem, first, run)]
 
 
-def _cheapest(found: Mapping[Form, Found], run: Runner) -> Selection:
-    """The cheapest cover of each form, or one with clearly less work that costs hardly more; after Ctrl-C none whose
-    constants take much work."""
+def _preferred(problem: Problem, found: Mapping[Form, Found], run: Runner) -> Selection:
+    """The cheapest cover of each form, or one with clearly less work that costs hardly more. Of the others, those that
+    take operators apart and gain least are left as written, or nearer to it, while all together cost hardly more.
+
+    After Ctrl-C no constants take much work.
+    """
+    times = Counter(part.form for part in problem.parts)
+    deadline = run.deadline(run.left("near"))
+    slack = CLOSE * sum(times[form] * x.cheapest.cover.cost for form, x in found.items())
     solved: dict[Form, Solved] = {}
-    for form, x in found.items():
-        best = _lightest(x, run)
+    for form in sorted(found, key=lambda form: times[form] * _gain(found[form])):
+        with run.budget.stage("near"):
+            each = deadline.left() / (len(found) - len(solved))
+            best = _near(problem, form, found[form], slack / times[form], each, run)
         hurried = run.interrupted and _folding(best) > limits.FOLDING.hurried_flops
-        gains = x.cheapest.cover.cost < x.written.cover.cost or best is not x.cheapest
-        solved[form] = best if gains and not hurried else _left_written(x)
-    return Selection(found, solved)
+        solved[form] = _left_written(found[form]) if hurried else best
+        slack -= times[form] * best.cover.stats.get("nearer", 0)
+    return Selection(found, {form: solved[form] for form in found})
 
 
-def _lightest(found: Found, run: Runner) -> Solved:
-    cheapest = found.cheapest.cover
-    with run.budget.stage("solve"):
-        cover = run.run(LIGHTEST, run.left("solve"), cheapest)
-    return found.cheapest if cover is cheapest else replace(found.cheapest, cover=cover)
+def _near(problem: Problem, form: Form, found: Found, slack: float, seconds: float, run: Runner) -> Solved:
+    """The cheapest cover of a form, or one near to it; one that is nearer to the form as written costs at most `slack`
+    picoseconds more."""
+    cheapest, written = found.cheapest, found.written.cover
+    lighter = run.run(LIGHTEST, seconds, cheapest.cover)
+    if lighter is not cheapest.cover:
+        return replace(cheapest, cover=lighter)
+    if cheapest.cover.cost >= written.cost:
+        return _left_written(found)
+    apart = _taken_apart(problem, form, found, cheapest.cover)
+    if problem.asked.device.fuses and not apart:
+        return cheapest
+    if _gain(found) <= slack:
+        kept = _left_written(found)
+        return replace(kept, cover=replace(kept.cover, stats={**cheapest.cover.stats, "nearer": _gain(found)}))
+    nearer = run.run(NEAREST, seconds, cheapest.cover, slack / cheapest.cover.cost)
+    if problem.asked.device.fuses and _taken_apart(problem, form, found, nearer) >= apart:
+        return cheapest
+    return replace(cheapest, cover=nearer)
+
+
+def _taken_apart(problem: Problem, form: Form, found: Found, cover: CoverResult) -> int:
+    """How many norms, activations and other operators that are several in the core no longer compute their result."""
+    written = found.written.cover.problem
+    if written is None:
+        return 0
+    whole = several(written.snapshot, written.found.facts, operators_of(problem, form), Cuts())
+    classes = same_classes(written.snapshot, cover.snapshot)
+    computed = {cover.snapshot.nodes[i].cls for i in cover.derivation}
+    return sum(classes.get(c) not in computed for c in whole)
+
+
+def _gain(found: Found) -> int:
+    """Picoseconds that the cheapest cover of a form saves."""
+    return max(0, found.written.cover.cost - found.cheapest.cover.cost)
 
 
 def cautious(first: Selection) -> list[Selection]:
@@ -150,7 +192,12 @@ def _least_work(deadline: Deadline, cheapest: CoverResult) -> CoverResult:
     return least_work(cheapest, deadline.left(), deadline.stopped)
 
 
+def _nearest(deadline: Deadline, cheapest: CoverResult, slack: float) -> CoverResult:
+    return nearest(cheapest, slack, deadline.left(), deadline.stopped)
+
+
 LIGHTEST = Stage(_least_work, lambda cheapest: cheapest)
+NEAREST = Stage(_nearest, lambda cheapest, slack: cheapest)
 NEXT = Stage(_next, lambda problem, first, run: [])
 TRADE = Stage(_traded, lambda problem, first, run: [first])
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import reduce
 from itertools import pairwise
+from typing import Any
 
+import numpy as np
 import pytest
 
 import eqsat
-from eqsat.egraph.snapshot import Snapshot
+from eqsat.egraph.snapshot import SOURCE, Snapshot
 from eqsat.extract.cover import CoverResult, cover
-from eqsat.extract.near import LESS, NEAR, Work, least_work, work_of
+from eqsat.extract.cuts import parts
+from eqsat.extract.near import LESS, NEAR, Work, least_work, nearest, work_of
 from eqsat.program.core import make
 from support.core_programs import mm, silu, un, x_
 from support.snapshots import random_snapshot
@@ -42,6 +46,42 @@ def test_it_is_near_and_clearly_lighter_or_the_cheapest(seed: int) -> None:
     found = least_work(best, 5.0)
     assert found.cost <= (1 + NEAR) * best.cost
     assert found is best or work(found).share(work(best)) <= LESS
+
+
+def rewritten(result: CoverResult) -> int:
+    """The price of the kernels that compute what a rule made."""
+    nodes = result.snapshot.nodes
+    own = [x for x in result.chosen if any(y.node >= 0 and nodes[y.node].rule != SOURCE for y in parts((x.cut,)))]
+    return sum(x.price for x in own)
+
+
+@pytest.mark.parametrize("slack", [0.0, 0.01, 0.2])
+@pytest.mark.parametrize("seed", range(8))
+def test_it_is_near_and_keeps_more_as_written_or_the_cheapest(seed: int, slack: float) -> None:
+    snapshot = random_snapshot(seed, 24)[0]
+    nodes = [replace(n, rule="made") if i % 3 == 0 else n for i, n in enumerate(snapshot.nodes)]
+    best = cover(replace(snapshot, nodes=nodes), "mi300x", 5.0)
+    found = nearest(best, slack, 5.0)
+    assert found.cost <= (1 + slack) * best.cost
+    assert found.cost - best.cost == found.stats.get("nearer", 0)
+    assert rewritten(found) <= rewritten(best)
+
+
+GAINS = [
+    ("the scale of a norm that moves into a weight", lambda x, w, v: (eqsat.layernorm(x) * w[0] + v[0]) @ v, True),
+    ("a factor that moves into a weight", lambda x, w, v: (0.5 * eqsat.tanh(x @ w)) @ v, False),
+    ("a chain in the dear order", lambda x, w, v: x @ w @ v[:, :4], False),
+]
+
+
+@pytest.mark.parametrize(("function", "stays"), [row[1:] for row in GAINS], ids=[row[0] for row in GAINS])
+def test_no_operator_is_taken_apart_for_less_than_a_hundredth(function: Any, stays: bool) -> None:
+    n, rng = 64, np.random.default_rng(0)
+    w, v = (rng.standard_normal((n, n), dtype=np.float32) for _ in range(2))
+    program = eqsat.trace(lambda x: function(x, w, v), x=eqsat.spec((n, n)))
+    found = eqsat.optimize(program, device="mi300x")
+    assert (not found.report["rules"]) == stays
+    assert found.report.get("nearer", {"more_us": 0.0})["more_us"] <= 0.01 * found.report["result"]["predicted_us"]
 
 
 def test_work_counts_operations_and_arrays() -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import eqsat
+from eqsat.extract.near import CLOSE
 from support.programs import weight
 
 F32 = np.float32
@@ -122,14 +123,19 @@ FOLDS: dict[str, Row] = {
 }
 
 
+WHOLE = ("gamma and beta of a layer norm into the next layer", "gamma of an RMS norm into the next weights")
+"""Folds that take a norm apart: it stays whole where this costs hardly more."""
+
+
 @pytest.mark.parametrize("name", FOLDS)
 def test_what_is_written_gets_as_cheap_as_what_is_folded_by_hand(name: str):
     written, folded, shapes = FOLDS[name]
     specs = [eqsat.spec(s) for s in shapes]
     found = eqsat.optimize(eqsat.trace(written, *specs)).report["result"]
     by_hand = eqsat.optimize(eqsat.trace(folded, *specs)).report
+    tie = CLOSE if name in WHOLE else TIE
     for other in (by_hand["source"], by_hand["result"]):
-        assert found["predicted_us"] <= other["predicted_us"] * (1 + TIE)
+        assert found["predicted_us"] <= other["predicted_us"] * (1 + tie)
         assert found["kernels"] <= other["kernels"]
         assert found["matmul_flops"] <= other["matmul_flops"]
 
