@@ -19,7 +19,20 @@ from eqsat.cli.shared import arrays as stored
 from support.cli import A, C, chain, document, eqsat, onnx_model, printed, refusal
 
 COMMANDS = (
-    *("optimize", "run", "emit", "prove", "explain", "explore", "demo", "devices", "extract", "version"),
+    *(
+        "optimize",
+        "run",
+        "emit",
+        "prove",
+        "certify",
+        "verify",
+        "explain",
+        "explore",
+        "demo",
+        "devices",
+        "extract",
+        "version",
+    ),
     *("bench", "calibrate", "kernels list", "kernels show", "kernels source"),
     *("rules list", "rules show", "rules check"),
 )
