@@ -100,7 +100,7 @@ def test_after_ctrl_c_prices_decide(monkeypatch: pytest.MonkeyPatch, saved: Path
     def pressed(self: Any, file: Any, threads: int) -> Session:
         time.sleep(0.1)
         signal.raise_signal(signal.SIGINT)
-        time.sleep(0.2)
+        time.sleep(1.0)  # longer than work may take to return what it has
         raise AssertionError("the work is given up")
 
     scripted(monkeypatch, by_writer)
