@@ -128,6 +128,37 @@ class Snapshot:
             roots=[ids[r] for r in roots],
         )
 
+    def stored(self) -> set[int]:
+        """Classes of constants that need no arithmetic: stored ones and numbers, through views, one after the other."""
+        found = {n.cls for n in self.nodes if n.op in ("Const", "Full")}
+        stack = list(found)
+        while stack:
+            for i in self.parents[stack.pop()]:
+                node = self.nodes[i]
+                if node.cls not in found and node.op in ("V", "Cat") and found.issuperset(node.args):
+                    found.add(node.cls)
+                    stack.append(node.cls)
+        return found
+
+    def merged(self, pairs: Sequence[tuple[int, int]]) -> Snapshot:
+        """The same e-nodes with each pair of classes as one."""
+        parent = list(range(self.n_classes))
+
+        def find(cls: int) -> int:
+            while parent[cls] != cls:
+                parent[cls] = cls = parent[parent[cls]]
+            return cls
+
+        for a, b in pairs:
+            parent[find(b)] = find(a)
+        number = {cls: i for i, cls in enumerate(dict.fromkeys(map(find, range(self.n_classes))))}
+        to = [number[find(cls)] for cls in range(self.n_classes)]
+        nodes = dict.fromkeys(ENode(n.op, n.attrs, tuple(to[a] for a in n.args), to[n.cls], n.rule) for n in self.nodes)
+        const = [False] * len(number)
+        for cls, known in enumerate(self.const):
+            const[to[cls]] |= known
+        return Snapshot(list(nodes), len(number), const, [to[root] for root in self.roots])
+
     def term(self, cls: int) -> Node:
         """The shallowest derivation of a class as core nodes."""
         memo: dict[int, Node] = {}

@@ -1,9 +1,9 @@
 """`prove`: are two programs equal? Proved with steps, refuted with an input, or unknown.
 
-First both run on a few inputs: a clear difference refutes. Then both are written out element by element in a normal
-form (`eqsat.proof.elements`), by cases where comparisons, signs and choices meet. Meanwhile rules work on both in one
-e-graph, in another process. Their steps have names and read better, and only they can prove programs that are too large
-to compare element by element.
+First both run on a few inputs: a clear difference refutes. Models are then swept (`eqsat.proof.sweep`): their values
+are proved equal one after the other, from the inputs on. Small programs, and what sweeping leaves, are written out
+element by element in a normal form (`eqsat.proof.elements`), by cases where comparisons, signs and choices meet.
+Meanwhile rules work on both in one e-graph, in another process. Their steps have names and read better.
 
 Equal means: over the real numbers and the integers, wherever both sides are defined. A division by zero and the
 logarithm of a negative number are not defined. Rounding, infinities and integers that overflow are left out. Sampling
@@ -13,7 +13,7 @@ alone never proves anything.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -21,6 +21,7 @@ import numpy as np
 
 from eqsat.base.arguments import instance, seconds
 from eqsat.base.compare import relative_error
+from eqsat.base.numerics import Array
 from eqsat.check.check import TOLERANCE
 from eqsat.egraph.saturate import Limits, saturate, warm_up
 from eqsat.egraph.snapshot import Snapshot
@@ -28,20 +29,29 @@ from eqsat.errors import CheckFailed, InputError, escaped
 from eqsat.language.rule import AnyRule
 from eqsat.program.core import CoreProgram, Node, evaluate, lower, topological
 from eqsat.program.ir import Program
-from eqsat.program.node import substitute
+from eqsat.program.node import is_leaf, substitute
 from eqsat.program.sizes import check_program
+from eqsat.proof.ahead import Ahead
 from eqsat.proof.assumptions import Bounds, read
 from eqsat.proof.elements import Agreement, compare
-from eqsat.proof.refute import Difference, refute
+from eqsat.proof.refute import Difference, refute, typical
+from eqsat.proof.sweep import Swept, sweep
 
 Verdict = Literal["proved", "refuted", "unknown"]
-Method = Literal["rules", "normal form", "points", ""]
+Method = Literal["rules", "normal form", "sweep", "points", ""]
 
 _REFUTING_SHARE = 0.25
 _NORMAL_FORM_SHARE = 0.7
 _STEPS_SECONDS, _STEPS_SHARE = 0.8, 0.2
 """Once the normal form has proved two programs equal, rules get this long to find steps that read better, and only
 within this share of the time: on a busy machine the answer comes first."""
+
+_SWEPT = 40
+"""Operators of both programs from which on they are swept: e-graphs of fewer hold them whole."""
+
+_SWEEP_SHARE = 0.9
+_SHOWN = 3
+"""Values that stay open that the reason of an unknown answer names."""
 
 _NODES = 20_000
 _MOST_FOLDED = 1 << 21
@@ -57,8 +67,9 @@ class Proof:
 
     Attributes:
         verdict: `proved`, `refuted` or `unknown`.
-        method: `rules` (an e-graph), `normal form` (element by element), `points` (a counterexample).
-        steps: rule, before, after: how the first becomes the second.
+        method: `rules` (an e-graph), `sweep` (an e-graph for each cut of the programs), `normal form` (element by
+            element), `points` (a counterexample).
+        steps: rule, before, after: how the first becomes the second; of a sweep the values that are equal, by name.
         difference: the input that refutes.
         assumed: what was assumed of inputs, as it was written.
         reason: one line for people.
@@ -115,6 +126,7 @@ def prove(
     time_limit: float = 10.0,
     assume: str | Sequence[str] | None = None,
     sizes: Mapping[str, int] | None = None,
+    progress: Callable[[str, float], None] = lambda stage, share: None,
 ) -> Proof:
     """Decide whether two programs compute the same.
 
@@ -125,6 +137,7 @@ def prove(
         assume: bounds on inputs of the first program, such as `0 <= i < 16` or `x > 0` (see `eqsat.proof.assumptions`);
             inputs outside are not looked at.
         sizes: names of numbers for `assume`.
+        progress: told what is being done, and the share of it that is done.
 
     Raises:
         InputError: they cannot be matched, shapes or dtypes differ, or an assumption cannot be read.
@@ -147,12 +160,15 @@ def prove(
     terms = {names[t.attr("name")]: t for t in right.inputs} | {t.attr("name"): t for t in left.inputs}
     bounds = read(assume, terms, sizes or {})
     prepare()
+    progress("trying inputs", 0.0)
     search = refute(left, right, names, _REFUTING_SHARE * time_limit, bounds=bounds)
     if search.found is not None:
         reason = f"{search.found}, on input {search.points} of those tried"
         proof = Proof("refuted", "points", 0.0, reason, difference=search.found)
     else:
-        proof = _Pair(left, right, names, bounds).proof(deadline, begun + _STEPS_SHARE * time_limit)
+        pair = _Pair(left, right, names, bounds)
+        points = typical(left, right, names, bounds)
+        proof = pair.proof(deadline, begun + _STEPS_SHARE * time_limit, points, progress)
     if proof.verdict == "proved" and not search.defined:
         proof = Proof("unknown", "", 0.0, "neither program has a finite value on any input that was tried")
     proof.seconds = time.monotonic() - begun
@@ -207,7 +223,7 @@ class _Pair:
     """Two programs over one set of inputs, in the core."""
 
     def __init__(self, left: Program, right: Program, names: Mapping[str, str], bounds: Mapping[str, Bounds]) -> None:
-        self._program, self._bounds = left, bounds
+        self._program, self._other, self._bounds = left, right, bounds
         self.left: CoreProgram = lower(left)
         self.right: CoreProgram = lower(right)
         ours = {node.attrs[0]: node for node in self.left.inputs}
@@ -219,10 +235,29 @@ class _Pair:
         self.goal = substitute(self.right.roots, renamed)
         self.constants = {**self.right.constants, **self.left.constants}
 
-    def proof(self, deadline: float, better_steps_until: float) -> Proof:
+    def proof(
+        self,
+        deadline: float,
+        better_steps_until: float,
+        points: Sequence[Mapping[str, Array]],
+        progress: Callable[[str, float], None],
+    ) -> Proof:
         """Proved or unknown; `seconds` is filled in by the caller."""
         if list(self.left.roots) == list(self.goal):
             return Proof("proved", "rules", 0.0, "both are the same over flat arrays: only shapes and views were moved")
+        swept = None
+        if sum(not is_leaf(n.op) for n in topological([*self.left.roots, *self.goal])) >= _SWEPT:
+            swept = self._swept(deadline, points, lambda share: progress("sweeping", share))
+            if swept is not None and (swept or swept.stats["late"]):
+                return swept
+        progress("comparing elements", 0.0)
+        proof = self._whole(deadline, better_steps_until)
+        if swept is not None and proof.verdict == "unknown":
+            proof.reason = f"{swept.reason}; {proof.reason}"
+        return proof
+
+    def _whole(self, deadline: float, better_steps_until: float) -> Proof:
+        """Both programs as one problem."""
         left = deadline - time.monotonic()
         elements = compare(self.left.roots, self.goal, self.constants, _NORMAL_FORM_SHARE * left, self._bounds)
         seconds = deadline - time.monotonic()
@@ -243,6 +278,58 @@ class _Pair:
         if elements.equal:
             return _by_elements(elements)
         return Proof("unknown", "", 0.0, f"{failure}; {elements.reason}", stats=found.stats)
+
+    def _swept(
+        self, deadline: float, points: Sequence[Mapping[str, Array]], progress: Callable[[float], None]
+    ) -> Proof | None:
+        """Proved or unknown by sweeping; None where the programs have no values on the points."""
+        ahead = Ahead(self.constants)
+        opaque = {**self.right.opaque, **self.left.opaque}
+        now = time.monotonic()
+        until = now + _SWEEP_SHARE * (deadline - now)
+        try:
+            swept = sweep(self.left.roots, self.goal, ahead, opaque, points, _rules(), until, progress)
+        except InputError:
+            return None
+        stats = {
+            "values": swept.values,
+            "cuts": len(swept.cuts),
+            "proofs": swept.proofs,
+            "open": len(swept.unproved),
+            "late": swept.late,
+        }
+        if not swept.equal:
+            return Proof("unknown", "", 0.0, self._open(swept), stats=stats)
+        steps = [{"rule": "sweep", "before": self._name(c.left), "after": self._name(c.right)} for c in swept.cuts]
+        rounding = ""
+        if ahead.rounded:
+            rounding = (
+                f", up to the rounding of {len(ahead.rounded)} constants by at most "
+                f"{max(ahead.rounded.values()):.2g} units in the last place at their scale"
+            )
+        reason = f"{len(swept.cuts)} values of both are equal, by {swept.proofs} e-graphs of their own{rounding}"
+        return Proof("proved", "sweep", 0.0, reason, steps, stats=stats)
+
+    def _open(self, swept: Swept) -> str:
+        """What a sweep left open, nearest to the inputs."""
+        if not swept.unproved:
+            found = f"{len(swept.cuts)} values of both were proved equal"
+            return f"{found}, then the time was up" if swept.late else f"{found}, none of them near the outputs"
+        texts = [
+            f"{self._name(cut.left)} of the first and {self._name(cut.right)} of the second agree, and are not proved "
+            f"equal ({', '.join(sorted(set(cut.operators))) or 'constants'} between; {cut.stop})"
+            for cut in swept.unproved[:_SHOWN]
+        ]
+        more = len(swept.unproved) - _SHOWN
+        return "; ".join(texts) + (f"; and {more} more" if more > 0 else "")
+
+    def _name(self, node: Node) -> str:
+        """The name that a program gives a value, or else its operator."""
+        for core, program in ((self.left, self._program), (self.right, self._other)):
+            term = core.source_term.get(node)
+            if term is not None and term in program.names:
+                return program.names[term]
+        return f"a value of {node.op}"
 
     def _fold(self, found: Snapshot) -> bool:
         """Write constants of the second program as what the first computes of constants, where the values are equal.

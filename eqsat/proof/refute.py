@@ -28,9 +28,15 @@ _CONSTANTS = 1e-5
 _TOO_WIDE = 1e3
 """Bounds that are wider than differences by this factor say nothing of them."""
 
-_BEYOND_NOISE = 1e3
+_BEYOND_NOISE = 30.0
+"""Of the largest change that moving every value within its rounding makes: sums of constants that were computed ahead
+round once for each term, more than the noise moves them."""
+
 _BOUNDS_SHARE = 0.3
 """Of the time, for the bounds at one input."""
+
+_LOOK_FACTOR = 3.0
+"""Times the given time that a difference at first sight may take to be sure of: then nothing else is left to do."""
 
 _JUMPS = frozenset({"floor", "ceil", "round", "sign", "mod", "less", "less_equal", "greater", "greater_equal", "equal"})
 _DIVIDES = frozenset({"div", "mod", "pow"})
@@ -176,12 +182,20 @@ def refute(
     return Search(None, points, defined)
 
 
+def typical(
+    left: Program, right: Program, names: Mapping[str, str], bounds: Mapping[str, Bounds]
+) -> list[dict[str, Array]]:
+    """Inputs away from poles and jumps, flat, by the names of the first program."""
+    points = _points(left, right, names, 0, bounds)
+    return [{n: v.reshape(-1) for n, v in values.items()} for point, values in points if point.generic]
+
+
 class _Pair:
     """Bounds of the outputs of two programs, by the names of the first."""
 
     def __init__(self, left: Program, right: Program, names: Mapping[str, str], seconds: float) -> None:
         self._left, self._right, self._names = lower(left), lower(right), names
-        self._seconds, self._deadline = seconds, time.monotonic() + seconds
+        self._seconds, self._deadline = seconds, time.monotonic() + _LOOK_FACTOR * seconds
         self._exact = constants_of(self._left) & constants_of(self._right)
         self._of: Mapping[str, Array] | None = None
         self._known: dict[str, tuple[Interval, Interval]] = {}

@@ -53,8 +53,8 @@ def prove(
     check_files({"A": first, "B": second}, {"--counterexample": counterexample, "--json": json_file})
     prepare()
     programs = [load(path, shape) for path in (first, second)]
-    with progress("proving"):
-        proof = eqsat.prove(*programs, time_limit=time_limit, assume=assume, sizes=parse_shapes(shape))
+    with progress("proving") as report:
+        proof = eqsat.prove(*programs, time_limit=time_limit, assume=assume, sizes=parse_shapes(shape), progress=report)
     if counterexample is not None and proof.difference is not None:
         write_arrays(counterexample, proof.difference.inputs)
     if json_file is not None:

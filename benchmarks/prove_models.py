@@ -1,0 +1,188 @@
+"""Whole models against what became of them: seconds to optimise, seconds to prove, and what stays open.
+
+    python benchmarks/prove_models.py DIR [--match PATTERN] [--against DEVICE|onnxruntime]... [--limit SECONDS]
+        [--faults N] [--shape NAME=SIZE]...
+
+DIR holds ONNX models. Each is optimised for every DEVICE (mi300x by default), or saved as onnxruntime's basic level
+rewrites it, and `eqsat prove` compares the two. With `--faults N`, N faults are planted in each result, drawn with a
+fixed seed: a weight changed by 1 %, rows of a matrix swapped, a number changed, operands swapped or left out, one
+operator for another. Exit code 1 if a result was refuted or a fault proved.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from fnmatch import fnmatch
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+
+import eqsat
+from eqsat.cli.shared.output import console, print_table
+from eqsat.errors import InputError
+from eqsat.program.ir import Program
+
+ONNXRUNTIME = "onnxruntime"
+SIBLINGS = {"Add": "Sub", "Sub": "Add", "Mul": "Add", "Div": "Mul", "Erf": "Tanh", "Sigmoid": "Tanh", "Relu": "Abs"}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--match", default="*")
+    parser.add_argument("--against", action="append")
+    parser.add_argument("--limit", type=float, default=20.0, help="seconds of each search and of each proof")
+    parser.add_argument("--faults", type=int, default=0)
+    parser.add_argument("--shape", action="append", default=[])
+    asked = parser.parse_args()
+    rows: list[list[str]] = []
+    wrong: list[str] = []
+    for path in sorted(asked.folder.glob("*.onnx")):
+        if not fnmatch(path.stem, asked.match):
+            continue
+        source = read(path, dict(entry.split("=") for entry in asked.shape))
+        for against in asked.against or ["mi300x"]:
+            with tempfile.TemporaryDirectory() as folder:
+                written = Path(folder) / "result.onnx"
+                begun = time.monotonic()
+                made(source, path, against, written, asked.limit)
+                seconds = time.monotonic() - begun
+                result = eqsat.from_onnx(written)
+                proof = eqsat.prove(source, result, time_limit=asked.limit)
+                found = Counter(faults(source, written, asked.faults, asked.limit, wrong))
+            cells = [path.stem, against, f"{seconds:.1f}", f"{proof.seconds:.1f}", proof.verdict]
+            cells += [str(proof.stats.get("cuts", "")), str(proof.stats.get("proofs", ""))]
+            rows.append([*cells, *([str(found[v]) for v in ("refuted", "unknown")] if asked.faults else [])])
+            console(stderr=True).print(" ".join(rows[-1]), proof.reason, markup=False, highlight=False)
+            if proof.verdict == "refuted":
+                wrong.append(f"{path.stem} against {against}: {proof.reason}")
+    heads = ["model", "against", "made in s", "proved in s", "verdict", "cuts", "e-graphs"]
+    columns = [*heads, *(["faults refuted", "unknown"] if asked.faults else [])]
+    print_table(console(), "models and what became of them", columns, rows, words=2)
+    for line in wrong:
+        print(line)
+    return 1 if wrong else 0
+
+
+def read(path: Path, shapes: dict[str, str]) -> Program:
+    """The model, its open dims as asked, 1 for a dim that is not."""
+    sizes = {name: int(size) for name, size in shapes.items()}
+    graph = onnx.load(path, load_external_data=False).graph
+    dims = (dim.dim_param for value in graph.input for dim in value.type.tensor_type.shape.dim)
+    return eqsat.from_onnx(path, shapes={name: sizes.get(name, 1) for name in dims if name} or None)
+
+
+def made(source: Program, path: Path, against: str, written: Path, limit: float) -> None:
+    """Write what a device's search, or onnxruntime, makes of the model."""
+    if against != ONNXRUNTIME:
+        eqsat.to_onnx(eqsat.optimize(source, device=against, time_limit=limit).program, written)
+        return
+    import onnxruntime as ort
+
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    options.optimized_model_filepath = str(written)
+    options.log_severity_level = 3
+    fixed = written.with_name("source.onnx")  # with the same dims
+    eqsat.to_onnx(source, fixed)
+    ort.InferenceSession(str(fixed), options, providers=["CPUExecutionProvider"])
+
+
+# Faults
+
+
+def faults(source: Program, written: Path, count: int, limit: float, wrong: list[str]) -> Iterator[str]:
+    """The verdicts on a result with faults; one that does not change the program's meaning is drawn again."""
+    rng = random.Random(0)
+    for _ in range(count):
+        model = onnx.load(written)
+        name, plant = rng.choice(list(PLANTED.items()))
+        place = plant(model, rng)
+        if place is None:
+            continue
+        try:
+            proof = eqsat.prove(source, eqsat.from_onnx(model), time_limit=limit)
+        except InputError:
+            continue  # not a program any more
+        console(stderr=True).print(f"  {name}, {place}: {proof}"[:300], markup=False, highlight=False)
+        if proof.verdict == "proved" and "rounding" not in proof.reason:
+            wrong.append(f"{name}, {place}: {proof.reason}")
+        yield proof.verdict
+
+
+def _weight(model: onnx.ModelProto, rng: random.Random, change: Callable[[np.ndarray], None]) -> str | None:
+    floats = [t for t in model.graph.initializer if t.data_type in (1, 10) and np.prod(t.dims) > 1 and t.dims[0] > 1]
+    if not floats:
+        return None
+    tensor = rng.choice(floats)
+    array = numpy_helper.to_array(tensor).copy()
+    before = array.copy()
+    change(array)
+    tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
+    return None if (array == before).all() else tensor.name
+
+
+def _scaled(model: onnx.ModelProto, rng: random.Random) -> str | None:
+    def change(array: np.ndarray) -> None:
+        array *= 1.01
+
+    return _weight(model, rng, change)
+
+
+def _swapped(model: onnx.ModelProto, rng: random.Random) -> str | None:
+    def change(array: np.ndarray) -> None:
+        array[[0, 1]] = array[[1, 0]]
+
+    return _weight(model, rng, change)
+
+
+def _number(model: onnx.ModelProto, rng: random.Random) -> str | None:
+    numbers = [t for t in model.graph.initializer if t.data_type in (1, 10) and np.prod(t.dims) == 1]
+    if not numbers:
+        return None
+    tensor = rng.choice(numbers)
+    array = numpy_helper.to_array(tensor) * 10
+    tensor.CopyFrom(numpy_helper.from_array(array.astype(array.dtype), tensor.name))
+    return tensor.name if array.any() else None
+
+
+def _sibling(model: onnx.ModelProto, rng: random.Random) -> str | None:
+    nodes = [n for n in model.graph.node if n.op_type in SIBLINGS]
+    if not nodes:
+        return None
+    node = rng.choice(nodes)
+    node.op_type = SIBLINGS[node.op_type]
+    return node.name
+
+
+def _left_out(model: onnx.ModelProto, rng: random.Random) -> str | None:
+    nodes = [n for n in model.graph.node if n.op_type in ("Add", "Mul", "Relu", "Gelu", "Erf", "Tanh", "Softmax")]
+    if not nodes:
+        return None
+    node = rng.choice(nodes)
+    node.op_type = "Identity"
+    del node.input[1:], node.attribute[:]
+    return node.name
+
+
+PLANTED: dict[str, Callable[[onnx.ModelProto, random.Random], str | None]] = {
+    "a weight changed by 1 %": _scaled,
+    "rows swapped": _swapped,
+    "a number changed": _number,
+    "another operator": _sibling,
+    "an operator left out": _left_out,
+}
+"""Kinds of faults: each changes the model, and says where; None where it has no place for the fault."""
+
+if __name__ == "__main__":
+    sys.exit(main())

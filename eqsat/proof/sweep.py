@@ -1,0 +1,309 @@
+"""Proofs of whole models by sweeping: values that agree on random inputs are proved equal one by one, inputs first.
+
+Both programs are evaluated on a few inputs. A value of the second that agrees with one of the first is a candidate. It
+is proved in a small e-graph over a cut: the values nearest to both that both read. What was proved takes the place of
+the value in everything above, so that each proof has to bridge a few operators only. Equal proofs, of repeated layers,
+are made once. This is how SAT-based checkers compare hardware circuits (A. Mishchenko, S. Chatterjee, R. Jiang and
+R. Brayton, "FRAIGs: a unifying representation for logic synthesis and verification", 2005).
+
+A candidate that is not proved is passed over: its operators become part of the proofs above it.
+"""
+
+from __future__ import annotations
+
+import heapq
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from eqsat.base.graphs import operands_first
+from eqsat.base.numerics import Array
+from eqsat.check.check import TOLERANCE
+from eqsat.egraph.saturate import Limits, saturate
+from eqsat.egraph.snapshot import Snapshot
+from eqsat.language.rule import AnyRule
+from eqsat.program.core import Node, OpaqueCall, evaluate, make, topological
+from eqsat.program.node import is_folded, is_leaf, substitute
+from eqsat.proof.ahead import Ahead
+from eqsat.proof.intervals import OutOfTime
+from eqsat.proof.signatures import Index, Signature, signature
+
+_SHARE = 0.1
+"""Of the tolerance of the narrowest type: how far values that are candidates may be apart. Constants on one side may
+have been rounded once more."""
+
+_MOST_FOLDED = 1 << 24
+"""Elements of a constant that is computed so as to be compared."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Effort:
+    """What one proof may take: seconds, e-nodes, and operators of both sides above the cut.
+
+    The cut is first where both sides meet, then up to `further` operators nearer to the inputs.
+    """
+
+    seconds: float
+    nodes: int
+    operators: int
+    further: int
+
+
+_EFFORTS = (_Effort(0.5, 2_000, 24, 1), _Effort(4.0, 12_000, 64, 2))
+"""Of one pass over the program after the other: most proofs are short, and one that is not may be not needed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A value of the second program that agrees with one of the first on all inputs.
+
+    Attributes:
+        left, right: the values; `right` over what was proved equal before.
+        stop: why the last e-graph that tried ended, empty where they were proved equal.
+        operators: what lies between the values and the cut.
+    """
+
+    left: Node
+    right: Node
+    stop: str = ""
+    operators: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class Swept:
+    """What sweeping found.
+
+    Attributes:
+        equal: whether all outputs were proved equal.
+        cuts: pairs of values that were proved equal, identical ones aside, inputs first.
+        proofs: e-graphs that proved them; the others repeat one of these.
+        unproved: the candidates that were passed over, inputs first.
+        values: values of the second program.
+        late: whether the time limit ended it.
+    """
+
+    values: int
+    equal: bool = False
+    proofs: int = 0
+    cuts: list[Cut] = field(default_factory=list)
+    unproved: list[Cut] = field(default_factory=list)
+    late: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Local:
+    """A proof over numbered leaves: why it ended, empty if it succeeded, and the constants that must agree for it."""
+
+    stop: str
+    agreeing: tuple[tuple[Node, Node], ...] = ()
+
+
+def sweep(
+    left: Sequence[Node],
+    right: Sequence[Node],
+    constants: Ahead,
+    opaque: Mapping[str, OpaqueCall],
+    points: Sequence[Mapping[str, Array]],
+    rules: Sequence[AnyRule],
+    deadline: float,
+    progress: Callable[[float], None] = lambda share: None,
+) -> Swept:
+    """Prove the outputs `right` equal to `left`, as far as the time until `deadline` (`time.monotonic`) allows.
+
+    Args:
+        points: inputs, flat, by name, on which both programs have values.
+        progress: told the share of values that are done.
+
+    Raises:
+        InputError: an index is out of range on one of the points.
+    """
+    run = _Sweep(left, right, constants, rules, deadline, progress)
+    try:
+        run.look(points, opaque)
+        for effort in _EFFORTS:
+            run.go(effort)
+            if run.found.equal:
+                break
+    except OutOfTime:
+        run.found.late = True
+    return run.found
+
+
+class _Sweep:
+    def __init__(
+        self,
+        left: Sequence[Node],
+        right: Sequence[Node],
+        constants: Ahead,
+        rules: Sequence[AnyRule],
+        deadline: float,
+        progress: Callable[[float], None],
+    ) -> None:
+        self._left, self._right = left, right
+        self._constants, self._rules, self._deadline, self._progress = constants, rules, deadline, progress
+        self._order = topological(right)
+        self._of_left = dict.fromkeys(topological(left))
+        self._signatures: dict[Node, Signature] = {}
+        self._fixed: dict[Node, bool] = {}
+        self._known: dict[tuple[Node, Node, _Effort], _Local] = {}
+        types = {node.dtype for node in (*self._of_left, *self._order)}
+        self._tolerance = _SHARE * max((TOLERANCE.get(each, 0.0) for each in types), default=0.0)
+        self.found = Swept(len(self._order))
+
+    def look(self, points: Sequence[Mapping[str, Array]], opaque: Mapping[str, OpaqueCall]) -> None:
+        """Evaluate both programs, and keep the signature of every value."""
+        seen: dict[Node, list[Signature]] = {}
+
+        def note(node: Node, value: Array, args: list[Array]) -> Array:
+            self._in_time()
+            seen.setdefault(node, []).append(signature(node.dtype, [value]))
+            return value
+
+        for point in points:
+            evaluate([*self._left, *self._right], point, self._constants.values, opaque, "float64", note)
+        for node, of in seen.items():
+            scales, sums = (sum((getattr(each, part) for each in of), ()) for part in ("scales", "sums"))
+            self._signatures[node] = Signature(node.size, node.dtype, scales, sums)
+
+    def go(self, effort: _Effort) -> None:
+        """One pass over the values of the second program, operands first."""
+        meant: dict[Node, Node] = {}
+        index = Index({node: self._signatures[node] for node in self._of_left}, self._tolerance)
+        self.found.cuts, self.found.unproved = [], []
+        for done, node in enumerate(self._order):
+            self._progress(done / len(self._order))
+            value = make(node.op, node.attrs, [meant[a] for a in node.args]) if node.args else node
+            meant[node] = value
+            if value in self._of_left or (is_leaf(value.op) and value.op != "Const"):
+                continue
+            candidates = index.close_to(self._signatures[node])
+            meant[node] = next((each for each in candidates if self._equal(each, value, effort)), value)
+        pairs = [(left, meant[right]) for left, right in zip(self._left, self._right, strict=True)]
+        self.found.equal = all(left is right or self._equal(left, right, effort) for left, right in pairs)
+
+    def _equal(self, left: Node, right: Node, effort: _Effort) -> bool:
+        self._in_time()
+        if self._is_fixed(left) and self._is_fixed(right):
+            return self._constants.agree(left, right)
+        stop, between = "no cut is near", ()
+        for cut in self._cuts(left, right, effort):
+            (one, other), leaves = _over_leaves((left, right), cut)
+            local = self._known.get((one, other, effort))
+            if local is None:
+                local = self._known[one, other, effort] = self._proved(one, other, leaves, effort)
+                self.found.proofs += not local.stop
+            between = tuple(n.op for n in topological([one, other]) if not is_leaf(n.op))
+            stop = local.stop
+            if not stop and not self._hold(local, leaves):
+                stop = "other constants"
+            if not stop:
+                self.found.cuts.append(Cut(left, right, "", between))
+                return True
+        self.found.unproved.append(Cut(left, right, stop, between))
+        return False
+
+    # Cuts
+
+    def _cuts(self, left: Node, right: Node, effort: _Effort) -> Iterator[frozenset[Node]]:
+        """Sets of values of which both sides are functions, with constants, and these further and further down."""
+        passed: frozenset[Node] = frozenset()
+        for _ in range(effort.further + 1):
+            cut = self._meet(left, right, passed, effort.operators)
+            if cut is None:
+                return
+            yield cut
+            if all(not node.args for node in cut):
+                return
+            passed |= cut
+
+    def _meet(self, left: Node, right: Node, passed: frozenset[Node], most: int) -> frozenset[Node] | None:
+        """The latest values that both sides read, not those that are `passed`.
+
+        The latest value that only one side reads is replaced by its operands until there is none. None where more than
+        `most` operators lie above.
+        """
+        readers = {left: 1, right: 2}
+        heap = [(-left.uid, left), (-right.uid, right)]
+        heapq.heapify(heap)
+        cut: set[Node] = set()
+        operators = 0
+        while heap:
+            _, node = heapq.heappop(heap)
+            shared = readers[node] == 3 and node not in passed and not self._is_fixed(node)
+            if shared or not node.args:
+                cut.add(node)
+                continue
+            operators += node.op != "V" and not self._is_fixed(node)
+            if operators > most:
+                return None
+            for arg in node.args:
+                if arg not in readers:
+                    heapq.heappush(heap, (-arg.uid, arg))
+                readers[arg] = readers.get(arg, 0) | readers[node]
+        return frozenset(cut)
+
+    def _is_fixed(self, node: Node) -> bool:
+        """Whether a value depends on constants alone."""
+        for below in operands_first([node], self._fixed):
+            self._fixed[below] = is_folded(below.op) and all(self._fixed[a] for a in below.args)
+        return self._fixed[node]
+
+    # Proofs
+
+    def _proved(self, left: Node, right: Node, leaves: Mapping[Node, Node], effort: _Effort) -> _Local:
+        """Two values over leaves in one e-graph; if that is not enough, with the constants that agree as one."""
+        found = self._saturated(Snapshot.from_core([left, right]), effort)
+        if found.roots[0] == found.roots[1]:
+            return _Local("")
+        alike = self._alike(found, leaves)
+        if not alike:
+            return _Local(found.stats["stop"])
+        agreeing = tuple((found.term(a), found.term(b)) for a, b in alike)
+        found = self._saturated(found.merged(alike), effort)
+        return _Local("" if found.roots[0] == found.roots[1] else found.stats["stop"], agreeing)
+
+    def _saturated(self, source: Snapshot, effort: _Effort) -> Snapshot:
+        seconds = min(effort.seconds, self._deadline - time.monotonic())
+        found = saturate(source, self._rules, Limits(seconds=seconds, nodes=effort.nodes), goals=[(0, 1)])
+        if found.stats["stop"] == "interrupted":
+            raise KeyboardInterrupt
+        return found
+
+    def _alike(self, found: Snapshot, leaves: Mapping[Node, Node]) -> list[tuple[int, int]]:
+        """Pairs of classes of constants with equal values: one that is stored, and one that is computed."""
+        stored = found.stored()
+        types = {(found.size[cls], found.dtype[cls]) for cls in stored}
+        classes = [
+            cls
+            for cls in range(found.n_classes)
+            if found.const[cls] and found.size[cls] <= _MOST_FOLDED and (found.size[cls], found.dtype[cls]) in types
+        ]
+        values = dict(zip(classes, substitute([found.term(cls) for cls in classes], leaves), strict=True))
+        signatures = {cls: self._constants.signature(value) for cls, value in values.items()}
+        index = Index(signatures, self._tolerance)
+        pairs: list[tuple[int, int]] = []
+        for cls in classes:
+            if cls in stored:
+                self._in_time()
+                others = (x for x in index.close_to(signatures[cls]) if x != cls and (x not in stored or x < cls))
+                pairs += [(cls, x) for x in others if self._constants.agree(values[cls], values[x])]
+        return pairs
+
+    def _hold(self, local: _Local, leaves: Mapping[Node, Node]) -> bool:
+        """Whether the constants of this instance agree as those of the proof did."""
+        values = substitute([node for pair in local.agreeing for node in pair], leaves)
+        return all(map(self._constants.agree, values[::2], values[1::2]))
+
+    def _in_time(self) -> None:
+        if time.monotonic() > self._deadline:
+            raise OutOfTime
+
+
+def _over_leaves(roots: Sequence[Node], cut: frozenset[Node]) -> tuple[list[Node], dict[Node, Node]]:
+    """The values over numbered leaves in place of the cut, and what each leaf stands for. Constants stay constants."""
+    stand_ins: dict[Node, Node] = {}
+    for node in topological(roots):
+        if node in cut and node.op != "Full":
+            kind = "Const" if node.op == "Const" else "In"
+            stand_ins[node] = make(kind, (f"#{len(stand_ins)}", node.size, node.dtype))
+    return substitute(roots, stand_ins), {leaf: node for node, leaf in stand_ins.items()}
