@@ -400,10 +400,14 @@ class Functions(Maxima):
         """The value of an expression in floating point; `element(name, i)` gives the elements of inputs."""
         sums = 0.0
         for m, c in self._terms[e]:
-            product = float(c)
+            product, power = float(c), 0.0
             for a, exponent in self._monomials[m]:
-                product *= float(np.power(self._atom_value(a, element), float(exponent)))
-            sums += product
+                kind, *rest = self._atoms[a]
+                if kind == "exp":  # in one: exp(800) exp(-799) is e
+                    power += float(exponent) * self.evaluate(self._intern({rest[0]: 1}), element)
+                else:
+                    product *= float(np.power(self._atom_value(a, element), float(exponent)))
+            sums += product * float(np.exp(power))
         return sums
 
     def _atom_value(self, a: int, element: Callable[[str, int], float]) -> float:
@@ -415,8 +419,6 @@ class Functions(Maxima):
         if kind == "chosen":
             index, count, k = rest
             return float(int(self.evaluate(index, element)) % count == k)
-        if kind == "exp":
-            return math.exp(self.evaluate(self._intern({rest[0]: 1}), element))
         if kind == "fn":
             kind, *rest = rest
         operands = rest[0] if isinstance(rest[0], tuple) else rest
