@@ -16,8 +16,8 @@ sum. An attribute that is a layout stands for the number of elements that it rea
 
 The meaning of an operator is the element of its result at given digits, one digit for each size of the result. It is
 stated once, over an `Algebra`: arrays of numbers (`eqsat.program.evaluation`), the same in a fixed order or modulo a
-prime (`eqsat.evidence.reference`), arrays of symbolic expressions (`eqsat.proof.elements`), and single elements at
-symbolic indices for z3 (`eqsat.evidence.index_proofs`).
+prime (`eqsat.evidence.reference`), arrays of symbolic expressions (`eqsat.proof.normal_form.elements`), and single
+elements at symbolic indices for z3 (`eqsat.evidence.index_proofs`).
 """
 
 from __future__ import annotations

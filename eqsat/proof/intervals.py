@@ -24,7 +24,7 @@ from eqsat.base.numerics import INTS, Array, erf, is_float, np_dtype, take
 from eqsat.layout.arithmetic import Layout
 from eqsat.program.core import CAST, CoreProgram, Node, topological
 from eqsat.program.evaluation import Arrays, Operand, read
-from eqsat.proof.scalars import rational
+from eqsat.proof.normal_form.scalars import rational
 
 _EPS = 2.0**-52
 _TINY = 2.0**-1074

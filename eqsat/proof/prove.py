@@ -2,7 +2,7 @@
 
 First both run on a few inputs: a clear difference refutes. Models are then swept (`eqsat.proof.sweep`): their values
 are proved equal one after the other, from the inputs on. Small programs, and what sweeping leaves, are written out
-element by element in a normal form (`eqsat.proof.elements`), by cases where comparisons, signs and choices meet.
+element by element in a normal form (`eqsat.proof.normal_form`), by cases where comparisons, signs and choices meet.
 Meanwhile rules work on both in one e-graph, in another process. Their steps have names and read better.
 
 Equal means: over the real numbers and the integers, wherever both sides are defined. A division by zero and the
@@ -32,8 +32,8 @@ from eqsat.program.ir import Program
 from eqsat.program.node import is_leaf, substitute
 from eqsat.program.sizes import check_program
 from eqsat.proof.ahead import Ahead
-from eqsat.proof.assumptions import Bounds, read
-from eqsat.proof.elements import Agreement, compare
+from eqsat.proof.normal_form.assumptions import Bounds, read
+from eqsat.proof.normal_form.elements import Agreement, compare
 from eqsat.proof.refute import Difference, refute, typical
 from eqsat.proof.sweep import Swept, sweep
 
@@ -134,8 +134,8 @@ def prove(
 
     Args:
         time_limit: seconds.
-        assume: bounds on inputs of the first program, such as `0 <= i < 16` or `x > 0` (see `eqsat.proof.assumptions`);
-            inputs outside are not looked at.
+        assume: bounds on inputs of the first program, such as `0 <= i < 16` or `x > 0`
+            (`eqsat.proof.normal_form.assumptions`); inputs outside are not looked at.
         sizes: names of numbers for `assume`.
         progress: told what is being done, and the share of it that is done.
 

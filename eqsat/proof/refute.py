@@ -15,9 +15,9 @@ from eqsat.errors import InputError
 from eqsat.program.core import CoreProgram, lower
 from eqsat.program.ir import Program
 from eqsat.program.term import Term
-from eqsat.proof.assumptions import Bounds
 from eqsat.proof.intervals import Interval, OutOfTime, constants_of, enclose, rounded
 from eqsat.proof.noise import Overflow, noise
+from eqsat.proof.normal_form.assumptions import Bounds
 
 _NOTICED = 1e-13
 """Elements that differ by less than this share of themselves are not worth a closer look."""

@@ -18,7 +18,7 @@ from eqsat.errors import InputError
 from eqsat.program import ops
 from eqsat.program.ir import Program
 from eqsat.program.term import Term
-from eqsat.proof.assumptions import Bounds, read
+from eqsat.proof.normal_form.assumptions import Bounds, read
 
 ROWS = 6
 INPUTS = {

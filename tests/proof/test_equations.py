@@ -13,7 +13,7 @@ import eqsat
 from eqsat.program.core import lower
 from eqsat.program.ir import Program
 from eqsat.program.node import substitute
-from eqsat.proof.elements import Agreement, compare
+from eqsat.proof.normal_form.elements import Agreement, compare
 from eqsat.proof.refute import refute
 from support.equations import identities, taso, tensat, xla_arrays, xla_elementwise
 from support.equations.mutants import false, mutants

@@ -15,9 +15,9 @@ import eqsat
 from eqsat.errors import InputError
 from eqsat.program.core import CoreProgram, evaluate, lower, topological
 from eqsat.program.ir import Program
-from eqsat.proof.elements import Elements, compare
-from eqsat.proof.scalar_functions import Functions
-from eqsat.proof.scalars import Beyond
+from eqsat.proof.normal_form.elements import Elements, compare
+from eqsat.proof.normal_form.functions import Functions
+from eqsat.proof.normal_form.scalars import Beyond
 from eqsat.testing import programs, random_inputs
 from support.proof_pairs import DIFFERENT, EQUAL, build
 

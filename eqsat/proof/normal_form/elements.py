@@ -19,10 +19,10 @@ import numpy as np
 from eqsat.base.numerics import FLOATS, INTS, STORED, is_integer, np_dtype
 from eqsat.program.core import CAST, Node, result_dtype, topological
 from eqsat.program.evaluation import Arrays, Operand
-from eqsat.proof.assumptions import Bounds
-from eqsat.proof.scalar_cases import Cases
-from eqsat.proof.scalar_functions import Functions
-from eqsat.proof.scalars import Beyond
+from eqsat.proof.normal_form.assumptions import Bounds
+from eqsat.proof.normal_form.cases import Cases
+from eqsat.proof.normal_form.functions import Functions
+from eqsat.proof.normal_form.scalars import Beyond
 
 _MOST_ELEMENTS = 60_000
 _MOST_WORK = 40_000_000

@@ -1,4 +1,4 @@
-"""Functions of scalar expressions in normal form: what `eqsat.proof.scalar_maxima` needs beyond maxima and comparisons.
+"""Functions of scalar expressions in normal form, beyond maxima and comparisons.
 
 - `exp` of a sum is a product, `log` of a product is a sum, roots and reciprocals are powers;
 - `floor(a) = a - frac(a)` with `frac(a + n) = frac(a)` for an integer n, `mod(a, b) = b frac(a / b)`, and division of
@@ -15,10 +15,10 @@ from types import MappingProxyType
 import numpy as np
 
 from eqsat.base.numerics import ELEMENTWISE, elementwise
-from eqsat.proof.assumptions import Bounds
-from eqsat.proof.scalar_maxima import Maxima
-from eqsat.proof.scalar_order import NOT_NEGATIVE, POSITIVE
-from eqsat.proof.scalars import Monomial, Number
+from eqsat.proof.normal_form.assumptions import Bounds
+from eqsat.proof.normal_form.maxima import Maxima
+from eqsat.proof.normal_form.order import NOT_NEGATIVE, POSITIVE
+from eqsat.proof.normal_form.scalars import Monomial, Number
 
 _FOLDED_POWER = 64
 _ODD = frozenset({"tanh", "erf", "sin", "sign", "round", "trunc"})

@@ -10,8 +10,8 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 
-from eqsat.proof.scalar_order import NOT_NEGATIVE, POSITIVE, Order, content_of
-from eqsat.proof.scalars import Beyond, Number
+from eqsat.proof.normal_form.order import NOT_NEGATIVE, POSITIVE, Order, content_of
+from eqsat.proof.normal_form.scalars import Beyond, Number
 
 _INCREASING = frozenset({"erf", "tanh", "round", "sign"})
 _MOST_FOLDED = 3

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 
-from eqsat.proof.scalars import Number, Scalars
+from eqsat.proof.normal_form.scalars import Number, Scalars
 
 _MOST_TRUTHS = 8
 """Booleans up to which a comparison of them alone is decided by trying their values."""

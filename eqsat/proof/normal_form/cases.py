@@ -11,10 +11,10 @@ import math
 from collections.abc import Iterable, Iterator
 from fractions import Fraction
 
-from eqsat.proof.linear import Inequality, feasible
-from eqsat.proof.scalar_functions import Functions
-from eqsat.proof.scalar_order import POSITIVE
-from eqsat.proof.scalars import Beyond, Undefined
+from eqsat.proof.normal_form.functions import Functions
+from eqsat.proof.normal_form.linear import Inequality, feasible
+from eqsat.proof.normal_form.order import POSITIVE
+from eqsat.proof.normal_form.scalars import Beyond, Undefined
 
 _MOST_CASES = 4000
 
