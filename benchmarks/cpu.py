@@ -29,7 +29,7 @@ import numpy as np
 import onnxruntime
 
 import eqsat
-from eqsat.check.check import random_inputs
+from eqsat.check.inputs import random_inputs
 from eqsat.cli.shared.arrays import Arrays, largest_error, read_arrays
 from eqsat.cli.shared.output import console, print_table
 

@@ -128,7 +128,7 @@ def save(data: bytes, folder: Path, name: str) -> None:
 def judge(data: bytes, stage: Callable[[str], None]) -> str:
     """Read, optimise and compare one model."""
     import eqsat
-    from eqsat.check.check import random_inputs
+    from eqsat.check.inputs import random_inputs
     from eqsat.errors import InputError
 
     with tempfile.TemporaryDirectory() as folder:

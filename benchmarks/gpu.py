@@ -31,7 +31,7 @@ import numpy as np
 from rivals import Library, NotCovered, cupy_library, torch_library
 
 import eqsat
-from eqsat.check.check import random_inputs
+from eqsat.check.inputs import random_inputs
 from eqsat.cli.shared.arrays import largest_error
 from eqsat.egraph.snapshot import Snapshot
 from eqsat.errors import InputError

@@ -21,8 +21,10 @@ import numpy as np
 
 import eqsat
 from eqsat.base.numerics import is_float
-from eqsat.check import check as checking
+from eqsat.check.check import check
+from eqsat.check.part import Check
 from eqsat.errors import CheckFailed
+from eqsat.pipeline import assemble
 from eqsat.program import ops
 from eqsat.program.ir import Program
 from eqsat.program.term import Term, make, topological
@@ -141,13 +143,12 @@ class Checked:
 
     def __init__(self, program: Program, limit: float) -> None:
         self.calls: list[tuple[tuple[Program, Program], dict[str, Any]]] = []
-        plain = checking.check
 
-        def kept(source: Program, result: Program, **options: Any) -> checking.Check:
+        def kept(source: Program, result: Program, **options: Any) -> Check:
             self.calls.append(((source, result), options))
-            return plain(source, result, **options)
+            return check(source, result, **options)
 
-        with mock.patch.object(checking, "check", kept):
+        with mock.patch.object(assemble, "check", kept):
             self.best = eqsat.optimize(program, time_limit=limit)
         (self.source, self.result), self.options = next(c for c in self.calls if c[1].get("cuts") is not None)
         self.options["seconds"] = None
@@ -155,19 +156,17 @@ class Checked:
         new = (t for t in self.result.terms() if t.op == "constant" and t.attr("value").digest not in held)
         self.constants = list(new)
 
-    def check(self, spoilt: Mapping[Term, Term]) -> checking.Check:
+    def check(self, spoilt: Mapping[Term, Term]) -> Check:
         """Raises CheckFailed if the fault is found."""
         options = dict(self.options)
         outputs = replaced(list(self.result.outputs.values()), spoilt)
         result = Program(self.result.inputs, dict(zip(self.result.outputs, outputs, strict=True)))
-        cuts = [list(group) for group in options["cuts"]]
-        terms = replaced([pair[1] for group in cuts for pair in group], spoilt)
-        became = iter(terms)
-        options["cuts"] = [[(pair[0], next(became)) for pair in group] for group in cuts]
+        own, terms = zip(*options["cuts"], strict=True) if options["cuts"] else ((), ())
+        options["cuts"] = list(zip(own, replaced(terms, spoilt), strict=True))
         if "meanings" in options:
             keys = replaced(list(options["meanings"]), spoilt)
             options["meanings"] = dict(zip(keys, options["meanings"].values(), strict=True))
-        return checking.check(self.source, result, **options)
+        return check(self.source, result, **options)
 
 
 def measured(checked: Checked, each: int, seed: int) -> tuple[str, bool]:

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from eqsat.base.numerics import HALVES, dtype_name, is_float
-from eqsat.check.check import random_inputs
 from eqsat.check.demand import Demanded
+from eqsat.check.inputs import random_inputs
 from eqsat.check.wanted import everything
 from eqsat.program.evaluation import viewed
 from eqsat.program.ir import Program

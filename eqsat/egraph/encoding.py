@@ -32,6 +32,8 @@ from eqsat.program.core_table import CORE, CoreOp
 Term = Any
 """What host rules and insertion speak of: a class id, or `(op, attrs, operands)` with operands that are terms."""
 
+_COUNTS = range(-(1 << 63), 1 << 63)
+
 # One span for every command: making one for each costs more than the commands themselves.
 _SPAN = egg.RustSpan("eqsat", 0, 0)
 
@@ -182,7 +184,7 @@ class EGraph:
                     v if sort == "int" else self.atoms.values[v] for v, sort in zip(asked, table.takes, strict=True)
                 ]
                 found = table.fn(*given)
-                if found is None:
+                if found is None or not all(map(_counted, found, table.gives)):
                     continue
                 args = [_int(v) for v in asked]
                 actions.append(egg.Expr_(_SPAN, egg.Call(_SPAN, f"holds_{symbol}", args)))
@@ -205,6 +207,12 @@ class EGraph:
     def snapshot(self, frozen: Any) -> Snapshot:
         """The e-graph as plain data."""
         return _Reader(self._egraph, self.atoms, self.rule_names).read(frozen)
+
+
+def _counted(value: Any, sort: str) -> bool:
+    """Whether egglog, which counts in 64 bits, can hold a table's number, or the size of its layout. No program has an
+    array of more elements, so such an answer counts as none."""
+    return sort not in ("int", "layout") or (value if sort == "int" else value.size) in _COUNTS
 
 
 def _int(value: int) -> Any:

@@ -9,8 +9,8 @@ import numpy as np
 
 from eqsat.base.compare import relative_error
 from eqsat.base.numerics import COMPARE, is_float, random_array
-from eqsat.check.check import TOLERANCE
 from eqsat.check.demand import nudged
+from eqsat.check.part import TOLERANCE
 from eqsat.check.rounding import is_noise
 from eqsat.errors import CheckFailed
 from eqsat.program.core import Node, evaluate, flops, topological

@@ -38,14 +38,19 @@ def lift(after: CoreProgram, source: CoreProgram) -> Program:
     Raises:
         InputError: a result of an opaque operator that the source does not have.
     """
-    return lift_tidied(tidied(after.roots, after.constants, source.source_term), after, source)
-
-
-def lift_tidied(short: Tidied, after: CoreProgram, source: CoreProgram) -> Program:
-    """As `lift`, for the tidied roots of ``after``."""
-    units, outputs = _lifted(short.roots, after.root_shapes, short.constants, source)
+    short = tidied(after.roots, after.constants, source.source_term)
+    writing, outputs = _lifted(short.roots, after.root_shapes, short.constants, source)
     named = zip(after.root_names, outputs, strict=True)
-    return Program(tuple(units.input(node) for node in after.inputs), dict(named))
+    return Program(tuple(writing.units.input(node) for node in after.inputs), dict(named))
+
+
+def lift_tidied(
+    short: Tidied, shapes: Sequence[Shape], source: CoreProgram, inside: Sequence[Need] = ()
+) -> tuple[list[Term], list[Term | None]]:
+    """The terms of tidied roots in these shapes, and terms for needs of nodes below them, which change nothing about
+    the roots' terms; None where a node is not held by any of them."""
+    writing, outputs = _lifted(short.roots, shapes, short.constants, source)
+    return outputs, [writing.routed(need) if writing.holds(need.node) else None for need in inside]
 
 
 def lift_nodes(nodes: Sequence[Node], shapes: Sequence[Shape], source: CoreProgram) -> list[Term]:
@@ -55,11 +60,11 @@ def lift_nodes(nodes: Sequence[Node], shapes: Sequence[Shape], source: CoreProgr
 
 def _lifted(
     roots: Sequence[Node], shapes: Sequence[Shape], constants: Mapping[str, Array], source: CoreProgram
-) -> tuple[Units, list[Term]]:
+) -> tuple[_Writing, list[Term]]:
     units = Units(roots, shapes, source)
     Choice(units, source).make()
     writing = _Writing(constants, units)
-    return units, [writing.routed(whole(root, shape)) for root, shape in zip(roots, shapes, strict=True)]
+    return writing, [writing.routed(whole(root, shape)) for root, shape in zip(roots, shapes, strict=True)]
 
 
 class _Writing:
@@ -91,6 +96,10 @@ class _Writing:
                 for a in node.args
             ],
         )
+
+    def holds(self, node: Node) -> bool:
+        """Whether the terms hold a node, or what it is a view of."""
+        return all(base in self.terms for base, _ in self.units.reach(node)) and bool(self.units.reach(node))
 
     def routed(self, need: Need) -> Term:
         """The term that serves a need, by the cheapest moves."""

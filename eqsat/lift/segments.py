@@ -15,6 +15,7 @@ from functools import lru_cache
 import numpy as np
 
 from eqsat.base.numerics import FLOATS, INTS, np_dtype
+from eqsat.lift.forms import whole
 from eqsat.lift.lift import lift_nodes, lift_tidied
 from eqsat.lift.tidy import Tidied, tidied
 from eqsat.program import ops
@@ -41,6 +42,8 @@ class Part:
         leaves: In node -> the node of another segment that it stands for.
         constants: digest to values of the constants below `roots`, as in a plan.
         origins: for constants computed ahead of time, the nodes they were computed from, over constants of the source.
+        kept: values of the segment that the optimised form has as well, operands first: the node of each in the source,
+            and in the form, where it may be a view.
     """
 
     segment: Segment
@@ -48,6 +51,7 @@ class Part:
     leaves: Mapping[Node, Node]
     constants: Mapping[str, np.ndarray]
     origins: Mapping[Node, Node] = field(default_factory=dict)
+    kept: tuple[tuple[Node, Node], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +59,14 @@ class LiftedProgram:
     """A program over shaped terms.
 
     Attributes:
-        cuts: for each part, pairs of equal terms in the source and in the program that later parts read. Views are left
-            out, because their values depend on other values.
+        cuts: pairs of equal terms in the source and in the program, operands first. Views of the source are left out,
+            because their values depend on other values.
         meanings: for these terms and the outputs of the program, the same term in which each constant computed ahead of
             time is replaced by its computation from constants of the source.
     """
 
     program: Program
-    cuts: list[list[tuple[Term, Term]]]
+    cuts: list[tuple[Term, Term]]
     meanings: Mapping[Term, Term] = field(default_factory=dict)
 
 
@@ -78,9 +82,11 @@ class _Lifted:
 
     Attributes:
         origins: digest of a computed constant to the term it was computed from.
+        kept: the terms of values that the source has as well; None where the terms hold no such value.
     """
 
     outputs: tuple[Term, ...]
+    kept: tuple[Term | None, ...]
     origins: Mapping[str, Term]
     inputs: Mapping[str, int]
     constants: Mapping[str, int]
@@ -91,7 +97,7 @@ class _Lifter:
         self.parts, self.core = parts, core
         self.term: dict[Node, Term] = {}
         self.meaning: dict[Node, Term] = {}
-        self.cuts: list[list[tuple[Term, Term]]] = []
+        self.cuts: list[tuple[Term, Term]] = []
         self.meanings: dict[Term, Term] = {}
         self._forms: dict[object, _Lifted] = {}
         self._repeats = Counter(part.segment.form for part in parts)
@@ -101,27 +107,27 @@ class _Lifter:
 
     def program(self) -> Program:
         """All parts, each over the terms of the parts before it."""
-        read = {node for part in self.parts for node in part.segment.leaves.values() if node.op != "V"}
         for part in self.parts:
             instance = _Instance(part, self.core, anonymous=self._repeats[part.segment.form] > 1)
             lifted = self._forms.get(instance.key)
             if lifted is None:
                 lifted = self._forms[instance.key] = instance.lift()
-            terms, meanings = self._placed(lifted, instance)
-            self.term.update(zip(part.segment.roots, terms, strict=True))
-            self.meaning.update(zip(part.segment.roots, meanings, strict=True))
-            inner = [n for n in part.segment.roots if n in read and n in self.core.source_term]
-            known = [(self.core.source_term[n], self.term[n]) for n in inner]
-            self.cuts.append([(source, term) for source, term in known if source.shape == term.shape])
-            self.meanings.update((self.term[n], self.meaning[n]) for n in inner)
+            nodes = [node for node, _ in instance.kept]
+            kept = [(node, term) for node, term in zip(nodes, lifted.kept, strict=True) if term is not None]
+            terms, meanings = self._placed([*lifted.outputs, *(term for _, term in kept)], lifted, instance)
+            n = len(lifted.outputs)
+            self.term.update(zip(part.segment.roots, terms[:n], strict=True))
+            self.meaning.update(zip(part.segment.roots, meanings[:n], strict=True))
+            self.cuts += [(self.core.source_term[node], term) for (node, _), term in zip(kept, terms[n:], strict=True)]
+            self.meanings.update(zip(terms[n:], meanings[n:], strict=True))
         outputs = {}
         for name, node, shape in zip(self.core.root_names, self.core.roots, self.core.root_shapes, strict=True):
             outputs[name] = ops.reshape(self.term[node], shape)
             self.meanings[outputs[name]] = ops.reshape(self.meaning[node], shape)
         return Program(tuple(self.core.source_term[n] for n in self.core.inputs), outputs)
 
-    def _placed(self, lifted: _Lifted, instance: _Instance) -> tuple[list[Term], list[Term]]:
-        """The terms of a form with the leaves of an instance, and their meanings."""
+    def _placed(self, outputs: Sequence[Term], lifted: _Lifted, instance: _Instance) -> tuple[list[Term], list[Term]]:
+        """Terms of a form with the leaves of an instance, and their meanings."""
         origins = {
             digest: _with_leaves([term], lambda leaf: self._leaf(leaf, lifted, instance, self.meaning))[0]
             for digest, term in lifted.origins.items()
@@ -133,8 +139,8 @@ class _Lifter:
                 return ops.reshape(origin, leaf.shape)
             return self._leaf(leaf, lifted, instance, self.meaning)
 
-        terms = _with_leaves(lifted.outputs, lambda leaf: self._leaf(leaf, lifted, instance, self.term))
-        return terms, _with_leaves(lifted.outputs, meant)
+        terms = _with_leaves(outputs, lambda leaf: self._leaf(leaf, lifted, instance, self.term))
+        return terms, _with_leaves(outputs, meant)
 
     def _leaf(self, leaf: Term, lifted: _Lifted, instance: _Instance, terms: Mapping[Node, Term]) -> Term | None:
         """The instance's term for a leaf of its form; None if the leaf is the same in every instance."""
@@ -166,18 +172,23 @@ class _Instance:
         self._stand_ins: dict[str, np.ndarray] = {}
         for leaf in part.segment.leaves.values():
             self._number(leaf)
-        roots = _recognised(part)
+        self.kept = [(node, made) for node, made in part.kept if node in core.source_term]
+        roots = _recognised(part, [*part.roots, *(made for _, made in self.kept)])
         below = {n: part.leaves.get(n, n) for n in topological(roots) if n.op in ("In", "Const")}
         for leaf in below.values():
             self._number(leaf)
         known = {n: self._placeholder[leaf] for n, leaf in below.items()}
-        self._after = tuple(substitute(roots, known))
+        after = tuple(substitute(roots, known))
+        self._after, self._inside = after[: len(part.roots)], after[len(part.roots) :]
         origins = {made: origin for made, origin in part.origins.items() if made in known}
         came = substitute(tuple(origins.values()), self._placeholder)
         self._origins = {known[made]: origin for made, origin in zip(origins, came, strict=True)}
         self._root_shapes = tuple(self._shape(r) for r in part.segment.roots)
+        self._inside_shapes = tuple(self._shape(node) for node, _ in self.kept)
         self.key = (
             self._after,
+            self._inside,
+            self._inside_shapes,
             tuple(self._origins.items()),
             self._root_shapes,
             tuple(self._shape(leaf) for leaf in self.leaves if leaf.op != "Const"),
@@ -219,10 +230,14 @@ class _Instance:
             constants=self._stand_ins,
             source_term=self._source_terms(),
         )
-        short = tidied(self._after, self._stand_ins, source.source_term)
-        outputs = tuple(lift_tidied(short, replace(source, roots=self._after), source).outputs.values())
+        short = tidied([*self._after, *self._inside], self._stand_ins, source.source_term)
+        n = len(self._after)
+        inside = [whole(node, shape) for node, shape in zip(short.roots[n:], self._inside_shapes, strict=True)]
+        short = short._replace(roots=short.roots[:n])
+        outputs, kept = lift_tidied(short, self._root_shapes, source, inside)
         return _Lifted(
-            outputs=outputs,
+            outputs=tuple(outputs),
+            kept=tuple(kept),
             origins=self._lifted_origins(outputs, short, source),
             inputs={self._placeholder[n].attrs[0]: i for i, n in enumerate(self.leaves) if n.op != "Const"},
             constants={self._placeholder[n].attrs[0]: i for i, n in enumerate(self.leaves) if n.op == "Const"},
@@ -267,21 +282,21 @@ class _Instance:
         return found
 
 
-def _recognised(part: Part) -> tuple[Node, ...]:
-    """The roots of a part, with the source's own nodes wherever they compute the same. Kernels read constants in their
-    own element order, so that nodes over these constants look new although they are not."""
+def _recognised(part: Part, roots: Sequence[Node]) -> tuple[Node, ...]:
+    """Nodes of a part, with the source's own nodes wherever they compute the same. Kernels read constants in their own
+    element order, so that nodes over these constants look new although they are not."""
     inside = _between(part.segment.roots, dict.fromkeys(part.segment.leaves.values()))
     source = set(substitute(inside, {node: stand_in for stand_in, node in part.leaves.items()}))
     meant: dict[Node, Node] = {}
     made: dict[Node, Node] = {}
-    for node in topological(part.roots):
+    for node in topological(roots):
         if not node.args:
             meant[node], made[node] = part.origins.get(node, node), node
             continue
         meant[node] = make(node.op, node.attrs, [meant[a] for a in node.args])
         known = meant[node] in source
         made[node] = meant[node] if known else make(node.op, node.attrs, [made[a] for a in node.args])
-    return tuple(made[root] for root in part.roots)
+    return tuple(made[root] for root in roots)
 
 
 @lru_cache(maxsize=256)

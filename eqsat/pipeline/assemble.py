@@ -7,8 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from eqsat.base.memory_limit import in_use
-from eqsat.check import check as checking
+from eqsat.check.check import check
 from eqsat.check.overflow import folds_to_infinity, overflows
+from eqsat.check.part import Check
+from eqsat.check.rounding import Pair
 from eqsat.extract.plan.memory import lean_plan
 from eqsat.extract.plan.plan import Plan, folding_bytes
 from eqsat.extract.plan.stitch import Solved, Stitched, stitch
@@ -28,14 +30,14 @@ class Assembled:
     Attributes:
         selection: the covers that it was built from.
         program, plan: the result.
-        cuts: for each part, pairs of equal values of the source and the result.
+        cuts: pairs of equal values of the source and the result, operands first.
         meanings: values of the result, and the same values with folded constants replaced by their expressions.
     """
 
     selection: Selection
     program: Program
     plan: Plan
-    cuts: Sequence[Sequence[checking.Pair]] = ()
+    cuts: Sequence[Pair] = ()
     meanings: Mapping[Term, Term] = field(default_factory=dict)
 
 
@@ -78,11 +80,11 @@ def _made(problem: Problem, selection: Selection, written: Stitched) -> Assemble
     with budget.stage("lift"):
         lifted = lift_parts(stitched.parts, core)
     with budget.stage("fold"):
-        inside = [*(term for cut in lifted.cuts for _, term in cut), *lifted.meanings]
+        inside = [*(term for _, term in lifted.cuts), *lifted.meanings]
         folded, became = fold_constants(lifted.program, inside, problem.folded.program)
     folded = replace(folded, names=problem.folded.program.names, written=problem.folded.program.written)
     known = dict(zip(inside, became, strict=True))
-    cuts = [[(source, known[term]) for source, term in cut] for cut in lifted.cuts]
+    cuts = [(source, known[term]) for source, term in lifted.cuts]
     meanings = {known[term]: meaning for term, meaning in lifted.meanings.items()}
     plan = lean_plan(stitched.plan) if problem.asked.goal.memory else stitched.plan
     return Assembled(selection, folded, plan, cuts, meanings)
@@ -121,7 +123,7 @@ def _folding(solved: Solved) -> int:
     return folding_bytes(solved.snapshot, solved.cover)
 
 
-def verify(problem: Problem, made: Assembled, run: Runner) -> checking.Check:
+def verify(problem: Problem, made: Assembled, run: Runner) -> Check:
     """Compare the result with the folded program, and that with the program as given.
 
     Raises:
@@ -132,7 +134,7 @@ def verify(problem: Problem, made: Assembled, run: Runner) -> checking.Check:
     finite = problem.asked.numerics == "fast"
     folded = problem.folded
     with run.budget.stage("check"):
-        found = checking.check(
+        found = check(
             folded.program,
             made.program,
             seconds=seconds,
@@ -146,4 +148,4 @@ def verify(problem: Problem, made: Assembled, run: Runner) -> checking.Check:
         before, after = (
             Program((), {str(i): term for i, term in enumerate(terms)}) for terms in (folded.computed, folded.values)
         )
-        return found + checking.check(before, after, seconds=seconds, memory=memory)
+        return found + check(before, after, seconds=seconds, memory=memory)

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from eqsat.check.check import Check
+from eqsat.check.part import Check
 from eqsat.explain.explain import Explanation, explain, merged_kernels
 from eqsat.explain.replay import WORK, Replayer
 from eqsat.extract.plan.plan import Plan

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from eqsat.base.compare import relative_error
-from eqsat.check.check import random_inputs
+from eqsat.check.inputs import random_inputs
 from eqsat.errors import CheckFailed, InputError
 from eqsat.language.rule import Policy
 from eqsat.pipeline.optimize import optimize

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from eqsat.base.files import write_folder
-from eqsat.check import check as checking
+from eqsat.check.inputs import SEED
 from eqsat.errors import CheckFailed, CheckTooLarge, EqsatError, InputError
 from eqsat.pipeline.report import advice_on
 from eqsat.pipeline.result import Result
@@ -93,7 +93,7 @@ def fallback(
     own = {
         "device": problem.asked.device.name,
         "time_limit": problem.budget.limit,
-        "seed": checking.SEED,
+        "seed": SEED,
         "rules": [row.name for row in problem.asked.rules],
     }
     folder = keep(problem.source, {**asked, **own}, told)

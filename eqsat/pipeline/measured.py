@@ -17,7 +17,7 @@ import numpy as np
 
 from eqsat.base.numerics import Array, is_float
 from eqsat.base.turns import CONFIDENCE, Ratio, Times, in_turns, ratio
-from eqsat.check.check import SEED, random_values
+from eqsat.check.inputs import SEED, random_values
 from eqsat.errors import EqsatError
 from eqsat.frontends.execution import Runtime, RuntimeRefuses, Session, runtime
 from eqsat.frontends.onnx.write.model import to_onnx

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from eqsat.check.check import Check
+from eqsat.check.part import Check
 from eqsat.errors import escaped
 from eqsat.explain.explain import FOLD, Explanation
 from eqsat.extract.cover import CoverResult

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from eqsat.base.numerics import Array, is_float
-from eqsat.check.check import LAST_PLACE, TOLERANCE
+from eqsat.check.part import LAST_PLACE, TOLERANCE
 from eqsat.program.core import Node, evaluate
 from eqsat.proof.signatures import Signature, signature
 

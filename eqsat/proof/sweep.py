@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 from eqsat.base.graphs import operands_first
 from eqsat.base.numerics import Array
-from eqsat.check.check import TOLERANCE
+from eqsat.check.part import TOLERANCE
 from eqsat.egraph.saturate import Limits, saturate
 from eqsat.egraph.snapshot import Snapshot
 from eqsat.language.rule import AnyRule
@@ -53,19 +53,6 @@ _EFFORTS = (_Effort(0.5, 2_000, 24, 1), _Effort(4.0, 12_000, 64, 2))
 """Of one pass over the program after the other: most proofs are short, and one that is not may be not needed."""
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Local:
-    """A proof over numbered leaves: why it ended, empty if it succeeded, and the constants that must agree for it.
-
-    `sides` are both values over the leaves, and `found` is the e-graph where they met; None if they did not.
-    """
-
-    stop: str
-    sides: tuple[Node, Node]
-    agreeing: tuple[tuple[Node, Node], ...] = ()
-    found: Snapshot | None = None
-
-
 @dataclass(frozen=True, slots=True)
 class Cut:
     """A value of the second program that agrees with one of the first on all inputs.
@@ -74,15 +61,12 @@ class Cut:
         left, right: the values; `right` over what was proved equal before.
         stop: why the last e-graph that tried ended, empty where they were proved equal.
         operators: what lies between the values and the cut.
-        proof, leaves: where they were proved equal: the proof, and what its leaves stand for.
     """
 
     left: Node
     right: Node
     stop: str = ""
     operators: tuple[str, ...] = ()
-    proof: Local | None = None
-    leaves: Mapping[Node, Node] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -91,8 +75,7 @@ class Swept:
 
     Attributes:
         equal: whether all outputs were proved equal.
-        cuts: pairs of values that were proved equal, identical ones and constants aside, inputs first.
-        constants: pairs of constants that agree.
+        cuts: pairs of values that were proved equal, identical ones aside, inputs first.
         proofs: e-graphs that proved them; the others repeat one of these.
         unproved: the candidates that were passed over, inputs first.
         values: values of the second program.
@@ -103,9 +86,16 @@ class Swept:
     equal: bool = False
     proofs: int = 0
     cuts: list[Cut] = field(default_factory=list)
-    constants: list[tuple[Node, Node]] = field(default_factory=list)
     unproved: list[Cut] = field(default_factory=list)
     late: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Local:
+    """A proof over numbered leaves: why it ended, empty if it succeeded, and the constants that must agree for it."""
+
+    stop: str
+    agreeing: tuple[tuple[Node, Node], ...] = ()
 
 
 def sweep(
@@ -155,7 +145,7 @@ class _Sweep:
         self._of_left = dict.fromkeys(topological(left))
         self._signatures: dict[Node, Signature] = {}
         self._fixed: dict[Node, bool] = {}
-        self._known: dict[tuple[Node, Node, _Effort], Local] = {}
+        self._known: dict[tuple[Node, Node, _Effort], _Local] = {}
         types = {node.dtype for node in (*self._of_left, *self._order)}
         self._tolerance = _SHARE * max((TOLERANCE.get(each, 0.0) for each in types), default=0.0)
         self.found = Swept(len(self._order))
@@ -179,7 +169,7 @@ class _Sweep:
         """One pass over the values of the second program, operands first."""
         meant: dict[Node, Node] = {}
         index = Index({node: self._signatures[node] for node in self._of_left}, self._tolerance)
-        self.found.cuts, self.found.constants, self.found.unproved = [], [], []
+        self.found.cuts, self.found.unproved = [], []
         for done, node in enumerate(self._order):
             self._progress(done / len(self._order))
             value = make(node.op, node.attrs, [meant[a] for a in node.args]) if node.args else node
@@ -194,10 +184,7 @@ class _Sweep:
     def _equal(self, left: Node, right: Node, effort: _Effort) -> bool:
         self._in_time()
         if self._is_fixed(left) and self._is_fixed(right):
-            agree = self._constants.agree(left, right)
-            if agree:
-                self.found.constants.append((left, right))
-            return agree
+            return self._constants.agree(left, right)
         stop, between = "no cut is near", ()
         for cut in self._cuts(left, right, effort):
             (one, other), leaves = _over_leaves((left, right), cut)
@@ -210,7 +197,7 @@ class _Sweep:
             if not stop and not self._hold(local, leaves):
                 stop = "other constants"
             if not stop:
-                self.found.cuts.append(Cut(left, right, "", between, local, leaves))
+                self.found.cuts.append(Cut(left, right, "", between))
                 return True
         self.found.unproved.append(Cut(left, right, stop, between))
         return False
@@ -263,20 +250,17 @@ class _Sweep:
 
     # Proofs
 
-    def _proved(self, left: Node, right: Node, leaves: Mapping[Node, Node], effort: _Effort) -> Local:
+    def _proved(self, left: Node, right: Node, leaves: Mapping[Node, Node], effort: _Effort) -> _Local:
         """Two values over leaves in one e-graph; if that is not enough, with the constants that agree as one."""
-        sides = left, right
-        found = self._saturated(Snapshot.from_core(sides), effort)
+        found = self._saturated(Snapshot.from_core([left, right]), effort)
         if found.roots[0] == found.roots[1]:
-            return Local("", sides, (), found)
+            return _Local("")
         alike = self._alike(found, leaves)
         if not alike:
-            return Local(found.stats["stop"], sides)
+            return _Local(found.stats["stop"])
         agreeing = tuple((found.term(a), found.term(b)) for a, b in alike)
         found = self._saturated(found.merged(alike), effort)
-        if found.roots[0] == found.roots[1]:
-            return Local("", sides, agreeing, found)
-        return Local(found.stats["stop"], sides)
+        return _Local("" if found.roots[0] == found.roots[1] else found.stats["stop"], agreeing)
 
     def _saturated(self, source: Snapshot, effort: _Effort) -> Snapshot:
         seconds = min(effort.seconds, self._deadline - time.monotonic())
@@ -305,7 +289,7 @@ class _Sweep:
                 pairs += [(cls, x) for x in others if self._constants.agree(values[cls], values[x])]
         return pairs
 
-    def _hold(self, local: Local, leaves: Mapping[Node, Node]) -> bool:
+    def _hold(self, local: _Local, leaves: Mapping[Node, Node]) -> bool:
         """Whether the constants of this instance agree as those of the proof did."""
         values = substitute([node for pair in local.agreeing for node in pair], leaves)
         return all(map(self._constants.agree, values[::2], values[1::2]))

@@ -91,6 +91,8 @@ class Plan:
         constants: digest to values, for every Const node in `roots` and the kernels. They are in order, but large
             reordered constants may be views that are not flat: use `reshape(-1)`.
         origins: the computation of each computed constant, over the constants of the program.
+        computed: where each class that the kernels compute lies, by its number in the e-graph covered: the node of a
+            buffer, or a view of one.
         opaque: how to run opaque operators.
     """
 
@@ -100,6 +102,7 @@ class Plan:
     constants: dict[str, Array]
     opaque: Mapping[str, Any] = field(default_factory=dict)
     origins: Mapping[Node, Node] = field(default_factory=dict)
+    computed: Mapping[int, Node] = field(default_factory=dict)
 
     def launched(self) -> list[list[int]]:
         """The kernels by position, with those that are priced as one launch together."""
@@ -167,6 +170,7 @@ class _Builder:
             constants=self.constants,
             opaque=self.program.opaque,
             origins=self.origins,
+            computed={c: make("V", (layout,), (at,)) for c in self.value for at, layout in [self._buffer(c)]},
         )
 
     # --- where values lie ---------------------------------------------------------------------------------------

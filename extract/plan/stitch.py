@@ -12,7 +12,7 @@ from eqsat.extract.cover import CoverResult
 from eqsat.extract.plan.plan import Kernel, Plan, Result, build_plan
 from eqsat.layout.arithmetic import Layout, compose, identity
 from eqsat.lift.segments import Part
-from eqsat.program.core import CoreProgram, Node, make
+from eqsat.program.core import CoreProgram, Node, make, topological
 from eqsat.program.node import substitute
 from eqsat.program.segments import Segment
 
@@ -73,7 +73,8 @@ class _Joiner:
         plan = build_plan(snapshot, solved.cover, self.program, self.exact)
         self.constants |= plan.constants
         outside = {p: segment.leaves[p] for p in stand_ins}
-        self.parts.append(Part(segment, plan.roots, outside, plan.constants, plan.origins))
+        kept = _kept(segment, solved.snapshot, plan.computed)
+        self.parts.append(Part(segment, plan.roots, outside, plan.constants, plan.origins, kept))
         value: dict[Node, Node] = {p: placed.node for p, placed in stand_ins.items()}
         for kernel in plan.kernels:
             self._append(kernel, stand_ins, value)
@@ -119,6 +120,19 @@ class _Joiner:
             constants=self.constants,
             opaque=self.program.opaque,
         )
+
+
+def _kept(segment: Segment, snapshot: Snapshot, computed: Mapping[int, Node]) -> tuple[tuple[Node, Node], ...]:
+    """The values of a segment that its kernels compute too, operands first: its own node of each, and theirs."""
+    own = {made: node for node, made in segment.nodes().items()}
+    classes: dict[Node, int] = {}
+    found = []
+    for made in topological(segment.form):
+        cls = snapshot.find(made.op, made.attrs, [classes.get(a, -1) for a in made.args])
+        if cls is not None:
+            classes[made] = cls
+            found += [(own[made], computed[cls])] if cls in computed and made.op != "V" else []
+    return tuple(found)
 
 
 def _renamed(snapshot: Snapshot, names: Mapping[Node, Node]) -> Snapshot:

@@ -5,11 +5,12 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from eqsat.check.check import TOLERANCE, check
+from eqsat.check.check import check
+from eqsat.check.part import TOLERANCE
 from eqsat.errors import CheckFailed
 from eqsat.program import ops
 from eqsat.program.ir import Program
-from eqsat.program.term import Term
+from eqsat.program.term import Term, topological
 
 RNG = np.random.default_rng(11)
 N, K = 2048, 1024
@@ -152,7 +153,7 @@ def test_parts_are_checked_one_by_one() -> None:
     wrong = layers(lambda y: ops.relu(ops.matmul(y, ops.constant(one_off(w[1], 3, 3)))))
 
     def checked(values: list[Term]) -> dict[str, int]:
-        cuts = [[pair] for pair in zip(source[:2], values[:2], strict=True)]
+        cuts = list(zip(source[:2], values[:2], strict=True))
         before, after = (Program((x,), {"y": v[-1]}) for v in (source, values))
         return dict(check(before, after, cuts=cuts).parts)
 
@@ -219,7 +220,7 @@ def test_values_that_do_not_vary_are_not_replaced() -> None:
     inner = ops.broadcast(ops.constant(np.full((3, 1), 2, np.float32)), (3, 3))
     source = Program((S,), {"y": ops.transpose(inner)})
     repeated = ops.full(2, (3, 3))
-    check(source, Program((S,), {"y": repeated}), cuts=[[(inner, repeated)]])
+    check(source, Program((S,), {"y": repeated}), cuts=[(inner, repeated)])
 
 
 def test_values_that_are_tied_to_others_are_judged_whole() -> None:
@@ -230,6 +231,59 @@ def test_values_that_are_tied_to_others_are_judged_whole() -> None:
 
     e = ops.exp(S)
     source = Program((S,), {"y": turned(e), "z": turned(turned(e))})
-    check(source, Program((S,), {"y": turned(e), "z": e}), cuts=[[(turned(e), turned(e)), (e, e)]])
+    check(source, Program((S,), {"y": turned(e), "z": e}), cuts=[(turned(e), turned(e)), (e, e)])
     with pytest.raises(CheckFailed):
-        check(source, Program((S,), {"y": e, "z": e}), cuts=[[(turned(e), turned(e)), (e, e)]])
+        check(source, Program((S,), {"y": e, "z": e}), cuts=[(turned(e), turned(e)), (e, e)])
+
+
+def number(value: float, like: Term) -> Term:
+    return ops.full_like(value, like)
+
+
+def grouped() -> list[list[Term]]:
+    """Two products, as slices of one in the result, and a product of both."""
+    x = ops.input("x", (8, 16), "float32")
+    w = [ops.constant(RNG.standard_normal((16, 16)).astype(np.float32)) for _ in range(2)]
+    source = [ops.matmul(x, each) for each in w]
+    group = ops.matmul(x, ops.concat(w, 1))
+    result = [ops.slice_(group, [None, i], [None, i + 16]) for i in (0, 16)]
+    return [[*pair, ops.matmul(ops.transpose(pair[0]), pair[1])] for pair in (source, result)]
+
+
+def squares() -> list[list[Term]]:
+    """A row, its mean, and the squares of the distances from it, in two ways that agree for no other mean."""
+    x = ops.exp(ops.input("x", (16,), "float32"))
+    mean = ops.mul(ops.sum_(x, 0, keepdims=True), ops.full(1 / 16, (1,)))
+    off = ops.sub(x, ops.broadcast(mean, (16,)))
+    apart = ops.sub(ops.sum_(ops.mul(x, x), 0, keepdims=True), ops.mul(ops.full(16, (1,)), ops.mul(mean, mean)))
+    return [[x, mean, ops.sum_(ops.mul(off, off), 0, keepdims=True)], [x, mean, apart]]
+
+
+def circle() -> list[list[Term]]:
+    """Each of two values is right if the other one is; none is."""
+    x = ops.input("x", (8,), "float32")
+    twice = ops.mul(x, number(2, x))
+    wrong = ops.add(x, number(1, x))
+    return [[twice, ops.mul(twice, number(0.5, x)), twice], [ops.mul(wrong, number(2, x)), wrong, wrong]]
+
+
+CUT: dict[str, tuple[Callable[[], list[list[Term]]], dict[str, int] | None]] = {
+    # values in order, the last an output; the parts, None where a fault must be found
+    "slices of a group": (grouped, {"same": 1, "full": 2, "sampled": 0}),
+    "a row and its mean": (squares, {"same": 2, "full": 1, "sampled": 0}),
+    "a circle": (circle, None),
+}
+
+
+@pytest.mark.parametrize("name", CUT)
+def test_values_are_compared_over_those_below(name: str) -> None:
+    make, parts = CUT[name]
+    source, result = make()
+    inputs = tuple(t for t in topological(source) if t.op == "input")
+    before, after = (Program(inputs, {"y": values[-1]}) for values in (source, result))
+    cuts = list(zip(source[:-1], result[:-1], strict=True))
+    if parts is None:
+        with pytest.raises(CheckFailed, match="differs from the source"):
+            check(before, after, cuts=cuts)
+    else:
+        assert dict(check(before, after, cuts=cuts).parts) == parts

@@ -13,8 +13,9 @@ import pytest
 import eqsat
 from eqsat.base.numerics import FLOATS, np_dtype
 from eqsat.check import check as checking
-from eqsat.check import folded
+from eqsat.check import folded, part
 from eqsat.check.demand import Moved
+from eqsat.check.part import Check
 from eqsat.check.strata import borders, positions
 from eqsat.errors import CheckFailed
 from eqsat.program import composites, ops
@@ -154,7 +155,7 @@ def planted(program: Program, at: Term, fault: Term) -> Program:
 def test_structural_faults_are_found(name: str, fault: str, sampled: bool, monkeypatch: pytest.MonkeyPatch):
     if sampled:
         monkeypatch.setattr(checking, "CHEAP", 1_000_000)
-        monkeypatch.setattr(checking, "PER_WEIGHT", 1)
+        monkeypatch.setattr(part, "PER_WEIGHT", 1)
     program = PROGRAMS[name]
     op, makes = FAULTS[fault]
     for term in program.terms():
@@ -189,7 +190,7 @@ def folded_chain(dtype: str, seed: int, by: float) -> tuple[Term, Term, Term, Ca
 SHOWN: tuple[Callable[[Term], Term], ...] = (lambda y: y, ops.exp, composites.layernorm)
 
 
-def compare(source: Term, result: Term, shown: Callable[[Term], Term]) -> checking.Check:
+def compare(source: Term, result: Term, shown: Callable[[Term], Term]) -> Check:
     (x,) = (t for t in topological([source]) if t.op == "input")
     return checking.check(Program((x,), {"y": shown(source)}), Program((x,), {"y": shown(result)}))
 

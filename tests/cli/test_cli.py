@@ -24,6 +24,7 @@ COMMANDS = (
         "run",
         "emit",
         "prove",
+        "certify",
         "verify",
         "explain",
         "explore",

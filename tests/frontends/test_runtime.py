@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 import pytest
 
-from eqsat.check.check import random_values
+from eqsat.check.inputs import random_values
 from eqsat.frontends.onnx.read.model import from_onnx
 from eqsat.frontends.runtime import Agreement, agreement, seconds_needed
 from support.cli import chain, document, printed

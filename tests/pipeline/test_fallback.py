@@ -158,7 +158,7 @@ def test_bad_input_of_a_search_stays_bad_input(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_what_is_too_large_to_check_is_no_defect(state: Path, monkeypatch: pytest.MonkeyPatch):
-    module = importlib.import_module("eqsat.check.check")
+    module = importlib.import_module("eqsat.pipeline.assemble")
     whole = module.check
 
     def check(source: Program, result: Program, **kwargs):

@@ -106,7 +106,7 @@ def _compare(
     program: Program, best: Result, sides: Callable[[Result, Arrays], tuple[Contender, Contender]], rounds: int
 ) -> dict[str, Any]:
     """Compare one program: microseconds of both sides, their ratio, and the difference of their results."""
-    from eqsat.check.check import random_inputs
+    from eqsat.check.inputs import random_inputs
     from eqsat.cli.commands.run import TOLERANCE
     from eqsat.cli.shared.arrays import largest_error
     from eqsat.gpu.run.timing import medians

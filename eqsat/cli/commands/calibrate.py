@@ -103,7 +103,7 @@ def _operators(row: Device, rounds: int) -> tuple[str, str, dict[str, float]]:
 
     import eqsat
     from eqsat.base.turns import in_turns
-    from eqsat.check.check import random_values
+    from eqsat.check.inputs import random_values
     from eqsat.cli.shared.output import progress
     from eqsat.extract.plan.operators import OPERATORS, executed, without_calls
     from eqsat.frontends.execution import installed

@@ -54,7 +54,7 @@ def run(
     """
     import time
 
-    from eqsat.check.check import random_inputs
+    from eqsat.check.inputs import random_inputs
     from eqsat.cli.shared.arrays import read_arrays, write_arrays
     from eqsat.cli.shared.output import check_files, console, engineering, write_json
     from eqsat.cli.shared.search import begun, load, optimise

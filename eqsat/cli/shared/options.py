@@ -50,10 +50,6 @@ RulesFile = Annotated[
 Shape = Annotated[
     list[str] | None, typer.Option("--shape", metavar="NAME=SIZE", help="Fix a dynamic dimension; may be repeated.")
 ]
-Certificate = Annotated[
-    Path | None,
-    typer.Option("--certificate", metavar="C.proof", help="Where to write a proof that `eqsat verify` checks."),
-]
 
 
 def parse_shapes(pairs: Sequence[str] | None) -> dict[str, int]:

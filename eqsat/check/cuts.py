@@ -1,0 +1,180 @@
+"""Where a check cuts two programs: at values that both hold.
+
+Each value is compared over the values below it, with random numbers in their place. So every part of a program is
+evaluated by itself, and a part that rewriting left alone need not be evaluated at all. This is sound, since values
+stand in only for those that come after them. It may refuse equal programs, if values below depend on each other (a row
+and its mean): then it is compared again without stand-ins for such values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import NamedTuple
+
+from eqsat.program import ops
+from eqsat.program.term import Term, make, topological
+
+_ROUNDS = 8
+"""Most times that the cuts below a value are chosen. If they differ after that, comparing the value may fail."""
+
+
+class Compared(NamedTuple):
+    """A value of the source, the corresponding value of the result, and its meaning: the result's value, with constants
+    that were computed ahead of time replaced by their computation."""
+
+    source: Term
+    result: Term
+    meaning: Term
+
+
+class Cuts:
+    """Values of two programs, each to be compared over those before it.
+
+    Values of the result that are views of one term, such as slices of a group, are cut at that term, their base: in
+    the source, the same views of one stand-in take their places. Bases are numbered by the first such value.
+
+    Args:
+        values: operands first in the source. Each may be cut, except constants and inputs.
+    """
+
+    def __init__(self, values: Sequence[Compared]) -> None:
+        self._values = values
+        order = topological([term for x in values for term in x])
+        varies = varying(order)
+        inputs = [term for term in order if term.op == "input"]
+        self._input = {term: len(values) + i for i, term in enumerate(inputs)}
+        self._source: dict[Term, int] = {}
+        self._result: dict[Term, int] = {}
+        self._meant = {_unviewed(x.meaning): _unviewed(x.result) for x in values}
+        self._base: list[int] = []
+        self._below = [0] * len(values)
+        """The bases and inputs that each base is computed from, directly or not, as a bit set."""
+        for number, x in enumerate(values):
+            base = _unviewed(x.result)
+            cut = x.source.args and base.args and varies.issuperset(x)
+            self._base.append(self._result.setdefault(base, number) if cut else number)
+            if cut:
+                self._source.setdefault(x.source, number)
+
+    def part(self, number: int, apart: bool = False) -> Compared:
+        """A value over stand-ins for values before it. Parts are taken in order.
+
+        Args:
+            apart: have no stand-in for a value that is computed from another one that has.
+        """
+        value = self._values[number]
+        whole: set[int] = set()
+        below: list[set[int]] = []
+        for _ in range(_ROUNDS):
+            below = [self._leaves(value.source, self._source, number, whole)]
+            below.append(self._leaves(value.result, self._result, number, whole))
+            # What one program reads and the other computes from the same values is not cut.
+            tied = self._tied(below[0] ^ below[1], below[0] | below[1])
+            if not tied:
+                break
+            whole |= tied
+        found = below[0] | below[1]
+        if apart:
+            whole |= self._tied(found, found)
+        else:
+            self._below[self._base[number]] |= self._all_below(found)
+        return self._over(value, number, whole)
+
+    def _tied(self, bases: Collection[int], others: Collection[int]) -> set[int]:
+        """Those that are computed from others."""
+        mask = _bits(others)
+        return {base for base in bases if base < len(self._below) and self._below[base] & mask}
+
+    def _all_below(self, bases: Collection[int]) -> int:
+        mask = _bits(bases)
+        for base in bases:
+            mask |= self._below[base] if base < len(self._below) else 0
+        return mask
+
+    def _leaves(self, root: Term, cuts: Mapping[Term, int], number: int, whole: Collection[int]) -> set[int]:
+        """The bases of the values before `number` that a term reads first, and the inputs that it reads besides."""
+        found: set[int] = set()
+        seen: set[Term] = set()
+        stack = [root]
+        while stack:
+            term = stack.pop()
+            if term in seen:
+                continue
+            seen.add(term)
+            cut = cuts.get(term, number)
+            if cut < number and self._base[cut] not in whole:
+                found.add(self._base[cut])
+            elif term in self._input:
+                found.add(self._input[term])
+            else:
+                stack.extend(term.args)
+        return found
+
+    def _over(self, value: Compared, number: int, whole: Collection[int]) -> Compared:
+        def cut_at(term: Term, cuts: Mapping[Term, int]) -> int | None:
+            cut = cuts.get(term, number)
+            return cut if cut < number and self._base[cut] not in whole else None
+
+        def in_source(term: Term) -> Term | None:
+            cut = cut_at(term, self._source)
+            if cut is None:
+                return None
+            result = self._values[cut].result
+            base = _unviewed(result)
+            return _replaced(result, lambda t: _stand_in(base, self._base[cut]) if t is base else None)
+
+        def in_result(term: Term) -> Term | None:
+            cut = cut_at(term, self._result)
+            return None if cut is None else _stand_in(term, cut)
+
+        return Compared(
+            _replaced(value.source, in_source),
+            _replaced(value.result, in_result),
+            _replaced(value.meaning, lambda term: in_result(self._meant.get(term, term))),
+        )
+
+
+def varying(order: Sequence[Term]) -> set[Term]:
+    """The terms that depend on inputs; `order` holds operands first."""
+    found: set[Term] = set()
+    for term in order:
+        if term.op in ("input", "opaque") or not found.isdisjoint(term.args):
+            found.add(term)
+    return found
+
+
+def _stand_in(term: Term, number: int) -> Term:
+    return ops.input(f"%{number}", term.shape, term.dtype)
+
+
+def _unviewed(term: Term) -> Term:
+    while ops.row(term.op).view:
+        (term,) = term.args
+    return term
+
+
+def _bits(numbers: Collection[int]) -> int:
+    mask = 0
+    for number in numbers:
+        mask |= 1 << number
+    return mask
+
+
+def _replaced(root: Term, stand_in: Callable[[Term], Term | None]) -> Term:
+    """The term with stand-ins below it."""
+    memo: dict[Term, Term] = {}
+    stack = [(root, False)]
+    while stack:
+        term, ready = stack.pop()
+        if term in memo:
+            continue
+        if ready:
+            args = [memo[a] for a in term.args]
+            same = all(a is b for a, b in zip(args, term.args, strict=True))
+            memo[term] = term if same else make(term.op, *args, **dict(term.attrs))
+        elif (other := stand_in(term)) is not None or not term.args:
+            memo[term] = other or term
+        else:
+            stack.append((term, True))
+            stack.extend((a, False) for a in term.args if a not in memo)
+    return memo[root]
