@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any
 from eqsat.base.version import VERSION
 
 if TYPE_CHECKING:
+    from eqsat.dynamic.optimize import optimize_dynamic
+    from eqsat.dynamic.result import Dynamic
     from eqsat.frontends.onnx.read.model import from_onnx
     from eqsat.frontends.onnx.write.model import to_onnx
     from eqsat.frontends.torch import from_torch
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 __version__ = VERSION
 
 _HOME = {
+    "Dynamic": "eqsat.dynamic.result",
     "Program": "eqsat.program.ir",
     "Proof": "eqsat.proof.prove",
     "Result": "eqsat.pipeline.result",
@@ -41,6 +44,7 @@ _HOME = {
     "from_torch": "eqsat.frontends.torch",
     "jit": "eqsat.jit",
     "optimize": "eqsat.pipeline.optimize",
+    "optimize_dynamic": "eqsat.dynamic.optimize",
     "prove": "eqsat.proof.prove",
     "spec": "eqsat.tracing.trace",
     "to_onnx": "eqsat.frontends.onnx.write.model",
@@ -61,6 +65,7 @@ _FUNCTIONS = frozenset({
 """Functions of `eqsat.tracing.functions` for traced values, under NumPy's names, and common layers: `eqsat.exp(x)`."""
 
 __all__ = [
+    "Dynamic",
     "Program",
     "Proof",
     "Result",
@@ -69,6 +74,7 @@ __all__ = [
     "from_torch",
     "jit",
     "optimize",
+    "optimize_dynamic",
     "prove",
     "spec",
     "to_onnx",

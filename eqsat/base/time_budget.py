@@ -27,6 +27,7 @@ STAGES = (
     "plan",
     "lift",
     "fold",
+    "replay",
     "check",
     "explain",
     "report",

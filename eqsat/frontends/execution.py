@@ -96,12 +96,20 @@ class OnnxRuntime:
     def outputs(
         self, file: str | os.PathLike[str], names: Sequence[str], inputs: Mapping[str, Array]
     ) -> Sequence[Array]:
-        """The outputs with these names, by the file's own operators: only exact optimisations are on.
+        """The outputs with these names, by the file's own operators.
 
         Raises:
             RuntimeRefuses: the file cannot be loaded or run.
         """
-        return self._session(file, self._options("ORT_ENABLE_BASIC"), list(names))(inputs)
+        return self.plainly(file, names)(inputs)
+
+    def plainly(self, file: str | os.PathLike[str], names: Sequence[str]) -> Session:
+        """The model in a file, giving the outputs with these names, with exact optimisations alone.
+
+        Raises:
+            RuntimeRefuses: the file cannot be loaded. Its session raises it where inputs do not suit.
+        """
+        return self._session(file, self._options("ORT_ENABLE_BASIC"), list(names))
 
     def profile(self, model: ModelProto, inputs: Mapping[str, Array]) -> dict[str, NodeTime]:
         """The times of a model's nodes by name, on one thread, without any optimisation of the runtime.

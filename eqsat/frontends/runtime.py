@@ -100,11 +100,11 @@ def agreement(
         found = runtime.outputs(result, names, inputs)
     except RuntimeRefuses as error:
         return Agreement(runtime.version, math.inf, tolerance, str(error))
-    error = max((_error(a, b) for a, b in zip(wanted, found, strict=True)), default=0.0)
+    error = max((difference(a, b) for a, b in zip(wanted, found, strict=True)), default=0.0)
     return Agreement(runtime.version, error, tolerance)
 
 
-def _error(wanted: Array, found: Array) -> float:
+def difference(wanted: Array, found: Array) -> float:
     """The largest difference of sampled elements, as a share of the scale; infinite if shapes differ."""
     if wanted.shape != found.shape:
         return math.inf

@@ -43,7 +43,7 @@ class Assembled:
 
 def plan_written(problem: Problem, found: Mapping[Form, Found]) -> Stitched:
     """The plan of the program as written."""
-    return _planned(problem, {form: x.written for form, x in found.items()})
+    return planned(problem, {form: x.written for form, x in found.items()})
 
 
 def assemble(problem: Problem, selection: Selection, written: Stitched, run: Runner) -> Assembled:
@@ -70,22 +70,14 @@ def _assembled(deadline: Deadline, problem: Problem, selection: Selection, writt
 
 
 def _made(problem: Problem, selection: Selection, written: Stitched) -> Assembled:
-    budget, core = problem.budget, problem.core
-    stitched = _planned(problem, selection.solved) if selection.changed() else written
+    core = problem.core
+    stitched = planned(problem, selection.solved) if selection.changed() else written
     narrow = [p.segment.form for p in stitched.parts if folds_to_infinity(p.constants, core.constants)]
     narrow = [form for form in selection.changed() if form in narrow]
     if narrow:
         selection = selection.keep(narrow, "overflow")
-        stitched = _planned(problem, selection.solved)
-    with budget.stage("lift"):
-        lifted = lift_parts(stitched.parts, core)
-    with budget.stage("fold"):
-        inside = [*(term for _, term in lifted.cuts), *lifted.meanings]
-        folded, became = fold_constants(lifted.program, inside, problem.folded.program)
-    folded = replace(folded, names=problem.folded.program.names, written=problem.folded.program.written)
-    known = dict(zip(inside, became, strict=True))
-    cuts = [(source, known[term]) for source, term in lifted.cuts]
-    meanings = {known[term]: meaning for term, meaning in lifted.meanings.items()}
+        stitched = planned(problem, selection.solved)
+    folded, cuts, meanings = lifted(problem, stitched)
     plan = lean_plan(stitched.plan) if problem.asked.goal.memory else stitched.plan
     return Assembled(selection, folded, plan, cuts, meanings)
 
@@ -93,9 +85,25 @@ def _made(problem: Problem, selection: Selection, written: Stitched) -> Assemble
 ASSEMBLE = Stage(_assembled, lambda problem, selection, written: None, always=True, grace=0.0)
 
 
-def _planned(problem: Problem, solved: Mapping[Form, Solved]) -> Stitched:
+def planned(problem: Problem, solved: Mapping[Form, Solved]) -> Stitched:
+    """The plan of the program with these covers."""
     with problem.budget.stage("plan"):
         return stitch([(part, solved[part.form]) for part in problem.parts], problem.core, problem.asked.exact)
+
+
+def lifted(problem: Problem, stitched: Stitched) -> tuple[Program, list[Pair], dict[Term, Term]]:
+    """The program of a plan over shaped terms with its constants folded, and the `cuts` and `meanings` of its values as
+    in `Assembled`."""
+    budget, core = problem.budget, problem.core
+    with budget.stage("lift"):
+        found = lift_parts(stitched.parts, core)
+    with budget.stage("fold"):
+        inside = [*(term for _, term in found.cuts), *found.meanings]
+        folded, became = fold_constants(found.program, inside, problem.folded.program)
+    folded = replace(folded, names=problem.folded.program.names, written=problem.folded.program.written)
+    known = dict(zip(inside, became, strict=True))
+    cuts = [(source, known[term]) for source, term in found.cuts]
+    return folded, cuts, {known[term]: meaning for term, meaning in found.meanings.items()}
 
 
 def memory_left(problem: Problem) -> int:

@@ -263,7 +263,7 @@ def _regrouped(deadline: Deadline, problem: Problem, written: Solved, first: Sol
             seconds = Limits(seconds=limits.SEARCH.saturation * deadline.left())
             more = saturate(best.snapshot, problem.asked.rules, seconds, further=further)
         known, cuts = [written.cover, best.cover], _in_time(deadline, written, more)
-        better = Solved(more, _covered(deadline, problem, more, known=known, cuts=cuts))
+        better = Solved(more, _covered(deadline, problem, more, known=known, cuts=cuts), before=best)
         if better.cover.cost >= best.cover.cost:
             break
         best = better
@@ -283,7 +283,7 @@ def _looked_at_again(deadline: Deadline, problem: Problem, written: Solved, best
     if again.cost >= best.cover.cost:
         return best
     bound = min(again.lower_bound, best.cover.lower_bound)
-    return Solved(best.snapshot, replace(again, lower_bound=bound, optimal=bound >= again.cost))
+    return replace(best, cover=replace(again, lower_bound=bound, optimal=bound >= again.cost))
 
 
 COVER_WRITTEN = Stage(_covered, _covered_at_once)

@@ -23,10 +23,10 @@ from eqsat.pipeline.ranking import Combination, by_objective, next_plans, progra
 from eqsat.pipeline.runner import Deadline, Runner, Stage
 from eqsat.pipeline.search import Form, Found, Problem, operators_of
 
-Reason = Literal["overflow", "memory", "refused", "time", "interrupted", "measured"]
+Reason = Literal["overflow", "memory", "refused", "time", "interrupted", "measured", "sizes"]
 """Why a form stays as written although a cheaper one was found: a short float would overflow, its constants would take
-too much memory, the check refused it, there was no time to build it, or times decide: it gains too little to be sure,
-or it was measured and is not faster."""
+too much memory, the check refused it, there was no time to build it, times decide (it gains too little to be sure, or
+it was measured and is not faster), or it is for some sizes only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +164,7 @@ def _next(deadline: Deadline, problem: Problem, first: Selection, run: Runner) -
         cheapest = first.found[form].cheapest
         further = [cheapest.cover, *next_covers(cheapest.cover, count, late.ends, late.stopped)]
         others = [c for c in further if not kernel_counts(best.cover) <= kernel_counts(c)]
-        choices[form] = [best, *(Solved(cheapest.snapshot, c) for c in others)]
+        choices[form] = [best, *(replace(cheapest, cover=c) for c in others)]
     return [_selection(first, one) for one in next_plans(problem.parts, choices, count)]
 
 
@@ -174,7 +174,7 @@ def _traded(deadline: Deadline, problem: Problem, first: Selection, run: Runner)
     choices: dict[Form, list[tuple[Solved, int]]] = {}
     for form, x in first.found.items():
         covers = trade_offs(x.cheapest.cover, limits.FURTHER.seconds, late.ends, late.stopped)
-        options = [x.written, *(Solved(x.cheapest.snapshot, c) for c in covers)]
+        options = [x.written, *(replace(x.cheapest, cover=c) for c in covers)]
         launched = [cover_launches(s.snapshot, s.cover) for s in options]
         choices[form] = [(s, y.peak(lean_order(y))) for s, y in zip(options, launched, strict=True)]
     written = {form: x.written for form, x in first.found.items()}

@@ -19,10 +19,15 @@ from eqsat.program.segments import Segment
 
 @dataclass(frozen=True, slots=True)
 class Solved:
-    """A form of segments, with its e-graph and the chosen cover."""
+    """A form of segments, with its e-graph and the chosen cover.
+
+    Attributes:
+        before: the cover of a smaller e-graph that told which values to group in this one, if one did.
+    """
 
     snapshot: Snapshot
     cover: CoverResult
+    before: Solved | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -205,6 +205,7 @@ def test_run_fixes_dynamic_dimensions(tmp_path: Path) -> None:
     onnx.save(chain("batch"), path)
     assert "batch" in refusal("run", path)
     assert document("run", path, "--shape", "batch=7")["outputs"][0]["shape"] == [7, 5]
+    assert "dynamic dimensions batch" in refusal("run", path)
 
 
 BAD_SHAPES = {"batch": "NAME=SIZE", "batch=many": "NAME=SIZE", "bacth=7": "batch"}
@@ -301,7 +302,6 @@ BAD_MODELS: dict[str, tuple[Any, str]] = {
     "an undefined tensor name": (undefined, "nowhere"),
     "mismatched shapes": (mismatched, "(5, 4)"),
     "mixed dtypes": (mixed, "float64"),
-    "a dynamic dimension": (lambda _: chain("batch"), "batch"),
     "missing external data": (external, "weights.bin"),
 }
 
@@ -626,3 +626,17 @@ def test_onnxruntime_compares_two_files_that_it_can_run(model: Path, tmp_path: P
     foreign = onnx_model([helper.make_node("Own", ["x"], ["y"])], {"x": [2, 3]}, {"y": [2, 5]}, {})
     onnx.save(foreign, tmp_path / "foreign.onnx")
     assert "onnxruntime cannot run it" in refusal("bench", model, tmp_path / "foreign.onnx", "--on", "onnxruntime")
+
+
+def test_optimize_keeps_dynamic_dimensions(tmp_path: Path) -> None:
+    file, out = tmp_path / "in.onnx", tmp_path / "out.onnx"
+    nodes = [helper.make_node("MatMul", ["x", "a"], ["t"]), helper.make_node("MatMul", ["t", "c"], ["u"])]
+    nodes.append(helper.make_node("MatMul", ["u", "d"], ["y"]))
+    weights = {"a": A, "c": C, "d": np.ones((5, 2), np.float32)}
+    onnx.save(onnx_model(nodes, {"x": ["rows", 3]}, {"y": ["rows", 2]}, weights), file)
+    found = document("optimize", file, "-o", out, "--shape", "rows=1..40")["dynamic"]
+    assert (found["dims"], found["as_source"]) == ({"rows": [1, 40]}, False)
+    assert from_onnx(out, {"rows": 7}).outputs["y"].shape == (7, 2)
+    assert "One model for rows=1..40" in " ".join(printed("optimize", file, "--shape", "rows=1..40").split())
+    assert "--top: in.onnx has dynamic dimensions" in refusal("optimize", file, "--top", "2")
+    assert "NAME=LEAST..LARGEST" in refusal("optimize", file, "--shape", "rows=1..")

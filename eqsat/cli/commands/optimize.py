@@ -14,13 +14,15 @@ from eqsat.cli.shared.options import (
     ModelFile,
     Numerics,
     RulesFile,
-    Shape,
+    ShapeOrRange,
     TimeLimit,
     Tune,
 )
 
 if TYPE_CHECKING:
     from eqsat.base.time_budget import TimeBudget
+    from eqsat.dynamic.result import Dynamic
+    from eqsat.pipeline.result import Result
     from eqsat.program.ir import Program
 
 
@@ -33,7 +35,7 @@ def optimize(
     device: Device = "mi300x",
     time_limit: TimeLimit = 10.0,
     numerics: Numerics = "reassociate",
-    shape: Shape = None,
+    shape: ShapeOrRange = None,
     only: Annotated[
         list[str] | None, typer.Option("--only", metavar="RULE", help="Use only this rule; may be repeated.")
     ] = None,
@@ -76,18 +78,18 @@ def optimize(
 
     Ctrl-C ends the search early with the best program so far. Rules of your own are checked before they are used.
     For the device cpu, the model and the plans found run in turns in onnxruntime, and the fastest is written: the model
-    as it was, if no plan is faster beyond noise.
+    as it was, if no plan is faster beyond noise. Dynamic dimensions without a size stay dynamic.
 
     Examples:
 
     - `eqsat optimize model.onnx --explain`
     - `eqsat optimize model.onnx -o faster.onnx --device h100 --time-limit 30`
     - `eqsat optimize model.onnx --shape batch=16 --numerics exact --json report.json`
+    - `eqsat optimize model.onnx --shape seq=16..512 -o faster.onnx` (one file for all these sizes)
     - `eqsat optimize model.onnx --max-error 1e-3 --inputs x.npz`
     - `eqsat optimize model.onnx --top 5 -o faster.onnx` (the others in faster.2.onnx, ...)
     - `eqsat optimize model.onnx --objective mix:0.5`
     """
-    from eqsat.base.files import write_text
     from eqsat.cli.commands.rules import select
     from eqsat.cli.shared.alternatives import (
         alternative_path,
@@ -98,7 +100,7 @@ def optimize(
     )
     from eqsat.cli.shared.output import check_files, console, write_json
     from eqsat.cli.shared.report import print_report
-    from eqsat.cli.shared.search import begun, load, optimise
+    from eqsat.cli.shared.search import begun, load, optimise, optimise_dynamic, require_fixed, stays_dynamic
     from eqsat.cli.shared.tuning import as_json, check_tunable, print_tuning, tune_result
     from eqsat.pipeline.limits import AFTER
     from eqsat.pipeline.objective import Objective
@@ -115,6 +117,18 @@ def optimize(
     check_tunable(tune, device)
     rules = select(only, without, rules_file)
     prepare(numerics, rules)
+    if stays_dynamic(model, shape):
+        fixed_only = {
+            "--top": top > 1,
+            "--objective": objective != "latency",
+            "--max-error": max_error is not None,
+            "--inputs": inputs is not None,
+            "--tune": tune is not None,
+        }
+        require_fixed(model, [option for option, given in fixed_only.items() if given])
+        dynamic = optimise_dynamic(model, shape, device, budget, numerics, rules, memory_limit)
+        _tell_dynamic(dynamic, model, output, html, json_file, explain)
+        return
     program = load(model, shape, budget)
     if output is not None:
         budget.expect("write", AFTER.writing(program.constant_bytes()))
@@ -135,10 +149,7 @@ def optimize(
         if output is not None:
             write_program(best, model, output)
             write_alternatives(best, output)
-        if html is not None:
-            from eqsat.inspection.html import page
-
-            write_text(html, page(best))
+        _write_page(best, html)
     if output is not None and (found := _second_opinion(model, output, best.source, budget)) is not None:
         best.report["runtime"] = found
     best.report["stages"] = budget.report()
@@ -157,6 +168,32 @@ def optimize(
             typer.echo(_within(best.report["error"]))
         if explain:
             typer.echo(best.explain())
+
+
+def _write_page(best: Result, html: Path | None) -> None:
+    from eqsat.base.files import write_text
+    from eqsat.inspection.html import page
+
+    if html is not None:
+        write_text(html, page(best))
+
+
+def _tell_dynamic(
+    found: Dynamic, model: Path, output: Path | None, html: Path | None, json_file: str | None, explain: bool
+) -> None:
+    """Write and print a result with named dims."""
+    from eqsat.cli.shared.output import console, write_json
+    from eqsat.cli.shared.report import print_report
+
+    if output is not None:
+        found.save(output)
+    _write_page(found.best, html)
+    if json_file is not None:
+        write_json(found.report, json_file)
+    if json_file != "-":
+        print_report(found.report, model.name, console())
+        if explain:
+            typer.echo(found.explain())
 
 
 def _second_opinion(model: Path, output: Path, program: Program, budget: TimeBudget) -> dict[str, Any] | None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
 import typer
 
 from eqsat.errors import InputError
+
+T = TypeVar("T")
 
 ModelFile = Annotated[Path, typer.Argument(metavar="IN.onnx", help="The program: an ONNX file.", show_default=False)]
 JsonFile = Annotated[
@@ -50,6 +52,14 @@ RulesFile = Annotated[
 Shape = Annotated[
     list[str] | None, typer.Option("--shape", metavar="NAME=SIZE", help="Fix a dynamic dimension; may be repeated.")
 ]
+ShapeOrRange = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--shape",
+        metavar="NAME=SIZE",
+        help="Fix a dynamic dimension, or give its range: NAME=LEAST..LARGEST (1..64). May be repeated.",
+    ),
+]
 
 
 def parse_shapes(pairs: Sequence[str] | None) -> dict[str, int]:
@@ -58,12 +68,39 @@ def parse_shapes(pairs: Sequence[str] | None) -> dict[str, int]:
     Raises:
         InputError: a pair that is not NAME=SIZE with SIZE >= 0, or a name given twice.
     """
-    sizes: dict[str, int] = {}
+    return _parsed(pairs, "NAME=SIZE with a whole number, as in --shape batch=16", whole_number)
+
+
+def parse_ranges(pairs: Sequence[str] | None) -> dict[str, int | tuple[int, int]]:
+    """Read `["batch=16", "seq=1..128"]` as `{"batch": 16, "seq": (1, 128)}`.
+
+    Raises:
+        InputError: a pair that is not NAME=SIZE or NAME=LEAST..LARGEST, or a name given twice.
+    """
+
+    def size(text: str) -> int | tuple[int, int] | None:
+        low, dots, high = text.partition("..")
+        ends = whole_number(low), whole_number(high)
+        if not dots:
+            return ends[0]
+        return None if ends[0] is None or ends[1] is None else (ends[0], ends[1])
+
+    return _parsed(pairs, "NAME=SIZE or NAME=LEAST..LARGEST with whole numbers, as in --shape seq=1..128", size)
+
+
+def whole_number(text: str) -> int | None:
+    """The number that digits write; None for anything else."""
+    return int(text) if text.isdecimal() else None
+
+
+def _parsed(pairs: Sequence[str] | None, wanted: str, read: Callable[[str], T | None]) -> dict[str, T]:
+    found: dict[str, T] = {}
     for pair in pairs or ():
-        name, _, size = pair.rpartition("=")
-        if not name or not size.isdecimal():
-            raise InputError(f"--shape {pair}: expected NAME=SIZE with a whole number, as in --shape batch=16")
-        if name in sizes:
-            raise InputError(f"--shape {pair}: {name} was already given as {sizes[name]}")
-        sizes[name] = int(size)
-    return sizes
+        name, _, text = pair.rpartition("=")
+        value = read(text)
+        if not name or value is None:
+            raise InputError(f"--shape {pair}: expected {wanted}")
+        if name in found:
+            raise InputError(f"--shape {pair}: {name} was already given as {found[name]}")
+        found[name] = value
+    return found

@@ -80,6 +80,26 @@ def runtime_line(found: dict[str, Any]) -> str:
     )
 
 
+def dynamic_lines(found: dict[str, Any]) -> list[str]:
+    """Lines on a model with named dims: their ranges, the sizes of its check, and what is as written and why."""
+    ranges = ", ".join(f"{name}={low}..{high}" for name, (low, high) in found["dims"].items())
+    lines: list[str] = []
+    if found["checked"]:
+        error = max(one["max_error"] for one in found["checked"])
+        by = found["checked"][0]["by"]
+        lines.append(
+            f"One model for {ranges}, compared with the source at {len(found['checked'])} sizes by {by}: largest "
+            f"difference {error:.1e} of the scale. The figures above are for {_sizes(found['figures_at'])}."
+        )
+    else:
+        lines.append(f"The model stays as it is for {ranges}.")
+    return lines + [f"As written, {each['parts']} parts: {each['why']}." for each in found["as_written"]]
+
+
+def _sizes(point: dict[str, int]) -> str:
+    return ", ".join(f"{name}={size}" for name, size in point.items())
+
+
 def measured_line(found: dict[str, Any]) -> str:
     """One line on the times of the program as written and of the plans, and which was chosen."""
     from eqsat.pipeline.measured import SOURCE
@@ -113,6 +133,8 @@ def closing_lines(report: dict[str, Any]) -> list[str]:
         f"Check: {'passed' if check['passed'] else 'FAILED'} on {check['points']} random inputs against "
         f"{check['method']}, largest error {check['max_error']:.1e} of the scale.",
     ]
+    if "dynamic" in report:
+        lines += dynamic_lines(report["dynamic"])
     if "runtime" in report:
         lines.append(runtime_line(report["runtime"]))
     if report["measured"] is not None:

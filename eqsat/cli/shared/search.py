@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from eqsat.base.time_budget import TimeBudget
-from eqsat.cli.shared.options import parse_shapes
+from eqsat.cli.shared.options import parse_ranges, parse_shapes
+from eqsat.errors import InputError
 
 EXPLAIN_SECONDS = 1.0
 """Seconds for the derivation steps of a result, in commands that do not ask for them."""
 
 if TYPE_CHECKING:
+    from eqsat.dynamic.result import Dynamic
     from eqsat.language.rule import AnyRule, Policy
     from eqsat.pipeline.result import Result
     from eqsat.program.ir import Program
@@ -108,4 +110,51 @@ def optimise(
             objective=objective,
             memory_limit=memory,
             **measuring,
+        )
+
+
+def stays_dynamic(model: Path, shape: Sequence[str] | None) -> bool:
+    """Whether a model has dynamic dimensions that `--shape` gives no size, or a range.
+
+    Raises:
+        InputError: the model cannot be read, or `--shape` names no dynamic dimension of it.
+    """
+    from eqsat.frontends.onnx.read.model import open_dimensions
+
+    given = parse_ranges(shape)
+    ranges = {name: size[0] for name, size in given.items() if isinstance(size, tuple)}
+    fixed = {name: size for name, size in given.items() if isinstance(size, int)}
+    return bool(open_dimensions(model, fixed | ranges)) or bool(ranges)
+
+
+def require_fixed(model: Path, options: Sequence[str]) -> None:
+    """Raises InputError if there is an option that needs a model of fixed sizes."""
+    if options:
+        raise InputError(f"{options[0]}: {model.name} has dynamic dimensions; fix each of them with --shape NAME=SIZE")
+
+
+def optimise_dynamic(
+    model: Path,
+    shape: Sequence[str] | None,
+    device: str,
+    time_limit: float | TimeBudget,
+    numerics: Policy,
+    rules: Sequence[AnyRule] | None,
+    memory_limit: float | None,
+) -> Dynamic:
+    """`eqsat.optimize_dynamic` with a progress bar."""
+    import eqsat
+    from eqsat.cli.shared.output import progress
+
+    with progress("optimising") as report:
+        return eqsat.optimize_dynamic(
+            model,
+            parse_ranges(shape),
+            device=resolved(device),
+            time_limit=time_limit,
+            numerics=numerics,
+            rules=rules,
+            progress=report,
+            explain_time=EXPLAIN_SECONDS,
+            memory_limit=None if memory_limit is None else int(memory_limit * 1e9),
         )

@@ -37,6 +37,9 @@ from eqsat.program.term import Term
 if TYPE_CHECKING:
     from onnx import ModelProto
 
+    ModelSource = str | os.PathLike[str] | ModelProto
+    """An ONNX file, or a model in memory."""
+
 
 def from_onnx(source: str | os.PathLike[str] | ModelProto, shapes: Mapping[str, int] | None = None) -> Program:
     """The program that an ONNX model computes.
@@ -51,6 +54,26 @@ def from_onnx(source: str | os.PathLike[str] | ModelProto, shapes: Mapping[str, 
     """
     with refusing(lambda: label_of(source)):
         return _read(*read_model(source), shapes)
+
+
+def open_dimensions(source: str | os.PathLike[str] | ModelProto, shapes: Mapping[str, int] | None = None) -> list[str]:
+    """The names of the open dimensions of a model's inputs (`input[axis]` for one without a name) besides those that
+    have a size in `shapes`.
+
+    Raises:
+        InputError: as `from_onnx`.
+    """
+    with refusing(lambda: label_of(source)):
+        model, label, _ = read_model(source)
+        open_dims = OpenDimensions(checked_sizes(shapes, label))
+        stored = {tensor.name for tensor in model.graph.initializer}
+        for value in model.graph.input:
+            type_ = None if value.name in stored else declared(value)
+            if type_ is not None and type_.shape is not None:
+                open_dims.fix(type_)
+        found, open_dims.unfixed = list(open_dims.unfixed), {}
+        open_dims.check(label)
+        return found
 
 
 def _read(model: ModelProto, label: str, base: Path | None, shapes: Mapping[str, int] | None) -> Program:

@@ -45,12 +45,26 @@ def to_onnx(program: Program, path: str | os.PathLike[str] | None = None, *, ops
     instance("to_onnx", program, Program, "a Program (eqsat.trace, from_onnx, from_torch)")
     if path is not None:
         instance("to_onnx: path", path, (str, os.PathLike), "a path or None")
-    read = (each.spec.opset for each in program.written if not each.spec.domain)
-    least = min(max([DEFAULT_OPSET, *read]), NEWEST_OPSET) if opset is None else whole("opset", opset, 1)
+    least = least_opset(program) if opset is None else whole("opset", opset, 1)
     if not OLDEST_OPSET <= least <= NEWEST_OPSET:
         raise InputError(f"opset {least} cannot be written; choose {OLDEST_OPSET} to {NEWEST_OPSET}")
-    writer = _Writer(program, plan(program, least))
-    return store(writer.model(), writer.constants(), path)
+    return store(*draft(program, least), path)
+
+
+def draft(program: Program, opset: int) -> tuple[ModelProto, list[tuple[str, Array]]]:
+    """The program as a model without its initializers, and these by name.
+
+    Raises:
+        InputError: as `to_onnx`.
+    """
+    writer = _Writer(program, plan(program, opset))
+    return writer.model(), writer.constants()
+
+
+def least_opset(program: Program) -> int:
+    """The least opset that a program is written at unless another one is asked for."""
+    read = (each.spec.opset for each in program.written if not each.spec.domain)
+    return min(max([DEFAULT_OPSET, *read]), NEWEST_OPSET)
 
 
 class _Writer:

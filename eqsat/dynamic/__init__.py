@@ -1,0 +1,1 @@
+"""Programs with named dims: one result for a range of sizes."""

@@ -1,0 +1,110 @@
+"""The check of a model with named dims: the model it came from gives the same at the ends of the ranges and inside."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from eqsat.base.numerics import Array, is_float
+from eqsat.check.check import Check, check
+from eqsat.check.inputs import SEED, random_values
+from eqsat.dynamic.family import Family
+from eqsat.dynamic.ranges import ends, unseen
+from eqsat.errors import CheckFailed
+from eqsat.frontends.execution import OnnxRuntime, RuntimeRefuses
+from eqsat.frontends.onnx.dims.forms import Point, shown
+from eqsat.frontends.onnx.read.model import from_onnx
+from eqsat.frontends.runtime import TOLERANCE, difference
+from eqsat.program.ir import Program
+from eqsat.program.term import Term
+
+_COMPUTED = 4e9
+"""FLOPs that a runtime executes per second on one core, at least."""
+
+Outputs = Callable[[Point, list[Term]], Sequence[Array]]
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """A comparison at some sizes: the largest difference, as a share of the scale of an output, and what ran both."""
+
+    point: Point
+    max_error: float
+    by: str
+
+    def as_json(self) -> dict[str, Any]:
+        """As in the report."""
+        return {"sizes": self.point, "max_error": self.max_error, "by": self.by}
+
+
+def compare(
+    family: Family,
+    file: Path,
+    seen: Sequence[Point],
+    program: Program,
+    inputs: Callable[[Point], list[Term]],
+    ends_at: float,
+) -> tuple[Check, list[Compared]]:
+    """The check of the model in `file` against its family, until `ends_at` (`time.monotonic`), but at least once.
+
+    At the least sizes in float64, as every result is checked. Then at the ends of the ranges and at sizes that are not
+    among `seen`, in onnxruntime if it is installed, else in NumPy. `program` is the source at the first of `seen`.
+
+    Raises:
+        CheckFailed: they differ at some sizes; the message names them.
+    """
+    corners = ends(family.ranges)
+    least = corners[0]
+    try:
+        verdict = check(family.at(least), from_onnx(file, least), seconds=max(1.0, (ends_at - time.monotonic()) / 2))
+    except CheckFailed as error:
+        raise CheckFailed(f"at {shown(least)}: {error}") from None
+    points = [corners[0], corners[-1], *unseen(family.ranges, [*seen, *corners]), *corners[1:-1]]
+    tolerance = max((TOLERANCE.get(t.dtype, 0.0) for t in program.terms() if is_float(t.dtype)), default=0.0)
+    names = list(program.outputs)
+    wanted, found, by = _runners(family, file, names)
+    work = program.stats()["flops"] / math.prod(seen[0].values())
+    done: list[Compared] = []
+    for point in {tuple(p.items()): p for p in points}.values():
+        if done and 2 * work * math.prod(point.values()) / _COMPUTED > ends_at - time.monotonic():
+            continue
+        terms = inputs(point)
+        try:
+            pairs = zip(wanted(point, terms), found(point, terms), strict=True)
+        except RuntimeRefuses as error:
+            raise CheckFailed(f"at {shown(point)}: {by} cannot run it: {error}") from None
+        error = max((difference(a, b) for a, b in pairs), default=0.0)
+        if error > tolerance:
+            raise CheckFailed(f"at {shown(point)} an output differs from the source by {error:.1e} of its scale")
+        done.append(Compared(point, error, by))
+    return verdict, done
+
+
+def _runners(family: Family, file: Path, names: list[str]) -> tuple[Outputs, Outputs, str]:
+    """Functions from sizes and inputs to the outputs of the source and of the result; and what runs the result."""
+
+    def by_numpy(read: Callable[[Point], Program]) -> Outputs:
+        return lambda point, terms: list(read(point).run(random_values(terms, 0, SEED)).values())
+
+    try:
+        runtime = OnnxRuntime()
+    except ImportError:
+        return by_numpy(family.at), by_numpy(lambda point: from_onnx(file, point)), "NumPy"
+
+    def by_runtime(path: Path) -> Outputs:
+        run = runtime.plainly(path, names)
+        return lambda point, terms: run(random_values(terms, 0, SEED))
+
+    source = by_numpy(family.at)
+    if family.path is not None:
+        with suppress(RuntimeRefuses):
+            source = by_runtime(family.path)
+    try:
+        return source, by_runtime(file), runtime.name
+    except RuntimeRefuses as error:
+        raise CheckFailed(f"{runtime.name} cannot run the result: {error}") from None

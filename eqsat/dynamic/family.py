@@ -1,0 +1,81 @@
+"""Programs with named dims: what they are at each size, and the ranges of the dims."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from eqsat.dynamic.ranges import DEFAULT, Range, checked_range
+from eqsat.errors import EqsatError, InputError
+from eqsat.frontends.onnx.dims.forms import Point, fit, shown
+from eqsat.frontends.onnx.read.model import from_onnx, open_dimensions
+from eqsat.program import ops
+from eqsat.program.ir import Program
+from eqsat.program.term import Term
+
+if TYPE_CHECKING:
+    from eqsat.frontends.onnx.read.model import ModelSource
+
+    Source = ModelSource | Callable[[Point], Program]
+    """A model, or a function from the sizes of all dims to a program."""
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """A program at all sizes of its dims.
+
+    Attributes:
+        read: the program at some sizes.
+        ranges: of its dims.
+        path: the file that it was read from, if it was.
+    """
+
+    read: Callable[[Point], Program]
+    ranges: Mapping[str, Range]
+    path: Path | None
+
+    @staticmethod
+    def of(source: Source, shapes: Mapping[str, int | Range] | None = None) -> Family:
+        """The family of a model with these sizes and ranges of dims; dims that are not among them have `DEFAULT`.
+
+        Raises:
+            InputError: there is no dim of a name, a range is none, or the model cannot be read.
+        """
+        given = dict(shapes or {})
+        fixed = {name: size for name, size in given.items() if type(size) is int}
+        ranges = {name: checked_range(name, size) for name, size in given.items() if name not in fixed}
+        if callable(source):
+            if fixed:
+                raise InputError(f"size {fixed} of a program from a function: give a range for each of its dims")
+            return Family(source, ranges, None)
+        open_ = open_dimensions(source, {**fixed, **{name: low for name, (low, _) in ranges.items()}})
+        ranges |= dict.fromkeys(open_, DEFAULT)
+        path = Path(source) if isinstance(source, str | os.PathLike) else None
+        return Family(lambda point: from_onnx(source, {**fixed, **point}), ranges, path)
+
+    def at(self, point: Point) -> Program:
+        """The program at these sizes.
+
+        Raises:
+            InputError: it has none there.
+        """
+        try:
+            return self.read(point)
+        except EqsatError as error:
+            hint = "give the range of each dimension that the model is for, as in --shape seq=16..128"
+            raise InputError(f"at {shown(point)}: {error}; {hint}") from None
+
+
+def inputs_at(programs: Sequence[Program], points: Sequence[Point]) -> Callable[[Point], list[Term]] | None:
+    """A function from sizes to the inputs of a program, fitted at some points; None if they are no forms of dims."""
+    rows = []
+    for terms in zip(*(program.inputs for program in programs), strict=True):
+        forms = [fit(sizes, points) for sizes in zip(*(term.shape for term in terms), strict=True)]
+        known = [form for form in forms if form is not None]
+        if len(known) < len(forms):
+            return None
+        rows.append((terms[0].attr("name"), known, terms[0].dtype))
+    return lambda point: [ops.input(name, [form.at(point) for form in forms], dtype) for name, forms, dtype in rows]

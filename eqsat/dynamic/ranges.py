@@ -1,0 +1,84 @@
+"""Ranges of named dims, and the sizes at which a program is tried."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection, Mapping, Sequence
+from itertools import product
+
+from eqsat.errors import InputError
+from eqsat.frontends.onnx.dims.forms import Point
+
+Range = tuple[int, int]
+"""The least and the largest size of a dim, both included."""
+
+DEFAULT: Range = (1, 64)
+"""The range of a dim for which none is given."""
+
+_EACH = 3
+"""Sizes of a dim among the samples: two fix an affine form, the third tests it."""
+
+_WIDTHS = (8, 4, 2, 1)
+"""Sizes that are multiples of the first of these come first: kernels load so many elements at once."""
+
+UNSEEN = 10
+"""Sizes at which a result is checked besides the ends of its range."""
+
+
+def checked_range(name: str, given: object) -> Range:
+    """The range of a dim. Raises InputError unless it is a pair of whole numbers, 1 <= least <= largest."""
+    pair = tuple(given) if isinstance(given, tuple | list) else ()
+    if len(pair) != 2 or not all(type(n) is int for n in pair) or not 1 <= pair[0] <= pair[1]:
+        raise InputError(f"range {given!r} for dimension '{name}': expected (least, largest), both at least 1")
+    return pair[0], pair[1]
+
+
+def samples(ranges: Mapping[str, Range], taken: Collection[int]) -> list[Point]:
+    """Sizes at which plans are compared, the representative ones first.
+
+    Large sizes of the ranges, since these are the hardest. None is a size in `taken` (dims of the program) or one of
+    another dim, and none is 1, as far as the ranges allow: equal dims make different programs look alike. Each dim
+    varies while the others stay, and then all vary together.
+    """
+    avoid = set(taken) | {1}
+    each: dict[str, list[int]] = {}
+    for name, (low, high) in ranges.items():
+        each[name] = _generic(low, high, avoid)
+        avoid.update(each[name])
+    first = {name: sizes[0] for name, sizes in each.items()}
+    found = [first, *({**first, name: sizes[1]} for name, sizes in each.items() if len(sizes) > 1)]
+    found += [{name: sizes[min(k, len(sizes) - 1)] for name, sizes in each.items()} for k in range(1, _EACH)]
+    return [dict(point) for point in dict.fromkeys(tuple(p.items()) for p in found)]
+
+
+def _generic(low: int, high: int, avoid: Collection[int]) -> list[int]:
+    found: list[int] = []
+    for width in _WIDTHS:
+        for size in range(high - high % width, max(low, 2) - 1, -width):
+            if size not in avoid and size not in found and size & (size - 1):
+                found.append(size)
+            if len(found) == _EACH:
+                return found
+    rest = (size for size in range(high, low - 1, -1) if size not in found)
+    return [*found, *(size for size, _ in zip(rest, range(_EACH - len(found)), strict=False))]
+
+
+def ends(ranges: Mapping[str, Range]) -> list[Point]:
+    """The corners of the ranges: all at their least first, all at their largest last."""
+    names = list(ranges)
+    corners = product(*(dict.fromkeys(ranges[name]) for name in names))
+    return [dict(zip(names, sizes, strict=True)) for sizes in corners]
+
+
+def unseen(ranges: Mapping[str, Range], seen: Sequence[Point], count: int = UNSEEN) -> list[Point]:
+    """Sizes inside the ranges that are not among `seen`, drawn at random, always the same ones."""
+    rng = random.Random(0)
+    found: dict[tuple[int, ...], Point] = {}
+    known = {tuple(point.values()) for point in seen}
+    for _ in range(20 * count):
+        point = {name: rng.randint(low, high) for name, (low, high) in ranges.items()}
+        if tuple(point.values()) not in known:
+            found.setdefault(tuple(point.values()), point)
+        if len(found) == count:
+            break
+    return list(found.values())

@@ -1,0 +1,71 @@
+"""The result of `optimize_dynamic`."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from eqsat.dynamic.family import Family
+from eqsat.errors import InputError
+from eqsat.frontends.onnx.dims.join import Model
+from eqsat.frontends.onnx.file.copy import copy_model
+from eqsat.frontends.onnx.read.model import from_onnx
+from eqsat.pipeline.result import Result
+from eqsat.program.ir import Program
+
+
+@dataclass(slots=True)
+class Dynamic:
+    """An optimised model with named dims.
+
+    Attributes:
+        best: the result at the representative size.
+        family: the source at all sizes, and the ranges of its dims.
+        model: the model found; None if the source stays as it is.
+    """
+
+    best: Result
+    family: Family
+    model: Model | None = field(repr=False)
+
+    @property
+    def report(self) -> dict[str, Any]:
+        """The figures at the representative size (schema 1), and under `dynamic` those of the named dims."""
+        return self.best.report
+
+    def __str__(self) -> str:
+        return str(self.best)
+
+    def explain(self) -> str:
+        """The steps to the result, at the representative size."""
+        return self.best.explain()
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the ONNX model: one file for all sizes; a copy of the source if that stays as it is.
+
+        Raises:
+            InputError: the file cannot be written, or the source is a model in memory that stays as it is.
+        """
+        if self.model is not None:
+            self.model.save(path)
+        elif self.family.path is not None:
+            copy_model(self.family.path, Path(path))
+        else:
+            raise InputError("the model stays as it is; it was given in memory, so there is no file to copy")
+
+    def at(self, sizes: Mapping[str, int]) -> Program:
+        """The optimised program at these sizes of all dims.
+
+        Raises:
+            InputError: a dim has no size, or there is no program at these sizes.
+        """
+        if self.model is None:
+            return self.family.at(dict(sizes))
+        with tempfile.TemporaryDirectory(prefix="eqsat-") as folder:
+            path = Path(folder, "model.onnx")
+            self.model.save(path)
+            return from_onnx(path, shapes=dict(sizes))

@@ -1,0 +1,141 @@
+"""Models with named dims: one result for all sizes, right at sizes that were not used to find it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+
+import eqsat
+from eqsat.errors import InputError
+from eqsat.program import composites, ops
+from eqsat.program.ir import Program
+from eqsat.program.term import Term
+from support.onnx_models import model, node, tensor, value
+
+RNG = np.random.default_rng(0)
+
+
+def weight(*shape: int) -> Term:
+    return ops.constant(RNG.standard_normal(shape).astype(np.float32))
+
+
+A, B, C, ROW, WIDE, TABLE = weight(96, 8), weight(96, 8), weight(8, 96), weight(1, 96), weight(96, 64), weight(50, 96)
+
+
+def chain(x: Term) -> Term:
+    """x (B C + b) A: rows times one folded matrix."""
+    inner = ops.matmul(ops.matmul(x, B), C)
+    return ops.matmul(ops.add(inner, ops.broadcast(ROW, inner.shape)), A)
+
+
+def towers(x: Term) -> Term:
+    return ops.concat([ops.matmul(ops.relu(ops.matmul(x, w)), v) for w, v in ((A, C), (B, C))], 1)
+
+
+def row_sums(x: Term) -> Term:
+    return ops.sum_(ops.matmul(x, WIDE), 1)
+
+
+def mean_of_columns(x: Term) -> Term:
+    total = ops.sum_(ops.matmul(x, WIDE), 0)
+    return ops.mul(total, ops.full(1 / x.shape[0], total.shape))
+
+
+def positions(x: Term) -> Term:
+    """Rows plus a table's first rows, through a chain: constants that depend on the number of rows."""
+    return ops.matmul(ops.matmul(ops.add(x, ops.slice_(TABLE, [0], [x.shape[0]])), B), C)
+
+
+def causal(x: Term) -> Term:
+    """Softmax of scores under a triangular mask."""
+    n = x.shape[0]
+    scores = ops.matmul(ops.matmul(x, A), ops.transpose(ops.matmul(x, B)))
+    mask = ops.less_equal(ops.iota((n, n), 1), ops.iota((n, n), 0))
+    hidden = ops.full(-1e9, (n, n))
+    return ops.matmul(composites.softmax(ops.where(mask, scores, hidden), 1), x)
+
+
+def family(build: Callable[[Term], Term]) -> Callable[[dict[str, int]], Program]:
+    def at(sizes: dict[str, int]) -> Program:
+        x = ops.input("x", (sizes["rows"], 96))
+        return Program((x,), {"y": build(x)})
+
+    return at
+
+
+# program: matrix products before and after
+FOLDED = {chain: (3, 1), towers: (4, 2), row_sums: (1, 1), mean_of_columns: (1, 1), positions: (2, 1)}
+
+
+@pytest.mark.parametrize("build", [*FOLDED, causal], ids=lambda build: build.__name__)
+def test_a_result_holds_for_all_sizes(build: Callable[[Term], Term], tmp_path: Path) -> None:
+    found = eqsat.optimize_dynamic(family(build), {"rows": (1, 40)}, time_limit=20)
+    file = tmp_path / "out.onnx"
+    found.save(file)
+    written = onnx.load(file)
+    assert written.graph.input[0].type.tensor_type.shape.dim[0].dim_param == "rows"
+    session = onnxruntime.InferenceSession(file)
+    for rows in (1, 2, 3, 7, 16, 19, 33, 40):
+        x = RNG.standard_normal((rows, 96)).astype(np.float32)
+        [wanted] = family(build)({"rows": rows}).run({"x": x}).values()
+        np.testing.assert_allclose(np.asarray(session.run(None, {"x": x})[0]), wanted, 1e-3, 1e-3)
+        assert found.at({"rows": rows}).inputs[0].shape == (rows, 96)
+
+
+@pytest.mark.parametrize("build", FOLDED, ids=lambda build: build.__name__)
+def test_it_is_as_cheap_as_a_result_for_one_size(build: Callable[[Term], Term]) -> None:
+    found = eqsat.optimize_dynamic(family(build), {"rows": (1, 40)}, time_limit=20).report
+    assert found["dynamic"]["as_written"] == []
+    assert len(found["dynamic"]["checked"]) >= 10
+    fixed = eqsat.optimize(family(build)(found["dynamic"]["figures_at"]), time_limit=20).report
+    assert found["result"]["predicted_us"] == fixed["result"]["predicted_us"]
+
+
+def chained(*dims: str | int) -> onnx.ModelProto:
+    """(x @ b) @ c over the last of these dims and 16."""
+    stored = [tensor("b", RNG.standard_normal((16, 2))), tensor("c", RNG.standard_normal((2, 16)))]
+    stored = [tensor(each.name, onnx.numpy_helper.to_array(each).astype(np.float32)) for each in stored]
+    nodes = [node("MatMul", ["x", "b"], ["t"]), node("MatMul", ["t", "c"], ["u"]), node("MatMul", ["u", "b"], ["y"])]
+    return model(nodes, [value("x", [*dims, 16])], [value("y", [*dims, 2])], stored)
+
+
+def test_a_file_keeps_its_dims_and_a_size_fixes_one(tmp_path: Path) -> None:
+    file, out = tmp_path / "in.onnx", tmp_path / "out.onnx"
+    onnx.save(chained("batch", "seq"), file)
+    found = eqsat.optimize_dynamic(file, {"seq": (2, 30)}, time_limit=20)
+    assert found.report["dynamic"]["dims"] == {"seq": [2, 30], "batch": [1, 64]}
+    found.save(out)
+    session = onnxruntime.InferenceSession(out)
+    assert [entry.shape for entry in session.get_inputs()] == [["batch", "seq", 16]]
+    assert [entry.shape for entry in session.get_outputs()] == [["batch", "seq", 2]]
+    assert eqsat.optimize_dynamic(file, {"batch": 3}, time_limit=20).at({"seq": 5}).inputs[0].shape == (3, 5, 16)
+
+
+def test_a_file_that_gains_nothing_is_copied(tmp_path: Path) -> None:
+    file, out = tmp_path / "in.onnx", tmp_path / "out.onnx"
+    onnx.save(model([node("Relu", ["x"], ["y"])], [value("x", ["n", 3])], [value("y", ["n", 3])]), file)
+    found = eqsat.optimize_dynamic(file, time_limit=20)
+    found.save(out)
+    assert found.model is None
+    assert out.read_bytes() == file.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("dims", "shapes", "message"),
+    [
+        (("n",), {"m": (1, 2)}, "names no dynamic dimension"),
+        (("n",), {"n": (3, 2)}, r"range \(3, 2\) for dimension 'n'"),
+        (("n",), {"n": (0, 2)}, r"range \(0, 2\) for dimension 'n'"),
+        (("n",), {"n": (1, 2, 3)}, "expected"),
+        (("n",), {"n": 3}, "no dimension is open"),
+        ((3,), {}, "no dimension is open"),
+    ],
+)
+def test_bad_ranges_are_refused(dims: tuple[str | int, ...], shapes: dict[str, object], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        eqsat.optimize_dynamic(chained(*dims), shapes)  # pyright: ignore[reportArgumentType]
