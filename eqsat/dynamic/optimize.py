@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from eqsat.base.time_budget import TimeBudget
-from eqsat.check.check import Check
 from eqsat.dynamic.checked import Compared, compare
 from eqsat.dynamic.family import Family, inputs_at
 from eqsat.dynamic.ranges import Range
@@ -92,7 +91,7 @@ def optimize_dynamic(
     outcome = _at_all_sizes(Choice(problem, made.selection), family, sizes, run)
     if outcome.choice.selection is not made.selection:
         made = assemble(problem, outcome.choice.selection, written, run)
-    verdict = outcome.verdict or verify(problem, made, run)
+    verdict = verify(problem, made, run)
     best = describe(problem, made, written.plan, verdict, explain_time, run)
     best.report |= {"measured": None, "dynamic": outcome.as_json(family, sizes.points[0])}
     if asked.device.runtime:
@@ -112,14 +111,13 @@ class _Outcome:
         model: with named dims; None if the source stays as it is.
         points: sizes at which it was written.
         reasons: why forms, by number, are as written.
-        verdict, compared: its check, if there was one.
+        compared: its comparisons with the source.
     """
 
     choice: Choice
     model: Model | None
     points: Sequence[Point] = ()
     reasons: Mapping[int, str] = field(default_factory=dict)
-    verdict: Check | None = None
     compared: Sequence[Compared] = ()
 
     def as_json(self, family: Family, first: Point) -> dict[str, Any]:
@@ -150,8 +148,8 @@ def _at_all_sizes(choice: Choice, family: Family, sizes: Sizes, run: Runner) -> 
             instances = Instances(choice, sizes, run)
             model, reasons = instances.largest_model()
             if len(reasons) < len(changed) or family.path is None:
-                verdict, compared = _compared(model, family, sizes, instances.points, run)
-                return _Outcome(choice.keep(list(reasons)), model, instances.points, reasons, verdict, compared)
+                compared = _compared(model, family, sizes, instances.points, run)
+                return _Outcome(choice.keep(list(reasons)), model, instances.points, reasons, compared)
         except (Apart, CheckFailed) as error:
             if family.path is None:
                 raise CheckFailed(f"the program has no model with named dimensions: {error}") from None
@@ -159,9 +157,7 @@ def _at_all_sizes(choice: Choice, family: Family, sizes: Sizes, run: Runner) -> 
     return _Outcome(choice.keep(changed), None, (), reasons)
 
 
-def _compared(
-    model: Model, family: Family, sizes: Sizes, points: Sequence[Point], run: Runner
-) -> tuple[Check, list[Compared]]:
+def _compared(model: Model, family: Family, sizes: Sizes, points: Sequence[Point], run: Runner) -> list[Compared]:
     inputs = inputs_at(sizes.programs, sizes.points)
     if inputs is None:
         raise Apart("the dims of its inputs are no forms of the named ones")

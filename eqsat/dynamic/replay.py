@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from eqsat.check.folded import origins
+from eqsat.dynamic.instantiate import Written
 from eqsat.egraph.saturate import Limits, saturate, stated
 from eqsat.egraph.snapshot import ENode, Snapshot
 from eqsat.extract.plan.stitch import Solved
@@ -37,10 +39,9 @@ class Choice:
         known = self.forms
         return replace(self, selection=self.selection.keep([known[i] for i in forms], "sizes"))
 
-    def program(self) -> Program:
+    def written(self) -> Written:
         """The program that it gives, at the size of its search."""
-        found, _, _ = lifted(self.problem, planned(self.problem, self.selection.solved))
-        return found
+        return _written(self.problem, self.selection.solved)
 
     @property
     def forms(self) -> list[Form]:
@@ -81,7 +82,7 @@ class Replay:
             except Unlike as unlike:
                 self.refused[i] = str(unlike)
 
-    def program(self, choice: Choice) -> Program:
+    def written(self, choice: Choice) -> Written:
         """The program that the choice, or the same choice with forms left as written, gives at this size."""
         changed = choice.changed()
         solved: dict[Form, Solved] = {}
@@ -89,8 +90,7 @@ class Replay:
             cover = choice.selection.solved[form].cover
             snapshot = self._snapshots[i] if i in changed else Snapshot.from_core(here)
             solved[here] = Solved(snapshot, cover)
-        found, _, _ = lifted(self._problem, planned(self._problem, solved))
-        return found
+        return _written(self._problem, solved)
 
     def _e_graph(self, solved: Solved, written: Snapshot) -> Snapshot:
         """The e-graph of a form at this size. Raises Unlike if it is not the one that was covered."""
@@ -104,6 +104,14 @@ class Replay:
         if _structure(found) != _structure(wanted):
             raise Unlike("other rules apply there")
         return found
+
+
+def _written(problem: Problem, solved: Mapping[Form, Solved]) -> Written:
+    program, _, meanings = lifted(problem, planned(problem, solved))
+    computed = origins([(term, meanings[term]) for term in program.outputs.values() if term in meanings])
+    return Written(
+        program, {**dict(zip(problem.folded.values, problem.folded.computed, strict=True)), **dict(computed)}
+    )
 
 
 def _iterations(snapshot: Snapshot) -> int:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import islice
+
 from eqsat.dynamic.family import Family
+from eqsat.dynamic.instantiate import Written, instantiated
 from eqsat.dynamic.ranges import samples
 from eqsat.dynamic.replay import Choice, Replay, Unlike
 from eqsat.frontends.onnx.dims.forms import Point, shown
 from eqsat.frontends.onnx.dims.join import Apart, Draft, Model, join
 from eqsat.frontends.onnx.write.model import draft, least_opset
 from eqsat.pipeline.runner import Runner
+from eqsat.program.fold import fold_source
 from eqsat.program.ir import Program
 
 
@@ -31,43 +37,28 @@ class Sizes:
 
 
 class Instances:
-    """A choice at the sizes of its family, each dim varied once, and the largest sizes if these are like the others.
+    """A choice at some sizes of its family, each dim varied once and all together once.
 
     Attributes:
+        points: the sizes, those of the search first.
         reasons: why forms, by number, must stay as written.
     """
 
     def __init__(self, choice: Choice, sizes: Sizes, run: Runner) -> None:
         """Raises Apart if the programs as written differ in more than sizes."""
-        self._choice, self._point = choice, sizes.points[0]
+        self._choice, self._largest, self._whole = choice, sizes.programs[-1], sizes.points[-1]
+        self._replays: list[Replay] = []
+        self.points = [sizes.points[0]]
         self.reasons: dict[int, str] = {}
-        others = list(zip(sizes.points, sizes.programs, strict=True))[1:]
-        whole = self._largest(*others.pop(), run) if others else None
-        if whole is not None:
-            others = others[: len(self._point)]
-        self._whole = whole is not None
-        self._replays: list[tuple[Point, Replay]] = []
-        for point, program in others:
+        others = zip(sizes.points[1:], sizes.programs[1:], strict=True)
+        for point, program in islice(others, len(self._whole) + 1):
             try:
                 replay = Replay(choice, program, run)
             except Unlike as unlike:
                 raise Apart(f"at {shown(point)} {unlike}") from None
             self.reasons |= {i: f"at {shown(point)} {why}" for i, why in replay.refused.items()}
-            self._replays.append((point, replay))
-        if whole is not None:
-            self._replays.append((sizes.points[-1], whole))
-
-    def _largest(self, point: Point, program: Program, run: Runner) -> Replay | None:
-        try:
-            replay = Replay(self._choice, program, run)
-        except Unlike:
-            return None
-        return None if replay.refused else replay
-
-    @property
-    def points(self) -> list[Point]:
-        """The sizes, those of the search first."""
-        return [self._point, *(point for point, _ in self._replays)]
+            self._replays.append(replay)
+            self.points.append(point)
 
     def model(self, kept: dict[int, str]) -> Model:
         """The model in which these forms, by number, are as written.
@@ -77,9 +68,19 @@ class Instances:
             InputError: a program has no ONNX form.
         """
         choice = self._choice.keep(list(kept))
-        drafts = [_draft(self._point, choice.program())]
-        drafts += [_draft(point, replay.program(choice)) for point, replay in self._replays]
-        return join(drafts, self._whole)
+        found = [choice.written(), *(replay.written(choice) for replay in self._replays)]
+        drafts = [_draft(point, each.program) for point, each in zip(self.points, found, strict=True)]
+        try:
+            whole = [_draft(self._whole, self._at_largest(found))]
+        except Apart:
+            whole = []
+        return join([*drafts, *whole], bool(whole))
+
+    def _at_largest(self, found: Sequence[Written]) -> Program:
+        source = fold_source(self._largest, self._choice.problem.asked.exact).program
+        by_name = {name: term for term, name in source.names.items() if term.op == "constant"}
+        made = instantiated(found, self.points, self._whole, by_name.get)
+        return replace(made, names=source.names, written=source.written)
 
     def largest_model(self) -> tuple[Model, dict[int, str]]:
         """The model with as many changed forms as possible, and why the other ones are as written.

@@ -24,7 +24,7 @@ def weight(*shape: int) -> Term:
     return ops.constant(RNG.standard_normal(shape).astype(np.float32))
 
 
-A, B, C, ROW, WIDE, TABLE = weight(96, 8), weight(96, 8), weight(8, 96), weight(1, 96), weight(96, 64), weight(50, 96)
+A, B, C, ROW, WIDE, TABLE = weight(96, 8), weight(96, 8), weight(8, 96), weight(1, 96), weight(96, 64), weight(40, 96)
 
 
 def chain(x: Term) -> Term:

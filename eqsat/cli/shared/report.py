@@ -86,7 +86,7 @@ def dynamic_lines(found: dict[str, Any]) -> list[str]:
     lines: list[str] = []
     if found["checked"]:
         error = max(one["max_error"] for one in found["checked"])
-        by = found["checked"][0]["by"]
+        by = found["checked"][-1]["by"]
         lines.append(
             f"One model for {ranges}, compared with the source at {len(found['checked'])} sizes by {by}: largest "
             f"difference {error:.1e} of the scale. The figures above are for {_sizes(found['figures_at'])}."
