@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from eqsat.base.arguments import choice
-from eqsat.language.rule import ALLOWED, AnyRule, Policy
+from eqsat.language.rule import ALLOWED, AnyRule, HostRule, Policy, Rule
 from eqsat.rules import (
     arithmetic,
     branches,
@@ -42,6 +42,16 @@ ALL: list[AnyRule] = [row for rows in FAMILIES.values() for row in rows]
 
 EXPLORING: tuple[AnyRule, ...] = exploring.RULES
 """Rules that only `eqsat.prove` and `eqsat explore` use: they do not come to rest on large programs."""
+
+PROVING: tuple[AnyRule, ...] = (
+    *(row for row in ALL if not (isinstance(row, HostRule) and row.phase == "groups")),
+    *EXPLORING,
+)
+"""The rules of proofs: all, but that groups are not formed, which serves prices alone."""
+
+CHECKABLE: tuple[Rule, ...] = tuple(row for row in PROVING if isinstance(row, Rule))
+"""The rules that certificates may name: those that are data. What rules in code say is derived by the laws of
+concatenation, or computed (`eqsat.verify.checker`)."""
 
 
 def allowed(rules: list[AnyRule], policy: Policy) -> list[AnyRule]:

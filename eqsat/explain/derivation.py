@@ -93,15 +93,6 @@ def derive(
     return search.steps(Replayer()) if planted is not None and search.lead(planted) else None
 
 
-def derive_trees(
-    snapshot: Snapshot, rules: Sequence[AnyRule], pairs: Sequence[tuple[Node, Node]], seconds: float = SECONDS
-) -> list[Rewrite] | None:
-    """As `derive`, over the trees of the e-graph, where nothing is simplified; not replayed."""
-    search = _Search(snapshot, rules, time.monotonic() + seconds)
-    planted = search.planted_pairs(pairs)
-    return search.rewrites if planted is not None and search.lead(planted) else None
-
-
 def derive_cover(
     snapshot: Snapshot,
     rules: Sequence[AnyRule],

@@ -35,7 +35,8 @@ from eqsat.proof.ahead import Ahead
 from eqsat.proof.normal_form.assumptions import Bounds, read
 from eqsat.proof.normal_form.elements import Agreement, compare
 from eqsat.proof.refute import Difference, refute, typical
-from eqsat.proof.sweep import Swept, sweep
+from eqsat.proof.sweep import Cut, Local, Swept, sweep
+from eqsat.verify.pairing import matched, ordered
 
 Verdict = Literal["proved", "refuted", "unknown"]
 Method = Literal["rules", "normal form", "sweep", "points", ""]
@@ -49,7 +50,9 @@ within this share of the time: on a busy machine the answer comes first."""
 _SWEPT = 40
 """Operators of both programs from which on they are swept: e-graphs of fewer hold them whole."""
 
-_SWEEP_SHARE = 0.9
+_SWEEP_SHARE, _CERTIFIED_SHARE = 0.9, 0.7
+"""Of the time that is left, for sweeping: by itself, and before a certificate is written."""
+
 _SHOWN = 3
 """Values that stay open that the reason of an unknown answer names."""
 
@@ -72,6 +75,8 @@ class Proof:
         steps: rule, before, after: how the first becomes the second; of a sweep the values that are equal, by name.
         difference: the input that refutes.
         assumed: what was assumed of inputs, as it was written.
+        certificate: a text that `eqsat.verify.checker` checks, if one was asked for and found.
+        uncertified: why none was found.
         reason: one line for people.
     """
 
@@ -83,6 +88,8 @@ class Proof:
     difference: Difference | None = None
     stats: dict[str, Any] = field(default_factory=dict)
     assumed: list[str] = field(default_factory=list)
+    certificate: str | None = None
+    uncertified: str = ""
 
     def __bool__(self) -> bool:
         return self.verdict == "proved"
@@ -127,6 +134,7 @@ def prove(
     assume: str | Sequence[str] | None = None,
     sizes: Mapping[str, int] | None = None,
     progress: Callable[[str, float], None] = lambda stage, share: None,
+    certify: bool = False,
 ) -> Proof:
     """Decide whether two programs compute the same.
 
@@ -138,6 +146,7 @@ def prove(
             (`eqsat.proof.normal_form.assumptions`); inputs outside are not looked at.
         sizes: names of numbers for `assume`.
         progress: told what is being done, and the share of it that is done.
+        certify: also look for a certificate; to verify it takes further time.
 
     Raises:
         InputError: they cannot be matched, shapes or dtypes differ, or an assumption cannot be read.
@@ -155,8 +164,8 @@ def prove(
         instance("prove: sizes", sizes, Mapping, "a mapping from dimension to size")
     begun = time.monotonic()
     deadline = begun + time_limit
-    names = _match(left, right)
-    right = Program(right.inputs, _ordered(left, right))
+    names = matched(left, right)
+    right = Program(right.inputs, ordered(left, right))
     terms = {names[t.attr("name")]: t for t in right.inputs} | {t.attr("name"): t for t in left.inputs}
     bounds = read(assume, terms, sizes or {})
     prepare()
@@ -168,7 +177,7 @@ def prove(
     else:
         pair = _Pair(left, right, names, bounds)
         points = typical(left, right, names, bounds)
-        proof = pair.proof(deadline, begun + _STEPS_SHARE * time_limit, points, progress)
+        proof = pair.proof(deadline, begun + _STEPS_SHARE * time_limit, points, progress, certify)
     if proof.verdict == "proved" and not search.defined:
         proof = Proof("unknown", "", 0.0, "neither program has a finite value on any input that was tried")
     proof.seconds = time.monotonic() - begun
@@ -179,44 +188,6 @@ def prove(
 def prepare() -> None:
     """Start what `prove` works with, which takes a second or two beside the caller: call it before reading files."""
     warm_up(_rules())
-
-
-def _match(left: Program, right: Program) -> dict[str, str]:
-    """The input of `left` that each input of `right` is; both programs must agree in types.
-
-    Raises:
-        InputError: they do not.
-    """
-    mine, theirs = list(left.input_names), list(right.input_names)
-    if set(theirs) <= set(mine) or set(mine) <= set(theirs):
-        names = {n: n for n in theirs}
-    elif len(mine) == len(theirs):
-        names = dict(zip(theirs, mine, strict=True))
-    else:
-        raise InputError(
-            f"prove: the programs take {len(mine)} inputs ({', '.join(mine)}) and {len(theirs)} ({', '.join(theirs)}); "
-            "give them the same names, or the same number"
-        )
-    of_left = {t.attr("name"): t for t in left.inputs}
-    for term in right.inputs:
-        other = of_left.get(names[term.attr("name")])
-        if other is not None and (other.shape, other.dtype) != (term.shape, term.dtype):
-            raise InputError(
-                f"prove: input {term.attr('name')!r} is {other.spec} in the first, {term.spec} in the second"
-            )
-    if len(left.outputs) != len(right.outputs):
-        raise InputError(f"prove: the programs have {len(left.outputs)} and {len(right.outputs)} outputs")
-    for (name, a), b in zip(left.outputs.items(), _ordered(left, right).values(), strict=True):
-        if (a.shape, a.dtype) != (b.shape, b.dtype):
-            raise InputError(f"prove: output {name!r} is {a.spec} in the first, {b.spec} in the second")
-    return names
-
-
-def _ordered(left: Program, right: Program) -> dict[str, Any]:
-    """The outputs of `right` in the order of those of `left`: by name, else by position."""
-    if set(left.outputs) == set(right.outputs):
-        return {name: right.outputs[name] for name in left.outputs}
-    return dict(right.outputs)
 
 
 class _Pair:
@@ -234,6 +205,7 @@ class _Pair:
                 renamed[node] = ours[name]
         self.goal = substitute(self.right.roots, renamed)
         self.constants = {**self.right.constants, **self.left.constants}
+        self._unfolded: list[tuple[Node, Node]] = []
 
     def proof(
         self,
@@ -241,27 +213,35 @@ class _Pair:
         better_steps_until: float,
         points: Sequence[Mapping[str, Array]],
         progress: Callable[[str, float], None],
+        certify: bool,
     ) -> Proof:
         """Proved or unknown; `seconds` is filled in by the caller."""
         if list(self.left.roots) == list(self.goal):
-            return Proof("proved", "rules", 0.0, "both are the same over flat arrays: only shapes and views were moved")
+            reason = "both are the same over flat arrays: only shapes and views were moved"
+            proof = Proof("proved", "rules", 0.0, reason)
+            return self._certified(proof, Swept(0, equal=True), deadline) if certify else proof
         swept = None
-        if sum(not is_leaf(n.op) for n in topological([*self.left.roots, *self.goal])) >= _SWEPT:
-            swept = self._swept(deadline, points, lambda share: progress("sweeping", share))
+        operators = sum(not is_leaf(n.op) for n in topological([*self.left.roots, *self.goal]))
+        if certify or operators >= _SWEPT:
+            swept = self._swept(deadline, points, lambda share: progress("sweeping", share), certify)
             if swept is not None and (swept or swept.stats["late"]):
                 return swept
         progress("comparing elements", 0.0)
-        proof = self._whole(deadline, better_steps_until)
+        proof = self._whole(deadline, better_steps_until, certify)
         if swept is not None and proof.verdict == "unknown":
             proof.reason = f"{swept.reason}; {proof.reason}"
+        if proof.certificate is None and not proof.uncertified:
+            proof.uncertified = "no certificate: no e-graph holds both programs as one"
         return proof
 
-    def _whole(self, deadline: float, better_steps_until: float) -> Proof:
+    def _whole(self, deadline: float, better_steps_until: float, certify: bool) -> Proof:
         """Both programs as one problem."""
-        left = deadline - time.monotonic()
-        elements = compare(self.left.roots, self.goal, self.constants, _NORMAL_FORM_SHARE * left, self._bounds)
+        left = (1 - _NORMAL_FORM_SHARE if certify else _NORMAL_FORM_SHARE) * (deadline - time.monotonic())
+        elements = compare(self.left.roots, self.goal, self.constants, left, self._bounds)
         seconds = deadline - time.monotonic()
-        if elements.equal:
+        if certify:
+            seconds *= _CERTIFIED_SHARE
+        elif elements.equal:
             seconds = min(seconds, _STEPS_SECONDS, better_steps_until - time.monotonic())
             if seconds <= 0:
                 return _by_elements(elements)
@@ -272,7 +252,8 @@ class _Pair:
         failure = f"rules found no way ({found.stats['stop']})"
         if found.roots[:count] == found.roots[count:]:
             try:
-                return self._by_rules(found, min(deadline - time.monotonic(), _MOST_STEPS_SECONDS))
+                proof = self._by_rules(found, min(deadline - time.monotonic(), _MOST_STEPS_SECONDS))
+                return self._certified(proof, self._as_swept(found), deadline) if certify else proof
             except CheckFailed as error:  # a step that does not hold when replayed proves nothing
                 failure = str(error)
         if elements.equal:
@@ -280,13 +261,13 @@ class _Pair:
         return Proof("unknown", "", 0.0, f"{failure}; {elements.reason}", stats=found.stats)
 
     def _swept(
-        self, deadline: float, points: Sequence[Mapping[str, Array]], progress: Callable[[float], None]
+        self, deadline: float, points: Sequence[Mapping[str, Array]], progress: Callable[[float], None], certify: bool
     ) -> Proof | None:
         """Proved or unknown by sweeping; None where the programs have no values on the points."""
         ahead = Ahead(self.constants)
         opaque = {**self.right.opaque, **self.left.opaque}
         now = time.monotonic()
-        until = now + _SWEEP_SHARE * (deadline - now)
+        until = now + (_CERTIFIED_SHARE if certify else _SWEEP_SHARE) * (deadline - now)
         try:
             swept = sweep(self.left.roots, self.goal, ahead, opaque, points, _rules(), until, progress)
         except InputError:
@@ -308,7 +289,27 @@ class _Pair:
                 f"{max(ahead.rounded.values()):.2g} units in the last place at their scale"
             )
         reason = f"{len(swept.cuts)} values of both are equal, by {swept.proofs} e-graphs of their own{rounding}"
-        return Proof("proved", "sweep", 0.0, reason, steps, stats=stats)
+        proof = Proof("proved", "sweep", 0.0, reason, steps, stats=stats)
+        return self._certified(proof, swept, deadline) if certify else proof
+
+    def _certified(self, proof: Proof, swept: Swept, deadline: float) -> Proof:
+        """The proof with a certificate of what was swept, or why there is none."""
+        from eqsat.proof.certify import certificate
+
+        try:
+            proof.certificate = certificate(self._program, self._other, swept, deadline)
+        except CheckFailed as error:
+            proof.uncertified = str(error)
+        return proof
+
+    def _as_swept(self, found: Snapshot) -> Swept:
+        """Each output as one cut, at the inputs and constants, which was proved in this e-graph."""
+        swept = Swept(0, equal=True, constants=self._unfolded)
+        for left, right in zip(self.left.roots, self.goal, strict=True):
+            if left is not right:
+                leaves = {node: node for node in topological([left, right]) if is_leaf(node.op) and node.op != "Full"}
+                swept.cuts.append(Cut(left, right, proof=Local("", (left, right), (), found), leaves=leaves))
+        return swept
 
     def _open(self, swept: Swept) -> str:
         """What a sweep left open, nearest to the inputs."""
@@ -350,6 +351,7 @@ class _Pair:
                     replaced[node] = term
                     break
         self.goal = substitute(self.goal, replaced)
+        self._unfolded = [(term, node) for node, term in replaced.items()]
         return bool(replaced)
 
     def _saturated(self, seconds: float) -> Snapshot:
@@ -372,11 +374,10 @@ class _Pair:
         return Proof("proved", "rules", 0.0, reason, shown, stats=found.stats)
 
 
-def _rules() -> list[AnyRule]:
-    """Every rule, groups aside (they serve prices), and those that only proving needs."""
-    from eqsat.rules import ALL, EXPLORING
+def _rules() -> Sequence[AnyRule]:
+    from eqsat.rules import PROVING
 
-    return [*(r for r in ALL if getattr(r, "phase", "algebra") != "groups"), *EXPLORING]
+    return PROVING
 
 
 def _by_elements(elements: Agreement) -> Proof:

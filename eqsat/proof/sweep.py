@@ -53,6 +53,19 @@ _EFFORTS = (_Effort(0.5, 2_000, 24, 1), _Effort(4.0, 12_000, 64, 2))
 """Of one pass over the program after the other: most proofs are short, and one that is not may be not needed."""
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class Local:
+    """A proof over numbered leaves: why it ended, empty if it succeeded, and the constants that must agree for it.
+
+    `sides` are both values over the leaves, and `found` is the e-graph where they met; None if they did not.
+    """
+
+    stop: str
+    sides: tuple[Node, Node]
+    agreeing: tuple[tuple[Node, Node], ...] = ()
+    found: Snapshot | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Cut:
     """A value of the second program that agrees with one of the first on all inputs.
@@ -61,12 +74,15 @@ class Cut:
         left, right: the values; `right` over what was proved equal before.
         stop: why the last e-graph that tried ended, empty where they were proved equal.
         operators: what lies between the values and the cut.
+        proof, leaves: where they were proved equal: the proof, and what its leaves stand for.
     """
 
     left: Node
     right: Node
     stop: str = ""
     operators: tuple[str, ...] = ()
+    proof: Local | None = None
+    leaves: Mapping[Node, Node] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -75,7 +91,8 @@ class Swept:
 
     Attributes:
         equal: whether all outputs were proved equal.
-        cuts: pairs of values that were proved equal, identical ones aside, inputs first.
+        cuts: pairs of values that were proved equal, identical ones and constants aside, inputs first.
+        constants: pairs of constants that agree.
         proofs: e-graphs that proved them; the others repeat one of these.
         unproved: the candidates that were passed over, inputs first.
         values: values of the second program.
@@ -86,16 +103,9 @@ class Swept:
     equal: bool = False
     proofs: int = 0
     cuts: list[Cut] = field(default_factory=list)
+    constants: list[tuple[Node, Node]] = field(default_factory=list)
     unproved: list[Cut] = field(default_factory=list)
     late: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class _Local:
-    """A proof over numbered leaves: why it ended, empty if it succeeded, and the constants that must agree for it."""
-
-    stop: str
-    agreeing: tuple[tuple[Node, Node], ...] = ()
 
 
 def sweep(
@@ -145,7 +155,7 @@ class _Sweep:
         self._of_left = dict.fromkeys(topological(left))
         self._signatures: dict[Node, Signature] = {}
         self._fixed: dict[Node, bool] = {}
-        self._known: dict[tuple[Node, Node, _Effort], _Local] = {}
+        self._known: dict[tuple[Node, Node, _Effort], Local] = {}
         types = {node.dtype for node in (*self._of_left, *self._order)}
         self._tolerance = _SHARE * max((TOLERANCE.get(each, 0.0) for each in types), default=0.0)
         self.found = Swept(len(self._order))
@@ -169,7 +179,7 @@ class _Sweep:
         """One pass over the values of the second program, operands first."""
         meant: dict[Node, Node] = {}
         index = Index({node: self._signatures[node] for node in self._of_left}, self._tolerance)
-        self.found.cuts, self.found.unproved = [], []
+        self.found.cuts, self.found.constants, self.found.unproved = [], [], []
         for done, node in enumerate(self._order):
             self._progress(done / len(self._order))
             value = make(node.op, node.attrs, [meant[a] for a in node.args]) if node.args else node
@@ -184,7 +194,10 @@ class _Sweep:
     def _equal(self, left: Node, right: Node, effort: _Effort) -> bool:
         self._in_time()
         if self._is_fixed(left) and self._is_fixed(right):
-            return self._constants.agree(left, right)
+            agree = self._constants.agree(left, right)
+            if agree:
+                self.found.constants.append((left, right))
+            return agree
         stop, between = "no cut is near", ()
         for cut in self._cuts(left, right, effort):
             (one, other), leaves = _over_leaves((left, right), cut)
@@ -197,7 +210,7 @@ class _Sweep:
             if not stop and not self._hold(local, leaves):
                 stop = "other constants"
             if not stop:
-                self.found.cuts.append(Cut(left, right, "", between))
+                self.found.cuts.append(Cut(left, right, "", between, local, leaves))
                 return True
         self.found.unproved.append(Cut(left, right, stop, between))
         return False
@@ -250,17 +263,20 @@ class _Sweep:
 
     # Proofs
 
-    def _proved(self, left: Node, right: Node, leaves: Mapping[Node, Node], effort: _Effort) -> _Local:
+    def _proved(self, left: Node, right: Node, leaves: Mapping[Node, Node], effort: _Effort) -> Local:
         """Two values over leaves in one e-graph; if that is not enough, with the constants that agree as one."""
-        found = self._saturated(Snapshot.from_core([left, right]), effort)
+        sides = left, right
+        found = self._saturated(Snapshot.from_core(sides), effort)
         if found.roots[0] == found.roots[1]:
-            return _Local("")
+            return Local("", sides, (), found)
         alike = self._alike(found, leaves)
         if not alike:
-            return _Local(found.stats["stop"])
+            return Local(found.stats["stop"], sides)
         agreeing = tuple((found.term(a), found.term(b)) for a, b in alike)
         found = self._saturated(found.merged(alike), effort)
-        return _Local("" if found.roots[0] == found.roots[1] else found.stats["stop"], agreeing)
+        if found.roots[0] == found.roots[1]:
+            return Local("", sides, agreeing, found)
+        return Local(found.stats["stop"], sides)
 
     def _saturated(self, source: Snapshot, effort: _Effort) -> Snapshot:
         seconds = min(effort.seconds, self._deadline - time.monotonic())
@@ -289,7 +305,7 @@ class _Sweep:
                 pairs += [(cls, x) for x in others if self._constants.agree(values[cls], values[x])]
         return pairs
 
-    def _hold(self, local: _Local, leaves: Mapping[Node, Node]) -> bool:
+    def _hold(self, local: Local, leaves: Mapping[Node, Node]) -> bool:
         """Whether the constants of this instance agree as those of the proof did."""
         values = substitute([node for pair in local.agreeing for node in pair], leaves)
         return all(map(self._constants.agree, values[::2], values[1::2]))

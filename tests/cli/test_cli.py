@@ -24,7 +24,6 @@ COMMANDS = (
         "run",
         "emit",
         "prove",
-        "certify",
         "verify",
         "explain",
         "explore",

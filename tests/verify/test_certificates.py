@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,20 +15,35 @@ import eqsat
 from eqsat.errors import CheckFailed, InputError
 from eqsat.program.core import make
 from eqsat.program.ir import Program
-from eqsat.proof.certify import CHECKABLE, certify
-from eqsat.verify.checker import Congruence, Terms, verify
+from eqsat.rules import CHECKABLE
+from eqsat.verify.checker import verify
+from eqsat.verify.congruence import Congruence
+from eqsat.verify.terms import Terms
 from support.cli import eqsat as command
 from support.cli import printed, refusal
-from support.proof_pairs import MATMUL, build
+from support.proof_pairs import MATMUL, Row, build
 
 W = np.arange(35.0).reshape(5, 7) / 10 - 1
+LAYERS = [np.random.default_rng(i).standard_normal((2, 6, 6)) / 2 for i in range(3)]
 
-FOLDED = (lambda a: (a @ W).sum(1), lambda a: a @ W.sum(1), ((3, 5),))
-"""A sum is pushed into a constant, which is then folded."""
 
-PAIRS: dict[str, tuple[Callable[..., Any], Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
+def layered(x: Any) -> Any:
+    """Layers as exporters write them, and as they are written below: the scale in the weights, products transposed."""
+    for a, b in LAYERS:
+        x = x + (eqsat.tanh(x @ a) * 0.5) @ b
+    return x
+
+
+def folded_layers(x: Any) -> Any:
+    for a, b in LAYERS:
+        x = ((b.T * 0.5) @ eqsat.tanh(a.T @ x.T)).T + x
+    return x
+
+
+PAIRS: dict[str, Row] = {
     **{name: row for name, row in MATMUL.items() if name != "join along k"},  # by a rule in code that adds up
-    "folded": FOLDED,
+    "folded": (lambda a: (a @ W).sum(1), lambda a: a @ W.sum(1), ((3, 5),)),
+    "layers": (layered, folded_layers, ((4, 6),)),
 }
 
 
@@ -36,26 +51,42 @@ PAIRS: dict[str, tuple[Callable[..., Any], Callable[..., Any], tuple[tuple[int, 
 def certified(name: str) -> tuple[Program, Program, str]:
     left, right, shapes = PAIRS[name]
     first, second = build(left, shapes), build(right, shapes)
-    return first, second, certify(first, second, 10.0)
+    proof = eqsat.prove(first, second, time_limit=20.0, certify=True)
+    assert proof.certificate is not None, proof.uncertified
+    return first, second, proof.certificate
 
 
 @pytest.mark.parametrize("name", PAIRS)
-def test_certificates_verify(name: str):
+def test_certificates_verify(name: str) -> None:
     first, second, text = certified(name)
     found = verify(first, second, text, CHECKABLE)
-    assert found.rules + found.values + found.elements == len([x for x in text.splitlines()[1:] if '"term"' not in x])
+    kinds = [next(iter(json.loads(line))) for line in text.splitlines()]
+    assert (found.lemmas, found.uses, found.rules) == tuple(map(kinds.count, ("lemma", "use", "rule")))
 
 
-def test_a_folded_constant_is_computed_again():
+def test_what_repeats_is_proved_once() -> None:
+    found = verify(*certified("layers"), CHECKABLE)
+    assert found.lemmas < found.uses
+
+
+def test_a_folded_constant_is_computed_again() -> None:
     assert verify(*certified("folded"), CHECKABLE).values == 1
-    left, _, shapes = FOLDED
+    left, _, shapes = PAIRS["folded"]
     other = W.sum(1) * (1 + 1e-9)
-    with pytest.raises(CheckFailed):
-        certify(build(left, shapes), build(lambda a: a @ other, shapes), 2.0)
+    proof = eqsat.prove(build(left, shapes), build(lambda a: a @ other, shapes), time_limit=3.0, certify=True)
+    assert proof.certificate is None
+    assert proof.uncertified or proof.verdict != "proved"
+
+
+def test_names_may_differ() -> None:
+    left, right, shapes = PAIRS["associate"]
+    second = build(right, shapes)
+    renamed = Program(second.inputs, dict(zip(["other"], second.outputs.values(), strict=True)))
+    assert eqsat.prove(build(left, shapes), renamed, certify=True).certificate
 
 
 def dropped(rng: random.Random, lines: list[Any]) -> None:
-    del lines[rng.randrange(1, len(lines))]
+    del lines[rng.choice([i for i, x in enumerate(lines) if i and not {"term", "leaf"} & set(x)])]
 
 
 def wrong_rule(rng: random.Random, lines: list[Any]) -> None:
@@ -73,8 +104,8 @@ def wrong_program(rng: random.Random, lines: list[Any]) -> None:
 
 
 def invented(rng: random.Random, lines: list[Any]) -> None:
-    kind = rng.choice(["values", "elements"])
-    lines.insert(rng.randrange(1, len(lines) + 1), {kind: [0, rng.randrange(1, 6)]})
+    last = max((i for i, x in enumerate(lines) if "proves" in x), default=0)
+    lines.insert(rng.randrange(last + 1, len(lines) + 1), {"values": [0, rng.randrange(1, 6)]})
 
 
 def wrong_term(rng: random.Random, lines: list[Any]) -> None:
@@ -92,11 +123,20 @@ def wrong_term(rng: random.Random, lines: list[Any]) -> None:
     return None
 
 
-MUTATIONS = (dropped, wrong_rule, wrong_place, wrong_program, invented, wrong_term)
+def wrong_claim(rng: random.Random, lines: list[Any]) -> None:
+    rng.choice([x for x in lines if "proves" in x])["proves"][rng.randrange(2)] += 1
 
 
-@pytest.mark.parametrize("seed", range(102))
-def test_no_corrupted_certificate_verifies(seed: int):
+def wrong_leaf(rng: random.Random, lines: list[Any]) -> None:
+    use = rng.choice([x for x in lines if "use" in x])
+    use["on"][rng.randrange(len(use["on"]))] = rng.choice([i for i in range(8) if i not in use["on"]])
+
+
+MUTATIONS = (dropped, wrong_rule, wrong_place, wrong_program, invented, wrong_term, wrong_claim, wrong_leaf)
+
+
+@pytest.mark.parametrize("seed", range(120))
+def test_no_corrupted_certificate_verifies(seed: int) -> None:
     rng = random.Random(seed)
     first, second, text = certified(list(PAIRS)[seed % len(PAIRS)])
     lines = [json.loads(line) for line in text.splitlines()]
@@ -111,13 +151,13 @@ def test_no_corrupted_certificate_verifies(seed: int):
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", "no JSON", '{"certificate": 99}'])
-def test_what_is_no_certificate_is_bad_input(text: str):
+def test_what_is_no_certificate_is_bad_input(text: str) -> None:
     first, second, _ = certified("associate")
     with pytest.raises(InputError):
         verify(first, second, text, CHECKABLE)
 
 
-def test_congruence_follows_operands_upward():
+def test_congruence_follows_operands_upward() -> None:
     x, y = (make("In", (name, 4, "float32")) for name in "xy")
     terms = Terms()
     numbers = terms.add_nodes([x, y, *(make("Un", ("exp",), (make("Un", ("neg",), (a,)),)) for a in (x, y))])
@@ -125,13 +165,28 @@ def test_congruence_follows_operands_upward():
     assert Congruence(terms, [(numbers[0], numbers[1])]).equal(*numbers[2:])
 
 
-def test_the_command_line_writes_and_verifies(tmp_path: Any):
+@pytest.fixture
+def models(tmp_path: Path) -> tuple[Path, Path]:
     first, second, _ = certified("folded")
-    a, b, proof = tmp_path / "a.onnx", tmp_path / "b.onnx", tmp_path / "b.proof"
-    eqsat.to_onnx(first, a)
-    eqsat.to_onnx(second, b)
-    printed("certify", a, b, "-o", proof)
+    paths = tmp_path / "a.onnx", tmp_path / "b.onnx"
+    for program, path in zip((first, second), paths, strict=True):
+        eqsat.to_onnx(program, path)
+    return paths
+
+
+def test_prove_writes_a_certificate_that_verifies(models: tuple[Path, Path]) -> None:
+    a, b = models
+    proof = a.with_suffix(".proof")
+    assert printed("prove", a, b, "--certificate", proof).startswith("proved")
     assert printed("verify", a, b, proof).startswith("verified")
     assert json.loads(printed("verify", a, b, proof, "--json", "-"))["verdict"] == "verified"
     assert "not about" in refusal("verify", b, a, proof, code=1)
     assert command("verify", a, b, a).exit_code == 3
+
+
+def test_optimize_writes_a_certificate_that_verifies(models: tuple[Path, Path]) -> None:
+    a, _ = models
+    out, proof = a.with_suffix(".out.onnx"), a.with_suffix(".proof")
+    printed("optimize", a, "-o", out, "--certificate", proof, "--time-limit", "5")
+    assert printed("verify", a, out, proof).startswith("verified")
+    assert "--output" in refusal("optimize", a, "--certificate", proof)

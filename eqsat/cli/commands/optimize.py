@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from eqsat.cli.shared.options import (
+    Certificate,
     Device,
     JsonFile,
     MemoryLimit,
@@ -18,12 +19,16 @@ from eqsat.cli.shared.options import (
     TimeLimit,
     Tune,
 )
+from eqsat.errors import InputError
 
 if TYPE_CHECKING:
     from eqsat.base.time_budget import TimeBudget
     from eqsat.dynamic.result import Dynamic
     from eqsat.pipeline.result import Result
     from eqsat.program.ir import Program
+
+_UNCERTIFIED = 2
+"""Exit code where a certificate was asked for and none was found: as of `eqsat prove` where it does not know."""
 
 
 def optimize(
@@ -32,6 +37,7 @@ def optimize(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="OUT.onnx", help="Write the program found, as ONNX.")
     ] = None,
+    certificate: Certificate = None,
     device: Device = "mi300x",
     time_limit: TimeLimit = 10.0,
     numerics: Numerics = "reassociate",
@@ -80,6 +86,9 @@ def optimize(
     For the device cpu, the model and the plans found run in turns in onnxruntime, and the fastest is written: the model
     as it was, if no plan is faster beyond noise. Dynamic dimensions without a size stay dynamic.
 
+    With --certificate, what was written is read again and proved equal to the model, which takes up to the time limit
+    once more. Where no certificate is found, the exit code is 2.
+
     Examples:
 
     - `eqsat optimize model.onnx --explain`
@@ -89,6 +98,7 @@ def optimize(
     - `eqsat optimize model.onnx --max-error 1e-3 --inputs x.npz`
     - `eqsat optimize model.onnx --top 5 -o faster.onnx` (the others in faster.2.onnx, ...)
     - `eqsat optimize model.onnx --objective mix:0.5`
+    - `eqsat optimize model.onnx -o faster.onnx --certificate faster.proof`
     """
     from eqsat.cli.commands.rules import select
     from eqsat.cli.shared.alternatives import (
@@ -98,6 +108,7 @@ def optimize(
         write_alternatives,
         write_program,
     )
+    from eqsat.cli.shared.certificates import certify
     from eqsat.cli.shared.output import check_files, console, write_json
     from eqsat.cli.shared.report import print_report
     from eqsat.cli.shared.search import begun, load, optimise, optimise_dynamic, require_fixed, stays_dynamic
@@ -110,9 +121,11 @@ def optimize(
     plans = {f"plan {rank}": alternative_path(output, rank) for rank in range(2, top + 1) if output is not None}
     check_files(
         {"the model": model},
-        {"--output": output, "--html": html, "--json": json_file, **plans},
+        {"--output": output, "--certificate": certificate, "--html": html, "--json": json_file, **plans},
         {"--inputs": inputs, "--rules": rules_file},
     )
+    if certificate is not None and output is None:
+        raise InputError("--certificate: it is about what --output writes; give that, too")
     Objective.of(objective)
     check_tunable(tune, device)
     rules = select(only, without, rules_file)
@@ -124,6 +137,7 @@ def optimize(
             "--max-error": max_error is not None,
             "--inputs": inputs is not None,
             "--tune": tune is not None,
+            "--certificate": certificate is not None,
         }
         require_fixed(model, [option for option, given in fixed_only.items() if given])
         dynamic = optimise_dynamic(model, shape, device, budget, numerics, rules, memory_limit)
@@ -153,6 +167,7 @@ def optimize(
     if output is not None and (found := _second_opinion(model, output, best.source, budget)) is not None:
         best.report["runtime"] = found
     best.report["stages"] = budget.report()
+    certified = output is None or certificate is None or certify(best.source, output, certificate, time_limit)
     tuning = tune_result(best, tune) if tune is not None else None
     if json_file is not None:
         write_json(best.report | ({"tuning": as_json(tuning)} if tuning else {}), json_file)
@@ -168,6 +183,8 @@ def optimize(
             typer.echo(_within(best.report["error"]))
         if explain:
             typer.echo(best.explain())
+    if not certified:
+        raise typer.Exit(_UNCERTIFIED)
 
 
 def _write_page(best: Result, html: Path | None) -> None:

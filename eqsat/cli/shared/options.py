@@ -60,6 +60,10 @@ ShapeOrRange = Annotated[
         help="Fix a dynamic dimension, or give its range: NAME=LEAST..LARGEST (1..64). May be repeated.",
     ),
 ]
+Certificate = Annotated[
+    Path | None,
+    typer.Option("--certificate", metavar="C.proof", help="Where to write a proof that `eqsat verify` checks."),
+]
 
 
 def parse_shapes(pairs: Sequence[str] | None) -> dict[str, int]:

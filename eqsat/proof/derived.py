@@ -1,0 +1,235 @@
+"""Statements that make two values of an e-graph equal, for a certificate.
+
+egglog keeps no proofs. So every rule is matched once more over the final e-graph, and each match is stated of terms.
+Each class has one term that stands for it. Congruence closure picks the statements that the goal needs
+(`eqsat.proof.closure`). For rules in code, the laws of concatenation are stated instead (`eqsat.verify.joins`). What
+such rules say of constants becomes a promise, which is computed where the proof is used.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from eqsat.egraph import host_terms
+from eqsat.egraph.match import Matcher, Shape
+from eqsat.language.rule import AnyRule, HostRule, Pat, Rule, Var
+from eqsat.program.core import Node
+from eqsat.proof.closure import Closure
+from eqsat.proof.sweep import Local
+from eqsat.verify.congruence import Congruence
+from eqsat.verify.joins import cut, inside
+from eqsat.verify.terms import Terms
+
+Named = Callable[[int], int]
+
+_MOST_PUSHED = 400
+"""Views that are moved into operators for one statement of a rule in code."""
+
+_MOST_TRIED = 20_000
+"""Statements times terms up to which statements are tried to be left out: about a second."""
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """An equality of two terms, and its line of a certificate given the names of terms."""
+
+    left: int
+    right: int
+    line: Callable[[Named], dict[str, Any]]
+
+
+class Statements:
+    """Equalities of terms that certificates may state, in the order in which they were found.
+
+    Attributes:
+        terms: what they speak of; further terms may be added.
+    """
+
+    def __init__(self, terms: Terms, rules: Sequence[AnyRule]) -> None:
+        self.terms = terms
+        self.rules = rules
+        self._found: list[Statement] = []
+        self._closure = Closure(terms)
+        data = [rule for rule in rules if isinstance(rule, Rule)]
+        views = [r for r in data if r.left.op == "V" and isinstance(r.left.args[0], Pat)]
+        folding = [r for r in views if isinstance(r.left.args[0], Pat) and r.left.args[0].op in ("V", "Full")]
+        self._simplifying: dict[str, list[Rule]] = {}
+        for rule in dict.fromkeys([*(r for r in data if r.subsumes), *folding]):
+            self._simplifying.setdefault(rule.left.op, []).append(rule)
+        self._moving = views
+        self._simplified = 0
+
+    def equal(self, a: int, b: int) -> bool:
+        """Whether what was stated makes two terms equal."""
+        return self._closure.equal(a, b)
+
+    def needed(self, pairs: Sequence[tuple[int, int]]) -> list[Statement]:
+        """The statements from which it follows that both of each pair are equal. They must be.
+
+        Where there are few, each without which the rest is enough is left out.
+        """
+        numbers = {number for a, b in pairs for number in self._closure.explain(a, b)}
+        kept = [self._found[number] for number in sorted(numbers)]
+        if len(kept) * len(self.terms.rows) <= _MOST_TRIED:
+            for statement in list(kept):
+                rest = [s for s in kept if s is not statement]
+                closed = Congruence(self.terms, [(s.left, s.right) for s in rest])
+                if all(closed.equal(a, b) for a, b in pairs):
+                    kept = rest
+        return kept
+
+    def rule(self, rule: Rule, at: int) -> None:
+        """A rule whose left side is this term, if it is."""
+        right = self.terms.instance(rule, at)
+        if right is not None:
+            self.state(at, right, lambda named: {"rule": rule.name, "at": named(at)})
+
+    def values(self, a: int, b: int) -> None:
+        """Two terms that are computed from constants, and have the same values."""
+        self.state(a, b, lambda named: {"values": [named(a), named(b)]})
+
+    def cut(self, at: int, sizes: Sequence[int]) -> None:
+        """A term is its runs of these sizes, joined; views of joined arrays are moved into them."""
+        begun = len(self.terms.rows)
+        self.state(at, cut(self.terms, at, sizes), lambda named: {"cut": named(at), "into": list(sizes)})
+        for i in range(begun, begun + _MOST_PUSHED):
+            if i >= len(self.terms.rows):
+                break
+            if self.terms.rows[i][0] == "V":
+                self.inside(i)
+                for rule in self._moving:
+                    self.rule(rule, i)
+
+    def inside(self, at: int) -> None:
+        """A view of joined arrays is a view of some of them, if it is."""
+        right = inside(self.terms, at)
+        if right is not None:
+            self.state(at, right, lambda named: {"inside": named(at)})
+
+    def state(self, left: int, right: int, line: Callable[[Named], dict[str, Any]]) -> None:
+        """Two terms are equal, as a line says."""
+        if not self._closure.equal(left, right):
+            self._closure.state(left, right, len(self._found))
+            self._found.append(Statement(left, right, line))
+        self.simplify()
+
+    def simplify(self) -> None:
+        """State what simplifies new terms, as e-graphs do: they hold neither identity views nor factors of one."""
+        while self._simplified < len(self.terms.rows):
+            at = self._simplified
+            self._simplified += 1
+            for rule in self._simplifying.get(self.terms.rows[at][0], ()):
+                self.rule(rule, at)
+
+
+class Lemma:
+    """The equality of two values over leaves, derived from the e-graph that proved it.
+
+    Attributes:
+        statements: what was stated.
+        leaves: the numbers of leaves.
+        sides: the numbers of both values.
+    """
+
+    def __init__(self, proof: Local, leaves: Sequence[Node], rules: Sequence[AnyRule], deadline: float) -> None:
+        """State what makes the sides equal, as far as the time allows; `holds` says whether it did."""
+        assert proof.found is not None, "the proof failed"
+        found = self._found = proof.found
+        self._deadline = deadline
+        terms = Terms()
+        self.statements = Statements(terms, rules)
+        self.leaves = terms.add_nodes(leaves)
+        self.sides: tuple[int, int] = tuple(terms.add_nodes(proof.sides))  # type: ignore[assignment]
+        for pair in proof.agreeing:
+            self.statements.values(*terms.add_nodes(pair))
+        self._of_class = self._best()
+        self._operators = [frozenset(n.op for n in found.of_class(c)) for c in range(found.n_classes)]
+        for part in (self._match, self._run):
+            if not self.holds():
+                part()
+
+    def holds(self) -> bool:
+        """Whether the statements make both sides equal."""
+        return self.statements.equal(*self.sides)
+
+    def _best(self) -> list[int]:
+        """The term that stands for each class."""
+        found, terms = self._found, self.statements.terms
+        numbers = [-1] * found.n_classes
+        for cls in sorted(range(found.n_classes), key=lambda c: (found.depth[c], c)):
+            node = found.nodes[found.best[cls]]
+            numbers[cls] = terms.add(node.op, node.attrs, [numbers[a] for a in node.args])
+        for node in found.nodes:
+            terms.add(node.op, node.attrs, [numbers[a] for a in node.args])
+        return numbers
+
+    def _match(self) -> None:
+        """State every match of a rule that is data."""
+        rules: dict[str, list[Rule]] = {}
+        for rule in self.statements.rules:
+            if isinstance(rule, Rule):
+                rules.setdefault(rule.left.op, []).append(rule)
+        matcher = Matcher(self._found, self.statements.rules)
+        for at, node in enumerate(self._found.nodes):
+            if self.holds() or time.monotonic() > self._deadline:
+                return
+            for rule in rules.get(node.op, ()):
+                if self._may_match(rule.left, at):
+                    for match in matcher.matches(rule, at):
+                        self.statements.rule(rule, self._number(match.left, match.bindings))
+
+    def _may_match(self, pattern: Pat, at: int) -> bool:
+        """Whether each operand with a required form has an e-node of its operator: most rules fail here already."""
+        args = self._found.nodes[at].args
+        if len(args) != len(pattern.args):
+            return False
+        wanted = zip(pattern.args, args, strict=True)
+        return all(isinstance(p, Var) or p.op in self._operators[cls] for p, cls in wanted)
+
+    def _number(self, shape: Shape, bound: Mapping[str, Any]) -> int:
+        if isinstance(shape, str):
+            return self._of_class[bound[shape]]
+        at, operands = shape
+        node = self._found.nodes[at]
+        return self.statements.terms.add(node.op, node.attrs, [self._number(s, bound) for s in operands])
+
+    def _run(self) -> None:
+        """State what rules in code say."""
+        for rule in self.statements.rules:
+            if isinstance(rule, HostRule) and time.monotonic() < self._deadline:
+                rule.apply(_Spelling(self._found), self._state)
+        terms, graph = self.statements.terms, host_terms.Terms(self._found)
+        for view in graph.nodes("V"):
+            for cat in graph.of(view.args[0], "Cat"):
+                joined = terms.add("Cat", (), [self._of_class[a] for a in cat.args])
+                self.statements.inside(terms.add("V", view.attrs, [joined]))
+
+    def _state(self, cls: int, term: host_terms.Term) -> None:
+        """A class equals a term."""
+        if time.monotonic() > self._deadline:
+            return
+        at, own = self._spelled(term), self._of_class[cls]
+        terms = self.statements.terms
+        if all(terms.rows[i][0] not in ("In", "Opaque") for i in terms.below([at, own])):
+            self.statements.values(own, at)
+        for cat in self._cats(cls):
+            self.statements.cut(at, [self._found.size[a] for a in cat])
+
+    def _cats(self, cls: int) -> Iterator[tuple[int, ...]]:
+        return (n.args for n in self._found.of_class(cls) if n.op == "Cat" and all(self._found.size[a] for a in n.args))
+
+    def _spelled(self, term: host_terms.Term) -> int:
+        if isinstance(term, int):
+            return self._of_class[term]
+        op, attrs, operands = term
+        return self.statements.terms.add(op, attrs, [self._spelled(t) for t in operands])
+
+
+class _Spelling(host_terms.Terms):
+    """Terms that are not looked up, so that the statements of a rule in code are kept as they are made."""
+
+    def make(self, op: str, attrs: tuple[Any, ...], operands: Sequence[host_terms.Term]) -> host_terms.Term:
+        return (op, attrs, tuple(operands))

@@ -1,0 +1,47 @@
+"""The equalities that follow from some by putting equals for equals (Downey, Sethi, Tarjan, 1980)."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+
+from eqsat.program.term import attrs_key
+from eqsat.verify.terms import Terms
+
+
+class Congruence:
+    """The equalities that follow from some by putting equals for equals."""
+
+    def __init__(self, terms: Terms, equalities: Iterable[tuple[int, int]]) -> None:
+        self._terms = terms
+        self._parent = list(range(len(terms.rows)))
+        self._members = [[i] for i in self._parent]
+        self._readers: list[list[int]] = [[] for _ in self._parent]
+        self._known: dict[Hashable, int] = {}
+        for i, (_, _, args) in enumerate(terms.rows):
+            self._known[self._signature(i)] = i
+            for a in args:
+                self._readers[a].append(i)
+        waiting = list(equalities)
+        while waiting:
+            self._merge(*waiting.pop(), waiting)
+
+    def equal(self, a: int, b: int) -> bool:
+        """Whether two terms are equal."""
+        return self._parent[a] == self._parent[b]
+
+    def _signature(self, i: int) -> Hashable:
+        op, attrs, args = self._terms.rows[i]
+        return op, attrs_key(attrs), tuple(self._parent[a] for a in args)
+
+    def _merge(self, a: int, b: int, waiting: list[tuple[int, int]]) -> None:
+        into, gone = self._parent[a], self._parent[b]
+        if into == gone:
+            return
+        if len(self._readers[into]) + len(self._members[into]) < len(self._readers[gone]) + len(self._members[gone]):
+            into, gone = gone, into
+        for i in self._members[gone]:
+            self._parent[i] = into
+        self._members[into] += self._members[gone]
+        for reader in self._readers[gone]:
+            waiting.append((reader, self._known.setdefault(self._signature(reader), reader)))
+        self._readers[into] += self._readers[gone]

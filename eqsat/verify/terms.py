@@ -1,0 +1,148 @@
+"""Terms of the core by number, and rules matched on a very term: what certificates speak of.
+
+Nothing here comes from search, e-graphs or extraction.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import Any
+
+from eqsat.base.numerics import scalar
+from eqsat.errors import InputError
+from eqsat.language.rule import COMPARISONS, Ask, Attr, Compare, Guard, Lit, Pattern, Rule, Var, number
+from eqsat.language.tables import find
+from eqsat.layout.arithmetic import Layout
+from eqsat.program.core import Node, make, measure, topological
+from eqsat.program.core_table import core_op
+from eqsat.program.term import attr_key, attrs_key
+
+
+class Terms:
+    """Terms of the core by number, each once. Unlike nodes, they are never simplified when they are made."""
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[str, tuple[Any, ...], tuple[int, ...]]] = []
+        self.size: list[int] = []
+        self.dtype: list[str] = []
+        self._number: dict[Hashable, int] = {}
+        self._nodes: dict[int, Node] = {}
+
+    def add(self, op: str, attrs: Sequence[Any], args: Sequence[int]) -> int:
+        """The number of a term.
+
+        Raises:
+            InputError: operands that the operator does not take.
+        """
+        attrs, args = tuple(attrs), tuple(args)
+        if op == "Full":
+            attrs = (scalar(attrs[0], attrs[2]), *attrs[1:])
+        key = op, attrs_key(attrs), args
+        if key not in self._number:
+            sizes, dtypes = [self.size[a] for a in args], [self.dtype[a] for a in args]
+            if not core_op(op).takes(attrs, sizes, dtypes):
+                raise InputError(f"{op}{attrs} does not take {', '.join(map(str, zip(dtypes, sizes, strict=True)))}")
+            size, dtype = measure(op, attrs, sizes, dtypes)
+            self._number[key] = len(self.rows)
+            self.rows.append((op, attrs, args))
+            self.size.append(size)
+            self.dtype.append(dtype)
+        return self._number[key]
+
+    def add_nodes(self, roots: Iterable[Node]) -> list[int]:
+        """The numbers of nodes; all that is below them comes first."""
+        made: dict[Node, int] = {}
+        roots = list(roots)
+        for node in topological(roots):
+            made[node] = self.add(node.op, node.attrs, [made[a] for a in node.args])
+        return [made[root] for root in roots]
+
+    def copy(self, other: Terms, roots: Iterable[int], made: dict[int, int]) -> None:
+        """Add what roots of other terms are made of; `made` says what stands for terms of those, and gets the rest."""
+        for at in other.below(roots, frozenset(made)):
+            if at not in made:
+                op, attrs, args = other.rows[at]
+                made[at] = self.add(op, attrs, [made[a] for a in args])
+
+    def below(self, roots: Iterable[int], stop: frozenset[int] = frozenset()) -> list[int]:
+        """The terms that roots are made of, operands first, those of `stop` without their operands."""
+        found: set[int] = set()
+        stack = list(roots)
+        while stack:
+            at = stack.pop()
+            if at not in found:
+                found.add(at)
+                stack += () if at in stop else self.rows[at][2]
+        return sorted(found)
+
+    def instance(self, rule: Rule, at: int) -> int | None:
+        """The right side of a rule whose left side is this term; None if it does not match or its guard fails."""
+        bound: dict[str, Any] = {"self": at}
+        if not self._match(rule.left, at, bound):
+            return None
+        needed = [guard for guard in rule.when if guard not in rule.worth]
+        # What a guard for worth gives may be named on the right: its table is asked, too.
+        given = [g for g in rule.worth if isinstance(g, Ask) and g.gives]
+        if not all(self._holds(guard, bound) for guard in rule.when if guard in needed or guard in given):
+            return None
+        return self._build(rule.right, bound)
+
+    def _match(self, pattern: Pattern, at: int, bound: dict[str, Any]) -> bool:
+        if isinstance(pattern, Var):
+            return bound.setdefault(pattern.name, at) == at
+        op, attrs, args = self.rows[at]
+        if op != pattern.op or len(args) != len(pattern.args):
+            return False
+        if not all(_bind(wanted, value, bound) for wanted, value in zip(pattern.attrs, attrs, strict=True)):
+            return False
+        return all(self._match(wanted, arg, bound) for wanted, arg in zip(pattern.args, args, strict=True))
+
+    def _build(self, pattern: Pattern, bound: Mapping[str, Any]) -> int:
+        if isinstance(pattern, Var):
+            return bound[pattern.name]
+        args = [self._build(arg, bound) for arg in pattern.args]
+        return self.add(pattern.op, [self._attribute(a, bound) for a in pattern.attrs], args)
+
+    def _attribute(self, attr: Attr, bound: Mapping[str, Any]) -> Any:
+        known = {
+            "size": lambda name: self.size[bound[name]],
+            "dtype": lambda name: self.dtype[bound[name]],
+        }
+        return number(attr, bound.__getitem__, known)
+
+    def _holds(self, guard: Guard, bound: dict[str, Any]) -> bool:
+        """Whether a guard holds; binds what its table gives. Being constant never decides what is equal."""
+        if isinstance(guard, Compare):
+            return COMPARISONS[guard.op](self._attribute(guard.left, bound), self._attribute(guard.right, bound))
+        if isinstance(guard, Ask):
+            found = find(guard.table).fn(*(self._attribute(a, bound) for a in guard.args))
+            if found is None:
+                return False
+            bound.update({v.name: value for v, value in zip(guard.gives, found, strict=True)})
+        return True
+
+    def node(self, at: int) -> Node:
+        """A term as a node, to compute it."""
+        for i in self.below([at]):
+            if i not in self._nodes:
+                op, attrs, args = self.rows[i]
+                self._nodes[i] = make(op, attrs, [self._nodes[a] for a in args])
+        return self._nodes[at]
+
+    def name(self, at: int, called: dict[int, int], lines: list[str]) -> int:
+        """What a certificate calls a term; it gets the lines that add what has no name yet."""
+        for i in self.below([at], frozenset(called)):
+            if i not in called:
+                op, attrs, args = self.rows[i]
+                spelled = [{"layout": a.key()} if isinstance(a, Layout) else a for a in attrs]
+                lines.append(json.dumps({"term": [op, spelled, [called[a] for a in args]]}))
+                called[i] = len(called)
+        return called[at]
+
+
+def _bind(attr: Attr, value: Any, bound: dict[str, Any]) -> bool:
+    """Whether an attribute of a pattern can stand for a value; binds it where it is a variable."""
+    if isinstance(attr, Lit):
+        return attr_key(attr.value) == attr_key(value)
+    return isinstance(attr, Var) and attr_key(bound.setdefault(attr.name, value)) == attr_key(value)
