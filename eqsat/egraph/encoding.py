@@ -551,9 +551,10 @@ class _Reader:
         n = len(self._ids)
         made = Snapshot(nodes, n, [c in const for c in range(n)], [roots[i] for i in sorted(roots)])
         # Rules that subsume each other's results can leave a class nothing: it keeps what was subsumed.
-        own = ((self._ids.get(value), of_class) for value, of_class in self._subsumed)
+        own = [(self._ids.get(value), of_class) for value, of_class in self._subsumed]
         kept = [of_class(cls) for cls, of_class in own if cls is not None and made.best[cls] < 0]
-        return replace(made, nodes=nodes + kept) if kept else made
+        needless = [of_class(cls) for cls, of_class in own if cls is not None and made.best[cls] >= 0]
+        return replace(made, nodes=nodes + kept, needless=needless)
 
     def _class(self, value: Any) -> int:
         found = self._ids.get(value)

@@ -45,6 +45,7 @@ class Snapshot:
         depth: operators in the shallowest derivation of each class.
         best: index of the e-node that begins that derivation.
         stats: iterations, seconds, stop reason, matches per rule.
+        needless: further e-nodes, which no program needs, but some rule may have matched.
     """
 
     nodes: list[ENode]
@@ -52,6 +53,7 @@ class Snapshot:
     const: list[bool]
     roots: list[int]
     stats: dict[str, Any] = field(default_factory=dict)
+    needless: list[ENode] = field(default_factory=list)
     size: list[int] = field(default_factory=list)
     dtype: list[str] = field(default_factory=list)
     members: list[list[int]] = field(default_factory=list)
@@ -127,6 +129,11 @@ class Snapshot:
             const=const,
             roots=[ids[r] for r in roots],
         )
+
+    def with_needless(self) -> Snapshot:
+        """The same classes with all e-nodes, also those that no program needs."""
+        nodes = list(dict.fromkeys([*self.nodes, *self.needless]))
+        return Snapshot(nodes, self.n_classes, self.const, self.roots, self.stats)
 
     def stored(self) -> set[int]:
         """Classes of constants that need no arithmetic: stored ones and numbers, through views, one after the other."""

@@ -20,16 +20,20 @@ from eqsat.proof.sweep import Cut, Local, Swept
 from eqsat.rules import CHECKABLE, PROVING
 from eqsat.verify.checker import Numbered, verify
 
+_LEAST_SECONDS = 2.0
+"""What writing down the steps gets, whatever is left."""
+
 
 def certificate(first: Program, second: Program, swept: Swept, deadline: float) -> str:
     """The certificate that two programs are equal, which a sweep has proved; it was verified.
 
     Args:
-        deadline: until when steps are looked for (`time.monotonic`); to verify what was found takes longer.
+        deadline: until when steps are looked for (`time.monotonic`), or for `_LEAST_SECONDS`; to verify takes longer.
 
     Raises:
         CheckFailed: the steps of some proof were not found, or cannot be stated.
     """
+    deadline = max(deadline, time.monotonic() + _LEAST_SECONDS)
     text = _Writer(Numbered(first, second), swept, deadline).text()
     verify(first, second, text, CHECKABLE)
     return text

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from eqsat.egraph import host_terms
-from eqsat.egraph.match import Matcher, Shape
-from eqsat.language.rule import AnyRule, HostRule, Pat, Rule, Var
+from eqsat.egraph.match import Match, Matcher, Shape
+from eqsat.egraph.snapshot import ENode, Snapshot
+from eqsat.language.rule import AnyRule, HostRule, Pat, Pattern, Rule, Var
+from eqsat.layout.arithmetic import Layout, row_major, shown_whole, strided
 from eqsat.program.core import Node
 from eqsat.proof.closure import Closure
 from eqsat.proof.sweep import Local
@@ -27,6 +29,9 @@ Named = Callable[[int], int]
 
 _MOST_PUSHED = 400
 """Views that are moved into operators for one statement of a rule in code."""
+
+_ROUNDS = 3
+"""How often rules are matched: e-graphs drop views that repeat others, and further rules may have matched them before."""
 
 _MOST_TRIED = 20_000
 """Statements times terms up to which statements are tried to be left out: about a second."""
@@ -137,7 +142,7 @@ class Lemma:
     def __init__(self, proof: Local, leaves: Sequence[Node], rules: Sequence[AnyRule], deadline: float) -> None:
         """State what makes the sides equal, as far as the time allows; `holds` says whether it did."""
         assert proof.found is not None, "the proof failed"
-        found = self._found = proof.found
+        found = self._found = proof.found.with_needless()
         self._deadline = deadline
         terms = Terms()
         self.statements = Statements(terms, rules)
@@ -147,7 +152,7 @@ class Lemma:
             self.statements.values(*terms.add_nodes(pair))
         self._of_class = self._best()
         self._operators = [frozenset(n.op for n in found.of_class(c)) for c in range(found.n_classes)]
-        for part in (self._match, self._run):
+        for part in (self._match, self._show, self._run):
             if not self.holds():
                 part()
 
@@ -167,19 +172,50 @@ class Lemma:
         return numbers
 
     def _match(self) -> None:
-        """State every match of a rule that is data."""
+        """State every match of a rule that is data; then those of views that only right sides hold, and so on."""
         rules: dict[str, list[Rule]] = {}
         for rule in self.statements.rules:
             if isinstance(rule, Rule):
                 rules.setdefault(rule.left.op, []).append(rule)
-        matcher = Matcher(self._found, self.statements.rules)
-        for at, node in enumerate(self._found.nodes):
-            if self.holds() or time.monotonic() > self._deadline:
-                return
-            for rule in rules.get(node.op, ()):
-                if self._may_match(rule.left, at):
-                    for match in matcher.matches(rule, at):
-                        self.statements.rule(rule, self._number(match.left, match.bindings))
+        done = 0
+        for _ in range(_ROUNDS):
+            matcher = Matcher(self._found, self.statements.rules)
+            further: dict[ENode, None] = {}
+            for at, node in enumerate(self._found.nodes[done:], done):
+                if self.holds() or time.monotonic() > self._deadline:
+                    return
+                for rule in rules.get(node.op, ()):
+                    if self._may_match(rule.left, at):
+                        for match in matcher.matches(rule, at):
+                            self.statements.rule(rule, self._number(match.left, match.bindings))
+                            self._views(rule.right, match, matcher, further)
+            done = len(self._found.nodes)
+            self._grow(list(further))
+
+    def _views(self, pattern: Pattern, match: Match, matcher: Matcher, further: dict[ENode, None]) -> int | None:
+        """The class of a part of the right side of a match, if it has one. Views of classes that have none are noted."""
+        if isinstance(pattern, Var):
+            return match.bindings[pattern.name]
+        args = [self._views(arg, match, matcher, further) for arg in pattern.args]
+        known = tuple(a for a in args if a is not None)
+        if len(known) < len(args):
+            return None
+        attrs = tuple(matcher.number(a, match.bindings) for a in pattern.attrs)
+        cls = self._found.find(pattern.op, attrs, known)
+        if cls is None and pattern.op == "V" and not attrs[0].is_identity(self._found.size[known[0]]):
+            further[ENode(pattern.op, attrs, known, -1)] = None
+        return cls
+
+    def _grow(self, further: Sequence[ENode]) -> None:
+        """Add e-nodes, each as a class of its own."""
+        found, first = self._found, self._found.n_classes
+        nodes = [replace(node, cls=first + i) for i, node in enumerate(further)]
+        const = [*found.const, *(found.const[node.args[0]] for node in further)]
+        self._found = Snapshot([*found.nodes, *nodes], len(const), const, found.roots, found.stats)
+        self._of_class += [
+            self.statements.terms.add(node.op, node.attrs, [self._of_class[a] for a in node.args]) for node in nodes
+        ]
+        self._operators += [frozenset({node.op}) for node in nodes]
 
     def _may_match(self, pattern: Pat, at: int) -> bool:
         """Whether each operand with a required form has an e-node of its operator: most rules fail here already."""
@@ -195,6 +231,16 @@ class Lemma:
         at, operands = shape
         node = self._found.nodes[at]
         return self.statements.terms.add(node.op, node.attrs, [self._number(s, bound) for s in operands])
+
+    def _show(self) -> None:
+        """Add views that take back what shows all of an array: arrays are equal where one such view of both is."""
+        found, terms = self._found, self.statements.terms
+        for node in found.nodes:
+            if node.op == "V" and (back := _taken_back(node.attrs[0], found.size[node.args[0]])) is not None:
+                for inner in found.of_class(node.args[0]):
+                    shown = terms.add(inner.op, inner.attrs, [self._of_class[a] for a in inner.args])
+                    terms.add("V", (back,), (terms.add("V", node.attrs, (shown,)),))
+        self.statements.simplify()
 
     def _run(self) -> None:
         """State what rules in code say."""
@@ -226,6 +272,16 @@ class Lemma:
             return self._of_class[term]
         op, attrs, operands = term
         return self.statements.terms.add(op, attrs, [self._spelled(t) for t in operands])
+
+
+def _taken_back(layout: Layout, size: int) -> Layout | None:
+    """The view of a view that is the whole array of this size again, read forwards; None where the view does not show
+    all of it."""
+    if layout.is_identity(size) or layout.offset or shown_whole(layout) != size:
+        return None
+    weights = row_major([n for n, _ in layout.dims])
+    digits = [(stride, n, weight) for (n, stride), weight in zip(layout.dims, weights, strict=True) if stride]
+    return strided(0, [(n, weight) for _, n, weight in sorted(digits, reverse=True)])
 
 
 class _Spelling(host_terms.Terms):
