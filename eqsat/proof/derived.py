@@ -31,7 +31,7 @@ _MOST_PUSHED = 400
 """Views that are moved into operators for one statement of a rule in code."""
 
 _ROUNDS = 3
-"""How often rules are matched: e-graphs drop views that repeat others, and further rules may have matched them before."""
+"""How often rules are matched: e-graphs drop views that repeat others, which further rules may have matched before."""
 
 _MOST_TRIED = 20_000
 """Statements times terms up to which statements are tried to be left out: about a second."""
@@ -193,7 +193,7 @@ class Lemma:
             self._grow(list(further))
 
     def _views(self, pattern: Pattern, match: Match, matcher: Matcher, further: dict[ENode, None]) -> int | None:
-        """The class of a part of the right side of a match, if it has one. Views of classes that have none are noted."""
+        """The class of a part of the right side of a match, if it has one; new views of classes are noted."""
         if isinstance(pattern, Var):
             return match.bindings[pattern.name]
         args = [self._views(arg, match, matcher, further) for arg in pattern.args]
