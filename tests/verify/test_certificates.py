@@ -177,7 +177,7 @@ def models(tmp_path: Path) -> tuple[Path, Path]:
 def test_prove_writes_a_certificate_that_verifies(models: tuple[Path, Path]) -> None:
     a, b = models
     proof = a.with_suffix(".proof")
-    assert printed("prove", a, b, "--certificate", proof).startswith("proved")
+    assert printed("prove", a, b, "--certificate", proof, "--time-limit", "20").startswith("proved")
     assert printed("verify", a, b, proof).startswith("verified")
     assert json.loads(printed("verify", a, b, proof, "--json", "-"))["verdict"] == "verified"
     assert "not about" in refusal("verify", b, a, proof, code=1)
@@ -187,6 +187,6 @@ def test_prove_writes_a_certificate_that_verifies(models: tuple[Path, Path]) -> 
 def test_optimize_writes_a_certificate_that_verifies(models: tuple[Path, Path]) -> None:
     a, _ = models
     out, proof = a.with_suffix(".out.onnx"), a.with_suffix(".proof")
-    printed("optimize", a, "-o", out, "--certificate", proof, "--time-limit", "5")
+    printed("optimize", a, "-o", out, "--certificate", proof, "--time-limit", "20")
     assert printed("verify", a, out, proof).startswith("verified")
     assert "--output" in refusal("optimize", a, "--certificate", proof)
