@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from eqsat.dynamic.result import Dynamic
     from eqsat.frontends.onnx.read.model import from_onnx
     from eqsat.frontends.onnx.write.model import to_onnx
-    from eqsat.frontends.torch import from_torch
+    from eqsat.frontends.torch.module import from_torch, to_torch
     from eqsat.jit import jit
     from eqsat.pipeline.optimize import optimize
     from eqsat.pipeline.result import Result
@@ -41,13 +41,14 @@ _HOME = {
     "Result": "eqsat.pipeline.result",
     "Tracer": "eqsat.tracing.tracer",
     "from_onnx": "eqsat.frontends.onnx.read.model",
-    "from_torch": "eqsat.frontends.torch",
+    "from_torch": "eqsat.frontends.torch.module",
     "jit": "eqsat.jit",
     "optimize": "eqsat.pipeline.optimize",
     "optimize_dynamic": "eqsat.dynamic.optimize",
     "prove": "eqsat.proof.prove",
     "spec": "eqsat.tracing.trace",
     "to_onnx": "eqsat.frontends.onnx.write.model",
+    "to_torch": "eqsat.frontends.torch.module",
     "trace": "eqsat.tracing.trace",
 }
 """Public names and the module that holds each."""
@@ -78,6 +79,7 @@ __all__ = [
     "prove",
     "spec",
     "to_onnx",
+    "to_torch",
     "trace",
 ]
 

@@ -1,0 +1,1 @@
+"""torch: modules and graphs into programs and back, and the backend of `torch.compile`."""

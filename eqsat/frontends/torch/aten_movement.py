@@ -1,0 +1,223 @@
+"""ATen operators that move elements, make them, or look them up."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import ceil
+from typing import Any
+
+from eqsat.base.numerics import is_float
+from eqsat.frontends.torch.row import Declined, Row, as_term, common_dtype
+from eqsat.frontends.torch.tensors import import_torch, name_of
+from eqsat.program import composites, ops
+from eqsat.program.term import Term
+
+
+def _permute(self: Term, dims: Sequence[int]) -> Term:
+    return ops.transpose(self, [ops.axis_of(d, self.ndim) for d in dims])
+
+
+def _swap(self: Term, dim0: int, dim1: int) -> Term:
+    order = list(range(self.ndim))
+    if order:
+        a, b = ops.axis_of(dim0, self.ndim), ops.axis_of(dim1, self.ndim)
+        order[a], order[b] = order[b], order[a]
+    return ops.transpose(self, order)
+
+
+def _matrix_transpose(self: Term) -> Term:
+    return ops.transpose(self)
+
+
+def _view(self: Term, size: Sequence[int]) -> Term:
+    return ops.reshape(self, size)
+
+
+def _reshape(self: Term, shape: Sequence[int]) -> Term:
+    return ops.reshape(self, shape)
+
+
+def _expand(self: Term, size: Sequence[int]) -> Term:
+    """-1 keeps a dim."""
+    known = (-1,) * (len(size) - self.ndim) + self.shape
+    return ops.broadcast(self, [n if s == -1 else s for s, n in zip(size, known, strict=True)])
+
+
+def _repeat(self: Term, repeats: Sequence[int]) -> Term:
+    return composites.tile(self, repeats)
+
+
+def _squeeze(self: Term, dim: int | Sequence[int]) -> Term:
+    """Dims of another size than 1 stay."""
+    return ops.squeeze(self, [i for i in ops.axes_of(dim, self.ndim) if self.shape[i] == 1]) if self.ndim else self
+
+
+def _squeeze_all(self: Term) -> Term:
+    return ops.squeeze(self)
+
+
+def _unsqueeze(self: Term, dim: int) -> Term:
+    return ops.unsqueeze(self, dim)
+
+
+def _slice(self: Term, dim: int, start: int | None, end: int | None, step: int) -> Term:
+    return ops.slice_(self, [start], [end], [dim], [step])
+
+
+def _select(self: Term, dim: int, index: int) -> Term:
+    axis = ops.axis_of(dim, self.ndim)
+    start = index % self.shape[axis]
+    return ops.squeeze(ops.slice_(self, [start], [start + 1], [axis]), axis)
+
+
+def _split(self: Term, split_sizes: Sequence[int], dim: int) -> tuple[Term, ...]:
+    return tuple(ops.split(self, split_sizes, dim))
+
+
+def _split_equal(self: Term, split_size: int, dim: int) -> tuple[Term, ...]:
+    n = self.shape[ops.axis_of(dim, self.ndim)]
+    sizes = [min(split_size, n - at) for at in range(0, n, split_size)] if split_size else []
+    return tuple(ops.split(self, sizes or [n], dim))
+
+
+def _unbind(self: Term, dim: int) -> tuple[Term, ...]:
+    return tuple(_select(self, dim, i) for i in range(self.shape[ops.axis_of(dim, self.ndim)]))
+
+
+def _cat(tensors: Sequence[Term], dim: int) -> Term:
+    """Old programs join tensors of shape (0,) to any others: they add nothing."""
+    rank = max(x.ndim for x in tensors)
+    joined = [x for x in tensors if x.ndim == rank or x.shape != (0,)]
+    dtype = common_dtype(tensors)
+    return ops.concat([ops.cast(x, dtype) for x in joined], dim)
+
+
+def _stack(tensors: Sequence[Term], dim: int) -> Term:
+    dtype = common_dtype(tensors)
+    return ops.stack([ops.cast(x, dtype) for x in tensors], dim)
+
+
+def _flip(self: Term, dims: Sequence[int]) -> Term:
+    return ops.flip(self, dims) if dims else self
+
+
+def _pad(self: Term, pad: Sequence[int], value: float) -> Term:
+    """`pad` lists (before, after) from the last axis on."""
+    before = (0,) * (self.ndim - len(pad) // 2)
+    return ops.pad(self, before + tuple(pad[::2])[::-1], before + tuple(pad[1::2])[::-1], value)
+
+
+# Elements by index
+
+
+def _index_select(self: Term, dim: int, index: Term) -> Term:
+    return ops.gather(self, ops.reshape(index, (index.size,)), dim)
+
+
+def _embedding(weight: Term, indices: Term, padding_idx: int, scale_grad_by_freq: bool, sparse: bool) -> Term:
+    """Padding and sparsity matter to gradients alone."""
+    return ops.gather(weight, indices, 0)
+
+
+def _index(self: Term, indices: Sequence[Term | None]) -> Term:
+    """self[:, i] with one tensor of indices."""
+    given = [(axis, index) for axis, index in enumerate(indices) if index is not None]
+    if len(given) != 1 or given[0][1].dtype == "bool":
+        raise Declined("masks, and several tensors of indices")
+    [(axis, index)] = given
+    return ops.gather(self, index, axis)
+
+
+# Tensors without operands
+
+
+def _arange(start: float, end: float, step: float, dtype: Any) -> Term:
+    if isinstance(start, int) and isinstance(end, int) and isinstance(step, int):
+        count, default = len(range(start, end, step)), "int64"
+    else:
+        count, default = ceil((end - start) / step), None
+    name = _dtype(dtype, default)
+    ramp = ops.iota((count,), 0, name if is_float(name) else "int64")
+    return ops.cast(composites.add(composites.mul(ramp, as_term(step, ramp.dtype)), as_term(start, ramp.dtype)), name)
+
+
+def _arange_to(end: float, dtype: Any) -> Term:
+    return _arange(0, end, 1, dtype)
+
+
+def _arange_from(start: float, end: float, dtype: Any) -> Term:
+    return _arange(start, end, 1, dtype)
+
+
+def _full(size: Sequence[int], fill_value: float, dtype: Any) -> Term:
+    kinds = {bool: "bool", int: "int64"}
+    return ops.full(fill_value, size, _dtype(dtype, kinds.get(type(fill_value))))
+
+
+def _zeros(size: Sequence[int], dtype: Any) -> Term:
+    return ops.full(0, size, _dtype(dtype))
+
+
+def _ones(size: Sequence[int], dtype: Any) -> Term:
+    return ops.full(1, size, _dtype(dtype))
+
+
+def _scalar_tensor(s: float, dtype: Any) -> Term:
+    return ops.full(s, (), _dtype(dtype))
+
+
+def _full_like(self: Term, fill_value: float, dtype: Any) -> Term:
+    return ops.full(fill_value, self.shape, _dtype(dtype, self.dtype))
+
+
+def _zeros_like(self: Term, dtype: Any) -> Term:
+    return _full_like(self, 0, dtype)
+
+
+def _ones_like(self: Term, dtype: Any) -> Term:
+    return _full_like(self, 1, dtype)
+
+
+def _dtype(given: Any, default: str | None = None) -> str:
+    """The element type asked for, else the default; torch's own default is that of floats."""
+    if given is not None:
+        return name_of(given)
+    return default or name_of(import_torch().get_default_dtype())
+
+
+MOVEMENT: dict[str, Row] = {
+    "permute.default": Row(_permute),
+    "transpose.int": Row(_swap),
+    "t.default": Row(_matrix_transpose),
+    "view.default": Row(_view),
+    "_unsafe_view.default": Row(_view),
+    "reshape.default": Row(_reshape),
+    "expand.default": Row(_expand),
+    "repeat.default": Row(_repeat),
+    "squeeze.default": Row(_squeeze_all),
+    "squeeze.dim": Row(_squeeze),
+    "squeeze.dims": Row(_squeeze),
+    "unsqueeze.default": Row(_unsqueeze),
+    "slice.Tensor": Row(_slice),
+    "select.int": Row(_select),
+    "split_with_sizes.default": Row(_split),
+    "split.Tensor": Row(_split_equal),
+    "unbind.int": Row(_unbind),
+    "cat.default": Row(_cat),
+    "stack.default": Row(_stack),
+    "flip.default": Row(_flip),
+    "constant_pad_nd.default": Row(_pad),
+    "index_select.default": Row(_index_select),
+    "embedding.default": Row(_embedding),
+    "index.Tensor": Row(_index),
+    "arange.default": Row(_arange_to),
+    "arange.start": Row(_arange_from),
+    "arange.start_step": Row(_arange),
+    "full.default": Row(_full),
+    "zeros.default": Row(_zeros),
+    "ones.default": Row(_ones),
+    "scalar_tensor.default": Row(_scalar_tensor),
+    "full_like.default": Row(_full_like),
+    "zeros_like.default": Row(_zeros_like),
+    "ones_like.default": Row(_ones_like),
+}

@@ -1,0 +1,189 @@
+"""ATen operators that work element by element, with broadcasting and promotion of element types."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import inf
+from typing import Any
+
+from eqsat.base.numerics import INTS, is_float
+from eqsat.frontends.torch.row import Declined, Row, as_term
+from eqsat.frontends.torch.tensors import name_of
+from eqsat.program import composites, ops
+from eqsat.program.composites import broadcasting
+from eqsat.program.term import Term
+
+
+def _unary(name: str) -> Callable[..., Term]:
+    return lambda self: ops.elementwise(name, self)
+
+
+def _integral(name: str) -> Callable[..., Term]:
+    """A function that rounds to integers: integers stay as they are."""
+    return lambda self: self if self.dtype in INTS else ops.elementwise(name, self)
+
+
+def _binary(name: str) -> Callable[..., Term]:
+    return lambda self, other: broadcasting(name, self, other)
+
+
+def _scaled_by(other: Term, alpha: float) -> Term:
+    return other if alpha == 1 else ops.mul(other, ops.broadcast(as_term(alpha, other.dtype), other.shape))
+
+
+def _add(self: Term, other: Term, alpha: float) -> Term:
+    return composites.add(self, _scaled_by(other, alpha))
+
+
+def _sub(self: Term, other: Term, alpha: float) -> Term:
+    return composites.sub(self, _scaled_by(other, alpha))
+
+
+def _rsub(self: Term, other: Term, alpha: float) -> Term:
+    return composites.sub(other, _scaled_by(self, alpha))
+
+
+def _mul(self: Term, other: Term) -> Term:
+    return broadcasting("and" if self.dtype == "bool" else "mul", self, other)
+
+
+def _div_mode(self: Term, other: Term, rounding_mode: str | None) -> Term:
+    """Integers, toward zero or down; torch rounds quotients of floats by a procedure of its own."""
+    if self.dtype not in INTS or rounding_mode is None:
+        raise Declined("a rounded quotient of floats, or an exact one of integers")
+    if rounding_mode == "floor":
+        self = composites.sub(self, broadcasting("mod", self, other))
+    return composites.div(self, other)
+
+
+def _pow(self: Term, exponent: Term) -> Term:
+    """Squares and roots by their own operators, as torch computes them."""
+    value = exponent.attr("value") if exponent.op == "full" else None
+    if value == 2:
+        return composites.square(self)
+    if value in (0.5, -0.5) and is_float(self.dtype):
+        return ops.sqrt(self) if value > 0 else ops.rsqrt(self)
+    return broadcasting("pow", self, exponent)
+
+
+def _logical(name: str) -> Callable[..., Term]:
+    return lambda self, other: broadcasting(name, ops.cast(self, "bool"), ops.cast(other, "bool"))
+
+
+def _logical_xor(self: Term, other: Term) -> Term:
+    return composites.not_equal(ops.cast(self, "bool"), ops.cast(other, "bool"))
+
+
+def _not_equal(self: Term, other: Term) -> Term:
+    return composites.not_equal(self, other)
+
+
+def _bitwise(name: str) -> Callable[..., Term]:
+    """Of booleans alone: programs have no bits."""
+
+    def build(self: Term, other: Term) -> Term:
+        if self.dtype != "bool":
+            raise Declined("bits of integers")
+        return composites.not_equal(self, other) if name == "xor" else broadcasting(name, self, other)
+
+    return build
+
+
+def _bitwise_not(self: Term) -> Term:
+    return ops.not_(self) if self.dtype == "bool" else ops.sub(ops.full_like(-1, self), self)
+
+
+def _fmod(self: Term, other: Term) -> Term:
+    shape = composites.common_shape(self, other)
+    return composites.fmod(ops.broadcast(self, shape), ops.broadcast(other, shape))
+
+
+def _clamp(self: Term, min: Term | None, max: Term | None) -> Term:
+    return composites.clip(self, min, max)
+
+
+def _where(condition: Term, self: Term, other: Term) -> Term:
+    return broadcasting("where", ops.cast(condition, "bool"), self, other)
+
+
+def _elu(self: Term, alpha: float, scale: float, input_scale: float) -> Term:
+    negative = composites.scaled(composites.shifted(ops.exp(composites.scaled(self, input_scale)), -1.0), alpha)
+    found = ops.where(ops.greater(self, ops.full_like(0, self)), self, negative)
+    return composites.scaled(found, scale)
+
+
+def _leaky_relu(self: Term, negative_slope: float) -> Term:
+    return composites.leaky_relu(self, negative_slope)
+
+
+def _hardtanh(self: Term, min_val: float, max_val: float) -> Term:
+    return composites.clip(self, min_val, max_val)
+
+
+def _gelu(self: Term, approximate: Any) -> Term:
+    return composites.gelu(self, approximate)
+
+
+def _is_nan(self: Term) -> Term:
+    return ops.not_(ops.equal(self, self))
+
+
+def _is_inf(self: Term) -> Term:
+    if not is_float(self.dtype):
+        return ops.full(False, self.shape, "bool")
+    return ops.equal(ops.abs_(self), ops.full_like(inf, self))
+
+
+def _to_copy(self: Term, dtype: Any) -> Term:
+    return self if dtype is None else ops.cast(self, name_of(dtype))
+
+
+def _same(self: Term) -> Term:
+    return self
+
+
+_ONE, _TWO = ("self",), ("self", "other")
+_PAIRS = {"add": _add, "sub": _sub, "mul": _mul, "fmod": _fmod, "remainder": _binary("mod")}
+_COMPARISONS = {
+    "eq": _binary("equal"), "ne": _not_equal, "lt": _binary("less"), "le": _binary("less_equal"),
+    "gt": _binary("greater"), "ge": _binary("greater_equal"),
+}  # fmt: skip
+_BITS = ("and", "or", "xor")
+
+
+POINTWISE: dict[str, Row] = {
+    **{f"{name}.default": Row(_unary(name), _ONE, floats=True)
+       for name in ("sqrt", "rsqrt", "reciprocal", "exp", "log", "log1p", "erf", "tanh", "sigmoid", "sin", "cos")},
+    **{f"{name}.default": Row(_unary(name)) for name in ("neg", "abs", "relu", "sign")},
+    **{f"{name}.default": Row(_integral(name)) for name in ("floor", "ceil", "round")},
+    **{f"{name}.{kind}": Row(build, _TWO) for name, build in (_PAIRS | _COMPARISONS).items()
+       for kind in ("Tensor", "Scalar")},
+    **{f"rsub.{kind}": Row(_rsub, _TWO) for kind in ("Tensor", "Scalar")},
+    **{f"div.{kind}": Row(_binary("div"), _TWO, floats=True) for kind in ("Tensor", "Scalar")},
+    **{f"div.{kind}_mode": Row(_div_mode, _TWO) for kind in ("Tensor", "Scalar")},
+    "pow.Tensor_Scalar": Row(_pow, ("self", "exponent")),
+    "pow.Tensor_Tensor": Row(_pow, ("self", "exponent")),
+    "pow.Scalar": Row(_pow, ("self", "exponent")),
+    "maximum.default": Row(_binary("max"), _TWO),
+    "minimum.default": Row(_binary("min"), _TWO),
+    "logical_not.default": Row(lambda self: ops.not_(ops.cast(self, "bool"))),
+    "logical_and.default": Row(_logical("and")),
+    "logical_or.default": Row(_logical("or")),
+    "logical_xor.default": Row(_logical_xor),
+    **{f"bitwise_{name}.{kind}": Row(_bitwise(name), _TWO) for name in _BITS for kind in ("Tensor", "Scalar")},
+    "bitwise_not.default": Row(_bitwise_not),
+    "clamp.default": Row(_clamp, ("self", "min", "max")),
+    "clamp.Tensor": Row(_clamp, ("self", "min", "max")),
+    "clamp_min.default": Row(lambda self, min: composites.clip(self, min), ("self", "min")),
+    "clamp_max.default": Row(lambda self, max: composites.clip(self, None, max), ("self", "max")),
+    "hardtanh.default": Row(_hardtanh),
+    "where.self": Row(_where, _TWO),
+    "elu.default": Row(_elu, _ONE, floats=True),
+    "leaky_relu.default": Row(_leaky_relu),
+    "gelu.default": Row(_gelu),
+    "silu.default": Row(lambda self: composites.silu(self)),
+    "isnan.default": Row(_is_nan),
+    "isinf.default": Row(_is_inf),
+    "_to_copy.default": Row(_to_copy),
+    **{f"{name}.default": Row(_same) for name in ("alias", "clone", "detach", "lift_fresh_copy", "contiguous")},
+}  # fmt: skip

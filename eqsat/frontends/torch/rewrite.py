@@ -1,0 +1,124 @@
+"""FX graphs with the parts that eqsat knows replaced by cheaper ones.
+
+torch's partitioner finds the parts. Each becomes a program, is optimised, and is written back as ATen operators where
+this gains enough by price; all other nodes stay as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from eqsat.base.time_budget import TimeBudget
+from eqsat.errors import EqsatError
+from eqsat.extract.device.table import Device
+from eqsat.frontends.torch.aten import is_known
+from eqsat.frontends.torch.capture import captured
+from eqsat.frontends.torch.placing import lay_out, layouts
+from eqsat.frontends.torch.read import Part, part_of
+from eqsat.frontends.torch.tensors import import_torch, to_numpy, type_of
+from eqsat.frontends.torch.write import Writer
+from eqsat.language.rule import Policy
+from eqsat.pipeline.optimize import optimize
+from eqsat.program import ops
+from eqsat.program.ir import Program
+from eqsat.program.term import Term
+
+LEAST_GAIN = 0.02
+"""Share of a part's predicted time that a rewrite must save; prices are no more exact than that."""
+
+
+def rewritten(
+    module: Any,
+    inputs: Sequence[Any],
+    constants: Mapping[int, Any],
+    device: Device,
+    budget: TimeBudget,
+    numerics: Policy,
+) -> Any:
+    """A module that Dynamo traced, as a cheaper graph of ATen operators.
+
+    Args:
+        inputs: tensors of the shapes and types that the graph is for.
+        constants: inputs by place whose values never change.
+        device: the row of prices.
+        budget: the time for all of it.
+
+    Returns:
+        A graph module with the same inputs and results; None if nothing gains.
+
+    Raises:
+        InputError: the module has symbolic sizes or effects.
+        CheckFailed: a part as written does not pass the check.
+    """
+    graph_module, fakes = captured(module, inputs)
+    graph = graph_module.graph
+    source = layouts(graph_module, fakes)
+    placeholders, attributes = graph.find_nodes(op="placeholder"), graph.find_nodes(op="get_attr")
+    held = {placeholders[i]: x for i, x in constants.items()} | {node: node.meta["val"] for node in attributes}
+    known = {node: ops.constant(to_numpy(x)) for node, x in held.items() if _holds(x)}
+    changed = False
+    for part, better in _improved(_parts(graph_module, known), budget, device, numerics):
+        _splice(graph_module, part, better)
+        changed = True
+    if not changed:
+        return None
+    import_torch("torch.fx.passes.tools_common").stable_topological_sort(graph_module)
+    graph_module.graph.eliminate_dead_code()
+    lay_out(graph_module, fakes, source)
+    graph_module.graph.lint()
+    graph_module.recompile()
+    return graph_module
+
+
+def _holds(tensor: Any) -> bool:
+    """Whether programs have tensors of this kind."""
+    try:
+        type_of(tensor)
+    except EqsatError:
+        return False
+    return True
+
+
+def _parts(graph_module: Any, known: Mapping[Any, Term]) -> list[Part]:
+    """Nodes that rows cover, in parts that depend on no node in between, in the order of the graph."""
+    passes = import_torch("torch.fx.passes.infra.partitioner")
+    supporting = import_torch("torch.fx.passes.operator_support").create_op_support
+    support = supporting(lambda _, node: node.op == "call_function" and is_known(node))
+    partitioner = passes.CapabilityBasedPartitioner(graph_module, support, allows_single_node_partition=True)
+    place = {node: i for i, node in enumerate(graph_module.graph.nodes)}
+    found = [sorted(partition.nodes, key=place.__getitem__) for partition in partitioner.propose_partitions()]
+    parts = []
+    for nodes in sorted(found, key=lambda nodes: place[nodes[0]]):
+        inside = set(nodes)
+        parts.append(part_of(nodes, [node for node in nodes if not inside.issuperset(node.users)], known))
+    return parts
+
+
+def _improved(
+    parts: Sequence[Part], budget: TimeBudget, device: Device, numerics: Policy
+) -> Iterator[tuple[Part, Program]]:
+    """The parts that gain, each with its cheaper program. Equal parts are optimised once; each gets an equal share of
+    the time that is left."""
+    found: dict[Any, Program | None] = {}
+    keys = [(part.program.inputs, tuple(part.program.outputs.values())) for part in parts]
+    for i, (part, key) in enumerate(zip(parts, keys, strict=True)):
+        if key not in found:
+            seconds = budget.left("write") / len(set(keys[i:]))
+            best = optimize(part.program, device, seconds, numerics, explain_time=0.0, measure=False)
+            before, after = (best.report[side]["predicted_us"] for side in ("source", "result"))
+            found[key] = best.program if after < (1 - LEAST_GAIN) * before else None
+        if better := found[key]:
+            yield part, better
+
+
+def _splice(graph_module: Any, part: Part, better: Program) -> None:
+    """Replace the results of a part by those of a better program."""
+    graph = graph_module.graph
+    [end] = graph.find_nodes(op="output")
+    values = dict(zip(better.inputs, part.inputs, strict=True))
+    with graph.inserting_before(end):
+        writer = Writer(graph_module, graph, values, part.outputs[0].meta["val"].device)
+        written = writer.write(list(better.outputs.values()))
+    for node, new in zip(part.outputs, written, strict=True):
+        node.replace_all_uses_with(new)

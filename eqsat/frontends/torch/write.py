@@ -1,0 +1,260 @@
+"""Terms as calls of ATen operators in an FX graph: one row for each operator of programs."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
+from math import inf
+from typing import Any
+
+import numpy as np
+
+from eqsat.errors import InputError
+from eqsat.frontends.torch.calls import TorchCall
+from eqsat.frontends.torch.tensors import dtype_of, import_torch, to_tensor
+from eqsat.program.term import Term, topological
+
+
+class Writer:
+    """Writes terms into a graph, each once.
+
+    Attributes:
+        graph: gets the calls, at its insertion point.
+        values: what is written so far; inputs are here before anything is written.
+        owner: the module of the graph, which holds the constants.
+        device: where tensors without operands are made.
+    """
+
+    def __init__(self, owner: Any, graph: Any, values: dict[Term, Any], device: Any) -> None:
+        self.aten = import_torch().ops.aten
+        self.owner, self.graph, self.values, self.device = owner, graph, values, device
+        self.calls: dict[tuple[TorchCall, tuple[Any, ...]], Any] = {}
+
+    def write(self, roots: Sequence[Term]) -> list[Any]:
+        """The nodes of these terms.
+
+        Raises:
+            InputError: torch has no operator for a term.
+        """
+        for term in topological(roots):
+            if term not in self.values:
+                self.values[term] = self._written(term)
+        return [self.values[root] for root in roots]
+
+    def call(self, name: str, *args: Any, **kwargs: Any) -> Any:
+        """A call of an ATen operator, by `name.overload`."""
+        packet, _, overload = name.partition(".")
+        target = getattr(getattr(self.aten, packet), overload or "default")
+        return self.graph.call_function(target, args, kwargs)
+
+    def _written(self, term: Term) -> Any:
+        return ROWS[term.op](self, term, *(self.values[arg] for arg in term.args))
+
+    def carried(self, call: TorchCall, operands: tuple[Any, ...]) -> Any:
+        """A call of torch that the program carries; one call for all of its results."""
+        if (call, operands) not in self.calls:
+            args, kwargs = call.bound(operands)
+            self.calls[call, operands] = self.graph.call_function(call.function, args, kwargs)
+        return self.calls[call, operands]
+
+    def constant(self, value: Any, name: str = "constant") -> Any:
+        """A buffer of the graph's module."""
+        taken = {key for key, _ in self.owner.named_buffers(recurse=False)}
+        free = next(key for i in range(len(taken) + 1) if (key := f"_eqsat_{name}_{i}") not in taken)
+        self.owner.register_buffer(free, to_tensor(value).to(self.device))
+        return self.graph.get_attr(free)
+
+
+Row = Callable[..., Any]
+"""A writer, a term and the nodes of its operands to the node of its value."""
+
+
+def _unary(name: str) -> Row:
+    return lambda to, term, x: to.call(name, x)
+
+
+def _binary(name: str) -> Row:
+    """With a number as second operand where it is one everywhere."""
+
+    def write(to: Writer, term: Term, a: Any, b: Any) -> Any:
+        right = term.args[1]
+        return (
+            to.call(f"{name}.Scalar", a, right.attr("value")) if right.op == "full" else to.call(f"{name}.Tensor", a, b)
+        )
+
+    return write
+
+
+def _commutative(name: str) -> Row:
+    """As `_binary`, with a number on either side."""
+    write = _binary(name)
+
+    def written(to: Writer, term: Term, a: Any, b: Any) -> Any:
+        left, right = term.args
+        if left.op == "full" and right.op != "full":
+            return to.call(f"{name}.Scalar", b, left.attr("value"))
+        return write(to, term, a, b)
+
+    return written
+
+
+def _pow(to: Writer, term: Term, a: Any, b: Any) -> Any:
+    exponent = term.args[1]
+    if exponent.op == "full":
+        return to.call("pow.Tensor_Scalar", a, exponent.attr("value"))
+    return to.call("pow.Tensor_Tensor", a, b)
+
+
+def _div(to: Writer, term: Term, a: Any, b: Any) -> Any:
+    if "int" in term.dtype:
+        return to.call("div.Tensor_mode", a, b, rounding_mode="trunc")
+    return _binary("div")(to, term, a, b)
+
+
+def _plain(name: str) -> Row:
+    return lambda to, term, a, b: to.call(name, a, b)
+
+
+def _full(to: Writer, term: Term) -> Any:
+    return to.call("full", list(term.shape), term.attr("value"), dtype=dtype_of(term.dtype), device=to.device)
+
+
+def _iota(to: Writer, term: Term) -> Any:
+    shape, axis = term.shape, term.attr("axis")
+    ramp = to.call("arange", shape[axis], dtype=dtype_of(term.dtype), device=to.device)
+    apart = to.call("reshape", ramp, [-1 if i == axis else 1 for i in range(len(shape))])
+    return to.call("expand", apart, list(shape))
+
+
+def _constant(to: Writer, term: Term) -> Any:
+    return to.constant(term.attr("value").array)
+
+
+def _cast(to: Writer, term: Term, x: Any) -> Any:
+    return to.call("_to_copy", x, dtype=dtype_of(term.dtype))
+
+
+def _matmul(to: Writer, term: Term, a: Any, b: Any) -> Any:
+    """torch's product repeats leading dims by itself, and then takes fewer and larger products."""
+    batch = term.shape[:-2]
+    if not batch:
+        return to.call("mm", a, b)
+    left, right = term.args
+    narrow = _unrepeated(right)
+    if np.broadcast_shapes(left.shape[:-2], narrow.shape[:-2]) == batch:
+        right, b = narrow, to.values[narrow]
+    narrow = _unrepeated(left)
+    if np.broadcast_shapes(narrow.shape[:-2], right.shape[:-2]) == batch:
+        a = to.values[narrow]
+    return to.call("matmul", a, b)
+
+
+def _unrepeated(x: Term) -> Term:
+    """The operand of a broadcast that repeats matrices whole."""
+    source = x.args[0] if x.op == "broadcast" else x
+    return source if source.ndim >= 2 and source.shape[-2:] == x.shape[-2:] else x
+
+
+def _slice(to: Writer, term: Term, x: Any) -> Any:
+    """torch has positive steps alone: a negative one reads from last to first, and is turned afterwards."""
+    shape = term.args[0].shape
+    turned = []
+    ranges = zip(term.attr("starts"), term.attr("stops"), term.attr("steps"), strict=True)
+    for axis, (start, stop, step) in enumerate(ranges):
+        if step < 0:
+            count = len(range(start, stop, step))
+            start, stop, step = start + (count - 1) * step, start + 1, -step
+            turned.append(axis)
+        if (start, stop, step) != (0, shape[axis], 1):
+            x = to.call("slice.Tensor", x, axis, start, stop, step)
+    return to.call("flip", x, turned) if turned else x
+
+
+def _padded(to: Writer, x: Any, lo: Sequence[int], hi: Sequence[int], value: Any) -> Any:
+    pairs = [n for pair in zip(reversed(lo), reversed(hi), strict=True) for n in pair]
+    return to.call("constant_pad_nd", x, pairs, value) if any(pairs) else x
+
+
+def _pad(to: Writer, term: Term, x: Any) -> Any:
+    return _padded(to, x, term.attr("lo"), term.attr("hi"), term.attr("value"))
+
+
+def _reduce(to: Writer, term: Term, x: Any) -> Any:
+    kind, axes, keep = term.attr("kind"), list(term.attr("axes")), term.attr("keepdims")
+    if kind == "sum":
+        return to.call("sum.dim_IntList", x, axes, keep, dtype=dtype_of(term.dtype))
+    if kind == "prod":  # one axis at a time, the last first
+        steps = sorted(axes, reverse=True)
+        return reduce(lambda y, axis: to.call("prod.dim_int", y, axis, keep, dtype=dtype_of(term.dtype)), steps, x)
+    if kind in ("argmax", "argmin"):
+        return to.call(kind, x, axes[0], keep)
+    return to.call(f"a{kind}", x, axes, keep)
+
+
+def _gather(to: Writer, term: Term, x: Any, index: Any) -> Any:
+    return to.call("index.Tensor", x, [None] * term.attr("axis") + [index])
+
+
+def _conv(to: Writer, term: Term, x: Any, w: Any) -> Any:
+    """torch pads both sides alike."""
+    lo, hi, rank = term.attr("pads_lo"), term.attr("pads_hi"), len(term.attr("pads_lo"))
+    alike = lo == hi
+    if not alike:
+        x = _padded(to, x, (0, 0, *lo), (0, 0, *hi), 0)
+    pads = list(lo) if alike else [0] * rank
+    steps, apart = list(term.attr("strides")), list(term.attr("dilations"))
+    return to.call("convolution", x, w, None, steps, pads, apart, False, [0] * rank, term.attr("groups"))
+
+
+def _pool(to: Writer, term: Term, x: Any) -> Any:
+    """Padded first: torch's own padding is limited to half a window. A sum is a mean that divides by one."""
+    maximum = term.attr("kind") == "max"
+    kernel, steps, apart = (list(term.attr(name)) for name in ("kernel", "strides", "dilations"))
+    rank, whole = len(kernel), "int" in term.dtype or term.dtype == "bool"
+    if whole or not 1 <= rank <= 3 or (not maximum and any(d != 1 for d in apart)):
+        raise InputError(f"torch has no such pool: {term.attr('kind')} over {tuple(kernel)} of {term.args[0].spec}")
+    lo, hi = term.attr("pads_lo"), term.attr("pads_hi")
+    x = _padded(to, x, (0, 0, *lo), (0, 0, *hi), -inf if maximum else 0.0)
+    if maximum:
+        return to.call(f"max_pool{rank}d", x, kernel, steps, [0] * rank, apart)
+    if rank > 1:
+        return to.call(f"avg_pool{rank}d", x, kernel, steps, divisor_override=1)
+    flat = to.call("unsqueeze", x, 2)
+    return to.call("squeeze.dim", to.call("avg_pool2d", flat, [1, *kernel], [1, *steps], divisor_override=1), 2)
+
+
+def _concat(to: Writer, term: Term, *xs: Any) -> Any:
+    return to.call("cat", list(xs), term.attr("axis"))
+
+
+def _opaque(to: Writer, term: Term, *operands: Any) -> Any:
+    call = term.attr("spec")
+    if not isinstance(call, TorchCall):
+        raise InputError(f"torch has no operator for {term.attr('name')}, which the program carries from elsewhere")
+    results = to.carried(call, operands)
+    return to.graph.call_function(operator.getitem, (results, term.attr("index"))) if call.several else results
+
+
+_SAME_NAME = (
+    "neg", "abs", "sqrt", "rsqrt", "reciprocal", "exp", "log", "log1p", "erf", "tanh", "sigmoid", "relu", "sin", "cos",
+    "floor", "ceil", "round", "sign",
+)  # fmt: skip
+
+ROWS: Mapping[str, Row] = {
+    **{name: _unary(name) for name in _SAME_NAME},
+    "not": _unary("logical_not"),
+    "add": _commutative("add"), "mul": _commutative("mul"), "sub": _binary("sub"), "div": _div,
+    "pow": _pow, "mod": _binary("remainder"), "min": _plain("minimum"), "max": _plain("maximum"),
+    "and": _plain("logical_and"), "or": _plain("logical_or"),
+    "equal": _commutative("eq"), "less": _binary("lt"), "less_equal": _binary("le"),
+    "greater": _binary("gt"), "greater_equal": _binary("ge"),
+    "full": _full, "iota": _iota, "constant": _constant, "cast": _cast, "matmul": _matmul, "concat": _concat,
+    "where": lambda to, term, c, a, b: to.call("where.self", c, a, b),
+    "transpose": lambda to, term, x: to.call("permute", x, list(term.attr("perm"))),
+    "reshape": lambda to, term, x: to.call("reshape", x, list(term.shape)),
+    "broadcast": lambda to, term, x: to.call("expand", x, list(term.shape)),
+    "slice": _slice, "pad": _pad, "reduce": _reduce, "gather": _gather, "conv": _conv, "pool": _pool,
+    "opaque": _opaque,
+}  # fmt: skip
+"""Every operator of programs except inputs."""
