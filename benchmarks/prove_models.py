@@ -1,12 +1,14 @@
 """Whole models against what became of them: seconds to optimise, seconds to prove, and what stays open.
 
     python benchmarks/prove_models.py DIR [--match PATTERN] [--against DEVICE|onnxruntime]... [--limit SECONDS]
-        [--faults N] [--shape NAME=SIZE]...
+        [--faults N] [--certificates N] [--shape NAME=SIZE]...
 
 DIR holds ONNX models. Each is optimised for every DEVICE (mi300x by default), or saved as onnxruntime's basic level
 rewrites it, and `eqsat prove` compares the two. With `--faults N`, N faults are planted in each result, drawn with a
 fixed seed: a weight changed by 1 %, rows of a matrix swapped, a number changed, operands swapped or left out, one
-operator for another. Exit code 1 if a result was refuted or a fault proved.
+operator for another. With `--certificates N`, a certificate of each proof is written and verified, and N corruptions of
+it (`benchmarks/corruptions.py`), drawn with a fixed seed, are to be refused. Exit code 1 if a result was refuted, a fault
+proved or a corrupted certificate verified.
 """
 
 from __future__ import annotations
@@ -25,12 +27,15 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import numpy as np
 import onnx
+from corruptions import corrupted
 from onnx import numpy_helper
 
 import eqsat
 from eqsat.cli.shared.output import console, print_table
-from eqsat.errors import InputError
+from eqsat.errors import CheckFailed, InputError
 from eqsat.program.ir import Program
+from eqsat.rules import CHECKABLE
+from eqsat.verify.checker import verify
 
 ONNXRUNTIME = "onnxruntime"
 SIBLINGS = {"Add": "Sub", "Sub": "Add", "Mul": "Add", "Div": "Mul", "Erf": "Tanh", "Sigmoid": "Tanh", "Relu": "Abs"}
@@ -43,6 +48,7 @@ def main() -> int:
     parser.add_argument("--against", action="append")
     parser.add_argument("--limit", type=float, default=20.0, help="seconds of each search and of each proof")
     parser.add_argument("--faults", type=int, default=0)
+    parser.add_argument("--certificates", type=int, metavar="N")
     parser.add_argument("--shape", action="append", default=[])
     asked = parser.parse_args()
     rows: list[list[str]] = []
@@ -58,16 +64,24 @@ def main() -> int:
                 made(source, path, against, written, asked.limit)
                 seconds = time.monotonic() - begun
                 result = eqsat.from_onnx(written)
-                proof = eqsat.prove(source, result, time_limit=asked.limit)
+                proof = eqsat.prove(source, result, time_limit=asked.limit, certify=asked.certificates is not None)
                 found = Counter(faults(source, written, asked.faults, asked.limit, wrong))
             cells = [path.stem, against, f"{seconds:.1f}", f"{proof.seconds:.1f}", proof.verdict]
             cells += [str(proof.stats.get("cuts", "")), str(proof.stats.get("proofs", ""))]
-            rows.append([*cells, *([str(found[v]) for v in ("refuted", "unknown")] if asked.faults else [])])
-            console(stderr=True).print(" ".join(rows[-1]), proof.reason, markup=False, highlight=False)
+            if asked.faults:
+                cells += [str(found[verdict]) for verdict in ("refuted", "unknown")]
+            if asked.certificates is not None:
+                cells += certified(source, result, proof.certificate, asked.certificates, wrong)
+            rows.append(cells)
+            said = (*cells, proof.reason, proof.uncertified)
+            console(stderr=True).print(" ".join(said), markup=False, highlight=False)
             if proof.verdict == "refuted":
                 wrong.append(f"{path.stem} against {against}: {proof.reason}")
     heads = ["model", "against", "made in s", "proved in s", "verdict", "cuts", "e-graphs"]
     columns = [*heads, *(["faults refuted", "unknown"] if asked.faults else [])]
+    columns += (
+        ["certificate in kB", "lemmas", "uses", "verified in s", "refused"] if asked.certificates is not None else []
+    )
     print_table(console(), "models and what became of them", columns, rows, words=2)
     for line in wrong:
         print(line)
@@ -96,6 +110,25 @@ def made(source: Program, path: Path, against: str, written: Path, limit: float)
     fixed = written.with_name("source.onnx")  # with the same dims
     eqsat.to_onnx(source, fixed)
     ort.InferenceSession(str(fixed), options, providers=["CPUExecutionProvider"])
+
+
+def certified(source: Program, result: Program, text: str | None, count: int, wrong: list[str]) -> list[str]:
+    """The cells on a certificate: its size, its lemmas and their uses, seconds to verify it, corruptions refused."""
+    if text is None:
+        return ["-"] * 5
+    begun = time.monotonic()
+    found = verify(source, result, text, CHECKABLE)
+    seconds = time.monotonic() - begun
+    rng = random.Random(0)
+    refused = 0
+    for _ in range(count):
+        name, other = corrupted(text, rng)
+        try:
+            verify(source, result, other, CHECKABLE)
+            wrong.append(f"a certificate with {name} verifies")
+        except CheckFailed:
+            refused += 1
+    return [f"{len(text) / 1000:.1f}", str(found.lemmas), str(found.uses), f"{seconds:.1f}", f"{refused} of {count}"]
 
 
 # Faults

@@ -33,8 +33,8 @@ _MOST_PUSHED = 400
 _ROUNDS = 3
 """How often rules are matched: e-graphs drop views that repeat others, which further rules may have matched before."""
 
-_MOST_TRIED = 20_000
-"""Statements times terms up to which statements are tried to be left out: about a second."""
+_MOST_TRIED = 300_000
+"""Statements times terms up to which statements are tried to be left out: about two seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +78,13 @@ class Statements:
         """
         numbers = {number for a, b in pairs for number in self._closure.explain(a, b)}
         kept = [self._found[number] for number in sorted(numbers)]
-        if len(kept) * len(self.terms.rows) <= _MOST_TRIED:
-            for statement in list(kept):
-                rest = [s for s in kept if s is not statement]
-                closed = Congruence(self.terms, [(s.left, s.right) for s in rest])
-                if all(closed.equal(a, b) for a, b in pairs):
-                    kept = rest
+        own, number = Terms(), {}
+        own.copy(self.terms, [t for s in kept for t in (s.left, s.right)] + [t for pair in pairs for t in pair], number)
+        for statement in list(kept) if len(kept) * len(own.rows) <= _MOST_TRIED else ():
+            rest = [s for s in kept if s is not statement]
+            closed = Congruence(own, [(number[s.left], number[s.right]) for s in rest])
+            if all(closed.equal(number[a], number[b]) for a, b in pairs):
+                kept = rest
         return kept
 
     def rule(self, rule: Rule, at: int) -> None:
