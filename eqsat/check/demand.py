@@ -227,7 +227,7 @@ class _Run:
         demand = self.d.demand[term]
         if term.op == "input":
             value = np.asarray(self.inputs[term.attr("name")]).reshape(term.shape)
-            return selected(self._typed(value, term.dtype), everything(term), demand, term.shape)
+            return self._typed(selected(value, everything(term), demand, term.shape), term.dtype)
         if self.moved is not None and term in self.moved.terms and is_float(term.dtype):
             own = row_of(term).run(term, args, [], demand, np_dtype(term.dtype))
             return self.moved.of(own, self.rng)  # widened by its readers, block by block, like other constants

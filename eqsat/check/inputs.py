@@ -13,6 +13,9 @@ from eqsat.program.term import Term
 SEED = 0
 """Seed of the random inputs."""
 
+DRAWN = 4_194_301
+"""Most elements that are drawn for an input; a larger one repeats them. A prime, so that no dim divides it."""
+
 
 def random_inputs(program: Program, points: int, seed: int) -> Iterator[dict[str, Array]]:
     """Inputs by name: normal values, and at every other point their magnitudes, for logarithms and roots."""
@@ -27,8 +30,9 @@ def random_values(inputs: Sequence[Term], point: int, seed: int) -> dict[str, Ar
     for term in inputs:
         shape, dtype = term.shape, np_dtype(term.dtype)
         if is_float(term.dtype):
-            drawn = rng.standard_normal(shape, np.float32 if dtype.itemsize < 8 else np.float64)
-            values[term.attr("name")] = (np.abs(drawn) if point % 2 else drawn).astype(dtype)
+            drawn = rng.standard_normal(min(term.size, DRAWN), np.float32 if dtype.itemsize < 8 else np.float64)
+            drawn = np.abs(drawn) if point % 2 else drawn
         else:
-            values[term.attr("name")] = rng.integers(0, 2, shape).astype(dtype)
+            drawn = rng.integers(0, 2, min(term.size, DRAWN))
+        values[term.attr("name")] = np.resize(drawn.astype(dtype), shape)
     return values

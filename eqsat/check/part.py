@@ -275,7 +275,7 @@ class Part:
                         probes.append(probe)
                         break
         for axis, n in enumerate(inner[0].shape):
-            if n > SAMPLES[-1] and is_float(s.dtype):
+            if n > SAMPLES[-1] and is_float(s.dtype) and n * PER_WEIGHT <= self.allowed:
                 sums = Sums(rng.choice([-1.0, 1.0], (SUMS, n)))
                 probes.append(self._probe(inner, _along(inner[0], axis, sums), sums=True))
         fitting = [

@@ -192,7 +192,7 @@ class Explainer:
         """The steps of a form of segments, written for the first of its `times` instances."""
         own = {node: actual for node, actual in segment.leaves.items() if node is not actual}
         shown = self.writer(segment)
-        found = [shown.step(_over(step, own), times) for step in derivation.steps]
+        found = [shown.step(step, times) for step in _over(derivation.steps, own)]
         folds = [shown.fold(node, times) for node in substitute(derivation.folded, own)]
         return [step for step in [*found, *folds] if step is not None]
 
@@ -430,13 +430,20 @@ def _structure(terms: Sequence[Term]) -> Hashable:
     )
 
 
-def _over(step: Step, leaves: Mapping[Node, Node]) -> Step:
-    """The step over an instance's own leaves."""
-    nodes = [step.before, step.after, *step.operands, *([step.source] if step.source is not None else [])]
-    before, after, *rest = substitute(nodes, leaves)
-    operands = tuple(rest[: len(step.operands)])
-    source = rest[-1] if step.source is not None else None
-    return replace(step, before=before, after=after, operands=operands, source=source)
+def _over(steps: Sequence[Step], leaves: Mapping[Node, Node]) -> list[Step]:
+    """The steps over an instance's own leaves."""
+    nodes = [n for s in steps for n in (s.before, s.after, *s.operands, *((s.source,) if s.source is not None else ()))]
+    own = dict(zip(nodes, substitute(nodes, leaves), strict=True))
+    return [
+        replace(
+            step,
+            before=own[step.before],
+            after=own[step.after],
+            operands=tuple(own[n] for n in step.operands),
+            source=None if step.source is None else own[step.source],
+        )
+        for step in steps
+    ]
 
 
 def _base(node: Node) -> Node:

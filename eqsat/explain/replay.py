@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -53,10 +53,10 @@ class Claim:
 
 
 class Replayer:
-    """Evaluates both sides of steps, the cheapest first, within a budget of work."""
+    """Evaluates both sides of steps, the cheapest first, within a budget of work, and until it is `late`."""
 
-    def __init__(self, work: int = WORK) -> None:
-        self._left = work
+    def __init__(self, work: int = WORK, late: Callable[[], bool] = lambda: False) -> None:
+        self._left, self._late = work, late
         self._leaves: dict[Node, np.ndarray] = {}
 
     def replay(self, claims: Sequence[Claim]) -> list[Replay]:
@@ -69,7 +69,7 @@ class Replayer:
             CheckFailed: the sides of one differ: the rule is unsound.
         """
         found = [UNTRIED] * len(claims)
-        if self._left <= 0:
+        if self._left <= 0 or self._late():
             return found
         sides = [_cut([c.before, c.after], _inner(c)) for c in claims]
         for i in sorted(range(len(claims)), key=lambda i: _work(sides[i])):
@@ -78,7 +78,7 @@ class Replayer:
 
     def _replayed(self, claim: Claim, shallow: Sequence[Node]) -> Replay:
         for sides in (shallow, [claim.before, claim.after]):
-            if not self._affords(sides):
+            if self._late() or not self._affords(sides):
                 return UNTRIED
             outcome = self._compared(*sides)
             if outcome is not None:

@@ -75,7 +75,7 @@ def _explained(
     ends = run.deadline(seconds)
     work = int(min(WORK * seconds / limits.EXPLAINING.seconds, sys.maxsize)) if ends.left() else 0
     rules, folded = problem.asked.rules, problem.folded
-    replayer = Replayer(work)
+    replayer = Replayer(work, lambda: ends.left() <= 0)
     return explain(folded.program, problem.core, problem.parts, solved, rules, ends.left, replayer, folded)
 
 

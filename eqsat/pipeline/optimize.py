@@ -99,7 +99,7 @@ def optimize(
     given = numerics, rules, progress, explain_time, top, objective, inputs, memory_limit, measure, measure_threads
     asked = judged(program, device, *given)
     run = Runner(TimeBudget.of(time_limit), progress)
-    if asked.rules:
+    if asked.rules and run.left("saturate") > 0:
         warm_up(asked.rules)
     if asked.top > 1 or asked.goal != Objective():
         run.budget.expect("further", limits.AFTER.further * run.budget.limit)

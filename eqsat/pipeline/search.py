@@ -122,10 +122,11 @@ def search(problem: Problem, run: Runner) -> dict[Form, Found]:
 
 def _start_worker(asked: Asked, run: Runner) -> None:
     """Wait for the worker to load, so that no form pays for it."""
-    if asked.rules:
+    seconds = limits.SEARCH.starting * run.left("solve")
+    if asked.rules and seconds > 0:
         with run.budget.stage("saturate"):
             try:
-                warm_up(asked.rules, limits.SEARCH.starting * run.left("solve"))
+                warm_up(asked.rules, seconds)
             except KeyboardInterrupt:
                 run.interrupt()
 

@@ -22,6 +22,7 @@ from eqsat.errors import EqsatError
 from eqsat.evidence.reference import apply, class_values, disagreements, term_value
 from eqsat.language.equation import rule
 from eqsat.language.rule import HostRule
+from eqsat.layout.arithmetic import strided
 from eqsat.program import composites, ops
 from eqsat.program.core import lower
 from eqsat.program.ir import Program
@@ -389,3 +390,17 @@ def test_every_class_keeps_a_derivation_where_rules_subsume_what_others_made():
     found = saturate(snapshot_of(program), allowed(ALL, "reassociate"), Limits(seconds=60.0))
     assert found.stats["stop"] == "saturated"  # a class without derivation had been taken for another
     assert -1 not in found.best
+
+
+def test_sizes_beyond_64_bits_are_no_answer():
+    """A table may compute the layout of an array that no program could have; the rule that asked does not fire."""
+    through = rule(
+        "through", "sum(a)[L] == sum(a[W].reshape(..., C))", when="W = widen(L, C)",
+        numerics="reassociating", source="test", why="test",
+    )  # fmt: skip
+    sums = make("Red", ("sum", 1 << 18), (make("In", ("x", 1 << 20, "float32")),))
+    for times, fires in ((2, True), (1 << 44, False)):
+        repeated = make("V", (strided(0, [(4, 1), (times, 0)]),), (sums,))
+        found = Saturation(Snapshot.from_core([repeated]), [through], Limits(iterations=4)).run()
+        assert found.stats["stop"] == "saturated"
+        assert bool(found.stats["matches"]) == fires

@@ -9,6 +9,7 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
+from eqsat.frontends.onnx.read.recurrent import STEPS
 from support.onnx_models import assert_as_onnxruntime
 
 R = np.random.default_rng(0)
@@ -82,6 +83,14 @@ CARRIED: list[Row] = [
     ("MatMulInteger", 10, [R.integers(0, 255, (3, 2)).astype(U8), R.integers(0, 255, (2, 3)).astype(U8)], (), {}, 1),
     ("ScatterND", 16, [f(4, 2), np.array([[3], [3]]), f(2, 2)], (1,), {"reduction": "add"}, 1),
     ("RNN", 14, [f(4, 2, 3), W[:, :2], V[:, :2], None, np.array([2, 4], np.int32)], (4,), {"hidden_size": 2}, 2),
+    (
+        "GRU",
+        14,
+        [f(STEPS + 1, 2, 3), f(1, 6, 3), f(1, 6, 2), f(1, 12)],
+        (),
+        {"hidden_size": 2},
+        2,
+    ),  # not unrolled
 ]
 
 

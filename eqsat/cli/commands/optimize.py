@@ -129,7 +129,8 @@ def optimize(
     Objective.of(objective)
     check_tunable(tune, device)
     rules = select(only, without, rules_file)
-    prepare(numerics, rules)
+    if budget.left("saturate") > 0:
+        prepare(numerics, rules)
     if stays_dynamic(model, shape):
         fixed_only = {
             "--top": top > 1,
