@@ -143,6 +143,17 @@ MULTIPLES: tuple[Rule, ...] = tuple(
     )
 )
 
+_LOGIC = (
+    ("and-true", "a & 1 == a", "what is and true is what it is"),
+    ("and-false", "a & 0 == 0", "nothing is and false"),
+    ("or-true", "a | 1 == 1", "anything is or true"),
+    ("or-false", "a | 0 == a", "what is or false is what it is"),
+)
+
+LOGIC: tuple[Rule, ...] = tuple(
+    row for name, text, why in _LOGIC for row in rules(name, text, source="Boolean algebra", why=why)
+)
+
 LOGARITHMS: tuple[Rule, ...] = (
     *rules(
         "log-of-exponential",
@@ -160,4 +171,4 @@ LOGARITHMS: tuple[Rule, ...] = (
     ),
 )
 
-RULES: tuple[Rule, ...] = FOLDING + UNITS + POWERS + MULTIPLES + LOGARITHMS
+RULES: tuple[Rule, ...] = FOLDING + UNITS + POWERS + MULTIPLES + LOGIC + LOGARITHMS

@@ -136,7 +136,8 @@ SCALING: tuple[Rule, ...] = (
     ),
     *rules(
         "inner-scale-into-constant",
-        "(a * s[L]) @ b == a @ (b * s[W])",
+        "(a * s[L?]) @ b == a @ (b * s[W])",
+        viewed="inner-scale-into-constant-behind-view",
         mirror="inner-scale-into-constant-left",
         worth="const(b); const(s); dynamic(a)",
         when='W = along(L, "b m k -> b k n")',

@@ -54,9 +54,10 @@ class Ahead:
         with np.errstate(all="ignore"):
             gap = float(np.where(a == b, 0.0, np.abs(a - b)).max(initial=0.0))
             scale = float(np.abs(a[np.isfinite(a)]).max(initial=0.0))
-        if gap:
-            self.rounded[left, right] = gap / (LAST_PLACE[left.dtype] * scale) if scale else np.inf
-        return gap <= _SHARE * TOLERANCE[left.dtype] * scale
+        agree = gap <= _SHARE * TOLERANCE[left.dtype] * scale
+        if gap and agree:
+            self.rounded[left, right] = gap / (LAST_PLACE[left.dtype] * scale)
+        return agree
 
     def _value(self, node: Node) -> Array:
         [value] = evaluate([node], {}, self.values, precision="float64")

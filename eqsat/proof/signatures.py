@@ -40,13 +40,17 @@ class Signature:
 
 
 def signature(dtype: str, values: Sequence[Array]) -> Signature:
-    """The signature of a value: an array for each input."""
+    """The signature of a value: an array for each input.
+
+    Large elements count by their logarithm: beside the numbers that stand for minus infinity in a mask, the scores that
+    it is added to would not be seen.
+    """
     scales: list[float] = []
     sums: list[float] = []
     for value in values:
         flat = value.reshape(-1)
         flat = flat[:: max(1, flat.size // _MOST_ELEMENTS)].astype(np.float64)
-        flat = np.clip(np.nan_to_num(flat), -1e100, 1e100)
+        flat = np.arcsinh(np.clip(np.nan_to_num(flat), -1e100, 1e100))
         scale = math.sqrt(float(flat @ flat) / flat.size) if flat.size else 0.0
         scales.append(scale)
         sums += [float(flat @ signs) / (scale * math.sqrt(flat.size)) if scale else 0.0 for signs in _signs(flat.size)]

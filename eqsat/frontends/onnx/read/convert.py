@@ -207,7 +207,10 @@ class Converter:
             return self._converted(node, env)
         opsets = self._export_opsets()
         parameters = {name: value for name in reads(node) if (value := self._parameter(env[name])) is not None}
-        spec, taken = one_node(node, opsets, self._types(node, env), parameters)
+        first: dict[Value, str] = {}
+        terms = [name for name in reads(node) if isinstance(env[name], Term)]
+        same = {name: first.setdefault(env[name], name) for name in terms}
+        spec, taken = one_node(node, opsets, self._types(node, env), parameters, same)
         types = inferred(spec)
         outputs = [self._output_type(name, types.get(f"y{i}"), node) for i, name in enumerate(node.output) if name]
         args = [env[name] for name in taken]

@@ -107,6 +107,7 @@ def one_node(
     opsets: Mapping[str, int],
     types: Mapping[str, Declared],
     parameters: Mapping[str, Array],
+    same: Mapping[str, str] | None = None,
 ) -> tuple[OneNode, list[str]]:
     """The node as a separate model, and the names of the values that the model takes, in order.
 
@@ -114,25 +115,28 @@ def one_node(
         opsets: domain to version, as in the model that the node comes from.
         types: static type of every value that the node and its bodies read from outside.
         parameters: which of these are constants to be kept inside.
+        same: names of equal values, to the one that stands for them: the model takes each value once.
     """
     from onnx import NodeProto as Proto
     from onnx import helper
 
-    read = [*node.input, *_captured(node)]
-    names = {name: f"x{i}" for i, name in enumerate(dict.fromkeys(name for name in read if name))}
+    same = same or {}
+    read = dict.fromkeys(same.get(name, name) for name in (*node.input, *_captured(node)) if name)
+    own = {name: f"x{i}" for i, name in enumerate(read)}
+    names = {**own, **{name: own[first] for name, first in same.items()}}
     alone = Proto()
     alone.CopyFrom(node)
     alone.name = alone.doc_string = ""
     alone.domain = domain_of(node)
     counter = iter(range(1 << 30))
     rename(alone, names, [f"y{i}" if name else "" for i, name in enumerate(node.output)], lambda: f"b{next(counter)}")
-    taken = [name for name in names if name not in parameters]
+    taken = [name for name in own if name not in parameters]
     graph = helper.make_graph(
         [alone],
         node.op_type,
         [helper.make_tensor_value_info(names[name], types[name].code, types[name].shape) for name in taken],
         [helper.make_empty_tensor_value_info(name) for name in alone.output if name],
-        [make_tensor(parameters[name], names[name]) for name in names if name in parameters],
+        [make_tensor(parameters[name], names[name]) for name in own if name in parameters],
     )
     domains = {"", *_domains(alone)}
     imports = [helper.make_opsetid(domain, version) for domain, version in sorted(opsets.items()) if domain in domains]
