@@ -1,4 +1,8 @@
-"""Constants of two programs that may have been computed ahead of time on one side: whether they agree."""
+"""Constants of two programs that may have been computed ahead of time on one side: whether they agree.
+
+They are computed in float64, or in their own types where a float decides an integer or a truth value on the way:
+there the last bit may matter, as in the buckets of relative positions.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +10,22 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from eqsat.base.graphs import operands_first
 from eqsat.base.numerics import Array, is_float
 from eqsat.check.part import LAST_PLACE, TOLERANCE
-from eqsat.program.core import Node, evaluate
+from eqsat.program.core import Node, evaluate, make
 from eqsat.proof.signatures import Signature, signature
 
 _SHARE = 0.1
 """Of the tolerance of its type: what the rounding of a constant that was computed ahead of time may come to, at its
 scale. A type without a tolerance has no rounding."""
 
+MOST_FOLDED = 1 << 24
+"""Elements of a constant that is computed so as to be compared."""
+
 
 class Ahead:
-    """Compares constants, computed in float64.
+    """Computes and compares constants.
 
     Attributes:
         values: digest to stored values.
@@ -30,11 +38,13 @@ class Ahead:
         self.rounded: dict[tuple[Node, Node], float] = {}
         self._agree: dict[tuple[Node, Node], bool] = {}
         self._signatures: dict[Node, Signature] = {}
+        self._numbers: dict[Node, Node | None] = {}
+        self._decides: dict[Node, bool] = {}
 
     def signature(self, node: Node) -> Signature:
         """The signature of a constant."""
         if node not in self._signatures:
-            self._signatures[node] = signature(node.dtype, [self._value(node)])
+            self._signatures[node] = signature(node.dtype, [self.value(node)])
         return self._signatures[node]
 
     def agree(self, left: Node, right: Node) -> bool:
@@ -48,7 +58,7 @@ class Ahead:
         return self._agree[left, right]
 
     def _compare(self, left: Node, right: Node) -> bool:
-        a, b = self._value(left), self._value(right)
+        a, b = self.value(left), self.value(right)
         if not is_float(left.dtype):
             return bool((a == b).all())
         with np.errstate(all="ignore"):
@@ -59,6 +69,22 @@ class Ahead:
             self.rounded[left, right] = gap / (LAST_PLACE[left.dtype] * scale)
         return agree
 
-    def _value(self, node: Node) -> Array:
-        [value] = evaluate([node], {}, self.values, precision="float64")
-        return value
+    def value(self, node: Node) -> Array:
+        """The elements of a constant."""
+        [value] = evaluate([node], {}, self.values, precision="native" if self.decides(node) else "float64")
+        return value.astype(np.float64) if is_float(node.dtype) else value
+
+    def number(self, node: Node) -> Node | None:
+        """The number that all elements of a computed constant are, as a node; None if they differ."""
+        if node not in self._numbers:
+            value = self.value(node) if node.size <= MOST_FOLDED else np.arange(2)
+            same = value.size and (value == value[0]).all()
+            self._numbers[node] = make("Full", (value[0].item(), node.size, node.dtype)) if same else None
+        return self._numbers[node]
+
+    def decides(self, node: Node) -> bool:
+        """Whether a float decides an integer or a truth value on the way to a constant."""
+        for below in operands_first([node], self._decides):
+            here = not is_float(below.dtype) and any(is_float(a.dtype) for a in below.args)
+            self._decides[below] = here or any(self._decides[a] for a in below.args)
+        return self._decides[node]

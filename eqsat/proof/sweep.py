@@ -19,12 +19,12 @@ from dataclasses import dataclass, field
 from eqsat.base.graphs import operands_first
 from eqsat.base.numerics import Array
 from eqsat.check.part import TOLERANCE
-from eqsat.egraph.saturate import Limits, saturate
+from eqsat.egraph.saturate import Limits, saturate, warm_up
 from eqsat.egraph.snapshot import Snapshot
 from eqsat.language.rule import AnyRule
 from eqsat.program.core import Node, OpaqueCall, evaluate, make, topological
 from eqsat.program.node import is_folded, is_leaf, substitute
-from eqsat.proof.ahead import Ahead
+from eqsat.proof.ahead import MOST_FOLDED, Ahead
 from eqsat.proof.intervals import OutOfTime
 from eqsat.proof.signatures import Index, Signature, signature
 
@@ -32,15 +32,19 @@ _SHARE = 0.1
 """Of the tolerance of the narrowest type: how far values that are candidates may be apart. Constants on one side may
 have been rounded once more."""
 
-_MOST_FOLDED = 1 << 24
-"""Elements of a constant that is computed so as to be compared."""
+
+_SMALL = 4
+"""The first e-graph of a proof has this share of the nodes: constants that agree early spare the next one much."""
+
+_BETWEEN = 12
+"""Most values between one and the latest that it is a function of: a norm has eight."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Effort:
     """What one proof may take: seconds, e-nodes, and operators of both sides above the cut.
 
-    The cut is first where both sides meet, then up to `further` operators nearer to the inputs.
+    The cut is first where both sides meet, then up to `further` steps nearer to the inputs.
     """
 
     seconds: float
@@ -49,7 +53,7 @@ class _Effort:
     further: int
 
 
-_EFFORTS = (_Effort(0.5, 2_000, 24, 1), _Effort(4.0, 12_000, 64, 2))
+_EFFORTS = (_Effort(3.0, 1_200, 24, 1), _Effort(10.0, 12_000, 64, 2))
 """Of one pass over the program after the other: most proofs are short, and one that is not may be not needed."""
 
 
@@ -155,7 +159,7 @@ class _Sweep:
         self._of_left = dict.fromkeys(topological(left))
         self._signatures: dict[Node, Signature] = {}
         self._fixed: dict[Node, bool] = {}
-        self._known: dict[tuple[Node, Node, _Effort], Local] = {}
+        self._known: dict[tuple[Node, Node], tuple[Local, _Effort]] = {}
         types = {node.dtype for node in (*self._of_left, *self._order)}
         self._tolerance = _SHARE * max((TOLERANCE.get(each, 0.0) for each in types), default=0.0)
         self.found = Swept(len(self._order))
@@ -166,6 +170,8 @@ class _Sweep:
 
         def note(node: Node, value: Array, args: list[Array]) -> Array:
             self._in_time()
+            if self._is_fixed(node) and self._constants.decides(node):
+                value = self._constants.value(node)
             seen.setdefault(node, []).append(signature(node.dtype, [value]))
             return value
 
@@ -200,10 +206,11 @@ class _Sweep:
             return agree
         stop, between = "no cut is near", ()
         for cut in self._cuts(left, right, effort):
-            (one, other), leaves = _over_leaves((left, right), cut)
-            local = self._known.get((one, other, effort))
-            if local is None:
-                local = self._known[one, other, effort] = self._proved(one, other, leaves, effort)
+            (one, other), leaves = self._over_leaves((left, right), cut)
+            local, spent = self._known.get((one, other), (None, None))
+            if local is None or (local.stop and spent != effort):
+                local = self._proved(one, other, leaves, effort)
+                self._known[one, other] = local, effort
                 self.found.proofs += not local.stop
             between = tuple(n.op for n in topological([one, other]) if not is_leaf(n.op))
             stop = local.stop
@@ -227,7 +234,7 @@ class _Sweep:
             yield cut
             if all(not node.args for node in cut):
                 return
-            passed |= cut
+            passed |= frozenset(inner for node in cut for inner in self._down(node))
 
     def _meet(self, left: Node, right: Node, passed: frozenset[Node], most: int) -> frozenset[Node] | None:
         """The latest values that both sides read, not those that are `passed`.
@@ -242,8 +249,8 @@ class _Sweep:
         operators = 0
         while heap:
             _, node = heapq.heappop(heap)
-            shared = readers[node] == 3 and node not in passed and not self._is_fixed(node)
-            if shared or not node.args:
+            shared = readers[node] == 3 and node.op != "V" and node not in passed
+            if not node.args or (shared and not self._is_fixed(node)):
                 cut.add(node)
                 continue
             operators += node.op != "V" and not self._is_fixed(node)
@@ -255,6 +262,51 @@ class _Sweep:
                 readers[arg] = readers.get(arg, 0) | readers[node]
         return frozenset(cut)
 
+    def _down(self, node: Node) -> list[Node]:
+        """A value and what lies between it and the latest one that it is a function of: of a softmax, its scores.
+
+        Only the value where none is near.
+        """
+        heap = [(-node.uid, node)]
+        between: list[Node] = []
+        while heap and len(between) < _BETWEEN:
+            _, latest = heapq.heappop(heap)
+            if between and not heap and latest.op not in ("V", "Un"):
+                return between
+            between.append(latest)
+            for arg in latest.args:
+                if not self._is_fixed(arg) and (-arg.uid, arg) not in heap:
+                    heapq.heappush(heap, (-arg.uid, arg))
+        return [node]
+
+    def _over_leaves(
+        self, roots: Sequence[Node], cut: frozenset[Node]
+    ) -> tuple[list[Node], dict[Node, Node]]:
+        """The values over numbered leaves in place of the cut, and what each leaf stands for.
+
+        What is computed from constants alone is a constant, or one number, views aside: rules look behind those.
+        """
+        stand_ins: dict[Node, Node] = {}
+        leaves: dict[Node, Node] = {}
+        seen: set[Node] = set()
+        stack = list(reversed(roots))
+        while stack:
+            node = stack.pop()
+            if node in seen or node.op == "Full":
+                continue
+            seen.add(node)
+            fixed = self._is_fixed(node)
+            number = self._constants.number(node) if fixed and node.args else None
+            if number is not None:
+                self.found.constants.append((number, node))
+                stand_ins[node] = number
+            elif node in cut or (fixed and node.op not in ("Cat", "V")):
+                leaf = make("Const" if fixed else "In", (f"#{len(leaves)}", node.size, node.dtype))
+                stand_ins[node], leaves[leaf] = leaf, node
+            else:
+                stack.extend(reversed(node.args))
+        return substitute(roots, stand_ins), leaves
+
     def _is_fixed(self, node: Node) -> bool:
         """Whether a value depends on constants alone."""
         for below in operands_first([node], self._fixed):
@@ -264,45 +316,45 @@ class _Sweep:
     # Proofs
 
     def _proved(self, left: Node, right: Node, leaves: Mapping[Node, Node], effort: _Effort) -> Local:
-        """Two values over leaves in one e-graph; if that is not enough, with the constants that agree as one."""
+        """Two values over leaves in one e-graph, first a small one. Constants that agree are one in what follows."""
         sides = left, right
-        found = self._saturated(Snapshot.from_core(sides), effort)
-        if found.roots[0] == found.roots[1]:
-            return Local("", sides, (), found)
-        alike = self._alike(found, leaves)
-        if not alike:
-            return Local(found.stats["stop"], sides)
-        agreeing = tuple((found.term(a), found.term(b)) for a, b in alike)
-        found = self._saturated(found.merged(alike), effort)
-        if found.roots[0] == found.roots[1]:
-            return Local("", sides, agreeing, found)
+        found = Snapshot.from_core(sides)
+        agreeing: list[tuple[Node, Node]] = []
+        warm_up(self._rules, max(0.0, self._deadline - time.monotonic()))  # the last e-graph may have ended its worker
+        ends = min(time.monotonic() + effort.seconds, self._deadline)
+        for nodes in (effort.nodes // _SMALL, effort.nodes):
+            alike: list[tuple[int, int]] = []
+            while True:
+                found = self._saturated(found.merged(alike), nodes, ends)
+                if found.roots[0] == found.roots[1]:
+                    return Local("", sides, tuple(agreeing), found)
+                alike = self._alike(found, leaves)
+                if not alike:
+                    break
+                agreeing += [(found.term(a), found.term(b)) for a, b in alike]
+            if found.stats["stop"] in ("saturated", "time"):
+                break
         return Local(found.stats["stop"], sides)
 
-    def _saturated(self, source: Snapshot, effort: _Effort) -> Snapshot:
-        seconds = min(effort.seconds, self._deadline - time.monotonic())
-        found = saturate(source, self._rules, Limits(seconds=seconds, nodes=effort.nodes), goals=[(0, 1)])
+    def _saturated(self, source: Snapshot, nodes: int, ends: float) -> Snapshot:
+        seconds = max(0.0, ends - time.monotonic())
+        found = saturate(source, self._rules, Limits(seconds=seconds, nodes=nodes), goals=[(0, 1)])
         if found.stats["stop"] == "interrupted":
             raise KeyboardInterrupt
         return found
 
     def _alike(self, found: Snapshot, leaves: Mapping[Node, Node]) -> list[tuple[int, int]]:
-        """Pairs of classes of constants with equal values: one that is stored, and one that is computed."""
-        stored = found.stored()
-        types = {(found.size[cls], found.dtype[cls]) for cls in stored}
-        classes = [
-            cls
-            for cls in range(found.n_classes)
-            if found.const[cls] and found.size[cls] <= _MOST_FOLDED and (found.size[cls], found.dtype[cls]) in types
-        ]
+        """Pairs of classes of constants with equal values, of those that values which are not constant read."""
+        read = {a for node in found.nodes if not found.const[node.cls] for a in node.args if found.const[a]}
+        classes = sorted(cls for cls in read if found.size[cls] <= MOST_FOLDED)
         values = dict(zip(classes, substitute([found.term(cls) for cls in classes], leaves), strict=True))
         signatures = {cls: self._constants.signature(value) for cls, value in values.items()}
         index = Index(signatures, self._tolerance)
         pairs: list[tuple[int, int]] = []
         for cls in classes:
-            if cls in stored:
-                self._in_time()
-                others = (x for x in index.close_to(signatures[cls]) if x != cls and (x not in stored or x < cls))
-                pairs += [(cls, x) for x in others if self._constants.agree(values[cls], values[x])]
+            self._in_time()
+            others = (x for x in index.close_to(signatures[cls]) if x < cls)
+            pairs += [(cls, x) for x in others if self._constants.agree(values[cls], values[x])]
         return pairs
 
     def _hold(self, local: Local, leaves: Mapping[Node, Node]) -> bool:
@@ -313,13 +365,3 @@ class _Sweep:
     def _in_time(self) -> None:
         if time.monotonic() > self._deadline:
             raise OutOfTime
-
-
-def _over_leaves(roots: Sequence[Node], cut: frozenset[Node]) -> tuple[list[Node], dict[Node, Node]]:
-    """The values over numbered leaves in place of the cut, and what each leaf stands for. Constants stay constants."""
-    stand_ins: dict[Node, Node] = {}
-    for node in topological(roots):
-        if node in cut and node.op != "Full":
-            kind = "Const" if node.op == "Const" else "In"
-            stand_ins[node] = make(kind, (f"#{len(stand_ins)}", node.size, node.dtype))
-    return substitute(roots, stand_ins), {leaf: node for node, leaf in stand_ins.items()}
