@@ -279,9 +279,7 @@ class _Sweep:
                     heapq.heappush(heap, (-arg.uid, arg))
         return [node]
 
-    def _over_leaves(
-        self, roots: Sequence[Node], cut: frozenset[Node]
-    ) -> tuple[list[Node], dict[Node, Node]]:
+    def _over_leaves(self, roots: Sequence[Node], cut: frozenset[Node]) -> tuple[list[Node], dict[Node, Node]]:
         """The values over numbered leaves in place of the cut, and what each leaf stands for.
 
         What is computed from constants alone is a constant, or one number, views aside: rules look behind those.

@@ -291,6 +291,15 @@ def test_equal_opaque_nodes_are_one_term() -> None:
     assert outputs["a"] is outputs["b"]
 
 
+def test_an_opaque_node_takes_each_value_once() -> None:
+    """An export writes equal constants once: read again, the node must be the same."""
+    lstm = node("LSTM", ["x", "w", "r", "", "", "h0", "c0"], ["y"], hidden_size=80)
+    weights = {"w": np.ones((1, 320, 3), np.float32), "r": np.full((1, 320, 80), 0.5, np.float32)}
+    weights |= {"h0": np.zeros((1, 1, 80), np.float32), "c0": np.zeros((1, 1, 80), np.float32)}
+    program = from_onnx(model([lstm], {"x": (STEPS + 1, 1, 3)}, ["y"], weights))
+    assert from_onnx(to_onnx(program)).outputs == program.outputs
+
+
 def test_all_outputs_of_an_opaque_node_are_kept() -> None:
     pool = node("MaxPool", ["x"], ["y", "where"], kernel_shape=[2], strides=[2])
     original = model([pool], {"x": (1, 2, 6)}, ["y", value("where", None, INT64)])

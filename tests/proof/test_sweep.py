@@ -55,7 +55,7 @@ def encoder() -> Program:
 @pytest.fixture(scope="module")
 def pair() -> tuple[Program, Program]:
     source = encoder()
-    return source, eqsat.optimize(source, time_limit=10).program
+    return source, eqsat.optimize(source, time_limit=40).program
 
 
 def test_a_model_is_proved_equal_to_its_optimised_form(pair: tuple[Program, Program]) -> None:
@@ -119,6 +119,47 @@ def test_what_stays_open_is_named() -> None:
     proof = eqsat.prove(Program((x,), {"z": one}), Program((x,), {"z": other}), time_limit=4)
     assert proof.verdict == "unknown"
     assert "sin" in proof.reason or "Un" in proof.reason
+
+
+def test_a_constant_that_a_float_decides_is_computed_in_its_own_type() -> None:
+    steps = 512
+    eight, log16 = (ops.full(x, (steps,), "float32") for x in (8.0, np.log(16.0)))
+    far = ops.constant(np.arange(1, steps + 1, dtype=np.float32))
+    scaled = ops.mul(ops.div(ops.log(ops.div(far, eight)), log16), eight)
+    places = ops.add(ops.cast(scaled, dtype="int64"), ops.full(8, (steps,), "int64"))
+    table = ops.constant(weight(32))
+    computed = ops.gather(table, places, axis=0)
+    [read] = Program((), {"y": computed}).run({}).values()
+    x = ops.input("x", (steps,), "float32")
+    y = x
+    for _ in range(20):
+        y = ops.add(ops.tanh(y), ops.sin(y))
+    pair = [Program((x,), {"z": ops.add(y, bias)}) for bias in (computed, ops.constant(read))]
+    proof = eqsat.prove(*pair, time_limit=20)
+    assert proof.verdict == "proved", proof.reason
+
+
+def test_what_is_added_to_a_mask_is_seen_beside_it() -> None:
+    scores = RNG.standard_normal(256)
+    mask = np.where(RNG.random(256) < 0.5, -3.4e38, 0.0)
+    masked, others, alone = (signature("float32", [x]) for x in (scores + mask, scores[::-1] + mask, mask))
+    assert masked.close(signature("float32", [scores + mask + 1e-12]), 1e-5)
+    assert not masked.close(alone, 1e-5)
+    assert not masked.close(others, 1e-5)
+
+
+@pytest.mark.parametrize("always", [True, False])
+def test_a_computed_mask_that_hides_nothing_is_one_number(always: bool) -> None:
+    x = ops.input("x", (64,), "float32")
+    y = x
+    for _ in range(20):
+        y = ops.add(ops.tanh(y), ops.sin(y))
+    places = ops.constant(np.arange(64, dtype=np.int64))
+    mask = ops.less(places, ops.constant(np.full(64, 64 if always else 63, dtype=np.int64) + (np.arange(1, 65) % 2)))
+    shown = make_term("where", ops.elementwise("and", mask, ops.less(x, y)), y, ops.full(-np.inf, (64,), "float32"))
+    plain = make_term("where", ops.less(x, y), y, ops.full(-np.inf, (64,), "float32"))
+    proof = eqsat.prove(Program((x,), {"z": shown}), Program((x,), {"z": plain}), time_limit=20)
+    assert (proof.verdict == "proved") is always
 
 
 @pytest.mark.parametrize(
