@@ -56,6 +56,11 @@ class Family:
         path = Path(source) if isinstance(source, str | os.PathLike) else None
         return Family(lambda point: from_onnx(source, {**fixed, **point}), ranges, path)
 
+    @property
+    def largest(self) -> Point:
+        """The largest sizes."""
+        return {name: high for name, (_, high) in self.ranges.items()}
+
     def at(self, point: Point) -> Program:
         """The program at these sizes.
 

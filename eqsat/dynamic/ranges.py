@@ -33,34 +33,34 @@ def checked_range(name: str, given: object) -> Range:
     return pair[0], pair[1]
 
 
-def samples(ranges: Mapping[str, Range], taken: Collection[int]) -> list[Point]:
-    """Sizes at which plans are compared, the representative ones first.
+def samples(ranges: Mapping[str, Range], taken: Collection[int], where: float) -> list[Point]:
+    """Sizes at which a program is searched, and written, around a place between the least (0) and the largest (1).
 
-    Large sizes of the ranges, since these are the hardest. None is a size in `taken` (dims of the program) or one of
+    None is a size in `taken` (dims of the program) or one of
     another dim, and none is 1, as far as the ranges allow: equal dims make different programs look alike. Each dim
     varies while the others stay, and then all vary together.
     """
     avoid = set(taken) | {1}
     each: dict[str, list[int]] = {}
     for name, (low, high) in ranges.items():
-        each[name] = _generic(low, high, avoid)
+        each[name] = _generic(low, high, low * (high / low) ** where, avoid)
         avoid.update(each[name])
     first = {name: sizes[0] for name, sizes in each.items()}
     found = [first, *({**first, name: sizes[1]} for name, sizes in each.items() if len(sizes) > 1)]
-    found += [{name: sizes[min(k, len(sizes) - 1)] for name, sizes in each.items()} for k in range(1, _EACH)]
+    found.append({name: sizes[-1] for name, sizes in each.items()})
     return [dict(point) for point in dict.fromkeys(tuple(p.items()) for p in found)]
 
 
-def _generic(low: int, high: int, avoid: Collection[int]) -> list[int]:
-    found: list[int] = []
-    for width in _WIDTHS:
-        for size in range(high - high % width, max(low, 2) - 1, -width):
-            if size not in avoid and size not in found and size & (size - 1):
-                found.append(size)
-            if len(found) == _EACH:
-                return found
-    rest = (size for size in range(high, low - 1, -1) if size not in found)
-    return [*found, *(size for size, _ in zip(rest, range(_EACH - len(found)), strict=False))]
+def _generic(low: int, high: int, around: float, avoid: Collection[int]) -> list[int]:
+    """Sizes near one: within a factor of two, rather multiples of a kernel's width; powers of two last."""
+
+    def rank(size: int) -> tuple[object, ...]:
+        special = size in avoid or not size & (size - 1)
+        near = around / 2 <= size <= 2 * around
+        width = next(k for k, width in enumerate(_WIDTHS) if size % width == 0) if near else len(_WIDTHS)
+        return special, size == 1, width, abs(size - around)
+
+    return sorted(range(low, high + 1), key=rank)[:_EACH]
 
 
 def ends(ranges: Mapping[str, Range]) -> list[Point]:

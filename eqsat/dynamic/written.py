@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import islice
+from functools import cached_property
 
 from eqsat.dynamic.family import Family
 from eqsat.dynamic.instantiate import Written, instantiated
@@ -19,21 +19,23 @@ from eqsat.program.ir import Program
 
 
 class Sizes:
-    """A family at the sizes where its result is written.
+    """A family at the sizes where its result is written, and at the largest ones.
 
     Attributes:
-        points: the representative sizes first, the largest last.
-        programs: as written, at these sizes.
+        points: those of the search first.
+        whole, largest: the largest sizes of the ranges, and the program there.
     """
 
-    def __init__(self, family: Family) -> None:
-        """Raises InputError if there is no program at one of the sizes."""
-        whole = {name: high for name, (_, high) in family.ranges.items()}
-        largest = family.at(whole)
-        taken = {n for term in largest.terms() for n in term.shape}
-        found = [point for point in samples(family.ranges, taken) if point != whole]
-        self.points: list[Point] = [*found, whole]
-        self.programs: list[Program] = [*(family.at(point) for point in found), largest]
+    def __init__(self, family: Family, largest: Program, where: float) -> None:
+        """Sizes around a place between the least (0) and the largest (1)."""
+        self._family, self.largest = family, largest
+        self.whole = family.largest
+        self.points = samples(family.ranges, {n for term in largest.terms() for n in term.shape}, where)
+
+    @cached_property
+    def programs(self) -> list[Program]:
+        """As written, at these sizes. Raises InputError if there is none at one of them."""
+        return [self._family.at(point) for point in self.points]
 
 
 class Instances:
@@ -46,12 +48,12 @@ class Instances:
 
     def __init__(self, choice: Choice, sizes: Sizes, run: Runner) -> None:
         """Raises Apart if the programs as written differ in more than sizes."""
-        self._choice, self._largest, self._whole = choice, sizes.programs[-1], sizes.points[-1]
+        self._choice, self._sizes = choice, sizes
         self._replays: list[Replay] = []
         self.points = [sizes.points[0]]
         self.reasons: dict[int, str] = {}
         others = zip(sizes.points[1:], sizes.programs[1:], strict=True)
-        for point, program in islice(others, len(self._whole) + 1):
+        for point, program in others:
             try:
                 replay = Replay(choice, program, run)
             except Unlike as unlike:
@@ -71,15 +73,15 @@ class Instances:
         found = [choice.written(), *(replay.written(choice) for replay in self._replays)]
         drafts = [_draft(point, each.program) for point, each in zip(self.points, found, strict=True)]
         try:
-            whole = [_draft(self._whole, self._at_largest(found))]
+            whole = [_draft(self._sizes.whole, self._at_largest(found))]
         except Apart:
             whole = []
         return join([*drafts, *whole], bool(whole))
 
     def _at_largest(self, found: Sequence[Written]) -> Program:
-        source = fold_source(self._largest, self._choice.problem.asked.exact).program
+        source = fold_source(self._sizes.largest, self._choice.problem.asked.exact).program
         by_name = {name: term for term, name in source.names.items() if term.op == "constant"}
-        made = instantiated(found, self.points, self._whole, by_name.get)
+        made = instantiated(found, self.points, self._sizes.whole, by_name.get)
         return replace(made, names=source.names, written=source.written)
 
     def largest_model(self) -> tuple[Model, dict[int, str]]:

@@ -11,6 +11,7 @@ import onnxruntime
 import pytest
 
 import eqsat
+from eqsat.dynamic.compete import Prices, least_worst
 from eqsat.errors import InputError
 from eqsat.program import composites, ops
 from eqsat.program.ir import Program
@@ -68,17 +69,19 @@ def family(build: Callable[[Term], Term]) -> Callable[[dict[str, int]], Program]
     return at
 
 
-# program: matrix products before and after
-FOLDED = {chain: (3, 1), towers: (4, 2), row_sums: (1, 1), mean_of_columns: (1, 1), positions: (2, 1)}
-
-
-@pytest.mark.parametrize("build", [*FOLDED, causal], ids=lambda build: build.__name__)
-def test_a_result_holds_for_all_sizes(build: Callable[[Term], Term], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "build", [chain, towers, row_sums, mean_of_columns, positions, causal], ids=lambda b: b.__name__
+)
+def test_a_result_holds_for_all_sizes_and_is_as_cheap_as_for_one(build: Callable[[Term], Term], tmp_path: Path) -> None:
     found = eqsat.optimize_dynamic(family(build), {"rows": (1, 40)}, time_limit=20)
+    report = found.report["dynamic"]
+    assert report["as_written"] == []
+    assert len(report["checked"]) >= 12
+    fixed = eqsat.optimize(family(build)(report["figures_at"]), time_limit=20).report
+    assert found.report["result"]["predicted_us"] == fixed["result"]["predicted_us"]
     file = tmp_path / "out.onnx"
     found.save(file)
-    written = onnx.load(file)
-    assert written.graph.input[0].type.tensor_type.shape.dim[0].dim_param == "rows"
+    assert onnx.load(file).graph.input[0].type.tensor_type.shape.dim[0].dim_param == "rows"
     session = onnxruntime.InferenceSession(file)
     for rows in (1, 2, 3, 7, 16, 19, 33, 40):
         x = RNG.standard_normal((rows, 96)).astype(np.float32)
@@ -87,13 +90,20 @@ def test_a_result_holds_for_all_sizes(build: Callable[[Term], Term], tmp_path: P
         assert found.at({"rows": rows}).inputs[0].shape == (rows, 96)
 
 
-@pytest.mark.parametrize("build", FOLDED, ids=lambda build: build.__name__)
-def test_it_is_as_cheap_as_a_result_for_one_size(build: Callable[[Term], Term]) -> None:
-    found = eqsat.optimize_dynamic(family(build), {"rows": (1, 40)}, time_limit=20).report
-    assert found["dynamic"]["as_written"] == []
-    assert len(found["dynamic"]["checked"]) >= 10
-    fixed = eqsat.optimize(family(build)(found["dynamic"]["figures_at"]), time_limit=20).report
-    assert found["result"]["predicted_us"] == fixed["result"]["predicted_us"]
+@pytest.mark.parametrize(
+    ("prices", "chosen"),
+    [
+        ([], 0),
+        ([(10, 5, 6)], 0),
+        ([(10, 5, 6), (10, 20, 6)], 1),
+        ([(10, 9, 11), (10, 11, 9)], 0),
+        ([(10, 9, 30), (10, 40, 9)], None),
+        ([(10, 10, 10)], 0),
+    ],
+)
+def test_the_least_worst_ratio_is_taken(prices: list[tuple[float, ...]], chosen: int | None) -> None:
+    rows = [Prices({"n": i}, source, candidates) for i, (source, *candidates) in enumerate(prices)]
+    assert least_worst(rows, 2) == chosen
 
 
 def chained(*dims: str | int) -> onnx.ModelProto:

@@ -93,6 +93,13 @@ def dynamic_lines(found: dict[str, Any]) -> list[str]:
         )
     else:
         lines.append(f"The model stays as it is for {ranges}.")
+    if found["predicted"] and not found["as_source"]:
+        each = "; ".join(
+            f"{_sizes(one['sizes'])}: {microseconds(one['source_us'])} to {microseconds(one['result_us'])}, "
+            f"{one['result_us'] / one['best_us']:.2f}x the best form found"
+            for one in found["predicted"]
+        )
+        lines.append(f"Predicted at {each}.")
     return lines + [f"As written, {each['parts']} parts: {each['why']}." for each in found["as_written"]]
 
 

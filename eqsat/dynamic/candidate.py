@@ -1,0 +1,106 @@
+"""A search at one size, and what it chose as a model with named dims."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from eqsat.dynamic.family import Family
+from eqsat.dynamic.replay import Choice
+from eqsat.dynamic.written import Instances, Sizes
+from eqsat.errors import CheckFailed
+from eqsat.extract.plan.stitch import Stitched
+from eqsat.frontends.onnx.dims.forms import Point
+from eqsat.frontends.onnx.dims.join import Apart, Model
+from eqsat.frontends.onnx.read.model import from_onnx
+from eqsat.pipeline.asked import Asked
+from eqsat.pipeline.assemble import Assembled, assemble, plan_written
+from eqsat.pipeline.runner import Runner
+from eqsat.pipeline.search import partition, search
+from eqsat.pipeline.selection import choose
+from eqsat.program.ir import Program
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """What a search chose, and what became of it at other sizes.
+
+    Attributes:
+        sizes: of its family; the search was at the first of them.
+        written: the plan of the program as written, there.
+        choice: the covers, with forms as written that are for some sizes only.
+        made: the result there.
+        model: with named dims; None if the source stays as it is.
+        points: sizes at which it was written.
+        reasons: why forms, by number, are as written.
+    """
+
+    sizes: Sizes
+    written: Stitched
+    choice: Choice
+    made: Assembled
+    model: Model | None
+    points: Sequence[Point] = ()
+    reasons: Mapping[int, str] = field(default_factory=dict)
+
+    def as_source(self, reason: str, run: Runner) -> Candidate:
+        """The same search, if nothing of its choice is taken."""
+        changed = self.choice.changed()
+        reasons = {**self.reasons, **dict.fromkeys(changed, reason)}
+        choice = self.choice.keep(changed)
+        made = assemble(choice.problem, choice.selection, self.written, run)
+        return replace(self, choice=choice, made=made, model=None, points=(), reasons=reasons)
+
+    def kept(self) -> list[tuple[int, str]]:
+        """How many parts are as written, and why."""
+        forms, known = [part.form for part in self.choice.problem.parts], self.choice.forms
+        return [(forms.count(known[i]), why) for i, why in self.reasons.items()]
+
+
+def candidate(family: Family, sizes: Sizes, asked: Asked, run: Runner) -> Candidate:
+    """The candidate of a search at the first of these sizes.
+
+    Raises:
+        CheckFailed: a program that was read from no file has no model with named dims, not even as written.
+    """
+    problem = partition(sizes.programs[0], asked, run)
+    found = search(problem, run)
+    written = plan_written(problem, found)
+    [selection] = choose(problem, found, run)
+    made = assemble(problem, selection, written, run)
+    choice = Choice(problem, made.selection)
+    first = Candidate(sizes, written, choice, made, None)
+    changed = choice.changed()
+    if not changed and family.path is not None:
+        return first
+    run.tell("other sizes", 0.9)
+    try:
+        instances = Instances(choice, sizes, run)
+        model, reasons = instances.largest_model()
+    except Apart as apart:
+        if family.path is None:
+            raise CheckFailed(f"the program has no model with named dimensions: {apart}") from None
+        return first.as_source(str(apart), run)
+    if len(reasons) == len(changed) and family.path is not None:
+        return replace(first, reasons=reasons).as_source("", run)
+    if reasons:
+        choice = choice.keep(list(reasons))
+        made = assemble(problem, choice.selection, written, run)
+    return Candidate(sizes, written, choice, made, model, instances.points, reasons)
+
+
+def price(program: Program, asked: Asked, run: Runner) -> float:
+    """Microseconds that a program takes as it is, fused but not rewritten."""
+    problem = partition(program, replace(asked, rules=()), run)
+    found = search(problem, run)
+    return sum(found[part.form].written.cover.cost for part in problem.parts) * 1e-6
+
+
+def at(model: Model, point: Point) -> Program:
+    """A model with named dims as a program at these sizes."""
+    with tempfile.TemporaryDirectory(prefix="eqsat-") as folder:
+        file = Path(folder, "model.onnx")
+        model.save(file)
+        return from_onnx(file, point)

@@ -1,0 +1,55 @@
+"""Which of several models with named dims is best over the whole range: the one with the least worst ratio."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from eqsat.dynamic.candidate import Candidate, at, price
+from eqsat.dynamic.family import Family
+from eqsat.frontends.onnx.dims.forms import Point
+from eqsat.pipeline.asked import Asked
+from eqsat.pipeline.runner import Runner
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """Predicted microseconds at some sizes: of the source, and of each candidate."""
+
+    point: Point
+    source: float
+    candidates: Sequence[float]
+
+    @property
+    def best(self) -> float:
+        return min(self.source, *self.candidates)
+
+    def as_json(self, chosen: int | None) -> dict[str, Any]:
+        """As in the report; `chosen` is the number of the candidate that was taken, None for the source."""
+        result = self.source if chosen is None else self.candidates[chosen]
+        return {"sizes": self.point, "source_us": self.source, "result_us": result, "best_us": self.best}
+
+
+def priced(
+    family: Family, candidates: Sequence[Candidate], points: Sequence[Point], asked: Asked, run: Runner
+) -> list[Prices]:
+    """Prices of the source and of the candidates at these sizes, as far as there is time."""
+    found: list[Prices] = []
+    for point in points:
+        if not run.left("solve"):
+            break
+        source = price(family.at(point), asked, run)
+        prices = [source if each.model is None else price(at(each.model, point), asked, run) for each in candidates]
+        found.append(Prices(point, source, prices))
+    return found
+
+
+def least_worst(prices: Sequence[Prices], count: int) -> int | None:
+    """The candidate whose price is at most so many times the best one at all sizes, for the least such number; the
+    first among equals, and None if that is the source."""
+    worst: Mapping[int | None, float] = {
+        None: max((each.source / each.best for each in prices), default=float("inf")),
+        **{k: max((each.candidates[k] / each.best for each in prices), default=1.0) for k in range(count)},
+    }
+    return min(worst, key=lambda k: (worst[k], k is None, k or 0))
