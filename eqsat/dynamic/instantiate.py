@@ -15,12 +15,13 @@ from typing import Any
 from eqsat.errors import EqsatError
 from eqsat.frontends.onnx.dims.forms import Point, fit
 from eqsat.frontends.onnx.dims.join import Apart
+from eqsat.frontends.onnx.dims.ramps import ramp
 from eqsat.program import ops
 from eqsat.program.ir import Program
 from eqsat.program.term import Term, make
 
-_CLOSE = 1e-12
-"""Relative difference of a number over dims that rounding explains."""
+_CLOSE = 1e-6
+"""Relative difference of a number over dims that rounding to float32 explains."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,12 +106,19 @@ class _Maker:
         if first.op == "constant":
             if operands:
                 return self._computed(terms, *operands)
-            found = self._named(self._programs[0].program.names.get(first, ""))
-            if found is None:
-                raise Apart("a constant is another one at each size")
-            return found
+            return self._stored(terms)
         attrs = {name: self._value([term.attr(name) for term in terms]) for name, _ in first.attrs}
         return make(first.op, *operands, **attrs)
+
+    def _stored(self, terms: Same) -> Term:
+        """A constant that the source has at each size: indices, or one with a name."""
+        found = self._named(self._programs[0].program.names.get(terms[0], ""))
+        if found is not None:
+            return found
+        indices = ramp([term.attr("value").array for term in terms], self._points)
+        if indices is None:
+            raise Apart("a constant is another one at each size")
+        return ops.constant(indices.at(self._at), terms[0].dtype)
 
     def _computed(self, terms: Same, origin: Term) -> Term:
         shape = self._value([term.shape for term in terms])
@@ -137,7 +145,9 @@ class _Maker:
                 sizes = [prod(point[d] for d in dims) for point in self._points]
                 numbers = [value * size for value, size in zip(values, sizes, strict=True)]
                 if max(numbers) - min(numbers) <= _CLOSE * max(map(abs, numbers)):
-                    return numbers[0] / prod(self._at[d] for d in dims)
+                    whole = round(numbers[0])
+                    number = whole if abs(numbers[0] - whole) <= _CLOSE * abs(whole) else numbers[0]
+                    return number / prod(self._at[d] for d in dims)
         return None
 
 

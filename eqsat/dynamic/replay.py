@@ -109,9 +109,9 @@ class Replay:
 def _written(problem: Problem, solved: Mapping[Form, Solved]) -> Written:
     program, _, meanings = lifted(problem, planned(problem, solved))
     computed = origins([(term, meanings[term]) for term in program.outputs.values() if term in meanings])
-    return Written(
-        program, {**dict(zip(problem.folded.values, problem.folded.computed, strict=True)), **dict(computed)}
-    )
+    # The source comes last: the search may compute the same constant from one of its own.
+    folded = zip(problem.folded.values, problem.folded.computed, strict=True)
+    return Written(program, dict([*computed, *folded]))
 
 
 def _iterations(snapshot: Snapshot) -> int:

@@ -12,6 +12,7 @@ import numpy as np
 from eqsat.base.numerics import Array, is_float
 from eqsat.frontends.onnx.dims.arithmetic import Arithmetic
 from eqsat.frontends.onnx.dims.forms import Form, Point, fit
+from eqsat.frontends.onnx.dims.ramps import ramp
 from eqsat.frontends.onnx.file.load import CODE_OF_DTYPE
 
 _CLOSE = 1e-5
@@ -62,32 +63,21 @@ class Varying:
 
     def _ramp(self, shape: Sequence[Form], to: Arithmetic) -> str | None:
         """Indices: whole numbers that grow by the same step along each axis, such as positions."""
-        first = self.arrays[0]
-        if first.dtype != np.int64 or not first.ndim or any(array.size == 0 for array in self.arrays):
+        found = ramp(self.arrays, self.points)
+        if found is None or self.arrays[0].dtype != np.int64:
             return None
-        flat = [array.reshape(-1) for array in self.arrays]
-        if all(np.array_equal(array, np.arange(array.size)) for array in flat):
-            count = fit([array.size for array in flat], self.points)
-            if count is not None:
-                return to.node("Reshape", [_range(count, to), to.vector(shape)])
-        axes = range(first.ndim)
-        starts = [int(array.reshape(-1)[0]) for array in self.arrays]
-        steps = [[_step(array, axis) for axis in axes] for array in self.arrays]
-        for array, start, step in zip(self.arrays, starts, steps, strict=True):
-            grid = np.indices(array.shape, sparse=True)
-            if not np.array_equal(array, sum((s * g for s, g in zip(step, grid, strict=True)), np.array(start))):
-                return None
-        forms = [fit([step[axis] for step in steps], self.points) for axis in axes]
-        start = fit(starts, self.points)
-        if start is None or any(form is None for form in forms):
-            return None
-        total = to.array([start], [1] * first.ndim, "int64")
-        for axis, (form, count) in enumerate(zip(forms, shape, strict=True)):
-            if form is not None and (form.terms or form.constant):
-                ramp = to.node("Mul", [_range(count, to), to.vector([form])])
-                lying = to.node("Reshape", [ramp, to.constant([-1 if a == axis else 1 for a in axes])])
+        count = fit([array.size for array in self.arrays], self.points)
+        flat = all(np.array_equal(array.reshape(-1), np.arange(array.size)) for array in self.arrays)
+        if flat and count is not None:
+            return to.node("Reshape", [_range(count, to), to.vector(shape)])
+        rank = len(shape)
+        total = to.array([found.start], [1] * rank, "int64")
+        for axis, (step, count) in enumerate(zip(found.steps, shape, strict=True)):
+            if step != Form():
+                grown = to.node("Mul", [_range(count, to), to.vector([step])])
+                lying = to.node("Reshape", [grown, to.constant([-1 if a == axis else 1 for a in range(rank)])])
                 total = to.node("Add", [total, lying])
-        return self._expanded(total, [axis for axis in axes if not _moves(forms[axis])], shape, to)
+        return self._expanded(total, [axis for axis in range(rank) if found.steps[axis] == Form()], shape, to)
 
     def _part(self, shape: Sequence[Form], to: Arithmetic) -> str | None:
         """The first or the last elements of the constant at the largest sizes; one element where all are equal."""
@@ -143,17 +133,6 @@ def _nice(values: Array) -> Array:
 
 def _code(array: Array) -> int:
     return CODE_OF_DTYPE[array.dtype.name]
-
-
-def _step(array: Array, axis: int) -> int:
-    if array.shape[axis] < 2:
-        return 0
-    along = array[tuple(slice(0, 2) if a == axis else 0 for a in range(array.ndim))]
-    return int(along[1] - along[0])
-
-
-def _moves(form: Form | None) -> bool:
-    return form is not None and bool(form.terms or form.constant)
 
 
 def _repeats(array: Array, axis: int) -> bool:
