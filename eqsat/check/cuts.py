@@ -47,49 +47,53 @@ class Cuts:
         self._result: dict[Term, int] = {}
         self._meant = {_unviewed(x.meaning): _unviewed(x.result) for x in values}
         self._base: list[int] = []
-        self._below = [0] * len(values)
-        """The bases and inputs that each base is computed from, directly or not, as a bit set."""
         for number, x in enumerate(values):
             base = _unviewed(x.result)
             cut = x.source.args and base.args and varies.issuperset(x)
             self._base.append(self._result.setdefault(base, number) if cut else number)
             if cut:
                 self._source.setdefault(x.source, number)
+        self._below = self._all_below()
+
+    def _all_below(self) -> list[int]:
+        """The bases and inputs that each base is computed from in either program, directly or not, as a bit set."""
+        found = [0] * len(self._values)
+        for cuts in (self._source, self._result):
+            reads: dict[Term, int] = {}
+            for term in topological(list(cuts)):
+                mask = 0
+                for a in term.args:
+                    mask |= reads[a]
+                if term in cuts:
+                    base = self._base[cuts[term]]
+                    found[base] |= mask
+                    mask |= 1 << base
+                reads[term] = mask | (1 << self._input[term] if term in self._input else 0)
+        return found
 
     def part(self, number: int, apart: bool = False) -> Compared:
-        """A value over stand-ins for values before it. Parts are taken in order.
+        """A value over stand-ins for values before it.
 
         Args:
             apart: have no stand-in for a value that is computed from another one that has.
         """
         value = self._values[number]
         whole: set[int] = set()
-        below: list[set[int]] = []
         for _ in range(_ROUNDS):
-            below = [self._leaves(value.source, self._source, number, whole)]
-            below.append(self._leaves(value.result, self._result, number, whole))
+            source = self._leaves(value.source, self._source, number, whole)
+            result = self._leaves(value.result, self._result, number, whole)
+            both = source | result
             # What one program reads and the other computes from the same values is not cut.
-            tied = self._tied(below[0] ^ below[1], below[0] | below[1])
+            tied = self._tied(both if apart else source ^ result, both)
             if not tied:
                 break
             whole |= tied
-        found = below[0] | below[1]
-        if apart:
-            whole |= self._tied(found, found)
-        else:
-            self._below[self._base[number]] |= self._all_below(found)
         return self._over(value, number, whole)
 
     def _tied(self, bases: Collection[int], others: Collection[int]) -> set[int]:
         """Those that are computed from others."""
         mask = _bits(others)
-        return {base for base in bases if base < len(self._below) and self._below[base] & mask}
-
-    def _all_below(self, bases: Collection[int]) -> int:
-        mask = _bits(bases)
-        for base in bases:
-            mask |= self._below[base] if base < len(self._below) else 0
-        return mask
+        return {base for base in bases if base < len(self._below) and self._below[base] & mask & ~(1 << base)}
 
     def _leaves(self, root: Term, cuts: Mapping[Term, int], number: int, whole: Collection[int]) -> set[int]:
         """The bases of the values before `number` that a term reads first, and the inputs that it reads besides."""

@@ -259,6 +259,17 @@ def squares() -> list[list[Term]]:
     return [[x, mean, ops.sum_(ops.mul(off, off), 0, keepdims=True)], [x, mean, apart]]
 
 
+def late_member() -> list[list[Term]]:
+    """A group, one of whose members reads a value that comes after another member."""
+    x = ops.input("x", (8,), "float32")
+    early, between = ops.neg(x), ops.exp(x)
+    group = ops.concat([early, ops.relu(between)])
+    return [
+        [first, between, ops.abs_(second), ops.neg(ops.abs_(second))]
+        for first, second in ((early, ops.relu(between)), (ops.slice_(group, [0], [8]), ops.slice_(group, [8], [16])))
+    ]
+
+
 def circle() -> list[list[Term]]:
     """Each of two values is right if the other one is; none is."""
     x = ops.input("x", (8,), "float32")
@@ -271,6 +282,7 @@ CUT: dict[str, tuple[Callable[[], list[list[Term]]], dict[str, int] | None]] = {
     # values in order, the last an output; the parts, None where a fault must be found
     "slices of a group": (grouped, {"same": 1, "full": 2, "sampled": 0}),
     "a row and its mean": (squares, {"same": 2, "full": 1, "sampled": 0}),
+    "a member that comes late": (late_member, {"same": 2, "full": 2, "sampled": 0}),
     "a circle": (circle, None),
 }
 
