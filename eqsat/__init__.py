@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from eqsat.base.version import VERSION
 
 if TYPE_CHECKING:
+    from eqsat.dynamic.buckets import optimize_buckets
     from eqsat.dynamic.optimize import optimize_dynamic
     from eqsat.dynamic.result import Dynamic
     from eqsat.frontends.onnx.read.model import from_onnx
@@ -44,6 +45,7 @@ _HOME = {
     "from_torch": "eqsat.frontends.torch.module",
     "jit": "eqsat.jit",
     "optimize": "eqsat.pipeline.optimize",
+    "optimize_buckets": "eqsat.dynamic.buckets",
     "optimize_dynamic": "eqsat.dynamic.optimize",
     "prove": "eqsat.proof.prove",
     "spec": "eqsat.tracing.trace",
@@ -75,6 +77,7 @@ __all__ = [
     "from_torch",
     "jit",
     "optimize",
+    "optimize_buckets",
     "optimize_dynamic",
     "prove",
     "spec",

@@ -637,5 +637,9 @@ def test_optimize_keeps_dynamic_dimensions(tmp_path: Path) -> None:
     assert (found["dims"], found["as_source"]) == ({"rows": [1, 40]}, False)
     assert from_onnx(out, {"rows": 7}).outputs["y"].shape == (7, 2)
     assert "One model for rows=1..40" in " ".join(printed("optimize", file, "--shape", "rows=1..40").split())
+    both = document("optimize", file, "-o", out, "--shape", "rows=1..40", "--buckets")["buckets"]
+    assert [each["dynamic"]["dims"]["rows"] for each in both] == [[1, 6], [7, 40]]
+    assert sorted(p.name for p in tmp_path.glob("out.rows*")) == ["out.rows1-6.onnx", "out.rows7-40.onnx"]
+    assert "--buckets" in refusal("optimize", file, "--shape", "rows=4", "--buckets")
     assert "--top: in.onnx has dynamic dimensions" in refusal("optimize", file, "--top", "2")
     assert "NAME=LEAST..LARGEST" in refusal("optimize", file, "--shape", "rows=1..")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -67,6 +68,9 @@ def optimize(
         ),
     ] = "latency",
     memory_limit: MemoryLimit = None,
+    buckets: Annotated[
+        bool, typer.Option("--buckets", help="Write one file for each half of each wide range of dynamic dimensions.")
+    ] = False,
     tune: Tune = None,
     measure: Annotated[
         bool, typer.Option("--measure/--no-measure", help="Let times choose, where the device's runtime is here.")
@@ -95,6 +99,7 @@ def optimize(
     - `eqsat optimize model.onnx -o faster.onnx --device h100 --time-limit 30`
     - `eqsat optimize model.onnx --shape batch=16 --numerics exact --json report.json`
     - `eqsat optimize model.onnx --shape seq=16..512 -o faster.onnx` (one file for all these sizes)
+    - `eqsat optimize model.onnx --shape seq=16..512 --buckets -o faster.onnx` (faster.seq16-90.onnx, ...)
     - `eqsat optimize model.onnx --max-error 1e-3 --inputs x.npz`
     - `eqsat optimize model.onnx --top 5 -o faster.onnx` (the others in faster.2.onnx, ...)
     - `eqsat optimize model.onnx --objective mix:0.5`
@@ -141,9 +146,11 @@ def optimize(
             "--certificate": certificate is not None,
         }
         require_fixed(model, [option for option, given in fixed_only.items() if given])
-        dynamic = optimise_dynamic(model, shape, device, budget, numerics, rules, memory_limit)
-        _tell_dynamic(dynamic, model, output, html, json_file, explain)
+        dynamic = optimise_dynamic(model, shape, device, budget, numerics, rules, memory_limit, buckets)
+        _tell_dynamic(dynamic, model, output, html, json_file, explain, buckets)
         return
+    if buckets:
+        raise InputError(f"--buckets: {model.name} has no dynamic dimension, or all are fixed; leave it out")
     program = load(model, shape, budget)
     if output is not None:
         budget.expect("write", AFTER.writing(program.constant_bytes()))
@@ -197,21 +204,33 @@ def _write_page(best: Result, html: Path | None) -> None:
 
 
 def _tell_dynamic(
-    found: Dynamic, model: Path, output: Path | None, html: Path | None, json_file: str | None, explain: bool
+    results: Sequence[Dynamic],
+    model: Path,
+    output: Path | None,
+    html: Path | None,
+    json_file: str | None,
+    explain: bool,
+    buckets: bool,
 ) -> None:
-    """Write and print a result with named dims."""
+    """Write and print results with named dims."""
+    from eqsat.cli.shared.alternatives import bucket_path
     from eqsat.cli.shared.output import console, write_json
     from eqsat.cli.shared.report import print_report
 
-    if output is not None:
-        found.save(output)
-    _write_page(found.best, html)
+    for found in results:
+        file = bucket_path(output, found.family.ranges) if buckets else output
+        page = bucket_path(html, found.family.ranges) if buckets else html
+        if file is not None:
+            found.save(file)
+            found.report["dynamic"]["file"] = file.name
+        _write_page(found.best, page)
+        if json_file != "-":
+            print_report(found.report, model.name, console())
+            if explain:
+                typer.echo(found.explain())
     if json_file is not None:
-        write_json(found.report, json_file)
-    if json_file != "-":
-        print_report(found.report, model.name, console())
-        if explain:
-            typer.echo(found.explain())
+        reports = [found.report for found in results]
+        write_json({"schema": 1, "buckets": reports} if buckets else reports[0], json_file)
 
 
 def _second_opinion(model: Path, output: Path, program: Program, budget: TimeBudget) -> dict[str, Any] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +39,15 @@ def write_alternatives(best: Result, output: Path) -> None:
 def alternative_path(output: Path, rank: int) -> Path:
     """The file for the plan of this rank: OUT.2.onnx and so on for OUT.onnx."""
     return output.with_suffix(f".{rank}{output.suffix}")
+
+
+def bucket_path(output: Path | None, ranges: Mapping[str, tuple[int, int]]) -> Path | None:
+    """The file for these ranges of dims: OUT.seq1-22.onnx for OUT.onnx."""
+    if output is None:
+        return None
+    names = ("".join(c if c.isalnum() else "_" for c in name) for name in ranges)
+    limits = ".".join(f"{name}{low}-{high}" for name, (low, high) in zip(names, ranges.values(), strict=True))
+    return output.with_suffix(f".{limits}{output.suffix}")
 
 
 def print_alternatives(report: dict[str, Any], terminal: Console) -> None:

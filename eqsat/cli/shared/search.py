@@ -141,20 +141,22 @@ def optimise_dynamic(
     numerics: Policy,
     rules: Sequence[AnyRule] | None,
     memory_limit: float | None,
-) -> Dynamic:
-    """`eqsat.optimize_dynamic` with a progress bar."""
-    import eqsat
+    buckets: bool,
+) -> list[Dynamic]:
+    """`eqsat.optimize_dynamic` with a progress bar; one result, or with `buckets` one for each half of wide ranges."""
     from eqsat.cli.shared.output import progress
+    from eqsat.dynamic.buckets import optimize_buckets
+    from eqsat.dynamic.optimize import optimize_dynamic
 
     with progress("optimising") as report:
-        return eqsat.optimize_dynamic(
-            model,
-            parse_ranges(shape),
-            device=resolved(device),
-            time_limit=time_limit,
-            numerics=numerics,
-            rules=rules,
-            progress=report,
-            explain_time=EXPLAIN_SECONDS,
-            memory_limit=None if memory_limit is None else int(memory_limit * 1e9),
-        )
+        options: dict[str, Any] = {
+            "device": resolved(device),
+            "time_limit": time_limit,
+            "numerics": numerics,
+            "rules": rules,
+            "progress": report,
+            "explain_time": EXPLAIN_SECONDS,
+            "memory_limit": None if memory_limit is None else int(memory_limit * 1e9),
+        }
+        given = parse_ranges(shape)
+        return optimize_buckets(model, given, **options) if buckets else [optimize_dynamic(model, given, **options)]
