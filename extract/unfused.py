@@ -206,6 +206,6 @@ def _windows(layout: Layout, n_in: int, total: Layout, parts: tuple[int, int, in
     for parts that lie side by side, as in any matrix."""
     for shape in guessed_shapes(layout, n_in):
         windows = windows_of(total, shape, parts)
-        if windows is not None and (windows.overlap or windows.pointwise):
+        if windows is not None and not windows.over_channels and (windows.overlap or windows.pointwise):
             return windows
     return None

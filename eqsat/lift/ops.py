@@ -109,10 +109,9 @@ def _convolutions(node: Node, hints: Hints) -> Iterator[Way]:
     sides = ((0, m, n, identity(batch * m * k)), (1, n, m, of_transpose((batch, k, n), (0, 2, 1))))
     for side, rows, channels, rows_first in sides:
         for windows, need in _windows(side, (batch, rows, k), rows_first, 0, hints):
-            over_channels = any(dim == CHANNEL for dim, _ in windows.rows)
             # Windows without overlap or padding: a program's author more likely wrote a plain product.
             meant = hints.convs or windows.overlap
-            if meant and not over_channels and (not windows.pointwise or _constant(node.args[1 - side])):
+            if meant and not windows.over_channels and (not windows.pointwise or _constant(node.args[1 - side])):
                 yield _convolution(node, side, windows, need, channels)
 
 

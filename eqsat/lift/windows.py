@@ -73,6 +73,11 @@ class Windows:
         return any((*self.lo, *self.hi)) or any(_shared(*dim) for dim in dims)
 
     @property
+    def over_channels(self) -> bool:
+        """Whether the rows run over channels, as those of pools do; a convolution sums over them."""
+        return any(dim == CHANNEL for dim, _ in self.rows)
+
+    @property
     def channels_per_group(self) -> int:
         return self.x[CHANNEL] // self.groups
 

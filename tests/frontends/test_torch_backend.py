@@ -114,6 +114,30 @@ def test_parameters_are_inputs_unless_frozen(compiler: Compiler) -> None:
     assert given == [2, 1]
 
 
+def test_only_what_modules_hold_is_frozen(compiler: Compiler) -> None:
+    cache, norm = torch.ones(256, 4, 4), torch.nn.BatchNorm2d(256).eval()
+    torch._dynamo.mark_static_address(cache)
+    with torch.no_grad():
+        compiled = compiler(lambda x: (norm(x) + cache).sum(-1), freeze=True)
+        x = torch.randn(2, 256, 4, 4)
+        compiled(x)
+        cache += 1
+        torch.testing.assert_close(compiled(x), (norm(x) + cache).sum(-1))
+    assert len(compiler.graphs[0].graph.find_nodes(op="placeholder")) == 2
+
+
+def test_attention_stays_whole_between_rewritten_parts(compiler: Compiler) -> None:
+    def function(x: Any, w: Any) -> Any:
+        mixed = torch.nn.functional.scaled_dot_product_attention(x, x, x)
+        return (mixed @ w).sum(-1)
+
+    x, w = torch.randn(1, 2, 64, 64), torch.randn(64, 256)
+    with torch.no_grad():
+        torch.testing.assert_close(compiler(function)(x, w), function(x, w), rtol=1e-3, atol=1e-3)
+    assert not compiler.untouched
+    assert any("attention" in str(node.target) for node in compiler.graphs[0].graph.nodes)
+
+
 PASSING = [
     ("training", lambda: RowSum(), True, {}),
     ("nothing-pays", lambda: torch.nn.ReLU(), False, {}),

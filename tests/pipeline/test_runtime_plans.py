@@ -68,3 +68,14 @@ def test_parallel_convolutions_of_one_image_are_one(name: str, device: str) -> N
     written = [n.op_type for n in to_onnx(best.program).graph.node]
     if device == "cpu" or len(operators) == 2:
         assert sorted(written) == sorted(operators)
+
+
+def test_convolutions_of_several_images_with_equal_norms() -> None:
+    """A product with windows that run over channels is no convolution."""
+    x = ops.input("x", (2, 4, 6, 6))
+    wide, narrow = (ops.constant(np.random.default_rng(k).normal(size=(4, 4, k, k)).astype(np.float32)) for k in (3, 1))
+    one, zero = (ops.constant(np.full(4, value, np.float32)) for value in (1, 0))
+    convolutions = ops.conv(x, wide, (1, 1), (1, 1), (1, 1)), ops.conv(x, narrow)
+    total = ops.add(*(composites.batchnorm(conv, one, zero, zero, one) for conv in convolutions))
+    best = eqsat.optimize(Program((x,), {"y": total}), "cpu", measure=False)
+    assert best.report["check"]["passed"]

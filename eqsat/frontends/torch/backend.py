@@ -84,9 +84,9 @@ def backend(
         return _compiled(torch, module, inputs, asked.codegen, mode, freezing=False)
     prepare(asked.numerics)
     constants = _constants(torch, module, inputs) if asked.freeze else {}
-    row = _row(torch, asked.device, inputs)
     try:
-        better = row and rewritten(module, inputs, constants, row, TimeBudget.of(asked.time_limit), asked.numerics)
+        row = _row(torch, asked.device, inputs)
+        better = rewritten(module, inputs, constants, row, TimeBudget.of(asked.time_limit), asked.numerics)
     except EqsatError as error:
         log.info("a graph stays as it is: %s", error)
         better = None
@@ -124,31 +124,33 @@ def _without_autocast(torch: Any, compiling: Callable[[], Callable[..., Any]]) -
     return run
 
 
-def _row(torch: Any, name: str | None, inputs: Sequence[Any]) -> Device | None:
-    """The row of prices that was asked for, or that of the tensors' device; None for a device that no row is about."""
+def _row(torch: Any, name: str | None, inputs: Sequence[Any]) -> Device:
+    """The row of prices that was asked for, or that of the tensors' device.
+
+    Raises:
+        InputError: no row is about that device, or there are several.
+    """
     if name is not None:
         return find_device(name)
     places = {x.device for x in inputs if isinstance(x, torch.Tensor)}
     if {place.type for place in places} <= {"cpu"}:
         return find_device("cpu")
-    [place] = places if len(places) == 1 else [None]
-    if place is None or place.type != "cuda":
-        return None
-    properties = torch.cuda.get_device_properties(place)
+    if len(places) > 1 or {place.type for place in places} != {"cuda"}:
+        raise InputError(f"no row of prices is about {', '.join(sorted(map(str, places)))}: name one as option device")
+    properties = torch.cuda.get_device_properties(places.pop())
     arch = getattr(properties, "gcnArchName", "").split(":")[0] or f"sm_{properties.major}{properties.minor}"
     rows = [row for row in DEVICES.values() if row.arch == arch]
-    near = min(rows, key=lambda row: abs(row.units.value - properties.multi_processor_count), default=None)
-    return near and find_device(near.name)
+    if not rows:
+        raise InputError(f"no row of prices is about {arch}: name one as option device")
+    return find_device(min(rows, key=lambda row: abs(row.units.value - properties.multi_processor_count)).name)
 
 
 def _constants(torch: Any, module: Any, inputs: Sequence[Any]) -> dict[int, Any]:
-    """Parameters and buffers among the inputs, by place: Dynamo marks both as tensors that stay where they are."""
+    """Parameters and buffers of modules among the inputs, by place: Dynamo keeps where each input comes from."""
     placeholders = module.graph.find_nodes(op="placeholder")
-    return {
-        i: x
-        for i, (node, x) in enumerate(zip(placeholders, inputs, strict=True))
-        if isinstance(x, torch.Tensor) and "_dynamo_static_input_type" in node.meta.get("tensor_dict", {})
-    }
+    given = [node.meta["grapharg"].source.name if "grapharg" in node.meta else "" for node in placeholders]
+    held = [any(kind in name for kind in ("._parameters[", "._buffers[")) for name in given]
+    return {i: x for i, x in enumerate(inputs) if isinstance(x, torch.Tensor) and held[i]}
 
 
 def _bound(

@@ -7,6 +7,7 @@ from functools import cache
 from typing import Any
 
 from eqsat.errors import InputError
+from eqsat.frontends.torch.row import bound
 from eqsat.frontends.torch.tensors import import_torch, refusing
 
 
@@ -66,4 +67,10 @@ def _symbolic(x: Any) -> bool:
 def _has_effects(torch: Any, node: Any) -> bool:
     if not isinstance(node.target, torch._ops.OpOverload):
         return node.is_impure()
-    return node.target._schema.is_mutable or torch.Tag.nondeterministic_seeded in node.target.tags
+    return node.target._schema.is_mutable or _is_random(torch, node)
+
+
+def _is_random(torch: Any, node: Any) -> bool:
+    """Whether a call draws random numbers; attention does so for dropout alone."""
+    drops = bound(node.target._schema, node.args, node.kwargs).get("dropout_p")
+    return torch.Tag.nondeterministic_seeded in node.target.tags and drops != 0

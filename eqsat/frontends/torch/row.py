@@ -55,7 +55,7 @@ class Row:
         Raises:
             EqsatError: the row does not cover it.
         """
-        given = _bound(schema, args, kwargs)
+        given = bound(schema, args, kwargs)
         for argument in schema.arguments:
             name, value = argument.name, given[argument.name]
             if name not in self.takes | _NO_VALUES and not (
@@ -67,7 +67,7 @@ class Row:
         return self.build(**{name: given[name] for name in self.takes})
 
 
-def _bound(schema: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+def bound(schema: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments of a call by their names in the schema."""
     given = dict(zip((a.name for a in schema.arguments), args, strict=False)) | dict(kwargs)
     return {a.name: given.get(a.name, a.default_value) for a in schema.arguments}
