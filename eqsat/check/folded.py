@@ -67,6 +67,9 @@ def origins(pairs: Sequence[tuple[Term, Term]]) -> list[Origin]:
         seen.add(pair)
         if term.op == "constant" and term.spec == meaning.spec:
             found[pair] = None
+        elif term.op == meaning.op == "reshape" and term.spec == meaning.spec and term.args[0].op == "constant":
+            (below,), (meant,) = term.args, meaning.args
+            stack.append((below, ops.reshape(meant, below.shape)))  # two reshapes of the meaning have become one
         elif (term.op, term.attrs, len(term.args)) == (meaning.op, meaning.attrs, len(meaning.args)) and term.args:
             stack.extend(reversed(list(zip(term.args, meaning.args, strict=True))))
         else:

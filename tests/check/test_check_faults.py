@@ -381,6 +381,22 @@ def test_no_row_of_a_table_is_too_far_away_and_no_function_hides_a_column():
             checking.check(source, result, meanings=meanings)
 
 
+def test_a_constant_in_another_shape_than_its_meaning_is_compared_in_its_own():
+    x = ops.input("x", (3, 4), "float32")
+    term = ops.exp(ops.constant(np.arange(12, dtype=np.float32).reshape(2, 6)))
+    source = Program((x,), {"y": ops.add(x, ops.reshape(term, (3, 4)))})
+    values = np.exp(np.arange(12, dtype=np.float32))
+    for wrong in (False, True):
+        values[5] *= 1 + wrong
+        result = ops.add(x, ops.reshape(ops.constant(values.copy()), (3, 4)))
+        compared = source, Program((x,), {"y": result})
+        if not wrong:
+            checking.check(*compared, meanings={result: source.outputs["y"]})
+            continue
+        with pytest.raises(CheckFailed, match="an element is"):
+            checking.check(*compared, meanings={result: source.outputs["y"]})
+
+
 def test_a_wrong_meaning_is_found_by_the_source():
     """A rule that computes other constants than it should: what they came from is not what the source says."""
     x = ops.input("x", (5, 64), "float32")
