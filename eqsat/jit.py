@@ -4,11 +4,26 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
-from typing import Any, overload
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, overload
 
+from eqsat.errors import InputError
 from eqsat.program.ir import Program
-from eqsat.tracing.trace import Results, bind, record, replace_arguments, spec_of, trace
+from eqsat.tracing.trace import Results, Spec, bind, record, replace_arguments, spec_of, trace
+
+if TYPE_CHECKING:
+    from eqsat.dynamic.result import Dynamic
+
+Axes = Mapping[str, Sequence[str | None]]
+"""For arguments a name for each axis whose size varies, None for others."""
+
+Ranges = Mapping[str, tuple[int, int]]
+
+DEFAULT_RANGE = (1, 64)
+"""As for `optimize_dynamic`, whose module loads ONNX."""
 
 
 class Jitted:
@@ -19,9 +34,13 @@ class Jitted:
 
     __name__: str
 
-    def __init__(self, function: Callable[..., Any], on: str, options: dict[str, Any]) -> None:
+    def __init__(
+        self, function: Callable[..., Any], on: str, dynamic: Axes, ranges: Ranges, options: dict[str, Any]
+    ) -> None:
         self._function = function
         self._on = on
+        self._axes, self._ranges = dynamic, ranges
+        self._dynamic: dict[Any, Dynamic] = {}
         self._options: dict[str, Any] = {"measure": False} | options  # a function runs its kernels, not a model
         self._compiled: dict[Any, tuple[Callable[..., Any], Results]] = {}
         functools.update_wrapper(self, function)
@@ -41,7 +60,9 @@ class Jitted:
         replace_arguments(bound, place)
         cached = self._compiled.get(tuple(key))
         if cached is None:
-            cached = self._compiled[tuple(key)] = self._compile(bound)
+            sizes, open_key = self._named(key)
+            compile_ = self._compile if self._outside(sizes) else lambda b: self._instance(b, sizes, open_key)
+            cached = self._compiled[tuple(key)] = compile_(bound)
         compiled, results = cached
         returned = compiled(*arrays)
         return results.rebuild(returned if isinstance(returned, tuple) else (returned,))
@@ -52,16 +73,84 @@ class Jitted:
         program, results = record(self._function, bound)
         return optimize(program, **self._options).compile(on=self._on), results
 
+    def _named(self, key: Sequence[tuple[str, Any]]) -> tuple[dict[str, int], Any]:
+        """The sizes of the named dims of arguments, and the key of a call without them.
+
+        Raises:
+            InputError: an argument has not one name for each axis, or a dim has two sizes.
+        """
+        sizes: dict[str, int] = {}
+        open_key: list[Any] = []
+        for argument, like in key:
+            names = self._axes.get(argument)
+            if names is None or not isinstance(like, Spec):
+                open_key.append((argument, like))
+                continue
+            if len(names) != len(like.shape):
+                raise InputError(f"dynamic: {argument} has {len(like.shape)} axes, but {len(names)} names: {names}")
+            for name, size in zip(names, like.shape, strict=True):
+                if name is not None and sizes.setdefault(name, size) != size:
+                    raise InputError(f"dynamic: '{name}' is {sizes[name]} on one axis and {size} on one of {argument}")
+            fixed = tuple(name or size for name, size in zip(names, like.shape, strict=True))
+            open_key.append((argument, fixed, like.dtype))
+        return sizes, tuple(open_key)
+
+    def _outside(self, sizes: Mapping[str, int]) -> bool:
+        """Whether there is no dim, or a size outside of its range."""
+        ranges = ((self._ranges.get(name, DEFAULT_RANGE), size) for name, size in sizes.items())
+        return not sizes or any(not low <= size <= high for (low, high), size in ranges)
+
+    def _instance(
+        self, bound: inspect.BoundArguments, sizes: dict[str, int], key: Any
+    ) -> tuple[Callable[..., Any], Results]:
+        """The function compiled for these sizes, by the one search for all sizes."""
+        from eqsat.dynamic.optimize import optimize_dynamic
+        from eqsat.pipeline.optimize import optimize
+
+        if key not in self._dynamic:
+            ranges = {name: self._ranges.get(name, DEFAULT_RANGE) for name in sizes}
+            options = {name: value for name, value in self._options.items() if name != "measure"}
+            self._dynamic[key] = optimize_dynamic(lambda point: self._traced(bound, point)[0], ranges, **options)
+        program = self._dynamic[key].at(sizes)
+        device = {name: value for name, value in self._options.items() if name in ("device", "numerics")}
+        kernels = optimize(program, rules=[], measure=False, explain_time=0.0, **device)
+        return kernels.compile(on=self._on), self._traced(bound, sizes)[1]
+
+    def _traced(self, bound: inspect.BoundArguments, sizes: Mapping[str, int]) -> tuple[Program, Results]:
+        """The program at these sizes of its dims."""
+        again = inspect.BoundArguments(bound.signature, OrderedDict(bound.arguments))
+
+        def resized(name: str, value: Any) -> Any:
+            like, names = spec_of(value), self._axes.get(name)
+            if like is None or names is None:
+                return value
+            shape = tuple(sizes[n] if n else size for n, size in zip(names, like.shape, strict=True))
+            return replace(like, shape=shape)
+
+        replace_arguments(again, resized)
+        return record(self._function, again)
+
     def trace(self, *args: Any, **kwargs: Any) -> Program:
         """The traced program for arguments like these, not optimised."""
         return trace(self._function, *args, **kwargs)
 
 
 @overload
-def jit(function: Callable[..., Any], *, on: str = "numpy", **options: Any) -> Jitted: ...
+def jit(
+    function: Callable[..., Any], *, on: str = "numpy", dynamic: Axes = ..., ranges: Ranges = ..., **options: Any
+) -> Jitted: ...
 @overload
-def jit(function: None = None, *, on: str = "numpy", **options: Any) -> Callable[[Callable[..., Any]], Jitted]: ...
-def jit(function: Callable[..., Any] | None = None, *, on: str = "numpy", **options: Any) -> Any:
+def jit(
+    function: None = None, *, on: str = "numpy", dynamic: Axes = ..., ranges: Ranges = ..., **options: Any
+) -> Callable[[Callable[..., Any]], Jitted]: ...
+def jit(
+    function: Callable[..., Any] | None = None,
+    *,
+    on: str = "numpy",
+    dynamic: Axes = MappingProxyType({}),
+    ranges: Ranges = MappingProxyType({}),
+    **options: Any,
+) -> Any:
     """A decorator: trace, optimise and compile at the first call, and again for new shapes or dtypes.
 
         @eqsat.jit
@@ -71,10 +160,16 @@ def jit(function: Callable[..., Any] | None = None, *, on: str = "numpy", **opti
         @eqsat.jit(on="gpu", device="mi300x", time_limit=5)
         def attention(q, k, v): ...
 
+        @eqsat.jit(dynamic={"x": ("rows", None)}, ranges={"rows": (1, 512)})
+        def layer(x): ...                 # one search for all numbers of rows
+
     Args:
         on: where it runs, as for `Result.compile`.
+        dynamic: for arguments, a name for each axis whose size varies, None for others. One search serves all sizes in
+            the ranges; a new size only has its kernels built. Other sizes are compiled for themselves.
+        ranges: (least, largest) by name; by default 1 to 64.
         options: as for `eqsat.optimize`.
     """
     if function is None:
-        return lambda f: Jitted(f, on, options)
-    return Jitted(function, on, options)
+        return lambda f: Jitted(f, on, dynamic, ranges, options)
+    return Jitted(function, on, dynamic, ranges, options)
