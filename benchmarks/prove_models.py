@@ -7,8 +7,8 @@ DIR holds ONNX models. Each is optimised for every DEVICE (mi300x by default), o
 rewrites it, and `eqsat prove` compares the two. With `--faults N`, N faults are planted in each result, drawn with a
 fixed seed: a weight changed by 1 %, rows of a matrix swapped, a number changed, operands swapped or left out, one
 operator for another. With `--certificates N`, a certificate of each proof is written and verified, and N corruptions of
-it (`benchmarks/corruptions.py`), drawn with a fixed seed, are to be refused. Exit code 1 if a result was refuted, a fault
-proved or a corrupted certificate verified.
+it (`benchmarks/corruptions.py`), drawn with a fixed seed, are to be refused. Exit code 1 if a result was refuted, a
+fault proved or a corrupted certificate verified.
 """
 
 from __future__ import annotations
@@ -79,9 +79,8 @@ def main() -> int:
                 wrong.append(f"{path.stem} against {against}: {proof.reason}")
     heads = ["model", "against", "made in s", "proved in s", "verdict", "cuts", "e-graphs"]
     columns = [*heads, *(["faults refuted", "unknown"] if asked.faults else [])]
-    columns += (
-        ["certificate in kB", "lemmas", "uses", "verified in s", "refused"] if asked.certificates is not None else []
-    )
+    if asked.certificates is not None:
+        columns += ["certificate in kB", "lemmas", "uses", "verified in s", "refused"]
     print_table(console(), "models and what became of them", columns, rows, words=2)
     for line in wrong:
         print(line)
