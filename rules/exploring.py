@@ -28,6 +28,8 @@ _SINGLE: tuple[tuple[str, str, Numerics, str], ...] = (
     ("negate-product", "-(a * b) == (-a) * b", "exact", "a sign moves into a product"),
     ("product-of-negated", "(-a) * b == -(a * b)", "exact", "a sign moves out of a product"),
     ("root-of-square", "sqrt(a * a) == abs(a)", "range-changing", "the square may overflow"),
+    ("true-in-conjunction", "(a & 1) == a", "exact", "what holds anyway is no condition"),
+    ("false-in-disjunction", "(a | 0) == a", "exact", "what never holds is no alternative"),
     ("greater-as-less", "(a > b) == (b < a)", "exact", "two words for one comparison"),
     ("greater-equal-as-less-equal", "(a >= b) == (b <= a)", "exact", "two words for one comparison"),
     (
@@ -105,6 +107,9 @@ PRODUCTS: tuple[Rule, ...] = (
     *products.OVER_SCALE.orient(
         "right", "scale-out-of-left-factor", mirror=True, why="a scalar moves out of a product"
     ),
+    *products.OVER_SCALE.orient(
+        "left", "scale-into-left-factor", mirror="scale-into-right-factor", why="a scalar moves into a product"
+    ),
     *normalisation.WEIGHTS_OF_ONE.orient(
         "right",
         viewed="viewed-bias-past-weights-of-one",
@@ -149,6 +154,16 @@ VIEWS: tuple[Rule, ...] = (
     *views.OF_BINARY.orient("right", "view-into-binary", why="order does not matter"),
     *views.OF_BINARY.orient("left", "view-out-of-binary", why="order does not matter"),
     *views.OF_WHERE.orient("right", "view-into-where", why="order does not matter"),
+    *(
+        row
+        for name, text in (
+            ("view-out-of-function-with-number", "f(a[L], v) == f(a, v)[L]"),
+            ("view-out-of-function-of-number-and", "f(v, a[L]) == f(v, a)[L]"),
+        )
+        for row in rules(
+            name, text, numbers="v", when="plain(L)", source=_SIMPLIFIER, why="order does not matter to a number"
+        )
+    ),
     *views.OF_REDUCTION.orient("right", "view-into-reduction", why="whole rows move"),
 )
 
