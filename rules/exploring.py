@@ -28,8 +28,6 @@ _SINGLE: tuple[tuple[str, str, Numerics, str], ...] = (
     ("negate-product", "-(a * b) == (-a) * b", "exact", "a sign moves into a product"),
     ("product-of-negated", "(-a) * b == -(a * b)", "exact", "a sign moves out of a product"),
     ("root-of-square", "sqrt(a * a) == abs(a)", "range-changing", "the square may overflow"),
-    ("true-in-conjunction", "(a & 1) == a", "exact", "what holds anyway is no condition"),
-    ("false-in-disjunction", "(a | 0) == a", "exact", "what never holds is no alternative"),
     ("greater-as-less", "(a > b) == (b < a)", "exact", "two words for one comparison"),
     ("greater-equal-as-less-equal", "(a >= b) == (b <= a)", "exact", "two words for one comparison"),
     (
