@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any
 
 from eqsat.base.arguments import choice, instance, seconds, shown
@@ -86,8 +86,6 @@ def backend(
     constants = _constants(torch, module, inputs) if asked.freeze else {}
     try:
         row = _row(torch, asked.device, inputs)
-        if asked.codegen == "inductor":  # fuses what a runtime executes operator by operator
-            row = replace(row, fuses=True, runtime="")
         better = rewritten(module, inputs, constants, row, TimeBudget.of(asked.time_limit), asked.numerics)
     except EqsatError as error:
         log.info("a graph stays as it is: %s", error)

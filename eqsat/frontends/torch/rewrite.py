@@ -20,12 +20,13 @@ from eqsat.frontends.torch.tensors import import_torch, to_numpy, type_of
 from eqsat.frontends.torch.write import Writer
 from eqsat.language.rule import Policy
 from eqsat.pipeline.optimize import optimize
+from eqsat.pipeline.result import Result
 from eqsat.program import ops
 from eqsat.program.ir import Program
 from eqsat.program.term import Term
 
 LEAST_GAIN = 0.02
-"""Share of a part's predicted time that a rewrite must save; prices are no more exact than that."""
+"""Share that a rewrite must save of a part's predicted time; prices are no more exact than that."""
 
 
 def rewritten(
@@ -106,10 +107,22 @@ def _improved(
         if key not in found:
             seconds = budget.left("write") / len(set(keys[i:]))
             best = optimize(part.program, device, seconds, numerics, explain_time=0.0, measure=False)
-            before, after = (best.report[side]["predicted_us"] for side in ("source", "result"))
-            found[key] = best.program if after < (1 - LEAST_GAIN) * before else None
+            found[key] = best.program if _pays(best, device) else None
         if better := found[key]:
             yield part, better
+
+
+def _pays(best: Result, device: Device) -> bool:
+    """Whether a result saves enough time by price and, on a device whose prices are a runtime's, as much of the
+    products' arithmetic.
+
+    Such prices are of operators one by one. Code generators fuse pointwise operators and reductions themselves, and on
+    a CPU larger products are hardly faster than several: only less work in products stays a gain (`papers/torch.md`).
+    """
+    before, after = (best.report[side]["predicted_us"] for side in ("source", "result"))
+    work, less = (program.stats()["matmul_flops"] for program in (best.source, best.program))
+    share = 1 - LEAST_GAIN
+    return after < share * before and (not device.runtime or less < share * work)
 
 
 def _splice(graph_module: Any, part: Part, better: Program) -> None:
