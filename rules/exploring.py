@@ -102,6 +102,12 @@ PRODUCTS: tuple[Rule, ...] = (
         source=_AXIOMS,
         why="a sign moves out",
     ),
+    *rules(
+        "matmul-as-transposed",
+        'a @ b == (b["b k n -> b n k"] @ a["b m k -> b k m"])["b n m -> b m n"]',
+        source=_AXIOMS,
+        why="products written either way round meet",
+    ),
     *products.OVER_SCALE.orient(
         "right", "scale-out-of-left-factor", mirror=True, why="a scalar moves out of a product"
     ),

@@ -23,7 +23,7 @@ from eqsat.egraph.saturate import Limits, saturate, warm_up
 from eqsat.egraph.snapshot import Snapshot
 from eqsat.language.rule import AnyRule
 from eqsat.program.core import Node, OpaqueCall, evaluate, make, topological
-from eqsat.program.node import is_folded, is_leaf, substitute
+from eqsat.program.node import flops, is_folded, is_leaf, substitute
 from eqsat.proof.ahead import MOST_FOLDED, Ahead
 from eqsat.proof.intervals import OutOfTime
 from eqsat.proof.signatures import Index, Signature, signature
@@ -32,6 +32,9 @@ _SHARE = 0.1
 """Of the tolerance of the narrowest type: how far values that are candidates may be apart. Constants on one side may
 have been rounded once more."""
 
+
+_MANY_FLOPS = 10**10
+"""Of both programs, from which on they are evaluated on one point only: a second takes that long, in float64."""
 
 _SMALL = 4
 """The first e-graph of a proof has this share of the nodes: constants that agree early spare the next one much."""
@@ -165,7 +168,10 @@ class _Sweep:
         self.found = Swept(len(self._order))
 
     def look(self, points: Sequence[Mapping[str, Array]], opaque: Mapping[str, OpaqueCall]) -> None:
-        """Evaluate both programs, and keep the signature of every value."""
+        """Evaluate both programs, on one point where that takes seconds, and keep the signature of every value."""
+        nodes = dict.fromkeys((*self._of_left, *self._order))
+        if sum(map(flops, nodes)) > _MANY_FLOPS:
+            points = points[:1]
         seen: dict[Node, list[Signature]] = {}
 
         def note(node: Node, value: Array, args: list[Array]) -> Array:
