@@ -12,8 +12,9 @@ import numpy as np
 
 from eqsat.base.numerics import Array, is_float, np_dtype
 from eqsat.errors import InputError
-from eqsat.program.core import CoreProgram, lower
+from eqsat.program.core import CoreProgram, lower, topological
 from eqsat.program.ir import Program
+from eqsat.program.node import flops
 from eqsat.program.term import Term
 from eqsat.proof.intervals import Interval, OutOfTime, constants_of, enclose, rounded
 from eqsat.proof.noise import Overflow, noise
@@ -24,6 +25,9 @@ _NOTICED = 1e-13
 
 _CONSTANTS = 1e-5
 """Differences below this share of an output's scale may come from constants that were rounded ahead of time."""
+
+_NOISE, _MANY_FLOPS = 1e-12, 10**8
+"""Of the scale of an output, and of a program."""
 
 _TOO_WIDE = 1e3
 """Bounds that are wider than differences by this factor say nothing of them."""
@@ -162,6 +166,7 @@ def refute(
             points += 1
             expected, found = outputs
             for name, want in expected.items():
+                defined |= bool(np.isfinite(want.astype(np.float64)).any()) or want.size == 0
                 where = None
                 differs = _differences(want, found[name], tolerance)
                 try:
@@ -176,7 +181,6 @@ def refute(
                 if where is not None:
                     decided = _deciders(left, right, names, inputs, (name, where), tolerance, bounds or {})
                     return Search(Difference(inputs, name, where, expected, found, decided), points, True)
-                defined |= bool(np.isfinite(want.astype(np.float64)).any()) or want.size == 0
             if time.monotonic() - begun > (min(seconds, _MORE_ROUNDS_SECONDS) if again else seconds):
                 return Search(None, points, defined)
     return Search(None, points, defined)
@@ -202,10 +206,12 @@ class _Pair:
         self._too_wide = False
 
     def tolerance(self) -> float:
-        """The share of an output's scale that constants may account for which only one side has."""
+        """The share of an output's scale that says nothing: constants that only one side has may account for it, or in
+        a large program the rounding of float64, for which bounds are too wide."""
         types = rounded(self._left, self._exact) | rounded(self._right, self._exact)
         opaque = bool(self._left.opaque or self._right.opaque)
-        return _CONSTANTS if opaque or types - {"float64"} else 0.0
+        large = sum(map(flops, topological([*self._left.roots, *self._right.roots]))) > _MANY_FLOPS
+        return _CONSTANTS if opaque or types - {"float64"} else _NOISE * large
 
     def apart(self, inputs: Mapping[str, Array], name: str, gap: Array, where: Array) -> Array:
         """Where, among some places, both sides have values that cannot be equal.
