@@ -148,10 +148,19 @@ _LOGIC = (
     ("and-false", "a & 0 == 0", "nothing is and false"),
     ("or-true", "a | 1 == 1", "anything is or true"),
     ("or-false", "a | 0 == a", "what is or false is what it is"),
+    ("not-twice", "~(~a) == a", "what is not not is"),
 )
 
-LOGIC: tuple[Rule, ...] = tuple(
-    row for name, text, why in _LOGIC for row in rules(name, text, source="Boolean algebra", why=why)
+LOGIC: tuple[Rule, ...] = (
+    *(row for name, text, why in _LOGIC for row in rules(name, text, source="Boolean algebra", why=why)),
+    *rules(
+        "choice-by-negation",
+        "where((~c)[L?], a, b) == where(c[L?], b, a)",
+        viewed="choice-by-negation-behind-view",
+        when="plain(L)",
+        source="Boolean algebra",
+        why="the other way round, a choice needs no negation",
+    ),
 )
 
 LOGARITHMS: tuple[Rule, ...] = (

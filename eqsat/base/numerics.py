@@ -263,7 +263,8 @@ class Elementwise:
         run: arrays of one shape and type to an array of that shape.
         kinds: which of 'float', 'int', 'bool' it is defined on.
         traits: 'commutative', 'associative' (over the reals), 'idempotent' (f(x, x) = x, or f(f(x)) = f(x)),
-            'monotone' (non-decreasing), 'odd', 'even', 'exact' (never rounds).
+            'monotone' (non-decreasing), 'odd', 'even', 'exact' (never rounds), 'library' (the last bit is up to the
+            library and the processor: IEEE 754-2019, 9.2, asks no more).
         result: the element type of the result if it differs from that of the operands.
     """
 
@@ -283,15 +284,15 @@ UNARY: dict[str, Elementwise] = {
     "sqrt": _row(np.sqrt, "float", "monotone"),
     "rsqrt": _row(lambda x: np.reciprocal(np.sqrt(x)), "float"),
     "reciprocal": _row(lambda x: np.divide(x.dtype.type(1), x), "float", "odd"),
-    "exp": _row(np.exp, "float", "monotone"),
-    "log": _row(np.log, "float", "monotone"),
-    "log1p": _row(np.log1p, "float", "monotone"),
-    "erf": _row(erf, "float", "monotone odd"),
-    "tanh": _row(np.tanh, "float", "monotone odd"),
-    "sigmoid": _row(lambda x: np.reciprocal(1 + np.exp(-x)), "float", "monotone"),
+    "exp": _row(np.exp, "float", "monotone library"),
+    "log": _row(np.log, "float", "monotone library"),
+    "log1p": _row(np.log1p, "float", "monotone library"),
+    "erf": _row(erf, "float", "monotone odd library"),
+    "tanh": _row(np.tanh, "float", "monotone odd library"),
+    "sigmoid": _row(lambda x: np.reciprocal(1 + np.exp(-x)), "float", "monotone library"),
     "relu": _row(lambda x: np.maximum(x, x.dtype.type(0)), "float int", "monotone idempotent exact"),
-    "sin": _row(np.sin, "float", "odd"),
-    "cos": _row(np.cos, "float", "even"),
+    "sin": _row(np.sin, "float", "odd library"),
+    "cos": _row(np.cos, "float", "even library"),
     "floor": _row(np.floor, "float", "monotone idempotent exact"),
     "ceil": _row(np.ceil, "float", "monotone idempotent exact"),
     "round": _row(np.rint, "float", "monotone idempotent odd exact"),
@@ -305,7 +306,7 @@ BINARY: dict[str, Elementwise] = {
     "sub": _row(np.subtract, "float int"),
     "mul": _row(np.multiply, "float int", "commutative associative"),
     "div": _row(_truncated_division, "float int"),
-    "pow": _row(_power, "float int"),
+    "pow": _row(_power, "float int", "library"),
     "min": _row(np.minimum, "float int", "commutative associative idempotent exact"),
     "max": _row(np.maximum, "float int", "commutative associative idempotent exact"),
     "mod": _row(np.mod, "float int"),

@@ -20,11 +20,11 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.base.numerics import DTYPES, FLOATS, HALVES, dtype_name, is_float
+from eqsat.base.numerics import DTYPES, ELEMENTWISE, FLOATS, HALVES, dtype_name, is_float
 from eqsat.errors import ShapeError
 from eqsat.evidence.instances import Instance, Unfit, Values, rough, signs, special, unbounded, whole
 from eqsat.evidence.reference import Apply, Undefined, apply, close, exact, same_bits
-from eqsat.language.rule import AnyRule, Ask, Fact, Guard, Numerics, Rule
+from eqsat.language.rule import AnyRule, Ask, Fact, Guard, Lit, Numerics, Pat, Pattern, Rule
 from eqsat.layout.arithmetic import Layout
 
 Array = np.ndarray
@@ -310,7 +310,25 @@ def _agree(left: Array, right: Array, method: str) -> bool:
 
 
 def too_weak(rule: AnyRule, evidence: Evidence) -> Numerics | None:
-    """The stricter class that no instance speaks against, where there is one."""
+    """The stricter class that no instance speaks against, where there is one.
+
+    None for functions whose last bit another library may round otherwise than the one at hand.
+    """
+    if rule.numerics == "reassociating" and isinstance(rule, Rule) and _by_library(rule):
+        return None
     if rule.numerics == "exact" or evidence.witness is not None or evidence.failure is not None or not evidence.held:
         return None
     return "exact" if rule.numerics == "reassociating" else "reassociating"
+
+
+def _by_library(rule: Rule) -> bool:
+    """Whether a rule names a function that libraries round in their own ways."""
+    stack: list[Pattern] = [rule.left, rule.right]
+    while stack:
+        at = stack.pop()
+        if isinstance(at, Pat):
+            names = [a.value for a in at.attrs if isinstance(a, Lit)]
+            if any("library" in ELEMENTWISE[name].traits for name in names if name in ELEMENTWISE):
+                return True
+            stack.extend(at.args)
+    return False

@@ -5,8 +5,8 @@
     (a @ b)["b m n -> b n m"] == b["b k n -> b n k"] @ a["b m k -> b k m"]
 
 A name is an array; names that the equation declares as `numbers`, and whole numbers, are arrays of one value.
-Arithmetic, comparisons, `&` and `|` are elementwise, over equal shapes; `@` multiplies [batch, m, k] by [batch, k, n];
-`sum`, `max`, `min` and `prod` of one operand reduce its last axis. Other functions go by their names (`exp(a)`), and so
+Arithmetic, comparisons, `&`, `|` and `~` are elementwise, over equal shapes; `@` multiplies [batch, m, k] by
+[batch, k, n]; `sum`, `max`, `min` and `prod` of one operand reduce its last axis. Other functions go by their names (`exp(a)`), and so
 do operators of the core whose attributes are sizes (`where(c, a, b)`): their rows say what dims their operands have.
 `f`, `g` and `h` stand for any function, `f.reduce(a)` for any reduction.
 
@@ -29,7 +29,7 @@ from collections.abc import Mapping, Sequence
 from eqsat.errors import InputError
 from eqsat.language.axes import ONE, Axes
 from eqsat.language.rule import Arith, Attr, Lit, Var
-from eqsat.language.signs import FUNCTION, UNCALLED, attribute, parsed, product
+from eqsat.language.signs import BEFORE, FUNCTION, UNCALLED, attribute, parsed, product
 from eqsat.language.unify import Cell, Node, Shape, roots
 from eqsat.program.core_table import CORE, CoreOp, result_dtype
 from eqsat.program.ops import BINARY, COMPARE, REDUCTIONS, UNARY
@@ -96,8 +96,8 @@ class Statement:
                 raise self._error("expected an operator or a variable", tree)
             case ast.Constant(int()) | ast.UnaryOp(ast.USub(), ast.Constant(int())):
                 return self._number(ast.unparse(tree))
-            case ast.UnaryOp(ast.USub(), operand):
-                return self._function(Lit("neg"), [operand])
+            case ast.UnaryOp(op, operand) if type(op) in BEFORE:
+                return self._function(Lit(BEFORE[type(op)]), [operand])
             case ast.BinOp(left, ast.MatMult(), right):
                 return self._operator(CORE["MM"], [left, right])
             case ast.BinOp(left, op, right) if type(op) in FUNCTION:

@@ -26,6 +26,9 @@ INFIX = {
 }
 """Functions that are written between their operands."""
 
+PREFIX = {"neg": "-", "not": "~"}
+"""Functions that are written before their operand."""
+
 
 def _operator_of(sign: str) -> type[ast.AST]:
     """The class of a sign in Python's syntax trees."""
@@ -36,6 +39,8 @@ def _operator_of(sign: str) -> type[ast.AST]:
 
 
 FUNCTION = {_operator_of(sign): name for name, sign in INFIX.items()}
+
+BEFORE: dict[type[ast.AST], str] = {ast.USub: "neg", ast.Invert: "not"}
 
 CALLED = {"max": "maximum", "min": "minimum"}
 """Functions of two operands that go by NumPy's names, to be told from reductions."""

@@ -9,7 +9,7 @@ from typing import Any
 from eqsat.language import tables
 from eqsat.language.axes import Axes
 from eqsat.language.rule import AnyRule, Arith, Ask, Attr, Compare, Fact, Guard, Lit, Pat, Pattern, Rule, Var
-from eqsat.language.signs import CALLED, INFIX, shown
+from eqsat.language.signs import CALLED, INFIX, PREFIX, shown
 from eqsat.program.core_table import CORE
 
 _NOT = {"<": "is not less than", "<=": "is more than", "==": "is not", "!=": "is", ">": "is not more than",
@@ -34,8 +34,8 @@ def side(pattern: Pattern) -> str:
             return f"{_atom(args[0])} @ {_atom(args[1])}"
         case "Bin" if attrs[0] in INFIX:
             return f"{_atom(args[0])} {INFIX[attrs[0]]} {_atom(args[1])}"
-        case "Un" if attrs[0] == "neg":
-            return f"-{_atom(args[0])}"
+        case "Un" if attrs[0] in PREFIX:
+            return f"{PREFIX[attrs[0]]}{_atom(args[0])}"
         case "Un" | "Bin":
             return f"{CALLED.get(attrs[0], attrs[0])}({', '.join(map(side, args))})"
         case "Red":
@@ -53,7 +53,7 @@ def _atom(pattern: Pattern) -> str:
     """A side as an operand: infix operators in parentheses."""
     text = side(pattern)
     infix = isinstance(pattern, Pat) and (
-        pattern.op == "MM" or (pattern.op in ("Bin", "Un") and (_name(pattern) in INFIX or _name(pattern) == "neg"))
+        pattern.op == "MM" or (pattern.op in ("Bin", "Un") and _name(pattern) in INFIX | PREFIX)
     )
     return f"({text})" if infix else text
 

@@ -26,6 +26,9 @@ _NOTICED = 1e-13
 _CONSTANTS = 1e-5
 """Differences below this share of an output's scale may come from constants that were rounded ahead of time."""
 
+_HIDDEN = 0.2
+"""The share of whole numbers that are 0 where they may be masks."""
+
 _NOISE, _MANY_FLOPS = 1e-12, 10**8
 """Of the scale of an output, and of a program."""
 
@@ -189,9 +192,19 @@ def refute(
 def typical(
     left: Program, right: Program, names: Mapping[str, str], bounds: Mapping[str, Bounds]
 ) -> list[dict[str, Array]]:
-    """Inputs away from poles and jumps, flat, by the names of the first program."""
-    points = _points(left, right, names, 0, bounds)
-    return [{n: v.reshape(-1) for n, v in values.items()} for point, values in points if point.generic]
+    """Inputs away from poles and jumps, flat, by the names of the first program.
+
+    Of whole numbers a few are 0 where that divides nothing: they may be masks.
+    """
+    divides = any(t.op in _DIVIDES for program in (left, right) for t in program.terms() if not is_float(t.dtype))
+    rng = np.random.default_rng(0)
+
+    def masked(values: Array) -> Array:
+        hidden = rng.random(values.shape) < _HIDDEN
+        return values if is_float(values.dtype.name) or divides else np.where(hidden, 0, values).astype(values.dtype)
+
+    points = [values for point, values in _points(left, right, names, 0, bounds) if point.generic]
+    return [{n: (v if n in bounds else masked(v)).reshape(-1) for n, v in values.items()} for values in points]
 
 
 class _Pair:

@@ -84,6 +84,7 @@ PAYS: dict[str, Row] = {
     "and-true": (lambda x: x & np.True_, (((500, 96), "bool"),)),
     "and-false": (lambda x: (eqsat.exp(x) > 2.0) & np.False_, ((500, 96),)),
     "or-true": (lambda x: (eqsat.exp(x) > 2.0) | np.True_, ((500, 96),)),
+    "not-twice": (lambda x: ~(~x), (((500, 96), "bool"),)),
     "or-false": (lambda x: x | np.False_, (((500, 96), "bool"),)),
     "reciprocal-of-root": (lambda x: eqsat.reciprocal(eqsat.sqrt(x)), ((5, 9),)),
     "double": (lambda x: (x + x) @ weight(96, 80) + x @ weight(96, 80, seed=1), ((500, 96),)),
