@@ -6,8 +6,9 @@
 
 A name is an array; names that the equation declares as `numbers`, and whole numbers, are arrays of one value.
 Arithmetic, comparisons, `&`, `|` and `~` are elementwise, over equal shapes; `@` multiplies [batch, m, k] by
-[batch, k, n]; `sum`, `max`, `min` and `prod` of one operand reduce its last axis. Other functions go by their names (`exp(a)`), and so
-do operators of the core whose attributes are sizes (`where(c, a, b)`): their rows say what dims their operands have.
+[batch, k, n]; `sum`, `max`, `min` and `prod` of one operand reduce its last axis. Other functions go by their names
+(`exp(a)`), and so do operators of the core whose attributes are sizes (`where(c, a, b)`): their rows say what dims
+their operands have.
 `f`, `g` and `h` stand for any function, `f.reduce(a)` for any reduction.
 
 `a[L]` is the array `a` read through the layout `L`, whatever that is; `a[L?]` says that the view may also be missing;
