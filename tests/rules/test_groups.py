@@ -55,7 +55,7 @@ def program_of(name: str) -> Program:
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_siblings_are_one_product(name: str) -> None:
     report = eqsat.optimize(program_of(name)).report
-    assert report["optimal"]
+    assert report["gap"] < 0.01  # a norm is not taken apart for less
     products = [k for k in report["kernels"] if any(op.startswith("matmul") for op in k["ops"])]
     assert len(products) == PROGRAMS[name][2], [k["ops"] for k in products]
 
