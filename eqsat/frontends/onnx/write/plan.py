@@ -82,12 +82,18 @@ def _forms(program: Program, opset: int) -> dict[Term, Form]:
         elif term not in chosen and term.op not in _LEAVES:
             found = kept.form(term)
             if found is None or not chosen.keys().isdisjoint(found.outputs):
-                found = joint.get(term) or _recognised(term, opset, readers) or BASIC[term.op](term, opset)
+                found = joint.get(term) or _recognised(term, opset, readers) or _basic(term, opset)
             chosen.update(dict.fromkeys((each for each in found.outputs if each is not None), found))
             chosen[term] = found
             stack.append((term, True))
             stack.extend((operand, False) for operand in reversed(list(found.terms())))
     return {term: chosen[term] for term in order}
+
+
+def _basic(term: Term, opset: int) -> Form:
+    if term.op not in BASIC:
+        raise InputError(f"{term.op} has no ONNX form; add a row to BASIC in eqsat/frontends/onnx/write/basic.py")
+    return BASIC[term.op](term, opset)
 
 
 def _recognised(term: Term, opset: int, readers: Mapping[Term, set[Term | None]]) -> Form | None:
