@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import math
 import random
+import subprocess
+import sys
 import time
 
 import pytest
@@ -253,3 +255,10 @@ def test_a_solver_that_had_no_time_says_nothing_about_the_bound():
     search = Search(small_problem(0), time.monotonic() + 60.0, None)
     search.raise_bound(-math.inf)
     assert search.bound == 0
+
+
+def test_the_solver_prints_nothing() -> None:
+    # HiGHS 1.16 prints a banner when the first solver of a process is made, before any option can say no.
+    code = "from eqsat.extract.solver.highs import quiet_solver; quiet_solver()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert (done.stdout, done.stderr) == ("", "")
