@@ -532,6 +532,14 @@ def test_equal_programs_are_proved(pair: tuple[Path, Path, Path]) -> None:
     assert document("prove", pair[0], pair[1])["verdict"] == "proved"
 
 
+def test_a_size_may_name_a_dimension_of_one_program(tmp_path: Path) -> None:
+    files = tmp_path / "dynamic.onnx", tmp_path / "fixed.onnx"
+    for path, rows in zip(files, ("batch", 7), strict=True):
+        onnx.save(chain(rows), path)
+    assert document("prove", *files, "--shape", "batch=7")["verdict"] == "proved"
+    assert "batch" in refusal("prove", *files, "--shape", "bacth=7", "--shape", "batch=7")
+
+
 def test_unequal_programs_are_refuted_by_an_input(pair: tuple[Path, Path, Path], tmp_path: Path) -> None:
     found = tmp_path / "x.npz"
     result = eqsat("prove", pair[0], pair[2], "--counterexample", found)

@@ -53,7 +53,7 @@ def prove(
     from eqsat.cli.shared.arrays import write_arrays
     from eqsat.cli.shared.certificates import write_certificate
     from eqsat.cli.shared.output import check_files, progress, write_json
-    from eqsat.cli.shared.search import load
+    from eqsat.cli.shared.search import load_pair
     from eqsat.proof.prove import prepare
 
     written = {"--counterexample": counterexample, "--certificate": certificate, "--json": json_file}
@@ -61,7 +61,7 @@ def prove(
     if certificate is not None and assume:
         raise InputError("--certificate: certificates are for all inputs; leave out --assume")
     prepare()
-    programs = [load(path, shape) for path in (first, second)]
+    programs = load_pair(first, second, shape)
     with progress("proving") as report:
         sizes = parse_shapes(shape)
         proof = eqsat.prove(
@@ -101,13 +101,13 @@ def verify(
     """
     from eqsat.base.files import read_bytes
     from eqsat.cli.shared.output import check_files, write_json
-    from eqsat.cli.shared.search import load
+    from eqsat.cli.shared.search import load_pair
     from eqsat.rules import CHECKABLE
     from eqsat.verify.checker import verify as verified
 
     check_files({"A": first, "B": second, "the certificate": certificate}, {"--json": json_file})
     text = read_bytes(certificate, _MOST_CERTIFICATE, "the certificate").decode("utf-8", errors="replace")
-    found = verified(load(first, shape), load(second, shape), text, CHECKABLE)
+    found = verified(*load_pair(first, second, shape), text, CHECKABLE)
     if json_file is not None:
         write_json({"schema": 1, "verdict": "verified"} | asdict(found), json_file)
     if json_file != "-":

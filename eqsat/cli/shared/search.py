@@ -37,6 +37,18 @@ def load(model: Path, shape: Sequence[str] | None, budget: TimeBudget | None = N
         return eqsat.from_onnx(model, shapes=parse_shapes(shape))
 
 
+def load_pair(first: Path, second: Path, shape: Sequence[str] | None) -> tuple[Program, Program]:
+    """The programs in two ONNX files. A size of `--shape` may name a dimension of one of them only."""
+    import eqsat
+    from eqsat.frontends.onnx.read.model import named_sizes
+
+    sizes = parse_shapes(shape) or {}
+    own = {path: named_sizes(path, sizes) for path in (first, second)}
+    nobodys = {name: size for name, size in sizes.items() if all(name not in named for named in own.values())}
+    left, right = (eqsat.from_onnx(path, shapes=own[path] | nobodys) for path in (first, second))
+    return left, right
+
+
 def resolved(device: str) -> str:
     """The device for a `--device` value; `auto` is this machine's GPU.
 

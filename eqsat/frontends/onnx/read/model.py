@@ -64,16 +64,35 @@ def open_dimensions(source: str | os.PathLike[str] | ModelProto, shapes: Mapping
         InputError: as `from_onnx`.
     """
     with refusing(lambda: label_of(source)):
-        model, label, _ = read_model(source)
-        open_dims = OpenDimensions(checked_sizes(shapes, label))
-        stored = {tensor.name for tensor in model.graph.initializer}
-        for value in model.graph.input:
-            type_ = None if value.name in stored else declared(value)
-            if type_ is not None and type_.shape is not None:
-                open_dims.fix(type_)
+        open_dims, label = _dimensions(source, shapes)
         found, open_dims.unfixed = list(open_dims.unfixed), {}
         open_dims.check(label)
         return found
+
+
+def named_sizes(source: str | os.PathLike[str] | ModelProto, shapes: Mapping[str, int]) -> dict[str, int]:
+    """Those of `shapes` that name an open dimension of a model.
+
+    Raises:
+        InputError: as `from_onnx`.
+    """
+    with refusing(lambda: label_of(source)):
+        used = _dimensions(source, shapes)[0].used
+        return {name: size for name, size in shapes.items() if name in used}
+
+
+def _dimensions(
+    source: str | os.PathLike[str] | ModelProto, shapes: Mapping[str, int] | None
+) -> tuple[OpenDimensions, str]:
+    """The open dimensions of a model's inputs, with sizes for some, and the model's name in errors."""
+    model, label, _ = read_model(source)
+    open_dims = OpenDimensions(checked_sizes(shapes, label))
+    stored = {tensor.name for tensor in model.graph.initializer}
+    for value in model.graph.input:
+        type_ = None if value.name in stored else declared(value)
+        if type_ is not None and type_.shape is not None:
+            open_dims.fix(type_)
+    return open_dims, label
 
 
 def _read(model: ModelProto, label: str, base: Path | None, shapes: Mapping[str, int] | None) -> Program:
