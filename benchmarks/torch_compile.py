@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-import torch
+import torch  # pyright: ignore[reportMissingImports]
 from torch_modules import modules, trained
 
 from eqsat.base.turns import in_turns, ratio

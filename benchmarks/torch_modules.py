@@ -8,8 +8,8 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
-import torch
-from torch import Tensor, nn
+import torch  # pyright: ignore[reportMissingImports]
+from torch import Tensor, nn  # pyright: ignore[reportMissingImports]
 
 Made = tuple[nn.Module, tuple[Any, ...]]
 """A module and its inputs."""
