@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -42,6 +43,9 @@ Verdict = Literal["proved", "refuted", "unknown"]
 Method = Literal["rules", "normal form", "sweep", "points", ""]
 
 _REFUTING_SHARE = 0.25
+_QUICK_SHARE, _QUICK_NODES = 0.1, 500
+"""What a first e-graph gets: most proofs by rules are short."""
+
 _NORMAL_FORM_SHARE = 0.7
 _STEPS_SECONDS, _STEPS_SHARE = 0.8, 0.2
 """Once the normal form has proved two programs equal, rules get this long to find steps that read better, and only
@@ -235,7 +239,13 @@ class _Pair:
         return proof
 
     def _whole(self, deadline: float, better_steps_until: float, certify: bool) -> Proof:
-        """Both programs as one problem."""
+        """Both programs as one problem: a small e-graph, then the elements, then a large e-graph."""
+        quick = self._saturated(_QUICK_SHARE * (deadline - time.monotonic()), _QUICK_NODES)
+        if not self._met(quick) and self._fold(quick):
+            quick = self._saturated(_QUICK_SHARE * (deadline - time.monotonic()), _QUICK_NODES)
+        if self._met(quick):
+            with suppress(CheckFailed):
+                return self._stepped(quick, deadline, certify)
         left = (1 - _NORMAL_FORM_SHARE if certify else _NORMAL_FORM_SHARE) * (deadline - time.monotonic())
         elements = compare(self.left.roots, self.goal, self.constants, left, self._bounds)
         seconds = deadline - time.monotonic()
@@ -246,14 +256,12 @@ class _Pair:
             if seconds <= 0:
                 return _by_elements(elements)
         found = self._saturated(max(0.0, seconds))
-        count = len(self.goal)
-        if found.roots[:count] != found.roots[count:] and not elements.equal and self._fold(found):
+        if not self._met(found) and not elements.equal and self._fold(found):
             found = self._saturated(max(0.0, deadline - time.monotonic()))
         failure = f"rules found no way ({found.stats['stop']})"
-        if found.roots[:count] == found.roots[count:]:
+        if self._met(found):
             try:
-                proof = self._by_rules(found, min(deadline - time.monotonic(), _MOST_STEPS_SECONDS))
-                return self._certified(proof, self._as_swept(found), deadline) if certify else proof
+                return self._stepped(found, deadline, certify)
             except CheckFailed as error:  # a step that does not hold when replayed proves nothing
                 failure = str(error)
         if elements.equal:
@@ -354,10 +362,20 @@ class _Pair:
         self._unfolded = [(term, node) for node, term in replaced.items()]
         return bool(replaced)
 
-    def _saturated(self, seconds: float) -> Snapshot:
+    def _met(self, found: Snapshot) -> bool:
+        """Whether an e-graph has made the outputs of both one."""
+        count = len(self.goal)
+        return found.roots[:count] == found.roots[count:]
+
+    def _stepped(self, found: Snapshot, deadline: float, certify: bool) -> Proof:
+        """What an e-graph proves, in steps. Raises CheckFailed if one does not hold when replayed."""
+        proof = self._by_rules(found, min(deadline - time.monotonic(), _MOST_STEPS_SECONDS))
+        return self._certified(proof, self._as_swept(found), deadline) if certify else proof
+
+    def _saturated(self, seconds: float, nodes: int = _NODES) -> Snapshot:
         count = len(self.goal)
         source = Snapshot.from_core([*self.left.roots, *self.goal])
-        limits = Limits(seconds=seconds, nodes=_NODES)
+        limits = Limits(seconds=seconds, nodes=nodes)
         return saturate(source, _rules(), limits, goals=[(i, count + i) for i in range(count)])
 
     def _by_rules(self, found: Snapshot, seconds: float) -> Proof:

