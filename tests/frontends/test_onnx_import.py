@@ -300,6 +300,19 @@ def test_an_opaque_node_takes_each_value_once() -> None:
     assert from_onnx(to_onnx(program)).outputs == program.outputs
 
 
+def test_a_default_that_is_told_changes_no_opaque_node() -> None:
+    shape = {"x": (4, 2)}
+    plain = node("ScatterElements", ["x", "where", "what"], ["y"], reduction="none")
+    told = node("ScatterElements", ["x", "where", "what"], ["y"], axis=0)
+    assert (
+        from_onnx(model([plain], shape, ["y"], ADDED)).outputs == from_onnx(model([told], shape, ["y"], ADDED)).outputs
+    )
+    other = node("ScatterElements", ["x", "where", "what"], ["y"], axis=1)
+    assert (
+        from_onnx(model([other], shape, ["y"], ADDED)).outputs != from_onnx(model([told], shape, ["y"], ADDED)).outputs
+    )
+
+
 def test_all_outputs_of_an_opaque_node_are_kept() -> None:
     pool = node("MaxPool", ["x"], ["y", "where"], kernel_shape=[2], strides=[2])
     original = model([pool], {"x": (1, 2, 6)}, ["y", value("where", None, INT64)])

@@ -128,6 +128,7 @@ def one_node(
     alone.CopyFrom(node)
     alone.name = alone.doc_string = ""
     alone.domain = domain_of(node)
+    _leave_out_defaults(alone, opsets)
     counter = iter(range(1 << 30))
     rename(alone, names, [f"y{i}" if name else "" for i, name in enumerate(node.output)], lambda: f"b{next(counter)}")
     taken = [name for name in own if name not in parameters]
@@ -143,6 +144,19 @@ def one_node(
     ir_version = helper.find_min_ir_version_for(imports, ignore_unknown=True)
     model = helper.make_model(graph, opset_imports=imports, ir_version=ir_version)
     return OneNode(model.SerializeToString(deterministic=True)), taken
+
+
+def _leave_out_defaults(node: NodeProto, opsets: Mapping[str, int]) -> None:
+    """Leave the attributes by name, without those that the operator's definition gives the same value anyway."""
+    from onnx import defs
+
+    try:
+        rows = defs.get_schema(node.op_type, opsets.get(node.domain, 1), node.domain).attributes
+    except defs.SchemaError:
+        rows = {}
+    told = [each for each in node.attribute if each.name not in rows or each != rows[each.name].default_value]
+    del node.attribute[:]
+    node.attribute.extend(sorted(told, key=lambda each: each.name))
 
 
 def inferred(spec: OneNode) -> dict[str, Declared]:
