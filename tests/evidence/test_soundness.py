@@ -70,6 +70,11 @@ FAULTS = {
         "over-classed",
         "could be exact",
     ),
+    "a function of the same value called rounding": (
+        rule("mutant", "exp(-(-a)) == exp(a)", numerics="reassociating"),
+        "over-classed",
+        "could be exact",
+    ),
     "rounding called a change of range": (
         rule("mutant", "(a + b) + c == (a + c) + b", numerics="range-changing"),
         "over-classed",
