@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from eqsat.base.version import VERSION
 
 if TYPE_CHECKING:
+    from eqsat.base.progress_bar import progress_bar
     from eqsat.dynamic.buckets import optimize_buckets
     from eqsat.dynamic.optimize import optimize_dynamic
     from eqsat.dynamic.result import Dynamic
@@ -47,6 +48,7 @@ _HOME = {
     "optimize": "eqsat.pipeline.optimize",
     "optimize_buckets": "eqsat.dynamic.buckets",
     "optimize_dynamic": "eqsat.dynamic.optimize",
+    "progress_bar": "eqsat.base.progress_bar",
     "prove": "eqsat.proof.prove",
     "spec": "eqsat.tracing.trace",
     "to_onnx": "eqsat.frontends.onnx.write.model",
@@ -79,6 +81,7 @@ __all__ = [
     "optimize",
     "optimize_buckets",
     "optimize_dynamic",
+    "progress_bar",
     "prove",
     "spec",
     "to_onnx",

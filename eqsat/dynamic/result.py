@@ -40,6 +40,9 @@ class Dynamic:
     def __str__(self) -> str:
         return str(self.best)
 
+    def _repr_html_(self) -> str:
+        return self.best._repr_html_()
+
     def explain(self) -> str:
         """The steps to the result, at the representative size."""
         return self.best.explain()

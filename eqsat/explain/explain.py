@@ -13,9 +13,11 @@ from typing import Any
 
 from eqsat.explain.derivation import Derivation, Step, derive_cover
 from eqsat.explain.merges import launched, merges
+from eqsat.explain.narration import alike, closing
 from eqsat.explain.replay import Replayer, largest_shared
 from eqsat.extract.plan.plan import Plan
 from eqsat.extract.plan.stitch import Solved
+from eqsat.html.fragments import fragment
 from eqsat.language.rule import AnyRule
 from eqsat.language.text import sides
 from eqsat.lift.places import Places
@@ -96,6 +98,11 @@ class Explanation:
 
     steps: list[ShownStep]
     derived: bool
+
+    def _repr_html_(self) -> str:
+        steps = [step.as_json() for step in self.steps]
+        end = closing({"steps": steps, "derived": self.derived}) if steps else ""
+        return fragment("steps", steps=alike(steps), closing=end)
 
 
 def explain(

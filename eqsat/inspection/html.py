@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 from eqsat.base.numerics import SHORT
 from eqsat.egraph.snapshot import Snapshot
-from eqsat.errors import escaped
 from eqsat.explain.narration import alike, closing
 from eqsat.extract.cover import source_cover
 from eqsat.extract.device.table import Device
 from eqsat.extract.device.table import device as find_device
 from eqsat.extract.plan.plan import Kernel, Plan, build_plan
 from eqsat.gpu.launch.streams import described
+from eqsat.html.fragments import costs, environment
 from eqsat.lift.shaped import Shaper
 from eqsat.pipeline.report import unknown_line
 from eqsat.program.core import CoreProgram, Node, lower
@@ -29,7 +29,7 @@ from eqsat.program.term import spec_of
 if TYPE_CHECKING:
     from eqsat.pipeline.result import Result
 
-_TEMPLATE = Path(__file__).with_name("report.html.j2")
+_HERE = Path(__file__).parent
 _COVER_SECONDS = 2.0
 _MOST_BOXES, _MOST_OPERATORS, _MOST_READS = 120, 6, 8
 _LONGEST_PERIOD = 40
@@ -82,8 +82,6 @@ class Drawing:
 
 def page(result: Result) -> str:
     """The page as HTML: no other file, script or font is needed to show it."""
-    from jinja2 import Environment, StrictUndefined
-
     report = result.report
     core = lower(result.source)
     device, exact = find_device(report["device"]), report["numerics"] == "exact"
@@ -92,14 +90,10 @@ def page(result: Result) -> str:
         side: {at: letter for letter, m in zip(letters, report["merges"], strict=True) for at in m[f"{side}_at"]}
         for side in ("before", "after")
     }
-    options: dict[str, Any] = {"finalize": lambda value: value if hasattr(value, "__html__") else escaped(value)}
-    environment = Environment(
-        **options, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    template = environment.from_string(_TEMPLATE.read_text(encoding="utf-8"))
+    template = environment(_HERE).get_template("report.html.j2")
     return template.render(
         report=report,
-        rows=_rows(report),
+        rows=costs(report),
         unknown=unknown_line(report) if "unknown" in report else "",
         before=draw(source_plan(result, core), core, device, exact, sides["before"]),
         after=draw(result.plan, core, device, exact, sides["after"]),
@@ -244,21 +238,3 @@ def _growth(rows: Sequence[Sequence[int]]) -> dict[str, Any]:
 
 def _time(kernel: Kernel, form: str) -> str:
     return "unknown" if kernel.family == "opaque" else f"{kernel.predicted_us:{form}} µs"
-
-
-def _rows(report: Mapping[str, Any]) -> list[Sequence[str]]:
-    """The cost table: title, before, after, the ratio, and the result as a percentage of the source."""
-    figures = (
-        ("kernels", "kernels", 1.0, "{:.0f}"),
-        ("MFLOP", "flops", 1e6, "{:.3f}"),
-        ("matmul MFLOP", "matmul_flops", 1e6, "{:.3f}"),
-        ("MB moved", "bytes", 1e6, "{:.3f}"),
-        ("predicted µs", "predicted_us", 1.0, "{:.3f}"),
-    )
-    rows = []
-    for title, key, unit, form in figures:
-        before, after = report["source"][key], report["result"][key]
-        less = f"{before / after:.2f}×" if after else "–"
-        share = f"{min(100.0, 100 * after / before):.0f}" if before else "0"
-        rows.append((title, form.format(before / unit), form.format(after / unit), less, share))
-    return rows

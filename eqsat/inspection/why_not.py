@@ -13,9 +13,11 @@ from eqsat.egraph.match import Matcher, Refusal, Shape
 from eqsat.egraph.snapshot import ENode, Snapshot
 from eqsat.errors import InputError
 from eqsat.explain.explain import Explainer, InstanceWriter, instances
+from eqsat.explain.narration import why_not_text
 from eqsat.extract.cover import cover
 from eqsat.extract.device.table import Device
 from eqsat.extract.device.table import device as find_device
+from eqsat.html.fragments import fragment
 from eqsat.language import text as rule_text
 from eqsat.language.rule import ALLOWED, AnyRule, HostRule, Pat, Policy, Rule, Var
 from eqsat.pipeline.asked import Asked
@@ -84,6 +86,12 @@ class Answer:
     dearer: list[Place] = field(default_factory=list)
     missed: list[Place] = field(default_factory=list)
     nearest: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        return why_not_text(self.as_json())
+
+    def _repr_html_(self) -> str:
+        return fragment("text", lines=str(self).splitlines())
 
     def as_json(self) -> dict[str, Any]:
         """As `eqsat explain --why-not --json` writes it (schema 1)."""

@@ -140,7 +140,7 @@ def unknown_places(program: Program) -> list[dict[str, str]]:
     return list(places.values())
 
 
-def unknown_line(report: dict[str, Any]) -> str:
+def unknown_line(report: Mapping[str, Any]) -> str:
     """What the figures leave out."""
     places = [f"{p['operator']} ({p['makes']})" if p["makes"] else p["operator"] for p in report["unknown"]]
     shown = ", ".join(places[:_SHOWN_PLACES]) + (", ..." if len(places) > _SHOWN_PLACES else "")

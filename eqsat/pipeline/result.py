@@ -40,6 +40,22 @@ class Result:
 
         return summary(self.report)
 
+    def _repr_html_(self) -> str:
+        from eqsat.explain.narration import alike, closing
+        from eqsat.html.fragments import costs, fragment
+        from eqsat.pipeline.report import unknown_line
+
+        report = self.report
+        return fragment(
+            "result",
+            report=report,
+            rows=costs(report),
+            unknown=unknown_line(report) if "unknown" in report else "",
+            steps=alike(report["steps"]),
+            closing=closing(report) if report["steps"] else "",
+            program=self.program.listing(),
+        )
+
     def explain(self) -> str:
         """The steps to the result, each with its rule, place, before and after; and which kernels merged."""
         from eqsat.explain.narration import narration

@@ -23,6 +23,9 @@ from eqsat.base.numerics import Array, Precision, at_precision, dtype_name, is_f
 from eqsat.errors import DtypeError, InputError, escaped
 from eqsat.program.term import ConstArray, Term, flat, row, topological, unflat
 
+_MOST_LISTED = 100
+"""Values that a notebook shows of a program."""
+
 
 @dataclass(frozen=True, slots=True)
 class Written:
@@ -45,6 +48,21 @@ class Written:
     def terms(self) -> list[Term]:
         """Its operands and results."""
         return [term for term in (*self.args, *self.results) if term is not None]
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """The values of a program as text.
+
+    Attributes:
+        rows: name, type, and the operator with its operands.
+        left_out: values that no row shows.
+        results: the outputs with the names of their values.
+    """
+
+    rows: list[tuple[str, str, str]]
+    left_out: int
+    results: str
 
 
 @dataclass(frozen=True)
@@ -183,11 +201,28 @@ class Program:
         return totals
 
     def __str__(self) -> str:
+        listed = self.listing(None)
+        lines = [f"{name}: {type_} = {call}" for name, type_, call in listed.rows]
+        return "\n".join([*lines, f"return {listed.results}"])
+
+    def listing(self, most: int | None = _MOST_LISTED) -> Listing:
+        """The values in order, the first `most` of them (None: all)."""
         order = topological([*self.inputs, *self.outputs.values()])
         names = {term: f"%{i}" for i, term in enumerate(order)}
-        lines = [f"{names[t]}: {t.spec} = {_call_text(t, [names[a] for a in t.args])}" for t in order]
+        rows = [(names[t], t.spec, _call_text(t, [names[a] for a in t.args])) for t in order[:most]]
         results = ", ".join(f"{escaped(name)}={names[term]}" for name, term in self.outputs.items())
-        return "\n".join([*lines, f"return {results}"])
+        return Listing(rows, len(order) - len(rows), results)
+
+    def _repr_html_(self) -> str:
+        from eqsat.html.fragments import fragment
+
+        counts = (
+            (len(self.inputs), "input"),
+            (self.stats()["unfused_kernels"], "operator"),
+            (len(self.outputs), "output"),
+        )
+        title = ", ".join(f"{n} {word}{'' if n == 1 else 's'}" for n, word in counts)
+        return fragment("program", title=title, program=self.listing())
 
     def __reduce__(self) -> tuple[Callable[..., Program], tuple[Any, ...]]:
         read = [term for each in self.written for term in each.terms()]

@@ -57,6 +57,9 @@ _SWEPT = 40
 _SWEEP_SHARE, _CERTIFIED_SHARE = 0.9, 0.7
 """Of the time that is left, for sweeping: by itself, and before a certificate is written."""
 
+_MOST_SHOWN = 100
+"""Steps that a notebook shows."""
+
 _SHOWN = 3
 """Values that stay open that the reason of an unknown answer names."""
 
@@ -103,6 +106,12 @@ class Proof:
         for i, step in enumerate(self.steps, 1):
             lines += [f"{i}. {step['rule']}", f"   {step['before']}", f" = {step['after']}"]
         return "\n".join(map(escaped, lines))
+
+    def _repr_html_(self) -> str:
+        from eqsat.html.fragments import fragment
+
+        shown = {"verdict": self.verdict, "reason": self.reason, "assumed": self.assumed}
+        return fragment("proof", **shown, steps=self.steps[:_MOST_SHOWN], left_out=len(self.steps[_MOST_SHOWN:]))
 
     def as_json(self) -> dict[str, Any]:
         """The answer as `eqsat prove --json` writes it (schema 1)."""

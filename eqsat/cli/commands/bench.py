@@ -63,7 +63,8 @@ def bench(
     - `eqsat bench *.onnx --on gpu --rounds 50 --json times.json`
     - `eqsat bench model.onnx faster.onnx --on onnxruntime`
     """
-    from eqsat.cli.shared.output import check_files, console, print_table, progress, write_json
+    from eqsat.base.progress_bar import progress_bar
+    from eqsat.cli.shared.output import check_files, console, print_table, write_json
     from eqsat.cli.shared.race import race, show_race
     from eqsat.cli.shared.search import load, optimise
 
@@ -73,7 +74,7 @@ def bench(
         return
     device = _device(on, device)
     rows = []
-    with progress("timing") as report:
+    with progress_bar("timing") as report:
         for i, model in enumerate(models):
             report(model.name, i / len(models))
             program = load(model, shape)

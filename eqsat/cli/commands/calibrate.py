@@ -102,15 +102,15 @@ def _operators(row: Device, rounds: int) -> tuple[str, str, dict[str, float]]:
     import tempfile
 
     import eqsat
+    from eqsat.base.progress_bar import progress_bar
     from eqsat.base.turns import in_turns
     from eqsat.check.inputs import random_values
-    from eqsat.cli.shared.output import progress
     from eqsat.extract.plan.operators import OPERATORS, executed, without_calls
     from eqsat.frontends.execution import installed
 
     runtime = installed(row.runtime)
     runs: list[Callable[[], object]] = []
-    with tempfile.TemporaryDirectory(prefix="eqsat-") as folder, progress("measuring") as report:
+    with tempfile.TemporaryDirectory(prefix="eqsat-") as folder, progress_bar("measuring") as report:
         for i, name in enumerate(OPERATORS):
             report(name, i / len(OPERATORS) / 2)
             program, file = executed(name).program, Path(folder) / f"{i}.onnx"
@@ -134,13 +134,13 @@ def _processor() -> str:
 
 
 def _kernels(device: str, rounds: int) -> tuple[str, str, dict[str, float]]:
-    from eqsat.cli.shared.output import progress
+    from eqsat.base.progress_bar import progress_bar
     from eqsat.extract.plan.calibrate import MICRO, micro
     from eqsat.gpu.run.cupy_runtime import GpuPlan, this_machine
     from eqsat.gpu.run.timing import plan_times
 
     machine = this_machine(device)
-    with progress("measuring") as report:
+    with progress_bar("measuring") as report:
         plans = {name: GpuPlan(micro(name).plan(machine.row), machine.row) for name in MICRO}
         return machine.row.name, machine.name, plan_times(plans, rounds, report)
 

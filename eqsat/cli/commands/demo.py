@@ -35,8 +35,9 @@ def demo(
     """
     import eqsat
     from eqsat.base.files import make_folder
+    from eqsat.base.progress_bar import progress_bar
     from eqsat.cli.commands.demo_programs import PROGRAMS
-    from eqsat.cli.shared.output import console, nearest, print_table, progress, write_json
+    from eqsat.cli.shared.output import console, nearest, print_table, write_json
     from eqsat.cli.shared.search import resolved
 
     for name in names or ():
@@ -47,7 +48,7 @@ def demo(
     device = resolved(device)
     reports: dict[str, dict[str, Any]] = {}
     chosen = list(dict.fromkeys(names)) if names else list(PROGRAMS)
-    with progress("demo") as bar:
+    with progress_bar("demo") as bar:
         for i, name in enumerate(chosen):
             bar(name, i / len(chosen))
             program = PROGRAMS[name].build()

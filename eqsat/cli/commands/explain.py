@@ -82,13 +82,14 @@ def explain(
 
 
 def _why_not(program: Program, name: str, device: str, seconds: float, numerics: Policy, json_file: str | None) -> None:
+    from eqsat.base.progress_bar import progress_bar
     from eqsat.cli.commands.rules import find
-    from eqsat.cli.shared.output import progress, text_width, write_json
+    from eqsat.cli.shared.output import text_width, write_json
     from eqsat.explain.narration import why_not_text
     from eqsat.inspection.why_not import why_not
 
     row = find(name)
-    with progress("optimising"):
+    with progress_bar("optimising"):
         answer = why_not(program, row, device, seconds, numerics).as_json()
     if json_file is not None:
         write_json(answer, json_file)

@@ -23,11 +23,12 @@ def extract(
     Example: `eqsat extract egraph.json --time-limit 30 --json answer.json`
     """
     from eqsat.base.files import check_outputs
-    from eqsat.cli.shared.output import progress, write_json
+    from eqsat.base.progress_bar import progress_bar
+    from eqsat.cli.shared.output import write_json
     from eqsat.extract.solver.serialized import extract_file
 
     check_outputs({"the e-graph": egraph}, {"--json": json_file})
-    with progress(f"extracting from {egraph.name}"):
+    with progress_bar(f"extracting from {egraph.name}"):
         answer = extract_file(egraph, time_limit)
     if json_file is not None:
         write_json(answer, json_file)

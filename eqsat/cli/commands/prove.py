@@ -50,9 +50,10 @@ def prove(
     - `eqsat prove model.onnx faster.onnx --certificate faster.proof`
     """
     import eqsat
+    from eqsat.base.progress_bar import progress_bar
     from eqsat.cli.shared.arrays import write_arrays
     from eqsat.cli.shared.certificates import write_certificate
-    from eqsat.cli.shared.output import check_files, progress, write_json
+    from eqsat.cli.shared.output import check_files, write_json
     from eqsat.cli.shared.search import load_pair
     from eqsat.proof.prove import prepare
 
@@ -62,7 +63,7 @@ def prove(
         raise InputError("--certificate: certificates are for all inputs; leave out --assume")
     prepare()
     programs = load_pair(first, second, shape)
-    with progress("proving") as report:
+    with progress_bar("proving") as report:
         sizes = parse_shapes(shape)
         proof = eqsat.prove(
             *programs,

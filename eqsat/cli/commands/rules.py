@@ -206,7 +206,8 @@ def check(
 
     Examples: `eqsat rules check --prove-guards`, `eqsat rules check divide-by-constant --held 1000`
     """
-    from eqsat.cli.shared.output import console, print_table, progress, write_json
+    from eqsat.base.progress_bar import progress_bar
+    from eqsat.cli.shared.output import console, print_table, write_json
     from eqsat.evidence import user_rules
     from eqsat.evidence.judge import judge
     from eqsat.rules import ALL, EXPLORING, FAMILIES
@@ -221,7 +222,7 @@ def check(
     families = {rule.name: name for name, rules in {**FAMILIES, "exploring": EXPLORING}.items() for rule in rules}
     judged: list[Judgement] = []
     proofs: list[GuardProof] = []
-    with progress("checking") as report:
+    with progress_bar("checking") as report:
         for i, row in enumerate(rows):
             report(row.name, i / len(rows))
             judged.append(judge(row, held=held, seed=seed))

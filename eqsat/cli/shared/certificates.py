@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 def certify(source: Program, output: Path, target: Path, time_limit: float) -> bool:
     """Prove the program in the file `output` equal to its source and write the certificate, as `write_certificate`."""
     import eqsat
-    from eqsat.cli.shared.output import progress
+    from eqsat.base.progress_bar import progress_bar
 
-    with progress("proving") as report:
+    with progress_bar("proving") as report:
         proof = eqsat.prove(source, eqsat.from_onnx(output), time_limit=time_limit, progress=report, certify=True)
     return write_certificate(proof, target)
 

@@ -1,12 +1,11 @@
-"""Output of commands: JSON, tables, progress bars, and figures in readable units."""
+"""Output of commands: JSON, tables, and figures in readable units."""
 
 from __future__ import annotations
 
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -78,26 +77,6 @@ def print_table(
     for row in rows:
         grid.add_row(*map(escaped, row))
     terminal.print(escaped(title), grid, sep="\n")
-
-
-@contextmanager
-def progress(description: str) -> Iterator[Callable[[str, float], None]]:
-    """A progress bar on stderr, if stderr is a terminal; it pulses until the first report.
-
-    Yields:
-        `report(stage, fraction)`: names the stage and sets the bar, `fraction` from 0 to 1.
-    """
-    if not sys.stderr.isatty():
-        yield lambda stage, fraction: None
-        return
-    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console(stderr=True), transient=True) as bar:
-        task = bar.add_task(description, total=None)
-        yield lambda stage, fraction: bar.update(
-            task, description=escaped(f"{description}: {stage}"), total=1.0, completed=fraction
-        )
 
 
 def engineering(value: float, unit: str = "") -> str:

@@ -54,7 +54,7 @@ def compare_prices(models: Path, device: str, shape: Sequence[str] | None, json_
 
 
 def _report(models: Path, device: str, shape: Sequence[str] | None) -> dict[str, Any]:
-    from eqsat.cli.shared.output import progress
+    from eqsat.base.progress_bar import progress_bar
     from eqsat.errors import EqsatError
     from eqsat.extract.device.table import device as row_of
     from eqsat.extract.plan.calibrate import spearman
@@ -67,7 +67,7 @@ def _report(models: Path, device: str, shape: Sequence[str] | None) -> dict[str,
     files = sorted(models.glob("*.onnx")) if models.is_dir() else [models]
     found: list[Operator] = []
     left_out: dict[str, str] = {}
-    with progress("profiling") as report:
+    with progress_bar("profiling") as report:
         for i, file in enumerate(files):
             report(file.name, i / len(files))
             try:

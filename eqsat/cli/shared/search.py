@@ -83,15 +83,15 @@ def optimise(
     GB. Plans are measured if `measure_threads` is given.
     """
     import eqsat
+    from eqsat.base.progress_bar import progress_bar
     from eqsat.cli.shared.arrays import read_arrays
-    from eqsat.cli.shared.output import progress
 
     device = resolved(device)
     memory = None if memory_limit is None else int(memory_limit * 1e9)
     arrays = read_arrays(inputs, program)[0] if inputs is not None else None
     measuring: dict[str, Any] = {"measure": measure_threads is not None, "measure_threads": measure_threads or 1}
 
-    with progress("optimising") as report:
+    with progress_bar("optimising") as report:
         if max_error is not None:
             from eqsat.pipeline.error_budget import optimize_within
 
@@ -156,11 +156,11 @@ def optimise_dynamic(
     buckets: bool,
 ) -> list[Dynamic]:
     """`eqsat.optimize_dynamic` with a progress bar; one result, or with `buckets` one for each half of wide ranges."""
-    from eqsat.cli.shared.output import progress
+    from eqsat.base.progress_bar import progress_bar
     from eqsat.dynamic.buckets import optimize_buckets
     from eqsat.dynamic.optimize import optimize_dynamic
 
-    with progress("optimising") as report:
+    with progress_bar("optimising") as report:
         options: dict[str, Any] = {
             "device": resolved(device),
             "time_limit": time_limit,

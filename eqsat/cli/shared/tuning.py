@@ -28,10 +28,10 @@ def check_tunable(tune: float | None, device: str, on: str = "gpu") -> None:
 
 def tune_result(best: Result, seconds: float) -> Tuning:
     """Tune the kernels of a result with a progress bar; the choices are saved for later runs."""
-    from eqsat.cli.shared.output import progress
+    from eqsat.base.progress_bar import progress_bar
     from eqsat.gpu.run.tune import tune
 
-    with progress("tuning") as report:
+    with progress_bar("tuning") as report:
         exact = best.report["numerics"] == "exact"
         return tune(best.plan, best.report["device"], seconds, exact=exact, progress=report)
 
