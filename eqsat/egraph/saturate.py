@@ -1,7 +1,7 @@
 """Saturation: apply rules until nothing changes or a limit is met, in a process that can be stopped at any moment.
 
 egglog knows no limit of time or memory inside an iteration, and a failed allocation aborts its process. So it runs in a
-worker (`eqsat.egraph.worker`) that sends checkpoints; whatever happens to the worker, the parent goes on with the last
+worker (`eqsat.base.worker`) that sends checkpoints; whatever happens to the worker, the parent goes on with the last
 one. One worker serves many requests, so that only the first pays for starting it.
 """
 
@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from eqsat.base.worker import Pool, Worker
 from eqsat.egraph.required import Derivation
 from eqsat.egraph.snapshot import Snapshot
-from eqsat.egraph.worker import Pool, Worker
 from eqsat.errors import EqsatError
 from eqsat.language.rule import AnyRule, HostRule
 

@@ -31,6 +31,7 @@ COMMANDS = (
         "devices",
         "extract",
         "version",
+        "sweep",
     ),
     *("bench", "calibrate", "kernels list", "kernels show", "kernels source"),
     *("rules list", "rules show", "rules check"),

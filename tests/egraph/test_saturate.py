@@ -267,7 +267,7 @@ def test_ctrl_c_while_a_message_is_sent_does_not_spoil_the_next_one(monkeypatch:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("eqsat.egraph.worker._write", half)
+        patched.setattr("eqsat.base.worker._write", half)
         with pytest.raises(KeyboardInterrupt):
             warm_up(EXPLODING_RULES)
     assert saturate(source, ALL).stats["stop"] == "saturated"

@@ -18,9 +18,9 @@ import pytest
 
 import eqsat
 from eqsat.base.search_path import search_path
+from eqsat.base.worker import Pool, Worker
 from eqsat.egraph.saturate import Limits, saturate, warm_up
 from eqsat.egraph.snapshot import Snapshot
-from eqsat.egraph.worker import Pool, Worker
 from eqsat.errors import InputError
 from eqsat.language.rule import HostRule
 from eqsat.program.core import lower
@@ -220,7 +220,7 @@ def gone(pid: int) -> bool:
 HANG = """
 import os, sys, time
 sys.path[:0] = {path!r}
-from eqsat.egraph.worker import Pool, Worker
+from eqsat.base.worker import Pool, Worker
 pool = Pool("support.worker_services:Echo", most=2)
 with pool.lent({memory}, None, 60) as worker:
     worker.send("hang")
@@ -250,7 +250,7 @@ def test_a_busy_worker_ends_with_its_parent_even_when_that_is_killed(forks: bool
 FORK = """
 import os, sys
 sys.path[:0] = {path!r}
-from eqsat.egraph.worker import Pool, Worker
+from eqsat.base.worker import Pool, Worker
 pool = Pool("support.worker_services:Echo", most=1)
 
 def ask():

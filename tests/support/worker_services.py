@@ -1,4 +1,4 @@
-"""A service for the tests of `eqsat.egraph.worker`."""
+"""A service for the tests of `eqsat.base.worker`."""
 
 from __future__ import annotations
 

@@ -60,6 +60,14 @@ ShapeOrRange = Annotated[
         help="Fix a dynamic dimension, or give its range: NAME=LEAST..LARGEST (1..64). May be repeated.",
     ),
 ]
+Workers = Annotated[
+    int | None,
+    typer.Option("--workers", min=1, metavar="N", help="Processes on this machine; one for each processor by default."),
+]
+Cluster = Annotated[
+    str | None,
+    typer.Option("--on", metavar="ADDRESS", help="A Dask scheduler (tcp://HOST:8786) whose workers do it instead."),
+]
 Certificate = Annotated[
     Path | None,
     typer.Option("--certificate", metavar="C.proof", help="Where to write a proof that `eqsat verify` checks."),

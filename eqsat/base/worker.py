@@ -13,6 +13,8 @@ meanwhile. A worker ends when its pipe closes, so also when this process is kill
 from __future__ import annotations
 
 import atexit
+import contextlib
+import errno
 import importlib
 import os
 import pickle
@@ -24,7 +26,7 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -33,6 +35,9 @@ from eqsat.errors import InputError
 
 _POLL_SECONDS = 0.1
 """Waits are this short: a signal that another thread received is acted on between two of them."""
+
+_ENDING_SECONDS = 1.0
+"""A process whose pipe has ended takes less than this to exit."""
 
 _HEADER = struct.Struct("<QQ")
 """Before each message: the number of its request, and its length in bytes."""
@@ -53,7 +58,8 @@ class Worker:
         answered: whether a message has come since the last request.
     """
 
-    def __init__(self, service: str, memory: int) -> None:
+    def __init__(self, service: str, memory: int, environment: Mapping[str, str] = {}) -> None:
+        """`environment` is added to this process's own."""
         self.memory = memory
         self.holding: Any = None
         self.answered = False
@@ -62,7 +68,7 @@ class Worker:
         # -P and no PYTHONPATH: nothing comes from the current folder, which is searched last, and only for what
         # requests name. A session of its own: Ctrl-C goes to the parent alone, which decides what to do with it.
         script = (
-            f"import sys; sys.path[:] = {own!a}; from eqsat.egraph.worker import serve; "
+            f"import sys; sys.path[:] = {own!a}; from eqsat.base.worker import serve; "
             f"serve({service!r}, {memory}, {later!a})"
         )
         self._process = subprocess.Popen(
@@ -71,7 +77,7 @@ class Worker:
             stdout=subprocess.PIPE,
             bufsize=0,  # what a buffer has read ahead, select would not see
             start_new_session=True,
-            env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
+            env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | dict(environment),
         )
 
     @property
@@ -125,6 +131,17 @@ class Worker:
         self._process.wait()
         self._close()
 
+    def signal(self, number: int) -> None:
+        """Send the process a signal, from any thread: the one that waits for an answer sees the pipe end."""
+        self._process.send_signal(number)
+
+    def ended(self) -> int:
+        """The exit code of a process whose pipe has ended: ENOMEM where it ran out of memory, -N after signal N."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(_ENDING_SECONDS)
+        self.kill()
+        return self._process.returncode
+
     def forget(self) -> None:
         """Let go of a process that is another's: a forked child shares the pipes of its parent, and nothing else."""
         self._process.returncode = 0  # nothing to wait for, nothing to kill
@@ -143,8 +160,8 @@ class Worker:
 class Pool:
     """Workers for the threads of this process: each has one to itself while it needs it, at most `most` there are."""
 
-    def __init__(self, service: str, most: int) -> None:
-        self._service, self._most = service, most
+    def __init__(self, service: str, most: int, environment: Mapping[str, str] = {}) -> None:
+        self._service, self._most, self._environment = service, most, environment
         self._reset()
         _POOLS.append(self)
 
@@ -180,7 +197,7 @@ class Pool:
                 if len(self._all) >= self._most and self._idle:
                     self._end(self._idle.pop(0))
                 if len(self._all) < self._most:
-                    worker = Worker(self._service, memory)
+                    worker = Worker(self._service, memory, self._environment)
                     self._all.add(worker)
                     return worker
                 left = deadline - time.monotonic()
@@ -257,11 +274,13 @@ def serve(service: str, memory: int, later: list[str]) -> None:
 
     Args:
         service: `module:class`; an instance is the `Service`.
-        memory: bytes of address space that this process may take.
+        memory: bytes of address space that this process may take, within what its parent may.
         later: folders to look for modules in once the service is loaded.
     """
     import resource
 
+    _, most = resource.getrlimit(resource.RLIMIT_AS)
+    memory = memory if most == resource.RLIM_INFINITY else min(memory, most)
     resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     replies = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what libraries print must not mix with the replies
@@ -279,7 +298,9 @@ def serve(service: str, memory: int, later: list[str]) -> None:
                 answer = _loaded(service)
                 sys.path += later
             answer(pickle.loads(data), send)
-        except (MemoryError, BrokenPipeError):
+        except MemoryError:
+            os._exit(errno.ENOMEM)  # an orderly exit takes memory, too, and waits for the thread that listens
+        except BrokenPipeError:
             return
         except Exception as error:  # noqa: BLE001  every failure must reach the parent as a message
             send("error", f"{type(error).__name__}: {error}")

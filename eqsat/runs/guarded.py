@@ -1,0 +1,106 @@
+"""One task in a process of its own kind: whatever happens there, this process goes on and gets an outcome.
+
+A process that dies, takes too much memory or gives no answer in time is replaced, and the task tried once more. What a
+task raises is its outcome: the same would be raised again.
+"""
+
+from __future__ import annotations
+
+import errno
+import importlib
+import json
+import math
+import signal
+import time
+import traceback
+from dataclasses import replace
+from typing import Any
+
+from eqsat.base.worker import Pool, Send, Worker
+from eqsat.errors import one_line
+from eqsat.runs.task import Outcome, Task, Work
+
+TRIES = 2
+"""Processes that a task may cost: the first may have died of something else, such as a machine short of memory."""
+
+ONE_THREAD: dict[str, str] = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+"""Environment of workers: there is one for each processor, and sums are added up alike on every machine."""
+
+
+class Service:
+    """Does tasks, in a worker process (`eqsat.base.worker`)."""
+
+    def __call__(self, request: tuple[str, dict[str, Any]], send: Send) -> None:
+        name, given = request
+        module, _, function = name.partition(":")
+        try:
+            work: Work = getattr(importlib.import_module(module), function)
+            value = work(given, lambda stage: send("stage", stage))
+            send("value", json.dumps(value, sort_keys=True, allow_nan=False))
+        except MemoryError:
+            raise
+        except Exception as error:  # noqa: BLE001  whatever a task raises is its outcome
+            send("raised", (f"{type(error).__name__}: {error}", traceback.format_exc()))
+
+
+class Processes:
+    """Worker processes for the tasks of several threads, each of which has one to itself meanwhile."""
+
+    def __init__(self, most: int) -> None:
+        self._pool = Pool("eqsat.runs.guarded:Service", most=most, environment=ONE_THREAD)
+        self._busy: set[Worker] = set()
+        self._ended = False
+
+    def done(self, task: Task) -> Outcome:
+        """The outcome of a task in one process, or in another if the first is lost."""
+        outcome = Outcome(None)
+        for tries in range(1, TRIES + 1):
+            begun = time.monotonic()
+            with self._pool.lent(task.memory, None, math.inf) as worker:
+                assert worker is not None
+                if self._ended:
+                    break
+                self._busy.add(worker)
+                outcome, lost = _tried(task, worker)
+                self._busy.discard(worker)
+            outcome = replace(outcome, tries=tries, seconds=time.monotonic() - begun)
+            if not lost:
+                break
+        return outcome
+
+    def end(self) -> None:
+        """End all processes. Threads that wait for one see that it died."""
+        self._ended = True
+        for worker in list(self._busy):
+            worker.signal(signal.SIGKILL)
+
+    def close(self) -> None:
+        """Once no thread uses them: end them, and close what is left of them."""
+        self._pool.close()
+
+
+def _tried(task: Task, worker: Worker) -> tuple[Outcome, bool]:
+    """An outcome, and whether the process was lost with it."""
+    stage, ends = "", time.monotonic() + task.seconds
+    try:
+        worker.send((task.work, {**task.given, **task.places}))
+        while (message := worker.receive(max(0.0, ends - time.monotonic()))) is not None:
+            kind, content = message
+            if kind == "value":
+                return Outcome(content, stage=stage), False
+            if kind == "raised":
+                return Outcome(None, one_line(content[0]), stage, content[1]), False
+            if kind == "error":
+                return Outcome(None, one_line(content), stage), False
+            stage = content
+    except (EOFError, OSError):
+        return Outcome(None, f"its process died ({_reason(worker.ended())})", stage), True
+    worker.kill()
+    return Outcome(None, f"no answer after {task.seconds:g} s", stage), True
+
+
+def _reason(code: int) -> str:
+    """Why a process ended, by its exit code."""
+    if code < 0:
+        return signal.Signals(-code).name
+    return "out of memory" if code == errno.ENOMEM else f"exit code {code}"

@@ -1,0 +1,1 @@
+"""Many models for many devices: what each gains, which rules earn it, and what got worse since an earlier sweep."""

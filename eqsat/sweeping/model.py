@@ -1,0 +1,112 @@
+"""One model for one device, as a task of a run: its figures, without times, so that they are the same everywhere."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from eqsat.dynamic.optimize import optimize_dynamic
+from eqsat.errors import InputError
+from eqsat.frontends.onnx.file.load import external_files
+from eqsat.frontends.onnx.read.model import from_onnx, named_sizes, open_dimensions
+from eqsat.pipeline.optimize import optimize
+from eqsat.runs.task import Task, Tell
+
+EXPLAIN_SECONDS = 10.0
+"""For the steps to a result: which rules earned it depends on them, so that they have to be found whole."""
+
+LATE = 2.0
+"""A process is ended after this many times the time limit, and `LOADING` seconds."""
+
+LOADING = 60.0
+
+
+def digest(model: Path) -> str:
+    """A digest of a model's file and of its external data; of a file that is no model, of its bytes.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    found = hashlib.sha256()
+    others: list[Path] = []
+    with suppress(InputError):
+        others = [path for path in external_files(model) if path.is_file()]
+    for path in (model, *others):
+        with path.open("rb") as file:
+            found.update(hashlib.file_digest(file, "sha256").digest())
+    return found.hexdigest()
+
+
+def tasks(
+    models: Mapping[str, Path],
+    devices: Sequence[str],
+    policies: Sequence[str],
+    sizes: Mapping[str, int],
+    time_limit: float,
+    memory: int,
+) -> Iterable[Task]:
+    """A task for each model, device and policy.
+
+    Args:
+        models: files by name.
+        sizes: of dynamic dimensions, for the models that have them; the others stay as they are.
+        time_limit: seconds of each search.
+        memory: bytes of address space of each process.
+    """
+    digests = {name: digest(path) for name, path in models.items()}
+    for name, path in models.items():
+        for device in devices:
+            for policy in policies:
+                given = {"model": digests[name], "device": device, "numerics": policy, "sizes": dict(sizes)}
+                yield Task(
+                    f"{name} {device} {policy}",
+                    "eqsat.sweeping.model:figures",
+                    given | {"time_limit": time_limit},
+                    LATE * time_limit + LOADING,
+                    memory,
+                    {"name": name, "path": str(path.absolute())},
+                )
+
+
+def figures(given: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
+    """The figures of one model (`eqsat.sweeping.table.Row`), or why it is refused.
+
+    Raises:
+        InputError: the file is not the one that the task is about.
+        CheckFailed: as `optimize`.
+    """
+    path = Path(given["path"])
+    tell("reading")
+    if digest(path) != given["model"]:
+        raise InputError(f"{path}: is another file here than where the sweep began; let all workers see the same files")
+    options: dict[str, Any] = {
+        "device": given["device"],
+        "numerics": given["numerics"],
+        "time_limit": given["time_limit"],
+        "explain_time": EXPLAIN_SECONDS,
+    }
+    try:
+        sizes = named_sizes(path, given["sizes"])
+        tell("optimising")
+        if open_dimensions(path, sizes):
+            return _of(optimize_dynamic(path, sizes, **options).report)
+        return _of(optimize(from_onnx(path, shapes=sizes), measure=False, **options).report)
+    except InputError as error:
+        return {"refused": str(error)}
+
+
+def _of(report: Mapping[str, Any]) -> dict[str, Any]:
+    source, result = report["source"], report["result"]
+    return {
+        **{f"source_{key}": source[key] for key in ("predicted_us", "kernels", "flops", "bytes")},
+        **{f"result_{key}": result[key] for key in ("predicted_us", "kernels", "flops", "bytes")},
+        "lower_bound_us": report["lower_bound_us"],
+        "optimal": report["optimal"],
+        "stop": report["egraph"]["stop"],
+        "as_written": bool(report.get("fallback") or report.get("memory") or report.get("overflow")),
+        "carried": len(report["opaque"]),
+        "rules": dict(sorted(report["rules"].items())),
+    }

@@ -1,0 +1,120 @@
+"""Runs of tasks: what goes wrong costs one task, what is done is kept, and it is the same wherever it is done."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eqsat.errors import InputError
+from eqsat.runs.run import run
+from eqsat.runs.store import Store
+from eqsat.runs.task import Outcome, Task
+from support.cluster import local_cluster
+
+MEMORY = 2 << 30
+
+
+def task(n: int, how: str = "", seconds: float = 60.0, **given: Any) -> Task:
+    return Task(f"{n} {how}", "support.tasks:squared", {"n": n, "how": how, **given}, seconds, MEMORY)
+
+
+def outcomes(tasks: list[Task], store: Store, workers: int = 2, on: str | None = None) -> Mapping[str, Outcome]:
+    return {each.name: outcome for each, outcome, _ in run(tasks, store, workers, on)}
+
+
+def test_a_task_that_fails_costs_only_itself(tmp_path: Path) -> None:
+    wrong = [task(1, "raise"), task(2, "die"), task(3, "hang", 0.5), task(4, "fill")]
+    asked = [*wrong, task(5, "die once", mark=str(tmp_path / "mark")), *(task(n) for n in range(6, 12))]
+    with Store(tmp_path / "results.sqlite") as store:
+        found = outcomes(asked, store)
+    failures = {name: (o.failure, o.tries) for name, o in found.items() if o.value is None}
+    assert failures == {
+        "1 raise": ("KeyError: 'as asked'", 1),
+        "2 die": ("its process died (SIGABRT)", 2),
+        "3 hang": ("no answer after 0.5 s", 2),
+        "4 fill": ("its process died (out of memory)", 2),
+    }
+    assert "squared" in found["1 raise"].trace
+    assert found["2 die"].stage == "squaring"
+    assert (found["5 die once"].result, found["5 die once"].tries) == (25, 2)
+    assert [found[f"{n} "].result for n in range(6, 12)] == [n * n for n in range(6, 12)]
+
+
+def test_what_is_done_is_not_done_again_and_what_failed_is(tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+    asked = [task(1), task(2, "raise"), Task("3", "support.tasks:squared", {"n": 3}, 60.0, MEMORY, {"how": "raise"})]
+    with Store(tmp_path / "results.sqlite") as store:
+        outcomes(asked, store)
+    right = Task("3", "support.tasks:squared", {"n": 3}, 60.0, MEMORY, {"how": "", "mark": str(mark)})
+    with Store(tmp_path / "results.sqlite") as store:
+        again = {each.name: known for each, _, known in run([*asked[:2], right, task(1, "other")], store)}
+        assert again == {"1 ": True, "2 raise": False, "3": False, "1 other": False}
+        assert outcomes([right], store)["3"].result == 9
+
+
+def test_a_file_that_holds_something_else_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "results.sqlite"
+    path.write_text("a text that SQLite has not written" * 100)
+    with pytest.raises(InputError, match="cannot be used for results"):
+        Store(path)
+
+
+def test_ctrl_c_ends_all_processes_within_a_second_and_keeps_what_is_done(tmp_path: Path) -> None:
+    script = f"""
+import sys
+from eqsat.runs.run import run
+from eqsat.runs.store import Store
+from eqsat.runs.task import Task
+given = [{{"n": n, "how": "hang" if n else ""}} for n in range(3)]
+tasks = [Task(str(n), "support.tasks:squared", each, 60.0, {MEMORY}) for n, each in enumerate(given)]
+for each in run(tasks, Store({str(tmp_path / "results.sqlite")!r}), 2):
+    print(each[0].name, flush=True)
+"""
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])}
+    begun = subprocess.Popen(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
+    )
+    assert begun.stdout is not None
+    assert begun.stdout.readline() == b"0\n"
+    began = time.monotonic()
+    begun.send_signal(signal.SIGINT)
+    begun.communicate(timeout=30)
+    assert time.monotonic() - began < 2.0  # a second, on a machine with other work
+    with Store(tmp_path / "results.sqlite") as store:
+        kept = store.get(Task("0", "support.tasks:squared", {"n": 0, "how": ""}, 60.0, MEMORY))
+    assert kept is not None
+    assert kept.result == 0
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    with local_cluster() as made:
+        yield made
+
+
+def test_a_dask_worker_that_is_killed_costs_no_task(cluster: Any) -> None:
+    asked = [*(task(n, "slow", pause=0.2) for n in range(8)), task(9, "die")]
+    with Store(":memory:") as store, closing(run(asked, store, on=cluster.scheduler_address)) as found:
+        arrived = [next(found)]
+        victim = next(iter(cluster.workers.values())).pid
+        threading.Timer(0.0, os.kill, (victim, signal.SIGKILL)).start()
+        arrived += found
+    results = {each.name: (outcome.result, outcome.failure) for each, outcome, _ in arrived}
+    assert results == {f"{n} slow": (n * n, "") for n in range(8)} | {"9 die": (None, "its process died (SIGABRT)")}
+
+
+def test_an_address_where_nobody_answers_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("distributed")
+    monkeypatch.setattr("eqsat.runs.cluster._CONNECT_SECONDS", 0.2)
+    with pytest.raises(InputError, match="no Dask scheduler answers there"), Store(":memory:") as store:
+        outcomes([task(1)], store, on="tcp://127.0.0.1:1")

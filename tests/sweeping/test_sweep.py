@@ -1,0 +1,87 @@
+"""Sweeps: the same bytes wherever they run, nothing done twice, and a non-zero exit where something got worse."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import eqsat
+from support.cli import eqsat as command
+from support.cli import printed, refusal
+from support.cluster import local_cluster
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    folder = tmp_path_factory.mktemp("models")
+    a, b = (np.random.default_rng(i).standard_normal((16, 16)).astype(np.float32) for i in (1, 2))
+    eqsat.to_onnx(eqsat.trace(lambda x: eqsat.relu(x @ a @ b), eqsat.spec((8, 16))), folder / "chain.onnx")
+    eqsat.to_onnx(eqsat.trace(lambda x: eqsat.softmax(x @ a, axis=-1), eqsat.spec((8, 16))), folder / "softmax.onnx")
+    return sorted(folder.iterdir())
+
+
+@pytest.fixture(scope="module")
+def swept(models: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("swept")
+    options = ("--devices", "mi300x,h100", "--numerics", "reassociate,exact", "--workers", "1")
+    printed("sweep", *models, *options, "-o", out)
+    return out
+
+
+def document(folder: Path) -> Any:
+    return json.loads((folder / "sweep.json").read_text())
+
+
+def test_a_sweep_says_what_each_model_gains_and_which_rules_have_a_part_in_it(swept: Path) -> None:
+    data = document(swept)
+    rows = {(r["model"], r["device"], r["numerics"]): r for r in data["rows"]}
+    assert len(rows) == 8
+    better, exact = rows["chain", "mi300x", "reassociate"], rows["chain", "mi300x", "exact"]
+    assert better["result_predicted_us"] < better["source_predicted_us"] == exact["result_predicted_us"]
+    assert better["result_flops"] < better["source_flops"]
+    assert better["rules"] == {"matmul-of-constants-right": 1}
+    (rule,) = (r for r in data["rules"] if r["rule"] == "matmul-of-constants-right")
+    assert (rule["rows"], rule["steps"]) == (2, 2)
+    saved = [r["source_predicted_us"] - r["result_predicted_us"] for r in rows.values() if r["rules"]]
+    assert rule["saved_us"] == pytest.approx(sum(saved), abs=1e-6)
+    page = (swept / "sweep.html").read_text()
+    assert "matmul-of-constants-right" in page
+    assert page.count("<tr><td") == 8 + len(data["rules"])
+
+
+def test_two_dask_workers_write_the_bytes_that_one_process_writes(
+    models: list[Path], swept: Path, tmp_path: Path
+) -> None:
+    with local_cluster() as cluster:
+        options = ("--devices", "mi300x,h100", "--numerics", "reassociate,exact", "--on", cluster.scheduler_address)
+        assert "8 results, 0 of them known" in printed("sweep", *models, *options, "-o", tmp_path)
+    assert (tmp_path / "sweep.json").read_bytes() == (swept / "sweep.json").read_bytes()
+
+
+def test_what_got_worse_fails_and_what_is_known_is_not_searched_again(models: list[Path], swept: Path) -> None:
+    before = swept / "before"
+    before.mkdir()
+    options = ("--devices", "mi300x", "-o", swept, "--against", before)
+    assert "holds no sweep.json" in refusal("sweep", *models, *options)
+    data = document(swept)
+    (before / "sweep.json").write_text(json.dumps(data))
+    assert "2 results, 2 of them known" in printed("sweep", *models, *options)
+    data["rows"][0]["result_predicted_us"] /= 1.01
+    (before / "sweep.json").write_text(json.dumps(data))
+    found = command("sweep", *models, *options)
+    assert found.exit_code == 1
+    assert "worse: chain mi300x reassociate" in found.stdout
+    assert "(+1.0%)" in found.stdout
+
+
+def test_a_model_without_a_result_is_a_row_that_says_why(models: list[Path], tmp_path: Path) -> None:
+    model = tmp_path / "wrong.onnx"
+    model.write_bytes(models[0].read_bytes()[:200])
+    printed("sweep", models[0], model, "-o", tmp_path / "out", "--workers", "1")
+    rows = document(tmp_path / "out")["rows"]
+    assert [(r["model"], "refused" in r) for r in rows] == [("chain", False), ("wrong", True)]
+    assert "no such file" in refusal("sweep", tmp_path / "none.onnx", "-o", tmp_path / "out").lower()
