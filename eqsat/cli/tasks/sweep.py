@@ -64,7 +64,8 @@ def sweep(
     """
     from eqsat.base.files import make_folder, write_text
     from eqsat.base.memory_limit import memory_limit as machine_memory
-    from eqsat.cli.shared.output import console, progress, write_json
+    from eqsat.base.progress_bar import progress_bar
+    from eqsat.cli.shared.output import console, write_json
     from eqsat.extract.device.table import device
     from eqsat.language.rule import Policy
     from eqsat.runs.run import run
@@ -88,7 +89,7 @@ def sweep(
     asked = list(tasks(files, chosen, policies, parse_shapes(shape), time_limit, memory))
     found: dict[str, Row] = {}
     known = 0
-    with Store(output / RESULTS) as store, progress("sweep") as report:
+    with Store(output / RESULTS) as store, progress_bar("sweep") as report:
         for task, outcome, was_known in run(asked, store, count, on):
             found[task.name] = row(task, outcome)
             known += was_known
