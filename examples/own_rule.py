@@ -9,6 +9,7 @@ from eqsat.rules import ALL
 divide_back = rule(
     "multiply-and-divide-back",
     "a * b / b == a",
+    when="floating(dtype(a))",  # integers by 0 give no NaN
     numerics="range-changing",  # where b is 0 the left side is NaN, and the right side is not
     source="a normalisation that our exporter writes twice",
     why="b need not be read",
