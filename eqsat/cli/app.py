@@ -33,7 +33,7 @@ from eqsat.cli.commands import (
     run,
 )
 from eqsat.cli.commands.version import show_version, version
-from eqsat.cli.tasks import sweep
+from eqsat.cli.tasks import fuzz, sweep
 from eqsat.errors import EqsatError, InputError
 
 CHECK_FAILED, BAD_INPUT, INTERRUPTED = 1, 3, 130
@@ -93,6 +93,7 @@ app.command("explain")(explain.explain)
 app.command("explore")(explore.explore)
 app.command("extract")(extract.extract)
 app.command("sweep")(sweep.sweep)
+app.command("fuzz")(fuzz.fuzz)
 app.add_typer(rules.app, name="rules")
 app.add_typer(kernels.app, name="kernels")
 app.command("version")(version)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from eqsat.dynamic.optimize import optimize_dynamic
 from eqsat.errors import InputError
-from eqsat.frontends.onnx.file.load import external_files
+from eqsat.frontends.onnx.file.load import digest_of
 from eqsat.frontends.onnx.read.model import from_onnx, named_sizes, open_dimensions
 from eqsat.pipeline.optimize import optimize
 from eqsat.runs.task import Task, Tell
@@ -22,22 +20,6 @@ LATE = 2.0
 """A process is ended after this many times the time limit, and `LOADING` seconds."""
 
 LOADING = 60.0
-
-
-def digest(model: Path) -> str:
-    """A digest of a model's file and of its external data; of a file that is no model, of its bytes.
-
-    Raises:
-        OSError: the file cannot be read.
-    """
-    found = hashlib.sha256()
-    others: list[Path] = []
-    with suppress(InputError):
-        others = [path for path in external_files(model) if path.is_file()]
-    for path in (model, *others):
-        with path.open("rb") as file:
-            found.update(hashlib.file_digest(file, "sha256").digest())
-    return found.hexdigest()
 
 
 def tasks(
@@ -56,7 +38,7 @@ def tasks(
         time_limit: seconds of each search.
         memory: bytes of address space of each process.
     """
-    digests = {name: digest(path) for name, path in models.items()}
+    digests = {name: digest_of(path) for name, path in models.items()}
     for name, path in models.items():
         for device in devices:
             for policy in policies:
@@ -80,7 +62,7 @@ def figures(given: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
     """
     path = Path(given["path"])
     tell("reading")
-    if digest(path) != given["model"]:
+    if digest_of(path) != given["model"]:
         raise InputError(f"{path}: is another file here than where the sweep began; let all workers see the same files")
     options: dict[str, Any] = {
         "device": given["device"],

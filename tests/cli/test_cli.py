@@ -32,6 +32,7 @@ COMMANDS = (
         "extract",
         "version",
         "sweep",
+        "fuzz",
     ),
     *("bench", "calibrate", "kernels list", "kernels show", "kernels source"),
     *("rules list", "rules show", "rules check"),

@@ -6,9 +6,11 @@ functions, so that `import eqsat` stays fast.
 
 from __future__ import annotations
 
+import hashlib
 import math
 import os
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -227,6 +229,22 @@ def external_files(path: Path) -> list[Path]:
     model, _, _ = read_model(path)
     places = dict.fromkeys(map(_place, external_tensors(model)))
     return [path.parent / place for place in places if place]
+
+
+def digest_of(model: Path) -> str:
+    """A digest of a model's file and of its external data; of a file that is no model, of its bytes.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    found = hashlib.sha256()
+    others: list[Path] = []
+    with suppress(InputError):
+        others = [path for path in external_files(model) if path.is_file()]
+    for path in (model, *others):
+        with path.open("rb") as file:
+            found.update(hashlib.file_digest(file, "sha256").digest())
+    return found.hexdigest()
 
 
 def external_tensors(model: ModelProto) -> Iterator[TensorProto]:

@@ -1,4 +1,4 @@
-"""Random programs: of all element types, under every policy, with special values, dims of 1 and of 0.
+"""Random programs: of all element types, for every device, under every policy, with special values, dims of 1 and of 0.
 
 Half come from `eqsat.testing`. The other half is difficult on purpose: constants with NaN, infinities and subnormals,
 composites of broadcast rows, poles and cancellation. Requirements:
@@ -9,26 +9,30 @@ composites of broadcast rows, poles and cancellation. Requirements:
         policy, except sums that take more memory than their operands
     otherwise the source's values, in float64 and in its own types, within the tolerance of its types or its own noise
     for every eighth seed, the values that onnxruntime computes from the result, written as ONNX
+    for every sixteenth, the values that the plan's own kernels compute in the checker of kernels
 """
 
 from __future__ import annotations
 
-import argparse
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from onnx_oracle import by_onnxruntime
 
 import eqsat
 from eqsat.base.numerics import is_float, itemsize, np_dtype
 from eqsat.errors import EqsatError, InputError
 from eqsat.evidence.reference import same_bits
+from eqsat.extract.device.table import DEVICES
+from eqsat.fuzzing.kinds import Fault
+from eqsat.fuzzing.oracle import by_onnxruntime
 from eqsat.language.rule import Policy
 from eqsat.program import composites, ops
 from eqsat.program.ir import Program
 from eqsat.program.term import Term
+from eqsat.runs.task import Tell
 from eqsat.testing import STEPS, Builder, random_inputs, shapes, weights
 
 SECONDS = 60.0
@@ -41,6 +45,8 @@ MIXES: tuple[tuple[str, ...], ...] = (
     *(("float32", "float64", "int64", "bool"), ("float32", "float16", "bfloat16", "int32", "bool")),
 )
 
+DTYPES = ("float64", "float32", "float16", "bfloat16", "int32", "int64", "bool")
+
 TOLERANCE = {"float64": 1e-7, "float32": 1e-4, "float16": 2e-2, "bfloat16": 1e-1}
 """Largest error as a share of an output's scale, by the narrowest float of the program."""
 
@@ -51,6 +57,9 @@ SEARCH_SECONDS = 10.0
 
 EVERY = 8
 """One of this many seeds is judged by onnxruntime too: its sessions take longer than all other checks."""
+
+CHECKER = 16
+"""One of this many seeds has its kernels run in the checker: to compile them takes longer than all other checks."""
 
 TWICE = 8
 """Two of this many seeds are optimised twice."""
@@ -67,26 +76,35 @@ LARGEST = 5000
 """Most elements of a value that is used as an operand."""
 
 
-class Fault(Exception):
-    """What is wrong with a result."""
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A program to optimise, under which policy and for which device; the seed draws its inputs."""
 
-
-def prepare(options: argparse.Namespace) -> None:
-    """Keep onnxruntime quiet."""
-    import onnxruntime
-
-    onnxruntime.set_default_logger_severity(4)
+    seed: int
+    program: Program
+    policy: Policy
+    device: str
 
 
 # Cases
 
 
-def case(seed: int, kept: Any) -> tuple[int, Program, Policy]:
-    """The program of a seed and its policy; `kept` picks among the steps of the difficult ones."""
-    mix, policy = MIXES[seed // 2 % len(MIXES)], POLICIES[seed // (2 * len(MIXES)) % len(POLICIES)]
-    if seed % 2:
-        return seed, drawn(seed, mix, kept), policy
-    return seed, awkward(seed, mix, kept), policy
+def case(seed: int, kept: Sequence[int] | None, models: Sequence[str] = ()) -> Case:
+    """The program of a seed; `kept` picks among its steps."""
+    mix = MIXES[seed // 2 % len(MIXES)]
+    made = drawn(seed, mix, kept) if seed % 2 else awkward(seed, mix, kept)
+    return Case(seed, made, policy(seed), device_of(seed))
+
+
+def policy(seed: int) -> Policy:
+    """The policy of a seed: as many seeds in a row as there are of element types in turns have the same."""
+    return POLICIES[seed // (2 * len(MIXES)) % len(POLICIES)]
+
+
+def device_of(seed: int) -> str:
+    """The device of a seed: half of them the default."""
+    rng = random.Random(f"device {seed}")
+    return "mi300x" if rng.random() < 0.5 else rng.choice(sorted(DEVICES))
 
 
 def drawn(seed: int, dtypes: Sequence[str], kept: Any) -> Program:
@@ -250,33 +268,49 @@ AWKWARD: tuple[Callable[[Awkward, Term], Term], ...] = (
 # The oracle
 
 
-def judge(made: tuple[int, Program, Policy], stage: Callable[[str], None]) -> str:
+def judge(made: Case, tell: Tell) -> str:
     """Optimise a program, some twice, and compare the result with the source."""
-    seed, program, policy = made
+    seed, program, policy = made.seed, made.program, made.policy
     inputs = random_inputs(program, seed)
     try:
         wanted = program.run(inputs)
     except InputError:
         return "refused"
-    best = _optimized(program, policy)
+    best = _optimized(made)
     if best.report.get("fallback"):
         raise Fault(f"fallback: {best.report['fallback']['refused'][:1]} {policy}\n{program}")
     stopped = best.report["egraph"]["stop"] != "saturated"
-    if seed % TWICE < 2 and not stopped and _untimed(best) != _untimed(_optimized(program, policy)):
+    if seed % TWICE < 2 and not stopped and _untimed(best) != _untimed(_optimized(made)):
         raise Fault(f"another plan the second time, {policy}\n{program}")
     for how, found in (("program", best.program.run(inputs)), ("plan", best.compile()(inputs))):
         _compare(program, policy, how, inputs, wanted, found)
     if seed % EVERY == 0:
-        stage("foreign")
+        tell("foreign")
         found = _by_onnxruntime(best.program, inputs)
-        stage("")
+        tell("")
         if found is not None:
             _compare(program, "fast", "onnxruntime", inputs, wanted, found)
-    return "result, stopped early" if stopped else "result"
+    word = "result, stopped early" if stopped else "result"
+    if seed % CHECKER == 1 and made.device != "cpu":
+        found = _in_checker(best, inputs)
+        if found is None:
+            return word
+        _compare(program, "fast", "checker", inputs, wanted, found)
+        return f"{word}, kernels checked"
+    return word
 
 
-def _optimized(program: Program, policy: Policy) -> Any:
-    return eqsat.optimize(program, numerics=policy, time_limit=SEARCH_SECONDS, explain_time=0.0)
+def _optimized(made: Case) -> Any:
+    options: dict[str, Any] = {"time_limit": SEARCH_SECONDS, "explain_time": 0.0, "measure": False}
+    return eqsat.optimize(made.program, device=made.device, numerics=made.policy, **options)
+
+
+def _in_checker(best: Any, inputs: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The outputs by the kernels of a plan in the checker; None where it has none for the plan, or no compiler."""
+    try:
+        return best.compile(on="simt")(inputs)
+    except InputError:
+        return None
 
 
 def _untimed(best: Any) -> tuple[str, str]:
@@ -293,7 +327,8 @@ def _compare(program: Program, policy: str, how: str, inputs: Any, wanted: Any, 
         want, got = wanted[name], np.asarray(found[name])
         if (got.shape, got.dtype) != (want.shape, want.dtype):
             raise Fault(f"{how}: {got.dtype}{list(got.shape)} for {want.dtype}{list(want.shape)}\n{program}")
-        bitwise = how != "onnxruntime" and (settled[term] or (policy == "exact" and (plain[term] or not varies[term])))
+        kept = settled[term] or (policy == "exact" and (plain[term] or not varies[term]))
+        bitwise = kept and how not in ("onnxruntime", "checker")
         if bitwise:
             if not same_bits(got, want):
                 raise Fault(f"{how}: other bits, {policy}: {got.ravel()[:4]} for {want.ravel()[:4]}\n{program}")
@@ -362,6 +397,10 @@ def _open(term: Term) -> bool:
     return term.op in ("pow", "div", "mod") or (term.op == "cast" and is_float(term.args[0].dtype))
 
 
-def save(made: tuple[int, Program, Policy], folder: Any, name: str) -> None:
-    """Save a case as text."""
-    (folder / f"{name}.txt").write_text(f"{made[2]}\n{made[1]}\n")
+def files(made: Case) -> dict[str, bytes]:
+    """A case as text, and as ONNX where that can express it."""
+    text = f"{made.policy}, {made.device}\n{made.program}\n".encode()
+    try:
+        return {".txt": text, ".onnx": eqsat.to_onnx(made.program).SerializeToString()}
+    except InputError:
+        return {".txt": text}

@@ -6,7 +6,6 @@ after the end of the run. Before eqsat has run a line, it is right that the sign
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import os
@@ -16,11 +15,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from eqsat.fuzzing.kinds import Fault
+from eqsat.runs.task import Tell
 
 SECONDS = 120.0
 BYTES = 1 << 40
@@ -36,27 +38,11 @@ MARK = "EQSAT_FUZZ_SIGNALS"
 """Set in the environment of a command, and so of its workers, to find them."""
 
 
-class Fault(Exception):
-    """What is wrong with how a command ended."""
+_DEPTHS = (1, 4, 24)
+"""Layers of the models that are optimised: from a single kernel to a search of seconds."""
 
-
-_models: list[Path] = []
-
-
-def prepare(options: argparse.Namespace) -> None:
-    """Write the models that are optimised: from a single kernel to a search of seconds."""
-    import eqsat
-
-    if not _models:
-        folder = Path(tempfile.mkdtemp(prefix="eqsat-signals-"))
-        for depth in (1, 4, 24):
-            program = eqsat.trace(_layers(depth), eqsat.spec((8, 16)))
-            _models.append(folder / f"layers-{depth}.onnx")
-            eqsat.to_onnx(program, _models[-1])
-    small = (
-        [path for path in sorted(options.models.glob("*.onnx")) if path.stat().st_size < 8e6] if options.models else []
-    )
-    _models.extend(small)
+Case = tuple[int, list[tuple[float, signal.Signals]], bool]
+"""A depth, signals and the seconds before each, and whether the output replaces an existing file."""
 
 
 def _layers(depth: int) -> Callable[..., Any]:
@@ -73,21 +59,34 @@ def _layers(depth: int) -> Callable[..., Any]:
     return layers
 
 
-def case(seed: int, kept: Any) -> tuple[Path, list[tuple[float, signal.Signals]], bool]:
-    """A model, signals and the seconds before each, and whether the output replaces an existing file."""
+def steps(seed: int) -> int:
+    """A command is one piece."""
+    return 0
+
+
+def case(seed: int, kept: Sequence[int] | None, models: Sequence[str] = ()) -> Case:
+    """The case of a seed."""
     rng = random.Random(seed)
     moments = [(rng.uniform(0.0, LATEST), rng.choice((signal.SIGINT, signal.SIGTERM)))]
     if rng.random() < 0.3:
         moments.append((rng.uniform(0.0, 0.3), moments[0][1]))
-    return rng.choice(_models), moments, rng.random() < 0.5
+    return rng.choice(_DEPTHS), moments, rng.random() < 0.5
 
 
-def judge(made: tuple[Path, list[tuple[float, signal.Signals]], bool], stage: Callable[[str], None]) -> str:
+def files(made: Case) -> dict[str, bytes]:
+    """The case as text."""
+    return {".txt": f"{made}\n".encode()}
+
+
+def judge(made: Case, tell: Tell) -> str:
     """Run the command, send the signals, and check the outcome."""
-    model, moments, replaces = made
+    import eqsat
+
+    depth, moments, replaces = made
     mark = f"{os.getpid()}-{time.monotonic_ns()}"
-    with tempfile.TemporaryDirectory() as folder:
-        home, out = Path(folder), Path(folder, "out.onnx")
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as source:
+        home, out, model = Path(folder), Path(folder, "out.onnx"), Path(source, "model.onnx")
+        eqsat.to_onnx(eqsat.trace(_layers(depth), eqsat.spec((8, 16))), model)
         if replaces:
             out.write_bytes(b"as it was")
         command = [sys.executable, "-m", "eqsat", "optimize", str(model), "-o", str(out), "--json", str(home / "json")]

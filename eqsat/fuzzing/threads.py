@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
-
-from fuzz_programs import POLICIES
-from fuzz_programs import case as made
 
 import eqsat
 from eqsat.errors import InputError
+from eqsat.fuzzing.kinds import Fault
+from eqsat.fuzzing.programs import POLICIES
+from eqsat.fuzzing.programs import case as made
 from eqsat.language.rule import Policy
 from eqsat.program.ir import Program
+from eqsat.runs.task import Tell
 
 SECONDS = 240.0
 BYTES = 8_000_000_000
@@ -25,22 +25,28 @@ PROGRAMS = 6
 Task = tuple[str, Program, Policy]
 
 
-class Fault(Exception):
-    """What differs."""
+def steps(seed: int) -> int:
+    """A case is one piece."""
+    return 0
 
 
-def case(seed: int, kept: Any) -> list[Task]:
+def case(seed: int, kept: Sequence[int] | None, models: Sequence[str] = ()) -> list[Task]:
     """Programs to optimise under some policy; every third is then proved equal to its result."""
     first = 10_000_019 + seed * PROGRAMS
     tasks: list[Task] = []
     for number in range(first, first + PROGRAMS):
-        _, program, _ = made(number, None)
+        program = made(number, None).program
         policy = POLICIES[number % len(POLICIES)]
         tasks.append(("prove" if number % 3 == 0 else "optimize", program, policy))
     return tasks
 
 
-def judge(tasks: Sequence[Task], stage: Callable[[str], None]) -> str:
+def files(tasks: Sequence[Task]) -> dict[str, bytes]:
+    """The programs as text."""
+    return {".txt": "\n\n".join(f"{kind}, {policy}\n{program}" for kind, program, policy in tasks).encode()}
+
+
+def judge(tasks: Sequence[Task], tell: Tell) -> str:
     """Do all tasks in one thread and then in four."""
     alone = [_answer(task) for task in tasks]
     with ThreadPoolExecutor(THREADS) as threads:

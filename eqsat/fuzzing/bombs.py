@@ -10,7 +10,10 @@ from typing import Any
 
 import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
-from onnx_oracle import Fault, check_line
+
+from eqsat.fuzzing.kinds import Fault
+from eqsat.fuzzing.oracle import check_line
+from eqsat.runs.task import Tell
 
 SECONDS = 30.0
 BYTES = 4_000_000_000
@@ -230,16 +233,23 @@ BOMBS = (
 SIZES = (10**6, 1 << 26, 1 << 30, (1 << 31) - 1, 1 << 31, 1 << 33, 10**12, 1 << 48, (1 << 62) + 1)
 
 
-def case(seed: int, kept: Any) -> bytes:
+def steps(seed: int) -> int:
+    """A bomb is one piece."""
+    return 0
+
+
+def case(seed: int, kept: Sequence[int] | None, models: Sequence[str] = ()) -> bytes:
+    """The bytes of a file."""
     rng = random.Random(seed)
     return BOMBS[seed % len(BOMBS)](rng, rng.choice(SIZES)).SerializeToString()
 
 
-def save(data: bytes, folder: Path, name: str) -> None:
-    (folder / f"{name}.onnx").write_bytes(data)
+def files(data: bytes) -> dict[str, bytes]:
+    """The model."""
+    return {".onnx": data}
 
 
-def judge(data: bytes, stage: Callable[[str], None]) -> str:
+def judge(data: bytes, tell: Tell) -> str:
     """Read and optimise one."""
     import eqsat
     from eqsat.errors import InputError

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import os
+import contextlib
 import random
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from eqsat.fuzzing.kinds import Fault
+from eqsat.runs.task import Tell
+
 SECONDS = 30.0
 BYTES = 6_000_000_000
 
-
-def prepare(options: Any) -> None:
-    """Go to an empty folder: a wrong argument may be a valid file name."""
-    os.chdir(tempfile.mkdtemp(prefix="eqsat-misuse-"))
-
-
-class Fault(Exception):
-    """What is wrong with an error."""
+Call = tuple[str, Callable[..., Any], list[Any], dict[str, Any]]
+"""A name, the callable, and its arguments by position and by name."""
 
 
 def _wrong() -> tuple[Any, ...]:
@@ -159,7 +156,12 @@ def _calls() -> list[tuple[str, Callable[..., Any], tuple[Any, ...], dict[str, A
 _cache: list[Any] = []
 
 
-def case(seed: int, kept: Any) -> Any:
+def steps(seed: int) -> int:
+    """A call is one piece."""
+    return 0
+
+
+def case(seed: int, kept: Sequence[int] | None, models: Sequence[str] = ()) -> Call:
     """A call with one wrong argument, sometimes a missing one or one too many."""
     if not _cache:
         _cache.extend((_calls(), _wrong()))
@@ -180,7 +182,18 @@ def case(seed: int, kept: Any) -> Any:
     return name, function, args, kwargs
 
 
-def judge(call: Any, stage: Callable[[str], None]) -> str:
+def files(call: Call) -> dict[str, bytes]:
+    """The call as text."""
+    return {".txt": f"{call[0]}({_given(call)})\n".encode()}
+
+
+def judge(call: Call, tell: Tell) -> str:
+    """Make the call in an empty folder: a wrong argument may be a valid file name."""
+    with tempfile.TemporaryDirectory(prefix="eqsat-misuse-") as folder, contextlib.chdir(folder):
+        return _judged(call)
+
+
+def _judged(call: Call) -> str:
     from eqsat.errors import EqsatError, InputError
 
     name, function, args, kwargs = call
@@ -197,9 +210,13 @@ def judge(call: Any, stage: Callable[[str], None]) -> str:
             return "refused"
         raise Fault(f"{name}: {type(error).__name__}") from error
     except Exception as error:
-        given = ", ".join([*map(_shown, args), *(f"{k}={_shown(v)}" for k, v in kwargs.items())])
-        raise Fault(f"{name}: {type(error).__name__} of {given}") from error
+        raise Fault(f"{name}: {type(error).__name__} of {_given(call)}") from error
     return "result"
+
+
+def _given(call: Call) -> str:
+    _, _, args, kwargs = call
+    return ", ".join([*map(_shown, args), *(f"{k}={_shown(v)}" for k, v in kwargs.items())])
 
 
 def _shown(value: Any) -> str:

@@ -1,0 +1,69 @@
+"""The kinds of cases, and what one is: a module of this room, or one of your own."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from typing import Any, Protocol, cast
+
+from eqsat.errors import InputError, unknown
+from eqsat.runs.task import Tell
+
+KINDS = ("programs", "pieces", "mutants", "bombs", "misuse", "signals", "threads")
+
+
+class Kind(Protocol):
+    """A kind of cases.
+
+    Attributes:
+        SECONDS, BYTES: limits of a case: wall-clock time, address space of its process.
+    """
+
+    SECONDS: float
+    BYTES: int
+
+    def steps(self, seed: int) -> int:
+        """How many steps make the case of a seed: those that it does not need are left out to shrink it."""
+        ...
+
+    def case(self, seed: int, kept: Sequence[int] | None, models: Sequence[str]) -> Any:
+        """The case of a seed, always the same.
+
+        Args:
+            kept: the steps that make it; all if None.
+            models: ONNX files to cut pieces from.
+        """
+        ...
+
+    def judge(self, case: Any, tell: Tell) -> str:
+        """A word for the outcome. `tell("foreign")`: other code than eqsat runs from here on, whose crashes are no
+        faults; `tell("")`: eqsat runs again.
+
+        Raises:
+            Fault: the answer is wrong. Any other exception is a fault, too.
+        """
+        ...
+
+    def files(self, case: Any) -> dict[str, bytes]:
+        """The case as files, by the ending of their names, for people to look at."""
+        ...
+
+
+def kind(name: str) -> Kind:
+    """The kind of that name, or the module of that path.
+
+    Raises:
+        InputError: there is none, or Hypothesis is missing.
+    """
+    if name not in KINDS and "." not in name:
+        raise unknown("kind of cases", name, KINDS)
+    try:
+        return cast(Kind, importlib.import_module(name if "." in name else f"eqsat.fuzzing.{name}"))
+    except ModuleNotFoundError as error:
+        if error.name == "hypothesis":
+            raise InputError("fuzzing draws programs with Hypothesis's help; install eqsat[fuzz]") from None
+        raise unknown("kind of cases", name, KINDS) from error
+
+
+class Fault(Exception):
+    """What is wrong with an answer."""

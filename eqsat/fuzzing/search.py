@@ -1,0 +1,116 @@
+"""A search for faults: cases one after the other, faults by cause, each shrunk to what it needs."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from eqsat.base.files import make_folder, read_bytes, write_bytes, write_text
+from eqsat.errors import InputError
+from eqsat.fuzzing.judge import Verdict, task, verdict
+from eqsat.fuzzing.kinds import kind
+from eqsat.runs.guarded import Processes
+from eqsat.runs.run import run
+from eqsat.runs.store import Store
+from eqsat.runs.task import Task
+
+_MOST_BYTES = 1 << 20
+"""Of a file that describes a case."""
+
+
+@dataclass(slots=True)
+class Found:
+    """What a search found: how often each word, by kind; and for each cause of a fault the least seed that has it."""
+
+    words: dict[str, Counter[str]] = field(default_factory=dict)
+    faults: dict[tuple[str, str], tuple[int, Verdict]] = field(default_factory=dict)
+
+    def add(self, name: str, seed: int, seen: Verdict) -> None:
+        """Count one case of the kind `name`."""
+        self.words.setdefault(name, Counter())[seen.word] += 1
+        if seen.cause:
+            key = name, seen.cause
+            self.faults[key] = min(self.faults.get(key, (seed, seen)), (seed, seen), key=lambda fault: fault[0])
+
+    @property
+    def cases(self) -> int:
+        return sum(words.total() for words in self.words.values())
+
+
+def cases(counts: Mapping[str, int], first: int, models: Mapping[str, str], seconds: float) -> Iterator[Task]:
+    """Tasks of all kinds in turns, so many of each, until the time is up.
+
+    Args:
+        counts: by kind; seeds count up from `first`.
+    """
+    ends = time.monotonic() + seconds
+    for i in range(max(counts.values(), default=0)):
+        for name, count in counts.items():
+            if time.monotonic() >= ends:
+                return
+            if i < count:
+                yield task(name, first + i, models)
+
+
+def search(
+    tasks: Iterable[Task],
+    store: Store,
+    workers: int,
+    on: str | None = None,
+    told: Callable[[Found], None] = lambda found: None,
+) -> Found:
+    """Judge the cases; `told` is called after each."""
+    found = Found()
+    for each, outcome, _ in run(tasks, store, workers, on):
+        found.add(each.given["kind"], each.given["seed"], verdict(outcome))
+        told(found)
+    return found
+
+
+def shrunk(name: str, seed: int, cause: str, models: Mapping[str, str]) -> list[int]:
+    """The steps of a case that remain after leaving out each that the fault does not need."""
+    processes = Processes(1)
+    try:
+        kept = list(range(kind(name).steps(seed)))
+        for step in list(kept):
+            fewer = [s for s in kept if s != step]
+            if verdict(processes.done(task(name, seed, models, fewer))).cause == cause:
+                kept = fewer
+        return kept
+    finally:
+        processes.close()
+
+
+def save(folder: Path, name: str, seed: int, kept: Sequence[int], models: Mapping[str, str], seen: Verdict) -> Path:
+    """Write the file that reproduces a fault (`again`), and the case as files for people beside it."""
+    make_folder(folder)
+    path = folder / f"{name}-{seed}.json"
+    data = {"schema": 1, "kind": name, "seed": seed, "kept": list(kept), "models": dict(models), "cause": seen.cause}
+    write_text(path, json.dumps(data | {"text": seen.text}, indent=2) + "\n")
+    row = kind(name)
+    for ending, content in row.files(row.case(seed, kept, list(models))).items():
+        write_bytes(path.with_suffix(ending), content)
+    return path
+
+
+def again(path: Path) -> Verdict:
+    """The verdict on the case that a file of `save` describes.
+
+    Raises:
+        InputError: the file describes none.
+    """
+    try:
+        data: Any = json.loads(read_bytes(path, _MOST_BYTES, "the file of a fault"))
+        asked = task(data["kind"], int(data["seed"]), dict(data["models"]), [int(step) for step in data["kept"]])
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{path}: does not describe a case ({type(error).__name__}: {error})") from None
+    processes = Processes(1)
+    try:
+        return verdict(processes.done(asked))
+    finally:
+        processes.close()
