@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from eqsat.gpu.build.compilers import amd_assembly
-from eqsat.gpu.families.base import Kernel
 from eqsat.gpu.build.nvrtc import nvidia_code
+from eqsat.gpu.families.base import Kernel
 from eqsat.gpu.table.targets import Target
 
 _REGISTERS_A_LANE = {64: 512, 32: 1536}

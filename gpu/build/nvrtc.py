@@ -10,8 +10,8 @@ from functools import cache
 from pathlib import Path
 
 from eqsat.errors import InputError
-from eqsat.gpu.code.cache import TEMPLATES, cached, digest_of
 from eqsat.gpu.build.compilers import failed
+from eqsat.gpu.code.cache import TEMPLATES, cached, digest_of
 from eqsat.gpu.table.targets import Target
 
 FLAGS = ("-std=c++17", "--ptxas-options=-v")
