@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from eqsat.dynamic.buckets import optimize_buckets
     from eqsat.dynamic.optimize import optimize_dynamic
     from eqsat.dynamic.result import Dynamic
+    from eqsat.frontends.jax.function import from_jax
     from eqsat.frontends.onnx.read.model import from_onnx
     from eqsat.frontends.onnx.write.model import to_onnx
     from eqsat.frontends.torch.module import from_torch, to_torch
@@ -42,6 +43,7 @@ _HOME = {
     "Proof": "eqsat.proof.prove",
     "Result": "eqsat.pipeline.result",
     "Tracer": "eqsat.tracing.tracer",
+    "from_jax": "eqsat.frontends.jax.function",
     "from_onnx": "eqsat.frontends.onnx.read.model",
     "from_torch": "eqsat.frontends.torch.module",
     "jit": "eqsat.jit",
@@ -75,6 +77,7 @@ __all__ = [
     "Proof",
     "Result",
     "Tracer",
+    "from_jax",
     "from_onnx",
     "from_torch",
     "jit",

@@ -61,6 +61,8 @@ def test_the_python_of_a_page_runs(page: str, tmp_path: Path, monkeypatch: pytes
     onnx.save(layer() if page == "dynamic.md" else layer(2, 8), "model.onnx")
     names: dict[str, Any] = {"eqsat": eqsat, **GIVEN.get(page, {})}
     for line, code in python(PAGES[page]):
+        if "jax." in code:
+            pytest.importorskip("jax")
         if "torch." in code:
             torch = pytest.importorskip("torch")
             names = {"torch": torch, "model": torch.nn.Linear(64, 64)} | names

@@ -1,0 +1,136 @@
+"""JAX primitives that move elements, make them, or look them up."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from eqsat.base.numerics import dtype_name
+from eqsat.frontends.jax.row import Builder, Declined, known
+from eqsat.program import composites, ops
+from eqsat.program.term import Shape, Term
+
+
+def _broadcast_in_dim(x: Term, *, shape: Shape, broadcast_dimensions: Sequence[int]) -> Term:
+    """Axis i of x becomes axis `broadcast_dimensions[i]`."""
+    kept = [1] * len(shape)
+    for axis, n in zip(broadcast_dimensions, x.shape, strict=True):
+        kept[axis] = n
+    return ops.broadcast(ops.reshape(x, kept), shape)
+
+
+def _reshape(x: Term, *, new_sizes: Shape, dimensions: Sequence[int] | None) -> Term:
+    return ops.reshape(x if dimensions is None else ops.transpose(x, dimensions), new_sizes)
+
+
+def _transpose(x: Term, *, permutation: Sequence[int]) -> Term:
+    return ops.transpose(x, permutation)
+
+
+def _squeeze(x: Term, *, dimensions: Sequence[int]) -> Term:
+    return ops.squeeze(x, dimensions)
+
+
+def _slice(x: Term, *, start_indices: Shape, limit_indices: Shape, strides: Shape | None) -> Term:
+    return ops.slice_(x, start_indices, limit_indices, None, strides)
+
+
+def _concatenate(*xs: Term, dimension: int) -> Term:
+    return ops.concat(xs, dimension)
+
+
+def _stack(*xs: Term, axis: int) -> Term:
+    return ops.stack(xs, axis)
+
+
+def _tile(x: Term, *, reps: Sequence[int]) -> Term:
+    return composites.tile(x, reps)
+
+
+def _split(x: Term, *, sizes: Sequence[int], axis: int) -> list[Term]:
+    return ops.split(x, sizes, axis)
+
+
+def _rev(x: Term, *, dimensions: Sequence[int]) -> Term:
+    return ops.flip(x, dimensions) if dimensions else x
+
+
+def _pad(x: Term, value: Term, *, padding_config: Sequence[tuple[int, int, int]]) -> Term:
+    """Each axis: elements before, after, and between."""
+    number = known(value)
+    if number is None:
+        raise Declined("a padding that the inputs decide")
+    lo, hi, between = zip(*padding_config, strict=True) if padding_config else ((), (), ())
+    return ops.pad(spread(x, between, number.item()), lo, hi, number.item())
+
+
+def spread(x: Term, between: Sequence[int], value: float) -> Term:
+    """So many elements of this value between any two neighbours of each axis."""
+    for axis, count in enumerate(between):
+        if count and x.shape[axis] > 1:
+            apart = ops.unsqueeze(x, axis + 1)
+            behind = [count if i == axis + 1 else 0 for i in range(apart.ndim)]
+            filled = ops.pad(apart, [0] * apart.ndim, behind, value)
+            shape = (*x.shape[:axis], x.shape[axis] * (count + 1), *x.shape[axis + 1 :])
+            x = ops.slice_(ops.reshape(filled, shape), [None], [-count], [axis])
+    return x
+
+
+def _iota(*, dtype: Any, shape: Shape, dimension: int) -> Term:
+    return ops.iota(shape, dimension, dtype_name(dtype))
+
+
+def _dynamic_slice(x: Term, *starts: Term, slice_sizes: Shape) -> Term:
+    """The place is moved, where needed, so that the slice lies within the array. Where the inputs decide on it, the
+    elements are looked up."""
+    for axis, (start, size) in enumerate(zip(starts, slice_sizes, strict=True)):
+        last = x.shape[axis] - size
+        place = known(start)
+        if place is not None:
+            first = min(max(int(place), 0), last)
+            x = ops.slice_(x, [first], [first + size], [axis])
+        else:
+            first = composites.clip(start, 0, last)
+            x = ops.gather(x, composites.add(ops.iota((size,), 0, first.dtype), first), axis)
+    return x
+
+
+def _gather(x: Term, indices: Term, *, dimension_numbers: Any, slice_sizes: Shape, mode: Any, fill_value: Any) -> Term:
+    """Whole slices along one axis: what `jnp.take` and `x[:, i]` become. Indices are within the axis: what the modes do
+    with others is left out."""
+    del mode, fill_value
+    at = dimension_numbers
+    rows = tuple(at.start_index_map)
+    whole = all(size == n or axis in rows for axis, (size, n) in enumerate(zip(slice_sizes, x.shape, strict=True)))
+    batched = tuple(at.operand_batching_dims) + tuple(at.start_indices_batching_dims)
+    if len(rows) != 1 or tuple(at.collapsed_slice_dims) != rows or not whole or batched:
+        raise Declined("indices of several axes, or of parts of rows")
+    (axis,) = rows
+    looked_up = ops.reshape(indices, indices.shape[:-1])
+    found = ops.gather(x, looked_up, axis)
+    # Axes of `found`: those of x before, those of the indices, those of x behind. JAX puts those of x at `offset_dims`.
+    own = [i for i in range(found.ndim) if not axis <= i < axis + looked_up.ndim]
+    order = [0] * found.ndim
+    others = iter(range(axis, axis + looked_up.ndim))
+    placed = dict(zip(at.offset_dims, own, strict=True))
+    for i in range(found.ndim):
+        order[i] = placed[i] if i in placed else next(others)
+    return ops.transpose(found, order)
+
+
+MOVEMENT: dict[str, Builder] = {
+    "broadcast_in_dim": _broadcast_in_dim,
+    "concatenate": _concatenate,
+    "dynamic_slice": _dynamic_slice,
+    "gather": _gather,
+    "iota": _iota,
+    "pad": _pad,
+    "reshape": _reshape,
+    "rev": _rev,
+    "slice": _slice,
+    "split": _split,
+    "squeeze": _squeeze,
+    "stack": _stack,
+    "tile": _tile,
+    "transpose": _transpose,
+}

@@ -1,0 +1,60 @@
+"""Rows that say how a JAX primitive becomes terms.
+
+A builder takes the operands as terms, and names the parameters of the primitive that it understands. A parameter that
+it leaves out must be one that says nothing about values, or be unset; otherwise the use is declined. So no parameter is
+ignored by oversight.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from eqsat.base.numerics import Array
+from eqsat.errors import EqsatError
+from eqsat.program.ir import Program
+from eqsat.program.term import Term, topological
+
+Built = Term | Sequence[Term]
+Builder = Callable[..., Built]
+
+
+class Declined(EqsatError):
+    """A row does not cover this use of its primitive."""
+
+
+_NO_VALUES = frozenset({
+    "accuracy", "algorithm", "indices_are_sorted", "out_sharding", "precision", "preferred_element_type", "sharding",
+    "unique_indices", "weak_type",
+})  # fmt: skip
+"""Parameters about speed, places and rounding; the type of the result is checked for every primitive."""
+
+
+def apply(build: Builder, operands: Sequence[Term], params: Mapping[str, Any]) -> list[Term]:
+    """The results of one application.
+
+    Raises:
+        EqsatError: the row does not cover it.
+    """
+    takes = {
+        name for name, p in inspect.signature(build).parameters.items() if p.kind is inspect.Parameter.KEYWORD_ONLY
+    }
+    for name, value in params.items():
+        if name not in takes | _NO_VALUES and not _unset(value):
+            raise Declined(f"{name}={value}")
+    found = build(*operands, **{name: params[name] for name in takes if name in params})
+    return [found] if isinstance(found, Term) else list(found)
+
+
+def _unset(value: Any) -> bool:
+    return value is None or value is False or (isinstance(value, tuple) and not value)
+
+
+def known(term: Term) -> Array | None:
+    """The value of a term that depends on constants alone; None for any other."""
+    if any(t.op in ("input", "opaque") for t in topological([term])):
+        return None
+    return np.asarray(Program((), {"value": term}).run({})["value"])
