@@ -12,8 +12,9 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 
 import numpy as np
 
@@ -117,28 +118,37 @@ class _Comparison:
         Raises:
             CheckFailed: one differs.
         """
-        parts = [self._part(i) for i in range(len(self.parts))]
-        changed = [values for values in parts if any(x.source is not x.meaning for x in values.values())]
+        tries = [self._tries(numbers) for numbers in self.parts]
+        first = [next(values) for values in tries]
+        changed = [values for values in first if any(x.source is not x.meaning for x in values.values())]
         self.waiting = {self._form(values) for values in changed}
         found = Check(0.0, 0)
-        for i, values in enumerate(parts):
-            try:
-                found = self._compared(values, i) + found
-            except CheckTooLarge:
-                raise
-            except CheckFailed:
-                if values == self.outputs:
-                    raise
+        for i, further in enumerate(tries):
+            differs: CheckFailed | None = None
+            for values in chain([first[i]], further):
                 try:
-                    found = self._compared(self._part(i, apart=True), i) + found
+                    found = self._compared(values, i) + found
+                    break
                 except CheckTooLarge:
                     raise
-                except CheckFailed as inside:
-                    return self._whole(inside)
+                except CheckFailed as error:
+                    if values == self.outputs:
+                        raise
+                    differs = error
+            else:
+                assert differs is not None
+                return self._whole(differs)
         return found
 
-    def _part(self, i: int, apart: bool = False) -> dict[str, Compared]:
-        return {name: self.cuts.part(number, apart) for name, number in self.parts[i].items()}
+    def _tries(self, numbers: Mapping[str, int]) -> Iterator[dict[str, Compared]]:
+        """The values of a part, over fewer and fewer stand-ins."""
+        over = {name: self.cuts.over(number) for name, number in numbers.items()}
+        values = {name: next(each) for name, each in over.items()}
+        further: dict[str, Compared] = values
+        while further:
+            values = values | further
+            yield values
+            further = {name: value for name, each in over.items() if (value := next(each, None)) is not None}
 
     def _form(self, values: Mapping[str, Compared]) -> object:
         return _form(values.values()) if self.settings.exact else tuple(values.values())

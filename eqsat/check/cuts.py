@@ -3,18 +3,20 @@
 Each value is compared over the values below it, with random numbers in their place. So every part of a program is
 evaluated by itself, and a part that rewriting left alone need not be evaluated at all. This is sound, since values
 stand in only for those that come after them. It may refuse equal programs, if values below depend on each other (a row
-and its mean): then it is compared again without stand-ins for such values.
+and its mean): then it is compared again with fewer stand-ins.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from eqsat.check.demand import Demanded
+from eqsat.check.wanted import count_of, everything
 from eqsat.program import ops
 from eqsat.program.term import Term, make, topological
 
-_ROUNDS = 8
+_ROUNDS = 16
 """Most times that the cuts below a value are chosen. If they differ after that, comparing the value may fail."""
 
 
@@ -71,48 +73,44 @@ class Cuts:
                 reads[term] = mask | (1 << self._input[term] if term in self._input else 0)
         return found
 
-    def part(self, number: int, apart: bool = False) -> Compared:
-        """A value over stand-ins for values before it.
+    def over(self, number: int) -> Iterator[Compared]:
+        """A value over stand-ins for values before it: over all of them, and then over fewer and fewer.
 
-        Args:
-            apart: have no stand-in for a value that is computed from another one that has.
+        Stand-ins that only one of the programs reads give way first, the last values before others. Yet a value that
+        differs over the stand-ins of the source, and over more in the result, may do so only for those of the source:
+        a group reads what its other members need. Stand-ins for values that are computed from others give way last.
         """
         value = self._values[number]
         whole: set[int] = set()
+        yield self._over(value, number, whole)
         for _ in range(_ROUNDS):
-            source = self._leaves(value.source, self._source, number, whole)
-            result = self._leaves(value.result, self._result, number, whole)
-            both = source | result
-            # What one program reads and the other computes from the same values is not cut.
-            tied = self._tied(both if apart else source ^ result, both)
-            if not tied:
+            source, result = self._read(value, number, whole)
+            if whole and source <= result:
+                yield self._over(value, number, whole)
+            further = self._last(source ^ result) or self._tied(source | result)
+            if not further:
                 break
-            whole |= tied
-        return self._over(value, number, whole)
+            whole |= further
 
-    def _tied(self, bases: Collection[int], others: Collection[int]) -> set[int]:
+    def _last(self, bases: Collection[int]) -> set[int]:
+        """Those that no other one is computed from."""
+        below = [(base, self._below[base]) for base in bases if base < len(self._below)]
+        return {base for base, _ in below if not any(mask >> base & 1 for other, mask in below if other != base)}
+
+    def _tied(self, bases: Collection[int]) -> set[int]:
         """Those that are computed from others."""
-        mask = _bits(others)
+        mask = _bits(bases)
         return {base for base in bases if base < len(self._below) and self._below[base] & mask & ~(1 << base)}
 
-    def _leaves(self, root: Term, cuts: Mapping[Term, int], number: int, whole: Collection[int]) -> set[int]:
-        """The bases of the values before `number` that a term reads first, and the inputs that it reads besides."""
-        found: set[int] = set()
-        seen: set[Term] = set()
-        stack = [root]
-        while stack:
-            term = stack.pop()
-            if term in seen:
-                continue
-            seen.add(term)
-            cut = cuts.get(term, number)
-            if cut < number and self._base[cut] not in whole:
-                found.add(self._base[cut])
-            elif term in self._input:
-                found.add(self._input[term])
-            else:
-                stack.extend(term.args)
-        return found
+    def _read(self, value: Compared, number: int, whole: Collection[int]) -> tuple[set[int], set[int]]:
+        """The bases of the values before `number`, and the inputs, of which each program reads any element."""
+        over = self._over(value, number, whole)
+        source, result = (Demanded({term: everything(term)}) for term in over[:2])
+        return self._numbers(source), self._numbers(result)
+
+    def _numbers(self, demanded: Demanded) -> set[int]:
+        read = [t for t in demanded.order if t.op == "input" and count_of(t, demanded.demand[t])]
+        return {self._input[t] if t in self._input else int(t.attr("name").removeprefix("%")) for t in read}
 
     def _over(self, value: Compared, number: int, whole: Collection[int]) -> Compared:
         def cut_at(term: Term, cuts: Mapping[Term, int]) -> int | None:

@@ -182,7 +182,9 @@ def _reshape_needs(term: Term, demand: Demand) -> list[Demand]:
             flat = _flat([indices(demand[j], term.shape[j]) for j in result], [term.shape[j] for j in result])
             dims = [x.shape[i] for i in source]
             for i, digits in zip(source, np.unravel_index(flat, dims) if dims else (), strict=True):
-                need[i] = some(distinct(digits), x.shape[i])
+                hit = np.zeros(x.shape[i], bool)
+                hit[digits] = True
+                need[i] = some(np.flatnonzero(hit), x.shape[i])
     return [tuple(need)]
 
 
@@ -197,18 +199,26 @@ def _reshape_run(term: Term, args: list[Array], own: list[Any], demand: Demand, 
     (need,) = _reshape_needs(term, demand)
     # Each group before this one is a single axis by now.
     for at, (source, result) in enumerate(reshape_groups(term)):
-        held = [indices(need[i], x.shape[i]) for i in source] if _indexed(source, need) else None
         after = at + len(source)
         merged = array.reshape(*array.shape[:at], prod(array.shape[at:after]), *array.shape[after:])
-        if held is not None and any(demand[j] is not None for j in result):
+        if _indexed(source, need) and any(demand[j] is not None for j in result):
             flat = _flat([indices(demand[j], term.shape[j]) for j in result], [term.shape[j] for j in result])
             digits = np.unravel_index(flat, [x.shape[i] for i in source])
-            places = [np.searchsorted(h, d) for h, d in zip(held, digits, strict=True)]
-            order = np.ravel_multi_index(places, [len(h) for h in held])
+            places = [_place(need[i], d, x.shape[i]) for i, d in zip(source, digits, strict=True)]
+            order = np.ravel_multi_index(places, [length_of(need[i], x.shape[i]) for i in source])
             if len(order) != merged.shape[at] or not np.array_equal(order, np.arange(len(order))):
                 merged = merged.take(order, at)
         array = merged
     return array.reshape(shape)
+
+
+def _place(held: Wanted, index: Array, n: int) -> Array:
+    """Where elements of an axis of n are among those held."""
+    if not isinstance(held, np.ndarray):
+        return index
+    place = np.zeros(n, np.int64)
+    place[held] = np.arange(len(held))
+    return place[index]
 
 
 def _indexed(axes: Sequence[int], need: Demand) -> bool:

@@ -160,14 +160,16 @@ class Part:
         self.whole = Demanded({term: everything(term) for term in wide}, self.exact)
 
     def run(self, points: int, left: Left) -> Check:
-        """Compare; on one random input only, if the next would take longer than the time left.
+        """Compare; on one random input only, if the next would take longer than the time left. When no time is left, in
+        float64 only, and by the cheapest probe if it saves anything.
 
         Raises:
             CheckFailed: a value differs.
         """
         large = self.whole.peak_bytes() > self.memory
         probes = {name: self._probes(x) for name, x in self.values.items()} if large or self._dear() else {}
-        sampled = large or (sum(p[0].flops for p in probes.values()) < SAVING * self.whole.flops and bool(probes))
+        saving = SAVING if left() > 0 else 1.0
+        sampled = large or (sum(p[0].flops for p in probes.values()) < saving * self.whole.flops and bool(probes))
         kind = "same" if not self.values else "sampled" if sampled else "full"
         tried, settled, took = 0, False, 0.0
         if kind == "full":
@@ -176,7 +178,7 @@ class Part:
                     break
                 begun = time.monotonic()
                 self.spent += self.whole.flops
-                settled = self._compare_all(point)
+                settled = self._compare_all(point, left() > 0)
                 tried, took = point + 1, time.monotonic() - begun
         elif kind == "sampled":
             tried = 1
@@ -192,12 +194,13 @@ class Part:
             self._drawn = point, random_values(self.inputs, point, self.seed)
         return self._drawn[1]
 
-    def _compare_all(self, point: int) -> bool:
-        """Compare all values on a random input. False if not all are finite there, so that the input says little."""
+    def _compare_all(self, point: int, natively: bool) -> bool:
+        """Compare all values on a random input, and once more in their own types if asked. False if not all are finite
+        there, so that the input says little."""
         inputs, demanded = self._inputs(point), self.whole
         wide = dict(zip(demanded.wanted, demanded.run(inputs), strict=True))
         own: dict[Term, Array] = {}
-        if not self.decided:
+        if natively and not self.decided:
             native = Demanded({t: everything(t) for x in self.values.values() for t in (x.source, x.result)})
             own = dict(zip(native.wanted, native.run(inputs, "native"), strict=True))
         for name, (s, r, q) in self.values.items():

@@ -1,0 +1,49 @@
+"""Where checks cut programs: a value that differs over all stand-ins gets as few others as it needs."""
+
+from eqsat.check.cuts import Compared, Cuts
+from eqsat.program import ops
+from eqsat.program.term import Term, topological
+
+X = ops.input("x", (4, 4), "float32")
+
+
+def chain(x: Term, depth: int) -> list[Term]:
+    """Values that are each computed from the one before."""
+    found = [ops.exp(x)]
+    while len(found) < depth:
+        found.append(ops.matmul(found[-1], x))
+    return found
+
+
+def inputs_of(over: Compared) -> list[set[str]]:
+    return [{t.attr("name") for t in topological([term]) if t.op == "input"} for term in over[:2]]
+
+
+def test_a_stand_in_of_one_program_gives_way() -> None:
+    """The source reads a value that the result computes once more from the one before."""
+    *below, last, read = chain(X, 9)
+    source = ops.neg(read)
+    result = ops.neg(ops.matmul(ops.slice_(ops.concat([last, X]), [0], [4]), X))
+    values = [Compared(v, v, v) for v in (*below, last)]
+    values += [Compared(read, ops.abs_(read), ops.abs_(read)), Compared(source, result, result)]
+    first, second, *_ = Cuts(values).over(len(values) - 1)
+    assert inputs_of(first) == [{"%8"}, {"%7", "x"}]
+    assert inputs_of(second) == [{"%7", "x"}, {"%7", "x"}]
+
+
+def test_what_other_members_of_a_group_read_may_stay() -> None:
+    """One product of two pairs of arrays: the slice for the first pair reads nothing of the second."""
+    *_, a, b = chain(X, 9)
+    both = ops.matmul(ops.reshape(ops.concat([ops.neg(a), b]), (2, 4, 4)), ops.broadcast(X, (2, 4, 4)))
+    result = ops.reshape(ops.slice_(both, [0], [1]), (4, 4))
+    c = ops.neg(a)
+    source = ops.matmul(c, X)
+    values = [
+        Compared(a, a, a),
+        Compared(b, b, b),
+        Compared(c, ops.exp(c), ops.exp(c)),
+        Compared(source, result, result),
+    ]
+    first, second, *_ = Cuts(values).over(3)
+    assert inputs_of(first) == [{"%2", "x"}, {"%0", "%1", "x"}]
+    assert inputs_of(second) == [{"%0", "x"}, {"%0", "%1", "x"}]
