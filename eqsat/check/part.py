@@ -256,9 +256,9 @@ class Part:
                 break
             self.spent += probe.flops
             if probe.sums:
-                seen = self._compare_sums(name, values, probe)
+                seen = self._compare_sums(name, values, probe, left)
             else:
-                seen = self._compare_some(name, values, probe.demand)
+                seen = self._compare_some(name, values, probe.demand, left)
             unseen *= 1 - seen
         self.missed = max(self.missed, unseen)
 
@@ -294,8 +294,8 @@ class Part:
         demanded = Demanded(dict.fromkeys(pair, demand), self.exact)
         return _Probe(pair, demand, sums, demanded.flops, demanded.peak_bytes())
 
-    def _compare_some(self, name: str, values: Compared, demand: Demand) -> float:
-        """Compare some elements, and return their share of all elements."""
+    def _compare_some(self, name: str, values: Compared, demand: Demand, left: Left) -> float:
+        """Compare some elements, in their own types as well while there is time, and return their share of all."""
         s, r, q = values
         demanded = Demanded({s: demand, q: demand}, self.exact)
         share = 0.0
@@ -303,7 +303,7 @@ class Part:
             inputs = self._inputs(point)
             want, found = demanded.run(inputs)
             self._judge(name, want, found, Rounding((s, q), demand, inputs, self.exact))
-            if not self.decided:
+            if left() > 0 and not self.decided:
                 own = Demanded({s: demand, r: demand}).run(inputs, "native")
                 self._judge_own(name, want, own[0], own[-1])  # one where both are the same term
             share = np.isfinite(want).sum() / s.size
@@ -311,7 +311,7 @@ class Part:
                 break
         return float(share)
 
-    def _compare_sums(self, name: str, values: Compared, probe: _Probe) -> float:
+    def _compare_sums(self, name: str, values: Compared, probe: _Probe, left: Left) -> float:
         """Compare sums, and return the probability of seeing one wrong element: 0 if the sums overflow."""
         s, q = probe.pair
         demanded = Demanded({s: probe.demand, q: probe.demand}, self.exact)
@@ -331,9 +331,8 @@ class Part:
         if axis is None:
             return 0.0
         index = np.array([place[axis]])
-        self._compare_some(
-            name, values if values.source.shape == s.shape else Compared(s, q, q), _along(s, axis, index)
-        )
+        whole = values if values.source.shape == s.shape else Compared(s, q, q)
+        self._compare_some(name, whole, _along(s, axis, index), left)
         return 1.0
 
 
