@@ -46,6 +46,10 @@ TEXTS = {
 
 RULES: Mapping[str, Sequence[AnyRule]] = {**FAMILIES, "exploring": EXPLORING}
 
+_TRUST = (ROOT / "docs" / "trust.md").read_text(encoding="utf-8")
+BACKING = dict(re.findall(r"^\| `(\S+)` \| [\w-]+ \| ([\w, ]+) \|$", _TRUST, re.MULTILINE))
+"""What backs each rule that certificates may name; rules in code have tests."""
+
 
 def on_config(config: MkDocsConfig) -> None:
     """Fill in the parts of the navigation that follow tables and folders."""
@@ -135,7 +139,8 @@ def _rules(family: str, rows: Sequence[AnyRule]) -> list[str]:
     lines = [f"# {family}"]
     for row in rows:
         _, *body = page_text(row, page(row, family), WIDTH).splitlines()
-        lines += ["", f"## {row.name}", "", *_block(line[2:] for line in body)]
+        lines += ["", f"## {row.name}", "", *_block(line[2:] for line in body), ""]
+        lines += [f"Backed by: [{BACKING.get(row.name, 'tests')}](../trust.md#what-backs-the-rules)"]
     return lines
 
 

@@ -69,6 +69,11 @@ def test_the_python_of_a_page_runs(page: str, tmp_path: Path, monkeypatch: pytes
         exec(compile("\n" * line + code, page, "exec"), names)
 
 
+def test_the_site_lists_every_page() -> None:
+    listed = set(re.findall(r"[\w/]+\.md", (ROOT / "mkdocs.yml").read_text(encoding="utf-8")))
+    assert {path.name for path in (ROOT / "docs").glob("*.md")} <= listed
+
+
 @pytest.mark.parametrize(("page", "words"), COMMANDS, ids=[" ".join(words) for _, words in COMMANDS])
 def test_a_command_takes_its_options(page: str, words: list[str]) -> None:
     command: Any = typer.main.get_command(app)
