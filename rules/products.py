@@ -196,7 +196,7 @@ SHAPES: tuple[Rule, ...] = (
         "permuted-rows-through-matmul",
         "a.reshape(1, M, K)[L].reshape(1, M, K) @ b == (a.reshape(1, M, K) @ b)[W]",
         worth="dynamic(a)",
-        when="W = permutes_rows(L, M, K, N)",
+        when="W = permutes_rows(L, size(a), M, K, N)",
         source="Swin's windows: the view of rows moves behind the product",
         why="rows are written where they belong, and the product may follow what makes them",
     ),

@@ -18,6 +18,8 @@ with both lo below n means that hi = hi' and lo = lo'.
 
 from __future__ import annotations
 
+import hashlib
+import inspect
 import random
 import time
 from collections.abc import Iterator
@@ -26,6 +28,7 @@ from typing import Any, Literal
 
 from eqsat.base.numerics import DTYPES
 from eqsat.errors import InputError
+from eqsat.evidence.elementwise import check_values
 from eqsat.evidence.instances import Instance, Unfit
 from eqsat.evidence.promise_check import kept
 from eqsat.evidence.soundness import check_rule
@@ -45,7 +48,8 @@ class GuardProof:
 
     Attributes:
         status: `proved`; `refuted` (a table breaks its promise, or the sides read different elements for some shapes);
-            `unknown`; `no integers` (nothing depends on dims or layouts); `in code` (a rule of the host).
+            `unknown`; `no integers` (nothing depends on dims or layouts, and the sides differ on no value of
+            `eqsat.evidence.elementwise`); `in code` (a rule of the host).
         reason: why it is unknown, or the counterexample.
         promises: table to the instances on which its function kept its promise.
         formulas: how many statements z3 proved.
@@ -83,9 +87,10 @@ def prove_guard(rule: AnyRule, timeout: float = 5.0) -> GuardProof:
     """
     if not isinstance(rule, Rule):
         return GuardProof(rule.name, "in code")
-    if not _has_integers(rule):
-        return GuardProof(rule.name, "no integers")
     begun = time.monotonic()
+    if not _has_integers(rule):
+        _, wrong = check_values(rule)
+        return GuardProof(rule.name, "refuted" if wrong else "no integers", wrong, seconds=time.monotonic() - begun)
     try:
         from eqsat.evidence.index_proofs import prove_equation
     except ModuleNotFoundError as error:
@@ -107,6 +112,15 @@ def prove_guard(rule: AnyRule, timeout: float = 5.0) -> GuardProof:
         return found("proved", "", formulas)
     wrong = check_rule(rule).failure
     return found("unknown", reason) if wrong is None else found("refuted", f"{reason}; {wrong}")
+
+
+def fingerprint(rule: Rule) -> str:
+    """What a proof of a rule is about, in eight digits: both sides, what must hold, and what tables promise of it."""
+    needed = [guard for guard in rule.when if guard not in rule.worth]
+    promises = [find(ask.table).promise for ask in _asks(rule)]
+    texts = [inspect.getsource(getattr(promise, "func", promise)) for promise in promises if promise is not None]
+    said = repr((rule.left, rule.right, needed, rule.numerics, ["".join(text.split()) for text in texts]))
+    return hashlib.blake2b(said.encode(), digest_size=4).hexdigest()
 
 
 def _asks(rule: Rule) -> list[Ask]:

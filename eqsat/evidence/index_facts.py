@@ -6,15 +6,14 @@ choice of the variables in play, and that digits are unique.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from itertools import islice, product
 from typing import Any
 
 import z3
 
-from eqsat.evidence.index_terms import VALUE, applied, atom, value_of
+from eqsat.evidence.index_terms import VALUE, applied, atom, constant, value_of
 from eqsat.language.rule import COMPARISONS, Ask, Attr, Compare, Rule, Var, number
 from eqsat.language.tables import find
 
@@ -66,6 +65,12 @@ class Facts:
         self._quotients: list[tuple[Any, Any, Any]] = []  # rows, size, count: the size is rows * count
         self.bijections: dict[Ask, tuple[tuple[Any, ...], tuple[Any, ...], list[Any]]] = {}
         """Sizes, other sizes, and a function for each of the others, of each bijection that is promised."""
+        self.zeros: set[str] = set()
+        """Fills that are zero."""
+        self.counts: dict[Any, Any] = {}
+        """Values of the core that are a number, by the attribute that stands for them."""
+        self.shares: dict[Any, Any] = {}
+        """Values of the core that are one divided by a number, as they are written."""
         self._all: list[Any] | None = None
         self._stating = False
         self._fresh = 0
@@ -87,9 +92,10 @@ class Facts:
     def map(self, name: str) -> SymbolicMap:
         """The layout that a variable stands for."""
         if name not in self._maps:
-            in_order = Ask("axes n -> n", (), (Var(name),))
-            known = any(replace(ask, args=()) == in_order for ask in self._asks())
-            self._maps[name] = InOrder(name) if known else SymbolicMap(name)
+            asks = (ask.table.split(" ", 1) for ask in self._asks() if ask.gives == (Var(name),))
+            sides = [words[1].split(" -> ") for words in asks if words[0] == "axes"]
+            in_order = any(source == target for source, target in sides)
+            self._maps[name] = InOrder(name) if in_order else SymbolicMap(name)
             self.shapes.append(self._maps[name].size >= 0)
         return self._maps[name]
 
@@ -118,13 +124,26 @@ class Facts:
         raise Beyond(f"{count} is not known to divide {size}")
 
     def variable(self, size: Any, name: str = "k") -> Any:
-        """A new variable in [0, size)."""
+        """A new variable in [0, size); of one place, that place."""
+        if _is(size, 1):
+            return z3.IntVal(0)
         self._fresh += 1
         made = z3.Int(f"{name}{self._fresh}")
         self.ranges += [made >= 0, made < size]
         self._scope.append((made, size))
         self._all = None
         return made
+
+    def another(self, variable: Any, size: Any) -> tuple[Any, Callable[[], None]]:
+        """A new variable beside one in [0, size), read wherever that is, and how to forget it again."""
+        ranges, scope = list(self.ranges), list(self._scope)
+
+        def forget() -> None:
+            self.ranges, self._scope, self._all = ranges, scope, None
+
+        made = self.variable(size)
+        self._scope += [(z3.substitute(i, (variable, made)), n) for i, n in scope if _mentions(i, [variable])]
+        return made, forget
 
     def read(self, layout: SymbolicMap, index: Any, below: Any = None) -> Any:
         """What a layout reads at an index; where `below` is given, the read is known to be a fill or below it."""
@@ -155,6 +174,9 @@ class Facts:
         """The flat index of digits."""
         index = digits[0]
         for digit, radix in zip(digits[1:], radices[1:], strict=True):
+            if _is(index, 0):
+                index = digit
+                continue
             hi, index = index, index * radix + digit
             if index.sexpr() not in self._joined:
                 self._joined[index.sexpr()] = (index, hi, digit, radix)
@@ -163,6 +185,8 @@ class Facts:
 
     def digits(self, index: Any, *radices: Any) -> tuple[Any, ...]:
         """The digits of a flat index that is below the product of the radices; nothing is known of them elsewhere."""
+        if len(radices) > 1 and _is(radices[0], 1):
+            return (z3.IntVal(0), *self.digits(index, *radices[1:]))
         key = (index.sexpr(), *(z3.simplify(r).sexpr() for r in radices))
         if key not in self._digits:
             self._digits[key] = self._spelled(index, radices) or self._new_digits(index, radices)
@@ -177,7 +201,8 @@ class Facts:
         meant = [self.join(made, radices) == index]
         for digit, radix in zip(made, radices, strict=True):
             meant += [digit >= 0, digit < radix]
-            self._scope.append((digit, radix))
+            if not self._stating:  # a promise need not be kept at digits that it speaks of itself
+                self._scope.append((digit, radix))
         self.ranges.append(z3.Implies(z3.And(index >= 0, index < whole), z3.And(meant)))
         self._all = None
         return made
@@ -303,6 +328,10 @@ class Facts:
         """Whether a statement about sizes holds for all shapes, empty ones included."""
         return self._entails(self.shapes, statement)
 
+    def contradict(self) -> bool:
+        """Whether no shapes and elements fit everything that is known: then it proves nothing."""
+        return self.follows(z3.BoolVal(False))
+
     def _entails(self, facts: Sequence[Any], statement: Any) -> bool:
         if z3.is_true(z3.simplify(statement, som=True)):
             return True
@@ -357,8 +386,28 @@ class _Instantiation:
     ) -> tuple[Any, ...]:
         return self._facts.respelled(self._ask, variables, sizes, others)
 
+    def zero(self, fill: Any) -> Any:
+        self._facts.zeros.add(fill.sexpr())
+        return z3.BoolVal(True)
+
+    def count(self, value: Any, number: Any) -> Any:
+        self._facts.counts[value] = number
+        return z3.BoolVal(True)
+
+    def share(self, value: Any, number: Any) -> Any:
+        self._facts.shares[constant(value).sexpr()] = number
+        return z3.BoolVal(True)
+
+    def divided(self, size: Any, count: Any) -> Any:
+        return self._facts.divided(size, count)
+
     def apply(self, fn: Any, fill: Any) -> Any:
         return value_of(atom(applied(("apply", fn), [atom(fill)])))
+
+
+def _is(number: Any, known: int) -> bool:
+    """Whether a symbol is a certain number."""
+    return z3.is_expr(number) and z3.is_int_value(number) and number.as_long() == known
 
 
 def _mentions(formula: Any, variables: Sequence[Any]) -> bool:

@@ -11,8 +11,11 @@ from typing import Any
 
 import z3
 
+from eqsat.base.numerics import ELEMENTWISE, REDUCTIONS
 from eqsat.evidence.index_facts import Beyond, Facts
 from eqsat.evidence.index_terms import (
+    INVERSE,
+    ONE,
     VALUE,
     Atom,
     Choice,
@@ -21,9 +24,11 @@ from eqsat.evidence.index_terms import (
     Sum,
     applied,
     atom,
+    constant,
     head,
     lone,
     negated,
+    operands,
     replaced,
     substituted,
     summed,
@@ -43,7 +48,7 @@ def prove_equation(rule: Rule, timeout: float) -> tuple[int, str]:
             equal = equation.holds(radices)
         except Beyond as error:
             equal, equation.reason = False, str(error)
-        if equal:
+        if equal and not equation.facts.contradict():
             return equation.proved, ""
         reasons.append(equation.reason)
     return 0, reasons[0]
@@ -195,7 +200,7 @@ class _Equation:
             _Operand(self, arg, [known.get(name) for name in shape.sizes], inside)
             for arg, shape in zip(pattern.args, row.signature.operands, strict=True)
         ]
-        return row.meaning(_Element(self, index), at, self._attributes(pattern), operands)
+        return row.meaning(_Element(self, index, _is_float(pattern)), at, self._attributes(pattern), operands)
 
     def shared_variable(self, index: Any, size: Any) -> Any:
         """The variable of a sum for the element at an index: one for both sides, so that its digits are found equal."""
@@ -207,18 +212,67 @@ class _Equation:
     # --- equality
 
     def _equal(self, left: Sum, right: Sum) -> bool:
-        """Whether the terms of two sums pair off."""
-        rest = list(right)
-        for term in left:
-            found = next((other for other in rest if self._same_product(term, other)), None)
+        """Whether the terms of the difference of two sums cancel in pairs."""
+        rest = [self._settled(term) for term in (*left, *negated(right))]
+        while rest:
+            term = replace(rest[0], coefficient=-rest[0].coefficient)
+            found = next((i for i, other in enumerate(rest) if i and self._same_product(term, other)), None)
             if found is None:
-                break
-            rest.remove(found)
-        else:
-            if not rest:
-                return True
-        self.reason = self.reason or "the terms of both sides do not pair off"
-        return False
+                self.reason = self.reason or "the terms of both sides do not pair off"
+                return False
+            rest = [*rest[1:found], *rest[found + 1 :]]
+        return True
+
+    def _settled(self, term: Product) -> Product:
+        """A product without sums that come to one: of shares of a count, and of the shares of a whole.
+
+        x/n added up over n is x, and x[k] / (x[0] + x[1] + ...) added up over k is one.
+        """
+        for at, (k, size) in enumerate(term.bound):
+            for share in term.atoms:
+                rest = replace(term, bound=(*term.bound[:at], *term.bound[at + 1 :]))
+                rest = replace(rest, atoms=tuple(a for a in term.atoms if a is not share))
+                found = self._without_shares(rest, share, k, size)
+                if found is not None:
+                    return self._settled(found)
+        return term
+
+    def _without_shares(self, rest: Product, share: Atom, k: Any, size: Any) -> Product | None:
+        """What the sum over k of the rest, multiplied by a share of a whole, is; None where it is no such sum."""
+        if isinstance(share, Function) and share.name == INVERSE:
+            return self._without_parts(rest, share, k, size)
+        count = None if isinstance(share, Function | Choice) else self.facts.shares.get(share.sexpr())
+        if count is None or not self.facts.same_size(count, size):
+            return None
+        return self.fixed(rest, k, size)
+
+    def _without_parts(self, rest: Product, share: Function, k: Any, size: Any) -> Product | None:
+        """The same where the share is the inverse of a whole, and the rest holds its part k."""
+        whole = share.args[0][0]
+        if len(share.args[0]) > 1 or whole.coefficient != 1 or len(whole.bound) != 1:
+            return None
+        ((c, count),) = whole.bound
+        part = substituted(whole, [(c, k)]).atoms
+        heads = set(map(head, part))
+        mine = tuple(a for a in rest.atoms if head(a) in heads)
+        others = tuple(a for a in rest.atoms if head(a) not in heads)
+        holds = (
+            self.facts.same_size(count, size)
+            and len(mine) == len(part)
+            and self._same_atoms(mine, part)
+            and self.fixed(Product(1, (), (share,)), k, size) is not None
+        )
+        return self.fixed(replace(rest, atoms=others), k, size) if holds else None
+
+    def fixed(self, term: Product, k: Any, size: Any) -> Product | None:
+        """A product at any one place of a variable below a size, if it is the same at all; None if it is not known to
+        be."""
+        place, forget = self.facts.another(k, size)
+        other = substituted(term, [(k, place)])
+        if self._same_product(term, other):
+            return other
+        forget()
+        return None
 
     def _same_product(self, a: Product, b: Product) -> bool:
         if a.coefficient != b.coefficient or sorted(map(head, a.atoms)) != sorted(map(head, b.atoms)):
@@ -290,12 +344,26 @@ class _Equation:
     def _same_function(self, a: Function, b: Function) -> bool:
         if a.name != b.name or len(a.args) != len(b.args):
             return False
-        args = b.args
-        if a.bound is not None and b.bound is not None:
-            if not self.facts.same_size(a.bound[1], b.bound[1]):
-                return self._folded_twice(a, b) or self._folded_twice(b, a)
-            args = tuple(replaced(arg, [(b.bound[0], a.bound[0])]) for arg in args)
-        return all(self._equal(x, y) for x, y in zip(a.args, args, strict=True))
+        if a.bound is None or b.bound is None:
+            return all(self._equal(x, y) for x, y in zip(a.args, b.args, strict=True))
+        for there in self._walked(a, b):
+            if self._equal(a.args[0], replaced(b.args[0], [(b.bound[0], there)])):
+                return True
+        return self._folded_twice(a, b) or self._folded_twice(b, a)
+
+    def _walked(self, a: Function, b: Function) -> Iterator[Any]:
+        """What the variable of the fold `b` may be for that of `a`: it takes every value below its size, and equally
+        often where that matters."""
+        assert a.bound is not None
+        assert b.bound is not None
+        (u, m), (_, n) = a.bound, b.bound
+        if self.facts.same_size(m, n):
+            yield u
+        for sizes, others, maps in self.facts.bijections.values():
+            if len(sizes) == 1 and self.facts.same_size(m, sizes[0]):
+                for size, there in zip(others, maps, strict=True):
+                    if (len(others) == 1 or _idempotent(a.name)) and self.facts.same_size(n, size):
+                        yield there(u)
 
     def _folded_twice(self, nested: Function, flat: Function) -> bool:
         """Whether a fold of folds is one fold over both ranges."""
@@ -334,13 +402,19 @@ class _Operand:
 
 
 class _Element:
-    """The algebra of single elements: sums of products over symbols. This one is the element at `index`."""
+    """The algebra of single elements: sums of products over symbols. This one is the element at `index`, known to be a
+    float where `floats` says so."""
 
-    def __init__(self, equation: _Equation, index: Any) -> None:
-        self._equation, self._facts, self._index = equation, equation.facts, index
+    def __init__(self, equation: _Equation, index: Any, floats: bool) -> None:
+        self._equation, self._facts, self._index, self._floats = equation, equation.facts, index, floats
 
     def number(self, value: Any, dtype: Any) -> Sum:
-        return atom(z3.Const(f"value {value}", VALUE))
+        count = self._facts.counts.get(value)
+        if count is None:
+            return atom(constant(value))
+        if z3.is_int_value(count):
+            return (Product(count.as_long(), (), ()),)
+        return summed(ONE, self._facts.variable(count, "r"), count)
 
     def apply(self, fn: Any, *args: Sum) -> Sum:
         match fn, args:
@@ -352,18 +426,36 @@ class _Element:
                 return x + negated(y)
             case Lit("neg"), (x,):
                 return negated(x)
+            case Lit("not"), (x,):
+                return ONE + negated(x)
+            case Lit("div"), (x, y) if self._floats:
+                return times(x, atom(Function(INVERSE, (y,))))
         return atom(applied(("apply", fn), args))
 
     def choose(self, condition: Sum, this: Sum, other: Sum) -> Sum:
-        return atom(applied(("choose",), (condition, this, other)))
+        return times(condition, this) + times(ONE + negated(condition), other)
 
     def fold(self, fn: Any, count: Any, body: Callable[[Any], Sum]) -> Sum:
         if count.eq(z3.IntVal(1)):
             return body(z3.IntVal(0))
-        added = fn in ("sum", Lit("sum"))
-        c = self._equation.shared_variable(self._index, count) if added else self._facts.variable(count)
-        inner = body(c)
-        return summed(inner, c, count) if added else atom(Function(("fold", fn), (inner,), (c, count)))
+        if fn in ("sum", Lit("sum")):
+            c = self._equation.shared_variable(self._index, count)
+            return summed(body(c), c, count)
+        c = self._facts.variable(count)
+        return self._folded(fn, c, count, body(c))
+
+    def _folded(self, fn: Any, c: Any, count: Any, inner: Sum) -> Sum:
+        """A fold that is no sum. What is added to all elements is added to their maximum, and the maximum of maxima of
+        two is the maximum of two maxima."""
+        if fn not in _EXTREMES:
+            return atom(Function(("fold", fn), (inner,), (c, count)))
+        pair = operands(lone(inner), ("apply", fn))
+        if pair:
+            return self.apply(fn, *(self._folded(fn, c, count, atom(part)) for part in pair))
+        fixed = [self._equation.fixed(term, c, count) if len(inner) > 1 else None for term in inner]
+        kept = tuple(term for term, same in zip(inner, fixed, strict=True) if same is None)
+        beside = tuple(same for same in fixed if same is not None)
+        return (*(atom(Function(("fold", fn), (kept,), (c, count))) if kept else ()), *beside)
 
     def dot(self, count: Any, body: Callable[[Any], tuple[Sum, Sum]]) -> Sum:
         k = self._equation.shared_variable(self._index, count)
@@ -374,6 +466,8 @@ class _Element:
         inner = array[(place,)]
         if self._facts.follows(place >= 0):
             return inner
+        if layout.fill.sexpr() in self._facts.zeros:
+            return times(atom(z3.If(place < 0, z3.Const("zero", VALUE), z3.Const("one", VALUE))), inner)
         value = value_of(inner)
         return atom(Choice(place < 0, layout.fill, inner) if value is None else z3.If(place < 0, layout.fill, value))
 
@@ -391,6 +485,31 @@ class _Element:
 
     def call(self, key: Any, index: Any, args: Sequence[_Operand], size: Any, dtype: Any) -> Sum:
         raise Beyond("what is carried is not covered")
+
+
+def _is_float(pattern: Pattern) -> bool:
+    """Whether an operator makes floats whatever its types are: it takes what a function of floats alone gives."""
+    if isinstance(pattern, Var):
+        return False
+    row = CORE[pattern.op]
+    if row.function is not None:
+        attr = pattern.attrs[row.place[row.function]]
+        name = str(attr.value) if isinstance(attr, Lit) else ""
+        function = ELEMENTWISE.get(name) or REDUCTIONS.get(name)
+        if function is None or function.result is not None:
+            return False
+        if function.kinds == ("float",):
+            return True
+    types = zip(pattern.args, row.signature.operands, strict=row.arity is not None)
+    return row.signature.result.dtype in ("t", "f(t)") and any(s.dtype == "t" and _is_float(arg) for arg, s in types)
+
+
+def _idempotent(fold: Any) -> bool:
+    """Whether it does not matter to a fold how often it meets an element."""
+    return fold[1] in _EXTREMES
+
+
+_EXTREMES = tuple(form for fn in ("max", "min") for form in (fn, Lit(fn)))
 
 
 def _times(factors: Sequence[Any]) -> Any:

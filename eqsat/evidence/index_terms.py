@@ -45,10 +45,20 @@ class Product:
 
 Sum = tuple[Product, ...]
 
+ONE: Sum = (Product(1, (), ()),)
+
+INVERSE = "inverse"
+"""The function that is one divided by its argument, which is a float."""
+
 
 def atom(value: Atom) -> Sum:
     """A sum of one atom."""
     return (Product(1, (), (value,)),)
+
+
+def constant(value: Any) -> Any:
+    """The value that an attribute stands for."""
+    return z3.Const(f"value {value}", VALUE)
 
 
 def times(left: Sum, right: Sum) -> Sum:
@@ -93,6 +103,13 @@ def applied(name: Any, args: Sequence[Sum]) -> Atom:
     if any(v is None for v in values):
         return Function(name, tuple(args))
     return z3.Function(str(name), *[VALUE] * (len(values) + 1))(*values)
+
+
+def operands(of: Atom | None, name: Any) -> list[Any] | None:
+    """What a function of this name is applied to in a value; None where it is not at its top."""
+    if of is None or isinstance(of, Function | Choice) or of.decl().name() != str(name):
+        return None
+    return of.children()
 
 
 def head(of: Atom) -> str:

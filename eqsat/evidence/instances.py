@@ -146,6 +146,7 @@ class Instance:
         self._dims = (*_DIMS, 0, 0) if draw.random() < _EMPTY_SHARE else _DIMS
         self._viewed: dict[str, int] = {}
         self._values: set[str] = set()
+        self._lengths: set[str] = set()  # of numbers
         self.bindings["self"] = self._shape(rule.left, None, dtype)
         if any(isinstance(v, int) and v > _LARGEST for v in self.bindings.values()):
             raise Unfit
@@ -238,8 +239,8 @@ class Instance:
         given = given if is_float(dtype) else bool(given) if dtype == "bool" else int(given)
         drawn = {"value": given, "int": size, "dtype": dtype}
         for attr, (_, kind) in zip(pattern.attrs, CORE[pattern.op].attrs, strict=True):
-            if kind == "value" and isinstance(attr, Var):
-                self._values.add(attr.name)
+            if isinstance(attr, Var) and kind in ("value", "int"):
+                (self._values if kind == "value" else self._lengths).add(attr.name)
             bound = self.bindings.setdefault(attr.name, drawn[kind]) if isinstance(attr, Var) else self.number(attr)
             if bound != drawn[kind] and kind != "value":
                 raise Unfit
@@ -363,6 +364,17 @@ class Instance:
 
     def _dim(self) -> int:
         return self.draw.choice(self._dims)
+
+    def resize(self, size: int) -> None:
+        """Let all arrays of an elementwise rule have so many elements."""
+        for name in (*self.types, *self._lengths, "self"):
+            self.bindings[name] = size
+
+    @property
+    def chosen(self) -> dict[str, Any]:
+        """The functions, values and types that were drawn or given."""
+        sizes = {*self.types, *self._lengths, "self"}
+        return {name: value for name, value in self.bindings.items() if name not in sizes}
 
     @property
     def empty(self) -> bool:

@@ -15,6 +15,9 @@ from eqsat.layout.map import fill_key
 
 Array = np.ndarray
 
+_PLACES = 2
+"""Decimal places to which the reciprocal of a count is rounded in the shortest of types."""
+
 
 def kept(ask: Ask, args: Sequence[Any], gives: Sequence[Any]) -> bool | None:
     """Whether a table's row keeps its promise at every index; None where the table makes none."""
@@ -89,6 +92,18 @@ class _Arrays:
     def apply(self, fn: str, fill: Any) -> Any:
         found = elementwise(fn, np.asarray([fill]))[0] if not fn.startswith("cast:") and fill is not None else fill
         return found.item() if isinstance(found, np.generic) else found
+
+    def zero(self, fill: Any) -> bool:
+        return fill is None or fill == 0
+
+    def count(self, value: float | int, number: int) -> bool:
+        return value == number
+
+    def share(self, value: float, number: int) -> bool:
+        return round(value * number, _PLACES) == 1
+
+    def divided(self, size: int, count: int) -> int:
+        return size // max(count, 1)
 
 
 def _flat_keys(key: Callable[..., Sequence[Array]], sizes: Sequence[int]) -> Array:

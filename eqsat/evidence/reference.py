@@ -278,9 +278,12 @@ def close(left: Array, right: Array, dtype: str | None = None) -> bool:
 
 def same_bits(left: Array, right: Array) -> bool:
     """Whether two values are equal bit by bit, the payloads of NaNs aside."""
-    if left.shape != right.shape or left.dtype != right.dtype:
-        return False
+    return left.shape == right.shape and left.dtype == right.dtype and bool(bits_agree(left, right).all())
+
+
+def bits_agree(left: Array, right: Array) -> Array:
+    """Where two values of one shape and type are equal bit by bit, the payloads of NaNs aside."""
     if left.dtype.kind in "biu":
-        return bool(np.array_equal(left, right))
+        return left == right
     a, b = left.astype(np.float64), right.astype(np.float64)  # exact for every shorter float
-    return bool(np.all((np.isnan(a) & np.isnan(b)) | ((a == b) & (np.signbit(a) == np.signbit(b)))))
+    return (np.isnan(a) & np.isnan(b)) | ((a == b) & (np.signbit(a) == np.signbit(b)))

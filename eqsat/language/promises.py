@@ -60,6 +60,22 @@ class Logic(Protocol):
         """A function of a fill."""
         ...
 
+    def zero(self, fill: Any) -> Any:
+        """A value that is read as a fill is zero; so is one of a map that fills nothing."""
+        ...
+
+    def count(self, value: Any, number: Any) -> Any:
+        """A value of the core is this number."""
+        ...
+
+    def share(self, value: Any, number: Any) -> Any:
+        """A value of the core is one divided by this number."""
+        ...
+
+    def divided(self, size: Any, count: Any) -> Any:
+        """The rows of an array of rows of `count` elements."""
+        ...
+
     def matched(
         self,
         variables: Sequence[Any],
@@ -127,6 +143,61 @@ def plain(t: Logic, layout: Map) -> Iterator[Any]:
 def keeps_fill(t: Logic, layout: Map, fn: Any) -> Iterator[Any]:
     (i,) = t.below(layout.size)
     yield t.implies(layout[i] < 0, t.same(t.apply(fn, layout.fill), layout.fill))
+
+
+def keeps_sums(t: Logic, layout: Map) -> Iterator[Any]:
+    yield t.zero(layout.fill)
+
+
+def count_as(t: Logic, count: Any, dtype: Any, value: Any) -> Iterator[Any]:
+    yield t.count(value, count)
+
+
+def reciprocal_count(t: Logic, value: Any, count: Any, dtype: Any) -> Iterator[Any]:
+    yield t.share(value, count)
+
+
+def repeated(t: Logic, layout: Map, rows: Any, count: Any, once: Map, rest: Any, times: Any) -> Iterator[Any]:
+    """Each row of [rows, count] has the elements of the row of [rows, rest], each so many times."""
+    i, c = t.below(rows, count)
+    k, _ = t.matched(
+        (c,),
+        (count,),
+        (rest, times),
+        lambda c: (layout[t.join((0, c), (rows, count))],),
+        lambda k, r: (once[t.join((0, k), (rows, rest))],),
+    )
+    yield times > 0
+    yield layout.size == rows * count
+    yield once.size == rows * rest
+    yield layout[t.join((i, c), (rows, count))] >= 0
+    yield once[t.join((i, k), (rows, rest))] == layout[t.join((i, c), (rows, count))]
+
+
+def in_order(t: Logic, layout: Map, count: Any, ordered: Map) -> Iterator[Any]:
+    """Each row of `count` has the same elements in another order."""
+    rows = t.divided(layout.size, count)
+    i, c = t.below(rows, count)
+    (d,) = t.matched(
+        (c,),
+        (count,),
+        (count,),
+        lambda c: (layout[t.join((0, c), (rows, count))],),
+        lambda d: (ordered[t.join((0, d), (rows, count))],),
+    )
+    yield ordered.size == layout.size
+    yield layout[t.join((i, c), (rows, count))] >= 0
+    yield ordered[t.join((i, d), (rows, count))] == layout[t.join((i, c), (rows, count))]
+
+
+def shifts_rows(t: Logic, layout: Map, back: Map, count: Any) -> Iterator[Any]:
+    i, c = t.below(layout.size, count)
+    rows = t.divided(layout.size, count)
+    row, _ = t.digits(i, rows, count)
+    yield back.size == layout.size
+    yield layout[i] >= 0
+    yield back[i] == row
+    yield layout[t.join((row, c), (rows, count))] == layout[i]
 
 
 def contraction(
@@ -199,11 +270,14 @@ def swaps_blocks(t: Logic, layout: Map, m: Any, k: Any, n: Any, right: Map, left
     yield left[t.join((x, z, y), (p, k, q))] == t.join((t.join((x, y), (p, q)), z), (m, k))
 
 
-def permutes_rows(t: Logic, layout: Map, m: Any, k: Any, n: Any, out: Map) -> Iterator[Any]:
+def permutes_rows(t: Logic, layout: Map, size: Any, m: Any, k: Any, n: Any, out: Map) -> Iterator[Any]:
     x, y, z = t.below(m, k, n)
-    row, _ = t.digits(layout[t.join((x, y), (m, k))], m, k)
+    row, _ = t.digits(out[t.join((x, z), (m, n))], m, n)
+    yield size == m * k
     yield layout.size == m * k
     yield out.size == m * n
+    yield out[t.join((x, z), (m, n))] >= 0
+    yield out[t.join((x, z), (m, n))] < m * n
     yield row < m
     yield layout[t.join((x, y), (m, k))] == t.join((row, y), (m, k))
     yield out[t.join((x, z), (m, n))] == t.join((row, z), (m, n))

@@ -90,9 +90,11 @@ def swaps_blocks(layout: Layout, m: int, k: int, n: int) -> Row | None:
     return lt.strided(0, [(p, 0), (n, 1), (k, n)]), lt.of_transpose((p, q, k), (0, 2, 1)), p, q
 
 
-def permutes_rows(layout: Layout, m: int, k: int, n: int) -> Row | None:
-    """The layout permutes the rows of [m, k]. Gives L, which permutes those of [m, n] in the same way."""
-    first = lt.compose(layout, lt.strided(0, ((m, k),))) if lt.is_bijective(layout, m * k) else None
+def permutes_rows(layout: Layout, size: int, m: int, k: int, n: int) -> Row | None:
+    """The layout permutes the rows of an array of `size` elements, which is [m, k]. Gives L, which permutes those of
+    [m, n] in the same way."""
+    whole = size == m * k and lt.is_bijective(layout, size)
+    first = lt.compose(layout, lt.strided(0, ((m, k),))) if whole else None
     if first is None or lt.strided(first.offset, [*first.dims, (k, 1)]) != layout or layout.contiguous:
         return None
     if any(stride % k for stride in (first.offset, *(stride for _, stride in first.dims))):
@@ -216,9 +218,9 @@ TABLES: dict[str, Table] = {
         _table(compose, "first:L then:L -> whole:L", promises.compose),
         _table(plain, "layout:L ->", promises.plain),
         _table(keeps_fill, "layout:L fn:f ->", promises.keeps_fill),
-        _table(table_sums.keeps_sums, "layout:L ->"),
+        _table(table_sums.keeps_sums, "layout:L ->", promises.keeps_sums),
         _table(swaps_blocks, "layout:L m k n -> right:L left:L p q", promises.swaps_blocks),
-        _table(permutes_rows, "layout:L m k n -> out:L", promises.permutes_rows),
+        _table(permutes_rows, "layout:L size m k n -> out:L", promises.permutes_rows),
         _table(narrow_product, "layout:L b m k n -> left:L right:L b1 m1 n1 rest:L", promises.narrow_product),
         _table(
             sum_of_product,
@@ -226,9 +228,9 @@ TABLES: dict[str, Table] = {
             promises.sum_of_product,
         ),
         _table(widen, "layout:L count -> wide:L", promises.widen),
-        _table(table_sums.repeated, "layout:L rows count -> once:L rest times"),
+        _table(table_sums.repeated, "layout:L rows count -> once:L rest times", promises.repeated),
         _table(table_sums.contraction, "left:L right:L rows count -> x:L y:L b m k n out:L", promises.contraction),
-        _table(table_sums.in_order, "layout:L count -> ordered:L"),
+        _table(table_sums.in_order, "layout:L count -> ordered:L", promises.in_order),
         _table(
             table_sums.repeated_inner,
             "layout:L b m k n -> left:L right:L rest times",
@@ -241,14 +243,14 @@ TABLES: dict[str, Table] = {
             promises.repeated_inner_right,
             mirror="repeated_inner",
         ),
-        _table(table_sums.shifts_rows, "layout:L back:L count ->"),
-        _table(table_values.count_as, "count dtype:t -> value:v"),
+        _table(table_sums.shifts_rows, "layout:L back:L count ->", promises.shifts_rows),
+        _table(table_values.count_as, "count dtype:t -> value:v", promises.count_as),
         _table(table_values.value_of, "fn:f value:v dtype:t -> result:v"),
         _table(table_values.value_of_two, "fn:f one:v other:v dtype:t -> result:v"),
         _table(table_values.integral, "dtype:t ->"),
         _table(table_values.floating, "dtype:t ->"),
         _table(table_values.finite, "value:v ->"),
-        _table(table_values.reciprocal_count, "value:v count dtype:t ->"),
+        _table(table_values.reciprocal_count, "value:v count dtype:t ->", promises.reciprocal_count),
         _table(table_values.cast_back, "last:f first:f dtype:t ->"),
         _table(table_values.cast_through, "last:f first:f dtype:t -> both:f"),
         _table(table_values.is_value, "value:v expected ->"),

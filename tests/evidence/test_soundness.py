@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from eqsat.base.numerics import DTYPES
 from eqsat.cli.app import app
 from eqsat.egraph.host_terms import Terms
+from eqsat.evidence.elementwise import check_values
 from eqsat.evidence.guard_proofs import prove_guard
 from eqsat.evidence.instances import Instance
 from eqsat.evidence.judge import judge
@@ -201,6 +202,12 @@ PROVED = (
     "matmul-of-left-repeated-inside",
     "sum-of-permuted-matmul",
     "sum-of-broadcast-products",
+    "sum-of-repeated",
+    "maximum-in-order",
+    "maximum-of-maxima",
+    "deviation-from-greatest-of-row-shifted",
+    "constant-addend-through-matmul-behind-view",
+    "choice-by-negation-behind-view",
 )
 
 
@@ -233,6 +240,19 @@ REFUTED = {
         when='L1 = along(L, "b k n -> k n")',
     ),
     "two sums in one": rule("mutant", "sum(a * b) == sum(a) * sum(b)", numerics="reassociating"),
+    "fills that add up": rule(
+        "mutant", "(a + b)[L] @ c == a[L] @ c + b[L] @ c", when="size(a) == size(b)", numerics="reassociating"
+    ),
+    "a product of what repeats": rule(
+        "mutant", "prod(a[L]) == prod(a[L1].reshape(..., K))", when="(L1, K, R) = repeated(L, size(self), C)"
+    ),
+    "weights that are no shares": rule(
+        "mutant",
+        "exp(s) @ (a + b[L]) == exp(s) @ a + b[W]",
+        when='W = along(L, "b k n -> b m n")',
+        numerics="reassociating",
+    ),
+    "a shift that is not the row's": rule("mutant", "(a + b) - max(a + b)[R] == a - max(a)[R]", when="plain(R)"),
 }
 
 
@@ -244,9 +264,13 @@ def test_a_wrong_equation_is_refuted_with_an_instance(name: str):
     assert "left" in proof.reason
 
 
-def test_what_knows_no_integers_needs_no_proof():
+def test_what_knows_no_integers_is_tried_on_every_value():
     proof = prove_guard(rule("mine", "-(-a) == a"))
     assert (proof.status, proof.formulas) == ("no integers", 0)
+    assert check_values(rule("mine", "-(-a) == a"))[0] >= 1 << 17
+    wrong = prove_guard(rule("mutant", "sqrt(a) * sqrt(a) == a", numerics="reassociating"))
+    assert wrong.status == "refuted"
+    assert "in float64 at a=-" in wrong.reason
 
 
 def test_a_table_that_breaks_its_promise_is_named(monkeypatch: pytest.MonkeyPatch):
