@@ -108,7 +108,12 @@ def _integral(name: str) -> Builder:
     return lambda x: ops.elementwise(name, x) if is_float(x.dtype) else x
 
 
-def _same(*xs: Term) -> list[Term]:
+def _tan(x: Term) -> Term:
+    return ops.div(ops.sin(x), ops.cos(x))
+
+
+def _same(*xs: Term, **places: Any) -> list[Term]:
+    """The parameters say where results lie, and what they are called."""
     return list(xs)
 
 
@@ -138,5 +143,7 @@ POINTWISE: dict[str, Builder] = {
     "round": _round,
     "select_n": _select,
     "square": composites.square,
-    **dict.fromkeys(("copy", "copy_p", "name", "optimization_barrier", "sharding_constraint", "stop_gradient"), _same),
+    "tan": _tan,
+    **dict.fromkeys(("copy", "device_put", "name", "optimization_barrier", "sharding_constraint", "stop_gradient"),
+                    _same),
 }  # fmt: skip

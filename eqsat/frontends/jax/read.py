@@ -1,8 +1,9 @@
-"""Jaxprs as terms: each primitive by its row, calls of other jaxprs inlined."""
+"""Jaxprs as terms: each primitive by its row; calls of other jaxprs are inlined, loops of known length unrolled."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,16 +22,17 @@ ROWS: dict[str, Builder] = POINTWISE | MOVEMENT | LAYERS
 
 _BODIES = {
     "closed_call": "call_jaxpr",
-    "core_call": "call_jaxpr",
     "custom_jvp_call": "call_jaxpr",
     "custom_vjp_call": "call_jaxpr",
-    "custom_vjp_call_jaxpr": "fun_jaxpr",
     "jit": "jaxpr",
     "pjit": "jaxpr",
-    "checkpoint": "jaxpr",
     "remat2": "jaxpr",
+    "scan": "jaxpr",
 }
 """Primitives that call a jaxpr, and the parameter that holds it. Rules for gradients are left out."""
+
+UNROLLED = 50_000
+"""Most applications of primitives in a program, with loops unrolled."""
 
 
 def type_of(aval: Any) -> tuple[Shape, str]:
@@ -44,24 +46,30 @@ def read(jaxpr: Any, consts: Sequence[Any], operands: Sequence[Term]) -> list[Te
     Raises:
         InputError: it has primitives without a row, or a use of one that its row does not cover.
     """
-    if missing := sorted({name for name in _primitives(jaxpr) if name not in ROWS}):
+    used = _primitives(jaxpr)
+    if missing := sorted(name for name in used if name not in ROWS):
         raise InputError(f"from_jax: no operator for {', '.join(missing)}")
+    if used.total() > UNROLLED:
+        raise InputError(f"from_jax: {used.total()} primitives with scans unrolled; at most {UNROLLED} are read")
     return _results(jaxpr, consts, operands)
 
 
-def _primitives(jaxpr: Any) -> Iterator[str]:
-    """The primitives of a jaxpr and of those that it calls."""
+def _primitives(jaxpr: Any) -> Counter[str]:
+    """How often primitives are applied, in a jaxpr and in those that it calls."""
+    found: Counter[str] = Counter()
     for equation in jaxpr.eqns:
-        name = equation.primitive.name
-        if (body := _body(name, equation.params)) is not None:
-            yield from _primitives(body[0])
+        name, params = equation.primitive.name, equation.params
+        if (body := _body(name, params)) is None:
+            found[name] += 1
         else:
-            yield name
+            times = params["length"] if name == "scan" else 1
+            found.update({inner: times * count for inner, count in _primitives(body[0]).items()})
+    return found
 
 
 def _body(name: str, params: Mapping[str, Any]) -> tuple[Any, Sequence[Any]] | None:
     """The jaxpr that a primitive calls, and its constants."""
-    if name not in _BODIES or _BODIES[name] not in params:
+    if name not in _BODIES:
         return None
     called = params[_BODIES[name]]
     return getattr(called, "jaxpr", called), getattr(called, "consts", ())
@@ -75,11 +83,33 @@ def _results(jaxpr: Any, consts: Sequence[Any], operands: Sequence[Term]) -> lis
         return constant(atom.val, atom.aval) if hasattr(atom, "val") else values[atom]
 
     for equation in jaxpr.eqns:
-        args = [value(atom) for atom in equation.invars]
-        body = _body(equation.primitive.name, equation.params)
-        found = _results(*body, args) if body is not None else _applied(equation, args)
+        name, args = equation.primitive.name, [value(atom) for atom in equation.invars]
+        body = _body(name, equation.params)
+        if body is None:
+            found = _applied(equation, args)
+        elif name == "scan":
+            found = _scanned(*body, args, equation.params)
+        else:
+            found = _results(*body, args)
         values |= zip(equation.outvars, found, strict=True)
     return [value(atom) for atom in jaxpr.outvars]
+
+
+def _scanned(jaxpr: Any, consts: Sequence[Any], operands: Sequence[Term], params: Mapping[str, Any]) -> list[Term]:
+    """A loop, step after step: what it carries at the end, and the results of all steps, stacked. Operands are fixed
+    ones, those carried, and arrays whose rows are for one step each."""
+    first, last = params["num_consts"], params["num_consts"] + params["num_carry"]
+    fixed, carried, rows = operands[:first], list(operands[first:last]), operands[last:]
+    steps = range(params["length"])
+    made: list[list[Term]] = []
+    for i in reversed(steps) if params["reverse"] else steps:
+        row = [ops.squeeze(ops.slice_(x, [i], [i + 1], [0]), 0) for x in rows]
+        found = _results(jaxpr, consts, [*fixed, *carried, *row])
+        carried = found[: last - first]
+        made.append(found[last - first :])
+    if params["reverse"]:
+        made.reverse()
+    return [*carried, *(ops.stack(results) for results in zip(*made, strict=True))]
 
 
 def _applied(equation: Any, operands: Sequence[Term]) -> list[Term]:

@@ -34,18 +34,17 @@ _NO_VALUES = frozenset({
 
 
 def apply(build: Builder, operands: Sequence[Term], params: Mapping[str, Any]) -> list[Term]:
-    """The results of one application.
+    """The results of one application. A builder with `**` understands all parameters.
 
     Raises:
         EqsatError: the row does not cover it.
     """
-    takes = {
-        name for name, p in inspect.signature(build).parameters.items() if p.kind is inspect.Parameter.KEYWORD_ONLY
-    }
+    kinds = {name: p.kind for name, p in inspect.signature(build).parameters.items()}
+    takes = params.keys() if inspect.Parameter.VAR_KEYWORD in kinds.values() else kinds.keys()
     for name, value in params.items():
         if name not in takes | _NO_VALUES and not _unset(value):
             raise Declined(f"{name}={value}")
-    found = build(*operands, **{name: params[name] for name in takes if name in params})
+    found = build(*operands, **{name: value for name, value in params.items() if name in takes})
     return [found] if isinstance(found, Term) else list(found)
 
 
