@@ -33,7 +33,7 @@ from eqsat.cli.commands import (
     run,
 )
 from eqsat.cli.commands.version import show_version, version
-from eqsat.cli.tasks import fuzz, sweep
+from eqsat.cli.tasks import discover, fuzz, sweep
 from eqsat.errors import EqsatError, InputError
 
 CHECK_FAILED, BAD_INPUT, INTERRUPTED = 1, 3, 130
@@ -94,6 +94,7 @@ app.command("explore")(explore.explore)
 app.command("extract")(extract.extract)
 app.command("sweep")(sweep.sweep)
 app.command("fuzz")(fuzz.fuzz)
+rules.app.command("discover")(discover.discover)
 app.add_typer(rules.app, name="rules")
 app.add_typer(kernels.app, name="kernels")
 app.command("version")(version)

@@ -35,7 +35,7 @@ COMMANDS = (
         "fuzz",
     ),
     *("bench", "calibrate", "kernels list", "kernels show", "kernels source"),
-    *("rules list", "rules show", "rules check"),
+    *("rules list", "rules show", "rules check", "rules discover"),
 )
 
 

@@ -1,4 +1,4 @@
-"""`eqsat rules list | show | check`: the rewrite rules of the optimiser."""
+"""`eqsat rules list | show | check`: the rewrite rules of the optimiser. `discover` is in `eqsat/cli/tasks/`."""
 
 from __future__ import annotations
 

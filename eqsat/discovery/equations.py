@@ -1,0 +1,234 @@
+"""Equations found by evaluation: every expression that has the values of a smaller one.
+
+One set of variables with certain shapes is looked at at a time. Expressions are made from small to large, of those that
+no smaller one equals. Which may be equal shows on one random point; whether they are is then tried at other sizes and
+points. The judgement of rules (`eqsat.evidence`), which evaluates polynomials exactly, has the last word.
+"""
+
+from __future__ import annotations
+
+import itertools
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from eqsat.discovery.expressions import (
+    OPERATORS,
+    VARIABLES,
+    Array,
+    Dim,
+    Expr,
+    Mismatch,
+    Typing,
+    canonical,
+    number,
+    parse,
+    partitions,
+    typing,
+    value,
+)
+
+_SIZES = (2, 3, 7, 11, 17, 23, 31, 43, 53, 67, 79, 97)
+"""Sizes of the letters: no two of them are equal, nor equal to a sum of two."""
+
+_DIGITS = 9
+"""Decimal digits in which values that are equal agree: float64 has 15, and expressions lose a few."""
+
+_LIKE = 1e-9
+_DEFINED = 0.1
+"""Share of elements that must be finite for an expression to be looked at."""
+
+_TRIALS = 6
+"""Sizes at which an equation is tried: with a size of 1 in most, where sums and products are easily wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class Equation:
+    """Two expressions that are equal wherever both are defined, at all sizes at which they fit."""
+
+    left: Expr
+    right: Expr
+
+    def __str__(self) -> str:
+        return f"{self.left} == {self.right}"
+
+    @staticmethod
+    def read(text: str) -> Equation:
+        """The equation that `str` wrote."""
+        left, _, right = text.partition(" == ")
+        return Equation(parse(left), parse(right))
+
+
+def settings(operators: Sequence[str], size: int) -> list[tuple[tuple[Dim, Dim], ...]]:
+    """The shapes of variables under which expressions of up to `size` operators fit, most general ones each, without
+    those that differ only in names. Fewer variables come first, then more different sizes."""
+    found: dict[tuple[tuple[Dim, Dim], ...], None] = {}
+    for expr in _shapes_of(operators, size):
+        leaves = list(expr.variables())
+        for names in partitions(len(leaves)):
+            labels = iter(names)
+            named = _labelled(expr, labels)
+            try:
+                shapes = typing(named).shapes
+            except Mismatch:
+                continue
+            found[least([shape for _, shape in shapes])] = None
+    return sorted(found, key=lambda s: (len(s), -len(_letters(s)), str(s)))
+
+
+def _shapes_of(operators: Sequence[str], size: int) -> Iterator[Expr]:
+    """Expressions of up to `size` operators whose leaves are all the same, one for each choice of shapes of operators:
+    elementwise functions are alike here."""
+    rows = {OPERATORS[name].dims: name for name in operators}
+    by_size: list[list[Expr]] = [[Expr("a")]]
+    for total in range(1, size + 1):
+        made = []
+        for name in rows.values():
+            arity = OPERATORS[name].arity
+            for sizes in itertools.product(range(total), repeat=arity):
+                if sum(sizes) == total - 1:
+                    made += [Expr(name, args) for args in itertools.product(*(by_size[n] for n in sizes))]
+        by_size.append(made)
+        yield from made
+
+
+def _labelled(expr: Expr, labels: Iterator[int]) -> Expr:
+    if not expr.args:
+        return Expr(VARIABLES[next(labels)])
+    return Expr(expr.op, tuple(_labelled(arg, labels) for arg in expr.args))
+
+
+def _letters(shapes: Sequence[tuple[Dim, Dim]]) -> set[str]:
+    def below(dim: Dim) -> Iterator[str]:
+        if isinstance(dim, tuple):
+            yield from below(dim[0])
+            yield from below(dim[1])
+        elif dim != "1":
+            yield dim
+
+    return {letter for shape in shapes for dim in shape for letter in below(dim)}
+
+
+def least(shapes: Sequence[tuple[Dim, Dim]]) -> tuple[tuple[Dim, Dim], ...]:
+    """The same shapes, in the order and with the letters that come first."""
+
+    def renamed(dim: Dim, names: dict[str, str]) -> Dim:
+        if isinstance(dim, tuple):
+            return renamed(dim[0], names), renamed(dim[1], names)
+        return "1" if dim == "1" else names.setdefault(dim, f"d{len(names)}")
+
+    def named(order: Sequence[tuple[Dim, Dim]]) -> tuple[tuple[Dim, Dim], ...]:
+        names: dict[str, str] = {}
+        return tuple((renamed(rows, names), renamed(columns, names)) for rows, columns in order)
+
+    return min(map(named, itertools.permutations(shapes)), key=str)
+
+
+def equations(
+    shapes: Sequence[tuple[Dim, Dim]], operators: Sequence[str], size: int, positive: bool = False
+) -> Iterator[Equation]:
+    """The equations over variables of these shapes whose left side has up to `size` operators: it has the values of the
+    right side, which is the first expression that has them.
+
+    Args:
+        positive: look at positive values alone, where roots and logarithms are defined.
+    """
+    letters = sorted(_letters(shapes))
+    sizes = dict(zip(letters, _SIZES, strict=False))
+    known: dict[tuple[Any, ...], Expr] = {}
+    values: dict[Expr, Array] = {}
+    by_size: list[list[Expr]] = [[]]
+    for name, (rows, columns) in zip(VARIABLES, shapes, strict=False):
+        expr = Expr(name)
+        array = _random((number(rows, sizes), number(columns, sizes)), name)
+        values[expr] = np.abs(array) if positive else array
+        known[_fingerprint(values[expr])] = expr
+        by_size[0].append(expr)
+    for total in range(1, size + 1):
+        made: list[Expr] = []
+        for expr in _next(by_size, operators, values, total):
+            with np.errstate(all="ignore"):
+                found = OPERATORS[expr.op].array(*(values[arg] for arg in expr.args))
+            if not np.isfinite(found).mean() > _DEFINED:
+                continue
+            key = _fingerprint(found)
+            same = known.get(key)
+            if same is None:
+                known[key], values[expr] = expr, found
+                made.append(expr)
+            elif equation := _general(expr, same):
+                yield equation
+        by_size.append(made)
+
+
+def _next(
+    by_size: Sequence[Sequence[Expr]], operators: Sequence[str], values: Mapping[Expr, Array], total: int
+) -> Iterator[Expr]:
+    """Expressions of `total` operators, whose operands no smaller expressions equal."""
+    for name in operators:
+        for sizes in itertools.product(range(total), repeat=OPERATORS[name].arity):
+            if sum(sizes) != total - 1:
+                continue
+            for args in itertools.product(*(by_size[n] for n in sizes)):
+                if _fits(name, [values[arg].shape for arg in args]):
+                    yield Expr(name, args)
+
+
+def _fits(name: str, shapes: Sequence[tuple[int, ...]]) -> bool:
+    operands = "".join(OPERATORS[name].dims.partition(" -> ")[0].split())
+    found = [n for shape in shapes for n in shape]
+    sizes: dict[str, int] = {"1": 1}
+    return all(sizes.setdefault(letter, n) == n for letter, n in zip(operands, found, strict=True))
+
+
+def _random(shape: tuple[int, ...], name: str, trial: int = 0) -> Array:
+    rng = np.random.default_rng([zlib.crc32(name.encode()), trial])
+    return rng.normal(0.0, 0.7, shape)
+
+
+def _fingerprint(array: Array) -> tuple[Any, ...]:
+    """Equal for equal values, which are undefined in the same places: a weighted sum of all elements, rounded."""
+    weights = _random(array.shape, "weights").ravel()
+    defined = np.isfinite(array).ravel()
+    used = np.where(defined, array.ravel(), 0.0)
+    total, scale = float(weights @ used), float(np.abs(weights) @ np.abs(used)) or 1.0
+    return array.shape, defined.tobytes(), f"{scale:.{_DIGITS - 1}e}", round(total / scale, _DIGITS - 1) + 0.0
+
+
+# Whether what agrees at one size is equal
+
+
+def _general(left: Expr, right: Expr) -> Equation | None:
+    """The equation at the most general shapes where it holds; None if it holds only as these shapes happen to be."""
+    left, right = canonical(left, right)
+    if set(right.variables()) - set(left.variables()):
+        return None
+    try:
+        found = typing(left, right)
+    except Mismatch:
+        return None
+    return Equation(left, right) if holds(left, right, found) else None
+
+
+def holds(left: Expr, right: Expr, shapes: Typing) -> bool:
+    """Whether both sides agree at other sizes, on other points."""
+    rng = np.random.default_rng(zlib.crc32(f"{left} {right}".encode()))
+    compared = 0
+    for trial in range(1, _TRIALS + 1):
+        sizes = {letter: int(rng.integers(1, 5)) for letter in shapes.letters}
+        arrays = {
+            name: _random((number(rows, sizes), number(columns, sizes)), name, trial)
+            for name, (rows, columns) in shapes.shapes
+        }
+        if trial % 2:
+            arrays = {name: np.abs(array) for name, array in arrays.items()}  # where roots and logarithms are defined
+        with np.errstate(all="ignore"):
+            x, y = value(left, arrays), value(right, arrays)
+        both = np.isfinite(x) & np.isfinite(y)
+        compared += int(both.sum())
+        if not np.allclose(x[both], y[both], rtol=_LIKE, atol=_LIKE):
+            return False
+    return compared > 0

@@ -1,0 +1,213 @@
+"""Equations as rows of rules: written in their notation, judged as every rule is, priced, and printed for a table."""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Collection
+from dataclasses import dataclass
+from importlib.util import find_spec
+from itertools import count
+from typing import Any, get_args
+
+from eqsat.discovery.derived import program
+from eqsat.discovery.equations import Equation
+from eqsat.discovery.expressions import OPERATORS, Dim, Expr, Typing, typing
+from eqsat.errors import InputError
+from eqsat.evidence.judge import judge
+from eqsat.language.equation import rule
+from eqsat.language.rule import Numerics, Rule
+from eqsat.pipeline.optimize import optimize
+from eqsat.program.ir import Program
+
+PRICED = (512, 768, 1024, 384, 1536, 256, 640, 896)
+"""Sizes at which both sides are priced: those of layers of transformers."""
+
+DEVICE = "mi300x"
+
+
+_SAME = 0.01
+"""Prices that differ by at most this share are the same: no rule is wanted for it."""
+
+
+class Unwritten(Exception):
+    """The notation of rules cannot write an equation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A rule that is missing.
+
+    Attributes:
+        rule: from the dearer side to the cheaper one.
+        before_us, after_us: their prices, in microseconds.
+        example: both sides at these sizes as NumPy expressions.
+        z3: what it says of all shapes (`eqsat.evidence.guard_proofs`); empty where it is not installed.
+    """
+
+    equation: Equation
+    rule: Rule
+    before_us: float
+    after_us: float
+    example: str
+    z3: str
+
+    @property
+    def saved(self) -> float:
+        """The share of the time that it saves."""
+        return 1 - self.after_us / self.before_us if self.before_us else 0.0
+
+    def text(self, source: str) -> str:
+        """The row as `rules/` has it."""
+        lines = [
+            "*rules(",
+            f'    "{self.rule.name}",',
+            f"    {_quoted(self.rule.stated)},",
+            f'    numerics="{self.rule.numerics}",',
+            f'    source="{source}",',
+            f'    why="{self.before_us:.3g} us become {self.after_us:.3g} us",',
+            f"),  # {self.example}",
+        ]
+        return "\n".join(lines)
+
+    def as_json(self) -> dict[str, Any]:
+        """The row in JSON."""
+        return {
+            "name": self.rule.name,
+            "text": self.rule.stated,
+            "numerics": self.rule.numerics,
+            "before_us": self.before_us,
+            "after_us": self.after_us,
+            "example": self.example,
+            "z3": self.z3,
+        }
+
+
+def _quoted(text: str) -> str:
+    return f"'{text}'" if '"' in text else f'"{text}"'
+
+
+def written(equation: Equation) -> tuple[str, str]:
+    """Both sides in the notation of rules.
+
+    Raises:
+        Unwritten: it has no sign for an operator, or no letter for a size.
+    """
+    shapes = typing(equation.left, equation.right)
+    return _written(equation.left, shapes), _written(equation.right, shapes)
+
+
+def _written(expr: Expr, shapes: Typing) -> str:
+    text = _inner(expr, shapes)
+    return text[1:-1] if text.startswith("(") and text.endswith(")") and _closes_last(text) else text
+
+
+def _closes_last(text: str) -> bool:
+    """Whether the first bracket is closed by the last one."""
+    depth = 0
+    for i, letter in enumerate(text):
+        depth += (letter == "(") - (letter == ")")
+        if not depth:
+            return i == len(text) - 1
+    return False
+
+
+def _inner(expr: Expr, shapes: Typing) -> str:
+    if not expr.args:
+        return expr.op
+    form = OPERATORS[expr.op].text
+    if not form:
+        raise Unwritten(f"rules have no sign for {expr.op}")
+    used = {name for _, name, _, _ in string.Formatter().parse(form) if name and not name.isdigit()}
+    letters = {name: _letter(shapes.sizes[expr][name]) for name in used}
+    inner = _inner if form.startswith(("(", "{")) else _written  # what is called has brackets of its own
+    return form.format(*(inner(arg, shapes) for arg in expr.args), **letters)
+
+
+def _letter(dim: Dim) -> str:
+    if isinstance(dim, tuple):
+        raise Unwritten("rules have no letter for a sum of sizes")
+    return dim
+
+
+def row(equation: Equation, taken: Collection[str] = ()) -> Row:
+    """The row of an equation, with the strictest class that it deserves, under a name that is not taken.
+
+    Raises:
+        Unwritten: rules cannot write it.
+        InputError: no class is right, with the counterexample; or it can be matched in neither direction.
+    """
+    left, right = written(equation)
+    prices = _prices(equation)
+    before, after = max(prices), min(prices)
+    sides = [(left, right), (right, left)]
+    dearer = prices[0] >= (1 - _SAME) * prices[1]  # the right side has no more operators
+    first, second = sides if dearer else sides[::-1]
+    name = _free(f"{_name(equation.left)}-is-{_name(equation.right)}", taken)
+    try:
+        made = _judged(name, *first)
+    except InputError:
+        if abs(prices[0] - prices[1]) > _SAME * before:
+            raise
+        made = _judged(name, *second)
+    return Row(equation, made, before, after, _example(equation), _proved(made))
+
+
+def _judged(name: str, left: str, right: str) -> Rule:
+    said = ""
+    for numerics in get_args(Numerics):
+        made = rule(name, f"{left} == {right}", numerics=numerics)
+        seen = judge(made)
+        if seen.verdict == "sound":
+            return made
+        said = said or seen.remark
+    raise InputError(f"{left} == {right}: {said}")
+
+
+def both(found: Row) -> list[Rule]:
+    """The rule, and the same from right to left where that can be matched."""
+    left, _, right = found.rule.stated.partition(" == ")
+    try:
+        return [found.rule, rule(f"{found.rule.name}-back", f"{right} == {left}", numerics=found.rule.numerics)]
+    except InputError:
+        return [found.rule]
+
+
+def _name(expr: Expr) -> str:
+    """A name from the operators, from the outermost on."""
+    if not expr.args:
+        return expr.op
+    inner = [_name(arg) for arg in expr.args if arg.args]
+    return expr.op.replace("_", "-") + ("-of-" + "-and-".join(inner) if inner else "")
+
+
+def _free(name: str, taken: Collection[str]) -> str:
+    """The name, with a number behind it if it is taken."""
+    if name not in taken:
+        return name
+    return next(free for n in count(2) if (free := f"{name}-{n}") not in taken)
+
+
+def _prices(equation: Equation) -> tuple[float, float]:
+    """Microseconds of both sides as they are written, in kernels of their own."""
+    whole = program(equation, PRICED)
+    found = []
+    for side, term in whole.outputs.items():
+        used = set(Program(whole.inputs, {side: term}).terms())
+        alone = Program(tuple(t for t in whole.inputs if t in used), {side: term})
+        report = optimize(alone, DEVICE, rules=[], explain_time=0.0, measure=False).report
+        found.append(report["source"]["predicted_us"])
+    return found[0], found[1]
+
+
+def _example(equation: Equation) -> str:
+    """The shapes of the variables of the example."""
+    whole = program(equation, PRICED)
+    return ", ".join(f"{t.attr('name')}: {'x'.join(map(str, t.shape))}" for t in whole.inputs)
+
+
+def _proved(made: Rule) -> str:
+    if find_spec("z3") is None:
+        return ""
+    from eqsat.evidence.guard_proofs import prove_guard
+
+    return prove_guard(made).status

@@ -1,0 +1,109 @@
+"""Discovery: which equations there are, which the rules derive, and rows for those that they do not."""
+
+from __future__ import annotations
+
+import pytest
+
+from eqsat.discovery.derived import derived, rules
+from eqsat.discovery.discover import discover
+from eqsat.discovery.equations import Equation, equations, least, settings
+from eqsat.discovery.expressions import operators, typing
+from eqsat.discovery.rows import Unwritten, row, written
+from eqsat.errors import InputError
+from eqsat.runs.store import Store
+from support.cli import document, printed, refusal
+
+THERE = (
+    ("matmul,add,transpose", 2, "matmul(matmul(a, b), c) == matmul(a, matmul(b, c))"),
+    ("matmul,add,transpose", 2, "transpose(transpose(a)) == a"),
+    ("matmul,add,transpose", 2, "matmul(add(a, a), b) == matmul(a, add(b, b))"),
+    ("matmul,add,transpose", 3, "transpose(matmul(transpose(a), b)) == matmul(transpose(b), a)"),
+    ("matmul,add", 3, "add(matmul(a, b), matmul(a, c)) == matmul(a, add(b, c))"),
+    ("matmul,concat", 3, "concat(matmul(a, b), matmul(c, b)) == matmul(concat(a, c), b)"),
+    ("matmul,mul_column", 2, "mul_column(matmul(a, b), c) == matmul(mul_column(a, c), b)"),
+    ("relu,maximum,neg", 2, "relu(relu(a)) == relu(a)"),
+    ("exp,log,sqrt,mul", 2, "log(exp(a)) == a"),
+    ("exp,log,sqrt,mul", 2, "exp(log(a)) == a"),
+    ("sqrt,mul", 3, "mul(sqrt(a), sqrt(a)) == a"),
+)
+
+
+@pytest.mark.parametrize(("names", "size", "text"), THERE)
+def test_equations_are_found(names: str, size: int, text: str) -> None:
+    """Among those over variables of its shapes, which are one of the settings that are looked at."""
+    equation, chosen = Equation.read(text), operators(names)
+    shapes = [shape for _, shape in typing(equation.left, equation.right).shapes]
+    assert least(shapes) in settings(chosen, size)
+    assert text in {str(e) for positive in (False, True) for e in equations(shapes, chosen, size, positive)}
+
+
+def found(names: str, size: int) -> set[str]:
+    chosen = operators(names)
+    each = (equations(s, chosen, size, positive) for s in settings(chosen, size) for positive in (False, True))
+    return {str(equation) for some in each for equation in some}
+
+
+def test_what_agrees_only_as_shapes_or_signs_happen_to_be_is_no_equation() -> None:
+    wrong = {
+        *("relu(a) == a", "abs(a) == a", "maximum(a, neg(a)) == a", "sqrt(mul(a, a)) == a"),
+        *("matmul(a, b) == matmul(b, a)", "matmul(a, b) == mul(a, b)"),
+    }
+    assert not wrong & (found("relu,abs,maximum,neg,sqrt,mul", 2) | found("matmul,mul,transpose", 2))
+
+
+def test_expressions_that_a_smaller_one_equals_are_not_parts_of_others() -> None:
+    texts = found("relu,transpose", 3)
+    assert "transpose(transpose(a)) == a" in texts
+    assert not [text for text in texts if "transpose(transpose(a))" in text and text != "transpose(transpose(a)) == a"]
+
+
+def test_the_rules_derive_an_equation_or_not() -> None:
+    texts = "matmul(matmul(a, b), c) == matmul(a, matmul(b, c))", "add(a, b) == add(b, a)"
+    both = [Equation.read(text) for text in texts]
+    assert derived(both, rules()) == [True, True]
+    assert derived(both, rules(["matmul-associative"])) == [False, True]
+
+
+ROWS = (
+    ("matmul(matmul(a, b), c) == matmul(a, matmul(b, c))", "(a @ b) @ c == a @ (b @ c)", "reassociating"),
+    ("transpose(matmul(a, b)) == matmul(transpose(b), transpose(a))", "", "exact"),
+    ("relu(exp(a)) == exp(a)", "relu(exp(a)) == exp(a)", "exact"),
+    ("exp(add(a, b)) == mul(exp(a), exp(b))", "exp(a + b) == exp(a) * exp(b)", "range-changing"),
+)
+
+
+@pytest.mark.parametrize(("equation", "text", "numerics"), ROWS)
+def test_a_row_is_written_and_has_the_class_that_it_deserves(equation: str, text: str, numerics: str) -> None:
+    made = row(Equation.read(equation))
+    sides = {side.strip() for side in made.rule.stated.split("==")}
+    expected = text or '(a @ b)["b m n -> b n m"] == b["b k n -> b n k"] @ a["b m k -> b k m"]'
+    assert sides == {side.strip() for side in expected.split("==")}
+    assert made.rule.numerics == numerics
+    assert made.before_us >= made.after_us
+
+
+def test_what_is_no_rule_says_why() -> None:
+    with pytest.raises(Unwritten, match="no sign for concat"):
+        written(Equation.read("concat(matmul(a, b), matmul(c, b)) == matmul(concat(a, c), b)"))
+    with pytest.raises(InputError, match="wrong with"):  # integers wrap around
+        row(Equation.read("relu(mul(a, a)) == mul(a, a)"))
+
+
+def test_a_rule_that_was_taken_away_is_found_again() -> None:
+    with Store(":memory:") as store:
+        whole = discover(operators("matmul"), 2, store, 60.0, workers=1)
+        planted = discover(operators("matmul"), 2, store, 60.0, without=["matmul-associative"], workers=1)
+    assert (whole.derived, whole.rows, whole.refused, whole.late) == (whole.equations, [], {}, 0)
+    assert planted.derived < planted.equations == whole.equations
+    assert [r.rule.stated for r in planted.rows] == ["(a @ b) @ c == a @ (b @ c)"]
+    assert len(planted.implied) == planted.equations - planted.derived - 1
+
+
+def test_the_command_prints_rows_and_what_is_left() -> None:
+    said = printed("rules", "discover", "--operators", "matmul", "--without", "matmul-associative", "--workers", "1")
+    assert '"(a @ b) @ c == a @ (b @ c)",' in said
+    assert 'numerics="reassociating"' in said
+    late = document("rules", "discover", "--operators", "matmul,add", "--minutes", "0")
+    assert (late["equations"], late["rows"]) == (0, [])
+    assert late["late"] > 0
+    assert "did you mean matmul" in refusal("rules", "discover", "--operators", "matmull")
