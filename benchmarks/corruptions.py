@@ -91,6 +91,13 @@ def _other_claim(rng: random.Random, lines: Lines) -> bool:
     return line is not None
 
 
+def _other_runs(rng: random.Random, lines: Lines) -> bool:
+    line = _one(rng, lines, "into")
+    if line is not None:
+        line["into"][rng.randrange(len(line["into"]))] += rng.choice([-1, 1])
+    return line is not None
+
+
 def _other_leaf(rng: random.Random, lines: Lines) -> bool:
     line = _one(rng, lines, "use")
     if line is None:
@@ -109,6 +116,7 @@ CORRUPTIONS: dict[str, Callable[[random.Random, Lines], bool]] = {
     "another operand": _other_operand,
     "another attribute": _other_attribute,
     "a lemma that claims another value": _other_claim,
+    "runs of other sizes": _other_runs,
     "a lemma used on another value": _other_leaf,
 }
 """Each changes the lines, and says whether it did: False where it has no place."""

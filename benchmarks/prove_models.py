@@ -5,10 +5,10 @@
 
 DIR holds ONNX models. Each is optimised for every DEVICE (mi300x by default), or saved as onnxruntime's basic level
 rewrites it, and `eqsat prove` compares the two. With `--faults N`, N faults are planted in each result, drawn with a
-fixed seed: a weight changed by 1 %, rows of a matrix swapped, a number changed, operands swapped or left out, one
-operator for another. With `--certificates N`, a certificate of each proof is written and verified, and N corruptions of
-it (`benchmarks/corruptions.py`), drawn with a fixed seed, are to be refused. Exit code 1 if a result was refuted, a
-fault proved or a corrupted certificate verified.
+fixed seed (`PLANTED`): a weight changed by 1 %, rows of a matrix swapped, another axis, a bias added twice, and others;
+those that leave no program, or that have no place, are drawn again. With `--certificates N`, a certificate of each
+proof is written and verified, and N corruptions of it (`benchmarks/corruptions.py`), drawn with a fixed seed, are to be
+refused. Exit code 1 if a result was refuted, a fault proved or a corrupted certificate verified.
 """
 
 from __future__ import annotations
@@ -38,6 +38,8 @@ from eqsat.rules import CHECKABLE
 from eqsat.verify.checker import verify
 
 ONNXRUNTIME = "onnxruntime"
+_DRAWS = 5
+"""Faults that are drawn for each that is planted."""
 SIBLINGS = {"Add": "Sub", "Sub": "Add", "Mul": "Add", "Div": "Mul", "Erf": "Tanh", "Sigmoid": "Tanh", "Relu": "Abs"}
 
 
@@ -69,7 +71,7 @@ def main() -> int:
             cells = [path.stem, against, f"{seconds:.1f}", f"{proof.seconds:.1f}", proof.verdict]
             cells += [str(proof.stats.get("cuts", "")), str(proof.stats.get("proofs", ""))]
             if asked.faults:
-                cells += [str(found[verdict]) for verdict in ("refuted", "unknown")]
+                cells += [str(found[verdict]) for verdict in ("refuted", "unknown", "proved")]
             if asked.certificates is not None:
                 cells += certified(source, result, proof.certificate, asked.certificates, wrong)
             rows.append(cells)
@@ -78,7 +80,7 @@ def main() -> int:
             if proof.verdict == "refuted":
                 wrong.append(f"{path.stem} against {against}: {proof.reason}")
     heads = ["model", "against", "made in s", "proved in s", "verdict", "cuts", "e-graphs"]
-    columns = [*heads, *(["faults refuted", "unknown"] if asked.faults else [])]
+    columns = [*heads, *(["faults refuted", "unknown", "proved"] if asked.faults else [])]
     if asked.certificates is not None:
         columns += ["certificate in kB", "lemmas", "uses", "verified in s", "refused"]
     print_table(console(), "models and what became of them", columns, rows, words=2)
@@ -134,9 +136,12 @@ def certified(source: Program, result: Program, text: str | None, count: int, wr
 
 
 def faults(source: Program, written: Path, count: int, limit: float, wrong: list[str]) -> Iterator[str]:
-    """The verdicts on a result with faults; one that does not change the program's meaning is drawn again."""
+    """The verdicts on a result with faults; one that has no place, or leaves no program, is drawn again."""
     rng = random.Random(0)
-    for _ in range(count):
+    left = count
+    for _ in range(_DRAWS * count):
+        if not left:
+            return
         model = onnx.load(written)
         name, plant = rng.choice(list(PLANTED.items()))
         place = plant(model, rng)
@@ -146,6 +151,7 @@ def faults(source: Program, written: Path, count: int, limit: float, wrong: list
             proof = eqsat.prove(source, eqsat.from_onnx(model), time_limit=limit)
         except InputError:
             continue  # not a program any more
+        left -= 1
         console(stderr=True).print(f"  {name}, {place}: {proof}"[:300], markup=False, highlight=False)
         if proof.verdict == "proved" and "rounding" not in proof.reason:
             wrong.append(f"{name}, {place}: {proof.reason}")
@@ -207,12 +213,68 @@ def _left_out(model: onnx.ModelProto, rng: random.Random) -> str | None:
     return node.name
 
 
+def _heads(model: onnx.ModelProto, rng: random.Random) -> str | None:
+    def change(array: np.ndarray) -> None:
+        size = array.shape[-1] // 8
+        if array.ndim > 1 and size:
+            array[..., :size], array[..., size : 2 * size] = (
+                array[..., size : 2 * size].copy(),
+                array[..., :size].copy(),
+            )
+
+    return _weight(model, rng, change)
+
+
+def _off_by_one(model: onnx.ModelProto, rng: random.Random) -> str | None:
+    whole = [t for t in model.graph.initializer if t.data_type in (6, 7, 9) and np.prod(t.dims) > 1]
+    if not whole:
+        return None
+    tensor = rng.choice(whole)
+    array = numpy_helper.to_array(tensor)
+    moved = np.roll(array, 1, axis=-1)
+    tensor.CopyFrom(numpy_helper.from_array(moved, tensor.name))
+    return None if (array == moved).all() else tensor.name
+
+
+def _axis(model: onnx.ModelProto, rng: random.Random) -> str | None:
+    kinds = ("Softmax", "Concat", "Transpose", "Gather")
+    nodes = [n for n in model.graph.node if n.op_type in kinds and any(a.name in ("axis", "perm") for a in n.attribute)]
+    if not nodes:
+        return None
+    node = rng.choice(nodes)
+    attribute = next(a for a in node.attribute if a.name in ("axis", "perm"))
+    if attribute.name == "perm":
+        attribute.ints[:] = [*attribute.ints[:-2], attribute.ints[-1], attribute.ints[-2]]
+    else:
+        attribute.i += -1 if attribute.i else 1
+    return node.name
+
+
+def _added_twice(model: onnx.ModelProto, rng: random.Random) -> str | None:
+    fixed = {t.name for t in model.graph.initializer}
+    places = [i for i, n in enumerate(model.graph.node) if n.op_type == "Add" and fixed & set(n.input)]
+    if not places:
+        return None
+    node = model.graph.node[rng.choice(places)]
+    bias = next(name for name in node.input if name in fixed)
+    first = f"{node.output[0]} once"
+    again = onnx.helper.make_node("Add", [first, bias], [node.output[0]])
+    at = next(i for i, n in enumerate(model.graph.node) if n is node or n.output[0] == node.output[0])
+    node.output[0] = first
+    model.graph.node.insert(at + 1, again)
+    return node.name
+
+
 PLANTED: dict[str, Callable[[onnx.ModelProto, random.Random], str | None]] = {
     "a weight changed by 1 %": _scaled,
     "rows swapped": _swapped,
     "a number changed": _number,
     "another operator": _sibling,
     "an operator left out": _left_out,
+    "parts of each row swapped": _heads,
+    "a mask or an index off by one": _off_by_one,
+    "another axis": _axis,
+    "a bias added twice": _added_twice,
 }
 """Kinds of faults: each changes the model, and says where; None where it has no place for the fault."""
 

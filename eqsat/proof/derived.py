@@ -19,10 +19,11 @@ from eqsat.egraph.snapshot import ENode, Snapshot
 from eqsat.language.rule import AnyRule, HostRule, Pat, Pattern, Rule, Var
 from eqsat.layout.arithmetic import Layout, row_major, shown_whole, strided
 from eqsat.program.core import Node
+from eqsat.proof.addends import MOST_ADDENDS, Sums
 from eqsat.proof.closure import Closure
 from eqsat.proof.sweep import Local
 from eqsat.verify.congruence import Congruence
-from eqsat.verify.joins import cut, inside
+from eqsat.verify.joins import cut, inside, picked, split
 from eqsat.verify.terms import Terms
 
 Named = Callable[[int], int]
@@ -87,11 +88,11 @@ class Statements:
                 kept = rest
         return kept
 
-    def rule(self, rule: Rule, at: int) -> None:
-        """A rule whose left side is this term, if it is."""
-        right = self.terms.instance(rule, at)
-        if right is not None:
-            self.state(at, right, lambda named: {"rule": rule.name, "at": named(at)})
+    def rule(self, rule: Rule, at: int) -> int | None:
+        """A rule whose left side is this term, if it is; its right side."""
+        right = self._by(rule, at)
+        self.simplify()
+        return right
 
     def values(self, a: int, b: int) -> None:
         """Two terms that are computed from constants, and have the same values."""
@@ -101,6 +102,27 @@ class Statements:
         """A term is its runs of these sizes, joined; views of joined arrays are moved into them."""
         begun = len(self.terms.rows)
         self.state(at, cut(self.terms, at, sizes), lambda named: {"cut": named(at), "into": list(sizes)})
+        self._push(begun)
+
+    def split(self, at: int, sizes: Sequence[int]) -> int:
+        """A product is the sum of products over these runs of its inner axis, which is given back; views of its
+        operands are moved into them."""
+        begun = len(self.terms.rows)
+        right = split(self.terms, at, sizes)
+        self.state(at, right, lambda named: {"split": named(at), "into": list(sizes)})
+        self._push(begun)
+        return right
+
+    def picked(self, at: int) -> None:
+        """Rows by joined indices, and of joined tables, as rows by each index of one table."""
+        right = picked(self.terms, at)
+        if right is not None:
+            self.state(at, right, lambda named: {"picked": named(at)})
+            for part in self.terms.rows[right][2]:
+                self.picked(part)
+
+    def _push(self, begun: int) -> None:
+        """Move views that were added since into what they are views of."""
         for i in range(begun, begun + _MOST_PUSHED):
             if i >= len(self.terms.rows):
                 break
@@ -117,9 +139,7 @@ class Statements:
 
     def state(self, left: int, right: int, line: Callable[[Named], dict[str, Any]]) -> None:
         """Two terms are equal, as a line says."""
-        if not self._closure.equal(left, right):
-            self._closure.state(left, right, len(self._found))
-            self._found.append(Statement(left, right, line))
+        self._note(left, right, line)
         self.simplify()
 
     def simplify(self) -> None:
@@ -128,7 +148,18 @@ class Statements:
             at = self._simplified
             self._simplified += 1
             for rule in self._simplifying.get(self.terms.rows[at][0], ()):
-                self.rule(rule, at)
+                self._by(rule, at)
+
+    def _by(self, rule: Rule, at: int) -> int | None:
+        right = self.terms.instance(rule, at)
+        if right is not None:
+            self._note(at, right, lambda named: {"rule": rule.name, "at": named(at)})
+        return right
+
+    def _note(self, left: int, right: int, line: Callable[[Named], dict[str, Any]]) -> None:
+        if not self._closure.equal(left, right):
+            self._closure.state(left, right, len(self._found))
+            self._found.append(Statement(left, right, line))
 
 
 class Lemma:
@@ -151,6 +182,7 @@ class Lemma:
         self.sides: tuple[int, int] = tuple(terms.add_nodes(proof.sides))  # type: ignore[assignment]
         for pair in proof.agreeing:
             self.statements.values(*terms.add_nodes(pair))
+        self._sums = Sums(self.statements, [rule for rule in rules if isinstance(rule, Rule)])
         self._of_class = self._best()
         self._operators = [frozenset(n.op for n in found.of_class(c)) for c in range(found.n_classes)]
         for part in (self._match, self._show, self._run):
@@ -264,6 +296,48 @@ class Lemma:
             self.statements.values(own, at)
         for cat in self._cats(cls):
             self.statements.cut(at, [self._found.size[a] for a in cat])
+        self.statements.picked(at)
+        self._add_up(cls, at, frozenset(self._of_class[c] for c in _classes(term)))
+
+    def _add_up(self, cls: int, at: int, addends: frozenset[int]) -> None:
+        """State how a sum with products of joined arrays comes from the first sum of a class."""
+        split, parts = self._split(at, addends)
+        own = self._sum(cls)
+        if split != at and own is not None:
+            self._sums.meet(own[0], split, parts | own[1])
+
+    def _split(self, at: int, addends: frozenset[int]) -> tuple[int, frozenset[int]]:
+        """A sum with its products of joined arrays split; and its addends."""
+        terms = self.statements.terms
+        op, attrs, args = terms.rows[at]
+        if at in addends or op not in ("Bin", "MM"):
+            return at, addends
+        if op == "Bin":
+            sides = [self._split(a, addends) for a in args]
+            return terms.add(op, attrs, [side for side, _ in sides]), addends.union(*(known for _, known in sides))
+        joined, _, members = terms.rows[args[1]]
+        batch, _, _, columns = attrs
+        if joined != "Cat" or batch != 1 or any(terms.size[m] % columns for m in members):
+            return at, addends
+        right = self.statements.split(at, [terms.size[m] // columns for m in members])
+        products = [i for i in terms.below([right], frozenset(args)) if terms.rows[i][0] == "MM"]
+        return right, addends.union(products)
+
+    def _sum(self, cls: int) -> tuple[int, frozenset[int]] | None:
+        """The first sum that a class holds, and its addends; products are not taken apart."""
+        graph, addends = host_terms.Terms(self._found), set[int]()
+
+        def first(at: int) -> ENode | None:
+            return next((node for node in graph.of(at, "Bin") if node.attrs == ("add",)), None)
+
+        def spelled(at: int, above: frozenset[int]) -> int:
+            node = None if above and any(graph.of(at, "MM")) else first(at)
+            if node is None or at in above or len(addends) > MOST_ADDENDS:
+                addends.add(self._of_class[at])
+                return self._of_class[at]
+            return self.statements.terms.add("Bin", node.attrs, [spelled(a, above | {at}) for a in node.args])
+
+        return None if first(cls) is None else (spelled(cls, frozenset()), frozenset(addends))
 
     def _cats(self, cls: int) -> Iterator[tuple[int, ...]]:
         return (n.args for n in self._found.of_class(cls) if n.op == "Cat" and all(self._found.size[a] for a in n.args))
@@ -273,6 +347,15 @@ class Lemma:
             return self._of_class[term]
         op, attrs, operands = term
         return self.statements.terms.add(op, attrs, [self._spelled(t) for t in operands])
+
+
+def _classes(term: host_terms.Term) -> Iterator[int]:
+    """The classes that a term is made of."""
+    if isinstance(term, int):
+        yield term
+    else:
+        for operand in term[2]:
+            yield from _classes(operand)
 
 
 def _taken_back(layout: Layout, size: int) -> Layout | None:

@@ -8,6 +8,8 @@ their terms, operands first. A certificate adds terms and states equalities, one
     {"rule": NAME, "at": N}                                 term N is the left side of a rule, and equals the right side
     {"cut": N, "into": SIZES}                               term N equals its runs of these sizes, joined
     {"inside": N}                                           term N views joined arrays, and equals a view of some
+    {"split": N, "into": SIZES}                             term N equals the sum of products over these runs of k
+    {"picked": N}                                           term N picks rows by joined indices, or of joined tables
     {"values": [M, N]}                                      both are computed from constants, and have the same values
     {"use": K, "on": [M, N, ...]}                           both sides of lemma K over these terms are equal
 
@@ -15,7 +17,7 @@ A lemma is proved once, over any values of its leaves, with terms and numbers of
 
     {"lemma": K}                                            the next lemma begins
     {"leaf": [SIZE, DTYPE]}                                 its next leaf, which gets the next number
-    {"term": ...}, {"rule": ...}, {"cut": ...}, {"inside": ...}
+    {"term": ...}, {"rule": ...}, {"cut": ...}, {"inside": ...}, {"split": ...}, {"picked": ...}
     {"values": [M, N]}                                      what each use of the lemma has to compute
     {"proves": [M, N]}                                      the lemma ends: M and N are equal
 
@@ -44,7 +46,7 @@ from eqsat.program.ir import Program
 from eqsat.program.node import substitute
 from eqsat.program.term import attrs_key
 from eqsat.verify.congruence import Congruence
-from eqsat.verify.joins import cut, inside, reach
+from eqsat.verify.joins import cut, inside, picked, reach, split
 from eqsat.verify.pairing import matched, ordered
 from eqsat.verify.terms import Terms
 
@@ -197,6 +199,15 @@ class _Statements(ABC):
                 right = inside(self.terms, at)
                 if right is None:
                     raise CheckFailed("the term does not view some of several joined arrays")
+                self.state(at, right)
+            case {"split": at, "into": [*sizes], **rest} if not rest and all(type(n) is int for n in sizes):
+                at = self.number(at)
+                self.state(at, split(self.terms, at, sizes))
+            case {"picked": at, **rest} if not rest:
+                at = self.number(at)
+                right = picked(self.terms, at)
+                if right is None:
+                    raise CheckFailed("the term does not pick rows by joined indices, or of one of joined tables")
                 self.state(at, right)
             case {"values": [a, b], **rest} if not rest:
                 a, b = self.number(a), self.number(b)

@@ -1,13 +1,16 @@
-"""The two laws of concatenation, from which certificates derive every step by a rule over all members of one.
+"""The laws of concatenation, from which certificates derive every step by a rule over all members of one.
 
 An array is its runs one after another. A view of joined arrays that reads some neighbours among them is a view of those
-alone. With the rules that move views into operators, `f(cat(a, b)) = cat(f(a), f(b))` follows for each operator `f`.
+alone. With the rules that move views into operators, `f(cat(a, b)) = cat(f(a), f(b))` follows for each operator `f`. A
+product is the sum of the products over runs of its inner axis. Rows of joined tables are rows of one of them, and rows
+by joined indices are the rows by each of these.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
+from functools import reduce
 from itertools import accumulate
 
 from eqsat.errors import CheckFailed
@@ -45,6 +48,63 @@ def inside(terms: Terms, at: int) -> int | None:
     read = members[first : last + 1]
     moved = strided(layout.offset - starts[first], layout.dims)
     return terms.add("V", (moved,), (read[0] if len(read) == 1 else terms.add("Cat", (), read),))
+
+
+def split(terms: Terms, at: int, sizes: Sequence[int]) -> int:
+    """The product x[b, m, k] @ y[b, k, n] as a sum of products over runs of these sizes of k.
+
+    Raises:
+        CheckFailed: the term is no product, or the sizes do not add up to k.
+    """
+    op, attrs, args = terms.rows[at]
+    if op != "MM":
+        raise CheckFailed("the term is no product")
+    b, m, k, n = attrs
+    if not sizes or min(sizes) < 1 or sum(sizes) != k:
+        raise CheckFailed(f"runs of {list(sizes)} are not an axis of {k}")
+    products = []
+    for start, size in zip(accumulate(sizes, initial=0), sizes, strict=False):
+        left = terms.add("V", (strided(start, [(b * m, k), (size, 1)]),), (args[0],))
+        right = terms.add("V", (strided(start * n, [(b, k * n), (size * n, 1)]),), (args[1],))
+        products.append(terms.add("MM", (b, m, size, n), (left, right)))
+    return reduce(lambda one, other: terms.add("Bin", ("add",), (one, other)), products)
+
+
+def picked(terms: Terms, at: int) -> int | None:
+    """Rows that are picked by joined indices as what each index picks; rows of joined tables, picked by an index that
+    counts from the start of one of them, as rows of that one. None for any other term."""
+    op, attrs, args = terms.rows[at]
+    if op != "Gather" or attrs[0] != 1:
+        return None
+    _, rows, inner = attrs
+    (table, index), (of_table, of_index) = args, (terms.rows[a] for a in args)
+    if of_index[0] == "Cat":
+        return terms.add("Cat", (), [terms.add("Gather", (1, rows, inner), (table, part)) for part in of_index[2]])
+    counted = _counted(terms, index)
+    if of_table[0] != "Cat" or counted is None:
+        return None
+    start, count, own = counted
+    starts = accumulate((terms.size[m] for m in of_table[2]), initial=0)
+    for place, member in zip(starts, of_table[2], strict=False):
+        if place == start * inner and terms.size[member] == count * inner:
+            return terms.add("Gather", (1, count, inner), (member, own))
+    return None
+
+
+def _counted(terms: Terms, index: int) -> tuple[int, int, int] | None:
+    """(start, count, i) of an index that is `i mod count + start`; None for any other."""
+    start = 0
+    op, attrs, args = terms.rows[index]
+    if (op, attrs) == ("Bin", ("add",)) and (known := _number(terms, args[1])) is not None:
+        start = known
+        op, attrs, args = terms.rows[args[0]]
+    count = _number(terms, args[1]) if (op, attrs) == ("Bin", ("mod",)) else None
+    return None if count is None or start < 0 or count < 1 else (start, count, args[0])
+
+
+def _number(terms: Terms, at: int) -> int | None:
+    op, attrs, _ = terms.rows[at]
+    return attrs[0] if op == "Full" and type(attrs[0]) is int else None
 
 
 def reach(layout: Layout) -> tuple[int, int]:

@@ -15,11 +15,13 @@ import pytest
 
 import eqsat
 from eqsat.errors import CheckFailed, InputError
-from eqsat.program.core import make
+from eqsat.layout.arithmetic import strided
+from eqsat.program.core import evaluate, make
 from eqsat.program.ir import Program
 from eqsat.rules import CHECKABLE
 from eqsat.verify.checker import verify
 from eqsat.verify.congruence import Congruence
+from eqsat.verify.joins import picked, split
 from eqsat.verify.terms import Terms
 from support.benchmarks import load
 from support.cli import eqsat as command
@@ -43,8 +45,31 @@ def folded_layers(x: Any) -> Any:
     return x
 
 
+TABLES = [np.random.default_rng(n).standard_normal((n, 4)) for n in (5, 3, 6)]
+
+
+def looked_up(*indices: Any) -> Any:
+    return eqsat.concat([eqsat.take(t, i.astype("int64"), 0) for t, i in zip(TABLES, indices, strict=True)], 0)
+
+
+def looked_up_at_once(i: Any, j: Any, k: Any) -> Any:
+    at = [i.astype("int64") % 5, j.astype("int64") % 3 + 5, k.astype("int64") % 6 + 8]
+    return eqsat.take(np.concatenate(TABLES), eqsat.concat(at, 0), 0)
+
+
 PAIRS: dict[str, Row] = {
-    **{name: row for name, row in MATMUL.items() if name != "join along k"},  # by a rule in code that adds up
+    **MATMUL,
+    "join along k beside a bias": (
+        lambda a, b, x, y, w: (w + a @ x) + b @ y,
+        lambda a, b, x, y, w: eqsat.concat([a, b], 1) @ eqsat.concat([x, y], 0) + w,
+        ((3, 5), (3, 7), (5, 2), (7, 2), (3, 2)),
+    ),
+    "chain": (
+        lambda a, b, c, d, e: (((a @ b) @ c) @ d) @ e,
+        lambda a, b, c, d, e: a @ (b @ ((c @ d) @ e)),
+        ((3, 9), (9, 4), (4, 8), (8, 2), (2, 7)),
+    ),
+    "gathers": (looked_up, looked_up_at_once, ((2,), (2,), (2,))),
     "folded": (lambda a: (a @ W).sum(1), lambda a: a @ W.sum(1), ((3, 5),)),
     "layers": (layered, folded_layers, ((4, 6),)),
 }
@@ -109,6 +134,36 @@ def test_what_is_no_certificate_is_bad_input(text: str) -> None:
     first, second, _ = certified("associate")
     with pytest.raises(InputError):
         verify(first, second, text, CHECKABLE)
+
+
+def test_what_a_law_says_is_so() -> None:
+    rng = np.random.default_rng(0)
+    x, y, table, other = (
+        make("In", (name, n, "float64"), ()) for name, n in (("x", 24), ("y", 36), ("t", 6), ("u", 4))
+    )
+    i, j = (make("In", (name, 3, "int64"), ()) for name in "ij")
+    moved = make("Bin", ("mod",), (j, make("Full", (2, 3, "int64"), ())))
+    moved = make("Bin", ("add",), (moved, make("Full", (3, 3, "int64"), ())))
+    tables = make("Cat", (), (table, other))
+    nodes = [
+        make("MM", (2, 3, 4, 4), (x, make("V", (strided(0, [(32, 1)]),), (y,)))),
+        make("Gather", (1, 3, 2), (table, make("Cat", (), (i, j)))),
+        make("Gather", (1, 5, 2), (tables, moved)),
+        make("Gather", (1, 5, 2), (tables, i)),
+    ]
+    terms = Terms()
+    product, twice, behind, anywhere = terms.add_nodes(nodes)
+    pairs = [(product, split(terms, product, (1, 3))), (twice, picked(terms, twice)), (behind, picked(terms, behind))]
+    assert picked(terms, anywhere) is None
+    values = {n.attrs[0]: rng.standard_normal(n.attrs[1]) for n in (x, y, table, other)}
+    values |= {"i": np.array([0, -1, 2]), "j": np.array([1, -2, -1])}
+    for left, right in pairs:
+        assert right is not None
+        one, two = evaluate([terms.node(left), terms.node(right)], values, {})
+        np.testing.assert_allclose(one, two, rtol=1e-12)
+    for sizes in ((1, 2), (0, 4), ()):
+        with pytest.raises(CheckFailed):
+            split(terms, product, sizes)
 
 
 def test_congruence_follows_operands_upward() -> None:
