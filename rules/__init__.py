@@ -11,6 +11,7 @@ from eqsat.rules import (
     concat,
     constant_sums,
     constants,
+    discovered,
     exploring,
     groups,
     normalisation,
@@ -32,6 +33,7 @@ FAMILIES: dict[str, tuple[AnyRule, ...]] = {
     "concat": concat.RULES,
     "constants": constants.RULES + constant_sums.RULES,
     "sums": sums.RULES + branches.RULES,
+    "discovered": discovered.RULES,
     "groups": groups.RULES,
 }
 """Rules by family, in the order in which they are listed."""
@@ -40,7 +42,7 @@ ALL: list[AnyRule] = [row for rows in FAMILIES.values() for row in rows]
 """Every rule."""
 
 
-EXPLORING: tuple[AnyRule, ...] = exploring.RULES
+EXPLORING: tuple[AnyRule, ...] = exploring.RULES + discovered.PROVING
 """Rules that only `eqsat.prove` and `eqsat explore` use: they do not come to rest on large programs."""
 
 PROVING: tuple[AnyRule, ...] = (

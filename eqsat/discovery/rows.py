@@ -144,22 +144,24 @@ def row(equation: Equation, taken: Collection[str] = ()) -> Row:
     first, second = sides if dearer else sides[::-1]
     name = _free(f"{_name(equation.left)}-is-{_name(equation.right)}", taken)
     try:
-        made = _judged(name, *first)
+        made, proved = _judged(name, *first)
     except InputError:
         if abs(prices[0] - prices[1]) > _SAME * before:
             raise
-        made = _judged(name, *second)
-    return Row(equation, made, before, after, _example(equation), _proved(made))
+        made, proved = _judged(name, *second)
+    return Row(equation, made, before, after, _example(equation), proved)
 
 
-def _judged(name: str, left: str, right: str) -> Rule:
+def _judged(name: str, left: str, right: str) -> tuple[Rule, str]:
+    """The rule in the strictest class that neither an instance nor a proof refutes, and what the proof says."""
     said = ""
     for numerics in get_args(Numerics):
         made = rule(name, f"{left} == {right}", numerics=numerics)
         seen = judge(made)
-        if seen.verdict == "sound":
-            return made
-        said = said or seen.remark
+        proved, reason = _proved(made) if seen.verdict == "sound" else ("refuted", seen.remark)
+        if proved != "refuted":
+            return made, proved
+        said = f"{numerics}: {reason}"
     raise InputError(f"{left} == {right}: {said}")
 
 
@@ -205,9 +207,11 @@ def _example(equation: Equation) -> str:
     return ", ".join(f"{t.attr('name')}: {'x'.join(map(str, t.shape))}" for t in whole.inputs)
 
 
-def _proved(made: Rule) -> str:
+def _proved(made: Rule) -> tuple[str, str]:
+    """What z3 says of all shapes, and why; empty where it is not installed."""
     if find_spec("z3") is None:
-        return ""
+        return "", ""
     from eqsat.evidence.guard_proofs import prove_guard
 
-    return prove_guard(made).status
+    proof = prove_guard(made)
+    return proof.status, proof.reason
