@@ -35,13 +35,6 @@ _SAVING: tuple[tuple[str, str, Numerics, str, str], ...] = (
         _POWERS,
         "one division instead of two",
     ),
-    (
-        "inverse-root-of-reciprocal",
-        "rsqrt(reciprocal(a)) == sqrt(a)",
-        "range-changing",
-        _POWERS,
-        "each undoes the other; of -0 the left is NaN",
-    ),
     ("over-own-root", "a / sqrt(a) == sqrt(a)", "range-changing", _POWERS, "a division less"),
     ("add-difference", "a + (b - a) == b", "range-changing", _SUMS, "what is subtracted is added again"),
     ("sum-of-negated", "sum(-a) == -sum(a)", "reassociating", _SUMS, "one sign for each row"),

@@ -145,10 +145,13 @@ def row(equation: Equation, taken: Collection[str] = ()) -> Row:
     name = _free(f"{_name(equation.left)}-is-{_name(equation.right)}", taken)
     try:
         made, proved = _judged(name, *first)
-    except InputError:
+    except InputError as error:
         if abs(prices[0] - prices[1]) > _SAME * before:
             raise
-        made, proved = _judged(name, *second)
+        try:
+            made, proved = _judged(name, *second)
+        except InputError:
+            raise error from None
     return Row(equation, made, before, after, _example(equation), proved)
 
 
@@ -161,7 +164,8 @@ def _judged(name: str, left: str, right: str) -> tuple[Rule, str]:
         proved, reason = _proved(made) if seen.verdict == "sound" else ("refuted", seen.remark)
         if proved != "refuted":
             return made, proved
-        said = f"{numerics}: {reason}"
+        if seen.verdict != "over-classed":  # what a stricter class had against it stands
+            said = f"{numerics}: {reason}"
     raise InputError(f"{left} == {right}: {said}")
 
 
