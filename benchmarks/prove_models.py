@@ -6,7 +6,8 @@
 DIR holds ONNX models. Each is optimised for every DEVICE (mi300x by default), or saved as onnxruntime's basic level
 rewrites it, and `eqsat prove` compares the two. With `--faults N`, N faults are planted in each result, drawn with a
 fixed seed (`PLANTED`): a weight changed by 1 %, rows of a matrix swapped, another axis, a bias added twice, and others;
-those that leave no program, or that have no place, are drawn again. With `--certificates N`, a certificate of each
+those that leave no program, or that have no place, are drawn again. A fault that is not refuted counts as one without
+effect where the outputs stay the same, up to 1e-5 of their scale. With `--certificates N`, a certificate of each
 proof is written and verified, and N corruptions of it (`benchmarks/corruptions.py`), drawn with a fixed seed, are to be
 refused. Exit code 1 if a result was refuted, a fault proved or a corrupted certificate verified.
 """
@@ -34,10 +35,13 @@ import eqsat
 from eqsat.cli.shared.output import console, print_table
 from eqsat.errors import CheckFailed, InputError
 from eqsat.program.ir import Program
+from eqsat.proof.refute import typical
 from eqsat.rules import CHECKABLE
 from eqsat.verify.checker import verify
+from eqsat.verify.pairing import matched
 
 ONNXRUNTIME = "onnxruntime"
+_NO_EFFECT = 1e-5
 _DRAWS = 5
 """Faults that are drawn for each that is planted."""
 SIBLINGS = {"Add": "Sub", "Sub": "Add", "Mul": "Add", "Div": "Mul", "Erf": "Tanh", "Sigmoid": "Tanh", "Relu": "Abs"}
@@ -71,7 +75,7 @@ def main() -> int:
             cells = [path.stem, against, f"{seconds:.1f}", f"{proof.seconds:.1f}", proof.verdict]
             cells += [str(proof.stats.get("cuts", "")), str(proof.stats.get("proofs", ""))]
             if asked.faults:
-                cells += [str(found[verdict]) for verdict in ("refuted", "unknown", "proved")]
+                cells += [str(found[verdict]) for verdict in ("refuted", "no effect", "unknown", "proved")]
             if asked.certificates is not None:
                 cells += certified(source, result, proof.certificate, asked.certificates, wrong)
             rows.append(cells)
@@ -80,7 +84,7 @@ def main() -> int:
             if proof.verdict == "refuted":
                 wrong.append(f"{path.stem} against {against}: {proof.reason}")
     heads = ["model", "against", "made in s", "proved in s", "verdict", "cuts", "e-graphs"]
-    columns = [*heads, *(["faults refuted", "unknown", "proved"] if asked.faults else [])]
+    columns = [*heads, *(["faults refuted", "no effect", "unknown", "proved"] if asked.faults else [])]
     if asked.certificates is not None:
         columns += ["certificate in kB", "lemmas", "uses", "verified in s", "refused"]
     print_table(console(), "models and what became of them", columns, rows, words=2)
@@ -153,9 +157,27 @@ def faults(source: Program, written: Path, count: int, limit: float, wrong: list
             continue  # not a program any more
         left -= 1
         console(stderr=True).print(f"  {name}, {place}: {proof}"[:300], markup=False, highlight=False)
-        if proof.verdict == "proved" and "rounding" not in proof.reason:
+        if proof.verdict != "refuted" and effect(source, eqsat.from_onnx(model)) <= _NO_EFFECT:
+            yield "no effect"
+            continue
+        if proof.verdict == "proved":
             wrong.append(f"{name}, {place}: {proof.reason}")
         yield proof.verdict
+
+
+def effect(source: Program, other: Program) -> float:
+    """The largest difference of outputs, relative to their scale, on a few inputs; infinite where one has no value."""
+    names = matched(source, other)
+    worst = 0.0
+    for point in typical(source, other, names, {}):
+        given = {t.attr("name"): point[t.attr("name")].reshape(t.shape) for t in source.inputs}
+        one = source.run(given, "float64").values()
+        two = other.run({theirs: given[mine] for theirs, mine in names.items()}, "float64").values()
+        for a, b in zip(one, two, strict=True):
+            a, b = a.astype(np.float64), b.astype(np.float64)
+            gap = np.nan_to_num(np.abs(a - b), nan=np.inf).max(initial=0.0)
+            worst = max(worst, float(gap / np.abs(a).max(initial=1e-300)))
+    return worst
 
 
 def _weight(model: onnx.ModelProto, rng: random.Random, change: Callable[[np.ndarray], None]) -> str | None:

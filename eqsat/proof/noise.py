@@ -7,7 +7,7 @@ to decide, as they do in deep programs. Values move by more than float64 rounds 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from eqsat.program.core import CoreProgram, Node, evaluate
 from eqsat.proof.intervals import Exact, OutOfTime, meant
 
 _SHIFT, _TINY = 2.0**-52, 2.0**-1073
-_SAMPLES = 3
+SAMPLES = 3
 _STILL = frozenset({"V", "Cat", "Gather", "Where"})
 """Operators that move values and compute none."""
 
@@ -25,10 +25,19 @@ class Overflow(Exception):
     """A value is infinite that is no mask, and what comes of it shows no error: 1 / exp(1000) is 0."""
 
 
-def noise(program: CoreProgram, inputs: Mapping[str, Array], exact: Exact, deadline: float) -> dict[str, float]:
+def noise(
+    program: CoreProgram,
+    inputs: Mapping[str, Array],
+    clean: Sequence[Array],
+    exact: Exact,
+    deadline: float,
+    samples: int = SAMPLES,
+) -> list[float]:
     """By how much the elements of each output move, at most.
 
-    Args: as `eqsat.proof.intervals.enclose`.
+    Args: as `eqsat.proof.intervals.enclose`, and
+        clean: the outputs where nothing is moved.
+        samples: how often the program runs.
 
     Raises:
         InputError: an index is out of range.
@@ -37,10 +46,10 @@ def noise(program: CoreProgram, inputs: Mapping[str, Array], exact: Exact, deadl
     """
     flat = {name: array.reshape(-1) for name, array in inputs.items()}
     runs = []
-    for seed in range(_SAMPLES + 1):
+    for seed in range(samples):
         rng = np.random.default_rng(seed)
 
-        def moved(node: Node, value: Array, args: list[Array], rng=rng, still: bool = not seed) -> Array:
+        def moved(node: Node, value: Array, args: list[Array], rng=rng) -> Array:
             if time.monotonic() > deadline:
                 raise OutOfTime
             if not is_float(node.dtype) or node.op in _STILL:
@@ -48,8 +57,6 @@ def noise(program: CoreProgram, inputs: Mapping[str, Array], exact: Exact, deadl
             masks = not args or any(np.isneginf(a).any() for a in args)
             if not np.isfinite(value).all() and not (masks and (value < np.inf).all()):
                 raise Overflow
-            if still:
-                return value
             sign = rng.integers(0, 2, value.shape, dtype=np.int8) * 2.0 - 1.0
             by = _SHIFT * np.abs(value) + _TINY
             if node.op in ("Const", "Full"):
@@ -58,9 +65,9 @@ def noise(program: CoreProgram, inputs: Mapping[str, Array], exact: Exact, deadl
             return np.where(np.isfinite(value), value + sign * by, value)
 
         runs.append(evaluate(program.roots, flat, program.constants, program.opaque, "float64", moved))
-    found = {}
-    for name, clean, *others in zip(program.root_names, *runs, strict=True):
+    found = []
+    for still, *others in zip(clean, *runs, strict=True):
         with np.errstate(invalid="ignore"):
-            gaps = np.abs(np.stack(others).astype(np.float64) - clean.astype(np.float64))
-        found[name] = float(np.nan_to_num(gaps, nan=np.inf).max(initial=0.0))
+            gaps = np.abs(np.stack(others).astype(np.float64) - still.reshape(-1).astype(np.float64))
+        found.append(float(np.nan_to_num(gaps, nan=np.inf).max(initial=0.0)))
     return found

@@ -17,7 +17,7 @@ from eqsat.program.ir import Program
 from eqsat.program.node import flops
 from eqsat.program.term import Term
 from eqsat.proof.intervals import Interval, OutOfTime, constants_of, enclose, rounded
-from eqsat.proof.noise import Overflow, noise
+from eqsat.proof.noise import SAMPLES, Overflow, noise
 from eqsat.proof.normal_form.assumptions import Bounds
 
 _NOTICED = 1e-13
@@ -31,6 +31,10 @@ _HIDDEN = 0.2
 
 _NOISE, _MANY_FLOPS = 1e-12, 10**8
 """Of the scale of an output, and of a program."""
+
+_MOST_BOUNDED_FLOPS = 10**9
+"""Of both programs, up to which bounds are tried and rounding is sampled more than once. An evaluation beyond takes
+longer than a second on one core, and bounds of programs of this size are too wide."""
 
 _TOO_WIDE = 1e3
 """Bounds that are wider than differences by this factor say nothing of them."""
@@ -163,9 +167,11 @@ def refute(
     one_sided: Counter[str] = Counter()
     for again in range(_ROUNDS):
         for point, inputs in _points(left, right, names, seed + again, bounds or {}):
+            evaluated = time.monotonic()
             outputs = _outputs(left, right, names, inputs)
             if outputs is None:
                 continue
+            quick = time.monotonic() - evaluated < _DECIDING_SECONDS
             points += 1
             expected, found = outputs
             for name, want in expected.items():
@@ -174,7 +180,7 @@ def refute(
                 differs = _differences(want, found[name], tolerance)
                 try:
                     if differs.any():
-                        where = _first(pair.apart(inputs, name, _gap(want, found[name]), differs))
+                        where = _first(pair.apart(inputs, name, outputs, differs))
                     if point.generic and _one_sided(want, found[name]) and pair.one_sided(inputs, name):
                         one_sided[name] += 1
                 except OutOfTime:
@@ -182,7 +188,8 @@ def refute(
                 if where is None and one_sided[name] >= _LEAST_ONE_SIDED:
                     where = (0,) * want.ndim
                 if where is not None:
-                    decided = _deciders(left, right, names, inputs, (name, where), tolerance, bounds or {})
+                    at = name, where
+                    decided = _deciders(left, right, names, inputs, at, tolerance, bounds or {}) if quick else []
                     return Search(Difference(inputs, name, where, expected, found, decided), points, True)
             if time.monotonic() - begun > (min(seconds, _MORE_ROUNDS_SECONDS) if again else seconds):
                 return Search(None, points, defined)
@@ -207,6 +214,10 @@ def typical(
     return [{n: (v if n in bounds else masked(v)).reshape(-1) for n, v in values.items()} for values in points]
 
 
+_Outputs = Mapping[str, Array]
+"""Of one program, by the names of the first."""
+
+
 class _Pair:
     """Bounds of the outputs of two programs, by the names of the first."""
 
@@ -214,23 +225,24 @@ class _Pair:
         self._left, self._right, self._names = lower(left), lower(right), names
         self._seconds, self._deadline = seconds, time.monotonic() + _LOOK_FACTOR * seconds
         self._exact = constants_of(self._left) & constants_of(self._right)
+        self._flops = sum(map(flops, topological([*self._left.roots, *self._right.roots])))
         self._of: Mapping[str, Array] | None = None
         self._known: dict[str, tuple[Interval, Interval]] = {}
-        self._too_wide = False
+        self._too_wide = self._flops > _MOST_BOUNDED_FLOPS
 
     def tolerance(self) -> float:
         """The share of an output's scale that says nothing: constants that only one side has may account for it, or in
         a large program the rounding of float64, for which bounds are too wide."""
         types = rounded(self._left, self._exact) | rounded(self._right, self._exact)
         opaque = bool(self._left.opaque or self._right.opaque)
-        large = sum(map(flops, topological([*self._left.roots, *self._right.roots]))) > _MANY_FLOPS
-        return _CONSTANTS if opaque or types - {"float64"} else _NOISE * large
+        return _CONSTANTS if opaque or types - {"float64"} else _NOISE * (self._flops > _MANY_FLOPS)
 
-    def apart(self, inputs: Mapping[str, Array], name: str, gap: Array, where: Array) -> Array:
-        """Where, among some places, both sides have values that cannot be equal.
+    def apart(self, inputs: Mapping[str, Array], name: str, outputs: Sequence[_Outputs], where: Array) -> Array:
+        """Where, among some places of an output, both sides have values that cannot be equal.
 
         By bounds; where these grow too wide to say anything of a difference, it must be far larger than noise.
         """
+        gap = _gap(*(side[name] for side in outputs))
         if not self._too_wide:
             try:
                 left, right = (side.shaped(gap.shape) for side in self._bounds(inputs)[name])
@@ -244,13 +256,18 @@ class _Pair:
                 if not self._too_wide:
                     return found
         scale = float(gap[np.isfinite(gap)].max(initial=0.0))
-        return where & (gap > _BEYOND_NOISE * self._noise(inputs, name)) & (gap > _CONSTANTS * scale)
+        return where & (gap > _BEYOND_NOISE * self._noise(inputs, name, outputs)) & (gap > _CONSTANTS * scale)
 
-    def _noise(self, inputs: Mapping[str, Array], name: str) -> float:
+    def _noise(self, inputs: Mapping[str, Array], name: str, outputs: Sequence[_Outputs]) -> float:
+        samples = 1 if self._flops > _MOST_BOUNDED_FLOPS else SAMPLES
+        place = list(outputs[0]).index(name)
+        moved = 0.0
         try:
-            return sum(noise(side, given, self._exact, self._deadline)[name] for side, given in self._sides(inputs))
+            for (side, given), clean in zip(self._sides(inputs), outputs, strict=True):
+                moved += noise(side, given, list(clean.values()), self._exact, self._deadline, samples)[place]
         except Overflow:
             return math.inf
+        return moved
 
     def one_sided(self, inputs: Mapping[str, Array], name: str) -> bool:
         """Whether one side has values everywhere, and the other none."""

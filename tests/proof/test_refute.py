@@ -77,7 +77,7 @@ def test_a_difference_in_a_deep_program_is_found_where_bounds_say_nothing():
 def test_noise_knows_where_a_value_overflows():
     core = lower(eqsat.trace(lambda x: eqsat.exp(400.0 * x) / eqsat.exp(800.0 * x), eqsat.spec((1,), "float64")))
     with pytest.raises(Overflow):
-        noise(core, {"x": np.array([0.9])}, set(), time.monotonic() + SECONDS)
+        noise(core, {"x": np.array([0.9])}, [np.array([0.0])], set(), time.monotonic() + SECONDS)
 
 
 @given(program=programs(max_ops=8), seed=st.integers(0, 99))
