@@ -42,8 +42,8 @@ _DEFINED = 0.1
 """Share of elements that must be finite for an expression to be looked at."""
 
 _TRIALS = 32
-"""Points at which an equation is tried, each at sizes of its own. One in four is positive, where roots and logarithms are
-defined; signs and few elements may agree by chance on several of the others."""
+"""Points at which an equation is tried, each at sizes of its own. One in four is positive, where roots and logarithms
+are defined; signs and few elements may agree by chance on several of the others."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import string
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from itertools import count
@@ -25,6 +25,12 @@ PRICED = (512, 768, 1024, 384, 1536, 256, 640, 896)
 DEVICE = "mi300x"
 
 
+GUARDS = ("", "floating(dtype(a))")
+"""Conditions on an equation, the weakest first: integers wrap around, and their division truncates."""
+
+VIEW_GUARDS = ("", "keeps_sums(L)", "plain(L)")
+"""Conditions on a view L, the weakest first, of equations that hold for more views than transposes."""
+
 _SAME = 0.01
 """Prices that differ by at most this share are the same: no rule is wanted for it."""
 
@@ -39,6 +45,7 @@ class Row:
 
     Attributes:
         rule: from the dearer side to the cheaper one.
+        when: what must be proved: the weakest of `GUARDS` with which no instance refutes it.
         before_us, after_us: their prices, in microseconds.
         example: both sides at these sizes as NumPy expressions.
         z3: what it says of all shapes (`eqsat.evidence.guard_proofs`); empty where it is not installed.
@@ -46,6 +53,7 @@ class Row:
 
     equation: Equation
     rule: Rule
+    when: str
     before_us: float
     after_us: float
     example: str
@@ -62,6 +70,7 @@ class Row:
             "*rules(",
             f'    "{self.rule.name}",',
             f"    {_quoted(self.rule.stated)},",
+            *([f'    when="{self.when}",'] if self.when else []),
             f'    numerics="{self.rule.numerics}",',
             f'    source="{source}",',
             f'    why="{self.before_us:.3g} us become {self.after_us:.3g} us",',
@@ -74,6 +83,7 @@ class Row:
         return {
             "name": self.rule.name,
             "text": self.rule.stated,
+            "when": self.when,
             "numerics": self.rule.numerics,
             "before_us": self.before_us,
             "after_us": self.after_us,
@@ -86,18 +96,18 @@ def _quoted(text: str) -> str:
     return f"'{text}'" if '"' in text else f'"{text}"'
 
 
-def written(equation: Equation) -> tuple[str, str]:
-    """Both sides in the notation of rules.
+def written(equation: Equation, viewed: bool = False) -> tuple[str, str]:
+    """Both sides in the notation of rules; `viewed`: with any view L in the place of every transpose.
 
     Raises:
         Unwritten: it has no sign for an operator, or no letter for a size.
     """
     shapes = typing(equation.left, equation.right)
-    return _written(equation.left, shapes), _written(equation.right, shapes)
+    return _written(equation.left, shapes, viewed), _written(equation.right, shapes, viewed)
 
 
-def _written(expr: Expr, shapes: Typing) -> str:
-    text = _inner(expr, shapes)
+def _written(expr: Expr, shapes: Typing, viewed: bool) -> str:
+    text = _inner(expr, shapes, viewed)
     return text[1:-1] if text.startswith("(") and text.endswith(")") and _closes_last(text) else text
 
 
@@ -111,16 +121,18 @@ def _closes_last(text: str) -> bool:
     return False
 
 
-def _inner(expr: Expr, shapes: Typing) -> str:
+def _inner(expr: Expr, shapes: Typing, viewed: bool) -> str:
     if not expr.args:
         return expr.op
-    form = OPERATORS[expr.op].text
+    if viewed and expr.op == "transpose" and "transpose" in str(expr.args[0]):
+        raise Unwritten("one view of another: the sizes that they read differ")
+    form = "{0}[L]" if viewed and expr.op == "transpose" else OPERATORS[expr.op].text
     if not form:
         raise Unwritten(f"rules have no sign for {expr.op}")
     used = {name for _, name, _, _ in string.Formatter().parse(form) if name and not name.isdigit()}
     letters = {name: _letter(shapes.sizes[expr][name]) for name in used}
     inner = _inner if form.startswith(("(", "{")) else _written  # what is called has brackets of its own
-    return form.format(*(inner(arg, shapes) for arg in expr.args), **letters)
+    return form.format(*(inner(arg, shapes, viewed) for arg in expr.args), **letters)
 
 
 def _letter(dim: Dim) -> str:
@@ -136,46 +148,60 @@ def row(equation: Equation, taken: Collection[str] = ()) -> Row:
         Unwritten: rules cannot write it.
         InputError: no class is right, with the counterexample; or it can be matched in neither direction.
     """
-    left, right = written(equation)
     prices = _prices(equation)
     before, after = max(prices), min(prices)
-    sides = [(left, right), (right, left)]
-    dearer = prices[0] >= (1 - _SAME) * prices[1]  # the right side has no more operators
-    first, second = sides if dearer else sides[::-1]
     name = _free(f"{_name(equation.left)}-is-{_name(equation.right)}", taken)
-    try:
-        made, proved = _judged(name, *first)
-    except InputError as error:
-        if abs(prices[0] - prices[1]) > _SAME * before:
-            raise
+    said: InputError | None = None
+    for viewed in (False, True) if "transpose" in str(equation) else (False,):
         try:
-            made, proved = _judged(name, *second)
-        except InputError:
-            raise error from None
-    return Row(equation, made, before, after, _example(equation), proved)
+            left, right = written(equation, viewed)
+        except Unwritten:
+            if said is None:
+                raise
+            break
+        sides = [(left, right)] if prices[0] >= (1 - _SAME) * prices[1] else []  # else it would make things dearer
+        sides += [(right, left)] if prices[1] >= (1 - _SAME) * prices[0] else []
+        for first, second in sides:
+            try:
+                made, when, proved = _judged(name, first, second, VIEW_GUARDS if viewed else GUARDS)
+            except InputError as error:
+                said = said or error
+                continue
+            return Row(equation, made, when, before, after, _example(equation), proved)
+    assert said is not None
+    raise said
 
 
-def _judged(name: str, left: str, right: str) -> tuple[Rule, str]:
-    """The rule in the strictest class that neither an instance nor a proof refutes, and what the proof says."""
+def _judged(name: str, left: str, right: str, guards: Sequence[str]) -> tuple[Rule, str, str]:
+    """The rule under the weakest guard, in the strictest class, that neither an instance nor a proof refutes; that
+    guard, and what the proof says.
+
+    Raises:
+        InputError: there is none, with what the first guard has against it; or the rule cannot be matched.
+    """
     said = ""
-    for numerics in get_args(Numerics):
-        made = rule(name, f"{left} == {right}", numerics=numerics)
-        seen = judge(made)
-        proved, reason = _proved(made) if seen.verdict == "sound" else ("refuted", seen.remark)
-        if proved != "refuted":
-            return made, proved
-        if seen.verdict != "over-classed":  # what a stricter class had against it stands
-            said = f"{numerics}: {reason}"
+    for when in guards:
+        against = ""
+        for numerics in get_args(Numerics):
+            made = rule(name, f"{left} == {right}", numerics=numerics, when=when)
+            seen = judge(made)
+            proved, reason = _proved(made) if seen.verdict == "sound" else ("refuted", seen.remark)
+            if proved != "refuted":
+                return made, when, proved
+            if seen.verdict != "over-classed":  # what a stricter class had against it stands
+                against = f"{numerics}: {reason}"
+        said = said or against
     raise InputError(f"{left} == {right}: {said}")
 
 
 def both(found: Row) -> list[Rule]:
     """The rule, and the same from right to left where that can be matched."""
     left, _, right = found.rule.stated.partition(" == ")
+    row = found.rule
     try:
-        return [found.rule, rule(f"{found.rule.name}-back", f"{right} == {left}", numerics=found.rule.numerics)]
+        return [row, rule(f"{row.name}-back", f"{right} == {left}", numerics=row.numerics, when=found.when)]
     except InputError:
-        return [found.rule]
+        return [row]
 
 
 def _name(expr: Expr) -> str:

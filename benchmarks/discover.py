@@ -1,0 +1,94 @@
+"""What share of all equations of some operators the rules derive, and whether rules taken away are found again.
+
+    python benchmarks/discover.py [--size N] [--minutes M] [--workers W]        # completeness, by operator set
+    python benchmarks/discover.py --planted N [--seed S] [--draws D]            # N random rules taken away, D times
+
+A draw takes away equations of `rules/` at random, among those without which the rules derive less. Each equation that
+they then do not derive must follow from the rows that discovery prints. The exit code is 1 if one does not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import time
+from collections.abc import Iterable
+
+from eqsat.discovery.derived import derived, rules
+from eqsat.discovery.discover import Discovery, discover
+from eqsat.discovery.equations import Equation, equations, settings
+from eqsat.discovery.expressions import operators
+from eqsat.rules import CHECKABLE
+from eqsat.runs.store import Store
+
+SETS = (
+    *("matmul,add,transpose", "matmul,add,mul,relu", "matmul,add,concat", "add,sub,mul,neg"),
+    *("maximum,minimum,relu,neg,abs", "sum,max,add,mul,neg", "exp,log,sqrt,mul,div,reciprocal"),
+)
+"""Operators that meet in models."""
+
+PLANTED = "matmul,add,mul,neg,relu,transpose"
+"""Operators whose equations show that a rule is missing."""
+
+
+def completeness(size: int, minutes: float, workers: int) -> Iterable[str]:
+    """A line for each operator set."""
+    for names in SETS:
+        begun = time.monotonic()
+        with Store(":memory:") as store:
+            found = discover(operators(names), size, store, 60 * minutes, workers=workers)
+        seconds = time.monotonic() - begun
+        counts = f"{len(found.rows)} rows, {len(found.implied)} implied, {len(found.refused)} refused"
+        late = f", {found.late} left" if found.late else ""
+        yield f"{names}: {found.derived} of {found.equations} ({found.share:.2%}), {counts}{late}, {seconds:.0f} s"
+
+
+def load_bearing(names: str, size: int) -> list[str]:
+    """The equations of `rules/` without which one of these operators is not derived any more, one at a time."""
+    chosen = operators(names)
+    found = sorted({str(e) for shapes in settings(chosen, size) for e in equations(shapes, chosen, size)})
+    all_of_them = list(map(Equation.read, found))
+    held = [e for e, flag in zip(all_of_them, derived(all_of_them, rules()), strict=True) if flag]
+    names_of = dict.fromkeys(getattr(r, "equation", r.name) for r in CHECKABLE)
+    return [name for name in names_of if not all(derived(held, rules([name])))]
+
+
+def planted(count: int, seed: int, size: int, minutes: float, workers: int) -> tuple[list[str], Discovery]:
+    """The equations of `rules/` that are taken away, and what discovery finds without them."""
+    bearing = load_bearing(PLANTED, size)
+    without = sorted(random.Random(seed).sample(bearing, min(count, len(bearing))))
+    with Store(":memory:") as store:
+        return without, discover(operators(PLANTED), size, store, 60 * minutes, without, workers)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--size", type=int, default=2)
+    parser.add_argument("--minutes", type=float, default=10.0, help="for each operator set or draw")
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--planted", type=int, default=0)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--draws", type=int, default=1)
+    args = parser.parse_args()
+    if not args.planted:
+        for line in completeness(args.size, args.minutes, args.workers):
+            print(line, flush=True)
+        return 0
+    lost = 0
+    for seed in range(args.seed, args.seed + args.draws):
+        without, found = planted(args.planted, seed, args.size, args.minutes, args.workers)
+        print(f"without {', '.join(without)}: {found.derived} of {found.equations} derived")
+        for row in found.rows:
+            print(f"  found: {row.rule.stated}")
+        refused = list(found.refused)
+        missed = [e for e, flag in zip(refused, derived(refused, rules()), strict=True) if flag]
+        for equation in missed:
+            print(f"  LOST: {equation}: {found.refused[equation]}")
+        print(f"  {len(found.implied)} more follow from these, {found.late} left", flush=True)
+        lost += len(missed) + found.late
+    return int(lost > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
