@@ -14,7 +14,7 @@ from eqsat.base.numerics import HALVES, dtype_name, is_float
 from eqsat.check.demand import Demanded
 from eqsat.check.inputs import random_inputs
 from eqsat.check.wanted import everything
-from eqsat.program.evaluation import viewed
+from eqsat.program.constants import viewed
 from eqsat.program.ir import Program
 from eqsat.program.term import Term
 

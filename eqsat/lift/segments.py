@@ -19,8 +19,8 @@ from eqsat.lift.forms import whole
 from eqsat.lift.lift import lift_nodes, lift_tidied
 from eqsat.lift.tidy import Tidied, tidied
 from eqsat.program import ops
+from eqsat.program.constants import viewed
 from eqsat.program.core import CoreProgram, Node, make, topological
-from eqsat.program.evaluation import viewed
 from eqsat.program.ir import Program
 from eqsat.program.node import substitute
 from eqsat.program.segments import Segment

@@ -15,7 +15,7 @@ import numpy as np
 
 from eqsat.base.numerics import Array
 from eqsat.layout.arithmetic import Axis, Layout, compose, identity, split, strided
-from eqsat.program.evaluation import constant_node
+from eqsat.program.constants import constant_node
 from eqsat.program.node import Node, make, topological
 from eqsat.program.term import ConstArray
 

@@ -22,8 +22,9 @@ import numpy as np
 from eqsat.base.numerics import Array, Precision, np_dtype
 from eqsat.layout import arithmetic as lay
 from eqsat.layout.bands import banded
+from eqsat.program.constants import constant_node, fold
 from eqsat.program.core_table import CAST, result_dtype
-from eqsat.program.evaluation import OpaqueCall, constant_node, evaluate, fold
+from eqsat.program.evaluation import OpaqueCall, evaluate
 from eqsat.program.ir import Program
 from eqsat.program.node import Node, flat, flops, infer, is_view, make, measure, topological, unflat
 from eqsat.program.term import ConstArray, Shape, Term, row

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +12,6 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from eqsat.base.mapped import release
 from eqsat.base.numerics import (
     Array,
     Precision,
@@ -30,9 +28,8 @@ from eqsat.base.numerics import (
 from eqsat.errors import InputError
 from eqsat.layout.arithmetic import Layout, row_major
 from eqsat.program.core_table import CAST, core_op
-from eqsat.program.node import Node, flops, is_folded, make, substitute, topological
-from eqsat.program.sizes import FOLDED_WORK
-from eqsat.program.term import ConstArray, Term
+from eqsat.program.node import Node, topological
+from eqsat.program.term import Term
 
 T = TypeVar("T")
 V = TypeVar("V")
@@ -384,7 +381,7 @@ class _Evaluation(PlainArrays):
 def read(a: Array, layout: Layout) -> Array:
     """The flat array `a` read through a layout."""
     if not layout.masked:
-        return _strided(a, layout.offset, layout.dims).reshape(-1)
+        return strided_view(a, layout.offset, layout.dims).reshape(-1)
     box = _fill_box(layout, a.size)
     if box is None:
         index = layout.index()
@@ -392,11 +389,11 @@ def read(a: Array, layout: Layout) -> Array:
         out[index < 0] = layout.fill
         return out
     filled = np.full(box.shape, layout.fill, a.dtype)
-    filled[box.inside] = _strided(a, box.offset, box.dims)
-    return _strided(filled.reshape(-1), box.start, box.steps).reshape(-1)
+    filled[box.inside] = strided_view(a, box.offset, box.dims)
+    return strided_view(filled.reshape(-1), box.start, box.steps).reshape(-1)
 
 
-def _strided(a: Array, offset: int, dims: Sequence[tuple[int, int]]) -> Array:
+def strided_view(a: Array, offset: int, dims: Sequence[tuple[int, int]]) -> Array:
     """The view a[offset + sum_i stride_i d_i]; the caller knows that it stays inside."""
     step = a.strides[0]
     return as_strided(a[offset:], [n for n, _ in dims], [s * step for _, s in dims], writeable=False)
@@ -446,132 +443,3 @@ def _fill_box(layout: Layout, n_in: int) -> _FillBox | None:
     bands = [slice(a - x, b - x + 1) for x, a, b in zip(low, first, last, strict=True)]
     inside = (*(slice(None) for _ in plain), *bands)
     return _FillBox(shape, inside, offset, dims, start, tuple(zip(sizes, steps, strict=True)))
-
-
-class Folded(NamedTuple):
-    """Roots with their constants computed ahead of time.
-
-    Attributes:
-        roots: over inputs and final constants.
-        constants: digest to flat values, of the constants that the roots need.
-        origins: what each computed constant came from, over the constants that were given.
-    """
-
-    roots: tuple[Node, ...]
-    constants: dict[str, Array]
-    origins: dict[Node, Node]
-
-
-def fold(
-    roots: Sequence[Node], constants: Mapping[str, Array], written: Sequence[Node] = (), limit: int = 1 << 26
-) -> Folded:
-    """Constant subtrees as constants: those of `written` natively, others over them in float64, rounded once.
-
-    A view of a constant stays a view, and so does anything of more than `limit` elements.
-    """
-    known = dict(constants)
-    native = _largest(roots, set(written))
-    first = _folded(native, known, limit, "native")
-    final = dict(zip(native, first.roots, strict=True))
-    out = _folded(substitute(roots, final), known, limit, "float64")
-    then = substitute(tuple(out.origins.values()), first.origins)
-    origins = first.origins | dict(zip(out.origins, then, strict=True))
-    needed = [n for n in topological(out.roots) if n.op == "Const"]
-    return Folded(
-        out.roots,
-        {n.attrs[0]: known[n.attrs[0]] for n in needed},
-        {n: origins[n] for n in needed if n in origins},
-    )
-
-
-def _largest(roots: Sequence[Node], among: set[Node]) -> list[Node]:
-    """Those of some nodes that the roots reach through others alone."""
-    found: dict[Node, None] = {}
-    seen: set[Node] = set()
-    stack = list(reversed(roots))
-    while stack:
-        node = stack.pop()
-        if node in among:
-            found[node] = None
-        elif node not in seen:
-            seen.add(node)
-            stack.extend(reversed(node.args))
-    return list(found)
-
-
-def _folded(roots: Sequence[Node], known: dict[str, Array], limit: int, precision: Precision) -> Folded:
-    """The roots with constant subtrees computed; their values go into `known`."""
-    order = topological(roots)
-    constant: dict[Node, bool] = {}
-    for node in order:
-        small = node.size <= limit and flops(node) <= FOLDED_WORK
-        constant[node] = is_folded(node.op) and small and all(constant[a] for a in node.args)
-    moved: dict[Node, bool] = {}
-    for node in order:
-        moved[node] = node.op in MOVES and all(moved[a] for a in node.args)
-    nodes = _to_fold(roots, order, constant)
-    folded: dict[Node, Node] = {}
-    given = {node for node in order if node.op == "Const"}
-    # What is only moved keeps its bits in its own type, which takes a quarter of the memory of float64 for halves.
-    for each in [*([n] for n in nodes if moved[n]), [n for n in nodes if not moved[n]]]:
-        values = evaluate(each, {}, known, precision="native" if each and moved[each[0]] else precision)
-        with np.errstate(all="ignore"):
-            for node, value in zip(each, values, strict=True):
-                own = np.ascontiguousarray(value.astype(np_dtype(node.dtype), copy=False))
-                folded[node] = constant_node(ConstArray(own), known)
-    for node in given:
-        release(known[node.attrs[0]])
-    origins = {made: node for node, made in folded.items() if made.op == "Const" and made not in given}
-    return Folded(tuple(substitute(roots, folded)), known, origins)
-
-
-MOVES = frozenset({"Const", "Full", "V", "Cat"})
-"""Operators that compute nothing."""
-
-
-def _to_fold(roots: Sequence[Node], order: Sequence[Node], constant: Mapping[Node, bool]) -> list[Node]:
-    """The largest constant subtrees that compute something: read by what varies, by a view of that, or as a root."""
-    wanted: dict[Node, None] = dict.fromkeys(roots)
-    for node in reversed(order):
-        if not constant[node] or (node.op == "V" and node in wanted):
-            wanted.update(dict.fromkeys(node.args))
-    return [n for n in order if n in wanted and constant[n] and n.args and n.op != "V"]
-
-
-def constant_node(value: ConstArray, constants: dict[str, Array]) -> Node:
-    """The node of a constant, whose flat values go into `constants`; one repeated value becomes Full."""
-    flat = value.array.reshape(-1)
-    dtype = dtype_name(flat.dtype)
-    if flat.size == 0:
-        return make("Full", (0, 0, dtype))
-    if _repeats(flat):
-        return make("Full", (flat[0].item(), flat.size, dtype))
-    constants.setdefault(value.digest, flat)
-    return make("Const", (value.digest, flat.size, dtype))
-
-
-def view_node(base: Node, layout: Layout, constants: dict[str, Array]) -> Node:
-    """The node of a constant that is another one read through a layout without a mask, of which it takes each element.
-
-    Its values are a view of the other's: nothing is copied or hashed. They have a dim for each digit of the layout, so
-    that whoever needs them flat calls `reshape(-1)`.
-    """
-    source = base.attrs[0]
-    digest = f"{source}{_OF}{hashlib.sha256(repr((layout.offset, layout.dims)).encode()).hexdigest()[:32]}"
-    constants[digest] = _strided(constants[source], layout.offset, layout.dims)
-    return make("Const", (digest, layout.size, base.dtype))
-
-
-_OF = "@"
-"""Stands in the digest of a constant that `view_node` made, after that of the constant which it is a view of."""
-
-
-def viewed(digest: str) -> str:
-    """The digest of the constant that holds the elements: a view that `view_node` made holds none of its own."""
-    return digest.partition(_OF)[0]
-
-
-def _repeats(flat: Array) -> bool:
-    """Whether all elements have the same bits; most arrays that vary show it in a few elements."""
-    rows = flat.view(np.uint8).reshape(flat.size, -1)
-    return bool(np.all(rows[:16] == rows[0]) and np.all(rows == rows[0]))

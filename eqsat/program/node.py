@@ -171,6 +171,10 @@ def is_elementwise(op: str) -> bool:
     return core_op(op).elementwise
 
 
+MOVES = frozenset({"Const", "Full", "V", "Cat"})
+"""Operators that compute nothing."""
+
+
 def is_view(op: str) -> bool:
     """Whether the operator only says where elements are read."""
     return op == "V"

@@ -26,9 +26,9 @@ from eqsat.extract.shared import CALL as SHARED_LAUNCH
 from eqsat.extract.solver.problem import Problem
 from eqsat.extract.solver.solve import solve
 from eqsat.layout.arithmetic import Layout, compose, footprint, identity
+from eqsat.program.constants import constant_node, view_node
 from eqsat.program.core import CoreProgram, Node, evaluate, flops, fold, make, topological
-from eqsat.program.evaluation import MOVES, constant_node, view_node
-from eqsat.program.node import substitute
+from eqsat.program.node import MOVES, substitute
 from eqsat.program.term import ConstArray
 
 Array = np.ndarray[Any, Any]

@@ -13,7 +13,7 @@ from eqsat.check.check import check
 from eqsat.check.demand import Demanded
 from eqsat.check.wanted import everything
 from eqsat.errors import CheckFailed, InputError
-from eqsat.program import evaluation, fold, ops
+from eqsat.program import constants, fold, ops
 from eqsat.program.ir import Program
 
 RNG = np.random.default_rng(2)
@@ -41,7 +41,7 @@ def test_the_groups_of_a_process_limit_it() -> None:
 
 
 def test_a_part_of_what_is_too_much_work_ahead_of_time_is_not_computed_either(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (evaluation, fold):
+    for module in (constants, fold):
         monkeypatch.setattr(module, "FOLDED_WORK", 1000)
     monkeypatch.setattr(fold, "WORK", 1000)
     product = ops.matmul(*(ops.constant(array) for array in THIN))

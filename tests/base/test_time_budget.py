@@ -100,8 +100,8 @@ def test_no_form_takes_more_than_half_of_what_little_time_is_left():
 
 
 def test_all_parts_are_covered_as_written_before_one_is_searched(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("eqsat.program.pieces.HUGE", 20)
-    monkeypatch.setattr("eqsat.program.pieces.PIECE", 10)
+    monkeypatch.setattr("eqsat.program.segments.HUGE", 20)
+    monkeypatch.setattr("eqsat.program.segments.PIECE", 10)
     covered: list[int] = []
     written: list[object] = []
     search_form, cover_written = searching.search_form, searching.cover_written

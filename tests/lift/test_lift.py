@@ -28,8 +28,8 @@ from eqsat.layout.arithmetic import (
 from eqsat.lift.lift import lift
 from eqsat.pipeline.optimize import optimize
 from eqsat.program import composites, core, ops
+from eqsat.program.constants import constant_node
 from eqsat.program.core import CoreProgram, Node, evaluate, make
-from eqsat.program.evaluation import constant_node
 from eqsat.program.ir import Program
 from eqsat.program.term import ConstArray, Term, topological
 from eqsat.testing import assert_equivalent, programs

@@ -20,9 +20,8 @@ from eqsat.gpu.emit import emit
 from eqsat.program import ops
 from eqsat.program.core import lower, topological
 from eqsat.program.ir import Program
-from eqsat.program.pieces import HUGE, PIECE
 from eqsat.program.printer import expression
-from eqsat.program.segments import segments
+from eqsat.program.segments import HUGE, PIECE, segments
 from eqsat.tracing.expression import parse
 from support.deep_programs import SHAPES
 
