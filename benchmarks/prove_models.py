@@ -1,20 +1,22 @@
 """Whole models against what became of them: seconds to optimise, seconds to prove, and what stays open.
 
-    python benchmarks/prove_models.py DIR [--match PATTERN] [--against DEVICE|onnxruntime]... [--limit SECONDS]
+    python benchmarks/prove_models.py DIR [--match PATTERN] [--against DEVICE|onnxruntime|onnxsim]... [--limit SECONDS]
         [--faults N] [--certificates N] [--shape NAME=SIZE]...
 
 DIR holds ONNX models. Each is optimised for every DEVICE (mi300x by default), or saved as onnxruntime's basic level
-rewrites it, and `eqsat prove` compares the two. With `--faults N`, N faults are planted in each result, drawn with a
-fixed seed (`PLANTED`): a weight changed by 1 %, rows of a matrix swapped, another axis, a bias added twice, and others;
-those that leave no program, or that have no place, are drawn again. A fault that is not refuted counts as one without
-effect where the outputs stay the same, up to 1e-5 of their scale. With `--certificates N`, a certificate of each
-proof is written and verified, and N corruptions of it (`benchmarks/corruptions.py`), drawn with a fixed seed, are to be
-refused. Exit code 1 if a result was refuted, a fault proved or a corrupted certificate verified.
+or onnxsim (if it is installed) rewrites it, and `eqsat prove` compares the two. With `--faults N`, N faults are
+planted in each result, drawn with a fixed seed (`PLANTED`): a weight changed by 1 %, rows of a matrix swapped,
+another axis, a bias added twice, and others; those that leave no program, or that have no place, are drawn again. A
+fault that is not refuted counts as one without effect where the outputs stay the same, up to 1e-5 of their scale.
+With `--certificates N`, a certificate of each proof is written and verified, and N corruptions of it
+(`benchmarks/corruptions.py`), drawn with a fixed seed, are to be refused. Exit code 1 if a result was refuted, a
+fault proved or a corrupted certificate verified.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import random
 import sys
 import tempfile
@@ -40,7 +42,7 @@ from eqsat.rules import CHECKABLE
 from eqsat.verify.checker import verify
 from eqsat.verify.pairing import matched
 
-ONNXRUNTIME = "onnxruntime"
+ONNXRUNTIME, ONNXSIM = "onnxruntime", "onnxsim"
 _NO_EFFECT = 1e-5
 _DRAWS = 5
 """Faults that are drawn for each that is planted."""
@@ -102,9 +104,15 @@ def read(path: Path, shapes: dict[str, str]) -> Program:
 
 
 def made(source: Program, path: Path, against: str, written: Path, limit: float) -> None:
-    """Write what a device's search, or onnxruntime, makes of the model."""
-    if against != ONNXRUNTIME:
+    """Write what a device's search, onnxruntime or onnxsim makes of the model."""
+    if against not in (ONNXRUNTIME, ONNXSIM):
         eqsat.to_onnx(eqsat.optimize(source, device=against, time_limit=limit).program, written)
+        return
+    fixed = written.with_name("source.onnx")  # with the same dims
+    eqsat.to_onnx(source, fixed)
+    if against == ONNXSIM:
+        simplified, _ = importlib.import_module("onnxsim").simplify(onnx.load(fixed))
+        onnx.save(simplified, written)
         return
     import onnxruntime as ort
 
@@ -112,8 +120,6 @@ def made(source: Program, path: Path, against: str, written: Path, limit: float)
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
     options.optimized_model_filepath = str(written)
     options.log_severity_level = 3
-    fixed = written.with_name("source.onnx")  # with the same dims
-    eqsat.to_onnx(source, fixed)
     ort.InferenceSession(str(fixed), options, providers=["CPUExecutionProvider"])
 
 

@@ -114,6 +114,14 @@ PRODUCTS: tuple[Rule, ...] = (
     *products.OVER_SCALE.orient(
         "left", "scale-into-left-factor", mirror="scale-into-right-factor", why="a scalar moves into a product"
     ),
+    *rules(
+        "matmul-of-kept-rows",
+        "a @ b[L] == a[La].reshape(B, M, P) @ b[Lb].reshape(B, P, N)",
+        when="(La, Lb, P) = kept_rows(L, B, M, K, N)",
+        numerics="range-changing",
+        source="Ding et al., RepVGG (CVPR 2021): a small window is a large one with zeros around it",
+        why="rows of zeros add nothing: parallel convolutions meet the one that took them in",
+    ),
     *normalisation.WEIGHTS_OF_ONE.orient(
         "right",
         viewed="viewed-bias-past-weights-of-one",

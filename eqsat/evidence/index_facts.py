@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import islice, product
 from typing import Any
 
@@ -67,6 +68,8 @@ class Facts:
         """Sizes, other sizes, and a function for each of the others, of each bijection that is promised."""
         self.zeros: set[str] = set()
         """Fills that are zero."""
+        self.kept: list[_Kept] = []
+        """What injections leave out, at the variables at which a promise was stated."""
         self.counts: dict[Any, Any] = {}
         """Values of the core that are a number, by the attribute that stands for them."""
         self.shares: dict[Any, Any] = {}
@@ -167,6 +170,15 @@ class Facts:
         after = z3.And([z3.And(v >= 0, v < n) for v, n in zip(values, others, strict=True)])
         self.ranges.append(z3.Implies(before, after))
         return values
+
+    def injected(self, ask: Ask, variable: Any, size: Any, whole: Any, dropped: Callable[[Any], Any]) -> Any:
+        """The place of a variable under a table's injection."""
+        place = z3.Function(f"{ask.table} place", z3.IntSort(), z3.IntSort())
+        at: Any = place(variable)
+        self.ranges.append(z3.Implies(z3.And(variable >= 0, variable < size), z3.And(at >= 0, at < whole)))
+        any_place = z3.Int("place")
+        self.kept.append(_Kept(dropped(any_place), any_place, place, size, whole))
+        return at
 
     # --- digits
 
@@ -353,6 +365,17 @@ class Facts:
         return f"{text} fails at {', '.join(f'{name}={value}' for name, value in dims.items())}"
 
 
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """A condition that holds at every `place` below `whole` but those of the injection from numbers below `size`."""
+
+    condition: Any
+    place: Any
+    injection: Any
+    size: Any
+    whole: Any
+
+
 class _Instantiation:
     """The logic of promises over symbols: of variables that are given, or of any where none are."""
 
@@ -385,6 +408,9 @@ class _Instantiation:
         self, variables: Sequence[Any], sizes: Sequence[Any], others: Sequence[Any], key: Any, other_key: Any
     ) -> tuple[Any, ...]:
         return self._facts.respelled(self._ask, variables, sizes, others)
+
+    def kept(self, variable: Any, size: Any, whole: Any, dropped: Callable[[Any], Any]) -> Any:
+        return self._facts.injected(self._ask, variable, size, whole, dropped)
 
     def zero(self, fill: Any) -> Any:
         self._facts.zeros.add(fill.sexpr())

@@ -226,8 +226,10 @@ class _Equation:
     def _settled(self, term: Product) -> Product:
         """A product without sums that come to one: of shares of a count, and of the shares of a whole.
 
-        x/n added up over n is x, and x[k] / (x[0] + x[1] + ...) added up over k is one.
+        x/n added up over n is x, and x[k] / (x[0] + x[1] + ...) added up over k is one. What is zero but at certain
+        places is added up over these.
         """
+        term = self._where_kept(term)
         for at, (k, size) in enumerate(term.bound):
             for share in term.atoms:
                 rest = replace(term, bound=(*term.bound[:at], *term.bound[at + 1 :]))
@@ -235,6 +237,17 @@ class _Equation:
                 found = self._without_shares(rest, share, k, size)
                 if found is not None:
                     return self._settled(found)
+        return term
+
+    def _where_kept(self, term: Product) -> Product:
+        """A product that a promised injection says to be zero elsewhere, added up over where it may be something."""
+        for k, size in term.bound:
+            for kept in self.facts.kept:
+                condition = z3.substitute(kept.condition, (kept.place, k))
+                if any(_chooses(a, condition) for a in term.atoms) and self.facts.same_size(kept.whole, size):
+                    p = self.facts.variable(kept.size)
+                    rest = tuple(b for b in term.bound if not b[0].eq(k))
+                    return substituted(replace(term, bound=(*rest, (p, kept.size))), [(k, kept.injection(p))])
         return term
 
     def _without_shares(self, rest: Product, share: Atom, k: Any, size: Any) -> Product | None:
@@ -485,6 +498,11 @@ class _Element:
 
     def call(self, key: Any, index: Any, args: Sequence[_Operand], size: Any, dtype: Any) -> Sum:
         raise Beyond("what is carried is not covered")
+
+
+def _chooses(of: Atom, condition: Any) -> bool:
+    """Whether a value is decided by a condition."""
+    return not isinstance(of, Function | Choice) and z3.is_app_of(of, z3.Z3_OP_ITE) and of.arg(0).eq(condition)
 
 
 def _is_float(pattern: Pattern) -> bool:

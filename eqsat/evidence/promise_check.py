@@ -93,6 +93,12 @@ class _Arrays:
         found = elementwise(fn, np.asarray([fill]))[0] if not fn.startswith("cast:") and fill is not None else fill
         return found.item() if isinstance(found, np.generic) else found
 
+    def kept(self, variable: Array, size: int, whole: int, dropped: Callable[[Array], Array]) -> Array:
+        """The places that are not dropped, in order; -1 where there are more or fewer."""
+        places = np.arange(whole).reshape(-1, *[1] * variable.ndim)
+        found = np.flatnonzero(~dropped(places).reshape(whole, -1).all(axis=1))
+        return found[variable] if len(found) == size else np.full(variable.shape, -1)
+
     def zero(self, fill: Any) -> bool:
         return fill is None or fill == 0
 

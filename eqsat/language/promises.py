@@ -60,6 +60,10 @@ class Logic(Protocol):
         """A function of a fill."""
         ...
 
+    def kept(self, variable: Any, size: Any, whole: Any, dropped: Callable[[Any], Any]) -> Any:
+        """The place below `whole` of a variable below `size` under some injection, which leaves out what is dropped."""
+        ...
+
     def zero(self, fill: Any) -> Any:
         """A value that is read as a fill is zero; so is one of a map that fills nothing."""
         ...
@@ -268,6 +272,19 @@ def swaps_blocks(t: Logic, layout: Map, m: Any, k: Any, n: Any, right: Map, left
     yield layout[t.join((x, w, y), (p, n, q))] == t.join((t.join((x, y), (p, q)), w), (m, n))
     yield right[t.join((x, w, z), (p, n, k))] == t.join((z, w), (k, n))
     yield left[t.join((x, z, y), (p, k, q))] == t.join((t.join((x, y), (p, q)), z), (m, k))
+
+
+def kept_rows(t: Logic, layout: Map, b: Any, m: Any, k: Any, n: Any, left: Map, right: Map, rest: Any) -> Iterator[Any]:
+    """The rows z that the layout fills with zeros leave the others, p."""
+    x, y, w, p = t.below(b, m, n, rest)
+    z = t.kept(p, rest, k, lambda z: layout[t.join((x, z, w), (b, k, n))] < 0)
+    yield t.zero(layout.fill)
+    yield t.zero(right.fill)
+    yield layout.size == b * k * n
+    yield left.size == b * m * rest
+    yield right.size == b * rest * n
+    yield left[t.join((x, y, p), (b, m, rest))] == t.join((x, y, z), (b, m, k))
+    yield right[t.join((x, p, w), (b, rest, n))] == layout[t.join((x, z, w), (b, k, n))]
 
 
 def permutes_rows(t: Logic, layout: Map, size: Any, m: Any, k: Any, n: Any, out: Map) -> Iterator[Any]:

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
+import numpy as np
+
 from eqsat.layout import arithmetic as lt
 from eqsat.layout.arithmetic import Layout
 
@@ -142,6 +144,27 @@ def repeated_inner_right(layout: Layout, b: int, n: int, k: int, m: int) -> Row 
         return None
     x = lt.strided(0, [(b, m * k), (m, k), *_below(within, rest * times)])
     return y, x, rest, times
+
+
+_MOST_LOOKED_AT = 1 << 21
+"""Elements of a masked right operand whose rows are looked at one by one."""
+
+
+def kept_rows(layout: Layout, b: int, m: int, k: int, n: int) -> Row | None:
+    """y[b, k, n] = V(z, layout) fills some of its k rows with zeros, and the others lie at equal distances.
+
+    Gives (Lx, Ly, k'): x @ y = x[Lx] @ z[Ly], of [b, m, k'] and [b, k', n].
+    """
+    if not layout.masked or keeps_sums(layout) is None or not 0 < layout.size == b * k * n <= _MOST_LOOKED_AT:
+        return None
+    kept = np.flatnonzero((layout.index().reshape(b, k, n) >= 0).any(axis=(0, 2)))
+    if not 0 < len(kept) < k or len(set(np.diff(kept).tolist())) > 1:
+        return None
+    first, step, rest = int(kept[0]), int(kept[1] - kept[0]) if len(kept) > 1 else 1, len(kept)
+    right = lt.compose(layout, lt.strided(first * n, [(b, k * n), (rest, step * n), (n, 1)]))
+    if right is None:
+        return None
+    return lt.strided(first, [(b * m, k), (rest, step)]), right, rest
 
 
 def _below(layout: Layout, count: int) -> list[tuple[int, int]]:

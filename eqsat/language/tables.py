@@ -232,6 +232,11 @@ TABLES: dict[str, Table] = {
         _table(table_sums.contraction, "left:L right:L rows count -> x:L y:L b m k n out:L", promises.contraction),
         _table(table_sums.in_order, "layout:L count -> ordered:L", promises.in_order),
         _table(
+            table_sums.kept_rows,
+            "layout:L b m k n -> left:L right:L rest",
+            promises.kept_rows,
+        ),
+        _table(
             table_sums.repeated_inner,
             "layout:L b m k n -> left:L right:L rest times",
             promises.repeated_inner,
