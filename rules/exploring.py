@@ -122,6 +122,14 @@ PRODUCTS: tuple[Rule, ...] = (
         source="Ding et al., RepVGG (CVPR 2021): a small window is a large one with zeros around it",
         why="rows of zeros add nothing: parallel convolutions meet the one that took them in",
     ),
+    *rules(
+        "matmul-of-diagonal",
+        "a.reshape(B, M, N) @ b[L].reshape(B, N, N) == a * b[R]",
+        when="R = diagonal(L, B, M, N)",
+        numerics="range-changing",
+        source="Ding et al., RepVGG (CVPR 2021): a scaled copy is a convolution by a diagonal matrix",
+        why="a product with a diagonal matrix scales columns",
+    ),
     *normalisation.WEIGHTS_OF_ONE.orient(
         "right",
         viewed="viewed-bias-past-weights-of-one",

@@ -177,7 +177,7 @@ class Facts:
         at: Any = place(variable)
         self.ranges.append(z3.Implies(z3.And(variable >= 0, variable < size), z3.And(at >= 0, at < whole)))
         any_place = z3.Int("place")
-        self.kept.append(_Kept(dropped(any_place), any_place, place, size, whole))
+        self.kept.append(_Kept(dropped(any_place), any_place, place, (size,), whole))
         return at
 
     # --- digits
@@ -367,12 +367,12 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """A condition that holds at every `place` below `whole` but those of the injection from numbers below `size`."""
+    """A condition that holds at every `place` below `whole` but those of an injection of variables below `sizes`."""
 
     condition: Any
     place: Any
-    injection: Any
-    size: Any
+    injection: Callable[..., Any]
+    sizes: tuple[Any, ...]
     whole: Any
 
 
@@ -411,6 +411,11 @@ class _Instantiation:
 
     def kept(self, variable: Any, size: Any, whole: Any, dropped: Callable[[Any], Any]) -> Any:
         return self._facts.injected(self._ask, variable, size, whole, dropped)
+
+    def only(self, place: Any, whole: Any, dropped: Callable[[Any], Any]) -> Any:
+        any_place = z3.Int("place")
+        self._facts.kept.append(_Kept(dropped(any_place), any_place, lambda: place, (), whole))
+        return z3.BoolVal(True)
 
     def zero(self, fill: Any) -> Any:
         self._facts.zeros.add(fill.sexpr())

@@ -14,8 +14,10 @@ import z3
 from eqsat.base.numerics import ELEMENTWISE, REDUCTIONS
 from eqsat.evidence.index_facts import Beyond, Facts
 from eqsat.evidence.index_terms import (
+    FILLED,
     INVERSE,
     ONE,
+    READ,
     VALUE,
     Atom,
     Choice,
@@ -245,10 +247,18 @@ class _Equation:
             for kept in self.facts.kept:
                 condition = z3.substitute(kept.condition, (kept.place, k))
                 if any(_chooses(a, condition) for a in term.atoms) and self.facts.same_size(kept.whole, size):
-                    p = self.facts.variable(kept.size)
+                    others = [(self.facts.variable(n), n) for n in kept.sizes]
                     rest = tuple(b for b in term.bound if not b[0].eq(k))
-                    return substituted(replace(term, bound=(*rest, (p, kept.size))), [(k, kept.injection(p))])
+                    place = kept.injection(*(v for v, _ in others))
+                    there = substituted(replace(term, bound=(*rest, *others)), [(k, place)])
+                    return replace(there, atoms=tuple(a for a in there.atoms if not self._is_one(a)))
         return term
+
+    def _is_one(self, of: Atom) -> bool:
+        """Whether what is zero or one, as a fill is read or not, is one."""
+        if isinstance(of, Function | Choice) or not (z3.is_app_of(of, z3.Z3_OP_ITE) and of.arg(2).eq(READ)):
+            return False
+        return self.facts.follows(z3.Not(of.arg(0)))
 
     def _without_shares(self, rest: Product, share: Atom, k: Any, size: Any) -> Product | None:
         """What the sum over k of the rest, multiplied by a share of a whole, is; None where it is no such sum."""
@@ -480,7 +490,7 @@ class _Element:
         if self._facts.follows(place >= 0):
             return inner
         if layout.fill.sexpr() in self._facts.zeros:
-            return times(atom(z3.If(place < 0, z3.Const("zero", VALUE), z3.Const("one", VALUE))), inner)
+            return times(atom(z3.If(place < 0, FILLED, READ)), inner)
         value = value_of(inner)
         return atom(Choice(place < 0, layout.fill, inner) if value is None else z3.If(place < 0, layout.fill, value))
 

@@ -47,6 +47,9 @@ Sum = tuple[Product, ...]
 
 ONE: Sum = (Product(1, (), ()),)
 
+FILLED, READ = (z3.Const(name, VALUE) for name in ("zero", "one"))
+"""What an element counts by that a view fills with zero, and one that it reads."""
+
 INVERSE = "inverse"
 """The function that is one divided by its argument, which is a float."""
 

@@ -32,7 +32,7 @@ from eqsat.evidence.reference import PRIME, Apply, apply
 from eqsat.language.rule import COMPARISONS, Ask, Attr, Compare, Fact, Guard, Pat, Pattern, Rule, Var, number
 from eqsat.language.tables import find
 from eqsat.layout import arithmetic as lt
-from eqsat.layout.arithmetic import Layout
+from eqsat.layout.arithmetic import Axis, Layout
 from eqsat.program.core_table import CAST, CORE, CoreOp
 
 Array = np.ndarray
@@ -48,6 +48,9 @@ _CAST_SHARE = 2
 _PRODUCT_RANK = 3
 _TURNED_SHARE = 0.1
 """Share of the operands of products whose rows are read in another order."""
+
+_DIAGONAL_SHARE = 0.2
+"""Share of the square operands of products that are a diagonal among fills."""
 
 _PADDED_SHARE = 0.2
 """Share of the operands that are read through a view which pads them."""
@@ -330,6 +333,9 @@ class Instance:
         dims = tuple(hint) if hint and prod(hint) == size else self._factors(size)
         if len(dims) == len(hint) == _PRODUCT_RANK and self.draw.random() < _TURNED_SHARE:
             return lt.of_transpose((dims[0], *self._halves(dims[1]), dims[2]), (0, 2, 1, 3)), size
+        if len(dims) == len(hint) == _PRODUCT_RANK and dims[1] == dims[2] and self.draw.random() < _DIAGONAL_SHARE:
+            b, n, _ = dims
+            return lt.masked(0, [(b, n), (n, 0), (n, 1)], [Axis(1, 0, 0, (0, 1, -1))], self._fill(dtype)), b * n
         if self.draw.random() < _PADDED_SHARE:
             before = [self.draw.randint(0, min(1, max(n - 1, 0))) for n in dims]
             within = [n - low for n, low in zip(dims, before, strict=True)]

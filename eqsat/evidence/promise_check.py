@@ -99,6 +99,10 @@ class _Arrays:
         found = np.flatnonzero(~dropped(places).reshape(whole, -1).all(axis=1))
         return found[variable] if len(found) == size else np.full(variable.shape, -1)
 
+    def only(self, place: Array, whole: int, dropped: Callable[[Array], Array]) -> Array:
+        places = np.arange(whole).reshape(-1, *[1] * place.ndim)
+        return np.all(np.logical_or(dropped(places), places == place), axis=0)
+
     def zero(self, fill: Any) -> bool:
         return fill is None or fill == 0
 

@@ -64,6 +64,10 @@ class Logic(Protocol):
         """The place below `whole` of a variable below `size` under some injection, which leaves out what is dropped."""
         ...
 
+    def only(self, place: Any, whole: Any, dropped: Callable[[Any], Any]) -> Any:
+        """All places below `whole` but this one are dropped."""
+        ...
+
     def zero(self, fill: Any) -> Any:
         """A value that is read as a fill is zero; so is one of a map that fills nothing."""
         ...
@@ -285,6 +289,16 @@ def kept_rows(t: Logic, layout: Map, b: Any, m: Any, k: Any, n: Any, left: Map, 
     yield right.size == b * rest * n
     yield left[t.join((x, y, p), (b, m, rest))] == t.join((x, y, z), (b, m, k))
     yield right[t.join((x, p, w), (b, rest, n))] == layout[t.join((x, z, w), (b, k, n))]
+
+
+def diagonal(t: Logic, layout: Map, b: Any, m: Any, n: Any, right: Map) -> Iterator[Any]:
+    x, y, w = t.below(b, m, n)
+    yield t.only(w, n, lambda z: layout[t.join((x, z, w), (b, n, n))] < 0)
+    yield t.zero(layout.fill)
+    yield layout.size == b * n * n
+    yield right.size == b * m * n
+    yield right[t.join((x, y, w), (b, m, n))] >= 0
+    yield right[t.join((x, y, w), (b, m, n))] == layout[t.join((x, w, w), (b, n, n))]
 
 
 def permutes_rows(t: Logic, layout: Map, size: Any, m: Any, k: Any, n: Any, out: Map) -> Iterator[Any]:

@@ -146,7 +146,7 @@ def repeated_inner_right(layout: Layout, b: int, n: int, k: int, m: int) -> Row 
     return y, x, rest, times
 
 
-_MOST_LOOKED_AT = 1 << 21
+_MOST_LOOKED_AT = 1 << 24
 """Elements of a masked right operand whose rows are looked at one by one."""
 
 
@@ -155,9 +155,8 @@ def kept_rows(layout: Layout, b: int, m: int, k: int, n: int) -> Row | None:
 
     Gives (Lx, Ly, k'): x @ y = x[Lx] @ z[Ly], of [b, m, k'] and [b, k', n].
     """
-    if not layout.masked or keeps_sums(layout) is None or not 0 < layout.size == b * k * n <= _MOST_LOOKED_AT:
-        return None
-    kept = np.flatnonzero((layout.index().reshape(b, k, n) >= 0).any(axis=(0, 2)))
+    read = _read_among_zeros(layout, b, k, n)
+    kept = np.flatnonzero([] if read is None else read.any(axis=(0, 2)))
     if not 0 < len(kept) < k or len(set(np.diff(kept).tolist())) > 1:
         return None
     first, step, rest = int(kept[0]), int(kept[1] - kept[0]) if len(kept) > 1 else 1, len(kept)
@@ -165,6 +164,25 @@ def kept_rows(layout: Layout, b: int, m: int, k: int, n: int) -> Row | None:
     if right is None:
         return None
     return lt.strided(first, [(b * m, k), (rest, step)]), right, rest
+
+
+def diagonal(layout: Layout, b: int, m: int, n: int) -> Row | None:
+    """y[b, n, n] = V(z, layout) is zero but on the diagonal. Gives L: x @ y = x * z[L], both [b, m, n]."""
+    read = _read_among_zeros(layout, b, n, n)
+    if read is None or not np.array_equal(read, np.broadcast_to(np.eye(n, dtype=bool), read.shape)):
+        return None
+    places = layout.index().reshape(b, n, n).diagonal(axis1=1, axis2=2)
+    first = int(places[0, 0])
+    steps = [int(line[1]) - first if len(line) > 1 else 0 for line in (places[:, 0], places[0])]
+    affine = first + steps[0] * np.arange(b)[:, None] + steps[1] * np.arange(n)
+    return (lt.strided(first, [(b, steps[0]), (m, 0), (n, steps[1])]),) if np.array_equal(places, affine) else None
+
+
+def _read_among_zeros(layout: Layout, b: int, k: int, n: int) -> np.ndarray | None:
+    """Where a layout of [b, k, n] that fills zeros reads something; None for another layout, and a large one."""
+    if not layout.masked or keeps_sums(layout) is None or not 0 < layout.size == b * k * n <= _MOST_LOOKED_AT:
+        return None
+    return np.greater_equal(layout.index().reshape(b, k, n), 0)
 
 
 def _below(layout: Layout, count: int) -> list[tuple[int, int]]:

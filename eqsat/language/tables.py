@@ -236,6 +236,7 @@ TABLES: dict[str, Table] = {
             "layout:L b m k n -> left:L right:L rest",
             promises.kept_rows,
         ),
+        _table(table_sums.diagonal, "layout:L b m n -> right:L", promises.diagonal),
         _table(
             table_sums.repeated_inner,
             "layout:L b m k n -> left:L right:L rest times",

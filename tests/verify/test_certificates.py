@@ -57,6 +57,20 @@ def looked_up_at_once(i: Any, j: Any, k: Any) -> Any:
     return eqsat.take(np.concatenate(TABLES), eqsat.concat(at, 0), 0)
 
 
+LARGE, SMALL, SCALE = (np.random.default_rng(9).standard_normal(shape) for shape in ((3, 3, 3, 3), (3, 3), (3, 1, 1)))
+
+
+def branches(x: Any) -> Any:
+    """Parallel convolutions of one image, as RepVGG trains them."""
+    return eqsat.conv(x, LARGE, pads_lo=(1, 1), pads_hi=(1, 1)) + eqsat.conv(x, SMALL[:, :, None, None]) + x * SCALE
+
+
+def merged_branches(x: Any) -> Any:
+    weights = LARGE.copy()
+    weights[:, :, 1, 1] += SMALL + np.diag(SCALE.reshape(-1))
+    return eqsat.conv(x, weights, pads_lo=(1, 1), pads_hi=(1, 1))
+
+
 PAIRS: dict[str, Row] = {
     **MATMUL,
     "join along k beside a bias": (
@@ -69,6 +83,7 @@ PAIRS: dict[str, Row] = {
         lambda a, b, c, d, e: a @ (b @ ((c @ d) @ e)),
         ((3, 9), (9, 4), (4, 8), (8, 2), (2, 7)),
     ),
+    "branches": (branches, merged_branches, ((1, 3, 4, 5),)),
     "gathers": (looked_up, looked_up_at_once, ((2,), (2,), (2,))),
     "folded": (lambda a: (a @ W).sum(1), lambda a: a @ W.sum(1), ((3, 5),)),
     "layers": (layered, folded_layers, ((4, 6),)),
