@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import Any
 
 import onnx
-from rivals import NotCovered, torch_library
 
 import eqsat
 from eqsat.base.turns import Times, in_turns, ratio
@@ -34,6 +33,7 @@ from eqsat.cli.shared.output import console, print_table
 from eqsat.errors import EqsatError
 from eqsat.frontends.execution import OnnxRuntime
 from eqsat.pipeline.measured import inputs_for
+from eqsat.suite.libraries import NotCovered, torch_library
 
 SLOWEST = 1.02
 """The most time that a model may take, in times of as written."""

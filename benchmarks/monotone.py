@@ -116,7 +116,7 @@ def drawn(count: int, start: int, max_ops: int = 14) -> list[tuple[str, Program]
 
 def _programs(args: argparse.Namespace) -> Iterator[tuple[str, Program]]:
     if args.demo:
-        from eqsat.cli.commands.demo_programs import PROGRAMS
+        from eqsat.suite.motivating import PROGRAMS
 
         yield from ((name, demo.build()) for name, demo in PROGRAMS.items())
     files = {path.stem: path for folder in args.folders for path in folder.glob("*.onnx") if "__" not in path.stem}

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import eqsat
-from eqsat.cli.commands.demo_programs import PROGRAMS
+from eqsat.suite.motivating import PROGRAMS
 
 PROGRAM = "gemm-chain"
 TARGET = Path(__file__).with_name("before-after.svg")

@@ -1,9 +1,8 @@
-"""The GPU benchmark with a stand-in for CuPy, and the programs of its rivals against NumPy."""
+"""The benchmark of models in onnxruntime."""
 
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -13,36 +12,7 @@ import numpy as np
 import pytest
 
 import eqsat
-from eqsat.base.numerics import elementwise
-from eqsat.gpu.run.cupy_runtime import GpuPlan
-from eqsat.program import ops
-from eqsat.program.ir import Program
 from support.benchmarks import load
-from support.fake_cupy import FakeCupy
-from support.gpu_programs import PROGRAMS, inputs_of
-
-
-@pytest.fixture(scope="module")
-def rivals() -> Iterator[ModuleType]:
-    yield from load("rivals")
-
-
-@pytest.fixture
-def gpu(rivals: ModuleType) -> Iterator[ModuleType]:
-    assert rivals is not None
-    yield from load("gpu")
-
-
-@pytest.fixture
-def cupy(monkeypatch: pytest.MonkeyPatch) -> FakeCupy:
-    fake = FakeCupy("sm_90")
-    fake.cost_us = lambda code, blocks: 300.0
-    special = ModuleType("cupyx.scipy.special")
-    vars(special)["erf"] = lambda x: elementwise("erf", x)
-    monkeypatch.setitem(sys.modules, "cupy", fake)
-    monkeypatch.setitem(sys.modules, "cupyx.scipy.special", special)
-    monkeypatch.setitem(sys.modules, "torch", None)
-    return fake
 
 
 @pytest.fixture
@@ -53,80 +23,8 @@ def models(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.usefixtures("cupy")
-def test_programs_are_compared_with_every_rival_at_hand(gpu: ModuleType, models: Path, capsys: Any) -> None:
-    assert gpu.main([str(models), "--rounds", "2", "--gemm", "32", "--json", str(models / "out.json")]) == 0
-    results = json.loads((models / "out.json").read_text())
-    chain, softmax = results["programs"]
-    assert (chain["name"], softmax["name"]) == ("chain", "softmax")
-    assert set(chain["us"]) == {"eqsat", "unfused", "cupy"}
-    assert (chain["launches"], chain["fault"]) == (1, "")
-    assert (chain["us"]["eqsat"], chain["us"]["unfused"]) == (300.0, 310.0)  # one kernel; the library and a relu
-    assert results["means"]["unfused"] > 1.0
-    assert results["product"] == {"eqsat": 300.0, "library": 10.0}
-    out, err = capsys.readouterr()
-    assert "geometric mean against cupy" in out
-    assert "3% of its rate" in out
-    assert "no torch" in err
-
-
-@pytest.mark.usefixtures("cupy")
-def test_a_wrong_result_fails_the_benchmark(gpu: ModuleType, models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    right = GpuPlan.__call__
-    monkeypatch.setattr(GpuPlan, "__call__", lambda self, inputs: [a + 1 for a in right(self, inputs)])
-    assert gpu.main([str(models), "--rounds", "1", "--gemm", "32", "--match", "softmax"]) == 1
-
-
-def test_without_a_gpu_there_is_one_line(gpu: ModuleType, models: Path, monkeypatch: Any, capsys: Any) -> None:
-    monkeypatch.setitem(sys.modules, "cupy", None)
-    assert gpu.main([str(models)]) == 3
-    assert capsys.readouterr().err.startswith("no GPU run without CuPy")
-
-
-# Rivals
-
-
-def every_function(x: Any) -> Any:
-    for name in ("exp", "log1p", "tanh", "sigmoid", "erf", "rsqrt", "relu", "sin", "round"):
-        x = getattr(eqsat, name)(x)
-    return x
-
-
-COVERED: dict[str, Program] = {
-    **{name: program for name, program in PROGRAMS.items() if "half" not in name},
-    "every function": eqsat.trace(every_function, eqsat.spec((4, 5))),
-    "movement": eqsat.trace(
-        lambda x: eqsat.concat([eqsat.pad(x, [(1, 0), (0, 1)])[::2, 1:].T, x[:2].T], axis=1), eqsat.spec((4, 5))
-    ),
-    "choice": eqsat.trace(lambda x, y: eqsat.where(x > y, x, -y) ** 2 / (1 + abs(x)), *(eqsat.spec((4, 5)),) * 2),
-}
-
-
-@pytest.mark.parametrize("name", COVERED)
-@pytest.mark.parametrize("library", ["cupy", "torch"])
-def test_rivals_compute_what_numpy_does(library: str, name: str, rivals: ModuleType) -> None:
-    if library == "torch":
-        torch = pytest.importorskip("torch")
-        rival = rivals.torch_library(torch, "cpu")
-    else:
-        rival = rivals.cupy_library(FakeCupy(), lambda x: elementwise("erf", x))
-    program = COVERED[name]
-    inputs = inputs_of(program)
-    got = rival.run(program)(*(rival.array(inputs[n]) for n in program.input_names))
-    for array, want in zip(got, program.run(inputs).values(), strict=True):
-        np.testing.assert_allclose(np.asarray(array), want, rtol=1e-5, atol=1e-6)
-
-
-def test_operators_that_a_rival_lacks_are_named(rivals: ModuleType) -> None:
-    x = ops.input("x", (4,), "float32")
-    odd = ops.opaque("Odd", [x], [((4,), "float32")], "odd", lambda a: [a])
-    with pytest.raises(rivals.NotCovered, match="opaque"):
-        rivals.cupy_library(FakeCupy(), np.abs).run(Program((x,), {"y": odd[0]}))
-
-
 @pytest.fixture
-def in_onnxruntime(rivals: ModuleType) -> Iterator[ModuleType]:
-    assert rivals is not None
+def in_onnxruntime() -> Iterator[ModuleType]:
     yield from load("models")
 
 

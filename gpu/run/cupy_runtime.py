@@ -6,7 +6,7 @@ CuPy is imported when a plan is first compiled. It was not run on AMD hardware; 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
@@ -250,22 +250,22 @@ class GpuPlan:
         with self.guarded():
             return self.record(self.taken(inputs), times)
 
-    def record(self, taken: Mapping[str, Any], times: int = 1) -> Captured:
-        """As `capture`, for inputs that are flat CuPy arrays."""
+    def record(self, taken: Mapping[str, Any], times: int = 1, others: Sequence[Mapping[str, Any]] = ()) -> Captured:
+        """As `capture`, for inputs that are flat CuPy arrays; runs after the first take `others` in turns."""
         if any(isinstance(step, HostCall) for step in self.launches.steps):
             raise InputError("a plan with opaque operators cannot be captured: they run on the host")
-        memory = self._memory(taken)
-        self._launch_all(memory)  # whatever is set up at a first launch must not be recorded
+        memories = [self._memory(each) for each in (taken, *others)]
+        self._launch_all(memories[0])  # whatever is set up at a first launch must not be recorded
         self.machine.device.synchronize()
         stream = self.cupy.cuda.Stream(non_blocking=True)
         with stream:
             stream.begin_capture()
             try:
-                for _ in range(times):
-                    self._launch_all(memory)
+                for i in range(times):
+                    self._launch_all(memories[i % len(memories)])
             finally:
                 graph = stream.end_capture()
-        return Captured(self, graph, memory, self._results(memory))
+        return Captured(self, graph, memories, self._results(memories[0]))
 
     @contextmanager
     def guarded(self) -> Iterator[None]:
@@ -346,14 +346,16 @@ class Captured:
 
     Attributes:
         plan: whose kernels the graph launches; they stay loaded with it.
-        memory: every array that the graph reads or writes, by the name of its buffer; inputs may be written to.
+        memory: every array that the graph's first run reads or writes, by the name of its buffer; inputs may be
+            written to.
         outputs: hold the results of the last `launch`.
     """
 
-    def __init__(self, plan: GpuPlan, graph: Any, memory: Mapping[str, Any], outputs: list[Any]) -> None:
+    def __init__(self, plan: GpuPlan, graph: Any, memories: list[dict[str, Any]], outputs: list[Any]) -> None:
         self.plan = plan
         self.graph = graph
-        self.memory = memory
+        self.memory = memories[0]
+        self._held = memories  # the graph has their addresses
         self.outputs = outputs
 
     def launch(self, stream: Any = None) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,27 +30,28 @@ class Timed:
     """A plan's launches over fixed arrays, ready to be timed again and again.
 
     They are replayed as a graph, since short kernels run faster than Python can launch them; where the driver cannot
-    record one, or an operator runs on the host, they are launched one by one. Every run reads the same arrays, so that
-    small ones come from the caches, as they do for kernels in a row.
+    record one, or an operator runs on the host, they are launched one by one. Runs take the given arrays in turns: with
+    one set of them, small ones come from the caches, as they do for kernels in a row.
     """
 
-    def __init__(self, plan: GpuPlan, taken: Mapping[str, Any]) -> None:
+    def __init__(self, plan: GpuPlan, taken: Mapping[str, Any], others: Sequence[Mapping[str, Any]] = ()) -> None:
         self._plan = plan
         with plan.guarded():
             for _ in range(WARM_UP):
                 plan.run(taken)
             once = elapsed_us(plan.cupy, lambda: plan.run(taken))
         self.times = max(1, min(_MOST_TIMES, int(_LEAST_US / max(once, 1e-3))))
-        self._run = self._repeated(taken)
+        self.times = max(self.times, 1 + len(others))
+        self._run = self._repeated([taken, *others])
         self.sample()  # the first launch of a graph uploads it
 
-    def _repeated(self, taken: Mapping[str, Any]) -> Callable[[], object]:
+    def _repeated(self, sets: list[Mapping[str, Any]]) -> Callable[[], object]:
         plan, times = self._plan, self.times
         try:
             with plan.guarded():
-                return plan.record(taken, times).launch
+                return plan.record(sets[0], times, sets[1:]).launch
         except (DeviceFailed, InputError):
-            return lambda: [plan.run(taken) for _ in range(times)]
+            return lambda: [plan.run(sets[i % len(sets)]) for i in range(times)]
 
     def sample(self) -> float:
         """Microseconds of one run."""
@@ -92,10 +93,15 @@ def elapsed_us(cupy: Any, run: Callable[[], object]) -> float:
     return float(cupy.cuda.get_elapsed_time(start, end)) * 1e3
 
 
-def medians(timed: Mapping[str, Callable[[], float]], rounds: int) -> dict[str, float]:
-    """The median of each over so many rounds, in which all take turns: a slow moment slows all of them."""
+def sampled(timed: Mapping[str, Callable[[], float]], rounds: int) -> dict[str, list[float]]:
+    """The samples of each over so many rounds, in which all take turns: a slow moment slows all of them."""
     samples: dict[str, list[float]] = {name: [] for name in timed}
     for _ in range(rounds):
         for name, sample in timed.items():
             samples[name].append(sample())
-    return {name: statistics.median(found) for name, found in samples.items()}
+    return samples
+
+
+def medians(timed: Mapping[str, Callable[[], float]], rounds: int) -> dict[str, float]:
+    """The medians of `sampled`."""
+    return {name: statistics.median(found) for name, found in sampled(timed, rounds).items()}

@@ -170,7 +170,7 @@ def _rows_of_places(kernel: Kernel) -> dict[Node, int]:
     return found
 
 
-def _random_inputs(kernel: Kernel) -> dict[str, Array]:
+def random_inputs(kernel: Kernel) -> dict[str, Array]:
     """Values for the params by name; places lie among the rows that they choose from."""
     rng = np.random.default_rng(0)
     rows = _rows_of_places(kernel)
@@ -187,7 +187,7 @@ class _Trial:
 
     def __init__(self, kernel: Kernel, machine: Machine, exact: bool, proposals: list[Choice | None]) -> None:
         self.kernel, self.machine, self.exact, self.proposals = kernel, machine, exact, proposals
-        self._inputs = _random_inputs(kernel)
+        self._inputs = random_inputs(kernel)
         self._expected: list[Array] | None = None
         self._timed: dict[Choice | None, Timed] = {}
         self._samples: dict[Choice | None, list[float]] = {}
@@ -211,7 +211,7 @@ class _Trial:
         """Compile a variant, check it, and take a first sample."""
         try:
             choices = {} if choice is None else {self.kernel.body: choice}
-            plan = GpuPlan(_alone(self.kernel), self.machine.row, exact=self.exact, choices=choices)
+            plan = GpuPlan(alone(self.kernel), self.machine.row, exact=self.exact, choices=choices)
             fault = self._fault(plan)
             if fault is None:
                 self._timed[choice] = timed = Timed(plan, taken)
@@ -251,7 +251,7 @@ class _Trial:
         return Record(best, medians.get(best), untuned, tried, left, tuple(self._refused))
 
 
-def _alone(kernel: Kernel) -> Plan:
+def alone(kernel: Kernel) -> Plan:
     """A plan of one kernel over its params."""
     alone = replace(kernel, inputs=kernel.params, outputs=kernel.body)
     return Plan((alone,), kernel.body, tuple(Result(n, identity(n.size)) for n in kernel.body), {})

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 import eqsat
-from eqsat.cli.commands.demo_programs import PROGRAMS
 from eqsat.program.ir import Program
 from eqsat.rules import ALL, allowed
+from eqsat.suite.motivating import PROGRAMS
 from support.benchmarks import load
 from support.programs import weight
 

@@ -112,6 +112,7 @@ class FakeCupy:
             "name": name.encode(),
             "gcnArchName": f"{arch}:sramecc+:xnack-".encode(),
             "multiProcessorCount": 300,
+            "l2CacheSize": 2 << 20,
         }
         self.cuda = SimpleNamespace(
             runtime=SimpleNamespace(

@@ -12,15 +12,19 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from eqsat.cli.shared.options import JsonFile, Numerics, Shape, TimeLimit
+from eqsat.errors import InputError
 
 if TYPE_CHECKING:
     import numpy as np
 
     from eqsat.pipeline.result import Result
     from eqsat.program.ir import Program
+    from eqsat.suite.parts import Size
 
 LEAST_SECONDS = 2e-3
 """Shortest timed interval on the CPU; short programs run several times in it."""
+
+_MINUTES = {"gpu": 25.0, "checker": 3.0}
 
 Arrays = Mapping[str, "np.ndarray[Any, Any]"]
 
@@ -35,12 +39,12 @@ class Contender:
 
 def bench(
     models: Annotated[
-        list[Path], typer.Argument(metavar="IN.onnx...", help="The programs: ONNX files.", show_default=False)
-    ],
+        list[Path] | None, typer.Argument(metavar="IN.onnx...", help="The programs: ONNX files.", show_default=False)
+    ] = None,
     on: Annotated[
-        Literal["numpy", "gpu", "onnxruntime"],
-        typer.Option("--on", help="What computes; onnxruntime runs two files as they are."),
-    ] = "numpy",
+        Literal["numpy", "gpu", "onnxruntime", "checker"] | None,
+        typer.Option("--on", help="What computes: numpy, or gpu with --suite; onnxruntime runs two files as they are."),
+    ] = None,
     device: Annotated[
         str, typer.Option("--device", "-d", help="What to optimise for; `auto` is what computes.")
     ] = "auto",
@@ -49,6 +53,23 @@ def bench(
     time_limit: TimeLimit = 10.0,
     numerics: Numerics = "reassociate",
     shape: Shape = None,
+    suite: Annotated[
+        Literal["quick", "full"] | None,
+        typer.Option("--suite", help="Check, calibrate, tune and measure eqsat's kernels on this machine's GPU."),
+    ] = None,
+    minutes: Annotated[
+        float | None, typer.Option("--minutes", min=0.0, help="Of --suite: 25 by default, 3 with --on checker.")
+    ] = None,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="DIR", help="Where --suite keeps and writes its results.")
+    ] = Path("report"),
+    model_folder: Annotated[
+        Path | None, typer.Option("--models", metavar="DIR", help="ONNX files that --suite measures, too.")
+    ] = None,
+    match: Annotated[
+        list[str] | None,
+        typer.Option("--match", metavar="PATTERN", help="Of --suite: only what has such a name; may be repeated."),
+    ] = None,
     json_file: JsonFile = None,
 ) -> None:
     """Time programs as written and as optimised, and compare their results.
@@ -57,19 +78,33 @@ def bench(
     without the copies of inputs and outputs. With `--on onnxruntime`, nothing is optimised: the sides are two model
     files, and the interval of their ratio tells whether one is faster beyond noise. Exit code 1 if a result differs.
 
+    `--suite` takes no programs: it checks every kernel against NumPy, calibrates, tunes and measures, and writes
+    report.json and report.html. The same command goes on where it stopped. With `--on checker`, kernels run on the CPU,
+    and times are predicted. Exit code 1 if anything failed: the report names a file for each that reproduces it.
+
     Examples:
 
     - `eqsat bench model.onnx`
     - `eqsat bench *.onnx --on gpu --rounds 50 --json times.json`
     - `eqsat bench model.onnx faster.onnx --on onnxruntime`
+    - `eqsat bench --suite quick -o report/`
+    - `eqsat bench --suite full --minutes 60 --models models/ -o report/`
     """
     from eqsat.base.progress_bar import progress_bar
     from eqsat.cli.shared.output import check_files, console, print_table, write_json
     from eqsat.cli.shared.race import race, show_race
     from eqsat.cli.shared.search import load, optimise
 
+    if suite is not None:
+        _run_suite(suite, on or "gpu", device, minutes, output, model_folder, match, shape, json_file, bool(models))
+        return
+    if not models:
+        raise typer.BadParameter("name ONNX files, or give --suite")
+    on = on or "numpy"
+    if on == "checker":
+        raise InputError("--on checker predicts times: it is for --suite")
     check_files({str(model): model for model in models}, {"--json": json_file})
-    if on not in ("numpy", "gpu"):
+    if on == "onnxruntime":
         show_race(race(models, on, shape, rounds, threads, time_limit), json_file)
         return
     device = _device(on, device)
@@ -91,6 +126,56 @@ def bench(
         if len(rows) > 1:
             typer.echo(f"Geometric mean: {mean:.2f}x over {len(rows)} programs.")
     if not all(row["passed"] for row in rows):
+        raise typer.Exit(1)
+
+
+def _run_suite(
+    size: Size,
+    on: str,
+    device: str,
+    minutes: float | None,
+    folder: Path,
+    model_folder: Path | None,
+    match: list[str] | None,
+    shape: list[str] | None,
+    json_file: str | None,
+    with_programs: bool,
+) -> None:
+    from eqsat.base.files import write_text
+    from eqsat.base.progress_bar import progress_bar
+    from eqsat.cli.shared.options import parse_shapes
+    from eqsat.cli.shared.output import console, print_table, write_json
+    from eqsat.suite.page import page
+    from eqsat.suite.parts import Asked
+    from eqsat.suite.place import choose
+    from eqsat.suite.report import FILE, PAGE, Table, document, tables
+    from eqsat.suite.run import run_suite
+
+    if with_programs:
+        raise InputError("--suite takes no programs: give a folder of them by --models")
+    if on not in ("gpu", "checker"):
+        raise InputError(f"--suite measures on gpu, or runs in the checker: not on {on}")
+    models = tuple(sorted(model_folder.glob("*.onnx"))) if model_folder is not None else ()
+    if model_folder is not None and not models:
+        raise InputError(f"--models {model_folder}: no ONNX files there")
+    asked = Asked(choose(on, device), size, models, parse_shapes(shape), tuple(match or ()))
+    minutes = _MINUTES[on] if minutes is None else minutes
+    made: dict[str, Any] = {}
+    shown: list[Table] = []
+    with progress_bar("suite") as report:
+        for state in run_suite(asked, folder, minutes, report):
+            made, shown = document(state), tables(state)
+            write_json(made, str(folder / FILE))
+            write_text(folder / PAGE, page(state, shown))
+    if json_file is not None:
+        write_json(made, json_file)
+    if json_file != "-":
+        for table in shown:
+            print_table(console(), table.title, table.columns, table.rows)
+            for note in table.notes:
+                typer.echo(note)
+        typer.echo(f"Times are {made['times']}. {folder / FILE}, {folder / PAGE}")
+    if made["failed"]:
         raise typer.Exit(1)
 
 

@@ -36,9 +36,9 @@ def demo(
     import eqsat
     from eqsat.base.files import make_folder
     from eqsat.base.progress_bar import progress_bar
-    from eqsat.cli.commands.demo_programs import PROGRAMS
     from eqsat.cli.shared.output import console, nearest, print_table, write_json
     from eqsat.cli.shared.search import resolved
+    from eqsat.suite.motivating import PROGRAMS
 
     for name in names or ():
         if name not in PROGRAMS:

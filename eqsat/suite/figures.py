@@ -1,0 +1,257 @@
+"""Measurements: times of plans, of their kernels, and of what other libraries do."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+import eqsat
+from eqsat.base.numerics import itemsize
+from eqsat.check.inputs import random_inputs
+from eqsat.extract.device.table import Device
+from eqsat.extract.plan.calibrate import Micro, micro
+from eqsat.extract.plan.plan import Kernel, Plan
+from eqsat.gpu.launch.grouping import groups
+from eqsat.gpu.launch.lower import LIBRARY_DTYPES
+from eqsat.gpu.run.timing import WARM_UP, elapsed_us
+from eqsat.gpu.run.tune import alone, tune
+from eqsat.gpu.run.tune import random_inputs as kernel_inputs
+from eqsat.gpu.run.tune import shown as choice_shown
+from eqsat.program.core import lower
+from eqsat.program.ir import Program
+from eqsat.runs.task import Tell
+from eqsat.suite.checks import Given, compare
+from eqsat.suite.libraries import Function, Library, NotCovered, cupy_library, torch_library
+from eqsat.suite.place import Gpu, Place, Run, Sample, Time, place_of
+from eqsat.suite.programs import bare_product, compulsory_bytes, product, program
+from eqsat.suite.streaming import ROWS
+
+TOP = 5
+"""Plans of a program that are measured against the one that was chosen."""
+
+SEARCH_SECONDS = 15.0
+
+_SAMPLE_RUNS = 20
+"""Runs of another library between two events."""
+
+
+def micro_kernel(given: Given, tell: Tell) -> dict[str, Any]:
+    """Task: the time of one of the programs that `eqsat calibrate` fits to."""
+    place = place_of(given)
+    made = micro(given["name"])
+    plan = made.plan(place.row)
+    tell("timing")
+    time = place.times({"kernel": Run(plan)}, given["rounds"])["kernel"]
+    return {"measured": time._asdict(), "predicted_us": made.predicted_us(place.row), "clocks": place.clocks()}
+
+
+def tuned(given: Given, tell: Tell) -> dict[str, Any]:
+    """Task: tune the kernels of a program's best plan; runs on this machine use what is found."""
+    place = place_of(given)
+    tell("optimising")
+    best = _optimised(program(given), place.row, 1)
+    tell("tuning")
+    found = tune(best.plan, place.row, given["seconds"])
+    kernels = [
+        {
+            "name": each.kernel.name,
+            "us": each.record.us,
+            "untuned_us": each.record.untuned_us,
+            "choice": choice_shown(each.record.choice),
+            "left": each.record.left,
+            "refused": list(each.record.refused),
+        }
+        for each in found.kernels
+        if each.record is not None
+    ]
+    return {"stop": found.stop, "kernels": kernels}
+
+
+def vendors_product(given: Given, tell: Tell) -> dict[str, Any]:
+    """Task: a square product by our kernel and by the vendor's library."""
+    place = place_of(given)
+    edge, dtype = given["edge"], given["dtype"]
+    plan = Micro(product(edge, dtype)).plan(place.row)
+    runs = {"eqsat": Run(plan)}
+    kernel = plan.kernels[0]
+    missing, others = {}, {}
+    if isinstance(place, Gpu) and dtype in LIBRARY_DTYPES:
+        runs["library"] = Run(_by_library(edge, dtype))
+    elif isinstance(place, Gpu):
+        others, missing = _torch_product(place, edge, dtype)
+    tell("timing")
+    found = place.times(runs, given["rounds"], rotated=True, others=others)
+    return {
+        "times": _shown(found),
+        "missing": missing,
+        "predicted_us": kernel.predicted_us,
+        "limit_us": limit_us(place.row, kernel.bytes, kernel.flops, dtype),
+        "clocks": place.clocks(),
+    }
+
+
+def _by_library(edge: int, dtype: str) -> Plan:
+    """A product as one call of the vendor's library."""
+    core = lower(bare_product(edge, dtype))
+    return alone(Kernel("library", "library-gemm", core.roots, core.inputs, core.inputs, core.roots, 0, 0, 0.0))
+
+
+def _torch_product(place: Gpu, edge: int, dtype: str) -> tuple[dict[str, Sample], dict[str, str]]:
+    """A product of a type that CuPy has not."""
+    try:
+        torch = _torch()
+    except ImportError as failure:
+        return {}, {"library": f"CuPy has no {dtype}; {_reason(failure)}"}
+    sets = place.sets(3 * 2 * edge * edge)
+    pairs = [
+        tuple(torch.randn(edge, edge, device="cuda", dtype=getattr(torch, dtype)) for _ in "xw") for _ in range(sets)
+    ]
+    return {"library": _cycled(place.machine.cupy, torch.matmul, pairs)}, {}
+
+
+def whole_program(given: Given, tell: Tell) -> dict[str, Any]:
+    """Task: a program's plans, their kernels, and the program in other libraries, each checked or timed."""
+    place = place_of(given)
+    made = program(given)
+    tell("optimising")
+    best = _optimised(made, place.row, TOP)
+    written = eqsat.optimize(made, device=place.row, rules=[], measure=False)
+    inputs = next(random_inputs(made, 1, 0))
+    if given["compared"]:
+        tell("comparing")
+        compare(place, best.plan, made, inputs)
+    runs = {"eqsat": Run(best.plan, inputs), "as written": Run(written.plan, inputs)}
+    runs |= {f"plan {i}": Run(each.plan, inputs) for i, each in enumerate(best.plans[1:], 2)}
+    tell("other libraries")
+    others, missing = _rivals(place, made, inputs, given) if isinstance(place, Gpu) else ({}, {})
+    tell("timing")
+    found = place.times(runs, given["rounds"], rotated=True, others=others)
+    tell("timing kernels")
+    dtype = min((t.dtype for t in made.terms() if t.dtype in place.row.matrix), key=itemsize, default="float32")
+    flops = best.report["result"]["flops"]
+    return {
+        "times": _shown({name: time for name, time in found.items() if not name.startswith("plan ")}),
+        "plans": _shown({name: time for name, time in found.items() if name == "eqsat" or name.startswith("plan ")}),
+        "missing": missing,
+        "predicted_us": best.report["result"]["predicted_us"],
+        "limit_us": limit_us(place.row, compulsory_bytes(made), flops, dtype),
+        "kernels": _kernels(place, best.plan, given["rounds"]),
+        "clocks": place.clocks(),
+    }
+
+
+def _kernels(place: Place, plan: Plan, rounds: int) -> list[dict[str, Any]]:
+    """Each distinct kernel of a plan that is launched by itself: predicted and measured."""
+    single = {plan.kernels[g[0]].body: plan.kernels[g[0]] for g in groups(plan) if len(g) == 1}
+    kernels = [k for k in single.values() if k.family != "opaque" and any(n.size for n in k.outputs)]
+    runs = {str(i): Run(alone(k), kernel_inputs(k)) for i, k in enumerate(kernels)}
+    found = place.times(runs, rounds) if runs else {}
+    return [
+        {"name": k.name, "family": k.family, "predicted_us": k.predicted_us, "measured": found[str(i)]._asdict()}
+        for i, k in enumerate(kernels)
+    ]
+
+
+def limit_us(row: Device, nbytes: int, flops: int, dtype: str) -> float:
+    """The least time in microseconds by the row's figures: bytes at its bandwidth, or FLOPs at its rate for a type."""
+    rate = (row.matrix.get(dtype) or row.vector.get(dtype) or row.vector["float32"]).value
+    return max(nbytes / (row.bandwidth.value * row.achieved.value) * 1e-3, flops / rate * 1e-6)
+
+
+def _optimised(made: Program, row: Device, top: int) -> Any:
+    return eqsat.optimize(made, device=row, time_limit=SEARCH_SECONDS, top=top, measure=False)
+
+
+def _shown(times: Mapping[str, Time]) -> dict[str, Any]:
+    return {name: time._asdict() for name, time in times.items()}
+
+
+# Other libraries
+
+
+def _rivals(
+    place: Gpu, made: Program, inputs: Mapping[str, Any], given: Given
+) -> tuple[dict[str, Sample], dict[str, str]]:
+    """The program as written by libraries that are installed and have its operators; why others are missing."""
+    cupy = place.machine.cupy
+    found: dict[str, Sample] = {}
+    missing: dict[str, str] = {}
+    sets = place.sets(compulsory_bytes(made))
+    try:
+        from cupyx.scipy.special import erf  # pyright: ignore[reportMissingImports]
+
+        library = cupy_library(cupy, erf)
+        found["cupy"] = _cycled(cupy, library.run(made), _copies(library.array, made, inputs, sets))
+    except (ImportError, NotCovered, TypeError, ValueError) as failure:  # CuPy refuses some types and shapes
+        missing["cupy"] = _reason(failure)
+    try:
+        torch = _torch()
+    except ImportError as failure:
+        return found, missing | {"torch": _reason(failure)}
+    library = torch_library(torch, "cuda")
+    arrays = _copies(library.array, made, inputs, sets)
+    for title, call in _torch_runs(torch, library, made, given).items():
+        try:
+            with torch.no_grad():
+                found[title] = _cycled(cupy, call(), arrays)
+        except (NotCovered, RuntimeError, TypeError) as failure:
+            missing[title] = _reason(failure)
+    return found, missing
+
+
+def _torch() -> Any:
+    """The module.
+
+    Raises:
+        ImportError: it is not installed, or sees no GPU.
+    """
+    import torch  # pyright: ignore[reportMissingImports]
+
+    if not torch.cuda.is_available():
+        raise ImportError("torch sees no GPU")
+    return torch
+
+
+def _torch_runs(torch: Any, library: Library, made: Program, given: Given) -> dict[str, Callable[[], Function]]:
+    runs: dict[str, Callable[[], Function]] = {
+        "torch": lambda: library.run(made),
+        "torch.compile": lambda: torch.compile(library.run(made), mode=given["compile"]),
+    }
+    fused = ROWS[given["program"]].fused if given.get("program") in ROWS else None
+    if fused is not None:
+        attention = torch.nn.functional.scaled_dot_product_attention
+        runs["SDPA"] = lambda: (
+            lambda q, k, v, mask=None: attention(q, k, v, attn_mask=mask, is_causal=fused == "causal")
+        )
+    return runs
+
+
+def _copies(array: Callable[[Any], Any], made: Program, inputs: Mapping[str, Any], sets: int) -> list[tuple[Any, ...]]:
+    return [tuple(array(np.asarray(inputs[name])) for name in made.input_names) for _ in range(sets)]
+
+
+def _cycled(cupy: Any, call: Callable[..., Any], sets: list[tuple[Any, ...]]) -> Sample:
+    """Microseconds of a run over sets of arrays in turns, on the null stream, where all libraries work."""
+    for _ in range(WARM_UP):
+        call(*sets[0])
+    turns = itertools.cycle(sets)
+    count = max(_SAMPLE_RUNS, len(sets))
+
+    def several() -> None:
+        for arrays in itertools.islice(turns, count):
+            call(*arrays)
+
+    return lambda: elapsed_us(cupy, several) / count
+
+
+def _reason(failure: Exception) -> str:
+    return f"{type(failure).__name__}: {failure}".splitlines()[0]
+
+
+def mean(ratios: list[float]) -> float:
+    """The geometric mean."""
+    return math.exp(math.fsum(map(math.log, ratios)) / len(ratios))

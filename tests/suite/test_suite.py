@@ -1,0 +1,154 @@
+"""The suite in the checker, and with a stand-in for CuPy in its processes: what is done, kept, and reported."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import eqsat as package
+from eqsat.errors import EqsatError
+from eqsat.extract.device.table import device
+from eqsat.suite.figures import vendors_product
+from eqsat.suite.parts import Asked
+from eqsat.suite.place import Checker, Gpu
+from eqsat.suite.run import run_suite
+from support import fake_cupy
+from support.cli import document, eqsat, refusal
+from support.fake_cupy import FakeCupy
+
+STANDIN = Path(fake_cupy.__file__).parent / "standin"
+
+POINTWISE = ("pointwise 0, float32", "pointwise 1, float32", "pointwise 2, float32")
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A stand-in, here and in worker processes; no tuning results and no calibrated rows but those of the test."""
+    monkeypatch.syspath_prepend(str(STANDIN))
+    fake = FakeCupy("sm_90")
+    fake.cost_us = lambda code, blocks: 300.0
+    monkeypatch.setitem(sys.modules, "cupy", fake)
+    monkeypatch.setenv("EQSAT_CONFIG_DIR", str(tmp_path / "config"))
+    monkeypatch.setenv("EQSAT_CACHE_DIR", str(tmp_path / "cache"))
+
+
+def suite(folder: Path, *names: str, on: str = "gpu", code: int = 0) -> dict[str, Any]:
+    """The report of a run of what has these names."""
+    matched = [option for name in names for option in ("--match", name)]
+    made = eqsat("bench", "--suite", "quick", "--on", on, "--minutes", "10", "-o", folder, *matched)
+    assert made.exit_code == code, made.output
+    return json.loads((folder / "report.json").read_text())
+
+
+def results(report: dict[str, Any]) -> dict[str, Any]:
+    return {each["name"]: each.get("result") for each in report["results"]}
+
+
+@pytest.mark.usefixtures("gpu")
+def test_a_run_checks_calibrates_tunes_and_measures(tmp_path: Path) -> None:
+    package.to_onnx(package.trace(lambda x: package.softmax(x, -1), package.spec((8, 16))), tmp_path / "softmax.onnx")
+    names = ("stream 0, float16", "calibrate launch", "model softmax")
+    options = [option for name in names for option in ("--match", name)]
+    folder = tmp_path / "report"
+    report = document("bench", "--suite", "quick", "--models", tmp_path, "-o", folder, *options)
+    assert report == json.loads((folder / "report.json").read_text())
+    assert report["times"] == "measured"
+    assert report["card"].startswith("A GPU as h100 (sm_90), driver")
+    assert tuple(results(report)) == names
+    assert report["calibration"]["figures"]["launch_us"]["value"] == pytest.approx(300, rel=0.1)
+    softmax = results(report)["model softmax"]
+    assert softmax["times"]["eqsat"] == {"us": 300.0, "spread": 0.0}
+    assert softmax["missing"]["torch"].startswith(("ModuleNotFoundError", "ImportError"))
+    page = (folder / "report.html").read_text()
+    assert "<h2>Calibration</h2>" in page
+    assert "Geometric mean against as written: 1.00x over 1." in page
+    assert device(str(folder / "device.json")).launch_us.source.startswith("fitted by `eqsat bench --suite`")
+
+
+@pytest.mark.usefixtures("gpu")
+@pytest.mark.parametrize(("dtype", "us"), [("float16", 10.0), ("bfloat16", None)])
+def test_products_are_timed_against_the_vendors_library(dtype: str, us: float | None) -> None:
+    given = Asked(Gpu()).common({}) | {"edge": 32, "dtype": dtype, "rounds": 2}
+    found = vendors_product(given, lambda stage: None)
+    assert found["times"]["eqsat"] == {"us": 300.0, "spread": 0.0}
+    if us is None:
+        assert found["missing"]["library"].startswith("CuPy has no bfloat16")
+    else:
+        assert found["times"]["library"]["us"] == us
+
+
+def test_the_checker_predicts_times_and_says_so(tmp_path: Path) -> None:
+    report = suite(tmp_path, POINTWISE[0], "calibrate launch", "product of 1024*", on="checker")
+    assert (report["times"], report["calibration"]) == ("predicted", None)
+    assert list(results(report)) == [
+        POINTWISE[0],
+        *(f"product of 1024, {t}" for t in ("float32", "float16", "bfloat16")),
+    ]
+    assert "predicted, not measured" in (tmp_path / "report.html").read_text()
+    assert report["rank_correlation"] is None
+
+
+def test_a_run_goes_on_where_it_was_interrupted(tmp_path: Path) -> None:
+    asked = Asked(Checker(device("mi300x")), match=POINTWISE)
+    begun = []
+
+    def interrupt(stage: str, fraction: float) -> None:
+        begun.append(stage)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        list(run_suite(asked, tmp_path, 10.0, interrupt))
+    *_, state = run_suite(asked, tmp_path, 10.0, lambda stage, fraction: None)
+    checks = state.parts[0]
+    assert (checks.planned, len(checks.done)) == (3, 3)
+    assert checks.known >= len(begun) == 1
+    *_, again = run_suite(asked, tmp_path, 0.0, lambda stage, fraction: None)
+    assert again.parts[0].known == 3  # also when there is no time
+
+
+def test_what_there_is_no_time_for_is_named(tmp_path: Path) -> None:
+    asked = Asked(Checker(device("mi300x")), match=POINTWISE)
+    *_, state = run_suite(asked, tmp_path, 0.0, lambda stage, fraction: None)
+    assert state.parts[0].late == POINTWISE
+    assert not state.parts[0].done
+
+
+@pytest.mark.usefixtures("gpu")
+@pytest.mark.parametrize("how", ["refuses", "dies"])
+def test_a_failing_kernel_is_reported_with_its_file_and_stops_nothing(
+    how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(f"STANDIN_{how.upper()}", " = Un(neg) ")
+    report = suite(tmp_path, *POINTWISE, code=1)
+    failed = {each["name"]: each for each in report["results"] if "failure" in each}
+    assert report["failed"] == list(failed) == ["pointwise 2, float32"]
+    assert len(report["results"]) == 3
+    for each in failed.values():
+        assert each["failure"].startswith("CompileFailed" if how == "refuses" else "its process died (SIGABRT)")
+        text = (tmp_path / each["file"]).read_text()
+        if how == "refuses":
+            monkeypatch.setattr(sys.modules["cupy"], "refuses", lambda code: " = Un(neg) " in code)
+            with pytest.raises(EqsatError, match="refused"):
+                exec(text, {})
+
+
+def test_without_a_gpu_there_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    assert "no GPU run without CuPy" in refusal("bench", "--suite", "quick", "-o", tmp_path / "report")
+    assert not (tmp_path / "report").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--on", "numpy"), "--suite measures on gpu, or runs in the checker: not on numpy"),
+        (("--on", "checker", "-d", "cpu"), "device cpu runs no GPU kernels"),
+        (("--on", "checker", "--models", "nowhere"), "--models nowhere: no ONNX files there"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused(options: tuple[str, ...], message: str, tmp_path: Path) -> None:
+    assert message in refusal("bench", "--suite", "quick", "-o", tmp_path / "report", *options)

@@ -1,0 +1,54 @@
+"""Programs run by other array libraries, against NumPy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import eqsat
+from eqsat.base.numerics import elementwise
+from eqsat.program import ops
+from eqsat.program.ir import Program
+from eqsat.suite.libraries import NotCovered, cupy_library, torch_library
+from support.fake_cupy import FakeCupy
+from support.gpu_programs import PROGRAMS, inputs_of
+
+
+def every_function(x: Any) -> Any:
+    for name in ("exp", "log1p", "tanh", "sigmoid", "erf", "rsqrt", "relu", "sin", "round"):
+        x = getattr(eqsat, name)(x)
+    return x
+
+
+COVERED: dict[str, Program] = {
+    **{name: program for name, program in PROGRAMS.items() if "half" not in name},
+    "every function": eqsat.trace(every_function, eqsat.spec((4, 5))),
+    "movement": eqsat.trace(
+        lambda x: eqsat.concat([eqsat.pad(x, [(1, 0), (0, 1)])[::2, 1:].T, x[:2].T], axis=1), eqsat.spec((4, 5))
+    ),
+    "choice": eqsat.trace(lambda x, y: eqsat.where(x > y, x, -y) ** 2 / (1 + abs(x)), *(eqsat.spec((4, 5)),) * 2),
+}
+
+
+@pytest.mark.parametrize("name", COVERED)
+@pytest.mark.parametrize("library", ["cupy", "torch"])
+def test_rivals_compute_what_numpy_does(library: str, name: str) -> None:
+    if library == "torch":
+        torch = pytest.importorskip("torch")
+        rival = torch_library(torch, "cpu")
+    else:
+        rival = cupy_library(FakeCupy(), lambda x: elementwise("erf", x))
+    program = COVERED[name]
+    inputs = inputs_of(program)
+    got = rival.run(program)(*(rival.array(inputs[n]) for n in program.input_names))
+    for array, want in zip(got, program.run(inputs).values(), strict=True):
+        np.testing.assert_allclose(np.asarray(array), want, rtol=1e-5, atol=1e-6)
+
+
+def test_operators_that_a_rival_lacks_are_named() -> None:
+    x = ops.input("x", (4,), "float32")
+    odd = ops.opaque("Odd", [x], [((4,), "float32")], "odd", lambda a: [a])
+    with pytest.raises(NotCovered, match="opaque"):
+        cupy_library(FakeCupy(), np.abs).run(Program((x,), {"y": odd[0]}))
