@@ -9,6 +9,8 @@ from eqsat.language.equation import rules
 from eqsat.language.rule import Numerics, Rule
 
 _ENDS = "discovered: --operators maximum,minimum,max,min,relu,neg,abs --size 2"
+_ENDS3 = "discovered: --operators maximum,minimum,relu,neg,abs --size 3"
+_PRODUCTS = "discovered: --operators matmul,add,mul,relu --size 3"
 _POWERS = "discovered: --operators sub,div,sqrt,rsqrt,reciprocal,log,exp,mul --size 2"
 _SUMS = "discovered: --operators sum,max,add,sub,mul,neg,mul_column,sub_column,div_column --size 2"
 
@@ -40,28 +42,107 @@ _SAVING: tuple[tuple[str, str, Numerics, str, str], ...] = (
     ("sum-of-negated", "sum(-a) == -sum(a)", "reassociating", _SUMS, "one sign for each row"),
 )
 
-_MEETING: tuple[tuple[str, str, Numerics, str], ...] = (
-    ("maximum-with-smaller", "maximum(a, minimum(a, b)) == a", "range-changing", "what is at most a is no larger"),
-    ("minimum-with-larger", "minimum(a, maximum(a, b)) == a", "range-changing", "what is at least a is no smaller"),
-    ("minimum-with-abs", "minimum(a, abs(a)) == a", "exact", "an absolute value is no smaller"),
-    ("maximum-with-abs", "maximum(a, abs(a)) == abs(a)", "reassociating", "an absolute value is no smaller"),
-    ("minimum-with-relu", "minimum(a, relu(a)) == a", "exact", "relu only makes larger"),
-    ("maximum-with-relu", "maximum(a, relu(a)) == relu(a)", "exact", "relu only makes larger"),
+_MEETING: tuple[tuple[str, str, Numerics, str, str], ...] = (
+    (
+        "maximum-with-smaller",
+        "maximum(a, minimum(a, b)) == a",
+        "range-changing",
+        _ENDS,
+        "what is at most a is no larger",
+    ),
+    (
+        "minimum-with-larger",
+        "minimum(a, maximum(a, b)) == a",
+        "range-changing",
+        _ENDS,
+        "what is at least a is no smaller",
+    ),
+    ("minimum-with-abs", "minimum(a, abs(a)) == a", "exact", _ENDS, "an absolute value is no smaller"),
+    ("maximum-with-abs", "maximum(a, abs(a)) == abs(a)", "reassociating", _ENDS, "an absolute value is no smaller"),
+    ("minimum-with-relu", "minimum(a, relu(a)) == a", "exact", _ENDS, "relu only makes larger"),
+    ("maximum-with-relu", "maximum(a, relu(a)) == relu(a)", "exact", _ENDS, "relu only makes larger"),
     (
         "relu-of-either-operand",
         "maximum(a, relu(b)) == maximum(b, relu(a))",
         "reassociating",
+        _ENDS,
         "the largest of three, one of which is zero",
     ),
-    ("negated-abs", "-abs(a) == minimum(a, -a)", "reassociating", "of a value and its negation the smaller"),
+    ("negated-abs", "-abs(a) == minimum(a, -a)", "reassociating", _ENDS, "of a value and its negation the smaller"),
+    ("minimum-of-larger-abs", "minimum(a, maximum(b, abs(a))) == a", "range-changing", _ENDS3, "nothing is larger"),
+    (
+        "maximum-of-abs-of-smaller",
+        "maximum(abs(a), minimum(a, b)) == abs(a)",
+        "range-changing",
+        _ENDS3,
+        "nothing is less",
+    ),
+    (
+        "maximum-of-relu-of-smaller",
+        "maximum(minimum(a, b), relu(a)) == relu(a)",
+        "range-changing",
+        _ENDS3,
+        "it is no larger",
+    ),
+    (
+        "maximum-with-negated-relu",
+        "maximum(a, -relu(a)) == relu(a)",
+        "reassociating",
+        _ENDS3,
+        "one of both is not positive",
+    ),
+    ("minimum-of-abs-and-relu", "minimum(abs(a), relu(a)) == relu(a)", "reassociating", _ENDS3, "relu is no larger"),
+    (
+        "abs-of-at-least-relu",
+        "abs(maximum(a, relu(b))) == maximum(a, relu(b))",
+        "reassociating",
+        _ENDS3,
+        "not negative",
+    ),
+    ("square-of-relu", "relu(a) * relu(a) == a * relu(a)", "range-changing", _PRODUCTS, "one relu is enough"),
+    (
+        "relu-of-product-with-relu",
+        "relu(a * relu(b)) == relu(a) * relu(b)",
+        "range-changing",
+        _PRODUCTS,
+        "a sign is one factor's",
+    ),
 )
 
-RULES: tuple[Rule, ...] = tuple(
-    row
-    for name, text, numerics, source, why in _SAVING
-    for row in rules(name, text, numerics=numerics, source=source, why=why)
+
+_SIGNED: tuple[tuple[str, str, str], ...] = (
+    ("relu-of-abs", "relu(abs(a)) == abs(a)", "an absolute value is not negative"),
+    ("relu-of-square", "relu(a * a) == a * a", "a square is not negative"),
+    ("maximum-of-negated", "maximum(-a, -b) == -minimum(a, b)", "one sign instead of two"),
+    ("minimum-of-negated", "minimum(-a, -b) == -maximum(a, b)", "one sign instead of two"),
+)
+"""Of floats alone: the least integer has no negation, and products of integers wrap around."""
+
+_SHARED: tuple[tuple[str, str], ...] = (
+    ("maximum-of-minima-of-same", "maximum(minimum(a, b), minimum(a, c)) == minimum(a, maximum(b, c))"),
+    ("minimum-of-maxima-of-same", "minimum(maximum(a, b), maximum(a, c)) == maximum(a, minimum(b, c))"),
+)
+
+RULES: tuple[Rule, ...] = (
+    *(
+        row
+        for name, text, numerics, source, why in _SAVING
+        for row in rules(name, text, numerics=numerics, source=source, why=why)
+    ),
+    *(
+        row
+        for name, text, why in _SIGNED
+        for row in rules(name, text, when="floating(dtype(a))", source=_ENDS, why=why)
+    ),
+    *(
+        row
+        for name, text in _SHARED
+        for row in rules(name, text, source=_ENDS3, why="what both have in common is compared once")
+    ),
 )
 
 PROVING: tuple[Rule, ...] = tuple(
-    row for name, text, numerics, why in _MEETING for row in rules(name, text, numerics=numerics, source=_ENDS, why=why)
+    row
+    for name, text, numerics, source, why in _MEETING
+    for row in rules(name, text, numerics=numerics, source=source, why=why)
 )
