@@ -10,8 +10,9 @@ equal operators with constant or aligned operands. A group is inserted as `G = c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from eqsat.egraph.host_terms import Term, Terms
 from eqsat.egraph.required import Needs, as_written, needs_of, needs_of_all
@@ -25,10 +26,14 @@ _MOST_GROUPS = 400
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Classes to be joined, each read through its layout (a transpose where widths differ, else the identity)."""
+    """Classes to be joined, each read through its layout (a transpose where widths differ, else the identity).
+
+    `products` are those of one left operand, where widths differ: they are also columns of one product.
+    """
 
     members: tuple[int, ...]
     layouts: tuple[Layout, ...]
+    products: tuple[ENode, ...] = ()
 
 
 def _form_groups(graph: Terms, emit: Callable[[int, Term], None]) -> None:
@@ -46,6 +51,20 @@ def _form_groups(graph: Terms, emit: Callable[[int, Term], None]) -> None:
             assert slot is not None, "a contiguous run composes with any layout"
             emit(cls, graph.view(joined, slot))
             start += size
+        if group.products:
+            _side_by_side(graph, group, emit)
+
+
+def _side_by_side(graph: Terms, group: Group, emit: Callable[[int, Term], None]) -> None:
+    """[a @ b1, ..., a @ bn] = a @ [b1, ..., bn]: as a stream, it may make the rows of `a` on the way."""
+    _, m, k, _ = group.products[0].attrs
+    left = group.products[0].args[0]
+    widths = [node.attrs[3] for node in group.products]
+    n = sum(widths)
+    columns = graph.cat([graph.swapped(node.args[1], 1, k, w) for node, w in zip(group.products, widths, strict=True)])
+    joined = graph.product(left, graph.swapped(columns, 1, n, k), 1, m, k, n)
+    for cls, start, w in zip(group.members, accumulate(widths, initial=0), widths, strict=False):
+        emit(cls, graph.view(joined, lt.strided(start, ((m, n), (w, 1)))))
 
 
 def find_groups(graph: Terms) -> list[Group]:
@@ -81,10 +100,10 @@ class _Finder:
     def _independent(self, classes: list[int]) -> bool:
         return not any(self.needs.of[a] >> b & 1 for a in classes for b in classes if a != b)
 
-    def _add(self, classes: list[int], layouts: list[Layout] | None = None) -> None:
-        if layouts is None:
-            layouts = [lt.identity(self.graph.size(c)) for c in classes]
-        self.groups.append(Group(tuple(classes), tuple(layouts)))
+    def _add(self, classes: list[int], products: Sequence[ENode] = ()) -> None:
+        layouts = [lt.of_transpose((n.attrs[1], n.attrs[3]), (1, 0)) for n in products]
+        layouts = layouts or [lt.identity(self.graph.size(c)) for c in classes]
+        self.groups.append(Group(tuple(classes), tuple(layouts), tuple(products)))
         self._taken.update(classes)
 
     def shared_operand(self) -> None:
@@ -104,7 +123,7 @@ class _Finder:
         for nodes in unequal:
             free = {c: n for c, n in nodes.items() if c not in self._taken}
             if len(free) > 1 and self._independent(list(free)):
-                self._add(list(free), [lt.of_transpose((n.attrs[1], n.attrs[3]), (1, 0)) for n in free.values()])
+                self._add(list(free), list(free.values()))
         for classes in by_count:
             free = [c for c in dict.fromkeys(classes) if c not in self._taken]
             if len(free) > 1 and self._independent(free):
