@@ -61,7 +61,8 @@ def noise(
             by = _SHIFT * np.abs(value) + _TINY
             if node.op in ("Const", "Full"):
                 bounds = meant(node, value, exact)
-                by = by + np.maximum(value - bounds.lo, bounds.hi - value)
+                whole = value == np.rint(value)  # carries no rounding: the third power of a negative number is one
+                by = np.where(whole, 0.0, by + np.maximum(value - bounds.lo, bounds.hi - value))
             return np.where(np.isfinite(value), value + sign * by, value)
 
         runs.append(evaluate(program.roots, flat, program.constants, program.opaque, "float64", moved))

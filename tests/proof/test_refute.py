@@ -74,6 +74,12 @@ def test_a_difference_in_a_deep_program_is_found_where_bounds_say_nothing():
         assert (bounds["out"].hi - bounds["out"].lo).max() > 1.0
 
 
+def test_noise_leaves_whole_numbers_as_they_are():
+    core = lower(eqsat.trace(lambda x: x**3.0, eqsat.spec((1,), "float64")))
+    (moved,) = noise(core, {"x": np.array([-1.5])}, [np.array([-3.375])], set(), time.monotonic() + SECONDS)
+    assert 0.0 < moved < 1e-14
+
+
 def test_noise_knows_where_a_value_overflows():
     core = lower(eqsat.trace(lambda x: eqsat.exp(400.0 * x) / eqsat.exp(800.0 * x), eqsat.spec((1,), "float64")))
     with pytest.raises(Overflow):
