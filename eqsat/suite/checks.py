@@ -43,8 +43,6 @@ SANITIZER = "compute-sanitizer"
 TOOLS = ("memcheck", "racecheck")
 SANITIZER_SECONDS = 100.0
 
-SEARCH_SECONDS = 4.0
-
 NOISE = 16.0
 
 _FOUND_CODE, _LONGEST_REPORT = 66, 2000
@@ -116,7 +114,7 @@ def _tolerance(*dtypes: str) -> float:
 def whole_program(given: Given, tell: Tell) -> dict[str, Any]:
     """Task: a program's best plan against the program as written."""
     tell("reading")
-    return _of_program(_place(given), program(given), tell)
+    return _of_program(_place(given), program(given), given["search"], tell)
 
 
 def random_program(given: Given, tell: Tell) -> dict[str, Any]:
@@ -125,12 +123,12 @@ def random_program(given: Given, tell: Tell) -> dict[str, Any]:
 
     seed = given["seed"]
     tell("drawing")
-    return _of_program(_place(given), drawn(seed, MIXES[seed % len(MIXES)], None), tell)
+    return _of_program(_place(given), drawn(seed, MIXES[seed % len(MIXES)], None), given["search"], tell)
 
 
-def _of_program(place: Place, made: Program, tell: Tell) -> dict[str, Any]:
+def _of_program(place: Place, made: Program, seconds: float, tell: Tell) -> dict[str, Any]:
     tell("optimising")
-    best = eqsat.optimize(made, device=place.row, time_limit=SEARCH_SECONDS, measure=False)
+    best = eqsat.optimize(made, device=place.row, time_limit=seconds, measure=False)
     inputs = next(random_inputs(made, 1, 0))
     tell("running")
     compare(place, best.plan, made, inputs)

@@ -21,6 +21,7 @@ from eqsat.gpu.run.timing import WARM_UP, elapsed_us
 from eqsat.gpu.run.tune import alone, tune
 from eqsat.gpu.run.tune import random_inputs as kernel_inputs
 from eqsat.gpu.run.tune import shown as choice_shown
+from eqsat.pipeline.result import Result
 from eqsat.program.core import lower
 from eqsat.program.ir import Program
 from eqsat.runs.task import Tell
@@ -32,8 +33,6 @@ from eqsat.suite.streaming import ROWS
 
 TOP = 5
 """Plans of a program that are measured against the one that was chosen."""
-
-SEARCH_SECONDS = 15.0
 
 _SAMPLE_RUNS = 20
 """Runs of another library between two events."""
@@ -53,7 +52,7 @@ def tuned(given: Given, tell: Tell) -> dict[str, Any]:
     """Task: tune the kernels of a program's best plan; runs on this machine use what is found."""
     place = place_of(given)
     tell("optimising")
-    best = _optimised(program(given), place.row, 1)
+    best = _optimised(program(given), place.row, given["search"], 1)
     tell("tuning")
     found = tune(best.plan, place.row, given["seconds"])
     kernels = [
@@ -89,6 +88,7 @@ def vendors_product(given: Given, tell: Tell) -> dict[str, Any]:
         "times": _shown(found),
         "missing": missing,
         "predicted_us": kernel.predicted_us,
+        "kernels": _kernels(place, plan, given["rounds"]),
         "limit_us": limit_us(place.row, kernel.bytes, kernel.flops, dtype),
         "clocks": place.clocks(),
     }
@@ -118,7 +118,7 @@ def whole_program(given: Given, tell: Tell) -> dict[str, Any]:
     place = place_of(given)
     made = program(given)
     tell("optimising")
-    best = _optimised(made, place.row, TOP)
+    best = _optimised(made, place.row, given["search"], TOP if place.measures else 1)
     written = eqsat.optimize(made, device=place.row, rules=[], measure=False)
     inputs = next(random_inputs(made, 1, 0))
     if given["compared"]:
@@ -138,7 +138,7 @@ def whole_program(given: Given, tell: Tell) -> dict[str, Any]:
         "plans": _shown({name: time for name, time in found.items() if name == "eqsat" or name.startswith("plan ")}),
         "missing": missing,
         "predicted_us": best.report["result"]["predicted_us"],
-        "limit_us": limit_us(place.row, compulsory_bytes(made), flops, dtype),
+        "limit_us": limit_us(place.row, compulsory_bytes(best.program), flops, dtype),
         "kernels": _kernels(place, best.plan, given["rounds"]),
         "clocks": place.clocks(),
     }
@@ -162,8 +162,8 @@ def limit_us(row: Device, nbytes: int, flops: int, dtype: str) -> float:
     return max(nbytes / (row.bandwidth.value * row.achieved.value) * 1e-3, flops / rate * 1e-6)
 
 
-def _optimised(made: Program, row: Device, top: int) -> Any:
-    return eqsat.optimize(made, device=row, time_limit=SEARCH_SECONDS, top=top, measure=False)
+def _optimised(made: Program, row: Device, seconds: float, top: int) -> Result:
+    return eqsat.optimize(made, device=row, time_limit=seconds, top=top, measure=False)
 
 
 def _shown(times: Mapping[str, Time]) -> dict[str, Any]:

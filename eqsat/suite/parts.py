@@ -22,6 +22,9 @@ Size = Literal["quick", "full"]
 MEMORY = 1 << 46
 """Bytes of address space: drivers map far more than they use."""
 
+MEASURED_SEARCH, PREDICTED_SEARCH = 15.0, 4.0
+"""Seconds for the search of a program's plan, whose times are measured or only predicted."""
+
 _SANITIZED_EVERY = 29
 
 
@@ -80,7 +83,9 @@ class Asked:
         """What every task is given; `figures` are those of a fitted row."""
         on = "gpu" if self.place.measures else "checker"
         machine = self.place.facts()["card"]
-        return {"on": on, "device": self.place.row.name, "machine": machine, "figures": dict(figures)}
+        search = MEASURED_SEARCH if self.place.measures else PREDICTED_SEARCH
+        figures = dict(figures)
+        return {"on": on, "device": self.place.row.name, "machine": machine, "figures": figures, "search": search}
 
 
 Made = Iterator[tuple[Task, str]]

@@ -11,6 +11,7 @@ import eqsat
 from eqsat.base.numerics import itemsize
 from eqsat.frontends.onnx.read.model import named_sizes, open_dimensions
 from eqsat.program.ir import Program
+from eqsat.program.term import Term
 from eqsat.suite import motivating, streaming
 
 PRODUCT_EDGES = (512, 1024, 2048, 4096, 8192)
@@ -57,6 +58,23 @@ def product_name(edge: int, dtype: str) -> str:
 
 
 def compulsory_bytes(made: Program) -> int:
-    """Bytes of the inputs and outputs, each moved once; constants, which a result may fold, are left out."""
-    sides = (*made.inputs, *made.outputs.values())
-    return sum(math.prod(t.shape) * itemsize(t.dtype) for t in sides)
+    """Bytes that any plan moves: inputs and constants, read once, and outputs, written once.
+
+    Of an array that is only looked up in, as many elements count as are taken.
+    """
+    terms = made.terms()
+    taken: dict[Term, int] = {}
+    whole = set(made.outputs.values())
+    for term in terms:
+        for place, operand in enumerate(term.args):
+            if term.op == "gather" and place == 0:
+                taken[operand] = taken.get(operand, 0) + _bytes(term)
+            else:
+                whole.add(operand)
+    leaves = [term for term in terms if term.op in ("input", "constant")]
+    read = sum(_bytes(t) if t in whole else min(_bytes(t), taken.get(t, 0)) for t in leaves)
+    return read + sum(_bytes(t) for t in made.outputs.values())
+
+
+def _bytes(term: Term) -> int:
+    return math.prod(term.shape) * itemsize(term.dtype)

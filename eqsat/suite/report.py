@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -45,6 +46,7 @@ def document(state: State) -> dict[str, Any]:
     return {
         "schema": 1,
         "suite": state.asked.size,
+        "date": time.strftime("%Y-%m-%d"),
         "times": "measured" if state.asked.place.measures else "predicted",
         **state.facts,
         "parts": [_part(part) for part in state.parts],
@@ -178,9 +180,7 @@ def _missing(results: Mapping[str, Any]) -> list[str]:
 def _pairs(state: State) -> list[tuple[str, float, float]]:
     """(kernel, predicted, measured microseconds) of every kernel that was timed alone."""
     found = []
-    for name, each in _results(state, "products").items():
-        found.append((name, each["predicted_us"], each["times"]["eqsat"]["us"]))
-    for name, each in _results(state, *PROGRAMS).items():
+    for name, each in _results(state, "products", *PROGRAMS).items():
         found += [(f"{name}: {k['name']}", k["predicted_us"], k["measured"]["us"]) for k in each["kernels"]]
     return found
 
@@ -232,7 +232,7 @@ def _us(us: float) -> str:
     return f"{us:.4g}"
 
 
-def _time(time: Mapping[str, float] | None) -> str:
-    if time is None:
+def _time(found: Mapping[str, float] | None) -> str:
+    if found is None:
         return "-"
-    return f"{time['us']:.4g} ±{time['spread'] / 2:.1%}" if time["spread"] else f"{time['us']:.4g}"
+    return f"{found['us']:.4g} ±{found['spread'] / 2:.1%}" if found["spread"] else f"{found['us']:.4g}"

@@ -12,7 +12,9 @@ import pytest
 import eqsat as package
 from eqsat.errors import EqsatError
 from eqsat.extract.device.table import device
+from eqsat.extract.plan.calibrate import MICRO
 from eqsat.suite.figures import vendors_product
+from eqsat.suite.fitted import priced
 from eqsat.suite.parts import Asked
 from eqsat.suite.place import Checker, Gpu
 from eqsat.suite.run import run_suite
@@ -152,3 +154,53 @@ def test_without_a_gpu_there_is_one_line(tmp_path: Path, monkeypatch: pytest.Mon
 )
 def test_what_cannot_be_measured_is_refused(options: tuple[str, ...], message: str, tmp_path: Path) -> None:
     assert message in refusal("bench", "--suite", "quick", "-o", tmp_path / "report", *options)
+
+
+# Prices
+
+
+def report_of(folder: Path, **changes: Any) -> Path:
+    """A report of kernels that take twice what mi300x's row says, and of a program of several kernels."""
+    row, names = device("mi300x"), ("launch", "stream of 64 MiB", "product of 1024, float16", "attention, 128 keys")
+    results = []
+    for name in names:
+        us = priced(name).predicted_us(row)
+        time, kernel = {"us": 2 * us, "spread": 0.0}, {"name": name, "predicted_us": us}
+        if name in MICRO:
+            results.append({"name": f"calibrate {name}", "table": "calibration", "result": {"measured": time}})
+        else:
+            results.append({"name": name, "table": "streams", "result": {"kernels": [kernel | {"measured": time}]}})
+    odd = {"name": "x", "predicted_us": 1.0, "measured": {"us": 9.0, "spread": 0.0}}
+    results += [
+        {"name": "towers", "table": "motivating programs", "result": {"kernels": [odd, odd]}},
+        {"name": "permuted", "table": "motivating programs", "result": {"kernels": [odd]}},
+        {"name": "row-sum", "table": "motivating programs", "failure": "no answer"},
+    ]
+    head = {"device": "mi300x", "card": "A card", "date": "2026-01-02", "times": "measured", "calibration": None}
+    (folder / "report.json").write_text(json.dumps(head | {"results": results} | changes))
+    return folder
+
+
+def test_a_row_is_fitted_to_the_kernels_of_a_report(tmp_path: Path) -> None:
+    facts = document("calibrate", "--from", report_of(tmp_path), "-o", tmp_path / "row.json")
+    assert [each["name"] for each in facts["measurements"]] == [
+        "launch", "stream of 64 MiB", "product of 1024, float16", "attention, 128 keys"
+    ]  # fmt: skip
+    assert facts["typical_factor"]["before"] == pytest.approx(2)
+    assert facts["typical_factor"]["after"] < 1.05
+    source = device(str(tmp_path / "row.json")).launch_us.source
+    assert source == "fitted by `eqsat calibrate` to 4 kernels on A card, 2026-01-02"
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"times": "predicted"}, "its times are predicted: run `eqsat bench --suite quick` on a GPU"),
+        ({"device": "mine"}, "no row of the table is called 'mine'"),
+        ({"results": 3}, "not a report of `eqsat bench --suite`: TypeError"),
+        (None, "no such file; give the folder of `eqsat bench --suite`"),
+    ],
+)
+def test_a_report_without_times_is_refused(changes: dict[str, Any] | None, message: str, tmp_path: Path) -> None:
+    folder = tmp_path if changes is None else report_of(tmp_path, **changes)
+    assert message in refusal("calibrate", "--from", folder)

@@ -37,6 +37,10 @@ def calibrate(
         Path | None,
         typer.Option("--measurements", metavar="FILE.json", help="Fit to these times (of `--json`) and measure none."),
     ] = None,
+    suite_report: Annotated[
+        Path | None,
+        typer.Option("--from", metavar="DIR", help="Fit to the kernels that `eqsat bench --suite -o DIR` measured."),
+    ] = None,
     report: Annotated[
         Path | None,
         typer.Option(
@@ -57,6 +61,7 @@ def calibrate(
     - `eqsat calibrate`
     - `eqsat calibrate -o mine.json --json times.json`, then `eqsat optimize model.onnx --device mine.json`
     - `eqsat calibrate --measurements times.json -o mine.json`
+    - `eqsat calibrate --from report/`
     - `eqsat calibrate --device cpu`, then `eqsat calibrate --device cpu --report models/`
     """
     from eqsat.base.files import check_outputs
@@ -64,20 +69,27 @@ def calibrate(
     from eqsat.cli.shared.prices import compare_prices
     from eqsat.extract.device import files as device_files
     from eqsat.extract.device.table import DEVICES
-    from eqsat.extract.plan.calibrate import fit, micro
+    from eqsat.extract.plan.calibrate import fit
     from eqsat.extract.plan.operators import executed
+    from eqsat.suite.fitted import measured
+    from eqsat.suite.fitted import priced as named
 
     check_outputs({"--measurements": measurements, "--report": report}, {"--output": output, "--json": json_file})
     if report is not None:
         compare_prices(report, device, shape, json_file)
         return
-    name, machine, times = _read(measurements) if measurements else _measure(device, rounds)
-    if measurements and device != "auto":
+    if measurements is not None and suite_report is not None:
+        raise InputError("--measurements and --from: give one of them")
+    if suite_report is not None:
+        name, machine, times = measured(suite_report)
+    else:
+        name, machine, times = _read(measurements) if measurements else _measure(device, rounds)
+    if (measurements or suite_report) and device != "auto":
         name = device
     if name not in DEVICES:
         raise unknown("device", name, DEVICES)
     row = DEVICES[name]
-    timed, priced = ("operators", executed) if row.runtime else ("kernels", micro)
+    timed, priced = ("operators", executed) if row.runtime else ("kernels", named)
     found = fit(row, times, f"fitted by `eqsat calibrate` to {len(times)} {timed} on {machine}", priced)
     fitted = dict(found.row.figures())
     file = output or device_files.user_file(row.name)
