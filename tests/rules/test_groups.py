@@ -61,6 +61,19 @@ def test_siblings_are_one_product(name: str) -> None:
     assert len(products) == PROGRAMS[name][2], [k["ops"] for k in products]
 
 
+def test_products_of_unequal_widths_make_their_rows_on_the_way() -> None:
+    """Grouped-query attention: two heads of queries share keys and values, and one launch makes all of them."""
+
+    def attention(x: Any) -> Any:
+        rows = x / eqsat.sqrt(eqsat.mean(x * x, axis=-1, keepdims=True) + 1e-5)
+        q, k, v = (rows @ weight(256, n, seed=i) for i, n in enumerate((256, 128, 128)))
+        heads = q.reshape(64, 2, 128).transpose(1, 0, 2)
+        return eqsat.softmax(heads @ k.T) @ v
+
+    report = eqsat.optimize(eqsat.trace(attention, eqsat.spec((64, 256))), time_limit=30).report
+    assert [k["family"] for k in report["kernels"]] == ["stream", "stream"]
+
+
 def saturated(name: str, *dropped: str) -> Snapshot:
     source = Snapshot.from_core(tuple(lower(program_of(name)).roots))
     return Saturation(source, [r for r in ALL if r.name not in dropped], Limits(seconds=30)).run()
