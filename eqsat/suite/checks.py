@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import shutil
 import subprocess
@@ -20,7 +19,6 @@ from eqsat.check.inputs import random_inputs
 from eqsat.errors import EqsatError
 from eqsat.extract.plan.plan import Kernel, Plan
 from eqsat.gpu.catalogue import FAMILIES
-from eqsat.gpu.code.errors import DeviceFailed
 from eqsat.gpu.families.base import Choice, Sizes
 from eqsat.gpu.run.tune import TOLERANCE, alone, shown
 from eqsat.gpu.table.limits import OPERANDS
@@ -28,11 +26,10 @@ from eqsat.gpu.table.targets import Target, target
 from eqsat.program.core import Node, evaluate, topological
 from eqsat.program.ir import Program
 from eqsat.runs.task import Tell
-from eqsat.suite.place import Place, place_of
+from eqsat.suite.place import Given, Place, in_sound_process, place_of
 from eqsat.suite.programs import program
 
 Array = np.ndarray[Any, Any]
-Given = Mapping[str, Any]
 
 EDGES = (1, 2, 3, 5, 7, 8, 13, 16, 17, 24, 31, 33, 64, 67)
 DEPTHS = (*EDGES, 40, 129, 300, 1031)
@@ -46,9 +43,6 @@ SANITIZER_SECONDS = 100.0
 NOISE = 16.0
 
 _FOUND_CODE, _LONGEST_REPORT = 66, 2000
-
-_lost = False
-"""Whether the driver failed in this process: then it may fail ever after."""
 
 
 class WrongResult(EqsatError):
@@ -69,9 +63,10 @@ def kernels(within: Target, large: bool) -> Iterator[tuple[str, dict[str, Any]]]
                 yield f"{name} {index}, {dtype}", {"family": name, "dtype": dtype, "index": index, "large": large}
 
 
+@in_sound_process
 def kernel(given: Given, tell: Tell) -> dict[str, Any]:
     """Task: one variant of a family on one of its examples, at sizes drawn by its number, or at those of `LARGE`."""
-    place = _place(given)
+    place = place_of(given)
     family, dtype, index = FAMILIES[given["family"]], given["dtype"], given["index"]
     within = target(place.row.arch)
     choices = family.choices(within, dtype)
@@ -97,7 +92,7 @@ def _of_kernel(place: Place, outputs: tuple[Node, ...], choice: Choice) -> float
     plan = alone(Kernel("example", "", outputs, inputs, inputs, outputs, 0, 0, 0.0))
     rng = np.random.default_rng(0)
     values = {n.attrs[0]: random_array((n.size,), n.dtype, rng) for n in inputs}
-    got = _run(place, plan, values, {outputs: choice})
+    got = place.results(plan, values, {outputs: choice})
     wanted = evaluate(outputs, values, {}, precision="float64")
     return max(error_of(a, b) / _tolerance(n.dtype) for a, b, n in zip(got, wanted, outputs, strict=True))
 
@@ -111,19 +106,21 @@ def _tolerance(*dtypes: str) -> float:
     return max((TOLERANCE[dtype] for dtype in dtypes if is_float(dtype)), default=TOLERANCE["float64"])
 
 
+@in_sound_process
 def whole_program(given: Given, tell: Tell) -> dict[str, Any]:
     """Task: a program's best plan against the program as written."""
     tell("reading")
-    return _of_program(_place(given), program(given), given["search"], tell)
+    return _of_program(place_of(given), program(given), given["search"], tell)
 
 
+@in_sound_process
 def random_program(given: Given, tell: Tell) -> dict[str, Any]:
     """Task: the best plan of the random program with this `seed`."""
     from eqsat.fuzzing.programs import MIXES, drawn
 
     seed = given["seed"]
     tell("drawing")
-    return _of_program(_place(given), drawn(seed, MIXES[seed % len(MIXES)], None), given["search"], tell)
+    return _of_program(place_of(given), drawn(seed, MIXES[seed % len(MIXES)], None), given["search"], tell)
 
 
 def _of_program(place: Place, made: Program, seconds: float, tell: Tell) -> dict[str, Any]:
@@ -145,7 +142,7 @@ def compare(place: Place, plan: Plan, made: Program, inputs: Mapping[str, Array]
     with np.errstate(all="ignore"):
         wanted = made.run(inputs, precision="float64")
         native = made.run(inputs)
-    got = _run(place, plan, inputs, None)
+    got = place.results(plan, inputs)
     tolerance = _tolerance(*(t.dtype for t in made.terms()))
     for name, values in zip(wanted, got, strict=True):
         error = error_of(values, wanted[name])
@@ -169,22 +166,6 @@ def sanitized(given: Given, tell: Tell) -> dict[str, Any]:
 def has_sanitizer() -> bool:
     """Whether compute-sanitizer is on the PATH."""
     return shutil.which(SANITIZER) is not None
-
-
-def _place(given: Given) -> Place:
-    """Where a task runs, in a process whose driver has not failed: else this one ends, and another takes the task."""
-    if _lost:
-        os._exit(os.EX_TEMPFAIL)
-    return place_of(given)
-
-
-def _run(place: Place, plan: Plan, inputs: Mapping[str, Array], choices: Any) -> list[Array]:
-    global _lost
-    try:
-        return place.results(plan, inputs, choices)
-    except DeviceFailed:
-        _lost = True
-        raise
 
 
 def has_hypothesis() -> bool:

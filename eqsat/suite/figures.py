@@ -25,9 +25,9 @@ from eqsat.pipeline.result import Result
 from eqsat.program.core import lower
 from eqsat.program.ir import Program
 from eqsat.runs.task import Tell
-from eqsat.suite.checks import Given, compare
-from eqsat.suite.libraries import Function, Library, NotCovered, cupy_library, torch_library
-from eqsat.suite.place import Gpu, Place, Run, Sample, Time, place_of
+from eqsat.suite.checks import compare
+from eqsat.suite.libraries import Function, Library, cupy_library, torch_library
+from eqsat.suite.place import Given, Gpu, Place, Run, Sample, Time, in_sound_process, place_of
 from eqsat.suite.programs import bare_product, compulsory_bytes, product, program
 from eqsat.suite.streaming import ROWS
 
@@ -38,6 +38,7 @@ _SAMPLE_RUNS = 20
 """Runs of another library between two events."""
 
 
+@in_sound_process
 def micro_kernel(given: Given, tell: Tell) -> dict[str, Any]:
     """Task: the time of one of the programs that `eqsat calibrate` fits to."""
     place = place_of(given)
@@ -48,6 +49,7 @@ def micro_kernel(given: Given, tell: Tell) -> dict[str, Any]:
     return {"measured": time._asdict(), "predicted_us": made.predicted_us(place.row), "clocks": place.clocks()}
 
 
+@in_sound_process
 def tuned(given: Given, tell: Tell) -> dict[str, Any]:
     """Task: tune the kernels of a program's best plan; runs on this machine use what is found."""
     place = place_of(given)
@@ -70,6 +72,7 @@ def tuned(given: Given, tell: Tell) -> dict[str, Any]:
     return {"stop": found.stop, "kernels": kernels}
 
 
+@in_sound_process
 def vendors_product(given: Given, tell: Tell) -> dict[str, Any]:
     """Task: a square product by our kernel and by the vendor's library."""
     place = place_of(given)
@@ -113,6 +116,7 @@ def _torch_product(place: Gpu, edge: int, dtype: str) -> tuple[dict[str, Sample]
     return {"library": _cycled(place.machine.cupy, torch.matmul, pairs)}, {}
 
 
+@in_sound_process
 def whole_program(given: Given, tell: Tell) -> dict[str, Any]:
     """Task: a program's plans, their kernels, and the program in other libraries, each checked or timed."""
     place = place_of(given)
@@ -186,19 +190,19 @@ def _rivals(
 
         library = cupy_library(cupy, erf)
         found["cupy"] = _cycled(cupy, library.run(made), _copies(library.array, made, inputs, sets))
-    except (ImportError, NotCovered, TypeError, ValueError) as failure:  # CuPy refuses some types and shapes
+    except Exception as failure:  # noqa: BLE001  whatever another library raises leaves its column empty
         missing["cupy"] = _reason(failure)
     try:
         torch = _torch()
-    except ImportError as failure:
+        library = torch_library(torch, "cuda")
+        arrays = _copies(library.array, made, inputs, sets)
+    except Exception as failure:  # noqa: BLE001
         return found, missing | {"torch": _reason(failure)}
-    library = torch_library(torch, "cuda")
-    arrays = _copies(library.array, made, inputs, sets)
     for title, call in _torch_runs(torch, library, made, given).items():
         try:
             with torch.no_grad():
                 found[title] = _cycled(cupy, call(), arrays)
-        except (NotCovered, RuntimeError, TypeError) as failure:
+        except Exception as failure:  # noqa: BLE001
             missing[title] = _reason(failure)
     return found, missing
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import shutil
 import statistics
 import subprocess
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, wraps
 from math import ceil
 from typing import Any, NamedTuple, Protocol
 
@@ -18,14 +20,17 @@ from eqsat.errors import InputError
 from eqsat.extract.device.table import Device, Figure
 from eqsat.extract.device.table import device as find_device
 from eqsat.extract.plan.plan import Plan
+from eqsat.gpu.code.errors import DeviceFailed
 from eqsat.gpu.launch.lower import lower
 from eqsat.gpu.run.choices import Choices
 from eqsat.gpu.run.cupy_runtime import GpuPlan, Machine, this_machine
 from eqsat.gpu.run.run import run_launches
 from eqsat.gpu.run.timing import Timed, random_arrays, sampled
+from eqsat.runs.task import Tell, Work
 
 Array = np.ndarray[Any, Any]
 Sample = Callable[[], float]
+Given = Mapping[str, Any]
 
 _MOST_SETS = 64
 """Sets of arrays that a plan's runs take in turns."""
@@ -176,11 +181,30 @@ class Gpu:
         return max(1, min(_MOST_SETS, ceil(2 * cache / max(nbytes, 1))))
 
 
-def place_of(given: Mapping[str, Any]) -> Place:
+def place_of(given: Given) -> Place:
     """The place that a task names: `on`, the `device`, and those of its `figures` that are not the table's."""
     row = find_device(given["device"])
     row = row.with_figures({name: Figure(*figure) for name, figure in given["figures"].items()})
     return Gpu(row) if given["on"] == "gpu" else Checker(row)
+
+
+_driver_failed = threading.Event()
+
+
+def in_sound_process(work: Work) -> Work:
+    """A task that ends its process, so that another takes it, if the driver failed there: it may fail ever after."""
+
+    @wraps(work)
+    def done(given: Given, tell: Tell) -> Any:
+        if _driver_failed.is_set():
+            os._exit(os.EX_TEMPFAIL)
+        try:
+            return work(given, tell)
+        except DeviceFailed:
+            _driver_failed.set()
+            raise
+
+    return done
 
 
 def choose(on: str, device: str) -> Place:

@@ -18,6 +18,9 @@ FILE, PAGE = "report.json", "report.html"
 WORST = 10
 """Kernels shown whose predictions are off most."""
 
+_CLOCKS = 5
+"""Readings of the clocks that are shown."""
+
 PROGRAMS = ("streams", "motivating programs", "models")
 """Tables of programs."""
 
@@ -104,6 +107,8 @@ def _overview(state: State) -> Table:
         rows.append((part.name, *map(str, (part.planned, len(part.done), part.known, failed, len(part.late)))))
     measured = state.asked.place.measures
     notes = [] if measured else [f"{name}: {_LEFT_OUT[name]}" for name, *_ in rows if name in _LEFT_OUT]
+    clocks = dict.fromkeys(" ".join(text.split()) for each in _results(state).values() if (text := each.get("clocks")))
+    notes += [f"Clocks seen: {text}" for text in list(clocks)[:_CLOCKS]]
     return Table("Parts", ("part", "tasks", "done", "known before", "failed", "no time"), rows, notes)
 
 

@@ -24,7 +24,7 @@ from support.fake_cupy import FakeCupy
 
 STANDIN = Path(fake_cupy.__file__).parent / "standin"
 
-POINTWISE = ("pointwise 0, float32", "pointwise 1, float32", "pointwise 2, float32")
+POINTWISE = tuple(f"pointwise {i}, float32" for i in range(4))
 
 
 @pytest.fixture
@@ -106,10 +106,10 @@ def test_a_run_goes_on_where_it_was_interrupted(tmp_path: Path) -> None:
         list(run_suite(asked, tmp_path, 10.0, interrupt))
     *_, state = run_suite(asked, tmp_path, 10.0, lambda stage, fraction: None)
     checks = state.parts[0]
-    assert (checks.planned, len(checks.done)) == (3, 3)
+    assert (checks.planned, len(checks.done)) == (4, 4)
     assert checks.known >= len(begun) == 1
     *_, again = run_suite(asked, tmp_path, 0.0, lambda stage, fraction: None)
-    assert again.parts[0].known == 3  # also when there is no time
+    assert again.parts[0].known == 4  # also when there is no time
 
 
 def test_what_there_is_no_time_for_is_named(tmp_path: Path) -> None:
@@ -120,22 +120,27 @@ def test_what_there_is_no_time_for_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("gpu")
-@pytest.mark.parametrize("how", ["refuses", "dies"])
+@pytest.mark.parametrize(
+    ("how", "failure"),
+    [
+        ("refuses", "CompileFailed"),
+        ("dies", "its process died (SIGABRT)"),
+        ("loses", "DeviceFailed: the GPU stopped: an illegal memory access"),
+    ],
+)
 def test_a_failing_kernel_is_reported_with_its_file_and_stops_nothing(
-    how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    how: str, failure: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(f"STANDIN_{how.upper()}", " = Un(neg) ")
     report = suite(tmp_path, *POINTWISE, code=1)
-    failed = {each["name"]: each for each in report["results"] if "failure" in each}
-    assert report["failed"] == list(failed) == ["pointwise 2, float32"]
-    assert len(report["results"]) == 3
-    for each in failed.values():
-        assert each["failure"].startswith("CompileFailed" if how == "refuses" else "its process died (SIGABRT)")
-        text = (tmp_path / each["file"]).read_text()
-        if how == "refuses":
-            monkeypatch.setattr(sys.modules["cupy"], "refuses", lambda code: " = Un(neg) " in code)
-            with pytest.raises(EqsatError, match="refused"):
-                exec(text, {})
+    (failed,) = (each for each in report["results"] if "failure" in each)
+    assert report["failed"] == [failed["name"]] == ["pointwise 2, float32"]
+    assert list(results(report)) == list(POINTWISE)
+    assert failed["failure"].startswith(failure)
+    text = (tmp_path / failed["file"]).read_text()
+    monkeypatch.setattr(sys.modules["cupy"], "refuses", lambda code: " = Un(neg) " in code)
+    with pytest.raises(EqsatError, match="refused"):
+        exec(text, {})
 
 
 def test_without_a_gpu_there_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
