@@ -205,6 +205,7 @@ PROVED = (
     "sum-of-repeated",
     "maximum-in-order",
     "maximum-of-maxima",
+    "matmul-of-diagonal",
     "deviation-from-greatest-of-row-shifted",
     "constant-addend-through-matmul-behind-view",
     "choice-by-negation-behind-view",
