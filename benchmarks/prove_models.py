@@ -148,6 +148,7 @@ def certified(source: Program, result: Program, text: str | None, count: int, wr
 def faults(source: Program, written: Path, count: int, limit: float, wrong: list[str]) -> Iterator[str]:
     """The verdicts on a result with faults; one that has no place, or leaves no program, is drawn again."""
     rng = random.Random(0)
+    result = eqsat.from_onnx(written)
     left = count
     for _ in range(_DRAWS * count):
         if not left:
@@ -163,7 +164,7 @@ def faults(source: Program, written: Path, count: int, limit: float, wrong: list
             continue  # not a program any more
         left -= 1
         console(stderr=True).print(f"  {name}, {place}: {proof}"[:300], markup=False, highlight=False)
-        if proof.verdict != "refuted" and effect(source, eqsat.from_onnx(model)) <= _NO_EFFECT:
+        if proof.verdict != "refuted" and effect(result, eqsat.from_onnx(model)) <= _NO_EFFECT:
             yield "no effect"
             continue
         if proof.verdict == "proved":
