@@ -22,7 +22,7 @@ Size = Literal["quick", "full"]
 MEMORY = 1 << 46
 """Bytes of address space: drivers map far more than they use."""
 
-MEASURED_SEARCH, PREDICTED_SEARCH = 15.0, 4.0
+MEASURED_SEARCH, PREDICTED_SEARCH = 15.0, 10.0
 """Seconds for the search of a program's plan, whose times are measured or only predicted."""
 
 _SANITIZED_EVERY = 29
