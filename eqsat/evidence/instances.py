@@ -260,15 +260,18 @@ class Instance:
             beyond = self.draw.choice((0, 0, 0, 0, 1, 2))
             self._shape(pattern.args[0], self._viewed[name.name] + beyond, dtype)
             return bound.size
-        if size is None:
-            inner = self._shape(pattern.args[0], None, dtype)
-            layout = self._view_of(self._dims_below(pattern.args[0]) or (inner,), dtype)
-        else:
+        if size is not None:
             layout, inner = self._view_onto(size, hint, dtype)
+            self.bindings[name.name], self._viewed[name.name] = layout, inner
             self._shape(pattern.args[0], inner, dtype)
-        self.bindings[name.name] = layout
-        self._viewed[name.name] = inner
-        return layout.size
+            return layout.size
+        inner = self._shape(pattern.args[0], None, dtype)
+        if name.name not in self.bindings:
+            layout = self._view_of(self._dims_below(pattern.args[0]) or (inner,), dtype)
+            self.bindings[name.name], self._viewed[name.name] = layout, inner
+        elif inner < self._viewed[name.name]:  # the same view below, of a larger array
+            raise Unfit
+        return self.bindings[name.name].size
 
     def _dims_below(self, pattern: Pattern) -> tuple[int, ...]:
         """The dims of the product under some elementwise operators, which views of it are drawn along."""

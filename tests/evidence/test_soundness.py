@@ -101,6 +101,7 @@ FAULTS = {
         "unsound",
         "left",
     ),
+    "one view applied twice": (rule("mutant", "a[L][L] == a"), "unsound", "left"),
     "sizes that do not fit": (
         rule("mutant", "a @ b == b.reshape(B, N, K) @ a.reshape(B, K, M)", when="N <= M"),
         "unsound",

@@ -81,7 +81,9 @@ def test_what_got_worse_fails_and_what_is_known_is_not_searched_again(models: li
 def test_a_model_without_a_result_is_a_row_that_says_why(models: list[Path], tmp_path: Path) -> None:
     model = tmp_path / "wrong.onnx"
     model.write_bytes(models[0].read_bytes()[:200])
-    printed("sweep", models[0], model, "-o", tmp_path / "out", "--workers", "1")
+    options = (models[0], model, "-o", tmp_path / "out", "--workers", "1")
+    assert command("sweep", *options).exit_code == 1
+    assert command("sweep", *options, "--against", tmp_path / "out").exit_code == 0, "no worse than before"
     rows = document(tmp_path / "out")["rows"]
     assert [(r["model"], "refused" in r) for r in rows] == [("chain", False), ("wrong", True)]
     assert "no such file" in refusal("sweep", tmp_path / "none.onnx", "-o", tmp_path / "out").lower()

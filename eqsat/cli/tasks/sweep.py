@@ -54,7 +54,8 @@ def sweep(
     tried once more, then counts as failed. The document has no times, and is the same bytes for any number of workers,
     on this machine or a Dask cluster, unless a search reached its time limit.
 
-    Exit code 1 if a task failed, or with --against if a price is higher or a result missing.
+    Exit code 1 if a task failed or a model was refused; with --against, if a task failed, a price is higher or a result
+    is missing that was there.
 
     Examples:
 
@@ -106,7 +107,8 @@ def sweep(
         for line in lines:
             typer.echo(f"worse: {line}")
         typer.echo(f"{output / FILE}, {output / 'sweep.html'}")
-    if lines or any("failed" in each.found for each in rows):
+    faults = ("failed",) if against is not None else ("failed", "refused")
+    if lines or any(fault in each.found for each in rows for fault in faults):
         raise typer.Exit(_WORSE)
 
 
