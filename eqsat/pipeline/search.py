@@ -168,7 +168,8 @@ def search_form(problem: Problem, written: Solved, seconds: float, run: Runner) 
         return _found(written, written, explored, explored.stats | {"stop": run.why_stopped})
     grouped = run.run(REGROUP, deadline.left(), problem, written, first)
     best = run.run(SECOND_LOOK, deadline.left(), problem, written, grouped)
-    stop = {"stop": "interrupted"} if run.interrupted else {}
+    hurried = any(solved.cover.stats["hurried"] for solved in (first, grouped, best))
+    stop = {"stop": run.why_stopped} if run.interrupted or hurried else {}
     return _found(written, best, explored, best.snapshot.stats | stop)
 
 
@@ -233,6 +234,7 @@ def _covered(
     asked = problem.asked
     left = deadline.left()
     found = cover(snapshot, asked.device, left, cuts, deadline.stopped, asked.exact, known, chains, executed)
+    found.stats["hurried"] = cuts is QUICK
     for stage, spent in found.stats["seconds"].items():
         problem.budget.add("solve" if stage == "incumbents" else stage, spent)
     return found
@@ -266,6 +268,7 @@ def _regrouped(deadline: Deadline, problem: Problem, written: Solved, first: Sol
         known, cuts = [written.cover, best.cover], _in_time(deadline, written, more)
         better = Solved(more, _covered(deadline, problem, more, known=known, cuts=cuts), before=best)
         if better.cover.cost >= best.cover.cost:
+            best.cover.stats["hurried"] |= cuts is QUICK
             break
         best = better
     return best
@@ -282,6 +285,7 @@ def _looked_at_again(deadline: Deadline, problem: Problem, written: Solved, best
     known, cuts = [written.cover, best.cover], _in_time(deadline, written, best.snapshot)
     again = _covered(deadline, problem, best.snapshot, known=known, chains=best.cover.chains, cuts=cuts)
     if again.cost >= best.cover.cost:
+        best.cover.stats["hurried"] |= cuts is QUICK
         return best
     bound = min(again.lower_bound, best.cover.lower_bound)
     return replace(best, cover=replace(again, lower_bound=bound, optimal=bound >= again.cost))
