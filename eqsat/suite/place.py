@@ -9,6 +9,7 @@ import statistics
 import subprocess
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, wraps
 from math import ceil
@@ -241,6 +242,7 @@ def _clocks() -> str:
     for name, options in _CLOCKS.items():
         tool = shutil.which(name)
         if tool:
-            ran = subprocess.run([tool, *options], capture_output=True, text=True, timeout=20, check=False)
-            return ran.stdout.strip()
+            with suppress(OSError, subprocess.TimeoutExpired):
+                ran = subprocess.run([tool, *options], capture_output=True, text=True, timeout=20, check=False)
+                return ran.stdout.strip()
     return ""

@@ -33,12 +33,13 @@ _LEFT_OUT = {
 
 @dataclass(frozen=True)
 class Table:
-    """A table as shown; the first column holds words."""
+    """A table as shown; its first `words` columns hold words, the others figures."""
 
     title: str
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
     notes: Sequence[str] = field(default_factory=tuple)
+    words: int = 1
 
 
 def document(state: State) -> dict[str, Any]:
@@ -230,7 +231,7 @@ def _failures(state: State) -> Iterator[Table]:
     done = [d for d in _done(state) if d.outcome.value is None]
     if done:
         rows = [(d.task.name, d.outcome.failure, failure_file(d.task)) for d in done]
-        yield Table("Failed", ("what", "why", "run this again"), rows)
+        yield Table("Failed", ("what", "why", "run this again"), rows, words=3)
 
 
 def _us(us: float) -> str:

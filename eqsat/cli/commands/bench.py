@@ -171,7 +171,7 @@ def _run_suite(
         write_json(made, json_file)
     if json_file != "-":
         for table in shown:
-            print_table(console(), table.title, table.columns, table.rows)
+            print_table(console(), table.title, table.columns, table.rows, table.words)
             for note in table.notes:
                 typer.echo(note)
         typer.echo(f"Times are {made['times']}. {folder / FILE}, {folder / PAGE}")
