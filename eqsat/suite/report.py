@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from eqsat.extract.plan.calibrate import Calibration, spearman
+from eqsat.suite.checks import SANITIZER, has_hypothesis, has_sanitizer
 from eqsat.suite.figures import mean
 from eqsat.suite.run import Done, PartDone, State, failure_file
 
@@ -108,6 +109,10 @@ def _overview(state: State) -> Table:
         rows.append((part.name, *map(str, (part.planned, len(part.done), part.known, failed, len(part.late)))))
     measured = state.asked.place.measures
     notes = [] if measured else [f"{name}: {_LEFT_OUT[name]}" for name, *_ in rows if name in _LEFT_OUT]
+    if not has_hypothesis():
+        notes.append("checks: no random programs, because Hypothesis is not installed")
+    if measured and not has_sanitizer():
+        notes.append(f"checks: nothing ran under {SANITIZER}, because it is not on the PATH")
     clocks = dict.fromkeys(" ".join(text.split()) for each in _results(state).values() if (text := each.get("clocks")))
     notes += [f"Clocks seen: {text}" for text in list(clocks)[:_CLOCKS]]
     return Table("Parts", ("part", "tasks", "done", "known before", "failed", "no time"), rows, notes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -67,6 +68,7 @@ def test_a_run_checks_calibrates_tunes_and_measures(tmp_path: Path) -> None:
     assert softmax["missing"]["torch"].startswith(("ModuleNotFoundError", "ImportError"))
     page = (folder / "report.html").read_text()
     assert "<h2>Calibration</h2>" in page
+    assert ("nothing ran under compute-sanitizer" in page) == (shutil.which("compute-sanitizer") is None)
     assert "Geometric mean against as written: 1.00x over 1." in page
     assert device(str(folder / "device.json")).launch_us.source.startswith("fitted by `eqsat bench --suite`")
 
