@@ -16,8 +16,6 @@ import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from eqsat.base.version import VERSION
-
 if TYPE_CHECKING:
     from eqsat.base.progress_bar import progress_bar
     from eqsat.dynamic.buckets import optimize_buckets
@@ -34,8 +32,6 @@ if TYPE_CHECKING:
     from eqsat.proof.prove import Proof, prove
     from eqsat.tracing.trace import spec, trace
     from eqsat.tracing.tracer import Tracer
-
-__version__ = VERSION
 
 _HOME = {
     "Dynamic": "eqsat.dynamic.result",
@@ -112,6 +108,8 @@ def __getattr__(name: str) -> Any:
         return getattr(importlib.import_module(_HOME[name]), name)
     if name in _FUNCTIONS:
         return getattr(importlib.import_module("eqsat.tracing.functions"), name)
+    if name == "__version__":
+        return importlib.import_module("eqsat.base.version").version()
     raise AttributeError(f"module 'eqsat' has no attribute {name!r}")
 
 

@@ -12,7 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from eqsat.base.version import VERSION
+from eqsat.base.version import version as own_version
 
 Tell = Callable[[str], None]
 """How a task says what it is at, for those who find its process dead."""
@@ -83,7 +83,7 @@ class Outcome:
 @cache
 def build() -> str:
     """A digest of this eqsat and of the libraries that results depend on: equal digests give equal results."""
-    found = hashlib.sha256(VERSION.encode())
+    found = hashlib.sha256(own_version().encode())
     home = Path(__file__).parents[1]
     for folder, folders, files in os.walk(home, followlinks=True):
         folders[:] = sorted(name for name in folders if name != "__pycache__")

@@ -227,9 +227,9 @@ def choose(on: str, device: str) -> Place:
 def _software() -> dict[str, Any]:
     from importlib.metadata import PackageNotFoundError, version
 
-    from eqsat.base.version import VERSION
+    from eqsat.base.version import version as own_version
 
-    found = {"eqsat": VERSION, "python": platform.python_version(), "system": platform.platform()}
+    found = {"eqsat": own_version(), "python": platform.python_version(), "system": platform.platform()}
     for name in ("numpy", "torch", "onnxruntime"):
         try:
             found[name] = version(name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from eqsat.base.version import VERSION
+from eqsat.base.version import version as own_version
 from eqsat.cli.shared.options import JsonFile
 
 
@@ -18,7 +18,7 @@ def version(json_file: JsonFile = None) -> None:
 
     from eqsat.cli.shared.output import write_json
 
-    parts = {"eqsat": VERSION, "python": platform.python_version()}
+    parts = {"eqsat": own_version(), "python": platform.python_version()}
     parts |= {name: metadata.version(name) for name in ("numpy", "egglog", "highspy", "onnx")}
     if json_file is not None:
         write_json(parts, json_file)
@@ -30,5 +30,5 @@ def version(json_file: JsonFile = None) -> None:
 def show_version(asked: bool) -> None:
     """Callback of `eqsat --version`."""
     if asked:
-        typer.echo(f"eqsat {VERSION}")
+        typer.echo(f"eqsat {own_version()}")
         raise typer.Exit

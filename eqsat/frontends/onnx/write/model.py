@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from eqsat.base.arguments import instance, whole
 from eqsat.base.numerics import Array
-from eqsat.base.version import VERSION
+from eqsat.base.version import version
 from eqsat.errors import InputError
 from eqsat.frontends.onnx.file.load import CODE_OF_DTYPE, DTYPE_OF_CODE, NEWEST_OPSET, OLDEST_OPSET, tensor_array
 from eqsat.frontends.onnx.read.opaque import OneNode, rename
@@ -102,7 +102,7 @@ class _Writer:
             opset_imports=opsets,
             ir_version=helper.find_min_ir_version_for(opsets, ignore_unknown=True),
             producer_name="eqsat",
-            producer_version=VERSION,
+            producer_version=version(),
         )
 
     def constants(self) -> list[tuple[str, Array]]:
