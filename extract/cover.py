@@ -98,8 +98,10 @@ def cover(
     known: Sequence[CoverResult] = (),
     chains: Mapping[int, Chain] | None = None,
     operators: Sequence[Operator] = (),
+    enumeration_share: float = ENUMERATION_SHARE,
 ) -> CoverResult:
-    """The cheapest cover of the snapshot's roots found within `time_limit` seconds.
+    """The cheapest cover of the snapshot's roots found within `time_limit` seconds, `enumeration_share` of them for the
+    kernels to choose from.
 
     With `exact`, kernels are priced with sums in a fixed order. `known` are good covers of e-graphs that the snapshot
     grew from: the result costs no more than any of them, and kernels of the program as written are taken from them.
@@ -114,7 +116,7 @@ def cover(
 
     def late() -> bool:
         stop = should_stop is not None and should_stop()
-        return stop or time.monotonic() - start > ENUMERATION_SHARE * time_limit
+        return stop or time.monotonic() - start > enumeration_share * time_limit
 
     every = needs_of_all(snapshot)
     found = enumerate_candidates(snapshot, row, limits, late, needs=every, exact=exact, chains=chains)

@@ -86,6 +86,7 @@ class Search:
         hurried: time per e-node of a hurried cover, as a share of that of a cover with all of its kernels.
         grown: time per e-node for the kernels of an e-graph, as a multiple of that of the form as written: cycles take
             further rounds.
+        again: time of the second look at most, as a multiple of that of the first cover.
     """
 
     starting: float = 0.5
@@ -94,6 +95,7 @@ class Search:
     saturation: float = 0.5
     hurried: float = 0.35
     grown: float = 2.0
+    again: float = 1.5
 
     def of_form(self, left: float, size: int, waiting: Sequence[int]) -> float:
         """Seconds for one form: its share by size among those in `waiting`, itself included, of the time left.

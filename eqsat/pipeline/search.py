@@ -222,6 +222,17 @@ def _in_time(deadline: Deadline, written: Solved, snapshot: Snapshot) -> Cuts | 
     return None if expected <= ENUMERATION_SHARE * deadline.left() else QUICK
 
 
+def _in_time_again(deadline: Deadline, first: CoverResult) -> tuple[Cuts | None, float]:
+    """The limits for another cover of an e-graph in the time left, and the share of it that its kernels may take, by
+    the time that the first one took."""
+    left = deadline.left()
+    slack = limits.SEARCH.again / (limits.SEARCH.hurried if first.stats["hurried"] else 1.0)
+    spent, kernels = sum(first.stats["seconds"].values()), first.stats["seconds"]["candidates"]
+    if slack * spent > left:
+        return QUICK, ENUMERATION_SHARE
+    return None, max(ENUMERATION_SHARE, 1 - slack * (spent - kernels) / left)
+
+
 def _covered(
     deadline: Deadline,
     problem: Problem,
@@ -230,10 +241,12 @@ def _covered(
     known: Sequence[CoverResult] = (),
     chains: Mapping[int, Chain] | None = None,
     cuts: Cuts | None = None,
+    enumeration_share: float = ENUMERATION_SHARE,
 ) -> CoverResult:
     asked = problem.asked
     left = deadline.left()
-    found = cover(snapshot, asked.device, left, cuts, deadline.stopped, asked.exact, known, chains, executed)
+    given = left, cuts, deadline.stopped, asked.exact, known, chains, executed, enumeration_share
+    found = cover(snapshot, asked.device, *given)
     found.stats["hurried"] = cuts is QUICK
     for stage, spent in found.stats["seconds"].items():
         problem.budget.add("solve" if stage == "incumbents" else stage, spent)
@@ -282,8 +295,9 @@ def _looked_at_again(deadline: Deadline, problem: Problem, written: Solved, best
     found = best.cover.stats["candidates"]
     if not found["crowded"] or found["stopped"] or not deadline.left() or not problem.asked.device.fuses:
         return best
-    known, cuts = [written.cover, best.cover], _in_time(deadline, written, best.snapshot)
-    again = _covered(deadline, problem, best.snapshot, known=known, chains=best.cover.chains, cuts=cuts)
+    known = [written.cover, best.cover]
+    cuts, share = _in_time_again(deadline, best.cover)
+    again = _covered(deadline, problem, best.snapshot, (), known, best.cover.chains, cuts, share)
     if again.cost >= best.cover.cost:
         best.cover.stats["hurried"] |= cuts is QUICK
         return best
