@@ -85,9 +85,9 @@ class Cuts:
         yield self._over(value, number, whole)
         for _ in range(_ROUNDS):
             source, result = self._read(value, number, whole)
-            if whole and source <= result:
-                yield self._over(value, number, whole)
             further = self._last(source ^ result) or self._tied(source | result)
+            if whole and (source <= result or not further):
+                yield self._over(value, number, whole)
             if not further:
                 break
             whole |= further

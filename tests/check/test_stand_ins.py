@@ -47,3 +47,16 @@ def test_what_other_members_of_a_group_read_may_stay() -> None:
     first, second, *_ = Cuts(values).over(3)
     assert inputs_of(first) == [{"%2", "x"}, {"%0", "%1", "x"}]
     assert inputs_of(second) == [{"%0", "x"}, {"%0", "%1", "x"}]
+
+
+def test_an_input_that_only_the_source_reads_keeps_no_value_from_being_compared() -> None:
+    """Times zero it says nothing; the value that the result does not hold gives way all the same."""
+    n, x, y = (ops.input(name, (4,), "int32") for name in "nxy")
+    below, read = ops.add(y, n), ops.mul(y, n)
+    held = ops.mul(ops.add(below, x), read)
+    source = ops.add(ops.neg(held), ops.mul(ops.input("z", (4,), "int32"), ops.full_like(0, x)))
+    result = ops.neg(ops.mul(ops.add(below, x), read))
+    values = [Compared(v, v, v) for v in (below, read)]
+    values += [Compared(held, ops.abs_(held), ops.abs_(held)), Compared(source, result, result)]
+    *_, last = Cuts(values).over(3)
+    assert inputs_of(last) == [{"%0", "%1", "x", "z"}, {"%0", "%1", "x"}]
