@@ -6,8 +6,8 @@
 DIR holds ONNX models. Each is optimised for every DEVICE (mi300x by default), or saved as onnxruntime's basic level
 or onnxsim (if it is installed) rewrites it, and `eqsat prove` compares the two. With `--faults N`, N faults are
 planted in each result, drawn with a fixed seed (`PLANTED`): a weight changed by 1 %, rows of a matrix swapped,
-another axis, a bias added twice, and others; those that leave no program, or that have no place, are drawn again. A
-fault that is not refuted counts as one without effect where the outputs stay the same, up to 1e-5 of their scale.
+another axis, a bias added twice, and others. A fault that fits nowhere or breaks the model is drawn again. One that is
+not refuted counts as one without effect where the outputs stay the same, up to 1e-5 of their scale.
 With `--certificates N`, a certificate of each proof is written and verified, and N corruptions of it
 (`benchmarks/corruptions.py`), drawn with a fixed seed, are to be refused. Exit code 1 if a result was refuted, a
 fault proved or a corrupted certificate verified.

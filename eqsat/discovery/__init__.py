@@ -1,1 +1,1 @@
-"""Rules that are missing: equations found by evaluation, those that rules derive taken away, the rest judged."""
+"""Finds missing rules: equations that hold by evaluation, are not derived by the rules, and pass judgement."""

@@ -37,7 +37,7 @@ def discover(
     on: Cluster = None,
     json_file: JsonFile = None,
 ) -> None:
-    """Enumerate equations over matrices, drop those that the rules derive, and print rows for the others.
+    """Enumerate equations over matrices, and print rows for the ones that the rules do not derive.
 
     Expressions of the operators are evaluated from small to large; two of equal values are an equation. Those that the
     rules of `eqsat prove` derive are counted. The others are judged as every rule is, smallest first: one that the rows
