@@ -98,6 +98,13 @@ def _other_runs(rng: random.Random, lines: Lines) -> bool:
     return line is not None
 
 
+def _other_moves(rng: random.Random, lines: Lines) -> bool:
+    line = _one(rng, lines, "moves")
+    if line is not None:
+        line["moves"][rng.randrange(2)] += rng.choice([-1, 1])
+    return line is not None
+
+
 def _other_leaf(rng: random.Random, lines: Lines) -> bool:
     line = _one(rng, lines, "use")
     if line is None:
@@ -117,6 +124,7 @@ CORRUPTIONS: dict[str, Callable[[random.Random, Lines], bool]] = {
     "another attribute": _other_attribute,
     "a lemma that claims another value": _other_claim,
     "runs of other sizes": _other_runs,
+    "elements of another value moved": _other_moves,
     "a lemma used on another value": _other_leaf,
 }
 """Each changes the lines, and says whether it did: False where it has no place."""

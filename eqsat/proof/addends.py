@@ -6,14 +6,50 @@ until two combs agree. Every step is an instance of a rule, so that a certificat
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import reduce
 from typing import Protocol
 
 from eqsat.language.rule import Rule
+from eqsat.program.node import Node, make, topological
 from eqsat.verify.terms import Terms
 
 MOST_ADDENDS = 64
 """Addends of a sum that is brought into another order: each exchange of neighbours is three steps."""
+
+_FEW = 3
+"""Addends whose sums in every order and with all brackets an e-graph soon holds."""
+
+
+def sums_in_order(roots: Sequence[Node], fixed: Callable[[Node], bool]) -> list[tuple[Node, Node]]:
+    """The sums of many addends, and the same with the addends in one order: those first that are not `fixed`."""
+    order = topological(roots)
+    whole = {*roots, *(a for node in order if not _is_sum(node) for a in node.args)}
+    pairs = [(node, _in_order(node, fixed)) for node in order if _is_sum(node) and node in whole]
+    return [(node, ordered) for node, ordered in pairs if ordered is not node]
+
+
+def _in_order(node: Node, fixed: Callable[[Node], bool]) -> Node:
+    parts, stack = list[Node](), [node]
+    while stack and len(parts) <= MOST_ADDENDS:
+        part = stack.pop()
+        if _is_sum(part):
+            stack += part.args
+        else:
+            parts.append(part)
+    if not _FEW < len(parts) <= MOST_ADDENDS:
+        return node
+    parts.sort(key=lambda part: part.uid)
+    groups = [[p for p in parts if not fixed(p)], [p for p in parts if fixed(p)]]
+    return _added([_added(group) for group in groups if group])
+
+
+def _added(parts: Sequence[Node]) -> Node:
+    return reduce(lambda one, other: make("Bin", ("add",), (one, other)), parts)
+
+
+def _is_sum(node: Node) -> bool:
+    return node.op == "Bin" and node.attrs == ("add",)
 
 
 class Stated(Protocol):

@@ -70,7 +70,8 @@ class _Writer:
         for cut in swept.cuts:
             equal[cut.right] = cut.left
             right, left = terms.add_nodes([cut.right, cut.left])
-            said.state(right, left, partial(self._use, cut))
+            line = partial(_moves, right, left) if cut.proof is None else partial(self._use, cut)
+            said.state(right, left, line)
         meant: dict[Node, Node] = {}
         for node in topological(self._pair.roots[1]):
             args = [meant[a] for a in node.args]
@@ -112,3 +113,8 @@ class _Writer:
 
     def _named(self, at: int) -> int:
         return self._pair.terms.name(at, self._called, self._lines)
+
+
+def _moves(a: int, b: int, named: Named) -> dict[str, Any]:
+    """The line that says of two terms that they move elements alike."""
+    return {"moves": [named(a), named(b)]}

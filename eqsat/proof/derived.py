@@ -183,6 +183,9 @@ class Lemma:
         for pair in proof.agreeing:
             self.statements.values(*terms.add_nodes(pair))
         self._sums = Sums(self.statements, [rule for rule in rules if isinstance(rule, Rule)])
+        for pair in proof.sums:
+            one, other = terms.add_nodes(pair)
+            self._sums.meet(one, other, frozenset())
         self._of_class = self._best()
         self._operators = [frozenset(n.op for n in found.of_class(c)) for c in range(found.n_classes)]
         for part in (self._match, self._show, self._run):
@@ -276,7 +279,7 @@ class Lemma:
         self.statements.simplify()
 
     def _run(self) -> None:
-        """State what rules in code say."""
+        """State what rules in code say, and what they said of products before the graph had grown."""
         for rule in self.statements.rules:
             if isinstance(rule, HostRule) and time.monotonic() < self._deadline:
                 rule.apply(_Spelling(self._found), self._state)
@@ -285,6 +288,10 @@ class Lemma:
             for cat in graph.of(view.args[0], "Cat"):
                 joined = terms.add("Cat", (), [self._of_class[a] for a in cat.args])
                 self.statements.inside(terms.add("V", view.attrs, [joined]))
+        for product in graph.nodes("MM"):
+            left, right = product.args
+            for members in self._cats(right):
+                self._state(product.cls, ("MM", product.attrs, (left, ("Cat", (), members))))
 
     def _state(self, cls: int, term: host_terms.Term) -> None:
         """A class equals a term."""

@@ -325,7 +325,7 @@ class _Pair:
         for left, right in zip(self.left.roots, self.goal, strict=True):
             if left is not right:
                 leaves = {node: node for node in topological([left, right]) if is_leaf(node.op) and node.op != "Full"}
-                swept.cuts.append(Cut(left, right, proof=Local("", (left, right), (), found), leaves=leaves))
+                swept.cuts.append(Cut(left, right, proof=Local("", (left, right), found=found), leaves=leaves))
         return swept
 
     def _open(self, swept: Swept) -> str:

@@ -24,9 +24,11 @@ from eqsat.egraph.snapshot import Snapshot
 from eqsat.language.rule import AnyRule
 from eqsat.program.core import Node, OpaqueCall, evaluate, make, topological
 from eqsat.program.node import flops, is_folded, is_leaf, substitute
+from eqsat.proof.addends import sums_in_order
 from eqsat.proof.ahead import MOST_FOLDED, Ahead
 from eqsat.proof.intervals import OutOfTime
 from eqsat.proof.signatures import Index, Signature, signature
+from eqsat.verify.moves import move_alike, moves
 
 _SHARE = 0.1
 """Of the tolerance of the narrowest type: how far values that are candidates may be apart. Constants on one side may
@@ -64,11 +66,13 @@ _EFFORTS = (_Effort(3.0, 1_200, 24, 1), _Effort(10.0, 12_000, 64, 2))
 class Local:
     """A proof over numbered leaves: why it ended, empty if it succeeded, and the constants that must agree for it.
 
-    `sides` are both values over the leaves, and `found` is the e-graph where they met; None if they did not.
+    `sides` are both values over the leaves, `sums` are sums in them and the same in another order, and `found` is the
+    e-graph where the sides met; None if they did not.
     """
 
     stop: str
     sides: tuple[Node, Node]
+    sums: tuple[tuple[Node, Node], ...] = ()
     agreeing: tuple[tuple[Node, Node], ...] = ()
     found: Snapshot | None = None
 
@@ -81,7 +85,8 @@ class Cut:
         left, right: the values; `right` over what was proved equal before.
         stop: why the last e-graph that tried ended, empty where they were proved equal.
         operators: what lies between the values and the cut.
-        proof, leaves: where they were proved equal: the proof, and what its leaves stand for.
+        proof, leaves: where an e-graph proved them equal: the proof, and what its leaves stand for; None where both
+            only move elements, and move the same.
     """
 
     left: Node
@@ -210,6 +215,9 @@ class _Sweep:
             if agree:
                 self.found.constants.append((left, right))
             return agree
+        if self._move_alike(left, right):
+            self.found.cuts.append(Cut(left, right))
+            return True
         stop, between = "no cut is near", ()
         for cut in self._cuts(left, right, effort):
             (one, other), leaves = self._over_leaves((left, right), cut)
@@ -227,6 +235,10 @@ class _Sweep:
                 return True
         self.found.unproved.append(Cut(left, right, stop, between))
         return False
+
+    def _move_alike(self, left: Node, right: Node) -> bool:
+        small = left.size <= MOST_FOLDED
+        return small and moves(left) and moves(right) and move_alike(left, right, self._constants.values)
 
     # Cuts
 
@@ -322,7 +334,9 @@ class _Sweep:
     def _proved(self, left: Node, right: Node, leaves: Mapping[Node, Node], effort: _Effort) -> Local:
         """Two values over leaves in one e-graph, first a small one. Constants that agree are one in what follows."""
         sides = left, right
-        found = Snapshot.from_core(sides)
+        sums = sums_in_order(sides, self._is_fixed)
+        found = Snapshot.from_core([*sides, *(node for pair in sums for node in pair)])
+        found = found.merged(list(zip(found.roots[2::2], found.roots[3::2], strict=True)))
         agreeing: list[tuple[Node, Node]] = []
         warm_up(self._rules, max(0.0, self._deadline - time.monotonic()))  # the last e-graph may have ended its worker
         ends = min(time.monotonic() + effort.seconds, self._deadline)
@@ -331,7 +345,7 @@ class _Sweep:
             while True:
                 found = self._saturated(found.merged(alike), nodes, ends)
                 if found.roots[0] == found.roots[1]:
-                    return Local("", sides, tuple(agreeing), found)
+                    return Local("", sides, tuple(sums), tuple(agreeing), found)
                 alike = self._alike(found, leaves)
                 if not alike:
                     break

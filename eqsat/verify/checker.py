@@ -11,6 +11,7 @@ their terms, operands first. A certificate adds terms and states equalities, one
     {"split": N, "into": SIZES}                             term N equals the sum of products over these runs of k
     {"picked": N}                                           term N picks rows by joined indices, or of joined tables
     {"values": [M, N]}                                      both are computed from constants, and have the same values
+    {"moves": [M, N]}                                       both only move elements, and move the same
     {"use": K, "on": [M, N, ...]}                           both sides of lemma K over these terms are equal
 
 A lemma is proved once, over any values of its leaves, with terms and numbers of its own:
@@ -47,6 +48,7 @@ from eqsat.program.node import substitute
 from eqsat.program.term import attrs_key
 from eqsat.verify.congruence import Congruence
 from eqsat.verify.joins import cut, inside, picked, reach, split
+from eqsat.verify.moves import move_alike
 from eqsat.verify.pairing import matched, ordered
 from eqsat.verify.terms import Terms
 
@@ -284,6 +286,11 @@ class _Models(_Statements):
                 if number != len(self._lemmas):
                     raise CheckFailed(f"this is lemma {len(self._lemmas)}")
                 self._lemmas.append(_Lemma(self._rules))
+            case {"moves": [a, b], **rest} if not rest:
+                a, b = self.number(a), self.number(b)
+                self.state(a, b)
+                if not move_alike(self.terms.node(a), self.terms.node(b), self._pair.constants):
+                    raise CheckFailed("the terms do not move the same elements")
             case {"use": int(which), "on": [*values], **rest} if not rest and which >= 0:
                 self._use(self._lemmas[which], [self.number(value) for value in values])
             case _:

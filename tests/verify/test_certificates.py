@@ -71,6 +71,49 @@ def merged_branches(x: Any) -> Any:
     return eqsat.conv(x, weights, pads_lo=(1, 1), pads_hi=(1, 1))
 
 
+BIASES = [np.random.default_rng(n).standard_normal((3, 1)) for n in range(5)]
+
+
+def residual(*xs: Any) -> Any:
+    """Blocks that are added up, each with a bias, and read by a product."""
+    total = xs[0] + BIASES[0]
+    for x, bias in zip(xs[1:], BIASES[1:], strict=True):
+        total = total + (x + bias)
+    return W[:, :3] @ total + W[:, 3:4]
+
+
+def residual_with_one_bias(*xs: Any) -> Any:
+    """Two of the biases beside the sum, all others behind the product."""
+    total = sum(xs[1:], start=xs[0]) + (BIASES[3] + BIASES[1])
+    return W[:, :3] @ total + (W[:, 3:4] + W[:, :3] @ (BIASES[0] + BIASES[2] + BIASES[4]))
+
+
+NEAR, FAR = (np.random.default_rng(n).standard_normal((5, n, 1, 1)) for n in (4, 6))
+NEAR_BIAS, FAR_BIAS = (np.random.default_rng(n).standard_normal((5, 1, 1)) for n in (1, 2))
+
+
+def strided_branches(x: Any, y: Any) -> Any:
+    """The end of a block of a residual network: one branch, and every other place of its input."""
+    return eqsat.conv(x, NEAR) + NEAR_BIAS + (eqsat.conv(y, FAR, strides=(2, 2)) + FAR_BIAS)
+
+
+def joined_branches(order: int) -> Any:
+    def joined(x: Any, y: Any) -> Any:
+        weights, parts = [NEAR, FAR][::order], [x, y[:, :, ::2, ::2]][::order]
+        return eqsat.conv(eqsat.concat(parts, 1), np.concatenate(weights, 1)) + (NEAR_BIAS + FAR_BIAS)
+
+    return joined
+
+
+def windows_by_number(x: Any) -> Any:
+    """The windows of a padded image as a file without padded views says them: by their places, and a mask."""
+    places = np.pad(np.arange(24).reshape(4, 6), 1, constant_values=-1)
+    index = np.lib.stride_tricks.sliding_window_view(places, (3, 3))[::2, ::2]
+    read = eqsat.take(x.reshape(24), np.maximum(index, 0).reshape(-1), 0)
+    rows = eqsat.where((index >= 0).reshape(-1), read, 0.0).reshape(6, 9)
+    return (rows @ LARGE[:1, 0].reshape(9, 1)).reshape(1, 1, 2, 3)
+
+
 PAIRS: dict[str, Row] = {
     **MATMUL,
     "join along k beside a bias": (
@@ -84,6 +127,14 @@ PAIRS: dict[str, Row] = {
         ((3, 9), (9, 4), (4, 8), (8, 2), (2, 7)),
     ),
     "branches": (branches, merged_branches, ((1, 3, 4, 5),)),
+    "sums with biases": (residual, residual_with_one_bias, ((3, 4),) * 5),
+    "joined branches": (strided_branches, joined_branches(1), ((1, 4, 1, 1), (1, 6, 2, 2))),
+    "branches joined in reverse": (strided_branches, joined_branches(-1), ((1, 4, 3, 2), (1, 6, 6, 4))),
+    "windows": (
+        lambda x: eqsat.conv(x, LARGE[:1, :1], strides=(2, 2), pads_lo=(1, 1), pads_hi=(1, 1)),
+        windows_by_number,
+        ((1, 1, 4, 6),),
+    ),
     "gathers": (looked_up, looked_up_at_once, ((2,), (2,), (2,))),
     "folded": (lambda a: (a @ W).sum(1), lambda a: a @ W.sum(1), ((3, 5),)),
     "layers": (layered, folded_layers, ((4, 6),)),
