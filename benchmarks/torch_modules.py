@@ -3,7 +3,7 @@ models of Hugging Face transformers and torchvision where these are installed.""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
@@ -197,30 +197,35 @@ BLOCKS: dict[str, Callable[[], Made]] = {
 }
 
 
-def _huggingface(model: str, config: str, **sizes: Any) -> Callable[[], Made]:
-    """A model of text of two layers, on 64 tokens."""
+def _text(model: str, config: str, **sizes: Any) -> Callable[[], Made]:
+    """A model of Hugging Face transformers on 64 tokens."""
+    return lambda: (_huggingface(model, config, sizes, "input_ids"), (torch.randint(0, 100, (1, 64)),))
 
-    def make() -> Made:
-        library = import_module("transformers")
-        made = getattr(library, model)(getattr(library, config)(**sizes))
-        return Only(made), (torch.randint(0, 100, (1, 64)),)
 
-    return make
+def _image(model: str, config: str, **sizes: Any) -> Callable[[], Made]:
+    """A model of Hugging Face transformers on an image of 64 x 64 pixels."""
+    return lambda: (_huggingface(model, config, sizes, "pixel_values"), (torch.randn(1, 3, 64, 64),))
+
+
+def _huggingface(model: str, config: str, sizes: Mapping[str, Any], taken: str) -> nn.Module:
+    library = import_module("transformers")
+    return Only(getattr(library, model)(getattr(library, config)(**sizes)), taken)
 
 
 class Only(nn.Module):
-    """A model of transformers that returns its first tensor."""
+    """A model of transformers that takes one tensor, by its name, and returns its first one."""
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, taken: str) -> None:
         super().__init__()
-        self.model = model
+        self.model, self.taken = model, taken
 
-    def forward(self, ids: Tensor) -> Tensor:
-        return self.model(input_ids=ids, return_dict=False, use_cache=False)[0]
+    def forward(self, x: Tensor) -> Tensor:
+        return self.model(**{self.taken: x}, return_dict=False)[0]
 
 
-def _torchvision(name: str, size: int) -> Callable[[], Made]:
-    return lambda: (getattr(import_module("torchvision.models"), name)(), (torch.randn(1, 3, size, size),))
+def _torchvision(name: str) -> Callable[[], Made]:
+    """A model of images, on one of 64 x 64 pixels."""
+    return lambda: (getattr(import_module("torchvision.models"), name)(), (torch.randn(1, 3, 64, 64),))
 
 
 _BERT = {
@@ -230,19 +235,32 @@ _BERT = {
     "intermediate_size": 1024,
     "vocab_size": 1000,
 }
-_GPT2 = {"vocab_size": 1000, "n_embd": 256, "n_layer": 2, "n_head": 4}
-_LLAMA = {**_BERT, "num_key_value_heads": 2, "intermediate_size": 688}
+_LLAMA = {**_BERT, "num_key_value_heads": 2, "intermediate_size": 688, "use_cache": False}
+_GPT2 = {"vocab_size": 1000, "n_embd": 256, "n_layer": 2, "n_head": 4, "use_cache": False}
+_DISTILBERT = {"vocab_size": 1000, "dim": 256, "n_layers": 2, "n_heads": 4, "hidden_dim": 1024}
+_T5 = {"vocab_size": 1000, "d_model": 256, "d_kv": 64, "d_ff": 1024, "num_layers": 2, "num_heads": 4}
+_VIT = {**_BERT, "image_size": 64, "patch_size": 8}
+_RESNET = {"embedding_size": 32, "hidden_sizes": [32, 64, 128, 256], "depths": [1, 1, 1, 1], "layer_type": "basic"}
+_CONVNEXT = {"hidden_sizes": [32, 64, 128, 256], "depths": [1, 1, 2, 1]}
+_SWIN = {"image_size": 64, "embed_dim": 48, "depths": [1, 1], "num_heads": [3, 6], "window_size": 4}
+_REGNET = {"embedding_size": 32, "hidden_sizes": [32, 64, 128, 256], "depths": [1, 1, 2, 1], "groups_width": 16}
 
 LIBRARIES: dict[str, tuple[str, Callable[[], Made]]] = {
-    "hf-bert": ("transformers", _huggingface("BertModel", "BertConfig", **_BERT)),
-    "hf-gpt2": (
-        "transformers",
-        _huggingface("GPT2Model", "GPT2Config", **_GPT2),
-    ),
-    "hf-llama": ("transformers", _huggingface("LlamaModel", "LlamaConfig", **_LLAMA)),
-    "tv-resnet18": ("torchvision", _torchvision("resnet18", 64)),
-    "tv-mobilenet-v3": ("torchvision", _torchvision("mobilenet_v3_small", 64)),
-    "tv-squeezenet": ("torchvision", _torchvision("squeezenet1_1", 64)),
+    "hf-bert": ("transformers", _text("BertModel", "BertConfig", **_BERT)),
+    "hf-distilbert": ("transformers", _text("DistilBertModel", "DistilBertConfig", **_DISTILBERT)),
+    "hf-gpt2": ("transformers", _text("GPT2Model", "GPT2Config", **_GPT2)),
+    "hf-llama": ("transformers", _text("LlamaModel", "LlamaConfig", **_LLAMA)),
+    "hf-qwen2": ("transformers", _text("Qwen2Model", "Qwen2Config", **_LLAMA)),
+    "hf-t5-encoder": ("transformers", _text("T5EncoderModel", "T5Config", **_T5)),
+    "hf-vit": ("transformers", _image("ViTModel", "ViTConfig", **_VIT)),
+    "hf-swin": ("transformers", _image("SwinModel", "SwinConfig", **_SWIN)),
+    "hf-convnext": ("transformers", _image("ConvNextModel", "ConvNextConfig", **_CONVNEXT)),
+    "hf-resnet": ("transformers", _image("ResNetModel", "ResNetConfig", **_RESNET)),
+    "hf-regnet": ("transformers", _image("RegNetModel", "RegNetConfig", **_REGNET)),
+    "hf-mobilenet-v2": ("transformers", _image("MobileNetV2Model", "MobileNetV2Config", depth_multiplier=0.35)),
+    "tv-resnet18": ("torchvision", _torchvision("resnet18")),
+    "tv-mobilenet-v3": ("torchvision", _torchvision("mobilenet_v3_small")),
+    "tv-squeezenet": ("torchvision", _torchvision("squeezenet1_1")),
 }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -69,6 +69,7 @@ class Result:
         *,
         tune: float | None = None,
         capture: bool = False,
+        held: Collection[str] = (),
     ) -> Callable[..., Any]:
         """A callable that runs the plan's kernels.
 
@@ -83,6 +84,8 @@ class Result:
                 machine's GPU.
             tune: seconds for measuring variants of the kernels on the GPU first; the best are remembered.
             capture: replay the kernels as one graph, which saves launch time.
+            held: names of inputs, such as weights, that come in the same memory at every call: with `capture` they are
+                read there, others are copied first.
 
         Raises:
             InputError: `on` is unknown, or cannot run the plan on this machine.
@@ -97,7 +100,7 @@ class Result:
             from eqsat.gpu.run.run import gpu_runner
 
             signature = Signature.of(self.source)
-            run = gpu_runner(self.plan, device or self.report["device"], signature, exact, tune, capture)
+            run = gpu_runner(self.plan, device or self.report["device"], signature, exact, tune, capture, held)
             return self._callable(run)
         if tune is not None or capture:
             raise InputError(f"compile: tuning and capturing are for a GPU, not for {on!r}: times there say nothing")

@@ -124,6 +124,11 @@ class Giver:
         return tensor.view(self.namespace.bfloat16) if dtype == "bfloat16" else tensor
 
 
+def on_gpu(tensor: Any) -> bool:
+    """Whether a DLPack tensor lies in memory of a GPU."""
+    return tensor.__dlpack_device__()[0] in _ON_GPU
+
+
 def _speaks_dlpack(array: Any) -> bool:
     return hasattr(array, "__dlpack__") and not isinstance(array, np.ndarray | np.generic)
 

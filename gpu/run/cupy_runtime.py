@@ -6,7 +6,7 @@ CuPy is imported when a plan is first compiled. It was not run on AMD hardware; 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
@@ -368,11 +368,17 @@ class Replayed:
 
     A call copies the inputs into them, launches the graph, and copies the results out: for plans of many short
     kernels, whose launches would take longer than they do.
+
+    Args:
+        held: names of inputs, such as weights, that callers pass at the same place every time: the graph reads them
+            there, and is recorded again when one has moved.
     """
 
-    def __init__(self, plan: GpuPlan) -> None:
+    def __init__(self, plan: GpuPlan, held: Collection[str] = ()) -> None:
         self.plan = plan
+        self._held = frozenset(held)
         self._captured: Captured | None = None
+        self._places: dict[str, int] = {}
 
     def __call__(self, inputs: Mapping[str, Any]) -> list[Any]:
         """As `GpuPlan.__call__`."""
@@ -381,9 +387,18 @@ class Replayed:
         with plan.guarded(), giver.stream():
             taken = plan.taken(inputs)
             if self._captured is None:
-                self._captured = plan.record({name: array.copy() for name, array in taken.items()})
-            captured = self._captured
-            for name, array in taken.items():
-                captured.memory[name][...] = array
+                again = plan.taken(inputs)  # an input that is converted has no place of its own
+                self._held = frozenset(n for n in self._held if taken[n].data.ptr == again[n].data.ptr)
+            captured = self._recorded(taken)
+            for name in taken.keys() - self._held:
+                captured.memory[name][...] = taken[name]
             captured.launch()
             return plan.given(giver, [array.copy() for array in captured.outputs])
+
+    def _recorded(self, taken: Mapping[str, Any]) -> Captured:
+        """The graph, over the held inputs where they lie now."""
+        places = {name: taken[name].data.ptr for name in self._held}
+        if self._captured is None or places != self._places:
+            own = {name: array if name in self._held else array.copy() for name, array in taken.items()}
+            self._captured, self._places = self.plan.record(own), places
+        return self._captured

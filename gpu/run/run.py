@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from math import prod
 from typing import Any
@@ -118,12 +118,14 @@ def gpu_runner(
     exact: bool = False,
     tune: float | None = None,
     capture: bool = False,
+    held: Collection[str] = (),
 ) -> Callable[[Mapping[str, Any]], list[Any]]:
     """A function from arrays by name to the shaped roots, of the same kind, on the GPU of this machine.
 
     Args:
         tune: seconds for measuring variants of the kernels first.
         capture: replay the launches as one graph.
+        held: inputs that the graph reads where they lie.
 
     Raises:
         InputError: no CuPy, no GPU, or a device of another instruction set.
@@ -134,7 +136,7 @@ def gpu_runner(
     if tune is not None:
         measure(plan, device, tune, exact=exact)
     compiled = gpu.GpuPlan(plan, device, signature, exact=exact)
-    return gpu.Replayed(compiled) if capture else compiled
+    return gpu.Replayed(compiled, held) if capture else compiled
 
 
 def run_launches(launches: Launches, inputs: Mapping[str, Array], order: int = simt.FORWARD) -> list[Array]:

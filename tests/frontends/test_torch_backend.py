@@ -224,7 +224,7 @@ def test_inductor_compiles_what_is_written() -> None:
     ("options", "message"),
     [
         ({"freezing": True}, "no option 'freezing'; use codegen, freeze, device"),
-        ({"codegen": "triton"}, "codegen 'triton' is none of inductor, eager"),
+        ({"codegen": "triton"}, "codegen 'triton' is none of inductor, eager, eqsat"),
         ({"freeze": 1}, "True or False"),
         ({"device": "abacus"}, "there is no 'abacus'"),
         ({"time_limit": -1}, "expected seconds"),

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from eqsat.errors import InputError
-from eqsat.frontends.torch.aten import is_known
 from eqsat.frontends.torch.capture import captured
 from eqsat.frontends.torch.module import to_torch
+from eqsat.frontends.torch.operators.table import is_known
+from eqsat.frontends.torch.operators.tensors import to_numpy
 from eqsat.frontends.torch.read import part_of
-from eqsat.frontends.torch.tensors import to_numpy
 from eqsat.program import ops
 
 torch = pytest.importorskip("torch")

@@ -17,15 +17,16 @@ from eqsat.base.time_budget import TimeBudget
 from eqsat.errors import EqsatError, InputError
 from eqsat.extract.device.table import DEVICES, Device
 from eqsat.extract.device.table import device as find_device
-from eqsat.frontends.torch.rewrite import rewritten
-from eqsat.frontends.torch.tensors import import_torch
+from eqsat.frontends.torch.kernels import gpu_of
+from eqsat.frontends.torch.operators.tensors import import_torch
+from eqsat.frontends.torch.rewrite import rewritten, run_by_kernels
 from eqsat.language.rule import Policy
 from eqsat.pipeline.optimize import prepare
 
 log = logging.getLogger(__name__)
 
-CODEGEN = ("inductor", "eager")
-"""Backends of torch that compile what eqsat writes."""
+CODEGEN = ("inductor", "eager", "eqsat")
+"""What compiles a graph: a backend of torch the operators that eqsat writes, or eqsat itself, as kernels."""
 
 
 @dataclass(frozen=True)
@@ -33,9 +34,10 @@ class Options:
     """What `torch.compile(..., options={...})` may say.
 
     Attributes:
-        codegen: what compiles the result: `inductor` or `eager`.
+        codegen: what compiles the result: `inductor`; `eager`, which runs operator by operator; or `eqsat`, whose own
+            kernels run what it knows on the GPU where the tensors lie, and torch the rest operator by operator.
         freeze: whether parameters and buffers are constants, for inference with weights that no longer change.
-        device: the row of prices; by default that of the tensors' device.
+        device: the row of prices; by default that of the tensors' device. Kernels need a row of its instruction set.
         time_limit: seconds for each graph, before it is compiled.
         numerics: as for `eqsat.optimize`.
     """
@@ -76,17 +78,23 @@ def backend(
         mode: of Inductor.
 
     Raises:
-        InputError: an option is unknown, or does not fit.
+        InputError: an option is unknown, or does not fit; or kernels are asked for where they cannot run.
     """
     torch = import_torch()
     asked = Options.of(options)
+    gpu = gpu_of(asked.device, inputs) if asked.codegen == "eqsat" else None
     if torch.is_grad_enabled() and any(isinstance(x, torch.Tensor) and x.requires_grad for x in inputs):
         return _compiled(torch, module, inputs, asked.codegen, mode, freezing=False)
     prepare(asked.numerics)
-    constants = _constants(torch, module, inputs) if asked.freeze else {}
+    weights = _weights(torch, module, inputs)
+    constants = weights if asked.freeze else {}
+    budget = TimeBudget.of(asked.time_limit)
     try:
-        row = _row(torch, asked.device, inputs)
-        better = rewritten(module, inputs, constants, row, TimeBudget.of(asked.time_limit), asked.numerics)
+        if gpu:
+            better = run_by_kernels(module, inputs, constants, weights, gpu, budget, asked.numerics)
+        else:
+            row = _row(torch, asked.device, inputs)
+            better = rewritten(module, inputs, constants, row, budget, asked.numerics)
     except EqsatError as error:
         log.info("a graph stays as it is: %s", error)
         better = None
@@ -103,7 +111,7 @@ def _compiled(
     torch: Any, module: Any, inputs: Sequence[Any], codegen: str, mode: str | None, freezing: bool
 ) -> Callable[..., Any]:
     """A graph module as another backend of torch compiles it."""
-    if codegen == "eager":
+    if codegen != "inductor":
         return module.forward
     patches = import_torch("torch._inductor").list_mode_options(mode) if mode else {}
     inductor = import_torch("torch._inductor.compile_fx")
@@ -145,7 +153,7 @@ def _row(torch: Any, name: str | None, inputs: Sequence[Any]) -> Device:
     return find_device(min(rows, key=lambda row: abs(row.units.value - properties.multi_processor_count)).name)
 
 
-def _constants(torch: Any, module: Any, inputs: Sequence[Any]) -> dict[int, Any]:
+def _weights(torch: Any, module: Any, inputs: Sequence[Any]) -> dict[int, Any]:
     """Parameters and buffers of modules among the inputs, by place: Dynamo keeps where each input comes from."""
     placeholders = module.graph.find_nodes(op="placeholder")
     given = [node.meta["grapharg"].source.name if "grapharg" in node.meta else "" for node in placeholders]

@@ -10,8 +10,8 @@ from typing import Any
 
 from eqsat.base.numerics import Array
 from eqsat.errors import InputError
-from eqsat.frontends.torch.row import Built
-from eqsat.frontends.torch.tensors import import_torch, to_numpy, to_tensor, type_of
+from eqsat.frontends.torch.operators.row import Built
+from eqsat.frontends.torch.operators.tensors import import_torch, to_numpy, to_tensor, type_of
 from eqsat.program import ops
 from eqsat.program.term import Term
 

@@ -7,8 +7,8 @@ from functools import cache
 from typing import Any
 
 from eqsat.errors import InputError
-from eqsat.frontends.torch.row import bound
-from eqsat.frontends.torch.tensors import import_torch, refusing
+from eqsat.frontends.torch.operators.row import bound
+from eqsat.frontends.torch.operators.tensors import import_torch, refusing
 
 
 def captured(module: Any, inputs: Sequence[Any]) -> tuple[Any, list[Any]]:

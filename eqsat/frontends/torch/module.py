@@ -11,10 +11,10 @@ import numpy as np
 
 from eqsat.base.arguments import instance, shown
 from eqsat.errors import DtypeError, InputError, one_line
-from eqsat.frontends.torch.aten import built
 from eqsat.frontends.torch.calls import carried
-from eqsat.frontends.torch.row import Built, Declined
-from eqsat.frontends.torch.tensors import import_torch, refusing, to_numpy, type_of
+from eqsat.frontends.torch.operators.row import Built, Declined
+from eqsat.frontends.torch.operators.table import built
+from eqsat.frontends.torch.operators.tensors import import_torch, refusing, to_numpy, type_of
 from eqsat.frontends.torch.write import Writer
 from eqsat.program import ops
 from eqsat.program.ir import Program

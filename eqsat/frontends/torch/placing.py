@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from eqsat.frontends.torch.tensors import import_torch
+from eqsat.frontends.torch.operators.tensors import import_torch
 
 
 class Layout(NamedTuple):

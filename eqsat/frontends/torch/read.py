@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from eqsat.frontends.torch.aten import built
-from eqsat.frontends.torch.row import Built
-from eqsat.frontends.torch.tensors import type_of
+from eqsat.frontends.torch.operators.row import Built
+from eqsat.frontends.torch.operators.table import built
+from eqsat.frontends.torch.operators.tensors import type_of
 from eqsat.program import ops
 from eqsat.program.ir import Program
 from eqsat.program.term import Term

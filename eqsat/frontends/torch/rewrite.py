@@ -6,17 +6,18 @@ this gains enough by price; all other nodes stay as they are.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from eqsat.base.time_budget import TimeBudget
 from eqsat.errors import EqsatError
 from eqsat.extract.device.table import Device
-from eqsat.frontends.torch.aten import is_known
 from eqsat.frontends.torch.capture import captured
+from eqsat.frontends.torch.kernels import insert_kernels
+from eqsat.frontends.torch.operators.table import is_known
+from eqsat.frontends.torch.operators.tensors import import_torch, to_numpy, type_of
 from eqsat.frontends.torch.placing import lay_out, layouts
 from eqsat.frontends.torch.read import Part, part_of
-from eqsat.frontends.torch.tensors import import_torch, to_numpy, type_of
 from eqsat.frontends.torch.write import Writer
 from eqsat.language.rule import Policy
 from eqsat.pipeline.optimize import optimize
@@ -53,23 +54,61 @@ def rewritten(
         CheckFailed: a part as written does not pass the check.
     """
     graph_module, fakes = captured(module, inputs)
-    graph = graph_module.graph
     source = layouts(graph_module, fakes)
-    placeholders, attributes = graph.find_nodes(op="placeholder"), graph.find_nodes(op="get_attr")
-    held = {placeholders[i]: x for i, x in constants.items()} | {node: node.meta["val"] for node in attributes}
-    known = {node: ops.constant(to_numpy(x)) for node, x in held.items() if _holds(x)}
-    changed = False
-    for part, better in _improved(_parts(graph_module, known), budget, device, numerics):
-        _splice(graph_module, part, better)
-        changed = True
-    if not changed:
+    parts = _parts(graph_module, _known(graph_module, constants))
+    now: dict[Any, Any] = {}
+    for part, best in _optimised(parts, budget, device, numerics):
+        if _pays(best, device):
+            _splice(graph_module, part, best.program, now)
+    if not now:
         return None
-    import_torch("torch.fx.passes.tools_common").stable_topological_sort(graph_module)
-    graph_module.graph.eliminate_dead_code()
+    _put_in_order(graph_module)
     lay_out(graph_module, fakes, source)
     graph_module.graph.lint()
     graph_module.recompile()
     return graph_module
+
+
+def run_by_kernels(
+    module: Any,
+    inputs: Sequence[Any],
+    constants: Mapping[int, Any],
+    held: Collection[int],
+    device: Device,
+    budget: TimeBudget,
+    numerics: Policy,
+) -> Any:
+    """As `rewritten`, with eqsat's kernels in place of the parts, whatever they gain; None if it knows no part.
+
+    Args:
+        held: inputs by place that come in the same memory at every call.
+    """
+    graph_module, _ = captured(module, inputs)
+    placeholders = graph_module.graph.find_nodes(op="placeholder")
+    weights = {placeholders[i] for i in held}
+    parts = [part for part in _parts(graph_module, _known(graph_module, constants)) if part.inputs]
+    now: dict[Any, Any] = {}
+    for part, best in _optimised(parts, budget, device, numerics):
+        insert_kernels(graph_module, part, best, weights, now)
+    if not now:
+        return None
+    _put_in_order(graph_module)
+    graph_module.graph.lint()
+    graph_module.recompile()
+    return graph_module
+
+
+def _known(graph_module: Any, constants: Mapping[int, Any]) -> dict[Any, Term]:
+    """Nodes whose values never change, as constants."""
+    placeholders, attributes = (graph_module.graph.find_nodes(op=kind) for kind in ("placeholder", "get_attr"))
+    held = {placeholders[i]: x for i, x in constants.items()} | {node: node.meta["val"] for node in attributes}
+    return {node: ops.constant(to_numpy(x)) for node, x in held.items() if _holds(x)}
+
+
+def _put_in_order(graph_module: Any) -> None:
+    """The nodes of a graph behind those that they read, less what nothing reads."""
+    import_torch("torch.fx.passes.tools_common").stable_topological_sort(graph_module)
+    graph_module.graph.eliminate_dead_code()
 
 
 def _holds(tensor: Any) -> bool:
@@ -96,20 +135,18 @@ def _parts(graph_module: Any, known: Mapping[Any, Term]) -> list[Part]:
     return parts
 
 
-def _improved(
+def _optimised(
     parts: Sequence[Part], budget: TimeBudget, device: Device, numerics: Policy
-) -> Iterator[tuple[Part, Program]]:
-    """The parts that gain, each with its cheaper program. Equal parts are optimised once; each gets an equal share of
-    the time that is left."""
-    found: dict[Any, Program | None] = {}
+) -> Iterator[tuple[Part, Result]]:
+    """The parts, each with the result for its program. Equal parts are optimised once; each gets an equal share of the
+    time that is left."""
+    found: dict[Any, Result] = {}
     keys = [(part.program.inputs, tuple(part.program.outputs.values())) for part in parts]
     for i, (part, key) in enumerate(zip(parts, keys, strict=True)):
         if key not in found:
             seconds = budget.left("write") / len(set(keys[i:]))
-            best = optimize(part.program, device, seconds, numerics, explain_time=0.0, measure=False)
-            found[key] = best.program if _pays(best, device) else None
-        if better := found[key]:
-            yield part, better
+            found[key] = optimize(part.program, device, seconds, numerics, explain_time=0.0, measure=False)
+        yield part, found[key]
 
 
 def _pays(best: Result, device: Device) -> bool:
@@ -125,13 +162,18 @@ def _pays(best: Result, device: Device) -> bool:
     return after < share * before and (not device.runtime or less < share * work)
 
 
-def _splice(graph_module: Any, part: Part, better: Program) -> None:
-    """Replace the results of a part by those of a better program."""
+def _splice(graph_module: Any, part: Part, better: Program, now: dict[Any, Any]) -> None:
+    """Replace the results of a part by those of a better program.
+
+    Args:
+        now: the nodes that stand in place of others; gets those of the results.
+    """
     graph = graph_module.graph
     [end] = graph.find_nodes(op="output")
-    values = dict(zip(better.inputs, part.inputs, strict=True))
+    values = {term: now.get(node, node) for term, node in zip(better.inputs, part.inputs, strict=True)}
     with graph.inserting_before(end):
         writer = Writer(graph_module, graph, values, part.outputs[0].meta["val"].device)
         written = writer.write(list(better.outputs.values()))
     for node, new in zip(part.outputs, written, strict=True):
         node.replace_all_uses_with(new)
+        now[node] = new

@@ -12,7 +12,7 @@ import numpy as np
 
 from eqsat.errors import InputError
 from eqsat.frontends.torch.calls import TorchCall
-from eqsat.frontends.torch.tensors import dtype_of, import_torch, to_tensor
+from eqsat.frontends.torch.operators.tensors import dtype_of, import_torch, to_tensor
 from eqsat.program.term import Term, topological
 
 

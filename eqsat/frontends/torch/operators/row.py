@@ -14,7 +14,7 @@ from typing import Any
 
 from eqsat.base.numerics import is_float, scalar
 from eqsat.errors import EqsatError
-from eqsat.frontends.torch.tensors import dtype_of, import_torch, name_of
+from eqsat.frontends.torch.operators.tensors import dtype_of, import_torch, name_of
 from eqsat.program import ops
 from eqsat.program.term import Term
 

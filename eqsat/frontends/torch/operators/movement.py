@@ -7,8 +7,8 @@ from math import ceil
 from typing import Any
 
 from eqsat.base.numerics import is_float
-from eqsat.frontends.torch.row import Declined, Row, as_term, common_dtype
-from eqsat.frontends.torch.tensors import import_torch, name_of
+from eqsat.frontends.torch.operators.row import Declined, Row, as_term, common_dtype
+from eqsat.frontends.torch.operators.tensors import import_torch, name_of
 from eqsat.program import composites, ops
 from eqsat.program.term import Term
 

@@ -7,8 +7,8 @@ from math import inf
 from typing import Any
 
 from eqsat.base.numerics import INTS, is_float
-from eqsat.frontends.torch.row import Declined, Row, as_term
-from eqsat.frontends.torch.tensors import name_of
+from eqsat.frontends.torch.operators.row import Declined, Row, as_term
+from eqsat.frontends.torch.operators.tensors import name_of
 from eqsat.program import composites, ops
 from eqsat.program.composites import broadcasting
 from eqsat.program.term import Term

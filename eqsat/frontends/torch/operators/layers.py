@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from eqsat.frontends.torch.row import Declined, Row
+from eqsat.frontends.torch.operators.row import Declined, Row
 from eqsat.program import composites, ops
 from eqsat.program.term import Shape, Term
 

@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from eqsat.errors import EqsatError
-from eqsat.frontends.torch.aten_layers import LAYERS
-from eqsat.frontends.torch.aten_movement import MOVEMENT
-from eqsat.frontends.torch.aten_pointwise import POINTWISE
-from eqsat.frontends.torch.aten_reductions import REDUCTIONS
-from eqsat.frontends.torch.row import Built, Declined, Row
-from eqsat.frontends.torch.tensors import import_torch, type_of
+from eqsat.frontends.torch.operators.layers import LAYERS
+from eqsat.frontends.torch.operators.movement import MOVEMENT
+from eqsat.frontends.torch.operators.pointwise import POINTWISE
+from eqsat.frontends.torch.operators.reductions import REDUCTIONS
+from eqsat.frontends.torch.operators.row import Built, Declined, Row
+from eqsat.frontends.torch.operators.tensors import import_torch, type_of
 from eqsat.program import ops
 from eqsat.program.term import Term
 

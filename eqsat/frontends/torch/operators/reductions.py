@@ -7,8 +7,8 @@ from math import prod
 from typing import Any
 
 from eqsat.base.numerics import HALVES, is_float
-from eqsat.frontends.torch.row import Declined, Row
-from eqsat.frontends.torch.tensors import name_of
+from eqsat.frontends.torch.operators.row import Declined, Row
+from eqsat.frontends.torch.operators.tensors import name_of
 from eqsat.program import composites, ops
 from eqsat.program.term import Shape, Term
 

@@ -1,0 +1,1 @@
+"""How each ATen operator becomes terms: one row an operator."""
