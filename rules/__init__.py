@@ -42,7 +42,7 @@ ALL: list[AnyRule] = [row for rows in FAMILIES.values() for row in rows]
 """Every rule."""
 
 
-EXPLORING: tuple[AnyRule, ...] = exploring.RULES + discovered.PROVING
+EXPLORING: tuple[AnyRule, ...] = exploring.RULES + discovered.PROVING + concat.EXPLORING
 """Rules that only `eqsat.prove` and `eqsat explore` use: they do not come to rest on large programs."""
 
 PROVING: tuple[AnyRule, ...] = (

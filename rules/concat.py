@@ -6,7 +6,8 @@ product, and towers that end in a concat become batched towers with no rule of t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import reduce
 from itertools import accumulate, pairwise
 
 from eqsat.egraph.host_terms import Term, Terms
@@ -237,6 +238,77 @@ def _view_of_cat(graph: Terms, emit: Emit) -> None:
                 emit(node.cls, graph.view(inner, lt.strided(layout.offset - start, layout.dims)))
 
 
+def _members(graph: Terms, cls: int) -> tuple[int, ...]:
+    """The members of the finest Cat of a class; none where it has no Cat."""
+    cat = graph.finest_cat(cls)
+    return () if cat is None else cat.args
+
+
+def _operator_of_cats(graph: Terms, emit: Emit) -> None:
+    """f(Cat x_i, Cat y_i) = Cat_i(f(x_i, y_i)) where both operands of a function are joined at the same places."""
+    for node in graph.nodes("Bin"):
+        if graph.const(node.cls):
+            continue
+        columns = [_members(graph, a) for a in node.args]
+        sizes = {tuple(map(graph.size, column)) for column in columns}
+        if len(sizes) == 1 and sizes != {()}:
+            emit(node.cls, graph.cat([graph.make("Bin", node.attrs, pair) for pair in zip(*columns, strict=True)]))
+
+
+def _product_over_cat(graph: Terms, emit: Emit) -> None:
+    """MM(a, Cat b_i) = MM(a_1, b_1) + ... + MM(a_n, b_n), where a_i are the columns of `a` that meet the rows b_i."""
+    for node in graph.nodes("MM"):
+        batch, m, k, n = node.attrs
+        left, right = node.args
+        members = _members(graph, right)
+        heights = _heights(graph, members, n)
+        if batch > 1 or not heights or graph.const(node.cls):
+            continue
+        starts = accumulate(heights, initial=0)
+        columns = [
+            graph.view(left, lt.strided(start, [(m, k), (rows, 1)]))
+            for start, rows in zip(starts, heights, strict=False)
+        ]
+        products = [graph.product(a, b, 1, m, rows, n) for a, b, rows in zip(columns, members, heights, strict=True)]
+        emit(node.cls, reduce(lambda total, product: graph.make("Bin", ("add",), (total, product)), products))
+
+
+def _stack(graph: Terms, cls: int, rows: int) -> tuple[int, ...]:
+    """The blocks below each other whose transpose a class is; they have this many rows together."""
+    turned = lt.of_transpose((rows, graph.size(cls) // rows), (1, 0))
+    return next((_members(graph, node.args[0]) for node in graph.of(cls, "V") if node.attrs[0] == turned), ())
+
+
+def _heights(graph: Terms, blocks: Sequence[int], width: int) -> tuple[int, ...]:
+    """The rows of each block; none where a block does not end with a row."""
+    sizes = [graph.size(b) for b in blocks]
+    return () if any(size % width for size in sizes) else tuple(size // width for size in sizes)
+
+
+def _columns_of_blocks(graph: Terms, emit: Emit) -> None:
+    """[[a; b] [c; d]] = [[a c]; [b d]]: blocks joined below each other first, or beside each other first."""
+    for node in graph.nodes("V"):
+        layout: Layout = node.attrs[0]
+        members = _members(graph, node.args[0])
+        if not members or graph.const(node.cls) or len(layout.dims) != 2:
+            continue
+        rows, columns = (count for count, _ in layout.dims)
+        widths = [graph.size(x) // rows for x in members]
+        if layout != lt.of_transpose((columns, rows), (1, 0)) or sum(widths) != columns:
+            continue
+        stacks = [_stack(graph, x, rows) for x in members]
+        heights = {_heights(graph, stack, width) for stack, width in zip(stacks, widths, strict=True)}
+        if len(heights) == 1 and heights != {()}:
+            bands = zip(heights.pop(), zip(*stacks, strict=True), strict=True)
+            emit(node.cls, graph.cat([_beside(graph, blocks, height, widths) for height, blocks in bands]))
+
+
+def _beside(graph: Terms, blocks: Sequence[int], height: int, widths: Sequence[int]) -> Term:
+    """Blocks of one height and these widths side by side."""
+    turned = [graph.swapped(block, 1, height, width) for block, width in zip(blocks, widths, strict=True)]
+    return graph.swapped(graph.cat(turned), 1, sum(widths), height)
+
+
 RULES: tuple[HostRule, ...] = (
     HostRule("concat-of-one", "cat(a) => a", _cat_of_one, "exact", "definition of concat", "nothing to join"),
     HostRule(
@@ -318,3 +390,34 @@ RULES: tuple[HostRule, ...] = (
         guard_text="the view reads within one member, or within some that are joined already",
     ),
 )
+
+EXPLORING: tuple[HostRule, ...] = (
+    HostRule(
+        "operator-of-concats",
+        "f(cat(a1, ..., an), cat(b1, ..., bn)) => cat(f(a1, b1), ..., f(an, bn))",
+        _operator_of_cats,
+        "exact",
+        "TASO (SOSP 2019), axioms of concatenation; discovered: --operators matmul,add,concat --size 3",
+        "member by member, differently joined operands meet",
+        guard_text="members of equal sizes",
+    ),
+    HostRule(
+        "product-over-joined-axis",
+        "cat(a1, ..., an, axis=1) @ cat(b1, ..., bn, axis=0) => a1 @ b1 + ... + an @ bn",
+        _product_over_cat,
+        "reassociating",
+        "TASO (SOSP 2019), axioms of concatenation; discovered: --operators matmul,add,concat --size 3",
+        "a product over a joined axis is a sum of products, which may share a factor",
+        guard_text="one batch, whole rows",
+    ),
+    HostRule(
+        "columns-of-blocks",
+        "cat(cat(a, b), cat(c, d), axis=1) => cat(cat(a, c, axis=1), cat(b, d, axis=1))",
+        _columns_of_blocks,
+        "exact",
+        "TASO (SOSP 2019), axioms of concatenation; discovered: --operators matmul,add,concat --size 3",
+        "blocks joined either way round meet",
+        guard_text="stacks of equal heights",
+    ),
+)
+"""Laws that only bring forms together: for proving and exploring."""

@@ -5,7 +5,7 @@ Those of `RULES` always save work. `PROVING` holds those that only bring two for
 
 from __future__ import annotations
 
-from eqsat.language.equation import rules
+from eqsat.language.equation import Equation, equation, rules
 from eqsat.language.rule import Numerics, Rule
 
 _ENDS = "discovered: --operators maximum,minimum,max,min,relu,neg,abs --size 2"
@@ -13,6 +13,9 @@ _ENDS3 = "discovered: --operators maximum,minimum,relu,neg,abs --size 3"
 _PRODUCTS = "discovered: --operators matmul,add,mul,relu --size 3"
 _POWERS = "discovered: --operators sub,div,sqrt,rsqrt,reciprocal,log,exp,mul --size 2"
 _SUMS = "discovered: --operators sum,max,add,sub,mul,neg,mul_column,sub_column,div_column --size 2"
+_DIFFERENCES = "discovered: --operators add,sub,mul,neg --size 3"
+_EXTREMES = "discovered: --operators sum,max,add,mul,neg --size 3"
+_POWERS3 = "discovered: --operators exp,log,sqrt,mul,div,reciprocal --size 3"
 
 _SAVING: tuple[tuple[str, str, Numerics, str, str], ...] = (
     ("maximum-of-same", "maximum(a, a) == a", "exact", _ENDS, "nothing is larger than itself"),
@@ -107,21 +110,101 @@ _MEETING: tuple[tuple[str, str, Numerics, str, str], ...] = (
         _PRODUCTS,
         "a sign is one factor's",
     ),
+    (
+        "relu-of-product-with-square",
+        "relu(a * (a * b)) == a * (a * relu(b))",
+        "range-changing",
+        _PRODUCTS,
+        "a square has no sign",
+    ),
+    (
+        "minimum-with-negated-relu",
+        "minimum(a, -relu(a)) == minimum(a, -a)",
+        "exact",
+        _ENDS3,
+        "relu changes neither",
+    ),
+    (
+        "minimum-with-abs-of-smaller",
+        "minimum(a, abs(minimum(a, b))) == minimum(a, abs(b))",
+        "exact",
+        _ENDS3,
+        "where a is the smaller one, it is the result either way",
+    ),
+    ("difference-of-same", "a - a == 0", "range-changing", _DIFFERENCES, "nothing is left"),
+    ("log-of-one", "log(1) == 0", "exact", _POWERS3, "the power zero is one"),
+    ("root-of-zero", "sqrt(0) == 0", "exact", _POWERS3, "zero is its own square"),
+    ("abs-as-maximum", "abs(a) == maximum(a, -a)", "reassociating", _ENDS3, "laws of maxima apply to abs"),
+    ("minimum-of-both-signs", "minimum(minimum(a, -a), 0) == minimum(a, -a)", "exact", _ENDS3, "it is not positive"),
+    ("over-itself", "a * reciprocal(a) == 1", "range-changing", _POWERS3, "quotients cancel"),
+    (
+        "reciprocal-of-product",
+        "reciprocal(a * b) == reciprocal(a) * reciprocal(b)",
+        "reassociating",
+        _POWERS3,
+        "quotients of products are products of quotients",
+    ),
+    ("root-of-product", "sqrt(a * b) == sqrt(a) * sqrt(b)", "range-changing", _POWERS3, "a root of each factor"),
+    (
+        "root-of-reciprocal",
+        "sqrt(reciprocal(a)) == reciprocal(sqrt(a))",
+        "range-changing",
+        _POWERS3,
+        "a root of a quotient is one of roots",
+    ),
+    ("square-of-root", "sqrt(a) * sqrt(a) == a", "range-changing", _POWERS3, "each undoes the other"),
+    (
+        "product-with-reciprocal-root",
+        "a * rsqrt(a) == sqrt(a)",
+        "range-changing",
+        _POWERS3,
+        "one root of the two cancels",
+    ),
+    (
+        "root-over-its-square",
+        "reciprocal(a) * sqrt(a) == rsqrt(a)",
+        "range-changing",
+        _POWERS3,
+        "one root of the two cancels",
+    ),
 )
 
 
 _SIGNED: tuple[tuple[str, str, str], ...] = (
     ("relu-of-abs", "relu(abs(a)) == abs(a)", "an absolute value is not negative"),
     ("relu-of-square", "relu(a * a) == a * a", "a square is not negative"),
-    ("maximum-of-negated", "maximum(-a, -b) == -minimum(a, b)", "one sign instead of two"),
-    ("minimum-of-negated", "minimum(-a, -b) == -maximum(a, b)", "one sign instead of two"),
 )
 """Of floats alone: the least integer has no negation, and products of integers wrap around."""
 
-_SHARED: tuple[tuple[str, str], ...] = (
-    ("maximum-of-minima-of-same", "maximum(minimum(a, b), minimum(a, c)) == minimum(a, maximum(b, c))"),
-    ("minimum-of-maxima-of-same", "minimum(maximum(a, b), maximum(a, c)) == maximum(a, minimum(b, c))"),
+_DOUBLED: tuple[tuple[str, str, str, str], ...] = (
+    ("relu-of-doubled", "relu(a + a) == relu(a) + relu(a)", _PRODUCTS, "doubling keeps the sign"),
+    (
+        "relu-of-sum-with-relu",
+        "relu(a + relu(a)) == relu(a) + relu(a)",
+        _PRODUCTS,
+        "of a positive value twice as much, else nothing",
+    ),
+    ("maximum-of-doubled", "max(a + a) == max(a) + max(a)", _EXTREMES, "doubling keeps the order"),
 )
+"""Of floats alone: integers that are doubled may wrap around."""
+
+RELU = equation("relu-is-maximum", "relu(a) == maximum(a, 0)", source=_ENDS3)
+
+SIGNS: dict[str, Equation] = {
+    word: equation(f"{word}-of-negated", text, when="floating(dtype(a))", source=_ENDS)
+    for word, text in (
+        ("maximum", "maximum(-a, -b) == -minimum(a, b)"),
+        ("minimum", "minimum(-a, -b) == -maximum(a, b)"),
+    )
+}
+
+LATTICE: dict[str, Equation] = {
+    name: equation(name, text, source=_ENDS3)
+    for name, text in (
+        ("maximum-of-minima-of-same", "maximum(minimum(a, b), minimum(a, c)) == minimum(a, maximum(b, c))"),
+        ("minimum-of-maxima-of-same", "minimum(maximum(a, b), maximum(a, c)) == maximum(a, minimum(b, c))"),
+    )
+}
 
 RULES: tuple[Rule, ...] = (
     *(
@@ -134,15 +217,43 @@ RULES: tuple[Rule, ...] = (
         for name, text, why in _SIGNED
         for row in rules(name, text, when="floating(dtype(a))", source=_ENDS, why=why)
     ),
+    *(row for e in SIGNS.values() for row in e.orient("right", e.name, why="one sign instead of two")),
     *(
         row
-        for name, text in _SHARED
-        for row in rules(name, text, source=_ENDS3, why="what both have in common is compared once")
+        for e in LATTICE.values()
+        for row in e.orient("right", e.name, why="what both have in common is compared once")
     ),
 )
 
-PROVING: tuple[Rule, ...] = tuple(
-    row
-    for name, text, numerics, source, why in _MEETING
-    for row in rules(name, text, numerics=numerics, source=source, why=why)
+PROVING: tuple[Rule, ...] = (
+    *(
+        row
+        for name, text, numerics, source, why in _MEETING
+        for row in rules(name, text, numerics=numerics, source=source, why=why)
+    ),
+    *(
+        row
+        for name, text, source, why in _DOUBLED
+        for row in rules(name, text, when="floating(dtype(a))", source=source, why=why)
+    ),
+    *(
+        row
+        for word, fn in (("maximum", "max"), ("minimum", "min"))
+        for row in rules(
+            f"{word}-of-number",
+            f"{fn}(v) == v",
+            numbers="v",
+            source=_EXTREMES,
+            why="there is nothing else to choose",
+        )
+    ),
+    *RELU.orient("right", "relu-as-maximum", why="laws of maxima apply to relu"),
+    *RELU.orient("left", "maximum-as-relu", why="laws of relu apply to maxima"),
+    *SIGNS["maximum"].orient("left", "negated-minimum", why="a sign moves into both operands"),
+    *SIGNS["minimum"].orient("left", "negated-maximum", why="a sign moves into both operands"),
+    *(
+        row
+        for word, e in zip(("minimum", "maximum"), LATTICE.values(), strict=True)
+        for row in e.orient("left", f"distribute-{word}", why="each of two is compared by itself")
+    ),
 )

@@ -218,7 +218,7 @@ class _Equation:
         rest = [self._settled(term) for term in (*left, *negated(right))]
         while rest:
             term = replace(rest[0], coefficient=-rest[0].coefficient)
-            found = next((i for i, other in enumerate(rest) if i and self._same_product(term, other)), None)
+            found = next((i for i, other in enumerate(rest) if i and self.same_product(term, other)), None)
             if found is None:
                 self.reason = self.reason or "the terms of both sides do not pair off"
                 return False
@@ -292,12 +292,13 @@ class _Equation:
         be."""
         place, forget = self.facts.another(k, size)
         other = substituted(term, [(k, place)])
-        if self._same_product(term, other):
+        if self.same_product(term, other):
             return other
         forget()
         return None
 
-    def _same_product(self, a: Product, b: Product) -> bool:
+    def same_product(self, a: Product, b: Product) -> bool:
+        """Whether two products are equal, their sums in any order."""
         if a.coefficient != b.coefficient or sorted(map(head, a.atoms)) != sorted(map(head, b.atoms)):
             return False
         return any(self._same_atoms(a.atoms, other.atoms) for other in self._respelled(a, b))
@@ -468,13 +469,19 @@ class _Element:
         return self._folded(fn, c, count, body(c))
 
     def _folded(self, fn: Any, c: Any, count: Any, inner: Sum) -> Sum:
-        """A fold that is no sum. What is added to all elements is added to their maximum, and the maximum of maxima of
-        two is the maximum of two maxima."""
+        """A fold that is no sum. A number is its own maximum. What is added to all elements is added to their maximum,
+        what is added several times gives as many maxima, and the maximum of maxima of two is the maximum of two maxima.
+        """
         if fn not in _EXTREMES:
             return atom(Function(("fold", fn), (inner,), (c, count)))
+        value = value_of(inner)
+        if value is not None and not value.num_args():
+            return inner
         pair = operands(lone(inner), ("apply", fn))
         if pair:
             return self.apply(fn, *(self._folded(fn, c, count, atom(part)) for part in pair))
+        if len(inner) > 1 and all(self._equation.same_product(inner[0], term) for term in inner[1:]):
+            return self._folded(fn, c, count, inner[:1]) * len(inner)
         fixed = [self._equation.fixed(term, c, count) if len(inner) > 1 else None for term in inner]
         kept = tuple(term for term, same in zip(inner, fixed, strict=True) if same is None)
         beside = tuple(same for same in fixed if same is not None)

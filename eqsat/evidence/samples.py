@@ -152,6 +152,7 @@ class _Sample:
             )
         if len(set(shapes)) == 1:
             kinds += [[lambda: [sum(values[1:], values[0])]]] * 2
+            kinds.append([lambda: [_blocks(values)], lambda: [_product_of_joined(values)]])
         if all(a[1] == b[0] for a, b in pairwise(shapes)):
             kinds.append([lambda: [_product(values)]])
         return self.draw.choice(self.draw.choice(kinds))()
@@ -165,6 +166,17 @@ class _Sample:
         elif way == 1:
             values = [v.sum(1) * self.weight(v.shape[0]) for v in values]
         return tuple(values) if len(values) > 1 else values[0]
+
+
+def _blocks(values: Values) -> Any:
+    """The first and the last member below each other, and beside them the other way round."""
+    one, other = values[0], values[-1]
+    return functions.concat([functions.concat([one, other]), functions.concat([other, one])], 1)
+
+
+def _product_of_joined(values: Values) -> Any:
+    """Members side by side, multiplied by their transposes below each other."""
+    return functions.concat(values, 1) @ functions.concat([v.T for v in values])
 
 
 def _product(factors: Sequence[Any]) -> Any:

@@ -66,6 +66,27 @@ def test_the_rules_derive_an_equation_or_not() -> None:
     assert derived(both, rules(["matmul-associative"])) == [False, True]
 
 
+LAWS = (
+    "div(mul(a, b), div(a, c)) == mul(b, c)",
+    "div(sqrt(mul(a, b)), a) == div(b, sqrt(mul(a, b)))",
+    "mul(a, log(div(b, b))) == log(div(b, b))",
+    "minimum(a, maximum(b, minimum(a, c))) == minimum(a, maximum(b, c))",
+    "relu(minimum(a, abs(b))) == minimum(abs(b), relu(a))",
+    "neg(relu(neg(a))) == minimum(a, relu(neg(a)))",
+    "relu(add(a, relu(a))) == relu(add(a, a))",
+    "sum(add(a, neg(a))) == max(add(a, neg(a)))",
+    "add(concat(a, b), concat(c, d)) == add(concat(a, d), concat(c, b))",
+    "concat_columns(concat(a, b), concat(c, d)) == concat(concat_columns(a, c), concat_columns(b, d))",
+    "matmul(concat_columns(a, a), concat(b, c)) == matmul(a, add(b, c))",
+    "matmul(concat_columns(a, b), concat(c, c)) == matmul(add(a, b), c)",
+)
+
+
+def test_laws_of_quotients_maxima_and_concatenations_are_derived() -> None:
+    """Equations of three operators that no rule states: they follow from a few general laws."""
+    assert derived([Equation.read(text) for text in LAWS], rules()) == [True] * len(LAWS)
+
+
 ROWS = (
     ("matmul(matmul(a, b), c) == matmul(a, matmul(b, c))", "(a @ b) @ c == a @ (b @ c)", "reassociating"),
     ("transpose(matmul(a, b)) == matmul(transpose(b), transpose(a))", "", "exact"),
