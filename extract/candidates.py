@@ -20,7 +20,7 @@ from eqsat.extract.chains import Chain, cheapest_chains
 from eqsat.extract.cost import Prices, Run
 from eqsat.extract.cuts import NOTHING, QUICK, Cut, Facts, Kind, Limits, bits, parts
 from eqsat.extract.device.table import Device
-from eqsat.extract.grow import Grower
+from eqsat.extract.grow import Grower, Made
 from eqsat.extract.joint import joint_kernels
 from eqsat.extract.unfused import UnfusedGrower
 from eqsat.layout.arithmetic import is_contiguous
@@ -53,11 +53,15 @@ class Candidate:
 
 @dataclass(slots=True)
 class Candidates:
-    """The candidates of every class (none for classes that are free), and statistics of the search."""
+    """The candidates of every class (none for classes that are free), and statistics of the search.
+
+    `made` is for another enumeration over the same snapshot; None once it is dropped.
+    """
 
     of_class: list[list[Candidate]]
     facts: Facts
     stats: dict[str, Any] = field(default_factory=dict)
+    made: Made | None = field(default=None, repr=False)
 
     def __len__(self) -> int:
         return sum(map(len, self.of_class))
@@ -102,19 +106,22 @@ def enumerate_candidates(
     needs: Needs | None = None,
     exact: bool = False,
     chains: Mapping[int, Chain] | None = None,
+    made: Made | None = None,
 ) -> Candidates:
     """The candidates of every class, within `limits`.
 
     `should_stop` is polled; once it returns True, classes keep their present cuts, which always suffice for a cover.
     `only` lists the e-nodes that may be used; None means all. `needs` describes the classes that all programs in the
     e-graph compute: kernels with several outputs compute only such classes, and are not made without it. With `exact`,
-    kernels sum in a fixed order. `chains` are a guess at what each class costs as a leaf; by default a launch.
+    kernels sum in a fixed order. `chains` are a guess at what each class costs as a leaf; by default a launch. `made`
+    is what an earlier enumeration for the same device made, under limits that differ at most in how much is kept.
     """
     limits = limits or Limits()
     start = time.perf_counter()
-    facts = Facts(snapshot, limits)
     prices = Prices(device, exact)
-    grower = (Grower if device.fuses else UnfusedGrower)(snapshot, prices, limits, facts, chains)
+    made = made or Made.nothing(snapshot, prices, limits)
+    facts = made.facts
+    grower = (Grower if device.fuses else UnfusedGrower)(snapshot, prices, limits, made, chains)
     search = _Search(snapshot, facts, grower, limits, only or [True] * len(snapshot.nodes))
     search.run(should_stop)
     of_class: list[list[Candidate]] = []
@@ -134,7 +141,7 @@ def enumerate_candidates(
         "crowded": grower.crowded,
         "seconds": time.perf_counter() - start,
     }
-    return Candidates(of_class, facts, stats)
+    return Candidates(of_class, facts, stats, made)
 
 
 def undominated(found: Sequence[Candidate]) -> list[Candidate]:
@@ -170,6 +177,7 @@ class _Search:
         self.visits = self.rounds = 0
         self.stopped = False
         self._grown: list[list[Cut]] = [[] for _ in snapshot.nodes]
+        self._ranked: list[list[object]] = [[] for _ in range(snapshot.n_classes)]
 
     def run(self, should_stop: Callable[[], bool] | None) -> None:
         """Grow until nothing changes, or for as many rounds as the limits allow."""
@@ -204,10 +212,10 @@ class _Search:
     def _settle(self, c: int) -> bool:
         """Choose the best cuts of a class from those of its e-nodes. True if they changed."""
         best = self._best(cut for i in self.snapshot.members[c] for cut in self._grown[i])
-        before = [(x.kind, x.key, x.leaves, x.score) for x in self.cuts[c]]
-        self.cuts[c] = best
+        before = self._ranked[c]
+        self.cuts[c], self._ranked[c] = best, [(x.kind, x.key, x.leaves, x.score) for x in best]
         self.grower.keep(c, best)
-        return before != [(x.kind, x.key, x.leaves, x.score) for x in best]
+        return before != self._ranked[c]
 
     def _best(self, cuts: Iterable[Cut]) -> list[Cut]:
         """The best few of each kind; of cuts that differ only in their inner operators, one."""

@@ -81,6 +81,11 @@ class CoverResult:
         assert self.problem is not None
         return self.problem.found.chains()
 
+    def forget(self) -> None:
+        """Drop what only another cover of the same snapshot would use: most of the memory that this takes."""
+        if self.problem is not None:
+            self.problem.found.made = None
+
     @property
     def kernels(self) -> list[Candidate]:
         """A chosen candidate of each launch: the first of kernels that share one, or of several results."""
@@ -96,7 +101,7 @@ def cover(
     should_stop: Callable[[], bool] | None = None,
     exact: bool = False,
     known: Sequence[CoverResult] = (),
-    chains: Mapping[int, Chain] | None = None,
+    before: CoverResult | None = None,
     operators: Sequence[Operator] = (),
     enumeration_share: float = ENUMERATION_SHARE,
 ) -> CoverResult:
@@ -105,8 +110,9 @@ def cover(
 
     With `exact`, kernels are priced with sums in a fixed order. `known` are good covers of e-graphs that the snapshot
     grew from: the result costs no more than any of them, and kernels of the program as written are taken from them.
-    Without any, the program as written takes their place. `chains` are a guess at what each class costs as a leaf; by
-    default a launch. `operators` are what a runtime executes as one in a program as written.
+    Without any, the program as written takes their place. `before` is a cover of the same snapshot: its kernels tell
+    what each class costs as a leaf, which is a launch otherwise. `operators` are what a runtime executes as one in a
+    program as written.
 
     Raises:
         InputError: the device is unknown.
@@ -119,7 +125,8 @@ def cover(
         return stop or time.monotonic() - start > enumeration_share * time_limit
 
     every = needs_of_all(snapshot)
-    found = enumerate_candidates(snapshot, row, limits, late, needs=every, exact=exact, chains=chains)
+    chains, made = (before.chains, before.problem.found.made) if before and before.problem else (None, None)
+    found = enumerate_candidates(snapshot, row, limits, late, needs=every, exact=exact, chains=chains, made=made)
     more: list[Candidate] = []  # kernels of rewritten forms displace those of the written one
     given: list[list[Candidate]] = []
     for x in known:
@@ -130,7 +137,8 @@ def cover(
             more += moved.all(y for y in x.problem.candidates if y.call is None)
     if not _as_written(snapshot) and not (known and late()):  # groups from rewriting change the best
         own = [n.rule == SOURCE for n in snapshot.nodes]
-        written = enumerate_candidates(snapshot, row, limits, late, only=own, exact=exact, chains=chains)
+        again = {"exact": exact, "chains": chains, "made": found.made}
+        written = enumerate_candidates(snapshot, row, limits, late, only=own, **again)
         more += [x for kernels in written.of_class for x in kernels]
         if not known:
             given.append(CoverProblem(snapshot, written, every.classes).cheap_kernels())

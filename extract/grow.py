@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import product
 from math import ceil
 from typing import NamedTuple
@@ -39,6 +40,28 @@ REDUCED_IN_SLICES = frozenset({"sum", "prod", "max", "min"})
 """Reductions for which reducing the reductions of a row's parts gives the reduction of the row."""
 
 
+@dataclass(frozen=True, slots=True)
+class Made:
+    """What is known of a snapshot's cuts. Growing them once more, with another guess at the leaves, prices none twice.
+
+    Attributes:
+        facts, streams: about the snapshot.
+        cuts: by e-node, operands and kind; None where a limit forbids the cut. `cores` are by the keys of their
+            factors.
+    """
+
+    facts: Facts
+    streams: Streams
+    cuts: dict[tuple[int, tuple[Cut, ...], Kind], Cut | None] = field(default_factory=dict)
+    cores: dict[tuple[int, int, int, int, int], Core] = field(default_factory=dict)
+
+    @staticmethod
+    def nothing(snapshot: Snapshot, prices: Prices, limits: Limits) -> Made:
+        """Before any cut is made."""
+        facts = Facts(snapshot, limits)
+        return Made(facts, Streams(snapshot, prices, facts))
+
+
 class Grower:
     """Makes cuts. `points`, `gemms`, `streamed` and `rows` hold each class's cuts so far, best first; a leaf is a point
     too."""
@@ -48,42 +71,50 @@ class Grower:
         snapshot: Snapshot,
         prices: Prices,
         limits: Limits,
-        facts: Facts,
+        made: Made,
         chains: Mapping[int, Chain] | None = None,
     ) -> None:
-        """`chains` are a guess at what each class costs as a leaf; by default a launch. Cheaper cuts correct it."""
+        """`chains` are a guess at what each class costs as a leaf; by default a launch. Cheaper cuts correct it.
+
+        `made` is by a grower of the same snapshot and prices. Its limits on a kernel were the same.
+        """
         self.snapshot = snapshot
         self.prices = prices
         self.limits = limits
-        self.facts = facts
+        self.facts = facts = made.facts
+        self.streams = made.streams
         self.points: list[list[Cut]] = [[leaf] for leaf in facts.leaf]
         self.gemms: list[list[Cut]] = [[] for _ in facts.leaf]
         self.streamed: list[list[Cut]] = [[] for _ in facts.leaf]
         self.rows: list[list[Cut]] = [[] for _ in facts.leaf]
-        self.streams = Streams(snapshot, prices, facts)
-        self._cores: dict[tuple[int, int, int, int, int], Core] = {}
+        self._made, self._cores = made.cuts, made.cores
         self._chains = dict(chains or dict.fromkeys(range(len(facts.leaf)), Chain(prices.launch, prices.launch)))
         self.crowded = False
         """Whether a limit dropped some cut for one that ranks higher: with another guess, others may be kept."""
         self._leading: set[Core] = set()
         self._beneath: dict[int, int] = {}
-        self._rules: dict[str, Callable[[int, ENode], Iterator[Cut | None]]] = {
-            "Un": self.elementwise,
-            "Bin": self.elementwise,
-            "Where": self.elementwise,
-            "V": self.view,
-            "MM": self._product,
-            "Red": self._reduction,
-            "Cat": self._concatenation,
-            "Gather": self._gather,
-            "Opaque": self._opaque,
-        }
 
     def grow(self, i: int) -> list[Cut]:
         """The cuts with e-node `i` at the top."""
         node = self.snapshot.nodes[i]
-        rule = self._rules.get(node.op)
-        return [cut for cut in rule(i, node) if cut is not None] if rule else []
+        match node.op:
+            case "Un" | "Bin" | "Where":
+                found = self.elementwise(i, node)
+            case "V":
+                found = self.view(i, node)
+            case "MM":
+                found = self._product(i, node)
+            case "Red":
+                found = self._reduction(i, node)
+            case "Cat":
+                found = self._concatenation(i, node)
+            case "Gather":
+                found = self._gather(i, node)
+            case "Opaque":
+                found = self._opaque(i, node)
+            case _:
+                return []
+        return [cut for cut in found if cut is not None]
 
     def keep(self, c: int, cuts: Sequence[Cut]) -> None:
         """Make these the cuts of class `c` from which further cuts grow."""
@@ -353,6 +384,25 @@ class Grower:
 
         A `wide` cut may read more arrays than the limit, because its operator has no smaller kernel.
         """
+        known = i, subs, kind
+        if known not in self._made:
+            self._made[known] = self._priced(i, subs, kind, key, reads, work, on_chip, wide)
+        cut = self._made[known]
+        if cut is not None:
+            cut.score = cut.price + self.beneath(cut.leaves) + cut.inner.bit_count()
+        return cut
+
+    def _priced(
+        self,
+        i: int,
+        subs: tuple[Cut, ...],
+        kind: Kind,
+        key: Key,
+        reads: tuple[Read, ...],
+        work: float,
+        on_chip: bool,
+        wide: bool,
+    ) -> Cut | None:
         c = self.snapshot.nodes[i].cls
         leaves, inner = 0, 1 << c
         for x in subs:
@@ -368,10 +418,7 @@ class Grower:
         if len(at) > self.limits.copies:
             return None
         cut = Cut(c, i, subs, kind, key, leaves, inner, reads, work, on_chip, at)
-        if not self.price(cut):
-            return None
-        cut.score = cut.price + self.beneath(leaves) + inner.bit_count()
-        return cut
+        return cut if self.price(cut) else None
 
     def price(self, cut: Cut) -> bool:
         """Set the price; False if no kernel of this kind can hold the cut."""

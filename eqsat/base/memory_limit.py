@@ -4,13 +4,19 @@ The search itself runs in a worker process with its own limit (`eqsat.egraph.sat
 that grows with a model's weights and values: constants computed ahead of time, and the values that the check computes.
 Pages of mapped weights do not count: they are released as they are read (`eqsat.base.mapped`), and the system can take
 them back at any time.
+
+The search makes many small objects and no cycles of them, so it pauses the garbage collector, which finds cycles only.
 """
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from threading import Lock
 
 from eqsat.errors import InputError
 
@@ -26,6 +32,33 @@ UNKNOWN = 8 << 30
 """Bytes of memory assumed for a machine that does not report it."""
 
 _CGROUPS = Path("/sys/fs/cgroup")
+
+
+_pausing = Lock()
+_pauses = 0
+_collected = True
+
+
+@contextmanager
+def collector_paused() -> Iterator[None]:
+    """Pause the garbage collector, until the last of all threads that paused it is done.
+
+    Cyclic garbage is kept meanwhile. Where there is little, work on millions of small objects takes a quarter less
+    time.
+    """
+    global _pauses, _collected
+    with _pausing:
+        if _pauses == 0:
+            _collected = gc.isenabled()
+            gc.disable()
+        _pauses += 1
+    try:
+        yield
+    finally:
+        with _pausing:
+            _pauses -= 1
+            if _pauses == 0 and _collected:
+                gc.enable()
 
 
 def memory_limit(given: int | None) -> int:

@@ -40,6 +40,9 @@ def run(call: Call[T]) -> T:
         except Exception as raised:  # noqa: BLE001 raised in the caller, as in a normal call
             stack.pop()
             result, error = None, raised
-    if error is not None:
-        raise error
+    try:
+        if error is not None:
+            raise error
+    finally:
+        del error  # its traceback holds this frame: a cycle that would keep all of the caller's data
     return result

@@ -12,7 +12,6 @@ egglog sees integers and classes alone. A rule becomes one egglog rule for each 
 
 from __future__ import annotations
 
-import gc
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -22,6 +21,7 @@ from typing import Any
 
 import egglog.bindings as egg
 
+from eqsat.base.memory_limit import collector_paused
 from eqsat.egraph.snapshot import SOURCE, ENode, Snapshot, needs_only_constants
 from eqsat.language.rule import AnyRule, Arith, Ask, Attr, Compare, Fact, Lit, Pat, Pattern, Rule, Var, variables
 from eqsat.language.tables import find
@@ -198,11 +198,8 @@ class EGraph:
 
     def freeze(self) -> Any:
         """Everything in the e-graph, for `snapshot` and `fill_tables`."""
-        gc.disable()
-        try:
+        with collector_paused():
             return self._egraph.freeze()
-        finally:
-            gc.enable()
 
     def snapshot(self, frozen: Any) -> Snapshot:
         """The e-graph as plain data."""
@@ -540,14 +537,11 @@ class _Reader:
         self._subsumed: list[tuple[Any, Callable[[int], ENode]]] = []
 
     def read(self, frozen: Any) -> Snapshot:
-        gc.disable()
-        try:
+        with collector_paused():
             functions = frozen.functions  # every access copies all of them
             nodes = [node for op in CORE for node in self._nodes(op, functions)]
             roots = {self._i64(r.inputs[0]): self._class(r.inputs[1]) for r in functions["Root"].rows}
             const = {self._class(r.inputs[0]) for r in functions["const"].rows}
-        finally:
-            gc.enable()
         n = len(self._ids)
         made = Snapshot(nodes, n, [c in const for c in range(n)], [roots[i] for i in sorted(roots)])
         # Rules that subsume each other's results can leave a class nothing: it keeps what was subsumed.

@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from eqsat.base.memory_limit import collector_paused
 from eqsat.base.time_budget import TimeBudget
 from eqsat.egraph.saturate import warm_up
 from eqsat.errors import CheckFailed, EqsatError
@@ -46,6 +47,7 @@ def prepare(numerics: Policy = "reassociate", rules: Sequence[AnyRule] | None = 
         warm_up(declared)
 
 
+@collector_paused()
 def optimize(
     program: Program,
     device: str | Device = "mi300x",

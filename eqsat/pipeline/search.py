@@ -15,7 +15,6 @@ from eqsat.base.time_budget import TimeBudget
 from eqsat.egraph.saturate import Limits, saturate, stated, warm_up
 from eqsat.egraph.snapshot import Snapshot
 from eqsat.errors import EqsatError, InputError
-from eqsat.extract.chains import Chain
 from eqsat.extract.composites import Operator
 from eqsat.extract.cover import ENUMERATION_SHARE, CoverResult, cover
 from eqsat.extract.cuts import QUICK
@@ -135,7 +134,9 @@ def cover_written(problem: Problem, form: Form, seconds: float, run: Runner) -> 
     """The best cover of a form as written, found in a part of its `seconds`."""
     snapshot = Snapshot.from_core(form)
     executed = () if problem.asked.device.fuses else operators_of(problem, form)
-    return Solved(snapshot, run.run(COVER_WRITTEN, limits.SEARCH.written * seconds, problem, snapshot, executed))
+    found = run.run(COVER_WRITTEN, limits.SEARCH.written * seconds, problem, snapshot, executed)
+    found.forget()
+    return Solved(snapshot, found)
 
 
 def operators_of(problem: Problem, form: Form) -> list[Operator]:
@@ -168,6 +169,8 @@ def search_form(problem: Problem, written: Solved, seconds: float, run: Runner) 
         return _found(written, written, explored, explored.stats | {"stop": run.why_stopped})
     grouped = run.run(REGROUP, deadline.left(), problem, written, first)
     best = run.run(SECOND_LOOK, deadline.left(), problem, written, grouped)
+    for solved in (first, grouped, best):
+        solved.cover.forget()
     hurried = any(solved.cover.stats["hurried"] for solved in (first, grouped, best))
     stop = {"stop": run.why_stopped} if run.interrupted or hurried else {}
     return _found(written, best, explored, best.snapshot.stats | stop)
@@ -239,13 +242,13 @@ def _covered(
     snapshot: Snapshot,
     executed: Sequence[Operator] = (),
     known: Sequence[CoverResult] = (),
-    chains: Mapping[int, Chain] | None = None,
+    before: CoverResult | None = None,
     cuts: Cuts | None = None,
     enumeration_share: float = ENUMERATION_SHARE,
 ) -> CoverResult:
     asked = problem.asked
     left = deadline.left()
-    given = left, cuts, deadline.stopped, asked.exact, known, chains, executed, enumeration_share
+    given = left, cuts, deadline.stopped, asked.exact, known, before, executed, enumeration_share
     found = cover(snapshot, asked.device, *given)
     found.stats["hurried"] = cuts is QUICK
     for stage, spent in found.stats["seconds"].items():
@@ -297,7 +300,7 @@ def _looked_at_again(deadline: Deadline, problem: Problem, written: Solved, best
         return best
     known = [written.cover, best.cover]
     cuts, share = _in_time_again(deadline, best.cover)
-    again = _covered(deadline, problem, best.snapshot, (), known, best.cover.chains, cuts, share)
+    again = _covered(deadline, problem, best.snapshot, (), known, best.cover, cuts, share)
     if again.cost >= best.cover.cost:
         best.cover.stats["hurried"] |= cuts is QUICK
         return best

@@ -14,18 +14,18 @@ of an answer, even if it would lower the cost.
 
 from __future__ import annotations
 
-import gc
 import json
 import math
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+from eqsat.base.memory_limit import collector_paused
 from eqsat.errors import CheckFailed, InputError
 from eqsat.extract.solver.problem import Problem, Solution, underivable
 from eqsat.extract.solver.reduce import forced_classes
@@ -80,7 +80,7 @@ def extract_file(path: str | Path, time_limit: float = 30.0) -> dict[str, Any]:
     Raises:
         InputError: the file is not a serialized e-graph, or a root has no node or no acyclic derivation.
     """
-    with _collector_paused():
+    with collector_paused():
         return _extract_file(path, time_limit)
 
 
@@ -101,19 +101,6 @@ def _extract_file(path: str | Path, time_limit: float) -> dict[str, Any]:
         "seconds": time.monotonic() - start,
         "choices": choices,
     }
-
-
-@contextmanager
-def _collector_paused() -> Iterator[None]:
-    """Pauses the garbage collector: there is no cyclic garbage here, and it takes half the time of reading large
-    files."""
-    running = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if running:
-            gc.enable()
 
 
 def _read(path: str | Path) -> Mapping[str, Any]:

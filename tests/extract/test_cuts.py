@@ -370,9 +370,10 @@ def test_a_leaf_that_hides_a_product_is_taken_for_a_launch_first_and_for_its_cha
     snapshot = Snapshot.from_core([un("relu", product)])
     (hidden,) = {n.cls for n in snapshot.nodes if n.op == "MM"}
     found = enumerate_candidates(snapshot, MI300X)
-    facts, prices = Facts(snapshot, Limits()), Prices(MI300X, False)
-    assert Grower(snapshot, prices, Limits(), facts).beneath(1 << hidden) == prices.launch
-    known = Grower(snapshot, prices, Limits(), facts, found.chains())
+    prices, made = Prices(MI300X, False), found.made
+    assert made is not None
+    assert Grower(snapshot, prices, Limits(), made).beneath(1 << hidden) == prices.launch
+    known = Grower(snapshot, prices, Limits(), made, found.chains())
     assert known.beneath(1 << hidden) == min(x.price for x in found.of_class[hidden]) > 2 * prices.launch
 
 
