@@ -1,5 +1,7 @@
 """The memory limit of the process: checked before large allocations; the report names the fallback."""
 
+import gc
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +10,7 @@ import pytest
 
 import eqsat
 from eqsat import spec
-from eqsat.base.memory_limit import _group_files, in_use, memory_limit
+from eqsat.base.memory_limit import _group_files, collector_paused, in_use, memory_limit
 from eqsat.check.check import check
 from eqsat.check.demand import Demanded
 from eqsat.check.wanted import everything
@@ -24,6 +26,49 @@ def test_the_default_is_a_share_of_the_machine() -> None:
     assert memory_limit(None) > 1 << 26
     assert memory_limit(5) == 5
     assert in_use() >= 0
+
+
+def test_the_collector_pauses_until_the_last_thread_is_done() -> None:
+    entered, leave = threading.Event(), threading.Event()
+
+    def other() -> None:
+        with collector_paused():
+            entered.set()
+            leave.wait()
+
+    thread = threading.Thread(target=other)
+    with collector_paused():
+        thread.start()
+        entered.wait()
+        assert not gc.isenabled()
+    assert not gc.isenabled()
+    leave.set()
+    thread.join()
+    assert gc.isenabled()
+
+
+def test_a_paused_collector_stays_off_where_it_was_off() -> None:
+    gc.disable()
+    try:
+        with collector_paused():
+            pass
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
+
+
+def test_a_search_leaves_hardly_any_cyclic_garbage() -> None:
+    """The collector is paused meanwhile: what it would find is kept until the end."""
+    w = [RNG.standard_normal((64, 64)).astype(np.float32) for _ in range(4)]
+    program = eqsat.trace(lambda x: eqsat.softmax((x @ w[0]) @ (x @ w[1]).T) @ (x @ w[2] + 1) @ w[3], spec((96, 64)))
+    eqsat.optimize(program, time_limit=20)
+    gc.collect()
+    gc.disable()
+    try:
+        eqsat.optimize(program, time_limit=20)
+        assert gc.collect() < 10_000
+    finally:
+        gc.enable()
 
 
 def test_the_default_is_no_more_than_the_address_space_leaves(monkeypatch: pytest.MonkeyPatch) -> None:

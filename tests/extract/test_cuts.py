@@ -377,6 +377,24 @@ def test_a_leaf_that_hides_a_product_is_taken_for_a_launch_first_and_for_its_cha
     assert known.beneath(1 << hidden) == min(x.price for x in found.of_class[hidden]) > 2 * prices.launch
 
 
+@given(st.integers(0, 2**32 - 1), st.integers(4, 24))
+@settings(max_examples=30)
+def test_what_was_made_before_gives_the_same_kernels_with_another_guess_at_the_leaves(
+    seed: int, operators: int
+) -> None:
+    snapshot, _ = random_snapshot(seed, operators)
+    needs = needs_of_all(snapshot)
+    first = enumerate_candidates(snapshot, MI300X, needs=needs)
+    chains = first.chains()
+    anew = enumerate_candidates(snapshot, MI300X, needs=needs, chains=chains)
+    again = enumerate_candidates(snapshot, MI300X, needs=needs, chains=chains, made=first.made)
+    assert [list(map(shown, found)) for found in again.of_class] == [list(map(shown, found)) for found in anew.of_class]
+
+
+def shown(x: Candidate) -> tuple[object, ...]:
+    return x.cls, x.family, x.leaves, x.children, x.price, x.call, x.cut.inner, x.launches, x.slices
+
+
 def test_chains_of_classes_that_read_each_other_end_in_kernels_that_do_not() -> None:
     snapshot = Snapshot.from_core([un("exp", un("tanh", X))])
     facts = Facts(snapshot, Limits())
