@@ -7,13 +7,15 @@ there the last bit may matter, as in the buckets of relative positions.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
 from eqsat.base.graphs import operands_first
 from eqsat.base.numerics import Array, is_float
 from eqsat.check.part import LAST_PLACE, TOLERANCE
-from eqsat.program.core import Node, evaluate, make
+from eqsat.program.core import CoreProgram, Node, evaluate, make
+from eqsat.program.node import is_folded, substitute
 from eqsat.proof.signatures import Signature, signature
 
 _SHARE = 0.1
@@ -22,6 +24,27 @@ scale. A type without a tolerance has no rounding."""
 
 MOST_FOLDED = 1 << 24
 """Elements of a constant that is computed so as to be compared."""
+
+
+def decided_ahead(program: CoreProgram) -> CoreProgram:
+    """The program with each integer and truth value as a constant that floats decide and no input: what rounding, or a
+    logarithm of zero, does on the way to it is not seen from outside."""
+    ahead = Ahead(program.constants)
+    constants = dict(program.constants)
+    found: dict[Node, Node] = {}
+    seen: set[Node] = set()
+    stack = list(program.roots)
+    while stack:
+        node = stack.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        if not is_float(node.dtype) and ahead.decides(node) and ahead.is_fixed(node):
+            found[node] = make("Const", (f"decided {len(found)}", node.size, node.dtype))
+            constants[found[node].attrs[0]] = ahead.value(node)
+        else:
+            stack += node.args
+    return replace(program, roots=tuple(substitute(program.roots, found)), constants=constants)
 
 
 class Ahead:
@@ -40,6 +63,7 @@ class Ahead:
         self._signatures: dict[Node, Signature] = {}
         self._numbers: dict[Node, Node | None] = {}
         self._decides: dict[Node, bool] = {}
+        self._fixed: dict[Node, bool] = {}
 
     def signature(self, node: Node) -> Signature:
         """The signature of a constant."""
@@ -81,6 +105,12 @@ class Ahead:
             same = value.size and (value == value[0]).all()
             self._numbers[node] = make("Full", (value[0].item(), node.size, node.dtype)) if same else None
         return self._numbers[node]
+
+    def is_fixed(self, node: Node) -> bool:
+        """Whether a value depends on constants alone."""
+        for below in operands_first([node], self._fixed):
+            self._fixed[below] = is_folded(below.op) and all(self._fixed[a] for a in below.args)
+        return self._fixed[node]
 
     def decides(self, node: Node) -> bool:
         """Whether a float decides an integer or a truth value on the way to a constant."""

@@ -36,6 +36,9 @@ _POWER_ULPS = 64.0
 _LOOSE_ULPS = 4.0
 """Of its own type, by which a constant may be off that was rounded, or computed from others ahead of time."""
 
+_MOST_MISSING = 12
+"""Binary exponents that no element of a constant has between two that some have, and that still are of one scale."""
+
 _MOST_READ = 64
 """Different values of a constant that are read as simplest rationals: divisors are, weights are taken as they are."""
 
@@ -88,29 +91,47 @@ def rounded(program: CoreProgram, exact: Exact) -> set[str]:
     """Types of the constants that may have been rounded (see `enclose`)."""
     constants = [node for node in topological(program.roots) if node.op in ("Const", "Full")]
     held = ((node, np.asarray(program.constants.get(node.attrs[0], node.attrs[0]))) for node in constants)
-    return {node.dtype for node, values in held if looseness(node, values, exact)}
+    return {node.dtype for node, values in held if np.any(looseness(node, values, exact))}
 
 
-def looseness(node: Node, values: Array, exact: Exact) -> float:
-    """By how much rounding, or computing it from others ahead of time, may have changed a constant."""
+def looseness(node: Node, values: Array, exact: Exact) -> Array | float:
+    """By how much rounding, or computing it from others ahead of time, may have changed each element of a constant."""
     if node.op not in ("Const", "Full") or not is_float(node.dtype) or node.attrs in exact:
         return 0.0
-    finite = values[np.isfinite(values)].astype(np.float64)
+    finite = np.where(np.isfinite(values), values, 0.0).astype(np.float64)
     if (finite == np.rint(finite)).all():
         return 0.0
     info = ml_dtypes.finfo(np_dtype(node.dtype))
-    return _LOOSE_ULPS * (float(info.eps) * float(np.abs(finite).max()) + float(info.smallest_subnormal))
+    return _LOOSE_ULPS * (float(info.eps) * _scales(finite) + float(info.smallest_subnormal))
+
+
+def _scales(values: Array) -> Array | float:
+    """For each element the largest magnitude of those like it: between them no binary exponents are missing, but few.
+
+    Numbers that stand for minus infinity in a mask are far from the scores that they were added to.
+    """
+    sizes = np.abs(values)
+    exponents = np.frexp(sizes)[1]
+    lowest = exponents[sizes > 0].min()
+    places = np.maximum(exponents - lowest, 0)
+    present = np.flatnonzero(np.bincount(places.reshape(-1)))
+    ends = [*present[:-1][np.diff(present) > _MOST_MISSING], present[-1]]
+    if len(ends) == 1:
+        return float(sizes.max())
+    largest = [float(sizes[places <= end].max()) for end in ends]
+    return np.asarray(largest)[np.searchsorted(ends, places)]
 
 
 def meant(node: Node, values: Array, exact: Exact) -> Interval:
     """Bounds of a constant: of the simplest rationals that round to its elements, as proofs read them."""
     held = _point(values)
-    distinct, places = np.unique(held.lo, return_inverse=True)
-    if is_float(node.dtype) and distinct.size <= _MOST_READ:
-        bounds = np.array([_simplest(float(value), node.dtype) for value in distinct]).reshape(-1, 2)
-        held = Interval(*bounds[places].T)
+    if is_float(node.dtype) and np.unique(held.lo[: 2 * _MOST_READ]).size <= _MOST_READ:
+        distinct, places = np.unique(held.lo, return_inverse=True)
+        if distinct.size <= _MOST_READ:
+            bounds = np.array([_simplest(float(value), node.dtype) for value in distinct]).reshape(-1, 2)
+            held = Interval(*bounds[places].T)
     pad = looseness(node, values, exact)
-    return _outward(held.lo - pad, held.hi + pad) if pad else held
+    return _outward(held.lo - pad, held.hi + pad) if np.any(pad) else held
 
 
 def enclose(program: CoreProgram, inputs: Mapping[str, Array], exact: Exact, deadline: float) -> dict[str, Interval]:

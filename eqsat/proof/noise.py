@@ -22,7 +22,7 @@ _STILL = frozenset({"V", "Cat", "Gather", "Where"})
 
 
 class Overflow(Exception):
-    """A value is infinite that is no mask, and what comes of it shows no error: 1 / exp(1000) is 0."""
+    """A value that float64 cannot hold decides an integer or a truth value: what comes of it shows no error."""
 
 
 def noise(
@@ -32,8 +32,9 @@ def noise(
     exact: Exact,
     deadline: float,
     samples: int = SAMPLES,
-) -> list[float]:
-    """By how much the elements of each output move, at most.
+) -> list[Array]:
+    """By how much any element of each output moves, at most; infinite for elements that come of a value beyond float64,
+    or not defined: what comes of it shows no error, as 1 / exp(1000) is 0.
 
     Args: as `eqsat.proof.intervals.enclose`, and
         clean: the outputs where nothing is moved.
@@ -42,7 +43,7 @@ def noise(
     Raises:
         InputError: an index is out of range.
         OutOfTime: the deadline has passed.
-        Overflow: a value is beyond float64, or not defined.
+        Overflow: an integer or a truth value comes of one that is beyond float64, or not defined.
     """
     flat = {name: array.reshape(-1) for name, array in inputs.items()}
     runs = []
@@ -52,11 +53,17 @@ def noise(
         def moved(node: Node, value: Array, args: list[Array], rng=rng) -> Array:
             if time.monotonic() > deadline:
                 raise OutOfTime
-            if not is_float(node.dtype) or node.op in _STILL:
+            if not is_float(node.dtype):
+                if any(np.isnan(a).any() for a in args):
+                    raise Overflow
+                return value
+            if node.op in _STILL:
                 return value
             masks = not args or any(np.isneginf(a).any() for a in args)
-            if not np.isfinite(value).all() and not (masks and (value < np.inf).all()):
-                raise Overflow
+            if not masks:
+                value = np.where(np.isfinite(value), value, np.nan)
+            elif (value == np.inf).any():
+                value = np.where(value == np.inf, np.nan, value)
             sign = rng.integers(0, 2, value.shape, dtype=np.int8) * 2.0 - 1.0
             by = _SHIFT * np.abs(value) + _TINY
             if node.op in ("Const", "Full"):
@@ -70,5 +77,6 @@ def noise(
     for still, *others in zip(clean, *runs, strict=True):
         with np.errstate(invalid="ignore"):
             gaps = np.abs(np.stack(others).astype(np.float64) - still.reshape(-1).astype(np.float64))
-        found.append(float(np.nan_to_num(gaps, nan=np.inf).max(initial=0.0)))
+        moved_most = float(gaps[np.isfinite(gaps)].max(initial=0.0))
+        found.append(np.where(np.isfinite(gaps).all(0), moved_most, np.inf).reshape(still.shape))
     return found

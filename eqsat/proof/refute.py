@@ -16,6 +16,7 @@ from eqsat.program.core import CoreProgram, lower, topological
 from eqsat.program.ir import Program
 from eqsat.program.node import flops
 from eqsat.program.term import Term
+from eqsat.proof.ahead import decided_ahead
 from eqsat.proof.intervals import Interval, OutOfTime, constants_of, enclose, rounded
 from eqsat.proof.noise import SAMPLES, Overflow, noise
 from eqsat.proof.normal_form.assumptions import Bounds
@@ -48,6 +49,11 @@ _BOUNDS_SHARE = 0.3
 
 _LOOK_FACTOR = 3.0
 """Times the given time that a difference at first sight may take to be sure of: then nothing else is left to do."""
+
+_NUMBERING = frozenset(
+    {"cast", "transpose", "reshape", "broadcast", "slice", "concat", "pad", "where", "add", "sub", "mod", "gather"}
+)
+"""Operators behind which an input may still number rows: most of its values stay below the rows that there are."""
 
 _JUMPS = frozenset({"floor", "ceil", "round", "sign", "mod", "less", "less_equal", "greater", "greater_equal", "equal"})
 _DIVIDES = frozenset({"div", "mod", "pow"})
@@ -168,7 +174,7 @@ def refute(
     for again in range(_ROUNDS):
         for point, inputs in _points(left, right, names, seed + again, bounds or {}):
             evaluated = time.monotonic()
-            outputs = _outputs(left, right, names, inputs)
+            outputs = pair.outputs(inputs)
             if outputs is None:
                 continue
             quick = time.monotonic() - evaluated < _DECIDING_SECONDS
@@ -189,7 +195,7 @@ def refute(
                     where = (0,) * want.ndim
                 if where is not None:
                     at = name, where
-                    decided = _deciders(left, right, names, inputs, at, tolerance, bounds or {}) if quick else []
+                    decided = _deciders(pair, inputs, at, tolerance, bounds or {}) if quick else []
                     return Search(Difference(inputs, name, where, expected, found, decided), points, True)
             if time.monotonic() - begun > (min(seconds, _MORE_ROUNDS_SECONDS) if again else seconds):
                 return Search(None, points, defined)
@@ -203,7 +209,7 @@ def typical(
 
     Of whole numbers a few are 0 where that divides nothing: they may be masks.
     """
-    divides = any(t.op in _DIVIDES for program in (left, right) for t in program.terms() if not is_float(t.dtype))
+    divides = _divides([*left.terms(), *right.terms()])
     rng = np.random.default_rng(0)
 
     def masked(values: Array) -> Array:
@@ -219,10 +225,11 @@ _Outputs = Mapping[str, Array]
 
 
 class _Pair:
-    """Bounds of the outputs of two programs, by the names of the first."""
+    """Outputs of two programs and their bounds, by the names of the first."""
 
     def __init__(self, left: Program, right: Program, names: Mapping[str, str], seconds: float) -> None:
-        self._left, self._right, self._names = lower(left), lower(right), names
+        self.programs, self.names = (left, right), names
+        self._left, self._right = decided_ahead(lower(left)), decided_ahead(lower(right))
         self._seconds, self._deadline = seconds, time.monotonic() + _LOOK_FACTOR * seconds
         self._exact = constants_of(self._left) & constants_of(self._right)
         self._flops = sum(map(flops, topological([*self._left.roots, *self._right.roots])))
@@ -236,6 +243,17 @@ class _Pair:
         types = rounded(self._left, self._exact) | rounded(self._right, self._exact)
         opaque = bool(self._left.opaque or self._right.opaque)
         return _CONSTANTS if opaque or types - {"float64"} else _NOISE * (self._flops > _MANY_FLOPS)
+
+    def outputs(self, inputs: Mapping[str, Array]) -> tuple[_Outputs, _Outputs] | None:
+        """What both programs make of inputs, by the names of the first; None where one of them has no value."""
+        sides = self._sides(inputs)
+        try:
+            if any(_divides_by_zero(*side) for side in zip(self.programs, (given for _, given in sides), strict=True)):
+                return None
+            expected, found = (side.run(given, "float64") for side, given in sides)
+        except InputError:
+            return None  # an index out of range
+        return expected, dict(zip(expected, found.values(), strict=True))
 
     def apart(self, inputs: Mapping[str, Array], name: str, outputs: Sequence[_Outputs], where: Array) -> Array:
         """Where, among some places of an output, both sides have values that cannot be equal.
@@ -256,12 +274,14 @@ class _Pair:
                 if not self._too_wide:
                     return found
         scale = float(gap[np.isfinite(gap)].max(initial=0.0))
-        return where & (gap > _BEYOND_NOISE * self._noise(inputs, name, outputs)) & (gap > _CONSTANTS * scale)
+        with np.errstate(over="ignore"):
+            noticed = _BEYOND_NOISE * self._noise(inputs, name, outputs)
+        return where & (gap > noticed) & (gap > _CONSTANTS * scale)
 
-    def _noise(self, inputs: Mapping[str, Array], name: str, outputs: Sequence[_Outputs]) -> float:
+    def _noise(self, inputs: Mapping[str, Array], name: str, outputs: Sequence[_Outputs]) -> Array | float:
         samples = 1 if self._flops > _MOST_BOUNDED_FLOPS else SAMPLES
         place = list(outputs[0]).index(name)
-        moved = 0.0
+        moved: Array | float = 0.0
         try:
             for (side, given), clean in zip(self._sides(inputs), outputs, strict=True):
                 moved += noise(side, given, list(clean.values()), self._exact, self._deadline, samples)[place]
@@ -275,7 +295,7 @@ class _Pair:
         return any(bool(a.bounded.all() and b.undefined.all()) for a, b in ((left, right), (right, left)))
 
     def _sides(self, inputs: Mapping[str, Array]) -> list[tuple[CoreProgram, Mapping[str, Array]]]:
-        renamed = {theirs: inputs[mine] for theirs, mine in self._names.items()}
+        renamed = {theirs: inputs[mine] for theirs, mine in self.names.items()}
         return [(self._left, inputs), (self._right, renamed)]
 
     def _bounds(self, inputs: Mapping[str, Array]) -> dict[str, tuple[Interval, Interval]]:
@@ -286,28 +306,13 @@ class _Pair:
         return self._known
 
 
-def _outputs(
-    left: Program, right: Program, names: Mapping[str, str], inputs: Mapping[str, Array]
-) -> tuple[dict[str, Array], dict[str, Array]] | None:
-    """What both programs make of inputs, by the names of the first; None where one of them has no value."""
-    first = {n: inputs[n] for n in left.input_names}
-    second = {n: inputs[names[n]] for n in right.input_names}
-    try:
-        if _divides_by_zero(left, first) or _divides_by_zero(right, second):
-            return None
-        expected, found = left.run(first, "float64"), right.run(second, "float64")
-    except InputError:
-        return None  # an index out of range
-    return expected, dict(zip(expected, found.values(), strict=True))
-
-
 def _points(
     left: Program, right: Program, names: Mapping[str, str], seed: int, bounds: Mapping[str, Bounds]
 ) -> Iterator[tuple[Point, dict[str, Array]]]:
     terms = _inputs(left, right, names)
     both = [t for program in (left, right) for t in program.terms()]
     used = {t.op for t in both}
-    rows = _gathered(both)
+    rows, divides = _rows(both), _divides(both)
     usable = {point.name for point in POINTS}
     if used & _JUMPS:  # rounding must not decide on which side of a jump a value lies
         exact = not (used & _ROUNDED or _fractions(left) or _fractions(right))
@@ -316,7 +321,7 @@ def _points(
         if point.name not in usable:
             continue
         rng = np.random.default_rng([seed, i])
-        values = {name: _values(term, point, rng, rows, bool(used & _DIVIDES)) for name, term in terms.items()}
+        values = {name: _values(term, point, rng, rows.get(term), divides) for name, term in terms.items()}
         yield point, {n: bounds[n].within(v, rng) if n in bounds else v for n, v in values.items()}
 
 
@@ -326,15 +331,29 @@ def _inputs(left: Program, right: Program, names: Mapping[str, str]) -> dict[str
     return terms | {names[t.attr("name")]: t for t in right.inputs if names[t.attr("name")] not in terms}
 
 
-def _gathered(terms: Iterable[Term]) -> int:
-    """The rows of the smallest table that is gathered from; 0 where there is none."""
-    return min((t.args[0].shape[t.attr("axis")] for t in terms if t.op == "gather"), default=0)
+def _divides(terms: Iterable[Term]) -> bool:
+    """Whether integers are divided by others, or raised to their powers."""
+    return any(t.op in _DIVIDES and not is_float(t.dtype) for t in terms)
+
+
+def _rows(terms: Iterable[Term]) -> dict[Term, int]:
+    """Inputs that gathers read as numbers of rows, and the rows of the smallest table that each of them has."""
+    found: dict[Term, int] = {}
+    for gather in (t for t in terms if t.op == "gather"):
+        rows: int = gather.args[0].shape[gather.attr("axis")]
+        stack, seen = [gather.args[1]], {gather.args[1]}
+        while stack:
+            at = stack.pop()
+            if at.op == "input":
+                found[at] = min(rows, found.get(at, rows))
+            elif at.op in _NUMBERING:
+                stack += (a for a in at.args if a not in seen)
+                seen.update(at.args)
+    return found
 
 
 def _deciders(
-    left: Program,
-    right: Program,
-    names: Mapping[str, str],
+    pair: _Pair,
     inputs: Mapping[str, Array],
     at: tuple[str, tuple[int, ...]],
     tolerance: float,
@@ -342,20 +361,20 @@ def _deciders(
 ) -> list[Decider]:
     """The elements that a difference hangs on: of each input that has it gone once other values are drawn for it."""
     output, where = at
-    rows = _gathered(t for program in (left, right) for t in program.terms())
+    rows = _rows(t for program in pair.programs for t in program.terms())
     deadline = time.monotonic() + _DECIDING_SECONDS
 
     def still(changed: Mapping[str, Array]) -> bool:
-        outputs = _outputs(left, right, names, changed)
+        outputs = pair.outputs(changed)
         return outputs is not None and bool(_differences(outputs[0][output], outputs[1][output], tolerance)[where])
 
     found: list[Decider] = []
-    for name, term in _inputs(left, right, names).items():
+    for name, term in _inputs(*pair.programs, pair.names).items():
         for seed in range(_REDRAWN):
             if time.monotonic() > deadline:
                 return found
             rng = np.random.default_rng(seed)
-            other = _values(term, _TYPICAL, rng, rows, divides=True)
+            other = _values(term, _TYPICAL, rng, rows.get(term), divides=True)
             other = bounds[name].within(other, rng) if name in bounds else other
             if still({**inputs, name: other}):
                 continue
@@ -374,10 +393,11 @@ def _place(name: str, index: tuple[int, ...]) -> str:
     return f"{name}[{', '.join(map(str, index))}]" if index else name
 
 
-def _values(term: Term, point: Point, rng: np.random.Generator, rows: int, divides: bool) -> Array:
-    """An input: integers are indices of `rows` rows where there are such, and not 0 where there is a quotient.
+def _values(term: Term, point: Point, rng: np.random.Generator, rows: int | None, divides: bool) -> Array:
+    """An input: integers are indices of `rows` rows where it numbers some, else not 0 where there is a quotient.
 
-    Points that are not generic also try indices beyond the rows, which a remainder may bring back.
+    Typical integers are 0 or 1, as masks are. Points that are not generic also try indices beyond the rows, which a
+    remainder may bring back.
     """
     if is_float(term.dtype):
         values = point.draw(term.shape, rng)
@@ -388,6 +408,8 @@ def _values(term: Term, point: Point, rng: np.random.Generator, rows: int, divid
     elif rows:
         reach = rows * int(rng.integers(1, 3))
         values = rng.integers(-reach, reach, term.shape)
+    elif point is _TYPICAL and term.size > 1 and not divides:
+        values = rng.random(term.shape) >= _HIDDEN
     else:
         values = np.rint(point.draw(term.shape, rng) * _INTEGER_SPREAD).astype(np.int64)
         if divides:
@@ -401,7 +423,8 @@ def _divides_by_zero(program: Program, inputs: Mapping[str, Array]) -> bool:
     if not divisors:
         return False
     asked = Program(program.inputs, {str(i): t for i, t in enumerate(dict.fromkeys(divisors))})
-    return any((value == 0).any() for value in asked.run(inputs, "float64").values())
+    given = {name: inputs[name] for name in program.input_names}
+    return any((value == 0).any() for value in asked.run(given, "float64").values())
 
 
 def _fractions(program: Program) -> bool:

@@ -16,14 +16,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from eqsat.base.graphs import operands_first
 from eqsat.base.numerics import Array
 from eqsat.check.part import TOLERANCE
 from eqsat.egraph.saturate import Limits, saturate, warm_up
 from eqsat.egraph.snapshot import Snapshot
 from eqsat.language.rule import AnyRule
 from eqsat.program.core import Node, OpaqueCall, evaluate, make, topological
-from eqsat.program.node import flops, is_folded, is_leaf, substitute
+from eqsat.program.node import flops, is_leaf, substitute
 from eqsat.proof.addends import sums_in_order
 from eqsat.proof.ahead import MOST_FOLDED, Ahead
 from eqsat.proof.intervals import OutOfTime
@@ -166,7 +165,6 @@ class _Sweep:
         self._order = topological(right)
         self._of_left = dict.fromkeys(topological(left))
         self._signatures: dict[Node, Signature] = {}
-        self._fixed: dict[Node, bool] = {}
         self._known: dict[tuple[Node, Node], tuple[Local, _Effort]] = {}
         types = {node.dtype for node in (*self._of_left, *self._order)}
         self._tolerance = _SHARE * max((TOLERANCE.get(each, 0.0) for each in types), default=0.0)
@@ -181,7 +179,7 @@ class _Sweep:
 
         def note(node: Node, value: Array, args: list[Array]) -> Array:
             self._in_time()
-            if self._is_fixed(node) and self._constants.decides(node):
+            if self._constants.is_fixed(node) and self._constants.decides(node):
                 value = self._constants.value(node)
             seen.setdefault(node, []).append(signature(node.dtype, [value]))
             return value
@@ -210,7 +208,7 @@ class _Sweep:
 
     def _equal(self, left: Node, right: Node, effort: _Effort) -> bool:
         self._in_time()
-        if self._is_fixed(left) and self._is_fixed(right):
+        if self._constants.is_fixed(left) and self._constants.is_fixed(right):
             agree = self._constants.agree(left, right)
             if agree:
                 self.found.constants.append((left, right))
@@ -268,10 +266,10 @@ class _Sweep:
         while heap:
             _, node = heapq.heappop(heap)
             shared = readers[node] == 3 and node.op != "V" and node not in passed
-            if not node.args or (shared and not self._is_fixed(node)):
+            if not node.args or (shared and not self._constants.is_fixed(node)):
                 cut.add(node)
                 continue
-            operators += node.op != "V" and not self._is_fixed(node)
+            operators += node.op != "V" and not self._constants.is_fixed(node)
             if operators > most:
                 return None
             for arg in node.args:
@@ -293,7 +291,7 @@ class _Sweep:
                 return between
             between.append(latest)
             for arg in latest.args:
-                if not self._is_fixed(arg) and (-arg.uid, arg) not in heap:
+                if not self._constants.is_fixed(arg) and (-arg.uid, arg) not in heap:
                     heapq.heappush(heap, (-arg.uid, arg))
         return [node]
 
@@ -311,7 +309,7 @@ class _Sweep:
             if node in seen or node.op == "Full":
                 continue
             seen.add(node)
-            fixed = self._is_fixed(node)
+            fixed = self._constants.is_fixed(node)
             number = self._constants.number(node) if fixed and node.args else None
             if number is not None:
                 self.found.constants.append((number, node))
@@ -323,18 +321,12 @@ class _Sweep:
                 stack.extend(reversed(node.args))
         return substitute(roots, stand_ins), leaves
 
-    def _is_fixed(self, node: Node) -> bool:
-        """Whether a value depends on constants alone."""
-        for below in operands_first([node], self._fixed):
-            self._fixed[below] = is_folded(below.op) and all(self._fixed[a] for a in below.args)
-        return self._fixed[node]
-
     # Proofs
 
     def _proved(self, left: Node, right: Node, leaves: Mapping[Node, Node], effort: _Effort) -> Local:
         """Two values over leaves in one e-graph, first a small one. Constants that agree are one in what follows."""
         sides = left, right
-        sums = sums_in_order(sides, self._is_fixed)
+        sums = sums_in_order(sides, self._constants.is_fixed)
         found = Snapshot.from_core([*sides, *(node for pair in sums for node in pair)])
         found = found.merged(list(zip(found.roots[2::2], found.roots[3::2], strict=True)))
         agreeing: list[tuple[Node, Node]] = []

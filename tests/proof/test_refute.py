@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import eqsat
 from eqsat.errors import InputError
 from eqsat.program.core import lower
+from eqsat.program.fold import fold_source
 from eqsat.program.ir import Program
 from eqsat.proof import intervals
 from eqsat.proof.intervals import constants_of, enclose
@@ -80,10 +81,45 @@ def test_noise_leaves_whole_numbers_as_they_are():
     assert 0.0 < moved < 1e-14
 
 
-def test_noise_knows_where_a_value_overflows():
-    core = lower(eqsat.trace(lambda x: eqsat.exp(400.0 * x) / eqsat.exp(800.0 * x), eqsat.spec((1,), "float64")))
+def test_noise_knows_which_elements_come_of_a_value_that_overflows():
+    core = lower(eqsat.trace(lambda x: eqsat.exp(400.0 * x) / eqsat.exp(800.0 * x), eqsat.spec((2,), "float64")))
+    x = np.array([0.9, 0.5])
+    (moved,) = noise(core, {"x": x}, [np.exp(-400.0 * x)], set(), time.monotonic() + SECONDS)
+    assert moved[0] == np.inf
+    assert 0.0 < moved[1] < 1e-80
+
+
+def test_noise_says_where_an_overflow_decides():
+    core = lower(eqsat.trace(lambda x: eqsat.where(eqsat.exp(800.0 * x) > 1.0, x, 2.0), eqsat.spec((1,), "float64")))
     with pytest.raises(Overflow):
-        noise(core, {"x": np.array([0.9])}, [np.array([0.0])], set(), time.monotonic() + SECONDS)
+        noise(core, {"x": np.array([0.9])}, [np.array([0.9])], set(), time.monotonic() + SECONDS)
+
+
+def biased(weight: np.ndarray, mask: float) -> Program:
+    """Attention with a bias by distance, as T5 computes it: logarithms decide the row, that of zero is left out."""
+    rows, width = 12, 4
+    far = np.abs(np.arange(rows)[:, None] - np.arange(rows)).astype(np.float32)
+    hidden = np.where(np.arange(rows)[:, None] < np.arange(rows), np.float32(mask), np.float32(0))
+    table = np.linspace(-1.0, 1.0, 16, dtype=np.float32)
+
+    def function(x):
+        d = eqsat.ones((rows, rows)) * far
+        place = eqsat.where(d < 4.0, d, 4.0 + eqsat.log(d / 4.0) / np.float32(np.log(2.0)) * 4.0).astype("int64")
+        scores = x @ weight @ x.T + (eqsat.take(table, place.reshape(-1), 0).reshape(rows, rows) + hidden)
+        return eqsat.softmax(scores, -1) @ x
+
+    return eqsat.trace(function, eqsat.spec((rows, width)))
+
+
+@pytest.mark.parametrize("mask", [-1e9, float(np.finfo(np.float32).min)])
+@pytest.mark.parametrize("by", [1.01, 1.0])
+def test_constants_with_masks_hide_no_difference(mask: float, by: float, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("eqsat.proof.refute._MOST_BOUNDED_FLOPS", 0.0)  # noise alone, as in large programs
+    weight = np.random.default_rng(0).standard_normal((4, 4)).astype(np.float32)
+    found = refute(
+        biased(weight, mask), fold_source(biased(weight * np.float32(by), mask)).program, {"x": "x"}, SECONDS
+    ).found
+    assert (found is None) == (by == 1.0)
 
 
 @given(program=programs(max_ops=8), seed=st.integers(0, 99))
