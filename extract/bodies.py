@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import reduce
+from typing import Any
 
 from eqsat.egraph.snapshot import Snapshot
-from eqsat.extract.cuts import Cut
+from eqsat.extract.cuts import Cut, Kind
+from eqsat.layout.arithmetic import strided
 from eqsat.program.core import Node, make
+from eqsat.program.node import STEPS, terms_of
 
 
 class Body:
-    """A kernel's expressions. `read` gives the node of a class that the kernel does not compute."""
+    """A kernel's expressions. `read` gives the node of a class that the kernel does not compute.
 
-    def __init__(self, snapshot: Snapshot, read: Callable[[int], Node]) -> None:
+    With `written_out`, sums that each element computes by itself are written term by term: what is left of products
+    and reductions is what the kernel is built around.
+    """
+
+    def __init__(self, snapshot: Snapshot, read: Callable[[int], Node], written_out: bool = False) -> None:
         self._snapshot = snapshot
         self._read = read
+        self._written_out = written_out
         self._nodes: dict[int, Node] = {}
 
     def nodes(self, cuts: Sequence[Cut]) -> tuple[Node, ...]:
@@ -34,6 +43,26 @@ class Body:
                 found = self._read(cut.cls)
             else:
                 top = self._snapshot.nodes[cut.node]
-                found = make(top.op, top.attrs, self.nodes(cut.subs))
+                subs = self.nodes(cut.subs)
+                alone = self._written_out and cut.kind == Kind.POINT and terms_of(top.op, top.attrs) > 0
+                found = _term_by_term(top.op, top.attrs, subs) if alone else make(top.op, top.attrs, subs)
             self._nodes[cut.cls] = found
         return found
+
+
+def _term_by_term(op: str, attrs: Sequence[Any], operands: Sequence[Node]) -> Node:
+    """The product of a row, or the reduction, as an expression of views of its operands: one for each term."""
+    step = "add" if op == "MM" else STEPS[attrs[0]]
+    terms = [_term(op, attrs, operands, k) for k in range(terms_of(op, attrs))]
+    return reduce(lambda total, term: make("Bin", (step,), (total, term)), terms)
+
+
+def _term(op: str, attrs: Sequence[Any], operands: Sequence[Node], k: int) -> Node:
+    """Term `k` of every element."""
+    if op == "Red":
+        (a,), columns = operands, attrs[1]
+        return make("V", (strided(k, ((a.size // columns, columns),)),), (a,))
+    (a, b), (batch, m, depth, n) = operands, attrs
+    left = make("V", (strided(k, ((batch, m * depth), (m, depth), (n, 0))),), (a,))
+    right = make("V", (strided(k * n, ((batch, depth * n), (m, 0), (n, 1))),), (b,))
+    return make("Bin", ("mul",), (left, right))

@@ -2,7 +2,8 @@
 
 The kind of a cut decides what its kernel may hold:
 
-    POINT     any expression of pointwise operators, views (as index maps), gathers and concatenations
+    POINT     any expression of pointwise operators, views (as index maps), gathers, concatenations and sums of a few
+              terms, which each element writes out
     GEMM      one product of POINT operands (prologues), then pointwise operators and bijective views (its epilogue)
     GEMM_RED  such a product reduced over one whole axis of its output
     ROW       pointwise operators and reductions over rows of one length, a row to a workgroup
@@ -24,6 +25,7 @@ from eqsat.base.numerics import itemsize
 from eqsat.egraph.snapshot import Snapshot
 from eqsat.extract.cost import Gemm, Run, read_bytes
 from eqsat.layout.arithmetic import Layout, compose, identity, is_contiguous
+from eqsat.program.node import FEW_TERMS
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,8 @@ class Limits:
             computed values add indices, and each index may repeat the text of everything below it.
         members: members of a concatenation that one kernel computes; each is a branch, which may read a table and an
             index.
+        terms: of a sum or extreme that each element of a map computes by itself: the windows of depthwise convolutions
+            and of pooling. Each term repeats the text of what is summed.
         prologue_leaves: arrays that one operand of a product reads, since each tile reads them again; of these,
             `prologue_computed` may be computed arrays.
         outputs: classes that one joint kernel computes; each adds a store for every element.
@@ -62,6 +66,7 @@ class Limits:
     rights: int = 2
     copies: int = 64
     members: int = 32
+    terms: int = FEW_TERMS
     prologue_leaves: int = 3
     prologue_computed: int = 2
     outputs: int = 4

@@ -28,16 +28,13 @@ from eqsat.extract.cuts import (
 )
 from eqsat.extract.streams import Streams
 from eqsat.layout.arithmetic import Layout, compose, identity, is_bijective, row_major, strided
+from eqsat.program.node import STEPS, terms_of
 
 PROLOGUE_STEP = 2000
 """Picoseconds charged for each operator of a prologue, so that an equally good epilogue is preferred."""
 
 REDUCED_BY_GEMM = frozenset({"sum", "max", "min"})
 """Reductions whose partial results workgroups can combine with one atomic."""
-
-
-REDUCED_IN_SLICES = frozenset({"sum", "prod", "max", "min"})
-"""Reductions for which reducing the reductions of a row's parts gives the reduction of the row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +200,7 @@ class Grower:
         for x, y in dict.fromkeys([self._plain(node), *pairs[: self.limits.pairs]]):
             yield self.make(i, (x, y), Kind.GEMM, Product(self._core(Factors(i, x, y)), out), (), 0.0)
         yield from self.walks(i, node)
+        yield from self.in_place(i, node)
 
     def walks(self, i: int, node: ENode) -> Iterator[Cut | None]:
         """A product whose left operand is made on the way, where that costs less than to write and read it; the launch
@@ -247,6 +245,22 @@ class Grower:
                     key = Product(x.key.core, identity(rows))
                     reads = self.facts.freeze(x.reads, any_order=True)
                     yield self.make(i, (x,), Kind.GEMM_RED, key, reads, x.work + work)
+        yield from self.in_place(i, node)
+
+    def in_place(self, i: int, node: ENode) -> Iterator[Cut | None]:
+        """A sum of a few terms of points, which each element computes by itself: a map, and so an operand of products,
+        too."""
+        terms = terms_of(node.op, node.attrs)
+        sizes = [self.snapshot.size[a] for a in node.args]
+        size = self.snapshot.size[node.cls]
+        of_one_type = {self.snapshot.dtype[a] for a in node.args} == {self.snapshot.dtype[node.cls]}
+        if not 0 < terms <= self.limits.terms or not of_one_type:
+            return
+        for join in self._joins([self.points[a] for a in node.args], self.limits.leaves):
+            reads = joined(*(self.facts.freeze(x.reads, any_order=True) for x in join.subs))
+            made = sum(x.work * size * terms / max(n, 1) for x, n in zip(join.subs, sizes, strict=True))
+            work = made + len(join.subs) * work_of("add", size * terms)
+            yield self.make(i, join.subs, Kind.POINT, None, reads, work)
 
     def _concatenation(self, i: int, node: ENode) -> Iterator[Cut | None]:
         """A concatenation written by one kernel. If it is too large for that, its parts are copied, one launch each."""
@@ -414,7 +428,7 @@ class Grower:
             return None
         if not wide and leaves.bit_count() > max(self.limits.leaves, len(subs)):
             return None
-        at = _indices(self.snapshot.nodes[i], subs)
+        at = _indices(self.snapshot.nodes[i], subs, kind)
         if len(at) > self.limits.copies:
             return None
         cut = Cut(c, i, subs, kind, key, leaves, inner, reads, work, on_chip, at)
@@ -488,14 +502,16 @@ class Grower:
     def _reduced_in_slices(self, cuts: Sequence[Cut]) -> bool:
         """Whether all reductions can be computed slice by slice."""
         tops = (self.snapshot.nodes[x.node] for x in parts(cuts) if x.kind == Kind.ROW and x.node >= 0)
-        return all(node.attrs[0] in REDUCED_IN_SLICES for node in tops if node.op == "Red")
+        return all(node.attrs[0] in STEPS for node in tops if node.op == "Red")
 
 
 _HERE: frozenset[Index] = frozenset({None})
 
 
-def _indices(node: ENode, subs: Sequence[Cut]) -> frozenset[Index]:
+def _indices(node: ENode, subs: Sequence[Cut], kind: Kind) -> frozenset[Index]:
     """The indices at which a kernel evaluates its inner operators, for an operator over these cuts."""
+    if kind == Kind.POINT and (terms := terms_of(node.op, node.attrs)):
+        return frozenset((k, at) for k in range(terms) for x in subs for at in x.at or _HERE)
     if node.op == "V":
         (x,), (layout,) = subs, node.attrs
         return frozenset(_seen_through(layout, at) for at in x.at)

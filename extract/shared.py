@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from eqsat.egraph.snapshot import Snapshot
 from eqsat.extract.candidates import Candidate, Candidates
-from eqsat.extract.cuts import bits, parts
+from eqsat.extract.cuts import Kind, bits, parts
 from eqsat.gpu.table.sharing import FAMILIES, Member, launches, tiles
 
 CALL = "shared launch"
@@ -63,7 +63,7 @@ class Sharing:
         """The tiles of a kernel that may share a launch; 0 for any other."""
         if x.family not in FAMILIES or x.launches != 1 or x.call:
             return 0
-        nodes = (self._snapshot.nodes[part.node] for part in parts((x.cut,)) if part.node >= 0)
+        nodes = (self._snapshot.nodes[y.node] for y in parts((x.cut,)) if y.node >= 0 and y.kind != Kind.POINT)
         batch, m, _, n = next(node.attrs for node in nodes if node.op == "MM")
         return tiles(batch, m, n)
 

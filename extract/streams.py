@@ -139,7 +139,7 @@ class Streams:
         key = dims, tuple(map(_computed, (cut, *beside)))
         if key not in self._lefts:
             read: dict[int, Node] = {}
-            body = Body(self.snapshot, lambda c: self._read(c, read))
+            body = Body(self.snapshot, lambda c: self._read(c, read), written_out=True)
             (left,), others = body.nodes((cut,)), body.nodes(beside)
             stream = _stream_of((left, *others), dims, not self.prices.exact)
             self._lefts[key] = stream and self._walked(stream, [left, *others], list(read))

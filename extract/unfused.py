@@ -90,6 +90,10 @@ class UnfusedGrower(Grower):
         """None: every operand is an array in memory."""
         yield from ()
 
+    def in_place(self, i: int, node: ENode) -> Iterator[Cut | None]:
+        """None: each sum is an operator."""
+        yield from ()
+
     def price(self, cut: Cut) -> bool:
         """As for a fused kernel, plus the copies for each operand whose view the operator does not handle itself; the
         copies alone for a view."""

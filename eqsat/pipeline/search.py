@@ -88,7 +88,7 @@ def partition(source: Program, asked: Asked, run: Runner) -> Problem:
         written = operators(folded.program)
         executed = [(node[x], tuple(node[a] for a in args if a in node)) for x, args in written if x in node]
     with budget.stage("partition"):
-        parts = tuple(segments(core.roots))
+        parts = tuple(segments(core.roots, asked.device.fuses))
     return Problem(asked, source, folded, core, parts, executed, budget)
 
 

@@ -180,6 +180,23 @@ def is_view(op: str) -> bool:
     return op == "V"
 
 
+FEW_TERMS = 9
+"""Most terms of a sum that is computed wherever an element of it is read: those of 3 x 3 windows. Of 25, each a masked
+read of a vector, kernels spill registers on gfx1100 and gfx1201."""
+
+STEPS = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
+"""The operator that adds one element more to what is reduced so far; missing for reductions that give a position."""
+
+
+def terms_of(op: str, attrs: Sequence[Any]) -> int:
+    """How many terms each element of a product or a reduction has, if it is one plain sum, product or extreme: not of
+    matrices, which matrix units multiply. 0 for all other operators."""
+    if op == "MM":
+        _, m, k, n = attrs
+        return k if 1 in (m, n) else 0
+    return attrs[1] if op == "Red" and attrs[0] in STEPS else 0
+
+
 def flops(node: Node) -> int:
     """Arithmetic operations: 2 per multiply-add of MM, 1 per element of other arithmetic, 0 for moved elements."""
     return core_op(node.op).flops(node.attrs, [a.size for a in node.args])

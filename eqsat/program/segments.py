@@ -2,7 +2,8 @@
 
 A program is cut at nodes such as a layer's output: everything after them depends on them alone. Such a cut costs
 nothing, since no linear algebra could cross it and its value is kept in memory in any case. Norms stay with the
-products that read the normed rows, since one kernel may compute both. Segments that are equal up to the names of their
+products that read the normed rows, since one kernel may compute both, and so do sums of a few terms (the windows of
+depthwise convolutions and pooling) with what reads them. Segments that are equal up to the names of their
 inputs and constants are one problem, solved once. A segment too large to search is cut further, where linear algebra
 could cross but would have to be done twice.
 
@@ -20,7 +21,7 @@ from itertools import accumulate, pairwise
 
 from eqsat.base.numerics import itemsize
 from eqsat.program.core import Node, make, topological
-from eqsat.program.node import is_elementwise, is_folded, is_leaf
+from eqsat.program.node import FEW_TERMS, is_elementwise, is_folded, is_leaf, terms_of
 
 LARGE = 400
 """Core nodes from which on a program is cut even if no segment repeats: separate parts are far quicker to solve."""
@@ -35,6 +36,10 @@ HUGE = 1_000
 PIECE = 300
 """Nodes of a piece at most; at least half as many, where there are so many left. Such a piece is saturated within
 about two seconds."""
+
+SIMPLE = 4
+"""Operators on single elements that every part which needs their result computes by itself: a cast, a conjunction and a
+choice make the masks of exported models."""
 
 _LINEAR_BINARY = frozenset({"add", "sub"})
 
@@ -67,15 +72,18 @@ class Segment:
         return found
 
 
-def segments(roots: Sequence[Node]) -> list[Segment]:
-    """Cut a program into segments, in an order in which each reads only earlier ones."""
+def segments(roots: Sequence[Node], fuses: bool = True) -> list[Segment]:
+    """Cut a program into segments, in an order in which each reads only earlier ones.
+
+    With `fuses`, a kernel may compute what it reads by a few operators on the way.
+    """
     whole = tuple(dict.fromkeys(roots))
     order = _latest_first_needed(roots)
     reads = _Reads(order)
-    cuts = _cuts(reads)
+    cuts = _cuts(reads, fuses)
     if not cuts:
         return _in_pieces([whole], frozenset())
-    shared = _shared(reads, cuts, frozenset(whole))
+    shared = _shared(reads, cuts, frozenset(whole), fuses)
     early = frozenset(shared)
     boundary = early.union(cuts)
     wanted = sorted(dict.fromkeys(r for r in roots if r not in early), key=lambda n: reads.position[n])
@@ -184,7 +192,7 @@ class _Reads:
         return list(found)
 
 
-def _cuts(reads: _Reads) -> list[Node]:
+def _cuts(reads: _Reads, fuses: bool) -> list[Node]:
     """The nodes at which to cut, in order."""
     nonlinear, below_product = _nonlinear_below(reads), _below_product(reads)
     every = _separators(reads)
@@ -194,7 +202,8 @@ def _cuts(reads: _Reads) -> list[Node]:
     edges = [-1, *sorted(reads.position[n] for n in barriers), len(reads.order)]
     crowded = {i for start, stop in pairwise(edges) if stop - start > CROWDED for i in range(start, stop)}
     cuts = [n for n in separators if n in barriers or (reads.position[n] in crowded and _is_kept(n, reads))]
-    return _before_norms([n for n in cuts if not _splits_early(n, reads)], every, reads)
+    kept = [n for n in cuts if not _splits_early(n, reads)]
+    return _before_norms(_before_few_terms(kept, every, reads) if fuses else kept, every, reads)
 
 
 def _splits_early(node: Node, reads: _Reads) -> bool:
@@ -203,6 +212,23 @@ def _splits_early(node: Node, reads: _Reads) -> bool:
     end = reads.position[node]
     before = [n for n in reads.order[: end + 1] if n in reads.dynamic and n.op not in ("In", "V")]
     return all(n.op != "MM" for n in before) and any(reads.last.get(n, 0) > end for n in before if n in reads.early)
+
+
+def _before_few_terms(cuts: Sequence[Node], separators: Sequence[Node], reads: _Reads) -> list[Node]:
+    """The cuts, those behind a sum of a few terms moved to what it is of: whatever reads its elements may compute them
+    on the way."""
+    sums = [i for i, node in enumerate(reads.order) if node.op in ("MM", "Red") and node in reads.dynamic]
+    places = [reads.position[n] for n in separators]
+
+    def moved(cut: Node) -> Node:
+        last = bisect_right(sums, reads.position[cut]) - 1
+        if last < 0 or not 0 < terms_of(reads.order[sums[last]].op, reads.order[sums[last]].attrs) <= FEW_TERMS:
+            return cut
+        before = sums[last - 1] if last else 0
+        found = separators[bisect_left(places, before) : bisect_left(places, sums[last])]
+        return found[-1] if found else cut
+
+    return list(dict.fromkeys(map(moved, cuts)))
 
 
 def _before_norms(cuts: Sequence[Node], separators: Sequence[Node], reads: _Reads) -> list[Node]:
@@ -259,9 +285,10 @@ def _separators(reads: _Reads) -> list[Node]:
     return found
 
 
-def _shared(reads: _Reads, cuts: Sequence[Node], roots: frozenset[Node]) -> list[Node]:
+def _shared(reads: _Reads, cuts: Sequence[Node], roots: frozenset[Node], fuses: bool) -> list[Node]:
     """Early nodes that compute something for several parts: a segment of their own. Others belong to the part that
-    reads them."""
+    reads them. If it `fuses`, those of a few simple operators belong to each part: what reads a mask computes it for
+    less than the launch that would write it."""
     edges = [reads.position[cut] for cut in cuts]
     parts_of: dict[Node, set[int]] = {}
     found = []
@@ -274,11 +301,17 @@ def _shared(reads: _Reads, cuts: Sequence[Node], roots: frozenset[Node]) -> list
             parts = {part(n)} if n in roots else set[int]()
             for r in reads.through_views(n):
                 parts |= parts_of.get(r) or {part(r)}
-            if len(parts) > 1:
+            if len(parts) > 1 and (n in roots or not (fuses and _is_simple(n, reads))):
                 found.append(n)
                 parts = {-1}
             parts_of[n] = parts
     return found[::-1]
+
+
+def _is_simple(node: Node, reads: _Reads) -> bool:
+    """Whether a few operators, each on single elements, compute a node from inputs."""
+    below = [n for n in topological([node]) if n in reads.dynamic and n.op not in ("In", "V")]
+    return len(below) <= SIMPLE and all(is_elementwise(n.op) for n in below)
 
 
 def _scaled(node: Node, dynamic: set[Node]) -> list[Node]:

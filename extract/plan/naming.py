@@ -31,13 +31,19 @@ def kernel_name(family: str, body: Sequence[Node]) -> str:
         case "opaque":
             return f"opaque_{'x'.join(str(b.size) for b in body)}"
         case _:
-            verb = "_".join(_spelled(order)) or _movement(order)
+            verb = "_".join([*_summed(order), *_spelled(order)]) or _movement(order)
             return f"{verb}_{body[0].size}"
 
 
 def numpy_ops(body: Sequence[Node]) -> list[str]:
     """The body's operators by their NumPy names, operands first, without views of inputs, which are read in place."""
     return [_numpy(n) for n in topological(body) if not is_leaf(n.op) and not _is_read(n)]
+
+
+def _summed(order: Iterable[Node]) -> list[str]:
+    """Sums of a few terms in a map, each kind once."""
+    kinds = ["gemv" if n.op == "MM" else f"row{n.attrs[0]}" for n in order if n.op in ("MM", "Red")]
+    return list(dict.fromkeys(kinds))
 
 
 _SHORT = {"reciprocal": "recip", "less_equal": "le", "greater_equal": "ge"}
@@ -109,7 +115,7 @@ def _movement(order: Iterable[Node]) -> str:
 
 
 def _product_name(order: Sequence[Node]) -> str:
-    product = next(n for n in order if n.op == "MM")
+    product = next(n for n in reversed(order) if n.op == "MM")
     b, m, k, n = product.attrs
     windows = any(x.op == "V" and x.attrs[0].masked for x in topological(product.args))
     verb = "conv" if windows else "gemv" if min(m, n) == 1 else "gemm"

@@ -50,7 +50,7 @@ class Kernel:
         outputs: the values it computes, as core nodes of the whole program.
         inputs: the values it reads: In and Const nodes, and outputs of earlier kernels.
         params: an In node for each input, which represents it in `body`.
-        body: the outputs over `params`.
+        body: the outputs over `params`; sums that each element computes by itself are written term by term.
         flops: 2 per multiply-add, 1 per element of other arithmetic; `bytes` counts reads and writes once each.
         predicted_us: microseconds predicted by the cost model.
         ops: the operators of the body by their NumPy names, in order.
@@ -229,6 +229,7 @@ class _Builder:
         """The kernel that computes these classes, for so many picoseconds."""
         reads = _Reads(self._buffer)
         expressions = Body(self.snapshot, reads.node).nodes([x.cut for x in group])
+        body = Body(self.snapshot, reads.node, written_out=True).nodes([x.cut for x in group])
         inputs = tuple(reads.params)
         params = tuple(reads.params.values())
         outputs = tuple(substitute(expressions, dict(zip(params, inputs, strict=True))))
@@ -241,7 +242,7 @@ class _Builder:
             outputs=outputs,
             inputs=inputs,
             params=params,
-            body=expressions,
+            body=body,
             flops=sum(flops(n) for n in inner),
             bytes=_bytes_read(expressions) + sum(n.size * itemsize(n.dtype) for n in expressions),
             predicted_us=price * 1e-6,

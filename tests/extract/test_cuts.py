@@ -22,6 +22,7 @@ from eqsat.extract.device.table import DEVICES
 from eqsat.extract.grow import Grower
 from eqsat.layout import arithmetic as lay
 from eqsat.program.core import Node, make
+from eqsat.program.node import terms_of
 from support.core_programs import bin_, by_row, c_, full, layernorm, mm, red, softmax, un, view, x_
 from support.snapshots import random_snapshot, value_of
 
@@ -68,8 +69,11 @@ def test_every_candidate_is_one_kernel(seed: int, operators: int) -> None:
             assert not x.cut.leaves & x.cut.inner, "a class is computed or read, not both"
             assert len(bits(x.cut.inner)) <= 12
             assert len(x.leaves) <= 4 or "Cat" in ops
-            assert ops.count("MM") == (1 if x.family.startswith("contraction") else 0)
-            reds = [c for c, q in nodes.items() if snapshot.nodes[q.node].op == "Red"]
+            points = [snapshot.nodes[q.node] for q in nodes.values() if q.kind == Kind.POINT]
+            assert all(terms_of(n.op, n.attrs) <= limits.terms for n in points), "only a few terms are written out"
+            around = {c: snapshot.nodes[q.node].op for c, q in nodes.items() if q.kind != Kind.POINT}
+            assert list(around.values()).count("MM") == (1 if x.family.startswith("contraction") else 0)
+            reds = [c for c, op in around.items() if op == "Red"]
             rows = {(snapshot.size[c], snapshot.nodes[nodes[c].node].attrs[1]) for c in reds}
             assert len(rows) == (1 if x.family in ("row", "reduction", "contraction+reduction") else 0)
             assert x.price >= 0

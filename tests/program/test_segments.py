@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
@@ -28,19 +30,37 @@ def residual(count: int) -> Program:
     return eqsat.trace(function, spec((8, 16)))
 
 
-def masked_attention(count: int) -> Program:
+def masked_attention(count: int, masked: Callable = lambda mask: mask) -> Program:
     """Layers that all read one mask, which is computed from an input."""
     params = [tuple(weight(16, 16) * (3 * i + j) for j in (1, 2, 3)) for i in range(count)]
     ones, zeros = np.ones(16, np.float32), np.zeros(16, np.float32)
 
     def function(x, mask):
-        shift = (1.0 - mask) * -1e4
+        shift = (1.0 - masked(mask)) * -1e4
         for q, k, v in params:
             scores = eqsat.softmax((x @ q) @ (x @ k).T + shift, -1)
             x = eqsat.layernorm(x + scores @ (x @ v), ones, zeros)
         return x
 
     return eqsat.trace(function, spec((8, 16)), spec((8, 8)))
+
+
+def dear_mask(count: int) -> Program:
+    """The same with a mask that takes more than a few operators."""
+    return masked_attention(count, lambda mask: eqsat.log(eqsat.exp(mask) + eqsat.tanh(mask)))
+
+
+def separable(count: int) -> Program:
+    """Depthwise convolutions, each with the product that mixes the channels."""
+    params = [(weight(4, 1, 3, 3) * (i + 1), weight(4, 4, 1, 1)) for i in range(count)]
+
+    def function(x):
+        for taps, mix in params:
+            own = eqsat.relu(eqsat.conv(x, taps, pads_lo=(1, 1), pads_hi=(1, 1), groups=4))
+            x = eqsat.relu(eqsat.conv(own, mix))
+        return x
+
+    return eqsat.trace(function, spec((1, 4, 6, 6)))
 
 
 def embedded(count: int) -> Program:
@@ -113,7 +133,9 @@ def silu_layers(count: int) -> Program:
 # program of n layers, segments of 6 layers, distinct forms among them
 TABLE = [
     (residual, 8, 4),  # an input is read anywhere at no cost, so the first block is cut where later ones are not
-    (masked_attention, 8, 4),  # the mask is a segment of its own; a norm belongs to the products that read it
+    (masked_attention, 7, 3),  # each layer computes the mask; a norm belongs to the products that read it
+    (dear_mask, 8, 4),  # the mask is a segment of its own
+    (separable, 7, 3),  # a window belongs to the product that reads it
     (embedded, 6, 2),  # the rows are looked up where they are read
     (late_rows, 10, 4),
     (recurrent, 6, 1),
@@ -172,6 +194,10 @@ def test_putting_the_leaves_back_gives_the_program(make):
     parts = segments(core.roots)
     for part in parts:
         assert tuple(substitute(part.form, part.leaves)) == part.roots
+
+
+def test_where_kernels_are_single_operators_a_mask_is_computed_once():
+    assert len(segments(lower(masked_attention(6)).roots, fuses=False)) == 8
 
 
 def test_a_single_layer_is_not_cut():
