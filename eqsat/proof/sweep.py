@@ -60,6 +60,9 @@ class _Effort:
 _EFFORTS = (_Effort(3.0, 1_200, 24, 1), _Effort(10.0, 12_000, 64, 2))
 """Of one pass over the program after the other: most proofs are short, and one that is not may be not needed."""
 
+_TOO_LARGE = frozenset({"nodes", "time"})
+"""Why an e-graph ended that may still succeed with more."""
+
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Local:
@@ -166,6 +169,8 @@ class _Sweep:
         self._of_left = dict.fromkeys(topological(left))
         self._signatures: dict[Node, Signature] = {}
         self._known: dict[tuple[Node, Node], tuple[Local, _Effort]] = {}
+        self._hard: set[Node] = set()
+        """Values that this pass found too large to prove: so is what is computed of them, until a later pass."""
         types = {node.dtype for node in (*self._of_left, *self._order)}
         self._tolerance = _SHARE * max((TOLERANCE.get(each, 0.0) for each in types), default=0.0)
         self.found = Swept(len(self._order))
@@ -195,6 +200,7 @@ class _Sweep:
         meant: dict[Node, Node] = {}
         index = Index({node: self._signatures[node] for node in self._of_left}, self._tolerance)
         self.found.cuts, self.found.constants, self.found.unproved = [], [], []
+        self._hard.clear()
         for done, node in enumerate(self._order):
             self._progress(done / len(self._order))
             value = make(node.op, node.attrs, [meant[a] for a in node.args]) if node.args else node
@@ -232,6 +238,8 @@ class _Sweep:
                 self.found.cuts.append(Cut(left, right, "", between, local, leaves))
                 return True
         self.found.unproved.append(Cut(left, right, stop, between))
+        if stop in _TOO_LARGE and effort is not _EFFORTS[-1]:
+            self._hard.add(right)
         return False
 
     def _move_alike(self, left: Node, right: Node) -> bool:
@@ -256,7 +264,7 @@ class _Sweep:
         """The latest values that both sides read, not those that are `passed`.
 
         The latest value that only one side reads is replaced by its operands until there is none. None where more than
-        `most` operators lie above.
+        `most` operators lie above, or a value that was too large to prove.
         """
         readers = {left: 1, right: 2}
         heap = [(-left.uid, left), (-right.uid, right)]
@@ -270,7 +278,7 @@ class _Sweep:
                 cut.add(node)
                 continue
             operators += node.op != "V" and not self._constants.is_fixed(node)
-            if operators > most:
+            if operators > most or (node in self._hard and node is not right):
                 return None
             for arg in node.args:
                 if arg not in readers:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import pytest
@@ -11,9 +11,10 @@ import eqsat
 from eqsat.program import ops
 from eqsat.program.core import lower, topological
 from eqsat.program.ir import Program
-from eqsat.program.node import make
+from eqsat.program.node import Node, make
 from eqsat.program.term import Term
 from eqsat.program.term import make as make_term
+from eqsat.proof import sweep as sweeping
 from eqsat.proof.ahead import Ahead
 from eqsat.proof.signatures import Index, signature
 
@@ -190,3 +191,28 @@ def test_signatures_find_equal_values_alone() -> None:
 def test_sweeping_stops_in_time(pair: tuple[Program, Program]) -> None:
     assert len(topological(lower(pair[0]).roots)) > 40
     assert eqsat.prove(*pair, time_limit=0.5).seconds < 3.0
+
+
+def test_what_is_too_large_is_not_tried_again_in_what_is_computed_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, last = sweeping._Effort(0.0, 1_200, 24, 1), sweeping._EFFORTS[-1]
+    tried: list[sweeping._Effort] = []
+    prove = sweeping._Sweep._proved
+
+    def proved(self: sweeping._Sweep, left: Node, right: Node, leaves: Mapping[Node, Node], effort: sweeping._Effort):
+        tried.append(effort)
+        return prove(self, left, right, leaves, effort)
+
+    monkeypatch.setattr(sweeping, "_EFFORTS", (first, last))
+    monkeypatch.setattr(sweeping._Sweep, "_proved", proved)
+    w, b, c = (weight(WIDTH, WIDTH) for _ in "wbc")
+
+    def layers(y):
+        for _ in range(12):
+            y = eqsat.tanh(y) + y * y
+        return y
+
+    sides = (lambda x, y: layers(((x + b) + (y + c)) @ w), lambda x, y: layers(x @ w + (y @ w + (b + c) @ w)))
+    pair = [eqsat.trace(side, *[eqsat.spec((WIDTH, WIDTH))] * 2) for side in sides]
+    assert eqsat.prove(*pair, time_limit=20).verdict == "proved"
+    assert tried.count(first) <= 2
+    assert tried.count(last) == 1
