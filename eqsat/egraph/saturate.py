@@ -34,6 +34,7 @@ _SMALL = 500
 
 _GROUP_ROUNDS = 3
 
+_POLL_SECONDS = 0.1
 _GRACE_SHARE, _GRACE_SECONDS = 0.05, 0.25
 """How much later than its limit a worker is ended: it stops by itself, and to start another takes a second."""
 
@@ -69,11 +70,13 @@ def saturate(
     progress: Callable[[Progress], None] | None = None,
     goals: Sequence[tuple[int, int]] = (),
     further: Sequence[Equality] = (),
+    should_stop: Callable[[], bool] = lambda: False,
 ) -> Snapshot:
     """The e-graph of `source` under `rules`.
 
     `goals` are pairs of positions in the roots: once both of each pair are one class, saturation ends with stop `goal`.
-    `further` is what else holds in an e-graph that was saturated already: it goes on from there.
+    `further` is what else holds in an e-graph that was saturated already: it goes on from there. `should_stop` is
+    polled: True ends it as Ctrl-C does, for threads that get no signals.
 
     `stats["stop"]` says why it ended: `saturated`, `goal`, `time`, `nodes`, `steps` (iterations), `memory` or
     `interrupted` (Ctrl-C; the snapshot is then the last checkpoint, at worst the source itself).
@@ -94,7 +97,7 @@ def saturate(
     try:
         with _WORKERS.lent(limits.memory, declared, limits.seconds) as worker:
             if worker is not None:
-                best, stop = _ask(worker, request, begun + _patience(limits.seconds), progress)
+                best, stop = _ask(worker, request, begun + _patience(limits.seconds), progress, should_stop)
     except KeyboardInterrupt:
         stop = "interrupted"
     best.stats |= {"stop": stop, "seconds": time.monotonic() - begun}
@@ -106,7 +109,11 @@ def _patience(seconds: float) -> float:
 
 
 def _ask(
-    worker: Worker, request: tuple[Any, ...], deadline: float, progress: Callable[[Progress], None] | None
+    worker: Worker,
+    request: tuple[Any, ...],
+    deadline: float,
+    progress: Callable[[Progress], None] | None,
+    should_stop: Callable[[], bool],
 ) -> tuple[Snapshot, str]:
     """The last snapshot that a worker sends, and why it is the last; a worker that has not finished is ended."""
     best, rules, *rest = request
@@ -116,7 +123,12 @@ def _ask(
         worker.send((best, None if declared else rules, *rest))
         worker.holding = rules
         while True:
-            message = worker.receive(max(deadline - time.monotonic(), 0.0))
+            if should_stop():
+                return best, "interrupted"
+            left = max(deadline - time.monotonic(), 0.0)
+            message = worker.receive(min(left, _POLL_SECONDS))
+            if message is None and left > 0:
+                continue
             if message is None:
                 return best, "time"
             kind, content = message

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -108,3 +109,41 @@ class Runner:
             if found is not None:
                 return found[0]
         return stage.otherwise(*args, **kwargs)
+
+
+class Ahead(Generic[T]):
+    """Work in a thread of its own, begun before its result is asked for. It must end by itself.
+
+    Attributes:
+        seconds: that the work was given.
+    """
+
+    def __init__(self, work: Callable[[], T], seconds: float) -> None:
+        self.seconds = seconds
+        self._done = threading.Event()
+        self._results: list[T] = []
+        self._errors: list[BaseException] = []
+        threading.Thread(target=self._run, args=(work,), daemon=True).start()
+
+    def _run(self, work: Callable[[], T]) -> None:
+        try:
+            self._results.append(work())
+        except BaseException as error:  # noqa: BLE001  passed on to whoever asks for the result
+            self._errors.append(error)
+        finally:
+            self._done.set()
+
+    def wait(self, seconds: float) -> None:
+        """Until the work is done, at most so many seconds."""
+        self._done.wait(seconds)
+
+    def result(self, seconds: float) -> T | None:
+        """The result; None if it is not there after so many seconds.
+
+        Raises:
+            Whatever the work raises.
+        """
+        self.wait(seconds)
+        if self._errors:
+            raise self._errors[0]
+        return self._results[0] if self._results else None

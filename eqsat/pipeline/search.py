@@ -24,7 +24,7 @@ from eqsat.frontends.onnx.write.plan import operators
 from eqsat.language.rule import HostRule
 from eqsat.pipeline import limits
 from eqsat.pipeline.asked import Asked
-from eqsat.pipeline.runner import Deadline, Runner, Stage
+from eqsat.pipeline.runner import Ahead, Deadline, Runner, Stage
 from eqsat.program.core import CoreProgram, Node, lower_terms, topological
 from eqsat.program.fold import Folded, fold_source
 from eqsat.program.ir import Program
@@ -103,15 +103,22 @@ def search(problem: Problem, run: Runner) -> dict[Form, Found]:
     forms = sorted(sizes, key=sizes.__getitem__)  # what small ones leave is for larger ones
     waiting = {form: [sizes[f] for f in forms[i:]] for i, form in enumerate(forms)}
 
-    def share(form: Form) -> float:
-        return limits.SEARCH.of_form(run.left("solve"), sizes[form], waiting[form])
+    def share(form: Form, spoken_for: float = 0.0) -> float:
+        return limits.SEARCH.of_form(max(0.0, run.left("solve") - spoken_for), sizes[form], waiting[form])
 
     written = {form: cover_written(problem, form, share(form), run) for form in forms}
     found: dict[Form, Found] = {}
+    ahead: Ahead[Snapshot] | None = None
     for i, form in enumerate(forms):
         run.tell(f"part {i + 1} of {len(forms)}", 0.8 * i / len(forms))
+        seconds = share(form)
+        deadline = run.deadline(seconds)
         try:
-            found[form] = search_form(problem, written[form], share(form), run)
+            explored = _explored(problem, written[form], deadline, run, ahead) if seconds > 0 else None
+            ahead = None
+            for later in forms[i + 1 : i + 2]:
+                ahead = _ahead(problem, written[later], share(later, deadline.left()), run)
+            found[form] = search_form(problem, written[form], explored, deadline, run, ahead)
         except InputError:
             raise
         except EqsatError as error:
@@ -150,16 +157,49 @@ def operators_of(problem: Problem, form: Form) -> list[Operator]:
     ]
 
 
-def search_form(problem: Problem, written: Solved, seconds: float, run: Runner) -> Found:
-    """The cheapest cover of one form, over an e-graph as large as time allows.
+def _ahead(problem: Problem, written: Solved, seconds: float, run: Runner) -> Ahead[Snapshot] | None:
+    """The saturation of a form that may expect so many seconds, while the one before it is covered."""
+    if not problem.asked.rules or seconds < limits.SEARCH.ahead:
+        return None
+    return Ahead(lambda: _saturated(problem, written, run.deadline(seconds)), seconds)
+
+
+def _explored(
+    problem: Problem, written: Solved, deadline: Deadline, run: Runner, ahead: Ahead[Snapshot] | None
+) -> Snapshot:
+    """The e-graph of a form, as large as the time allows."""
+    with problem.budget.stage("saturate"):
+        if ahead is not None:
+            left = deadline.left()
+            found = _awaited(ahead, left, run)
+            if found is not None and (found.stats["stop"] != "time" or left <= limits.SEARCH.more * ahead.seconds):
+                return found
+        return _saturated(problem, written, deadline)
+
+
+def _awaited(ahead: Ahead[Snapshot], seconds: float, run: Runner) -> Snapshot | None:
+    try:
+        return ahead.result(seconds)
+    except KeyboardInterrupt:
+        run.interrupt()
+        return ahead.result(limits.LATE.grace)  # the last checkpoint
+
+
+def search_form(
+    problem: Problem,
+    written: Solved,
+    explored: Snapshot | None,
+    deadline: Deadline,
+    run: Runner,
+    ahead: Ahead[Snapshot] | None,
+) -> Found:
+    """The cheapest cover of one form over its e-graph; None stands for an e-graph that there was no time for.
 
     Raises:
         EqsatError: a rule is unsound.
     """
-    if seconds <= 0:
+    if explored is None:
         return _found(written, written, written.snapshot, {"stop": run.why_stopped})
-    deadline = run.deadline(seconds)
-    explored = _saturated(problem, written, deadline)
     if explored.stats["stop"] == "interrupted":
         run.interrupt()
     if _same(explored, written.snapshot) and (written.cover.optimal or not deadline.left()):
@@ -167,7 +207,7 @@ def search_form(problem: Problem, written: Solved, seconds: float, run: Runner) 
     first = run.run(COVER, deadline.left(), problem, written, explored)
     if first is None:  # what was found can no longer be priced: it counts as not found
         return _found(written, written, explored, explored.stats | {"stop": run.why_stopped})
-    grouped = run.run(REGROUP, deadline.left(), problem, written, first)
+    grouped = run.run(REGROUP, deadline.left(), problem, written, first, ahead)
     best = run.run(SECOND_LOOK, deadline.left(), problem, written, grouped)
     for solved in (first, grouped, best):
         solved.cover.forget()
@@ -201,8 +241,8 @@ def _saturated(problem: Problem, written: Solved, deadline: Deadline) -> Snapsho
     share = limits.SEARCH.saturation * left
     affordable = _affordable(written, left - share)
     most = Limits().nodes
-    with problem.budget.stage("saturate"):
-        found = saturate(written.snapshot, problem.asked.rules, Limits(seconds=share, nodes=min(most, affordable)))
+    within = Limits(seconds=share, nodes=min(most, affordable))
+    found = saturate(written.snapshot, problem.asked.rules, within, should_stop=deadline.stopped)
     if found.stats["stop"] == "nodes" and affordable < most:
         found.stats["stop"] = "time"
     return found
@@ -266,7 +306,9 @@ def _covered_e_graph(deadline: Deadline, problem: Problem, written: Solved, snap
     return Solved(snapshot, _covered(deadline, problem, snapshot, known=[written.cover], cuts=cuts))
 
 
-def _regrouped(deadline: Deadline, problem: Problem, written: Solved, first: Solved) -> Solved:
+def _regrouped(
+    deadline: Deadline, problem: Problem, written: Solved, first: Solved, ahead: Ahead[Snapshot] | None
+) -> Solved:
     """The cheapest cover after joining values of the best cover into groups, repeated until nothing is gained.
 
     Only a good cover tells which further values to join: its products may have been made by rules and have other
@@ -279,6 +321,8 @@ def _regrouped(deadline: Deadline, problem: Problem, written: Solved, first: Sol
         if not further or not deadline.left():
             break
         with problem.budget.stage("saturate"):
+            if ahead:
+                ahead.wait(deadline.left())  # a second worker would load for longer
             seconds = Limits(seconds=limits.SEARCH.saturation * deadline.left())
             more = saturate(best.snapshot, problem.asked.rules, seconds, further=further)
         known, cuts = [written.cover, best.cover], _in_time(deadline, written, more)
@@ -310,5 +354,5 @@ def _looked_at_again(deadline: Deadline, problem: Problem, written: Solved, best
 
 COVER_WRITTEN = Stage(_covered, _covered_at_once)
 COVER = Stage(_covered_e_graph, lambda problem, written, snapshot: None, always=True)
-REGROUP = Stage(_regrouped, lambda problem, written, first: first)
+REGROUP = Stage(_regrouped, lambda problem, written, first, ahead: first)
 SECOND_LOOK = Stage(_looked_at_again, lambda problem, written, best: best)

@@ -1,0 +1,88 @@
+"""Forms that are saturated while kernels of the one before are found: the same results, errors and interrupts."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import eqsat
+from eqsat import spec
+from eqsat.base.time_budget import TimeBudget
+from eqsat.pipeline import limits, search
+from eqsat.pipeline.asked import judged
+from eqsat.pipeline.runner import Ahead, Runner
+
+RNG = np.random.default_rng(3)
+
+
+def layers() -> eqsat.Program:
+    """Layers of two kinds, one after another, with different weights: two forms."""
+    w = [RNG.standard_normal((48, 48)).astype(np.float32) for _ in range(8)]
+
+    def net(x):
+        for a in w[:4]:
+            x = eqsat.softmax(x @ a)
+        for a in w[4:]:
+            x = eqsat.softmax(eqsat.tanh(x) @ a + 1)
+        return x
+
+    return eqsat.trace(net, spec((64, 48)))
+
+
+def begun() -> tuple[Runner, search.Problem, search.Solved]:
+    """A search whose largest form is covered as written."""
+    given = None, None, 1.0, 1, "latency", None, None, False, 1
+    run = Runner(TimeBudget.of(60))
+    program = layers()
+    problem = search.partition(program, judged(program, "mi300x", "reassociate", *given), run)
+    form = max(problem.sizes(), key=problem.sizes().__getitem__)
+    return run, problem, search.cover_written(problem, form, 5.0, run)
+
+
+def test_the_result_does_not_depend_on_what_is_saturated_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = layers()
+    given: list[float] = []
+    ahead = search.Ahead
+    monkeypatch.setattr(search, "Ahead", lambda work, seconds: given.append(seconds) or ahead(work, seconds))
+    with_it = eqsat.optimize(program, time_limit=30)
+    assert given
+    given.clear()
+    monkeypatch.setattr(limits, "SEARCH", replace(limits.SEARCH, ahead=1e9))
+    without = eqsat.optimize(program, time_limit=30)
+    assert not given
+    assert with_it.report["kernels"] == without.report["kernels"]
+    assert with_it.report["egraph"]["nodes"] == without.report["egraph"]["nodes"]
+
+
+def test_a_saturation_that_was_cut_short_is_done_again_when_there_is_more_time() -> None:
+    run, problem, written = begun()
+    short = replace(written.snapshot, stats={"stop": "time"})
+    again = search._explored(problem, written, run.deadline(20.0), run, Ahead(lambda: short, 1.0))
+    assert again.stats["stop"] == "saturated"
+    assert search._explored(problem, written, run.deadline(1.2), run, Ahead(lambda: short, 1.0)) is short
+
+
+def test_errors_come_with_the_result_and_a_late_result_is_none() -> None:
+    def fails() -> int:
+        raise ValueError("unsound")
+
+    with pytest.raises(ValueError, match="unsound"):
+        Ahead(fails, 1.0).result(5.0)
+    gate = threading.Event()
+    late = Ahead(gate.wait, 1.0)
+    assert late.result(0.01) is None
+    gate.set()
+    assert late.result(5.0) is True
+
+
+def test_an_interrupt_ends_a_saturation_in_another_thread() -> None:
+    run, problem, written = begun()
+    run.interrupt()
+    start = time.monotonic()
+    found = Ahead(lambda: search._saturated(problem, written, run.deadline(30.0)), 30.0).result(10.0)
+    assert found is not None
+    assert time.monotonic() - start < 2.0
