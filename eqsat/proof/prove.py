@@ -183,12 +183,12 @@ def prove(
     bounds = read(assume, terms, sizes or {})
     prepare()
     progress("trying inputs", 0.0)
-    search = refute(left, right, names, _REFUTING_SHARE * time_limit, bounds=bounds)
+    pair = _Pair(left, right, names, bounds)
+    search = refute(left, right, names, 0.0 if pair.same else _REFUTING_SHARE * time_limit, bounds=bounds)
     if search.found is not None:
         reason = f"{search.found}, on input {search.points} of those tried"
         proof = Proof("refuted", "points", 0.0, reason, difference=search.found)
     else:
-        pair = _Pair(left, right, names, bounds)
         points = typical(left, right, names, bounds)
         proof = pair.proof(deadline, begun + _STEPS_SHARE * time_limit, points, progress, certify)
     if proof.verdict == "proved" and not search.defined:
@@ -220,6 +220,11 @@ class _Pair:
         self.constants = {**self.right.constants, **self.left.constants}
         self._unfolded: list[tuple[Node, Node]] = []
 
+    @property
+    def same(self) -> bool:
+        """Whether both are one program over flat arrays."""
+        return list(self.left.roots) == list(self.goal)
+
     def proof(
         self,
         deadline: float,
@@ -229,7 +234,7 @@ class _Pair:
         certify: bool,
     ) -> Proof:
         """Proved or unknown; `seconds` is filled in by the caller."""
-        if list(self.left.roots) == list(self.goal):
+        if self.same:
             reason = "both are the same over flat arrays: only shapes and views were moved"
             proof = Proof("proved", "rules", 0.0, reason)
             return self._certified(proof, Swept(0, equal=True), deadline) if certify else proof

@@ -131,6 +131,9 @@ _REDRAWN = 3
 """Times that an input is drawn anew before it counts as one that decides nothing."""
 
 _DECIDING_SECONDS = 0.5
+_ENOUGH = 3
+"""Points on which programs agree that take longer to evaluate: then the time is better spent on a proof."""
+
 _MOST_DECIDERS = 256
 """Elements of an input that are tried as the one that decides."""
 
@@ -169,7 +172,7 @@ def refute(
     begun = time.monotonic()
     pair = _Pair(left, right, names, seconds)
     tolerance = pair.tolerance()
-    points, defined = 0, False
+    points, slow, defined = 0, 0, False
     one_sided: Counter[str] = Counter()
     for again in range(_ROUNDS):
         for point, inputs in _points(left, right, names, seed + again, bounds or {}):
@@ -197,7 +200,8 @@ def refute(
                     at = name, where
                     decided = _deciders(pair, inputs, at, tolerance, bounds or {}) if quick else []
                     return Search(Difference(inputs, name, where, expected, found, decided), points, True)
-            if time.monotonic() - begun > (min(seconds, _MORE_ROUNDS_SECONDS) if again else seconds):
+            slow += not quick
+            if slow == _ENOUGH or time.monotonic() - begun > (min(seconds, _MORE_ROUNDS_SECONDS) if again else seconds):
                 return Search(None, points, defined)
     return Search(None, points, defined)
 

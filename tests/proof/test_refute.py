@@ -75,6 +75,15 @@ def test_a_difference_in_a_deep_program_is_found_where_bounds_say_nothing():
         assert (bounds["out"].hi - bounds["out"].lo).max() > 1.0
 
 
+def test_few_points_are_enough_where_each_takes_long(monkeypatch: pytest.MonkeyPatch):
+    p, names = deep(1.25), {"x": "x"}
+    many = refute(p, p, names, 1.0)
+    monkeypatch.setattr("eqsat.proof.refute._DECIDING_SECONDS", 0.0)
+    few = refute(p, p, names, 1.0)
+    assert few.points == 3 < many.points
+    assert few.defined
+
+
 def test_noise_leaves_whole_numbers_as_they_are():
     core = lower(eqsat.trace(lambda x: x**3.0, eqsat.spec((1,), "float64")))
     (moved,) = noise(core, {"x": np.array([-1.5])}, [np.array([-3.375])], set(), time.monotonic() + SECONDS)
