@@ -11,7 +11,7 @@ import pytest
 
 from eqsat.errors import InputError
 from eqsat.frontends.torch.capture import captured
-from eqsat.frontends.torch.module import to_torch
+from eqsat.frontends.torch.module import from_torch, to_torch
 from eqsat.frontends.torch.operators.table import is_known
 from eqsat.frontends.torch.operators.tensors import to_numpy
 from eqsat.frontends.torch.read import part_of
@@ -30,7 +30,9 @@ OPERATORS = (
     "nn.functional.softplus nn.functional.max_pool2d nn.functional.avg_pool1d nn.functional.embedding mean mul ne "
     "neg outer permute pow prod reciprocal repeat reshape roll round rsqrt rsub select sigmoid sign sin split "
     "sqrt square squeeze stack std sub sum tanh tile transpose trapezoid tril unbind unsqueeze where amax amin "
-    "any all cat isnan isinf index_select full_like logsumexp einsum "
+    "any all cat isnan isinf index_select full_like logsumexp einsum cumsum gather take_along_dim diagonal unfold "
+    "slice_scatter select_scatter exp2 log2 log10 trunc linalg.vector_norm __getitem__ nn.functional.unfold "
+    "nn.functional.conv_transpose1d nn.functional.conv_transpose2d nn.functional.upsample_bilinear "
 )
 """Names of `OpInfo`, of which the samples below include some that rows cover from end to end."""
 SAMPLES = 3
@@ -96,9 +98,9 @@ def agrees(operator: Any, sample: Any, dtype: str) -> bool:
     return True
 
 
-@pytest.mark.parametrize(("dtype", "operators"), [("float32", OPERATORS), ("bfloat16", HALVES)])
+@pytest.mark.parametrize(("dtype", "operators", "least"), [("float32", OPERATORS, 300), ("bfloat16", HALVES, 10)])
 def test_samples_of_torch_compute_the_same_as_programs_and_as_modules(
-    known: dict[str, list[Any]], dtype: str, operators: str
+    known: dict[str, list[Any]], dtype: str, operators: str, least: int
 ) -> None:
     compared = {name: 0 for name in operators.split() if name in known}
     for name in compared:
@@ -107,3 +109,62 @@ def test_samples_of_torch_compute_the_same_as_programs_and_as_modules(
                 for sample in islice(info.sample_inputs("cpu", getattr(torch, dtype)), SAMPLES):
                     compared[name] += agrees(info.op, sample, dtype)
     assert [name for name, count in compared.items() if not count] == []
+    assert sum(compared.values()) >= least
+
+
+WHOLE = {
+    "cumsum": lambda x: (x > 0).cumsum(-1),
+    "cummax": lambda x: x.cummax(2).values,
+    "cummin": lambda x: x.cummin(1).values,
+    "gather": lambda x: x.gather(2, (x[:, :, :3] > 0).long()),
+    "topk": lambda x: x.topk(1).values,
+    "smallest": lambda x: x.topk(1, 1, largest=False).values,
+    "unfold": lambda x: x.unfold(3, 3, 2),
+    "diagonal": lambda x: x.diagonal(-1, 2, 3),
+    "nearest": lambda x: torch.nn.functional.interpolate(x, scale_factor=2),
+    "nearest by size": lambda x: torch.nn.functional.interpolate(x, size=(18, 16)),
+    "nearest-exact": lambda x: torch.nn.functional.interpolate(x, scale_factor=3, mode="nearest-exact"),
+    "bilinear": lambda x: torch.nn.functional.interpolate(x, size=(9, 5), mode="bilinear"),
+    "bicubic": lambda x: torch.nn.functional.interpolate(x, scale_factor=2, mode="bicubic"),
+    "trilinear": lambda x: torch.nn.functional.interpolate(x[None], scale_factor=2, mode="trilinear"),
+    "transposed": lambda x: torch.nn.functional.conv_transpose2d(x, torch.ones(3, 2, 3, 3), stride=2),
+    "adaptive max": lambda x: torch.nn.functional.adaptive_max_pool2d(x, (3, 4)),
+}
+"""Of x[1, 3, 6, 8]."""
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_what_torch_computes_as_one_operator_is_in_programs_and_back(name: str) -> None:
+    function, x = WHOLE[name], torch.randn(1, 3, 6, 8)
+    program = from_torch(function, x)
+    assert program.opaque() == []
+    [found] = program.run({program.input_names[0]: to_numpy(x)}).values()
+    np.testing.assert_allclose(found, to_numpy(function(x)), *TOLERANCE["float32"])
+    torch.testing.assert_close(to_torch(program)(x), function(x), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["gather", "topk", "nearest", "bilinear", "transposed"])
+def test_it_stays_one_operator_where_graphs_of_operators_are_the_result(name: str) -> None:
+    module, _ = captured(lambda x: [WHOLE[name](x)], [torch.randn(1, 3, 6, 8)])
+    calls = [node for node in module.graph.nodes if node.op == "call_function"]
+    assert all(map(is_known, calls))
+    left = {str(node.target) for node in calls if not is_known(node, but_whole=True)}
+    assert len(left - {"<built-in function getitem>"}) == 1
+
+
+CARRIED = {
+    "sort": lambda x: x.sort(-1).values,
+    "topk": lambda x: x.topk(3).values,
+    "scatter": lambda x: x.scatter(1, torch.zeros(1, 2, 6, 8, dtype=torch.int64), 1.0),
+    "index_put": lambda x: x.index_put((torch.tensor([0]),), x),
+    "_adaptive_avg_pool2d": lambda x: torch.nn.functional.adaptive_avg_pool2d(x, (4, 3)),
+    "upsample_nearest2d": lambda x: torch.nn.functional.interpolate(x, size=(7, 5)),
+}
+
+
+@pytest.mark.parametrize("name", CARRIED)
+def test_what_no_row_covers_is_carried_by_its_name(name: str) -> None:
+    function, x = CARRIED[name], torch.randn(1, 3, 6, 8)
+    program = from_torch(function, x)
+    assert [called.split(".")[1] for called in program.opaque()] == [name]
+    torch.testing.assert_close(to_torch(program)(x), function(x))

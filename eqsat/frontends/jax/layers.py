@@ -8,12 +8,11 @@ from typing import Any
 
 from eqsat.base.numerics import dtype_name
 from eqsat.frontends.jax.movement import spread
-from eqsat.frontends.jax.row import Builder, Built, Declined
+from eqsat.frontends.jax.row import Builder
+from eqsat.frontends.terms.declined import Declined
+from eqsat.frontends.terms.windows import running
 from eqsat.program import ops
 from eqsat.program.term import Shape, Term
-
-_SUMMED = 1 << 22
-"""Most additions of a running sum, which is a sum over a window for each element."""
 
 Pads = Sequence[tuple[int, int]]
 
@@ -117,27 +116,7 @@ def _windows(kind: str) -> Builder:
 
 
 def _running(kind: str) -> Builder:
-    """A reduction over the window that ends (reversed: begins) at each place."""
-    windows = _windows(kind)
-
-    def build(x: Term, *, axis: int, reverse: bool) -> Built:
-        n = x.shape[axis]
-        if n * x.size > _SUMMED:
-            raise Declined(f"more than {_SUMMED} additions")
-        if n <= 1:
-            return x
-        ones = (1,) * x.ndim
-        pads = (0, n - 1) if reverse else (n - 1, 0)
-        return windows(
-            x,
-            window_dimensions=tuple(n if i == axis else 1 for i in range(x.ndim)),
-            window_strides=ones,
-            padding=[pads if i == axis else (0, 0) for i in range(x.ndim)],
-            base_dilation=ones,
-            window_dilation=ones,
-        )
-
-    return build
+    return lambda x, *, axis, reverse: running(kind, x, axis, reverse)
 
 
 LAYERS: dict[str, Builder] = {

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from eqsat.base.numerics import dtype_name
-from eqsat.frontends.jax.row import Builder, Declined, known
+from eqsat.frontends.jax.row import Builder, known
+from eqsat.frontends.terms.declined import Declined
 from eqsat.program import composites, ops
 from eqsat.program.term import Shape, Term
 

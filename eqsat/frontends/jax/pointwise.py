@@ -7,7 +7,8 @@ from math import inf
 from typing import Any
 
 from eqsat.base.numerics import INTS, dtype_name, is_float
-from eqsat.frontends.jax.row import Builder, Declined
+from eqsat.frontends.jax.row import Builder
+from eqsat.frontends.terms.declined import Declined
 from eqsat.program import composites, ops
 from eqsat.program.composites import broadcasting
 from eqsat.program.term import Term

@@ -14,16 +14,12 @@ from typing import Any
 import numpy as np
 
 from eqsat.base.numerics import Array
-from eqsat.errors import EqsatError
+from eqsat.frontends.terms.declined import Declined
 from eqsat.program.ir import Program
 from eqsat.program.term import Term, topological
 
 Built = Term | Sequence[Term]
 Builder = Callable[..., Built]
-
-
-class Declined(EqsatError):
-    """A row does not cover this use of its primitive."""
 
 
 _NO_VALUES = frozenset({

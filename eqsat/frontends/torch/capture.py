@@ -53,11 +53,14 @@ def _effect(torch: Any, module: Any) -> Any:
     return next((node.target for node in calls if _has_effects(torch, node)), None)
 
 
+_WHOLE = ("_scaled_dot_product", "upsample_")
+
+
 @cache
 def _decompositions() -> dict[Any, Any]:
-    """Torch's own, except that of attention, which runs faster as the one operator."""
+    """Torch's own, except those of attention and resized images, which are one operator here too."""
     table = dict(import_torch("torch._decomp").core_aten_decompositions().items())
-    return {op: row for op, row in table.items() if "_scaled_dot_product" not in str(op)}
+    return {op: row for op, row in table.items() if not any(name in str(op) for name in _WHOLE)}
 
 
 def _symbolic(x: Any) -> bool:

@@ -6,11 +6,12 @@ this gains enough by price; all other nodes stay as they are.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from eqsat.base.time_budget import TimeBudget
-from eqsat.errors import EqsatError
+from eqsat.errors import EqsatError, InputError
 from eqsat.extract.device.table import Device
 from eqsat.frontends.torch.capture import captured
 from eqsat.frontends.torch.kernels import insert_kernels
@@ -25,6 +26,8 @@ from eqsat.pipeline.result import Result
 from eqsat.program import ops
 from eqsat.program.ir import Program
 from eqsat.program.term import Term
+
+log = logging.getLogger(__name__)
 
 LEAST_GAIN = 0.02
 """Share that a rewrite must save of a part's predicted time; prices are no more exact than that."""
@@ -55,11 +58,14 @@ def rewritten(
     """
     graph_module, fakes = captured(module, inputs)
     source = layouts(graph_module, fakes)
-    parts = _parts(graph_module, _known(graph_module, constants))
+    parts = _parts(graph_module, _known(graph_module, constants), True)
     now: dict[Any, Any] = {}
     for part, best in _optimised(parts, budget, device, numerics):
         if _pays(best, device):
-            _splice(graph_module, part, best.program, now)
+            try:
+                _splice(graph_module, part, best.program, now)
+            except InputError as error:
+                log.info("a part stays as it is: %s", error)
     if not now:
         return None
     _put_in_order(graph_module)
@@ -86,7 +92,7 @@ def run_by_kernels(
     graph_module, _ = captured(module, inputs)
     placeholders = graph_module.graph.find_nodes(op="placeholder")
     weights = {placeholders[i] for i in held}
-    parts = [part for part in _parts(graph_module, _known(graph_module, constants)) if part.inputs]
+    parts = [part for part in _parts(graph_module, _known(graph_module, constants), False) if part.inputs]
     now: dict[Any, Any] = {}
     for part, best in _optimised(parts, budget, device, numerics):
         insert_kernels(graph_module, part, best, weights, now)
@@ -120,11 +126,15 @@ def _holds(tensor: Any) -> bool:
     return True
 
 
-def _parts(graph_module: Any, known: Mapping[Any, Term]) -> list[Part]:
-    """Nodes that rows cover, in parts that depend on no node in between, in the order of the graph."""
+def _parts(graph_module: Any, known: Mapping[Any, Term], but_whole: bool) -> list[Part]:
+    """Nodes that rows cover, in parts that depend on no node in between, in the order of the graph.
+
+    Args:
+        but_whole: leave out what torch computes as one operator.
+    """
     passes = import_torch("torch.fx.passes.infra.partitioner")
     supporting = import_torch("torch.fx.passes.operator_support").create_op_support
-    support = supporting(lambda _, node: node.op == "call_function" and is_known(node))
+    support = supporting(lambda _, node: node.op == "call_function" and is_known(node, but_whole))
     partitioner = passes.CapabilityBasedPartitioner(graph_module, support, allows_single_node_partition=True)
     place = {node: i for i, node in enumerate(graph_module.graph.nodes)}
     found = [sorted(partition.nodes, key=place.__getitem__) for partition in partitioner.propose_partitions()]

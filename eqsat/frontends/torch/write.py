@@ -5,11 +5,11 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
-from math import inf
 from typing import Any
 
 import numpy as np
 
+from eqsat.base.numerics import is_float, lowest
 from eqsat.errors import InputError
 from eqsat.frontends.torch.calls import TorchCall
 from eqsat.frontends.torch.operators.tensors import dtype_of, import_torch, to_tensor
@@ -208,20 +208,32 @@ def _conv(to: Writer, term: Term, x: Any, w: Any) -> Any:
 
 
 def _pool(to: Writer, term: Term, x: Any) -> Any:
-    """Padded first: torch's own padding is limited to half a window. A sum is a mean that divides by one."""
+    """Padded first: torch's own padding is limited to half a window. A sum is a mean that divides by one. What torch's
+    pools do not have is a reduction of unfolded windows."""
     maximum = term.attr("kind") == "max"
     kernel, steps, apart = (list(term.attr(name)) for name in ("kernel", "strides", "dilations"))
-    rank, whole = len(kernel), "int" in term.dtype or term.dtype == "bool"
-    if whole or not 1 <= rank <= 3 or (not maximum and any(d != 1 for d in apart)):
-        raise InputError(f"torch has no such pool: {term.attr('kind')} over {tuple(kernel)} of {term.args[0].spec}")
-    lo, hi = term.attr("pads_lo"), term.attr("pads_hi")
-    x = _padded(to, x, (0, 0, *lo), (0, 0, *hi), -inf if maximum else 0.0)
+    rank, lo, hi = len(kernel), term.attr("pads_lo"), term.attr("pads_hi")
+    x = _padded(to, x, (0, 0, *lo), (0, 0, *hi), lowest(term.dtype) if maximum else 0)
+    if not is_float(term.dtype) or rank > 3 or (not maximum and any(d != 1 for d in apart)):
+        return _reduced_windows(to, term, x)
     if maximum:
         return to.call(f"max_pool{rank}d", x, kernel, steps, [0] * rank, apart)
     if rank > 1:
         return to.call(f"avg_pool{rank}d", x, kernel, steps, divisor_override=1)
     flat = to.call("unsqueeze", x, 2)
     return to.call("squeeze.dim", to.call("avg_pool2d", flat, [1, *kernel], [1, *steps], divisor_override=1), 2)
+
+
+def _reduced_windows(to: Writer, term: Term, x: Any) -> Any:
+    """A padded tensor's windows as further axes, reduced."""
+    window = zip(term.attr("kernel"), term.attr("strides"), term.attr("dilations"), strict=True)
+    for axis, (size, step, apart) in enumerate(window, 2):
+        x = to.call("unfold", x, axis, (size - 1) * apart + 1, step)
+        x = to.call("slice.Tensor", x, -1, 0, None, apart) if apart > 1 else x
+    last = list(range(-len(term.attr("kernel")), 0))
+    if term.attr("kind") == "max":
+        return to.call("amax", x, last)
+    return to.call("sum.dim_IntList", x, last, dtype=dtype_of(term.dtype))
 
 
 def _concat(to: Writer, term: Term, *xs: Any) -> Any:

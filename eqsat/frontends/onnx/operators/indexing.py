@@ -3,41 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import reduce
 from math import prod
 
 import numpy as np
 
 from eqsat.base.numerics import Array
 from eqsat.errors import InputError, ShapeError
-from eqsat.frontends.onnx.operators.node import Declined, Node, Row, row
-from eqsat.program import composites, ops
+from eqsat.frontends.onnx.operators.node import Node, Row, row
+from eqsat.frontends.terms.declined import Declined
+from eqsat.frontends.terms.lookups import flat, gather_elements, wrapped
+from eqsat.frontends.terms.windows import running
+from eqsat.program import ops
 from eqsat.program.term import Term
 
 _PLACED = 1 << 22  # elements of a tensor into which constant positions are written, at most
-_SUMMED = 1 << 22  # additions of a running sum written as windows, at most
-
-
-def wrapped(indices: Term, size: int) -> Term:
-    """Indices counted from the start: negative ones count from the end of an axis of that size."""
-    zero, length = ops.full_like(0, indices), ops.full_like(size, indices)
-    return ops.where(ops.less(indices, zero), ops.add(indices, length), indices)
-
-
-def _flat(positions: Sequence[Term], sizes: Sequence[int]) -> Term:
-    """Row-major flat positions, from positions along axes of these sizes."""
-    weights = [prod(sizes[i + 1 :]) for i in range(len(sizes))]
-    return reduce(ops.add, (composites.scaled(p, w) for p, w in zip(positions, weights, strict=True)))
 
 
 def _gather_elements(node: Node) -> Term:
-    """out[i, j, ...] = data[i, index[i, j, ...], ...] for axis 1: one flat gather with computed positions."""
-    data, indices = node.input(0), ops.cast(node.input(1), "int64")
-    axis = ops.axis_of(node.attr("axis", 0), data.ndim)
-    positions = [
-        wrapped(indices, data.shape[axis]) if i == axis else ops.iota(indices.shape, i) for i in range(data.ndim)
-    ]
-    return ops.gather(ops.reshape(data, (data.size,)), _flat(positions, data.shape), 0)
+    """One flat gather with computed positions."""
+    data = node.input(0)
+    return gather_elements(data, ops.cast(node.input(1), "int64"), ops.axis_of(node.attr("axis", 0), data.ndim))
 
 
 def _gather_nd(node: Node) -> Term:
@@ -57,7 +42,7 @@ def _gather_nd(node: Node) -> Term:
     parts = [ops.reshape(part, places) for part in ops.split(indices, [1] * depth, -1)]
     positions = [ops.iota(places, i) for i in range(batch)]
     positions += [wrapped(part, n) for part, n in zip(parts, chosen[batch:], strict=True)]
-    return ops.gather(ops.reshape(data, (prod(chosen), *rest)), _flat(positions, chosen), 0)
+    return ops.gather(ops.reshape(data, (prod(chosen), *rest)), flat(positions, chosen), 0)
 
 
 # Elements written at constant places
@@ -164,12 +149,10 @@ def _top_k(node: Node) -> list[Term]:
 
 
 def _cum_sum(node: Node) -> Term:
-    """A running sum: the sum over a window that ends (reversed: begins) at each place."""
+    """A running sum; an exclusive one is that of the elements before."""
     x, axis = node.input(0), node.scalar(1)
     axis = ops.axis_of(int(axis), x.ndim)
     n = x.shape[axis]
-    if not x.size or n * x.size > _SUMMED:
-        raise Declined("a long running sum")
     if n == 1:
         return ops.full_like(0, x) if node.attr("exclusive", 0) else x
     reverse = bool(node.attr("reverse", 0))
@@ -178,10 +161,7 @@ def _cum_sum(node: Node) -> Term:
         kept = ops.slice_(x, [after], [n - before], [axis])
         lo, hi = ([m if i == axis else 0 for i in range(x.ndim)] for m in (before, after))
         x = ops.pad(kept, lo, hi, 0)
-    outer, inner = prod(x.shape[:axis]), prod(x.shape[axis + 1 :])
-    image = ops.reshape(x, (1, outer, n, inner))
-    pads = ((0, 0), (n - 1, 0)) if reverse else ((n - 1, 0), (0, 0))
-    return ops.reshape(ops.pool("sum", image, (n, 1), None, *pads), x.shape)
+    return running("sum", x, axis, reverse)
 
 
 INDEXING: dict[str, Row] = {

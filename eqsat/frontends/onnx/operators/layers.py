@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from math import prod
 
 from eqsat.errors import InputError, ShapeError
-from eqsat.frontends.onnx.operators.node import Declined, Node, Row, row
+from eqsat.frontends.onnx.operators.node import Node, Row, row
+from eqsat.frontends.terms.declined import Declined
+from eqsat.frontends.terms.windows import transposed_conv
 from eqsat.program import composites, ops
 from eqsat.program.term import Term
 
@@ -155,11 +157,7 @@ def _transposed_pads(node: Node, x: Term, kernel: Sequence[int], strides: Sequen
 
 
 def _conv_transpose(node: Node) -> Term:
-    """x[n, c, *s], w[c, oc/g, *k]: every element spreads the kernel over the output.
-
-    Kernels that do not overlap are a product, whose blocks are put in place; others a convolution with the mirrored
-    kernel over x with zeros between its elements.
-    """
+    """x[n, c, *s], w[c, oc/g, *k]: every element spreads the kernel over the output."""
     x, w, bias = node.input(0), node.input(1), node.optional(2)
     groups, rank = node.attr("group", 1), x.ndim - 2
     kernel = tuple(node.attr("kernel_shape", w.shape[2:]))
@@ -169,49 +167,8 @@ def _conv_transpose(node: Node) -> Term:
     cuts = _transposed_pads(node, x, kernel, strides)
     if any(size < 1 for _, _, size in cuts) or min(strides) < 1 or min(dilations) < 1:
         raise ShapeError(f"ConvTranspose of {x.shape} with kernel {kernel} makes no element; check strides and pads")
-    full = _spread_blocks(x, w, groups) if strides == kernel and set(dilations) == {1} else None
-    if full is None:
-        full = _spread_windows(x, w, groups, strides, dilations)
-    out = _cut(full, cuts)
+    out = transposed_conv(x, w, groups, strides, dilations, cuts)
     return out if bias is None else composites.add(out, ops.reshape(bias, (-1,) + (1,) * rank))
-
-
-def _cut(x: Term, cuts: Sequence[tuple[int, int, int]]) -> Term:
-    """The spatial axes from `lo` on, `size` long, with zeros where that is beyond the end."""
-    lacking = [max(lo + size - n, 0) for (lo, _, size), n in zip(cuts, x.shape[2:], strict=True)]
-    x = ops.pad(x, [0] * x.ndim, [0, 0, *lacking])
-    return ops.slice_(x, [lo for lo, _, _ in cuts], [lo + size for lo, _, size in cuts], list(range(2, x.ndim)))
-
-
-def _spread_blocks(x: Term, w: Term, groups: int) -> Term:
-    """Blocks side by side: x[n, g, c, s] times w[g, c, oc k], then every k beside its s."""
-    n, c, spatial, kernel = x.shape[0], x.shape[1], x.shape[2:], w.shape[2:]
-    rank, out = len(kernel), w.shape[1]
-    left = ops.transpose(ops.reshape(x, (n, groups, c // groups, prod(spatial))), (1, 0, 3, 2))
-    right = ops.reshape(w, (groups, c // groups, out * prod(kernel)))
-    product = ops.matmul(ops.reshape(left, (groups, n * prod(spatial), c // groups)), right)
-    apart = ops.reshape(product, (groups, n, *spatial, out, *kernel))
-    beside = [axis for i in range(rank) for axis in (2 + i, 3 + rank + i)]
-    joined = ops.transpose(apart, (1, 0, 2 + rank, *beside))
-    return ops.reshape(joined, (n, groups * out, *(s * k for s, k in zip(spatial, kernel, strict=True))))
-
-
-def _spread_windows(x: Term, w: Term, groups: int, strides: Sequence[int], dilations: Sequence[int]) -> Term:
-    kernel, spatial = w.shape[2:], x.shape[2:]
-    rank = len(kernel)
-    apart = ops.reshape(x, (*x.shape[:2], *(m for n in spatial for m in (n, 1))))
-    gaps = [0, 0, *(m for s in strides for m in (0, s - 1))]
-    padded = ops.pad(apart, [0] * apart.ndim, gaps)
-    stuffed = ops.reshape(padded, (*x.shape[:2], *(n * s for n, s in zip(spatial, strides, strict=True))))
-    ends = [(n - 1) * s + 1 for n, s in zip(spatial, strides, strict=True)]
-    stuffed = ops.slice_(stuffed, [0] * rank, ends, list(range(2, x.ndim)))
-    mirrored = ops.flip(w, list(range(2, w.ndim)))
-    split = ops.reshape(mirrored, (groups, w.shape[0] // groups, *w.shape[1:]))
-    turned = ops.reshape(
-        ops.transpose(split, (0, 2, 1, *range(3, split.ndim))), (groups * w.shape[1], w.shape[0] // groups, *kernel)
-    )
-    reach = [d * (k - 1) for d, k in zip(dilations, kernel, strict=True)]
-    return ops.conv(stuffed, turned, (1,) * rank, reach, reach, dilations, groups)
 
 
 def _max_pool(node: Node) -> Term:

@@ -12,7 +12,8 @@ import numpy as np
 
 from eqsat.errors import ShapeError
 from eqsat.frontends.onnx.operators.layers import conv, gemm, layer_normalization
-from eqsat.frontends.onnx.operators.node import Declined, Node, Row, row
+from eqsat.frontends.onnx.operators.node import Node, Row, row
+from eqsat.frontends.terms.declined import Declined
 from eqsat.program import composites, ops
 from eqsat.program.term import Term
 

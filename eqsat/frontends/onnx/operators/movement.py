@@ -10,7 +10,8 @@ import numpy as np
 from eqsat.base.numerics import INTS, np_dtype
 from eqsat.errors import InputError, ShapeError
 from eqsat.frontends.onnx.file.load import DTYPE_OF_CODE, tensor_array
-from eqsat.frontends.onnx.operators.node import Declined, Node, Row, broadcasting, row
+from eqsat.frontends.onnx.operators.node import Node, Row, broadcasting, row
+from eqsat.frontends.terms.declined import Declined
 from eqsat.program import composites, ops
 from eqsat.program.sizes import FOLDED
 from eqsat.program.term import Term

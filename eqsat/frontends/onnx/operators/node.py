@@ -9,6 +9,7 @@ from typing import Any
 from eqsat.base.graphs import operands_first
 from eqsat.base.numerics import Array
 from eqsat.errors import InputError
+from eqsat.frontends.terms.declined import Declined
 from eqsat.program import composites, ops
 from eqsat.program.ir import Program
 from eqsat.program.sizes import FOLDED, takes_memory
@@ -16,10 +17,6 @@ from eqsat.program.term import Shape, Term, make
 
 _MOST_INTS = 1 << 16
 """Most elements of a parameter input: shapes, axes, sizes of parts."""
-
-
-class Declined(Exception):
-    """A converter does not cover this use of its operator: the node is carried as an opaque term instead."""
 
 
 class Constants:

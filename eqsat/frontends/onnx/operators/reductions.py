@@ -6,7 +6,8 @@ from collections.abc import Callable
 from math import inf, prod
 
 from eqsat.base.numerics import identity_of
-from eqsat.frontends.onnx.operators.node import Converter, Declined, Node, Row, row
+from eqsat.frontends.onnx.operators.node import Converter, Node, Row, row
+from eqsat.frontends.terms.declined import Declined
 from eqsat.program import composites, ops
 from eqsat.program.term import Shape, Term
 

@@ -22,13 +22,14 @@ from eqsat.frontends.onnx.operators.indexing import INDEXING
 from eqsat.frontends.onnx.operators.layers import LAYERS
 from eqsat.frontends.onnx.operators.microsoft import MICROSOFT, UNVERSIONED
 from eqsat.frontends.onnx.operators.movement import MOVEMENT, constant_term
-from eqsat.frontends.onnx.operators.node import Constants, Declined, Node, Row
+from eqsat.frontends.onnx.operators.node import Constants, Node, Row
 from eqsat.frontends.onnx.operators.reductions import REDUCTIONS
 from eqsat.frontends.onnx.operators.resample import RESAMPLING
 from eqsat.frontends.onnx.read.control import unrolled_loop, unrolled_scan
 from eqsat.frontends.onnx.read.graph import describe, in_order, live, reads
 from eqsat.frontends.onnx.read.opaque import inferred, one_node, same_form, title
 from eqsat.frontends.onnx.read.recurrent import RECURRENT
+from eqsat.frontends.terms.declined import Declined
 from eqsat.program import ops
 from eqsat.program.sizes import FOLDED, check_size
 from eqsat.program.term import Term

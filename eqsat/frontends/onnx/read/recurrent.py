@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from eqsat.errors import InputError, ShapeError
-from eqsat.frontends.onnx.operators.node import Declined, Node, Row, row
+from eqsat.frontends.onnx.operators.node import Node, Row, row
+from eqsat.frontends.terms.declined import Declined
 from eqsat.program import composites, ops
 from eqsat.program.term import Term
 

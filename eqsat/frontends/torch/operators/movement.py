@@ -1,4 +1,4 @@
-"""ATen operators that move elements, make them, or look them up."""
+"""ATen operators that move elements, or make them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from math import ceil
 from typing import Any
 
 from eqsat.base.numerics import is_float
-from eqsat.frontends.torch.operators.row import Declined, Row, as_term, common_dtype
+from eqsat.frontends.torch.operators.row import Row, as_term, common_dtype
 from eqsat.frontends.torch.operators.tensors import import_torch, name_of
 from eqsat.program import composites, ops
 from eqsat.program.term import Term
@@ -107,27 +107,6 @@ def _pad(self: Term, pad: Sequence[int], value: float) -> Term:
     return ops.pad(self, before + tuple(pad[::2])[::-1], before + tuple(pad[1::2])[::-1], value)
 
 
-# Elements by index
-
-
-def _index_select(self: Term, dim: int, index: Term) -> Term:
-    return ops.gather(self, ops.reshape(index, (index.size,)), dim)
-
-
-def _embedding(weight: Term, indices: Term, padding_idx: int, scale_grad_by_freq: bool, sparse: bool) -> Term:
-    """Padding and sparsity matter to gradients alone."""
-    return ops.gather(weight, indices, 0)
-
-
-def _index(self: Term, indices: Sequence[Term | None]) -> Term:
-    """self[:, i] with one tensor of indices."""
-    given = [(axis, index) for axis, index in enumerate(indices) if index is not None]
-    if len(given) != 1 or given[0][1].dtype == "bool":
-        raise Declined("masks, and several tensors of indices")
-    [(axis, index)] = given
-    return ops.gather(self, index, axis)
-
-
 # Tensors without operands
 
 
@@ -207,9 +186,6 @@ MOVEMENT: dict[str, Row] = {
     "stack.default": Row(_stack),
     "flip.default": Row(_flip),
     "constant_pad_nd.default": Row(_pad),
-    "index_select.default": Row(_index_select),
-    "embedding.default": Row(_embedding),
-    "index.Tensor": Row(_index),
     "arange.default": Row(_arange_to),
     "arange.start": Row(_arange_from),
     "arange.start_step": Row(_arange),

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import inf
+from math import inf, log
 from typing import Any
 
 from eqsat.base.numerics import INTS, is_float
-from eqsat.frontends.torch.operators.row import Declined, Row, as_term
+from eqsat.frontends.terms.declined import Declined
+from eqsat.frontends.torch.operators.row import Row, as_term
 from eqsat.frontends.torch.operators.tensors import name_of
 from eqsat.program import composites, ops
 from eqsat.program.composites import broadcasting
@@ -124,6 +125,18 @@ def _gelu(self: Term, approximate: Any) -> Term:
     return composites.gelu(self, approximate)
 
 
+def _exp2(self: Term) -> Term:
+    return ops.pow_(ops.full_like(2, self), self)
+
+
+def _log(base: float) -> Callable[..., Term]:
+    return lambda self: composites.scaled(ops.log(self), 1 / log(base))
+
+
+def _trunc(self: Term) -> Term:
+    return ops.mul(ops.sign(self), ops.floor(ops.abs_(self))) if is_float(self.dtype) else self
+
+
 def _is_nan(self: Term) -> Term:
     return ops.not_(ops.equal(self, self))
 
@@ -176,6 +189,10 @@ POINTWISE: dict[str, Row] = {
     "clamp.Tensor": Row(_clamp, ("self", "min", "max")),
     "clamp_min.default": Row(lambda self, min: composites.clip(self, min), ("self", "min")),
     "clamp_max.default": Row(lambda self, max: composites.clip(self, None, max), ("self", "max")),
+    "exp2.default": Row(_exp2, _ONE, floats=True),
+    "log2.default": Row(_log(2), _ONE, floats=True),
+    "log10.default": Row(_log(10), _ONE, floats=True),
+    "trunc.default": Row(_trunc),
     "hardtanh.default": Row(_hardtanh),
     "where.self": Row(_where, _TWO),
     "elu.default": Row(_elu, _ONE, floats=True),

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import prod
+from math import inf, prod
 from typing import Any
 
 from eqsat.base.numerics import HALVES, is_float
-from eqsat.frontends.torch.operators.row import Declined, Row
-from eqsat.frontends.torch.operators.tensors import name_of
+from eqsat.frontends.terms.declined import Declined
+from eqsat.frontends.torch.operators.row import Row, converted
 from eqsat.program import composites, ops
 from eqsat.program.term import Shape, Term
 
@@ -22,23 +22,16 @@ def _axes(dim: Dims, rank: int) -> Shape:
     return ops.axes_of(dim, rank) if rank else ()
 
 
-def _converted(x: Term, dtype: Any) -> Term:
-    """Integers and booleans are summed as int64."""
-    if dtype is not None:
-        return ops.cast(x, name_of(dtype))
-    return x if is_float(x.dtype) else ops.cast(x, "int64")
-
-
 def _sum(self: Term, dim: Dims, keepdim: bool, dtype: Any) -> Term:
-    return ops.sum_(_converted(self, dtype), _axes(dim, self.ndim), keepdim)
+    return ops.sum_(converted(self, dtype), _axes(dim, self.ndim), keepdim)
 
 
 def _sum_all(self: Term, dtype: Any) -> Term:
-    return ops.sum_(_converted(self, dtype))
+    return ops.sum_(converted(self, dtype))
 
 
 def _mean(self: Term, dim: Dims, keepdim: bool, dtype: Any) -> Term:
-    x = _converted(self, dtype)
+    x = converted(self, dtype)
     if not is_float(x.dtype):
         raise Declined("a mean of integers")
     return composites.mean(x, _axes(dim, x.ndim), keepdim)
@@ -49,11 +42,11 @@ def _mean_all(self: Term, dtype: Any) -> Term:
 
 
 def _prod(self: Term, dim: int, keepdim: bool, dtype: Any) -> Term:
-    return ops.prod_(_converted(self, dtype), _axes(dim, self.ndim), keepdim)
+    return ops.prod_(converted(self, dtype), _axes(dim, self.ndim), keepdim)
 
 
 def _prod_all(self: Term, dtype: Any) -> Term:
-    return ops.prod_(_converted(self, dtype))
+    return ops.prod_(converted(self, dtype))
 
 
 def _extreme(kind: str) -> Callable[..., Term]:
@@ -99,6 +92,25 @@ def _var(self: Term, dim: Dims, correction: float | None, keepdim: bool) -> Term
 
 def _var_mean(self: Term, dim: Dims, correction: float | None, keepdim: bool) -> tuple[Term, ...]:
     return _var(self, dim, correction, keepdim), composites.mean(self, _axes(dim, self.ndim), keepdim)
+
+
+def _top(self: Term, k: int, dim: int, largest: bool, sorted: bool) -> tuple[Term | None, ...]:
+    """The one largest or smallest element; which place of equal ones torch gives it does not say."""
+    if k != 1 or not self.ndim:
+        raise Declined("several elements")
+    return ops.reduce("max" if largest else "min", self, dim, True), None
+
+
+def _vector_norm(self: Term, ord: float, dim: Dims, keepdim: bool, dtype: Any) -> Term:
+    x = converted(self, dtype)
+    axes = _axes(dim, x.ndim)
+    if ord == 2:
+        return composites.norm2(x, axes, keepdim)
+    if ord == 1:
+        return ops.sum_(ops.abs_(x), axes, keepdim)
+    if ord == inf:
+        return ops.reduce("max", ops.abs_(x), axes, keepdim)
+    raise Declined(f"a norm of order {ord}")
 
 
 # Norms
@@ -184,6 +196,8 @@ REDUCTIONS: dict[str, Row] = {
     **{f"{name}.default": Row(_any_all(kind)) for name, kind in (("any", "max"), ("all", "min"))},
     "var.correction": Row(_var),
     "var_mean.correction": Row(_var_mean),
+    "topk.default": Row(_top, whole=True),
+    "linalg_vector_norm.default": Row(_vector_norm),
     "_softmax.default": Row(_softmax(composites.softmax)),
     "_log_softmax.default": Row(_softmax(composites.log_softmax)),
     "native_layer_norm.default": Row(_layer_norm),

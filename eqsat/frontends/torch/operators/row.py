@@ -13,17 +13,13 @@ from functools import cached_property, reduce
 from typing import Any
 
 from eqsat.base.numerics import is_float, scalar
-from eqsat.errors import EqsatError
+from eqsat.frontends.terms.declined import Declined
 from eqsat.frontends.torch.operators.tensors import dtype_of, import_torch, name_of
 from eqsat.program import ops
 from eqsat.program.term import Term
 
 Built = Term | tuple[Term | None, ...]
 """A result, or several; None for one that no row builds."""
-
-
-class Declined(EqsatError):
-    """A row does not cover this use of its operator."""
 
 
 _NO_VALUES = frozenset({"device", "layout", "memory_format", "non_blocking", "pin_memory"})
@@ -38,16 +34,23 @@ class Row:
         build: arguments by name to the result, or the results.
         promoted: the arguments (tensors, numbers or None) that are brought to one element type first, by torch's rules.
         floats: whether that type is a float even where the operands are integers.
+        whole: whether torch computes as one operator what these terms would be written as several for, and slower: it
+            is left to torch where a graph of its operators is the result. A string names the argument that says so.
     """
 
     build: Callable[..., Built]
     promoted: tuple[str, ...] = ()
     floats: bool = False
+    whole: bool | str = False
 
     @cached_property
     def takes(self) -> frozenset[str]:
         """The arguments that the builder names."""
         return frozenset(inspect.signature(self.build).parameters)
+
+    def is_whole(self, schema: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+        """Whether torch computes this call as one operator that would be written as several."""
+        return bool(bound(schema, args, kwargs)[self.whole]) if isinstance(self.whole, str) else self.whole
 
     def __call__(self, schema: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Built:
         """The terms of one application; operands are terms.
@@ -87,6 +90,13 @@ def common_dtype(operands: Sequence[Any], floats: bool = False) -> str:
     found = reduce(torch.promote_types, (torch.result_type(first, other) for other in others or [first]))
     name = name_of(found)
     return name if is_float(name) or not floats else name_of(torch.get_default_dtype())
+
+
+def converted(x: Term, dtype: Any) -> Term:
+    """Integers and booleans are summed as int64."""
+    if dtype is not None:
+        return ops.cast(x, name_of(dtype))
+    return x if is_float(x.dtype) else ops.cast(x, "int64")
 
 
 def _stand_in(torch: Any, x: Any) -> Any:

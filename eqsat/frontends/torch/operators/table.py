@@ -11,16 +11,19 @@ from collections.abc import Mapping
 from typing import Any
 
 from eqsat.errors import EqsatError
-from eqsat.frontends.torch.operators.layers import LAYERS
+from eqsat.frontends.terms.declined import Declined
+from eqsat.frontends.torch.operators.lookups import LOOKUPS
 from eqsat.frontends.torch.operators.movement import MOVEMENT
 from eqsat.frontends.torch.operators.pointwise import POINTWISE
+from eqsat.frontends.torch.operators.products import PRODUCTS
 from eqsat.frontends.torch.operators.reductions import REDUCTIONS
-from eqsat.frontends.torch.operators.row import Built, Declined, Row
+from eqsat.frontends.torch.operators.row import Built, Row
 from eqsat.frontends.torch.operators.tensors import import_torch, type_of
+from eqsat.frontends.torch.operators.windows import WINDOWS
 from eqsat.program import ops
 from eqsat.program.term import Term
 
-ROWS: dict[str, Row] = POINTWISE | MOVEMENT | LAYERS | REDUCTIONS
+ROWS: dict[str, Row] = POINTWISE | MOVEMENT | LOOKUPS | PRODUCTS | WINDOWS | REDUCTIONS
 """Every row, by `name.overload` in the namespace `aten`."""
 
 
@@ -66,10 +69,17 @@ def _check(name: str, terms: Built, wanted: Any) -> None:
             raise Declined(f"{name}: torch's result is {tuple(tensor.shape)} {tensor.dtype}, not {term.spec}")
 
 
-def is_known(node: Any) -> bool:
+def is_known(node: Any, but_whole: bool = False) -> bool:
     """Whether a row covers this node of an FX graph whose nodes have example values (`meta["val"]`): all of its results
-    that are used, and for a part of several results also the operator that it comes from."""
+    that are used, and for a part of several results also the operator that it comes from.
+
+    Args:
+        but_whole: leave out what torch computes as one operator.
+    """
     source = node.args[0] if node.target is operator.getitem else node
+    row = ROWS.get(name_of_operator(source))
+    if row is None or (but_whole and row.is_whole(source.target._schema, source.args, source.kwargs)):
+        return False
     try:
         terms = built(source, {operand: stand_in(operand) for operand in source.all_input_nodes})
     except EqsatError:

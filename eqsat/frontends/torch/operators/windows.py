@@ -1,0 +1,261 @@
+"""ATen operators over windows: convolutions, pools, running sums, resized images."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from eqsat.base.numerics import is_float
+from eqsat.frontends.terms.declined import Declined
+from eqsat.frontends.terms.resample import Axis, resample
+from eqsat.frontends.terms.windows import running, transposed_conv
+from eqsat.frontends.torch.operators.row import Row, converted
+from eqsat.program import composites, ops
+from eqsat.program.term import Shape, Term
+
+
+def _spread(value: Sequence[int], rank: int) -> Shape:
+    """One number for each of the axes; torch lists a single one for all."""
+    return tuple(value) * rank if len(value) == 1 else tuple(value)
+
+
+def _convolution(
+    input: Term,
+    weight: Term,
+    bias: Term | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    transposed: bool,
+    output_padding: Sequence[int],
+    groups: int,
+) -> Term:
+    rank = weight.ndim - 2
+    if input.ndim != weight.ndim:
+        raise Declined("a convolution without a batch")
+    steps, pads, apart, more = (_spread(dims, rank) for dims in (stride, padding, dilation, output_padding))
+    if transposed:
+        axes = zip(input.shape[2:], weight.shape[2:], steps, pads, apart, more, strict=True)
+        cuts = [(p, p, (n - 1) * s - 2 * p + d * (k - 1) + extra + 1) for n, k, s, p, d, extra in axes]
+        out = transposed_conv(input, weight, groups, steps, apart, cuts)
+    else:
+        out = ops.conv(input, weight, steps, pads, pads, apart, groups)
+    return out if bias is None else composites.add(out, ops.reshape(bias, (-1,) + (1,) * rank))
+
+
+def _windows(x: Term, rank: int, kernel: Shape, steps: Shape, pads: Shape, apart: Shape, ceil_mode: bool) -> Shape:
+    """The padding behind each axis: with `ceil_mode`, one window more that begins within the padded tensor may jut
+    out."""
+    behind = list(pads)
+    for i, (n, k, s, p, d) in enumerate(zip(x.shape[-rank:], kernel, steps, pads, apart, strict=True)):
+        free = n + 2 * p - d * (k - 1) - 1
+        last = -(-free // s) * s  # where the last window would begin
+        if ceil_mode and free % s and last < n + p:
+            behind[i] += last - free
+    return tuple(behind)
+
+
+def _laid(x: Term, rank: int, kernel: Sequence[int], stride: Sequence[int], padding: Sequence[int]) -> list[Shape]:
+    """Kernel, strides and padding for each axis. The batch may be missing, which no operator here understands."""
+    if x.ndim != rank + 2:
+        raise Declined("a pool without a batch")
+    return [_spread(dims, rank) for dims in (kernel, stride or kernel, padding)]
+
+
+def _max_pool(
+    rank: int,
+    self: Term,
+    kernel_size: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    ceil_mode: bool,
+) -> Term:
+    kernel, steps, pads = _laid(self, rank, kernel_size, stride, padding)
+    apart = _spread(dilation, rank)
+    behind = _windows(self, rank, kernel, steps, pads, apart, ceil_mode)
+    return composites.max_pool(self, kernel, steps, pads, behind, apart)
+
+
+def _max_pool_with_indices(rank: int) -> Callable[..., tuple[Term | None, ...]]:
+    def build(
+        self: Term,
+        kernel_size: Sequence[int],
+        stride: Sequence[int],
+        padding: Sequence[int],
+        dilation: Sequence[int],
+        ceil_mode: bool,
+    ) -> tuple[Term | None, ...]:
+        return _max_pool(rank, self, kernel_size, stride, padding, dilation, ceil_mode), None
+
+    return build
+
+
+def _avg_pool(rank: int) -> Callable[..., Term]:
+    def build(
+        self: Term, kernel_size: Sequence[int], stride: Sequence[int], padding: Sequence[int], count_include_pad: bool
+    ) -> Term:
+        kernel, steps, pads = _laid(self, rank, kernel_size, stride, padding)
+        counted = pads if count_include_pad else None
+        return composites.avg_pool(self, kernel, steps, pads, pads, None, counted, counted)
+
+    return build
+
+
+def _equal_windows(x: Term, output_size: Sequence[int]) -> Shape:
+    """The window that tiles the tensor."""
+    sizes = x.shape[-len(output_size) :]
+    if x.ndim != len(output_size) + 2 or any(n % k for n, k in zip(sizes, output_size, strict=True)):
+        raise Declined("windows of unequal size")
+    return tuple(n // k for n, k in zip(sizes, output_size, strict=True))
+
+
+def _adaptive_avg_pool(self: Term, output_size: Sequence[int]) -> Term:
+    kernel = _equal_windows(self, output_size)
+    return composites.avg_pool(self, kernel, kernel)
+
+
+def _adaptive_max_pool(self: Term, output_size: Sequence[int]) -> tuple[Term | None, ...]:
+    kernel = _equal_windows(self, output_size)
+    return composites.max_pool(self, kernel, kernel), None
+
+
+# Running sums
+
+
+def _cumsum(self: Term, dim: int, dtype: Any) -> Term:
+    x = converted(self, dtype)
+    return running("sum", x, ops.axis_of(dim, x.ndim)) if x.ndim else x
+
+
+def _cummax(self: Term, dim: int) -> tuple[Term | None, ...]:
+    return _extreme(self, dim), None
+
+
+def _cummin(self: Term, dim: int) -> tuple[Term | None, ...]:
+    return ops.neg(_extreme(ops.neg(self), dim)), None
+
+
+def _extreme(x: Term, dim: int) -> Term:
+    if not is_float(x.dtype):
+        raise Declined("a running maximum of integers")
+    return running("max", x, ops.axis_of(dim, x.ndim)) if x.ndim else x
+
+
+# Resized images
+
+
+Factors = Sequence[float | None]
+
+
+def _resized(x: Term, output_size: Sequence[int], factors: Factors, mode: str, coordinates: str) -> Term:
+    """Nearest elements only where factors are whole: else rounding decides which one is nearest."""
+    sizes = x.shape[2:]
+    if len(sizes) != len(output_size):
+        raise Declined("an image without a batch")
+    axes = zip(sizes, output_size, factors, strict=True)
+    found = {i: Axis(n, after, factor or after / n) for i, (n, after, factor) in enumerate(axes, 2)}
+    if mode == "nearest" and any(axis.scale != axis.after / axis.before or axis.scale % 1 for axis in found.values()):
+        raise Declined("nearest elements by other factors than whole ones")
+    return resample(x, found, mode, coordinates, "floor" if coordinates == "asymmetric" else "round_prefer_ceil")
+
+
+def _between(align_corners: bool) -> str:
+    return "align_corners" if align_corners else "half_pixel"
+
+
+Size = Sequence[int]
+
+
+def _line(mode: str, at: str) -> Callable[..., Term]:
+    return lambda self, output_size, scales: _resized(self, output_size, [scales], mode, at)
+
+
+def _image(mode: str, at: str) -> Callable[..., Term]:
+    def build(self: Term, output_size: Size, scales_h: float | None, scales_w: float | None) -> Term:
+        return _resized(self, output_size, [scales_h, scales_w], mode, at)
+
+    return build
+
+
+def _volume(mode: str, at: str) -> Callable[..., Term]:
+    def build(
+        self: Term, output_size: Size, scales_d: float | None, scales_h: float | None, scales_w: float | None
+    ) -> Term:
+        return _resized(self, output_size, [scales_d, scales_h, scales_w], mode, at)
+
+    return build
+
+
+def _interpolated_line(self: Term, output_size: Size, align_corners: bool, scales: float | None) -> Term:
+    return _line("linear", _between(align_corners))(self, output_size, scales)
+
+
+def _interpolated_image(mode: str) -> Callable[..., Term]:
+    def build(
+        self: Term, output_size: Size, align_corners: bool, scales_h: float | None, scales_w: float | None
+    ) -> Term:
+        return _image(mode, _between(align_corners))(self, output_size, scales_h, scales_w)
+
+    return build
+
+
+def _interpolated_volume(
+    self: Term,
+    output_size: Size,
+    align_corners: bool,
+    scales_d: float | None,
+    scales_h: float | None,
+    scales_w: float | None,
+) -> Term:
+    return _volume("linear", _between(align_corners))(self, output_size, scales_d, scales_h, scales_w)
+
+
+def _asked(x: Term, output_size: Size | None, factors: Sequence[float] | None) -> tuple[Size, Factors]:
+    """Sizes and factors, of which one is given."""
+    if output_size is not None:
+        return output_size, [None] * len(output_size)
+    assert factors is not None
+    return [int(n * factor) for n, factor in zip(x.shape[2:], factors, strict=True)], factors
+
+
+def _nearest(input: Term, output_size: Size | None, scale_factors: Sequence[float] | None) -> Term:
+    return _resized(input, *_asked(input, output_size, scale_factors), "nearest", "asymmetric")
+
+
+def _interpolated(mode: str) -> Callable[..., Term]:
+    def build(
+        input: Term, output_size: Size | None, align_corners: bool, scale_factors: Sequence[float] | None
+    ) -> Term:
+        return _resized(input, *_asked(input, output_size, scale_factors), mode, _between(align_corners))
+
+    return build
+
+
+_NEAREST = {"upsample_nearest": "asymmetric", "_upsample_nearest_exact": "half_pixel"}
+_INTERPOLATED = {"linear1d": "linear", "bilinear2d": "linear", "trilinear3d": "linear", "bicubic2d": "cubic"}
+
+WINDOWS: dict[str, Row] = {
+    "convolution.default": Row(_convolution, whole="transposed"),
+    "max_pool2d_with_indices.default": Row(_max_pool_with_indices(2)),
+    "max_pool3d_with_indices.default": Row(_max_pool_with_indices(3)),
+    "avg_pool1d.default": Row(_avg_pool(1)),
+    "avg_pool2d.default": Row(_avg_pool(2)),
+    "avg_pool3d.default": Row(_avg_pool(3)),
+    "_adaptive_avg_pool2d.default": Row(_adaptive_avg_pool),
+    "_adaptive_avg_pool3d.default": Row(_adaptive_avg_pool),
+    "adaptive_max_pool2d.default": Row(_adaptive_max_pool),
+    "adaptive_max_pool3d.default": Row(_adaptive_max_pool),
+    "cumsum.default": Row(_cumsum, whole=True),
+    "cummax.default": Row(_cummax, whole=True),
+    "cummin.default": Row(_cummin, whole=True),
+    **{f"{name}1d.default": Row(_line("nearest", at), whole=True) for name, at in _NEAREST.items()},
+    **{f"{name}2d.default": Row(_image("nearest", at), whole=True) for name, at in _NEAREST.items()},
+    **{f"{name}3d.default": Row(_volume("nearest", at), whole=True) for name, at in _NEAREST.items()},
+    "upsample_linear1d.default": Row(_interpolated_line, whole=True),
+    "upsample_bilinear2d.default": Row(_interpolated_image("linear"), whole=True),
+    "upsample_bicubic2d.default": Row(_interpolated_image("cubic"), whole=True),
+    "upsample_trilinear3d.default": Row(_interpolated_volume, whole=True),
+    **{f"upsample_nearest{rank}d.vec": Row(_nearest, whole=True) for rank in (1, 2, 3)},
+    **{f"upsample_{name}.vec": Row(_interpolated(mode), whole=True) for name, mode in _INTERPOLATED.items()},
+}
