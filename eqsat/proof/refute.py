@@ -148,12 +148,14 @@ _ROUNDED = frozenset(
 class Search:
     """What trying points showed: a difference, or how many points agreed.
 
-    `defined` says that somewhere both programs had finite results: without that, agreement says nothing.
+    `defined` says that somewhere both programs had finite results: without that, agreement says nothing. `unsure` is
+    the largest difference that was seen and that rounding may have made.
     """
 
     found: Difference | None
     points: int
     defined: bool
+    unsure: float = 0.0
 
 
 def refute(
@@ -172,7 +174,7 @@ def refute(
     begun = time.monotonic()
     pair = _Pair(left, right, names, seconds)
     tolerance = pair.tolerance()
-    points, slow, defined = 0, 0, False
+    points, slow, defined, unsure = 0, 0, False, 0.0
     one_sided: Counter[str] = Counter()
     for again in range(_ROUNDS):
         for point, inputs in _points(left, right, names, seed + again, bounds or {}):
@@ -189,11 +191,12 @@ def refute(
                 differs = _differences(want, found[name], tolerance)
                 try:
                     if differs.any():
+                        unsure = max(unsure, float(_gap(want, found[name])[differs].max()))
                         where = _first(pair.apart(inputs, name, outputs, differs))
                     if point.generic and _one_sided(want, found[name]) and pair.one_sided(inputs, name):
                         one_sided[name] += 1
                 except OutOfTime:
-                    return Search(None, points, defined)
+                    return Search(None, points, defined, unsure)
                 if where is None and one_sided[name] >= _LEAST_ONE_SIDED:
                     where = (0,) * want.ndim
                 if where is not None:
@@ -202,8 +205,8 @@ def refute(
                     return Search(Difference(inputs, name, where, expected, found, decided), points, True)
             slow += not quick
             if slow == _ENOUGH or time.monotonic() - begun > (min(seconds, _MORE_ROUNDS_SECONDS) if again else seconds):
-                return Search(None, points, defined)
-    return Search(None, points, defined)
+                return Search(None, points, defined, unsure)
+    return Search(None, points, defined, unsure)
 
 
 def typical(

@@ -76,12 +76,21 @@ def test_a_difference_in_a_deep_program_is_found_where_bounds_say_nothing():
 
 
 def test_few_points_are_enough_where_each_takes_long(monkeypatch: pytest.MonkeyPatch):
-    p, names = deep(1.25), {"x": "x"}
-    many = refute(p, p, names, 1.0)
     monkeypatch.setattr("eqsat.proof.refute._DECIDING_SECONDS", 0.0)
-    few = refute(p, p, names, 1.0)
-    assert few.points == 3 < many.points
+    program = deep(1.25)
+    few = refute(program, program, {"x": "x"}, SECONDS)
+    assert few.points == 3
     assert few.defined
+
+
+def test_a_difference_that_rounding_may_have_made_is_told(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("eqsat.proof.refute._BEYOND_NOISE", 1e30)
+    unsure = refute(deep(1.25), deep(1.2625), {"x": "x"}, 0.0)
+    assert unsure.found is None
+    assert unsure.unsure > 1e-4
+    monkeypatch.setattr("eqsat.proof.prove.refute", lambda *args, **options: unsure)
+    sides = [eqsat.trace(side, eqsat.spec((2,))) for side in (eqsat.sin, eqsat.cos)]
+    assert "which rounding may have made" in eqsat.prove(*sides, time_limit=0.5).reason
 
 
 def test_noise_leaves_whole_numbers_as_they_are():
