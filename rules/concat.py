@@ -273,9 +273,14 @@ def _product_over_cat(graph: Terms, emit: Emit) -> None:
         emit(node.cls, reduce(lambda total, product: graph.make("Bin", ("add",), (total, product)), products))
 
 
-def _stack(graph: Terms, cls: int, rows: int) -> tuple[int, ...]:
+def _exchange(rows: int, columns: int, inner: int) -> Layout:
+    """The transpose of rows of columns, of so many elements each."""
+    return lt.of_transpose((rows, columns, inner), (1, 0, 2))
+
+
+def _stack(graph: Terms, cls: int, rows: int, inner: int) -> tuple[int, ...]:
     """The blocks below each other whose transpose a class is; they have this many rows together."""
-    turned = lt.of_transpose((rows, graph.size(cls) // rows), (1, 0))
+    turned = _exchange(rows, graph.size(cls) // (rows * inner), inner)
     return next((_members(graph, node.args[0]) for node in graph.of(cls, "V") if node.attrs[0] == turned), ())
 
 
@@ -290,23 +295,23 @@ def _columns_of_blocks(graph: Terms, emit: Emit) -> None:
     for node in graph.nodes("V"):
         layout: Layout = node.attrs[0]
         members = _members(graph, node.args[0])
-        if not members or graph.const(node.cls) or len(layout.dims) != 2:
+        if not members or graph.const(node.cls) or len(layout.dims) not in (2, 3):
             continue
-        rows, columns = (count for count, _ in layout.dims)
-        widths = [graph.size(x) // rows for x in members]
-        if layout != lt.of_transpose((columns, rows), (1, 0)) or sum(widths) != columns:
+        rows, columns, inner = (*(count for count, _ in layout.dims), 1)[:3]
+        widths = [graph.size(x) // (rows * inner) for x in members]
+        if layout != _exchange(columns, rows, inner) or sum(widths) != columns:
             continue
-        stacks = [_stack(graph, x, rows) for x in members]
-        heights = {_heights(graph, stack, width) for stack, width in zip(stacks, widths, strict=True)}
+        stacks = [_stack(graph, x, rows, inner) for x in members]
+        heights = {_heights(graph, stack, width * inner) for stack, width in zip(stacks, widths, strict=True)}
         if len(heights) == 1 and heights != {()}:
             bands = zip(heights.pop(), zip(*stacks, strict=True), strict=True)
-            emit(node.cls, graph.cat([_beside(graph, blocks, height, widths) for height, blocks in bands]))
+            emit(node.cls, graph.cat([_beside(graph, blocks, height, widths, inner) for height, blocks in bands]))
 
 
-def _beside(graph: Terms, blocks: Sequence[int], height: int, widths: Sequence[int]) -> Term:
+def _beside(graph: Terms, blocks: Sequence[int], height: int, widths: Sequence[int], inner: int) -> Term:
     """Blocks of one height and these widths side by side."""
-    turned = [graph.swapped(block, 1, height, width) for block, width in zip(blocks, widths, strict=True)]
-    return graph.swapped(graph.cat(turned), 1, sum(widths), height)
+    turned = [graph.view(b, _exchange(height, width, inner)) for b, width in zip(blocks, widths, strict=True)]
+    return graph.view(graph.cat(turned), _exchange(sum(widths), height, inner))
 
 
 RULES: tuple[HostRule, ...] = (

@@ -93,7 +93,13 @@ ARITHMETIC: tuple[Rule, ...] = (
 
 PRODUCTS: tuple[Rule, ...] = (
     *products.ASSOCIATIVE.orient("right", "matmul-any-bracket-right", mirror=True, why=_ASSOCIATE),
-    *products.OVER_SUM.orient("right", "sum-through-matmul", mirror="sum-under-matmul", why="a product over a sum"),
+    *products.OVER_SUM.orient(
+        "right",
+        "sum-through-matmul",
+        mirror="sum-under-matmul",
+        viewed="viewed-sum-through-matmul",
+        why="a product over a sum, also over windows of one",
+    ),
     *rules(
         "sign-out-of-left-factor",
         "(-a) @ b == -(a @ b)",
