@@ -59,7 +59,7 @@ class Limits:
 
     leaves: int = 10
     operators: int = 120
-    per_kind: int = 16
+    per_kind: int = 20
     joins: int = 16
     pairs: int = 64
     lefts: int = 4

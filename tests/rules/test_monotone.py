@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 import eqsat
+from eqsat.program.core import lower
 from eqsat.program.ir import Program
+from eqsat.program.segments import segments
 from eqsat.rules import ALL, allowed
 from eqsat.suite.motivating import PROGRAMS
 from support.benchmarks import load
@@ -43,6 +45,28 @@ SMALL = {name: PROGRAMS[name].build for name in ("gemm-chain", "gemm-slice", "ro
 @pytest.mark.parametrize("name", SMALL)
 def test_no_rule_raises_the_price(monotone: ModuleType, name: str) -> None:
     assert list(monotone.left_out(name, SMALL[name](), allowed(list(ALL), "reassociate"), 60.0, most=MOST)) == []
+
+
+def heads() -> Program:
+    """Attention whose queries, keys and values are heads of one product with a bias."""
+
+    def attention(x: Any, mask: Any) -> Any:
+        whole = (x @ weight(768, 2304) + weight(2304)).reshape(348, 36, 64).transpose(1, 0, 2)
+        q, k, v = whole[:12], whole[12:24], whole[24:]
+        mixed = eqsat.softmax(q @ k.transpose(0, 2, 1) / 8.0 + mask) @ v
+        return mixed.transpose(1, 0, 2).reshape(348, 768) @ weight(768, 768)
+
+    return eqsat.trace(attention, eqsat.spec((348, 768)), eqsat.spec((1, 348, 348)))
+
+
+def test_forms_of_attention_do_not_crowd_out_its_cheapest_kernel(monotone: ModuleType) -> None:
+    program, rules = heads(), allowed(list(ALL), "reassociate")
+    forms = [part.form for part in segments(lower(program).roots)]
+    prices = [
+        sum(x.cost for x in monotone.priced(program, forms, given, 60.0).values())
+        for given in (rules, [r for r in rules if r.name != "bias-past-weights-of-one"])
+    ]
+    assert prices[0] <= prices[1]
 
 
 def test_what_a_rule_costs_is_told(monotone: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
