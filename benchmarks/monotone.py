@@ -28,7 +28,7 @@ from eqsat.extract.device.table import device
 from eqsat.language.rule import AnyRule, Policy
 from eqsat.pipeline.asked import Asked
 from eqsat.pipeline.runner import Runner
-from eqsat.pipeline.search import cover_written, partition, search_form
+from eqsat.pipeline.search import cover_written, explore_form, partition, search_form
 from eqsat.program.core import lower
 from eqsat.program.ir import Program
 from eqsat.program.node import Node
@@ -67,7 +67,8 @@ def priced(program: Program, forms: Iterable[Form], rules: Sequence[AnyRule], se
     run = Runner(TimeBudget(seconds))
     problem = partition(program, Asked(device("mi300x"), tuple(rules)), run)
     for form in forms:
-        x = search_form(problem, cover_written(problem, form, seconds, run), seconds, run)
+        written, deadline = cover_written(problem, form, seconds, run), run.deadline(seconds)
+        x = search_form(problem, written, explore_form(problem, written, deadline, run), deadline, run, ahead=None)
         stats = x.explored.stats
         limit = stats["stop"] if stats["stop"] != "saturated" else None
         if not x.cheapest.cover.optimal:

@@ -114,7 +114,7 @@ def search(problem: Problem, run: Runner) -> dict[Form, Found]:
         seconds = share(form)
         deadline = run.deadline(seconds)
         try:
-            explored = _explored(problem, written[form], deadline, run, ahead) if seconds > 0 else None
+            explored = explore_form(problem, written[form], deadline, run, ahead) if seconds > 0 else None
             ahead = None
             for later in forms[i + 1 : i + 2]:
                 ahead = _ahead(problem, written[later], share(later, deadline.left()), run)
@@ -164,10 +164,10 @@ def _ahead(problem: Problem, written: Solved, seconds: float, run: Runner) -> Ah
     return Ahead(lambda: _saturated(problem, written, run.deadline(seconds)), seconds)
 
 
-def _explored(
-    problem: Problem, written: Solved, deadline: Deadline, run: Runner, ahead: Ahead[Snapshot] | None
+def explore_form(
+    problem: Problem, written: Solved, deadline: Deadline, run: Runner, ahead: Ahead[Snapshot] | None = None
 ) -> Snapshot:
-    """The e-graph of a form, as large as the time allows."""
+    """The e-graph of a form, as large as the time allows; `ahead` where its saturation has begun already."""
     with problem.budget.stage("saturate"):
         if ahead is not None:
             left = deadline.left()
