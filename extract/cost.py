@@ -69,7 +69,9 @@ LONE_CHANNEL = 6.0
 convolutions of each channel by itself. onnxruntime's 3x3 of 144 channels of 56 x 56 takes 1.0 ms."""
 
 COMBINE_LAUNCH = 0.5
-"""Cost, in launches, of a product's reduction shared by workgroups: it clears its output and ends in atomics."""
+"""Cost, in launches, of what workgroups compute together: a product's reduction, whose output is cleared and which ends
+in atomics, or sums in slices of k, which the last workgroup of a tile adds up: a fence, a counter and another read. (An
+assumption.)"""
 
 PLAIN_WORK = 2
 WORK = {
@@ -90,7 +92,8 @@ class Gemm(NamedTuple):
     Attributes:
         time: picoseconds of its arithmetic; `extra` is the time beyond one launch (for the sum of slices of k).
         tile_m, tile_n: the tile of one workgroup; `groups` is the number of workgroups, a fraction if not all are full.
-        slices: number of slices of k; if there are several, a second launch adds them up.
+        slices: number of slices of k.
+        launches: with a second one that adds up slices.
     """
 
     time: float
@@ -99,6 +102,7 @@ class Gemm(NamedTuple):
     tile_n: int
     groups: float
     slices: int = 1
+    launches: int = 1
 
 
 class Walk(NamedTuple):
@@ -240,8 +244,10 @@ class Prices:
                 found = self._sums(b * m * n, k, dtype, LONE_CHANNEL if self._target is None and b > 1 else 1.0)
             else:
                 whole = self.tiled(b, m, k, n, dtype)
-                slices = K_SLICES.slices(self._units, int(whole.groups), k) if self.device.fuses else 1
-                found = (whole,) if slices == 1 else (whole, self.tiled(b, m, k, n, dtype, slices))
+                most = K_SLICES.slices(self._units, 1, k) if self.device.fuses else 1
+                sliced = [self.tiled(b, m, k, n, dtype, slices) for slices in range(2, most + 1)]
+                best = min(sliced, key=lambda way: way.time + way.extra, default=whole)
+                found = (whole, best) if best.time + best.extra < whole.time else (whole,)
             self._ways[key] = found
         return found
 
@@ -253,13 +259,13 @@ class Prices:
         if slices == 1:
             return (whole,)
         time = self.vector(2.0 * rows * k, groups * slices, dtype)
-        return whole, Gemm(time, float(self.launch), 1, 1, groups * slices, slices)
+        return whole, Gemm(time, float(self.launch), 1, 1, groups * slices, slices, launches=2)
 
     def tiled(self, b: int, m: int, k: int, n: int, dtype: str, slices: int = 1) -> Gemm:
         """A product in tiles, one for each workgroup, with k split into `slices`."""
         if self._target is None:
             return self._by_runtime(b, m, k, n, dtype)
-        tile = choose_tile(self._target, (b, m, k, n), dtype, self._units)
+        tile = choose_tile(self._target, (b, m, k, n), dtype, self._units, slices=slices)
         tm, tn = tile.rows, tile.columns
         groups = b * ceil(m / tm) * ceil(n / tn) * slices
         depth = ceil(k / slices / FRAGMENT) * FRAGMENT
@@ -267,7 +273,8 @@ class Prices:
         rate = self._rate(dtype, tile.unit == "matrix") * _efficiency(tm, tn) * share / self._units
         time = ceil(groups / self._units) * 2 * tm * tn * depth / rate
         partial = 2.0 * 4 * slices * b * m * n / self._bytes_per_ps
-        return Gemm(time, self.launch + partial if slices > 1 else 0.0, tm, tn, groups, slices)
+        joining = COMBINE_LAUNCH * self.launch + partial if slices > 1 else 0.0
+        return Gemm(time, joining, tm, tn, groups, slices)
 
     def streamed(self, b: int, m: int, n: int, dtype: str, walks: Sequence[Walk]) -> tuple[Gemm, ...]:
         """The ways to run a stream of b * m rows and n columns: in one launch, and in slices of the axis if one launch
@@ -289,7 +296,7 @@ class Prices:
         """A stream in blocks of rows, each of which keeps some columns of every product for a slice of the axis."""
         time = sum(self._walked(form, walk, tile, dtype, slices) for walk in walks)
         extra = sum(self._joining(form, walk, slices) for walk in walks) if slices > 1 else 0.0
-        return Gemm(time, extra, tile.rows, tile.columns, tile.blocks(form) * slices, slices)
+        return Gemm(time, extra, tile.rows, tile.columns, tile.blocks(form) * slices, slices, 1 + (slices > 1))
 
     def _walked(self, form: StreamForm, walk: Walk, tile: StreamTile, dtype: str, slices: int) -> float:
         """Picoseconds of a walk in all blocks.

@@ -174,6 +174,7 @@ class Cut:
         leaves, inner: bit sets of the classes read, and of the classes computed inside, including `cls`.
         reads: how the leaves are read.
         at: the indices at which inner operators are computed, each relative to the class's own index, which is None.
+        summed: bit set of the classes inside that are sums of a few terms, written out.
         work: vector operations, without those of prologues.
         on_chip: a ROW that reads a row's reduction back, and therefore holds the row on chip.
         run: the cost of the kernel. `score`, for ranking, adds an estimate for its leaves (`Grower.beneath`), in
@@ -193,6 +194,7 @@ class Cut:
         "run",
         "score",
         "subs",
+        "summed",
         "work",
     )
 
@@ -215,6 +217,7 @@ class Cut:
         self.kind, self.key = kind, key
         self.leaves, self.inner = leaves, inner
         self.reads, self.work, self.on_chip = reads, work, on_chip
+        self.summed = 0
         self.run = NOTHING
         self.score = 0
 
@@ -222,6 +225,15 @@ class Cut:
     def price(self) -> int:
         """Picoseconds; 0 for a cut that only reads."""
         return self.run.price
+
+
+def sums_in_two_ways(cuts: Iterable[Cut]) -> bool:
+    """Whether some cut writes out a sum that a kernel of another one is built around."""
+    out = around = 0
+    for x in cuts:
+        out |= x.summed
+        around |= x.inner & ~x.summed
+    return bool(out & around)
 
 
 def parts(cuts: Iterable[Cut]) -> list[Cut]:

@@ -25,6 +25,7 @@ from eqsat.extract.cuts import (
     Rows,
     joined,
     parts,
+    sums_in_two_ways,
 )
 from eqsat.extract.streams import Streams
 from eqsat.layout.arithmetic import Layout, compose, identity, is_bijective, row_major, strided
@@ -428,10 +429,16 @@ class Grower:
             return None
         if not wide and leaves.bit_count() > max(self.limits.leaves, len(subs)):
             return None
+        if sums_in_two_ways(subs):
+            return None
         at = _indices(self.snapshot.nodes[i], subs, kind)
         if len(at) > self.limits.copies:
             return None
         cut = Cut(c, i, subs, kind, key, leaves, inner, reads, work, on_chip, at)
+        node = self.snapshot.nodes[i]
+        cut.summed = 1 << c if kind == Kind.POINT and terms_of(node.op, node.attrs) else 0
+        for x in subs:
+            cut.summed |= x.summed
         return cut if self.price(cut) else None
 
     def price(self, cut: Cut) -> bool:
@@ -444,6 +451,8 @@ class Grower:
     def run_of(self, cuts: Sequence[Cut]) -> Run | None:
         """One kernel that writes the classes of all these cuts, which share any product or rows. None if no kernel of
         this kind can hold them."""
+        if sums_in_two_ways(cuts):
+            return None
         facts = self.facts
         top = max(cuts, key=lambda x: (x.kind, x.work))
         dtype = self.snapshot.dtype[top.cls]
@@ -493,7 +502,7 @@ class Grower:
                 )
                 + round(way.extra)
                 + extra,
-                launches + (way.slices > 1),
+                launches + way.launches - 1,
                 way.slices,
             )
             for way in ways

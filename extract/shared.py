@@ -61,7 +61,7 @@ class Sharing:
 
     def _tiles(self, x: Candidate) -> int:
         """The tiles of a kernel that may share a launch; 0 for any other."""
-        if x.family not in FAMILIES or x.launches != 1 or x.call:
+        if x.family not in FAMILIES or x.launches != 1 or x.slices != 1 or x.call:
             return 0
         nodes = (self._snapshot.nodes[y.node] for y in parts((x.cut,)) if y.node >= 0 and y.kind != Kind.POINT)
         batch, m, _, n = next(node.attrs for node in nodes if node.op == "MM")

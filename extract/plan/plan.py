@@ -54,8 +54,7 @@ class Kernel:
         flops: 2 per multiply-add, 1 per element of other arithmetic; `bytes` counts reads and writes once each.
         predicted_us: microseconds predicted by the cost model.
         ops: the operators of the body by their NumPy names, in order.
-        launches: number of launches on the device; `slices` is the number of parts that long sums are split into,
-            which a second launch adds up.
+        launches: number of launches on the device; `slices` is the number of parts that long sums are split into.
         beside: whether it is priced as part of the launch of the kernel before it.
     """
 

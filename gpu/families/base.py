@@ -161,6 +161,7 @@ class Kernel:
         blocks, threads: the size of the one-dimensional launch.
         arguments: the arrays whose addresses it takes, in order.
         fills: arrays to fill with one value before the launch.
+        counters: arrays of int32 that no other kernel has, 0 before and after every launch.
         claims: texts that must occur in its assembly.
         part: the part from which the text was generated; None for a text of another origin.
         tile: the tile of its product, if there is one.
@@ -174,6 +175,7 @@ class Kernel:
     threads: int
     arguments: tuple[Node, ...]
     fills: Mapping[Node, float | int] = field(default_factory=dict)
+    counters: tuple[Node, ...] = ()
     claims: tuple[str, ...] = ()
     part: Part | None = None
     tile: Tile | None = None

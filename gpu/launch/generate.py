@@ -1,10 +1,9 @@
 """From a plan's kernel to kernel texts: the family's template, and rewrites that split one kernel into several.
 
-Most kernels are one launch. Four kinds take two: a product with few tiles and long k, computed in slices of k
-(split-K); a stream of few blocks and a long axis, in slices of the axis; a reduction of few long rows, in slices of the
-row; and a product reduced in a type without hardware atomics, by partial results. Both launches are ordinary kernels
-over rewritten expressions. A kernel that no template can express is split at its innermost products and reductions
-until templates can express the pieces.
+Most kernels are one launch. Three kinds take two: a stream of few blocks and a long axis, in slices of the axis; a
+reduction of few long rows, in slices of the row; and a product reduced in a type without hardware atomics, by partial
+results. Both launches are ordinary kernels over rewritten expressions. A kernel that no template can express is split
+at its innermost products and reductions until templates can express the pieces.
 """
 
 from __future__ import annotations
@@ -125,9 +124,9 @@ def _product(job: Job, target: Target) -> Chain:
         names = dict(zip(sums.outputs, job.outputs, strict=True))
         return Chain(tuple(_renamed(k, names) for k in made.kernels), made.temporaries)
     slices = job.choice.slices or _slices_of_k(job, core, target)
-    if slices == 1:
-        return Chain((contraction.generate(job, target),))
-    return _split_k(job, core, slices, target)
+    kernel = contraction.generate(replace(job, choice=replace(job.choice, slices=slices)), target)
+    own = [n for n in kernel.arguments if n not in job.inputs and n not in job.outputs and n not in kernel.counters]
+    return Chain((kernel,), {n: n.dtype for n in own})
 
 
 def _several_products(job: Job, target: Target, _exact: bool) -> Chain:
@@ -180,32 +179,6 @@ def _slices_of_k(job: Job, core: Node, target: Target) -> int:
     tile = contraction.tile_of(job, target)
     blocks = batch * ceil(m / tile.rows) * ceil(n / tile.columns)
     return K_SLICES.slices(job.units, blocks, k)
-
-
-def _split_k(job: Job, core: Node, slices: int, target: Target) -> Chain:
-    """The product of each slice of k, then their sum and the epilogue."""
-    batch, m, k, n = core.attrs
-    tile = contraction.tile_of(job, target)
-    depth = ceil(ceil(k / slices) / tile.depth) * tile.depth
-    slices = ceil(k / depth)
-    a, b = core.args
-    if slices * depth != k:
-        extra = slices * depth - k
-        a = make("V", (lay.of_pad((batch * m, k), (0, 0), (0, extra), 0),), (a,))
-        b = make("V", (lay.of_pad((batch, k, n), (0, 0, 0), (0, extra, 0), 0),), (b,))
-        k = slices * depth
-    a = make("V", (lay.strided(0, ((slices, depth), (batch, m * k), (m, k), (depth, 1))),), (a,))
-    b = make("V", (lay.strided(0, ((slices, depth * n), (batch, k * n), (depth, n), (n, 1))),), (b,))
-    partial = make("MM", (slices * batch, m, depth, n), (a, b))
-    wide = _wide(core.dtype)
-    first = contraction.generate(replace(job, outputs=(partial,), storage={partial: wide}), target)
-    held = _temporary("partial", partial)
-    by_slice = make("V", (lay.strided(0, ((core.size, 1), (slices, core.size))),), (held,))
-    total = make("Red", ("sum", slices), (by_slice,))
-    rest = tuple(substitute(job.outputs, {core: total}))
-    params = (*job.inputs, held)
-    second = row.generate(_used(Job(rest, params, {held: wide}, job.units)), target)
-    return _joined([first, second], {partial: held}, dict(zip(rest, job.outputs, strict=True)), {held: wide})
 
 
 def _reduced_product(job: Job, target: Target, exact: bool) -> Chain:

@@ -38,7 +38,7 @@ def _member(kernels: Sequence[Kernel]) -> Member:
 
 def _tiles(kernel: Kernel) -> int:
     """The tiles of a kernel that may share a launch; 0 for any other."""
-    if kernel.family not in FAMILIES or kernel.launches != 1:
+    if kernel.family not in FAMILIES or kernel.launches != 1 or kernel.slices != 1:
         return 0
     batch, m, _, n = product_of(kernel).attrs
     return tiles(batch, m, n)

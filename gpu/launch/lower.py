@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from eqsat.base.numerics import np_dtype
 from eqsat.errors import InputError
 from eqsat.extract.device.table import Device
 from eqsat.extract.device.table import device as find_device
@@ -211,6 +212,12 @@ class _Lowering:
         self._temporaries += 1
         return self._new(f"t{self._temporaries - 1}", (size,), dtype, "temporary")
 
+    def _zeros(self, node: Node) -> Place:
+        """An array that is 0 between launches: written once, with the constants."""
+        place = self._new(f"c{len(self.constants)}", (node.size,), node.dtype, "constant")
+        self.constants[place.buffer] = np.zeros(node.size, np_dtype(node.dtype))
+        return place
+
     def _place(self, node: Node) -> Place:
         """Where a node of the plan lies; a buffer for it is made at first."""
         if node in self.places:
@@ -299,6 +306,8 @@ class _Lowering:
         for node, dtype in made.temporaries.items():
             places[node] = self._temporary(node.size, dtype)
         for kernel in made.kernels:
+            for node in kernel.counters:
+                places[node] = self._zeros(node)
             for node, value in kernel.fills.items():
                 self._fill(places[node], node, value)
             self.steps.append(Launch(kernel, tuple(places[n] for n in kernel.arguments)))

@@ -84,6 +84,7 @@ class Launch {
 
   bool run(int blocks) {
     std::vector<int> sequence = ordered(blocks);
+    barrier_tags_.resize(2 * blocks);
     for (int block : sequence)
       if (!run_block(block)) return false;
     acquire(&end_tag_);
@@ -105,7 +106,8 @@ class Launch {
     me.state = State::at_barrier;
     me.site = site;
     ++waiting_;
-    char *tag = &barrier_tags_[barriers_ & 1];  // one tag for all barriers would hide races across two of them
+    // One tag for all barriers would hide races across two of them, and those of other blocks.
+    char *tag = &barrier_tags_[2 * me.position.block + (barriers_ & 1)];
     release(tag);
     suspend(me);
     acquire(tag);
@@ -281,7 +283,8 @@ class Launch {
   int meeting_[2] = {};  // lines of two wave operations that lanes of one wave reached together
   unsigned barriers_ = 0;
   static inline unsigned long long operations_ = 0;  // never restarts: what is kept by number outlives a launch
-  char barrier_tags_[2] = {}, end_tag_ = 0;
+  std::vector<char> barrier_tags_;  // two for each block
+  char end_tag_ = 0;
 };
 
 Launch *launch;

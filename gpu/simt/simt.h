@@ -51,6 +51,9 @@ EQ_DEVICE int eq_word_rotate16(int word, int site) {
   return eq_simt_gather(word, site)[(lane & ~15) | ((lane - n) & 15)];
 }
 
+EQ_DEVICE void eq_publish() {}
+EQ_DEVICE void eq_observe() {}
+EQ_DEVICE int eq_arrive(int *counter) { return __atomic_fetch_add(counter, 1, __ATOMIC_ACQ_REL); }
 template <class T, class Combine>
 static void eq_simt_atomic(T *p, Combine combine) {
   T old = __atomic_load_n(p, __ATOMIC_RELAXED);

@@ -18,7 +18,7 @@ ATOMIC_DTYPES = frozenset({"float32", "int32"})
 
 @dataclass(frozen=True, slots=True)
 class Slicing:
-    """How long sums are cut if there are fewer workgroups than compute units; a second launch adds the slices up.
+    """How long sums are cut if there are fewer workgroups than compute units.
 
     Attributes:
         shortest: fewest terms of a slice; in shorter ones, start and end cost more than the slice gains.

@@ -147,8 +147,10 @@ def _vector_tiles(dtype: str) -> Iterator[Tile]:
             yield Tile("vector", rows, columns, 16, *grids.threads)
 
 
-def ranked_tiles(target: Target, dims: tuple[int, int, int, int], dtype: str, units: int) -> list[Tile]:
-    """Tiles by when their blocks finish: rounds of blocks times work over efficiency.
+def ranked_tiles(
+    target: Target, dims: tuple[int, int, int, int], dtype: str, units: int, slices: int = 1
+) -> list[Tile]:
+    """Tiles by when their blocks, one for each slice of k, finish: rounds of blocks times work over efficiency.
 
     Where matrix units take the type, they do all products but those narrower than half of a fragment.
     """
@@ -158,7 +160,7 @@ def ranked_tiles(target: Target, dims: tuple[int, int, int, int], dtype: str, un
         tiles = [t for t in tiles if t.unit == "matrix"]
 
     def time(tile: Tile) -> float:
-        blocks = batch * ceil(m / tile.rows) * ceil(n / tile.columns)
+        blocks = batch * ceil(m / tile.rows) * ceil(n / tile.columns) * slices
         edge = mean_edge(tile.rows, tile.columns)
         return ceil(blocks / units) * tile.rows * tile.columns * (edge + HALF_RATE_EDGE) / edge
 
@@ -166,7 +168,12 @@ def ranked_tiles(target: Target, dims: tuple[int, int, int, int], dtype: str, un
 
 
 def choose_tile(
-    target: Target, dims: tuple[int, int, int, int], dtype: str, units: int, name: str | None = None
+    target: Target,
+    dims: tuple[int, int, int, int],
+    dtype: str,
+    units: int,
+    name: str | None = None,
+    slices: int = 1,
 ) -> Tile:
     """The tile called `name`, else the first of `ranked_tiles`.
 
@@ -174,7 +181,7 @@ def choose_tile(
         InputError: no tile of that name is legal.
     """
     if name is None:
-        return ranked_tiles(target, dims, dtype, units)[0]
+        return ranked_tiles(target, dims, dtype, units, slices)[0]
     by_name = {t.name: t for t in legal_tiles(target, dtype)}
     if name not in by_name:
         raise unknown("tile", name, by_name)

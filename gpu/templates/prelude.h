@@ -11,6 +11,8 @@
 //   eq_barrier()                    block barrier, orders LDS and global memory
 //   eq_shuffle(v, lane), eq_shuffle_xor(v, mask), eq_rotate16<n>(v)   wave operations; every lane of the wave must take part
 //   eq_atomic_sum, eq_atomic_max, eq_atomic_min                       relaxed, device scope, one hardware instruction
+//   eq_publish(), eq_observe()      before and after a counter of eq_arrive: what threads wrote is seen by other blocks
+//   eq_arrive(counter)              one more block has arrived; how many had before
 //   eq_copy_async<bytes>(lds, global, inside), eq_copy_commit(), eq_copy_wait<n>()    NVIDIA: copies into LDS that run on while
 //                                   the block computes; zeros where not `inside`. All but the last n commits are waited for
 //   eq_half eq_bfloat               16-bit storage types; arithmetic is done in float: eq_load<float>(x), eq_store<eq_half>(v)
@@ -269,6 +271,11 @@ EQ_DEVICE void eq_copy_wait() { asm volatile("cp.async.wait_group %0;" : : "n"(n
 EQ_ATOMIC(eq_word_atomic_add, __hip_atomic_fetch_add)
 EQ_ATOMIC(eq_word_atomic_max, __hip_atomic_fetch_max)
 EQ_ATOMIC(eq_word_atomic_min, __hip_atomic_fetch_min)
+EQ_DEVICE void eq_publish() { __builtin_amdgcn_fence(__ATOMIC_RELEASE, "agent"); }
+EQ_DEVICE void eq_observe() { __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "agent"); }
+EQ_DEVICE int eq_arrive(int *counter) {
+  return __hip_atomic_fetch_add(counter, 1, __ATOMIC_ACQ_REL, __HIP_MEMORY_SCOPE_AGENT);
+}
 #elif defined(EQ_NVIDIA)
 #define EQ_ATOMIC(name, builtin) \
   template <class T>             \
@@ -276,6 +283,9 @@ EQ_ATOMIC(eq_word_atomic_min, __hip_atomic_fetch_min)
 EQ_ATOMIC(eq_word_atomic_add, atomicAdd)
 EQ_ATOMIC(eq_word_atomic_max, atomicMax)
 EQ_ATOMIC(eq_word_atomic_min, atomicMin)
+EQ_DEVICE void eq_publish() { __threadfence(); }
+EQ_DEVICE void eq_observe() { __threadfence(); }
+EQ_DEVICE int eq_arrive(int *counter) { return atomicAdd(counter, 1); }
 #endif
 
 template <class T>

@@ -15,7 +15,7 @@ from eqsat.gpu.catalogue import FAMILIES
 from eqsat.gpu.code.c_writer import Region
 from eqsat.gpu.code.index import Index, Var, through
 from eqsat.gpu.code.scalar import Lanes, Lowering
-from eqsat.gpu.families import row
+from eqsat.gpu.families import contraction, row
 from eqsat.gpu.families.base import Choice, Family, Sizes
 from eqsat.gpu.launch.generate import Chain
 from eqsat.gpu.table.limits import OPERANDS
@@ -96,7 +96,7 @@ def shows(family: Family, case: s.Case, choice: Choice, dtype: str) -> bool:
     assert family.name in {k.family for k in kernels}
     wanted = [str(v) for v in (choice.tile, choice.combine and s.combined(choice, dtype)) if v]
     wanted += [f"width{choice.width}"] * bool(choice.width) + [f"threads{choice.per_row}_"] * bool(choice.per_row)
-    sliced = len(kernels) > 1 or not choice.slices
+    sliced = choice.slices in (None, 1) or len(kernels) > 1 or any(k.counters for k in kernels)
     return sliced and any(all(text in k.variant for text in wanted) for k in kernels)
 
 
@@ -198,8 +198,23 @@ def test_products_of_types_without_matrix_units(dtype: str) -> None:
 def test_long_products_of_few_tiles_are_split_along_k(dtype: str) -> None:
     cases = contraction_cases(dtype, WAVE64, [(1, 20, 2048, 30), (2, 5, 1031, 7)])
     cases = [s.case(c.name, *c.outputs, units=64) for c in cases]
-    assert all(families_of(c) == ["contraction", "row"] for c in cases)
+    assert all(families_of(c) == ["contraction"] and c.chain.kernels[0].counters for c in cases)
     s.check(cases, WAVE64)
+
+
+@pytest.mark.parametrize("dtype", [*OPERANDS, "float64"])
+@pytest.mark.parametrize("arch", [WAVE64, WAVE32, "sm_90"])
+def test_the_last_block_of_a_tile_adds_up_its_slices(arch: str, dtype: str) -> None:
+    """Whichever block comes last, and however many slices the steps of k make."""
+    rng = s.random_choices(f"slices {arch} {dtype}")
+    sizes = rng.randint(1, 2), rng.randint(9, 40), rng.randint(100, 300), rng.randint(9, 40)
+    examples = rng.sample(sorted(contraction.FAMILY.examples(sizes, dtype).items()), 2)
+    cases = [
+        s.case(name, *outputs, arch=arch, choice=Choice(slices=slices))
+        for name, outputs in examples
+        for slices in (2, rng.randint(3, 9), 1000)
+    ]
+    s.check(cases, arch, order=rng.choice(ORDERS))
 
 
 @pytest.mark.parametrize("dtype", OPERANDS)
@@ -279,12 +294,10 @@ def test_outputs_beside_reductions_that_take_two_launches() -> None:
     cases = [
         s.case("by partial results", p, s.reduced("sum", p, 300), s.reduced("max", p, 300), exact=True),
         s.case("in slices", s.reduced("sum", long, 9000), long, s.reduced("max", s.array("long", 18000), 9000)),
-        s.case("split-K", s.with_bias_and_relu(deep := s.product(1, 20, 2048, 40)), deep, units=64),
     ]
     assert [families_of(c) for c in cases] == [
         ["contraction+reduction", "row", "row"],
         ["row", "row"],
-        ["contraction", "row"],
     ]
     s.check(cases, WAVE64)
 

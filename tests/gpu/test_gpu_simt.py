@@ -176,7 +176,7 @@ def with_text(case: s.Case, old: str, new: str) -> s.Case:
     (kernel,) = case.chain.kernels
     assert old in kernel.source
     changed = replace(kernel, source=kernel.source.replace(old, new, 1))
-    return s.Case(case.name, case.outputs, Chain((changed,)))
+    return replace(case, chain=replace(case.chain, kernels=(changed,)))
 
 
 MISSING_BARRIER = ("    }\n    eq_barrier();\n  }\n", "    }\n  }\n")
@@ -251,6 +251,7 @@ def test_every_family_is_free_of_races_and_overruns(address: Sanitizer, thread: 
         s.case("softmax", s.softmax(2, 300)),
         s.case("attention", attention((1, 9, 70, 12), "float16")),
         s.case("a gated product", gated((1, 9, 70, 12), s.array("x", 9 * 70))),
+        s.case("slices of k", s.product(1, 20, 256, 36, "float16"), choice=Choice(slices=3)),
         s.case("across", s.reduced("sum", s.transposed(x, (20, 6), (1, 0)), 20)),
         s.case("pointwise", make("Cat", (), (s.un("exp", x), s.array("y", 7)))),
         s.case("turned", s.un("neg", s.transposed(s.array("z", 20 * 40), (20, 40), (1, 0)))),
@@ -294,6 +295,29 @@ def test_a_missing_barrier_gives_wrong_results(name: str) -> None:
 def test_a_missing_barrier_is_a_race(name: str, thread: Sanitizer) -> None:
     report = sanitizer_report(with_text(BARRIERS[name][0], *BARRIERS[name][1]), thread)
     assert "data race" in report
+
+
+JOINS = {
+    "a block that arrives before all its threads have written": ("eq_publish();\n  eq_barrier();", "eq_publish();"),
+    "a counter that is no atomic": ("eq_arrive(", "[](int *counter) { return (*counter)++; }("),
+}
+"""How slices of k may be joined wrongly, which no order of whole blocks shows."""
+
+
+@pytest.mark.parametrize("name", JOINS)
+def test_blocks_that_do_not_wait_for_each_other_are_a_race(name: str, thread: Sanitizer) -> None:
+    assert sanitizer_report(slices_of_k(), thread) == ""
+    assert "data race" in sanitizer_report(with_text(slices_of_k(), *JOINS[name]), thread)
+
+
+@pytest.mark.parametrize("change", [("for (int s = 1;", "for (int s = 2;"), ("] = 0;", "] = 1;")])
+def test_a_slice_left_out_or_a_counter_left_behind_is_noticed(change: tuple[str, str]) -> None:
+    assert result(slices_of_k())
+    assert not result(with_text(slices_of_k(), *change))
+
+
+def slices_of_k() -> s.Case:
+    return s.case("slices", s.with_bias_and_relu(s.product(1, 20, 256, 36)), choice=Choice(slices=3))
 
 
 def two_walks() -> s.Case:

@@ -98,7 +98,8 @@ def memory_of(each: Case, values: Arrays) -> dict[Node, np.ndarray[Any, Any]]:
     written = {n: n.dtype for n in each.outputs} | dict(each.chain.temporaries)
     for node, dtype in written.items():
         memory[node] = np.full(node.size * np_dtype(dtype).itemsize, 0xFF, np.uint8).view(np_dtype(dtype))
-    return memory
+    counters = [node for kernel in each.chain.kernels for node in kernel.counters]
+    return memory | {node: np.zeros(node.size, np.int32) for node in counters}
 
 
 def call_of(kernel: Kernel, memory: Arrays) -> simt.Call:
@@ -112,6 +113,8 @@ def run(each: Case, values: Arrays, arch: str, source: str, order: int = simt.FO
         for node, value in kernel.fills.items():
             memory[node].fill(value)
         simt.run(source, TARGETS[arch], [call_of(kernel, memory)], order)
+        for node in kernel.counters:
+            np.testing.assert_array_equal(memory[node], 0, "a counter is left as it was found")
     return memory
 
 

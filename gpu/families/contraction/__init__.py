@@ -5,13 +5,18 @@
 
 The operands f and g are read through any layout (strided, overlapping, masked), so convolution is this too. Tiles of
 them go through LDS, double-buffered: through registers, or by copies that run ahead where the target has them.
+
+Where few tiles would leave units idle, each of several blocks of a tile sums a slice of k and writes its sums. The last
+of them to finish, as a counter tells, adds up all slices in their order and goes on (split-K in one launch).
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import ceil
-from typing import Literal
+from typing import Literal, NamedTuple
 
+from eqsat.base.numerics import HALVES
 from eqsat.gpu.code.errors import NotLowerable
 from eqsat.gpu.code.scalar import COMPUTE
 from eqsat.gpu.families.base import Choice, Family, Job, Kernel, finished, part_of
@@ -21,7 +26,7 @@ from eqsat.gpu.families.contraction.examples import examples, reductions
 from eqsat.gpu.families.contraction.operands import InLds, element_of, in_lds, operand
 from eqsat.gpu.table.targets import Target
 from eqsat.gpu.table.tiles import Tile, choose_tile, legal_tiles
-from eqsat.program.core import Node
+from eqsat.program.core import Node, make
 
 REDUCTIONS = """Contractions with a sum, max or min of the product along m or n; the product may be written beside it.
 
@@ -63,7 +68,7 @@ def core_of(job: Job) -> Node:
 def tile_of(job: Job, target: Target) -> Tile:
     """The tile of a job's product: what was chosen for it, else the cost model's."""
     core = core_of(job)
-    return choose_tile(target, core.attrs, core.args[0].dtype, job.units, job.choice.tile)
+    return choose_tile(target, core.attrs, core.args[0].dtype, job.units, job.choice.tile, job.choice.slices or 1)
 
 
 def generate(job: Job, target: Target, tile: Tile | None = None, combine: Combine = "wave") -> Kernel:
@@ -92,6 +97,10 @@ def generate(job: Job, target: Target, tile: Tile | None = None, combine: Combin
     )
     tiles_bytes = pipe.lds_bytes(tile.element_bytes(dtype)) if pipe else tile.lds_bytes(dtype)
     tiles_m, tiles_n = ceil(m / tile.rows), ceil(n / tile.columns)
+    steps, buffers = ceil(k / tile.depth), pipe.stages if pipe else tile.buffers
+    a_slice, slices = _sliced(steps, buffers, (job.choice.slices or 1) if not end.reductions else 1)
+    tiles = batch * tiles_m * tiles_n
+    held = _Joining.of(core, tiles, slices * tile.rows * tile.columns) if slices > 1 else None
     part = part_of(
         job,
         f"Contraction, tile {tile.name}",
@@ -100,17 +109,20 @@ def generate(job: Job, target: Target, tile: Tile | None = None, combine: Combin
         tile.unit == "matrix",
         tile=tile,
         threads=threads,
-        dims={"batch": batch, "m": m, "k": k, "n": n},
-        slices=1,
+        batch=batch,
+        slices=slices,
+        steps_a_slice=a_slice,
+        partials=f"out{len(job.outputs)}",
+        arrived=f"out{len(job.outputs) + 1}",
         tiles_m=tiles_m,
         tiles_n=tiles_n,
         together=min(_TILE_ROWS_TOGETHER, tiles_m),
-        steps=ceil(k / tile.depth),
+        steps=steps,
         element=element_of(tile, dtype),
         sum_type=COMPUTE[dtype],
         operands=operands,
         pipe=pipe,
-        buffers=pipe.stages if pipe else tile.buffers,
+        buffers=buffers,
         lds=_tiles_in_lds(tile, dtype, pipe),
         end=end,
         products=["sums_of"],
@@ -118,21 +130,45 @@ def generate(job: Job, target: Target, tile: Tile | None = None, combine: Combin
         combine=combine,
         lines=core.size // (n if end.major == "m" else m),
     )
+    if held:
+        part = replace(part, writes=(*part.writes, held.partials.dtype, held.arrived.dtype))
     entry, source = finished(FAMILY.name, threads, part)
     shared = [r for r in end.reductions if not r.final]
     return Kernel(
         entry=entry,
         family=REDUCING.name if end.reductions else FAMILY.name,
-        variant=tile.name + (f"_{combine}" if end.reductions else ""),
+        variant=tile.name + (f"_{combine}" if end.reductions else "_sliced" if held else ""),
         source=source,
-        blocks=batch * tiles_m * tiles_n,
+        blocks=tiles * slices,
         threads=threads,
-        arguments=(*job.inputs, *job.outputs),
+        arguments=(*job.inputs, *job.outputs, *((held.partials, held.arrived) if held else ())),
         fills={r.node: _IDENTITY[r.node.attrs[0]] for r in shared if combine != "two-pass"},
+        counters=(held.arrived,) if held else (),
         claims=_claims(target, tile, end, combine) + (("cp.async",) if pipe else ()),
         part=part,
         tile=tile,
     )
+
+
+class _Joining(NamedTuple):
+    """Arrays by which the blocks of a tile join their slices: the `partials` of each tile, and how many `arrived`."""
+
+    partials: Node
+    arrived: Node
+
+    @staticmethod
+    def of(core: Node, tiles: int, of_a_tile: int) -> _Joining:
+        dtype = "float32" if core.dtype in HALVES else core.dtype
+        return _Joining(
+            make("In", (f"partials{core.uid}", tiles * of_a_tile, dtype)),
+            make("In", (f"arrived{core.uid}", tiles, "int32")),
+        )
+
+
+def _sliced(steps: int, buffers: int, slices: int) -> tuple[int, int]:
+    """(steps of a slice, slices, none of them empty). Each slice begins with the first buffer."""
+    a_slice = ceil(ceil(steps / slices) / buffers) * buffers if slices > 1 else steps
+    return a_slice, ceil(steps / a_slice)
 
 
 def partial_lines(job: Job, target: Target, tile: Tile | None = None) -> int:
@@ -174,7 +210,7 @@ def _claims(target: Target, tile: Tile, end: Epilogue, combine: Combine) -> tupl
 
 
 def _choices(target: Target, dtype: str) -> list[Choice]:
-    return [*(Choice(tile=t.name) for t in legal_tiles(target, dtype)), Choice(slices=3)]
+    return [*(Choice(tile=t.name, slices=1) for t in legal_tiles(target, dtype)), Choice(slices=3)]
 
 
 def _reducing_choices(target: Target, dtype: str) -> list[Choice]:
