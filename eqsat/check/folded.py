@@ -30,16 +30,17 @@ BLOCK = 1 << 19
 
 DEAR = 2_000_000_000
 """Operations of products and convolutions from which an origin is probed by some rows and by sums, and not computed in
-full."""
+full. Sums along an axis that take more are left out where another axis is cheaper."""
 
 ROUNDED = 0.5 + 1e-6
 """Allowed error, in last places, of an element that was computed in float64 and rounded once."""
 
 ROWS = 12
-"""Rows of an expensive origin that are compared element by element."""
+"""Places along each axis but the last of an expensive origin, whose rows are compared element by element."""
 
 SUMS = 4
-"""Number of sums with random signs along each axis of an expensive origin."""
+"""Number of sums with random weights along an axis of an expensive origin. No two weights are the same, so that
+elements in each other's places show."""
 
 SUMS_OFF = 8.0
 """Largest difference between such sums, as a multiple of the mean effect of rounding each element to its type."""
@@ -78,11 +79,12 @@ def origins(pairs: Sequence[tuple[Term, Term]]) -> list[Origin]:
     return list(found)
 
 
-def compare(origin: Origin, rng: np.random.Generator, native: Collection[Term] = ()) -> None:
+def compare(origin: Origin, rng: np.random.Generator, native: Collection[Term] = (), hurried: bool = False) -> None:
     """Compare a constant with its origin.
 
     Args:
         native: terms that the source itself computes, in its own element types, operator by operator.
+        hurried: probe all but small origins, in the cheapest way.
 
     Raises:
         CheckFailed: they differ by more than rounding explains.
@@ -94,15 +96,28 @@ def compare(origin: Origin, rng: np.random.Generator, native: Collection[Term] =
             (want,) = Demanded({term: demand}).run({}, "native")
             if not _same(value[place], want):
                 raise _wrong(constant, "its elements are not where they belong")
-    elif _multiplications(term) <= DEAR:
+    elif term.size <= BLOCK if hurried else _multiplications(term) <= DEAR:
         for place, demand in _blocks(term):
             _elementwise(constant, value[place], term, demand, native)
     else:
-        rows = np.sort(rng.choice(len(value), min(ROWS, len(value)), replace=False)) if value.ndim else None
-        _elementwise(constant, value if rows is None else value[rows], term, (rows, *everything(term)[1:]), native)
-        for axis, n in enumerate(term.shape):
-            sums = Sums(rng.choice([-1.0, 1.0], (SUMS, n)))
-            _sums(constant, term, axis, sums, native)
+        _probe(constant, value, term, rng, native, hurried)
+
+
+def _probe(
+    constant: Term, value: Array, term: Term, rng: np.random.Generator, native: Collection[Term], hurried: bool
+) -> None:
+    """Compare some rows element by element, and sums along axes: the cheapest, and others that are not expensive."""
+    lines = term.shape[: max(1, term.ndim - 1)]
+    rows = [np.sort(rng.choice(n, min(ROWS, n), replace=False)) for n in lines]
+    _elementwise(constant, value[np.ix_(*rows)], term, (*rows, *everything(term)[len(rows) :]), native)
+    along = []
+    for axis, n in enumerate(term.shape):
+        weights = rng.choice([-1.0, 1.0], (SUMS, n)) * rng.uniform(0.5, 1.5, (SUMS, n))
+        demand = tuple(Sums(weights) if i == axis else None for i in range(term.ndim))
+        along.append(Demanded({constant: demand, term: demand}, exact=True, native=native))
+    cheapest, *others = sorted(range(term.ndim), key=lambda axis: along[axis].flops)
+    for axis in [cheapest, *(x for x in others if not hurried and along[x].flops <= DEAR)]:
+        _sums(constant, along[axis], axis)
 
 
 def _multiplications(term: Term) -> int:
@@ -160,13 +175,13 @@ def _gaps(found: Array, want: Array, rounding: Array) -> Array:
     return np.where(same, 0.0, np.nan_to_num(np.maximum(np.abs(found - want) - rounding, 0.0), nan=np.inf))
 
 
-def _sums(constant: Term, term: Term, axis: int, sums: Sums, native: Collection[Term]) -> None:
+def _sums(constant: Term, demanded: Demanded, axis: int) -> None:
     """Compare sums along an axis. A wrong element shows in some sum if it exceeds the rounding of the others."""
-    demand = tuple(sums if i == axis else None for i in range(term.ndim))
-    found, want = Demanded({constant: demand, term: demand}, exact=True, native=native).run({})
-    ones = Sums(np.ones((1, term.shape[axis])))
+    found, want = demanded.run({})
+    ones = Sums(np.ones((1, constant.shape[axis])))
     size = ops.mul(constant, constant)
-    (squares,) = Demanded({size: tuple(ones if i == axis else None for i in range(term.ndim))}, exact=True).run({})
+    demand = tuple(ones if i == axis else None for i in range(constant.ndim))
+    (squares,) = Demanded({size: demand}, exact=True).run({})
     rounding = 0.29 * float(ml_dtypes.finfo(np_dtype(constant.dtype)).eps) * np.sqrt(squares)
     if not (np.abs(found - want) <= SUMS_OFF * rounding + 1e-9 * np.abs(want)).all():
         raise _wrong(constant, f"its sums along axis {axis} are others")

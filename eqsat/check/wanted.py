@@ -92,8 +92,9 @@ def _summed(array: Array, axis: int, weights: Array) -> Array:
     """Weighted sums along an axis, in float64, block by block."""
     moved = np.moveaxis(array, axis, 0)
     n, rest = moved.shape[0], moved.shape[1:]
-    total = np.zeros((len(weights), prod(rest)))
-    step = max(1, BLOCK_BYTES // max(1, 8 * prod(rest)))
-    for i in range(0, n, step):
-        total += weights[:, i : i + step] @ converted(moved[i : i + step].reshape(-1, prod(rest)), _WIDE)
+    size = prod(rest)
+    total = np.zeros((len(weights), size))
+    step = max(1, BLOCK_BYTES // max(1, 8 * size))
+    for i in range(0, n if size else 0, step):
+        total += weights[:, i : i + step] @ converted(moved[i : i + step].reshape(-1, size), _WIDE)
     return np.moveaxis(total.reshape(len(weights), *rest), 0, axis)

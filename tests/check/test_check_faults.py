@@ -314,19 +314,42 @@ def scaled_weights(dtype: str) -> tuple[Term, np.ndarray]:
     return term, Program((), {"y": term}).run({}, "float64")["y"].astype(np_dtype(dtype))
 
 
-@pytest.mark.parametrize("dear", [False, True], ids=["element by element", "by rows and sums"])
+@pytest.mark.parametrize("how", ["element by element", "by rows and sums", "in a hurry"])
 @pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16"])
 @pytest.mark.parametrize("wrong", WRONG_WEIGHTS, ids=lambda wrong: wrong.__name__)
 def test_wrong_weights_differ_from_what_they_came_from(
-    wrong: Callable[[np.ndarray], None], dtype: str, dear: bool, monkeypatch: pytest.MonkeyPatch
+    wrong: Callable[[np.ndarray], None], dtype: str, how: str, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(folded, "DEAR", 0 if dear else folded.DEAR)
+    monkeypatch.setattr(folded, "DEAR", -1 if how == "by rows and sums" else folded.DEAR)
+    monkeypatch.setattr(folded, "BLOCK", 0 if how == "in a hurry" else folded.BLOCK)
     term, values = scaled_weights(dtype)
-    folded.compare((ops.constant(values), term), np.random.default_rng(0))
+    folded.compare((ops.constant(values), term), np.random.default_rng(0), hurried=how == "in a hurry")
     changed = values.copy()
     wrong(changed)
     with pytest.raises(CheckFailed, match="the constant"):
-        folded.compare((ops.constant(changed), term), np.random.default_rng(0))
+        folded.compare((ops.constant(changed), term), np.random.default_rng(0), hurried=how == "in a hurry")
+
+
+def test_a_stack_of_products_of_weights_is_compared_by_little_work(monkeypatch: pytest.MonkeyPatch):
+    """Its cheapest sums pass through all products; none is computed in full."""
+    pairs = [(weight(1, 96, 96), weight(1, 96, 96)) for _ in range(20)]
+    stack = ops.concat([ops.matmul(a, b) for a, b in pairs], 0)
+    values = Program((), {"y": stack}).run({}, "float64")["y"].astype(np.float32)
+    monkeypatch.setattr(folded, "DEAR", 2 * 96**3)
+    flops: list[int] = []
+
+    class Counted(folded.Demanded):
+        def run(self, *args: Any, **settings: Any) -> list[np.ndarray]:
+            flops.append(self.flops)
+            return super().run(*args, **settings)
+
+    monkeypatch.setattr(folded, "Demanded", Counted)
+    folded.compare((ops.constant(values), stack), np.random.default_rng(0))
+    assert sum(flops) < 20 * 2 * 96**3
+    changed = values.copy()
+    changed[7, 50, 60] += 1
+    with pytest.raises(CheckFailed, match="its sums"):
+        folded.compare((ops.constant(changed), stack), np.random.default_rng(0))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])

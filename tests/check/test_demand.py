@@ -111,6 +111,15 @@ def test_a_row_of_a_product_costs_one_row() -> None:
     assert summed.flops < 40 * 512 * 4096
 
 
+def test_sums_beside_rows_of_one_operand_alone() -> None:
+    a, b, c, d = (ops.constant(np.arange(12.0, dtype=np.float32).reshape(1, 3, 4) + i) for i in range(4))
+    joined = ops.concat([ops.matmul(x, ops.transpose(y, (0, 2, 1))) for x, y in ((a, b), (c, d))], 0)
+    ones = Sums(np.ones((1, 3)))
+    (found,) = Demanded({joined: (np.array([0]), ones, None)}, exact=True).run({})
+    (want,) = Demanded({joined: everything(joined)}, exact=True).run({})
+    np.testing.assert_array_equal(found, want[:1].sum(axis=1, keepdims=True))
+
+
 def test_constants_are_computed_in_the_types_of_the_program() -> None:
     """log(8)/log(2) is 3 or just below it: a cast tells which precision was used."""
     c = ops.constant(np.arange(1, 4000, dtype=np.float32))
