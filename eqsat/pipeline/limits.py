@@ -83,8 +83,8 @@ class Search:
         least_seconds: seconds for a form, however small it is, but at most half of the time left.
         written: for the cover of the form as written.
         saturation: for saturation; the cover has the rest.
-        ahead: a form that may expect so many seconds is saturated while kernels of the one before it are found; again,
-            if it gets `more` times as many in the end and the first time did not suffice.
+        prefetch: a form that may expect so many seconds is saturated while kernels of the one before it are found; once
+            more, if it gets `more` times as many in the end and the first time did not suffice.
         hurried: time per e-node of a hurried cover, as a share of that of a cover with all of its kernels.
         grown: time per e-node for the kernels of an e-graph, as a multiple of that of the form as written: cycles take
             further rounds.
@@ -95,7 +95,7 @@ class Search:
     least_seconds: float = 4.0
     written: float = 0.5
     saturation: float = 0.5
-    ahead: float = 2.0
+    prefetch: float = 2.0
     more: float = 1.5
     hurried: float = 0.35
     grown: float = 2.0

@@ -111,7 +111,7 @@ class Runner:
         return stage.otherwise(*args, **kwargs)
 
 
-class Ahead(Generic[T]):
+class Prefetch(Generic[T]):
     """Work in a thread of its own, begun before its result is asked for. It must end by itself.
 
     Attributes:

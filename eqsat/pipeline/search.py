@@ -24,7 +24,7 @@ from eqsat.frontends.onnx.write.plan import operators
 from eqsat.language.rule import HostRule
 from eqsat.pipeline import limits
 from eqsat.pipeline.asked import Asked
-from eqsat.pipeline.runner import Ahead, Deadline, Runner, Stage
+from eqsat.pipeline.runner import Deadline, Prefetch, Runner, Stage
 from eqsat.program.core import CoreProgram, Node, lower_terms, topological
 from eqsat.program.fold import Folded, fold_source
 from eqsat.program.ir import Program
@@ -108,17 +108,17 @@ def search(problem: Problem, run: Runner) -> dict[Form, Found]:
 
     written = {form: cover_written(problem, form, share(form), run) for form in forms}
     found: dict[Form, Found] = {}
-    ahead: Ahead[Snapshot] | None = None
+    prefetch: Prefetch[Snapshot] | None = None
     for i, form in enumerate(forms):
         run.tell(f"part {i + 1} of {len(forms)}", 0.8 * i / len(forms))
         seconds = share(form)
         deadline = run.deadline(seconds)
         try:
-            explored = explore_form(problem, written[form], deadline, run, ahead) if seconds > 0 else None
-            ahead = None
+            explored = explore_form(problem, written[form], deadline, run, prefetch) if seconds > 0 else None
+            prefetch = None
             for later in forms[i + 1 : i + 2]:
-                ahead = _ahead(problem, written[later], share(later, deadline.left()), run)
-            found[form] = search_form(problem, written[form], explored, deadline, run, ahead)
+                prefetch = _prefetched(problem, written[later], share(later, deadline.left()), run)
+            found[form] = search_form(problem, written[form], explored, deadline, run, prefetch)
         except InputError:
             raise
         except EqsatError as error:
@@ -157,32 +157,32 @@ def operators_of(problem: Problem, form: Form) -> list[Operator]:
     ]
 
 
-def _ahead(problem: Problem, written: Solved, seconds: float, run: Runner) -> Ahead[Snapshot] | None:
+def _prefetched(problem: Problem, written: Solved, seconds: float, run: Runner) -> Prefetch[Snapshot] | None:
     """The saturation of a form that may expect so many seconds, while the one before it is covered."""
-    if not problem.asked.rules or seconds < limits.SEARCH.ahead:
+    if not problem.asked.rules or seconds < limits.SEARCH.prefetch:
         return None
-    return Ahead(lambda: _saturated(problem, written, run.deadline(seconds)), seconds)
+    return Prefetch(lambda: _saturated(problem, written, run.deadline(seconds)), seconds)
 
 
 def explore_form(
-    problem: Problem, written: Solved, deadline: Deadline, run: Runner, ahead: Ahead[Snapshot] | None = None
+    problem: Problem, written: Solved, deadline: Deadline, run: Runner, prefetch: Prefetch[Snapshot] | None = None
 ) -> Snapshot:
-    """The e-graph of a form, as large as the time allows; `ahead` where its saturation has begun already."""
+    """The e-graph of a form, as large as the time allows; `prefetch` where its saturation has begun already."""
     with problem.budget.stage("saturate"):
-        if ahead is not None:
+        if prefetch is not None:
             left = deadline.left()
-            found = _awaited(ahead, left, run)
-            if found is not None and (found.stats["stop"] != "time" or left <= limits.SEARCH.more * ahead.seconds):
+            found = _awaited(prefetch, left, run)
+            if found is not None and (found.stats["stop"] != "time" or left <= limits.SEARCH.more * prefetch.seconds):
                 return found
         return _saturated(problem, written, deadline)
 
 
-def _awaited(ahead: Ahead[Snapshot], seconds: float, run: Runner) -> Snapshot | None:
+def _awaited(prefetch: Prefetch[Snapshot], seconds: float, run: Runner) -> Snapshot | None:
     try:
-        return ahead.result(seconds)
+        return prefetch.result(seconds)
     except KeyboardInterrupt:
         run.interrupt()
-        return ahead.result(limits.LATE.grace)  # the last checkpoint
+        return prefetch.result(limits.LATE.grace)  # the last checkpoint
 
 
 def search_form(
@@ -191,7 +191,7 @@ def search_form(
     explored: Snapshot | None,
     deadline: Deadline,
     run: Runner,
-    ahead: Ahead[Snapshot] | None,
+    prefetch: Prefetch[Snapshot] | None,
 ) -> Found:
     """The cheapest cover of one form over its e-graph; None stands for an e-graph that there was no time for.
 
@@ -207,7 +207,7 @@ def search_form(
     first = run.run(COVER, deadline.left(), problem, written, explored)
     if first is None:  # what was found can no longer be priced: it counts as not found
         return _found(written, written, explored, explored.stats | {"stop": run.why_stopped})
-    grouped = run.run(REGROUP, deadline.left(), problem, written, first, ahead)
+    grouped = run.run(REGROUP, deadline.left(), problem, written, first, prefetch)
     best = run.run(SECOND_LOOK, deadline.left(), problem, written, grouped)
     for solved in (first, grouped, best):
         solved.cover.forget()
@@ -307,7 +307,7 @@ def _covered_e_graph(deadline: Deadline, problem: Problem, written: Solved, snap
 
 
 def _regrouped(
-    deadline: Deadline, problem: Problem, written: Solved, first: Solved, ahead: Ahead[Snapshot] | None
+    deadline: Deadline, problem: Problem, written: Solved, first: Solved, prefetch: Prefetch[Snapshot] | None
 ) -> Solved:
     """The cheapest cover after joining values of the best cover into groups, repeated until nothing is gained.
 
@@ -321,8 +321,8 @@ def _regrouped(
         if not further or not deadline.left():
             break
         with problem.budget.stage("saturate"):
-            if ahead:
-                ahead.wait(deadline.left())  # a second worker would load for longer
+            if prefetch:
+                prefetch.wait(deadline.left())  # a second worker would load for longer
             seconds = Limits(seconds=limits.SEARCH.saturation * deadline.left())
             more = saturate(best.snapshot, problem.asked.rules, seconds, further=further)
         known, cuts = [written.cover, best.cover], _in_time(deadline, written, more)
@@ -354,5 +354,5 @@ def _looked_at_again(deadline: Deadline, problem: Problem, written: Solved, best
 
 COVER_WRITTEN = Stage(_covered, _covered_at_once)
 COVER = Stage(_covered_e_graph, lambda problem, written, snapshot: None, always=True)
-REGROUP = Stage(_regrouped, lambda problem, written, first, ahead: first)
+REGROUP = Stage(_regrouped, lambda problem, written, first, prefetch: first)
 SECOND_LOOK = Stage(_looked_at_again, lambda problem, written, best: best)

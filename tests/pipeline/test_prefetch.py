@@ -14,7 +14,7 @@ from eqsat import spec
 from eqsat.base.time_budget import TimeBudget
 from eqsat.pipeline import limits, search
 from eqsat.pipeline.asked import judged
-from eqsat.pipeline.runner import Ahead, Runner
+from eqsat.pipeline.runner import Prefetch, Runner
 
 RNG = np.random.default_rng(3)
 
@@ -46,12 +46,12 @@ def begun() -> tuple[Runner, search.Problem, search.Solved]:
 def test_the_result_does_not_depend_on_what_is_saturated_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
     program = layers()
     given: list[float] = []
-    ahead = search.Ahead
-    monkeypatch.setattr(search, "Ahead", lambda work, seconds: given.append(seconds) or ahead(work, seconds))
+    prefetch = search.Prefetch
+    monkeypatch.setattr(search, "Prefetch", lambda work, seconds: given.append(seconds) or prefetch(work, seconds))
     with_it = eqsat.optimize(program, time_limit=30)
     assert given
     given.clear()
-    monkeypatch.setattr(limits, "SEARCH", replace(limits.SEARCH, ahead=1e9))
+    monkeypatch.setattr(limits, "SEARCH", replace(limits.SEARCH, prefetch=1e9))
     without = eqsat.optimize(program, time_limit=30)
     assert not given
     assert with_it.report["kernels"] == without.report["kernels"]
@@ -61,9 +61,9 @@ def test_the_result_does_not_depend_on_what_is_saturated_ahead(monkeypatch: pyte
 def test_a_saturation_that_was_cut_short_is_done_again_when_there_is_more_time() -> None:
     run, problem, written = begun()
     short = replace(written.snapshot, stats={"stop": "time"})
-    again = search._explored(problem, written, run.deadline(20.0), run, Ahead(lambda: short, 1.0))
+    again = search.explore_form(problem, written, run.deadline(20.0), run, Prefetch(lambda: short, 1.0))
     assert again.stats["stop"] == "saturated"
-    assert search._explored(problem, written, run.deadline(1.2), run, Ahead(lambda: short, 1.0)) is short
+    assert search.explore_form(problem, written, run.deadline(1.2), run, Prefetch(lambda: short, 1.0)) is short
 
 
 def test_errors_come_with_the_result_and_a_late_result_is_none() -> None:
@@ -71,9 +71,9 @@ def test_errors_come_with_the_result_and_a_late_result_is_none() -> None:
         raise ValueError("unsound")
 
     with pytest.raises(ValueError, match="unsound"):
-        Ahead(fails, 1.0).result(5.0)
+        Prefetch(fails, 1.0).result(5.0)
     gate = threading.Event()
-    late = Ahead(gate.wait, 1.0)
+    late = Prefetch(gate.wait, 1.0)
     assert late.result(0.01) is None
     gate.set()
     assert late.result(5.0) is True
@@ -83,6 +83,6 @@ def test_an_interrupt_ends_a_saturation_in_another_thread() -> None:
     run, problem, written = begun()
     run.interrupt()
     start = time.monotonic()
-    found = Ahead(lambda: search._saturated(problem, written, run.deadline(30.0)), 30.0).result(10.0)
+    found = Prefetch(lambda: search._saturated(problem, written, run.deadline(30.0)), 30.0).result(10.0)
     assert found is not None
     assert time.monotonic() - start < 2.0
