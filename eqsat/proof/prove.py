@@ -35,7 +35,7 @@ from eqsat.program.sizes import check_program
 from eqsat.proof.ahead import Ahead
 from eqsat.proof.normal_form.assumptions import Bounds, read
 from eqsat.proof.normal_form.elements import Agreement, compare
-from eqsat.proof.refute import Difference, refute, typical
+from eqsat.proof.refute import Difference, Search, refute, typical
 from eqsat.proof.sweep import Cut, Local, Swept, sweep
 from eqsat.verify.pairing import matched, ordered
 
@@ -184,7 +184,8 @@ def prove(
     prepare()
     progress("trying inputs", 0.0)
     pair = _Pair(left, right, names, bounds)
-    search = refute(left, right, names, 0.0 if pair.same else _REFUTING_SHARE * time_limit, bounds=bounds)
+    nothing = Search(None, 0, True)
+    search = nothing if pair.same else refute(left, right, names, _REFUTING_SHARE * time_limit, bounds=bounds)
     if search.found is not None:
         reason = f"{search.found}, on input {search.points} of those tried"
         proof = Proof("refuted", "points", 0.0, reason, difference=search.found)

@@ -9,12 +9,13 @@ import json
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
+from eqsat.base.graphs import operands_first
 from eqsat.base.numerics import scalar
 from eqsat.errors import InputError
 from eqsat.language.rule import COMPARISONS, Ask, Attr, Compare, Guard, Lit, Pattern, Rule, Var, number
 from eqsat.language.tables import find
 from eqsat.layout.arithmetic import Layout
-from eqsat.program.core import Node, make, measure, topological
+from eqsat.program.core import Node, make, measure
 from eqsat.program.core_table import core_op
 from eqsat.program.term import attr_key, attrs_key
 
@@ -28,6 +29,7 @@ class Terms:
         self.dtype: list[str] = []
         self._number: dict[Hashable, int] = {}
         self._nodes: dict[int, Node] = {}
+        self._of_node: dict[Node, int] = {}
 
     def add(self, op: str, attrs: Sequence[Any], args: Sequence[int]) -> int:
         """The number of a term.
@@ -52,9 +54,8 @@ class Terms:
 
     def add_nodes(self, roots: Iterable[Node]) -> list[int]:
         """The numbers of nodes; all that is below them comes first."""
-        made: dict[Node, int] = {}
-        roots = list(roots)
-        for node in topological(roots):
+        made, roots = self._of_node, list(roots)
+        for node in operands_first(roots, made):
             made[node] = self.add(node.op, node.attrs, [made[a] for a in node.args])
         return [made[root] for root in roots]
 
