@@ -13,6 +13,7 @@ from eqsat.errors import InputError
 from eqsat.frontends.torch.module import from_torch, to_torch
 from eqsat.pipeline.optimize import optimize
 from eqsat.program import ops
+from eqsat.program.ir import Program
 
 
 def test_without_torch_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -35,6 +36,20 @@ def test_a_linear_layer_is_a_product_and_a_bias(torch: Any) -> None:
     assert program.inputs == (x,)
     np.testing.assert_allclose(got, layer(torch.ones(2, 4)).detach().numpy(), rtol=1e-6)
     assert {weight, bias} <= set(program.terms())
+
+
+def test_a_product_and_a_bias_are_one_operator_of_torch(torch: Any) -> None:
+    x, w, b = ops.input("x", (2, 4)), ops.input("w", (4, 3)), ops.input("b", (1, 3))
+    product = ops.matmul(x, w)
+    both = ops.add(ops.broadcast(b, (2, 3)), product)
+    arrays = [torch.randn(term.shape) for term in (x, w, b)]
+    alone = to_torch(Program((x, w, b), {"y": both}))
+    shared = to_torch(Program((x, w, b), {"y": both, "product": product}))
+    torch.testing.assert_close(alone(*arrays), arrays[0] @ arrays[1] + arrays[2])
+    called = [
+        [str(node.target) for node in module.graph.nodes if "mm" in str(node.target)] for module in (alone, shared)
+    ]
+    assert called == [["aten.addmm.default"], ["aten.mm.default"]]
 
 
 def test_a_network_computes_what_torch_computes_at_inference(torch: Any) -> None:

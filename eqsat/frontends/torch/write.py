@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from typing import Any
@@ -29,6 +30,7 @@ class Writer:
     def __init__(self, owner: Any, graph: Any, values: dict[Term, Any], device: Any) -> None:
         self.aten = import_torch().ops.aten
         self.owner, self.graph, self.values, self.device = owner, graph, values, device
+        self.readers: Counter[Term] = Counter()
         self.calls: dict[tuple[TorchCall, tuple[Any, ...]], Any] = {}
 
     def write(self, roots: Sequence[Term]) -> list[Any]:
@@ -37,7 +39,10 @@ class Writer:
         Raises:
             InputError: torch has no operator for a term.
         """
-        for term in topological(roots):
+        order = topological(roots)
+        self.readers.update(arg for term in order for arg in term.args)
+        self.readers.update(roots)
+        for term in order:
             if term not in self.values:
                 self.values[term] = self._written(term)
         return [self.values[root] for root in roots]
@@ -97,6 +102,17 @@ def _commutative(name: str) -> Row:
         return write(to, term, a, b)
 
     return written
+
+
+def _add(to: Writer, term: Term, a: Any, b: Any) -> Any:
+    """A product and its bias are one operator, which takes the bias as a vector."""
+    for product, bias in (term.args, term.args[::-1]):
+        if product.op == "matmul" and product.ndim == 2 and bias.op == "broadcast" and to.readers[product] == 1:
+            [row] = bias.args
+            if is_float(term.dtype) and row.size == row.shape[-1] == term.shape[1]:
+                vector = to.values[row] if row.ndim == 1 else to.call("reshape", to.values[row], [row.size])
+                return to.call("addmm", vector, *(to.values[arg] for arg in product.args))
+    return _commutative("add")(to, term, a, b)
 
 
 def _pow(to: Writer, term: Term, a: Any, b: Any) -> Any:
@@ -256,7 +272,7 @@ _SAME_NAME = (
 ROWS: Mapping[str, Row] = {
     **{name: _unary(name) for name in _SAME_NAME},
     "not": _unary("logical_not"),
-    "add": _commutative("add"), "mul": _commutative("mul"), "sub": _binary("sub"), "div": _div,
+    "add": _add, "mul": _commutative("mul"), "sub": _binary("sub"), "div": _div,
     "pow": _pow, "mod": _binary("remainder"), "min": _plain("minimum"), "max": _plain("maximum"),
     "and": _plain("logical_and"), "or": _plain("logical_or"),
     "equal": _commutative("eq"), "less": _binary("lt"), "less_equal": _binary("le"),
