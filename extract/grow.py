@@ -72,7 +72,7 @@ class Grower:
         made: Made,
         chains: Mapping[int, Chain] | None = None,
     ) -> None:
-        """`chains` are a guess at what each class costs as a leaf; by default a launch. Cheaper cuts correct it.
+        """`chains` are a guess at what each class costs as a leaf; a launch for the others. Cheaper cuts correct it.
 
         `made` is by a grower of the same snapshot and prices. Its limits on a kernel were the same.
         """
@@ -86,7 +86,8 @@ class Grower:
         self.streamed: list[list[Cut]] = [[] for _ in facts.leaf]
         self.rows: list[list[Cut]] = [[] for _ in facts.leaf]
         self._made, self._cores = made.cuts, made.cores
-        self._chains = dict(chains or dict.fromkeys(range(len(facts.leaf)), Chain(prices.launch, prices.launch)))
+        launched = dict.fromkeys(range(len(facts.leaf)), Chain(prices.launch, prices.launch))
+        self._chains = launched | dict(chains or {})
         self.crowded = False
         """Whether a limit dropped some cut for one that ranks higher: with another guess, others may be kept."""
         self._leading: set[Core] = set()

@@ -254,8 +254,13 @@ class _Look:
             if not isinstance(attr, Var) and getattr(attr, "value", value) != value:
                 yield depth, f"nearest: {self._class(node.cls)} is {value}, where {rule_text.kind(pattern)} is needed"
                 return
-        if depth == 1 and not any(isinstance(a, Pat) for a in pattern.args):
-            yield 1, f"nearest: {self._class(node.cls)}, but the rule names one part twice that is not the same here"
+        parts = dict(zip(pattern.args, node.args, strict=True))
+        twice = any(parts[a] != cls for a, cls in zip(pattern.args, node.args, strict=True))
+        if twice or (depth == 1 and not any(isinstance(a, Pat) for a in pattern.args)):
+            yield (
+                depth,
+                f"nearest: {self._class(node.cls)}, but the rule names one part twice that is not the same here",
+            )
         for wanted, cls in zip(pattern.args, node.args, strict=True):
             if isinstance(wanted, Pat):
                 same = [n for n in self._snapshot.of_class(cls) if n.op == wanted.op]
