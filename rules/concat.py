@@ -7,7 +7,7 @@ product, and towers that end in a concat become batched towers with no rule of t
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import reduce
+from functools import partial, reduce
 from itertools import accumulate, pairwise
 
 from eqsat.egraph.host_terms import Term, Terms
@@ -280,8 +280,10 @@ def _exchange(rows: int, columns: int, inner: int) -> Layout:
 
 def _stack(graph: Terms, cls: int, rows: int, inner: int) -> tuple[int, ...]:
     """The blocks below each other whose transpose a class is; they have this many rows together."""
-    turned = _exchange(rows, graph.size(cls) // (rows * inner), inner)
-    return next((_members(graph, node.args[0]) for node in graph.of(cls, "V") if node.attrs[0] == turned), ())
+    size = graph.size(cls)
+    turned = _exchange(rows, size // (rows * inner), inner)
+    bases = (n.args[0] for n in graph.of(cls, "V") if n.attrs[0] == turned and graph.size(n.args[0]) == size)
+    return next(map(partial(_members, graph), bases), ())
 
 
 def _heights(graph: Terms, blocks: Sequence[int], width: int) -> tuple[int, ...]:
