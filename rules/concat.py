@@ -6,7 +6,7 @@ product, and towers that end in a concat become batched towers with no rule of t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial, reduce
 from itertools import accumulate, pairwise
 
@@ -18,6 +18,9 @@ from eqsat.layout.arithmetic import Layout
 from eqsat.program.node import is_elementwise
 
 Emit = Callable[[int, Term], None]
+
+_JOINED = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
+"""Reductions, and the function of two values that joins the results of parts."""
 
 _TOWERS = "MIGraphX PR 4723: horizontal fusion of MLP towers"
 
@@ -245,14 +248,41 @@ def _members(graph: Terms, cls: int) -> tuple[int, ...]:
 
 
 def _operator_of_cats(graph: Terms, emit: Emit) -> None:
-    """f(Cat x_i, Cat y_i) = Cat_i(f(x_i, y_i)) where both operands of a function are joined at the same places."""
+    """f(Cat x_i, Cat y_i) = Cat_i(f(x_i, y_i)) where both operands are joined; x_i and y_i end at the same places."""
     for node in graph.nodes("Bin"):
-        if graph.const(node.cls):
-            continue
         columns = [_members(graph, a) for a in node.args]
-        sizes = {tuple(map(graph.size, column)) for column in columns}
-        if len(sizes) == 1 and sizes != {()}:
-            emit(node.cls, graph.cat([graph.make("Bin", node.attrs, pair) for pair in zip(*columns, strict=True)]))
+        ends = set.intersection(*(set(accumulate(map(graph.size, column))) for column in columns))
+        if len(ends) > 1 and not graph.const(node.cls):
+            runs = [_runs(graph, column, ends) for column in columns]
+            emit(node.cls, graph.cat([graph.make("Bin", node.attrs, pair) for pair in zip(*runs, strict=True)]))
+
+
+def _runs(graph: Terms, members: Sequence[int], ends: Collection[int]) -> list[Term]:
+    """Members joined up to each of these ends."""
+    runs: list[Term] = []
+    run: list[int] = []
+    for member, end in zip(members, accumulate(map(graph.size, members)), strict=True):
+        run.append(member)
+        if end in ends:
+            runs.append(graph.cat(run))
+            run = []
+    return runs
+
+
+def _reduction_over_cat(graph: Terms, emit: Emit) -> None:
+    """f.reduce([a b]) = f(f.reduce(a), f.reduce(b)): rows that are joined from the rows of several arrays."""
+    for node in graph.nodes("Red"):
+        fn, columns = node.attrs
+        rows = graph.size(node.cls)
+        members = _stack(graph, node.args[0], columns, 1)
+        widths = _heights(graph, members, rows)
+        if not widths or graph.const(node.cls) or fn not in _JOINED:
+            continue
+        parts = [
+            graph.make("Red", (fn, width), (graph.view(x, _exchange(width, rows, 1)),))
+            for x, width in zip(members, widths, strict=True)
+        ]
+        emit(node.cls, reduce(lambda one, other: graph.make("Bin", (_JOINED[fn],), (one, other)), parts))
 
 
 def _product_over_cat(graph: Terms, emit: Emit) -> None:
@@ -406,7 +436,16 @@ EXPLORING: tuple[HostRule, ...] = (
         "exact",
         "TASO (SOSP 2019), axioms of concatenation; discovered: --operators matmul,add,concat --size 3",
         "member by member, differently joined operands meet",
-        guard_text="members of equal sizes",
+        guard_text="joined at equal places",
+    ),
+    HostRule(
+        "reduction-over-joined-axis",
+        "f.reduce(cat(a1, ..., an, axis=1)) => f(f.reduce(a1), ..., f.reduce(an))",
+        _reduction_over_cat,
+        "reassociating",
+        "TASO (SOSP 2019), axioms of concatenation; discovered: --operators concat,transpose,relu,mul,sum --size 2",
+        "rows joined in another order have the same sums",
+        guard_text="sums, products, maxima and minima of whole rows",
     ),
     HostRule(
         "product-over-joined-axis",

@@ -10,6 +10,9 @@ from eqsat.language.rule import Numerics, Rule
 
 _ENDS = "discovered: --operators maximum,minimum,max,min,relu,neg,abs --size 2"
 _ENDS3 = "discovered: --operators maximum,minimum,relu,neg,abs --size 3"
+_SIGNS2 = "discovered: --operators relu,abs,mul,matmul,neg,transpose,sub --size 2"
+_REDUCED = "discovered: --operators sum,max,min,prod,add,mul,neg --size 2"
+_OUTER = "discovered: --operators mul_row,add_row,matmul,transpose --size 2"
 _PRODUCTS = "discovered: --operators matmul,add,mul,relu --size 3"
 _POWERS = "discovered: --operators sub,div,sqrt,rsqrt,reciprocal,log,exp,mul --size 2"
 _SUMS = "discovered: --operators sum,max,add,sub,mul,neg,mul_column,sub_column,div_column --size 2"
@@ -136,6 +139,15 @@ _MEETING: tuple[tuple[str, str, Numerics, str, str], ...] = (
     ("root-of-zero", "sqrt(0) == 0", "exact", _POWERS3, "zero is its own square"),
     ("abs-as-maximum", "abs(a) == maximum(a, -a)", "reassociating", _ENDS3, "laws of maxima apply to abs"),
     ("minimum-of-both-signs", "minimum(minimum(a, -a), 0) == minimum(a, -a)", "exact", _ENDS3, "it is not positive"),
+    ("relu-without-itself", "relu(a) - a == relu(-a)", "range-changing", _SIGNS2, "what relu takes away"),
+    ("reciprocal-of-negated", "reciprocal(-a) == -reciprocal(a)", "exact", _SUMS, "a sign moves out of a quotient"),
+    (
+        "rsqrt-as-reciprocal",
+        "rsqrt(a) == reciprocal(sqrt(a))",
+        "reassociating",
+        _POWERS,
+        "laws of quotients apply to it",
+    ),
     ("over-itself", "a * reciprocal(a) == 1", "range-changing", _POWERS3, "quotients cancel"),
     (
         "reciprocal-of-product",
@@ -246,6 +258,42 @@ PROVING: tuple[Rule, ...] = (
             source=_EXTREMES,
             why="there is nothing else to choose",
         )
+    ),
+    *rules(
+        "abs-of-square",
+        "abs(a * a) == a * a",
+        when="floating(dtype(a))",
+        source=_SIGNS2,
+        why="a square is not negative",
+    ),
+    *(
+        row
+        for word, fn, other in (("maximum", "max", "min"), ("minimum", "min", "max"))
+        for row in rules(
+            f"negated-{word}-of-row",
+            f"-{fn}(a) == {other}(-a)",
+            when="floating(dtype(a))",
+            source=_REDUCED,
+            why="of negated values the other extreme",
+        )
+    ),
+    *(
+        row
+        for word, fn in (("maximum", "max"), ("minimum", "min"))
+        for row in rules(
+            f"{word}-of-shifted",
+            f"{fn}(a + b[L]) == {fn}(a) + b[W]",
+            when='W = along(L, "r c -> r", r=size(self)); floating(dtype(a))',
+            source=_SUMS,
+            why="what is the same along a row is added to its extreme",
+        )
+    ),
+    *rules(
+        "product-over-one-column",
+        'a.reshape(B, M, 1) @ b.reshape(B, 1, N) == a["b m 1 -> b m n"] * b["b 1 n -> b m n"]',
+        numerics="reassociating",
+        source=_OUTER,
+        why="there is nothing to add up",
     ),
     *RELU.orient("right", "relu-as-maximum", why="laws of maxima apply to relu"),
     *RELU.orient("left", "maximum-as-relu", why="laws of relu apply to maxima"),

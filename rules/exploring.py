@@ -42,6 +42,7 @@ _SINGLE: tuple[tuple[str, str, Numerics, str], ...] = (
         "range-changing",
         "the functional equation of exp; one factor may overflow where the product does not",
     ),
+    ("maxima-of-maximum", "max(maximum(a, b)) == maximum(max(a), max(b))", "reassociating", "maxima part"),
     (
         "maximum-of-maxima",
         "maximum(max(a), max(b)) == max(maximum(a, b))",
@@ -113,6 +114,12 @@ PRODUCTS: tuple[Rule, ...] = (
         'a @ b == (b["b k n -> b n k"] @ a["b m k -> b k m"])["b n m -> b m n"]',
         source=_AXIOMS,
         why="products written either way round meet",
+    ),
+    *products.ROWS_SCALED.orient(
+        "right",
+        "row-scale-out-of-left-factor",
+        mirror="column-scale-out-of-right-factor",
+        why="scales of rows move out of a product",
     ),
     *products.OVER_SCALE.orient(
         "right", "scale-out-of-left-factor", mirror=True, why="a scalar moves out of a product"

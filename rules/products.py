@@ -38,6 +38,14 @@ OVER_SCALE = equation(
     source=_TASO,
 )
 
+ROWS_SCALED = equation(
+    "row-scale-through-matmul",
+    "(a * s[L]) @ b == (a @ b) * s[W]",
+    when='W = along(L, "b m k -> b m n")',
+    numerics="reassociating",
+    source=f"{_ALGEBRA}: dot-mul",
+)
+
 ASSOCIATION: tuple[Rule, ...] = (
     *ASSOCIATIVE.orient(
         "right",
@@ -166,13 +174,10 @@ SCALING: tuple[Rule, ...] = (
         source=f"{_ALGEBRA}: mul-conv",
         why="a scale of what a constant is multiplied with folds into the constant",
     ),
-    *rules(
+    *ROWS_SCALED.orient(
+        "right",
         "row-scale-through-matmul",
-        "(a * s[L]) @ b == (a @ b) * s[W]",
         worth="dynamic(a); N <= K",
-        when='W = along(L, "b m k -> b m n")',
-        numerics="reassociating",
-        source=f"{_ALGEBRA}: dot-mul",
         why="a scale of each row moves behind the product, where an epilogue takes it for nothing",
     ),
 )

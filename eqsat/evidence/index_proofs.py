@@ -469,14 +469,17 @@ class _Element:
         return self._folded(fn, c, count, body(c))
 
     def _folded(self, fn: Any, c: Any, count: Any, inner: Sum) -> Sum:
-        """A fold that is no sum. A number is its own maximum. What is added to all elements is added to their maximum,
-        what is added several times gives as many maxima, and the maximum of maxima of two is the maximum of two maxima.
+        """A fold that is no sum. A number is its own maximum, and a maximum of negated values a minimum. What is added
+        to all elements is added to their maximum, what is added several times gives as many maxima, and the maximum of
+        maxima of two is the maximum of two maxima.
         """
         if fn not in _EXTREMES:
             return atom(Function(("fold", fn), (inner,), (c, count)))
         value = value_of(inner)
         if value is not None and not value.num_args():
             return inner
+        if all(term.coefficient < 0 for term in inner):
+            return negated(self._folded(_EXTREMES[fn], c, count, negated(inner)))
         pair = operands(lone(inner), ("apply", fn))
         if pair:
             return self.apply(fn, *(self._folded(fn, c, count, atom(part)) for part in pair))
@@ -488,6 +491,8 @@ class _Element:
         return (*(atom(Function(("fold", fn), (kept,), (c, count))) if kept else ()), *beside)
 
     def dot(self, count: Any, body: Callable[[Any], tuple[Sum, Sum]]) -> Sum:
+        if count.eq(z3.IntVal(1)):
+            return times(*body(z3.IntVal(0)))
         k = self._equation.shared_variable(self._index, count)
         return summed(times(*body(k)), k, count)
 
@@ -544,7 +549,8 @@ def _idempotent(fold: Any) -> bool:
     return fold[1] in _EXTREMES
 
 
-_EXTREMES = tuple(form for fn in ("max", "min") for form in (fn, Lit(fn)))
+_EXTREMES = {form(fn): form(other) for fn, other in (("max", "min"), ("min", "max")) for form in (str, Lit)}
+"""Each extreme, and the one that it is of negated values."""
 
 
 def _times(factors: Sequence[Any]) -> Any:

@@ -152,7 +152,9 @@ class _Sample:
             )
         if len(set(shapes)) == 1:
             kinds += [[lambda: [sum(values[1:], values[0])]]] * 2
-            kinds.append([lambda: [_blocks(values)], lambda: [_product_of_joined(values)]])
+            kinds.append(
+                [lambda: [_blocks(values)], lambda: [_product_of_joined(values)], lambda: [_rows_of_joined(values)]]
+            )
         if all(a[1] == b[0] for a, b in pairwise(shapes)):
             kinds.append([lambda: [_product(values)]])
         return self.draw.choice(self.draw.choice(kinds))()
@@ -177,6 +179,11 @@ def _blocks(values: Values) -> Any:
 def _product_of_joined(values: Values) -> Any:
     """Members side by side, multiplied by their transposes below each other."""
     return functions.concat(values, 1) @ functions.concat([v.T for v in values])
+
+
+def _rows_of_joined(values: Values) -> Any:
+    """Sums of the rows of members side by side, as a column."""
+    return functions.concat(values, 1).sum(1, keepdims=True)
 
 
 def _product(factors: Sequence[Any]) -> Any:

@@ -79,6 +79,9 @@ LAWS = (
     "concat_columns(concat(a, b), concat(c, d)) == concat(concat_columns(a, c), concat_columns(b, d))",
     "matmul(concat_columns(a, a), concat(b, c)) == matmul(a, add(b, c))",
     "matmul(concat_columns(a, b), concat(c, c)) == matmul(add(a, b), c)",
+    "sum(concat_columns(a, b)) == sum(concat_columns(b, a))",
+    "mul_column(matmul(a, b), c) == matmul(mul_column(a, c), b)",
+    "neg(max(a)) == min(neg(a))",
 )
 
 
