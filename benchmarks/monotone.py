@@ -68,7 +68,7 @@ def priced(program: Program, forms: Iterable[Form], rules: Sequence[AnyRule], se
     problem = partition(program, Asked(device("mi300x"), tuple(rules)), run)
     for form in forms:
         written, deadline = cover_written(problem, form, seconds, run), run.deadline(seconds)
-        x = search_form(problem, written, explore_form(problem, written, deadline, run), deadline, run, ahead=None)
+        x = search_form(problem, written, explore_form(problem, written, deadline, run), deadline, run, prefetch=None)
         stats = x.explored.stats
         limit = stats["stop"] if stats["stop"] != "saturated" else None
         if not x.cheapest.cover.optimal:
