@@ -51,7 +51,7 @@ class Operator:
 
 @dataclass(frozen=True, slots=True)
 class Substitution:
-    """Two graphs, and (operator, output) of the source with what it equals in the result."""
+    """Two graphs. `outputs` pairs outputs of the source with their equals in the result, as (operator, output)."""
 
     source: list[Operator]
     result: list[Operator]

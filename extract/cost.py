@@ -69,8 +69,8 @@ LONE_CHANNEL = 6.0
 convolutions of each channel by itself. onnxruntime's 3x3 of 144 channels of 56 x 56 takes 1.0 ms."""
 
 COMBINE_LAUNCH = 0.5
-"""Cost, in launches, of what workgroups compute together: a product's reduction, whose output is cleared and which ends
-in atomics, or sums in slices of k, which the last workgroup of a tile adds up: a fence, a counter and another read. (An
+"""Cost, in launches, of combining the results of workgroups. A reduction of a product clears its output and ends in
+atomics. Slices of k are added up by the last workgroup of a tile: a fence, a counter and another read. (An
 assumption.)"""
 
 PLAIN_WORK = 2

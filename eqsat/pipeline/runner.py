@@ -128,7 +128,7 @@ class Prefetch(Generic[T]):
     def _run(self, work: Callable[[], T]) -> None:
         try:
             self._results.append(work())
-        except BaseException as error:  # noqa: BLE001  passed on to whoever asks for the result
+        except BaseException as error:  # noqa: BLE001  raised again by `result`
             self._errors.append(error)
         finally:
             self._done.set()

@@ -75,7 +75,7 @@ class Segment:
 def segments(roots: Sequence[Node], fuses: bool = True) -> list[Segment]:
     """Cut a program into segments, in an order in which each reads only earlier ones.
 
-    With `fuses`, a kernel may compute what it reads by a few operators on the way.
+    With `fuses`, kernels may compute the sums of a few terms and the simple masks that they read.
     """
     whole = tuple(dict.fromkeys(roots))
     order = _latest_first_needed(roots)
@@ -215,8 +215,8 @@ def _splits_early(node: Node, reads: _Reads) -> bool:
 
 
 def _before_few_terms(cuts: Sequence[Node], separators: Sequence[Node], reads: _Reads) -> list[Node]:
-    """The cuts, those behind a sum of a few terms moved to what it is of: whatever reads its elements may compute them
-    on the way."""
+    """The cuts, but before a sum of a few terms instead of behind it: the kernels that read the sum may compute it
+    themselves."""
     sums = [i for i, node in enumerate(reads.order) if node.op in ("MM", "Red") and node in reads.dynamic]
     places = [reads.position[n] for n in separators]
 

@@ -138,7 +138,7 @@ def named(models: Sequence[Path]) -> dict[str, Path]:
 
 
 def _print(rows: Sequence[Row], known: int, terminal: Console) -> None:
-    """Print the rows as a table, and the rules in the order of what results that use them save."""
+    """Print the rows as a table, and the rules: first those whose results save most."""
     from eqsat.cli.shared.output import print_table
     from eqsat.cli.shared.report import microseconds
     from eqsat.sweeping.table import earned

@@ -34,8 +34,8 @@ class Options:
     """What `torch.compile(..., options={...})` may say.
 
     Attributes:
-        codegen: what compiles the result: `inductor`; `eager`, which runs operator by operator; or `eqsat`, whose own
-            kernels run what it knows on the GPU where the tensors lie, and torch the rest operator by operator.
+        codegen: what compiles the result. `inductor` is the default; `eager` runs operator by operator. `eqsat` runs
+            the operators that it knows by its own kernels, on the GPU of the tensors; torch runs the others.
         freeze: whether parameters and buffers are constants, for inference with weights that no longer change.
         device: the row of prices; by default that of the tensors' device. Kernels need a row of its instruction set.
         time_limit: seconds for each graph, before it is compiled.

@@ -112,7 +112,7 @@ def _known(graph_module: Any, constants: Mapping[int, Any]) -> dict[Any, Term]:
 
 
 def _put_in_order(graph_module: Any) -> None:
-    """The nodes of a graph behind those that they read, less what nothing reads."""
+    """Sort the nodes of a graph, operands first, and drop unused ones."""
     import_torch("torch.fx.passes.tools_common").stable_topological_sort(graph_module)
     graph_module.graph.eliminate_dead_code()
 
