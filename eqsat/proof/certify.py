@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -19,6 +19,7 @@ from eqsat.proof.derived import Lemma, Named, Statements
 from eqsat.proof.sweep import Cut, Local, Swept
 from eqsat.rules import CHECKABLE, PROVING
 from eqsat.verify.checker import Numbered, verify
+from eqsat.verify.terms import Terms
 
 _LEAST_SECONDS = 2.0
 """What writing down the steps gets, whatever is left."""
@@ -70,8 +71,11 @@ class _Writer:
         for cut in swept.cuts:
             equal[cut.right] = cut.left
             right, left = terms.add_nodes([cut.right, cut.left])
-            line = partial(_moves, right, left) if cut.proof is None else partial(self._use, cut)
-            said.state(right, left, line)
+            if cut.proof is None:
+                said.state(right, left, partial(_moves, right, left))
+            else:
+                left, right = self._instance(cut.proof.sides, cut.leaves)
+                said.state(right, left, partial(self._use, cut))
         meant: dict[Node, Node] = {}
         for node in topological(self._pair.roots[1]):
             args = [meant[a] for a in node.args]
@@ -80,6 +84,14 @@ class _Writer:
             terms.add_nodes([value])
             meant[node] = equal.get(value, value)
         said.simplify()
+
+    def _instance(self, sides: Iterable[Node], leaves: Mapping[Node, Node]) -> list[int]:
+        """What a lemma says of the values of its leaves: numbers stand in it for what is computed from constants."""
+        lemma = Terms()
+        stands_for = dict(zip(lemma.add_nodes(leaves), self._pair.terms.add_nodes(leaves.values()), strict=True))
+        numbers = lemma.add_nodes(sides)
+        self._pair.terms.copy(lemma, numbers, stands_for)
+        return [stands_for[number] for number in numbers]
 
     def _use(self, cut: Cut, named: Named) -> dict[str, Any]:
         """The line that uses a proof at a cut."""

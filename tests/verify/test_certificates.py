@@ -136,6 +136,11 @@ PAIRS: dict[str, Row] = {
         ((1, 1, 4, 6),),
     ),
     "gathers": (looked_up, looked_up_at_once, ((2,), (2,), (2,))),
+    "number computed": (
+        lambda x: eqsat.tanh(x) * eqsat.exp(eqsat.full((3, 5), 0.0, "float64")) + x,
+        lambda x: x + eqsat.tanh(x),
+        ((3, 5),),
+    ),
     "folded": (lambda a: (a @ W).sum(1), lambda a: a @ W.sum(1), ((3, 5),)),
     "layers": (layered, folded_layers, ((4, 6),)),
 }
