@@ -1,6 +1,7 @@
 """What share of all equations of some operators the rules derive, and whether rules taken away are found again.
 
     python benchmarks/discover.py [--size N] [--minutes M] [--workers W]        # completeness, by operator set
+    python benchmarks/discover.py --size 4 --draw N [--seed S]                  # of N settings of shapes of each set
     python benchmarks/discover.py --planted N [--seed S] [--draws D]            # N random rules taken away, D times
 
 A draw takes away equations of `rules/` at random, among those without which the rules derive less. Each equation that
@@ -13,7 +14,7 @@ import argparse
 import random
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from eqsat.discovery.derived import derived, rules
 from eqsat.discovery.discover import Discovery, discover
@@ -28,20 +29,31 @@ SETS = (
 )
 """Operators that meet in models."""
 
+SETS_OF_4 = (
+    *("matmul,transpose", "matmul,add", "matmul,add,transpose", "matmul,sum,transpose", "add,sum,transpose"),
+    *("matmul,add,sum", "matmul,concat", "add,transpose,concat", "sum,transpose,concat", "matmul,add,concat"),
+)
+"""Products, sums, views and concatenations, whose equations are looked for up to size 4."""
+
 PLANTED = "matmul,add,mul,neg,relu,transpose"
 """Operators whose equations show that a rule is missing."""
 
 
-def completeness(size: int, minutes: float, workers: int) -> Iterable[str]:
+def completeness(
+    sets: Sequence[str], size: int, minutes: float, workers: int, draw: tuple[int, int] | None = None
+) -> Iterable[str]:
     """A line for each operator set."""
-    for names in SETS:
+    for names in sets:
         begun = time.monotonic()
         with Store(":memory:") as store:
-            found = discover(operators(names), size, store, 60 * minutes, workers=workers)
+            found = discover(operators(names), size, store, 60 * minutes, workers=workers, draw=draw)
         seconds = time.monotonic() - begun
         counts = f"{len(found.rows)} rows, {len(found.implied)} implied, {len(found.refused)} refused"
         late = f", {found.late} left" if found.late else ""
-        yield f"{names}: {found.derived} of {found.equations} ({found.share:.2%}), {counts}{late}, {seconds:.0f} s"
+        yield from (f"  {equation}" for equation in (*found.implied, *found.refused))
+        looked = f"{found.looked} of {found.settings} settings"
+        share = f"{found.derived} of {found.equations} ({found.share:.2%})"
+        yield f"{names}: {looked}, {share}, {counts}{late}, {seconds:.0f} s"
 
 
 def load_bearing(names: str, size: int) -> list[str]:
@@ -68,11 +80,15 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=10.0, help="for each operator set or draw")
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--planted", type=int, default=0)
+    parser.add_argument("--draw", type=int, default=0, metavar="N", help="settings of shapes of each set")
+    parser.add_argument("--sets", nargs="*", metavar="LIST", help="operators instead of those that are listed here")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--draws", type=int, default=1)
     args = parser.parse_args()
     if not args.planted:
-        for line in completeness(args.size, args.minutes, args.workers):
+        sets = args.sets or (SETS if args.size < 4 else SETS_OF_4)
+        draw = (args.draw, args.seed) if args.draw else None
+        for line in completeness(sets, args.size, args.minutes, args.workers, draw):
             print(line, flush=True)
         return 0
     lost = 0

@@ -8,6 +8,7 @@ Tasks run as all tasks do (`eqsat.runs`): in guarded processes, kept as they arr
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -34,13 +35,18 @@ _SECONDS, _MEMORY = 600.0, 6 << 30
 
 Told = Callable[[str, float], None]
 
+Shapes = tuple[tuple[Dim, Dim], ...]
+"""Of variables."""
+
 
 @dataclass(slots=True)
 class Discovery:
     """What was found.
 
     Attributes:
-        equations: how many there are, up to names.
+        settings: how many settings of shapes there are.
+        looked: how many of them were looked at.
+        equations: how many there are in these, up to names.
         derived: how many of them the rules derive.
         rows: rules that are missing, those that save most first.
         implied: equations that the rules derive with these rows.
@@ -49,6 +55,8 @@ class Discovery:
         late: settings and equations that were left for want of time, and tasks that failed.
     """
 
+    settings: int = 0
+    looked: int = 0
     equations: int = 0
     derived: int = 0
     rows: list[Row] = field(default_factory=list)
@@ -70,6 +78,7 @@ def discover(
     without: Sequence[str] = (),
     workers: int = 1,
     on: str | None = None,
+    draw: tuple[int, int] | None = None,
     told: Told = lambda stage, share: None,
 ) -> Discovery:
     """Look for rules that are missing.
@@ -80,6 +89,7 @@ def discover(
         seconds: for all of it. Where the time is up, what was found by then is returned.
         without: rules and equations to do without, by name.
         workers, on: as for `eqsat.runs.run`.
+        draw: so many settings of shapes at most, and the seed that picks them among all.
     """
     begun = time.monotonic()
     result = Discovery()
@@ -101,7 +111,10 @@ def discover(
 
     names = sorted(operators)
     found: set[str] = set()
-    for _, texts in done(_finding(names, size), _FINDING, "looking for equations"):
+    every = settings(names, size)
+    result.settings = len(every)
+    for _, texts in done(_finding(names, size, _drawn(every, draw)), _FINDING, "looking for equations"):
+        result.looked += 1
         found.update(texts)
     waiting = sorted(map(Equation.read, found), key=_order)
     result.equations = len(waiting)
@@ -121,11 +134,18 @@ def _order(equation: Equation) -> tuple[int, int, int, str]:
     return sum(side.size for side in sides), -len(variables), equation.left.size, str(equation)
 
 
-def _finding(operators: Sequence[str], size: int) -> list[Task]:
+def _drawn(every: Sequence[Shapes], draw: tuple[int, int] | None) -> Sequence[Shapes]:
+    """So many of all settings, picked by a seed."""
+    if draw is None or draw[0] >= len(every):
+        return every
+    return random.Random(draw[1]).sample(every, draw[0])
+
+
+def _finding(operators: Sequence[str], size: int, chosen: Sequence[Shapes]) -> list[Task]:
     given = {"operators": list(operators), "size": size}
     return [
         Task(f"equations {shapes}", "eqsat.discovery.discover:find", given | {"shapes": shapes}, _SECONDS, _MEMORY)
-        for shapes in settings(operators, size)
+        for shapes in chosen
     ]
 
 

@@ -128,11 +128,18 @@ def test_a_rule_that_was_taken_away_is_found_again() -> None:
     assert len(planted.implied) == planted.equations - planted.derived - 1
 
 
+def test_settings_are_drawn() -> None:
+    with Store(":memory:") as store:
+        drawn = [discover(operators("matmul,transpose"), 2, store, 60.0, draw=(count, 0)) for count in (2, 1000)]
+    assert [found.looked for found in drawn] == [2, drawn[1].settings]
+    assert 0 < drawn[0].equations < drawn[1].equations
+
+
 def test_the_command_prints_rows_and_what_is_left() -> None:
     said = printed("rules", "discover", "--operators", "matmul", "--without", "matmul-associative", "--workers", "1")
     assert '"(a @ b) @ c == a @ (b @ c)",' in said
     assert 'numerics="reassociating"' in said
     late = document("rules", "discover", "--operators", "matmul,add", "--minutes", "0")
-    assert (late["equations"], late["rows"]) == (0, [])
+    assert (late["looked"], late["equations"], late["rows"]) == (0, 0, [])
     assert late["late"] > 0
     assert "did you mean matmul" in refusal("rules", "discover", "--operators", "matmull")

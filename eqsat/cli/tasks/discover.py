@@ -27,6 +27,10 @@ def discover(
     minutes: Annotated[
         float | None, typer.Option("--minutes", min=0.0, metavar="M", help="Return what is found by then.")
     ] = None,
+    draw: Annotated[
+        int | None, typer.Option("--draw", min=1, metavar="N", help="Only N settings of shapes, drawn at random.")
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", min=0, metavar="K", help="Of the draw.")] = 0,
     without: Annotated[
         list[str] | None, typer.Option("--without", metavar="RULE", help="Do without this rule; may be repeated.")
     ] = None,
@@ -50,6 +54,7 @@ def discover(
     Examples:
 
     - `eqsat rules discover --operators matmul,add,concat --size 3 --minutes 10`
+    - `eqsat rules discover --operators matmul,concat --size 4 --draw 100`
     - `eqsat rules discover --operators matmul --without matmul-associative`
     """
     from eqsat.base.files import make_folder
@@ -66,8 +71,9 @@ def discover(
     if output is not None:
         make_folder(output)
     count = workers or os.cpu_count() or 1
+    drawn = None if draw is None else (draw, seed)
     with progress_bar("discovering") as bar, Store(output / RESULTS if output else ":memory:") as store:
-        found = search(names, size, store, seconds, left_out, count, on, bar)
+        found = search(names, size, store, seconds, left_out, count, on, drawn, bar)
     if json_file is not None:
         write_json(_document(found, names, size), json_file)
     if json_file != "-":
@@ -79,6 +85,8 @@ def _document(found: Discovery, names: list[str], size: int) -> dict[str, object
         "schema": 1,
         "operators": names,
         "size": size,
+        "settings": found.settings,
+        "looked": found.looked,
         "equations": found.equations,
         "derived": found.derived,
         "rows": [row.as_json() for row in found.rows],
@@ -89,6 +97,8 @@ def _document(found: Discovery, names: list[str], size: int) -> dict[str, object
 
 
 def _print(found: Discovery, source: str) -> None:
+    if found.looked < found.settings:
+        typer.echo(f"looked at {found.looked} of {found.settings} settings of shapes")
     typer.echo(f"{found.equations} equations, {found.derived} derived by the rules ({found.share:.2%})")
     for row in found.rows:
         typer.echo(row.text(source))
