@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
 
@@ -26,7 +26,7 @@ from eqsat.program.constants import constant_node, fold
 from eqsat.program.core_table import CAST, result_dtype
 from eqsat.program.evaluation import OpaqueCall, evaluate
 from eqsat.program.ir import Program
-from eqsat.program.node import Node, flat, flops, infer, is_view, make, measure, topological, unflat
+from eqsat.program.node import Node, flat, flops, infer, is_view, make, measure, substitute, topological, unflat
 from eqsat.program.term import ConstArray, Shape, Term, row
 from eqsat.program.term import flat as flat_terms
 from eqsat.program.term import topological as topological_terms
@@ -78,6 +78,18 @@ class CoreProgram:
         results = evaluate(self.roots, flat, self.constants, self.opaque, precision)
         shaped = zip(self.root_names, results, self.root_shapes, strict=True)
         return {name: array.reshape(shape) for name, array, shape in shaped}
+
+    def with_inputs(self, names: Mapping[str, str]) -> CoreProgram:
+        """The same program with other names of its inputs: `names` says the new one of each."""
+        own = [node for node in self.inputs if names[node.attrs[0]] != node.attrs[0]]
+        renamed = {node: make("In", (names[node.attrs[0]], *node.attrs[1:])) for node in own}
+        if not renamed:
+            return self
+        count = len(self.roots)
+        nodes = substitute([*self.roots, *self.inputs, *self.source_term], renamed)
+        inputs, sources = nodes[count : count + len(self.inputs)], nodes[count + len(self.inputs) :]
+        terms = dict(zip(sources, self.source_term.values(), strict=True))
+        return replace(self, roots=tuple(nodes[:count]), inputs=tuple(inputs), source_term=terms)
 
     def __reduce__(self) -> tuple[Callable[..., CoreProgram], tuple[Any, ...]]:
         # Nodes and terms once, in flat lists: each alone would be written with all that is below it.

@@ -14,8 +14,10 @@ import numpy as np
 from eqsat.base.graphs import operands_first
 from eqsat.base.numerics import Array, is_float
 from eqsat.check.part import LAST_PLACE, TOLERANCE
+from eqsat.program.constants import constant_node
 from eqsat.program.core import CoreProgram, Node, evaluate, make
 from eqsat.program.node import is_folded, substitute
+from eqsat.program.term import ConstArray
 from eqsat.proof.signatures import Signature, signature
 
 _SHARE = 0.1
@@ -40,8 +42,7 @@ def decided_ahead(program: CoreProgram) -> CoreProgram:
             continue
         seen.add(node)
         if not is_float(node.dtype) and ahead.decides(node) and ahead.is_fixed(node):
-            found[node] = make("Const", (f"decided {len(found)}", node.size, node.dtype))
-            constants[found[node].attrs[0]] = ahead.value(node)
+            found[node] = constant_node(ConstArray(ahead.value(node)), constants)
         else:
             stack += node.args
     return replace(program, roots=tuple(substitute(program.roots, found)), constants=constants)

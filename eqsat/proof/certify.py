@@ -72,7 +72,7 @@ class _Writer:
             equal[cut.right] = cut.left
             right, left = terms.add_nodes([cut.right, cut.left])
             if cut.proof is None:
-                said.state(right, left, partial(_moves, right, left))
+                said.moves(right, left)
             else:
                 left, right = self._instance(cut.proof.sides, cut.leaves)
                 said.state(right, left, partial(self._use, cut))
@@ -125,8 +125,3 @@ class _Writer:
 
     def _named(self, at: int) -> int:
         return self._pair.terms.name(at, self._called, self._lines)
-
-
-def _moves(a: int, b: int, named: Named) -> dict[str, Any]:
-    """The line that says of two terms that they move elements alike."""
-    return {"moves": [named(a), named(b)]}

@@ -98,6 +98,10 @@ class Statements:
         """Two terms that are computed from constants, and have the same values."""
         self.state(a, b, lambda named: {"values": [named(a), named(b)]})
 
+    def moves(self, a: int, b: int) -> None:
+        """Two terms only move elements, as constants say where to, and move the same."""
+        self.state(a, b, lambda named: {"moves": [named(a), named(b)]})
+
     def cut(self, at: int, sizes: Sequence[int]) -> None:
         """A term is its runs of these sizes, joined; views of joined arrays are moved into them."""
         begun = len(self.terms.rows)
@@ -182,6 +186,8 @@ class Lemma:
         self.sides: tuple[int, int] = tuple(terms.add_nodes(proof.sides))  # type: ignore[assignment]
         for pair in proof.agreeing:
             self.statements.values(*terms.add_nodes(pair))
+        for pair in proof.moving:
+            self.statements.moves(*terms.add_nodes(pair))
         self._sums = Sums(self.statements, [rule for rule in rules if isinstance(rule, Rule)])
         for pair in proof.sums:
             one, other = terms.add_nodes(pair)

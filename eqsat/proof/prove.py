@@ -35,7 +35,7 @@ from eqsat.program.sizes import check_program
 from eqsat.proof.ahead import Ahead
 from eqsat.proof.normal_form.assumptions import Bounds, read
 from eqsat.proof.normal_form.elements import Agreement, compare
-from eqsat.proof.refute import Difference, Search, refute, typical
+from eqsat.proof.refute import Difference, Refutation, Search, typical
 from eqsat.proof.sweep import Cut, Local, Swept, sweep
 from eqsat.verify.pairing import matched, ordered
 
@@ -43,6 +43,9 @@ Verdict = Literal["proved", "refuted", "unknown"]
 Method = Literal["rules", "normal form", "sweep", "points", ""]
 
 _REFUTING_SHARE = 0.25
+_FIRST = 1
+"""Inputs that take long to evaluate and are tried before a proof; further ones are where it stays open."""
+
 _QUICK_SHARE, _QUICK_NODES = 0.1, 500
 """What a first e-graph gets: most proofs by rules are short."""
 
@@ -184,14 +187,20 @@ def prove(
     prepare()
     progress("trying inputs", 0.0)
     pair = _Pair(left, right, names, bounds)
-    nothing = Search(None, 0, True)
-    search = nothing if pair.same else refute(left, right, names, _REFUTING_SHARE * time_limit, bounds=bounds)
+    cores = pair.left, pair.right
+    refutation = None if pair.same else Refutation(left, right, names, bounds=bounds, cores=cores)
+    looking = _REFUTING_SHARE * time_limit
+    search = refutation.look(looking, _FIRST) if refutation else Search(None, 0, True)
     if search.found is not None:
-        reason = f"{search.found}, on input {search.points} of those tried"
-        proof = Proof("refuted", "points", 0.0, reason, difference=search.found)
+        proof = _refuted(search.found, search.points)
     else:
         points = typical(left, right, names, bounds)
-        proof = pair.proof(deadline, begun + _STEPS_SHARE * time_limit, points, progress, certify)
+        until = deadline - looking if search.more else deadline
+        proof = pair.proof(until, begun + _STEPS_SHARE * time_limit, points, progress, certify)
+    if proof.verdict == "unknown" and refutation and search.more:
+        search = refutation.look(looking)
+        if search.found is not None:
+            proof = _refuted(search.found, search.points)
     if proof.verdict == "proved" and not search.defined:
         proof = Proof("unknown", "", 0.0, "neither program has a finite value on any input that was tried")
     if proof.verdict == "unknown" and search.unsure:
@@ -212,14 +221,8 @@ class _Pair:
     def __init__(self, left: Program, right: Program, names: Mapping[str, str], bounds: Mapping[str, Bounds]) -> None:
         self._program, self._other, self._bounds = left, right, bounds
         self.left: CoreProgram = lower(left)
-        self.right: CoreProgram = lower(right)
-        ours = {node.attrs[0]: node for node in self.left.inputs}
-        renamed: dict[Node, Node] = {}
-        for node in self.right.inputs:
-            name = names[node.attrs[0]]
-            if name in ours:
-                renamed[node] = ours[name]
-        self.goal = substitute(self.right.roots, renamed)
+        self.right: CoreProgram = lower(right).with_inputs(names)
+        self.goal = list(self.right.roots)
         self.constants = {**self.right.constants, **self.left.constants}
         self._unfolded: list[tuple[Node, Node]] = []
 
@@ -413,6 +416,10 @@ def _rules() -> Sequence[AnyRule]:
     from eqsat.rules import PROVING
 
     return PROVING
+
+
+def _refuted(found: Difference, points: int) -> Proof:
+    return Proof("refuted", "points", 0.0, f"{found}, on input {points} of those tried", difference=found)
 
 
 def _by_elements(elements: Agreement) -> Proof:

@@ -12,7 +12,7 @@ import numpy as np
 
 from eqsat.base.numerics import Array, is_float, np_dtype
 from eqsat.errors import InputError
-from eqsat.program.core import CoreProgram, lower, topological
+from eqsat.program.core import CoreProgram, evaluate, lower, topological
 from eqsat.program.ir import Program
 from eqsat.program.node import flops
 from eqsat.program.term import Term
@@ -144,18 +144,24 @@ _ROUNDED = frozenset(
 )
 
 
+_Outputs = Mapping[str, Array]
+"""Of one program, by the names of the first."""
+
+
 @dataclass(frozen=True, slots=True)
 class Search:
     """What trying points showed: a difference, or how many points agreed.
 
     `defined` says that somewhere both programs had finite results: without that, agreement says nothing. `unsure` is
-    the largest difference that was seen and that rounding may have made.
+    the largest difference that was seen and that rounding may have made. `more` says that it ended because inputs take
+    long to evaluate, and others are left.
     """
 
     found: Difference | None
     points: int
     defined: bool
     unsure: float = 0.0
+    more: bool = False
 
 
 def refute(
@@ -171,42 +177,80 @@ def refute(
     A difference is one that neither rounding nor constants rounded ahead of time can make: the bounds of both sides
     over the real numbers (`eqsat.proof.intervals`) do not overlap.
     """
-    begun = time.monotonic()
-    pair = _Pair(left, right, names, seconds)
-    tolerance = pair.tolerance()
-    points, slow, defined, unsure = 0, 0, False, 0.0
-    one_sided: Counter[str] = Counter()
-    for again in range(_ROUNDS):
-        for point, inputs in _points(left, right, names, seed + again, bounds or {}):
+    return Refutation(left, right, names, seed, bounds).look(seconds)
+
+
+class Refutation:
+    """A search for an input that tells two programs apart, as `refute`; it may be ended early, and gone on with."""
+
+    def __init__(
+        self,
+        left: Program,
+        right: Program,
+        names: Mapping[str, str],
+        seed: int = 0,
+        bounds: Mapping[str, Bounds] | None = None,
+        cores: tuple[CoreProgram, CoreProgram] | None = None,
+    ) -> None:
+        """`cores` are both programs in the core, over the inputs of the first, where they are known."""
+        self._pair = _Pair(left, right, names, cores or (lower(left), lower(right).with_inputs(names)))
+        self._tolerance = self._pair.tolerance()
+        self._bounds = bounds or {}
+        self._untried = (
+            (again, point, inputs)
+            for again in range(_ROUNDS)
+            for point, inputs in _points(left, right, names, seed + again, self._bounds)
+        )
+        self._one_sided: Counter[str] = Counter()
+        self._points, self._defined, self._unsure = 0, False, 0.0
+
+    def look(self, seconds: float, enough: int = _ENOUGH) -> Search:
+        """Try inputs that were not tried before, until time is up or `enough` took long to evaluate."""
+        begun = time.monotonic()
+        self._pair.begin(seconds)
+        slow = 0
+        for again, point, inputs in self._untried:
             evaluated = time.monotonic()
-            outputs = pair.outputs(inputs)
+            outputs = self._pair.outputs(inputs)
             if outputs is None:
                 continue
             quick = time.monotonic() - evaluated < _DECIDING_SECONDS
-            points += 1
-            expected, found = outputs
-            for name, want in expected.items():
-                defined |= bool(np.isfinite(want.astype(np.float64)).any()) or want.size == 0
-                where = None
-                differs = _differences(want, found[name], tolerance)
-                try:
-                    if differs.any():
-                        unsure = max(unsure, float(_gap(want, found[name])[differs].max()))
-                        where = _first(pair.apart(inputs, name, outputs, differs))
-                    if point.generic and _one_sided(want, found[name]) and pair.one_sided(inputs, name):
-                        one_sided[name] += 1
-                except OutOfTime:
-                    return Search(None, points, defined, unsure)
-                if where is None and one_sided[name] >= _LEAST_ONE_SIDED:
-                    where = (0,) * want.ndim
-                if where is not None:
-                    at = name, where
-                    decided = _deciders(pair, inputs, at, tolerance, bounds or {}) if quick else []
-                    return Search(Difference(inputs, name, where, expected, found, decided), points, True)
+            self._points += 1
+            try:
+                found = self._difference(point, inputs, outputs, quick)
+            except OutOfTime:
+                break
+            if found is not None:
+                return self._search(found)
             slow += not quick
-            if slow == _ENOUGH or time.monotonic() - begun > (min(seconds, _MORE_ROUNDS_SECONDS) if again else seconds):
-                return Search(None, points, defined, unsure)
-    return Search(None, points, defined, unsure)
+            if slow == enough or time.monotonic() - begun > (min(seconds, _MORE_ROUNDS_SECONDS) if again else seconds):
+                break
+        return self._search(None, slow == enough)
+
+    def _search(self, found: Difference | None, more: bool = False) -> Search:
+        return Search(found, self._points, self._defined, self._unsure, more)
+
+    def _difference(
+        self, point: Point, inputs: Mapping[str, Array], outputs: Sequence[_Outputs], quick: bool
+    ) -> Difference | None:
+        """What one input shows. Raises OutOfTime where that cannot be said in time."""
+        expected, found = outputs
+        for name, want in expected.items():
+            self._defined |= bool(np.isfinite(want.astype(np.float64)).any()) or want.size == 0
+            where = None
+            differs = _differences(want, found[name], self._tolerance)
+            if differs.any():
+                self._unsure = max(self._unsure, float(_gap(want, found[name])[differs].max()))
+                where = _first(self._pair.apart(inputs, name, outputs, differs))
+            if point.generic and _one_sided(want, found[name]) and self._pair.one_sided(inputs, name):
+                self._one_sided[name] += 1
+            if where is None and self._one_sided[name] >= _LEAST_ONE_SIDED:
+                where = (0,) * want.ndim
+            if where is not None:
+                at = name, where
+                decided = _deciders(self._pair, inputs, at, self._tolerance, self._bounds) if quick else []
+                return Difference(inputs, name, where, expected, found, decided)
+        return None
 
 
 def typical(
@@ -227,22 +271,25 @@ def typical(
     return [{n: (v if n in bounds else masked(v)).reshape(-1) for n, v in values.items()} for values in points]
 
 
-_Outputs = Mapping[str, Array]
-"""Of one program, by the names of the first."""
-
-
 class _Pair:
     """Outputs of two programs and their bounds, by the names of the first."""
 
-    def __init__(self, left: Program, right: Program, names: Mapping[str, str], seconds: float) -> None:
+    def __init__(
+        self, left: Program, right: Program, names: Mapping[str, str], cores: tuple[CoreProgram, CoreProgram]
+    ) -> None:
         self.programs, self.names = (left, right), names
-        self._left, self._right = decided_ahead(lower(left)), decided_ahead(lower(right))
-        self._seconds, self._deadline = seconds, time.monotonic() + _LOOK_FACTOR * seconds
+        self._left, self._right = map(decided_ahead, cores)
         self._exact = constants_of(self._left) & constants_of(self._right)
         self._flops = sum(map(flops, topological([*self._left.roots, *self._right.roots])))
         self._of: Mapping[str, Array] | None = None
         self._known: dict[str, tuple[Interval, Interval]] = {}
         self._too_wide = self._flops > _MOST_BOUNDED_FLOPS
+
+        self.begin(0.0)
+
+    def begin(self, seconds: float) -> None:
+        """Say how long what follows may take."""
+        self._seconds, self._deadline = seconds, time.monotonic() + _LOOK_FACTOR * seconds
 
     def tolerance(self) -> float:
         """The share of an output's scale that says nothing: constants that only one side has may account for it, or in
@@ -252,15 +299,24 @@ class _Pair:
         return _CONSTANTS if opaque or types - {"float64"} else _NOISE * (self._flops > _MANY_FLOPS)
 
     def outputs(self, inputs: Mapping[str, Array]) -> tuple[_Outputs, _Outputs] | None:
-        """What both programs make of inputs, by the names of the first; None where one of them has no value."""
-        sides = self._sides(inputs)
+        """What both programs make of inputs, by the names of the first; None where one of them has no value.
+
+        What both compute is computed once.
+        """
+        left, right = self._left, self._right
+        theirs = {name: inputs[mine] for name, mine in self.names.items()}
+        flat = {name: np.asarray(array).reshape(-1) for name, array in inputs.items()}
+        constants, opaque = {**right.constants, **left.constants}, {**right.opaque, **left.opaque}
         try:
-            if any(_divides_by_zero(*side) for side in zip(self.programs, (given for _, given in sides), strict=True)):
+            if any(_divides_by_zero(*side) for side in zip(self.programs, (inputs, theirs), strict=True)):
                 return None
-            expected, found = (side.run(given, "float64") for side, given in sides)
+            values = evaluate([*left.roots, *right.roots], flat, constants, opaque, "float64")
         except InputError:
             return None  # an index out of range
-        return expected, dict(zip(expected, found.values(), strict=True))
+        shaped = [v.reshape(s) for v, s in zip(values, [*left.root_shapes, *right.root_shapes], strict=True)]
+        count = len(left.roots)
+        expected, found = (dict(zip(left.root_names, part, strict=True)) for part in (shaped[:count], shaped[count:]))
+        return expected, found
 
     def apart(self, inputs: Mapping[str, Array], name: str, outputs: Sequence[_Outputs], where: Array) -> Array:
         """Where, among some places of an output, both sides have values that cannot be equal.
@@ -290,8 +346,8 @@ class _Pair:
         place = list(outputs[0]).index(name)
         moved: Array | float = 0.0
         try:
-            for (side, given), clean in zip(self._sides(inputs), outputs, strict=True):
-                moved += noise(side, given, list(clean.values()), self._exact, self._deadline, samples)[place]
+            for side, clean in zip((self._left, self._right), outputs, strict=True):
+                moved += noise(side, inputs, list(clean.values()), self._exact, self._deadline, samples)[place]
         except Overflow:
             return math.inf
         return moved
@@ -301,14 +357,10 @@ class _Pair:
         left, right = self._bounds(inputs)[name]
         return any(bool(a.bounded.all() and b.undefined.all()) for a, b in ((left, right), (right, left)))
 
-    def _sides(self, inputs: Mapping[str, Array]) -> list[tuple[CoreProgram, Mapping[str, Array]]]:
-        renamed = {theirs: inputs[mine] for theirs, mine in self.names.items()}
-        return [(self._left, inputs), (self._right, renamed)]
-
     def _bounds(self, inputs: Mapping[str, Array]) -> dict[str, tuple[Interval, Interval]]:
         if self._of is not inputs:
             until = min(self._deadline, time.monotonic() + _BOUNDS_SHARE * self._seconds)
-            left, right = (enclose(side, given, self._exact, until) for side, given in self._sides(inputs))
+            left, right = (enclose(side, inputs, self._exact, until) for side in (self._left, self._right))
             self._of, self._known = inputs, {n: (left[n], b) for n, b in zip(left, right.values(), strict=True)}
         return self._known
 

@@ -15,6 +15,7 @@ import heapq
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import starmap
 
 from eqsat.base.numerics import Array
 from eqsat.check.part import TOLERANCE
@@ -27,6 +28,7 @@ from eqsat.proof.addends import sums_in_order
 from eqsat.proof.ahead import MOST_FOLDED, Ahead
 from eqsat.proof.intervals import OutOfTime
 from eqsat.proof.signatures import Index, Signature, signature
+from eqsat.proof.steered import Steered, steered
 from eqsat.verify.moves import move_alike, moves
 
 _SHARE = 0.1
@@ -34,7 +36,7 @@ _SHARE = 0.1
 have been rounded once more."""
 
 
-_MANY_FLOPS = 10**10
+_MANY_FLOPS = 10**9
 """Of both programs, from which on they are evaluated on one point only: a second takes that long, in float64."""
 
 _SMALL = 4
@@ -66,16 +68,21 @@ _TOO_LARGE = frozenset({"nodes", "time"})
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Local:
-    """A proof over numbered leaves: why it ended, empty if it succeeded, and the constants that must agree for it.
+    """A proof over numbered leaves: why it ended, empty if it succeeded, and what must be so of constants for it.
 
-    `sides` are both values over the leaves, `sums` are sums in them and the same in another order, and `found` is the
-    e-graph where the sides met; None if they did not.
+    Attributes:
+        sides: both values over the leaves.
+        sums: sums in them, and the same in another order.
+        agreeing: constants that must agree.
+        moving: values that must move elements alike, as constants steer one of them.
+        found: the e-graph where the sides met; None if they did not.
     """
 
     stop: str
     sides: tuple[Node, Node]
     sums: tuple[tuple[Node, Node], ...] = ()
     agreeing: tuple[tuple[Node, Node], ...] = ()
+    moving: tuple[tuple[Node, Node], ...] = ()
     found: Snapshot | None = None
 
 
@@ -338,6 +345,7 @@ class _Sweep:
         found = Snapshot.from_core([*sides, *(node for pair in sums for node in pair)])
         found = found.merged(list(zip(found.roots[2::2], found.roots[3::2], strict=True)))
         agreeing: list[tuple[Node, Node]] = []
+        moving: list[tuple[Node, Node]] = []
         warm_up(self._rules, max(0.0, self._deadline - time.monotonic()))  # the last e-graph may have ended its worker
         ends = min(time.monotonic() + effort.seconds, self._deadline)
         for nodes in (effort.nodes // _SMALL, effort.nodes):
@@ -345,11 +353,15 @@ class _Sweep:
             while True:
                 found = self._saturated(found.merged(alike), nodes, ends)
                 if found.roots[0] == found.roots[1]:
-                    return Local("", sides, tuple(sums), tuple(agreeing), found)
+                    return Local("", sides, tuple(sums), tuple(agreeing), tuple(moving), found)
                 alike = self._alike(found, leaves)
+                agreeing += [(found.term(a), found.term(b)) for a, b in alike]
+                if not alike:
+                    moved = self._moved(found, leaves)
+                    moving += [(each.value, each.view) for each in moved]
+                    alike = [each.classes for each in moved]
                 if not alike:
                     break
-                agreeing += [(found.term(a), found.term(b)) for a, b in alike]
             if found.stats["stop"] in ("saturated", "time"):
                 break
         return Local(found.stats["stop"], sides)
@@ -375,10 +387,21 @@ class _Sweep:
             pairs += [(cls, x) for x in others if self._constants.agree(values[cls], values[x])]
         return pairs
 
+    def _moved(self, found: Snapshot, leaves: Mapping[Node, Node]) -> list[Steered]:
+        """What constants steer in the e-graph as a view of it reads."""
+        moved: list[Steered] = []
+        for each in steered(found):
+            self._in_time()
+            if self._move_alike(*substitute([each.value, each.view], leaves)):
+                moved.append(each)
+        return moved
+
     def _hold(self, local: Local, leaves: Mapping[Node, Node]) -> bool:
-        """Whether the constants of this instance agree as those of the proof did."""
-        values = substitute([node for pair in local.agreeing for node in pair], leaves)
-        return all(map(self._constants.agree, values[::2], values[1::2]))
+        """Whether the constants of this instance agree, and steer, as those of the proof did."""
+        values = substitute([node for pair in (*local.agreeing, *local.moving) for node in pair], leaves)
+        pairs = list(zip(values[::2], values[1::2], strict=True))
+        agreeing, moving = pairs[: len(local.agreeing)], pairs[len(local.agreeing) :]
+        return all(starmap(self._constants.agree, agreeing)) and all(starmap(self._move_alike, moving))
 
     def _in_time(self) -> None:
         if time.monotonic() > self._deadline:

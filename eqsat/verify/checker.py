@@ -19,7 +19,7 @@ A lemma is proved once, over any values of its leaves, with terms and numbers of
     {"lemma": K}                                            the next lemma begins
     {"leaf": [SIZE, DTYPE]}                                 its next leaf, which gets the next number
     {"term": ...}, {"rule": ...}, {"cut": ...}, {"inside": ...}, {"split": ...}, {"picked": ...}
-    {"values": [M, N]}                                      what each use of the lemma has to compute
+    {"values": [M, N]}, {"moves": [M, N]}                   what each use of the lemma has to compute
     {"proves": [M, N]}                                      the lemma ends: M and N are equal
 
 A rule is matched and its guard evaluated on the very term, and the right side is built here. The two sides of a lemma,
@@ -44,7 +44,6 @@ from eqsat.program.core import CoreProgram, evaluate, lower, topological
 from eqsat.program.core_table import core_op
 from eqsat.program.evaluation import Precision
 from eqsat.program.ir import Program
-from eqsat.program.node import substitute
 from eqsat.program.term import attrs_key
 from eqsat.verify.congruence import Congruence
 from eqsat.verify.joins import cut, inside, picked, reach, split
@@ -95,10 +94,7 @@ class Numbered:
         self.programs = lower(first), lower(Program(second.inputs, ordered(first, second)))
         one, other = self.programs
         self.constants = {**other.constants, **one.constants}
-        names = matched(first, second)
-        known = {node.attrs[0]: node for node in one.inputs}
-        renamed = {node: known.get(names[node.attrs[0]], node) for node in other.inputs}
-        self.roots = list(one.roots), substitute(other.roots, renamed)
+        self.roots = one.roots, other.with_inputs(matched(first, second)).roots
         numbers = [self.terms.add_nodes(roots) for roots in self.roots]
         self.outputs = list(zip(*numbers, strict=True))
 
@@ -215,12 +211,20 @@ class _Statements(ABC):
                 a, b = self.number(a), self.number(b)
                 self.state(a, b)
                 self.compare(a, b)
+            case {"moves": [a, b], **rest} if not rest:
+                a, b = self.number(a), self.number(b)
+                self.state(a, b)
+                self.follow(a, b)
             case _:
                 raise CheckFailed("no such statement")
 
     @abstractmethod
     def compare(self, a: int, b: int) -> None:
         """See that two terms, of one size and type, have the same values."""
+
+    @abstractmethod
+    def follow(self, a: int, b: int) -> None:
+        """See that two terms, of one size and type, only move elements, and move the same."""
 
     def number(self, value: Any) -> int:
         """The term that a certificate calls so."""
@@ -244,12 +248,14 @@ class _Statements(ABC):
 
 
 class _Lemma(_Statements):
-    """An equality that holds for any values of its leaves for which `promised` pairs have the same values."""
+    """An equality that holds for any values of its leaves for which `promised` pairs have the same values, and `moving`
+    pairs move elements alike."""
 
     def __init__(self, rules: Mapping[str, Rule]) -> None:
         super().__init__(Terms(), rules)
         self.leaves: list[int] = []
         self.promised: list[tuple[int, int]] = []
+        self.moving: list[tuple[int, int]] = []
         self.sides: tuple[int, int] | None = None
 
     def take(self, line: Mapping[str, Any]) -> None:
@@ -266,6 +272,9 @@ class _Lemma(_Statements):
 
     def compare(self, a: int, b: int) -> None:
         self.promised.append((a, b))
+
+    def follow(self, a: int, b: int) -> None:
+        self.moving.append((a, b))
 
 
 class _Models(_Statements):
@@ -286,11 +295,6 @@ class _Models(_Statements):
                 if number != len(self._lemmas):
                     raise CheckFailed(f"this is lemma {len(self._lemmas)}")
                 self._lemmas.append(_Lemma(self._rules))
-            case {"moves": [a, b], **rest} if not rest:
-                a, b = self.number(a), self.number(b)
-                self.state(a, b)
-                if not move_alike(self.terms.node(a), self.terms.node(b), self._pair.constants):
-                    raise CheckFailed("the terms do not move the same elements")
             case {"use": int(which), "on": [*values], **rest} if not rest and which >= 0:
                 self._use(self._lemmas[which], [self.number(value) for value in values])
             case _:
@@ -300,6 +304,10 @@ class _Models(_Statements):
     def compare(self, a: int, b: int) -> None:
         self._values += 1
         self._rounding = max(self._rounding, self._pair.rounding(a, b))
+
+    def follow(self, a: int, b: int) -> None:
+        if not move_alike(self.terms.node(a), self.terms.node(b), self._pair.constants):
+            raise CheckFailed("the terms do not move the same elements")
 
     def verified(self) -> Verified:
         """What was read. Raises CheckFailed where it does not make every output equal."""
@@ -316,9 +324,12 @@ class _Models(_Statements):
         if lemma.sides is None or types[0] != types[1]:
             raise CheckFailed("the lemma has other leaves")
         stands_for = dict(zip(lemma.leaves, values, strict=True))
-        self.terms.copy(lemma.terms, [side for pair in (lemma.sides, *lemma.promised) for side in pair], stands_for)
+        said = lemma.sides, *lemma.promised, *lemma.moving
+        self.terms.copy(lemma.terms, [side for pair in said for side in pair], stands_for)
         for a, b in lemma.promised:
             self.compare(stands_for[a], stands_for[b])
+        for a, b in lemma.moving:
+            self.follow(stands_for[a], stands_for[b])
         self._uses += 1
         self.state(stands_for[lemma.sides[0]], stands_for[lemma.sides[1]])
 

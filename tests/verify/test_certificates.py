@@ -19,7 +19,7 @@ from eqsat.layout.arithmetic import strided
 from eqsat.program.core import evaluate, make
 from eqsat.program.ir import Program
 from eqsat.rules import CHECKABLE
-from eqsat.verify.checker import verify
+from eqsat.verify.checker import Numbered, verify
 from eqsat.verify.congruence import Congruence
 from eqsat.verify.joins import picked, split
 from eqsat.verify.terms import Terms
@@ -114,6 +114,21 @@ def windows_by_number(x: Any) -> Any:
     return (rows @ LARGE[:1, 0].reshape(9, 1)).reshape(1, 1, 2, 3)
 
 
+def pooled(x: Any) -> Any:
+    """Sums over squares of two rows and two columns of a convolution."""
+    found = eqsat.conv(x, LARGE[:2, :1], pads_lo=(1, 1), pads_hi=(1, 1))
+    return found.reshape(1, 2, 2, 2, 3, 2).sum((3, 5))
+
+
+def pooled_windows_by_number(x: Any, turned: int = 0) -> Any:
+    """The same of windows that are added up before the product, and said by their places and a mask."""
+    places = np.pad(np.arange(24).reshape(4, 6), 1, constant_values=-1)
+    windows = np.lib.stride_tricks.sliding_window_view(places, (3, 3)).reshape(2, 2, 3, 2, 3, 3)
+    index = np.roll(windows.transpose(0, 2, 4, 5, 1, 3).reshape(-1), turned)
+    read = eqsat.where(index >= 0, eqsat.take(x.reshape(24), np.maximum(index, 0), 0), 0.0)
+    return (read.reshape(6, 9, 4).sum(2) @ LARGE[:2, 0].reshape(2, 9).T).T.reshape(1, 2, 2, 3)
+
+
 PAIRS: dict[str, Row] = {
     **MATMUL,
     "join along k beside a bias": (
@@ -135,6 +150,7 @@ PAIRS: dict[str, Row] = {
         windows_by_number,
         ((1, 1, 4, 6),),
     ),
+    "pooled windows": (pooled, pooled_windows_by_number, ((1, 1, 4, 6),)),
     "gathers": (looked_up, looked_up_at_once, ((2,), (2,), (2,))),
     "number computed": (
         lambda x: eqsat.tanh(x) * eqsat.exp(eqsat.full((3, 5), 0.0, "float64")) + x,
@@ -182,6 +198,16 @@ def test_names_may_differ() -> None:
     second = build(right, shapes)
     renamed = Program(second.inputs, dict(zip(["other"], second.outputs.values(), strict=True)))
     assert eqsat.prove(build(left, shapes), renamed, certify=True).certificate
+
+
+def test_each_use_of_a_lemma_sees_where_constants_steer() -> None:
+    first, _, text = certified("pooled windows")
+    head, *lines = text.splitlines()
+    assert any("moves" in json.loads(line) for line in lines)
+    other = build(lambda x: pooled_windows_by_number(x, 1), ((1, 1, 4, 6),))
+    head = json.dumps(Numbered(first, other).head())
+    with pytest.raises(CheckFailed, match="move the same"):
+        verify(first, other, "\n".join([head, *lines]), CHECKABLE)
 
 
 @pytest.fixture(scope="module")
