@@ -115,6 +115,7 @@ class Walk(NamedTuple):
         again_work: vector operations of these passes; `left_work` are those of the last, for each block of columns, and
             `right_work` those on the right operands, for each block of rows.
         rescaled: how many of the sums run along under a growing maximum.
+        of_elements: (bytes, vector operations) of statistics along the axis, all passes together, for each block.
         divisible: whether slices of the axis may be walked apart.
         bands: the elements that count; steps outside are left out.
     """
@@ -128,6 +129,7 @@ class Walk(NamedTuple):
     rescaled: int
     divisible: bool
     bands: tuple[Band, ...] = ()
+    of_elements: tuple[float, float] = (0.0, 0.0)
 
 
 class Run(NamedTuple):
@@ -302,8 +304,8 @@ class Prices:
         """Picoseconds of a walk in all blocks.
 
         That tiles read their operands through the L2 is in the rate of products, as for a product alone. What passes
-        before the last read comes on top, while operators run on the vector units. Blocks of rows that take fewer
-        steps make room for others; the longest one bounds the time.
+        before the last and statistics read comes on top, while operators run on the vector units. Blocks of rows that
+        take fewer steps make room for others; the longest one bounds the time.
         """
         b, m, n = form.dims
         rows, columns, step = tile.rows, tile.columns, tile.step
@@ -319,8 +321,10 @@ class Prices:
         products = longest * 2 * rows * step * multiplied / rate
         rescaling = walk.rescaled * b * m * steps * (work_of("exp", column_blocks) + work_of("mul", n))
         work = (walk.again_work * slices + walk.left_work) * column_blocks + walk.right_work * row_blocks
-        work = share * work + rescaling
-        reading = walk.again * slices * column_blocks / (self._l2_bytes_per_ps * min(1.0, groups / self._units))
+        read_by_all, work_of_all = walk.of_elements
+        work = share * (work + work_of_all * row_blocks * column_blocks) + rescaling
+        again = walk.again * slices * column_blocks + share * read_by_all * row_blocks * column_blocks
+        reading = again / (self._l2_bytes_per_ps * min(1.0, groups / self._units))
         return products + max(self.vector(work, groups), reading)
 
     def _joining(self, form: StreamForm, walk: Walk, slices: int) -> float:

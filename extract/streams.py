@@ -22,7 +22,7 @@ from eqsat.program.core import Node, make
 from eqsat.program.node import is_elementwise
 from eqsat.streams.masks import Band
 from eqsat.streams.shifts import in_fewest_passes
-from eqsat.streams.stream import NotAStream, Stream
+from eqsat.streams.stream import NotAStream, Statistic, Stream
 
 
 class Made(NamedTuple):
@@ -38,8 +38,10 @@ class _Left(NamedTuple):
     Attributes:
         inner: the depths of its inner products; `depths` has each once for every pass that makes it.
         totals: the number of totals; `corrected` says whether products run along under a growing maximum.
-        passes: walks along the axis; `again` is what all but the last read, in bytes.
-        again_work: vector operations of all but the last; `work` are those of the last.
+        passes: walks along the axis; `again` is what all but the last read, in bytes, and what statistics of rows do.
+        again_work: vector operations of these; `work` are those of the last.
+        statistics: how many are of elements of the axis; `of_elements` are the bytes that all passes read for these and
+            the vector operations, for each block.
         divisible: whether slices of the axis may be walked apart; `bands` are the elements that count.
         reads: how arrays in memory are read, each once.
     """
@@ -54,6 +56,8 @@ class _Left(NamedTuple):
     work: float
     divisible: bool
     bands: tuple[Band, ...]
+    statistics: int
+    of_elements: tuple[float, float]
     reads: tuple[Read, ...]
 
 
@@ -76,24 +80,54 @@ class Streams:
         most: int,
     ) -> Iterator[Made]:
         """How class `a`, the left operand of a product with these dims, may be made on the way, given the cuts of every
-        class: the best `most` products, and rows."""
+        class: the best `most` products, and rows; each also with the statistics among its leaves."""
+        for made in self._without_statistics(a, dims, gemms, rows, most):
+            yield made
+            found = self._statistics(made.cut, rows)
+            if found:
+                yield Made(_replaced(made.cut, found), made.apart + sum(x.price for x in found.values()))
+
+    def _without_statistics(
+        self,
+        a: int,
+        dims: tuple[int, int, int, int],
+        gemms: Sequence[Sequence[Cut]],
+        rows: Sequence[Sequence[Cut]],
+        most: int,
+    ) -> Iterator[Made]:
         b, m, k, _ = dims
         domain = Rows(b * m, k, "full")
         for x in [x for x in gemms[a] if _is_whole(x, dims)][:most]:
             yield Made(x, x.price)
         for x in [x for x in rows[a] if x.key == domain][:most]:
             yield Made(x, x.price)
-            inner = {c: found for c in bits(x.leaves & self.facts.computed) if (found := self._inner(gemms[c], dims))}
+            computed = bits(x.leaves & self.facts.computed)
+            inner = {c: found for c in computed if (found := self._inner(gemms[c], dims, rows))}
             for i in range(max(map(len, inner.values()), default=0)):
                 chosen = {c: found[min(i, len(found) - 1)] for c, found in inner.items()}
                 yield Made(_replaced(x, chosen), x.price + sum(y.price for y in chosen.values()))
 
-    def _inner(self, gemms: Sequence[Cut], dims: tuple[int, int, int, int]) -> list[Cut]:
-        """The best inner product among cuts, and the one that reads the fewest computed classes: the other operand of
-        the product often reads the same."""
+    def _inner(self, gemms: Sequence[Cut], dims: tuple[int, int, int, int], rows: Sequence[Sequence[Cut]]) -> list[Cut]:
+        """The best inner product among cuts, and the ones that read the fewest computed classes: the other operand of
+        the product often reads the same. These are counted with statistics and without."""
         whole = [x for x in gemms if _is_whole(x, dims)]
-        fewest = min(whole, key=lambda x: (x.leaves & self.facts.computed).bit_count(), default=None)
-        return list(dict.fromkeys([*whole[:1], fewest])) if fewest else []
+        if not whole:
+            return []
+        computed = self.facts.computed
+        fewest = min(whole, key=lambda x: (x.leaves & computed).bit_count())
+        bare = min(whole, key=lambda x: (x.leaves & computed).bit_count() - len(self._statistics(x, rows)))
+        return list(dict.fromkeys([whole[0], fewest, bare]))
+
+    def _statistics(self, x: Cut, rows: Sequence[Sequence[Cut]]) -> dict[int, Cut]:
+        """The best cuts of those leaves that have one value a row, of what is in memory anyway."""
+        given = x.leaves | ~self.facts.computed
+        found: dict[int, Cut] = {}
+        for c in bits(x.leaves & self.facts.computed):
+            of_rows = (y for y in rows[c] if isinstance(y.key, Rows) and y.key.level == "red" and not y.leaves & ~given)
+            best = next(of_rows, None)
+            if best is not None:
+                found[c] = best
+        return found
 
     def together(self, a: Core, b: Core, leading: Collection[Core]) -> Core | None:
         """The products of both in one stream, if they have the same rows and width: all with one left operand, and of
@@ -156,16 +190,22 @@ class Streams:
     def _walked(self, stream: Stream, whole: Sequence[Node], classes: Sequence[int]) -> _Left:
         """`classes` are those of the arrays in memory, by their names."""
         totals = [x.node for x in stream.totals]
+        statistics = {x.node: self._effort(x, classes) for x in stream.statistics}
+        of_rows = [statistics[x.node] for x in stream.statistics if x.of_rows]
+        of_elements = {x.node for x in stream.statistics if not x.of_rows}
+        of_each: list[tuple[float, float]] = []
         depths: list[int] = []
-        again = again_work = work = 0.0
+        again, again_work = _total(of_rows)
+        work = 0.0
         for turn in range(stream.passes):
             roots = [x.element for x in stream.accumulators if x.turn == turn]
             roots += stream.beside if turn == stream.passes - 1 else ()
-            nodes = operands_first(roots, totals)
+            of_each += [statistics[n] for n in operands_first(roots, totals) if n in of_elements]
+            nodes = operands_first(roots, [*totals, *statistics])
             depths += [n.attrs[2] for n in nodes if n.op == "MM"]
             again_work += work
             if turn < stream.passes - 1:
-                read = self._reads(operands_first(roots, [*totals, *stream.inner]), roots, classes)
+                read = self._reads(operands_first(roots, [*totals, *stream.inner, *statistics]), roots, classes)
                 again += sum(self.facts.moved((x,), any_order=True) for x in read)
             work = sum(work_of(n.attrs[0] if n.attrs else "where", n.size) for n in nodes if is_elementwise(n.op))
             work += sum(x.element.size for x in stream.totals if x.turn == turn)
@@ -180,8 +220,19 @@ class Streams:
             work=work,
             divisible=stream.divisible,
             bands=stream.bands,
+            statistics=len(of_elements),
+            of_elements=_total(of_each),
             reads=self._reads(operands_first(whole), whole, classes),
         )
+
+    def _effort(self, x: Statistic, classes: Sequence[int]) -> tuple[float, float]:
+        """(bytes read, vector operations) of a statistic, once for each of its rows or elements."""
+        (element,) = x.node.args
+        nodes = operands_first([element])
+        read = sum(self.facts.moved((r,), any_order=True) for r in self._reads(nodes, [element], classes))
+        work = sum(work_of(n.attrs[0] if n.attrs else "where", n.size) for n in nodes if is_elementwise(n.op))
+        times = x.at.size / x.node.size
+        return read * times, (work + element.size) * times
 
     def _reads(self, nodes: Sequence[Node], roots: Sequence[Node], classes: Sequence[int]) -> tuple[Read, ...]:
         """How these nodes read arrays in memory; those among the roots are read whole."""
@@ -227,6 +278,7 @@ def _walk_of(lefts: Sequence[_Left], length: int, products: Sequence[Factors]) -
             elements=len(lefts),
             totals=sum(x.totals for x in lefts),
             passes=max(x.passes for x in lefts),
+            statistics=sum(x.statistics for x in lefts),
         ),
         depths=tuple(d for x in lefts for d in x.depths),
         again=sum(x.again for x in lefts),
@@ -236,6 +288,7 @@ def _walk_of(lefts: Sequence[_Left], length: int, products: Sequence[Factors]) -
         rescaled=len(products) if any(x.corrected for x in lefts) else 0,
         divisible=len(lefts) == 1 and lefts[0].divisible,
         bands=tuple(x for x in lefts[0].bands if all(x in other.bands for other in lefts)),
+        of_elements=_total([x.of_elements for x in lefts]),
     )
 
 
@@ -244,6 +297,10 @@ def _of_one_type(stream: Stream) -> bool:
     multiplied = {x.element.dtype for x in stream.products} | {x.dtype for x in stream.inner}
     multiplied |= {x.node.dtype for x in stream.products}
     return len(multiplied) == 1 and STREAM_DTYPES.issuperset([*multiplied, *(x.node.dtype for x in stream.totals)])
+
+
+def _total(pairs: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    return sum(x for x, _ in pairs), sum(y for _, y in pairs)
 
 
 def _read_of(node: Node, classes: Sequence[int]) -> tuple[Read, ...]:

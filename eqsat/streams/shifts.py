@@ -21,19 +21,22 @@ from eqsat.base.graphs import operands_first
 from eqsat.base.numerics import is_float
 from eqsat.layout.arithmetic import strided
 from eqsat.program.core import Node, make
+from eqsat.streams.scales import unscaled
 from eqsat.streams.stream import Stream, walks
 
 
 def in_fewest_passes(
     outputs: Sequence[Node], inputs: Sequence[Node], corrected: bool
 ) -> tuple[tuple[Node, ...], tuple[Stream, ...]]:
-    """The outputs of a kernel that streams, with sums of squares shifted where that saves passes and roots of rows
-    inverted once a row, and its walks. Without `corrected` they are as written.
+    """The outputs of a kernel that streams, and its walks.
+
+    Without `corrected` the outputs are as written. With it, sums of squares are shifted where that saves passes, roots
+    of rows are inverted once a row, and factors of rows and columns are applied behind inner products.
 
     Raises:
         NotAStream: no walks compute them.
     """
-    written = inverted(outputs, inputs) if corrected else tuple(outputs)
+    written = unscaled(inverted(outputs, inputs), inputs) if corrected else tuple(outputs)
     found = walks(written, inputs, corrected)
     if corrected and _passes(found) > len(found):
         moved = shifted(written, inputs)

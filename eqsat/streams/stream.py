@@ -3,8 +3,10 @@
     totals     reductions, over k, of elements at (b, m, k)
     products   sums over k of P[b, m, k] V[b, k, n]
 
-Elements are pointwise functions of arrays that are read, of inner products S[b, m, k], which are made on the way, and
-of earlier totals of the row. What is done with finished accumulators, at (b, m, n), is left to the kernel's epilogue.
+Elements are pointwise functions of arrays that are read, of inner products S[b, m, k], which are made on the way, of
+statistics, and of earlier totals of the row. A statistic is a reduction along an axis of its own, with one value for
+each row (b, m) or each element (b, k) of the walk's axis: the norms of queries and keys. What is done with finished
+accumulators, at (b, m, n), is left to the kernel's epilogue.
 
 A walk along k is a pass. What needs an earlier total waits for the next pass, unless a correction lets it run along
 (`eqsat.streams.corrections`). So softmax(q k^T) v is one pass with corrections, and three without: the maximum, the
@@ -58,6 +60,21 @@ class Accumulator:
 
 
 @dataclass(frozen=True, slots=True)
+class Statistic:
+    """A reduction of arrays in memory, along an axis of its own.
+
+    Attributes:
+        node: the Red node.
+        at: which of its values each row (b, m), or each element (b, k) of the walk's axis takes.
+        of_rows: whether it has one value a row. Those are made before the walk, all others tile by tile.
+    """
+
+    node: Node
+    at: Layout
+    of_rows: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Stream:
     """A kernel as accumulators over one axis.
 
@@ -68,6 +85,7 @@ class Stream:
         passes: how often it goes along k. All products are summed in the last, in which what stands beside is written.
         beside: outputs at (b, m, k): elements that are written on the way.
         bands: the elements that count; what lies outside of one changes no accumulator.
+        statistics: along other axes, of rows and of elements of this one.
     """
 
     batch: int
@@ -79,6 +97,7 @@ class Stream:
     passes: int
     beside: tuple[Node, ...] = ()
     bands: tuple[Band, ...] = ()
+    statistics: tuple[Statistic, ...] = ()
 
     @property
     def totals(self) -> tuple[Accumulator, ...]:
@@ -105,6 +124,10 @@ class Stream:
         walks = "once" if self.passes == 1 else f"{self.passes} times"
         made = f", making {len(self.inner)} inner product{'s' * (len(self.inner) > 1)} on the way" if self.inner else ""
         lines = [f"walks {walks} along {self.length} elements for blocks of {self.batch} x {self.rows} rows{made}"]
+        for x in self.statistics:
+            kind, length = x.node.attrs
+            whose = "row, before the walk" if x.of_rows else "element of the axis, tile by tile"
+            lines.append(f"{kind} over {length} elements for each {whose}")
         if self.bands:
             lines.append("leaves out tiles in which a mask hides all elements")
         return lines + [self._described(x) for x in self.accumulators]
@@ -198,6 +221,7 @@ class _Walk:
         self.spread = strided(0, ((self.count, 1), (self.length, 0)))
         self.order = {node: i for i, node in enumerate(operands_first(outputs, inputs))}
         self.inner: dict[Node, None] = {}
+        self.statistics: dict[Node, Statistic] = {}
         self.totals: dict[Node, None] = {}
         self.beside = beside
         self._place(ending)
@@ -226,9 +250,10 @@ class _Walk:
                     raise NotAStream("a view inside the walk has no simple index map")
                 return [(node.args[0], moved)]
             case "Red":
-                if at != self.spread:
-                    raise NotAStream("a total is needed by other rows than its own")
-                return self._of_total(node)
+                if at == self.spread and node.attrs[1] == self.length:
+                    return self._of_total(node)
+                self._add_statistic(node, at)
+                return []
             case "MM":
                 batch, rows, _, columns = node.attrs
                 if (batch, rows, columns) != (self.batch, self.rows, self.length):
@@ -251,6 +276,30 @@ class _Walk:
         self.totals[node] = None
         return [(node.args[0], self.whole)]
 
+    def _add_statistic(self, node: Node, at: Layout) -> None:
+        kind, _ = node.attrs
+        if kind not in IDENTITIES or any(a in self.heavy for a in node.args):
+            raise NotAStream("a total of other rows or another axis is not one of arrays in memory")
+        at = _unmasked(at)
+        found = self._of_rows(node, at) or self._of_elements(node, at)
+        if found is None:
+            raise NotAStream("a total is needed by other rows than its own")
+        if self.statistics.setdefault(node, found) != found:
+            raise NotAStream("a total along another axis is needed in two ways")
+
+    def _of_rows(self, node: Node, at: Layout) -> Statistic | None:
+        """The statistic, if all elements of a row take the same of its values."""
+        row = compose(at, strided(0, ((self.count, self.length),)))
+        return Statistic(node, row, True) if row is not None and compose(row, self.spread) == at else None
+
+    def _of_elements(self, node: Node, at: Layout) -> Statistic | None:
+        """The statistic, if all rows take the same of its values."""
+        first_row = strided(0, ((self.batch, self.rows * self.length), (self.length, 1)))
+        repeated = strided(0, ((self.batch, self.length), (self.rows, 0), (self.length, 1)))
+        element = compose(at, first_row)
+        same = element is not None and compose(element, repeated) == at
+        return Statistic(node, element, False) if element is not None and same else None
+
     # --- passes -------------------------------------------------------------------------------------------------
 
     def stream(self, corrected: bool) -> Stream:
@@ -268,7 +317,8 @@ class _Walk:
         inner = sorted(self.inner, key=self.order.__getitem__)
         sizes = self.batch, self.rows, self.length, self.width
         counted = self._bands(made) if corrected and not self.beside else ()
-        return Stream(*sizes, tuple(inner), tuple(made), last + 1, tuple(self.beside), counted)
+        statistics = sorted(self.statistics.values(), key=lambda x: self.order[x.node])
+        return Stream(*sizes, tuple(inner), tuple(made), last + 1, tuple(self.beside), counted, tuple(statistics))
 
     def _bands(self, accumulators: Sequence[Accumulator]) -> tuple[Band, ...]:
         """The elements that count for all accumulators."""

@@ -55,6 +55,7 @@ class WalkForm:
         elements: how many different left operands these have.
         totals: how many values of each row.
         passes: how often it goes along the axis; each pass makes elements and inner products.
+        statistics: how many values of each element of the axis it makes tile by tile.
     """
 
     length: int
@@ -63,6 +64,7 @@ class WalkForm:
     elements: int = 1
     totals: int = 0
     passes: int = 1
+    statistics: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +127,10 @@ class StreamTile:
         """Threads of a row where elements are computed."""
         return self.threads(target) // self.rows
 
+    def lanes_of_step(self, target: Target) -> int:
+        """Threads of an element of the axis where its statistics are computed."""
+        return self.threads(target) // self.step
+
     def blocks(self, form: StreamForm) -> int:
         """Blocks of a kernel."""
         batch, m, n = form.dims
@@ -155,10 +161,12 @@ class StreamTile:
         of_elements = self.sums.lds_elements(self.rows, dtype) * self.sums.element_bytes(dtype)
         of_values = self.sums.lds_elements(self.columns, dtype) * self.sums.element_bytes(dtype)
         scores = factors + walk.elements * of_rows
-        elements = scores + len(walk.depths) * of_rows * self.scores_ld
+        statistics = scores + len(walk.depths) * of_rows * self.scores_ld
+        elements = statistics + walk.statistics * self.step * _FLOAT
         operands = elements + walk.elements * of_elements
         staged = self.scores.lds_bytes(dtype) if walk.depths else 0
-        return StreamLds(factors, scores, elements, operands, operands + max(walk.products * of_values, staged))
+        end = operands + max(walk.products * of_values, staged)
+        return StreamLds(factors, scores, statistics, elements, operands, end)
 
     def fits(self, form: StreamForm, dtype: str, target: Target) -> bool:
         """Whether LDS and registers hold the stream."""
@@ -231,12 +239,13 @@ class StreamLds:
     """Bytes at which parts of LDS begin, after the totals, and where the last one ends.
 
     Attributes:
-        factors: of corrections, [elements][rows]; `scores`, the inner products, [inner][rows][step];
-            `elements`, left operands, and `operands`, all others.
+        factors: of corrections, [elements][rows]; `scores`, the inner products, [inner][rows][step]; `statistics` of
+            the axis, [statistics][step]; `elements`, left operands, and `operands`, all others.
     """
 
     factors: int
     scores: int
+    statistics: int
     elements: int
     operands: int
     end: int

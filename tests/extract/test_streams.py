@@ -43,6 +43,7 @@ def rms(x: Node, width: int) -> Node:
     return bin_("div", x, by_row(un("sqrt", bin_("add", mean, full(1e-5, rows))), width))
 
 
+NORMED = mm(rms(x_("q", B * M * D), D), view(rms(x_("k", B * K * D), D), TURNED), M, D, K, batch=B)
 X = x_("x", M * K)
 GAINED = bin_("mul", layernorm(X, K), view(c_("g", K), lay.strided(0, ((M, 0), (K, 1)))))
 MASKED = bin_("add", scores(), view(x_("mask", M * K), lay.strided(0, ((B, 0), (M * K, 1)))))
@@ -63,6 +64,7 @@ ONE = [
     ("attention", applied(softmax(scores(), K))),
     ("attention with a mask", applied(softmax(MASKED, K))),
     ("attention, written with its heads side by side", view(applied(softmax(MASKED, K)), BESIDE)),
+    ("attention of normed queries and keys", applied(softmax(NORMED, K))),
     ("attention without softmax", applied(un("relu", scores()))),
     ("RMSNorm, then a linear layer", silu(linear(rms(X, K), "w"))),
     ("LayerNorm with gain, then a linear layer", linear(GAINED, "w")),

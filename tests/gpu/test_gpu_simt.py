@@ -16,7 +16,7 @@ from eqsat.gpu.build.compilers import CompileFailed, Sanitizer, host_compiler
 from eqsat.gpu.families import contraction
 from eqsat.gpu.families.base import Choice, Kernel
 from eqsat.gpu.families.group import grouped
-from eqsat.gpu.families.stream.examples import attention, gated
+from eqsat.gpu.families.stream.examples import attention, examples, gated
 from eqsat.gpu.launch.generate import Chain
 from eqsat.gpu.run.cupy_runtime import inlined
 from eqsat.gpu.table.targets import TARGETS
@@ -251,6 +251,7 @@ def test_every_family_is_free_of_races_and_overruns(address: Sanitizer, thread: 
         s.case("softmax", s.softmax(2, 300)),
         s.case("attention", attention((1, 9, 70, 12), "float16")),
         s.case("a gated product", gated((1, 9, 70, 12), s.array("x", 9 * 70))),
+        normed_attention(),
         s.case("slices of k", s.product(1, 20, 256, 36, "float16"), choice=Choice(slices=3)),
         s.case("across", s.reduced("sum", s.transposed(x, (20, 6), (1, 0)), 20)),
         s.case("pointwise", make("Cat", (), (s.un("exp", x), s.array("y", 7)))),
@@ -261,6 +262,12 @@ def test_every_family_is_free_of_races_and_overruns(address: Sanitizer, thread: 
     calls = [s.call_of(case.chain.kernels[0], memory) for case, memory in zip(cases, memories, strict=True)]
     for sanitizer in (address, thread):
         assert simt.run_checked(s.source_of(cases), TARGET, calls, sanitizer) == ""
+
+
+def normed_attention() -> s.Case:
+    """Attention whose keys have statistics, which all threads make and read."""
+    (out,) = examples((1, 9, 70, 12), "float32")["attention of normed queries and keys"]
+    return s.case("normed attention", out)
 
 
 BARRIERS: dict[str, tuple[s.Case, tuple[str, str]]] = {
@@ -276,6 +283,10 @@ BARRIERS: dict[str, tuple[s.Case, tuple[str, str]]] = {
     "inner products of a stream": (
         s.case("attention", attention((1, 9, 70, 12), "float32")),
         ("    eq_barrier();\n  };", "  };"),
+    ),
+    "statistics of a stream": (
+        normed_attention(),
+        ("tile_of_statistic1[place] = part;\n    }\n    eq_barrier();", "tile_of_statistic1[place] = part;\n    }"),
     ),
     "products of a stream": (
         s.case("gated", gated((1, 9, 70, 12), s.array("x", 9 * 70))),

@@ -11,7 +11,15 @@ import pytest
 from eqsat.base.numerics import np_dtype
 from eqsat.gpu.families import stream
 from eqsat.gpu.families.base import Choice, Sizes
-from eqsat.gpu.families.stream.examples import attention, gated, layer_normed, rms_normed, scores, softmax_of
+from eqsat.gpu.families.stream.examples import (
+    attention,
+    gated,
+    layer_normed,
+    normed_scores,
+    rms_normed,
+    scores,
+    softmax_of,
+)
 from eqsat.gpu.launch.generate import Chain, chain
 from eqsat.gpu.table.limits import OPERANDS
 from eqsat.gpu.table.streams import StreamForm, WalkForm, legal_streams, ranked_streams
@@ -85,6 +93,23 @@ def test_queries_that_share_keys_and_values() -> None:
     sizes = (groups * heads, m, k, n)
     p = softmax_of(s.times((groups * heads, m, n, k), q, shared), k)
     s.check([stream_case("grouped queries", s.times(sizes, p, repeated))], ARCH)
+
+
+@pytest.mark.parametrize("slices", [1, 3])
+def test_statistics_of_shared_keys_behind_a_mask(slices: int) -> None:
+    """Normed queries and keys, of which several heads share those; no key is after its query."""
+    groups, heads, m, k, n = 2, 3, 21, 70, 16
+    sizes = (groups * heads, m, k, n)
+    q, keys = s.array("q", groups * heads * m * n, "float16"), s.array("keys", groups * k * n, "float16")
+    shared = s.view(lay.strided(0, ((groups, k * n), (heads, 0), (n, 1), (k, n))), rms_normed(keys, n))
+    product = s.times((groups * heads, m, n, k), rms_normed(q, n), shared)
+    behind = lay.Axis(bound=k, stride=0, start=k - m, coeffs=(0, 1, -1))
+    logits = s.view(lay.masked(0, ((groups * heads, m * k), (m, k), (k, 1)), (behind,), float("-inf")), product)
+    out = attention_of(logits, sizes)
+    case = stream_case("normed", out, choice=Choice(slices=slices))
+    assert [k.family for k in case.chain.kernels] == ["stream", "row"][: 1 + (slices > 1)]
+    assert "eq_reach(" in case.chain.kernels[0].source
+    s.check([case], ARCH)
 
 
 # Masks
@@ -369,6 +394,20 @@ def test_mistakes_in_what_is_left_out_show_in_the_result(mistake: str) -> None:
     assert is_right(planted(old, new, hidden_outside(WINDOW, sizes=(1, 100, 100, 16)))) == right
 
 
+MISTAKES_OF_STATISTICS = {
+    "nothing": ("", "", True),
+    "the norms of the first tile": ("const int column = tile * 32", "const int column = 0", False),
+    "one thread's part of a sum": ("part = eq_lanes_reduce<eq_sum_of<float>, 4>(part);", "", False),
+    "the norm of another key": ("tile_of_statistic1[place]", "tile_of_statistic1[place ^ 1]", False),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES_OF_STATISTICS)
+def test_mistakes_in_statistics_show_in_the_result(mistake: str) -> None:
+    old, new, right = MISTAKES_OF_STATISTICS[mistake]
+    assert is_right(planted(old, new, attention_of(normed_scores(SIZES, "float32"), SIZES))) == right
+
+
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_mistakes_show_in_the_result(mistake: str) -> None:
     old, new, right = MISTAKES[mistake]
@@ -395,5 +434,6 @@ def test_both_tiles_of_a_stream_have_the_same_threads(arch: str, dtype: str) -> 
         assert tile.scores.threads(target) == tile.sums.threads(target)
         assert tile.lanes(target) <= target.wave
         assert tile.step % tile.lanes(target) == 0
+        assert 1 <= tile.lanes_of_step(target) <= target.wave
         for part in (tile.sums, tile.scores):
             assert part.each_m * part.each_n > 0

@@ -12,6 +12,7 @@ from eqsat.layout import arithmetic as lay
 from eqsat.program.core import Node, evaluate, make, topological
 from eqsat.program.node import substitute
 from eqsat.streams.masks import steps_taken
+from eqsat.streams.scales import unscaled
 from eqsat.streams.shifts import in_fewest_passes, inverted, shifted
 from eqsat.streams.stream import Accumulator, NotAStream, Stream, walks
 
@@ -74,6 +75,31 @@ def masked(s: Node) -> Node:
     return make("Where", (), (allowed, bin_("mul", s, full(0.125, s)), full(-np.inf, s)))
 
 
+def normed_rows(a: Node, length: int) -> Node:
+    """Every row of a[.., length] over the root of its mean square, in float32 inside."""
+    wide = cast(a, "float32")
+    total = reduced("sum", bin_("mul", wide, wide), length)
+    mean_square = bin_("add", bin_("mul", total, full(1 / length, total)), full(1e-5, total))
+    return cast(bin_("div", wide, along_columns(un("sqrt", mean_square), length)), a.dtype)
+
+
+def cast(a: Node, dtype: str) -> Node:
+    return a if a.dtype == dtype else un(f"cast:{dtype}", a)
+
+
+def normed_scores(dtype: str = "float32", shared: int = 1) -> Node:
+    """Inner products of normed queries and keys; `shared` batches have the same keys."""
+    keys = normed_rows(array("keys", B * K * D // shared, dtype), D)
+    turned = view(lay.strided(0, ((B // shared, K * D), (shared, 0), (D, 1), (K, D))), keys)
+    return times((B, M, D, K), normed_rows(array("q", ROWS * D, dtype), D), turned)
+
+
+def factors_behind() -> Node:
+    """The same with the factors of rows and keys behind the inner product."""
+    (moved,) = unscaled([attend(normed_scores())], inputs_of(normed_scores()))
+    return moved
+
+
 def without_nan(p: Node) -> Node:
     return make("Where", (), (un("not", bin_("equal", p, p)), full(0.0, p), p))
 
@@ -97,6 +123,7 @@ PASSES = {
         1,
         1,
     ),
+    "attention of normed queries and keys": (factors_behind(), 1, 3),
     "two layers": (times((B, M, K, N), un("relu", scores()), values()), 1, 1),
     "a sum that nothing corrects": (
         times((B, M, K, N), un("tanh", bin_("sub", x(), along_columns(reduced("max", x(), K), K))), values()),
@@ -160,6 +187,38 @@ def test_two_walks() -> None:
     first, second = walks([output], inputs_of(output))
     assert (first.length, first.inner) == (K, ())
     assert (second.length, second.inner) == (D, (low,))
+
+
+def test_norms_of_queries_and_keys_are_statistics() -> None:
+    found = stream(factors_behind())
+    assert [(x.of_rows, x.node.size) for x in found.statistics] == [(True, ROWS), (False, B * K)]
+    assert len(found.inner) == 1
+    assert any("for each element of the axis, tile by tile" in line for line in found.why)
+
+
+@pytest.mark.parametrize("shared", [1, 2])
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_factors_of_rows_and_columns_leave_inner_products(dtype: str, shared: int) -> None:
+    output = attend(normed_scores(dtype, shared))
+    inputs = inputs_of(output)
+    with pytest.raises(NotAStream):
+        walks([output], inputs)
+    (moved,) = unscaled([output], inputs)
+    (walk,) = walks([moved], inputs)
+    assert (walk.passes, len(walk.statistics)) == (1, 2)
+    rng = np.random.default_rng(3)
+    env = {n.attrs[0]: rng.normal(size=n.size) for n in inputs}
+    (wanted,), (got,) = (evaluate([x], env, {}, precision="float64") for x in (output, moved))
+    np.testing.assert_allclose(got, wanted, rtol=1e-6 if dtype == "float32" else 1e-2)
+
+
+def test_other_products_keep_their_operands() -> None:
+    """One that no other needs, and one whose rows are shifted, which no factor undoes."""
+    linear = times((B, M, K, N), normed_rows(x(), K), values())
+    centred = bin_("sub", x(), along_columns(mean(x()), K))
+    shifted_rows = times((B, M, N, K), un("relu", times((B, M, K, N), centred, values())), array("w", B * N * K))
+    for output in (linear, shifted_rows):
+        assert unscaled([output], inputs_of(output)) == (output,)
 
 
 REFUSED = {

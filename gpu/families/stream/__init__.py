@@ -1,8 +1,9 @@
 """Streams: a walk along one axis for a block of rows, with sums of products and totals of the rows on chip.
 
     S[b, m, k] = sum_d q[b, m, d] * K[b, d, k]                      inner products, made on the way
-    total[b, m] = reduce_k f(in.., S, earlier totals, b, m, k)
-    product_j[b, m, n] = sum_k P_j(in.., S, totals, b, m, k) * V_j[b, k, n]
+    r[b, m], c[b, k] = reduce_d f(in.., b, m or k, d)               statistics, along axes of their own
+    total[b, m] = reduce_k f(in.., S, r, c, earlier totals, b, m, k)
+    product_j[b, m, n] = sum_k P_j(in.., S, r, c, totals, b, m, k) * V_j[b, k, n]
     out_i = h_i(products, totals, ..), written at any bijective place; or at (b, m, k), or one element a row
 
 Attention, norms before a product, gated and chained products have this form. `eqsat.streams` decides what has it, and
@@ -123,6 +124,7 @@ def form_of(found: Sequence[Stream]) -> StreamForm:
             elements=len(elements_of(x)),
             totals=len(x.totals),
             passes=x.passes,
+            statistics=sum(not s.of_rows for s in x.statistics),
         )
         for x in found
     ]
@@ -174,6 +176,7 @@ def _generated(job: Job, found: Sequence[Stream], tile: StreamTile, target: Targ
         scores_ld=tile.scores_ld,
         threads=threads,
         lanes=tile.lanes(target),
+        lanes_of_step=tile.lanes_of_step(target),
         tiles_m=tiles_m,
         tiles_n=tiles_n,
         together=min(_TILE_ROWS_TOGETHER, tiles_m),

@@ -34,14 +34,19 @@ def examples(sizes: Sizes, dtype: str) -> dict[str, tuple[Node, ...]]:
         "a product of rows less their mean": (times(sizes, layer_normed(x, k), array("w", batch * k * n, dtype)),),
         "a chain of two products": (_chain(sizes, dtype),),
         "masked attention": (_attention_of(sizes, _masked(sizes, dtype)),),
+        "attention of normed queries and keys": (_attention_of(sizes, normed_scores(sizes, dtype)),),
     }
 
 
 def rms_normed(x: Node, columns: int) -> Node:
     """Every row of x[.., columns] over the root of its mean square."""
+    return bin_("mul", x, along_columns(_rms(x, columns), columns))
+
+
+def _rms(x: Node, columns: int) -> Node:
+    """The reciprocal root of the mean square of every row of x[.., columns]."""
     total = reduced("sum", bin_("mul", x, x), columns)
-    mean = bin_("add", bin_("mul", total, full(1 / columns, total)), full(1e-5, total))
-    return bin_("mul", x, along_columns(un("rsqrt", mean), columns))
+    return un("rsqrt", bin_("add", bin_("mul", total, full(1 / columns, total)), full(1e-5, total)))
 
 
 def layer_normed(x: Node, columns: int) -> Node:
@@ -72,6 +77,16 @@ def scores(sizes: Sizes, dtype: str) -> Node:
     q, keys = array("q", batch * m * n, dtype), array("keys", batch * k * n, dtype)
     product = times((batch, m, n, k), q, transposed(keys, (batch, k, n), (0, 2, 1)))
     return bin_("mul", product, full(1 / sqrt(n), product))
+
+
+def normed_scores(sizes: Sizes, dtype: str) -> Node:
+    """The scores of queries and keys over the roots of their mean squares, which leave the inner product."""
+    batch, m, k, n = sizes
+    s = scores(sizes, dtype)
+    q, keys = array("q", batch * m * n, dtype), array("keys", batch * k * n, dtype)
+    of_keys = lay.strided(0, ((batch, k), (m, 0), (k, 1)))
+    s = bin_("mul", s, along_columns(_rms(q, n), k))
+    return bin_("mul", s, view(of_keys, _rms(keys, n)))
 
 
 def _attention_of(sizes: Sizes, logits: Node) -> Node:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 
 from eqsat.base.graphs import operands_first
 from eqsat.base.numerics import itemsize
 from eqsat.gpu.code.c_writer import Region, Value
 from eqsat.gpu.code.errors import NotLowerable
-from eqsat.gpu.code.index import Index, Var
+from eqsat.gpu.code.index import Index, Var, through
 from eqsat.gpu.code.output_places import places
 from eqsat.gpu.code.scalar import ACCESS_BYTES, COMPUTE, Lanes, Lowering, Special, Traffic, at_place, literal, stored
 from eqsat.gpu.families.base import Job
@@ -19,7 +19,7 @@ from eqsat.gpu.families.row.passes import KEPT_REGISTERS, WIDTHS, Writes, evalua
 from eqsat.gpu.table.streams import StreamTile
 from eqsat.layout.arithmetic import strided
 from eqsat.program.core import Node
-from eqsat.streams.stream import Accumulator, Stream
+from eqsat.streams.stream import Accumulator, Statistic, Stream
 
 _SUM = "float"
 """C type of totals."""
@@ -65,20 +65,49 @@ class Total:
 
 
 @dataclass(frozen=True)
+class Made:
+    """A statistic, written out.
+
+    Attributes:
+        name: C name of its value, or of the values of a tile.
+        operator: the struct that joins elements; `vectors` are how many runs of elements it joins.
+        body: statements that join the elements of run `q` to `part`.
+    """
+
+    name: str
+    operator: str
+    vectors: int
+    body: str
+
+
+@dataclass
+class Read:
+    """What is made for a whole tile before its elements are computed, by number, in the order of first use."""
+
+    scores: dict[int, None] = field(default_factory=dict)
+    statistics: dict[int, None] = field(default_factory=dict)
+
+    def add(self, other: Read) -> None:
+        """Include what another reads."""
+        self.scores |= other.scores
+        self.statistics |= other.statistics
+
+
+@dataclass(frozen=True)
 class Turn:
     """One evaluation of a tile's elements.
 
     Attributes:
         factors: (C name, C expression) of corrections that take effect here.
         body: statements for elements `width * q + u`, i counting this thread's vectors.
-        scores: the inner products that it reads.
+        read: the inner products and the statistics of the axis that it reads.
         only: the C condition on blocks; '' for all.
     """
 
     totals: list[Total]
     factors: list[tuple[str, str]]
     body: str
-    scores: list[int]
+    read: Read
     only: str = ""
 
 
@@ -87,12 +116,12 @@ class Pass:
     """One walk along the axis.
 
     Attributes:
-        scores: the inner products made on it.
+        read: what is made for each tile of it.
         kept: (C type, name) of what the first turn leaves in registers for the second.
     """
 
     turns: list[Turn]
-    scores: list[int]
+    read: Read
     kept: list[tuple[str, str]]
 
     @property
@@ -147,7 +176,10 @@ class Walk:
                 turns.append(self._writing(beside_of(self.job, self.stream)))
             kept = [(COMPUTE[node.dtype], f"kept{j}") for j, node in enumerate(self._kept(i))]
             used = [turn for turn in turns if turn.body]
-            found.append(Pass(used, list(dict.fromkeys(j for turn in used for j in turn.scores)), kept))
+            read = Read()
+            for turn in used:
+                read.add(turn.read)
+            found.append(Pass(used, read, kept))
         return found
 
     @property
@@ -169,7 +201,7 @@ class Walk:
         totals = [self._total(x) for x in members if not x.is_product]
         made = [e for e in self.elements if any(x.is_product and _key(x) == e for x in members)]
         region = Region([self.b, self.line, self.q], self.job.index_type)
-        read: dict[int, None] = {}
+        read = Read()
         with region.unrolled(self.u):
             lowering = self._lowering(region, i, corrected, read)
             for total, x in zip(totals, (x for x in members if not x.is_product), strict=True):
@@ -184,38 +216,82 @@ class Walk:
                 for j, node in enumerate(self._kept(i)):
                     value = lowering.value(node, self.natural).text
                     region.statement(f"kept{j}[i].v[u] = {value};")
-        return Turn(totals, self._factors(members), region.text, list(read))
+        return Turn(totals, self._factors(members), region.text, read)
 
     def _writing(self, outputs: Sequence[Node]) -> Turn:
         """Outputs at the elements themselves."""
         region = Region([self.b, self.line, self.q], self.job.index_type)
-        read: dict[int, None] = {}
+        read = Read()
         writes = Writes(region, self.job, dict.fromkeys(outputs, self.natural), outputs, Lanes(self.u))
         with region.unrolled(self.u):
             writes.each(self._lowering(region, self.stream.passes, False, read))
         writes.whole()
-        return Turn([], [], region.text if outputs else "", list(read), _BLOCK_OF_ALL_COLUMNS)
+        return Turn([], [], region.text if outputs else "", read, _BLOCK_OF_ALL_COLUMNS)
 
-    def _lowering(self, region: Region, i: int, corrected: bool, read: dict[int, None]) -> Lowering:
-        """What pass i knows; the inner products that it needs are added to `read`."""
+    def _lowering(self, region: Region, i: int, corrected: bool, read: Read) -> Lowering:
+        """What pass i knows; the inner products and statistics that it needs are added to `read`."""
         special: dict[Node, Special] = {}
         for j, x in enumerate(self.stream.totals):
             name = _bounded(_total(j)) if x.turn == i else _total(j)
             special[x.node] = at_place(self.row, partial(Value, name))
         for j, node in enumerate(self.stream.inner):
-            special[node] = at_place(self.natural, partial(self._score, j, region, read))
+            special[node] = at_place(self.natural, partial(self._of_tile, f"scores{j}", region, read.scores, j))
+        for j, x in enumerate(self.stream.statistics):
+            name = _statistic(j)
+            of_element = partial(self._of_tile, name, region, read.statistics, j)
+            special[x.node] = at_place(self._place_of(x), partial(Value, name) if x.of_rows else of_element)
         if corrected:
             for j, node in enumerate(self._kept(i)):
                 special[node] = at_place(self.natural, partial(self._of_lane, f"kept{j}[i]", region))
         return Lowering(region, self.job.leaves, Lanes(self.u), special, traffic=self.traffic)
 
-    def _score(self, j: int, region: Region, read: dict[int, None]) -> Value:
+    def _of_tile(self, run: str, region: Region, read: dict[int, None], j: int) -> Value:
         read[j] = None
-        return self._of_lane(f"scores{j}", region)
+        return self._of_lane(run, region)
 
     def _of_lane(self, run: str, region: Region) -> Value:
         """An element of a vector, known where the loop over its lanes is open: branches open it anew."""
         return Value(f"{run}.v[{self.u}]", region.index(Index.of(self.u)).depth)
+
+    # --- statistics ---------------------------------------------------------------------------------------------
+
+    def _place_of(self, x: Statistic) -> Index:
+        """Which of its values this thread's elements take."""
+        column = Index.along(self.b) * self.stream.length + Index.along(self.q) * self.width + Index.of(self.u)
+        return through(x.at, self.row if x.of_rows else column)[0]
+
+    @cached_property
+    def row_statistics(self) -> list[Made]:
+        """Those with one value a row."""
+        return [self._statistic(j, x) for j, x in enumerate(self.stream.statistics) if x.of_rows]
+
+    @cached_property
+    def statistics(self) -> dict[int, Made]:
+        """Those with a value for each element of the axis, by number."""
+        return {j: self._statistic(j, x) for j, x in enumerate(self.stream.statistics) if not x.of_rows}
+
+    def _statistic(self, j: int, x: Statistic) -> Made:
+        """The statistic with the vector width of the fewest loads."""
+        length = x.node.attrs[1]
+        widest = ACCESS_BYTES // itemsize(x.node.dtype)
+        drafts = [(w, *self._joined(x, w)) for w in WIDTHS if length % w == 0 and w <= widest]
+        width, body, _ = min(drafts, key=lambda draft: (draft[2] / draft[0], -draft[0]))
+        return Made(_statistic(j), _operator(x.node), length // width, body)
+
+    def _joined(self, x: Statistic, width: int) -> tuple[str, int]:
+        """Statements that join a run of elements to `part`, and their loads."""
+        (element,), length = x.node.args, x.node.attrs[1]
+        q, u = Var("q", length // width), Var("u", width)
+        column = Var("column", self.stream.length)
+        region = Region([self.b, self.line, column, q], self.job.index_type)
+        of_element = Index.along(self.b) * self.stream.length + Index.along(column)
+        row = through(x.at, self.row if x.of_rows else of_element)[0]
+        traffic = Traffic()
+        with region.unrolled(u):
+            lowering = Lowering(region, self.job.leaves, Lanes(u), traffic=traffic)
+            value = lowering.value(element, row * length + Index.along(q) * width + Index.of(u))
+            region.statement(f"part = {_operator(x.node)}::apply(part, {value.text});")
+        return region.text, traffic.loads
 
     # --- totals -------------------------------------------------------------------------------------------------
 
@@ -223,7 +299,7 @@ class Walk:
         place = self.totals.index(x.node)
         return Total(
             place=place,
-            operator=f"eq_{x.node.attrs[0]}_of<{_SUM}>",
+            operator=_operator(x.node),
             factor=_factor(self._all_factors.index(x.corrections)) if x.corrections else None,
             at_once=any(x.node is d for y in self.stream.accumulators for d, _ in y.corrections),
             finish=self._finish(place, x),
@@ -278,6 +354,15 @@ class Walk:
                 value = stored(lowering.value(node, place[node]).text, self.job.dtype(node))
                 region.statement(f"out{i}[{region.index(place[node]).text}] = {value};")
         return region.text
+
+
+def _operator(node: Node) -> str:
+    """The struct that joins what a reduction reduces."""
+    return f"eq_{node.attrs[0]}_of<{_SUM}>"
+
+
+def _statistic(j: int) -> str:
+    return f"statistic{j}"
 
 
 def _total(j: int) -> str:
