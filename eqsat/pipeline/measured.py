@@ -1,7 +1,8 @@
 """Measured, then chosen: the program as written and the plans found run in turns where the device executes models.
 
 Prices are estimates. Where the device's runtime is installed here, the fastest of these is the result, and the program
-as written where no plan is faster beyond noise.
+as written where no plan is faster beyond noise. Plans, and the program as written, are also tried with other operators
+for the same values.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,6 +22,7 @@ from eqsat.check.inputs import SEED, random_values
 from eqsat.errors import EqsatError
 from eqsat.frontends.execution import Runtime, RuntimeRefuses, Session, runtime
 from eqsat.frontends.onnx.write.model import to_onnx
+from eqsat.frontends.onnx.write.spelling import spelled_otherwise
 from eqsat.pipeline.limits import MEASURING
 from eqsat.pipeline.result import Result
 from eqsat.pipeline.runner import Deadline, Runner, Stage
@@ -35,11 +37,12 @@ SOURCE = "source"
 @dataclass(frozen=True, slots=True)
 class Plan:
     """A plan that was measured: its rank among the plans found, its times, and how many times it is as fast as the
-    source."""
+    source; and what it writes with other operators, if it does."""
 
     rank: int
     times: Times
     gain: Ratio
+    respelled: str | None = None
 
     def as_json(self) -> dict[str, Any]:
         """As in the report."""
@@ -49,6 +52,7 @@ class Plan:
             "ratio": round(self.gain.median, 4),
             "low": round(self.gain.low, 4),
             "high": round(self.gain.high, 4),
+            "respelled": self.respelled,
         }
 
 
@@ -90,7 +94,7 @@ class Measured:
             "source_ms": round(self.source.ms, 6),
             "result_ms": round(self.fastest.times.ms, 6),
             "spread": round(self.fastest.times.spread, 4),
-            "chosen": SOURCE if rank is None else "result" if rank == 1 else f"plan {rank}",
+            "chosen": SOURCE if rank is None else _called(rank),
             "source_spread": round(self.source.spread, 4),
             "candidates": [plan.as_json() for plan in self.plans],
             "confirmed": None if self.confirmed is None else self.confirmed.fastest.as_json(),
@@ -101,7 +105,38 @@ def _figures(times: Times) -> dict[str, float]:
     return {"ms": round(times.ms, 6), "spread": round(times.spread, 4)}
 
 
+def _called(rank: int) -> str:
+    return "result" if rank == 1 else f"plan {rank}"
+
+
 Passed = tuple[Result, Selection]
+
+
+class Contender(NamedTuple):
+    """A program to measure: plan number `plan` of those found, from 0, or the source (None), as it is or respelled."""
+
+    program: Program
+    plan: int | None
+    respelled: bool = False
+
+    @property
+    def respells(self) -> str | None:
+        """What it writes with other operators, as in the report; None for a plan as it is."""
+        return (SOURCE if self.plan is None else _called(self.plan + 1)) if self.respelled else None
+
+    def result(self, passed: Sequence[Passed], as_written: Callable[[], Passed]) -> Passed:
+        """The result that it is the program of."""
+        found, selection = as_written() if self.plan is None else passed[self.plan]
+        return replace(found, program=self.program), selection
+
+
+def _contenders(passed: Sequence[Passed]) -> list[Contender]:
+    """The plans, the first one respelled, and so the source unless that plan rewrites nothing."""
+    plans = [Contender(result.program, k) for k, (result, _) in enumerate(passed)]
+    first, selection = passed[0]
+    bases = [(first.program, 0), *([(first.source, None)] if selection.changed() else [])]
+    others = [(spelled_otherwise(program), plan) for program, plan in bases]
+    return plans + [Contender(program, plan, respelled=True) for program, plan in others if program is not None]
 
 
 def fastest_first(
@@ -118,25 +153,26 @@ def fastest_first(
         name: the runtime.
     """
     run.tell("measuring", 0.97)
-    source, plans = passed[0][0].source, [result.program for result, _ in passed]
-    limit = run.budget.limit
+    source, limit = passed[0][0].source, run.budget.limit
     seconds = 0.0 if run.interrupted else max(run.left("measure"), MEASURING.late * limit)
     with run.budget.stage("measure"):
-        found = run.run(MEASURE, seconds, source, plans, name, threads, limit)
+        contenders = _contenders(passed)
+        found = run.run(MEASURE, seconds, source, contenders, name, threads, limit)
     if run.interrupted and isinstance(found, str):
         found = INTERRUPTED
     if isinstance(found, str) and found != TOO_SHORT:
         return list(passed), {"measured": None, "unmeasured": found}
     rank = None if isinstance(found, str) else found.chosen
-    best = as_written() if rank is None else passed[rank - 1]
-    ordered = [best, *(one for one in passed if one is not best)]
+    contender = Contender(source, None) if rank is None else contenders[rank - 1]
+    best = contender.result(passed, as_written)
+    ordered = [best, *(one for k, one in enumerate(passed) if k != contender.plan)]
     if isinstance(found, str):
         return ordered, {"measured": None, "unmeasured": found}
     return ordered, {"measured": found.as_json()}
 
 
 def _measured(
-    deadline: Deadline, source: Program, plans: Sequence[Program], name: str, threads: int, limit: float
+    deadline: Deadline, source: Program, contenders: Sequence[Contender], name: str, threads: int, limit: float
 ) -> Measured | str:
     found = runtime(name)
     if found is None:
@@ -149,30 +185,36 @@ def _measured(
         except (EqsatError, OSError) as error:
             return f"{name} cannot run the program as written: {error}"
         files, sessions = {0: file}, {0: first}
-        for rank, program in enumerate(plans, 1):
+        for rank, contender in enumerate(contenders, 1):
             begun = time.monotonic()
             files[rank] = Path(folder) / f"{rank}.onnx"
-            sessions |= _loaded(found, rank, program, files[rank], threads, inputs)
+            sessions |= _loaded(found, rank, contender.program, files[rank], threads, inputs)
             if time.monotonic() - begun > MEASURING.loading * deadline.left():
                 break
         if len(sessions) == 1:
             return f"{name} runs no plan"
         once = _race(found, sessions, inputs, threads, limit, deadline)
         if once is None or once.chosen is None:
-            return once or TOO_SHORT
+            return TOO_SHORT if once is None else _named(once, contenders)
         # Once more, loaded in the other order: where weights lie in memory decides over small gains.
         del sessions
         again = {rank: found.load(files[rank], threads) for rank in (once.chosen, 0)}
         for session in again.values():
             session(inputs)
         confirmed = _race(found, dict(sorted(again.items())), inputs, threads, limit, deadline)
-    return replace(once, confirmed=confirmed) if confirmed is not None else TOO_SHORT
+    return _named(replace(once, confirmed=confirmed), contenders) if confirmed is not None else TOO_SHORT
 
 
 TOO_SHORT = "the time limit is too short, so it stays as written"
 INTERRUPTED = "interrupted, so prices decide"
 
-MEASURE = Stage(_measured, lambda source, plans, name, threads, limit: TOO_SHORT)
+MEASURE = Stage(_measured, lambda source, contenders, name, threads, limit: TOO_SHORT)
+
+
+def _named(found: Measured, contenders: Sequence[Contender]) -> Measured:
+    """The same with what each plan writes with other operators."""
+    plans = [replace(plan, respelled=contenders[plan.rank - 1].respells) for plan in found.plans]
+    return replace(found, plans=plans)
 
 
 def _race(

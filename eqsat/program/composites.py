@@ -123,8 +123,17 @@ def gelu(x: Term, approximate: Literal["none", "tanh"] = "none") -> Term:
 
 def gelu_of_quotient(x: Term) -> Term:
     """x (1 + erf(x / sqrt(2))) / 2, the spelling in files that PyTorch exports below opset 20."""
-    phi = shifted(ops.erf(ops.div(x, ops.full_like(numerics.SQRT_2, x))), 1.0)
-    return scaled(ops.mul(x, phi), 0.5)
+    return scaled(ops.mul(x, _erf_of_quotient(x)), 0.5)
+
+
+def gelu_of_halves(x: Term) -> Term:
+    """x ((1 + erf(x / sqrt(2))) / 2), the same from PyTorch's newer exporter."""
+    return ops.mul(x, ops.mul(ops.full_like(0.5, x), _erf_of_quotient(x)))
+
+
+def _erf_of_quotient(x: Term) -> Term:
+    """1 + erf(x / sqrt(2))"""
+    return shifted(ops.erf(ops.div(x, ops.full_like(numerics.SQRT_2, x))), 1.0)
 
 
 def softplus(x: Term) -> Term:
@@ -235,6 +244,16 @@ def rmsnorm(x: Term, scale: Term | None = None, axis: int = -1, epsilon: float =
     """Unit mean square over the axes from `axis` on, then `scale` (broadcast)."""
     axes = tuple(range(ops.axis_of(axis, x.ndim), x.ndim))
     return _affine(_in_float32(x, lambda wide: _normalised(wide, axes, epsilon)), scale, None)
+
+
+def rmsnorm_by_reciprocal(x: Term, scale: Term, axis: int = -1, epsilon: float = 1e-5) -> Term:
+    """The same as x times 1 / sqrt(mean(x^2) + epsilon), the spelling in files that PyTorch exports."""
+    axes = tuple(range(ops.axis_of(axis, x.ndim), x.ndim))
+
+    def unit(wide: Term) -> Term:
+        return mul(wide, make("reciprocal", ops.sqrt(shifted(mean(square(wide), axes, True), epsilon))))
+
+    return _affine(_in_float32(x, unit), scale, None)
 
 
 def _affine(x: Term, scale: Term | None, bias: Term | None) -> Term:
@@ -457,6 +476,7 @@ COMPOSITES = (
     Composite("gelu", "Gelu", gelu, since=20),
     Composite("gelu", "Gelu", gelu, options={"approximate": "tanh"}, since=20),
     Composite("gelu", "Gelu", gelu_of_quotient, since=20),
+    Composite("gelu", "Gelu", gelu_of_halves, since=20),
     Composite("", "Softplus", softplus),
     Composite("", "Elu", elu, numbers={"alpha": 0.3125}),
     Composite("", "LeakyRelu", leaky_relu, numbers={"alpha": 0.3125}),
@@ -468,6 +488,7 @@ COMPOSITES = (
     Composite("layernorm", "LayerNormalization", layernorm, {**_X, **_BIAS}, _EPSILON, _ALONG),
     Composite("layernorm", "LayerNormalization", layernorm, _X, _EPSILON, _ALONG),
     Composite("rmsnorm", "RMSNormalization", rmsnorm, {**_X, **_SCALE}, _EPSILON, _ALONG, since=23),
+    Composite("rmsnorm", "RMSNormalization", rmsnorm_by_reciprocal, {**_X, **_SCALE}, _EPSILON, _ALONG, since=23),
     Composite(
         "", "InstanceNormalization", instancenorm, {**_X, "scale": (3,), "bias": (3,)}, _EPSILON
     ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Callable, Mapping
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -88,6 +89,67 @@ def test_where_no_plan_is_faster_the_source_is_the_result(monkeypatch: pytest.Mo
     out = saved.with_name("out.onnx")
     assert "as written: no plan is faster" in printed("optimize", saved, "-o", out, "--device", "cpu", "-t", "60")
     assert out.read_bytes() == saved.read_bytes()
+
+
+def residual(products: int) -> onnx.ModelProto:
+    """The norm of z plus x times so many constant matrices, float32 [4, 8]."""
+    names = ["x", *(f"p{i}" for i in range(products))]
+    nodes = [node("MatMul", [a, "A"], [b]) for a, b in pairwise(names)]
+    nodes += [
+        node("Add", ["z", names[-1]], ["s"]),
+        node("LayerNormalization", ["s", "scale"], ["y"], axis=-1),
+    ]
+    constants = (
+        tensor("A", np.sin(np.arange(64, dtype=np.float32)).reshape(8, 8)),
+        tensor("scale", np.ones(8, np.float32)),
+    )
+    x, z, y = (value(name, (4, 8)) for name in "xzy")
+    return model(nodes, inputs=(x, z), outputs=(y,), initializers=constants)
+
+
+def by_operators(**ms: float) -> Callable[[onnx.ModelProto], float]:
+    return lambda proto: sum(ms.get(n.op_type, 0.0) for n in proto.graph.node)
+
+
+@pytest.mark.parametrize(
+    ("products", "ms", "operator", "respells"),
+    [
+        (1, {"MatMul": 2.0, "Add": 4.0, "Sum": 1.0}, "Sum", "result"),
+        (2, {"MatMul": 2.0, "Add": 4.0, "Sum": 1.0}, "Sum", "result"),
+        (2, {"MatMul": 2.0, "Add": 4.0, "Sum": 6.0}, "Add", None),
+    ],
+    ids=["where nothing is rewritten", "after rewriting", "but not where it is slower"],
+)
+def test_plans_are_tried_with_other_operators(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    products: int,
+    ms: dict[str, float],
+    operator: str,
+    respells: str | None,
+) -> None:
+    scripted(monkeypatch, by_operators(**ms))
+    onnx.save(residual(products), tmp_path / "model.onnx")
+    best = eqsat.optimize(eqsat.from_onnx(tmp_path / "model.onnx"), device="cpu", **LONG)
+    operators = [n.op_type for n in eqsat.to_onnx(best.program).graph.node]
+    assert operators.count("MatMul") == operators.count(operator) == 1
+    found = best.report["measured"]
+    chosen = {"result" if c["plan"] == 1 else f"plan {c['plan']}": c["respelled"] for c in found["candidates"]}
+    assert chosen[found["chosen"]] == respells
+
+
+def test_the_source_is_tried_with_other_operators(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def ms(proto: onnx.ModelProto) -> float:
+        names = [n.op_type for n in proto.graph.node]
+        return 2.0 if "Sum" in names and names.count("MatMul") == 2 else 4.0
+
+    scripted(monkeypatch, ms)
+    onnx.save(residual(2), tmp_path / "model.onnx")
+    best = eqsat.optimize(eqsat.from_onnx(tmp_path / "model.onnx"), device="cpu", **LONG)
+    found = best.report["measured"]
+    assert {f"plan {c['plan']}": c["respelled"] for c in found["candidates"]}[found["chosen"]] == "source"
+    assert best.report["result"]["predicted_us"] == best.report["source"]["predicted_us"]
+    assert best.report["steps"] == []
 
 
 def test_equal_times_keep_the_source(monkeypatch: pytest.MonkeyPatch, saved: Path) -> None:

@@ -53,10 +53,7 @@ def plan(program: Program, opset: int) -> Plan:
 
 def operators(program: Program) -> list[tuple[Term, tuple[Term, ...]]]:
     """The results and operands of ONNX operators: of the model that the program came from, and of the newest opset."""
-    try:
-        forms = _forms(replace(program, written=()), NEWEST_OPSET)
-    except InputError:  # an operator from elsewhere
-        forms = {}
+    forms = newest_forms(program)
     found = [(term, tuple(form.terms())) for term, form in forms.items() if len(list(form.forms())) == 1]
     for each in program.written:
         found += [(term, tuple(arg for arg in each.args if arg)) for term in each.results if term]
@@ -64,6 +61,15 @@ def operators(program: Program) -> list[tuple[Term, tuple[Term, ...]]]:
 
 
 # Forms
+
+
+def newest_forms(program: Program) -> dict[Term, Form]:
+    """The forms at the newest opset, whatever the model that the program came from has; none if an operator is unknown
+    there."""
+    try:
+        return _forms(replace(program, written=()), NEWEST_OPSET)
+    except InputError:  # an operator from elsewhere
+        return {}
 
 
 def _forms(program: Program, opset: int) -> dict[Term, Form]:
