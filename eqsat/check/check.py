@@ -22,7 +22,7 @@ from eqsat.base.numerics import is_float
 from eqsat.check import folded
 from eqsat.check.cuts import Compared, Cuts, varying
 from eqsat.check.inputs import SEED
-from eqsat.check.part import POINTS, SPEED, TOLERANCE, Check, Left, OutOfRange, Part, Settings
+from eqsat.check.part import POINTS, SPEED, TOLERANCE, Check, Left, OutOfRange, Part, Settings, Special
 from eqsat.check.rounding import Pair
 from eqsat.errors import CheckFailed, CheckTooLarge
 from eqsat.program import ops
@@ -43,7 +43,7 @@ def check(
     seed: int = SEED,
     seconds: float | None = None,
     cuts: Sequence[Pair] = (),
-    finite: bool = False,
+    special: Special = "same",
     memory: int | None = None,
     meanings: Mapping[Term, Term] | None = None,
 ) -> Check:
@@ -55,7 +55,8 @@ def check(
         cuts: pairs of corresponding values inside the programs, operands first in the source. Their readers are checked
             on random values in their place (`eqsat.check.cuts`).
         memory: bytes that values may take; by default all that is available.
-        finite: compare only where the source is finite, since rewriting may hide NaN and infinities.
+        special: what rewriting may make of NaN and infinities: `same`, nothing; `placed`, a NaN of an infinity and the
+            like, at the same places; `hidden`, anything: compare only where the source is finite.
         meanings: for outputs of the result and values in `cuts`, the same terms with each constant that was computed
             ahead of time replaced by its computation. Each such constant is then compared with its computation
             separately, and the source with these terms, where only float64 itself rounds.
@@ -82,7 +83,7 @@ def check(
         for origin in folded.origins(list(meant.items())):
             folded.compare(origin, rng, native, hurried=left() <= 0)
     narrowest = max((t.dtype for t in source.terms() if is_float(t.dtype)), key=TOLERANCE.__getitem__, default=None)
-    settings = Settings(narrowest, seed, finite, memory, exact)
+    settings = Settings(narrowest, seed, special, memory, exact)
     outputs = {
         f"output {name!r}": Compared(term, other := result.outputs[name], meant.get(other, other))
         for name, term in source.outputs.items()

@@ -10,6 +10,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 import ml_dtypes
 import numpy as np
@@ -108,6 +109,10 @@ class Check:
         }
 
 
+Special = Literal["same", "placed", "hidden"]
+"""What may become of the source's NaN and infinities: nothing; one another; anything."""
+
+
 class OutOfRange(CheckFailed):
     """A value is NaN or infinite in only one of the programs."""
 
@@ -118,12 +123,13 @@ class Settings:
 
     Attributes:
         narrowest: the narrowest float type of the program.
+        special: what may become of NaN and infinities.
         exact: constants are compared separately, and computed in float64 here.
     """
 
     narrowest: str | None
     seed: int
-    finite: bool
+    special: Special
     memory: int | None
     exact: bool
 
@@ -141,7 +147,7 @@ class Part:
     ) -> None:
         """`cheap` operations are always allowed; `number` is the part's, for its random numbers."""
         self.values = {name: x for name, x in values.items() if x.source is not x.meaning}
-        self.seed, self.finite, self.exact, self.number = settings.seed, settings.finite, settings.exact, number
+        self.seed, self.special, self.exact, self.number = settings.seed, settings.special, settings.exact, number
         narrowest = settings.narrowest or ""
         self.tolerance = TOLERANCE.get(narrowest, 0.0)
         bounds = (EXACT, EXACT) if self.exact else (LAST_PLACE.get(narrowest, 0.0), NEGLIGIBLE.get(narrowest, 0.0))
@@ -210,8 +216,11 @@ class Part:
         return all(np.isfinite(wide[x.source]).all() for x in self.values.values())
 
     def _judge(self, name: str, want: Array, found: Array, rounding: Rounding) -> None:
-        if self.finite and want.dtype.kind == "f":
-            want, found = np.where(np.isfinite(want), (want, found), 0.0)
+        if self.special != "same" and want.dtype.kind == "f":
+            ignored = ~np.isfinite(want)
+            if self.special == "placed":
+                ignored &= ~np.isfinite(found)
+            want, found = np.where(ignored, 0.0, (want, found))
         error = relative_error(found, want)
         allowed = f"{self.tolerance:.0e} allowed"
         right = error <= self.tolerance

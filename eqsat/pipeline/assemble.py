@@ -9,11 +9,12 @@ from dataclasses import dataclass, field, replace
 from eqsat.base.memory_limit import in_use
 from eqsat.check.check import check
 from eqsat.check.overflow import folds_to_infinity, overflows
-from eqsat.check.part import Check
+from eqsat.check.part import Check, Special
 from eqsat.check.rounding import Pair
 from eqsat.extract.plan.memory import lean_plan
 from eqsat.extract.plan.plan import Plan, folding_bytes
 from eqsat.extract.plan.stitch import Solved, Stitched, stitch
+from eqsat.language.rule import Policy
 from eqsat.lift.segments import lift_parts
 from eqsat.pipeline.runner import Deadline, Runner, Stage
 from eqsat.pipeline.search import Form, Found, Problem
@@ -131,6 +132,10 @@ def _folding(solved: Solved) -> int:
     return folding_bytes(solved.snapshot, solved.cover)
 
 
+_SPECIAL: Mapping[Policy, Special] = {"exact": "same", "reassociate": "placed", "fast": "hidden"}
+"""What the classes of rules promise of NaN and infinities, by the policy that lets them fire (docs/numerics.md)."""
+
+
 def verify(problem: Problem, made: Assembled, run: Runner) -> Check:
     """Compare the result with the folded program, and that with the program as given.
 
@@ -139,7 +144,6 @@ def verify(problem: Problem, made: Assembled, run: Runner) -> Check:
     """
     run.tell("checking", 0.95)
     seconds, memory = run.left("check"), memory_left(problem)
-    finite = problem.asked.numerics == "fast"
     folded = problem.folded
     with run.budget.stage("check"):
         found = check(
@@ -147,7 +151,7 @@ def verify(problem: Problem, made: Assembled, run: Runner) -> Check:
             made.program,
             seconds=seconds,
             cuts=made.cuts,
-            finite=finite,
+            special=_SPECIAL[problem.asked.numerics],
             memory=memory,
             meanings=made.meanings,
         )

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from eqsat.check.check import check
-from eqsat.check.part import TOLERANCE
+from eqsat.check.part import TOLERANCE, Special
 from eqsat.errors import CheckFailed
 from eqsat.program import ops
 from eqsat.program.ir import Program
@@ -192,27 +192,33 @@ def less_mean(x: Term) -> Term:
 ZERO_OVER = ops.div(ops.full(0, (4, 1)), ops.sub(S, S))
 LARGE = ops.mul(S, ops.full(1e3, (4, 1)))
 
-CANCELLED: dict[str, tuple[Term, Term, bool, bool]] = {
-    # source, result, whether NaN may be hidden, whether it passes
-    "nothing but rounding": (less_mean(S), ops.mul(row_of_equals(S), ops.full(0, (4, 3))), False, True),
-    "more than rounding": (less_mean(S), ops.mul(row_of_equals(S), ops.full(1e-4, (4, 3))), False, False),
-    "rounding of something": (ops.add(less_mean(S), row_of_equals(LARGE)), row_of_equals(LARGE), False, True),
-    "a tenth of something": (row_of_equals(S), ops.mul(row_of_equals(S), ops.full(1.1, (4, 3))), False, False),
-    "a hidden NaN": (ZERO_OVER, ops.full(0, (4, 1)), True, True),
-    "a NaN that may not be hidden": (ZERO_OVER, ops.full(0, (4, 1)), False, False),
-    "a NaN that is new": (S, ops.add(S, ZERO_OVER), True, False),
+ENDLESS = ops.add(S, ops.full(np.inf, (4, 1)))
+
+CANCELLED: dict[str, tuple[Term, Term, Special, bool]] = {
+    # source, result, what may become of NaN and infinities, whether it passes
+    "nothing but rounding": (less_mean(S), ops.mul(row_of_equals(S), ops.full(0, (4, 3))), "same", True),
+    "more than rounding": (less_mean(S), ops.mul(row_of_equals(S), ops.full(1e-4, (4, 3))), "same", False),
+    "rounding of something": (ops.add(less_mean(S), row_of_equals(LARGE)), row_of_equals(LARGE), "same", True),
+    "a tenth of something": (row_of_equals(S), ops.mul(row_of_equals(S), ops.full(1.1, (4, 3))), "same", False),
+    "a hidden NaN": (ZERO_OVER, ops.full(0, (4, 1)), "hidden", True),
+    "a NaN that may not be hidden": (ZERO_OVER, ops.full(0, (4, 1)), "same", False),
+    "a NaN instead of an infinity": (ENDLESS, ops.mul(ENDLESS, ops.full(0, (4, 1))), "placed", True),
+    "one that must stay infinite": (ENDLESS, ops.mul(ENDLESS, ops.full(0, (4, 1))), "same", False),
+    "a number instead of an infinity": (ENDLESS, S, "placed", False),
+    "an infinity that is new": (S, ENDLESS, "placed", False),
+    "a NaN that is new": (S, ops.add(S, ZERO_OVER), "hidden", False),
 }
 
 
 @pytest.mark.parametrize("name", CANCELLED)
 def test_outputs_that_have_cancelled(name: str) -> None:
-    source, result, hidden, passes = CANCELLED[name]
+    source, result, special, passes = CANCELLED[name]
     before, after = Program((S,), {"y": source}), Program((S,), {"y": result})
     if passes:
-        check(before, after, finite=hidden)
+        check(before, after, special=special)
     else:
         with pytest.raises(CheckFailed):
-            check(before, after, finite=hidden)
+            check(before, after, special=special)
 
 
 def test_values_that_do_not_vary_are_not_replaced() -> None:

@@ -17,6 +17,7 @@ from eqsat.cli.shared.report import closing_lines
 from eqsat.egraph.snapshot import Snapshot
 from eqsat.errors import CheckFailed, CheckTooLarge, EqsatError, InputError
 from eqsat.language.equation import rule
+from eqsat.language.rule import Policy
 from eqsat.lift.segments import LiftedProgram
 from eqsat.pipeline.failures import failures_dir, keep
 from eqsat.pipeline.result import Result
@@ -210,3 +211,18 @@ def test_what_cannot_be_kept_is_named(state: Path, monkeypatch: pytest.MonkeyPat
     folder = keep(Program((), {"y": ops.constant(weight(3, 3))}), {}, [])
     assert folder is not None
     assert sorted(p.name for p in folder.iterdir()) == ["program.txt", "settings.json"]
+
+
+@pytest.mark.parametrize("numerics", ["exact", "reassociate", "fast"])
+def test_another_order_with_an_infinite_weight_is_no_failure(numerics: Policy):
+    """A sum times infinity is infinite; a sum of infinities of both signs is NaN. The class of the rule allows that."""
+
+    def product(x, y):
+        return (x @ y) @ np.array([[np.inf], [1.0]], F32)
+
+    source = eqsat.trace(product, spec((4, 64)), spec((64, 2)))
+    best = eqsat.optimize(source, numerics=numerics, measure=False)
+    assert "fallback" not in best.report
+    inputs = {t.attr("name"): np.random.default_rng(3).standard_normal(t.shape).astype(F32) for t in source.inputs}
+    (found,) = best.program.run(inputs).values()
+    assert np.isinf(found).all() == (numerics == "exact")
