@@ -1,12 +1,17 @@
 """ONNX models as written, after onnxsim and after eqsat, in onnxruntime with all optimisations of its own.
 
-    python benchmarks/models.py DIR [--match PATTERN] [--time-limit S] [--threads N] [--size NAME=N] [--torch]
+    python benchmarks/models.py DIR [--match PATTERN] [--time-limit S] [--threads N,N] [--size NAME=N] [--torch]
+                                    [--json FILE] [--minutes M]
 
 DIR holds NAME.onnx files; open dimensions are 1 unless `--size` gives them. All variants of a model run in one process
-on the same random inputs and take turns in alternating order; times are 10th percentiles, on one thread of its
-processor time. A model that eqsat leaves as it was is one variant, not two. With `--torch`, torch.compile runs the
-model too, where torch has all of its operators. Exit code 1 if a model is slower after eqsat: by more than 2 %, and
-beyond noise.
+on the same random inputs and take turns in alternating order, loaded anew several times, because times depend on where
+weights lie in memory; times are 10th percentiles, on one thread of its processor time. Each number of threads has its
+own table, and its own optimisation. A model that eqsat leaves as it was is one variant, not two. With `--torch`,
+torch.compile runs the model too, where torch has all of its operators.
+
+With `--json`, rows are kept in FILE after each model, and those that it has are not measured again; after `--minutes`
+no model is begun, so that a later run goes on from there. Exit code 1 if a model is slower after eqsat: by more than
+2 %, and beyond noise.
 """
 
 from __future__ import annotations
@@ -20,6 +25,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -84,15 +90,15 @@ def compiled(program: eqsat.Program, inputs: Mapping[str, Any], threads: int) ->
     return run
 
 
-def measure(model: Path, asked: argparse.Namespace) -> dict[str, Any]:
+def measure(model: Path, threads: int, asked: argparse.Namespace) -> dict[str, Any]:
     """One row: each variant's milliseconds, and how many times it is as fast as the model as written."""
     shapes = open_dims(model, asked.sizes)
-    program, runtime = eqsat.from_onnx(model, shapes=shapes), OnnxRuntime()
+    program = eqsat.from_onnx(model, shapes=shapes)
     with tempfile.TemporaryDirectory() as scratch:
         files: dict[str, Path | None] = {"as written": model, "eqsat": Path(scratch) / "eqsat.onnx"}
         begun = time.monotonic()
         best = eqsat.optimize(
-            program, device="cpu", time_limit=asked.time_limit, explain_time=0.0, measure_threads=asked.threads
+            program, device="cpu", time_limit=asked.time_limit, explain_time=0.0, measure_threads=threads
         )
         seconds = time.monotonic() - begun
         write_program(best, model, Path(scratch) / "eqsat.onnx")
@@ -100,23 +106,37 @@ def measure(model: Path, asked: argparse.Namespace) -> dict[str, Any]:
         nodes = {name: len(onnx.load(file).graph.node) for name, file in files.items() if file is not None}
         kept = filecmp.cmp(model, Path(scratch) / "eqsat.onnx", shallow=False)
         loaded = {name: file for name, file in files.items() if file is not None and not (kept and name == "eqsat")}
-        sessions = {name: runtime.load(file, asked.threads) for name, file in loaded.items()}
-    inputs = inputs_for(program, sessions["as written"])
-    runs: dict[str, Run] = {name: lambda session=session: session(inputs) for name, session in sessions.items()}
-    if asked.torch and (run := compiled(program, inputs, asked.threads)) is not None:
-        runs["torch.compile"] = run
-    for run in runs.values():
-        run()
-    found = in_turns(list(runs.values()), asked.threads, asked.rounds, asked.span, lambda: math.inf)
-    times = dict(zip(runs, found, strict=True))
+        times = timed(program, loaded, threads, asked)
     chosen = best.report["measured"] and best.report["measured"]["chosen"]
     return {
         "name": model.stem,
+        "threads": threads,
         "seconds": seconds,
         "chosen": chosen or "not measured",
         "nodes": nodes,
-        "variants": compared({"as written": found[0], "eqsat": found[0], **times}),
+        "variants": compared({"as written": times["as written"], "eqsat": times["as written"], **times}),
     }
+
+
+def timed(
+    program: eqsat.Program, files: Mapping[str, Path], threads: int, asked: argparse.Namespace
+) -> dict[str, Times]:
+    """The times of models by name, in turns, over several loads of them all in alternating order."""
+    runtime = OnnxRuntime()
+    seconds: dict[str, list[float]] = {}
+    for load in range(asked.loads):
+        order = list(files.items())
+        sessions = {name: runtime.load(file, threads) for name, file in (order if load % 2 == 0 else order[::-1])}
+        inputs = inputs_for(program, sessions["as written"])
+        runs: dict[str, Run] = {name: partial(sessions[name], inputs) for name in files}
+        if asked.torch and (run := compiled(program, inputs, threads)) is not None:
+            runs["torch.compile"] = run
+        for run in runs.values():
+            run()
+        found = in_turns(list(runs.values()), threads, asked.rounds, asked.span / asked.loads, lambda: math.inf)
+        for name, each in zip(runs, found, strict=True):
+            seconds.setdefault(name, []).extend(each.seconds)
+    return {name: Times(each) for name, each in seconds.items()}
 
 
 def compared(times: Mapping[str, Times]) -> dict[str, dict[str, float]]:
@@ -165,28 +185,42 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--time-limit", type=float, default=30.0, help="of eqsat for each model, seconds; 30 by default"
     )
-    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--threads", default="1", help="numbers of threads with a comma between them; 1 by default")
     parser.add_argument("--size", action="append", metavar="NAME=N", help="of an open dimension; may be repeated")
-    parser.add_argument("--rounds", type=int, default=200, help="at most; 200 by default")
-    parser.add_argument("--span", type=float, default=10.0, help="seconds of rounds for each model; 10 by default")
+    parser.add_argument("--rounds", type=int, default=200, help="at most, for each load; 200 by default")
+    parser.add_argument("--span", type=float, default=9.0, help="seconds of rounds for each model; 9 by default")
+    parser.add_argument("--loads", type=int, default=3, help="of each variant; 3 by default")
     parser.add_argument("--torch", action="store_true", help="also run torch.compile")
-    parser.add_argument("--json", type=Path, help="also write the rows here")
+    parser.add_argument("--json", type=Path, help="keep the rows here, and go on from those that it has")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="begin no model after so many")
     asked = parser.parse_args(arguments)
     asked.sizes = parse_shapes(asked.size)
-    rows = []
-    for model in sorted(asked.folder.glob(f"{asked.match}.onnx")):
-        print(model.stem, file=sys.stderr)
-        try:
-            rows.append(measure(model, asked))
-        except EqsatError as error:
-            print(f"{model.stem}: left out: {error}", file=sys.stderr)
+    rows = measured(asked)
     if not rows:
         parser.error(f"{asked.folder}: no model of {asked.match}.onnx runs")
-    threads = "1 thread" if asked.threads == 1 else f"{asked.threads} threads"
-    show(rows, f"onnxruntime {OnnxRuntime().version}, {threads}")
-    if asked.json:
-        asked.json.write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")
+    for threads in sorted({row["threads"] for row in rows}):
+        some = "1 thread" if threads == 1 else f"{threads} threads"
+        show([row for row in rows if row["threads"] == threads], f"onnxruntime {OnnxRuntime().version}, {some}")
     return int(any(map(slower, rows)))
+
+
+def measured(asked: argparse.Namespace) -> list[dict[str, Any]]:
+    """The rows of all models and numbers of threads: those kept in the file, then those measured now."""
+    ends = time.monotonic() + 60 * asked.minutes
+    rows = json.loads(asked.json.read_text(encoding="utf-8")) if asked.json and asked.json.exists() else []
+    known = {(row["name"], row["threads"]) for row in rows}
+    for threads in map(int, asked.threads.split(",")):
+        for model in sorted(asked.folder.glob(f"{asked.match}.onnx")):
+            if (model.stem, threads) in known or time.monotonic() > ends:
+                continue
+            print(model.stem, threads, file=sys.stderr)
+            try:
+                rows.append(measure(model, threads, asked))
+            except EqsatError as error:
+                print(f"{model.stem}: left out: {error}", file=sys.stderr)
+            if asked.json:
+                asked.json.write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")
+    return sorted(rows, key=lambda row: (row["threads"], row["name"]))
 
 
 if __name__ == "__main__":

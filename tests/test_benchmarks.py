@@ -29,7 +29,7 @@ def in_onnxruntime() -> Iterator[ModuleType]:
 
 
 def test_models_are_measured_as_written_and_after_eqsat(in_onnxruntime: ModuleType, models: Path, capsys: Any) -> None:
-    short = ["--time-limit", "5", "--span", "0", "--rounds", "8"]
+    short = ["--time-limit", "5", "--span", "0", "--rounds", "8", "--loads", "2"]
     code = in_onnxruntime.main([str(models), *short, "--json", str(models / "out.json")])
     rows = json.loads((models / "out.json").read_text())
     assert [row["name"] for row in rows] == ["chain", "softmax"]
@@ -41,6 +41,27 @@ def test_models_are_measured_as_written_and_after_eqsat(in_onnxruntime: ModuleTy
         if row["chosen"] == "source":
             assert row["variants"]["eqsat"] == row["variants"]["as written"]
     assert "geometric mean of eqsat" in capsys.readouterr().out
+
+
+def test_rows_are_kept_and_a_later_run_goes_on_from_them(
+    in_onnxruntime: ModuleType, models: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    measured: list[tuple[str, int]] = []
+
+    def row(model: Path, threads: int, asked: Any) -> dict[str, Any]:
+        measured.append((model.stem, threads))
+        times = {"ms": 2.0, "spread": 0.0, "ratio": 1.0, "low": 1.0, "high": 1.0}
+        named = {"name": model.stem, "threads": threads, "seconds": 1.0, "chosen": "source"}
+        return {**named, "nodes": {"as written": 1, "eqsat": 1}, "variants": {"as written": times, "eqsat": times}}
+
+    monkeypatch.setattr(in_onnxruntime, "measure", row)
+    kept = ["--json", str(models / "rows.json")]
+    assert in_onnxruntime.main([str(models), "--match", "chain", *kept]) == 0
+    assert in_onnxruntime.main([str(models), "--threads", "1,2", *kept]) == 0
+    assert measured == [("chain", 1), ("softmax", 1), ("chain", 2), ("softmax", 2)]
+    assert capsys.readouterr().out.count("2 threads") == 1
+    assert in_onnxruntime.main([str(models), "--threads", "3", "--minutes", "-1", *kept]) == 0
+    assert len(measured) == 4
 
 
 @pytest.mark.parametrize(
