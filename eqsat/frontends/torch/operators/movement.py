@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import ceil
 from typing import Any
 
@@ -25,39 +25,15 @@ def _swap(self: Term, dim0: int, dim1: int) -> Term:
     return ops.transpose(self, order)
 
 
-def _matrix_transpose(self: Term) -> Term:
-    return ops.transpose(self)
-
-
-def _view(self: Term, size: Sequence[int]) -> Term:
-    return ops.reshape(self, size)
-
-
-def _reshape(self: Term, shape: Sequence[int]) -> Term:
-    return ops.reshape(self, shape)
-
-
 def _expand(self: Term, size: Sequence[int]) -> Term:
     """-1 keeps a dim."""
     known = (-1,) * (len(size) - self.ndim) + self.shape
     return ops.broadcast(self, [n if s == -1 else s for s, n in zip(size, known, strict=True)])
 
 
-def _repeat(self: Term, repeats: Sequence[int]) -> Term:
-    return composites.tile(self, repeats)
-
-
-def _squeeze(self: Term, dim: int | Sequence[int]) -> Term:
+def _squeeze(self: Term, dim: int | Sequence[int] | None = None) -> Term:
     """Dims of another size than 1 stay."""
     return ops.squeeze(self, [i for i in ops.axes_of(dim, self.ndim) if self.shape[i] == 1]) if self.ndim else self
-
-
-def _squeeze_all(self: Term) -> Term:
-    return ops.squeeze(self)
-
-
-def _unsqueeze(self: Term, dim: int) -> Term:
-    return ops.unsqueeze(self, dim)
 
 
 def _slice(self: Term, dim: int, start: int | None, end: int | None, step: int) -> Term:
@@ -110,7 +86,7 @@ def _pad(self: Term, pad: Sequence[int], value: float) -> Term:
 # Tensors without operands
 
 
-def _arange(start: float, end: float, step: float, dtype: Any) -> Term:
+def _arange(end: float, dtype: Any, start: float = 0, step: float = 1) -> Term:
     if isinstance(start, int) and isinstance(end, int) and isinstance(step, int):
         count, default = len(range(start, end, step)), "int64"
     else:
@@ -120,41 +96,21 @@ def _arange(start: float, end: float, step: float, dtype: Any) -> Term:
     return ops.cast(composites.add(composites.mul(ramp, as_term(step, ramp.dtype)), as_term(start, ramp.dtype)), name)
 
 
-def _arange_to(end: float, dtype: Any) -> Term:
-    return _arange(0, end, 1, dtype)
-
-
-def _arange_from(start: float, end: float, dtype: Any) -> Term:
-    return _arange(start, end, 1, dtype)
-
-
 def _full(size: Sequence[int], fill_value: float, dtype: Any) -> Term:
     kinds = {bool: "bool", int: "int64"}
     return ops.full(fill_value, size, _dtype(dtype, kinds.get(type(fill_value))))
 
 
-def _zeros(size: Sequence[int], dtype: Any) -> Term:
-    return ops.full(0, size, _dtype(dtype))
-
-
-def _ones(size: Sequence[int], dtype: Any) -> Term:
-    return ops.full(1, size, _dtype(dtype))
-
-
-def _scalar_tensor(s: float, dtype: Any) -> Term:
-    return ops.full(s, (), _dtype(dtype))
+def _filled(value: float) -> Callable[..., Term]:
+    return lambda size, dtype: ops.full(value, size, _dtype(dtype))
 
 
 def _full_like(self: Term, fill_value: float, dtype: Any) -> Term:
     return ops.full(fill_value, self.shape, _dtype(dtype, self.dtype))
 
 
-def _zeros_like(self: Term, dtype: Any) -> Term:
-    return _full_like(self, 0, dtype)
-
-
-def _ones_like(self: Term, dtype: Any) -> Term:
-    return _full_like(self, 1, dtype)
+def _filled_like(value: float) -> Callable[..., Term]:
+    return lambda self, dtype: _full_like(self, value, dtype)
 
 
 def _dtype(given: Any, default: str | None = None) -> str:
@@ -167,16 +123,13 @@ def _dtype(given: Any, default: str | None = None) -> str:
 MOVEMENT: dict[str, Row] = {
     "permute.default": Row(_permute),
     "transpose.int": Row(_swap),
-    "t.default": Row(_matrix_transpose),
-    "view.default": Row(_view),
-    "_unsafe_view.default": Row(_view),
-    "reshape.default": Row(_reshape),
+    "t.default": Row(lambda self: ops.transpose(self)),
+    **{f"{name}.default": Row(lambda self, size: ops.reshape(self, size)) for name in ("view", "_unsafe_view")},
+    "reshape.default": Row(lambda self, shape: ops.reshape(self, shape)),
     "expand.default": Row(_expand),
-    "repeat.default": Row(_repeat),
-    "squeeze.default": Row(_squeeze_all),
-    "squeeze.dim": Row(_squeeze),
-    "squeeze.dims": Row(_squeeze),
-    "unsqueeze.default": Row(_unsqueeze),
+    "repeat.default": Row(lambda self, repeats: composites.tile(self, repeats)),
+    **{f"squeeze.{how}": Row(_squeeze) for how in ("default", "dim", "dims")},
+    "unsqueeze.default": Row(lambda self, dim: ops.unsqueeze(self, dim)),
     "slice.Tensor": Row(_slice),
     "select.int": Row(_select),
     "split_with_sizes.default": Row(_split),
@@ -186,14 +139,12 @@ MOVEMENT: dict[str, Row] = {
     "stack.default": Row(_stack),
     "flip.default": Row(_flip),
     "constant_pad_nd.default": Row(_pad),
-    "arange.default": Row(_arange_to),
-    "arange.start": Row(_arange_from),
-    "arange.start_step": Row(_arange),
+    **{f"arange.{how}": Row(_arange) for how in ("default", "start", "start_step")},
     "full.default": Row(_full),
-    "zeros.default": Row(_zeros),
-    "ones.default": Row(_ones),
-    "scalar_tensor.default": Row(_scalar_tensor),
+    "zeros.default": Row(_filled(0)),
+    "ones.default": Row(_filled(1)),
+    "scalar_tensor.default": Row(lambda s, dtype: ops.full(s, (), _dtype(dtype))),
     "full_like.default": Row(_full_like),
-    "zeros_like.default": Row(_zeros_like),
-    "ones_like.default": Row(_ones_like),
+    "zeros_like.default": Row(_filled_like(0)),
+    "ones_like.default": Row(_filled_like(1)),
 }

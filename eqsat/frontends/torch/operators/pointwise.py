@@ -71,12 +71,12 @@ def _logical(name: str) -> Callable[..., Term]:
     return lambda self, other: broadcasting(name, ops.cast(self, "bool"), ops.cast(other, "bool"))
 
 
-def _logical_xor(self: Term, other: Term) -> Term:
-    return composites.not_equal(ops.cast(self, "bool"), ops.cast(other, "bool"))
-
-
 def _not_equal(self: Term, other: Term) -> Term:
     return composites.not_equal(self, other)
+
+
+def _logical_xor(self: Term, other: Term) -> Term:
+    return _not_equal(ops.cast(self, "bool"), ops.cast(other, "bool"))
 
 
 def _bitwise(name: str) -> Callable[..., Term]:
@@ -99,7 +99,7 @@ def _fmod(self: Term, other: Term) -> Term:
     return composites.fmod(ops.broadcast(self, shape), ops.broadcast(other, shape))
 
 
-def _clamp(self: Term, min: Term | None, max: Term | None) -> Term:
+def _clamp(self: Term, min: Term | None = None, max: Term | None = None) -> Term:
     return composites.clip(self, min, max)
 
 
@@ -111,18 +111,6 @@ def _elu(self: Term, alpha: float, scale: float, input_scale: float) -> Term:
     negative = composites.scaled(composites.shifted(ops.exp(composites.scaled(self, input_scale)), -1.0), alpha)
     found = ops.where(ops.greater(self, ops.full_like(0, self)), self, negative)
     return composites.scaled(found, scale)
-
-
-def _leaky_relu(self: Term, negative_slope: float) -> Term:
-    return composites.leaky_relu(self, negative_slope)
-
-
-def _hardtanh(self: Term, min_val: float, max_val: float) -> Term:
-    return composites.clip(self, min_val, max_val)
-
-
-def _gelu(self: Term, approximate: Any) -> Term:
-    return composites.gelu(self, approximate)
 
 
 def _exp2(self: Term) -> Term:
@@ -174,9 +162,7 @@ POINTWISE: dict[str, Row] = {
     **{f"rsub.{kind}": Row(_rsub, _TWO) for kind in ("Tensor", "Scalar")},
     **{f"div.{kind}": Row(_binary("div"), _TWO, floats=True) for kind in ("Tensor", "Scalar")},
     **{f"div.{kind}_mode": Row(_div_mode, _TWO) for kind in ("Tensor", "Scalar")},
-    "pow.Tensor_Scalar": Row(_pow, ("self", "exponent")),
-    "pow.Tensor_Tensor": Row(_pow, ("self", "exponent")),
-    "pow.Scalar": Row(_pow, ("self", "exponent")),
+    **{f"pow.{how}": Row(_pow, ("self", "exponent")) for how in ("Tensor_Scalar", "Tensor_Tensor", "Scalar")},
     "maximum.default": Row(_binary("max"), _TWO),
     "minimum.default": Row(_binary("min"), _TWO),
     "logical_not.default": Row(lambda self: ops.not_(ops.cast(self, "bool"))),
@@ -185,19 +171,18 @@ POINTWISE: dict[str, Row] = {
     "logical_xor.default": Row(_logical_xor),
     **{f"bitwise_{name}.{kind}": Row(_bitwise(name), _TWO) for name in _BITS for kind in ("Tensor", "Scalar")},
     "bitwise_not.default": Row(_bitwise_not),
-    "clamp.default": Row(_clamp, ("self", "min", "max")),
-    "clamp.Tensor": Row(_clamp, ("self", "min", "max")),
-    "clamp_min.default": Row(lambda self, min: composites.clip(self, min), ("self", "min")),
-    "clamp_max.default": Row(lambda self, max: composites.clip(self, None, max), ("self", "max")),
+    **{f"clamp.{how}": Row(_clamp, ("self", "min", "max")) for how in ("default", "Tensor")},
+    "clamp_min.default": Row(_clamp, ("self", "min")),
+    "clamp_max.default": Row(_clamp, ("self", "max")),
     "exp2.default": Row(_exp2, _ONE, floats=True),
     "log2.default": Row(_log(2), _ONE, floats=True),
     "log10.default": Row(_log(10), _ONE, floats=True),
     "trunc.default": Row(_trunc),
-    "hardtanh.default": Row(_hardtanh),
+    "hardtanh.default": Row(lambda self, min_val, max_val: composites.clip(self, min_val, max_val)),
     "where.self": Row(_where, _TWO),
     "elu.default": Row(_elu, _ONE, floats=True),
-    "leaky_relu.default": Row(_leaky_relu),
-    "gelu.default": Row(_gelu),
+    "leaky_relu.default": Row(lambda self, negative_slope: composites.leaky_relu(self, negative_slope)),
+    "gelu.default": Row(lambda self, approximate: composites.gelu(self, approximate)),
     "silu.default": Row(lambda self: composites.silu(self)),
     "isnan.default": Row(_is_nan),
     "isinf.default": Row(_is_inf),

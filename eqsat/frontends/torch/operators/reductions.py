@@ -22,39 +22,22 @@ def _axes(dim: Dims, rank: int) -> Shape:
     return ops.axes_of(dim, rank) if rank else ()
 
 
-def _sum(self: Term, dim: Dims, keepdim: bool, dtype: Any) -> Term:
-    return ops.sum_(converted(self, dtype), _axes(dim, self.ndim), keepdim)
+def _summed(kind: str) -> Callable[..., Term]:
+    def build(self: Term, dtype: Any, dim: Dims = None, keepdim: bool = False) -> Term:
+        return ops.reduce(kind, converted(self, dtype), _axes(dim, self.ndim), keepdim)
+
+    return build
 
 
-def _sum_all(self: Term, dtype: Any) -> Term:
-    return ops.sum_(converted(self, dtype))
-
-
-def _mean(self: Term, dim: Dims, keepdim: bool, dtype: Any) -> Term:
+def _mean(self: Term, dtype: Any, dim: Dims = None, keepdim: bool = False) -> Term:
     x = converted(self, dtype)
     if not is_float(x.dtype):
         raise Declined("a mean of integers")
     return composites.mean(x, _axes(dim, x.ndim), keepdim)
 
 
-def _mean_all(self: Term, dtype: Any) -> Term:
-    return _mean(self, None, False, dtype)
-
-
-def _prod(self: Term, dim: int, keepdim: bool, dtype: Any) -> Term:
-    return ops.prod_(converted(self, dtype), _axes(dim, self.ndim), keepdim)
-
-
-def _prod_all(self: Term, dtype: Any) -> Term:
-    return ops.prod_(converted(self, dtype))
-
-
 def _extreme(kind: str) -> Callable[..., Term]:
-    return lambda self, dim, keepdim: ops.reduce(kind, self, _axes(dim, self.ndim), keepdim)
-
-
-def _extreme_all(kind: str) -> Callable[..., Term]:
-    return lambda self: ops.reduce(kind, self)
+    return lambda self, dim=None, keepdim=False: ops.reduce(kind, self, _axes(dim, self.ndim), keepdim)
 
 
 def _extreme_place(kind: str) -> Callable[..., Term]:
@@ -69,15 +52,13 @@ def _extreme_place(kind: str) -> Callable[..., Term]:
 
 def _extreme_with_place(kind: str) -> Callable[..., tuple[Term | None, ...]]:
     """The place is left out: torch does not say which one of equal elements it is."""
-    return lambda self, dim, keepdim: (ops.reduce(kind, self, _axes(dim, self.ndim), keepdim), None)
+    extreme = _extreme(kind)
+    return lambda self, dim, keepdim: (extreme(self, dim, keepdim), None)
 
 
 def _any(kind: str) -> Callable[..., Term]:
-    return lambda self, dim, keepdim: ops.reduce(kind, ops.cast(self, "bool"), _axes(dim, self.ndim), keepdim)
-
-
-def _any_all(kind: str) -> Callable[..., Term]:
-    return lambda self: ops.reduce(kind, ops.cast(self, "bool"))
+    extreme = _extreme(kind)
+    return lambda self, dim=None, keepdim=False: extreme(ops.cast(self, "bool"), dim, keepdim)
 
 
 def _var(self: Term, dim: Dims, correction: float | None, keepdim: bool) -> Term:
@@ -147,53 +128,32 @@ def _group_norm(
 
 
 def _batch_norm(
-    input: Term, weight: Term | None, bias: Term | None, running_mean: Term, running_var: Term, eps: float
-) -> Term:
-    scale = ops.full_like(1, running_mean) if weight is None else weight
-    offset = ops.full_like(0, running_mean) if bias is None else bias
-    return composites.batchnorm(input, scale, offset, running_mean, running_var, eps)
-
-
-def _batch_norm_inference(
-    input: Term,
-    weight: Term | None,
-    bias: Term | None,
-    running_mean: Term,
-    running_var: Term,
-    momentum: float,
-    eps: float,
-) -> tuple[Term | None, ...]:
-    return _batch_norm(input, weight, bias, running_mean, running_var, eps), None, None
-
-
-def _native_batch_norm(
     input: Term,
     weight: Term | None,
     bias: Term | None,
     running_mean: Term | None,
     running_var: Term | None,
-    training: bool,
     momentum: float,
     eps: float,
+    training: bool = False,
 ) -> tuple[Term | None, ...]:
+    """At inference, where the momentum of the running statistics does not matter."""
     if training or running_mean is None or running_var is None:
         raise Declined("statistics of the batch")
-    return _batch_norm(input, weight, bias, running_mean, running_var, eps), None, None
+    scale = ops.full_like(1, running_mean) if weight is None else weight
+    offset = ops.full_like(0, running_mean) if bias is None else bias
+    return composites.batchnorm(input, scale, offset, running_mean, running_var, eps), None, None
 
 
 REDUCTIONS: dict[str, Row] = {
-    "sum.default": Row(_sum_all),
-    "sum.dim_IntList": Row(_sum),
-    "mean.default": Row(_mean_all),
-    "mean.dim": Row(_mean),
-    "prod.default": Row(_prod_all),
-    "prod.dim_int": Row(_prod),
-    **{f"a{kind}.default": Row(_extreme(kind)) for kind in ("max", "min")},
-    **{f"{kind}.default": Row(_extreme_all(kind)) for kind in ("max", "min")},
+    **{f"sum.{how}": Row(_summed("sum")) for how in ("default", "dim_IntList")},
+    **{f"prod.{how}": Row(_summed("prod")) for how in ("default", "dim_int")},
+    **{f"mean.{how}": Row(_mean) for how in ("default", "dim")},
+    **{f"{of}{kind}.default": Row(_extreme(kind)) for kind in ("max", "min") for of in ("", "a")},
     **{f"{kind}.dim": Row(_extreme_with_place(kind)) for kind in ("max", "min")},
     **{f"{kind}.default": Row(_extreme_place(kind)) for kind in ("argmax", "argmin")},
-    **{f"{name}.{how}": Row(_any(kind)) for name, kind in (("any", "max"), ("all", "min")) for how in ("dim", "dims")},
-    **{f"{name}.default": Row(_any_all(kind)) for name, kind in (("any", "max"), ("all", "min"))},
+    **{f"{name}.{how}": Row(_any(kind))
+       for name, kind in (("any", "max"), ("all", "min")) for how in ("default", "dim", "dims")},
     "var.correction": Row(_var),
     "var_mean.correction": Row(_var_mean),
     "topk.default": Row(_top, whole=True),
@@ -202,6 +162,6 @@ REDUCTIONS: dict[str, Row] = {
     "_log_softmax.default": Row(_softmax(composites.log_softmax)),
     "native_layer_norm.default": Row(_layer_norm),
     "native_group_norm.default": Row(_group_norm),
-    "_native_batch_norm_legit_no_training.default": Row(_batch_norm_inference),
-    "native_batch_norm.default": Row(_native_batch_norm),
-}
+    "_native_batch_norm_legit_no_training.default": Row(_batch_norm),
+    "native_batch_norm.default": Row(_batch_norm),
+}  # fmt: skip

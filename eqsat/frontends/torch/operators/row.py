@@ -1,7 +1,8 @@
 """Rows that say how an ATen operator becomes terms: how its operands are promoted, and what builds the terms.
 
 A builder names the arguments of the operator's schema that it understands. An argument that it leaves out must have the
-schema's default; otherwise the operator is declined. So no argument is ignored by oversight.
+schema's default; otherwise the operator is declined. So no argument is ignored by oversight. Where overloads share a
+builder, it has defaults of its own for arguments that some of their schemas lack.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ class Row:
                 raise Declined(f"argument {name}={value}")
         if self.promoted:
             given |= _promoted({name: given[name] for name in self.promoted}, self.floats)
-        return self.build(**{name: given[name] for name in self.takes})
+        return self.build(**{name: value for name, value in given.items() if name in self.takes})
 
 
 def bound(schema: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:

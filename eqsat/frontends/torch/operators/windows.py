@@ -62,21 +62,6 @@ def _laid(x: Term, rank: int, kernel: Sequence[int], stride: Sequence[int], padd
     return [_spread(dims, rank) for dims in (kernel, stride or kernel, padding)]
 
 
-def _max_pool(
-    rank: int,
-    self: Term,
-    kernel_size: Sequence[int],
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    ceil_mode: bool,
-) -> Term:
-    kernel, steps, pads = _laid(self, rank, kernel_size, stride, padding)
-    apart = _spread(dilation, rank)
-    behind = _windows(self, rank, kernel, steps, pads, apart, ceil_mode)
-    return composites.max_pool(self, kernel, steps, pads, behind, apart)
-
-
 def _max_pool_with_indices(rank: int) -> Callable[..., tuple[Term | None, ...]]:
     def build(
         self: Term,
@@ -86,7 +71,10 @@ def _max_pool_with_indices(rank: int) -> Callable[..., tuple[Term | None, ...]]:
         dilation: Sequence[int],
         ceil_mode: bool,
     ) -> tuple[Term | None, ...]:
-        return _max_pool(rank, self, kernel_size, stride, padding, dilation, ceil_mode), None
+        kernel, steps, pads = _laid(self, rank, kernel_size, stride, padding)
+        apart = _spread(dilation, rank)
+        behind = _windows(self, rank, kernel, steps, pads, apart, ceil_mode)
+        return composites.max_pool(self, kernel, steps, pads, behind, apart), None
 
     return build
 
@@ -145,10 +133,7 @@ def _extreme(x: Term, dim: int) -> Term:
 # Resized images
 
 
-Factors = Sequence[float | None]
-
-
-def _resized(x: Term, output_size: Sequence[int], factors: Factors, mode: str, coordinates: str) -> Term:
+def _resized(x: Term, output_size: Sequence[int], factors: Sequence[float | None], mode: str, coordinates: str) -> Term:
     """Nearest elements only where factors are whole: else rounding decides which one is nearest."""
     sizes = x.shape[2:]
     if len(sizes) != len(output_size):
@@ -164,76 +149,49 @@ def _between(align_corners: bool) -> str:
     return "align_corners" if align_corners else "half_pixel"
 
 
-Size = Sequence[int]
+def _to_size(mode: str, coordinates: str | None = None) -> Callable[..., Term]:
+    """Overloads for lines, images and volumes name their factors differently. `align_corners` decides the coordinates
+    where they are not given."""
 
-
-def _line(mode: str, at: str) -> Callable[..., Term]:
-    return lambda self, output_size, scales: _resized(self, output_size, [scales], mode, at)
-
-
-def _image(mode: str, at: str) -> Callable[..., Term]:
-    def build(self: Term, output_size: Size, scales_h: float | None, scales_w: float | None) -> Term:
-        return _resized(self, output_size, [scales_h, scales_w], mode, at)
+    def build(
+        self: Term,
+        output_size: Sequence[int],
+        align_corners: bool = False,
+        scales: float | None = None,
+        scales_d: float | None = None,
+        scales_h: float | None = None,
+        scales_w: float | None = None,
+    ) -> Term:
+        rank = len(output_size)
+        factors = [scales] if rank == 1 else [scales_d, scales_h, scales_w][-rank:]
+        return _resized(self, output_size, factors, mode, coordinates or _between(align_corners))
 
     return build
 
 
-def _volume(mode: str, at: str) -> Callable[..., Term]:
+def _to_size_or_by_factors(mode: str, coordinates: str | None = None) -> Callable[..., Term]:
+    """The overloads that take either."""
+
     def build(
-        self: Term, output_size: Size, scales_d: float | None, scales_h: float | None, scales_w: float | None
+        input: Term,
+        output_size: Sequence[int] | None,
+        scale_factors: Sequence[float] | None,
+        align_corners: bool = False,
     ) -> Term:
-        return _resized(self, output_size, [scales_d, scales_h, scales_w], mode, at)
-
-    return build
-
-
-def _interpolated_line(self: Term, output_size: Size, align_corners: bool, scales: float | None) -> Term:
-    return _line("linear", _between(align_corners))(self, output_size, scales)
-
-
-def _interpolated_image(mode: str) -> Callable[..., Term]:
-    def build(
-        self: Term, output_size: Size, align_corners: bool, scales_h: float | None, scales_w: float | None
-    ) -> Term:
-        return _image(mode, _between(align_corners))(self, output_size, scales_h, scales_w)
-
-    return build
-
-
-def _interpolated_volume(
-    self: Term,
-    output_size: Size,
-    align_corners: bool,
-    scales_d: float | None,
-    scales_h: float | None,
-    scales_w: float | None,
-) -> Term:
-    return _volume("linear", _between(align_corners))(self, output_size, scales_d, scales_h, scales_w)
-
-
-def _asked(x: Term, output_size: Size | None, factors: Sequence[float] | None) -> tuple[Size, Factors]:
-    """Sizes and factors, of which one is given."""
-    if output_size is not None:
-        return output_size, [None] * len(output_size)
-    assert factors is not None
-    return [int(n * factor) for n, factor in zip(x.shape[2:], factors, strict=True)], factors
-
-
-def _nearest(input: Term, output_size: Size | None, scale_factors: Sequence[float] | None) -> Term:
-    return _resized(input, *_asked(input, output_size, scale_factors), "nearest", "asymmetric")
-
-
-def _interpolated(mode: str) -> Callable[..., Term]:
-    def build(
-        input: Term, output_size: Size | None, align_corners: bool, scale_factors: Sequence[float] | None
-    ) -> Term:
-        return _resized(input, *_asked(input, output_size, scale_factors), mode, _between(align_corners))
+        factors = scale_factors or [None] * (input.ndim - 2)
+        size = output_size or [int(n * (f or 1)) for n, f in zip(input.shape[2:], factors, strict=True)]
+        return _resized(input, size, factors, mode, coordinates or _between(align_corners))
 
     return build
 
 
 _NEAREST = {"upsample_nearest": "asymmetric", "_upsample_nearest_exact": "half_pixel"}
-_INTERPOLATED = {"linear1d": "linear", "bilinear2d": "linear", "trilinear3d": "linear", "bicubic2d": "cubic"}
+_WEIGHTED = {
+    "upsample_linear1d": "linear",
+    "upsample_bilinear2d": "linear",
+    "upsample_trilinear3d": "linear",
+    "upsample_bicubic2d": "cubic",
+}
 
 WINDOWS: dict[str, Row] = {
     "convolution.default": Row(_convolution, whole="transposed"),
@@ -249,13 +207,10 @@ WINDOWS: dict[str, Row] = {
     "cumsum.default": Row(_cumsum, whole=True),
     "cummax.default": Row(_cummax, whole=True),
     "cummin.default": Row(_cummin, whole=True),
-    **{f"{name}1d.default": Row(_line("nearest", at), whole=True) for name, at in _NEAREST.items()},
-    **{f"{name}2d.default": Row(_image("nearest", at), whole=True) for name, at in _NEAREST.items()},
-    **{f"{name}3d.default": Row(_volume("nearest", at), whole=True) for name, at in _NEAREST.items()},
-    "upsample_linear1d.default": Row(_interpolated_line, whole=True),
-    "upsample_bilinear2d.default": Row(_interpolated_image("linear"), whole=True),
-    "upsample_bicubic2d.default": Row(_interpolated_image("cubic"), whole=True),
-    "upsample_trilinear3d.default": Row(_interpolated_volume, whole=True),
-    **{f"upsample_nearest{rank}d.vec": Row(_nearest, whole=True) for rank in (1, 2, 3)},
-    **{f"upsample_{name}.vec": Row(_interpolated(mode), whole=True) for name, mode in _INTERPOLATED.items()},
-}
+    **{f"{name}{rank}d.default": Row(_to_size("nearest", at), whole=True)
+       for name, at in _NEAREST.items() for rank in (1, 2, 3)},
+    **{f"upsample_nearest{rank}d.vec": Row(_to_size_or_by_factors("nearest", "asymmetric"), whole=True)
+       for rank in (1, 2, 3)},
+    **{f"{name}.default": Row(_to_size(mode), whole=True) for name, mode in _WEIGHTED.items()},
+    **{f"{name}.vec": Row(_to_size_or_by_factors(mode), whole=True) for name, mode in _WEIGHTED.items()},
+}  # fmt: skip
