@@ -25,7 +25,7 @@ def composites(
     for root, operands in operators:
         inside = None if facts.free[root] else _inside(snapshot, facts, root, operands, limits.operators)
         if inside is not None:
-            cut = _cut(snapshot, facts, inside, operands)
+            cut = _cut(snapshot, facts, inside)
             price = _price(snapshot, facts, prices, cut, inside)
             children = bits(cut.leaves & facts.computed)
             family = "pointwise" if cut.kind == Kind.POINT else "row"
@@ -60,7 +60,7 @@ def _inside(snapshot: Snapshot, facts: Facts, root: int, operands: Sequence[int]
     return sorted(found, key=snapshot.depth.__getitem__) if len(computing) > 1 else None
 
 
-def _cut(snapshot: Snapshot, facts: Facts, inside: Sequence[int], operands: Sequence[int]) -> Cut:
+def _cut(snapshot: Snapshot, facts: Facts, inside: Sequence[int]) -> Cut:
     made: dict[int, Cut] = {}
     for c in inside:
         (i,) = snapshot.members[c]

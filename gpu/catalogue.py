@@ -29,15 +29,6 @@ def samples(target: Target, dtype: str) -> Iterator[tuple[str, Kernel]]:
                 yield kernel.name, kernel
 
 
-def example_samples(target: Target, dtype: str) -> Iterator[tuple[str, Kernel]]:
-    """(family and example, kernel) for every example, at each of the family's other sizes."""
-    for family in FAMILIES.values():
-        for sizes in family.sizes[1:]:
-            for name, outputs in family.examples(sizes, dtype).items():
-                for kernel in made(outputs, target, Choice()):
-                    yield f"{family.name}: {name}, {sizes}", kernel
-
-
 def made(outputs: tuple[Node, ...], target: Target, choice: Choice) -> tuple[Kernel, ...]:
     """The launches that compute an example."""
     inputs = tuple(n for n in topological(outputs) if n.op == "In")

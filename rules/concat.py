@@ -61,12 +61,12 @@ def _cat_of_views(graph: Terms, emit: Emit) -> None:
         shared = set.intersection(*({base for base, _ in v} for v in views))
         for base, layout in views[0]:
             if base in shared:
-                joined = _join(base, layout, views[1:], graph)
+                joined = _join(base, layout, views[1:])
                 if joined is not None:
                     emit(node.cls, graph.view(base, joined))
 
 
-def _join(base: int, first: Layout, others: list[list[tuple[int, Layout]]], graph: Terms) -> Layout | None:
+def _join(base: int, first: Layout, others: list[list[tuple[int, Layout]]]) -> Layout | None:
     if lt.is_contiguous(first):
         end = first.offset + first.size
         for views in others:

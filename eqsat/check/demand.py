@@ -198,8 +198,7 @@ class _Run:
         with np.errstate(all="ignore"):
             for term in d.order:
                 args = [
-                    selected(values[a], d.demand[a], need, a.shape)
-                    for a, need in zip(term.args, d.needs[term], strict=True)
+                    selected(values[a], d.demand[a], need) for a, need in zip(term.args, d.needs[term], strict=True)
                 ]
                 values[term] = self._rounded(term, self._value(term, args))
                 for arg in term.args:
@@ -207,10 +206,7 @@ class _Run:
                     if not readers[arg]:
                         del values[arg]
                         _let_go(arg)
-            return [
-                selected(self._typed(values[t], t.dtype), d.demand[t], wanted, t.shape)
-                for t, wanted in d.wanted.items()
-            ]
+            return [selected(self._typed(values[t], t.dtype), d.demand[t], wanted) for t, wanted in d.wanted.items()]
 
     def _rounded(self, term: Term, value: Array) -> Array:
         """A computed value, with perturbed rounding if requested."""
@@ -227,7 +223,7 @@ class _Run:
         demand = self.d.demand[term]
         if term.op == "input":
             value = np.asarray(self.inputs[term.attr("name")]).reshape(term.shape)
-            return self._typed(selected(value, everything(term), demand, term.shape), term.dtype)
+            return self._typed(selected(value, everything(term), demand), term.dtype)
         if self.moved is not None and term in self.moved.terms and is_float(term.dtype):
             own = row_of(term).run(term, args, [], demand, np_dtype(term.dtype))
             return self.moved.of(own, self.rng)  # widened by its readers, block by block, like other constants

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -67,7 +66,7 @@ def indices(wanted: Wanted, n: int) -> Array:
     return np.arange(n) if wanted is None else wanted
 
 
-def selected(array: Array, have: Demand, want: Demand, shape: Sequence[int]) -> Array:
+def selected(array: Array, have: Demand, want: Demand) -> Array:
     """The elements that `want` selects, from an array that holds the elements of `have`."""
     for axis, (h, w) in enumerate(zip(have, want, strict=True)):
         if w is h or w is None:

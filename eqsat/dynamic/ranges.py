@@ -70,15 +70,15 @@ def ends(ranges: Mapping[str, Range]) -> list[Point]:
     return [dict(zip(names, sizes, strict=True)) for sizes in corners]
 
 
-def unseen(ranges: Mapping[str, Range], seen: Sequence[Point], count: int = UNSEEN) -> list[Point]:
+def unseen(ranges: Mapping[str, Range], seen: Sequence[Point]) -> list[Point]:
     """Sizes inside the ranges that are not among `seen`, drawn at random, always the same ones."""
     rng = random.Random(0)
     found: dict[tuple[int, ...], Point] = {}
     known = {tuple(point.values()) for point in seen}
-    for _ in range(20 * count):
+    for _ in range(20 * UNSEEN):
         point = {name: rng.randint(low, high) for name, (low, high) in ranges.items()}
         if tuple(point.values()) not in known:
             found.setdefault(tuple(point.values()), point)
-        if len(found) == count:
+        if len(found) == UNSEEN:
             break
     return list(found.values())

@@ -10,7 +10,7 @@ degree / PRIME.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -217,28 +217,16 @@ def _fold(values: Array, combine: Callable[[Array, Array], Array]) -> Array:
 
 def class_values(snapshot: Snapshot, leaves: Mapping[str, Array], meaning: Apply = apply) -> list[Array]:
     """The value of every class by its shallowest derivation; `leaves` gives inputs and constants by name."""
-    values: list[Array | None] = [None] * snapshot.n_classes
+    values: dict[int, Array] = {}
     for cls in sorted(range(snapshot.n_classes), key=lambda c: snapshot.depth[c]):
         node = snapshot.nodes[snapshot.best[cls]]
-        values[cls] = _node_value(node.op, node.attrs, node.args, values, leaves, meaning)
-    return [v for v in values if v is not None]
+        values[cls] = term_value((node.op, node.attrs, node.args), values, leaves, meaning)
+    return [values[cls] for cls in range(snapshot.n_classes)]
 
 
-def _node_value(
-    op: str,
-    attrs: tuple[Any, ...],
-    args: Sequence[int],
-    values: Sequence[Array | None],
-    leaves: Mapping[str, Array],
-    meaning: Apply,
+def term_value(
+    term: Term, values: Mapping[int, Array] | Sequence[Array], leaves: Mapping[str, Array], meaning: Apply = apply
 ) -> Array:
-    if op in ("In", "Const"):
-        return leaves[attrs[0]]
-    with np.errstate(all="ignore"):
-        return meaning(op, attrs, [v for a in args if (v := values[a]) is not None])
-
-
-def term_value(term: Term, values: Sequence[Array], leaves: Mapping[str, Array], meaning: Apply = apply) -> Array:
     """The value of a term over classes with these values."""
     if isinstance(term, int):
         return values[term]
@@ -247,18 +235,6 @@ def term_value(term: Term, values: Sequence[Array], leaves: Mapping[str, Array],
         return leaves[attrs[0]]
     with np.errstate(all="ignore"):
         return meaning(op, attrs, [term_value(t, values, leaves, meaning) for t in operands])
-
-
-def disagreements(snapshot: Snapshot, leaves: Mapping[str, Array]) -> Iterator[tuple[int, Array, Array]]:
-    """(e-node index, its value, its class's value) for every e-node that does not evaluate to its class.
-
-    Up to the rounding of numbers to the class's own dtype, whatever that of the leaves.
-    """
-    values = class_values(snapshot, leaves)
-    for i, node in enumerate(snapshot.nodes):
-        own = _node_value(node.op, node.attrs, node.args, values, leaves, apply)
-        if not close(own, values[node.cls], snapshot.dtype[node.cls]):
-            yield i, own, values[node.cls]
 
 
 _CLOSE = {"float64": 1e-9, "float32": 1e-4, "float16": 1e-2, "bfloat16": 1e-1}

@@ -74,11 +74,6 @@ class Drawing:
     sections: list[Section]
     left_out: int
 
-    @property
-    def boxes(self) -> list[Box]:
-        """All boxes, in launch order."""
-        return sorted((b for s in self.sections for layer in s.layers for b in layer), key=lambda b: b.number)
-
 
 def page(result: Result) -> str:
     """The page as HTML: no other file, script or font is needed to show it."""

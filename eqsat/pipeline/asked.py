@@ -12,7 +12,6 @@ from eqsat.errors import InputError
 from eqsat.extract.device.table import Device
 from eqsat.extract.device.table import device as find_device
 from eqsat.language.rule import AnyRule, Policy
-from eqsat.pipeline.limits import EXPLAINING
 from eqsat.pipeline.objective import Objective
 from eqsat.program.ir import Program
 from eqsat.program.sizes import check_program
@@ -29,7 +28,6 @@ class Asked:
         top: how many plans.
         inputs: arrays by name on which nothing may overflow.
         memory: bytes that this process may take.
-        explain_time: seconds for the steps.
         measure_threads: threads of each plan that is measured; None if none is.
     """
 
@@ -40,7 +38,6 @@ class Asked:
     top: int = 1
     inputs: Mapping[str, Any] | None = None
     memory: int = field(default_factory=lambda: memory_limit_of(None))
-    explain_time: float = EXPLAINING.seconds
     measure_threads: int | None = None
 
     @property
@@ -82,7 +79,7 @@ def judged(
     instance("measure", measure, bool, "True or False")
     whole("measure_threads", measure_threads, 1)
     threads = measure_threads if measure and row.runtime and not goal.memory else None
-    return Asked(row, usable(numerics, rules), numerics, goal, top, inputs, memory, explain_time, threads)
+    return Asked(row, usable(numerics, rules), numerics, goal, top, inputs, memory, threads)
 
 
 def usable(numerics: Policy, rules: Sequence[AnyRule] | None) -> tuple[AnyRule, ...]:

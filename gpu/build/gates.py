@@ -49,11 +49,6 @@ class Resources:
     waves: int
     most_waves: int
 
-    @property
-    def occupancy(self) -> float:
-        """Share of the most waves."""
-        return self.waves / self.most_waves
-
 
 @dataclass(frozen=True, slots=True)
 class Verdict:

@@ -132,9 +132,9 @@ class Region:
         self._scopes[value.depth].known[key] = value
         return value
 
-    def define(self, ctype: str, text: str, operands: Sequence[Value], key: Hashable = None) -> Value:
-        """`const ctype name = text;` as far out as the operands allow, once per key (by default its text)."""
-        key = (ctype, text) if key is None else key
+    def define(self, ctype: str, text: str, operands: Sequence[Value]) -> Value:
+        """`const ctype name = text;` as far out as the operands allow, once for each text."""
+        key = ctype, text
         found = self.known(key)
         if found is None:
             depth = max((v.depth for v in operands), default=0)

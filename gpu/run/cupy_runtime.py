@@ -240,18 +240,19 @@ class GpuPlan:
             for array, place in zip(results, places, strict=True)
         ]
 
-    def capture(self, inputs: Mapping[str, Any], times: int = 1) -> Captured:
-        """The launches, so many times in a row, as a graph over these arrays: replaying it costs one launch.
+    def capture(self, inputs: Mapping[str, Any]) -> Captured:
+        """The launches as a graph over these arrays: replaying it costs one launch.
 
         Raises:
             InputError: the plan holds an opaque operator, which runs on the host.
             DeviceFailed: the driver cannot record them.
         """
         with self.guarded():
-            return self.record(self.taken(inputs), times)
+            return self.record(self.taken(inputs))
 
     def record(self, taken: Mapping[str, Any], times: int = 1, others: Sequence[Mapping[str, Any]] = ()) -> Captured:
-        """As `capture`, for inputs that are flat CuPy arrays; runs after the first take `others` in turns."""
+        """As `capture`, of the launches so many times in a row, for inputs that are flat CuPy arrays; runs after the
+        first take `others` in turns."""
         if any(isinstance(step, HostCall) for step in self.launches.steps):
             raise InputError("a plan with opaque operators cannot be captured: they run on the host")
         memories = [self._memory(each) for each in (taken, *others)]

@@ -15,10 +15,10 @@ import pytest
 from eqsat.base.numerics import itemsize
 from eqsat.errors import InputError
 from eqsat.gpu.build.gates import Verdict, gate, judged
-from eqsat.gpu.catalogue import FAMILIES, example_samples, samples
+from eqsat.gpu.catalogue import FAMILIES, made, samples
 from eqsat.gpu.catalogue import verdicts as judged_variants
 from eqsat.gpu.families import contraction
-from eqsat.gpu.families.base import Kernel
+from eqsat.gpu.families.base import Choice, Kernel
 from eqsat.gpu.run.cupy_runtime import inlined
 from eqsat.gpu.table.limits import OPERANDS
 from eqsat.gpu.table.occupancy import MEASURED, table
@@ -55,8 +55,15 @@ def test_every_variant_passes_its_gate(arch: str, dtype: str) -> None:
 @pytest.mark.parametrize(("arch", "dtype"), [("gfx90a", "float32"), ("gfx942", "float16"), ("gfx1100", "bfloat16"),
                                              ("gfx1201", "float32"), ("sm_90", "float16")])  # fmt: skip
 def test_every_example_passes_its_gate(arch: str, dtype: str) -> None:
+    kernels = {
+        f"{family.name}: {name}, {sizes}, {i}": kernel
+        for family in FAMILIES.values()
+        for sizes in family.sizes[1:]  # samples have the first ones
+        for name, outputs in family.examples(sizes, dtype).items()
+        for i, kernel in enumerate(made(outputs, TARGETS[arch], Choice()))
+    }
     try:
-        found = judged(dict(example_samples(TARGETS[arch], dtype)), TARGETS[arch])
+        found = judged(kernels, TARGETS[arch])
     except InputError as missing:
         pytest.skip(str(missing))
     assert faults(found) == {}

@@ -81,7 +81,7 @@ def fuzz(
         seen = search.again(again)
         typer.echo(seen.text or seen.word)
         raise typer.Exit(_FAULTS if seen.cause else 0)
-    counts = _counts(programs, models, kinds, minutes)
+    counts = _counts(programs, models, kinds)
     files = {str(path.absolute()): digest_of(path) for path in corpus or ()}
     seconds = math.inf if minutes is None else 60 * minutes
     if minutes is None and programs is None and models is None:
@@ -117,7 +117,7 @@ def fuzz(
         raise typer.Exit(_FAULTS)
 
 
-def _counts(programs: int | None, models: int | None, kinds: list[str] | None, minutes: float | None) -> dict[str, int]:
+def _counts(programs: int | None, models: int | None, kinds: list[str] | None) -> dict[str, int]:
     """How many cases of each kind are asked for.
 
     Raises:

@@ -84,7 +84,7 @@ def backend(
     asked = Options.of(options)
     gpu = gpu_of(asked.device, inputs) if asked.codegen == "eqsat" else None
     if torch.is_grad_enabled() and any(isinstance(x, torch.Tensor) and x.requires_grad for x in inputs):
-        return _compiled(torch, module, inputs, asked.codegen, mode, freezing=False)
+        return _compiled(module, inputs, asked.codegen, mode, freezing=False)
     prepare(asked.numerics)
     weights = _weights(torch, module, inputs)
     constants = weights if asked.freeze else {}
@@ -102,14 +102,12 @@ def backend(
     def compiled() -> Callable[..., Any]:
         if constants:
             return _bound(torch, better or module, inputs, constants, asked, mode)
-        return _compiled(torch, better or module, inputs, asked.codegen, mode, freezing=False)
+        return _compiled(better or module, inputs, asked.codegen, mode, freezing=False)
 
     return _without_autocast(torch, compiled) if better else compiled()
 
 
-def _compiled(
-    torch: Any, module: Any, inputs: Sequence[Any], codegen: str, mode: str | None, freezing: bool
-) -> Callable[..., Any]:
+def _compiled(module: Any, inputs: Sequence[Any], codegen: str, mode: str | None, freezing: bool) -> Callable[..., Any]:
     """A graph module as another backend of torch compiles it."""
     if codegen != "inductor":
         return module.forward
@@ -174,5 +172,5 @@ def _bound(
             frozen.graph.erase_node(node)
     frozen.recompile()
     kept = [i for i in range(len(inputs)) if i not in constants]
-    compiled = _compiled(torch, frozen, [inputs[i] for i in kept], asked.codegen, mode, freezing=True)
+    compiled = _compiled(frozen, [inputs[i] for i in kept], asked.codegen, mode, freezing=True)
     return lambda *args: compiled(*(args[i] for i in kept))
