@@ -12,14 +12,14 @@ more than 0.1 %: the default is too low.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
+
+from common import models, write_figures
 
 import eqsat
 from eqsat.cli.shared.output import console, print_table
@@ -98,8 +98,7 @@ def main() -> int:
     parser.add_argument("--skip", default="", metavar="PATTERN")
     parser.add_argument("--json", type=Path, metavar="FILE")
     options = parser.parse_args()
-    paths = sorted(p for folder in options.folders for p in folder.glob("*.onnx") if not fnmatch(p.stem, options.skip))
-    programs = [saturated(path) for path in paths]
+    programs = [saturated(path) for path in models(options.folders, skip=options.skip)]
     names = [program.name for program in programs]
 
     def outcomes(limits: Limits) -> list[Outcome]:
@@ -123,9 +122,7 @@ def main() -> int:
             found.append({"bounds": changing, "factor": factor, "programs": _by_name(names, now)})
     columns = ("bound", "factor", "predicted us", "kernels", "candidates", "seconds", "cheaper", "dearer")
     print_table(console(), f"{len(programs)} programs on {options.device}", columns, rows, words=2)
-    if options.json:
-        document = {"defaults": _by_name(names, default), "changed": found}
-        options.json.write_text(json.dumps(document, indent=1) + "\n")
+    write_figures(options.json, {"defaults": _by_name(names, default), "changed": found})
     return int(gained)
 
 

@@ -22,6 +22,8 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+from common import write_figures
+
 from eqsat.cli.shared.output import console, print_table
 from eqsat.errors import InputError
 from eqsat.extract.solver.greedy import NO_NODE, greedy_dag
@@ -200,8 +202,7 @@ def main() -> int:
         except InputError as error:
             refused.append(str(error))
     report(rows, refused)
-    if options.json:
-        options.json.write_text(json.dumps(rows, indent=1))
+    write_figures(options.json, rows)
     return int(any(r["cost"] > r["greedy"] + abs(r["greedy"]) * PROVEN for r in rows))
 
 

@@ -17,9 +17,10 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
+
+from common import REFERENCES, models
 
 import eqsat
 from eqsat.egraph.encoding import EGraph
@@ -139,12 +140,6 @@ def _timed(row: HostRule, times: dict[str, float]) -> HostRule:
     return replace(row, apply=apply)
 
 
-def models(folders: Sequence[Path], pattern: str) -> Iterator[Path]:
-    """The programs in the folders, by name."""
-    found = {path.stem: path for folder in folders for path in folder.glob("*.onnx") if "__" not in path.stem}
-    yield from (found[name] for name in sorted(found) if fnmatch(name, pattern))
-
-
 def print_text(growths: Sequence[Growth]) -> None:
     """Tables for a terminal."""
     from eqsat.cli.shared.output import console, print_table
@@ -156,15 +151,15 @@ def print_text(growths: Sequence[Growth]) -> None:
 
 def print_markdown(growths: Sequence[Growth]) -> None:
     """The same tables as Markdown: the summary first."""
-    _print_rows(_SUMMARY, [_summary(g) for g in growths], "")
+    _print_rows(_SUMMARY, [_summary(g) for g in growths])
     for growth in growths:
         print(f"\n### {_title(growth)}\n")
-        _print_rows(("rule", "matches", "e-nodes", "ms"), list(_cells(growth)), "")
+        _print_rows(("rule", "matches", "e-nodes", "ms"), list(_cells(growth)))
 
 
-def _print_rows(columns: Sequence[str], rows: Sequence[Sequence[str]], indent: str) -> None:
+def _print_rows(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     for row in (columns, ("---", *("---:",) * (len(columns) - 1)), *rows):
-        print(f"{indent}| {' | '.join(row)} |")
+        print(f"| {' | '.join(row)} |")
 
 
 _SUMMARY = ("program", "parts", "e-nodes before", "after", "rules that matched", "matches", "ms in rules", "ms in all")
@@ -195,7 +190,7 @@ def main() -> None:
     parser.add_argument("--markdown", action="store_true")
     args = parser.parse_args()
     rules = allowed(list(ALL), args.numerics)
-    growths = [grow(path, rules, args.seconds) for path in models(args.folders, args.match)]
+    growths = [grow(path, rules, args.seconds) for path in models(args.folders, args.match, REFERENCES)]
     show: Callable[[Sequence[Growth]], None] = print_markdown if args.markdown else print_text
     show(growths)
 

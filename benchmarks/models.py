@@ -27,9 +27,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from statistics import geometric_mean
 from typing import Any
 
 import onnx
+from common import models, sizes
 
 import eqsat
 from eqsat.base.turns import Times, in_turns, ratio
@@ -47,14 +49,7 @@ SLOWEST = 1.02
 Run = Callable[[], object]
 
 
-def open_dims(model: Path, sizes: Mapping[str, int]) -> dict[str, int]:
-    """The sizes of a model's open dimensions."""
-    graph = onnx.load(model, load_external_data=False).graph
-    dims = [dim.dim_param for value in graph.input for dim in value.type.tensor_type.shape.dim]
-    return {name: sizes.get(name, 1) for name in dims if name}
-
-
-def simplified(model: Path, target: Path, shapes: Mapping[str, int]) -> Path | None:
+def simplified(model: Path, target: Path) -> Path | None:
     """The model after onnxsim, if that is installed and takes it; open dimensions stay open."""
     try:
         import onnxsim  # pyright: ignore[reportMissingImports]
@@ -92,8 +87,7 @@ def compiled(program: eqsat.Program, inputs: Mapping[str, Any], threads: int) ->
 
 def measure(model: Path, threads: int, asked: argparse.Namespace) -> dict[str, Any]:
     """One row: each variant's milliseconds, and how many times it is as fast as the model as written."""
-    shapes = open_dims(model, asked.sizes)
-    program = eqsat.from_onnx(model, shapes=shapes)
+    program = eqsat.from_onnx(model, shapes=sizes(model, asked.sizes))
     with tempfile.TemporaryDirectory() as scratch:
         files: dict[str, Path | None] = {"as written": model, "eqsat": Path(scratch) / "eqsat.onnx"}
         begun = time.monotonic()
@@ -102,7 +96,7 @@ def measure(model: Path, threads: int, asked: argparse.Namespace) -> dict[str, A
         )
         seconds = time.monotonic() - begun
         write_program(best, model, Path(scratch) / "eqsat.onnx")
-        files["onnxsim"] = simplified(model, Path(scratch) / "onnxsim.onnx", shapes)
+        files["onnxsim"] = simplified(model, Path(scratch) / "onnxsim.onnx")
         nodes = {name: len(onnx.load(file).graph.node) for name, file in files.items() if file is not None}
         kept = filecmp.cmp(model, Path(scratch) / "eqsat.onnx", shallow=False)
         loaded = {name: file for name, file in files.items() if file is not None and not (kept and name == "eqsat")}
@@ -174,7 +168,7 @@ def show(rows: Sequence[Mapping[str, Any]], title: str) -> None:
     print_table(console(), title, [*columns, "nodes", "chosen", "seconds"], cells)
     for name in names:
         ratios = [row["variants"][name]["ratio"] for row in rows if name in row["variants"]]
-        print(f"geometric mean of {name}: {math.exp(math.fsum(map(math.log, ratios)) / len(ratios)):.3f}x", end=" ")
+        print(f"geometric mean of {name}: {geometric_mean(ratios):.3f}x", end=" ")
         print(f"over {len(ratios)} models")
 
 
@@ -210,7 +204,7 @@ def measured(asked: argparse.Namespace) -> list[dict[str, Any]]:
     rows = json.loads(asked.json.read_text(encoding="utf-8")) if asked.json and asked.json.exists() else []
     known = {(row["name"], row["threads"]) for row in rows}
     for threads in map(int, asked.threads.split(",")):
-        for model in sorted(asked.folder.glob(f"{asked.match}.onnx")):
+        for model in models([asked.folder], asked.match):
             if (model.stem, threads) in known or time.monotonic() > ends:
                 continue
             print(model.stem, threads, file=sys.stderr)

@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatch
 from pathlib import Path
 
+from common import REFERENCES, models
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
 import eqsat
@@ -147,11 +148,10 @@ def _programs(args: argparse.Namespace) -> Iterator[tuple[str, Program]]:
         from eqsat.suite.motivating import PROGRAMS
 
         yield from ((name, demo.build()) for name, demo in PROGRAMS.items())
-    files = {path.stem: path for folder in args.folders for path in folder.glob("*.onnx") if "__" not in path.stem}
     sizes = parse_shapes(args.shape)
-    for name in sorted(files):
-        if any(fnmatch(name, pattern) for pattern in args.match):
-            yield name, eqsat.from_onnx(files[name], shapes=named_sizes(files[name], sizes))
+    for path in models(args.folders, skip=REFERENCES):
+        if any(fnmatch(path.stem, pattern) for pattern in args.match):
+            yield path.stem, eqsat.from_onnx(path, shapes=named_sizes(path, sizes))
     if args.random:
         yield from drawn(args.random, args.seed)
 

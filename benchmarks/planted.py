@@ -23,6 +23,7 @@ import eqsat
 from eqsat.base.numerics import is_float
 from eqsat.check.check import check
 from eqsat.check.part import Check
+from eqsat.cli.shared.options import parse_shapes
 from eqsat.errors import CheckFailed
 from eqsat.pipeline import assemble
 from eqsat.program import ops
@@ -206,7 +207,7 @@ def main() -> int:
     parser.add_argument("--shape", action="append", default=[])
     parser.add_argument("--time-limit", type=float, default=20.0)
     args = parser.parse_args()
-    shapes = {name: int(n) for name, n in (text.split("=") for text in args.shape)}
+    shapes = parse_shapes(args.shape)
     passed = True
     for path in args.models:
         program = eqsat.from_onnx(path, shapes=shapes)

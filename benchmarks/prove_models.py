@@ -25,17 +25,18 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from fnmatch import fnmatch
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import numpy as np
 import onnx
+from common import models, sizes
 from corruptions import corrupted
 from onnx import numpy_helper
 
 import eqsat
+from eqsat.cli.shared.options import parse_shapes
 from eqsat.cli.shared.output import console, print_table
 from eqsat.errors import CheckFailed, InputError
 from eqsat.program.ir import Program
@@ -65,15 +66,13 @@ def main() -> int:
     proof_limit = asked.proof_limit or asked.limit
     rows: list[list[str]] = []
     wrong: list[str] = []
-    for path in sorted(asked.folder.glob("*.onnx")):
-        if not fnmatch(path.stem, asked.match):
-            continue
-        source = read(path, dict(entry.split("=") for entry in asked.shape))
+    for path in models([asked.folder], asked.match):
+        source = eqsat.from_onnx(path, shapes=sizes(path, parse_shapes(asked.shape)))
         for against in asked.against or ["mi300x"]:
             with tempfile.TemporaryDirectory() as folder:
                 written = Path(folder) / "result.onnx"
                 begun = cpu_seconds()
-                made(source, path, against, written, asked.limit)
+                made(source, against, written, asked.limit)
                 finished = cpu_seconds()
                 result = eqsat.from_onnx(written)
                 proof = eqsat.prove(source, result, time_limit=proof_limit, certify=asked.certificates is not None)
@@ -113,15 +112,7 @@ def cpu_seconds() -> float:
     return total
 
 
-def read(path: Path, shapes: dict[str, str]) -> Program:
-    """The model, its open dims as asked, 1 for a dim that is not."""
-    sizes = {name: int(size) for name, size in shapes.items()}
-    graph = onnx.load(path, load_external_data=False).graph
-    dims = (dim.dim_param for value in graph.input for dim in value.type.tensor_type.shape.dim)
-    return eqsat.from_onnx(path, shapes={name: sizes.get(name, 1) for name in dims if name} or None)
-
-
-def made(source: Program, path: Path, against: str, written: Path, limit: float) -> None:
+def made(source: Program, against: str, written: Path, limit: float) -> None:
     """Write what a device's search, onnxruntime or onnxsim makes of the model."""
     if against not in (ONNXRUNTIME, ONNXSIM):
         eqsat.to_onnx(eqsat.optimize(source, device=against, time_limit=limit).program, written)

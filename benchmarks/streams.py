@@ -14,11 +14,12 @@ launches than wanted, or moves more than 1.15 times the compulsory bytes.
 from __future__ import annotations
 
 import argparse
-import json
-import math
 import sys
 from pathlib import Path
+from statistics import geometric_mean
 from typing import Any
+
+from common import models, sizes, write_figures
 
 import eqsat
 from eqsat.cli.shared.output import console, print_table
@@ -48,27 +49,18 @@ def rows(names: list[str], device: str, time_limit: float) -> list[dict[str, Any
     return made
 
 
-def models(folder: Path, device: str, time_limit: float) -> list[dict[str, Any]]:
+def of_models(folder: Path, device: str, time_limit: float) -> list[dict[str, Any]]:
     """The same for ONNX files; dynamic dims are 1, sequences 128."""
     made = []
-    for path in sorted(folder.glob("*.onnx")):
-        program = eqsat.from_onnx(path, shapes=_dims(path))
+    for path in models([folder]):
+        program = eqsat.from_onnx(path, shapes=sizes(path, otherwise=lambda name: 128 if "seq" in name else 1))
         made.append({"model": path.stem} | measured(program, device, time_limit))
     return made
 
 
-def _dims(path: Path) -> dict[str, int]:
-    """Values for a file's dynamic dims."""
-    import onnx
-
-    inputs = onnx.load(path, load_external_data=False).graph.input
-    named = {d.dim_param for x in inputs for d in x.type.tensor_type.shape.dim if d.dim_param}
-    return {name: 128 if "seq" in name else 1 for name in sorted(named)}
-
-
 def gain(figures: list[dict[str, Any]]) -> float:
     """The geometric mean of time as written over time optimised."""
-    return math.exp(sum(math.log(x["source_predicted_us"] / x["result_predicted_us"]) for x in figures) / len(figures))
+    return geometric_mean(x["source_predicted_us"] / x["result_predicted_us"] for x in figures)
 
 
 def show(title: str, first: str, figures: list[dict[str, Any]]) -> None:
@@ -96,10 +88,9 @@ def main() -> None:
     found = {"rows": rows(args.names, args.device, args.time_limit), "models": []}
     show(f"streams on {args.device}", "program", found["rows"])
     if args.models:
-        found["models"] = models(args.models, args.device, args.time_limit)
+        found["models"] = of_models(args.models, args.device, args.time_limit)
         show(f"models on {args.device}", "model", found["models"])
-    if args.json:
-        args.json.write_text(json.dumps(found, indent=1))
+    write_figures(args.json, found)
     sys.exit(any(x["result_launches"] > x["wanted"] or x["bytes_ratio"] > MOST_BYTES for x in found["rows"]))
 
 

@@ -14,16 +14,17 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import statistics
 import sys
 import time
 from collections.abc import Callable
 from fnmatch import fnmatch
 from pathlib import Path
+from statistics import geometric_mean
 from typing import Any
 from unittest import mock
 
 import torch  # pyright: ignore[reportMissingImports]
+from common import write_figures
 from torch._inductor import config as inductor  # pyright: ignore[reportMissingImports]
 from torch._inductor.utils import fresh_cache  # pyright: ignore[reportMissingImports]
 from torch_modules import BLOCKS, modules, trained
@@ -95,10 +96,6 @@ def row(name: str, make: Callable[[], Any], freeze: bool, threads: int, seconds:
     }
 
 
-def geometric_mean(values: list[float]) -> float:
-    return math.exp(statistics.fmean(map(math.log, values)))
-
-
 def show(rows: list[dict[str, Any]]) -> None:
     columns = [
         "module",
@@ -143,10 +140,7 @@ def main(argv: list[str] | None = None) -> int:
                 rows.append(row(name, make, asked.freeze, asked.threads, asked.seconds))
                 print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
     show(rows)
-    if asked.json:
-        asked.json.write_text(
-            json.dumps({"torch": torch.__version__, "freeze": asked.freeze, "modules": rows}, indent=1)
-        )
+    write_figures(asked.json, {"torch": torch.__version__, "freeze": asked.freeze, "modules": rows})
     wrong = [r["name"] for r in rows if not r["error"] <= LARGEST_ERROR]
     slow = [r["name"] for r in rows if r["ratio"] < SLOWEST and r["interval"][1] < 1]
     return int(bool(wrong or slow))
