@@ -113,8 +113,12 @@ Passed = tuple[Result, Selection]
 
 
 class Contender(NamedTuple):
-    """A program to measure: plan number `plan` of those found, from 0, or the source (None), as it is or respelled."""
+    """A program to measure: plan number `plan` of those found, from 0, or the source (None), as it is or respelled.
 
+    Its rank is 1 for the first plan, and then counts plans and what is respelled.
+    """
+
+    rank: int
     program: Program
     plan: int | None
     respelled: bool = False
@@ -130,13 +134,17 @@ class Contender(NamedTuple):
         return replace(found, program=self.program), selection
 
 
-def _contenders(passed: Sequence[Passed]) -> list[Contender]:
-    """The plans, the first one respelled, and so the source unless that plan rewrites nothing."""
-    plans = [Contender(result.program, k) for k, (result, _) in enumerate(passed)]
+def _contenders(passed: Sequence[Passed]) -> dict[int, Contender]:
+    """The plans, the first one respelled, and so the source unless that plan rewrites nothing, by rank.
+
+    What is most likely the fastest comes first: large models leave no time for all.
+    """
+    plans = [Contender(k + 1, result.program, k) for k, (result, _) in enumerate(passed)]
     first, selection = passed[0]
     bases = [(first.program, 0), *([(first.source, None)] if selection.changed() else [])]
-    others = [(spelled_otherwise(program), plan) for program, plan in bases]
-    return plans + [Contender(program, plan, respelled=True) for program, plan in others if program is not None]
+    spelled = [(other, plan) for program, plan in bases if (other := spelled_otherwise(program)) is not None]
+    others = [Contender(len(plans) + k, *each, respelled=True) for k, each in enumerate(spelled, 1)]
+    return {x.rank: x for x in sorted([*plans, *others], key=lambda x: (x.plan != 0, not x.respelled))}
 
 
 def fastest_first(
@@ -163,7 +171,7 @@ def fastest_first(
     if isinstance(found, str) and found != TOO_SHORT:
         return list(passed), {"measured": None, "unmeasured": found}
     rank = None if isinstance(found, str) else found.chosen
-    contender = Contender(source, None) if rank is None else contenders[rank - 1]
+    contender = Contender(0, source, None) if rank is None else contenders[rank]
     best = contender.result(passed, as_written)
     ordered = [best, *(one for k, one in enumerate(passed) if k != contender.plan)]
     if isinstance(found, str):
@@ -172,7 +180,7 @@ def fastest_first(
 
 
 def _measured(
-    deadline: Deadline, source: Program, contenders: Sequence[Contender], name: str, threads: int, limit: float
+    deadline: Deadline, source: Program, contenders: Mapping[int, Contender], name: str, threads: int, limit: float
 ) -> Measured | str:
     found = runtime(name)
     if found is None:
@@ -185,7 +193,7 @@ def _measured(
         except (EqsatError, OSError) as error:
             return f"{name} cannot run the program as written: {error}"
         files, sessions = {0: file}, {0: first}
-        for rank, contender in enumerate(contenders, 1):
+        for rank, contender in contenders.items():
             begun = time.monotonic()
             files[rank] = Path(folder) / f"{rank}.onnx"
             sessions |= _loaded(found, rank, contender.program, files[rank], threads, inputs)
@@ -211,10 +219,10 @@ INTERRUPTED = "interrupted, so prices decide"
 MEASURE = Stage(_measured, lambda source, contenders, name, threads, limit: TOO_SHORT)
 
 
-def _named(found: Measured, contenders: Sequence[Contender]) -> Measured:
-    """The same with what each plan writes with other operators."""
-    plans = [replace(plan, respelled=contenders[plan.rank - 1].respells) for plan in found.plans]
-    return replace(found, plans=plans)
+def _named(found: Measured, contenders: Mapping[int, Contender]) -> Measured:
+    """The same by rank, with what each plan writes with other operators."""
+    plans = sorted(found.plans, key=lambda plan: plan.rank)
+    return replace(found, plans=[replace(plan, respelled=contenders[plan.rank].respells) for plan in plans])
 
 
 def _race(
