@@ -9,6 +9,7 @@ from eqsat.egraph.required import needs_of_all
 from eqsat.egraph.snapshot import Snapshot
 from eqsat.errors import InputError
 from eqsat.extract.candidates import enumerate_candidates
+from eqsat.extract.cuts import Kind
 from eqsat.extract.device.table import Device
 from eqsat.extract.plan.plan import Plan
 from eqsat.gpu.code.errors import NotLowerable
@@ -48,7 +49,7 @@ def why_apart(plan: Plan, names: tuple[str, str], device: Device, exact: bool = 
     except (NotAStream, NotLowerable) as reason:
         return answer | {"reason": str(reason)}
     apart = sum(k.predicted_us for k in pair)
-    return answer | {"walks": lines, "reason": _dearer(_price(outputs, device, exact), apart)}
+    return answer | {"walks": lines, "reason": _dearer(*_prices(outputs, device, exact), apart)}
 
 
 def _place(plan: Plan, name: str) -> int:
@@ -87,16 +88,29 @@ def _together(plan: Plan, first: int, second: int) -> tuple[list[Node], list[Nod
     return [bodies[node] for node in (*kept, *plan.kernels[second].outputs)], inputs
 
 
-def _price(outputs: Sequence[Node], device: Device, exact: bool) -> float | None:
-    """Predicted microseconds of the cheapest kernel that streams these outputs; None if the search finds none."""
+def _prices(outputs: Sequence[Node], device: Device, exact: bool) -> tuple[float | None, float | None]:
+    """Predicted microseconds of the cheapest kernel that streams these outputs, and of the cheapest one for their last
+    product alone, with all that it needs; None if the search finds none.
+
+    The search keeps no product that costs more so than with its left operand written and read.
+    """
     snapshot = Snapshot.from_core(outputs)
     found = enumerate_candidates(snapshot, device, needs=needs_of_all(snapshot), exact=exact)
     of_last = found.of_class[snapshot.roots[-1]]
     streams = [x for x in of_last if x.family == "stream" and not x.children and (x.call or len(outputs) == 1)]
-    return min((x.price * 1e-6 for x in streams), default=None)
+    made = found.made.cuts.values() if found.made else ()
+    bare = [x for x in made if x and x.kind == Kind.STREAM and not x.leaves & found.facts.computed]
+    products = sum(1 << node.cls for node in snapshot.nodes if node.op == "MM")
+    whole = [x for x in bare if snapshot.nodes[x.node].op == "MM" and x.inner & products == products]
+    return (
+        min((x.price * 1e-6 for x in streams), default=None),
+        min((x.price * 1e-6 for x in whole), default=None),
+    )
 
 
-def _dearer(one: float | None, apart: float) -> str:
+def _dearer(one: float | None, product: float | None, apart: float) -> str:
+    if one is None and product is not None and product > apart:
+        return f"its last product alone would take {product:.3f} us, against {apart:.3f} us"
     if one is None:
         return "the limits of the search leave it out"
     if one <= apart:

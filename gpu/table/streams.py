@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
-from math import ceil
+from math import ceil, gcd
 
 from eqsat.base.numerics import itemsize
 from eqsat.gpu.table.limits import STREAM_SLICES
@@ -35,6 +35,16 @@ _WAVES_OF_FEW_ROWS = 4
 
 _SUMS_A_THREAD = 64
 """Most sums in the registers of a thread: with operands and elements beside them, more spill."""
+
+_MOVES_BESIDE_SCORES = 70
+"""Most vectors that a thread moves in a step of a walk with inner products. Each has an address and a condition, in
+registers beside its elements. An element that it makes counts as `_MADE` of them: it is a score, a value and a result.
+Where vectors are single elements, some examples spill in tiles with 74 (128 x 128 in float32 on gfx942), 84 (in halves)
+and 76 (16 x 64 on sm_90), and none with up to 68."""
+
+_MADE = 3
+
+_ACCESS_BYTES = 16
 
 _ELEMENT = 64
 """What it takes to make an element of a left operand, in multiply-adds: a read, a few operations on the vector units.
@@ -174,6 +184,26 @@ class StreamTile:
         in_registers = sums <= _SUMS_A_THREAD * self.threads(target)
         return in_registers and all(x.end <= target.lds_bytes for x in self.lds(form, dtype))
 
+    def is_crowded(self, form: StreamForm, dtype: str, target: Target) -> bool:
+        """Whether a thread moves so much at a time that its registers may not hold all of it."""
+        return any(
+            walk.depths and self._moves(walk, form.dims, dtype, target) > _MOVES_BESIDE_SCORES for walk in form.walks
+        )
+
+    def _moves(self, walk: WalkForm, dims: tuple[int, int, int], dtype: str, target: Target) -> int:
+        """Vectors of operands, along either edge, that a thread moves in a step, and `_MADE` times elements."""
+        threads, depth = self.threads(target), self.scores.depth
+        _, m, n = dims
+
+        def moves(elements: int, *edges: int) -> int:
+            return ceil(elements / max(_run(edge, dtype) for edge in edges) / threads)
+
+        moved = walk.products * moves(self.step * self.columns, n, walk.length)
+        moved += _MADE * walk.elements * moves(self.step * self.rows, walk.length)
+        queries = (moves(depth * self.rows, m, d) for d in walk.depths)
+        keys = (moves(depth * self.step, walk.length, d) for d in walk.depths)
+        return moved + sum(queries) + sum(keys)
+
     def time(self, form: StreamForm, units: int) -> float:
         """When its blocks finish, to compare tiles by: rounds of blocks times work over efficiency."""
         return ceil(self.blocks(form) / units) * sum(x.length * self._work(x) for x in form.walks)
@@ -182,6 +212,11 @@ class StreamTile:
         """Of a block, for each element of the axis."""
         work = walk.products * self.rows * self.columns * _overhead(self.rows, self.columns)
         return work + walk.passes * self.rows * (sum(walk.depths) * _overhead(self.rows, self.step) + _ELEMENT)
+
+
+def _run(edge: int, dtype: str) -> int:
+    """Elements of the widest vector that divides an edge."""
+    return gcd(edge, _ACCESS_BYTES // itemsize(dtype))
 
 
 def _overhead(rows: int, columns: int) -> float:
@@ -227,11 +262,11 @@ def _grid(parts_m: int, parts_n: int, count: int) -> tuple[int, int]:
 
 
 def ranked_streams(target: Target, form: StreamForm, dtype: str, units: int) -> list[StreamTile]:
-    """The tiles that hold a stream, by when their blocks finish; empty where none does."""
+    """The tiles that hold a stream, by when their blocks finish, and crowded ones last; empty where none does."""
     if dtype not in STREAM_DTYPES:
         return []
     fitting = [t for t in legal_streams(target, dtype) if t.fits(form, dtype, target)]
-    return sorted(fitting, key=lambda t: t.time(form, units))
+    return sorted(fitting, key=lambda t: (t.is_crowded(form, dtype, target), t.time(form, units)))
 
 
 @dataclass(frozen=True, slots=True)

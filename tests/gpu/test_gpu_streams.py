@@ -428,6 +428,23 @@ def test_tiles_are_ranked_by_rounds_of_blocks() -> None:
 
 @pytest.mark.parametrize("dtype", OPERANDS)
 @pytest.mark.parametrize("arch", TARGETS)
+def test_tiles_that_spill_where_no_vector_divides_come_last(arch: str, dtype: str) -> None:
+    """As the compile gates found: 128 x 128 everywhere, and 16 x 64 in steps of 64 on waves of 32."""
+    target = TARGETS[arch]
+
+    def spilling(length: int, depth: int) -> list[bool]:
+        form = StreamForm((8, length, depth), (WalkForm(length, depths=(depth,), totals=2),))
+        ranked = ranked_streams(target, form, dtype, 304)
+        steps = ((128, 32, 128), (16, 64, 64)) if target.wave == 32 else ((128, 32, 128),)
+        return [(t.rows, t.step, t.columns) in steps for t in ranked]
+
+    assert spilling(1021, 1021) == sorted(spilling(1021, 1021))
+    if len(legal_streams(target, dtype)) == 6:
+        assert spilling(4096, 128)[0]
+
+
+@pytest.mark.parametrize("dtype", OPERANDS)
+@pytest.mark.parametrize("arch", TARGETS)
 def test_both_tiles_of_a_stream_have_the_same_threads(arch: str, dtype: str) -> None:
     target = TARGETS[arch]
     for tile in legal_streams(target, dtype):

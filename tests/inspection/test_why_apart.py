@@ -50,6 +50,17 @@ def test_what_is_no_stream_is_said(names: tuple[str, str], plan: Plan) -> None:
     assert apart_text(answer, 300) == f"{names[0]} and {names[1]} are not one stream: {REASONS[names]}."
 
 
+def test_what_the_search_drops_is_priced_by_its_product() -> None:
+    """Each of six blocks of columns would make the wide array between the products again."""
+    layers = parse("X + tanh(X @ A) @ B", {"X": "f32[128,768]", "A": "f32[768,3072]", "B": "f32[3072,768]"})
+    wide = eqsat.optimize(layers, rules=[], time_limit=10).plan
+    first, second = (k.name for k in wide.kernels)
+    reason = why_apart(wide, (first, second), device("mi300x"))["reason"]
+    alone, apart = (float(text.split()[-1]) for text in reason.split(" us")[:2])
+    assert reason.startswith("its last product alone would take")
+    assert alone > apart > 0
+
+
 def test_a_device_without_kernels_streams_nothing(plan: Plan) -> None:
     assert why_apart(plan, (SCORES, VALUES), device("cpu"))["reason"] == "cpu runs operator by operator"
 

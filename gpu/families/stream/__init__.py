@@ -257,7 +257,7 @@ def _choices(target: Target, dtype: str) -> list[Choice]:
     return [*(Choice(tile=t.name) for t in legal_streams(target, dtype)), Choice(slices=3)]
 
 
-_SIZES = ((8, 1024, 1024, 1024), (1, 1021, 1021, 1021))
-"""So many blocks that nothing is sliced, and so few that all is."""
+_SIZES = ((8, 1024, 1024, 1024), (1, 1021, 1021, 1021), (8, 1021, 1021, 1021))
+"""So many blocks that nothing is sliced, and so few that all is; and many at sizes that no vector divides."""
 
 FAMILY = Family("stream", (__doc__ or "").strip(), _choices, examples, _SIZES)
