@@ -109,13 +109,13 @@ class Ahead:
 
     def is_fixed(self, node: Node) -> bool:
         """Whether a value depends on constants alone."""
-        for below in operands_first([node], self._fixed):
+        for below in () if node in self._fixed else operands_first([node], self._fixed):
             self._fixed[below] = is_folded(below.op) and all(self._fixed[a] for a in below.args)
         return self._fixed[node]
 
     def decides(self, node: Node) -> bool:
         """Whether a float decides an integer or a truth value on the way to a constant."""
-        for below in operands_first([node], self._decides):
+        for below in () if node in self._decides else operands_first([node], self._decides):
             here = not is_float(below.dtype) and any(is_float(a.dtype) for a in below.args)
             self._decides[below] = here or any(self._decides[a] for a in below.args)
         return self._decides[node]

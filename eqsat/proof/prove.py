@@ -15,7 +15,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -43,9 +43,6 @@ Verdict = Literal["proved", "refuted", "unknown"]
 Method = Literal["rules", "normal form", "sweep", "points", ""]
 
 _REFUTING_SHARE = 0.25
-_FIRST = 1
-"""Inputs that take long to evaluate and are tried before a proof; further ones are where it stays open."""
-
 _QUICK_SHARE, _QUICK_NODES = 0.1, 500
 """What a first e-graph gets: most proofs by rules are short."""
 
@@ -190,17 +187,18 @@ def prove(
     cores = pair.left, pair.right
     refutation = None if pair.same else Refutation(left, right, names, bounds=bounds, cores=cores)
     looking = _REFUTING_SHARE * time_limit
-    search = refutation.look(looking, _FIRST) if refutation else Search(None, 0, True)
+    search = refutation.first_look(looking) if refutation else Search(None, 0, True)
     if search.found is not None:
         proof = _refuted(search.found, search.points)
     else:
         points = typical(left, right, names, bounds)
-        until = deadline - looking if search.more else deadline
+        until = deadline - looking if search.more or search.unsure else deadline
         proof = pair.proof(until, begun + _STEPS_SHARE * time_limit, points, progress, certify)
-    if proof.verdict == "unknown" and refutation and search.more:
-        search = refutation.look(looking)
+    if proof.verdict == "unknown" and refutation and (search.more or search.unsure):
+        cores = pair.left, pair.nearer
+        search = Refutation(left, right, names, bounds=bounds, cores=cores).look(looking)
         if search.found is not None:
-            proof = _refuted(search.found, search.points)
+            proof = _refuted(refutation.again(search.found), search.points)
     if proof.verdict == "proved" and not search.defined:
         proof = Proof("unknown", "", 0.0, "neither program has a finite value on any input that was tried")
     if proof.verdict == "unknown" and search.unsure:
@@ -223,6 +221,8 @@ class _Pair:
         self.left: CoreProgram = lower(left)
         self.right: CoreProgram = lower(right).with_inputs(names)
         self.goal = list(self.right.roots)
+        self.nearer = self.right
+        """The second program, with values of the first for all that a sweep proved equal: what is left to refute."""
         self.constants = {**self.right.constants, **self.left.constants}
         self._unfolded: list[tuple[Node, Node]] = []
 
@@ -300,6 +300,7 @@ class _Pair:
             swept = sweep(self.left.roots, self.goal, ahead, opaque, points, _rules(), until, progress)
         except InputError:
             return None
+        self.nearer = replace(self.right, roots=tuple(swept.nearer), constants=self.constants, opaque=opaque)
         stats = {
             "values": swept.values,
             "cuts": len(swept.cuts),

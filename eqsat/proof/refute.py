@@ -6,7 +6,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -36,6 +36,10 @@ _NOISE, _MANY_FLOPS = 1e-12, 10**8
 _MOST_BOUNDED_FLOPS = 10**9
 """Of both programs, up to which bounds are tried and rounding is sampled more than once. An evaluation beyond takes
 longer than a second on one core, and bounds of programs of this size are too wide."""
+
+_CLEAR = 1e-3
+"""Of an output's scale: differences of programs of this size that are smaller are left to a proof first. To see whether
+rounding made them takes several times as long as an evaluation."""
 
 _TOO_WIDE = 1e3
 """Bounds that are wider than differences by this factor say nothing of them."""
@@ -203,6 +207,12 @@ class Refutation:
         )
         self._one_sided: Counter[str] = Counter()
         self._points, self._defined, self._unsure = 0, False, 0.0
+        self._least = 0.0
+
+    def first_look(self, seconds: float) -> Search:
+        """Try inputs, of a program that takes long to evaluate only one, and there only what differs clearly."""
+        self._least = _CLEAR if self._pair.large else 0.0
+        return self.look(seconds, 1)
 
     def look(self, seconds: float, enough: int = _ENOUGH) -> Search:
         """Try inputs that were not tried before, until time is up or `enough` took long to evaluate."""
@@ -227,6 +237,11 @@ class Refutation:
                 break
         return self._search(None, slow == enough)
 
+    def again(self, found: Difference) -> Difference:
+        """A difference with what these programs make of its input."""
+        outputs = self._pair.outputs(found.inputs)
+        return found if outputs is None else replace(found, left=outputs[0], right=outputs[1])
+
     def _search(self, found: Difference | None, more: bool = False) -> Search:
         return Search(found, self._points, self._defined, self._unsure, more)
 
@@ -241,6 +256,8 @@ class Refutation:
             differs = _differences(want, found[name], self._tolerance)
             if differs.any():
                 self._unsure = max(self._unsure, float(_gap(want, found[name])[differs].max()))
+                differs &= _differences(want, found[name], max(self._tolerance, self._least))
+            if differs.any():
                 where = _first(self._pair.apart(inputs, name, outputs, differs))
             if point.generic and _one_sided(want, found[name]) and self._pair.one_sided(inputs, name):
                 self._one_sided[name] += 1
@@ -283,7 +300,7 @@ class _Pair:
         self._flops = sum(map(flops, topological([*self._left.roots, *self._right.roots])))
         self._of: Mapping[str, Array] | None = None
         self._known: dict[str, tuple[Interval, Interval]] = {}
-        self._too_wide = self._flops > _MOST_BOUNDED_FLOPS
+        self.large = self._too_wide = self._flops > _MOST_BOUNDED_FLOPS
 
         self.begin(0.0)
 

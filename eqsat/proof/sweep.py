@@ -117,6 +117,7 @@ class Swept:
         proofs: e-graphs that proved them; the others repeat one of these.
         unproved: the candidates that were passed over, inputs first.
         values: values of the second program.
+        nearer: the outputs of the second program, with values of the first for all that was proved equal.
         late: whether the time limit ended it.
     """
 
@@ -126,6 +127,7 @@ class Swept:
     cuts: list[Cut] = field(default_factory=list)
     constants: list[tuple[Node, Node]] = field(default_factory=list)
     unproved: list[Cut] = field(default_factory=list)
+    nearer: list[Node] = field(default_factory=list)
     late: bool = False
 
 
@@ -157,6 +159,7 @@ def sweep(
                 break
     except OutOfTime:
         run.found.late = True
+    run.found.nearer = substitute(right, run.proved)
     return run.found
 
 
@@ -180,6 +183,8 @@ class _Sweep:
         """Values that this pass found too large to prove: so is what is computed of them, until a later pass."""
         types = {node.dtype for node in (*self._of_left, *self._order)}
         self._tolerance = _SHARE * max((TOLERANCE.get(each, 0.0) for each in types), default=0.0)
+        self.proved: dict[Node, Node] = {}
+        """Values of the second program, and the values of the first that they were proved to be."""
         self.found = Swept(len(self._order))
 
     def look(self, points: Sequence[Mapping[str, Array]], opaque: Mapping[str, OpaqueCall]) -> None:
@@ -215,7 +220,9 @@ class _Sweep:
             if value in self._of_left or (is_leaf(value.op) and value.op != "Const"):
                 continue
             candidates = index.close_to(self._signatures[node])
-            meant[node] = next((each for each in candidates if self._equal(each, value, effort)), value)
+            proved = next((each for each in candidates if self._equal(each, value, effort)), None)
+            if proved is not None:
+                meant[node] = self.proved[node] = proved
         pairs = [(left, meant[right]) for left, right in zip(self._left, self._right, strict=True)]
         self.found.equal = all(left is right or self._equal(left, right, effort) for left, right in pairs)
 

@@ -93,6 +93,35 @@ def test_a_difference_that_rounding_may_have_made_is_told(monkeypatch: pytest.Mo
     assert "which rounding may have made" in eqsat.prove(*sides, time_limit=0.5).reason
 
 
+def chained(folded: bool, last: float) -> Program:
+    """Layers that are two products, or one by weights that were multiplied ahead of time; the last has its own bias."""
+    rng = np.random.default_rng(0)
+    sizes = (16, 64), (64, 16)
+    weights = [[rng.standard_normal(size).astype(np.float32) for size in sizes] for _ in range(6)]
+    bias = rng.standard_normal(16).astype(np.float32)
+
+    def function(x):
+        for i, (a, b) in enumerate(weights):
+            x = x @ (a.astype(np.float64) @ b).astype(np.float32) if folded else (x @ a) @ b
+            x = eqsat.tanh(x + bias * np.float32(last if i == 5 else 1.0))
+            x = x / eqsat.sqrt((x * x).mean(-1, keepdims=True) + 1e-5)
+        return x
+
+    return eqsat.trace(function, eqsat.spec((4, 16)))
+
+
+def test_what_a_sweep_proves_equal_hides_no_small_difference():
+    left, right = chained(False, 1.0), chained(True, 1.0003)
+    alone = refute(left, right, {"x": "x"}, SECONDS)
+    assert alone.found is None
+    assert alone.unsure > 1e-5
+    proof = eqsat.prove(left, right, time_limit=10.0)
+    assert proof.verdict == "refuted"
+    assert proof.difference is not None
+    given = {"x": proof.difference.inputs["x"]}
+    np.testing.assert_allclose(proof.difference.right["out"], right.run(given, "float64")["out"], rtol=1e-9)
+
+
 def test_noise_leaves_whole_numbers_as_they_are():
     core = lower(eqsat.trace(lambda x: x**3.0, eqsat.spec((1,), "float64")))
     (moved,) = noise(core, {"x": np.array([-1.5])}, [np.array([-3.375])], set(), time.monotonic() + SECONDS)
