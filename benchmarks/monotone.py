@@ -156,13 +156,15 @@ def _programs(args: argparse.Namespace) -> Iterator[tuple[str, Program]]:
         yield from drawn(args.random, args.seed)
 
 
-def report(found: Iterable[tuple[str, Program]], policy: Policy, seconds: float) -> tuple[int, int]:
+def report(
+    found: Iterable[tuple[str, Program]], policy: Policy, seconds: float, most: int | None = None
+) -> tuple[int, int]:
     """Print what costs more with a rule, and reached limits; returns the number of regressions and of limits."""
     worse, limited = 0, 0
     for name, program in found:
         begun = time.perf_counter()
         mine: list[Worse] = []
-        for line in left_out(name, program, allowed(list(ALL), policy), seconds):
+        for line in left_out(name, program, allowed(list(ALL), policy), seconds, most):
             print(line, flush=True)
             if isinstance(line, Worse):
                 mine.append(line)
@@ -184,9 +186,10 @@ def main() -> None:
     parser.add_argument("--random", type=int, default=0, metavar="N")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--numerics", default="reassociate", choices=("exact", "reassociate", "fast"))
+    parser.add_argument("--most", type=int, metavar="N", help="rules left out of each program, drawn at random")
     parser.add_argument("--seconds", type=float, default=60.0, help="for each search")
     args = parser.parse_args()
-    worse, limited = report(_programs(args), args.numerics, args.seconds)
+    worse, limited = report(_programs(args), args.numerics, args.seconds, args.most)
     sys.exit(1 if worse else 2 if limited else 0)
 
 

@@ -285,6 +285,16 @@ def _reduction_over_cat(graph: Terms, emit: Emit) -> None:
         emit(node.cls, reduce(lambda one, other: graph.make("Bin", (_JOINED[fn],), (one, other)), parts))
 
 
+def _reduction_of_stack(graph: Terms, emit: Emit) -> None:
+    """f.reduce([a; b]) = [f.reduce(a); f.reduce(b)]: rows of several arrays below each other."""
+    for node in graph.nodes("Red"):
+        _, columns = node.attrs
+        members = _members(graph, node.args[0])
+        ends = {end for end in accumulate(map(graph.size, members)) if end % columns == 0}
+        if len(ends) > 1 and not graph.const(node.cls):
+            emit(node.cls, graph.cat([graph.make("Red", node.attrs, (rows,)) for rows in _runs(graph, members, ends)]))
+
+
 def _product_over_cat(graph: Terms, emit: Emit) -> None:
     """MM(a, Cat b_i) = MM(a_1, b_1) + ... + MM(a_n, b_n), where a_i are the columns of `a` that meet the rows b_i."""
     for node in graph.nodes("MM"):
@@ -312,6 +322,8 @@ def _stack(graph: Terms, cls: int, rows: int, inner: int) -> tuple[int, ...]:
     """The blocks below each other whose transpose a class is; they have this many rows together."""
     size = graph.size(cls)
     turned = _exchange(rows, size // (rows * inner), inner)
+    if turned == lt.identity(size):
+        return _members(graph, cls)
     bases = (n.args[0] for n in graph.of(cls, "V") if n.attrs[0] == turned and graph.size(n.args[0]) == size)
     return next(map(partial(_members, graph), bases), ())
 
@@ -446,6 +458,15 @@ EXPLORING: tuple[HostRule, ...] = (
         "TASO (SOSP 2019), axioms of concatenation; discovered: --operators concat,transpose,relu,mul,sum --size 2",
         "rows joined in another order have the same sums",
         guard_text="sums, products, maxima and minima of whole rows",
+    ),
+    HostRule(
+        "reduction-of-stacked-rows",
+        "f.reduce(cat(a1, ..., an)) => cat(f.reduce(a1), ..., f.reduce(an))",
+        _reduction_of_stack,
+        "exact",
+        "TASO (SOSP 2019), axioms of concatenation; discovered: --operators sum,transpose,concat --size 4",
+        "each row is reduced by itself, in whatever stack it stands",
+        guard_text="whole rows",
     ),
     HostRule(
         "product-over-joined-axis",

@@ -80,6 +80,8 @@ LAWS = (
     "matmul(concat_columns(a, a), concat(b, c)) == matmul(a, add(b, c))",
     "matmul(concat_columns(a, b), concat(c, c)) == matmul(add(a, b), c)",
     "sum(concat_columns(a, b)) == sum(concat_columns(b, a))",
+    "sum(concat(a, concat_columns(b, c))) == sum(concat(a, concat_columns(c, b)))",
+    "sum(transpose(concat(sum(a), b))) == sum(transpose(concat(b, sum(a))))",
     "mul_column(matmul(a, b), c) == matmul(mul_column(a, c), b)",
     "neg(max(a)) == min(neg(a))",
 )
