@@ -150,24 +150,28 @@ def _cat_of_permuted_operators(graph: Terms, emit: Emit) -> None:
     for node in graph.nodes("Cat"):
         if graph.const(node.cls) or len(node.args) < 2:
             continue
-        keyed: list[dict[tuple[str, str], tuple[ENode, Layout]]] = []
-        for a in node.args:
-            found: dict[tuple[str, str], tuple[ENode, Layout]] = {}
-            for view in graph.of(a, "V"):
-                base, layout = view.args[0], view.attrs[0]
-                if lt.is_bijective(layout, graph.size(base)):
-                    for i in graph.snapshot.members[base]:
-                        inner = graph.snapshot.nodes[i]
-                        if inner.op in ("Un", "Bin"):
-                            found.setdefault((inner.op, inner.attrs[0]), (inner, layout))
-            keyed.append(found)
-        for key in keyed[0]:
-            if all(key in k for k in keyed[1:]):
-                members = [k[key] for k in keyed]
-                columns = [[(n.args[i], layout) for n, layout in members] for i in range(len(members[0][0].args))]
-                if all(len({graph.snapshot.dtype[a] for a, _ in column}) == 1 for column in columns):
-                    operands = [graph.cat([graph.view(a, layout) for a, layout in column]) for column in columns]
-                    emit(node.cls, graph.make(key[0], (key[1],), operands))
+        keyed = [_permuted_operators(graph, a) for a in node.args]
+        for op, function in keyed[0]:
+            if not all((op, function) in k for k in keyed[1:]):
+                continue
+            members = [k[op, function] for k in keyed]
+            columns = [[(n.args[i], layout) for n, layout in members] for i in range(len(members[0][0].args))]
+            if all(len({graph.snapshot.dtype[a] for a, _ in column}) == 1 for column in columns):
+                operands = [graph.cat([graph.view(a, layout) for a, layout in column]) for column in columns]
+                emit(node.cls, graph.make(op, (function,), operands))
+
+
+def _permuted_operators(graph: Terms, cls: int) -> dict[tuple[str, str], tuple[ENode, Layout]]:
+    """The elementwise operators of which a class is a permutation, keyed by operator and function."""
+    found: dict[tuple[str, str], tuple[ENode, Layout]] = {}
+    for view in graph.of(cls, "V"):
+        base, layout = view.args[0], view.attrs[0]
+        if not lt.is_bijective(layout, graph.size(base)):
+            continue
+        for inner in (graph.snapshot.nodes[i] for i in graph.snapshot.members[base]):
+            if inner.op in ("Un", "Bin"):
+                found.setdefault((inner.op, inner.attrs[0]), (inner, layout))
+    return found
 
 
 def _cat_of_tall_products(graph: Terms, emit: Emit) -> None:

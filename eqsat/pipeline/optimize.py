@@ -129,26 +129,7 @@ def optimize(
         return fallback(problem, selection, refused, given)
 
     refused: list[EqsatError] = [x.failed for x in found.values() if x.failed is not None]
-    passed: list[tuple[Result, Selection]] = []
-    took = 0.0
-    for rank, selection in enumerate(selections, 1):
-        run.tell(f"plan {rank} of {len(selections)}", 0.95)
-        only_measured = rank > asked_for
-        seconds = run.left("check") if only_measured else run.unlimited
-        if only_measured and seconds < 2 * took:
-            break
-        start = time.monotonic()
-        explaining = 0.0 if passed and not only_measured else explain_time
-        try:
-            if rank == 1:
-                passed.append((made(selection), selection))
-                took = time.monotonic() - start
-            elif another := run.run(ANOTHER, seconds, made, selection, explaining):
-                passed.append((another, selection))
-            else:
-                break
-        except CheckFailed as error:
-            refused.append(error)
+    passed = _passed(selections, asked_for, made, explain_time, refused, run)
     if not passed:
         passed = [what_passes(selections[0], made, refused, lambda: run.left("check") > 0, about)]
     figures: dict[str, Any] = {"measured": None}
@@ -165,6 +146,44 @@ def optimize(
     best.report["stages"] = run.budget.report()
     run.tell("done", 1.0)
     return best
+
+
+def _passed(
+    selections: Sequence[Selection],
+    asked_for: int,
+    made: Callable[[Selection, float], Result],
+    explain_time: float,
+    refused: list[EqsatError],
+    run: Runner,
+) -> list[tuple[Result, Selection]]:
+    """The results that pass the check; the refusals of others are added to `refused`.
+
+    Args:
+        asked_for: how many of the selections are asked for, at the front. The others are only measured: they are made
+            as long as there is time for twice what the first one took.
+        made: builds and checks a result, with so many seconds for its steps.
+    """
+    passed: list[tuple[Result, Selection]] = []
+    took = 0.0
+    for rank, selection in enumerate(selections, 1):
+        run.tell(f"plan {rank} of {len(selections)}", 0.95)
+        only_measured = rank > asked_for
+        seconds = run.left("check") if only_measured else run.unlimited
+        if only_measured and seconds < 2 * took:
+            break
+        start = time.monotonic()
+        explaining = 0.0 if passed and not only_measured else explain_time
+        try:
+            if rank == 1:
+                passed.append((made(selection, explaining), selection))
+                took = time.monotonic() - start
+            elif another := run.run(ANOTHER, seconds, made, selection, explaining):
+                passed.append((another, selection))
+            else:
+                break
+        except CheckFailed as error:
+            refused.append(error)
+    return passed
 
 
 def _another(deadline: Deadline, made: Callable[..., Result], selection: Selection, explaining: float) -> Result | None:

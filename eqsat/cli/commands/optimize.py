@@ -25,6 +25,7 @@ from eqsat.errors import InputError
 if TYPE_CHECKING:
     from eqsat.base.time_budget import TimeBudget
     from eqsat.dynamic.result import Dynamic
+    from eqsat.gpu.run.tune import Tuning
     from eqsat.pipeline.result import Result
     from eqsat.program.ir import Program
 
@@ -106,18 +107,11 @@ def optimize(
     - `eqsat optimize model.onnx -o faster.onnx --certificate faster.proof`
     """
     from eqsat.cli.commands.rules import select
-    from eqsat.cli.shared.alternatives import (
-        alternative_path,
-        objective_line,
-        print_alternatives,
-        write_alternatives,
-        write_program,
-    )
+    from eqsat.cli.shared.alternatives import alternative_path, write_alternatives, write_program
     from eqsat.cli.shared.certificates import certify
-    from eqsat.cli.shared.output import check_files, console, write_json
-    from eqsat.cli.shared.report import print_report
+    from eqsat.cli.shared.output import check_files
     from eqsat.cli.shared.search import begun, load, optimise, optimise_dynamic, require_fixed, stays_dynamic
-    from eqsat.cli.shared.tuning import as_json, check_tunable, print_tuning, tune_result
+    from eqsat.cli.shared.tuning import check_tunable, tune_result
     from eqsat.pipeline.limits import AFTER
     from eqsat.pipeline.objective import Objective
     from eqsat.pipeline.optimize import prepare
@@ -177,20 +171,7 @@ def optimize(
     best.report["stages"] = budget.report()
     certified = output is None or certificate is None or certify(best.source, output, certificate, time_limit)
     tuning = tune_result(best, tune) if tune is not None else None
-    if json_file is not None:
-        write_json(best.report | ({"tuning": as_json(tuning)} if tuning else {}), json_file)
-    if json_file != "-":
-        print_report(best.report, model.name, console())
-        if "objective" in best.report:
-            console().print(objective_line(best.report))
-        if top > 1:
-            print_alternatives(best.report, console())
-        if tuning is not None:
-            print_tuning(tuning, console())
-        if max_error is not None:
-            typer.echo(_within(best.report["error"]))
-        if explain:
-            typer.echo(best.explain())
+    _tell(best, tuning, model, json_file, explain)
     if not certified:
         raise typer.Exit(_UNCERTIFIED)
 
@@ -201,6 +182,31 @@ def _write_page(best: Result, html: Path | None) -> None:
 
     if html is not None:
         write_text(html, page(best))
+
+
+def _tell(best: Result, tuning: Tuning | None, model: Path, json_file: str | None, explain: bool) -> None:
+    """Write and print a result."""
+    from eqsat.cli.shared.alternatives import objective_line, print_alternatives
+    from eqsat.cli.shared.output import console, write_json
+    from eqsat.cli.shared.report import print_report
+    from eqsat.cli.shared.tuning import as_json, print_tuning
+
+    report = best.report
+    if json_file is not None:
+        write_json(report | ({"tuning": as_json(tuning)} if tuning else {}), json_file)
+    if json_file == "-":
+        return
+    print_report(report, model.name, console())
+    if "objective" in report:
+        console().print(objective_line(report))
+    if "alternatives" in report:
+        print_alternatives(report, console())
+    if tuning is not None:
+        print_tuning(tuning, console())
+    if "error" in report:
+        typer.echo(_within(report["error"]))
+    if explain:
+        typer.echo(best.explain())
 
 
 def _tell_dynamic(
