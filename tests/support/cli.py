@@ -48,6 +48,15 @@ A = np.arange(12, dtype=np.float32).reshape(3, 4) / 10
 C = np.arange(20, dtype=np.float32).reshape(4, 5) / 10 - 1
 
 
+X = np.array([[1.0, 2.0, 3.0], [-1.0, 0.5, 0.0]], np.float32)
+
+
+def saved(path: Path, **arrays: np.ndarray[Any, Any]) -> Path:
+    """An .npz file of these arrays."""
+    np.savez(path, **arrays)  # type: ignore[arg-type]
+    return path
+
+
 def onnx_model(
     nodes: list[onnx.NodeProto],
     inputs: dict[str, list[int | str]],
