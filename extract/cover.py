@@ -201,7 +201,7 @@ def _solved(
             starts = [choice for kernels in packed if (choice := covers.choice_of(kernels)) is not None]
         elif solution is not None:
             break
-        solution = solve(covers.problem, max(0.0, ends - time.monotonic()), starts, should_stop)
+        solution = solve(covers.problem, max(0.0, ends - time.monotonic()), starts, should_stop, settle=True)
         starts = [solution.choice]
     assert solution is not None
     return covers, solution

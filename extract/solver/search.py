@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -131,12 +131,11 @@ class Neighbourhoods:
     def improve(self, tries: int, late: Callable[[], bool]) -> bool:
         """Search around the best answer so far until ``tries`` in a row fail. True if any succeeded."""
         improved = False
-        if all(len(self._members[c]) == 1 for c in self.answer):
-            return False
         vain = 0
-        while vain < tries and not late():
+        while vain < tries and (choices := self._choices()) and not late():
             vain += 1
-            small, index = self._restrict(self._free())
+            free = self._free(choices)
+            small, index = self._restrict(free)
             position = {i: k for k, i in enumerate(index)}
             known = {small.node_class[position[i]]: position[i] for i in self.answer.values()}
             found, proven = self._solve(small, known)
@@ -145,16 +144,21 @@ class Neighbourhoods:
             if after < before:
                 self.answer = {self.problem.node_class[index[k]]: index[k] for k in found.values()}
                 improved, vain = True, 0
+            elif proven and len(free) == len(choices):
+                break  # there is no wider one
             elif proven:
                 self._size = min(self._size * WIDEN, float(len(self.answer)))
             else:
                 self._size = max(self._size * NARROW, 2.0)
         return improved
 
-    def _free(self) -> set[int]:
-        """Used classes with a choice near a random one; every other time, unused edges count too."""
+    def _choices(self) -> list[int]:
+        return [c for c in self.answer if len(self._members[c]) > 1]
+
+    def _free(self, choices: Sequence[int]) -> set[int]:
+        """Some of the used classes that have a choice, near a random one; every other time, unused edges count too."""
         self._wide = not self._wide
-        seen = [self._random.choice([c for c in self.answer if len(self._members[c]) > 1])]
+        seen = [self._random.choice(choices)]
         known = set(seen)
         free: set[int] = set()
         for c in seen:

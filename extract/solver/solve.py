@@ -8,7 +8,7 @@ Each stage hands the next one a smaller problem and a smaller gap between the be
 3. dual ascent (`eqsat.extract.solver.ascent`), then rounds of relaxation, rounding, fixing by reduced cost, and cuts
    (`eqsat.extract.solver.relax`, `eqsat.extract.solver.blocking`); once enough nodes are fixed, back to 2;
 4. if a gap remains: large neighbourhoods and branch and bound (`eqsat.extract.solver.search`), then 3 again, with twice
-   the effort each time.
+   the effort each time. A search that may settle ends there, unless it has found a better answer.
 
 Every answer passes the checker. Results do not depend on time, unless a limit ends a stage early.
 """
@@ -17,7 +17,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from enum import Enum, auto
 from functools import partial
 
 import numpy as np
@@ -48,8 +49,7 @@ MIXED = 0.3
 """Share of the cost that is added to the reduced cost for greedy answers near a dual ascent."""
 
 LARGE = 30_000
-WIDE_GAP = 0.25
-"""Neighbourhoods come before the relaxation if more nodes remain than this, or the gap is a larger share."""
+"""Neighbourhoods come before the relaxation if more nodes remain than this."""
 
 CUT_ENTRIES = 500_000
 """Most entries in the cuts of a dual ascent that go to the relaxation; the first cuts raised go first."""
@@ -86,6 +86,7 @@ class Effort:
         tries: failed neighbourhoods before branch and bound starts.
         branches: nodes of branch and bound.
         columns: largest program for which branch and bound is tried.
+        gap: neighbourhoods come before the relaxation if the gap is a larger share than this.
     """
 
     rounds: int
@@ -94,14 +95,33 @@ class Effort:
     tries: int
     branches: int
     columns: int
+    gap: float = 0.25
 
     def doubled(self) -> Effort:
         """Twice the effort."""
-        return Effort(2 * self.rounds, 2 * self.pivots, self.exact, 2 * self.tries, 2 * self.branches, 2 * self.columns)
+        return replace(
+            self,
+            rounds=2 * self.rounds,
+            pivots=2 * self.pivots,
+            tries=2 * self.tries,
+            branches=2 * self.branches,
+            columns=2 * self.columns,
+        )
 
 
 FIRST = Effort(rounds=100, pivots=10_000, exact=8, tries=20, branches=100, columns=2_000)
+SETTLING = Effort(rounds=25, pivots=5_000, exact=8, tries=8, branches=100, columns=2_000, gap=0.06)
 IN_NEIGHBOURHOOD = Effort(rounds=25, pivots=2_000, exact=0, tries=0, branches=0, columns=0)
+"""The effort that a search begins with: one that goes on until its time is up, one that settles, and one of few classes
+of an answer."""
+
+
+class Repeat(Enum):
+    """When a search that has not proven its answer goes on with twice the effort."""
+
+    NEVER = auto()
+    WHILE_BETTER = auto()
+    ALWAYS = auto()
 
 
 class Underivable(InputError):
@@ -117,10 +137,12 @@ def solve(
     time_limit: float,
     incumbents: Sequence[Mapping[int, int]] = (),
     should_stop: Callable[[], bool] | None = None,
+    settle: bool = False,
 ) -> Solution:
     """The cheapest answer found within ``time_limit`` seconds, with a proven lower bound.
 
     Args:
+        settle: end before that where further effort is unlikely to pay: once an effort has brought no better answer.
         incumbents: known answers (class to node). Each is checked, and the result never costs more.
         should_stop: polled between steps; True ends the search with the best answer so far.
 
@@ -135,14 +157,15 @@ def solve(
     for known in incumbents:
         search.offer(known, "given")
     parts = split(problem)
+    effort, repeat = (SETTLING, Repeat.WHILE_BETTER) if settle else (FIRST, Repeat.ALWAYS)
     if len(parts) > 1:
-        found, bound = _solve_parts(search, parts, search.choice, FIRST, repeat=True)
+        found, bound = _solve_parts(search, parts, search.choice, effort, repeat)
         search.offer(found, "parts")
         search.raise_bound(bound, exact=True)
     else:
         with search.stage("greedy"):
             _greedy(search)
-        _run(search, FIRST, repeat=True)
+        _run(search, effort, repeat)
     assert search.choice is not None
     return Solution(
         choice=search.choice,
@@ -155,7 +178,7 @@ def solve(
 
 
 def _solve_parts(
-    search: Search, parts: Sequence[Part], known: Mapping[int, int] | None, effort: Effort, repeat: bool
+    search: Search, parts: Sequence[Part], known: Mapping[int, int] | None, effort: Effort, repeat: Repeat
 ) -> tuple[dict[int, int], int]:
     """The best choices of all parts combined, and the sum of their bounds.
 
@@ -179,7 +202,7 @@ def _solve_parts(
                     _greedy(small)
             _run(small, effort, repeat)
         again = [small for small in waiting if not small.proven]
-        waiting = again if repeat and len(again) < len(waiting) and not search.late() else []
+        waiting = again if repeat is Repeat.ALWAYS and len(again) < len(waiting) and not search.late() else []
         effort = effort.doubled()
     choice: dict[int, int] = {}
     for part, small in zip(parts, searches, strict=True):
@@ -203,8 +226,9 @@ def _choice(picks: Sequence[int]) -> dict[int, int]:
     return {c: i for c, i in enumerate(picks) if i != NO_NODE}
 
 
-def _run(search: Search, effort: Effort, repeat: bool) -> None:
-    """Reduce, bound and search repeatedly, with more effort each time, until the answer is proven or time is up."""
+def _run(search: Search, effort: Effort, repeat: Repeat) -> None:
+    """Reduce, bound and search, with more effort each time that it is repeated, until the answer is proven or time is
+    up."""
     if search.proven or search.late():
         return
     started = time.monotonic()
@@ -232,7 +256,7 @@ def _solve_small(search: Search, problem: Problem, known: dict[int, int]) -> tup
     """The best answer found for a neighbourhood of ``search``, starting from a known one, and whether it is proven."""
     small = Search(problem, search.deadline, search.should_stop)
     small.offer(known, "given")
-    _run(small, IN_NEIGHBOURHOOD, repeat=False)
+    _run(small, IN_NEIGHBOURHOOD, Repeat.NEVER)
     assert small.choice is not None
     return small.choice, small.proven
 
@@ -255,7 +279,7 @@ class _Rest:
         self._round = 0
         self._dry = False
 
-    def exhaust(self, effort: Effort, repeat: bool) -> Effort | None:
+    def exhaust(self, effort: Effort, repeat: Repeat) -> Effort | None:
         """Bound and search until the reductions can continue (returns the effort for that) or all is done (None)."""
         search = self.search
         parts = split(self.problem)
@@ -269,13 +293,14 @@ class _Rest:
             self._use(ascent)
         if self._rule_out(ascent):
             return effort
-        hard = len(self.nodes) > LARGE or search.cost - search.bound > WIDE_GAP * search.cost
+        hard = len(self.nodes) > LARGE or search.cost - search.bound > effort.gap * search.cost
         if hard and effort.tries and self._neighbourhoods(effort.tries) and self._rule_out(ascent):
             return effort
         if search.proven or search.late(SETTING_UP):
             return None
         self.relaxation = Relaxation(self.problem, self._known_cuts + _affordable(ascent.cuts), search.cost)
         self.sets = BlockingSets(self.problem)
+        cost = search.cost
         while not search.late():
             with search.stage("relaxation"):
                 fixed = self._rounds(effort)
@@ -292,7 +317,8 @@ class _Rest:
                 break
             if self.relaxation.columns <= effort.columns:
                 self._branch(effort.branches)
-            if search.proven or not repeat:
+            better, cost = search.cost < cost, search.cost
+            if search.proven or repeat is Repeat.NEVER or (repeat is Repeat.WHILE_BETTER and not better):
                 break
             effort = effort.doubled()
         return None

@@ -14,6 +14,7 @@ import pytest
 from eqsat.errors import CheckFailed, InputError
 from eqsat.extract.solver import solve as pipeline
 from eqsat.extract.solver.problem import Problem, check
+from eqsat.extract.solver.search import Neighbourhoods
 from eqsat.extract.solver.solve import Effort, solve
 from eqsat.extract.solver.state import Search
 from support.egraphs import answers, layered_problem, set_cover_problem, small_problem, valid_rows
@@ -159,6 +160,30 @@ def test_neighbourhoods_improve_on_greedy() -> None:
     sources = [source for source, _, _ in solution.stats["answers"]]
     assert "neighbourhood" in sources
     assert solution.optimal
+
+
+def test_the_widest_neighbourhood_is_searched_once() -> None:
+    problem = Problem([0, 0, 1, 1], [5, 4, 3, 2], [(1,), (1,), (), ()], 2, (0,))
+    sizes: list[int] = []
+
+    def solved(small: Problem, known: dict[int, int]) -> tuple[dict[int, int], bool]:
+        sizes.append(len(small.node_class))
+        return known, True
+
+    around = Neighbourhoods(problem, {0: 1, 1: 3}, solved)
+    assert not around.improve(1000, lambda: False)
+    assert sizes[-1] == 4
+    assert sizes.count(4) == 1
+
+
+def test_a_search_may_settle_for_an_answer_without_a_proof(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pipeline, "ASCENT_STEPS", 0)
+    monkeypatch.setattr(pipeline, "SETTLING", Effort(3, 100, 1, 3, 0, 0))
+    problem = set_cover_problem(9, 120, 80, 4)
+    first, second = (solve(problem, NO_LIMIT, settle=True) for _ in range(2))
+    assert first.seconds < NO_LIMIT / 2
+    assert first.lower_bound < first.cost
+    assert first.choice == second.choice
 
 
 @pytest.mark.parametrize(
