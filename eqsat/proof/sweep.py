@@ -59,7 +59,7 @@ class _Effort:
     further: int
 
 
-_EFFORTS = (_Effort(3.0, 1_200, 24, 1), _Effort(10.0, 12_000, 64, 2))
+_EFFORTS = (_Effort(10.0, 1_200, 24, 1), _Effort(30.0, 12_000, 64, 2))
 """Of one pass over the program after the other: most proofs are short, and one that is not may be not needed."""
 
 _TOO_LARGE = frozenset({"nodes", "time"})

@@ -295,9 +295,19 @@ def test_an_opaque_node_takes_each_value_once() -> None:
     """An export writes equal constants once: read again, the node must be the same."""
     lstm = node("LSTM", ["x", "w", "r", "", "", "h0", "c0"], ["y"], hidden_size=80)
     weights = {"w": np.ones((1, 320, 3), np.float32), "r": np.full((1, 320, 80), 0.5, np.float32)}
-    weights |= {"h0": np.zeros((1, 1, 80), np.float32), "c0": np.zeros((1, 1, 80), np.float32)}
+    weights |= {"h0": np.ones((1, 1, 80), np.float32), "c0": np.ones((1, 1, 80), np.float32)}
     program = from_onnx(model([lstm], {"x": (STEPS + 1, 1, 3)}, ["y"], weights))
     assert from_onnx(to_onnx(program)).outputs == program.outputs
+
+
+@pytest.mark.parametrize(("state", "same"), [(0.0, True), (0.5, False)])
+def test_first_states_of_zeros_change_no_opaque_node(state: float, same: bool) -> None:
+    weights = {"w": np.ones((1, 8, 3), np.float32), "r": np.full((1, 8, 2), 0.5, np.float32)}
+    weights |= {name: np.full((1, 1, 2), state, np.float32) for name in ("h0", "c0")}
+    inputs = [["x", "w", "r"], ["x", "w", "r", "", "", "h0", "c0"], ["x", "w", "r", "", "", "h0"]]
+    nodes = [node("LSTM", names, ["y"], hidden_size=2) for names in inputs]
+    missing, told, partly = (from_onnx(model([n], {"x": (STEPS + 1, 1, 3)}, ["y"], weights)).outputs for n in nodes)
+    assert (missing == told) is (missing == partly) is same
 
 
 def test_a_default_that_is_told_changes_no_opaque_node() -> None:

@@ -27,7 +27,7 @@ from eqsat.frontends.onnx.operators.reductions import REDUCTIONS
 from eqsat.frontends.onnx.operators.resample import RESAMPLING
 from eqsat.frontends.onnx.read.control import unrolled_loop, unrolled_scan
 from eqsat.frontends.onnx.read.graph import describe, in_order, live, reads
-from eqsat.frontends.onnx.read.opaque import inferred, one_node, same_form, title
+from eqsat.frontends.onnx.read.opaque import inferred, one_node, same_form, title, without_zeros
 from eqsat.frontends.onnx.read.recurrent import RECURRENT
 from eqsat.frontends.terms.declined import Declined
 from eqsat.program import ops
@@ -207,6 +207,7 @@ class Converter:
         if self.opsets.get("", OLDEST_OPSET) < OLDEST_OPSET and not same_form(node, self.opsets[""], OLDEST_OPSET):
             return self._converted(node, env)
         opsets = self._export_opsets()
+        node = without_zeros(node, lambda name: self._is_zero(env[name]))
         parameters = {name: value for name in reads(node) if (value := self._parameter(env[name])) is not None}
         first: dict[Value, str] = {}
         terms = [name for name in reads(node) if isinstance(env[name], Term)]
@@ -216,6 +217,10 @@ class Converter:
         outputs = [self._output_type(name, types.get(f"y{i}"), node) for i, name in enumerate(node.output) if name]
         args = [env[name] for name in taken]
         return _spread(node, ops.opaque(title(node), args, outputs, spec, spec))  # type: ignore[arg-type]
+
+    def _is_zero(self, value: Value) -> bool:
+        known = self._constant(value)
+        return known is not None and not known.any()
 
     def _converted(self, node: NodeProto, env: Env) -> Results:
         """As onnx's version converter writes it at OLDEST_OPSET. The converter ignores bodies."""

@@ -33,6 +33,10 @@ _INCOMPLETE = frozenset({"GRU", "LSTM", "RNN"})
 """Operators whose reference (onnx 1.23) ignores attributes or inputs: directions, activations, sequence lengths."""
 
 
+_ZERO_IF_MISSING: Mapping[str, Sequence[int]] = {"GRU": (5,), "LSTM": (5, 6), "RNN": (5,)}
+"""Inputs that ONNX takes to be zero where they are missing: the first states of recurrent layers."""
+
+
 @dataclass(frozen=True, slots=True)
 class OneNode:
     """A model of a single node, as bytes; equal models are equal. Calling it runs the node on arrays."""
@@ -157,6 +161,20 @@ def _leave_out_defaults(node: NodeProto, opsets: Mapping[str, int]) -> None:
     told = [each for each in node.attribute if each.name not in rows or each != rows[each.name].default_value]
     del node.attribute[:]
     node.attribute.extend(sorted(told, key=lambda each: each.name))
+
+
+def without_zeros(node: NodeProto, is_zero: Callable[[str], bool]) -> NodeProto:
+    """The node without inputs that are zero and would be so if they were missing: both spellings are one operator."""
+    from onnx import NodeProto as Proto
+
+    places = _ZERO_IF_MISSING.get(title(node), ())
+    inputs = ["" if i in places and name and is_zero(name) else name for i, name in enumerate(node.input)]
+    while inputs and not inputs[-1]:
+        inputs.pop()
+    alone = Proto()
+    alone.CopyFrom(node)
+    alone.input[:] = inputs
+    return alone
 
 
 def inferred(spec: OneNode) -> dict[str, Declared]:
