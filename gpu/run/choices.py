@@ -25,10 +25,12 @@ from eqsat.program.core import Node
 Choices = Mapping[tuple[Node, ...], Choice]
 """Choices by the body of a plan's kernel; the cost model decides for the others."""
 
-MOST_TRIED = 8
+MOST_TRIED = 12
 """Variants of a kernel that are measured, the cost model's own included."""
 
 _TILES = 4
+"""Sizes of a product's tiles that are tried, with fragments of each edge, and tiles of a kernel that streams."""
+
 _SLICES = (1, 2, 4, 8)
 
 
@@ -129,7 +131,9 @@ class Chooser:
             yield from (Choice(width=width) for width in pointwise.WIDTHS)
 
     def _of_product(self, node: Node, reduced: bool) -> Iterator[Choice]:
-        tiles = [t.name for t in ranked_tiles(self.target, node.attrs, node.args[0].dtype, self.units)[:_TILES]]
+        ranked = ranked_tiles(self.target, node.attrs, node.args[0].dtype, self.units)
+        sizes = list(dict.fromkeys((t.rows, t.columns) for t in ranked))[:_TILES]
+        tiles = [t.name for t in ranked if (t.rows, t.columns) in sizes]
         combines: list[contraction.Combine] = [c for c in contraction.COMBINES if c == "two-pass" or not self.exact]
         if reduced:
             yield from (Choice(tile=tile, combine=c) for tile, c in product(tiles, combines))

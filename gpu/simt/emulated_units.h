@@ -22,12 +22,12 @@ struct eq_operands {
 };
 
 // Sums += A B for one fragment map: Map::row(l, i), Map::k(l, i) place element i of lane l of A (B alike, with the
-// column for the row), Map::sum(l, i) gives 16 * row + column of sum i.
-template <class Map, class T, int n>
-EQ_UNSEEN void eq_emulated_product(const eq_vec<T, n> &a, const eq_vec<T, n> &b, eq_sums &c, int site) {
+// column for the row), Map::sum(l, i) gives edge * row + column of sum i.
+template <class Map, class T, int n, int edge>
+EQ_UNSEEN void eq_emulated_product(const eq_vec<T, n> &a, const eq_vec<T, n> &b, eq_sums<edge> &c, int site) {
   const auto lanes = eq_simt_gather(eq_operands<eq_vec<T, n>>{a, b}, site);
   const bool first = eq_first_of_operation();
-  static float left[16][Map::depth], right[16][Map::depth];
+  static float left[edge][Map::depth], right[edge][Map::depth];
   for (int l = 0; l < EQ_WAVE && first; ++l) {
     const eq_operands<eq_vec<T, n>> theirs = lanes[l];
     for (int i = 0; i < n; ++i) {
@@ -35,27 +35,37 @@ EQ_UNSEEN void eq_emulated_product(const eq_vec<T, n> &a, const eq_vec<T, n> &b,
       right[Map::row(l)][Map::k(l, i)] = eq_load(theirs.b[i]);
     }
   }
-  for (int i = 0; i < eq_sums_count; ++i) {
+  for (int i = 0; i < eq_sums<edge>::count; ++i) {
     const int place = Map::sum(eq_lane(), i);
-    for (int k = 0; k < Map::depth; ++k) c.v[i] += left[place / 16][k] * right[place % 16][k];
+    for (int k = 0; k < Map::depth; ++k) c.v[i] += left[place / edge][k] * right[place % edge][k];
   }
 }
 
 #if EQ_MATRIX == 90 || EQ_MATRIX == 950
+template <int edge, int run>
+struct eq_mfma_map;
 template <int run>
-struct eq_mfma_map {
+struct eq_mfma_map<16, run> {
   static constexpr int depth = 4 * run;
   static int row(int l) { return l & 15; }
   static int k(int l, int i) { return (l >> 4) * run + i; }
   static int sum(int l, int i) { return ((l >> 4) * 4 + i) * 16 + (l & 15); }
 };
-template <class T, int n>
-static void eq_mfma(const eq_vec<T, n> &a, const eq_vec<T, n> &b, eq_sums &c, int site) {
-  static_assert(n == (EQ_MATRIX == 90 ? 4 : 8), "16x16x16 before gfx950, 16x16x32 there");
-  eq_emulated_product<eq_mfma_map<n>>(a, b, c, site);
+template <int run>
+struct eq_mfma_map<32, run> {
+  static constexpr int depth = 2 * run;
+  static int row(int l) { return l & 31; }
+  static int k(int l, int i) { return (l >> 5) * run + i; }
+  static int sum(int l, int i) { return (8 * (i >> 2) + 4 * (l >> 5) + (i & 3)) * 32 + (l & 31); }
+};
+template <class T, int n, int edge>
+static void eq_mfma(const eq_vec<T, n> &a, const eq_vec<T, n> &b, eq_sums<edge> &c, int site) {
+  static_assert(n == (EQ_MATRIX == 90 ? 4 : 8), "16x16x16 and 32x32x8 before gfx950, 16x16x32 and 32x32x16 there");
+  eq_emulated_product<eq_mfma_map<edge, n>>(a, b, c, site);
 }
-static void eq_mfma(float a, float b, eq_sums &c, int site) {
-  eq_emulated_product<eq_mfma_map<1>>(eq_vec<float, 1>{{a}}, eq_vec<float, 1>{{b}}, c, site);
+template <int edge>
+static void eq_mfma(float a, float b, eq_sums<edge> &c, int site) {
+  eq_emulated_product<eq_mfma_map<edge, 1>>(eq_vec<float, 1>{{a}}, eq_vec<float, 1>{{b}}, c, site);
 }
 #elif EQ_MATRIX == 11
 struct eq_wmma_map {
@@ -113,7 +123,7 @@ static void eq_ldmatrix_turned(unsigned *r, const void *row, int site) {
 #endif
 #if EQ_MATRIX == 11 || EQ_MATRIX == 12
 template <class T, int n>
-static void eq_wmma(const eq_vec<T, n> &a, const eq_vec<T, n> &b, eq_sums &c, int site) {
+static void eq_wmma(const eq_vec<T, n> &a, const eq_vec<T, n> &b, eq_sums<16> &c, int site) {
   static_assert(n == (EQ_MATRIX == 11 ? 16 : 8), "gfx11 replicates, gfx12 splits");
   eq_emulated_product<eq_wmma_map>(a, b, c, site);
 }

@@ -24,6 +24,7 @@ class Target:
         matrix_dtypes: operand types that the matrix unit multiplies with float sums.
         matrix_instruction: what its assembly text shows.
         lds_bytes: static LDS that one block may take, and `unit_lds_bytes` what all blocks of a compute unit share.
+        wide_fragments: edges of the matrix unit's fragments beside 16.
         max_threads: threads of a block.
     """
 
@@ -35,6 +36,7 @@ class Target:
     matrix_instruction: str
     lds_bytes: int
     unit_lds_bytes: int
+    wide_fragments: tuple[int, ...] = ()
     max_threads: int = 1024
 
     @property
@@ -55,9 +57,9 @@ _KIB = 1024
 TARGETS: dict[str, Target] = {
     t.arch: t
     for t in (
-        Target("gfx90a", "amd", 64, 90, _HALVES_AND_FLOAT, "v_mfma", 64 * _KIB, 64 * _KIB),
-        Target("gfx942", "amd", 64, 90, _HALVES_AND_FLOAT, "v_mfma", 64 * _KIB, 64 * _KIB),
-        Target("gfx950", "amd", 64, 950, _HALVES_AND_FLOAT, "v_mfma", 64 * _KIB, 160 * _KIB),
+        Target("gfx90a", "amd", 64, 90, _HALVES_AND_FLOAT, "v_mfma", 64 * _KIB, 64 * _KIB, (32,)),
+        Target("gfx942", "amd", 64, 90, _HALVES_AND_FLOAT, "v_mfma", 64 * _KIB, 64 * _KIB, (32,)),
+        Target("gfx950", "amd", 64, 950, _HALVES_AND_FLOAT, "v_mfma", 64 * _KIB, 160 * _KIB, (32,)),
         Target("gfx1100", "amd", 32, 11, _HALVES, "v_wmma", 64 * _KIB, 64 * _KIB),
         Target("gfx1201", "amd", 32, 12, _HALVES, "v_wmma", 64 * _KIB, 64 * _KIB),
         Target("sm_80", "nvidia", 32, 80, _HALVES, "mma.sync", 48 * _KIB, 163 * _KIB),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from math import ceil
 from typing import Literal, NamedTuple
@@ -13,7 +13,7 @@ from eqsat.errors import unknown
 from eqsat.gpu.table.targets import Target
 
 FRAGMENT = 16
-"""Edge of a matrix-unit fragment."""
+"""Edge of the fragments that every matrix unit has."""
 
 Unit = Literal["matrix", "vector"]
 
@@ -36,6 +36,7 @@ class Tile:
         rows, columns: of the block's tile of the product; `depth` of k that it holds at a time.
         grid_m, grid_n: waves (matrix) or threads (vector) along each edge.
         buffers: LDS copies of the operand tiles; with 2 the next is stored while this one is multiplied.
+        fragment: edge of a matrix unit's product. Wide ones read half as many operands from LDS for a sum.
     """
 
     unit: Unit
@@ -45,10 +46,12 @@ class Tile:
     grid_m: int
     grid_n: int
     buffers: int = 2
+    fragment: int = FRAGMENT
 
     @property
     def name(self) -> str:
-        return f"{self.unit}_{self.rows}x{self.columns}x{self.depth}"
+        wide = str(self.fragment) if self.fragment > FRAGMENT else ""
+        return f"{self.unit}{wide}_{self.rows}x{self.columns}x{self.depth}"
 
     def threads(self, target: Target) -> int:
         """Threads of a block."""
@@ -57,16 +60,16 @@ class Tile:
     @property
     def each_m(self) -> int:
         """Fragments (matrix) or rows (vector) of a wave or thread."""
-        return self.rows // self.grid_m // (FRAGMENT if self.unit == "matrix" else 1)
+        return self.rows // self.grid_m // (self.fragment if self.unit == "matrix" else 1)
 
     @property
     def each_n(self) -> int:
         """The same along n."""
-        return self.columns // self.grid_n // (FRAGMENT if self.unit == "matrix" else 1)
+        return self.columns // self.grid_n // (self.fragment if self.unit == "matrix" else 1)
 
     @property
     def run_m(self) -> int:
-        """Rows that belong together in an accumulator: of a fragment, or side by side in a thread."""
+        """Rows side by side of a wave (matrix) or thread. A wide fragment has two such runs, in adjacent strips."""
         return FRAGMENT if self.unit == "matrix" else min(_RUN, self.each_m)
 
     @property
@@ -125,8 +128,14 @@ _EDGES: dict[tuple[int, int], _Grids] = {
 @cache
 def legal_tiles(target: Target, dtype: str) -> tuple[Tile, ...]:
     """Every tile that compiles well for operands of a type and fits into LDS; matrix units first where they take it."""
-    matrix = _matrix_tiles(target, dtype) if dtype in target.matrix_dtypes else ()
-    return (*matrix, *_vector_tiles(dtype))
+    matrix = tuple(_matrix_tiles(target, dtype)) if dtype in target.matrix_dtypes else ()
+    wide = (replace(t, fragment=edge) for edge in target.wide_fragments for t in matrix if _holds_whole(t, edge))
+    return (*matrix, *wide, *_vector_tiles(dtype))
+
+
+def _holds_whole(tile: Tile, fragment: int) -> bool:
+    """Whether each wave's part of a tile is made of whole fragments of such an edge."""
+    return tile.rows % (tile.grid_m * fragment) == 0 and tile.columns % (tile.grid_n * fragment) == 0
 
 
 def _matrix_tiles(target: Target, dtype: str) -> Iterator[Tile]:
@@ -152,7 +161,8 @@ def ranked_tiles(
 ) -> list[Tile]:
     """Tiles by when their blocks, one for each slice of k, finish: rounds of blocks times work over efficiency.
 
-    Where matrix units take the type, they do all products but those narrower than half of a fragment.
+    Where matrix units take the type, they do all products but those narrower than half of a fragment. What is
+    gained by wide fragments is not modelled: tiles with them follow those without.
     """
     batch, m, _, n = dims
     tiles = legal_tiles(target, dtype)

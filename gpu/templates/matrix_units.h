@@ -1,11 +1,14 @@
-// Matrix units: 16x16 tiles of float sums, one set of functions for every unit. Include after prelude.h.
+// Matrix units: fragments of float sums, one set of functions for every unit. Include after prelude.h.
 //
-//   eq_matrix<T>::depth                   elements of k that one product consumes
-//   eq_matrix<T>::read_a(tile, ld)        fragment of a[16][depth] in LDS, rows ld apart, k contiguous
-//   eq_matrix<T>::read_b(tile, ld)        fragment of b as [16 columns][depth], columns ld apart, k contiguous
-//   eq_matrix<T>::read_a_turned(tile, ld), read_b_turned(tile, ld)    the same from [depth][16], k ld apart (mma.sync)
-//   eq_matrix<T>::multiply(a, b, sums)    sums += a b; every lane of the wave must take part
-//   eq_sum_row(i), eq_sum_column(i)       the place in the tile of sum i < eq_sums_count of this lane
+//   eq_matrix<T, edge>            the unit that adds products of T to fragments of edge x edge sums: 16, or 32 (MFMA)
+//   ::depth                       elements of k that one product consumes
+//   ::sums, ::count               a lane's sums of a fragment, and how many they are
+//   ::sum_row(i), ::sum_column(i) the place in the fragment of sum i < count of this lane
+//   ::read_a(tile, ld)            fragment of a[16][depth] in LDS, rows ld apart, k contiguous
+//   ::read_a(tile, ld, far)       fragment of a[32][depth]: the last 16 rows lie `far` elements after the first 16
+//   ::read_b(tile, ld), read_b(tile, ld, far)     the same of b as [columns][depth]
+//   ::read_a_turned(tile, ld), read_b_turned(tile, ld)    the same from [depth][16], k ld apart (mma.sync)
+//   ::multiply(a, b, sums)        sums += a b; every lane of the wave must take part
 //
 // The fragment maps are those of AMD's matrix instruction calculator and of the PTX manual (mma.m16n8k16, ldmatrix).
 // EQ_MATRIX names the unit: 90 MFMA (gfx90a, gfx942), 950 MFMA of gfx950, 11 and 12 WMMA, 80 mma.sync.
@@ -28,9 +31,11 @@
 #error "this target has no matrix unit that eqsat knows"
 #endif
 
-constexpr int eq_sums_count = 256 / EQ_WAVE;
+// A lane's part of the sums of a fragment.
+template <int edge>
 struct eq_sums {
-  float v[eq_sums_count];
+  static constexpr int count = edge * edge / EQ_WAVE;
+  float v[count];
 };
 
 // ---- the units -----------------------------------------------------------------------------------------------------
@@ -45,29 +50,37 @@ struct eq_native {
   template <class Fragment>
   static EQ_DEVICE vector of(const Fragment &fragment) { return eq_bits<vector>(fragment); }
 };
-typedef eq_native<float, eq_sums_count>::vector eq_native_sums;
-#define EQ_UNIT(name, T, E, n, builtin, ...)                                                                     \
-  EQ_DEVICE void name(const eq_vec<T, n> &a, const eq_vec<T, n> &b, eq_sums &c) {                                \
-    typedef eq_native<E, n> native;                                                                              \
-    c = eq_bits<eq_sums>(builtin(native::of(a), native::of(b), eq_bits<eq_native_sums>(c) __VA_ARGS__));         \
+template <int edge>
+using eq_native_sums = typename eq_native<float, eq_sums<edge>::count>::vector;
+#define EQ_UNIT(name, edge, T, E, n, builtin, ...)                                                                     \
+  EQ_DEVICE void name(const eq_vec<T, n> &a, const eq_vec<T, n> &b, eq_sums<edge> &c) {                                \
+    typedef eq_native<E, n> native;                                                                                    \
+    c = eq_bits<eq_sums<edge>>(builtin(native::of(a), native::of(b), eq_bits<eq_native_sums<edge>>(c) __VA_ARGS__));   \
   }
 #define EQ_COMMA ,
 #if EQ_MATRIX == 90
-EQ_UNIT(eq_mfma, eq_half, _Float16, 4, __builtin_amdgcn_mfma_f32_16x16x16f16, EQ_COMMA 0, 0, 0)
-EQ_UNIT(eq_mfma, eq_bfloat, short, 4, __builtin_amdgcn_mfma_f32_16x16x16bf16_1k, EQ_COMMA 0, 0, 0)
+EQ_UNIT(eq_mfma, 16, eq_half, _Float16, 4, __builtin_amdgcn_mfma_f32_16x16x16f16, EQ_COMMA 0, 0, 0)
+EQ_UNIT(eq_mfma, 16, eq_bfloat, short, 4, __builtin_amdgcn_mfma_f32_16x16x16bf16_1k, EQ_COMMA 0, 0, 0)
+EQ_UNIT(eq_mfma, 32, eq_half, _Float16, 4, __builtin_amdgcn_mfma_f32_32x32x8f16, EQ_COMMA 0, 0, 0)
+EQ_UNIT(eq_mfma, 32, eq_bfloat, short, 4, __builtin_amdgcn_mfma_f32_32x32x8bf16_1k, EQ_COMMA 0, 0, 0)
 #elif EQ_MATRIX == 950
-EQ_UNIT(eq_mfma, eq_half, _Float16, 8, __builtin_amdgcn_mfma_f32_16x16x32_f16, EQ_COMMA 0, 0, 0)
-EQ_UNIT(eq_mfma, eq_bfloat, __bf16, 8, __builtin_amdgcn_mfma_f32_16x16x32_bf16, EQ_COMMA 0, 0, 0)
+EQ_UNIT(eq_mfma, 16, eq_half, _Float16, 8, __builtin_amdgcn_mfma_f32_16x16x32_f16, EQ_COMMA 0, 0, 0)
+EQ_UNIT(eq_mfma, 16, eq_bfloat, __bf16, 8, __builtin_amdgcn_mfma_f32_16x16x32_bf16, EQ_COMMA 0, 0, 0)
+EQ_UNIT(eq_mfma, 32, eq_half, _Float16, 8, __builtin_amdgcn_mfma_f32_32x32x16_f16, EQ_COMMA 0, 0, 0)
+EQ_UNIT(eq_mfma, 32, eq_bfloat, __bf16, 8, __builtin_amdgcn_mfma_f32_32x32x16_bf16, EQ_COMMA 0, 0, 0)
 #elif EQ_MATRIX == 11
-EQ_UNIT(eq_wmma, eq_half, _Float16, 16, __builtin_amdgcn_wmma_f32_16x16x16_f16_w32, )
-EQ_UNIT(eq_wmma, eq_bfloat, short, 16, __builtin_amdgcn_wmma_f32_16x16x16_bf16_w32, )
+EQ_UNIT(eq_wmma, 16, eq_half, _Float16, 16, __builtin_amdgcn_wmma_f32_16x16x16_f16_w32, )
+EQ_UNIT(eq_wmma, 16, eq_bfloat, short, 16, __builtin_amdgcn_wmma_f32_16x16x16_bf16_w32, )
 #elif EQ_MATRIX == 12
-EQ_UNIT(eq_wmma, eq_half, _Float16, 8, __builtin_amdgcn_wmma_f32_16x16x16_f16_w32_gfx12, )
-EQ_UNIT(eq_wmma, eq_bfloat, short, 8, __builtin_amdgcn_wmma_f32_16x16x16_bf16_w32_gfx12, )
+EQ_UNIT(eq_wmma, 16, eq_half, _Float16, 8, __builtin_amdgcn_wmma_f32_16x16x16_f16_w32_gfx12, )
+EQ_UNIT(eq_wmma, 16, eq_bfloat, short, 8, __builtin_amdgcn_wmma_f32_16x16x16_bf16_w32_gfx12, )
 #endif
 #if EQ_MATRIX == 90 || EQ_MATRIX == 950
-EQ_DEVICE void eq_mfma(float a, float b, eq_sums &c) {
-  c = eq_bits<eq_sums>(__builtin_amdgcn_mfma_f32_16x16x4f32(a, b, eq_bits<eq_native_sums>(c), 0, 0, 0));
+EQ_DEVICE void eq_mfma(float a, float b, eq_sums<16> &c) {
+  c = eq_bits<eq_sums<16>>(__builtin_amdgcn_mfma_f32_16x16x4f32(a, b, eq_bits<eq_native_sums<16>>(c), 0, 0, 0));
+}
+EQ_DEVICE void eq_mfma(float a, float b, eq_sums<32> &c) {
+  c = eq_bits<eq_sums<32>>(__builtin_amdgcn_mfma_f32_32x32x2f32(a, b, eq_bits<eq_native_sums<32>>(c), 0, 0, 0));
 }
 #endif
 
@@ -99,12 +112,14 @@ EQ_DEVICE void eq_ldmatrix_turned(unsigned *r, const void *row) {
 
 #if EQ_MATRIX == 80
 
-EQ_DEVICE int eq_sum_row(int i) { return eq_lane() / 4 + 8 * (i / 2 % 2); }
-EQ_DEVICE int eq_sum_column(int i) { return eq_lane() % 4 * 2 + i % 2 + 8 * (i / 4); }
-
-template <class T>
+template <class T, int edge>
 struct eq_matrix {
+  static_assert(edge == 16, "two m16n8k16 make one fragment");
   static constexpr int depth = 16;
+  typedef eq_sums<edge> sums;
+  static constexpr int count = sums::count;
+  static EQ_DEVICE int sum_row(int i) { return eq_lane() / 4 + 8 * (i / 2 % 2); }
+  static EQ_DEVICE int sum_column(int i) { return eq_lane() % 4 * 2 + i % 2 + 8 * (i / 4); }
   struct operand {
     unsigned r[4];
   };
@@ -128,25 +143,23 @@ struct eq_matrix {
     eq_ldmatrix_turned(b.r, tile + eq_lane() % 16 * ld + eq_lane() / 16 * 8 EQ_SITE);
     return b;
   }
-  static EQ_DEVICE void multiply(const operand &a, const operand &b, eq_sums &c EQ_SITE_PARAMETER) {
+  static EQ_DEVICE void multiply(const operand &a, const operand &b, sums &c EQ_SITE_PARAMETER) {
     eq_mma(T{}, a.r, b.r, c.v EQ_SITE);
     eq_mma(T{}, a.r, b.r + 2, c.v + 4 EQ_SITE);
   }
 };
 
-#else
+#elif EQ_MATRIX == 11 || EQ_MATRIX == 12
 
-EQ_DEVICE int eq_sum_column(int) { return eq_lane() % 16; }
-#if EQ_MATRIX == 11
-EQ_DEVICE int eq_sum_row(int i) { return 2 * i + eq_lane() / 16; }
-#else
-EQ_DEVICE int eq_sum_row(int i) { return eq_lane() / 16 * eq_sums_count + i; }
-#endif
-
-template <class T>
+template <class T, int edge>
 struct eq_matrix {
-#if EQ_MATRIX == 11
+  static_assert(edge == 16, "WMMA knows no other");
   static constexpr int depth = 16;
+  typedef eq_sums<edge> sums;
+  static constexpr int count = sums::count;
+  static EQ_DEVICE int sum_column(int) { return eq_lane() % 16; }
+#if EQ_MATRIX == 11
+  static EQ_DEVICE int sum_row(int i) { return 2 * i + eq_lane() / 16; }
   typedef eq_vec<T, 16> operand;
   static EQ_DEVICE operand read_a(const T *tile, int ld EQ_SITE_PARAMETER) {
     struct halves {
@@ -155,42 +168,44 @@ struct eq_matrix {
     const T *row = tile + eq_lane() % 16 * ld;
     return eq_bits<operand>(halves{eq_read<8>(row), eq_read<8>(row + 8)});
   }
-  static EQ_DEVICE void multiply(const operand &a, const operand &b, eq_sums &c EQ_SITE_PARAMETER) {
-    eq_wmma(a, b, c EQ_SITE);
-  }
 #else
-  static constexpr int run = EQ_MATRIX == 90 ? 4 : 8;  // consecutive k of one lane
-  static constexpr int depth = run * EQ_WAVE / 16;
-  typedef eq_vec<T, run> operand;
+  static EQ_DEVICE int sum_row(int i) { return eq_lane() / 16 * 8 + i; }
+  typedef eq_vec<T, 8> operand;
   static EQ_DEVICE operand read_a(const T *tile, int ld EQ_SITE_PARAMETER) {
-    return eq_read<run>(tile + eq_lane() % 16 * ld + eq_lane() / 16 * run);
-  }
-  static EQ_DEVICE void multiply(const operand &a, const operand &b, eq_sums &c EQ_SITE_PARAMETER) {
-#if EQ_MATRIX == 12
-    eq_wmma(a, b, c EQ_SITE);
-#else
-    eq_mfma(a, b, c EQ_SITE);
-#endif
+    return eq_read<8>(tile + eq_lane() % 16 * ld + eq_lane() / 16 * 8);
   }
 #endif
   static EQ_DEVICE operand read_b(const T *tile, int ld EQ_SITE_PARAMETER) { return read_a(tile, ld EQ_SITE); }
+  static EQ_DEVICE void multiply(const operand &a, const operand &b, sums &c EQ_SITE_PARAMETER) {
+    eq_wmma(a, b, c EQ_SITE);
+  }
 };
 
-#if EQ_MATRIX == 90 || EQ_MATRIX == 950
-// Four products of depth 4; lane group g takes k = 4 g + step, so that a lane reads four neighbours at once.
-template <>
-struct eq_matrix<float> {
-  static constexpr int depth = 16;
-  typedef eq_vec<float, 4> operand;
-  static EQ_DEVICE operand read_a(const float *tile, int ld EQ_SITE_PARAMETER) {
-    return eq_read<4>(tile + eq_lane() % 16 * ld + eq_lane() / 16 * 4);
+#else
+
+// Lanes with the same remainder by the edge share a row; each of their groups takes `run` neighbours of k.
+template <class T, int edge>
+struct eq_matrix {
+  static constexpr int run = sizeof(T) == 4 || EQ_MATRIX == 90 ? 4 : 8;
+  static constexpr int depth = run * EQ_WAVE / edge;
+  typedef eq_sums<edge> sums;
+  static constexpr int count = sums::count;
+  static EQ_DEVICE int sum_row(int i) { return i / 4 * 8 + eq_lane() / edge * 4 + i % 4; }
+  static EQ_DEVICE int sum_column(int) { return eq_lane() % edge; }
+  typedef eq_vec<T, run> operand;
+  static EQ_DEVICE operand read_a(const T *tile, int ld, int far = 0) {
+    return eq_read<run>(tile + eq_lane() % 16 * ld + eq_lane() % edge / 16 * far + eq_lane() / edge * run);
   }
-  static EQ_DEVICE operand read_b(const float *tile, int ld EQ_SITE_PARAMETER) { return read_a(tile, ld EQ_SITE); }
-  static EQ_DEVICE void multiply(const operand &a, const operand &b, eq_sums &c EQ_SITE_PARAMETER) {
-    EQ_UNROLL
-    for (int step = 0; step < 4; ++step) eq_mfma(a[step], b[step], c EQ_SITE);
+  static EQ_DEVICE operand read_b(const T *tile, int ld, int far = 0) { return read_a(tile, ld, far); }
+  static EQ_DEVICE void multiply(const operand &a, const operand &b, sums &c EQ_SITE_PARAMETER) {
+    if constexpr (sizeof(T) == 4) {
+      // One k of each group of lanes at a time, so that a lane reads four neighbours at once.
+      EQ_UNROLL
+      for (int step = 0; step < run; ++step) eq_mfma(a[step], b[step], c EQ_SITE);
+    } else {
+      eq_mfma(a, b, c EQ_SITE);
+    }
   }
 };
-#endif
 
 #endif

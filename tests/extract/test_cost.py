@@ -153,6 +153,13 @@ def test_a_tile_that_leaves_a_simd_one_wave_is_slower() -> None:
     np.testing.assert_allclose(slow * LONE_WAVE, fast)
 
 
+def test_wide_fragments_are_for_tuning_to_choose() -> None:
+    target = TARGETS["gfx942"]
+    assert any(tile.fragment == 32 for tile in legal_tiles(target, "float16"))
+    for m in (16, 100, 1000, 8192):
+        assert choose_tile(target, (1, m, 1024, 4096), "float16", 304).fragment == 16
+
+
 def test_halves_on_vector_units_are_measured_as_float() -> None:
     tiles = {tile.unit: tile for tile in legal_tiles(TARGETS["gfx942"], "bfloat16")}
     measured = {unit: occupancy.measured_as(tile, "bfloat16") for unit, tile in tiles.items()}

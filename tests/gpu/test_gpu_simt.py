@@ -20,7 +20,7 @@ from eqsat.gpu.families.stream.examples import attention, examples, gated
 from eqsat.gpu.launch.generate import Chain
 from eqsat.gpu.run.cupy_runtime import inlined
 from eqsat.gpu.table.targets import TARGETS
-from eqsat.gpu.table.tiles import Tile
+from eqsat.gpu.table.tiles import Tile, choose_tile
 from eqsat.program.core import make
 from support import gpu_support as s
 
@@ -411,23 +411,30 @@ def test_lanes_of_a_wave_must_meet_in_one_wave_operation() -> None:
         run_text(body, 64, np.zeros(2, np.int32))
 
 
-WRONG_MAPS = {
-    "gfx942": ("return eq_lane() / 16 * eq_sums_count + i;", "return eq_lane() / 16 + 4 * i;"),
-    "gfx950": ("eq_lane() / 16 * run);", "eq_lane() / 16 * run / 2);"),
-    "gfx1100": ("return 2 * i + eq_lane() / 16;", "return i + eq_lane() / 16 * 8;"),
-    "gfx1201": ("eq_lane() / 16 * run);", "eq_lane() / 16 * run / 2);"),
-    "sm_90": ("eq_lane() % 4 * 2 + i % 2 + 8 * (i / 4)", "eq_lane() % 4 * 2 + i % 2 + 4 * (i / 4)"),
-}
+WRONG_MAPS = [
+    ("gfx942", "matrix_16x16x32", "eq_lane() / edge * 4 + i % 4;", "eq_lane() / edge + i % 4 * 4;"),
+    (
+        "gfx942",
+        "matrix32_64x64x32",
+        "return i / 4 * 8 + eq_lane() / edge * 4",
+        "return i / 4 * 4 + eq_lane() / edge * 16",
+    ),
+    ("gfx942", "matrix32_64x64x32", "eq_lane() % edge / 16 * far", "eq_lane() / 32 * far"),
+    ("gfx950", "matrix_16x16x32", "eq_lane() / edge * run);", "eq_lane() / edge * run / 2);"),
+    ("gfx1100", "matrix_16x16x32", "return 2 * i + eq_lane() / 16;", "return i + eq_lane() / 16 * 8;"),
+    ("gfx1201", "matrix_16x16x32", "ld + eq_lane() / 16 * 8);", "ld + eq_lane() / 16 * 4);"),
+    ("sm_90", "matrix_16x16x32", "eq_lane() % 4 * 2 + i % 2 + 8 * (i / 4)", "eq_lane() % 4 * 2 + i % 2 + 4 * (i / 4)"),
+]
 
 
-@pytest.mark.parametrize("arch", WRONG_MAPS)
-def test_a_wrong_fragment_map_gives_wrong_results(arch: str) -> None:
-    out = s.product(1, 16, 32, 16, "float16")
-    kernel = contraction.generate(s.job_of(out), TARGETS[arch])
+@pytest.mark.parametrize(("arch", "tile", "old", "new"), WRONG_MAPS)
+def test_a_wrong_fragment_map_gives_wrong_results(arch: str, tile: str, old: str, new: str) -> None:
+    out = s.product(1, 64, 32, 64, "float16")
+    chosen = choose_tile(TARGETS[arch], (1, 64, 32, 64), "float16", 4, tile)
+    kernel = contraction.generate(s.job_of(out), TARGETS[arch], chosen)
     whole = replace(kernel, source=inlined(kernel.source))
     right = s.case_of("right", whole, out)
     s.check([right], arch)
-    old, new = WRONG_MAPS[arch]
     assert old in whole.source
     wrong = s.case_of("wrong", replace(whole, source=whole.source.replace(old, new)), out)
     with pytest.raises(AssertionError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +89,13 @@ def test_proposals_are_distinct_and_begin_with_the_cost_models(name: str) -> Non
     assert 3 <= len(proposed) <= choices.MOST_TRIED
     texts = {tuple((k.source, k.blocks) for k in CHOOSER._chain(kernel, c).kernels) for c in proposed}
     assert len(texts) == len(proposed)
+
+
+def test_products_are_offered_wide_fragments_where_the_matrix_unit_has_them() -> None:
+    (kernel,) = plan_for(product(4096, 64, 4096)).kernels
+    for arch, wide in (("gfx942", True), ("gfx1201", False)):
+        tiles = [c.tile or "" for c in replace(CHOOSER, target=TARGETS[arch]).proposals(kernel)]
+        assert any(tile.startswith("matrix32_") for tile in tiles) == wide
 
 
 def test_an_exact_plan_is_offered_no_atomics() -> None:

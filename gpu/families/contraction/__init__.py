@@ -12,6 +12,7 @@ of them to finish, as a counter tells, adds up all slices in their order and goe
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from math import ceil
 from typing import Literal, NamedTuple
@@ -25,7 +26,7 @@ from eqsat.gpu.families.contraction.epilogue import Epilogue, Sums, epilogue
 from eqsat.gpu.families.contraction.examples import examples, reductions
 from eqsat.gpu.families.contraction.operands import InLds, element_of, in_lds, operand
 from eqsat.gpu.table.targets import Target
-from eqsat.gpu.table.tiles import Tile, choose_tile, legal_tiles
+from eqsat.gpu.table.tiles import FRAGMENT, Tile, choose_tile, legal_tiles
 from eqsat.program.core import Node, make
 
 REDUCTIONS = """Contractions with a sum, max or min of the product along m or n; the product may be written beside it.
@@ -200,7 +201,7 @@ def _strip_bytes(end: Epilogue, sum_type: str, threads: int) -> int:
 def _claims(target: Target, tile: Tile, end: Epilogue, combine: Combine) -> tuple[str, ...]:
     claims = []
     if tile.unit == "matrix":
-        claims.append(target.matrix_instruction)
+        claims.append(target.matrix_instruction + (f"_f32_{tile.fragment}x" if tile.fragment > FRAGMENT else ""))
     if end.reductions and combine == "wave" and end.lanes == 16 and target.maker == "amd":
         claims.append("row_ror")
     summed = any(r.node.attrs[0] == "sum" and r.ctype == "float" and not r.final for r in end.reductions)
@@ -210,13 +211,23 @@ def _claims(target: Target, tile: Tile, end: Epilogue, combine: Combine) -> tupl
 
 
 def _choices(target: Target, dtype: str) -> list[Choice]:
-    return [*(Choice(tile=t.name, slices=1) for t in legal_tiles(target, dtype)), Choice(slices=3)]
+    narrow, wide = _by_fragment(legal_tiles(target, dtype))
+    # The wide ones last: a variant's place decides which example it is compiled for.
+    whole = [[Choice(tile=t.name, slices=1) for t in tiles] for tiles in (narrow, wide)]
+    return [*whole[0], Choice(slices=3), *whole[1]]
 
 
 def _reducing_choices(target: Target, dtype: str) -> list[Choice]:
-    matrix = [t for t in legal_tiles(target, dtype) if t.unit == "matrix"]
-    vector = [t for t in legal_tiles(target, dtype) if t.unit == "vector"]
-    return [Choice(tile=t.name, combine=c) for c in COMBINES for t in (*matrix[:1], *matrix[-1:], *vector[3:8:2])]
+    narrow, wide = _by_fragment(legal_tiles(target, dtype))
+    matrix = [t for t in narrow if t.unit == "matrix"]
+    vector = [t for t in narrow if t.unit == "vector"]
+    shown = ((*matrix[:1], *matrix[-1:], *vector[3:8:2]), wide[-1:])
+    return [Choice(tile=t.name, combine=c) for tiles in shown for c in COMBINES for t in tiles]
+
+
+def _by_fragment(tiles: Sequence[Tile]) -> tuple[list[Tile], list[Tile]]:
+    """(tiles without wide fragments, those with)."""
+    return [t for t in tiles if t.fragment == FRAGMENT], [t for t in tiles if t.fragment > FRAGMENT]
 
 
 FAMILY = Family("contraction", (__doc__ or "").strip(), _choices, examples)

@@ -181,11 +181,9 @@ class _Draft:
         """The draft, made final."""
         tile = self.tile
         if self.major == "m":
-            strip, strips = (tile.grid_m * tile.run_m, tile.columns), tile.each_m // tile.run_m
+            strip, strips = (tile.grid_m * tile.run_m, tile.columns), tile.rows // (tile.grid_m * tile.run_m)
         else:
-            strip, strips = (tile.grid_n * tile.run_n, tile.rows), tile.each_n // tile.run_n
-        if tile.unit == "matrix":
-            strips = tile.each_m if self.major == "m" else tile.each_n
+            strip, strips = (tile.grid_n * tile.run_n, tile.rows), tile.columns // (tile.grid_n * tile.run_n)
         return Epilogue(
             major=self.major,
             major_size=self.major_size,
