@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import lru_cache
 from typing import NamedTuple
 
 from eqsat.base.numerics import itemsize
@@ -386,8 +387,9 @@ def joined(*reads: tuple[Read, ...]) -> tuple[Read, ...]:
     return tuple(dict.fromkeys(read for part in reads for read in part))
 
 
+@lru_cache(maxsize=1 << 16)
 def bits(mask: int) -> tuple[int, ...]:
-    """The elements of a bit set, ascending."""
+    """The elements of a bit set, ascending. Most sets are asked for many times."""
     out = []
     while mask:
         low = mask & -mask

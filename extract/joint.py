@@ -101,6 +101,8 @@ class _Joiner:
             frame: {c: [self._alone(x) for x in _undominated(xs, self.facts)] for c, xs in pool.items()}
             for frame, pool in _frames(snapshot, cuts, wanted, self.limits.joint).items()
         }
+        self._ways: dict[int, dict[int, int] | None] = {}
+        self._agreeing: dict[tuple[int, int], bool] = {}
 
     def run(self, should_stop: Callable[[], bool] | None) -> list[Joint]:
         found: list[Joint] = []
@@ -144,7 +146,9 @@ class _Joiner:
             return None
         (last,) = one.cuts
         cuts = tuple(sorted((*joint.cuts, last), key=lambda x: x.cls))
-        if not all(self._needed_in_memory(x, pool, leaves, inner) for x in cuts) or not _one_kernel(frame, cuts):
+        if not _one_kernel(frame, cuts) or not all(self._agree(x, last) for x in joint.cuts):
+            return None
+        if not all(self._needed_in_memory(x, pool, leaves, inner) for x in cuts):
             return None
         run = self.grower.run_of(cuts)
         if run is None:
@@ -156,6 +160,23 @@ class _Joiner:
             return None
         saved = apart + added - run.price
         return Joint(cuts, joint.outputs | one.outputs, leaves, inner, below, run, joint.saved + saved)
+
+    def _agree(self, a: Cut, b: Cut) -> bool:
+        """Whether each class that both cuts compute or read is computed in one way. The same pairs come up in many
+        joint kernels."""
+        known = self._agreeing.get((id(a), id(b)))
+        if known is None:
+            known = _alike(self._ways_of(a), self._ways_of(b))
+            self._agreeing[id(a), id(b)] = self._agreeing[id(b), id(a)] = known
+        return known
+
+    def _ways_of(self, cut: Cut) -> dict[int, int] | None:
+        """The e-node of each class inside a cut, -1 for leaves; None if the cut computes one in two ways."""
+        if id(cut) not in self._ways:
+            ways: dict[int, int] = {}
+            one = all(ways.setdefault(x.cls, x.node) == x.node for x in parts((cut,)))
+            self._ways[id(cut)] = ways if one else None
+        return self._ways[id(cut)]
 
     def _needed_in_memory(self, cut: Cut, pool: Pool, leaves: int, inner: int) -> bool:
         """Whether an output is an output of the program, or has readers outside the kernel that could not replace it:
@@ -285,12 +306,16 @@ def _undominated(cuts: Sequence[Cut], facts: Facts) -> list[Cut]:
     return kept
 
 
+def _alike(ways: Mapping[int, int] | None, others: Mapping[int, int] | None) -> bool:
+    """Whether classes that are in both have the same e-node."""
+    if ways is None or others is None:
+        return False
+    return all(others.get(c, node) == node for c, node in ways.items())
+
+
 def _one_kernel(frame: Frame, cuts: Sequence[Cut]) -> bool:
-    """Whether a kernel family can write all these outputs: each inner class is computed in one way, a product is
-    reduced along one axis only, and in a frame of rows some rows are reduced."""
-    if isinstance(frame, tuple) and all(x.kind == Kind.POINT for x in cuts):
-        return False
-    if isinstance(frame, Core) and len({reduced_stride(x) for x in cuts if x.kind == Kind.GEMM_RED}) > 1:
-        return False
-    ways: dict[int, int] = {}
-    return all(ways.setdefault(x.cls, x.node) == x.node for x in parts(cuts))
+    """Whether a kernel family can write all these outputs: a product is reduced along one axis only, and in a frame of
+    rows some rows are reduced."""
+    if isinstance(frame, tuple):
+        return any(x.kind != Kind.POINT for x in cuts)
+    return not isinstance(frame, Core) or len({reduced_stride(x) for x in cuts if x.kind == Kind.GEMM_RED}) <= 1
