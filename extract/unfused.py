@@ -27,8 +27,9 @@ _RENAMES = frozenset({"reshape"})
 """Steps of a view that write nothing."""
 
 INDEX_BYTES = 8
-TAKEN_WORK = 40
-"""Bytes and operations of each element that is looked up by an index of its own: about a nanosecond on one core."""
+TAKEN_WORK = 500
+"""Bytes and operations of each element that is looked up by an index of its own: 7 ns on one core (onnxruntime's Gather
+of 205 000 single elements takes 1.5 ms)."""
 
 
 class UnfusedGrower(Grower):

@@ -20,6 +20,7 @@ from eqsat.program.term import Shape, Term
 # Extra costs, in units of one move of an operand.
 _SWAPPED = 0.05  # (B^T A^T)^T instead of A B
 _LEADING = 0.02  # a matrix broadcast over the other operand's leading dims; written files omit the broadcast
+_WEIGHTS = 32  # most nodes of an expression for constant weights
 _POINTWISE_CONV = 0.5  # a product written as a convolution along a line, with windows of one position
 
 
@@ -110,15 +111,22 @@ def _convolutions(node: Node, hints: Hints) -> Iterator[Way]:
     for side, rows, channels, rows_first in sides:
         for windows, need in _windows(side, (batch, rows, k), rows_first, 0, hints):
             # Windows without overlap or padding: a program's author more likely wrote a plain product.
-            meant = hints.convs or windows.overlap
-            if meant and not windows.over_channels and (not windows.pointwise or _constant(node.args[1 - side])):
+            meant = windows.overlap or (hints.convs and _constant(node.args[1 - side]))
+            if meant and not windows.over_channels:
                 yield _convolution(node, side, windows, need, channels)
 
 
 def _constant(node: Node) -> bool:
-    while node.op == "V":
-        (node,) = node.args
-    return node.op == "Const"
+    """Whether a value is computed from constants alone, in a few steps."""
+    seen, stack = {node}, [node]
+    while stack:
+        at = stack.pop()
+        if at.op in ("In", "Opaque") or len(seen) > _WEIGHTS:
+            return False
+        new = [arg for arg in at.args if arg not in seen]
+        seen.update(new)
+        stack.extend(new)
+    return True
 
 
 def _windows(

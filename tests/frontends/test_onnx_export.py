@@ -97,6 +97,7 @@ FORMS: dict[str, tuple[Callable[[], Term], str]] = {
     "where": (lambda: ops.where(FLAG, X, ops.full_like(0, X)), "Where"),
     "boolean where": (lambda: ops.where(FLAG, FLAG, ops.not_(FLAG)), "Not And Not And Or"),
     "explicit broadcast": (lambda: ops.broadcast(BIAS, (4, 3)), "Expand"),
+    "broadcast that adds a dim": (lambda: ops.broadcast(BIAS, (1, 3)), "Reshape"),
     "large uniform": (lambda: ops.concat([M, ops.full(1.0, (50, 6))]), "Expand Concat"),
     "small uniform": (lambda: ops.concat([M, ops.full(1.0, (1, 6))]), "Concat"),
     # views
@@ -216,8 +217,9 @@ def test_exports_come_back_as_the_same_terms(name: str) -> None:
 
 
 OTHERWISE = {
-    "boolean where", "conv", "flattened product", "large pads", "layer norm of two axes", "log1p", "positions",
-    "reshaped constant", "reshapes", "rsqrt", "small uniform", "sum pool", "transposes", "uniform view",
+    "boolean where", "broadcast that adds a dim", "conv", "flattened product", "large pads",
+    "layer norm of two axes", "log1p", "positions", "reshaped constant", "reshapes", "rsqrt", "small uniform",
+    "sum pool", "transposes", "uniform view",
 }  # fmt: skip
 
 

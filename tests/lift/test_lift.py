@@ -356,6 +356,14 @@ def test_a_product_over_windows_is_a_convolution() -> None:
     ]
 
 
+def test_a_product_of_two_computed_operands_is_no_convolution() -> None:
+    """Probabilities of attention, which could be read as windows of a whole row each, times values."""
+    p, v = arg("p", 1, 4, 8, 8), arg("v", 4, 8, 3)
+    mixed = view(mm(node(p), node(v), 8, 8, 3, batch=4), of_transpose((4, 8, 3), (0, 2, 1)))
+    found = lines([p, v], mixed, 1, 12, 8, 1)
+    assert "matmul" in [line.split("(")[0] for line in found]
+
+
 def test_what_follows_a_convolution_takes_its_order() -> None:
     product = conv_node(GROUPED, conv_weights((6, 2, 3, 3), 2), 2, OUT)
     bias = arg("b", 6)

@@ -21,6 +21,7 @@ from eqsat.frontends.onnx.write.form import (
     narrow,
     ramp,
     scalar,
+    shape_of,
     typed,
 )
 from eqsat.program.term import Term
@@ -131,7 +132,10 @@ def _transpose(term: Term, opset: int) -> Form:
 
 
 def _broadcast(term: Term, opset: int) -> Form:
-    return form("Expand", narrow(term), ints(term.shape, "shape"))
+    """A broadcast that only adds dims of size 1 as a reshape, which copies nothing."""
+    operand = narrow(term)
+    op = "Reshape" if prod(shape_of(operand)) == term.size > 0 else "Expand"
+    return form(op, operand, ints(term.shape, "shape"))
 
 
 def cuts(term: Term) -> dict[int, tuple[int, int, int]]:
