@@ -127,14 +127,7 @@ def cover(
     every = needs_of_all(snapshot)
     chains, made = (before.chains, before.problem.found.made) if before and before.problem else (None, None)
     found = enumerate_candidates(snapshot, row, limits, late, needs=every, exact=exact, chains=chains, made=made)
-    more: list[Candidate] = []  # kernels of rewritten forms displace those of the written one
-    given: list[list[Candidate]] = []
-    for x in known:
-        moved = Renumbering(x.snapshot, snapshot, found.free)
-        given.append(moved.cover(x.chosen))
-        more += given[-1]
-        if x.problem is not None and _as_written(x.snapshot):
-            more += moved.all(y for y in x.problem.candidates if y.call is None)
+    given, more = _carried(known, snapshot, found)
     if not _as_written(snapshot) and not (known and late()):  # groups from rewriting change the best
         own = [n.rule == SOURCE for n in snapshot.nodes]
         again = {"exact": exact, "chains": chains, "made": found.made}
@@ -179,6 +172,22 @@ def cover(
         problem=covers,
         solution=solution,
     )
+
+
+def _carried(
+    known: Sequence[CoverResult], snapshot: Snapshot, found: Candidates
+) -> tuple[list[list[Candidate]], list[Candidate]]:
+    """Known covers in this snapshot, and their kernels with all those of the program as written: kernels of rewritten
+    forms displace some of these."""
+    given: list[list[Candidate]] = []
+    more: list[Candidate] = []
+    for x in known:
+        moved = Renumbering(x.snapshot, snapshot, found.free)
+        given.append(moved.cover(x.chosen))
+        more += given[-1]
+        if x.problem is not None and _as_written(x.snapshot):
+            more += moved.all(y for y in x.problem.candidates if y.call is None)
+    return given, more
 
 
 def _solved(

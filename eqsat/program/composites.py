@@ -92,7 +92,9 @@ def not_equal(a: Term, b: Term) -> Term:
 
 def fmod(a: Term, b: Term) -> Term:
     """C's remainder, with the sign of the dividend."""
-    return ops.mul(ops.sign(a), broadcasting("mod", ops.abs_(a), ops.abs_(b)))
+    shape = common_shape(a, b)
+    a, b = ops.broadcast(a, shape), ops.broadcast(b, shape)
+    return ops.mul(ops.sign(a), make("mod", ops.abs_(a), ops.abs_(b)))
 
 
 def clip(x: Term, lo: float | Term | None = None, hi: float | Term | None = None) -> Term:

@@ -24,32 +24,8 @@ def _reshape(x: Term, *, new_sizes: Shape, dimensions: Sequence[int] | None) -> 
     return ops.reshape(x if dimensions is None else ops.transpose(x, dimensions), new_sizes)
 
 
-def _transpose(x: Term, *, permutation: Sequence[int]) -> Term:
-    return ops.transpose(x, permutation)
-
-
-def _squeeze(x: Term, *, dimensions: Sequence[int]) -> Term:
-    return ops.squeeze(x, dimensions)
-
-
 def _slice(x: Term, *, start_indices: Shape, limit_indices: Shape, strides: Shape | None) -> Term:
     return ops.slice_(x, start_indices, limit_indices, None, strides)
-
-
-def _concatenate(*xs: Term, dimension: int) -> Term:
-    return ops.concat(xs, dimension)
-
-
-def _stack(*xs: Term, axis: int) -> Term:
-    return ops.stack(xs, axis)
-
-
-def _tile(x: Term, *, reps: Sequence[int]) -> Term:
-    return composites.tile(x, reps)
-
-
-def _split(x: Term, *, sizes: Sequence[int], axis: int) -> list[Term]:
-    return ops.split(x, sizes, axis)
 
 
 def _rev(x: Term, *, dimensions: Sequence[int]) -> Term:
@@ -75,10 +51,6 @@ def spread(x: Term, between: Sequence[int], value: float) -> Term:
             shape = (*x.shape[:axis], x.shape[axis] * (count + 1), *x.shape[axis + 1 :])
             x = ops.slice_(ops.reshape(filled, shape), [None], [-count], [axis])
     return x
-
-
-def _iota(*, dtype: Any, shape: Shape, dimension: int) -> Term:
-    return ops.iota(shape, dimension, dtype_name(dtype))
 
 
 def _dynamic_slice(x: Term, *starts: Term, slice_sizes: Shape) -> Term:
@@ -121,17 +93,17 @@ def _gather(x: Term, indices: Term, *, dimension_numbers: Any, slice_sizes: Shap
 
 MOVEMENT: dict[str, Builder] = {
     "broadcast_in_dim": _broadcast_in_dim,
-    "concatenate": _concatenate,
+    "concatenate": lambda *xs, dimension: ops.concat(xs, dimension),
     "dynamic_slice": _dynamic_slice,
     "gather": _gather,
-    "iota": _iota,
+    "iota": lambda *, dtype, shape, dimension: ops.iota(shape, dimension, dtype_name(dtype)),
     "pad": _pad,
     "reshape": _reshape,
     "rev": _rev,
     "slice": _slice,
-    "split": _split,
-    "squeeze": _squeeze,
-    "stack": _stack,
-    "tile": _tile,
-    "transpose": _transpose,
+    "split": lambda x, *, sizes, axis: ops.split(x, sizes, axis),
+    "squeeze": lambda x, *, dimensions: ops.squeeze(x, dimensions),
+    "stack": lambda *xs, axis: ops.stack(xs, axis),
+    "tile": lambda x, *, reps: composites.tile(x, reps),
+    "transpose": lambda x, *, permutation: ops.transpose(x, permutation),
 }

@@ -8,6 +8,7 @@ from typing import Any
 
 from eqsat.base.numerics import INTS, dtype_name, is_float
 from eqsat.frontends.jax.row import Builder
+from eqsat.frontends.terms.bits import bitwise, bitwise_not
 from eqsat.frontends.terms.declined import Declined
 from eqsat.program import composites, ops
 from eqsat.program.composites import broadcasting
@@ -23,21 +24,6 @@ def _unary(name: str) -> Builder:
 
 def _binary(name: str) -> Builder:
     return partial(broadcasting, name)
-
-
-def _logical(name: str) -> Builder:
-    """Of booleans alone: programs have no bits."""
-
-    def build(a: Term, b: Term) -> Term:
-        if a.dtype != "bool":
-            raise Declined("bits of integers")
-        return composites.not_equal(a, b) if name == "xor" else broadcasting(name, a, b)
-
-    return build
-
-
-def _not(x: Term) -> Term:
-    return ops.not_(x) if x.dtype == "bool" else ops.sub(ops.full_like(-1, x), x)
 
 
 def _round(x: Term, *, rounding_method: Any) -> Term:
@@ -76,17 +62,8 @@ def _erfc(x: Term) -> Term:
     return ops.sub(ops.full_like(1, x), ops.erf(x))
 
 
-def _rem(a: Term, b: Term) -> Term:
-    shape = composites.common_shape(a, b)
-    return composites.fmod(ops.broadcast(a, shape), ops.broadcast(b, shape))
-
-
 def _is_finite(x: Term) -> Term:
     return ops.less(ops.abs_(x), ops.full_like(inf, x))
-
-
-def _clamp(low: Term, x: Term, high: Term) -> Term:
-    return composites.clip(x, low, high)
 
 
 def _select(which: Term, *cases: Term) -> Term:
@@ -98,10 +75,6 @@ def _select(which: Term, *cases: Term) -> Term:
         here = ops.less_equal(which, ops.full_like(number, which))
         found = broadcasting("where", here, cases[number], found)
     return found
-
-
-def _convert(x: Term, *, new_dtype: Any) -> Term:
-    return ops.cast(x, dtype_name(new_dtype))
 
 
 def _integral(name: str) -> Builder:
@@ -123,10 +96,10 @@ POINTWISE: dict[str, Builder] = {
                                        "sin", "cos")},
     **{name: _integral(name) for name in ("floor", "ceil")},
     **{name: _binary(name) for name in ("add", "sub", "mul", "div", "pow", "max", "min")},
-    **{name: _logical(name) for name in ("and", "or", "xor")},
+    **{name: bitwise(name) for name in ("and", "or", "xor")},
     "add_any": _binary("add"),
-    "clamp": _clamp,
-    "convert_element_type": _convert,
+    "clamp": lambda low, x, high: composites.clip(x, low, high),
+    "convert_element_type": lambda x, *, new_dtype: ops.cast(x, dtype_name(new_dtype)),
     "eq": _binary("equal"),
     "erfc": _erfc,
     "exp2": _exp2,
@@ -139,8 +112,8 @@ POINTWISE: dict[str, Builder] = {
     "logistic": _unary("sigmoid"),
     "lt": _binary("less"),
     "ne": composites.not_equal,
-    "not": _not,
-    "rem": _rem,
+    "not": bitwise_not,
+    "rem": composites.fmod,
     "round": _round,
     "select_n": _select,
     "square": composites.square,

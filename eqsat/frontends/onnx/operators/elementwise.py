@@ -53,8 +53,7 @@ def _mod(node: Node) -> Term:
     a, b = node.input(0), node.input(1)
     if not node.attr("fmod", 0):
         return broadcasting("mod", a, b)
-    shape = composites.common_shape(a, b)
-    return composites.fmod(ops.broadcast(a, shape), ops.broadcast(b, shape))
+    return composites.fmod(a, b)
 
 
 def _clip(node: Node) -> Term:

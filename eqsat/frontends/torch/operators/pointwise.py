@@ -7,6 +7,7 @@ from math import inf, log
 from typing import Any
 
 from eqsat.base.numerics import INTS, is_float
+from eqsat.frontends.terms.bits import bitwise, bitwise_not
 from eqsat.frontends.terms.declined import Declined
 from eqsat.frontends.torch.operators.row import Row, as_term
 from eqsat.frontends.torch.operators.tensors import name_of
@@ -79,24 +80,8 @@ def _logical_xor(self: Term, other: Term) -> Term:
     return _not_equal(ops.cast(self, "bool"), ops.cast(other, "bool"))
 
 
-def _bitwise(name: str) -> Callable[..., Term]:
-    """Of booleans alone: programs have no bits."""
-
-    def build(self: Term, other: Term) -> Term:
-        if self.dtype != "bool":
-            raise Declined("bits of integers")
-        return composites.not_equal(self, other) if name == "xor" else broadcasting(name, self, other)
-
-    return build
-
-
-def _bitwise_not(self: Term) -> Term:
-    return ops.not_(self) if self.dtype == "bool" else ops.sub(ops.full_like(-1, self), self)
-
-
 def _fmod(self: Term, other: Term) -> Term:
-    shape = composites.common_shape(self, other)
-    return composites.fmod(ops.broadcast(self, shape), ops.broadcast(other, shape))
+    return composites.fmod(self, other)
 
 
 def _clamp(self: Term, min: Term | None = None, max: Term | None = None) -> Term:
@@ -169,8 +154,8 @@ POINTWISE: dict[str, Row] = {
     "logical_and.default": Row(_logical("and")),
     "logical_or.default": Row(_logical("or")),
     "logical_xor.default": Row(_logical_xor),
-    **{f"bitwise_{name}.{kind}": Row(_bitwise(name), _TWO) for name in _BITS for kind in ("Tensor", "Scalar")},
-    "bitwise_not.default": Row(_bitwise_not),
+    **{f"bitwise_{name}.{kind}": Row(bitwise(name), _TWO) for name in _BITS for kind in ("Tensor", "Scalar")},
+    "bitwise_not.default": Row(bitwise_not),
     **{f"clamp.{how}": Row(_clamp, ("self", "min", "max")) for how in ("default", "Tensor")},
     "clamp_min.default": Row(_clamp, ("self", "min")),
     "clamp_max.default": Row(_clamp, ("self", "max")),
