@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -254,8 +253,3 @@ def _cycled(cupy: Any, call: Callable[..., Any], sets: list[tuple[Any, ...]]) ->
 
 def _reason(failure: Exception) -> str:
     return f"{type(failure).__name__}: {failure}".splitlines()[0]
-
-
-def mean(ratios: list[float]) -> float:
-    """The geometric mean."""
-    return math.exp(math.fsum(map(math.log, ratios)) / len(ratios))

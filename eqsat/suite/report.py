@@ -7,11 +7,11 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import geometric_mean
 from typing import Any
 
 from eqsat.extract.plan.calibrate import Calibration, spearman
 from eqsat.suite.checks import SANITIZER, has_hypothesis, has_sanitizer
-from eqsat.suite.figures import mean
 from eqsat.suite.run import Done, PartDone, State, failure_file
 
 FILE, PAGE = "report.json", "report.html"
@@ -178,7 +178,7 @@ def _programs(title: str, results: Mapping[str, Any]) -> Iterator[Table]:
     for other in who:
         ratios = [t[other]["us"] / t["eqsat"]["us"] for t in (e["times"] for e in results.values()) if other in t]
         if other != "eqsat":
-            notes.append(f"Geometric mean against {other}: {mean(ratios):.2f}x over {len(ratios)}.")
+            notes.append(f"Geometric mean against {other}: {geometric_mean(ratios):.2f}x over {len(ratios)}.")
     yield Table(title.capitalize(), ("program", *who, "limit", "of the limit"), rows, notes + _missing(results))
 
 
@@ -227,7 +227,7 @@ def _regret(state: State) -> Iterator[Table]:
     found = list(_regrets(state))
     if found:
         rows = [(name, _us(chosen), _us(best), f"{chosen / best - 1:.1%}") for name, chosen, best in found]
-        notes = [f"In the geometric mean {mean([c / b for _, c, b in found]) - 1:.1%}."]
+        notes = [f"In the geometric mean {geometric_mean([c / b for _, c, b in found]) - 1:.1%}."]
         columns = ("program", "chosen by price", "best measured", "lost")
         yield Table("What choosing by price lost", columns, rows, notes)
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import geometric_mean
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -91,7 +92,7 @@ def bench(
     - `eqsat bench --suite full --minutes 60 --models models/ -o report/`
     """
     from eqsat.base.progress_bar import progress_bar
-    from eqsat.cli.shared.output import check_files, console, print_table, write_json
+    from eqsat.cli.shared.output import check_files
     from eqsat.cli.shared.race import race, show_race
     from eqsat.cli.shared.search import load, optimise
 
@@ -116,7 +117,16 @@ def bench(
             best = optimise(program, device, time_limit, numerics, rules=None)
             compared = _compare(program, best, _on_gpu if on == "gpu" else _on_numpy, rounds)
             rows.append({"name": model.stem} | compared)
-    mean = math.exp(math.fsum(math.log(row["ratio"]) for row in rows) / len(rows))
+    _tell(rows, on, device, rounds, json_file)
+    if not all(row["passed"] for row in rows):
+        raise typer.Exit(1)
+
+
+def _tell(rows: Sequence[dict[str, Any]], on: str, device: str, rounds: int, json_file: str | None) -> None:
+    """Write and print the times of programs."""
+    from eqsat.cli.shared.output import console, print_table, write_json
+
+    mean = geometric_mean(row["ratio"] for row in rows)
     if json_file is not None:
         write_json({"schema": 1, "on": on, "device": device, "programs": rows, "geometric_mean": mean}, json_file)
     if json_file != "-":
@@ -125,8 +135,6 @@ def bench(
         print_table(console(), f"On {on}, optimised for {device}; medians of {rounds}", columns, cells)
         if len(rows) > 1:
             typer.echo(f"Geometric mean: {mean:.2f}x over {len(rows)} programs.")
-    if not all(row["passed"] for row in rows):
-        raise typer.Exit(1)
 
 
 def _run_suite(

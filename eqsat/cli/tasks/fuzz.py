@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -98,12 +99,7 @@ def fuzz(
 
         tasks = search.cases(counts, seed, files, seconds)
         found = search.search(tasks, store, workers or os.cpu_count() or 1, on, told)
-    faults = []
-    for (name, cause), (first, seen) in sorted(found.faults.items()):
-        kept = search.shrunk(name, first, cause, files)
-        faults.append({"kind": name, "cause": cause, "seed": first, "steps": kept, "text": seen.text})
-        if output is not None:
-            faults[-1]["file"] = str(search.save(output, name, first, kept, files, seen))
+    faults = _shrunk(found, files, output)
     words = {name: dict(sorted(count.items())) for name, count in sorted(found.words.items())}
     if json_file is not None:
         write_json({"schema": 1, "cases": found.cases, "outcomes": words, "faults": faults}, json_file)
@@ -115,6 +111,23 @@ def fuzz(
             typer.echo(fault.get("file") or fault["text"].rstrip())
     if faults:
         raise typer.Exit(_FAULTS)
+
+
+def _shrunk(found: Found, files: Mapping[str, str], output: Path | None) -> list[dict[str, Any]]:
+    """A row for each cause of faults, its first case shrunk; the cases are kept in the folder `output`, if it is given.
+
+    Args:
+        files: digests of the models to cut pieces from, by path.
+    """
+    from eqsat.fuzzing import search
+
+    faults = []
+    for (name, cause), (first, seen) in sorted(found.faults.items()):
+        kept = search.shrunk(name, first, cause, files)
+        faults.append({"kind": name, "cause": cause, "seed": first, "steps": kept, "text": seen.text})
+        if output is not None:
+            faults[-1]["file"] = str(search.save(output, name, first, kept, files, seen))
+    return faults
 
 
 def _counts(programs: int | None, models: int | None, kinds: list[str] | None) -> dict[str, int]:
