@@ -202,7 +202,8 @@ def prove(
     if proof.verdict == "proved" and not search.defined:
         proof = Proof("unknown", "", 0.0, "neither program has a finite value on any input that was tried")
     if proof.verdict == "unknown" and search.unsure:
-        proof.reason += f"; outputs differ by up to {search.unsure:.2g}, which rounding may have made"
+        why = "where an infinity or a NaN decides" if search.infinite else "which rounding may have made"
+        proof.reason += f"; outputs differ by up to {search.unsure:.2g}, {why}"
     proof.seconds = time.monotonic() - begun
     proof.assumed = [assume] if isinstance(assume, str) else list(assume or ())
     return proof

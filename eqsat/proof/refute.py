@@ -157,14 +157,15 @@ class Search:
     """What trying points showed: a difference, or how many points agreed.
 
     `defined` says that somewhere both programs had finite results: without that, agreement says nothing. `unsure` is
-    the largest difference that was seen and that rounding may have made. `more` says that it ended because inputs take
-    long to evaluate, and others are left.
+    the largest difference that was seen and that rounding may have made; `infinite` says that infinities or NaN decided
+    some of these. `more` says that it ended because inputs take long to evaluate, and others are left.
     """
 
     found: Difference | None
     points: int
     defined: bool
     unsure: float = 0.0
+    infinite: bool = False
     more: bool = False
 
 
@@ -243,7 +244,7 @@ class Refutation:
         return found if outputs is None else replace(found, left=outputs[0], right=outputs[1])
 
     def _search(self, found: Difference | None, more: bool = False) -> Search:
-        return Search(found, self._points, self._defined, self._unsure, more)
+        return Search(found, self._points, self._defined, self._unsure, self._pair.infinite, more)
 
     def _difference(
         self, point: Point, inputs: Mapping[str, Array], outputs: Sequence[_Outputs], quick: bool
@@ -302,6 +303,8 @@ class _Pair:
         self._known: dict[str, tuple[Interval, Interval]] = {}
         self.large = self._too_wide = self._flops > _MOST_BOUNDED_FLOPS
 
+        self.infinite = False
+        """Whether a difference was left open because of values that are infinite or not defined."""
         self.begin(0.0)
 
     def begin(self, seconds: float) -> None:
@@ -352,10 +355,12 @@ class _Pair:
                     width = np.maximum(left.hi - left.lo, right.hi - right.lo)[where] / gap[where]
                 self._too_wide = not found.any() and bool((width > _TOO_WIDE).all())
                 if not self._too_wide:
+                    self.infinite |= not (left.bounded & right.bounded)[where].all()
                     return found
         scale = float(gap[np.isfinite(gap)].max(initial=0.0))
         with np.errstate(over="ignore"):
-            noticed = _BEYOND_NOISE * self._noise(inputs, name, outputs)
+            noticed = np.broadcast_to(_BEYOND_NOISE * self._noise(inputs, name, outputs), gap.shape)
+        self.infinite |= bool(np.isinf(noticed[where]).any())
         return where & (gap > noticed) & (gap > _CONSTANTS * scale)
 
     def _noise(self, inputs: Mapping[str, Array], name: str, outputs: Sequence[_Outputs]) -> Array | float:

@@ -88,9 +88,25 @@ def test_a_difference_that_rounding_may_have_made_is_told(monkeypatch: pytest.Mo
     unsure = refute(deep(1.25), deep(1.2625), {"x": "x"}, 0.0)
     assert unsure.found is None
     assert unsure.unsure > 1e-4
+    assert not unsure.infinite
     monkeypatch.setattr("eqsat.proof.refute.Refutation.look", lambda *args: unsure)
     sides = [eqsat.trace(side, eqsat.spec((2,))) for side in (eqsat.sin, eqsat.cos)]
     assert "which rounding may have made" in eqsat.prove(*sides, time_limit=0.5).reason
+
+
+def test_a_difference_that_a_mask_of_everything_makes_is_told():
+    """A softmax over one score is one, or not a number where that is masked: exporters write zero there."""
+
+    def masked(x, keep):
+        weights = eqsat.softmax(eqsat.where(keep > 0.0, x, -np.inf), -1)
+        return eqsat.where(weights == weights, weights, 0.0)
+
+    sides = masked, lambda x, keep: x * 0.0 + 1.0
+    left, right = (eqsat.trace(side, eqsat.spec((3, 1)), eqsat.spec((3, 1))) for side in sides)
+    found = refute(left, right, {name: name for name in left.input_names}, SECONDS)
+    assert found.found is None
+    assert found.unsure == 1.0
+    assert found.infinite
 
 
 def chained(folded: bool, last: float) -> Program:
