@@ -1,4 +1,4 @@
-"""Whole models against what became of them: CPU seconds to optimise and to prove, and what stays open.
+"""Whole models against their optimised forms: CPU seconds to optimise and to prove, and the proofs that stay open.
 
     python benchmarks/prove_models.py DIR [--match PATTERN] [--against DEVICE|onnxruntime|onnxsim]... [--limit SECONDS]
         [--proof-limit SECONDS] [--faults N] [--certificates N] [--shape NAME=SIZE]...

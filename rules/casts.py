@@ -1,6 +1,6 @@
-"""Conversions between element types: of each other, and past what does not round.
+"""Conversions between element types: one after another, and past operators that do not round.
 
-A widening that holds every value of the narrower type loses nothing, so that what follows it may as well start there.
+A conversion to a type that holds every value of its operand's loses nothing, so a later one can start from the operand.
 Views, concatenations and broadcasts move past a conversion as past any function of one operand.
 """
 

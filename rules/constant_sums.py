@@ -1,9 +1,9 @@
-"""Sums of constants in a normal form: what adds up to the same is one constant.
+"""Sums of constants in a normal form: equal sums become one constant.
 
 Rules gather constants that are added one after another, and distribute scales, reductions and products over them, each
 in any order. Along a residual stream that makes every partial sum in every order: 14 000 constants of which 395 differ.
-So each is written as a polynomial over what is no sum, and those with equal polynomials are merged. Known numbers are
-its coefficients, so that a scale may go into a product and come out of it again: twice a half is nothing.
+So each is written as a polynomial whose variables are no sums, and those with equal polynomials are merged. Known
+numbers are its coefficients, so that a scale may go into a product and come out of it again: twice a half cancels.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""What every room may use, and which knows nothing of programs: errors, limits, files, element types."""
+"""Utilities for every room, which know nothing of programs: files, limits, interrupts, element types."""

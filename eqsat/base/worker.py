@@ -1,8 +1,8 @@
 """Processes beside this one that may be ended at any moment: started isolated, spoken to over pipes, kept in a pool.
 
-A worker answers one request at a time, with any number of messages. Requests are numbered and messages bear the number
-of theirs, so that nobody takes an answer for that to another question. Each thread that asks has a worker to itself
-meanwhile. A worker ends when its pipe closes, so also when this process is killed.
+A worker answers one request at a time, with any number of messages. Each request has a number, and each
+message the number of its request, so that no answer is taken for the answer to another. A worker serves one thread at
+a time. It ends when its pipe closes, so also when this process is killed.
 
     caller                          pool                      worker process
       lent(memory, ...)   ->  an idle worker, or a new one
