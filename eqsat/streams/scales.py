@@ -31,7 +31,7 @@ class _Scaled:
     at: Layout
 
 
-def unscaled(outputs: Sequence[Node], inputs: Sequence[Node]) -> tuple[Node, ...]:
+def scaled_last(outputs: Sequence[Node], inputs: Sequence[Node]) -> tuple[Node, ...]:
     """The outputs with every factor of a row or column that depends on a reduction taken out of the inner products:
     those that other products or reductions need."""
     nodes = operands_first(outputs, inputs)

@@ -21,7 +21,7 @@ from eqsat.base.graphs import operands_first
 from eqsat.base.numerics import is_float
 from eqsat.layout.arithmetic import strided
 from eqsat.program.core import Node, make
-from eqsat.streams.scales import unscaled
+from eqsat.streams.scales import scaled_last
 from eqsat.streams.stream import Stream, walks
 
 
@@ -36,7 +36,7 @@ def in_fewest_passes(
     Raises:
         NotAStream: no walks compute them.
     """
-    written = unscaled(inverted(outputs, inputs), inputs) if corrected else tuple(outputs)
+    written = scaled_last(inverted(outputs, inputs), inputs) if corrected else tuple(outputs)
     found = walks(written, inputs, corrected)
     if corrected and _passes(found) > len(found):
         moved = shifted(written, inputs)

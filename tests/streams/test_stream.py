@@ -12,7 +12,7 @@ from eqsat.layout import arithmetic as lay
 from eqsat.program.core import Node, evaluate, make, topological
 from eqsat.program.node import substitute
 from eqsat.streams.masks import steps_taken
-from eqsat.streams.scales import unscaled
+from eqsat.streams.scales import scaled_last
 from eqsat.streams.shifts import in_fewest_passes, inverted, shifted
 from eqsat.streams.stream import Accumulator, NotAStream, Stream, walks
 
@@ -96,7 +96,7 @@ def normed_scores(dtype: str = "float32", shared: int = 1) -> Node:
 
 def factors_behind() -> Node:
     """The same with the factors of rows and keys behind the inner product."""
-    (moved,) = unscaled([attend(normed_scores())], inputs_of(normed_scores()))
+    (moved,) = scaled_last([attend(normed_scores())], inputs_of(normed_scores()))
     return moved
 
 
@@ -203,7 +203,7 @@ def test_factors_of_rows_and_columns_leave_inner_products(dtype: str, shared: in
     inputs = inputs_of(output)
     with pytest.raises(NotAStream):
         walks([output], inputs)
-    (moved,) = unscaled([output], inputs)
+    (moved,) = scaled_last([output], inputs)
     (walk,) = walks([moved], inputs)
     assert (walk.passes, len(walk.statistics)) == (1, 2)
     rng = np.random.default_rng(3)
@@ -218,7 +218,7 @@ def test_other_products_keep_their_operands() -> None:
     centred = bin_("sub", x(), along_columns(mean(x()), K))
     shifted_rows = times((B, M, N, K), un("relu", times((B, M, K, N), centred, values())), array("w", B * N * K))
     for output in (linear, shifted_rows):
-        assert unscaled([output], inputs_of(output)) == (output,)
+        assert scaled_last([output], inputs_of(output)) == (output,)
 
 
 REFUSED = {
