@@ -25,11 +25,11 @@ from eqsat.program.core import Node
 Choices = Mapping[tuple[Node, ...], Choice]
 """Choices by the body of a plan's kernel; the cost model decides for the others."""
 
-MOST_TRIED = 12
+MOST_TRIED = 16
 """Variants of a kernel that are measured, the cost model's own included."""
 
 _TILES = 4
-"""Sizes of a product's tiles that are tried, with fragments of each edge, and tiles of a kernel that streams."""
+"""Sizes of a product's tiles that are tried, each with all fragments and loads; tiles of a kernel that streams."""
 
 _SLICES = (1, 2, 4, 8)
 

@@ -86,19 +86,26 @@ struct eq_simt_copy {
 struct eq_simt_copies {
   eq_simt_copy queue[256];
   int first, count, block;
-  unsigned commits;
+  unsigned commits, issued;
 };
 static eq_simt_copies eq_simt_engine[1024];
+struct eq_simt_wave_load {  // number `load` of the wave's loads in this block
+  char *base;
+  int block;
+  unsigned load;
+};
+static eq_simt_wave_load eq_simt_wave_loads[1024 / EQ_WAVE][256];
 #define EQ_UNSEEN __attribute__((no_sanitize("thread"), noinline)) static
 
 EQ_UNSEEN eq_simt_copies &eq_simt_my_copies() {
   eq_simt_copies &mine = eq_simt_engine[eq_simt_item->thread];
-  if (mine.block != eq_simt_item->block + 1) mine.first = mine.count = 0, mine.block = eq_simt_item->block + 1;
+  if (mine.block != eq_simt_item->block + 1) mine.first = mine.count = mine.issued = 0, mine.block = eq_simt_item->block + 1;
   return mine;
 }
 EQ_UNSEEN void eq_simt_enqueue(const eq_simt_copy &copy) {
   eq_simt_copies &mine = eq_simt_my_copies();
   eq_simt_copy &last = mine.queue[(mine.first + mine.count++) % 256];
+  ++mine.issued;
   last = copy;
   last.commit = mine.commits;
 }
@@ -114,11 +121,25 @@ EQ_UNSEEN bool eq_simt_dequeue(eq_simt_copy &copy, int pending) {
 EQ_UNSEEN void eq_simt_commit() { ++eq_simt_my_copies().commits; }
 EQ_UNSEEN void eq_simt_forget_copies() {
   for (eq_simt_copies &copies : eq_simt_engine) copies.block = 0;
+  for (auto &wave : eq_simt_wave_loads)
+    for (eq_simt_wave_load &load : wave) load.block = 0;
 }
 
 template <int bytes>
 EQ_DEVICE void eq_copy_async(void *to, const void *from, bool inside) {
   eq_simt_enqueue(eq_simt_copy{to, from, bytes, inside, 0});
+}
+// The hardware knows one address for a wave, and adds the lane's place: the first lane to arrive decides.
+EQ_UNSEEN char *eq_simt_wave_base(char *own) {
+  const eq_simt_copies &mine = eq_simt_my_copies();
+  eq_simt_wave_load &wave = eq_simt_wave_loads[eq_simt_item->thread / EQ_WAVE][mine.issued % 256];
+  if (wave.block != mine.block || wave.load != mine.issued) wave = eq_simt_wave_load{own, mine.block, mine.issued};
+  return wave.base;
+}
+template <int bytes>
+EQ_DEVICE void eq_load_direct(void *to, const void *from, bool inside) {
+  char *const base = eq_simt_wave_base((char *)to - eq_simt_item->lane * bytes);
+  eq_simt_enqueue(eq_simt_copy{base + eq_simt_item->lane * bytes, from, bytes, inside, 0});
 }
 EQ_DEVICE void eq_copy_commit() { eq_simt_commit(); }
 template <int pending>

@@ -25,6 +25,7 @@ class Target:
         matrix_instruction: what its assembly text shows.
         lds_bytes: static LDS that one block may take, and `unit_lds_bytes` what all blocks of a compute unit share.
         wide_fragments: edges of the matrix unit's fragments beside 16.
+        lane_loads: bytes that a lane of a wave can load into LDS without registers; longest first.
         max_threads: threads of a block.
     """
 
@@ -37,6 +38,7 @@ class Target:
     lds_bytes: int
     unit_lds_bytes: int
     wide_fragments: tuple[int, ...] = ()
+    lane_loads: tuple[int, ...] = ()
     max_threads: int = 1024
 
     @property
@@ -52,14 +54,15 @@ class Target:
 
 # LDS: CDNA3 and RDNA ISA guides (64 KiB a work-group and a compute unit); CDNA4 ISA guide (160 KiB, of which static
 # allocation by plain clang takes 64 KiB); CUDA C++ Programming Guide, technical specifications (48 KiB static; 164 and
-# 228 KiB a multiprocessor, 1 KiB of which each block takes for itself).
+# 228 KiB a multiprocessor, 1 KiB of which each block takes for itself). Loads into LDS: global_load_lds_dword of the
+# CDNA3 ISA guide, and global_load_lds_dwordx4 of CDNA4's.
 _KIB = 1024
 TARGETS: dict[str, Target] = {
     t.arch: t
     for t in (
         Target("gfx90a", "amd", 64, 90, _HALVES_AND_FLOAT, "v_mfma", 64 * _KIB, 64 * _KIB, (32,)),
-        Target("gfx942", "amd", 64, 90, _HALVES_AND_FLOAT, "v_mfma", 64 * _KIB, 64 * _KIB, (32,)),
-        Target("gfx950", "amd", 64, 950, _HALVES_AND_FLOAT, "v_mfma", 64 * _KIB, 160 * _KIB, (32,)),
+        Target("gfx942", "amd", 64, 90, _HALVES_AND_FLOAT, "v_mfma", 64 * _KIB, 64 * _KIB, (32,), (4,)),
+        Target("gfx950", "amd", 64, 950, _HALVES_AND_FLOAT, "v_mfma", 64 * _KIB, 160 * _KIB, (32,), (16, 4)),
         Target("gfx1100", "amd", 32, 11, _HALVES, "v_wmma", 64 * _KIB, 64 * _KIB),
         Target("gfx1201", "amd", 32, 12, _HALVES, "v_wmma", 64 * _KIB, 64 * _KIB),
         Target("sm_80", "nvidia", 32, 80, _HALVES, "mma.sync", 48 * _KIB, 163 * _KIB),

@@ -23,6 +23,12 @@ _RUN = 4
 HALF_RATE_EDGE = 16
 """The (harmonic mean) tile edge at which half of the peak is reached: operands are reloaded once a tile."""
 
+_CHUNK_BYTES = 16
+"""The longest access of LDS."""
+
+_BANKS_BYTES = 32 * 4
+"""One word of each bank of LDS."""
+
 _LARGEST_WIDE = 64 * 64
 """Elements of a tile of 8-byte sums: more do not fit into registers."""
 
@@ -37,6 +43,8 @@ class Tile:
         grid_m, grid_n: waves (matrix) or threads (vector) along each edge.
         buffers: LDS copies of the operand tiles; with 2 the next is stored while this one is multiplied.
         fragment: edge of a matrix unit's product. Wide ones read half as many operands from LDS for a sum.
+        direct: whether operands that are plain arrays go into LDS without registers. The lanes of a wave then fill LDS
+            without gaps, so that rows have no padding; the 16-byte chunks of a row are permuted instead (`mixed`).
     """
 
     unit: Unit
@@ -47,11 +55,13 @@ class Tile:
     grid_n: int
     buffers: int = 2
     fragment: int = FRAGMENT
+    direct: bool = False
 
     @property
     def name(self) -> str:
         wide = str(self.fragment) if self.fragment > FRAGMENT else ""
-        return f"{self.unit}{wide}_{self.rows}x{self.columns}x{self.depth}"
+        direct = "_direct" if self.direct else ""
+        return f"{self.unit}{wide}{direct}_{self.rows}x{self.columns}x{self.depth}"
 
     def threads(self, target: Target) -> int:
         """Threads of a block."""
@@ -83,7 +93,13 @@ class Tile:
 
     def padding(self, dtype: str) -> int:
         """Elements between rows in LDS, so that rows start in different banks and stay aligned to 16 bytes."""
-        return 16 // self.element_bytes(dtype)
+        return 0 if self.direct else _CHUNK_BYTES // self.element_bytes(dtype)
+
+    def mixed(self, dtype: str) -> Mixed:
+        """Where the chunks of a row lie in LDS if rows have no padding."""
+        size = self.element_bytes(dtype)
+        chunks = self.depth * size // _CHUNK_BYTES
+        return Mixed(_BANKS_BYTES // (self.depth * size), chunks, _CHUNK_BYTES // size)
 
     def lds_elements(self, edge: int, dtype: str) -> int:
         """Elements of one operand tile: [edge][depth] for matrix units, [depth][edge] for the vector path."""
@@ -94,6 +110,19 @@ class Tile:
         """LDS of the operand tiles."""
         elements = self.lds_elements(self.rows, dtype) + self.lds_elements(self.columns, dtype)
         return self.buffers * elements * self.element_bytes(dtype)
+
+
+class Mixed(NamedTuple):
+    """Chunk c of row r lies in place c ^ (r // rows % chunks) of its row: equal chunks of adjacent rows in all banks.
+
+    Attributes:
+        rows: that the banks hold side by side.
+        chunks: of a row, a power of two; each has so many `elements`.
+    """
+
+    rows: int
+    chunks: int
+    elements: int
 
 
 class _Grids(NamedTuple):
@@ -129,8 +158,9 @@ _EDGES: dict[tuple[int, int], _Grids] = {
 def legal_tiles(target: Target, dtype: str) -> tuple[Tile, ...]:
     """Every tile that compiles well for operands of a type and fits into LDS; matrix units first where they take it."""
     matrix = tuple(_matrix_tiles(target, dtype)) if dtype in target.matrix_dtypes else ()
-    wide = (replace(t, fragment=edge) for edge in target.wide_fragments for t in matrix if _holds_whole(t, edge))
-    return (*matrix, *wide, *_vector_tiles(dtype))
+    wide = [replace(t, fragment=edge) for edge in target.wide_fragments for t in matrix if _holds_whole(t, edge)]
+    direct = [replace(t, direct=True) for t in wide if target.lane_loads and t.buffers == 2]
+    return (*matrix, *wide, *direct, *_vector_tiles(dtype))
 
 
 def _holds_whole(tile: Tile, fragment: int) -> bool:
@@ -162,7 +192,7 @@ def ranked_tiles(
     """Tiles by when their blocks, one for each slice of k, finish: rounds of blocks times work over efficiency.
 
     Where matrix units take the type, they do all products but those narrower than half of a fragment. What is
-    gained by wide fragments is not modelled: tiles with them follow those without.
+    gained by wide fragments and direct loads is not modelled: tiles with them follow those without.
     """
     batch, m, _, n = dims
     tiles = legal_tiles(target, dtype)

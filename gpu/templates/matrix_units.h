@@ -7,6 +7,8 @@
 //   ::read_a(tile, ld)            fragment of a[16][depth] in LDS, rows ld apart, k contiguous
 //   ::read_a(tile, ld, far)       fragment of a[32][depth]: the last 16 rows lie `far` elements after the first 16
 //   ::read_b(tile, ld), read_b(tile, ld, far)     the same of b as [columns][depth]
+//   ::read_mixed<rows, chunks>(tile, ld, far, k)  the same of either from k on, where 16-byte chunk c of row r of `tile` lies
+//                                 in place c ^ (r / rows % chunks) (MFMA)
 //   ::read_a_turned(tile, ld), read_b_turned(tile, ld)    the same from [depth][16], k ld apart (mma.sync)
 //   ::multiply(a, b, sums)        sums += a b; every lane of the wave must take part
 //
@@ -197,6 +199,12 @@ struct eq_matrix {
     return eq_read<run>(tile + eq_lane() % 16 * ld + eq_lane() % edge / 16 * far + eq_lane() / edge * run);
   }
   static EQ_DEVICE operand read_b(const T *tile, int ld, int far = 0) { return read_a(tile, ld, far); }
+  template <int rows, int chunks>
+  static EQ_DEVICE operand read_mixed(const T *tile, int ld, int far, int k) {
+    static_assert(16 % (rows * chunks) == 0, "rows 16 apart are mixed alike");
+    const int row = eq_lane() % 16, mix = row / rows % chunks * (16 / (int)sizeof(T));
+    return eq_read<run>(tile + row * ld + eq_lane() % edge / 16 * far + ((k + eq_lane() / edge * run) ^ mix));
+  }
   static EQ_DEVICE void multiply(const operand &a, const operand &b, sums &c EQ_SITE_PARAMETER) {
     if constexpr (sizeof(T) == 4) {
       // One k of each group of lanes at a time, so that a lane reads four neighbours at once.

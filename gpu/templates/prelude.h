@@ -15,6 +15,8 @@
 //   eq_arrive(counter)              one more block has arrived; how many had before
 //   eq_copy_async<bytes>(lds, global, inside), eq_copy_commit(), eq_copy_wait<n>()    NVIDIA: copies into LDS that run on while
 //                                   the block computes; zeros where not `inside`. All but the last n commits are waited for
+//   eq_load_direct<bytes>(lds, global, inside)    gfx942, gfx950: the same, where lanes of a wave fill LDS side by side: `lds` of
+//                                   lane l lies l * bytes after that of lane 0. All lanes take part, and all commits are waited for
 //   eq_half eq_bfloat               16-bit storage types; arithmetic is done in float: eq_load<float>(x), eq_store<eq_half>(v)
 //   eq_vec<T, n>                    n values moved as one access; n * sizeof(T) <= 16
 //
@@ -258,6 +260,29 @@ EQ_DEVICE void eq_copy_async(void *to, const void *from, bool inside) {
 EQ_DEVICE void eq_copy_commit() { asm volatile("cp.async.commit_group;" : : : "memory"); }
 template <int n>
 EQ_DEVICE void eq_copy_wait() { asm volatile("cp.async.wait_group %0;" : : "n"(n) : "memory"); }
+#endif
+
+#if defined(__gfx942__) || defined(__gfx950__)
+static __device__ const eq_chunk eq_zeros = {};
+template <int bytes>
+EQ_DEVICE void eq_load_direct(void *to, const void *from, bool inside) {
+  typedef __attribute__((address_space(1))) void *global;
+  typedef __attribute__((address_space(3))) void *local;
+  const global source = (global)(inside ? from : &eq_zeros);
+  // The address is the wave's (M0): the hardware adds the lane's place.
+  const int own = (int)(unsigned long long)(local)to - eq_lane() * bytes;
+  const local wave = (local)(unsigned long long)(unsigned)__builtin_amdgcn_readfirstlane(own);
+  if constexpr (bytes == 4) __builtin_amdgcn_global_load_lds(source, wave, 4, 0, 0);
+#if defined(__gfx950__)
+  if constexpr (bytes == 16) __builtin_amdgcn_global_load_lds(source, wave, 16, 0, 0);
+#endif
+}
+EQ_DEVICE void eq_copy_commit() {}
+template <int n>
+EQ_DEVICE void eq_copy_wait() {
+  static_assert(n == 0, "other loads are counted with these");
+  __builtin_amdgcn_s_waitcnt(0x0f70);  // vmcnt(0)
+}
 #endif
 
 // ---- atomics ------------------------------------------------------------------------------------------------------

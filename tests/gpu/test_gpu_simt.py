@@ -15,6 +15,7 @@ from eqsat.gpu import simt
 from eqsat.gpu.build.compilers import CompileFailed, Sanitizer, host_compiler
 from eqsat.gpu.families import contraction
 from eqsat.gpu.families.base import Choice, Kernel
+from eqsat.gpu.families.expressions import times, transposed
 from eqsat.gpu.families.group import grouped
 from eqsat.gpu.families.stream.examples import attention, examples, gated
 from eqsat.gpu.launch.generate import Chain
@@ -437,6 +438,30 @@ def test_a_wrong_fragment_map_gives_wrong_results(arch: str, tile: str, old: str
     s.check([right], arch)
     assert old in whole.source
     wrong = s.case_of("wrong", replace(whole, source=whole.source.replace(old, new)), out)
+    with pytest.raises(AssertionError):
+        s.check([wrong], arch)
+
+
+WRONG_LOADS = {
+    "nobody waits": ("eq_copy_wait<0>();", ""),
+    "lanes of a wave out of order": ("t + i * 256", "(t ^ t % 2 * 32) + i * 256"),
+    "rows mixed in one way and read in another": ("unit::read_mixed<2, 4>", "unit::read_mixed<4, 4>"),
+}
+
+
+@pytest.mark.parametrize("arch", ["gfx942", "gfx950"])
+@pytest.mark.parametrize("fault", WRONG_LOADS)
+def test_a_wrong_direct_load_gives_wrong_results(arch: str, fault: str) -> None:
+    sizes = (1, 64, 64, 64)
+    x, w = s.array("x", 64 * 64, "float16"), s.array("w", 64 * 64, "float16")
+    out = times(sizes, x, transposed(w, (1, 64, 64), (0, 2, 1)))
+    tile = choose_tile(TARGETS[arch], sizes, "float16", 4, "matrix32_direct_64x64x32")
+    kernel = contraction.generate(s.job_of(out), TARGETS[arch], tile)
+    assert "global_load_lds" in kernel.claims
+    s.check([s.case_of("right", kernel, out)], arch)
+    old, new = WRONG_LOADS[fault]
+    assert old in kernel.source
+    wrong = s.case_of(fault, replace(kernel, source=kernel.source.replace(old, new)), out)
     with pytest.raises(AssertionError):
         s.check([wrong], arch)
 

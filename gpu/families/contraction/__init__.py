@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain
 from math import ceil
 from typing import Literal, NamedTuple
 
@@ -21,10 +22,10 @@ from eqsat.base.numerics import HALVES
 from eqsat.gpu.code.errors import NotLowerable
 from eqsat.gpu.code.scalar import COMPUTE
 from eqsat.gpu.families.base import Choice, Family, Job, Kernel, finished, part_of
-from eqsat.gpu.families.contraction.copies import Pipeline, pipeline
+from eqsat.gpu.families.contraction.copies import Pipeline, direct_load, pipeline
 from eqsat.gpu.families.contraction.epilogue import Epilogue, Sums, epilogue
 from eqsat.gpu.families.contraction.examples import examples, reductions
-from eqsat.gpu.families.contraction.operands import InLds, element_of, in_lds, operand
+from eqsat.gpu.families.contraction.operands import InLds, Side, element_of, in_lds, operand
 from eqsat.gpu.table.targets import Target
 from eqsat.gpu.table.tiles import FRAGMENT, Tile, choose_tile, legal_tiles
 from eqsat.program.core import Node, make
@@ -88,20 +89,19 @@ def generate(job: Job, target: Target, tile: Tile | None = None, combine: Combin
     threads = tile.threads(target)
     end = epilogue(job, Sums((core,)), tile, job.outputs)
     pipe = pipeline(job, target, core, tile, threads)
-    operands = (
-        ()
-        if pipe
-        else (
-            operand("a", job, core.args[0], (batch, m, k), tile, threads),
-            operand("b", job, core.args[1], (batch, n, k), tile, threads),
-        )
-    )
+    sides: dict[Side, tuple[Node, tuple[int, int, int]]] = {
+        "a": (core.args[0], (batch, m, k)),
+        "b": (core.args[1], (batch, n, k)),
+    }
+    loads = [load for name, of in sides.items() if (load := direct_load(name, job, target, *of, tile, threads))]
+    held = {load.name for load in loads} if not pipe else set(sides)
+    operands = [operand(name, job, *of, tile, threads) for name, of in sides.items() if name not in held]
     tiles_bytes = pipe.lds_bytes(tile.element_bytes(dtype)) if pipe else tile.lds_bytes(dtype)
     tiles_m, tiles_n = ceil(m / tile.rows), ceil(n / tile.columns)
     steps, buffers = ceil(k / tile.depth), pipe.stages if pipe else tile.buffers
     a_slice, slices = _sliced(steps, buffers, (job.choice.slices or 1) if not end.reductions else 1)
     tiles = batch * tiles_m * tiles_n
-    held = _Joining.of(core, tiles, slices * tile.rows * tile.columns) if slices > 1 else None
+    joining = _Joining.of(core, tiles, slices * tile.rows * tile.columns) if slices > 1 else None
     part = part_of(
         job,
         f"Contraction, tile {tile.name}",
@@ -122,6 +122,8 @@ def generate(job: Job, target: Target, tile: Tile | None = None, combine: Combin
         element=element_of(tile, dtype),
         sum_type=COMPUTE[dtype],
         operands=operands,
+        loads=loads,
+        mixed=tile.mixed(dtype) if tile.direct else None,
         pipe=pipe,
         buffers=buffers,
         lds=_tiles_in_lds(tile, dtype, pipe),
@@ -131,21 +133,21 @@ def generate(job: Job, target: Target, tile: Tile | None = None, combine: Combin
         combine=combine,
         lines=core.size // (n if end.major == "m" else m),
     )
-    if held:
-        part = replace(part, writes=(*part.writes, held.partials.dtype, held.arrived.dtype))
+    if joining:
+        part = replace(part, writes=(*part.writes, joining.partials.dtype, joining.arrived.dtype))
     entry, source = finished(FAMILY.name, threads, part)
     shared = [r for r in end.reductions if not r.final]
     return Kernel(
         entry=entry,
         family=REDUCING.name if end.reductions else FAMILY.name,
-        variant=tile.name + (f"_{combine}" if end.reductions else "_sliced" if held else ""),
+        variant=tile.name + (f"_{combine}" if end.reductions else "_sliced" if joining else ""),
         source=source,
         blocks=tiles * slices,
         threads=threads,
-        arguments=(*job.inputs, *job.outputs, *((held.partials, held.arrived) if held else ())),
+        arguments=(*job.inputs, *job.outputs, *((joining.partials, joining.arrived) if joining else ())),
         fills={r.node: _IDENTITY[r.node.attrs[0]] for r in shared if combine != "two-pass"},
-        counters=(held.arrived,) if held else (),
-        claims=_claims(target, tile, end, combine) + (("cp.async",) if pipe else ()),
+        counters=(joining.arrived,) if joining else (),
+        claims=(*_claims(target, tile, end, combine), *["cp.async"] * bool(pipe), *["global_load_lds"] * bool(loads)),
         part=part,
         tile=tile,
     )
@@ -211,23 +213,27 @@ def _claims(target: Target, tile: Tile, end: Epilogue, combine: Combine) -> tupl
 
 
 def _choices(target: Target, dtype: str) -> list[Choice]:
-    narrow, wide = _by_fragment(legal_tiles(target, dtype))
-    # The wide ones last: a variant's place decides which example it is compiled for.
-    whole = [[Choice(tile=t.name, slices=1) for t in tiles] for tiles in (narrow, wide)]
-    return [*whole[0], Choice(slices=3), *whole[1]]
+    # A variant's place decides which example it is compiled for: those of some targets alone come last.
+    plain, *others = ([Choice(tile=t.name, slices=1) for t in tiles] for tiles in _kinds(legal_tiles(target, dtype)))
+    return [*plain, Choice(slices=3), *chain.from_iterable(others)]
 
 
 def _reducing_choices(target: Target, dtype: str) -> list[Choice]:
-    narrow, wide = _by_fragment(legal_tiles(target, dtype))
-    matrix = [t for t in narrow if t.unit == "matrix"]
-    vector = [t for t in narrow if t.unit == "vector"]
-    shown = ((*matrix[:1], *matrix[-1:], *vector[3:8:2]), wide[-1:])
+    plain, wide, direct = _kinds(legal_tiles(target, dtype))
+    matrix = [t for t in plain if t.unit == "matrix"]
+    vector = [t for t in plain if t.unit == "vector"]
+    shown = ((*matrix[:1], *matrix[-1:], *vector[3:8:2]), wide[-1:], direct[-1:])
     return [Choice(tile=t.name, combine=c) for tiles in shown for c in COMBINES for t in tiles]
 
 
-def _by_fragment(tiles: Sequence[Tile]) -> tuple[list[Tile], list[Tile]]:
-    """(tiles without wide fragments, those with)."""
-    return [t for t in tiles if t.fragment == FRAGMENT], [t for t in tiles if t.fragment > FRAGMENT]
+def _kinds(tiles: Sequence[Tile]) -> tuple[list[Tile], list[Tile], list[Tile]]:
+    """(tiles that every target has, those of wide fragments, those that are loaded directly)."""
+    wide = [t for t in tiles if t.fragment > FRAGMENT]
+    return (
+        [t for t in tiles if t.fragment == FRAGMENT],
+        [t for t in wide if not t.direct],
+        [t for t in wide if t.direct],
+    )
 
 
 FAMILY = Family("contraction", (__doc__ or "").strip(), _choices, examples)

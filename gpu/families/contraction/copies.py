@@ -6,7 +6,7 @@ tile in LDS. Tiles for matrix units may be contiguous along either axis.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from eqsat.base.numerics import itemsize
@@ -14,7 +14,7 @@ from eqsat.gpu.code.c_writer import Region
 from eqsat.gpu.code.index import Index, Var, through
 from eqsat.gpu.code.scalar import STORAGE, Lanes, runs_along
 from eqsat.gpu.families.base import Job
-from eqsat.gpu.families.contraction.operands import element_of
+from eqsat.gpu.families.contraction.operands import Side, element_of
 from eqsat.gpu.table.targets import Target
 from eqsat.gpu.table.tiles import Tile
 from eqsat.program.core import Node
@@ -74,13 +74,26 @@ def pipeline(job: Job, target: Target, core: Node, tile: Tile, threads: int) -> 
     if not target.copies or element_of(tile, core.args[0].dtype) != STORAGE[core.args[0].dtype]:
         return None
     batch, m, k, n = core.attrs
-    a = _Operand("a", job, core.args[0], (batch, m, k), tile, threads).copy()
-    b = _Operand("b", job, core.args[1], (batch, n, k), tile, threads).copy()
+    a = _Operand("a", job, core.args[0], (batch, m, k), tile, threads).copy(_BYTES)
+    b = _Operand("b", job, core.args[1], (batch, n, k), tile, threads).copy(_BYTES)
     if a is None or b is None:
         return None
     one = Pipeline((a, b), 1)
     stages = min(MOST_STAGES, target.lds_bytes // one.lds_bytes(tile.element_bytes(core.args[0].dtype)))
     return Pipeline((a, b), stages) if stages > 1 else None
+
+
+def direct_load(
+    name: Side, job: Job, target: Target, node: Node, dims: tuple[int, int, int], tile: Tile, threads: int
+) -> Copy | None:
+    """How waves load an operand's tiles into LDS without registers; None where it is no plain array along k.
+
+    Each wave fills a part of LDS without gaps, in the order of its lanes, all of which take part.
+    """
+    if not tile.direct or node.dtype not in target.matrix_dtypes:
+        return None
+    copy = _Operand(name, job, node, dims, tile, threads).copy(target.lane_loads)
+    return copy if copy and not copy.turned and copy.chunks % threads == 0 else None
 
 
 @dataclass(frozen=True)
@@ -98,14 +111,14 @@ class _Operand:
     def edge(self) -> int:
         return self.tile.rows if self.name == "a" else self.tile.columns
 
-    def copy(self) -> Copy | None:
-        """The copy of the longest runs that there is."""
-        return next((copy for run in self._runs() if (copy := self._of_runs(*run)) is not None), None)
+    def copy(self, sizes: Sequence[int]) -> Copy | None:
+        """The copy of the longest runs that there is, of any of these sizes in bytes."""
+        return next((copy for run in self._runs(sizes) if (copy := self._of_runs(*run)) is not None), None)
 
-    def _runs(self) -> Iterator[tuple[int, int, bool]]:
+    def _runs(self, sizes: Sequence[int]) -> Iterator[tuple[int, int, bool]]:
         """(rows, k) of a copy, and whether LDS holds the tile along rows; long ones first."""
         _, rows, depth = self.dims
-        for bytes_ in _BYTES:
+        for bytes_ in sizes:
             width = bytes_ // itemsize(self.node.dtype)
             if width and self.tile.unit == "matrix" and depth % width == 0:
                 yield 1, width, False
