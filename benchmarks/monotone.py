@@ -1,6 +1,7 @@
 """Whether a rule ever makes an answer worse: each program's price with all rules, and with one rule left out.
 
-    python benchmarks/monotone.py [DIR...] [--match PATTERN...] [--shape NAME=SIZE...] [--demo] [--numerics POLICY]
+    python benchmarks/monotone.py [DIR...] [--match PATTERN...] [--shape NAME=SIZE...] [--demo] [--device NAME]
+        [--numerics POLICY] [--most N]
     python benchmarks/monotone.py --random N --seed S
 
 The DIRs hold *.onnx files (`*__*` left out: they are references); `--demo` adds the programs of `eqsat demo`,
@@ -78,10 +79,10 @@ class Prepared:
     written: Mapping[Form, Solved]
 
 
-def prepared(program: Program, seconds: float) -> Prepared:
-    """A program for mi300x, with `seconds` for the cover of each part."""
+def prepared(program: Program, seconds: float, target: str = "mi300x") -> Prepared:
+    """A program for a device, with `seconds` for the cover of each part."""
     run = Runner(TimeBudget(seconds))
-    problem = partition(program, Asked(device("mi300x"), ()), run)
+    problem = partition(program, Asked(device(target), ()), run)
     return Prepared(problem, {form: cover_written(problem, form, seconds, run) for form in problem.sizes()})
 
 
@@ -105,10 +106,15 @@ def priced(
 
 
 def left_out(
-    name: str, program: Program, rules: Sequence[AnyRule], seconds: float, most: int | None = None
+    name: str,
+    program: Program,
+    rules: Sequence[AnyRule],
+    seconds: float,
+    most: int | None = None,
+    target: str = "mi300x",
 ) -> Iterator[Worse | str]:
     """Where the program costs less without a rule that fires, and the limits reached; tries at most `most` rules."""
-    made = prepared(program, seconds)
+    made = prepared(program, seconds, target)
     count = Counter(part.form for part in made.problem.parts)
     whole = priced(made, rules, seconds)
     yield from (f"{name}: {x.limit}" for x in whole.values() if x.limit)
@@ -157,14 +163,14 @@ def _programs(args: argparse.Namespace) -> Iterator[tuple[str, Program]]:
 
 
 def report(
-    found: Iterable[tuple[str, Program]], policy: Policy, seconds: float, most: int | None = None
+    found: Iterable[tuple[str, Program]], policy: Policy, seconds: float, most: int | None, target: str
 ) -> tuple[int, int]:
     """Print what costs more with a rule, and reached limits; returns the number of regressions and of limits."""
     worse, limited = 0, 0
     for name, program in found:
         begun = time.perf_counter()
         mine: list[Worse] = []
-        for line in left_out(name, program, allowed(list(ALL), policy), seconds, most):
+        for line in left_out(name, program, allowed(list(ALL), policy), seconds, most, target):
             print(line, flush=True)
             if isinstance(line, Worse):
                 mine.append(line)
@@ -185,11 +191,12 @@ def main() -> None:
     parser.add_argument("--demo", action="store_true")
     parser.add_argument("--random", type=int, default=0, metavar="N")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--device", default="mi300x", metavar="NAME")
     parser.add_argument("--numerics", default="reassociate", choices=("exact", "reassociate", "fast"))
     parser.add_argument("--most", type=int, metavar="N", help="rules left out of each program, drawn at random")
     parser.add_argument("--seconds", type=float, default=60.0, help="for each search")
     args = parser.parse_args()
-    worse, limited = report(_programs(args), args.numerics, args.seconds, args.most)
+    worse, limited = report(_programs(args), args.numerics, args.seconds, args.most, args.device)
     sys.exit(1 if worse else 2 if limited else 0)
 
 
