@@ -350,7 +350,12 @@ def cast(x: Array, dtype: str) -> Array:
 
 def matmul(a: Array, b: Array) -> Array:
     """a[..., m, k] @ b[..., k, n]; halves accumulate in float32."""
-    return np.matmul(_wide(a), _wide(b)).astype(a.dtype, copy=False)
+    return np.matmul(_spread(_wide(a)), _spread(_wide(b))).astype(a.dtype, copy=False)
+
+
+def _spread(matrices: Array) -> Array:
+    """The same, with every element in memory where rows or columns repeat: NumPy adds up those in another order."""
+    return matrices.copy() if 0 in matrices.strides[-2:] else matrices
 
 
 REDUCTIONS: dict[str, Elementwise] = {

@@ -138,6 +138,8 @@ def _transpose_needs(term: Term, demand: Demand) -> list[Demand]:
 def reshape_groups(term: Term) -> list[tuple[range, range]]:
     """Matching runs of axes of operand and result: each pair holds the same elements."""
     before, after = term.args[0].shape, term.shape
+    if not term.size:
+        return [(range(len(before)), range(len(after)))]  # no run of axes ends where another one does
     groups = []
     i = j = 0
     while i < len(before) or j < len(after):

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eqsat.check.demand import Demanded
+from eqsat.check.demand_rows import reshape_groups
 from eqsat.check.wanted import Sums, Wanted, everything
 from eqsat.program import ops
 from eqsat.program.ir import Program
@@ -136,3 +137,9 @@ def test_some_elements_of_a_convolution_of_nothing(groups: int) -> None:
     y = ops.conv(x, DEPTHWISE if groups == 4 else KERNEL, groups=groups)
     (found,) = Demanded({y: (None, None, np.array([0, 2]), None)}).run({"x": np.zeros(x.shape, np.float32)})
     assert found.shape == (0, y.shape[1], 2, y.shape[3])
+
+
+@pytest.mark.parametrize(("before", "after"), [((0, 3), (0,)), ((2, 0, 3), (0, 5)), ((0,), (4, 0))])
+def test_axes_of_a_reshape_of_nothing_are_one_group(before: tuple[int, ...], after: tuple[int, ...]) -> None:
+    groups = reshape_groups(ops.reshape(ops.input("x", before, "float32"), after))
+    assert groups == [(range(len(before)), range(len(after)))]

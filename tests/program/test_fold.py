@@ -172,3 +172,13 @@ def test_folding_is_a_step_of_the_explanation():
     assert [(s["rule"], s["before"], s["after"]) for s in steps] == [
         ("fold-constants", "exp(c0)", "constant f32[25,6]")
     ]
+
+
+def test_a_product_of_repeated_constants_has_the_bits_of_one_of_stored_constants() -> None:
+    """Constants that repeat themselves are folded at the size of what they read, and repeated in the product."""
+    rng = np.random.default_rng(0)
+    weight = ops.constant(rng.standard_normal((257, 63)).astype(np.float32))
+    third = ops.div(ops.full(1.0, (1, 257), "float32"), ops.full(3.0, (1, 257), "float32"))
+    program = Program((), {"y": ops.matmul(third, weight)})
+    (want,), (found,) = program.run({}).values(), fold_source(program).program.run({}).values()
+    assert found.tobytes() == want.tobytes()
