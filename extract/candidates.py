@@ -270,8 +270,11 @@ class _Search:
     ) -> list[Candidate]:
         """Candidates, one for each output, of joint kernels that are cheaper than kernels of single classes."""
 
+        computed = self.facts.computed
+        priced = [[(x.cut.leaves & computed, x.price) for x in kernels] for kernels in of_class]
+
         def cheapest(c: int, given: int) -> int | None:
-            return next((x.price for x in of_class[c] if all(given >> d & 1 for d in x.children)), None)
+            return next((price for children, price in priced[c] if not children & ~given), None)
 
         found: list[Candidate] = []
         for kernel in joint_kernels(self.snapshot, self.grower, self.cuts, needs, cheapest, should_stop):
