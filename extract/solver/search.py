@@ -128,14 +128,16 @@ class Neighbourhoods:
         self._size = float(FIRST_FREE)
         self._wide = False
 
-    def improve(self, tries: int, late: Callable[[], bool]) -> bool:
-        """Search around the best answer so far until ``tries`` in a row fail. True if any succeeded."""
+    def improve(self, tries: int, most: float, late: Callable[[], bool]) -> bool:
+        """Search around the best answer so far until ``tries`` in a row fail, or neighbourhoods had ``most`` nodes in
+        all. True if any succeeded."""
         improved = False
         vain = 0
-        while vain < tries and (choices := self._choices()) and not late():
+        while vain < tries and most > 0 and (choices := self._choices()) and not late():
             vain += 1
             free = self._free(choices)
             small, index = self._restrict(free)
+            most -= len(index)
             position = {i: k for k, i in enumerate(index)}
             known = {small.node_class[position[i]]: position[i] for i in self.answer.values()}
             found, proven = self._solve(small, known)

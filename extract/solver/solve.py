@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 from functools import partial
+from math import inf
 
 import numpy as np
 
@@ -87,6 +88,7 @@ class Effort:
         branches: nodes of branch and bound.
         columns: largest program for which branch and bound is tried.
         gap: neighbourhoods come before the relaxation if the gap is a larger share than this.
+        around: nodes of all neighbourhoods until the next relaxation, as a multiple of the problem's.
     """
 
     rounds: int
@@ -96,6 +98,7 @@ class Effort:
     branches: int
     columns: int
     gap: float = 0.25
+    around: float = inf
 
     def doubled(self) -> Effort:
         """Twice the effort."""
@@ -110,7 +113,7 @@ class Effort:
 
 
 FIRST = Effort(rounds=100, pivots=10_000, exact=8, tries=20, branches=100, columns=2_000)
-SETTLING = Effort(rounds=25, pivots=5_000, exact=8, tries=8, branches=100, columns=2_000, gap=0.06)
+SETTLING = Effort(rounds=25, pivots=3_000, exact=8, tries=8, branches=100, columns=2_000, gap=0.06, around=1.0)
 IN_NEIGHBOURHOOD = Effort(rounds=25, pivots=2_000, exact=0, tries=0, branches=0, columns=0)
 """The effort that a search begins with: one that goes on until its time is up, one that settles, and one of few classes
 of an answer."""
@@ -294,7 +297,7 @@ class _Rest:
         if self._rule_out(ascent):
             return effort
         hard = len(self.nodes) > LARGE or search.cost - search.bound > effort.gap * search.cost
-        if hard and effort.tries and self._neighbourhoods(effort.tries) and self._rule_out(ascent):
+        if hard and effort.tries and self._neighbourhoods(effort) and self._rule_out(ascent):
             return effort
         if search.proven or search.late(SETTING_UP):
             return None
@@ -311,7 +314,7 @@ class _Rest:
                 return effort
             if search.proven:
                 break
-            if effort.tries and self._neighbourhoods(effort.tries):
+            if effort.tries and self._neighbourhoods(effort):
                 continue
             if search.late():
                 break
@@ -429,7 +432,7 @@ class _Rest:
     def _offer(self, chosen: Mapping[int, int], source: str) -> bool:
         return self.search.offer(self.reduction.expand(self.nodes[k] for k in chosen.values()), source)
 
-    def _neighbourhoods(self, tries: int) -> bool:
+    def _neighbourhoods(self, effort: Effort) -> bool:
         """Search around the best answer. True if a better one was found."""
         answer = self._answer()
         if self._around is None:
@@ -437,7 +440,7 @@ class _Rest:
         elif self._cost(answer) < self._cost(self._around.answer):
             self._around.answer = answer
         with self.search.stage("neighbourhoods"):
-            self._around.improve(tries, self.search.late)
+            self._around.improve(effort.tries, effort.around * len(self.nodes), self.search.late)
         return self._offer(self._around.answer, "neighbourhood")
 
     def _cost(self, chosen: Mapping[int, int]) -> int:

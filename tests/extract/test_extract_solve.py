@@ -171,7 +171,7 @@ def test_the_widest_neighbourhood_is_searched_once() -> None:
         return known, True
 
     around = Neighbourhoods(problem, {0: 1, 1: 3}, solved)
-    assert not around.improve(1000, lambda: False)
+    assert not around.improve(1000, math.inf, lambda: False)
     assert sizes[-1] == 4
     assert sizes.count(4) == 1
 
