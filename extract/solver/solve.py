@@ -8,7 +8,7 @@ Each stage hands the next one a smaller problem and a smaller gap between the be
 3. dual ascent (`eqsat.extract.solver.ascent`), then rounds of relaxation, rounding, fixing by reduced cost, and cuts
    (`eqsat.extract.solver.relax`, `eqsat.extract.solver.blocking`); once enough nodes are fixed, back to 2;
 4. if a gap remains: large neighbourhoods and branch and bound (`eqsat.extract.solver.search`), then 3 again, with twice
-   the effort each time. A search that may settle ends there, unless it has found a better answer.
+   the effort each time. A search that may settle ends there.
 
 Every answer passes the checker. Results do not depend on time, unless a limit ends a stage early.
 """
@@ -18,7 +18,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import Enum, auto
 from functools import partial
 from math import inf
 
@@ -113,18 +112,10 @@ class Effort:
 
 
 FIRST = Effort(rounds=100, pivots=10_000, exact=8, tries=20, branches=100, columns=2_000)
-SETTLING = Effort(rounds=25, pivots=3_000, exact=8, tries=8, branches=100, columns=2_000, gap=0.06, around=1.0)
+SETTLING = Effort(rounds=10, pivots=3_000, exact=8, tries=8, branches=100, columns=2_000, gap=0.06, around=1.0)
 IN_NEIGHBOURHOOD = Effort(rounds=25, pivots=2_000, exact=0, tries=0, branches=0, columns=0)
 """The effort that a search begins with: one that goes on until its time is up, one that settles, and one of few classes
 of an answer."""
-
-
-class Repeat(Enum):
-    """When a search that has not proven its answer goes on with twice the effort."""
-
-    NEVER = auto()
-    WHILE_BETTER = auto()
-    ALWAYS = auto()
 
 
 class Underivable(InputError):
@@ -145,7 +136,8 @@ def solve(
     """The cheapest answer found within ``time_limit`` seconds, with a proven lower bound.
 
     Args:
-        settle: end before that where further effort is unlikely to pay: once an effort has brought no better answer.
+        settle: end before that, after one round of relaxation and neighbourhoods, though nothing is proven: further
+            ones hardly ever bring a better answer.
         incumbents: known answers (class to node). Each is checked, and the result never costs more.
         should_stop: polled between steps; True ends the search with the best answer so far.
 
@@ -160,7 +152,7 @@ def solve(
     for known in incumbents:
         search.offer(known, "given")
     parts = split(problem)
-    effort, repeat = (SETTLING, Repeat.WHILE_BETTER) if settle else (FIRST, Repeat.ALWAYS)
+    effort, repeat = (SETTLING, False) if settle else (FIRST, True)
     if len(parts) > 1:
         found, bound = _solve_parts(search, parts, search.choice, effort, repeat)
         search.offer(found, "parts")
@@ -181,7 +173,7 @@ def solve(
 
 
 def _solve_parts(
-    search: Search, parts: Sequence[Part], known: Mapping[int, int] | None, effort: Effort, repeat: Repeat
+    search: Search, parts: Sequence[Part], known: Mapping[int, int] | None, effort: Effort, repeat: bool
 ) -> tuple[dict[int, int], int]:
     """The best choices of all parts combined, and the sum of their bounds.
 
@@ -205,7 +197,7 @@ def _solve_parts(
                     _greedy(small)
             _run(small, effort, repeat)
         again = [small for small in waiting if not small.proven]
-        waiting = again if repeat is Repeat.ALWAYS and len(again) < len(waiting) and not search.late() else []
+        waiting = again if repeat and len(again) < len(waiting) and not search.late() else []
         effort = effort.doubled()
     choice: dict[int, int] = {}
     for part, small in zip(parts, searches, strict=True):
@@ -229,7 +221,7 @@ def _choice(picks: Sequence[int]) -> dict[int, int]:
     return {c: i for c, i in enumerate(picks) if i != NO_NODE}
 
 
-def _run(search: Search, effort: Effort, repeat: Repeat) -> None:
+def _run(search: Search, effort: Effort, repeat: bool) -> None:
     """Reduce, bound and search, with more effort each time that it is repeated, until the answer is proven or time is
     up."""
     if search.proven or search.late():
@@ -259,7 +251,7 @@ def _solve_small(search: Search, problem: Problem, known: dict[int, int]) -> tup
     """The best answer found for a neighbourhood of ``search``, starting from a known one, and whether it is proven."""
     small = Search(problem, search.deadline, search.should_stop)
     small.offer(known, "given")
-    _run(small, IN_NEIGHBOURHOOD, Repeat.NEVER)
+    _run(small, IN_NEIGHBOURHOOD, repeat=False)
     assert small.choice is not None
     return small.choice, small.proven
 
@@ -282,7 +274,7 @@ class _Rest:
         self._round = 0
         self._dry = False
 
-    def exhaust(self, effort: Effort, repeat: Repeat) -> Effort | None:
+    def exhaust(self, effort: Effort, repeat: bool) -> Effort | None:
         """Bound and search until the reductions can continue (returns the effort for that) or all is done (None)."""
         search = self.search
         parts = split(self.problem)
@@ -303,7 +295,6 @@ class _Rest:
             return None
         self.relaxation = Relaxation(self.problem, self._known_cuts + _affordable(ascent.cuts), search.cost)
         self.sets = BlockingSets(self.problem)
-        cost = search.cost
         while not search.late():
             with search.stage("relaxation"):
                 fixed = self._rounds(effort)
@@ -320,8 +311,7 @@ class _Rest:
                 break
             if self.relaxation.columns <= effort.columns:
                 self._branch(effort.branches)
-            better, cost = search.cost < cost, search.cost
-            if search.proven or repeat is Repeat.NEVER or (repeat is Repeat.WHILE_BETTER and not better):
+            if search.proven or not repeat:
                 break
             effort = effort.doubled()
         return None
