@@ -29,9 +29,9 @@ class Compiler:
         self.given: list[Any] = []
         inner = backend_module._compiled
 
-        def kept(torch: Any, module: Any, *rest: Any, **how: Any) -> Callable[..., Any]:
+        def kept(module: Any, *rest: Any, **how: Any) -> Callable[..., Any]:
             self.graphs.append(module)
-            return inner(torch, module, *rest, **how)
+            return inner(module, *rest, **how)
 
         monkeypatch.setattr(backend_module, "_compiled", kept)
 
