@@ -129,15 +129,15 @@ class Neighbourhoods:
         self._wide = False
 
     def improve(self, tries: int, most: float, late: Callable[[], bool]) -> bool:
-        """Search around the best answer so far until ``tries`` in a row fail, or neighbourhoods had ``most`` nodes in
-        all. True if any succeeded."""
-        improved = False
+        """Search around the best answer until ``tries`` in a row fail, or these had ``most`` nodes in all. True if any
+        succeeded."""
+        improved, left = False, most
         vain = 0
-        while vain < tries and most > 0 and (choices := self._choices()) and not late():
+        while vain < tries and left > 0 and (choices := self._choices()) and not late():
             vain += 1
             free = self._free(choices)
             small, index = self._restrict(free)
-            most -= len(index)
+            left -= len(index)
             position = {i: k for k, i in enumerate(index)}
             known = {small.node_class[position[i]]: position[i] for i in self.answer.values()}
             found, proven = self._solve(small, known)
@@ -145,7 +145,7 @@ class Neighbourhoods:
             after = sum(small.node_cost[k] for k in found.values())
             if after < before:
                 self.answer = {self.problem.node_class[index[k]]: index[k] for k in found.values()}
-                improved, vain = True, 0
+                improved, vain, left = True, 0, most
             elif proven and len(free) == len(choices):
                 break  # there is no wider one
             elif proven:

@@ -8,7 +8,7 @@ Each stage hands the next one a smaller problem and a smaller gap between the be
 3. dual ascent (`eqsat.extract.solver.ascent`), then rounds of relaxation, rounding, fixing by reduced cost, and cuts
    (`eqsat.extract.solver.relax`, `eqsat.extract.solver.blocking`); once enough nodes are fixed, back to 2;
 4. if a gap remains: large neighbourhoods and branch and bound (`eqsat.extract.solver.search`), then 3 again, with twice
-   the effort each time. A search that may settle ends there.
+   the effort each time. A search that may settle ends there, or at 3 if the gap is wide.
 
 Every answer passes the checker. Results do not depend on time, unless a limit ends a stage early.
 """
@@ -71,6 +71,9 @@ ROUND_EVERY = 8
 REBUILD_SHARE = 0.2
 """Share of fixed nodes from which reducing again is worthwhile."""
 
+BRIEF = 5
+"""Rounds in which a search that settles must narrow a wide gap."""
+
 STALL_ROUNDS = 30
 STALL_SHARE = 0.01
 """Rounds have stalled when this many of them close less than this share of the gap."""
@@ -87,7 +90,7 @@ class Effort:
         branches: nodes of branch and bound.
         columns: largest program for which branch and bound is tried.
         gap: neighbourhoods come before the relaxation if the gap is a larger share than this.
-        around: nodes of all neighbourhoods until the next relaxation, as a multiple of the problem's.
+        around: nodes of all neighbourhoods since the last better answer, as a multiple of the problem's.
     """
 
     rounds: int
@@ -112,8 +115,8 @@ class Effort:
 
 
 FIRST = Effort(rounds=100, pivots=10_000, exact=8, tries=20, branches=100, columns=2_000)
-SETTLING = Effort(rounds=10, pivots=3_000, exact=8, tries=8, branches=100, columns=2_000, gap=0.06, around=1.0)
-IN_NEIGHBOURHOOD = Effort(rounds=25, pivots=2_000, exact=0, tries=0, branches=0, columns=0)
+SETTLING = Effort(rounds=25, pivots=3_000, exact=8, tries=8, branches=100, columns=2_000, gap=0.06, around=1.0)
+IN_NEIGHBOURHOOD = Effort(rounds=25, pivots=2_000, exact=0, tries=0, branches=0, columns=0, gap=inf)
 """The effort that a search begins with: one that goes on until its time is up, one that settles, and one of few classes
 of an answer."""
 
@@ -136,7 +139,7 @@ def solve(
     """The cheapest answer found within ``time_limit`` seconds, with a proven lower bound.
 
     Args:
-        settle: end before that, after one round of relaxation and neighbourhoods, though nothing is proven: further
+        settle: end before that, though nothing is proven, after one round of neighbourhoods and relaxation: further
             ones hardly ever bring a better answer.
         incumbents: known answers (class to node). Each is checked, and the result never costs more.
         should_stop: polled between steps; True ends the search with the best answer so far.
@@ -288,7 +291,7 @@ class _Rest:
             self._use(ascent)
         if self._rule_out(ascent):
             return effort
-        hard = len(self.nodes) > LARGE or search.cost - search.bound > effort.gap * search.cost
+        hard = len(self.nodes) > LARGE or self._is_wide(effort)
         if hard and effort.tries and self._neighbourhoods(effort) and self._rule_out(ascent):
             return effort
         if search.proven or search.late(SETTING_UP):
@@ -297,13 +300,14 @@ class _Rest:
         self.sets = BlockingSets(self.problem)
         while not search.late():
             with search.stage("relaxation"):
-                fixed = self._rounds(effort)
+                brief = not repeat and self._is_wide(effort)  # a few rounds show whether they close it
+                fixed = self._rounds(replace(effort, rounds=BRIEF) if brief else effort)
             search.counts["rows"] = max(search.counts["rows"], self.relaxation.n_rows)
             if fixed:
                 gone = np.flatnonzero(self.relaxation.upper[: self.relaxation.n] == 0)
                 self._drop(gone, self.relaxation.cuts)
                 return effort
-            if search.proven:
+            if search.proven or (not repeat and self._is_wide(effort)):
                 break
             if effort.tries and self._neighbourhoods(effort):
                 continue
@@ -315,6 +319,10 @@ class _Rest:
                 break
             effort = effort.doubled()
         return None
+
+    def _is_wide(self, effort: Effort) -> bool:
+        """Whether much lies between the best answer and the bound."""
+        return self.search.cost - self.search.bound > effort.gap * self.search.cost
 
     def _use(self, ascent: Ascent) -> None:
         """Use the bound of a dual ascent, and answers near it."""
