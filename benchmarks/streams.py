@@ -7,14 +7,16 @@ optimised; the launches wanted; and the bytes that the optimised kernels move, i
 each input read once (of a table, the rows that are asked for) and each output written once. The programs are those on
 which Mirage (OSDI 2025) shows its gains, with attention in several shapes and the norms and layers of transformers.
 All are float16; the weights of layers and norms are constant, except in LoRA. With --models, a table of ONNX files
-follows: their launches, times and the geometric mean gain. Exit code 1 if a program takes more
-launches than wanted, or moves more than 1.15 times the compulsory bytes.
+follows: their launches, times and the geometric mean gain. Where a program moves more than 1.15 times the compulsory
+bytes, the reasons follow why its kernels are not one. Exit code 1 if a program takes more launches than wanted, or
+moves more than that although one kernel is not priced against.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+from itertools import pairwise
 from pathlib import Path
 from statistics import geometric_mean
 from typing import Any
@@ -23,6 +25,10 @@ from common import models, sizes, write_figures
 
 import eqsat
 from eqsat.cli.shared.output import console, print_table
+from eqsat.explain.narration import apart_text
+from eqsat.extract.device.table import device as find_device
+from eqsat.extract.plan.plan import Plan
+from eqsat.inspection.why_apart import why_apart
 from eqsat.program.ir import Program
 from eqsat.suite.streaming import ROWS
 
@@ -30,12 +36,19 @@ MOST_BYTES = 1.15
 """Most bytes that a program may move, over its compulsory bytes."""
 
 
-def measured(program: Program, device: str, time_limit: float) -> dict[str, Any]:
-    """Launches, bytes and times of a program as written and optimised."""
-    report = eqsat.optimize(program, device=device, time_limit=time_limit).report
+def measured(program: Program, device: str, time_limit: float) -> tuple[dict[str, Any], Plan]:
+    """Launches, bytes and times of a program as written and optimised; and the plan."""
+    best = eqsat.optimize(program, device=device, time_limit=time_limit)
+    report = best.report
     kept = ("launches", "bytes", "predicted_us")
     figures = {f"{side}_{k}": report[side][k] for side in ("source", "result") for k in kept}
-    return figures | {"gap": report["gap"], "families": [k["family"] for k in report["kernels"]]}
+    return figures | {"gap": report["gap"], "families": [k["family"] for k in report["kernels"]]}, best.plan
+
+
+def reasons(plan: Plan, device: str) -> list[dict[str, Any]]:
+    """Why kernels that follow each other are not one."""
+    names = [k.name for k in plan.kernels]
+    return [why_apart(plan, pair, find_device(device)) for pair in pairwise(names)]
 
 
 def rows(names: list[str], device: str, time_limit: float) -> list[dict[str, Any]]:
@@ -43,9 +56,11 @@ def rows(names: list[str], device: str, time_limit: float) -> list[dict[str, Any
     made = []
     for name, row in ROWS.items():
         if not names or name in names:
-            figures = measured(row.program(), device, time_limit)
+            figures, plan = measured(row.program(), device, time_limit)
             ratio = figures["result_bytes"] / row.compulsory()
-            made.append({"program": name, "wanted": row.wanted, "bytes_ratio": round(ratio, 3)} | figures)
+            apart = reasons(plan, device) if ratio > MOST_BYTES else []
+            head = {"program": name, "wanted": row.wanted, "bytes_ratio": round(ratio, 3), "apart": apart}
+            made.append(head | figures)
     return made
 
 
@@ -54,13 +69,19 @@ def of_models(folder: Path, device: str, time_limit: float) -> list[dict[str, An
     made = []
     for path in models([folder]):
         program = eqsat.from_onnx(path, shapes=sizes(path, otherwise=lambda name: 128 if "seq" in name else 1))
-        made.append({"model": path.stem} | measured(program, device, time_limit))
+        made.append({"model": path.stem} | measured(program, device, time_limit)[0])
     return made
 
 
 def gain(figures: list[dict[str, Any]]) -> float:
     """The geometric mean of time as written over time optimised."""
     return geometric_mean(x["source_predicted_us"] / x["result_predicted_us"] for x in figures)
+
+
+def misses(row: dict[str, Any]) -> bool:
+    """Whether a program takes too many launches, or moves too many bytes although one kernel might cost less."""
+    dearer = [x["one_us"] is not None and x["one_us"] > x["apart_us"] for x in row["apart"]]
+    return row["result_launches"] > row["wanted"] or (row["bytes_ratio"] > MOST_BYTES and not (dearer and all(dearer)))
 
 
 def show(title: str, first: str, figures: list[dict[str, Any]]) -> None:
@@ -87,11 +108,14 @@ def main() -> None:
     args = parser.parse_args()
     found = {"rows": rows(args.names, args.device, args.time_limit), "models": []}
     show(f"streams on {args.device}", "program", found["rows"])
+    for row in found["rows"]:
+        for answer in row["apart"]:
+            console().print(f"{row['program']}:\n{apart_text(answer)}")
     if args.models:
         found["models"] = of_models(args.models, args.device, args.time_limit)
         show(f"models on {args.device}", "model", found["models"])
     write_figures(args.json, found)
-    sys.exit(any(x["result_launches"] > x["wanted"] or x["bytes_ratio"] > MOST_BYTES for x in found["rows"]))
+    sys.exit(any(misses(x) for x in found["rows"]))
 
 
 if __name__ == "__main__":

@@ -27,8 +27,9 @@ def why_apart(plan: Plan, names: tuple[str, str], device: Device, exact: bool = 
         names: of the two kernels, in any order.
 
     Returns:
-        `kernels`, in launch order; `walks`, the lines on the kernel that could stream both, empty where none can; and
-        `reason`, why none does.
+        `kernels`, in launch order; `walks`, the lines on the kernel that could stream both, empty where none can;
+        `reason`, why none does; `apart_us`, what both take; and `one_us`, what one kernel takes at least, None where
+        nothing is priced.
 
     Raises:
         InputError: the plan has no kernel of a name, or both names are the same.
@@ -37,7 +38,8 @@ def why_apart(plan: Plan, names: tuple[str, str], device: Device, exact: bool = 
     if first == second:
         raise InputError(f"--why-not takes two kernels, got {names[0]} twice")
     pair = plan.kernels[first], plan.kernels[second]
-    answer = {"schema": 1, "kernels": [k.name for k in pair], "walks": [], "reason": ""}
+    apart = sum(k.predicted_us for k in pair)
+    answer = {"schema": 1, "kernels": [k.name for k in pair], "walks": [], "apart_us": apart, "one_us": None}
     if device.arch not in TARGETS:
         return answer | {"reason": f"{device.name} runs operator by operator"}
     between = _between(plan, first, second)
@@ -47,9 +49,17 @@ def why_apart(plan: Plan, names: tuple[str, str], device: Device, exact: bool = 
     try:
         lines = walks_of(outputs, inputs, device, exact)
     except (NotAStream, NotLowerable) as reason:
-        return answer | {"reason": str(reason)}
-    apart = sum(k.predicted_us for k in pair)
-    return answer | {"walks": lines, "reason": _dearer(*_prices(outputs, device, exact), apart)}
+        one = _one_with_operands(outputs, inputs, device, exact)
+        if one is None or one <= apart:
+            return answer | {"reason": str(reason)}
+        still = f"with it in memory, one kernel would take {one:.3f} us, against {apart:.3f} us"
+        return answer | {"one_us": one, "reason": f"{reason}; {still}"}
+    one, product = _prices(outputs, device, exact)
+    return answer | {
+        "walks": lines,
+        "one_us": product if one is None else one,
+        "reason": _dearer(one, product, apart),
+    }
 
 
 def _place(plan: Plan, name: str) -> int:
@@ -86,6 +96,21 @@ def _together(plan: Plan, first: int, second: int) -> tuple[list[Node], list[Nod
     read = {node for kernel in others for node in kernel.inputs} | {result.buffer for result in plan.results}
     kept = [node for node in plan.kernels[first].outputs if node in read]
     return [bodies[node] for node in (*kept, *plan.kernels[second].outputs)], inputs
+
+
+def _one_with_operands(outputs: list[Node], inputs: list[Node], device: Device, exact: bool) -> float | None:
+    """Predicted microseconds of one kernel that finds operands of products that need a reduction in memory, None if
+    nothing streams so. A kernel that makes these operands as well takes no less."""
+    order = topological(outputs)
+    above = {node: {x.op for x in topological([node])} for node in order}
+    reduced = [a for node in order if node.op == "MM" for a in node.args if above[a] & {"MM", "Red"} == {"Red"}]
+    given = {a: make("In", (f"given{i}", a.size, a.dtype)) for i, a in enumerate(dict.fromkeys(reduced))}
+    bare = substitute(outputs, given)
+    try:
+        walks_of(bare, [*inputs, *given.values()], device, exact)
+    except (NotAStream, NotLowerable):
+        return None
+    return min((x for x in _prices(bare, device, exact) if x is not None), default=None)
 
 
 def _prices(outputs: Sequence[Node], device: Device, exact: bool) -> tuple[float | None, float | None]:

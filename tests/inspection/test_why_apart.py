@@ -15,6 +15,7 @@ from eqsat.explain.narration import apart_text
 from eqsat.extract.device.table import device
 from eqsat.extract.plan.plan import Plan
 from eqsat.inspection.why_apart import why_apart
+from eqsat.suite.streaming import ROWS
 from eqsat.tracing.expression import parse
 
 ATTENTION = "softmax(Q @ transpose(K, (0, 2, 1)), -1) @ V @ W"
@@ -34,6 +35,7 @@ def test_a_kernel_that_could_stream_both_is_shown_with_its_price(plan: Plan) -> 
     assert answer["kernels"] == [SCORES, VALUES]
     assert answer["walks"][0].endswith("making 1 inner product on the way")
     assert answer["reason"].startswith("it is dearer by ")
+    assert answer["one_us"] > answer["apart_us"]
     assert f"One kernel could compute {SCORES} and {VALUES}, but it is dearer by" in apart_text(answer, 200)
 
 
@@ -59,6 +61,18 @@ def test_what_the_search_drops_is_priced_by_its_product() -> None:
     alone, apart = (float(text.split()[-1]) for text in reason.split(" us")[:2])
     assert reason.startswith("its last product alone would take")
     assert alone > apart > 0
+
+
+def test_what_waits_for_a_norm_is_priced_without_it() -> None:
+    program = ROWS["LN, W1, gelu, W2, residual"].program()
+    plan = eqsat.optimize(program, time_limit=10).plan
+    first, second = (k.name for k in plan.kernels)
+    answer = why_apart(plan, (first, second), device("mi300x"))
+    assert answer["reason"].startswith(
+        "an operand of an inner product needs a product or a reduction; with it in memory"
+    )
+    assert f"{answer['one_us']:.3f} us, against {answer['apart_us']:.3f} us" in answer["reason"]
+    assert answer["one_us"] > answer["apart_us"] == pytest.approx(sum(k.predicted_us for k in plan.kernels))
 
 
 def test_a_device_without_kernels_streams_nothing(plan: Plan) -> None:
