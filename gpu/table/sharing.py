@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from heapq import heappop, heappush
 from math import ceil
 from typing import NamedTuple
 
@@ -39,19 +40,52 @@ def tiles(batch: int, m: int, n: int) -> int:
 
 
 def launches(members: Sequence[Member]) -> list[list[int]]:
-    """The launches of kernels in order, each with the positions of its members: first fit, after all that they read."""
+    """The launches of kernels in order, each with the positions of its members, near the given order.
+
+    A small product joins the first shared launch that has room and comes after all shared launches that it needs. Other
+    kernels run in between, so the number of shared launches does not depend on where they stand.
+    """
     found: list[list[int]] = []
-    room: list[tuple[int, int]] = []  # tiles and arrays that each launch may still take
-    made_in: dict[Hashable, int] = {}
+    shared: list[int] = []
+    room: list[tuple[int, int]] = []  # tiles and arrays that each shared launch may still take
+    after: dict[Hashable, int] = {}  # of each array, how many shared launches come before it is there
     for i, x in enumerate(members):
-        first = max((made_in[a] + 1 for a in x.reads if a in made_in), default=0)
-        arrays = len(x.reads) + len(x.writes)
-        fitting = (g for g in range(first, len(found)) if x.tiles <= room[g][0] and arrays <= room[g][1])
-        at = next(fitting, len(found)) if x.tiles else len(found)
-        if at == len(found):
-            found.append([])
-            room.append((MOST_TILES, MOST_ARRAYS) if x.tiles else (0, 0))
-        found[at].append(i)
-        room[at] = (room[at][0] - x.tiles, room[at][1] - arrays)
-        made_in.update(dict.fromkeys(x.writes, at))
-    return found
+        first = max((after[a] for a in x.reads if a in after), default=0)
+        if x.tiles:
+            arrays = len(x.reads) + len(x.writes)
+            fitting = (g for g in range(first, len(shared)) if x.tiles <= room[g][0] and arrays <= room[g][1])
+            g = next(fitting, len(shared))
+            if g == len(shared):
+                shared.append(len(found))
+                found.append([])
+                room.append((MOST_TILES, MOST_ARRAYS))
+            found[shared[g]].append(i)
+            room[g] = (room[g][0] - x.tiles, room[g][1] - arrays)
+            first = g + 1
+        else:
+            found.append([i])
+        after.update(dict.fromkeys(x.writes, first))
+    return [found[g] for g in _in_order(found, members)]
+
+
+def _in_order(found: Sequence[Sequence[int]], members: Sequence[Member]) -> list[int]:
+    """Launches after all that they read; of those that could be next, the one that began first."""
+    made_in: dict[Hashable, int] = {}
+    before: list[set[int]] = [set() for _ in found]
+    launch = {i: g for g, group in enumerate(found) for i in group}
+    for i, x in enumerate(members):
+        before[launch[i]].update(made_in[a] for a in x.reads if a in made_in)
+        made_in.update(dict.fromkeys(x.writes, launch[i]))
+    readers: list[list[int]] = [[] for _ in found]
+    for g, needed in enumerate(before):
+        for d in needed:
+            readers[d].append(g)
+    ready = [g for g, needed in enumerate(before) if not needed]
+    order: list[int] = []
+    while ready:
+        order.append(heappop(ready))
+        for g in readers[order[-1]]:
+            before[g].remove(order[-1])
+            if not before[g]:
+                heappush(ready, g)
+    return order

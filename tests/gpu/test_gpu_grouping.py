@@ -20,7 +20,7 @@ from eqsat.gpu.launch.grouping import groups
 from eqsat.gpu.launch.lower import Launch
 from eqsat.gpu.launch.lower import lower as lower_plan
 from eqsat.gpu.run.run import run_simt
-from eqsat.gpu.table.sharing import MOST_TILES
+from eqsat.gpu.table.sharing import MOST_TILES, Member, launches
 from eqsat.gpu.table.targets import TARGETS
 from eqsat.program.core import Node, lower
 from eqsat.program.ir import Program
@@ -83,6 +83,20 @@ def test_large_and_dependent_products_are_launches_of_their_own() -> None:
     assert [k.family for k in launched(towers(((8, 8, 8, 8),)))] == ["contraction", "stream"]
     plan = plan_of(towers([(8, 64)] * 60, rows=64))
     assert [len(group) for group in groups(plan)] == [MOST_TILES // 4] * 2 + [60 - MOST_TILES // 2]
+
+
+KERNELS = {"p": "x", "q": "y", "r": "p", "y": "x", "z": "q", "w": "pq"}
+"""What a kernel reads, by what it writes: p, q and r are small products."""
+
+
+@pytest.mark.parametrize(
+    ("given", "order"),
+    [("pyqw", "y pq w"), ("ypqw", "y pq w"), ("yqpw", "y qp w"), ("pyqzr", "y pq z r"), ("pry", "p r y")],
+)
+def test_small_products_share_launches_wherever_they_stand(given: str, order: str) -> None:
+    """All else stays in order."""
+    members = [Member(4 if name in "pqr" else 0, KERNELS[name], name) for name in given]
+    assert " ".join("".join(given[i] for i in group) for group in launches(members)) == order
 
 
 def test_members_follow_what_they_need() -> None:
