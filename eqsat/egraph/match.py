@@ -68,11 +68,16 @@ class Matcher:
     def matches(self, rule: Rule, at: int) -> Iterator[Match]:
         """Every way in which a rule holds with the e-node `at` on the top of its left side."""
         cls = self.snapshot.nodes[at].cls
-        for bindings, left in self._left(rule.left, at, {"self": cls}):
+        for bound, left in self.left_sides(rule, at):
+            right, where = self._right(rule.right, bound)
+            yield Match(rule, cls, bound, left, right if where == cls else None)
+
+    def left_sides(self, rule: Rule, at: int) -> Iterator[tuple[Bindings, Shape]]:
+        """The left sides of all matches."""
+        for bindings, left in self._left(rule.left, at, {"self": self.snapshot.nodes[at].cls}):
             bound = dict(bindings)
             if all(self._holds(guard, bound) for guard in rule.when):
-                right, where = self._right(rule.right, bound)
-                yield Match(rule, cls, bound, left, right if where == cls else None)
+                yield bound, left
 
     def refusals(self, rule: Rule, at: int) -> Iterator[Refusal]:
         """Every way in which the left side matches at an e-node and a guard refuses it."""

@@ -9,14 +9,14 @@ such rules say of constants becomes a promise, which is computed where the proof
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from eqsat.egraph import host_terms
-from eqsat.egraph.match import Match, Matcher, Shape
+from eqsat.egraph.match import Bindings, Matcher, Shape
 from eqsat.egraph.snapshot import ENode, Snapshot
-from eqsat.language.rule import AnyRule, HostRule, Pat, Pattern, Rule, Var
+from eqsat.language.rule import AnyRule, HostRule, Lit, Pat, Pattern, Rule, Var
 from eqsat.layout.arithmetic import Layout, row_major, shown_whole, strided
 from eqsat.program.core import Node
 from eqsat.proof.addends import MOST_ADDENDS, Sums
@@ -47,6 +47,41 @@ class Statement:
     line: Callable[[Named], dict[str, Any]]
 
 
+Head = tuple[str, str]
+"""An operator and its function; an empty one stands for any."""
+
+
+class _Candidates:
+    """Rules by the heads of their left sides, and of the operands there: few are left to be matched at any place."""
+
+    def __init__(self, rules: Iterable[Rule]) -> None:
+        self._rules = list(rules)
+        self._of: dict[tuple[Head, int], list[tuple[Rule, list[tuple[int, Head]]]]] = {}
+
+    def at(self, op: str, attrs: Sequence[Any], operands: Sequence[Container[Head]]) -> Iterator[Rule]:
+        """The rules that may match an operator over operands with these heads, in their order."""
+        heads = _heads(op, attrs)
+        key = heads[-1], len(operands)
+        if key not in self._of:
+            rules = [r for r in self._rules if len(r.left.args) == len(operands) and _head(r.left) in heads]
+            self._of[key] = [
+                (r, [(i, _head(p)) for i, p in enumerate(r.left.args) if isinstance(p, Pat)]) for r in rules
+            ]
+        for rule, wanted in self._of[key]:
+            if all(head in operands[i] for i, head in wanted):
+                yield rule
+
+
+def _heads(op: str, attrs: Sequence[Any]) -> tuple[Head, ...]:
+    """What patterns call an operator with these attributes, the most precise last."""
+    return ((op, ""), (op, attrs[0])) if attrs and isinstance(attrs[0], str) else ((op, ""),)
+
+
+def _head(pattern: Pat) -> Head:
+    function = pattern.attrs[0] if pattern.attrs else None
+    return pattern.op, function.value if isinstance(function, Lit) and isinstance(function.value, str) else ""
+
+
 class Statements:
     """Equalities of terms that certificates may state, in the order in which they were found.
 
@@ -62,9 +97,7 @@ class Statements:
         data = [rule for rule in rules if isinstance(rule, Rule)]
         views = [r for r in data if r.left.op == "V" and isinstance(r.left.args[0], Pat)]
         folding = [r for r in views if isinstance(r.left.args[0], Pat) and r.left.args[0].op in ("V", "Full")]
-        self._simplifying: dict[str, list[Rule]] = {}
-        for rule in dict.fromkeys([*(r for r in data if r.subsumes), *folding]):
-            self._simplifying.setdefault(rule.left.op, []).append(rule)
+        self._simplifying = _Candidates(dict.fromkeys([*(r for r in data if r.subsumes), *folding]))
         self._moving = views
         self._simplified = 0
 
@@ -151,7 +184,8 @@ class Statements:
         while self._simplified < len(self.terms.rows):
             at = self._simplified
             self._simplified += 1
-            for rule in self._simplifying.get(self.terms.rows[at][0], ()):
+            op, attrs, args = self.terms.rows[at]
+            for rule in self._simplifying.at(op, attrs, [_heads(*self.terms.rows[a][:2]) for a in args]):
                 self._by(rule, at)
 
     def _by(self, rule: Rule, at: int) -> int | None:
@@ -193,7 +227,7 @@ class Lemma:
             one, other = terms.add_nodes(pair)
             self._sums.meet(one, other, frozenset())
         self._of_class = self._best()
-        self._operators = [frozenset(n.op for n in found.of_class(c)) for c in range(found.n_classes)]
+        self._heads = [{h for n in found.of_class(c) for h in _heads(n.op, n.attrs)} for c in range(found.n_classes)]
         for part in (self._match, self._show, self._run):
             if not self.holds():
                 part()
@@ -215,10 +249,7 @@ class Lemma:
 
     def _match(self) -> None:
         """State every match of a rule that is data; then those of views that only right sides hold, and so on."""
-        rules: dict[str, list[Rule]] = {}
-        for rule in self.statements.rules:
-            if isinstance(rule, Rule):
-                rules.setdefault(rule.left.op, []).append(rule)
+        rules = _Candidates(rule for rule in self.statements.rules if isinstance(rule, Rule))
         done = 0
         for _ in range(_ROUNDS):
             matcher = Matcher(self._found, self.statements.rules)
@@ -226,23 +257,22 @@ class Lemma:
             for at, node in enumerate(self._found.nodes[done:], done):
                 if self.holds() or time.monotonic() > self._deadline:
                     return
-                for rule in rules.get(node.op, ()):
-                    if self._may_match(rule.left, at):
-                        for match in matcher.matches(rule, at):
-                            self.statements.rule(rule, self._number(match.left, match.bindings))
-                            self._views(rule.right, match, matcher, further)
+                for rule in rules.at(node.op, node.attrs, [self._heads[a] for a in node.args]):
+                    for bound, left in matcher.left_sides(rule, at):
+                        self.statements.rule(rule, self._number(left, bound))
+                        self._views(rule.right, bound, matcher, further)
             done = len(self._found.nodes)
             self._grow(list(further))
 
-    def _views(self, pattern: Pattern, match: Match, matcher: Matcher, further: dict[ENode, None]) -> int | None:
+    def _views(self, pattern: Pattern, bound: Bindings, matcher: Matcher, further: dict[ENode, None]) -> int | None:
         """The class of a part of the right side of a match, if it has one; new views of classes are noted."""
         if isinstance(pattern, Var):
-            return match.bindings[pattern.name]
-        args = [self._views(arg, match, matcher, further) for arg in pattern.args]
+            return bound[pattern.name]
+        args = [self._views(arg, bound, matcher, further) for arg in pattern.args]
         known = tuple(a for a in args if a is not None)
         if len(known) < len(args):
             return None
-        attrs = tuple(matcher.number(a, match.bindings) for a in pattern.attrs)
+        attrs = tuple(matcher.number(a, bound) for a in pattern.attrs)
         cls = self._found.find(pattern.op, attrs, known)
         if cls is None and pattern.op == "V" and not attrs[0].is_identity(self._found.size[known[0]]):
             further[ENode(pattern.op, attrs, known, -1)] = None
@@ -257,15 +287,7 @@ class Lemma:
         self._of_class += [
             self.statements.terms.add(node.op, node.attrs, [self._of_class[a] for a in node.args]) for node in nodes
         ]
-        self._operators += [frozenset({node.op}) for node in nodes]
-
-    def _may_match(self, pattern: Pat, at: int) -> bool:
-        """Whether each operand with a required form has an e-node of its operator: most rules fail here already."""
-        args = self._found.nodes[at].args
-        if len(args) != len(pattern.args):
-            return False
-        wanted = zip(pattern.args, args, strict=True)
-        return all(isinstance(p, Var) or p.op in self._operators[cls] for p, cls in wanted)
+        self._heads += [set(_heads(node.op, node.attrs)) for node in nodes]
 
     def _number(self, shape: Shape, bound: Mapping[str, Any]) -> int:
         if isinstance(shape, str):
