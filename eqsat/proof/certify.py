@@ -13,19 +13,18 @@ from functools import partial
 from typing import Any
 
 from eqsat.errors import CheckFailed
-from eqsat.program.core import Node, make, topological
-from eqsat.program.ir import Program
+from eqsat.program.core import CoreProgram, Node, make, topological
 from eqsat.proof.derived import Lemma, Named, Statements
 from eqsat.proof.sweep import Cut, Local, Swept
 from eqsat.rules import CHECKABLE, PROVING
-from eqsat.verify.checker import Numbered, verify
+from eqsat.verify.checker import Numbered, check
 from eqsat.verify.terms import Terms
 
 _LEAST_SECONDS = 2.0
 """What writing down the steps gets, whatever is left."""
 
 
-def certificate(first: Program, second: Program, swept: Swept, deadline: float) -> str:
+def certificate(first: CoreProgram, second: CoreProgram, swept: Swept, deadline: float) -> str:
     """The certificate that two programs are equal, which a sweep has proved; it was verified.
 
     Args:
@@ -36,7 +35,7 @@ def certificate(first: Program, second: Program, swept: Swept, deadline: float) 
     """
     deadline = max(deadline, time.monotonic() + _LEAST_SECONDS)
     text = _Writer(Numbered(first, second), swept, deadline).text()
-    verify(first, second, text, CHECKABLE)
+    check(first, second, text, CHECKABLE)
     return text
 
 
@@ -77,7 +76,7 @@ class _Writer:
                 left, right = self._instance(cut.proof.sides, cut.leaves)
                 said.state(right, left, partial(self._use, cut))
         meant: dict[Node, Node] = {}
-        for node in topological(self._pair.roots[1]):
+        for node in topological(self._pair.programs[1].roots):
             args = [meant[a] for a in node.args]
             value = make(node.op, node.attrs, args) if args else node
             terms.add(node.op, node.attrs, terms.add_nodes(args))  # as it is before it is simplified

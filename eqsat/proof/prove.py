@@ -28,7 +28,7 @@ from eqsat.egraph.saturate import Limits, saturate, warm_up
 from eqsat.egraph.snapshot import Snapshot
 from eqsat.errors import CheckFailed, InputError, escaped
 from eqsat.language.rule import AnyRule
-from eqsat.program.core import CoreProgram, Node, evaluate, lower, topological
+from eqsat.program.core import Node, evaluate, topological
 from eqsat.program.ir import Program
 from eqsat.program.node import is_leaf, substitute
 from eqsat.program.sizes import check_program
@@ -37,7 +37,7 @@ from eqsat.proof.normal_form.assumptions import Bounds, read
 from eqsat.proof.normal_form.elements import Agreement, compare
 from eqsat.proof.refute import Difference, Refutation, Search, typical
 from eqsat.proof.sweep import Cut, Local, Swept, sweep
-from eqsat.verify.pairing import matched, ordered
+from eqsat.verify.pairing import lowered, matched, ordered
 
 Verdict = Literal["proved", "refuted", "unknown"]
 Method = Literal["rules", "normal form", "sweep", "points", ""]
@@ -183,7 +183,7 @@ def prove(
     bounds = read(assume, terms, sizes or {})
     prepare()
     progress("trying inputs", 0.0)
-    pair = _Pair(left, right, names, bounds)
+    pair = _Pair(left, right, bounds)
     cores = pair.left, pair.right
     refutation = None if pair.same else Refutation(left, right, names, bounds=bounds, cores=cores)
     looking = _REFUTING_SHARE * time_limit
@@ -217,10 +217,9 @@ def prepare() -> None:
 class _Pair:
     """Two programs over one set of inputs, in the core."""
 
-    def __init__(self, left: Program, right: Program, names: Mapping[str, str], bounds: Mapping[str, Bounds]) -> None:
+    def __init__(self, left: Program, right: Program, bounds: Mapping[str, Bounds]) -> None:
         self._program, self._other, self._bounds = left, right, bounds
-        self.left: CoreProgram = lower(left)
-        self.right: CoreProgram = lower(right).with_inputs(names)
+        self.left, self.right = lowered(left, right)
         self.goal = list(self.right.roots)
         self.nearer = self.right
         """The second program, with values of the first for all that a sweep proved equal: what is left to refute."""
@@ -327,7 +326,7 @@ class _Pair:
         from eqsat.proof.certify import certificate
 
         try:
-            proof.certificate = certificate(self._program, self._other, swept, deadline)
+            proof.certificate = certificate(self.left, self.right, swept, deadline)
         except CheckFailed as error:
             proof.uncertified = str(error)
         return proof

@@ -40,7 +40,7 @@ import numpy as np
 from eqsat.errors import CheckFailed, EqsatError, InputError
 from eqsat.language.rule import Rule
 from eqsat.layout.arithmetic import Layout
-from eqsat.program.core import CoreProgram, evaluate, lower, topological
+from eqsat.program.core import CoreProgram, evaluate, topological
 from eqsat.program.core_table import core_op
 from eqsat.program.evaluation import Precision
 from eqsat.program.ir import Program
@@ -48,7 +48,7 @@ from eqsat.program.term import attrs_key
 from eqsat.verify.congruence import Congruence
 from eqsat.verify.joins import cut, inside, picked, reach, split
 from eqsat.verify.moves import move_alike
-from eqsat.verify.pairing import matched, ordered
+from eqsat.verify.pairing import lowered
 from eqsat.verify.terms import Terms
 
 VERSION = 2
@@ -80,22 +80,17 @@ class Verified:
 
 
 class Numbered:
-    """Two programs in the core, their terms numbered.
+    """Two programs in the core (`eqsat.verify.pairing.lowered`), their terms numbered.
 
     Attributes:
-        programs: both in the core, the outputs of the second in the order of the first's.
-        roots: their outputs, over the inputs of the first.
         outputs: the numbers of each output in both.
     """
 
-    def __init__(self, first: Program, second: Program) -> None:
-        """Raises InputError where inputs or outputs cannot be matched (`eqsat.verify.pairing`)."""
+    def __init__(self, first: CoreProgram, second: CoreProgram) -> None:
         self.terms = Terms()
-        self.programs = lower(first), lower(Program(second.inputs, ordered(first, second)))
-        one, other = self.programs
-        self.constants = {**other.constants, **one.constants}
-        self.roots = one.roots, other.with_inputs(matched(first, second)).roots
-        numbers = [self.terms.add_nodes(roots) for roots in self.roots]
+        self.programs = first, second
+        self.constants = {**second.constants, **first.constants}
+        numbers = [self.terms.add_nodes(program.roots) for program in self.programs]
         self.outputs = list(zip(*numbers, strict=True))
 
     def head(self) -> dict[str, Any]:
@@ -145,8 +140,13 @@ def verify(first: Program, second: Program, certificate: str, rules: Sequence[Ru
 
     Raises:
         CheckFailed: it does not.
-        InputError: the text is no certificate.
+        InputError: the text is no certificate, or inputs or outputs of the programs cannot be matched.
     """
+    return check(*lowered(first, second), certificate, rules)
+
+
+def check(first: CoreProgram, second: CoreProgram, certificate: str, rules: Sequence[Rule]) -> Verified:
+    """As `verify`, of programs that are in the core already (`eqsat.verify.pairing.lowered`)."""
     lines = certificate.splitlines()
     try:
         head = json.loads(lines[0])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from eqsat.errors import InputError
+from eqsat.program.core import CoreProgram, lower
 from eqsat.program.ir import Program
 from eqsat.program.term import Term
 
@@ -42,3 +43,13 @@ def ordered(left: Program, right: Program) -> dict[str, Term]:
     if set(left.outputs) == set(right.outputs):
         return {name: right.outputs[name] for name in left.outputs}
     return dict(right.outputs)
+
+
+def lowered(left: Program, right: Program) -> tuple[CoreProgram, CoreProgram]:
+    """Both programs in the core, `right` over the inputs of `left`, its outputs in the same order.
+
+    Raises:
+        InputError: inputs or outputs cannot be matched.
+    """
+    names = matched(left, right)
+    return lower(left), lower(Program(right.inputs, ordered(left, right))).with_inputs(names)
