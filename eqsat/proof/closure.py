@@ -7,9 +7,7 @@ congruence closure", 2005). `eqsat.verify.congruence` checks the same without re
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable
 
-from eqsat.program.term import attrs_key
 from eqsat.verify.terms import Terms
 
 
@@ -21,7 +19,7 @@ class Closure:
         self._class: list[int] = []
         self._members: list[list[int]] = []
         self._readers: list[list[int]] = []
-        self._known: dict[Hashable, int] = {}
+        self._known: dict[tuple[int, ...], int] = {}
         self._points: dict[int, tuple[int, int | None]] = {}
         """A term to one that equals it, and the number of the equality that says so; None: their operands are equal."""
 
@@ -88,9 +86,8 @@ class Closure:
             if same != i:
                 waiting.append((same, i, None))
 
-    def _signature(self, i: int) -> Hashable:
-        op, attrs, args = self._terms.rows[i]
-        return op, attrs_key(attrs), tuple(self._class[a] for a in args)
+    def _signature(self, i: int) -> tuple[int, ...]:
+        return self._terms.head[i], *[self._class[a] for a in self._terms.rows[i][2]]
 
     def _merge(self, a: int, b: int, number: int | None, waiting: deque[tuple[int, int, int | None]]) -> None:
         into, gone = self._class[a], self._class[b]

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Iterable
 
-from eqsat.program.term import attrs_key
 from eqsat.verify.terms import Terms
 
 
@@ -16,7 +15,7 @@ class Congruence:
         self._parent = list(range(len(terms.rows)))
         self._members = [[i] for i in self._parent]
         self._readers: list[list[int]] = [[] for _ in self._parent]
-        self._known: dict[Hashable, int] = {}
+        self._known: dict[tuple[int, ...], int] = {}
         for i, (_, _, args) in enumerate(terms.rows):
             self._known[self._signature(i)] = i
             for a in args:
@@ -29,9 +28,8 @@ class Congruence:
         """Whether two terms are equal."""
         return self._parent[a] == self._parent[b]
 
-    def _signature(self, i: int) -> Hashable:
-        op, attrs, args = self._terms.rows[i]
-        return op, attrs_key(attrs), tuple(self._parent[a] for a in args)
+    def _signature(self, i: int) -> tuple[int, ...]:
+        return self._terms.head[i], *[self._parent[a] for a in self._terms.rows[i][2]]
 
     def _merge(self, a: int, b: int, waiting: list[tuple[int, int]]) -> None:
         into, gone = self._parent[a], self._parent[b]

@@ -27,6 +27,9 @@ class Terms:
         self.rows: list[tuple[str, tuple[Any, ...], tuple[int, ...]]] = []
         self.size: list[int] = []
         self.dtype: list[str] = []
+        self.head: list[int] = []
+        """The same number for the same operator with the same attributes."""
+        self._heads: dict[Hashable, int] = {}
         self._number: dict[Hashable, int] = {}
         self._nodes: dict[int, Node] = {}
         self._of_node: dict[Node, int] = {}
@@ -40,7 +43,8 @@ class Terms:
         attrs, args = tuple(attrs), tuple(args)
         if op == "Full":
             attrs = (scalar(attrs[0], attrs[2]), *attrs[1:])
-        key = op, attrs_key(attrs), args
+        head = op, attrs_key(attrs)
+        key = head, args
         if key not in self._number:
             sizes, dtypes = [self.size[a] for a in args], [self.dtype[a] for a in args]
             if not core_op(op).takes(attrs, sizes, dtypes):
@@ -50,6 +54,7 @@ class Terms:
             self.rows.append((op, attrs, args))
             self.size.append(size)
             self.dtype.append(dtype)
+            self.head.append(self._heads.setdefault(head, len(self._heads)))
         return self._number[key]
 
     def add_nodes(self, roots: Iterable[Node]) -> list[int]:
