@@ -16,7 +16,7 @@ from typing import Any
 
 from eqsat.egraph.required import Needs
 from eqsat.egraph.snapshot import Snapshot
-from eqsat.extract.chains import Chain, cheapest_chains
+from eqsat.extract.chains import Chain, cheapest_chains, shared_chains
 from eqsat.extract.cost import Prices, Run
 from eqsat.extract.cuts import NOTHING, QUICK, Cut, Facts, Kind, Limits, bits, parts
 from eqsat.extract.device.table import Device
@@ -71,9 +71,9 @@ class Candidates:
         """Whether a class need not be computed."""
         return self.facts.free
 
-    def chains(self) -> dict[int, Chain]:
-        """What each class costs as a leaf, by these kernels."""
-        return cheapest_chains(self.of_class, self.facts)
+    def chains(self, cover: Sequence[Candidate] = ()) -> dict[int, Chain]:
+        """What each class costs as a leaf, by these kernels; where a cover computes it, by the cover."""
+        return cheapest_chains(self.of_class, self.facts, shared_chains(cover, self.facts.snapshot.roots, self.facts))
 
     def keep(self, more: Iterable[Candidate]) -> None:
         """These as well, though others may dominate them."""

@@ -1,25 +1,33 @@
 """What an array costs until it is in memory: a guess by which cuts that read it are ranked.
 
 A launch for each leaf is right where the leaf is needed anyway. Where it hides a product, the chain of kernels that
-ends in it is right.
+ends in it is right, in equal parts for the kernels of a cover that read it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from eqsat.extract.cuts import Facts
 
 
 class Kernel(Protocol):
-    """A kernel of `price` picoseconds that reads the classes of `children` after they are computed."""
+    """A kernel of `price` picoseconds that computes `cls` after the classes of `children`. Those with the same `call`
+    are one."""
+
+    @property
+    def cls(self) -> int: ...
 
     @property
     def price(self) -> int: ...
 
     @property
     def children(self) -> tuple[int, ...]: ...
+
+    @property
+    def call(self) -> Hashable: ...
 
 
 class Chain(NamedTuple):
@@ -38,9 +46,24 @@ def cost_of(chains: Mapping[int, Chain], launched: Iterable[Sequence[int]]) -> i
     return longest + total
 
 
-def cheapest_chains(kernels: Sequence[Sequence[Kernel]], facts: Facts) -> dict[int, Chain]:
-    """For each class that must be computed, the chain of the kernel for which the least is computed in all."""
+def shared_chains(cover: Sequence[Kernel], results: Iterable[int], facts: Facts) -> dict[int, Chain]:
+    """The chain that ends in each array of a cover, given in launch order, in equal parts for all that read it.
+
+    This is the area flow of technology mapping: an array that many kernels read is as good as there for one more.
+    """
+    reads = {(x.call or x.cls, d) for x in cover for d in x.children}
+    readers = Counter([*set(results), *(d for _, d in reads)])
     chains: dict[int, Chain] = {}
+    for x in cover:
+        whole = x.price + cost_of(chains, facts.launched(sum(1 << d for d in x.children)))
+        chains[x.cls] = Chain(whole // readers[x.cls], x.price // readers[x.cls])
+    return chains
+
+
+def cheapest_chains(kernels: Sequence[Sequence[Kernel]], facts: Facts, known: Mapping[int, Chain]) -> dict[int, Chain]:
+    """For each class that must be computed, a known chain, or that of the kernel for which the least is computed in
+    all."""
+    chains = dict(known)
     order = sorted((c for c, found in enumerate(kernels) if found), key=facts.snapshot.depth.__getitem__)
     changed = True
     while changed:  # a class may be cheapest from deeper ones

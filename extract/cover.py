@@ -77,9 +77,9 @@ class CoverResult:
 
     @property
     def chains(self) -> dict[int, Chain]:
-        """What each class of the snapshot costs by the kernels found: a guess for `cover`."""
+        """What each class of the snapshot costs one more reader: a guess for `cover`."""
         assert self.problem is not None
-        return self.problem.found.chains()
+        return self.problem.found.chains(self.chosen)
 
     def forget(self) -> None:
         """Drop what only another cover of the same snapshot would use: most of the memory that this takes."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import fields, replace
 
 import numpy as np
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from eqsat.egraph.required import needs_of_all
 from eqsat.egraph.snapshot import Snapshot
 from eqsat.extract.candidates import Candidate, Candidates, enumerate_candidates, undominated
-from eqsat.extract.chains import Chain
+from eqsat.extract.chains import Chain, shared_chains
 from eqsat.extract.composites import composites
 from eqsat.extract.cost import SECTOR, Prices
 from eqsat.extract.cover import cover
@@ -414,3 +415,23 @@ def test_chains_of_classes_that_read_each_other_end_in_kernels_that_do_not() -> 
     kernels[below] = [kernel(below, 1, top), kernel(below, 9)]
     kernels[top] = [kernel(top, 2, below), kernel(top, 7)]
     assert Candidates(kernels, facts).chains() == {below: Chain(8, 1), top: Chain(7, 7)}
+
+
+def test_an_array_of_a_cover_costs_each_of_its_readers_a_part() -> None:
+    below = un("tanh", X)
+    snapshot = Snapshot.from_core([un("exp", below), un("neg", below)])
+    one, two = snapshot.roots
+    (shared,) = snapshot.of_class(one)[0].args
+    cut = Cut(shared, -1, (), Kind.POINT, None, 0, 0, ())
+    reads = {shared: (), one: (shared,), two: (shared,)}
+
+    def chains(
+        *calls: tuple[int, int, tuple[str, tuple[()]] | None], results: Sequence[int] = (one, two)
+    ) -> dict[int, Chain]:
+        cover = [Candidate(c, "pointwise", reads[c], reads[c], price, cut, call) for c, price, call in calls]
+        return shared_chains(cover, results, Facts(snapshot, Limits()))
+
+    apart = (shared, 8, None), (one, 3, None), (two, 1, None)
+    assert chains(*apart) == {shared: Chain(4, 4), one: Chain(7, 3), two: Chain(5, 1)}
+    assert chains(*apart, results=(one, two, shared))[shared] == Chain(2, 2)
+    assert chains(apart[0], (one, 3, ("joint", ())), (two, 3, ("joint", ())))[shared] == Chain(8, 8)
