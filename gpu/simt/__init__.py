@@ -14,7 +14,9 @@ import os
 import subprocess
 import tempfile
 import threading
-from collections.abc import Mapping, Sequence
+from _ctypes import dlclose
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -67,10 +69,15 @@ def _runtime() -> ctypes.CDLL:
     return lib
 
 
-@cache
-def _library(path: Path) -> ctypes.CDLL:
+@contextmanager
+def _library(path: Path) -> Iterator[ctypes.CDLL]:
+    """A kernel's library, loaded meanwhile: each holds the LDS of its kernels, megabytes for some."""
     _runtime()
-    return ctypes.CDLL(str(path))
+    lib = ctypes.CDLL(str(path))
+    try:
+        yield lib
+    finally:
+        dlclose(lib._handle)
 
 
 def run(source: str, target: Target, calls: Sequence[Call], order: int = FORWARD) -> None:
@@ -80,8 +87,8 @@ def run(source: str, target: Target, calls: Sequence[Call], order: int = FORWARD
         SimtError: a barrier or wave operation went wrong.
         CompileFailed: the text does not compile for the host.
     """
-    lib = _library(simt_library(source, target))
-    with _one_at_a_time:
+    path = simt_library(source, target)
+    with _one_at_a_time, _library(path) as lib:
         for call in calls:
             pointers = [
                 ctypes.c_void_p(argument.array.ctypes.data + argument.byte_offset) for argument in call.arguments

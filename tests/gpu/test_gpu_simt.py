@@ -41,6 +41,19 @@ def run_text(body: str, threads: int, *arrays: np.ndarray[Any, Any], arch: str =
 # The machine
 
 
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="reads /proc")
+def test_a_kernel_that_ran_is_not_kept_in_memory() -> None:
+    """A process that checks thousands of kernels would hold them all."""
+    out = np.zeros(64, np.float32)
+    run_text("EQ_KERNEL(64) probe(float *out) { out[eq_lane()] = 3.f; }", 64, out)
+    assert (out == 3).all()
+    loaded = {
+        Path(line.split()[-1]).resolve() for line in Path("/proc/self/maps").read_text().splitlines() if ".so" in line
+    }
+    kept = [x for x in loaded if x.parent == simt.simt_runtime().resolve().parent]
+    assert kept == [simt.simt_runtime().resolve()]
+
+
 @pytest.mark.parametrize("arch", [ARCH, "gfx1100"])
 def test_wave_operations_move_values_between_lanes(arch: str) -> None:
     wave = TARGETS[arch].wave
