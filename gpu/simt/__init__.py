@@ -14,7 +14,6 @@ import os
 import subprocess
 import tempfile
 import threading
-from _ctypes import dlclose
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -71,7 +70,9 @@ def _runtime() -> ctypes.CDLL:
 
 @contextmanager
 def _library(path: Path) -> Iterator[ctypes.CDLL]:
-    """A kernel's library, loaded meanwhile: each holds the LDS of its kernels, megabytes for some."""
+    """A kernel's library, closed afterwards: its queues of copies in flight (simt.h) take up to 8 MB."""
+    from _ctypes import dlclose  # POSIX only, as running kernels here is
+
     _runtime()
     lib = ctypes.CDLL(str(path))
     try:
