@@ -28,8 +28,8 @@ def why_apart(plan: Plan, names: tuple[str, str], device: Device, exact: bool = 
 
     Returns:
         `kernels`, in launch order; `walks`, the lines on the kernel that could stream both, empty where none can;
-        `reason`, why none does; `apart_us`, what both take; and `one_us`, what one kernel takes at least, None where
-        nothing is priced.
+        `reason`, why none does; `apart_us`, what both take; and `one_us`, what one kernel takes, None where no price
+        speaks against it. Where an operand needs a reduction, this is the price with the operand in memory.
 
     Raises:
         InputError: the plan has no kernel of a name, or both names are the same.
@@ -52,8 +52,8 @@ def why_apart(plan: Plan, names: tuple[str, str], device: Device, exact: bool = 
         one = _one_with_operands(outputs, inputs, device, exact)
         if one is None or one <= apart:
             return answer | {"reason": str(reason)}
-        still = f"with it in memory, one kernel would take {one:.3f} us, against {apart:.3f} us"
-        return answer | {"one_us": one, "reason": f"{reason}; {still}"}
+        given = f"with reduced operands in memory, one kernel would take {one:.3f} us, against {apart:.3f} us"
+        return answer | {"one_us": one, "reason": f"{reason}; {given}"}
     one, product = _prices(outputs, device, exact)
     return answer | {
         "walks": lines,
@@ -99,8 +99,8 @@ def _together(plan: Plan, first: int, second: int) -> tuple[list[Node], list[Nod
 
 
 def _one_with_operands(outputs: list[Node], inputs: list[Node], device: Device, exact: bool) -> float | None:
-    """Predicted microseconds of one kernel that finds operands of products that need a reduction in memory, None if
-    nothing streams so. A kernel that makes these operands as well takes no less."""
+    """Predicted microseconds of one kernel that reads from memory what products need reductions for; None if nothing
+    streams so. One that makes these operands itself has more to do."""
     order = topological(outputs)
     above = {node: {x.op for x in topological([node])} for node in order}
     reduced = [a for node in order if node.op == "MM" for a in node.args if above[a] & {"MM", "Red"} == {"Red"}]
