@@ -69,7 +69,7 @@ def launches(members: Sequence[Member]) -> list[list[int]]:
 
 
 def _in_order(found: Sequence[Sequence[int]], members: Sequence[Member]) -> list[int]:
-    """Launches after all that they read; of those that could be next, the one that began first."""
+    """The launches in an order in which each comes after those whose results it reads, otherwise as found."""
     made_in: dict[Hashable, int] = {}
     before: list[set[int]] = [set() for _ in found]
     launch = {i: g for g, group in enumerate(found) for i in group}

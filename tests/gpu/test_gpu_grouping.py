@@ -86,7 +86,7 @@ def test_large_and_dependent_products_are_launches_of_their_own() -> None:
 
 
 KERNELS = {"p": "x", "q": "y", "r": "p", "y": "x", "z": "q", "w": "pq"}
-"""What a kernel reads, by what it writes: p, q and r are small products."""
+"""Kernels by the array that each writes, with the arrays that it reads. Only p, q and r are small products."""
 
 
 @pytest.mark.parametrize(
