@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Generator
 
 # One BLAS thread a process: the suite runs one process a core, and sums come out the same on every machine size.
@@ -26,3 +27,9 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
         report.outcome, report.longrepr = "failed", f"skipped where every tool is to be there: {reason}"
     return report
+
+
+def pytest_runtest_setup() -> None:
+    """Torch draws the same weights and inputs on every run."""
+    if (torch := sys.modules.get("torch")) is not None:
+        torch.manual_seed(0)

@@ -82,7 +82,7 @@ def test_weights_are_read_where_they_lie(cupy: FakeCupy) -> None:
         run(x)
         module.a.weight.mul_(2)  # changed in place
         agree(run(x), module(x))
-        module.b.weight.data = torch.randn(8, 24)  # somewhere else
+        module.b.weight.data = torch.randn(8, 24) / 5  # somewhere else; larger ones make the softmax magnify rounding
         agree(run(x), module(x))
     assert cupy.launches
 
