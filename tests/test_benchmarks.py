@@ -1,4 +1,4 @@
-"""The benchmark of models in onnxruntime."""
+"""Benchmarks of models in onnxruntime, and of models with named dims."""
 
 from __future__ import annotations
 
@@ -72,3 +72,9 @@ def test_a_model_is_slower_by_two_percent_and_beyond_noise(
 ) -> None:
     variants = {"as written": {"ms": 10.0}, "eqsat": {"ms": ms, "high": high}}
     assert in_onnxruntime.slower({"variants": variants}) == is_slower
+
+
+def test_named_dims_have_the_kernels_of_one_size(capsys: Any) -> None:
+    for dynamic in load("dynamic"):
+        assert dynamic.main(["--match", "sum*", "--time-limit", "10"]) == 0
+    assert "rows=504" in capsys.readouterr().out
