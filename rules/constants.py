@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import hashlib
 from collections import deque
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import Any
 
 import numpy as np
 
+from eqsat.base.graphs import to_make
 from eqsat.egraph.host_terms import Term, Terms
 from eqsat.egraph.snapshot import ENode
 from eqsat.language.rule import HostRule
@@ -101,7 +102,7 @@ class _Maps:
 
     def form(self, cls: int) -> Form | None:
         """The class as views of leaves: equal forms are equal maps, at no cost. None where it has no short form."""
-        for c in self._first_below(cls, self._forms, lambda node: node.args):
+        for c in to_make(cls, self._forms, self._moved):
             node = self._node[c]
             if node is None:
                 self._forms[c] = ((c, lt.identity(self._graph.size(c))),)
@@ -116,21 +117,10 @@ class _Maps:
                 self._forms[c] = _view_form(known[0], node.attrs[0])
         return self._forms[cls]
 
-    def _first_below(
-        self, cls: int, known: Container[int], operands: Callable[[ENode], Sequence[int]]
-    ) -> Iterator[int]:
-        """The classes, not known yet, that a map is made from: operands first, the class itself last."""
-        stack = [cls]
-        while stack:
-            c = stack.pop()
-            if c in known:
-                continue
-            node = self._node[c]
-            wait = [a for a in operands(node) if a not in known] if node is not None else []
-            if wait:
-                stack += [c, *wait]
-            else:
-                yield c
+    def _moved(self, cls: int) -> Sequence[int]:
+        """The classes whose data a class moves; none for a leaf."""
+        node = self._node[cls]
+        return () if node is None else node.args
 
     def trace(self, cls: int, positions: np.ndarray) -> np.ndarray:
         """The number of the element at each position of a class."""
@@ -164,14 +154,14 @@ class _Maps:
     def _elements(self, cls: int) -> np.ndarray:
         """`trace` of every position."""
 
-        def short(node: ENode) -> list[int]:
-            return [a for a in node.args if self._graph.size(a) <= _COMPARED]
+        def short(c: int) -> list[int]:
+            return [a for a in self._moved(c) if self._graph.size(a) <= _COMPARED]
 
-        for c in self._first_below(cls, self._whole, short):
+        for c in to_make(cls, self._whole, short):
             node = self._node[c]
             if node is None:
                 self._whole[c] = np.arange(self._start[c], self._start[c] + self._graph.size(c))
-            elif node.op == "V" and short(node):
+            elif node.op == "V" and short(c):
                 self._whole[c] = self._whole[node.args[0]][node.attrs[0].index()]
             elif node.op == "V":
                 self._whole[c] = self.trace(c, np.arange(self._graph.size(c)))

@@ -1,9 +1,9 @@
-"""Walks over shared, immutable graphs: terms, core nodes, or anything else with operands."""
+"""Walks over shared, immutable graphs (terms, core nodes, or anything else with operands), and sets that merge."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence, Set
-from typing import Protocol, Self, TypeVar
+from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping, Sequence, Set
+from typing import Generic, Protocol, Self, TypeVar
 
 
 class Operation(Protocol):
@@ -14,6 +14,7 @@ class Operation(Protocol):
 
 
 O = TypeVar("O", bound=Operation)
+H = TypeVar("H", bound=Hashable)
 
 
 def operands_first(roots: Iterable[O], leaves: Iterable[O] = ()) -> list[O]:
@@ -35,3 +36,36 @@ def operands_first(roots: Iterable[O], leaves: Iterable[O] = ()) -> list[O]:
             stack.append((at, True))
             stack.extend((arg, False) for arg in reversed(at.args) if arg not in seen)
     return order
+
+
+def to_make(root: H, made: Container[H], operands: Callable[[H], Sequence[H]]) -> Iterator[H]:
+    """What a root is made from and is not made yet: operands first, the root last.
+
+    The caller makes each, so that `made` holds it, before it asks for the next.
+    """
+    stack = [root]
+    while stack:
+        at = stack.pop()
+        if at in made:
+            continue
+        if missing := [arg for arg in operands(at) if arg not in made]:
+            stack += [at, *missing]
+        else:
+            yield at
+
+
+class Merged(Generic[H]):
+    """Disjoint sets: each thing is in one of its own until it is merged with another."""
+
+    def __init__(self) -> None:
+        self._above: dict[H, H] = {}
+
+    def find(self, x: H) -> H:
+        """The same thing for all of a set."""
+        while (above := self._above.get(x, x)) != x:
+            self._above[x] = x = self._above.get(above, above)
+        return x
+
+    def merge(self, x: H, into: H) -> None:
+        """Let the sets of two things be one, which `into` stands for."""
+        self._above[self.find(x)] = self.find(into)

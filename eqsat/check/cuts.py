@@ -14,7 +14,7 @@ from typing import NamedTuple
 from eqsat.check.demand import Demanded
 from eqsat.check.wanted import count_of, everything
 from eqsat.program import ops
-from eqsat.program.term import Term, make, topological
+from eqsat.program.term import Term, rebuilt, topological
 
 _ROUNDS = 16
 """Most times that the cuts below a value are chosen. If they differ after that, comparing the value may fail."""
@@ -156,10 +156,7 @@ def _unviewed(term: Term) -> Term:
 
 
 def _bits(numbers: Collection[int]) -> int:
-    mask = 0
-    for number in numbers:
-        mask |= 1 << number
-    return mask
+    return sum(1 << number for number in set(numbers))
 
 
 def _replaced(root: Term, stand_in: Callable[[Term], Term | None]) -> Term:
@@ -171,9 +168,7 @@ def _replaced(root: Term, stand_in: Callable[[Term], Term | None]) -> Term:
         if term in memo:
             continue
         if ready:
-            args = [memo[a] for a in term.args]
-            same = all(a is b for a, b in zip(args, term.args, strict=True))
-            memo[term] = term if same else make(term.op, *args, **dict(term.attrs))
+            memo[term] = rebuilt(term, [memo[a] for a in term.args])
         elif (other := stand_in(term)) is not None or not term.args:
             memo[term] = other or term
         else:

@@ -21,6 +21,7 @@ from typing import Any
 
 import egglog.bindings as egg
 
+from eqsat.base.graphs import to_make
 from eqsat.base.memory_limit import collector_paused
 from eqsat.egraph.snapshot import SOURCE, ENode, Snapshot, needs_only_constants
 from eqsat.language.rule import AnyRule, Arith, Ask, Attr, Compare, Fact, Lit, Pat, Pattern, Rule, Var, variables
@@ -471,24 +472,14 @@ class _Insertion:
 
     def _class(self, cls: int) -> str:
         snapshot = self.snapshot
-        stack = [cls]
-        while stack:
-            c = stack[-1]
-            if c in self._classes:
-                stack.pop()
-                continue
+        for c in to_make(cls, self._classes, lambda c: snapshot.nodes[snapshot.best[c]].args):
             node = snapshot.nodes[snapshot.best[c]]
-            wait = [a for a in node.args if a not in self._classes]
-            if wait:
-                stack += wait
-                continue
             operands = [self._classes[a] for a in node.args]
             name = self._let(node.op, node.attrs, operands, self._made_by and self._made_by(node))
             self._facts[name] = snapshot.size[c], snapshot.dtype[c], snapshot.const[c]
             if CORE[node.op].arity is None:
                 self._describe(name, *self._facts[name])
             self._classes[c] = name
-            stack.pop()
         return self._classes[cls]
 
     def _term(self, term: Term, rule: int) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from eqsat.base.graphs import Merged, to_make
 from eqsat.program.core import Node, make, measure, topological
 from eqsat.program.node import is_folded
 from eqsat.program.term import attrs_key
@@ -149,17 +150,12 @@ class Snapshot:
 
     def merged(self, pairs: Sequence[tuple[int, int]]) -> Snapshot:
         """The same e-nodes with each pair of classes as one."""
-        parent = list(range(self.n_classes))
-
-        def find(cls: int) -> int:
-            while parent[cls] != cls:
-                parent[cls] = cls = parent[parent[cls]]
-            return cls
-
+        merged = Merged[int]()
         for a, b in pairs:
-            parent[find(b)] = find(a)
-        number = {cls: i for i, cls in enumerate(dict.fromkeys(map(find, range(self.n_classes))))}
-        to = [number[find(cls)] for cls in range(self.n_classes)]
+            merged.merge(b, into=a)
+        found = [merged.find(cls) for cls in range(self.n_classes)]
+        number = {cls: i for i, cls in enumerate(dict.fromkeys(found))}
+        to = [number[cls] for cls in found]
         nodes = dict.fromkeys(ENode(n.op, n.attrs, tuple(to[a] for a in n.args), to[n.cls], n.rule) for n in self.nodes)
         const = [False] * len(number)
         for cls, known in enumerate(self.const):
@@ -168,21 +164,11 @@ class Snapshot:
 
     def term(self, cls: int) -> Node:
         """The shallowest derivation of a class as core nodes."""
-        memo: dict[int, Node] = {}
-        stack = [cls]
-        while stack:
-            c = stack[-1]
-            if c in memo:
-                stack.pop()
-                continue
+        made: dict[int, Node] = {}
+        for c in to_make(cls, made, lambda c: self.nodes[self.best[c]].args):
             node = self.nodes[self.best[c]]
-            wait = [a for a in node.args if a not in memo]
-            if wait:
-                stack += wait
-                continue
-            memo[c] = make(node.op, node.attrs, tuple(memo[a] for a in node.args))
-            stack.pop()
-        return memo[cls]
+            made[c] = make(node.op, node.attrs, [made[a] for a in node.args])
+        return made[cls]
 
 
 def needs_only_constants(op: str, const_args: Sequence[bool]) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from eqsat.base.graphs import operands_first
+from eqsat.base.graphs import Merged, operands_first
 
 _MOST_VISITS = 10_000
 """Most trees visited when a derivation is shortened: a tenth of a second."""
@@ -48,26 +48,19 @@ Pairs = Sequence[tuple[Tree, Tree]]
 def follow(pairs: Pairs, rewrites: Sequence[Rewrite]) -> bool:
     """Whether the rewrites alone prove the pairs equal."""
     order = operands_first([t for pair in pairs for t in pair] + [t for r in rewrites for t in (r.before, r.after)])
-    parent = {tree: tree for tree in order}
-
-    def find(tree: Tree) -> Tree:
-        while parent[tree] is not tree:
-            parent[tree] = parent[parent[tree]]
-            tree = parent[tree]
-        return tree
-
+    equal = Merged[Tree]()
     for r in rewrites:
-        parent[find(r.before)] = find(r.after)
-    merged = True
-    while merged and not all(find(a) is find(b) for a, b in pairs):
-        merged = False
+        equal.merge(r.before, into=r.after)
+    grown = True
+    while grown and not all(equal.find(a) is equal.find(b) for a, b in pairs):
+        grown = False
         known: dict[tuple[int, tuple[Tree, ...]], Tree] = {}
         for tree in order:
-            same = find(known.setdefault((tree.at, tuple(map(find, tree.args))), tree))
-            if same is not find(tree):
-                parent[find(tree)] = same
-                merged = True
-    return all(find(a) is find(b) for a, b in pairs)
+            same = known.setdefault((tree.at, tuple(map(equal.find, tree.args))), tree)
+            if equal.find(same) is not equal.find(tree):
+                equal.merge(tree, into=same)
+                grown = True
+    return all(equal.find(a) is equal.find(b) for a, b in pairs)
 
 
 def straightened(pairs: Pairs, rewrites: Sequence[Rewrite]) -> list[Rewrite]:

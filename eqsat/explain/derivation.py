@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from eqsat.base.graphs import operands_first
+from eqsat.base.graphs import operands_first, to_make
 from eqsat.base.trampoline import Call, run
 from eqsat.egraph.match import Matcher, Shape
 from eqsat.egraph.snapshot import Snapshot
@@ -260,31 +260,16 @@ class _Search:
 
     def any_tree(self, cls: int) -> Tree:
         """A tree of a class: the program's own if there is one, else the shallowest."""
-        stack = [cls]
-        while stack:
-            c = stack.pop()
-            if c in self._known:
-                continue
-            at = self.snapshot.best[c]
-            args = self.snapshot.nodes[at].args
-            if wait := [a for a in args if a not in self._known]:
-                stack += [c, *wait]
-            else:
-                self._known[c] = self.tree(at, tuple(self._known[a] for a in args))
+        best, nodes = self.snapshot.best, self.snapshot.nodes
+        for c in to_make(cls, self._known, lambda c: nodes[best[c]].args):
+            self._known[c] = self.tree(best[c], tuple(self._known[a] for a in nodes[best[c]].args))
         return self._known[cls]
 
     def node(self, tree: Tree) -> Node:
         """A tree as core nodes."""
-        stack = [tree]
-        while stack:
-            made = stack.pop()
-            if made in self._nodes:
-                continue
-            row = self.snapshot.nodes[made.at]
-            if wait := [a for a in made.args if a not in self._nodes]:
-                stack += [made, *wait]
-            else:
-                self._nodes[made] = make(row.op, row.attrs, [self._nodes[a] for a in made.args])
+        for part in operands_first([tree], self._nodes):
+            row = self.snapshot.nodes[part.at]
+            self._nodes[part] = make(row.op, row.attrs, [self._nodes[a] for a in part.args])
         return self._nodes[tree]
 
     # --- rewriting, recursive to the depth of the program: see `eqsat.base.trampoline`

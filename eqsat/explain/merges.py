@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from eqsat.base.graphs import Merged
 from eqsat.egraph.match import Matcher
 from eqsat.egraph.snapshot import Snapshot
 from eqsat.extract.candidates import Candidate
@@ -45,7 +46,7 @@ def merges(roots: Sequence[Node], written: Solved, solved: Solved, rules: Sequen
     class_of = _classes(order, solved.snapshot, rules)
     before = [_kernel(g, lambda c: class_of[order[c]]) for g in launched(written)]
     after = [_kernel(g, lambda c: c) for g in launched(solved)]
-    joined = _Joined(len(before) + len(after))
+    joined = Merged[int]()
     nodes_of = _by_class((class_of[n], n) for n in order if n.args)
     output_of = _by_class((c, i) for i, kernel in enumerate(before) for c in kernel.outputs)
     computed_in = _by_class((c, i) for i, kernel in enumerate(before) for c in kernel.computed)
@@ -57,13 +58,13 @@ def merges(roots: Sequence[Node], written: Solved, solved: Solved, rules: Sequen
         passed = {class_of[n] for n in _between(seeds, lambda n, read=read: class_of[n] in read)}
         met = [i for c in passed for i in output_of.get(c, ())] + [i for c in made for i in computed_in.get(c, ())]
         for i in met:
-            joined.join(i, len(before) + j)
+            joined.merge(len(before) + j, into=i)
         if not seeds:
             for k in (k for c in made for k in read_by.get(c, ())):
-                joined.join(len(before) + j, len(before) + k)
+                joined.merge(len(before) + k, into=len(before) + j)
     groups = [
         Merge(tuple(i for i in g if i < len(before)), tuple(i - len(before) for i in g if i >= len(before)))
-        for g in joined.groups()
+        for g in _by_class((joined.find(i), i) for i in range(len(before) + len(after))).values()
     ]
     return sorted(groups, key=lambda m: m.before or (len(before), *m.after))
 
@@ -90,6 +91,7 @@ def _classes(order: Sequence[Node], snapshot: Snapshot, rules: Sequence[AnyRule]
 
 
 def _by_class(pairs: Iterable[tuple[int, T]]) -> dict[int, list[T]]:
+    """What belongs to each class."""
     found: dict[int, list[T]] = {}
     for cls, x in pairs:
         found.setdefault(cls, []).append(x)
@@ -123,26 +125,3 @@ def _between(seeds: Sequence[Node], ends: Callable[[Node], bool]) -> Collection[
                 found[node] = None
                 stack.append(node)
     return found
-
-
-class _Joined:
-    """Numbers in disjoint groups."""
-
-    def __init__(self, count: int) -> None:
-        self._parent = list(range(count))
-
-    def _find(self, i: int) -> int:
-        while self._parent[i] != i:
-            self._parent[i] = self._parent[self._parent[i]]
-            i = self._parent[i]
-        return i
-
-    def join(self, i: int, j: int) -> None:
-        a, b = sorted((self._find(i), self._find(j)))
-        self._parent[b] = a
-
-    def groups(self) -> list[list[int]]:
-        found: dict[int, list[int]] = {}
-        for i in range(len(self._parent)):
-            found.setdefault(self._find(i), []).append(i)
-        return list(found.values())

@@ -12,9 +12,12 @@ So :func:`canonical` drops and merges digits and coordinates until nothing chang
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import gcd, prod
+from typing import TypeVar
+
+T = TypeVar("T")
 
 Dims = tuple[tuple[int, int], ...]
 """(size, stride) per digit, outermost first."""
@@ -29,6 +32,15 @@ class Axis:
     stride: int
     start: int
     coeffs: tuple[int, ...]
+
+    def cut(self, i: int, block: int) -> Axis:
+        """The same coordinate with digit i in two, of which the inner one has ``block`` values."""
+        return replace(self, coeffs=in_two(self.coeffs, i, (self.coeffs[i] * block, self.coeffs[i])))
+
+
+def in_two(values: tuple[T, ...], i: int, pair: tuple[T, T]) -> tuple[T, ...]:
+    """The values with two in place of the one at i."""
+    return (*values[:i], *pair, *values[i + 1 :])
 
 
 Form = tuple[int, Dims, tuple[Axis, ...]]

@@ -13,7 +13,7 @@ from itertools import accumulate
 from math import prod
 from typing import NamedTuple
 
-from eqsat.layout.form import Axis, Dims, Form
+from eqsat.layout.form import Axis, Dims, Form, in_two
 from eqsat.layout.map import CACHE_SIZE, Layout
 
 
@@ -32,6 +32,15 @@ class Digits:
     low: tuple[int, ...]
     high: tuple[int, ...]
     axes: tuple[Axis, ...]
+
+    def cut(self, i: int, block: int) -> Digits:
+        """The same reads with digit i of the result in two, of which the inner one has size ``block``."""
+        return replace(
+            self,
+            sizes=in_two(self.sizes, i, (self.sizes[i] // block, block)),
+            coeffs=tuple(in_two(c, i, (c[i] * block, c[i])) for c in self.coeffs),
+            axes=tuple(axis.cut(i, block) for axis in self.axes),
+        )
 
 
 class _Part(NamedTuple):
@@ -128,17 +137,10 @@ def _unmask_block(dims: Dims, axes: tuple[Axis, ...], k: int, block: int) -> tup
     size, stride = dims[i]
     if size % block or axis.start % block or axis.bound % block:
         return None
-    finer = (*dims[:i], (size // block, stride * block), (block, stride + axis.stride), *dims[i + 1 :])
-    masks = [
-        Axis(each.bound, each.stride, each.start, _with(each.coeffs, i, (each.coeffs[i] * block, each.coeffs[i])))
-        for each in axes
-    ]
-    outer = Axis(axis.bound // block, axis.stride * block, axis.start // block, _with(axis.coeffs, i, (1, 0)))
-    return finer, (*masks[:k], outer, *masks[k + 1 :])
-
-
-def _with(coeffs: tuple[int, ...], i: int, pair: tuple[int, int]) -> tuple[int, ...]:
-    return (*coeffs[:i], *pair, *coeffs[i + 1 :])
+    finer = in_two(dims, i, ((size // block, stride * block), (block, stride + axis.stride)))
+    masks = [each.cut(i, block) for each in axes]
+    masks[k] = Axis(axis.bound // block, axis.stride * block, axis.start // block, in_two(axis.coeffs, i, (1, 0)))
+    return finer, tuple(masks)
 
 
 class _Spread:

@@ -8,12 +8,13 @@ and each instance puts its own leaves back.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 import numpy as np
 
+from eqsat.base.graphs import operands_first
 from eqsat.base.numerics import FLOATS, INTS, np_dtype
 from eqsat.lift.forms import whole
 from eqsat.lift.lift import lift_nodes, lift_tidied
@@ -24,8 +25,7 @@ from eqsat.program.core import CoreProgram, Node, make, topological
 from eqsat.program.ir import Program
 from eqsat.program.node import substitute
 from eqsat.program.segments import Segment
-from eqsat.program.term import ConstArray, Shape, Term
-from eqsat.program.term import make as make_term
+from eqsat.program.term import ConstArray, Shape, Term, rebuilt
 from eqsat.program.term import topological as term_order
 
 _DIGITS = 200
@@ -156,7 +156,7 @@ def _with_leaves(roots: Sequence[Term], replaced: Callable[[Term], Term | None])
     """Terms with their leaves replaced."""
     memo: dict[Term, Term] = {}
     for term in term_order(roots):
-        memo[term] = _rebuilt(term, memo) if term.args else replaced(term) or term
+        memo[term] = rebuilt(term, [memo[a] for a in term.args]) if term.args else replaced(term) or term
     return [memo[t] for t in roots]
 
 
@@ -271,7 +271,7 @@ class _Instance:
         stand_in_of = {
             leaf.attrs[0]: self._stand_ins[p.attrs[0]] for leaf, p in self._placeholder.items() if leaf.op == "Const"
         }
-        inside = _between(self.part.segment.roots, self._placeholder)
+        inside = operands_first(self.part.segment.roots, self._placeholder)
         replaced = substitute(inside, self._placeholder)
         for node, over in zip(inside, replaced, strict=True):
             term = self.core.source_term.get(node)
@@ -285,7 +285,7 @@ class _Instance:
 def _recognised(part: Part, roots: Sequence[Node]) -> tuple[Node, ...]:
     """Nodes of a part, with the source's own nodes wherever they compute the same. Kernels read constants in their own
     element order, so that nodes over these constants look new although they are not."""
-    inside = _between(part.segment.roots, dict.fromkeys(part.segment.leaves.values()))
+    inside = operands_first(part.segment.roots, part.segment.leaves.values())
     source = set(substitute(inside, {node: stand_in for stand_in, node in part.leaves.items()}))
     meant: dict[Node, Node] = {}
     made: dict[Node, Node] = {}
@@ -308,20 +308,6 @@ def _stand_in(number: int, size: int, dtype: str) -> ConstArray:
     return ConstArray(array)
 
 
-def _between(roots: Sequence[Node], leaves: Container[Node]) -> list[Node]:
-    """The nodes of a segment, operands first, without its leaves unless they are roots."""
-    seen: dict[Node, None] = {}
-    stack = [(r, False) for r in reversed(roots)]
-    while stack:
-        node, ready = stack.pop()
-        if ready:
-            seen.setdefault(node)
-        elif node not in seen and node not in leaves:
-            stack.append((node, True))
-            stack.extend((a, False) for a in reversed(node.args))
-    return list(seen)
-
-
 def _over(term: Term, known: dict[Term, Term], stand_ins: Mapping[str, np.ndarray]) -> Term | None:
     """The term over placeholders; None if it depends on anything above the segment's leaves."""
     stack = [(term, False)]
@@ -338,14 +324,8 @@ def _over(term: Term, known: dict[Term, Term], stand_ins: Mapping[str, np.ndarra
             else:
                 known[at] = at
         elif ready or not at.args:
-            known[at] = _rebuilt(at, known)
+            known[at] = rebuilt(at, [known[a] for a in at.args])
         else:
             stack.append((at, True))
             stack.extend((a, False) for a in at.args)
     return known[term]
-
-
-def _rebuilt(term: Term, memo: Mapping[Term, Term]) -> Term:
-    args = [memo[a] for a in term.args]
-    same = all(a is b for a, b in zip(args, term.args, strict=True))
-    return term if same else make_term(term.op, *args, **dict(term.attrs))

@@ -12,14 +12,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import accumulate
 from math import prod
-from operator import mul
-from typing import TypeVar
 
 import numpy as np
 
-from eqsat.layout.arithmetic import Axis, Digits, Fill, Layout, compose, of_broadcast, split, strided
+from eqsat.layout.arithmetic import Axis, Digits, Fill, Layout, compose, of_broadcast, row_major, split, strided
+from eqsat.layout.form import in_two
 from eqsat.layout.map import CACHE_SIZE
 from eqsat.program import ops
 from eqsat.program.term import Shape, Term
@@ -40,7 +38,6 @@ class Step:
 Steps = tuple[Step, ...]
 # Cheap: files whose format broadcasts operands by NumPy's rules leave these steps out.
 _BROADCAST, _LEADING_UNITS = 0.1, 0.6
-T = TypeVar("T")
 
 
 def cost(steps: Steps) -> float:
@@ -244,7 +241,7 @@ def _trimmed(layout: Layout, source: Shape) -> tuple[Shape, Layout] | None:
     if not 0 < whole < source[place] or digits.high[place] > whole:
         return None
     shape = (*source[:place], whole, *source[place + 1 :])
-    inner = inner_sizes(shape)
+    inner = row_major(shape)
     strides = [sum(c[i] * step for c, step in zip(digits.coeffs, inner, strict=True)) for i in range(len(digits.sizes))]
     offset = sum(start * step for start, step in zip(digits.starts, inner, strict=True))
     return shape, strided(offset, zip(digits.sizes, strides, strict=True))
@@ -304,15 +301,10 @@ def _readings(layout: Layout, source: Shape, target: Shape) -> Iterator[Reading]
         yield repeats_cut(found, target)
 
 
-def inner_sizes(shape: Shape) -> list[int]:
-    """The elements inside each dim: the strides of a contiguous array."""
-    return list(accumulate(reversed(shape[1:]), mul, initial=1))[::-1][: len(shape)]
-
-
 def _straddles(sizes: Shape, target: Shape) -> Iterator[tuple[int, int]]:
     """(digit, inner size) for each boundary between dims of ``target`` that falls inside a digit, innermost first."""
-    bounds = sorted(set(inner_sizes(target)))
-    for i, inside in reversed(list(enumerate(inner_sizes(sizes)))):
+    bounds = sorted(set(row_major(target)))
+    for i, inside in reversed(list(enumerate(row_major(sizes)))):
         for bound in bounds:
             if inside < bound < inside * sizes[i] and bound % inside == 0 and sizes[i] % (bound // inside) == 0:
                 yield i, bound // inside
@@ -320,7 +312,7 @@ def _straddles(sizes: Shape, target: Shape) -> Iterator[tuple[int, int]]:
 
 def cut_for(found: Reading, target: Shape) -> Shape:
     """The dims of the operand, split where one of them becomes several dims of the result."""
-    inner = inner_sizes(found.radices)
+    inner = row_major(found.radices)
     n = prod(found.radices)
     bounds = set(inner)
     for i, block in _straddles(found.sizes, target):
@@ -340,25 +332,17 @@ def repeats_cut(found: Reading, target: Shape) -> Reading:
     """The reading with repeating digits split where they span several dims of the result."""
     for i, block in _straddles(found.sizes, target):
         if found.places[i] < 0 and found.valid[i] == (0, found.sizes[i]):
-            masks = (
-                replace(axis, coeffs=_pair(axis.coeffs, i, (axis.coeffs[i] * block, axis.coeffs[i])))
-                for axis in found.masks
-            )
             outer = found.sizes[i] // block
             cut = replace(
                 found,
-                sizes=_pair(found.sizes, i, (outer, block)),
-                places=_pair(found.places, i, (-1, -1)),
-                steps=_pair(found.steps, i, (0, 0)),
-                valid=_pair(found.valid, i, ((0, outer), (0, block))),
-                masks=tuple(masks),
+                sizes=in_two(found.sizes, i, (outer, block)),
+                places=in_two(found.places, i, (-1, -1)),
+                steps=in_two(found.steps, i, (0, 0)),
+                valid=in_two(found.valid, i, ((0, outer), (0, block))),
+                masks=tuple(axis.cut(i, block) for axis in found.masks),
             )
             return repeats_cut(cut, target)
     return found
-
-
-def _pair(values: tuple[T, ...], i: int, pair: tuple[T, T]) -> tuple[T, ...]:
-    return (*values[:i], *pair, *values[i + 1 :])
 
 
 # Chains

@@ -8,7 +8,7 @@ then turned into a layout again, and accepted only if that equals the original.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from math import gcd, prod
 
@@ -150,7 +150,7 @@ def _cut(digits: Digits, parts: Sequence[int]) -> tuple[list[int], Digits] | Non
         if size > room:
             if size % room:
                 return None
-            digits = _cut_digit(digits, i, room)
+            digits = digits.cut(i, room)
             i += 1
             size = room
         elif room % size:
@@ -159,18 +159,6 @@ def _cut(digits: Digits, parts: Sequence[int]) -> tuple[list[int], Digits] | Non
         room //= size
         i -= 1
     return roles[::-1], digits
-
-
-def _cut_digit(digits: Digits, i: int, block: int) -> Digits:
-    def pair(coeffs: tuple[int, ...]) -> tuple[int, ...]:
-        return (*coeffs[:i], coeffs[i] * block, coeffs[i], *coeffs[i + 1 :])
-
-    return replace(
-        digits,
-        sizes=(*digits.sizes[:i], digits.sizes[i] // block, block, *digits.sizes[i + 1 :]),
-        coeffs=tuple(map(pair, digits.coeffs)),
-        axes=tuple(replace(axis, coeffs=pair(axis.coeffs)) for axis in digits.axes),
-    )
 
 
 def _guess(digits: Digits, roles: Sequence[int], shape: Shape, parts: tuple[int, int, int]) -> Windows | None:

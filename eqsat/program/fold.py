@@ -16,7 +16,7 @@ from eqsat.base.numerics import COMPARE, ELEMENTWISE, FLOATS, itemsize
 from eqsat.program import ops
 from eqsat.program.ir import Program
 from eqsat.program.sizes import FOLDED_WORK, takes_memory
-from eqsat.program.term import Shape, Term, make, topological
+from eqsat.program.term import Shape, Term, make, rebuilt, topological
 
 LIMIT = 1 << 26
 """Elements beyond which nothing is folded, nor anything that is computed from it: 256 MiB in float32."""
@@ -83,11 +83,11 @@ def fold_constants(
     folded: dict[Term, Term] = {}
     constant: dict[Term, bool] = {}
     for term in topological([*program.outputs.values(), *inside]):
-        rebuilt = _rebuilt(term, [folded[a] for a in term.args])
-        held = rebuilt.op in _KEPT or rebuilt in views
-        known = all(constant[a] for a in rebuilt.args)
-        folded[term] = rebuilt if held or not known or not _computable(rebuilt) else _computed(rebuilt)
-        constant[folded[term]] = known and (held or folded[term] is not rebuilt)
+        over = rebuilt(term, [folded[a] for a in term.args])
+        held = over.op in _KEPT or over in views
+        known = all(constant[a] for a in over.args)
+        folded[term] = over if held or not known or not _computable(over) else _computed(over)
+        constant[folded[term]] = known and (held or folded[term] is not over)
     outputs = {name: folded[term] for name, term in program.outputs.items()}
     return Program(program.inputs, outputs), [folded[term] for term in inside]
 
@@ -100,11 +100,6 @@ def _computable(term: Term) -> bool:
 
 def _computed(term: Term) -> Term:
     return _constant(Program((), {"value": term}).run({})["value"], term)
-
-
-def _rebuilt(term: Term, args: Sequence[Term]) -> Term:
-    same = all(a is b for a, b in zip(args, term.args, strict=True))
-    return term if same else make(term.op, *args, **dict(term.attrs))
 
 
 def _constant(value: np.ndarray, term: Term) -> Term:
@@ -121,7 +116,7 @@ def _narrowed(program: Program) -> Program:
     constant: dict[Term, bool] = {}
     for term in program.terms():
         constant[term] = _never_varies(term, constant)
-        made[term] = _rebuilt(term, [made[a] for a in term.args])
+        made[term] = rebuilt(term, [made[a] for a in term.args])
         if constant[term] and made[term].args and (term.op in ELEMENTWISE or term.op in ("where", "cast")):
             made[term] = _narrow(made[term])
     return _with_names(program, made)
@@ -208,7 +203,7 @@ def _needed(program: Program, foldable: set[Term]) -> list[Term]:
 def _substituted(program: Program, values: Mapping[Term, Term]) -> Program:
     made: dict[Term, Term] = {}
     for term in program.terms():
-        made[term] = values.get(term) or _rebuilt(term, [made[a] for a in term.args])
+        made[term] = values.get(term) or rebuilt(term, [made[a] for a in term.args])
     return _with_names(program, made)
 
 

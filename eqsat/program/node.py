@@ -209,15 +209,7 @@ def topological(roots: Iterable[Node]) -> list[Node]:
 
 def substitute(roots: Sequence[Node], replace: Mapping[Node, Node]) -> list[Node]:
     """The roots with some nodes replaced, rebuilt above them."""
-    memo: dict[Node, Node] = dict(replace)
-    stack = [(r, False) for r in reversed(roots)]
-    while stack:
-        node, ready = stack.pop()
-        if node in memo:
-            continue
-        if ready:
-            memo[node] = make(node.op, node.attrs, [memo[a] for a in node.args]) if node.args else node
-        else:
-            stack.append((node, True))
-            stack.extend((a, False) for a in reversed(node.args) if a not in memo)
-    return [memo[r] for r in roots]
+    made = dict(replace)
+    for node in operands_first(roots, replace):
+        made[node] = make(node.op, node.attrs, [made[a] for a in node.args]) if node.args else node
+    return [made[r] for r in roots]

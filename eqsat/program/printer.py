@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
+from eqsat.base.graphs import to_make
 from eqsat.program.ops import row
 from eqsat.program.term import Shape, Term
 
@@ -102,15 +103,13 @@ def _cut(term: Term, shown: Shown, depth: int) -> Shown:
 
 def _operators(term: Term, shown: Shown) -> int:
     """Operators of a term written out, what is shared as often as it is written."""
+
+    def written(t: Term) -> Sequence[Term]:
+        return () if t in shown else t.args[: SHOWN if len(t.args) > LISTED else LISTED]
+
     counts: dict[Term, int] = {}
-    stack = [term]
-    while stack:
-        t = stack.pop()
-        args = () if t in shown else t.args[: SHOWN if len(t.args) > LISTED else LISTED]
-        if wait := [a for a in args if a not in counts]:
-            stack += [t, *wait]
-        else:
-            counts[t] = 1 + sum(counts[a] for a in args)
+    for t in to_make(term, counts, written):
+        counts[t] = 1 + sum(counts[a] for a in written(t))
     return counts[term]
 
 

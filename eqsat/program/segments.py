@@ -19,6 +19,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
+from eqsat.base.graphs import operands_first
 from eqsat.base.numerics import itemsize
 from eqsat.program.core import Node, make, topological
 from eqsat.program.node import FEW_TERMS, is_elementwise, is_folded, is_leaf, terms_of
@@ -393,19 +394,7 @@ def pieces(roots: Sequence[Node], boundary: Collection[Node]) -> list[tuple[Node
 def _depth_first(roots: Sequence[Node], boundary: Collection[Node]) -> list[Node]:
     """The computed nodes from the boundary to the roots, depth first, operands first: what lies beside each other is
     computed one after another, so that little passes a cut."""
-    own = set(roots)
-    seen: set[Node] = set()
-    order: list[Node] = []
-    stack = [(root, False) for root in reversed(roots)]
-    while stack:
-        node, ready = stack.pop()
-        if ready:
-            order.append(node)
-        elif node not in seen and not is_leaf(node.op) and (node in own or node not in boundary):
-            seen.add(node)
-            stack.append((node, True))
-            stack.extend((a, False) for a in reversed(node.args) if a not in seen)
-    return order
+    return [node for node in operands_first(roots, set(boundary).difference(roots)) if not is_leaf(node.op)]
 
 
 def _read_through(node: Node) -> Node:

@@ -268,6 +268,11 @@ def make(op: str, *args: Term, **attrs: Any) -> Term:
         return _TERMS.setdefault(key, term)
 
 
+def rebuilt(term: Term, args: Sequence[Term]) -> Term:
+    """The term over other operands; itself if they are its own."""
+    return term if tuple(args) == term.args else make(term.op, *args, **dict(term.attrs))
+
+
 def topological(roots: Iterable[Term]) -> list[Term]:
     """Every term below the roots once, operands before their readers, in a deterministic order."""
     return operands_first(roots)
