@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from eqsat.base.numerics import Array, is_float
+from eqsat.base.numerics import Array
 from eqsat.check.inputs import SEED, random_values
 from eqsat.dynamic.family import Family
 from eqsat.dynamic.ranges import ends, unseen
@@ -18,7 +18,7 @@ from eqsat.errors import CheckFailed, InputError
 from eqsat.frontends.execution import OnnxRuntime, RuntimeRefuses
 from eqsat.frontends.onnx.dims.forms import Point, shown
 from eqsat.frontends.onnx.read.model import from_onnx
-from eqsat.frontends.runtime import TOLERANCE, difference
+from eqsat.frontends.runtime import difference, tolerance_of
 from eqsat.program.ir import Program
 from eqsat.program.term import Term
 
@@ -65,7 +65,7 @@ def compare(
     with suppress(InputError):  # an operator that only runtimes run
         done.append(_exactly(family, file, corners[0]))
     points = [corners[0], corners[-1], *unseen(family.ranges, [*seen, *corners]), *corners[1:-1]]
-    tolerance = max((TOLERANCE.get(t.dtype, 0.0) for t in program.terms() if is_float(t.dtype)), default=0.0)
+    tolerance = tolerance_of(program)
     names = list(program.outputs)
     wanted, found, by = _runners(family, file, names)
     work = program.stats()["flops"] / math.prod(seen[0].values())
@@ -90,8 +90,7 @@ def _exactly(family: Family, file: Path, point: Point) -> Compared:
     inputs = random_values(source.inputs, 1, SEED)
     pairs = zip(source.run(inputs, "float64").values(), result.run(inputs, "float64").values(), strict=True)
     error = max((difference(a, b) for a, b in pairs), default=0.0)
-    narrowest = max((TOLERANCE.get(t.dtype, 0.0) for t in source.terms() if is_float(t.dtype)), default=0.0)
-    if error > _EXACT * narrowest:
+    if error > _EXACT * tolerance_of(source):
         raise CheckFailed(f"at {shown(point)} an output differs from the source by {error:.1e} of its scale in float64")
     return Compared(point, error, "float64")
 

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 from eqsat.base.numerics import Array
 from eqsat.errors import EqsatError
 from eqsat.frontends.execution import NodeTime, OnnxRuntime, Shaped
-from eqsat.frontends.onnx.file.load import CODE_OF_DTYPE
+from eqsat.frontends.onnx.file.load import value_info
 from eqsat.frontends.onnx.read.model import from_onnx
 from eqsat.program.ir import Program
 
 if TYPE_CHECKING:
-    from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
+    from onnx import GraphProto, ModelProto, NodeProto, TensorProto
 
 LEAST_ELEMENTS = 256
 """Nodes on fewer elements are left out: the profile itself takes longer."""
@@ -111,19 +111,12 @@ def _alone(
     """A model of one node."""
     from onnx import helper
 
-    given = [_value(name, shaped) for name, shaped in operands.items() if name not in stored]
-    made = [_value(name, shaped) for name, shaped in zip(filter(None, node.output), time.outputs, strict=False)]
+    given = [value_info(name, *shaped) for name, shaped in operands.items() if name not in stored]
+    made = [value_info(name, *shaped) for name, shaped in zip(filter(None, node.output), time.outputs, strict=False)]
     graph = helper.make_graph([node], "operator", given, made, list(stored.values()))
     return helper.make_model(
         graph, opset_imports=proto.opset_import, functions=proto.functions, ir_version=proto.ir_version
     )
-
-
-def _value(name: str, shaped: Shaped) -> ValueInfoProto:
-    from onnx import helper
-
-    dtype, shape = shaped
-    return helper.make_tensor_value_info(name, CODE_OF_DTYPE[dtype], shape)
 
 
 def _program(alone: ModelProto) -> Program | None:

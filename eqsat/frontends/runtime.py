@@ -95,13 +95,18 @@ def agreement(
         wanted = runtime.outputs(source, names, inputs)
     except RuntimeRefuses:
         return None
-    tolerance = max((TOLERANCE.get(t.dtype, 0.0) for t in program.terms() if is_float(t.dtype)), default=0.0)
+    tolerance = tolerance_of(program)
     try:
         found = runtime.outputs(result, names, inputs)
     except RuntimeRefuses as error:
         return Agreement(runtime.version, math.inf, tolerance, str(error))
     error = max((difference(a, b) for a, b in zip(wanted, found, strict=True)), default=0.0)
     return Agreement(runtime.version, error, tolerance)
+
+
+def tolerance_of(program: Program) -> float:
+    """The largest difference that the rounding of a program's element types explains."""
+    return max((TOLERANCE.get(t.dtype, 0.0) for t in program.terms() if is_float(t.dtype)), default=0.0)
 
 
 def difference(wanted: Array, found: Array) -> float:

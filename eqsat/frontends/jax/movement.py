@@ -28,10 +28,6 @@ def _slice(x: Term, *, start_indices: Shape, limit_indices: Shape, strides: Shap
     return ops.slice_(x, start_indices, limit_indices, None, strides)
 
 
-def _rev(x: Term, *, dimensions: Sequence[int]) -> Term:
-    return ops.flip(x, dimensions) if dimensions else x
-
-
 def _pad(x: Term, value: Term, *, padding_config: Sequence[tuple[int, int, int]]) -> Term:
     """Each axis: elements before, after, and between."""
     number = known(value)
@@ -99,7 +95,7 @@ MOVEMENT: dict[str, Builder] = {
     "iota": lambda *, dtype, shape, dimension: ops.iota(shape, dimension, dtype_name(dtype)),
     "pad": _pad,
     "reshape": _reshape,
-    "rev": _rev,
+    "rev": lambda x, *, dimensions: ops.flip(x, dimensions) if dimensions else x,
     "slice": _slice,
     "split": lambda x, *, sizes, axis: ops.split(x, sizes, axis),
     "squeeze": lambda x, *, dimensions: ops.squeeze(x, dimensions),

@@ -50,22 +50,6 @@ def _integer_pow(x: Term, *, y: int) -> Term:
     return ops.reciprocal(found) if y < 0 else found
 
 
-def _exp2(x: Term) -> Term:
-    return ops.pow_(ops.full_like(2, x), x)
-
-
-def _expm1(x: Term) -> Term:
-    return composites.shifted(ops.exp(x), -1.0)
-
-
-def _erfc(x: Term) -> Term:
-    return ops.sub(ops.full_like(1, x), ops.erf(x))
-
-
-def _is_finite(x: Term) -> Term:
-    return ops.less(ops.abs_(x), ops.full_like(inf, x))
-
-
 def _select(which: Term, *cases: Term) -> Term:
     """The case of this number, for each element; of two cases the second where `which` is true."""
     if which.dtype == "bool":
@@ -80,10 +64,6 @@ def _select(which: Term, *cases: Term) -> Term:
 def _integral(name: str) -> Builder:
     """A function that rounds to integers: integers stay as they are."""
     return lambda x: ops.elementwise(name, x) if is_float(x.dtype) else x
-
-
-def _tan(x: Term) -> Term:
-    return ops.div(ops.sin(x), ops.cos(x))
 
 
 def _same(*xs: Term, **places: Any) -> list[Term]:
@@ -101,13 +81,13 @@ POINTWISE: dict[str, Builder] = {
     "clamp": lambda low, x, high: composites.clip(x, low, high),
     "convert_element_type": lambda x, *, new_dtype: ops.cast(x, dtype_name(new_dtype)),
     "eq": _binary("equal"),
-    "erfc": _erfc,
-    "exp2": _exp2,
-    "expm1": _expm1,
+    "erfc": lambda x: ops.sub(ops.full_like(1, x), ops.erf(x)),
+    "exp2": lambda x: ops.pow_(ops.full_like(2, x), x),
+    "expm1": lambda x: composites.shifted(ops.exp(x), -1.0),
     "ge": _binary("greater_equal"),
     "gt": _binary("greater"),
     "integer_pow": _integer_pow,
-    "is_finite": _is_finite,
+    "is_finite": lambda x: ops.less(ops.abs_(x), ops.full_like(inf, x)),
     "le": _binary("less_equal"),
     "logistic": _unary("sigmoid"),
     "lt": _binary("less"),
@@ -117,7 +97,7 @@ POINTWISE: dict[str, Builder] = {
     "round": _round,
     "select_n": _select,
     "square": composites.square,
-    "tan": _tan,
+    "tan": lambda x: ops.div(ops.sin(x), ops.cos(x)),
     **dict.fromkeys(("copy", "device_put", "name", "optimization_barrier", "sharding_constraint", "stop_gradient"),
                     _same),
 }  # fmt: skip

@@ -14,6 +14,7 @@ from eqsat.frontends.jax.layers import LAYERS
 from eqsat.frontends.jax.movement import MOVEMENT
 from eqsat.frontends.jax.pointwise import POINTWISE
 from eqsat.frontends.jax.row import Builder, apply
+from eqsat.frontends.terms.lookups import part
 from eqsat.program import ops
 from eqsat.program.term import Shape, Term
 
@@ -103,7 +104,7 @@ def _scanned(jaxpr: Any, consts: Sequence[Any], operands: Sequence[Term], params
     steps = range(params["length"])
     made: list[list[Term]] = []
     for i in reversed(steps) if params["reverse"] else steps:
-        row = [ops.squeeze(ops.slice_(x, [i], [i + 1], [0]), 0) for x in rows]
+        row = [part(x, 0, i) for x in rows]
         found = _results(jaxpr, consts, [*fixed, *carried, *row])
         carried = found[: last - first]
         made.append(found[last - first :])

@@ -1,4 +1,4 @@
-"""Look-ups by places that are computed along several axes: one gather from the flat array."""
+"""Look-ups: a part of an array at a fixed place, and elements at places that are computed along several axes."""
 
 from __future__ import annotations
 
@@ -8,6 +8,11 @@ from math import prod
 
 from eqsat.program import composites, ops
 from eqsat.program.term import Term
+
+
+def part(x: Term, axis: int, i: int) -> Term:
+    """x[..., i, ...] without that axis, for i counted from the start."""
+    return ops.squeeze(ops.slice_(x, [i], [i + 1], [axis]), axis)
 
 
 def wrapped(indices: Term, size: int) -> Term:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import prod
 
 from eqsat.frontends.terms.declined import Declined
-from eqsat.program import ops
+from eqsat.program import composites, ops
 from eqsat.program.term import Term
 
 _SUMMED = 1 << 22
@@ -27,6 +27,11 @@ def running(kind: str, x: Term, axis: int, reverse: bool = False) -> Term:
     image = ops.reshape(x, (1, prod(x.shape[:axis]), n, prod(x.shape[axis + 1 :])))
     pads = ((0, 0), (n - 1, 0)) if reverse else ((n - 1, 0), (0, 0))
     return ops.reshape(ops.pool(kind, image, (n, 1), None, *pads), x.shape)
+
+
+def with_bias(x: Term, bias: Term | None) -> Term:
+    """x[n, c, *s] + bias[c]; `x` itself where there is no bias."""
+    return x if bias is None else composites.add(x, ops.reshape(bias, (-1,) + (1,) * (x.ndim - 2)))
 
 
 def transposed_conv(

@@ -70,9 +70,7 @@ def rewritten(
         return None
     _put_in_order(graph_module)
     lay_out(graph_module, fakes, source)
-    graph_module.graph.lint()
-    graph_module.recompile()
-    return graph_module
+    return _finished(graph_module)
 
 
 def run_by_kernels(
@@ -99,6 +97,10 @@ def run_by_kernels(
     if not now:
         return None
     _put_in_order(graph_module)
+    return _finished(graph_module)
+
+
+def _finished(graph_module: Any) -> Any:
     graph_module.graph.lint()
     graph_module.recompile()
     return graph_module

@@ -44,7 +44,7 @@ class Writer:
         self.readers.update(roots)
         for term in order:
             if term not in self.values:
-                self.values[term] = self._written(term)
+                self.values[term] = ROWS[term.op](self, term, *(self.values[arg] for arg in term.args))
         return [self.values[root] for root in roots]
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> Any:
@@ -52,9 +52,6 @@ class Writer:
         packet, _, overload = name.partition(".")
         target = getattr(getattr(self.aten, packet), overload or "default")
         return self.graph.call_function(target, args, kwargs)
-
-    def _written(self, term: Term) -> Any:
-        return ROWS[term.op](self, term, *(self.values[arg] for arg in term.args))
 
     def carried(self, call: TorchCall, operands: tuple[Any, ...]) -> Any:
         """A call of torch that the program carries; one call for all of its results."""
@@ -75,8 +72,8 @@ Row = Callable[..., Any]
 """A writer, a term and the nodes of its operands to the node of its value."""
 
 
-def _unary(name: str) -> Row:
-    return lambda to, term, x: to.call(name, x)
+def _plain(name: str) -> Row:
+    return lambda to, term, *operands: to.call(name, *operands)
 
 
 def _binary(name: str) -> Row:
@@ -84,9 +81,9 @@ def _binary(name: str) -> Row:
 
     def write(to: Writer, term: Term, a: Any, b: Any) -> Any:
         right = term.args[1]
-        return (
-            to.call(f"{name}.Scalar", a, right.attr("value")) if right.op == "full" else to.call(f"{name}.Tensor", a, b)
-        )
+        if right.op == "full":
+            return to.call(f"{name}.Scalar", a, right.attr("value"))
+        return to.call(f"{name}.Tensor", a, b)
 
     return write
 
@@ -128,10 +125,6 @@ def _div(to: Writer, term: Term, a: Any, b: Any) -> Any:
     return _binary("div")(to, term, a, b)
 
 
-def _plain(name: str) -> Row:
-    return lambda to, term, a, b: to.call(name, a, b)
-
-
 def _full(to: Writer, term: Term) -> Any:
     return to.call("full", list(term.shape), term.attr("value"), dtype=dtype_of(term.dtype), device=to.device)
 
@@ -141,14 +134,6 @@ def _iota(to: Writer, term: Term) -> Any:
     ramp = to.call("arange", shape[axis], dtype=dtype_of(term.dtype), device=to.device)
     apart = to.call("reshape", ramp, [-1 if i == axis else 1 for i in range(len(shape))])
     return to.call("expand", apart, list(shape))
-
-
-def _constant(to: Writer, term: Term) -> Any:
-    return to.constant(term.attr("value").array)
-
-
-def _cast(to: Writer, term: Term, x: Any) -> Any:
-    return to.call("_to_copy", x, dtype=dtype_of(term.dtype))
 
 
 def _matmul(to: Writer, term: Term, a: Any, b: Any) -> Any:
@@ -192,10 +177,6 @@ def _padded(to: Writer, x: Any, lo: Sequence[int], hi: Sequence[int], value: Any
     return to.call("constant_pad_nd", x, pairs, value) if any(pairs) else x
 
 
-def _pad(to: Writer, term: Term, x: Any) -> Any:
-    return _padded(to, x, term.attr("lo"), term.attr("hi"), term.attr("value"))
-
-
 def _reduce(to: Writer, term: Term, x: Any) -> Any:
     kind, axes, keep = term.attr("kind"), list(term.attr("axes")), term.attr("keepdims")
     if kind == "sum":
@@ -206,10 +187,6 @@ def _reduce(to: Writer, term: Term, x: Any) -> Any:
     if kind in ("argmax", "argmin"):
         return to.call(kind, x, axes[0], keep)
     return to.call(f"a{kind}", x, axes, keep)
-
-
-def _gather(to: Writer, term: Term, x: Any, index: Any) -> Any:
-    return to.call("index.Tensor", x, [None] * term.attr("axis") + [index])
 
 
 def _conv(to: Writer, term: Term, x: Any, w: Any) -> Any:
@@ -252,10 +229,6 @@ def _reduced_windows(to: Writer, term: Term, x: Any) -> Any:
     return to.call("sum.dim_IntList", x, last, dtype=dtype_of(term.dtype))
 
 
-def _concat(to: Writer, term: Term, *xs: Any) -> Any:
-    return to.call("cat", list(xs), term.attr("axis"))
-
-
 def _opaque(to: Writer, term: Term, *operands: Any) -> Any:
     call = term.attr("spec")
     if not isinstance(call, TorchCall):
@@ -270,19 +243,25 @@ _SAME_NAME = (
 )  # fmt: skip
 
 ROWS: Mapping[str, Row] = {
-    **{name: _unary(name) for name in _SAME_NAME},
-    "not": _unary("logical_not"),
+    **{name: _plain(name) for name in _SAME_NAME},
+    "not": _plain("logical_not"),
     "add": _add, "mul": _commutative("mul"), "sub": _binary("sub"), "div": _div,
     "pow": _pow, "mod": _binary("remainder"), "min": _plain("minimum"), "max": _plain("maximum"),
     "and": _plain("logical_and"), "or": _plain("logical_or"),
     "equal": _commutative("eq"), "less": _binary("lt"), "less_equal": _binary("le"),
     "greater": _binary("gt"), "greater_equal": _binary("ge"),
-    "full": _full, "iota": _iota, "constant": _constant, "cast": _cast, "matmul": _matmul, "concat": _concat,
-    "where": lambda to, term, c, a, b: to.call("where.self", c, a, b),
+    "full": _full, "iota": _iota, "matmul": _matmul,
+    "constant": lambda to, term: to.constant(term.attr("value").array),
+    "cast": lambda to, term, x: to.call("_to_copy", x, dtype=dtype_of(term.dtype)),
+    "concat": lambda to, term, *xs: to.call("cat", list(xs), term.attr("axis")),
+    "where": _plain("where.self"),
     "transpose": lambda to, term, x: to.call("permute", x, list(term.attr("perm"))),
     "reshape": lambda to, term, x: to.call("reshape", x, list(term.shape)),
     "broadcast": lambda to, term, x: to.call("expand", x, list(term.shape)),
-    "slice": _slice, "pad": _pad, "reduce": _reduce, "gather": _gather, "conv": _conv, "pool": _pool,
+    "slice": _slice,
+    "pad": lambda to, term, x: _padded(to, x, term.attr("lo"), term.attr("hi"), term.attr("value")),
+    "reduce": _reduce, "conv": _conv, "pool": _pool,
+    "gather": lambda to, term, x, index: to.call("index.Tensor", x, [None] * term.attr("axis") + [index]),
     "opaque": _opaque,
 }  # fmt: skip
 """Every operator of programs except inputs."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from eqsat.base.files import replacing
 from eqsat.errors import refusing
 from eqsat.frontends.onnx.file.load import external_files, external_tensors
+from eqsat.frontends.onnx.file.wire import refer
 
 if TYPE_CHECKING:
     from onnx import TensorProto
@@ -48,6 +49,4 @@ def _move(tensor: TensorProto, folder: Path, location: str, starts: Mapping[Path
     path = (folder / known["location"]).resolve()
     offset = int(known.get("offset", 0))
     length = int(known.get("length", path.stat().st_size - offset))
-    del tensor.external_data[:]
-    for key, value in (("location", location), ("offset", starts[path] + offset), ("length", length)):
-        tensor.external_data.add(key=key, value=str(value))
+    refer(tensor, location, starts[path] + offset, length)

@@ -24,22 +24,18 @@ def function_body(schema: Any, node: NodeProto, opset: int, types: Mapping[str, 
     from onnx import FunctionProto, helper
 
     node = _as_runtimes_read(node)
-    if schema.has_function:
-        versions = [version for version in schema.function_opset_versions if version <= opset]
-        body = schema.get_function_with_opset_version(max(versions)) if versions else None
-    elif schema.has_context_dependent_function:
-        versions = [v for v in schema.context_dependent_function_opset_versions if v <= opset]
+    fixed = schema.function_opset_versions if schema.has_function else ()
+    version = max((v for v in fixed or schema.context_dependent_function_opset_versions if v <= opset), default=None)
+    if version is None:
+        return None
+    if fixed:
+        body = schema.get_function_with_opset_version(version)
+    else:
         given = [
             helper.make_tensor_type_proto(types[name].code, types[name].shape).SerializeToString() if name else b""
             for name in node.input
         ]
-        body = (
-            schema.get_context_dependent_function_with_opset_version(max(versions), node.SerializeToString(), given)
-            if versions
-            else None
-        )
-    else:
-        body = None
+        body = schema.get_context_dependent_function_with_opset_version(version, node.SerializeToString(), given)
     return _filled(FunctionProto.FromString(body), schema, node) if body else None
 
 
@@ -49,9 +45,9 @@ def _as_runtimes_read(node: NodeProto) -> NodeProto:
 
     made = NodeProto()
     made.CopyFrom(node)
-    kept = [a for a in node.attribute if a.name != _UNSET.get(node.op_type) or a.f > 0]
-    del made.attribute[:]
-    made.attribute.extend(kept)
+    for attribute in node.attribute:
+        if attribute.name == _UNSET.get(node.op_type) and attribute.f <= 0:
+            made.attribute.remove(attribute)
     return made
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,7 +25,8 @@ from eqsat.frontends.onnx.file.wire import without_weights
 from eqsat.program.sizes import LARGEST
 
 if TYPE_CHECKING:
-    from onnx import GraphProto, ModelProto, NodeProto, TensorProto
+    from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
+    from onnx.defs import OpSchema
 
 # ONNX element types (onnx.proto, TensorProto.DataType) that a program can hold.
 DTYPE_OF_CODE: dict[int, str] = {
@@ -280,6 +281,13 @@ def make_tensor(array: Array, name: str) -> TensorProto:
     return TensorProto(name=name, data_type=code, dims=array.shape, raw_data=array.tobytes())
 
 
+def value_info(name: str, dtype: str, shape: Sequence[int]) -> ValueInfoProto:
+    """The declaration of a value with this type."""
+    from onnx import helper
+
+    return helper.make_tensor_value_info(name, CODE_OF_DTYPE[dtype], shape)
+
+
 def attributes(node: NodeProto) -> dict[str, Any]:
     """A node's attributes by name: ints, floats, str, lists of these, TensorProto or GraphProto."""
     from onnx import helper
@@ -296,6 +304,16 @@ def _decoded(value: Any) -> Any:
 def domain_of(node: NodeProto) -> str:
     """The domain of a node's operator; the main domain, which has two spellings, is ''."""
     return "" if node.domain == "ai.onnx" else node.domain
+
+
+def schema_of(name: str, opset: int, domain: str = "") -> OpSchema | None:
+    """The definition of an operator in force at an opset of its domain; None where it is not defined."""
+    from onnx import defs
+
+    try:
+        return defs.get_schema(name, opset, domain)
+    except defs.SchemaError:
+        return None
 
 
 def subgraphs(node: NodeProto) -> Iterator[GraphProto]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from onnx import ModelProto
+    from onnx import ModelProto, TensorProto
 
 MAPPED_BYTES = 1 << 25
 """File size from which weights are mapped. Smaller files are read, so that they may be overwritten in place while the
@@ -79,10 +79,16 @@ def _tensor(data: mmap.mmap, first: int, last: int, location: str) -> bytes:
     tensor = TensorProto.FromString(b"".join(kept))
     if raw is None or tensor.data_type not in _NUMERIC:
         return data[first:last]
-    tensor.data_location = TensorProto.EXTERNAL
-    for key, value in (("location", location), ("offset", raw[0]), ("length", raw[1] - raw[0])):
-        tensor.external_data.add(key=key, value=str(value))
+    refer(tensor, location, raw[0], raw[1] - raw[0])
     return tensor.SerializeToString()
+
+
+def refer(tensor: TensorProto, location: str, offset: int, length: int) -> None:
+    """Let a tensor's data be bytes of a file in the model's folder (ONNX IR, "External Tensor Data")."""
+    tensor.data_location = tensor.EXTERNAL
+    del tensor.external_data[:]
+    for key, value in (("location", location), ("offset", offset), ("length", length)):
+        tensor.external_data.add(key=key, value=str(value))
 
 
 def _fields(data: mmap.mmap, at: int, last: int) -> Iterator[tuple[int, int, int, int]]:

@@ -8,21 +8,50 @@ from math import inf
 
 from eqsat.base.numerics import INTS, is_float
 from eqsat.errors import InputError
-from eqsat.frontends.onnx.operators.node import Converter, Node, Row, broadcasting, row
+from eqsat.frontends.onnx.operators.node import Converter, Node, Row, of_operands, row
 from eqsat.program import composites, ops
+from eqsat.program.composites import broadcasting
 from eqsat.program.term import Term
 
+SAME: dict[str, tuple[str, *tuple[int, ...]]] = {
+    "abs": ("Abs", 6, 13),
+    "add": ("Add", 7, 13, 14),
+    "and": ("And", 7),
+    "ceil": ("Ceil", 6, 13),
+    "cos": ("Cos", 7, 22),
+    "div": ("Div", 7, 13, 14),
+    "equal": ("Equal", 7, 11, 13, 19),
+    "erf": ("Erf", 9, 13),
+    "exp": ("Exp", 6, 13),
+    "floor": ("Floor", 6, 13),
+    "greater": ("Greater", 7, 9, 13),
+    "greater_equal": ("GreaterOrEqual", 12, 16),
+    "less": ("Less", 7, 9, 13),
+    "less_equal": ("LessOrEqual", 12, 16),
+    "log": ("Log", 6, 13),
+    "mul": ("Mul", 7, 13, 14),
+    "neg": ("Neg", 6, 13),
+    "not": ("Not", 1),
+    "or": ("Or", 7),
+    "reciprocal": ("Reciprocal", 6, 13),
+    "round": ("Round", 11, 22),
+    "sigmoid": ("Sigmoid", 6, 13),
+    "sign": ("Sign", 9, 13),
+    "sin": ("Sin", 7, 22),
+    "sqrt": ("Sqrt", 6, 13),
+    "sub": ("Sub", 7, 13, 14),
+    "tanh": ("Tanh", 6, 13),
+}
+"""Operators of programs that are one ONNX operator, to read and to write: its name, and its since-versions."""
 
-def _unary(name: str) -> Converter:
-    return lambda node: ops.elementwise(name, node.input(0))
+
+def _same(name: str) -> Converter:
+    return of_operands(partial(broadcasting, name))
 
 
-def _binary(name: str) -> Converter:
-    return lambda node: broadcasting(name, node.input(0), node.input(1))
-
-
-def _variadic(name: str) -> Converter:
-    return lambda node: reduce(partial(broadcasting, name), node.all_inputs())
+def _folded(name: str) -> Converter:
+    """A binary operator of any number of operands, from the first to the last."""
+    return of_operands(lambda *terms: reduce(partial(broadcasting, name), terms))
 
 
 def _composite(build: Callable[..., Term], **defaults: float) -> Converter:
@@ -30,8 +59,7 @@ def _composite(build: Callable[..., Term], **defaults: float) -> Converter:
     return lambda node: build(node.input(0), **{name: node.attr(name, value) for name, value in defaults.items()})
 
 
-def _mean(node: Node) -> Term:
-    terms = node.all_inputs()
+def _mean(*terms: Term) -> Term:
     total = reduce(partial(broadcasting, "add"), terms)
     return ops.div(total, ops.full_like(len(terms), total))
 
@@ -51,9 +79,7 @@ def _pow(node: Node) -> Term:
 def _mod(node: Node) -> Term:
     """fmod=0: the sign of the divisor; fmod=1: C's fmod, the sign of the dividend."""
     a, b = node.input(0), node.input(1)
-    if not node.attr("fmod", 0):
-        return broadcasting("mod", a, b)
-    return composites.fmod(a, b)
+    return composites.fmod(a, b) if node.attr("fmod", 0) else broadcasting("mod", a, b)
 
 
 def _clip(node: Node) -> Term:
@@ -64,15 +90,6 @@ def _clip(node: Node) -> Term:
     return composites.clip(node.input(0), low, high)
 
 
-def _gelu(node: Node) -> Term:
-    return composites.gelu(node.input(0), node.attr("approximate", "none"))
-
-
-def _is_nan(node: Node) -> Term:
-    x = node.input(0)
-    return ops.not_(ops.equal(x, x))
-
-
 def _is_inf(node: Node) -> Term:
     x = node.input(0)
     signs = [(inf, node.attr("detect_positive", 1)), (-inf, node.attr("detect_negative", 1))]
@@ -80,20 +97,9 @@ def _is_inf(node: Node) -> Term:
     return reduce(ops.or_, found) if found else ops.full(False, x.shape, "bool")
 
 
-def _tan(node: Node) -> Term:
-    x = node.input(0)
-    return ops.div(ops.sin(x), ops.cos(x))
-
-
-def _xor(node: Node) -> Term:
-    return ops.not_(broadcasting("equal", node.input(0), node.input(1)))
-
-
-def _prelu(node: Node) -> Term:
-    x = node.input(0)
-    slope = ops.broadcast(node.input(1), x.shape)
-    zero = ops.full_like(0, x)
-    return ops.where(ops.less(x, zero), ops.mul(slope, x), x)
+def _prelu(x: Term, slope: Term) -> Term:
+    negative = ops.less(x, ops.full_like(0, x))
+    return ops.where(negative, ops.mul(ops.broadcast(slope, x.shape), x), x)
 
 
 def _dropout(node: Node) -> list[Term]:
@@ -111,59 +117,33 @@ def _random(node: Node) -> Term:
 
 
 ELEMENTWISE: dict[str, Row] = {
-    "Abs": row(_unary("abs"), 6, 13),
-    "Add": row(_binary("add"), 7, 13, 14),
-    "And": row(_binary("and"), 7),
+    **{name: row(_same(op), *since) for op, (name, *since) in SAME.items()},
     "Bernoulli": row(_random, 15, 22),
-    "Ceil": row(_unary("ceil"), 6, 13),
     "Clip": row(_clip, 6, 11, 12, 13),
-    "Cos": row(_unary("cos"), 7, 22),
-    "Div": row(_binary("div"), 7, 13, 14),
     "Dropout": row(_dropout, 7, 10, 12, 13, 22),
     "Elu": row(_composite(composites.elu, alpha=1.0), 6, 22),
-    "Equal": row(_binary("equal"), 7, 11, 13, 19),
-    "Erf": row(_unary("erf"), 9, 13),
-    "Exp": row(_unary("exp"), 6, 13),
-    "Floor": row(_unary("floor"), 6, 13),
-    "Gelu": row(_gelu, 20),
-    "Greater": row(_binary("greater"), 7, 9, 13),
-    "GreaterOrEqual": row(_binary("greater_equal"), 12, 16),
+    "Gelu": row(lambda node: composites.gelu(node.input(0), node.attr("approximate", "none")), 20),
     "HardSigmoid": row(_composite(composites.hard_sigmoid, alpha=0.2, beta=0.5), 6, 22),
     "IsInf": row(_is_inf, 10, 20),
-    "IsNaN": row(_is_nan, 9, 13, 20),
+    "IsNaN": row(of_operands(lambda x: composites.not_equal(x, x)), 9, 13, 20),
     "LeakyRelu": row(_composite(composites.leaky_relu, alpha=0.01), 6, 16),
-    "Less": row(_binary("less"), 7, 9, 13),
-    "LessOrEqual": row(_binary("less_equal"), 12, 16),
-    "Log": row(_unary("log"), 6, 13),
-    "Max": row(_variadic("max"), 6, 8, 12, 13),
-    "Mean": row(_mean, 6, 8, 13),
-    "Min": row(_variadic("min"), 6, 8, 12, 13),
+    "Max": row(_folded("max"), 6, 8, 12, 13),
+    "Mean": row(of_operands(_mean), 6, 8, 13),
+    "Min": row(_folded("min"), 6, 8, 12, 13),
     "Mod": row(_mod, 10, 13, 28),
-    "Mul": row(_binary("mul"), 7, 13, 14),
     "Multinomial": row(_random, 7, 22),
-    "Neg": row(_unary("neg"), 6, 13),
-    "Not": row(_unary("not"), 1),
-    "Or": row(_binary("or"), 7),
-    "PRelu": row(_prelu, 7, 9, 16),
+    "PRelu": row(of_operands(_prelu), 7, 9, 16),
     "Pow": row(_pow, 7, 12, 13, 15),
     "RandomNormal": row(_random, 1, 22),
     "RandomNormalLike": row(_random, 1, 22),
     "RandomUniform": row(_random, 1, 22),
     "RandomUniformLike": row(_random, 1, 22),
-    "Reciprocal": row(_unary("reciprocal"), 6, 13),
-    "Relu": row(_unary("relu"), 6, 13, 14),
-    "Round": row(_unary("round"), 11, 22),
+    "Relu": row(_same("relu"), 6, 13, 14),
     "Selu": row(_composite(composites.selu, alpha=1.6732631921768188, gamma=1.0507010221481323), 6, 22),
-    "Sigmoid": row(_unary("sigmoid"), 6, 13),
-    "Sign": row(_unary("sign"), 9, 13),
-    "Sin": row(_unary("sin"), 7, 22),
-    "Softplus": row(_composite(composites.softplus), 1, 22),
-    "Sqrt": row(_unary("sqrt"), 6, 13),
-    "Sub": row(_binary("sub"), 7, 13, 14),
-    "Sum": row(_variadic("add"), 6, 8, 13),
-    "Tan": row(_tan, 7, 22),
-    "Tanh": row(_unary("tanh"), 6, 13),
-    "Xor": row(_xor, 7),
+    "Softplus": row(of_operands(composites.softplus), 1, 22),
+    "Sum": row(_folded("add"), 6, 8, 13),
+    "Tan": row(of_operands(lambda x: ops.div(ops.sin(x), ops.cos(x))), 7, 22),
+    "Xor": row(of_operands(composites.not_equal), 7),
 }
 """One row per operator, with the since-versions whose meaning the converter covers."""
 

@@ -7,17 +7,13 @@ from dataclasses import dataclass
 from math import prod
 
 from eqsat.errors import InputError, ShapeError
-from eqsat.frontends.onnx.operators.node import Node, Row, row
+from eqsat.frontends.onnx.operators.node import Node, Row, of_operands, row
 from eqsat.frontends.terms.declined import Declined
-from eqsat.frontends.terms.windows import transposed_conv
+from eqsat.frontends.terms.windows import transposed_conv, with_bias
 from eqsat.program import composites, ops
 from eqsat.program.term import Term
 
 # Products
-
-
-def _matmul(node: Node) -> Term:
-    return composites.matmul(node.input(0), node.input(1))
 
 
 def gemm(node: Node) -> Term:
@@ -27,13 +23,14 @@ def gemm(node: Node) -> Term:
         raise ShapeError(f"Gemm takes two matrices, got {a.shape} and {b.shape}")
     a = ops.transpose(a) if node.attr("transA", 0) else a
     b = ops.transpose(b) if node.attr("transB", 0) else b
-    product = _scaled(ops.matmul(a, b), node.attr("alpha", 1.0))
+    product = scaled(ops.matmul(a, b), node.attr("alpha", 1.0))
     if c is None:
         return product
-    return ops.add(product, ops.broadcast(_scaled(c, node.attr("beta", 1.0)), product.shape))
+    return ops.add(product, ops.broadcast(scaled(c, node.attr("beta", 1.0)), product.shape))
 
 
-def _scaled(x: Term, factor: float) -> Term:
+def scaled(x: Term, factor: float) -> Term:
+    """A multiple; `x` itself for the factor 1."""
     return x if factor == 1 else composites.scaled(x, factor)
 
 
@@ -126,10 +123,7 @@ def conv(node: Node) -> Term:
         raise ShapeError(f"Conv takes x (n, c, *s) and w (oc, c/groups, *k), got {x.shape}, {w.shape}, kernel {kernel}")
     window = _window(node, x.shape[2:], kernel)
     groups = node.attr("group", 1)
-    out = ops.conv(x, w, window.strides, window.lo, window.hi, window.dilations, groups)
-    if bias is None:
-        return out
-    return composites.add(out, ops.reshape(bias, (-1,) + (1,) * (x.ndim - 2)))
+    return with_bias(ops.conv(x, w, window.strides, window.lo, window.hi, window.dilations, groups), bias)
 
 
 def _transposed_pads(node: Node, x: Term, kernel: Sequence[int], strides: Sequence[int]) -> list[tuple[int, int, int]]:
@@ -167,8 +161,7 @@ def _conv_transpose(node: Node) -> Term:
     cuts = _transposed_pads(node, x, kernel, strides)
     if any(size < 1 for _, _, size in cuts) or min(strides) < 1 or min(dilations) < 1:
         raise ShapeError(f"ConvTranspose of {x.shape} with kernel {kernel} makes no element; check strides and pads")
-    out = transposed_conv(x, w, groups, strides, dilations, cuts)
-    return out if bias is None else composites.add(out, ops.reshape(bias, (-1,) + (1,) * rank))
+    return with_bias(transposed_conv(x, w, groups, strides, dilations, cuts), bias)
 
 
 def _max_pool(node: Node) -> Term:
@@ -221,15 +214,6 @@ def _global_lp_pool(node: Node) -> Term:
     return _rooted(ops.sum_(_raised(x, p), range(2, x.ndim), True), p)
 
 
-def _global_average_pool(node: Node) -> Term:
-    return composites.global_avg_pool(node.input(0))
-
-
-def _global_max_pool(node: Node) -> Term:
-    x = node.input(0)
-    return ops.amax(x, range(2, x.ndim), True)
-
-
 # Normalisation
 
 
@@ -241,10 +225,9 @@ def _batch_normalization(node: Node) -> list[Term]:
         over = (0, *range(2, x.ndim))
         momentum = node.attr("momentum", 0.9)
         batch = (composites.mean(x, over), composites.var(x, over))
-        old = (mean, variance)
         outputs = [
-            ops.add(_scaled(before, momentum), _scaled(ops.cast(now, before.dtype), 1 - momentum))
-            for before, now in zip(old, batch, strict=True)
+            ops.add(scaled(before, momentum), scaled(ops.cast(now, before.dtype), 1 - momentum))
+            for before, now in zip((mean, variance), batch, strict=True)
         ]
         mean, variance = (ops.cast(term, mean.dtype) for term in batch)
     dtype = x.dtype
@@ -264,7 +247,7 @@ def layer_normalization(node: Node) -> list[Term]:
     return outputs
 
 
-def _rms_normalization(node: Node) -> Term:
+def rms_normalization(node: Node) -> Term:
     return composites.rmsnorm(node.input(0), node.input(1), node.attr("axis", -1), node.attr("epsilon", 1e-5))
 
 
@@ -292,15 +275,15 @@ LAYERS: dict[str, Row] = {
     "ConvTranspose": row(_conv_transpose, 1, 11, 22),
     "Einsum": row(_einsum, 12, 28, unless="a diagonal"),
     "Gemm": row(gemm, 7, 9, 11, 13),
-    "GlobalAveragePool": row(_global_average_pool, 1, 22),
-    "GlobalMaxPool": row(_global_max_pool, 1, 22),
+    "GlobalAveragePool": row(of_operands(composites.global_avg_pool), 1, 22),
+    "GlobalMaxPool": row(of_operands(lambda x: ops.amax(x, range(2, x.ndim), True)), 1, 22),
     "GlobalLpPool": row(_global_lp_pool, 2, 22),
     "InstanceNormalization": row(_instance_normalization, 6, 22),
     "LRN": row(_lrn, 1, 13),
     "LayerNormalization": row(layer_normalization, 17),
     "LpPool": row(_lp_pool, 2, 11, 18, 22),
-    "MatMul": row(_matmul, 1, 9, 13),
+    "MatMul": row(of_operands(composites.matmul), 1, 9, 13),
     "MaxPool": row(_max_pool, 1, 8, 10, 11, 12, 22, unless="the indices are used"),
-    "RMSNormalization": row(_rms_normalization, 23),
+    "RMSNormalization": row(rms_normalization, 23),
 }
 """One row per operator, with the since-versions whose meaning the converter covers."""

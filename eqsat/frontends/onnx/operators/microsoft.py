@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Literal
 
 import numpy as np
 
 from eqsat.errors import ShapeError
-from eqsat.frontends.onnx.operators.layers import conv, gemm, layer_normalization
-from eqsat.frontends.onnx.operators.node import Node, Row, row
+from eqsat.frontends.onnx.operators.layers import conv, gemm, layer_normalization, rms_normalization, scaled
+from eqsat.frontends.onnx.operators.node import Node, Row, of_operands, row
 from eqsat.frontends.terms.declined import Declined
 from eqsat.program import composites, ops
 from eqsat.program.term import Term
@@ -22,14 +23,10 @@ _MASKED = 1 << 24  # elements of a causal mask, at most
 # Activations
 
 
-def _gelu(node: Node) -> Term:
-    return composites.gelu(node.input(0))
-
-
-def _biased_gelu(approximate: str, node: Node) -> Term:
+def _biased_gelu(approximate: Literal["none", "tanh"], node: Node) -> Term:
     bias = node.optional(1)
     x = node.input(0) if bias is None else composites.add(node.input(0), bias)
-    return composites.gelu(x, approximate)  # type: ignore[arg-type]
+    return composites.gelu(x, approximate)
 
 
 def _quick_gelu(node: Node) -> Term:
@@ -65,8 +62,7 @@ def _fused_matmul(node: Node) -> Term:
         raise Declined("batch dims inside")
     a = ops.swap_last(a) if node.attr("transA", 0) and a.ndim > 1 else a
     b = ops.swap_last(b) if node.attr("transB", 0) and b.ndim > 1 else b
-    alpha, product = node.attr("alpha", 1.0), composites.matmul(a, b)
-    return product if alpha == 1 else composites.scaled(product, alpha)
+    return scaled(composites.matmul(a, b), node.attr("alpha", 1.0))
 
 
 def _fused_gemm(node: Node) -> Term:
@@ -84,7 +80,7 @@ def _fused_conv(node: Node) -> Term:
 # Normalisation
 
 
-def _skip_normalization(normalise: Callable[..., Term], bias_at: int, node: Node) -> list[Term | None]:
+def _skip_norm(normalise: Callable[..., Term], bias_at: int, node: Node) -> list[Term | None]:
     """Normalises input + skip (+ bias); that sum is output 3."""
     x, skip, bias = node.input(0), node.input(1), node.optional(bias_at)
     total = composites.add(x, skip) if skip.ndim <= x.ndim else composites.add(skip, x)
@@ -93,10 +89,6 @@ def _skip_normalization(normalise: Callable[..., Term], bias_at: int, node: Node
     total = total if bias is None else composites.add(total, bias)
     scales = [node.input(2)] + ([node.optional(3)] if bias_at == 4 else [])
     return [normalise(total, *scales, axis=-1, epsilon=node.attr("epsilon", 1e-12)), None, None, total]
-
-
-def _simplified_layer_normalization(node: Node) -> Term:
-    return composites.rmsnorm(node.input(0), node.input(1), node.attr("axis", -1), node.attr("epsilon", 1e-5))
 
 
 def _embed_layer_normalization(node: Node) -> list[Term | None]:
@@ -127,12 +119,13 @@ def _heads(x: Term, heads: int) -> Term:
     return ops.transpose(ops.reshape(x, (b, t, heads, width // heads)), (0, 2, 1, 3))
 
 
-def _attended(q: Term, k: Term, v: Term, scale: float, bias: Term | None, causal: bool) -> Term:
-    """softmax(scale q k' + bias) v, heads side by side: [b, t, n h]."""
+def _attended(node: Node, q: Term, k: Term, v: Term) -> Term:
+    """softmax(scale q k' + bias) v with the node's scale and bias, heads side by side: [b, t, n h]."""
+    scale, bias = node.attr("scale", 0.0) or q.shape[-1] ** -0.5, node.optional(5)
     scores = composites.scaled(composites.matmul(q, ops.swap_last(k)), scale)
     if bias is not None:
         scores = composites.add(scores, bias)
-    if causal:
+    if node.attr("unidirectional", 0):
         t, s = scores.shape[-2:]
         if t * s > _MASKED:
             raise Declined("a large causal mask")
@@ -156,9 +149,7 @@ def _multi_head_attention(node: Node) -> Term:
         widths = [q.shape[-1], k.shape[-1], v.shape[-1]]
         q, k, v = (composites.add(x, b) for x, b in zip((q, k, v), ops.split(bias, widths, 0), strict=True))
     heads = node.required("num_heads")
-    scale = node.attr("scale", 0.0) or (q.shape[-1] // heads) ** -0.5
-    q, k, v = (_heads(x, heads) for x in (q, k, v))
-    return _attended(q, k, v, scale, node.optional(5), bool(node.attr("unidirectional", 0)))
+    return _attended(node, *(_heads(x, heads) for x in (q, k, v)))
 
 
 def _attention(node: Node) -> Term:
@@ -171,12 +162,8 @@ def _attention(node: Node) -> Term:
     product = product if bias is None else composites.add(product, bias)
     sizes = node.attr("qkv_hidden_sizes") or [product.shape[-1] // 3] * 3
     heads = node.required("num_heads")
-    q, k, v = (_heads(part, heads) for part in ops.split(product, sizes, -1))
-    scale = node.attr("scale", 0.0) or q.shape[-1] ** -0.5
-    return _attended(q, k, v, scale, node.optional(5), bool(node.attr("unidirectional", 0)))
+    return _attended(node, *(_heads(part, heads) for part in ops.split(product, sizes, -1)))
 
-
-_LAYER_NORM, _RMS_NORM = composites.layernorm, composites.rmsnorm
 
 MICROSOFT: dict[str, Row] = {
     "Attention": row(_attention, 1, unless="masks, past keys, rotation"),
@@ -186,13 +173,13 @@ MICROSOFT: dict[str, Row] = {
     "FusedConv": row(_fused_conv, 1, unless="other activations"),
     "FusedGemm": row(_fused_gemm, 1, unless="other activations"),
     "FusedMatMul": row(_fused_matmul, 1, unless="batch dims inside"),
-    "Gelu": row(_gelu, 1),
+    "Gelu": row(of_operands(composites.gelu), 1),
     "LayerNormalization": row(layer_normalization, 1),
     "MultiHeadAttention": row(_multi_head_attention, 1, unless="masks, past keys, packed operands"),
     "QuickGelu": row(_quick_gelu, 1),
-    "SimplifiedLayerNormalization": row(_simplified_layer_normalization, 1),
-    "SkipLayerNormalization": row(partial(_skip_normalization, _LAYER_NORM, 4), 1, unless="mean or deviation are used"),
-    "SkipSimplifiedLayerNormalization": row(partial(_skip_normalization, _RMS_NORM, 3), 1),
+    "SimplifiedLayerNormalization": row(rms_normalization, 1),
+    "SkipLayerNormalization": row(partial(_skip_norm, composites.layernorm, 4), 1, unless="mean or deviation are used"),
+    "SkipSimplifiedLayerNormalization": row(partial(_skip_norm, composites.rmsnorm, 3), 1),
     "TransposeMatMul": row(_fused_matmul, 1, unless="batch dims inside"),
 }
 """One row per operator of the domain; all are of version 1."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -10,19 +11,20 @@ import numpy as np
 from eqsat.base.numerics import INTS, np_dtype
 from eqsat.errors import InputError, ShapeError
 from eqsat.frontends.onnx.file.load import DTYPE_OF_CODE, tensor_array
-from eqsat.frontends.onnx.operators.node import Node, Row, broadcasting, row
+from eqsat.frontends.onnx.operators.node import Node, Row, of_operands, row
 from eqsat.frontends.terms.declined import Declined
+from eqsat.frontends.terms.lookups import wrapped
 from eqsat.program import composites, ops
+from eqsat.program.composites import broadcasting
 from eqsat.program.sizes import FOLDED
 from eqsat.program.term import Term
 
-_PAD_BY_GATHER = {"reflect": "reflect", "edge": "edge", "wrap": "wrap"}  # ONNX mode -> numpy.pad mode
+_PAD_BY_GATHER = ("reflect", "edge", "wrap")  # modes, which numpy.pad has under the same names
 
 
-def _axes(node: Node, from_input: int) -> tuple[int, ...] | None:
+def _axes(node: Node) -> tuple[int, ...] | None:
     """The axes of Squeeze and Unsqueeze: an attribute before opset 13, an input since."""
-    given = node.attr("axes") if node.version < from_input else node.ints(1)
-    return None if given is None else tuple(given)
+    return node.attr("axes") if node.version < 13 else node.ints(1)
 
 
 def _check_folded(elements: int) -> None:
@@ -54,11 +56,11 @@ def _flatten(node: Node) -> Term:
 
 
 def _squeeze(node: Node) -> Term:
-    return ops.squeeze(node.input(0), _axes(node, 13))
+    return ops.squeeze(node.input(0), _axes(node))
 
 
 def _unsqueeze(node: Node) -> Term:
-    axes = _axes(node, 13)
+    axes = _axes(node)
     if axes is None:
         raise InputError("the axes are missing; the ONNX operator requires them")
     return ops.unsqueeze(node.input(0), axes)
@@ -76,10 +78,6 @@ def _tile(node: Node) -> Term:
     if len(repeats) != x.ndim or min(repeats, default=0) < 0:
         raise ShapeError(f"tile takes a repeat >= 0 per axis, got {repeats} for {x.shape}")
     return composites.tile(x, repeats)
-
-
-def _transpose(node: Node) -> Term:
-    return ops.transpose(node.input(0), node.attr("perm"))
 
 
 # Selections
@@ -107,10 +105,6 @@ def _split(node: Node) -> list[Term]:
     return ops.split(x, sizes, axis)
 
 
-def _concat(node: Node) -> Term:
-    return ops.concat(node.all_inputs(), node.required("axis"))
-
-
 def _pad(node: Node) -> Term:
     x = node.input(0)
     mode = node.attr("mode", "constant")
@@ -128,7 +122,7 @@ def _pad(node: Node) -> Term:
         return _pad_constant(node, x, lo, hi)
     if mode not in _PAD_BY_GATHER:
         raise Declined(f"mode '{mode}'")
-    return _pad_by_gather(x, lo, hi, _PAD_BY_GATHER[mode])
+    return _pad_by_gather(x, lo, hi, mode)
 
 
 def _pad_constant(node: Node, x: Term, lo: list[int], hi: list[int]) -> Term:
@@ -155,10 +149,6 @@ def _pad_by_gather(x: Term, lo: list[int], hi: list[int], mode: Any) -> Term:
         where = np.pad(kept, (max(before, 0), max(after, 0)), mode=mode)
         x = ops.gather(x, ops.constant(where), axis)
     return x
-
-
-def _gather(node: Node) -> Term:
-    return ops.gather(node.input(0), node.input(1), node.attr("axis", 0))
 
 
 def _depth_to_space(node: Node) -> Term:
@@ -197,9 +187,7 @@ def _one_hot(node: Node) -> Term:
     """indices[*s] to [*s with depth at axis]: values[1] where position equals index (modulo depth), else values[0]."""
     indices, depth, values = node.input(0), int(node.scalar(1)), node.input(2)
     axis = ops.axis_of(node.attr("axis", -1), indices.ndim + 1)
-    indices = ops.cast(indices, "int64")
-    zero, size = ops.full_like(0, indices), ops.full_like(depth, indices)
-    counted = ops.where(ops.less(indices, zero), ops.add(indices, size), indices)
+    counted = wrapped(ops.cast(indices, "int64"), depth)
     shape = (*indices.shape[:axis], depth, *indices.shape[axis:])
     hot = ops.equal(ops.broadcast(ops.unsqueeze(counted, axis), shape), ops.iota(shape, axis))
     off, on = (ops.broadcast(ops.reshape(part, ()), shape) for part in ops.split(values, [1, 1]))
@@ -212,10 +200,6 @@ def _one_hot(node: Node) -> Term:
 def _shape(node: Node) -> Term:
     bounds = slice(node.attr("start"), node.attr("end"))
     return constant_term(np.array(node.input(0).shape[bounds], np.int64))
-
-
-def _size(node: Node) -> Term:
-    return constant_term(np.array(node.input(0).size, np.int64))
 
 
 def _constant(node: Node) -> Term:
@@ -234,12 +218,8 @@ def _constant(node: Node) -> Term:
 def constant_term(array: np.ndarray[Any, Any]) -> Term:
     """A constant; one of a single element is `full`, so that rules see a scalar."""
     if array.size == 1:
-        return ops.full(array.reshape(-1)[0].item(), array.shape, _name(array))
+        return ops.full(array.item(), array.shape, array.dtype.name)
     return ops.constant(array)
-
-
-def _name(array: np.ndarray[Any, Any]) -> str:
-    return array.dtype.name
 
 
 def _constant_of_shape(node: Node) -> Term:
@@ -250,7 +230,7 @@ def _constant_of_shape(node: Node) -> Term:
     if value.data_type not in DTYPE_OF_CODE:
         raise Declined("a value that no program holds")
     array = tensor_array(value, None, "ConstantOfShape")
-    return ops.full(array.reshape(-1)[0].item(), shape, _name(array))
+    return ops.full(array.reshape(-1)[0].item(), shape, array.dtype.name)
 
 
 def _range(node: Node) -> Term:
@@ -264,63 +244,52 @@ def _range(node: Node) -> Term:
 
 
 def _eye_like(node: Node) -> Term:
-    x = node.input(0)
-    code = node.attr("dtype")
-    if code is not None and code not in DTYPE_OF_CODE:
-        raise Declined("a dtype that no program holds")
-    dtype = x.dtype if code is None else DTYPE_OF_CODE[code]
+    x, code = node.input(0), node.attr("dtype")
+    dtype = x.dtype if code is None else _dtype(code)
     rows, columns = x.shape
     _check_folded(rows * columns)
     return ops.constant(np.eye(rows, columns, node.attr("k", 0), np_dtype(dtype)))
 
 
-def _identity(node: Node) -> Term:
-    return node.input(0)
-
-
-def _where(node: Node) -> Term:
-    return broadcasting("where", node.input(0), node.input(1), node.input(2))
-
-
 def _cast(node: Node) -> Term:
-    code = node.required("to")
+    return ops.cast(node.input(0), _dtype(node.required("to")))
+
+
+def _dtype(code: int) -> str:
     if code not in DTYPE_OF_CODE:
         raise Declined("a dtype that no program holds")
-    return ops.cast(node.input(0), DTYPE_OF_CODE[code])
-
-
-def _cast_like(node: Node) -> Term:
-    return ops.cast(node.input(0), node.input(1).dtype)
+    return DTYPE_OF_CODE[code]
 
 
 _TYPES_WIDENED = (13, 19, 21, 23, 24, 25)  # versions that only admit further element types
+_NARROW = "to or from float8, 4 and 2 bits"
 
 MOVEMENT: dict[str, Row] = {
-    "Cast": row(_cast, 6, 9, *_TYPES_WIDENED, 28, unless="to or from float8, 4 and 2 bits"),
-    "CastLike": row(_cast_like, 15, 19, 21, 23, 24, 25, unless="to or from float8, 4 and 2 bits"),
-    "Concat": row(_concat, 4, 11, 13),
+    "Cast": row(_cast, 6, 9, *_TYPES_WIDENED, 28, unless=_NARROW),
+    "CastLike": row(of_operands(lambda x, y: ops.cast(x, y.dtype)), 15, *_TYPES_WIDENED[1:], unless=_NARROW),
+    "Concat": row(lambda node: ops.concat(node.all_inputs(), node.required("axis")), 4, 11, 13),
     "Constant": row(_constant, 1, 9, 11, 12, *_TYPES_WIDENED),
-    "ConstantOfShape": row(_constant_of_shape, 9, 20, 21, 23, 24, 25, unless="the shape varies"),
+    "ConstantOfShape": row(_constant_of_shape, 9, 20, *_TYPES_WIDENED[2:], unless="the shape varies"),
     "DepthToSpace": row(_depth_to_space, 1, 11, 13, 28),
     "Expand": row(_expand, 8, 13, unless="the shape varies"),
     "EyeLike": row(_eye_like, 9, 22),
     "Flatten": row(_flatten, 1, 9, 11, *_TYPES_WIDENED),
-    "Gather": row(_gather, 1, 11, 13),
-    "Identity": row(_identity, 1, 14, 16, *_TYPES_WIDENED),
+    "Gather": row(lambda node: ops.gather(node.input(0), node.input(1), node.attr("axis", 0)), 1, 11, 13),
+    "Identity": row(of_operands(lambda x: x), 1, 14, 16, *_TYPES_WIDENED),
     "OneHot": row(_one_hot, 9, 11, 28, unless="the depth varies"),
     "Pad": row(_pad, 2, 11, 18, *_TYPES_WIDENED, unless="other modes than constant, reflect, edge, wrap"),
     "Range": row(_range, 11, 27, unless="the bounds vary"),
     "Reshape": row(_reshape, 5, 14, *_TYPES_WIDENED, unless="the shape varies"),
     "Shape": row(_shape, 1, 15, *_TYPES_WIDENED),
-    "Size": row(_size, 1, *_TYPES_WIDENED),
+    "Size": row(lambda node: constant_term(np.array(node.input(0).size, np.int64)), 1, *_TYPES_WIDENED),
     "Slice": row(_slice, 1, 10, 11, 13, unless="the bounds vary"),
     "SpaceToDepth": row(_space_to_depth, 1, 13, 28, unless="another mode than DCR"),
     "Split": row(_split, 2, 11, 13, 18, unless="the sizes vary"),
     "Squeeze": row(_squeeze, 1, 11, *_TYPES_WIDENED, unless="the axes vary"),
     "Tile": row(_tile, 6, 13, unless="the repeats vary"),
-    "Transpose": row(_transpose, 1, *_TYPES_WIDENED),
+    "Transpose": row(lambda node: ops.transpose(node.input(0), node.attr("perm")), 1, *_TYPES_WIDENED),
     "Trilu": row(_trilu, 14, unless="k varies"),
     "Unsqueeze": row(_unsqueeze, 1, 11, *_TYPES_WIDENED, unless="the axes vary"),
-    "Where": row(_where, 9, 16),
+    "Where": row(of_operands(partial(broadcasting, "where")), 9, 16),
 }
 """One row per operator, with the since-versions whose meaning the converter covers."""

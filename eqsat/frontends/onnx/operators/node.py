@@ -10,10 +10,10 @@ from eqsat.base.graphs import operands_first
 from eqsat.base.numerics import Array
 from eqsat.errors import InputError
 from eqsat.frontends.terms.declined import Declined
-from eqsat.program import composites, ops
+from eqsat.program import ops
 from eqsat.program.ir import Program
 from eqsat.program.sizes import FOLDED, takes_memory
-from eqsat.program.term import Shape, Term, make
+from eqsat.program.term import Term
 
 _MOST_INTS = 1 << 16
 """Most elements of a parameter input: shapes, axes, sizes of parts."""
@@ -142,11 +142,6 @@ def row(convert: Converter, *since: int, unless: str = "") -> Row:
     return Row(convert, since, unless)
 
 
-def broadcasting(op: str, *terms: Term) -> Term:
-    """An elementwise operator on operands broadcast to their common shape; uniform operands stay uniform."""
-    shape = composites.common_shape(*terms)
-    return make(op, *(_spread(term, shape) for term in terms))
-
-
-def _spread(term: Term, shape: Shape) -> Term:
-    return ops.full(term.attr("value"), shape, term.dtype) if term.op == "full" else ops.broadcast(term, shape)
+def of_operands(build: Callable[..., Term]) -> Converter:
+    """A function of the operands alone, all of which must be there."""
+    return lambda node: build(*node.all_inputs())

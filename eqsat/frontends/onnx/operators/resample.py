@@ -29,8 +29,7 @@ def _upsample(node: Node) -> Term:
     if scales is None:
         raise ShapeError("upsample takes scales, got none")
     axes = _axes_by_scales(x, [float(s) for s in scales], range(x.ndim))
-    mode = node.attr("mode", "nearest")
-    return resample(x, axes, mode, "asymmetric", "floor")
+    return resample(x, axes, node.attr("mode", "nearest"), "asymmetric", "floor")
 
 
 def _resize(node: Node) -> Term:
@@ -60,15 +59,8 @@ def _resize(node: Node) -> Term:
 
 
 RESAMPLING: dict[str, Row] = {
-    "Resize": row(
-        _resize,
-        10,
-        11,
-        13,
-        18,
-        19,
-        unless="antialiasing, a kept aspect ratio, tf_crop_and_resize, weighted sums of integers",
-    ),
+    "Resize": row(_resize, 10, 11, 13, 18, 19,
+                  unless="antialiasing, a kept aspect ratio, tf_crop_and_resize, weighted sums of integers"),
     "Upsample": row(_upsample, 7, 9, 10, unless="weighted sums of integers"),
-}
+}  # fmt: skip
 """One row per operator, with the since-versions whose meaning the converter covers."""

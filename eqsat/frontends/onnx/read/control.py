@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from eqsat.base.numerics import Array
 from eqsat.frontends.onnx.file.load import attributes
+from eqsat.frontends.terms.lookups import part
 from eqsat.program import ops
-from eqsat.program.term import Term
 
 if TYPE_CHECKING:
     from onnx import GraphProto, NodeProto
@@ -46,7 +46,7 @@ def unrolled_loop(node: NodeProto, env: Values, run: Run, constant: Callable[[An
             return None
         if not still.reshape(-1)[0]:
             break
-    return [*states, *(stacked(rows, 0) for rows in made)]
+    return [*states, *map(ops.stack, made)]
 
 
 def unrolled_scan(node: NodeProto, env: Values, run: Run) -> list[Any] | None:
@@ -64,7 +64,7 @@ def unrolled_scan(node: NodeProto, env: Values, run: Run) -> list[Any] | None:
     made: list[list[Any]] = [[] for _ in range(out)]
     for i in range(steps):
         rows = [
-            _row(x, axis, steps - 1 - i if back else i) for x, axis, back in zip(scanned, axes, backward, strict=True)
+            part(x, axis, steps - 1 - i if back else i) for x, axis, back in zip(scanned, axes, backward, strict=True)
         ]
         found = run(body, {**env, **dict(zip([value.name for value in body.input], [*states, *rows], strict=True))})
         values = [found[value.name] for value in body.output]
@@ -74,14 +74,4 @@ def unrolled_scan(node: NodeProto, env: Values, run: Run) -> list[Any] | None:
     turned = given.get("scan_output_directions", [0] * out)
     places = given.get("scan_output_axes", [0] * out)
     ends = (rows[::-1] if back else rows for rows, back in zip(made, turned, strict=True))
-    return [*states, *(stacked(rows, axis) for rows, axis in zip(ends, places, strict=True))]
-
-
-def _row(x: Term, axis: int, i: int) -> Term:
-    return ops.squeeze(ops.slice_(x, [i], [i + 1], [axis]), (axis,))
-
-
-def stacked(rows: Sequence[Term], axis: int) -> Term:
-    """Terms of equal shape, stacked along a new axis."""
-    axis = ops.axis_of(axis, rows[0].ndim + 1)
-    return ops.concat([ops.unsqueeze(row, axis) for row in rows], axis)
+    return [*states, *(ops.stack(rows, axis) for rows, axis in zip(ends, places, strict=True))]

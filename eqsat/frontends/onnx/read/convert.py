@@ -15,7 +15,15 @@ from eqsat.base.numerics import Array
 from eqsat.errors import InputError, StoredError, refusing
 from eqsat.frontends.onnx.file.checks import check_node
 from eqsat.frontends.onnx.file.function import function_body
-from eqsat.frontends.onnx.file.load import CODE_OF_DTYPE, OLDEST_OPSET, attributes, domain_of, subgraphs, tensor_array
+from eqsat.frontends.onnx.file.load import (
+    CODE_OF_DTYPE,
+    OLDEST_OPSET,
+    attributes,
+    domain_of,
+    schema_of,
+    subgraphs,
+    tensor_array,
+)
 from eqsat.frontends.onnx.file.types import Declared, require_dtype
 from eqsat.frontends.onnx.operators.elementwise import ELEMENTWISE
 from eqsat.frontends.onnx.operators.indexing import INDEXING
@@ -141,14 +149,11 @@ class Converter:
         domain = domain_of(node)
         if domain not in self.opsets:
             raise InputError(f"domain '{domain}' is not among the model's opset imports; import it")
-        if not defs.has(node.op_type, domain):
-            return None
-        try:
-            return defs.get_schema(node.op_type, self.opsets[domain], domain)
-        except defs.SchemaError:
-            if not domain and node.op_type in UNVERSIONED:
-                return None
-            raise InputError(f"opset {self.opsets[domain]} has no operator {title(node)}; raise the opset") from None
+        found = schema_of(node.op_type, self.opsets[domain], domain)
+        unversioned = not domain and node.op_type in UNVERSIONED
+        if found is None and not unversioned and defs.has(node.op_type, domain):
+            raise InputError(f"opset {self.opsets[domain]} has no operator {title(node)}; raise the opset")
+        return found
 
     # The four ways
 

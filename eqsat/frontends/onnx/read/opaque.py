@@ -20,7 +20,7 @@ import numpy as np
 
 from eqsat.base.numerics import Array
 from eqsat.errors import InputError, refusing
-from eqsat.frontends.onnx.file.load import CODE_OF_DTYPE, TENSOR_TYPE, domain_of, make_tensor, subgraphs
+from eqsat.frontends.onnx.file.load import CODE_OF_DTYPE, TENSOR_TYPE, domain_of, make_tensor, schema_of, subgraphs
 from eqsat.frontends.onnx.file.types import Declared, declared
 from eqsat.frontends.onnx.read.bounded import bounded_operators, counting
 
@@ -72,15 +72,12 @@ _CHANGED = frozenset({"Hardmax", "LogSoftmax", "Softmax"})  # since opset 13 alo
 def same_form(node: NodeProto, opset: int, later: int) -> bool:
     """Whether a node and its bodies mean the same at a later opset of the main domain: the definition is the same, or
     only admits more (element types, optional inputs, attributes with a default that keeps the old meaning)."""
-    from onnx import defs
-
     if any(not same_form(inner, opset, later) for body in subgraphs(node) for inner in body.node):
         return False
     if domain_of(node):
         return True
-    try:
-        old, new = defs.get_schema(node.op_type, opset), defs.get_schema(node.op_type, later)
-    except defs.SchemaError:
+    old, new = schema_of(node.op_type, opset), schema_of(node.op_type, later)
+    if old is None or new is None:
         return False
     if old.since_version == new.since_version:
         return True
@@ -98,12 +95,8 @@ def same_form(node: NodeProto, opset: int, later: int) -> bool:
 
 def since_version(node: NodeProto, opset: int) -> int | None:
     """The version that introduced the operator's definition at that opset of its domain; None if it is not defined."""
-    from onnx import defs
-
-    try:
-        return defs.get_schema(node.op_type, opset, domain_of(node)).since_version
-    except defs.SchemaError:
-        return None
+    schema = schema_of(node.op_type, opset, domain_of(node))
+    return None if schema is None else schema.since_version
 
 
 def one_node(
@@ -152,12 +145,8 @@ def one_node(
 
 def _leave_out_defaults(node: NodeProto, opsets: Mapping[str, int]) -> None:
     """Leave the attributes by name, without those that the operator's definition gives the same value anyway."""
-    from onnx import defs
-
-    try:
-        rows = defs.get_schema(node.op_type, opsets.get(node.domain, 1), node.domain).attributes
-    except defs.SchemaError:
-        rows = {}
+    schema = schema_of(node.op_type, opsets.get(node.domain, 1), node.domain)
+    rows = {} if schema is None else schema.attributes
     told = [each for each in node.attribute if each.name not in rows or each != rows[each.name].default_value]
     del node.attribute[:]
     node.attribute.extend(sorted(told, key=lambda each: each.name))

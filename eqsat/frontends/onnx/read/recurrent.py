@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from eqsat.errors import InputError, ShapeError
-from eqsat.frontends.onnx.operators.node import Node, Row, row
+from eqsat.frontends.onnx.operators.node import Converter, Node, Row, row
 from eqsat.frontends.terms.declined import Declined
+from eqsat.frontends.terms.lookups import part
 from eqsat.program import composites, ops
 from eqsat.program.term import Term
 
@@ -143,16 +144,16 @@ def _layer(node: Node, step: Step, gates: int, defaults: Sequence[str], states: 
     for d in range(directions):
         biases = [ops.full(0, (gates * size,), x.dtype)] * 2
         if b is not None:
-            biases = list(ops.split(_part(b, d), [gates * size] * 2, 0))
+            biases = list(ops.split(part(b, 0, d), [gates * size] * 2, 0))
         own = functions[d * len(defaults) : (d + 1) * len(defaults)]
-        peeped = None if peephole is None else _part(peephole, d)
-        cell = Cell(_part(w, d), _part(r, d), biases[0], biases[1], own, peeped, node.attr("clip"))
+        peeped = None if peephole is None else part(peephole, 0, d)
+        cell = Cell(part(w, 0, d), part(r, 0, d), biases[0], biases[1], own, peeped, node.attr("clip"))
         backward = d == 1 or node.attr("direction", "forward") == "reverse"
-        made, last = _unrolled(cell, step, x, tuple(_part(s, d) for s in starts), backward)
+        made, last = _unrolled(cell, step, x, tuple(part(s, 0, d) for s in starts), backward)
         outputs.append(made)
         ends.append(last)
-    y = ops.concat([ops.unsqueeze(made, 1) for made in outputs], 1)
-    finals = [ops.concat([ops.unsqueeze(last[i], 0) for last in ends], 0) for i in range(states)]
+    y = ops.stack(outputs, 1)
+    finals = [ops.stack([last[i] for last in ends]) for i in range(states)]
     if batch_first:
         y = ops.transpose(y, (2, 0, 1, 3))
         finals = [ops.transpose(final, (1, 0, 2)) for final in finals]
@@ -168,13 +169,8 @@ def _unrolled(cell: Cell, step: Step, x: Term, states: States, backward: bool) -
     for t in reversed(range(steps)) if backward else range(steps):
         share = ops.slice_(shares, [t * batch], [(t + 1) * batch], [0])
         states = step(cell, share, states)
-        made[t] = ops.unsqueeze(states[0], 0)
-    return ops.concat([made[t] for t in range(steps)], 0), states
-
-
-def _part(x: Term, d: int) -> Term:
-    """x[d, ...] without that axis."""
-    return ops.squeeze(ops.slice_(x, [d], [d + 1], [0]), (0,))
+        made[t] = states[0]
+    return ops.stack([made[t] for t in range(steps)]), states
 
 
 def _start(node: Node, index: int, shape: tuple[int, int, int], dtype: str, batch_first: bool) -> Term:
@@ -205,21 +201,14 @@ def _activations(node: Node, defaults: Sequence[str], directions: int) -> list[A
     return found
 
 
-def _rnn_layer(node: Node) -> list[Term]:
-    return _layer(node, _rnn, 1, ("tanh",), 1)
-
-
-def _gru_layer(node: Node) -> list[Term]:
-    return _layer(node, _gru(bool(node.attr("linear_before_reset", 0))), 3, ("sigmoid", "tanh"), 1)
-
-
-def _lstm_layer(node: Node) -> list[Term]:
-    return _layer(node, _lstm(bool(node.attr("input_forget", 0))), 4, ("sigmoid", "tanh", "tanh"), 2)
-
+_LAYERS: dict[str, Converter] = {
+    "GRU": lambda node: _layer(node, _gru(bool(node.attr("linear_before_reset", 0))), 3, ("sigmoid", "tanh"), 1),
+    "LSTM": lambda node: _layer(node, _lstm(bool(node.attr("input_forget", 0))), 4, ("sigmoid", "tanh", "tanh"), 2),
+    "RNN": lambda node: _layer(node, _rnn, 1, ("tanh",), 1),
+}
 
 RECURRENT: dict[str, Row] = {
-    "GRU": row(_gru_layer, 7, 14, 22, unless=f"more than {STEPS} steps, several lengths, other activations"),
-    "LSTM": row(_lstm_layer, 7, 14, 22, unless=f"more than {STEPS} steps, several lengths, other activations"),
-    "RNN": row(_rnn_layer, 7, 14, 22, unless=f"more than {STEPS} steps, several lengths, other activations"),
+    name: row(convert, 7, 14, 22, unless=f"more than {STEPS} steps, several lengths, other activations")
+    for name, convert in _LAYERS.items()
 }
 """One row per operator, with the since-versions whose meaning the converter covers."""

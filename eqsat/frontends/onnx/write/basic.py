@@ -10,6 +10,7 @@ import numpy as np
 
 from eqsat.base.numerics import is_float, lowest
 from eqsat.frontends.onnx.file.load import CODE_OF_DTYPE
+from eqsat.frontends.onnx.operators.elementwise import SAME
 from eqsat.frontends.onnx.write.form import (
     Form,
     Operand,
@@ -311,41 +312,7 @@ def average_pool(term: Term, counted: bool, x: Term | None = None) -> Form | Non
 DILATED_AVERAGE = 19  # the opset that gave AveragePool its dilations
 
 BASIC: dict[str, Writer] = {
-    **{
-        name: _named(op)
-        for name, op in {
-            "abs": "Abs",
-            "add": "Add",
-            "and": "And",
-            "ceil": "Ceil",
-            "cos": "Cos",
-            "div": "Div",
-            "equal": "Equal",
-            "erf": "Erf",
-            "exp": "Exp",
-            "floor": "Floor",
-            "greater": "Greater",
-            "greater_equal": "GreaterOrEqual",
-            "less": "Less",
-            "less_equal": "LessOrEqual",
-            "log": "Log",
-            "max": "Max",
-            "min": "Min",
-            "mul": "Mul",
-            "neg": "Neg",
-            "not": "Not",
-            "or": "Or",
-            "pow": "Pow",
-            "reciprocal": "Reciprocal",
-            "round": "Round",
-            "sigmoid": "Sigmoid",
-            "sign": "Sign",
-            "sin": "Sin",
-            "sqrt": "Sqrt",
-            "sub": "Sub",
-            "tanh": "Tanh",
-        }.items()
-    },
+    **{op: _named(name) for op, (name, *_) in SAME.items()},
     "broadcast": _broadcast,
     "cast": _cast,
     "concat": _concat,
@@ -355,9 +322,12 @@ BASIC: dict[str, Writer] = {
     "iota": _iota,
     "log1p": _log1p,
     "matmul": _matmul,
+    "max": _named("Max"),
+    "min": _named("Min"),
     "mod": _mod,
     "pad": _pad,
     "pool": _pool,
+    "pow": _named("Pow"),
     "reduce": _reduce,
     "relu": _relu,
     "reshape": _reshape,

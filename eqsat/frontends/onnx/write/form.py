@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from eqsat.base.numerics import Array, np_dtype
-from eqsat.frontends.onnx.file.load import NEWEST_OPSET, TENSOR_TYPE
+from eqsat.frontends.onnx.file.load import NEWEST_OPSET, TENSOR_TYPE, schema_of
 from eqsat.program.ops import row
 from eqsat.program.term import Shape, Term
 
@@ -141,11 +141,8 @@ def _ranked(operand: Operand, rank: int) -> Operand:
 @cache
 def admits(op: str, dtypes: tuple[str | None, ...], opset: int) -> bool:
     """Whether the operator's definition at that opset exists and takes operands of these dtypes (None: any)."""
-    from onnx import defs
-
-    try:
-        schema = defs.get_schema(op, opset)
-    except defs.SchemaError:
+    schema = schema_of(op, opset)
+    if schema is None:
         return False
     formals = [schema.inputs[min(i, len(schema.inputs) - 1)] for i in range(len(dtypes))]
     return all(d is None or TENSOR_TYPE[d] in f.types for d, f in zip(dtypes, formals, strict=True))

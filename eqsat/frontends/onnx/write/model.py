@@ -11,7 +11,7 @@ from eqsat.base.arguments import instance, whole
 from eqsat.base.numerics import Array
 from eqsat.base.version import version
 from eqsat.errors import InputError
-from eqsat.frontends.onnx.file.load import CODE_OF_DTYPE, DTYPE_OF_CODE, NEWEST_OPSET, OLDEST_OPSET, tensor_array
+from eqsat.frontends.onnx.file.load import DTYPE_OF_CODE, NEWEST_OPSET, OLDEST_OPSET, tensor_array, value_info
 from eqsat.frontends.onnx.read.opaque import OneNode, rename
 from eqsat.frontends.onnx.read.written import FileNode
 from eqsat.frontends.onnx.write.form import Form, Operand, Param
@@ -93,8 +93,8 @@ class _Writer:
                 self._write(term, form)
         for name, term in copies:
             self._node("Identity", [self._operand(term)], [name])
-        inputs = [_value_info(term.attr("name"), term.shape, term.dtype) for term in self.program.inputs]
-        outputs = [_value_info(name, term.shape, term.dtype) for name, term in self.program.outputs.items()]
+        inputs = [value_info(term.attr("name"), term.dtype, term.shape) for term in self.program.inputs]
+        outputs = [value_info(name, term.dtype, term.shape) for name, term in self.program.outputs.items()]
         graph = helper.make_graph(self.nodes, "program", inputs, outputs, self.foreign, value_info=self.values)
         opsets = [helper.make_opsetid(domain, version) for domain, version in sorted(self.plan.opsets.items())]
         return helper.make_model(
@@ -170,7 +170,8 @@ class _Writer:
                 inputs = [self._operand(inner) for inner in operand.inputs]
                 name = self._fresh(op.lower())
                 if type_ is not None:
-                    self.values.append(_value_info(name, *type_))
+                    shape, dtype = type_
+                    self.values.append(value_info(name, dtype, shape))
                 self._node(op, inputs, [name], operand.attrs)
                 return name
             case Term(op="constant"):
@@ -184,7 +185,7 @@ class _Writer:
         """The name of a term that the current node computes."""
         if term not in self.names:
             self.names[term] = self._named(term, op.lower())
-            self.values.append(_value_info(self.names[term], term.shape, term.dtype))
+            self.values.append(value_info(self.names[term], term.dtype, term.shape))
         return self.names[term]
 
     def _node(self, op: str, inputs: Sequence[str], outputs: Sequence[str], attrs: Mapping[str, Any] = _NONE) -> None:
@@ -232,9 +233,3 @@ class _Writer:
         tensor.name = self._fresh("parameter")
         self.foreign.append(tensor)
         return tensor.name
-
-
-def _value_info(name: str, shape: Shape, dtype: str) -> ValueInfoProto:
-    from onnx import helper
-
-    return helper.make_tensor_value_info(name, CODE_OF_DTYPE[dtype], shape)

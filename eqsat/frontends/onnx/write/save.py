@@ -14,7 +14,7 @@ from eqsat.base.mapped import blocks
 from eqsat.base.numerics import Array
 from eqsat.errors import InputError
 from eqsat.frontends.onnx.file.load import CODE_OF_DTYPE, PACKED, make_tensor
-from eqsat.frontends.onnx.file.wire import varint
+from eqsat.frontends.onnx.file.wire import refer, varint
 
 if TYPE_CHECKING:
     from onnx import ModelProto, TensorProto
@@ -123,10 +123,5 @@ def _store_beside(model: ModelProto, constants: Sequence[tuple[str, Array]], tar
 
 def _refer(model: ModelProto, constants: Sequence[tuple[str, Array]], location: str, places: Sequence[int]) -> None:
     """Adds initializers that refer to a file in the model's folder."""
-    from onnx import TensorProto
-
     for place, (name, array) in zip(places, constants, strict=True):
-        tensor = _describe(model.graph.initializer.add(), name, array)
-        tensor.data_location = TensorProto.EXTERNAL
-        for key, value in (("location", location), ("offset", place), ("length", array.nbytes)):
-            tensor.external_data.add(key=key, value=str(value))
+        refer(_describe(model.graph.initializer.add(), name, array), location, place, array.nbytes)

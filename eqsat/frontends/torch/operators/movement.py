@@ -7,6 +7,7 @@ from math import ceil
 from typing import Any
 
 from eqsat.base.numerics import is_float
+from eqsat.frontends.terms.lookups import part
 from eqsat.frontends.torch.operators.row import Row, as_term, common_dtype
 from eqsat.frontends.torch.operators.tensors import import_torch, name_of
 from eqsat.program import composites, ops
@@ -42,8 +43,7 @@ def _slice(self: Term, dim: int, start: int | None, end: int | None, step: int) 
 
 def _select(self: Term, dim: int, index: int) -> Term:
     axis = ops.axis_of(dim, self.ndim)
-    start = index % self.shape[axis]
-    return ops.squeeze(ops.slice_(self, [start], [start + 1], [axis]), axis)
+    return part(self, axis, index % self.shape[axis])
 
 
 def _split(self: Term, split_sizes: Sequence[int], dim: int) -> tuple[Term, ...]:

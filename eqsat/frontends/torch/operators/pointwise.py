@@ -76,14 +76,6 @@ def _not_equal(self: Term, other: Term) -> Term:
     return composites.not_equal(self, other)
 
 
-def _logical_xor(self: Term, other: Term) -> Term:
-    return _not_equal(ops.cast(self, "bool"), ops.cast(other, "bool"))
-
-
-def _fmod(self: Term, other: Term) -> Term:
-    return composites.fmod(self, other)
-
-
 def _clamp(self: Term, min: Term | None = None, max: Term | None = None) -> Term:
     return composites.clip(self, min, max)
 
@@ -98,20 +90,12 @@ def _elu(self: Term, alpha: float, scale: float, input_scale: float) -> Term:
     return composites.scaled(found, scale)
 
 
-def _exp2(self: Term) -> Term:
-    return ops.pow_(ops.full_like(2, self), self)
-
-
 def _log(base: float) -> Callable[..., Term]:
     return lambda self: composites.scaled(ops.log(self), 1 / log(base))
 
 
 def _trunc(self: Term) -> Term:
     return ops.mul(ops.sign(self), ops.floor(ops.abs_(self))) if is_float(self.dtype) else self
-
-
-def _is_nan(self: Term) -> Term:
-    return ops.not_(ops.equal(self, self))
 
 
 def _is_inf(self: Term) -> Term:
@@ -124,12 +108,14 @@ def _to_copy(self: Term, dtype: Any) -> Term:
     return self if dtype is None else ops.cast(self, name_of(dtype))
 
 
-def _same(self: Term) -> Term:
-    return self
-
-
 _ONE, _TWO = ("self",), ("self", "other")
-_PAIRS = {"add": _add, "sub": _sub, "mul": _mul, "fmod": _fmod, "remainder": _binary("mod")}
+_PAIRS = {
+    "add": _add,
+    "sub": _sub,
+    "mul": _mul,
+    "fmod": lambda self, other: composites.fmod(self, other),
+    "remainder": _binary("mod"),
+}
 _COMPARISONS = {
     "eq": _binary("equal"), "ne": _not_equal, "lt": _binary("less"), "le": _binary("less_equal"),
     "gt": _binary("greater"), "ge": _binary("greater_equal"),
@@ -153,13 +139,13 @@ POINTWISE: dict[str, Row] = {
     "logical_not.default": Row(lambda self: ops.not_(ops.cast(self, "bool"))),
     "logical_and.default": Row(_logical("and")),
     "logical_or.default": Row(_logical("or")),
-    "logical_xor.default": Row(_logical_xor),
+    "logical_xor.default": Row(lambda self, other: _not_equal(ops.cast(self, "bool"), ops.cast(other, "bool"))),
     **{f"bitwise_{name}.{kind}": Row(bitwise(name), _TWO) for name in _BITS for kind in ("Tensor", "Scalar")},
     "bitwise_not.default": Row(bitwise_not),
     **{f"clamp.{how}": Row(_clamp, ("self", "min", "max")) for how in ("default", "Tensor")},
     "clamp_min.default": Row(_clamp, ("self", "min")),
     "clamp_max.default": Row(_clamp, ("self", "max")),
-    "exp2.default": Row(_exp2, _ONE, floats=True),
+    "exp2.default": Row(lambda self: ops.pow_(ops.full_like(2, self), self), _ONE, floats=True),
     "log2.default": Row(_log(2), _ONE, floats=True),
     "log10.default": Row(_log(10), _ONE, floats=True),
     "trunc.default": Row(_trunc),
@@ -169,8 +155,9 @@ POINTWISE: dict[str, Row] = {
     "leaky_relu.default": Row(lambda self, negative_slope: composites.leaky_relu(self, negative_slope)),
     "gelu.default": Row(lambda self, approximate: composites.gelu(self, approximate)),
     "silu.default": Row(lambda self: composites.silu(self)),
-    "isnan.default": Row(_is_nan),
+    "isnan.default": Row(lambda self: _not_equal(self, self)),
     "isinf.default": Row(_is_inf),
     "_to_copy.default": Row(_to_copy),
-    **{f"{name}.default": Row(_same) for name in ("alias", "clone", "detach", "lift_fresh_copy", "contiguous")},
+    **{f"{name}.default": Row(lambda self: self)
+       for name in ("alias", "clone", "detach", "lift_fresh_copy", "contiguous")},
 }  # fmt: skip

@@ -8,7 +8,7 @@ from typing import Any
 from eqsat.base.numerics import is_float
 from eqsat.frontends.terms.declined import Declined
 from eqsat.frontends.terms.resample import Axis, resample
-from eqsat.frontends.terms.windows import running, transposed_conv
+from eqsat.frontends.terms.windows import running, transposed_conv, with_bias
 from eqsat.frontends.torch.operators.row import Row, converted
 from eqsat.program import composites, ops
 from eqsat.program.term import Shape, Term
@@ -40,7 +40,7 @@ def _convolution(
         out = transposed_conv(input, weight, groups, steps, apart, cuts)
     else:
         out = ops.conv(input, weight, steps, pads, pads, apart, groups)
-    return out if bias is None else composites.add(out, ops.reshape(bias, (-1,) + (1,) * rank))
+    return with_bias(out, bias)
 
 
 def _windows(x: Term, rank: int, kernel: Shape, steps: Shape, pads: Shape, apart: Shape, ceil_mode: bool) -> Shape:
