@@ -26,6 +26,34 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {}
 """NumPy's functions for traced values, by name. They take and return tracers; `eqsat.tracing.functions` fills it."""
 
 
+def _call(name: str, *args: Any, **kwargs: Any) -> Any:
+    """Call the function of `eqsat.tracing.functions` that has this NumPy name."""
+    if name not in FUNCTIONS:
+        raise InputError(f"numpy.{name} cannot be traced")
+    return FUNCTIONS[name](*args, **kwargs)
+
+
+def _unary(name: str) -> Callable[[Any], Tracer]:
+    return lambda self: _call(name, self)
+
+
+def _binary(name: str) -> Callable[[Any, Value], Tracer]:
+    return lambda self, other: _call(name, self, other)
+
+
+def _both(name: str) -> tuple[Callable[[Any, Value], Tracer], Callable[[Any, Value], Tracer]]:
+    """The method of a binary operator, and the one for operands the other way round."""
+    return _binary(name), lambda self, other: _call(name, other, self)
+
+
+def _reduction(name: str) -> Callable[..., Tracer]:
+    def method(self: Any, axis: Axis = None, keepdims: bool = False) -> Tracer:
+        return _call(name, self, axis, keepdims=keepdims)
+
+    method.__name__ = name
+    return method
+
+
 class Tracer:
     """A traced array with the attributes and methods of `numpy.ndarray`; `term` is the recorded expression.
 
@@ -91,86 +119,24 @@ class Tracer:
     def __array_function__(self, func: Callable[..., Any], types: Any, args: Any, kwargs: Any) -> Any:
         return _call(func.__name__, *args, **kwargs)
 
-    def __add__(self, other: Value) -> Tracer:
-        return _call("add", self, other)
+    __add__, __radd__ = _both("add")
+    __sub__, __rsub__ = _both("subtract")
+    __mul__, __rmul__ = _both("multiply")
+    __truediv__, __rtruediv__ = _both("divide")
+    __floordiv__, __rfloordiv__ = _both("floor_divide")
+    __mod__, __rmod__ = _both("remainder")
+    __pow__, __rpow__ = _both("power")
+    __matmul__, __rmatmul__ = _both("matmul")
+    __and__ = _binary("logical_and")
+    __or__ = _binary("logical_or")
+    __eq__ = _binary("equal")
+    __ne__ = _binary("not_equal")
+    __lt__ = _binary("less")
+    __le__ = _binary("less_equal")
+    __gt__ = _binary("greater")
+    __ge__ = _binary("greater_equal")
 
-    def __radd__(self, other: Value) -> Tracer:
-        return _call("add", other, self)
-
-    def __sub__(self, other: Value) -> Tracer:
-        return _call("subtract", self, other)
-
-    def __rsub__(self, other: Value) -> Tracer:
-        return _call("subtract", other, self)
-
-    def __mul__(self, other: Value) -> Tracer:
-        return _call("multiply", self, other)
-
-    def __rmul__(self, other: Value) -> Tracer:
-        return _call("multiply", other, self)
-
-    def __truediv__(self, other: Value) -> Tracer:
-        return _call("divide", self, other)
-
-    def __rtruediv__(self, other: Value) -> Tracer:
-        return _call("divide", other, self)
-
-    def __floordiv__(self, other: Value) -> Tracer:
-        return _call("floor_divide", self, other)
-
-    def __rfloordiv__(self, other: Value) -> Tracer:
-        return _call("floor_divide", other, self)
-
-    def __mod__(self, other: Value) -> Tracer:
-        return _call("remainder", self, other)
-
-    def __rmod__(self, other: Value) -> Tracer:
-        return _call("remainder", other, self)
-
-    def __pow__(self, other: Value) -> Tracer:
-        return _call("power", self, other)
-
-    def __rpow__(self, other: Value) -> Tracer:
-        return _call("power", other, self)
-
-    def __matmul__(self, other: Value) -> Tracer:
-        return _call("matmul", self, other)
-
-    def __rmatmul__(self, other: Value) -> Tracer:
-        return _call("matmul", other, self)
-
-    def __neg__(self) -> Tracer:
-        return _call("negative", self)
-
-    def __abs__(self) -> Tracer:
-        return _call("abs", self)
-
-    def __invert__(self) -> Tracer:
-        return _call("logical_not", self)
-
-    def __and__(self, other: Value) -> Tracer:
-        return _call("logical_and", self, other)
-
-    def __or__(self, other: Value) -> Tracer:
-        return _call("logical_or", self, other)
-
-    def __eq__(self, other: object) -> Tracer:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return _call("equal", self, other)
-
-    def __ne__(self, other: object) -> Tracer:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return _call("not_equal", self, other)
-
-    def __lt__(self, other: Value) -> Tracer:
-        return _call("less", self, other)
-
-    def __le__(self, other: Value) -> Tracer:
-        return _call("less_equal", self, other)
-
-    def __gt__(self, other: Value) -> Tracer:
-        return _call("greater", self, other)
-
-    def __ge__(self, other: Value) -> Tracer:
-        return _call("greater_equal", self, other)
+    __neg__, __abs__, __invert__ = map(_unary, ("negative", "abs", "logical_not"))
 
     def __getitem__(self, key: Any) -> Tracer:
         return _index(self.term, key if isinstance(key, tuple) else (key,))
@@ -197,48 +163,16 @@ class Tracer:
     def squeeze(self, axis: Axis = None) -> Tracer:
         return _call("squeeze", self, axis)
 
-    def sum(self, axis: Axis = None, keepdims: bool = False) -> Tracer:
-        return _call("sum", self, axis, keepdims=keepdims)
-
-    def prod(self, axis: Axis = None, keepdims: bool = False) -> Tracer:
-        return _call("prod", self, axis, keepdims=keepdims)
-
-    def mean(self, axis: Axis = None, keepdims: bool = False) -> Tracer:
-        return _call("mean", self, axis, keepdims=keepdims)
-
-    def var(self, axis: Axis = None, keepdims: bool = False) -> Tracer:
-        return _call("var", self, axis, keepdims=keepdims)
-
-    def std(self, axis: Axis = None, keepdims: bool = False) -> Tracer:
-        return _call("std", self, axis, keepdims=keepdims)
-
-    def dot(self, other: Value) -> Tracer:
-        return _call("dot", self, other)
-
-    def max(self, axis: Axis = None, keepdims: bool = False) -> Tracer:
-        return _call("max", self, axis, keepdims=keepdims)
-
-    def min(self, axis: Axis = None, keepdims: bool = False) -> Tracer:
-        return _call("min", self, axis, keepdims=keepdims)
-
-    def argmax(self, axis: int | None = None, keepdims: bool = False) -> Tracer:
-        return _call("argmax", self, axis, keepdims=keepdims)
-
-    def argmin(self, axis: int | None = None, keepdims: bool = False) -> Tracer:
-        return _call("argmin", self, axis, keepdims=keepdims)
+    sum, prod, max, min = map(_reduction, ("sum", "prod", "max", "min"))
+    mean, var, std = map(_reduction, ("mean", "var", "std"))
+    argmax, argmin = map(_reduction, ("argmax", "argmin"))
+    dot = _binary("dot")
 
     def clip(self, min: Value = None, max: Value = None) -> Tracer:
         return _call("clip", self, min, max)
 
     def take(self, indices: Value, axis: int | None = None) -> Tracer:
         return _call("take", self, indices, axis)
-
-
-def _call(name: str, *args: Any, **kwargs: Any) -> Any:
-    """Call the function of `eqsat.tracing.functions` that has this NumPy name."""
-    if name not in FUNCTIONS:
-        raise InputError(f"numpy.{name} cannot be traced")
-    return FUNCTIONS[name](*args, **kwargs)
 
 
 _UFUNC_NAMES = {"absolute": "abs", "true_divide": "divide", "rint": "round"}
