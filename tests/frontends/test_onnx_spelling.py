@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 
@@ -34,6 +35,17 @@ def read(y: Term, opset: int = 17) -> Program:
     return from_onnx(to_onnx(own(y), opset=opset))
 
 
+def padded(operator: str, fill: float) -> Program:
+    """x, padded by a node of its own for the operator that reads it."""
+    text = f"""
+        <ir_version: 8, opset_import: ["" : 17]>
+        m (float[2, 8, 64] x) => (float[2, 8, 32] y) <int64[6] pads = {{0, 0, 1, 0, 0, 1}}, float fill = {{{fill}}}> {{
+            p = Pad (x, pads, fill)
+            y = {operator} <kernel_shape = [3], strides = [2], ceil_mode = 0> (p)
+        }}"""
+    return from_onnx(onnx.parser.parse_model(text))
+
+
 SPELLED: dict[str, tuple[Callable[[], Program], str]] = {
     "a sum that a norm reads": (lambda: read(norm(ops.add(X, Z))), "LayerNormalization Sum"),
     "a sum that is read twice": (
@@ -43,6 +55,7 @@ SPELLED: dict[str, tuple[Callable[[], Program], str]] = {
     "a norm that was never a node": (lambda: own(norm(ops.add(X, Z))), "LayerNormalization Sum"),
     "gelu from parts": (lambda: read(composites.gelu_of_halves(X)), "Gelu"),
     "a norm by reciprocals": (lambda: read(composites.rmsnorm_by_reciprocal(X, SCALE)), "RMSNormalization"),
+    "a pool pads": (lambda: padded("MaxPool", -np.inf), "MaxPool"),
     "other nodes stay": (lambda: read(ops.tanh(composites.gelu_of_halves(X))), "Gelu Tanh"),
 }
 
@@ -64,6 +77,7 @@ def test_values_are_spelled_otherwise(name: str) -> None:
 
 
 STAYS: dict[str, Callable[[], Program]] = {
+    "other padding": lambda: padded("MaxPool", 0.0),
     "a sum that no norm reads": lambda: read(ops.add(X, Z)),
     "a bias": lambda: read(norm(composites.add(X, BIAS))),
     "a norm that is a node": lambda: read(norm(X)),

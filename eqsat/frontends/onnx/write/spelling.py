@@ -29,6 +29,9 @@ _ROWS = frozenset(row.onnx for row in COMPOSITES if row.name and row.onnx)
 
 _NORM = "LayerNormalization"
 
+_WINDOWS = frozenset({"AveragePool", "Conv", "MaxPool"})
+"""Operators that pad their operand themselves."""
+
 
 def spelled_otherwise(program: Program) -> Program | None:
     """The same program with other operators for some of its values; None if there are none.
@@ -37,20 +40,22 @@ def spelled_otherwise(program: Program) -> Program | None:
     - A sum that a layer normalisation reads is written as Sum, which adds two arrays as Add does: onnxruntime executes
       Add and LayerNormalization as one SkipLayerNormalization, four times as slow on a CPU (version 1.32, [64, 256]:
       84 us for 20 us).
+    - Pools and convolutions pad their operand themselves. onnxruntime leaves a Pad before a pool as it is, and so
+      leaves its blocked layout there.
     """
     forms = newest_forms(program)
-    made = {result: each.spec for each in program.written for result in each.results if result is not None}
-    nodes = [*_composites(forms, made), *_sums(forms)]
+    made = {result: each for each in program.written for result in each.results if result is not None}
+    nodes = [*_composites(forms, made), *_sums(forms), *_windows(forms, made)]
     if not nodes:
         return None
     written = tuple(_written(program, term, form) for term, form in nodes)
     return replace(program, written=(*written, *program.written))
 
 
-def _composites(forms: dict[Term, Form], made: dict[Term, FileNode]) -> Iterator[tuple[Term, Form]]:
+def _composites(forms: dict[Term, Form], made: dict[Term, Written]) -> Iterator[tuple[Term, Form]]:
     """Composites as one operator, unless the model has them so."""
     for term, form in forms.items():
-        if form.op in _ROWS and (term not in made or made[term].proto().op_type != form.op):
+        if form.op in _ROWS and (term not in made or made[term].spec.proto().op_type != form.op):
             yield term, form
 
 
@@ -59,6 +64,13 @@ def _sums(forms: dict[Term, Form]) -> Iterator[tuple[Term, Form]]:
     for x in dict.fromkeys(form.inputs[0] for form in forms.values() if form.op == _NORM):
         if isinstance(x, Term) and x.op == "add" and all(a.op not in ("broadcast", "constant") for a in x.args):
             yield x, Form("Sum", x.args)
+
+
+def _windows(forms: dict[Term, Form], made: dict[Term, Written]) -> Iterator[tuple[Term, Form]]:
+    """Pools and convolutions that take over the padding that the model has before them."""
+    for term, form in forms.items():
+        if form.op in _WINDOWS and term in made and made[term].args[0] is not form.inputs[0]:
+            yield term, form
 
 
 def _written(program: Program, term: Term, form: Form) -> Written:
