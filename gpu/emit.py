@@ -64,7 +64,7 @@ def _fill(folder: Path, launches: Launches, made: Mapping[str, Any], suffix: str
     constants: dict[str, Any] = {name: _plain(array) for name, array in launches.constants.items()}
     np.savez(folder / "constants.npz", **constants)
     (folder / "manifest.json").write_text(json.dumps(made, indent=1, allow_nan=False) + "\n")
-    (folder / "README.md").write_text(_readme(launches, suffix))
+    (folder / "README.md").write_text(readme(launches, suffix))
 
 
 def _filled_by_kernel(step: Step, launches: Launches) -> Step:
@@ -116,7 +116,7 @@ def _step(step: Step, suffix: str) -> Mapping[str, Any]:
         "family": kernel.family,
         "grid": [kernel.blocks, 1, 1],
         "block": [kernel.threads, 1, 1],
-        "shared_bytes": 0,
+        "shared_bytes": kernel.launch_lds,
         "args": [{"buffer": p.buffer, "offset": p.offset} for p in step.arguments],
     }
 
@@ -125,10 +125,11 @@ def compile_line(target: Target) -> str:
     """The command that compiles one emitted source."""
     if target.maker == "amd":
         return f"clang-19 {' '.join(AMD_FLAGS)} --offload-arch={target.arch} KERNEL.hip -o KERNEL.hsaco"
-    return f"nvrtc (or nvcc -cubin): --gpu-architecture={target.arch} {' '.join(NVRTC_FLAGS)} KERNEL.cu"
+    return f"nvrtc (or nvcc -cubin): --gpu-architecture={target.compiled_as} {' '.join(NVRTC_FLAGS)} KERNEL.cu"
 
 
-def _readme(launches: Launches, suffix: str) -> str:
+def readme(launches: Launches, suffix: str) -> str:
+    """The README of a folder: how to compile the kernels and run the steps."""
     from eqsat.gpu.families.base import environment
 
     return (
@@ -140,5 +141,6 @@ def _readme(launches: Launches, suffix: str) -> str:
             compile_line=compile_line(launches.target),
             ends=[b for b in launches.buffers.values() if b.kind in ("input", "output")],
             steps=launches.steps,
+            at_launch=any(kernel.launch_lds for kernel in launches.kernels.values()),
         )
     )

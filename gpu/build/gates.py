@@ -7,7 +7,7 @@ variant promises, and has no compare-and-swap loop in place of an atomic of the 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from eqsat.gpu.build.compilers import amd_assembly
@@ -34,7 +34,7 @@ class Resources:
 
     Attributes:
         registers: vector registers of a lane, accumulation registers included; `scalar` ones of a wave (AMD).
-        lds, scratch: static bytes of a block, and of a lane.
+        lds, scratch: bytes of a block, static and given by the launch, and of a lane.
         spills: registers moved to memory.
         waves: that a SIMD (AMD) or a multiprocessor's scheduler (NVIDIA) can hold, of the most that it could.
     """
@@ -69,25 +69,42 @@ def gate(source: str, kernels: Iterable[Kernel], target: Target) -> list[Verdict
         text = amd_assembly(source, target)
         return [_judge(_amd_resources(text, k, target), _amd_body(text, k.entry), k, target) for k in kernels]
     code = nvidia_code(source, target)
-    return [_judge(_nvidia_resources(code.log, k, target), _ptx_body(code.ptx, k.entry), k, target) for k in kernels]
+    return [
+        _judge(_nvidia_resources(code.log, k, target), _ptx_body(code.ptx, k.entry), k, target, _waits(code.log, k))
+        for k in kernels
+    ]
 
 
 def judged(kernels: Mapping[str, Kernel], target: Target) -> dict[str, tuple[Kernel, Verdict]]:
-    """Kernels by name, compiled as one text and judged. Raises as `gate`."""
+    """Kernels by name, compiled and judged. Raises as `gate`.
+
+    They are one text, and another where launches give LDS: its alignment would be that of all kernels of the text.
+    """
     distinct = {k.entry: k for k in kernels.values()}
-    found = gate("\n".join(k.source for k in distinct.values()), distinct.values(), target)
-    by_entry = dict(zip(distinct, found, strict=True))
+    by_entry: dict[str, Verdict] = {}
+    for at_launch in (False, True):
+        alike = [k for k in distinct.values() if (k.launch_lds > 0) == at_launch]
+        if alike:
+            found = gate("\n".join(k.source for k in alike), alike, target)
+            by_entry |= {k.entry: verdict for k, verdict in zip(alike, found, strict=True)}
     return {name: (k, by_entry[k.entry]) for name, k in kernels.items()}
 
 
-def _judge(r: Resources, body: str, kernel: Kernel, target: Target) -> Verdict:
-    faults = []
+def _waits(log: str, kernel: Kernel) -> list[str]:
+    """Complaints of ptxas that products of warpgroups, which should run on, are waited for."""
+    lines = [line for line in log.splitlines() if "wgmma" in line and f"'{kernel.entry}'" in line]
+    return [line.split(") ", 1)[-1] for line in lines if "serialized" in line or "injected" in line]
+
+
+def _judge(r: Resources, body: str, kernel: Kernel, target: Target, complaints: Sequence[str] = ()) -> Verdict:
+    faults = [*complaints]
     if r.spills:
         faults.append(f"{r.spills} registers spilled")
     if r.scratch:
         faults.append(f"{r.scratch} bytes of scratch")
-    if r.lds > target.lds_bytes:
-        faults.append(f"{r.lds} bytes of LDS, a block has {target.lds_bytes}")
+    most = target.most_lds_bytes if kernel.launch_lds else target.lds_bytes
+    if r.lds > most:
+        faults.append(f"{r.lds} bytes of LDS, a block has {most}")
     faults += [f"no {claim} in its code" for claim in kernel.claims if claim not in body]
     if "cmpswap" in body or "atom.global.cas" in body:
         faults.append("an atomic became a compare-and-swap loop")
@@ -143,7 +160,7 @@ def _nvidia_resources(log: str, kernel: Kernel, target: Target) -> Resources:
         found = re.search(pattern, ours)
         return int(found[1]) if found else 0
 
-    registers, lds = number(r"Used (\d+) registers"), number(r"(\d+) bytes smem")
+    registers, lds = number(r"Used (\d+) registers"), number(r"(\d+) bytes smem") + kernel.launch_lds
     warps = kernel.threads // 32
     blocks = min(
         _SM_REGISTERS // (max(8, -(-registers // 8) * 8) * kernel.threads),

@@ -65,7 +65,7 @@ def _compile(source: str, target: Target) -> NvidiaCode:
     texts = (ctypes.c_char_p * len(headers))(*headers)
     names = (ctypes.c_char_p * len(headers))(*(name.encode() for name in _HEADERS))
     lib.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"kernel.cu", len(headers), texts, names)
-    options = [option.encode() for option in (f"--gpu-architecture={target.arch}", *FLAGS)]
+    options = [option.encode() for option in (f"--gpu-architecture={target.compiled_as}", *FLAGS)]
     status = lib.nvrtcCompileProgram(program, len(options), (ctypes.c_char_p * len(options))(*options))
     log = _text(program, "ProgramLog")
     code = NvidiaCode(_text(program, "PTX"), log) if status == 0 else None
@@ -87,5 +87,5 @@ def nvidia_code(source: str, target: Target) -> NvidiaCode:
         code = _compile(source, target)
         out.write_text(json.dumps({"ptx": code.ptx, "log": code.log}))
 
-    path = cached("nvidia", digest_of(version(), target.arch, FLAGS, source), ".json", build)
+    path = cached("nvidia", digest_of(version(), target.compiled_as, FLAGS, source), ".json", build)
     return NvidiaCode(**json.loads(path.read_text()))

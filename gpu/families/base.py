@@ -128,6 +128,8 @@ class Part:
         reads, writes: element types in memory of these arrays.
         lds_bytes: bytes of `lds`; 0 if it is not used.
         matrix: whether it uses matrix units.
+        lds_at_launch: whether the launch gives it its LDS, which may then be more than static LDS is.
+        warpgroups: whether it multiplies in groups of four waves.
         many_registers: whether it would spill if the compiler limited registers for occupancy.
         prefix: the start of the arrays' names.
     """
@@ -138,6 +140,8 @@ class Part:
     writes: tuple[str, ...]
     lds_bytes: int = 0
     matrix: bool = False
+    lds_at_launch: bool = False
+    warpgroups: bool = False
     many_registers: bool = False
     prefix: str = ""
 
@@ -179,6 +183,11 @@ class Kernel:
     claims: tuple[str, ...] = ()
     part: Part | None = None
     tile: Tile | None = None
+
+    @property
+    def launch_lds(self) -> int:
+        """Bytes of LDS that the launch must give each block, beside what is static."""
+        return -(-self.part.lds_bytes // 16) * 16 if self.part and self.part.lds_at_launch else 0
 
     @property
     def name(self) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,8 +21,9 @@ from eqsat.extract.device.table import DEVICES, Device
 from eqsat.extract.device.table import device as find_device
 from eqsat.extract.plan.plan import Plan
 from eqsat.gpu.build.compilers import failed
-from eqsat.gpu.code.cache import TEMPLATES
+from eqsat.gpu.code.cache import TEMPLATES, cached, digest_of
 from eqsat.gpu.code.errors import DeviceFailed
+from eqsat.gpu.families.base import Kernel
 from eqsat.gpu.launch.lower import Fill, HostCall, Launch, LibraryProduct, Place, Signature, lower
 from eqsat.gpu.run.arrays import Giver, Taker, carrier
 from eqsat.gpu.run.choices import Choices, Chooser
@@ -150,6 +152,28 @@ def inlined(source: str) -> str:
     return _INCLUDE.sub(text_of, source)
 
 
+def cubin(cupy: Any, text: str, architecture: str, options: tuple[str, ...]) -> Path:
+    """A text compiled for an instruction set that CuPy does not name by itself: 'sm_90a'.
+
+    Raises:
+        CompileFailed: nvrtc refused it; text and log were saved.
+    """
+    nvrtc = cupy.cuda.nvrtc
+    flags = (f"--gpu-architecture={architecture}", *options)
+
+    def build(out: Path) -> None:
+        program = nvrtc.createProgram(text, "kernel.cu", (), ())
+        try:
+            nvrtc.compileProgram(program, flags)
+            out.write_bytes(nvrtc.getCUBIN(program))
+        except nvrtc.NVRTCError:
+            raise failed(text, ".cu", nvrtc.getProgramLog(program)) from None
+        finally:
+            nvrtc.destroyProgram(program)
+
+    return cached("nvidia", digest_of(str(nvrtc.getVersion()), flags, text), ".cubin", build)
+
+
 class GpuPlan:
     """A plan compiled for the GPU of this machine.
 
@@ -183,18 +207,25 @@ class GpuPlan:
         self.launches = lower(plan, machine.row, signature, exact=exact, library=True, choices=choices)
         self._taker = Taker(self.cupy, machine.index, strict=signature is not None)
         with self.guarded():
-            self.functions = {entry: self._compile(entry, k.source) for entry, k in self.launches.kernels.items()}
+            self.functions = {entry: self._compile(kernel) for entry, kernel in self.launches.kernels.items()}
             self.constants = {
                 name: self.cupy.asarray(np.ascontiguousarray(array).view(carrier(array.dtype)))
                 for name, array in self.launches.constants.items()
             }
 
-    def _compile(self, entry: str, source: str) -> Any:
-        cupy, text = self.cupy, inlined(source)
+    def _compile(self, kernel: Kernel) -> Any:
+        cupy, text = self.cupy, inlined(kernel.source)
         hip = cupy.cuda.runtime.is_hip
         options = ("-std=c++17", "-munsafe-fp-atomics") if hip else ("-std=c++17",)
         try:
-            return cupy.RawModule(code=text, options=options).get_function(entry)
+            if kernel.part and kernel.part.warpgroups:
+                code = {"path": str(cubin(cupy, text, self.launches.target.compiled_as, options))}
+            else:
+                code = {"code": text, "options": options}
+            function = cupy.RawModule(**code).get_function(kernel.entry)
+            if kernel.launch_lds:
+                function.max_dynamic_shared_size_bytes = kernel.launch_lds
+            return function
         except (cupy.cuda.compiler.CompileException, cupy.cuda.driver.CUDADriverError) as failure:
             raise failed(text, ".hip" if hip else ".cu", str(failure)) from None
 
@@ -311,8 +342,9 @@ class GpuPlan:
                 case Launch():
                     addresses = [memory[p.buffer].data.ptr + p.offset * memory[p.buffer].itemsize
                                  for p in step.arguments]  # fmt: skip
-                    function = self.functions[step.kernel.entry]
-                    function((step.kernel.blocks,), (step.kernel.threads,), tuple(map(np.uint64, addresses)))
+                    function, kernel = self.functions[step.kernel.entry], step.kernel
+                    arguments = tuple(map(np.uint64, addresses))
+                    function((kernel.blocks,), (kernel.threads,), arguments, shared_mem=kernel.launch_lds)
 
     def _library_product(self, step: LibraryProduct, memory: Mapping[str, Any]) -> None:
         batch, m, k, n = step.dims

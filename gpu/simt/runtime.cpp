@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "fiber.h"
+#include "warpgroup_units.h"
 
 eq_simt_position *eq_simt_item;
 
@@ -39,12 +40,6 @@ struct Wave {
   unsigned generation;
   unsigned long long operation;
   char slots[2][kMaxWave * EQ_SIMT_SLOT];  // two: a slow lane still reads one operation while the next begins
-};
-
-struct Shared {
-  int id;
-  size_t size;
-  void *memory;
 };
 
 char error[512];
@@ -136,16 +131,56 @@ class Launch {
   }
   unsigned long long operation() const { return current_->operation; }
   void *shared(int id, size_t size) {
-    auto found = std::find_if(shared_.begin(), shared_.end(), [&](const Shared &s) { return s.id == id; });
-    if (found == shared_.end()) {
-      if (shared_.capacity() < 64) shared_.reserve(64);  // tags must not move
-      shared_.push_back(Shared{id, size, malloc(size)});
-      found = shared_.end() - 1;
-      for (size_t i = 0; i < size; ++i) ((volatile unsigned char *)found->memory)[i] = kPoison;
+    LocalMemory *found = local_.of(id);
+    if (found == nullptr) {
+      found = local_.add(id, size, kPoison);
       release(&found->id);
     }
     acquire(&found->id);
     return found->memory;
+  }
+
+  void refuse(const char *what, int site) {
+    if (!refused_) fail("block %d: line %d: %s", current_->position.block, site, what);
+    refused_ = true;
+    suspend(*current_);
+    abort();
+  }
+  unsigned place(const void *p, int site) {
+    const unsigned found = local_.place(p);
+    if (!found) refuse("an address that is not in local memory", site);
+    return found;
+  }
+  void async_fence() { local_.fence(); }
+  void wgmma_fence() { mine().fenced = true; }
+  void wgmma(float *sums, int columns, const eq_simt_operands &operands, int site) {
+    Asynchronous &me = mine();
+    if (!me.fenced) refuse("a wgmma on sums that were used since the last wgmma.fence", site);
+    if (me.issued - me.first == me.most) refuse("more wgmma in flight than the checker holds", site);
+    WarpgroupProduct &product = me.products[me.issued % me.most];
+    product = WarpgroupProduct{sums, columns, operands, me.commits, site, 0};
+    Elements elements(product, current_->position.thread, local_, nullptr);
+    elements.digest_all();
+    if (elements.outside)
+      refuse("a wgmma reads outside of local memory, or its descriptor has a base offset", site);
+    product.read = elements.digest;
+    Issued &group = issued_[current_->position.thread / 128];
+    const unsigned place = me.issued++ % group.most;
+    if (group.number[place] < me.issued) group.operands[place] = operands, group.number[place] = me.issued;
+    if (group.number[place] == me.issued && !(group.operands[place] == operands))
+      refuse("waves of a warpgroup name different operands", site);
+  }
+  void wgmma_commit() { ++mine().commits; }
+  void wgmma_wait(int pending, void (*read)(const void *)) {
+    Asynchronous &me = mine();
+    for (; me.first < me.issued; ++me.first) {
+      const WarpgroupProduct &next = me.products[me.first % me.most];
+      if (next.commit + pending >= me.commits) break;
+      Elements elements(next, current_->position.thread, local_, read);
+      elements.add_to_sums();
+      if (elements.digest != next.read) refuse("operands of a wgmma changed while it ran", next.site);
+    }
+    me.fenced = false;  // what was waited for may be read
   }
 
  private:
@@ -163,7 +198,9 @@ class Launch {
     for (finished_ = 0; good && finished_ < threads_;) {
       if (order_ > 1) std::shuffle(sequence.begin(), sequence.end(), random_);
       const bool progress = round(sequence);
-      if (meeting_[1])
+      if (refused_)
+        good = false;
+      else if (meeting_[1])
         good = fail("block %d: lanes of one wave meet in different wave operations, lines %d and %d", block,
                     meeting_[0], meeting_[1]);
       else if (waiting_ == threads_)
@@ -173,13 +210,14 @@ class Launch {
     }
     for (Fiber &fiber : fibers_)
       if (fiber.tsan) __tsan_destroy_fiber(fiber.tsan);
-    for (Shared &s : shared_) {
-      if (tsan_)
-        graveyard_.push_back(s.memory);  // freed memory would be reused, and looked at as if by one block
-      else
-        free(s.memory);
-    }
-    shared_.clear();
+    for (LocalMemory &m : local_.all())
+      for (char *memory : {m.memory, m.seen}) {
+        if (tsan_)
+          graveyard_.push_back(memory);  // freed memory would be reused, and looked at as if by one block
+        else
+          free(memory);
+      }
+    local_.all().clear();
     return good;
   }
 
@@ -194,6 +232,8 @@ class Launch {
       }
     }
     waiting_ = 0;
+    asynchronous_.assign(threads_, Asynchronous{});
+    issued_.assign((threads_ + 127) / 128, Issued{});
     for (Wave &wave : waves_) wave.lanes = wave.arrived = wave.site = 0, wave.generation = 0;
     for (int t = 0; t < threads_; ++t) {
       Fiber &fiber = fibers_[t];
@@ -261,6 +301,7 @@ class Launch {
     if (__sanitizer_finish_switch_fiber) __sanitizer_finish_switch_fiber(fake_stack, nullptr, nullptr);
   }
   static void entry();
+  Asynchronous &mine() { return asynchronous_[current_->position.thread]; }
 
   void drop_stacks() {
     if (stacks_) munmap(stacks_, kStack * threads_);
@@ -274,12 +315,15 @@ class Launch {
   std::mt19937 random_;
   std::vector<Fiber> fibers_;
   std::vector<Wave> waves_;
-  std::vector<Shared> shared_;
+  LocalMemories local_;
+  std::vector<Asynchronous> asynchronous_;
+  std::vector<Issued> issued_;  // by warpgroups
   std::vector<void *> graveyard_;
   Fiber *current_ = nullptr;
   void *stack_pointer_ = nullptr, *tsan_ = nullptr;
   char *stacks_ = nullptr;
   int waiting_ = 0, finished_ = 0;
+  bool refused_ = false;
   int meeting_[2] = {};  // lines of two wave operations that lanes of one wave reached together
   unsigned barriers_ = 0;
   static inline unsigned long long operations_ = 0;  // never restarts: what is kept by number outlives a launch
@@ -307,3 +351,12 @@ void eq_simt_barrier(int site) { launch->barrier(site); }
 const char *eq_simt_exchange(const void *mine, int size, int site) { return launch->exchange(mine, size, site); }
 void *eq_simt_shared(int id, size_t size) { return launch->shared(id, size); }
 unsigned long long eq_simt_operation() { return launch->operation(); }
+void eq_simt_refuse(const char *what, int site) { launch->refuse(what, site); }
+unsigned eq_simt_place(const void *p, int site) { return launch->place(p, site); }
+void eq_simt_async_fence() { launch->async_fence(); }
+void eq_simt_wgmma_fence() { launch->wgmma_fence(); }
+void eq_simt_wgmma(float *sums, int columns, const eq_simt_operands *operands, int site) {
+  launch->wgmma(sums, columns, *operands, site);
+}
+void eq_simt_wgmma_commit() { launch->wgmma_commit(); }
+void eq_simt_wgmma_wait(int pending, void (*read)(const void *)) { launch->wgmma_wait(pending, read); }

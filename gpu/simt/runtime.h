@@ -21,6 +21,20 @@ const char *eq_simt_error();
 void eq_simt_barrier(int site);
 const char *eq_simt_exchange(const void *mine, int size, int site);
 void *eq_simt_shared(int id, size_t size);
+// Ends the launch with an error.
+void eq_simt_refuse(const char *what, int site);
+
+// Warpgroups (warpgroup_units.h).
+struct eq_simt_operands {
+  unsigned long long a, b;  // matrix descriptors
+  int transposed_a, transposed_b, bfloat;
+};
+unsigned eq_simt_place(const void *p, int site);
+void eq_simt_async_fence();
+void eq_simt_wgmma_fence();
+void eq_simt_wgmma(float *sums, int columns, const eq_simt_operands *operands, int site);
+void eq_simt_wgmma_commit();
+void eq_simt_wgmma_wait(int pending, void (*read)(const void *));
 // A number that the last wave operation of this work-item shares with its wave and with no other operation.
 unsigned long long eq_simt_operation();
 }

@@ -23,6 +23,7 @@
 #define EQ_SHARED(type, name, dims)     \
   typedef type eq_type_of_##name dims;  \
   eq_type_of_##name &name = *(eq_type_of_##name *)eq_simt_shared(__COUNTER__, sizeof(eq_type_of_##name))
+#define EQ_SHARED_AT_LAUNCH(type, name, dims) EQ_SHARED(type, name, dims)
 
 EQ_DEVICE int eq_thread() { return eq_simt_item->thread; }
 EQ_DEVICE int eq_block() { return eq_simt_item->block; }

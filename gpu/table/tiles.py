@@ -45,6 +45,9 @@ class Tile:
         fragment: edge of a matrix unit's product. Wide ones read half as many operands from LDS for a sum.
         direct: whether operands that are plain arrays go into LDS without registers. The lanes of a wave then fill LDS
             without gaps, so that rows have no padding; the 16-byte chunks of a row are permuted instead (`mixed`).
+        grouped: whether four waves multiply 64 rows together and read both operands from LDS (wgmma). `depth` fills the
+            banks once, so that rows need no padding: their chunks are permuted in the way that the hardware expects,
+            which is that of `mixed`. Fragments lie where those of a single wave would.
     """
 
     unit: Unit
@@ -56,12 +59,13 @@ class Tile:
     buffers: int = 2
     fragment: int = FRAGMENT
     direct: bool = False
+    grouped: bool = False
 
     @property
     def name(self) -> str:
         wide = str(self.fragment) if self.fragment > FRAGMENT else ""
-        direct = "_direct" if self.direct else ""
-        return f"{self.unit}{wide}{direct}_{self.rows}x{self.columns}x{self.depth}"
+        kind = "_direct" if self.direct else "_wgmma" if self.grouped else ""
+        return f"{self.unit}{wide}{kind}_{self.rows}x{self.columns}x{self.depth}"
 
     def threads(self, target: Target) -> int:
         """Threads of a block."""
@@ -91,9 +95,14 @@ class Tile:
         """Bytes of an operand element in LDS."""
         return itemsize(dtype) if self.unit == "matrix" else max(4, itemsize(dtype))
 
+    @property
+    def permuted(self) -> bool:
+        """Whether the chunks of a row are permuted, for want of padding."""
+        return self.direct or self.grouped
+
     def padding(self, dtype: str) -> int:
         """Elements between rows in LDS, so that rows start in different banks and stay aligned to 16 bytes."""
-        return 0 if self.direct else _CHUNK_BYTES // self.element_bytes(dtype)
+        return 0 if self.permuted else _CHUNK_BYTES // self.element_bytes(dtype)
 
     def mixed(self, dtype: str) -> Mixed:
         """Where the chunks of a row lie in LDS if rows have no padding."""
@@ -154,13 +163,27 @@ _EDGES: dict[tuple[int, int], _Grids] = {
 """Every tile by its rows and columns; those narrower than a fragment run on the vector units alone."""
 
 
+_GROUPED = ((64, 64), (128, 64), (64, 128), (128, 256), (128, 128))
+"""(rows, columns) of tiles that warpgroups compute, 64 rows each: up to 128 sums a thread."""
+
+_GROUPED_LINE_BYTES = 128
+"""Of k that such a tile holds at a time: a line of the layout that the hardware permutes over all banks."""
+
+
 @cache
 def legal_tiles(target: Target, dtype: str) -> tuple[Tile, ...]:
     """Every tile that compiles well for operands of a type and fits into LDS; matrix units first where they take it."""
     matrix = tuple(_matrix_tiles(target, dtype)) if dtype in target.matrix_dtypes else ()
     wide = [replace(t, fragment=edge) for edge in target.wide_fragments for t in matrix if _holds_whole(t, edge)]
     direct = [replace(t, direct=True) for t in wide if target.lane_loads and t.buffers == 2]
-    return (*matrix, *wide, *direct, *_vector_tiles(dtype))
+    grouped = _grouped_tiles(dtype) if target.warpgroups and matrix else ()
+    return (*matrix, *wide, *direct, *grouped, *_vector_tiles(dtype))
+
+
+def _grouped_tiles(dtype: str) -> Iterator[Tile]:
+    depth = _GROUPED_LINE_BYTES // itemsize(dtype)
+    for rows, columns in _GROUPED:
+        yield Tile("matrix", rows, columns, depth, rows // FRAGMENT, 1, grouped=True)
 
 
 def _holds_whole(tile: Tile, fragment: int) -> bool:
@@ -192,7 +215,8 @@ def ranked_tiles(
     """Tiles by when their blocks, one for each slice of k, finish: rounds of blocks times work over efficiency.
 
     Where matrix units take the type, they do all products but those narrower than half of a fragment. What is
-    gained by wide fragments and direct loads is not modelled: tiles with them follow those without.
+    gained by wide fragments, direct loads and warpgroups is not modelled: of tiles that finish together, those with
+    them follow those without.
     """
     batch, m, _, n = dims
     tiles = legal_tiles(target, dtype)
@@ -207,6 +231,13 @@ def ranked_tiles(
     return sorted(tiles, key=time)
 
 
+def default_tiles(
+    target: Target, dims: tuple[int, int, int, int], dtype: str, units: int, slices: int = 1
+) -> list[Tile]:
+    """The `ranked_tiles` that may be taken without a measurement: prices know the others' sizes alone (`grouped`)."""
+    return [t for t in ranked_tiles(target, dims, dtype, units, slices) if not t.grouped]
+
+
 def choose_tile(
     target: Target,
     dims: tuple[int, int, int, int],
@@ -215,13 +246,13 @@ def choose_tile(
     name: str | None = None,
     slices: int = 1,
 ) -> Tile:
-    """The tile called `name`, else the first of `ranked_tiles`.
+    """The tile called `name`, else the first of `default_tiles`.
 
     Raises:
         InputError: no tile of that name is legal.
     """
     if name is None:
-        return ranked_tiles(target, dims, dtype, units, slices)[0]
+        return default_tiles(target, dims, dtype, units, slices)[0]
     by_name = {t.name: t for t in legal_tiles(target, dtype)}
     if name not in by_name:
         raise unknown("tile", name, by_name)

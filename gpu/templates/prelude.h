@@ -3,6 +3,7 @@
 //   EQ_KERNEL(threads) name(...)    entry point of `threads` work-items in one dimension; EQ_EXPORT(name) must follow its body
 //   EQ_KERNEL_OF_MANY_REGISTERS(threads)    the same of a text that needs more registers than occupancy would leave it
 //   EQ_SHARED(type, name, dims)     block-local memory (LDS)
+//   EQ_SHARED_AT_LAUNCH(type, name, dims)   NVIDIA: the same, of a size that the launch gives, at a multiple of 1024 bytes
 //   EQ_DEVICE                       helper function, always inlined
 //   EQ_INLINE                       after the parameters of a lambda: always inlined, so that what it captures stays in registers
 //   EQ_UNROLL, EQ_UNROLL_BY(n)      unroll the loop that follows, wholly or n times
@@ -62,6 +63,7 @@
 #if defined(EQ_AMD) || defined(EQ_NVIDIA)
 #define EQ_EXPORT(name)
 #define EQ_SHARED(type, name, dims) __shared__ type name dims
+#define EQ_SHARED_AT_LAUNCH(type, name, dims) extern __shared__ __align__(1024) type name[]
 #define EQ_RESTRICT __restrict__
 #define EQ_INLINE __attribute__((always_inline))
 #define EQ_UNROLL _Pragma("unroll")

@@ -160,6 +160,15 @@ def test_wide_fragments_are_for_tuning_to_choose() -> None:
         assert choose_tile(target, (1, m, 1024, 4096), "float16", 304).fragment == 16
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_products_of_warpgroups_are_for_tuning_to_choose(dtype: str) -> None:
+    target = TARGETS["sm_90"]
+    assert any(tile.grouped for tile in legal_tiles(target, dtype))
+    for m in (16, 100, 1000, 8192):
+        for n in (7, 64, 4096):
+            assert not choose_tile(target, (1, m, 1024, n), dtype, 132).grouped
+
+
 def test_halves_on_vector_units_are_measured_as_float() -> None:
     tiles = {tile.unit: tile for tile in legal_tiles(TARGETS["gfx942"], "bfloat16")}
     measured = {unit: occupancy.measured_as(tile, "bfloat16") for unit, tile in tiles.items()}

@@ -17,10 +17,13 @@ from eqsat.extract.device.table import DEVICES
 from eqsat.gpu import simt
 from eqsat.gpu.build.compilers import amd_compiler
 from eqsat.gpu.build.nvrtc import nvidia_code
-from eqsat.gpu.emit import emit
+from eqsat.gpu.emit import emit, manifest, readme
+from eqsat.gpu.families.base import Choice
+from eqsat.gpu.launch.lower import lower
 from eqsat.gpu.table.targets import TARGETS
+from eqsat.program.core import make
 from eqsat.program.ir import Program
-from support.gpu_programs import PROGRAMS, assert_program_results, inputs_of, opaque_program, plan_of
+from support.gpu_programs import PROGRAMS, assert_program_results, inputs_of, one_kernel_each, opaque_program, plan_of
 
 GPUS = tuple(name for name in DEVICES if name != "cpu")
 
@@ -141,6 +144,19 @@ def test_a_manifest_says_all_that_a_launcher_needs(tmp_path: Path) -> None:
     readme = (tmp_path / "README.md").read_text()
     assert "--offload-arch=gfx942" in readme
     assert "`hidden`: output, float32[20, 10]" in readme
+
+
+def test_a_manifest_gives_the_lds_that_a_launch_needs() -> None:
+    product = make(
+        "MM", (1, 96, 72, 136), (make("In", ("x", 96 * 72, "float16")), make("In", ("w", 72 * 136, "float16")))
+    )
+    plan = one_kernel_each(("kernel", product), roots=(product,))
+    choices = {kernel.body: Choice(tile="matrix_wgmma_64x64x64") for kernel in plan.kernels}
+    launches = lower(plan, "h100", choices=choices)
+    (step,) = manifest(launches, ".cu")["steps"]
+    assert step["shared_bytes"] == 64 << 10
+    assert "CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES" in readme(launches, ".cu")
+    assert "CU_FUNC_ATTRIBUTE" not in readme(lower(plan, "h100"), ".cu")
 
 
 def test_memory_is_counted(tmp_path: Path) -> None:

@@ -135,9 +135,10 @@ def test_every_tile_keeps_its_rows_apart_and_aligned(arch: str, dtype: str) -> N
     for tile in legal_tiles(TARGETS[arch], dtype):
         size = tile.element_bytes(dtype)
         assert tile.threads(TARGETS[arch]) <= TARGETS[arch].max_threads
-        assert tile.padding(dtype) * size == (0 if tile.direct else 16)
+        assert tile.padding(dtype) * size == (0 if tile.permuted else 16)
         assert tile.depth * size % 16 == 0
-        assert tile.lds_bytes(dtype) <= TARGETS[arch].lds_bytes
+        room = TARGETS[arch].most_lds_bytes if tile.grouped else TARGETS[arch].lds_bytes
+        assert tile.lds_bytes(dtype) <= room
         assert itemsize(dtype) <= 4 or tile.unit == "vector"
 
 

@@ -209,13 +209,13 @@ def result(case: s.Case, order: int = 0) -> bool:
     return True
 
 
-def sanitizer_report(case: s.Case, sanitizer: Sanitizer) -> str:
+def sanitizer_report(case: s.Case, sanitizer: Sanitizer, arch: str = ARCH) -> str:
     values = s.random_values(case.inputs)
     memory = s.memory_of(case, values)
     (kernel,) = case.chain.kernels
     for node, value in kernel.fills.items():
         memory[node].fill(value)
-    return simt.run_checked(kernel.source, TARGET, [s.call_of(kernel, memory)], sanitizer)
+    return simt.run_checked(kernel.source, TARGETS[arch], [s.call_of(kernel, memory)], sanitizer)
 
 
 TRIAL = b"int main(int n, char **) { volatile int *p = new int[n]; p[0] = n; n -= p[0]; delete[] p; return n; }"
@@ -376,10 +376,7 @@ def test_a_copy_that_is_not_waited_for_gives_wrong_results() -> None:
 def test_copies_that_overtake_readers_are_a_race(thread: Sanitizer) -> None:
     late = "eq_barrier();  // this step's tiles are there"
     for case, found in ((copying_product(), False), (with_text(copying_product(), late, "//"), True)):
-        (kernel,) = case.chain.kernels
-        memory = s.memory_of(case, s.random_values(case.inputs))
-        report = simt.run_checked(kernel.source, TARGETS["sm_90"], [s.call_of(kernel, memory)], thread)
-        assert ("data race" in report) == found
+        assert ("data race" in sanitizer_report(case, thread, "sm_90")) == found
 
 
 def test_a_plain_add_to_a_shared_result_is_a_race(thread: Sanitizer) -> None:
@@ -477,6 +474,76 @@ def test_a_wrong_direct_load_gives_wrong_results(arch: str, fault: str) -> None:
     wrong = s.case_of(fault, replace(kernel, source=kernel.source.replace(old, new)), out)
     with pytest.raises(AssertionError):
         s.check([wrong], arch)
+
+
+WRONG_GROUPS = {
+    "nobody waits for the last products": ("eq_wgmma_wait<0>();\n  eq_barrier();", "eq_barrier();"),
+    "products are not committed": ("eq_wgmma_commit();", ""),
+    "writes to LDS are not published": ("eq_async_fence();", ""),
+    "rows in another distance": (" + k, 8192, 1024)", " + k, 8192, 512)"),
+    "blocks of a turned tile in another distance": (" + k * 64, 8192, 1024)", " + k * 64, 4096, 1024)"),
+    "k of a turned tile in another distance": (" + k * 64, 8192, 1024)", " + k * 64, 8192, 512)"),
+    "chunks permuted in another way": ("^ row / 1 % 8 * 8", "^ row / 1 % 4 * 8"),
+}
+"""How products of warpgroups may go wrong without an error."""
+
+REFUSED_GROUPS = {
+    "operands are overwritten while they are read": (
+        ("eq_wgmma_wait<1>();", ""),
+        "operands of a wgmma changed while it ran",
+    ),
+    "writes are published before they are done": (
+        ("eq_copy_wait<1>();\n    eq_async_fence();", "eq_async_fence();\n    eq_copy_wait<1>();"),
+        "operands of a wgmma changed while it ran",
+    ),
+    "no fence between other uses of sums and products": (("eq_wgmma_begin();", ""), "a wgmma on sums that were used"),
+    "waves disagree": (
+        ("+ rows * 4096 + k, ", "+ rows * 4096 + t / 32 * 1024 + k, "),
+        "waves of a warpgroup name different operands",
+    ),
+    "lanes disagree": (("+ rows * 4096 + k, ", "+ rows * 4096 + t % 32 * 1024 + k, "), "lanes name different operands"),
+    "blocks too far apart": ((" + k * 64, 8192, ", " + k * 64, 131072, "), "a wgmma reads outside of local memory"),
+    "a lane takes no part": (
+        ("multiply(step % 4);", "if (t % 32 < 31) multiply(step % 4);"),
+        "deadlock: .* in a wave operation",
+    ),
+}
+"""How they may go wrong so that the checker can name it."""
+
+
+def grouped_product() -> s.Case:
+    """A product of two warpgroups whose tiles are copied into LDS two steps ahead, b as it lies, along n."""
+    out = s.product(1, 100, 330, 136, "float16")
+    target = TARGETS["sm_90"]
+    tile = choose_tile(target, (1, 100, 330, 136), "float16", 4, "matrix_wgmma_128x128x64")
+    kernel = contraction.generate(s.job_of(out), target, tile)
+    assert {"wgmma.mma_async", "cp.async"} <= set(kernel.claims)
+    return s.case_of("warpgroups", kernel, out)
+
+
+def test_products_of_warpgroups_are_right_in_every_order(address: Sanitizer, thread: Sanitizer) -> None:
+    case = grouped_product()
+    for order in (0, 1, 2):
+        s.check([case], "sm_90", order)
+    assert sanitizer_report(case, address, "sm_90") == sanitizer_report(case, thread, "sm_90") == ""
+
+
+@pytest.mark.parametrize("fault", WRONG_GROUPS)
+def test_a_fault_of_warpgroups_gives_wrong_results(fault: str) -> None:
+    with pytest.raises(AssertionError):
+        s.check([with_text(grouped_product(), *WRONG_GROUPS[fault])], "sm_90")
+
+
+@pytest.mark.parametrize("fault", REFUSED_GROUPS)
+def test_a_fault_of_warpgroups_is_named(fault: str) -> None:
+    change, message = REFUSED_GROUPS[fault]
+    with pytest.raises(simt.SimtError, match=message):
+        s.check([with_text(grouped_product(), *change)], "sm_90")
+
+
+def test_operands_of_warpgroups_without_a_barrier_are_a_race(thread: Sanitizer) -> None:
+    late = "eq_barrier();  // this step's tiles are there"
+    assert "data race" in sanitizer_report(with_text(grouped_product(), late, "//"), thread, "sm_90")
 
 
 def test_a_text_that_does_not_compile_is_saved_with_its_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

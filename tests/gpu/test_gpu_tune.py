@@ -98,6 +98,35 @@ def test_products_are_offered_wide_fragments_where_the_matrix_unit_has_them() ->
         assert any(tile.startswith("matrix32_") for tile in tiles) == wide
 
 
+def test_products_of_halves_are_offered_warpgroups_where_the_target_has_them() -> None:
+    (kernel,) = plan_for(product(4096, 64, 4096, "float16")).kernels
+    for arch, grouped in (("sm_90", True), ("sm_80", False)):
+        tiles = [c.tile or "" for c in replace(CHOOSER, target=TARGETS[arch], units=132).proposals(kernel)]
+        assert any(tile.startswith("matrix_wgmma_") for tile in tiles) == grouped
+
+
+def test_products_of_warpgroups_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are compiled for an instruction set that CuPy does not name, and take LDS that the launch gives."""
+    monkeypatch.setitem(sys.modules, "cupy", FakeCupy("sm_90"))
+    plan = plan_for(product(96, 72, 136, "float16"))
+    (kernel,) = plan.kernels
+    env = {a.attrs[0]: np.random.default_rng(0).standard_normal(a.size).astype(np.float16) for a in kernel.inputs}
+    compiled = GpuPlan(plan, choices={kernel.body: Choice(tile="matrix_wgmma_64x128x64")})
+    (made,) = compiled.launches.kernels.values()
+    assert made.launch_lds > 48 << 10
+    np.testing.assert_allclose(compiled.run_host(env)[0], plan.run_numpy(env)[0], rtol=0, atol=5e-2)
+
+
+def test_a_refused_product_of_warpgroups_is_saved_with_its_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    cupy = FakeCupy("sm_90")
+    cupy.refuses = lambda code: "eq_wgmma_commit();" in code
+    monkeypatch.setitem(sys.modules, "cupy", cupy)
+    plan = plan_for(product(96, 72, 144, "float16"))
+    (kernel,) = plan.kernels
+    with pytest.raises(compilers.CompileFailed, match="refused"):
+        GpuPlan(plan, choices={kernel.body: Choice(tile="matrix_wgmma_64x128x64")})
+
+
 def test_an_exact_plan_is_offered_no_atomics() -> None:
     (kernel,) = plan_for(KERNELS["reduced product"]).kernels
     assert {c.combine for c in CHOOSER.proposals(kernel)} >= {"atomic", "lds", "wave"}

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import re
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -44,6 +46,66 @@ class FakeArray(np.ndarray):  # type: ignore[type-arg]
         self.recorder.do(lambda: np.ndarray.fill(self, value))
 
 
+class FakeNvrtc:
+    """The compiler: its code is the text, and a program is its number."""
+
+    class NVRTCError(RuntimeError):
+        pass
+
+    def __init__(self, cupy: FakeCupy) -> None:
+        self.cupy, self.texts = cupy, dict[int, str]()
+
+    def getVersion(self) -> tuple[int, int]:
+        return 13, 0
+
+    def createProgram(self, text: str, name: str, headers: tuple[str, ...], names: tuple[str, ...]) -> int:
+        self.texts[len(self.texts) + 1] = text
+        return len(self.texts)
+
+    def compileProgram(self, program: int, options: tuple[str, ...]) -> None:
+        assert "--gpu-architecture=sm_90a" in options
+        if self.cupy.refuses(self.texts[program]):
+            raise self.NVRTCError("compilation")
+
+    def getProgramLog(self, program: int) -> str:
+        return "line 1: error: refused"
+
+    def getCUBIN(self, program: int) -> bytes:
+        return self.texts[program].encode()
+
+    def destroyProgram(self, program: int) -> None:
+        self.texts[program] = ""
+
+
+class FakeFunction:
+    """A kernel; more than 48 KiB of LDS must be allowed before a launch asks for it."""
+
+    max_dynamic_shared_size_bytes = 48 << 10
+
+    def __init__(self, cupy: FakeCupy, code: str, entry: str) -> None:
+        self.cupy, self.code, self.entry = cupy, code, entry
+        sized = re.search(r"  EQ_SHARED_AT_LAUNCH\(eq_chunk, lds, \[(\d+)\]\);", code)
+        self.lds = 16 * int(sized[1]) if sized else 0
+
+    def __call__(
+        self, grid: tuple[int], block: tuple[int], args: tuple[np.uint64, ...], *, shared_mem: int = 0
+    ) -> None:
+        cupy = self.cupy
+        assert {type(a) for a in args} == {np.uint64}
+        if shared_mem > self.max_dynamic_shared_size_bytes:
+            raise cupy.CUDADriverError("CUDA_ERROR_INVALID_VALUE: invalid argument")
+        assert shared_mem == self.lds
+        pointers = [np.ctypeslib.as_array((ctypes.c_ubyte * 1).from_address(int(a))) for a in args]
+        arguments = tuple(simt.Argument(p) for p in pointers)
+
+        def run() -> None:
+            cupy.launches += 1
+            cupy.now_us += cupy.cost_us(self.code, grid[0])
+            simt.run(self.code, TARGETS[cupy.arch], [simt.Call(self.entry, grid[0], block[0], arguments)])
+
+        FakeArray.recorder.do(run)
+
+
 class FakeModule:
     """A compiled text: launches go to the checker, with the arguments that a driver would get."""
 
@@ -53,22 +115,8 @@ class FakeModule:
         assert "-std=c++17" in options
         self.cupy, self.code = cupy, code
 
-    def get_function(self, entry: str) -> Any:
-        cupy = self.cupy
-
-        def launch(grid: tuple[int], block: tuple[int], args: tuple[np.uint64, ...]) -> None:
-            assert {type(a) for a in args} == {np.uint64}
-            pointers = [np.ctypeslib.as_array((ctypes.c_ubyte * 1).from_address(int(a))) for a in args]
-            arguments = tuple(simt.Argument(p) for p in pointers)
-
-            def run() -> None:
-                cupy.launches += 1
-                cupy.now_us += cupy.cost_us(self.code, grid[0])
-                simt.run(self.code, TARGETS[cupy.arch], [simt.Call(entry, grid[0], block[0], arguments)])
-
-            FakeArray.recorder.do(run)
-
-        return launch
+    def get_function(self, entry: str) -> FakeFunction:
+        return FakeFunction(self.cupy, self.code, entry)
 
 
 class FakeCupy:
@@ -125,6 +173,7 @@ class FakeCupy:
             ),
             driver=SimpleNamespace(CUDADriverError=self.CUDADriverError),
             memory=SimpleNamespace(OutOfMemoryError=self.OutOfMemoryError),
+            nvrtc=FakeNvrtc(self),
             compiler=SimpleNamespace(CompileException=self.CompileException),
             Device=lambda i=0: FakeDevice(arch),
             Stream=lambda non_blocking: FakeStream(self),
@@ -134,8 +183,10 @@ class FakeCupy:
         )
         self.random = SimpleNamespace(standard_normal=lambda shape: np.zeros(shape).view(FakeArray))
 
-    def RawModule(self, code: str, options: tuple[str, ...]) -> FakeModule:
-        return FakeModule(self, code, options)
+    def RawModule(
+        self, code: str = "", options: tuple[str, ...] = ("-std=c++17",), path: str | None = None
+    ) -> FakeModule:
+        return FakeModule(self, Path(path).read_text() if path else code, options)
 
     def empty(self, shape: int | tuple[int, ...], dtype: Any) -> FakeArray:
         size = int(np.prod(shape)) * np.dtype(dtype).itemsize

@@ -96,7 +96,8 @@ def generate(job: Job, target: Target, tile: Tile | None = None, combine: Combin
     loads = [load for name, of in sides.items() if (load := direct_load(name, job, target, *of, tile, threads))]
     held = {load.name for load in loads} if not pipe else set(sides)
     operands = [operand(name, job, *of, tile, threads) for name, of in sides.items() if name not in held]
-    tiles_bytes = pipe.lds_bytes(tile.element_bytes(dtype)) if pipe else tile.lds_bytes(dtype)
+    size = tile.element_bytes(dtype)
+    tiles_bytes = pipe.lds_bytes(size) if pipe else tile.lds_bytes(dtype)
     tiles_m, tiles_n = ceil(m / tile.rows), ceil(n / tile.columns)
     steps, buffers = ceil(k / tile.depth), pipe.stages if pipe else tile.buffers
     a_slice, slices = _sliced(steps, buffers, (job.choice.slices or 1) if not end.reductions else 1)
@@ -123,7 +124,8 @@ def generate(job: Job, target: Target, tile: Tile | None = None, combine: Combin
         sum_type=COMPUTE[dtype],
         operands=operands,
         loads=loads,
-        mixed=tile.mixed(dtype) if tile.direct else None,
+        mixed=tile.mixed(dtype) if tile.permuted else None,
+        group=_Group.of(tile, size) if tile.grouped else None,
         pipe=pipe,
         buffers=buffers,
         lds=_tiles_in_lds(tile, dtype, pipe),
@@ -133,6 +135,7 @@ def generate(job: Job, target: Target, tile: Tile | None = None, combine: Combin
         combine=combine,
         lines=core.size // (n if end.major == "m" else m),
     )
+    part = replace(part, lds_at_launch=tile.grouped or part.lds_bytes > target.lds_bytes, warpgroups=tile.grouped)
     if joining:
         part = replace(part, writes=(*part.writes, joining.partials.dtype, joining.arrived.dtype))
     entry, source = finished(FAMILY.name, threads, part)
@@ -166,6 +169,27 @@ class _Joining(NamedTuple):
             make("In", (f"partials{core.uid}", tiles * of_a_tile, dtype)),
             make("In", (f"arrived{core.uid}", tiles, "int32")),
         )
+
+
+class _Group(NamedTuple):
+    """How warpgroups find operands in tiles of 128-byte lines.
+
+    Attributes:
+        line: elements of a line, along k, or along the rows where the tile is turned; `block`, of as many lines.
+        apart: bytes from one block of a turned tile to the next; `eight`, of eight lines.
+        waves: of a group, which take 16 rows each.
+    """
+
+    line: int
+    block: int
+    apart: int
+    eight: int
+    waves: int = 4
+
+    @staticmethod
+    def of(tile: Tile, size: int) -> _Group:
+        line = tile.depth
+        return _Group(line, line * line, line * line * size, 8 * line * size)
 
 
 def _sliced(steps: int, buffers: int, slices: int) -> tuple[int, int]:
@@ -202,7 +226,9 @@ def _strip_bytes(end: Epilogue, sum_type: str, threads: int) -> int:
 
 def _claims(target: Target, tile: Tile, end: Epilogue, combine: Combine) -> tuple[str, ...]:
     claims = []
-    if tile.unit == "matrix":
+    if tile.grouped:
+        claims.append("wgmma.mma_async")
+    elif tile.unit == "matrix":
         claims.append(target.matrix_instruction + (f"_f32_{tile.fragment}x" if tile.fragment > FRAGMENT else ""))
     if end.reductions and combine == "wave" and end.lanes == 16 and target.maker == "amd":
         claims.append("row_ror")
@@ -219,20 +245,21 @@ def _choices(target: Target, dtype: str) -> list[Choice]:
 
 
 def _reducing_choices(target: Target, dtype: str) -> list[Choice]:
-    plain, wide, direct = _kinds(legal_tiles(target, dtype))
+    plain, wide, direct, grouped = _kinds(legal_tiles(target, dtype))
     matrix = [t for t in plain if t.unit == "matrix"]
     vector = [t for t in plain if t.unit == "vector"]
-    shown = ((*matrix[:1], *matrix[-1:], *vector[3:8:2]), wide[-1:], direct[-1:])
+    shown = ((*matrix[:1], *matrix[-1:], *vector[3:8:2]), wide[-1:], direct[-1:], grouped[-1:])
     return [Choice(tile=t.name, combine=c) for tiles in shown for c in COMBINES for t in tiles]
 
 
-def _kinds(tiles: Sequence[Tile]) -> tuple[list[Tile], list[Tile], list[Tile]]:
-    """(tiles that every target has, those of wide fragments, those that are loaded directly)."""
+def _kinds(tiles: Sequence[Tile]) -> tuple[list[Tile], list[Tile], list[Tile], list[Tile]]:
+    """(tiles that every target has, those of wide fragments, those that are loaded directly, those of warpgroups)."""
     wide = [t for t in tiles if t.fragment > FRAGMENT]
     return (
-        [t for t in tiles if t.fragment == FRAGMENT],
+        [t for t in tiles if t.fragment == FRAGMENT and not t.grouped],
         [t for t in wide if not t.direct],
         [t for t in wide if t.direct],
+        [t for t in tiles if t.grouped],
     )
 
 

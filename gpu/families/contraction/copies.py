@@ -22,6 +22,9 @@ from eqsat.program.core import Node
 MOST_STAGES = 3
 """Most tiles in LDS: one is multiplied while the others arrive. More tiles leave room for fewer blocks."""
 
+GROUPED_STAGES = 4
+"""The same where products run on while the next tiles are waited for: two are multiplied."""
+
 _BYTES = (16, 8, 4)
 """What one cp.async moves (PTX ISA, cp.async)."""
 
@@ -59,10 +62,11 @@ class Copy:
 
 @dataclass(frozen=True)
 class Pipeline:
-    """Both operands' copies, and how many tiles of each LDS holds."""
+    """Both operands' copies, how many tiles of each LDS holds, and how many steps `ahead` they are begun."""
 
     copies: tuple[Copy, Copy]
     stages: int
+    ahead: int
 
     def lds_bytes(self, size: int) -> int:
         """LDS of all tiles, with elements of `size` bytes."""
@@ -78,9 +82,11 @@ def pipeline(job: Job, target: Target, core: Node, tile: Tile, threads: int) -> 
     b = _Operand("b", job, core.args[1], (batch, n, k), tile, threads).copy(_BYTES)
     if a is None or b is None:
         return None
-    one = Pipeline((a, b), 1)
-    stages = min(MOST_STAGES, target.lds_bytes // one.lds_bytes(tile.element_bytes(core.args[0].dtype)))
-    return Pipeline((a, b), stages) if stages > 1 else None
+    one = (a.size + b.size) * tile.element_bytes(core.args[0].dtype)
+    multiplied = 2 if tile.grouped else 1
+    most, room = (GROUPED_STAGES, target.most_lds_bytes) if tile.grouped else (MOST_STAGES, target.lds_bytes)
+    stages = min(most, room // one)
+    return Pipeline((a, b), stages, stages - multiplied) if stages > multiplied else None
 
 
 def direct_load(
