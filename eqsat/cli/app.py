@@ -17,23 +17,22 @@ import typer
 from typer.core import TyperGroup
 
 from eqsat.base.time_budget import process_seconds
-from eqsat.cli.commands import (
-    bench,
-    calibrate,
-    demo,
-    devices,
-    emit,
-    explain,
-    explore,
-    extract,
-    kernels,
-    optimize,
-    prove,
-    rules,
-    run,
-)
+from eqsat.cli.commands import kernels, rules
+from eqsat.cli.commands.bench import bench
+from eqsat.cli.commands.calibrate import calibrate
+from eqsat.cli.commands.demo import demo
+from eqsat.cli.commands.devices import devices
+from eqsat.cli.commands.emit import emit
+from eqsat.cli.commands.explain import explain
+from eqsat.cli.commands.explore import explore
+from eqsat.cli.commands.extract import extract
+from eqsat.cli.commands.optimize import optimize
+from eqsat.cli.commands.prove import prove, verify
+from eqsat.cli.commands.run import run
 from eqsat.cli.commands.version import show_version, version
-from eqsat.cli.tasks import discover, fuzz, sweep
+from eqsat.cli.tasks.discover import discover
+from eqsat.cli.tasks.fuzz import fuzz
+from eqsat.cli.tasks.sweep import sweep
 from eqsat.errors import EqsatError, InputError
 
 CHECK_FAILED, BAD_INPUT, INTERRUPTED = 1, 3, 130
@@ -80,24 +79,27 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("optimize")(optimize.optimize)
-app.command("run")(run.run)
-app.command("emit")(emit.emit)
-app.command("prove")(prove.prove)
-app.command("verify")(prove.verify)
-app.command("demo")(demo.demo)
-app.command("bench")(bench.bench)
-app.command("calibrate")(calibrate.calibrate)
-app.command("devices")(devices.devices)
-app.command("explain")(explain.explain)
-app.command("explore")(explore.explore)
-app.command("extract")(extract.extract)
-app.command("sweep")(sweep.sweep)
-app.command("fuzz")(fuzz.fuzz)
-rules.app.command("discover")(discover.discover)
+for command in (
+    optimize,
+    run,
+    emit,
+    prove,
+    verify,
+    demo,
+    bench,
+    calibrate,
+    devices,
+    explain,
+    explore,
+    extract,
+    sweep,
+    fuzz,
+):
+    app.command()(command)
+rules.app.command()(discover)
 app.add_typer(rules.app, name="rules")
 app.add_typer(kernels.app, name="kernels")
-app.command("version")(version)
+app.command()(version)
 
 
 @app.callback()

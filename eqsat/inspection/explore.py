@@ -7,7 +7,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from eqsat.base.arguments import instance, shown
 from eqsat.egraph.saturate import Limits, Progress, saturate
@@ -38,10 +37,6 @@ class Growth:
     nodes: int
     matches: dict[str, int]
 
-    def as_json(self) -> dict[str, Any]:
-        """As a row of `eqsat explore --json`."""
-        return {"iteration": self.iteration, "classes": self.classes, "nodes": self.nodes, "matches": self.matches}
-
 
 @dataclass(frozen=True, slots=True)
 class Fired:
@@ -52,16 +47,6 @@ class Fired:
     made: int
     form: str
     where: tuple[str, ...]
-
-    def as_json(self) -> dict[str, Any]:
-        """As a row of `eqsat explore --json`."""
-        return {
-            "rule": self.rule,
-            "matches": self.matches,
-            "made": self.made,
-            "form": self.form,
-            "where": list(self.where),
-        }
 
 
 @dataclass(slots=True)

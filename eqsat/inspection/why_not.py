@@ -102,16 +102,7 @@ class Answer:
             "held": self.fired,
             "steps": self.steps,
             "dearer": [{"where": p.where, "term": p.term, "reason": p.reasons[0]} for p in self.dearer],
-            "missed": [
-                {
-                    "where": p.where,
-                    "term": p.term,
-                    "guard": p.reasons[0],
-                    "reasons": list(p.reasons),
-                    "with": p.bindings,
-                }
-                for p in self.missed
-            ],
+            "missed": [p.as_json() for p in self.missed],
             "nearest": self.nearest,
         }
 
@@ -233,17 +224,12 @@ class _Look:
 
     def nearest(self) -> list[str]:
         """The nearest match of the left side, if it matches nowhere."""
+        present = _counted(Counter(n.op for n in self._snapshot.nodes if n.args and n.rule == "")) or "no operators"
         if isinstance(self._row, HostRule):
-            ops = Counter(n.op for n in self._snapshot.nodes if n.args and n.rule == "")
-            present = _counted(ops)
-            return [f"needs: {self._row.guard_text or self._row.text}; the program has {present or 'no operators'}"]
+            return [f"needs: {self._row.guard_text or self._row.text}; the program has {present}"]
         same = [n for n in self._snapshot.nodes if n.op == self._row.left.op]
         if not same:
-            ops = Counter(n.op for n in self._snapshot.nodes if n.args and n.rule == "")
-            present = _counted(ops)
-            return [
-                f"needs {rule_text.kind(self._row.left)}: the program has none (it has {present or 'no operators'})"
-            ]
+            return [f"needs {rule_text.kind(self._row.left)}: the program has none (it has {present})"]
         scored = sorted((miss for node in same for miss in self._misses(self._row.left, node)), key=lambda m: -m[0])
         best = [m for m in scored if m[0] == scored[0][0]] if scored else []
         return [text for _, text in best]

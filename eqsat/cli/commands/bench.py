@@ -124,12 +124,11 @@ def bench(
 
 def _tell(rows: Sequence[dict[str, Any]], on: str, device: str, rounds: int, json_file: str | None) -> None:
     """Write and print the times of programs."""
-    from eqsat.cli.shared.output import console, print_table, write_json
+    from eqsat.cli.shared.output import answer, console, print_table
 
     mean = geometric_mean(row["ratio"] for row in rows)
-    if json_file is not None:
-        write_json({"schema": 1, "on": on, "device": device, "programs": rows, "geometric_mean": mean}, json_file)
-    if json_file != "-":
+    data = {"schema": 1, "on": on, "device": device, "programs": rows, "geometric_mean": mean}
+    if answer(data, json_file):
         cells = [_cells(row) for row in rows]
         columns = ("program", "as written", "optimised", "faster", "error", "the same")
         print_table(console(), f"On {on}, optimised for {device}; medians of {rounds}", columns, cells)
@@ -152,7 +151,7 @@ def _run_suite(
     from eqsat.base.files import write_text
     from eqsat.base.progress_bar import progress_bar
     from eqsat.cli.shared.options import parse_shapes
-    from eqsat.cli.shared.output import console, print_table, write_json
+    from eqsat.cli.shared.output import answer, console, print_table, write_json
     from eqsat.suite.page import page
     from eqsat.suite.parts import Asked
     from eqsat.suite.place import choose
@@ -175,9 +174,7 @@ def _run_suite(
             made, shown = document(state), tables(state)
             write_json(made, str(folder / FILE))
             write_text(folder / PAGE, page(state, shown))
-    if json_file is not None:
-        write_json(made, json_file)
-    if json_file != "-":
+    if answer(made, json_file):
         for table in shown:
             print_table(console(), table.title, table.columns, table.rows, table.words)
             for note in table.notes:

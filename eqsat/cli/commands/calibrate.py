@@ -65,7 +65,7 @@ def calibrate(
     - `eqsat calibrate --device cpu`, then `eqsat calibrate --device cpu --report models/`
     """
     from eqsat.base.files import check_outputs
-    from eqsat.cli.shared.output import console, write_json
+    from eqsat.cli.shared.output import answer, console
     from eqsat.cli.shared.prices import compare_prices
     from eqsat.extract.device import files as device_files
     from eqsat.extract.device.table import DEVICES
@@ -94,9 +94,7 @@ def calibrate(
     fitted = dict(found.row.figures())
     file = output or device_files.user_file(row.name)
     device_files.write(file, device_files.RowFile(row.name, {figure: fitted[figure] for figure in found.fitted}))
-    if json_file is not None:
-        write_json(_as_json(found, machine, file), json_file)
-    if json_file != "-":
+    if answer(_as_json(found, machine, file), json_file):
         _print(found, dict(row.figures()), machine, console())
         typer.echo(f"{file}: the fitted row")
 

@@ -36,7 +36,7 @@ def demo(
     import eqsat
     from eqsat.base.files import make_folder
     from eqsat.base.progress_bar import progress_bar
-    from eqsat.cli.shared.output import console, nearest, print_table, write_json
+    from eqsat.cli.shared.output import answer, console, nearest, print_table
     from eqsat.cli.shared.search import resolved
     from eqsat.suite.motivating import PROGRAMS
 
@@ -57,9 +57,7 @@ def demo(
             if save is not None:
                 eqsat.to_onnx(program, save / f"{name}.onnx")
                 eqsat.to_onnx(best.program, save / f"{name}-optimised.onnx")
-    if json_file is not None:
-        write_json({"schema": 1, "programs": reports}, json_file)
-    if json_file != "-":
+    if answer({"schema": 1, "programs": reports}, json_file):
         terminal = console()
         _print_reports(reports, device, terminal)
         about = [(name, PROGRAMS[name].source, PROGRAMS[name].text) for name in chosen]

@@ -17,14 +17,12 @@ def devices(
 
     Examples: `eqsat devices`, `eqsat devices mi300x`, `eqsat devices --json -`
     """
-    from eqsat.cli.shared.output import console, print_table, write_json
+    from eqsat.cli.shared.output import answer, console, print_table
     from eqsat.extract.device.table import device
     from eqsat.extract.device.table import devices as every_device
 
     rows = [device(name)] if name else every_device()
-    if json_file is not None:
-        write_json({"schema": 1, "devices": [_as_json(row) for row in rows]}, json_file)
-    if json_file == "-":
+    if not answer({"schema": 1, "devices": [_as_json(row) for row in rows]}, json_file):
         return
     if name:
         row = rows[0]

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from eqsat.cli.shared.options import Device, JsonFile, ModelFile, Numerics, Shape, TimeLimit
+from eqsat.cli.shared.options import Device, JsonFile, ModelFile, Numerics, Optimized, Shape, TimeLimit
 
 
 def emit(
@@ -20,9 +20,7 @@ def emit(
     time_limit: TimeLimit = 10.0,
     numerics: Numerics = "reassociate",
     shape: Shape = None,
-    optimized: Annotated[
-        bool, typer.Option("--optimize/--as-written", help="The program found by the optimiser, or as it stands.")
-    ] = True,
+    optimized: Optimized = True,
     json_file: JsonFile = None,
 ) -> None:
     """Write kernel sources, a manifest of buffers and launches, and the constants of a program.
@@ -35,7 +33,7 @@ def emit(
     - `eqsat emit model.onnx -o kernels/`
     - `eqsat emit model.onnx -o kernels/ --device h100 --as-written`
     """
-    from eqsat.cli.shared.output import check_files, engineering, write_json
+    from eqsat.cli.shared.output import answer, check_files, engineering
     from eqsat.cli.shared.search import begun, load, optimise
     from eqsat.gpu.emit import FILES
     from eqsat.gpu.emit import emit as write_folder
@@ -45,9 +43,7 @@ def emit(
     budget = begun(context, time_limit)
     best = optimise(load(model, shape, budget), device, budget, numerics, rules=None if optimized else [])
     manifest = write_folder(best.plan, best.report["device"], output, best.program)
-    if json_file is not None:
-        write_json(manifest, json_file)
-    if json_file != "-":
+    if answer(manifest, json_file):
         launches = sum("kernel" in step for step in manifest["steps"])
         sources = len({step["source"] for step in manifest["steps"] if "kernel" in step})
         memory = engineering(manifest["memory"]["peak"], "B")

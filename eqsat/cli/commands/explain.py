@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from eqsat.cli.shared.options import Device, JsonFile, ModelFile, Numerics, RulesFile, Shape, TimeLimit
+from eqsat.cli.shared.options import Device, Html, JsonFile, ModelFile, Numerics, RulesFile, Shape, TimeLimit
 
 if TYPE_CHECKING:
     from eqsat.language.rule import Policy
@@ -29,9 +28,7 @@ def explain(
             help="Say what kept this rule from firing, or why two kernels of the result are not one that streams.",
         ),
     ] = None,
-    html: Annotated[
-        Path | None, typer.Option("--html", metavar="FILE", help="Write a page: before and after, costs, steps.")
-    ] = None,
+    html: Html = None,
     device: Device = "mi300x",
     time_limit: TimeLimit = 10.0,
     numerics: Numerics = "reassociate",
@@ -54,7 +51,7 @@ def explain(
     """
     from eqsat.base.files import write_text
     from eqsat.cli.commands.rules import select
-    from eqsat.cli.shared.output import check_files, text_width, write_json
+    from eqsat.cli.shared.output import answer, check_files, text_width
     from eqsat.cli.shared.search import begun, load, optimise
     from eqsat.explain.narration import narration, streams
 
@@ -74,31 +71,27 @@ def explain(
         from eqsat.inspection.html import page
 
         write_text(html, page(best))
-    if json_file is not None:
-        explained = {key: best.report[key] for key in ("steps", "derived", "merges")}
-        write_json({"schema": 1, **explained, "streams": streams(best.report)}, json_file)
-    if json_file != "-":
+    explained = {key: best.report[key] for key in ("steps", "derived", "merges")}
+    if answer({"schema": 1, **explained, "streams": streams(best.report)}, json_file):
         typer.echo(narration(best.report, text_width()))
 
 
 def _why_not(program: Program, name: str, device: str, seconds: float, numerics: Policy, json_file: str | None) -> None:
     from eqsat.base.progress_bar import progress_bar
     from eqsat.cli.commands.rules import find
-    from eqsat.cli.shared.output import text_width, write_json
+    from eqsat.cli.shared.output import answer, text_width
     from eqsat.explain.narration import why_not_text
     from eqsat.inspection.why_not import why_not
 
     row = find(name)
     with progress_bar("optimising"):
-        answer = why_not(program, row, device, seconds, numerics).as_json()
-    if json_file is not None:
-        write_json(answer, json_file)
-    if json_file != "-":
-        typer.echo(why_not_text(answer, text_width()))
+        found = why_not(program, row, device, seconds, numerics).as_json()
+    if answer(found, json_file):
+        typer.echo(why_not_text(found, text_width()))
 
 
 def _why_apart(best: Result, names: str, device: str, json_file: str | None) -> None:
-    from eqsat.cli.shared.output import text_width, write_json
+    from eqsat.cli.shared.output import answer, text_width
     from eqsat.errors import InputError
     from eqsat.explain.narration import apart_text
     from eqsat.extract.device.table import device as find_device
@@ -107,8 +100,6 @@ def _why_apart(best: Result, names: str, device: str, json_file: str | None) -> 
     pair = tuple(name.strip() for name in names.split("+"))
     if len(pair) != 2:
         raise InputError(f"--why-not takes a rule, or two kernels as KERNEL+KERNEL; got {names}")
-    answer = why_apart(best.plan, pair, find_device(device), best.report["numerics"] == "exact")
-    if json_file is not None:
-        write_json(answer, json_file)
-    if json_file != "-":
-        typer.echo(apart_text(answer, text_width()))
+    found = why_apart(best.plan, pair, find_device(device), best.report["numerics"] == "exact")
+    if answer(found, json_file):
+        typer.echo(apart_text(found, text_width()))

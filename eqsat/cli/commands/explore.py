@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -128,9 +129,9 @@ def _as_json(found: Exploration, forms: Sequence[Form]) -> dict[str, Any]:
     return {
         "schema": 1,
         "stop": found.stop,
-        "growth": [g.as_json() for g in found.growth],
+        "growth": list(map(asdict, found.growth)),
         "made": found.made,
-        "fired": [f.as_json() for f in found.fired()],
+        "fired": list(map(asdict, found.fired())),
         "forms": [{"form": f.text, "predicted_us": f.microseconds} for f in forms],
     }
 

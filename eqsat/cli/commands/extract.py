@@ -24,16 +24,13 @@ def extract(
     """
     from eqsat.base.files import check_outputs
     from eqsat.base.progress_bar import progress_bar
-    from eqsat.cli.shared.output import write_json
+    from eqsat.cli.shared.output import answer
     from eqsat.extract.solver.serialized import extract_file
 
     check_outputs({"the e-graph": egraph}, {"--json": json_file})
     with progress_bar(f"extracting from {egraph.name}"):
-        answer = extract_file(egraph, time_limit)
-    if json_file is not None:
-        write_json(answer, json_file)
-    if json_file != "-":
-        state = (
-            "proven optimal" if answer["optimal"] else f"lower bound {answer['lower_bound']:g}, gap {answer['gap']:.1%}"
-        )
-        typer.echo(f"cost {answer['cost']:g}, {state}, {len(answer['choices'])} classes, {answer['seconds']:.2f} s")
+        found = extract_file(egraph, time_limit)
+    if answer(found, json_file):
+        bound = f"lower bound {found['lower_bound']:g}, gap {found['gap']:.1%}"
+        state = "proven optimal" if found["optimal"] else bound
+        typer.echo(f"cost {found['cost']:g}, {state}, {len(found['choices'])} classes, {found['seconds']:.2f} s")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from eqsat.cli.shared.options import Device, JsonFile, Numerics, Shape, TimeLimit
+from eqsat.cli.shared.options import Device, JsonFile, Numerics, Optimized, Shape, TimeLimit
 from eqsat.errors import InputError
 from eqsat.gpu.table.limits import OPERANDS, Operands
 
@@ -63,7 +63,7 @@ def list_kernels(
     - `eqsat kernels list --family contraction --dtype float16 --device h100`
     - `eqsat kernels list --json -`
     """
-    from eqsat.cli.shared.output import console, print_table, write_json
+    from eqsat.cli.shared.output import answer, console, print_table
     from eqsat.cli.shared.search import resolved
 
     device = resolved(device)
@@ -73,9 +73,7 @@ def list_kernels(
     rows = [row for d in OPERANDS if dtype in (None, d) for row in variants(device, d)]
     if families:
         rows = [row for row in rows if row.family == families[0].name]
-    if json_file is not None:
-        write_json({"schema": 1, "device": device, "kernels": [asdict(row) for row in rows]}, json_file)
-    if json_file != "-":
+    if answer({"schema": 1, "device": device, "kernels": [asdict(row) for row in rows]}, json_file):
         columns = ("family", "variant", "operands", "threads", "registers", "LDS bytes", "waves of most")
         cells = [(row.family, row.variant, row.dtype, str(row.threads), *_resources(row)) for row in rows]
         print_table(console(), f"{len(rows)} variants on {device}", columns, cells, words=3)
@@ -96,7 +94,7 @@ def show(
     - `eqsat kernels show row`
     - `eqsat kernels show contraction matrix_64x64x32 --dtype float16 --example "left transposed"`
     """
-    from eqsat.cli.shared.output import console, write_json
+    from eqsat.cli.shared.output import answer, console
 
     family = find_family(name)
     chosen, outputs = find_example(family, dtype, example)
@@ -114,9 +112,7 @@ def show(
         "example": {"name": chosen, "term": term_of(outputs), "prices": prices(outputs)},
         "variants": {device: [asdict(row) for row in rows] for device, rows in by_device.items()},
     }
-    if json_file is not None:
-        write_json(facts, json_file)
-    if json_file != "-":
+    if answer(facts, json_file):
         _print_family(facts, by_device, console())
 
 
@@ -135,9 +131,7 @@ def source(
         bool, typer.Option("--whole", help="With the text of the headers in place of the includes.")
     ] = False,
     output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write it there.")] = None,
-    optimized: Annotated[
-        bool, typer.Option("--optimize/--as-written", help="Of a program: as the optimiser found it, or as it stands.")
-    ] = True,
+    optimized: Optimized = True,
     time_limit: TimeLimit = 10.0,
     numerics: Numerics = "reassociate",
     shape: Shape = None,
@@ -153,7 +147,7 @@ def source(
     - `eqsat kernels source model.onnx --kernel 3 --device h100 --whole -o kernel3.cu`
     """
     from eqsat.base.files import write_text
-    from eqsat.cli.shared.output import check_files, write_json
+    from eqsat.cli.shared.output import answer, check_files
     from eqsat.cli.shared.search import load, optimise, resolved
     from eqsat.gpu.run.cupy_runtime import inlined
 
@@ -179,12 +173,11 @@ def source(
         }
         for numbers, k in made
     ]
-    if json_file is not None:
-        write_json({"schema": 1, "device": device, "texts": texts}, json_file)
+    says = answer({"schema": 1, "device": device, "texts": texts}, json_file)
     text = "\n".join(entry["source"] for entry in texts)
     if output is not None:
         write_text(output, text)
-    elif json_file != "-":
+    elif says:
         typer.echo(text, nl=False)
 
 

@@ -11,6 +11,7 @@ import typer
 from eqsat.cli.shared.options import (
     Certificate,
     Device,
+    Html,
     JsonFile,
     MemoryLimit,
     ModelFile,
@@ -80,9 +81,7 @@ def optimize(
         int, typer.Option("--measure-threads", min=1, metavar="N", help="Threads of each program that is measured.")
     ] = 1,
     explain: Annotated[bool, typer.Option("--explain", help="Also print the way to the result, step by step.")] = False,
-    html: Annotated[
-        Path | None, typer.Option("--html", metavar="FILE", help="Write a page: before and after, costs, steps.")
-    ] = None,
+    html: Html = None,
     json_file: JsonFile = None,
 ) -> None:
     """Find an equal program that is cheaper on a device, check it, and say how it was found.
@@ -187,14 +186,12 @@ def _write_page(best: Result, html: Path | None) -> None:
 def _tell(best: Result, tuning: Tuning | None, model: Path, json_file: str | None, explain: bool) -> None:
     """Write and print a result."""
     from eqsat.cli.shared.alternatives import objective_line, print_alternatives
-    from eqsat.cli.shared.output import console, write_json
+    from eqsat.cli.shared.output import answer, console
     from eqsat.cli.shared.report import print_report
     from eqsat.cli.shared.tuning import as_json, print_tuning
 
     report = best.report
-    if json_file is not None:
-        write_json(report | ({"tuning": as_json(tuning)} if tuning else {}), json_file)
-    if json_file == "-":
+    if not answer(report | ({"tuning": as_json(tuning)} if tuning else {}), json_file):
         return
     print_report(report, model.name, console())
     if "objective" in report:

@@ -17,9 +17,13 @@ _MOST_CERTIFICATE = 1 << 30
 """Bytes of a certificate that is read."""
 
 
+First = Annotated[Path, typer.Argument(metavar="A.onnx", help="A program.", show_default=False)]
+Second = Annotated[Path, typer.Argument(metavar="B.onnx", help="Another one.", show_default=False)]
+
+
 def prove(
-    first: Annotated[Path, typer.Argument(metavar="A.onnx", help="A program.", show_default=False)],
-    second: Annotated[Path, typer.Argument(metavar="B.onnx", help="Another one.", show_default=False)],
+    first: First,
+    second: Second,
     time_limit: TimeLimit = 10.0,
     shape: Shape = None,
     assume: Annotated[
@@ -53,7 +57,7 @@ def prove(
     from eqsat.base.progress_bar import progress_bar
     from eqsat.cli.shared.arrays import write_arrays
     from eqsat.cli.shared.certificates import write_certificate
-    from eqsat.cli.shared.output import check_files, write_json
+    from eqsat.cli.shared.output import answer, check_files
     from eqsat.cli.shared.search import load_pair
     from eqsat.proof.prove import prepare
 
@@ -64,28 +68,19 @@ def prove(
     prepare()
     programs = load_pair(first, second, shape)
     with progress_bar("proving") as report:
-        sizes = parse_shapes(shape)
-        proof = eqsat.prove(
-            *programs,
-            time_limit=time_limit,
-            assume=assume,
-            sizes=sizes,
-            progress=report,
-            certify=certificate is not None,
-        )
+        given = {"time_limit": time_limit, "assume": assume, "sizes": parse_shapes(shape)}
+        proof = eqsat.prove(*programs, **given, progress=report, certify=certificate is not None)
     if counterexample is not None and proof.difference is not None:
         write_arrays(counterexample, proof.difference.inputs)
-    if json_file is not None:
-        write_json(proof.as_json(), json_file)
-    if json_file != "-":
+    if answer(proof.as_json(), json_file):
         typer.echo(str(proof))
     certified = certificate is None or write_certificate(proof, certificate)
     raise typer.Exit(EXIT_CODES[proof.verdict if certified or proof.verdict != "proved" else "unknown"])
 
 
 def verify(
-    first: Annotated[Path, typer.Argument(metavar="A.onnx", help="A program.", show_default=False)],
-    second: Annotated[Path, typer.Argument(metavar="B.onnx", help="Another one.", show_default=False)],
+    first: First,
+    second: Second,
     certificate: Annotated[
         Path, typer.Argument(metavar="C.proof", help="What `--certificate` wrote for them.", show_default=False)
     ],
@@ -101,7 +96,7 @@ def verify(
     - `eqsat verify model.onnx faster.onnx faster.proof`
     """
     from eqsat.base.files import read_bytes
-    from eqsat.cli.shared.output import check_files, write_json
+    from eqsat.cli.shared.output import answer, check_files
     from eqsat.cli.shared.search import load_pair
     from eqsat.rules import CHECKABLE
     from eqsat.verify.checker import verify as verified
@@ -109,9 +104,7 @@ def verify(
     check_files({"A": first, "B": second, "the certificate": certificate}, {"--json": json_file})
     text = read_bytes(certificate, _MOST_CERTIFICATE, "the certificate").decode("utf-8", errors="replace")
     found = verified(*load_pair(first, second, shape), text, CHECKABLE)
-    if json_file is not None:
-        write_json({"schema": 1, "verdict": "verified"} | asdict(found), json_file)
-    if json_file != "-":
+    if answer({"schema": 1, "verdict": "verified"} | asdict(found), json_file):
         typer.echo(
             f"verified: {found.lemmas} lemmas, used {found.uses} times; {found.rules} steps by rules; {found.values} "
             f"pairs of constants computed, at most {found.largest_rounding:.2g} units in the last place apart at their "

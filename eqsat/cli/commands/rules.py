@@ -102,7 +102,7 @@ def list_rules(
 
     Examples: `eqsat rules list`, `eqsat rules list --operator matmul --class exact`
     """
-    from eqsat.cli.shared.output import console, nearest, print_table, write_json
+    from eqsat.cli.shared.output import answer, console, nearest, print_table
     from eqsat.language.text import mentions
     from eqsat.rules import EXPLORING, FAMILIES
 
@@ -114,10 +114,8 @@ def list_rules(
         for name, rules in families.items()
         if family in (None, name)
     }
-    if json_file is not None:
-        flat = [{**as_row(rule), "family": name} for name, rows in listed.items() for rule in rows]
-        write_json({"schema": 1, "rules": flat}, json_file)
-    if json_file == "-":
+    flat = [{**as_row(rule), "family": name} for name, rows in listed.items() for rule in rows]
+    if not answer({"schema": 1, "rules": flat}, json_file):
         return
     terminal = console()
     for name, rows in listed.items():
@@ -158,7 +156,7 @@ def show(
 
     Examples: `eqsat rules show matmul-associate-right`, `eqsat rules show matmul-associative`
     """
-    from eqsat.cli.shared.output import text_width, write_json
+    from eqsat.cli.shared.output import answer, text_width
     from eqsat.inspection.rule_page import equation_page, equation_text, page, page_text
     from eqsat.language.rule import Rule
     from eqsat.rules import EXPLORING, FAMILIES
@@ -167,16 +165,12 @@ def show(
     rules = [row for row in named(name) if isinstance(row, Rule)]
     if rules and all(row.name != name for row in rules):
         shown = equation_page(rules, _family(rules[0], families))
-        if json_file is not None:
-            write_json({"schema": 1, **shown}, json_file)
-        if json_file != "-":
+        if answer({"schema": 1, **shown}, json_file):
             typer.echo(equation_text(rules, shown, text_width()))
         return
     row = find(name)
     shown = page(row, _family(row, families))
-    if json_file is not None:
-        write_json({"schema": 1, **as_row(row), **shown}, json_file)
-    if json_file != "-":
+    if answer({"schema": 1, **as_row(row), **shown}, json_file):
         typer.echo(page_text(row, shown, text_width()))
 
 
@@ -207,7 +201,7 @@ def check(
     Examples: `eqsat rules check --prove-guards`, `eqsat rules check divide-by-constant --held 1000`
     """
     from eqsat.base.progress_bar import progress_bar
-    from eqsat.cli.shared.output import console, print_table, write_json
+    from eqsat.cli.shared.output import answer, console, print_table
     from eqsat.evidence import user_rules
     from eqsat.evidence.judge import judge
     from eqsat.rules import ALL, EXPLORING, FAMILIES
@@ -232,9 +226,7 @@ def check(
                 proofs.append(prove_guard(row))
     found = [_checked(j, families.get(j.rule, "own"), *proofs[i : i + 1]) for i, j in enumerate(judged)]
     faults = [*(j for j in judged if j.remark), *(p for p in proofs if p.status == "refuted")]
-    if json_file is not None:
-        write_json({"schema": 1, "rules": found}, json_file)
-    if json_file != "-":
+    if answer({"schema": 1, "rules": found}, json_file):
         title = f"{len(judged)} rules: {_counted(j.verdict for j in judged)}"
         if proofs:
             title += f"; z3: {_counted(p.status for p in proofs)}"

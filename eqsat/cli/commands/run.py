@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from eqsat.cli.shared.options import Device, JsonFile, ModelFile, Numerics, Shape, TimeLimit, Tune
+from eqsat.cli.shared.options import Device, JsonFile, ModelFile, Numerics, Optimized, Shape, TimeLimit, Tune
 
 if TYPE_CHECKING:
     import numpy as np
@@ -30,9 +30,7 @@ def run(
         Path | None, typer.Option("--output", "-o", metavar="Y.npz", help="Write the output arrays by name.")
     ] = None,
     on: Annotated[Literal["numpy", "gpu", "simt"], typer.Option("--on", help="What computes.")] = "numpy",
-    optimized: Annotated[
-        bool, typer.Option("--optimize/--as-written", help="Run the program found by the optimiser, or as it stands.")
-    ] = False,
+    optimized: Optimized = False,
     device: Device = "mi300x",
     time_limit: TimeLimit = 10.0,
     numerics: Numerics = "reassociate",
@@ -56,7 +54,7 @@ def run(
 
     from eqsat.check.inputs import random_inputs
     from eqsat.cli.shared.arrays import read_arrays, write_arrays
-    from eqsat.cli.shared.output import check_files, console, engineering, write_json
+    from eqsat.cli.shared.output import answer, check_files, console, engineering
     from eqsat.cli.shared.search import begun, load, optimise
     from eqsat.cli.shared.tuning import as_json, check_tunable, print_tuning, tune_result
 
@@ -78,12 +76,10 @@ def run(
     if output is not None:
         write_arrays(output, results)
     summary = [_summary(name, array, expected.get(name)) for name, array in results.items()]
-    if json_file is not None:
-        facts = {"schema": 1, "on": on, "optimized": optimized, "seconds": seconds, "outputs": summary}
-        facts |= {"memory": memory} if memory else {}
-        facts |= {"tuning": as_json(tuning)} if tuning else {}
-        write_json(facts, json_file)
-    if json_file != "-":
+    facts = {"schema": 1, "on": on, "optimized": optimized, "seconds": seconds, "outputs": summary}
+    facts |= {"memory": memory} if memory else {}
+    facts |= {"tuning": as_json(tuning)} if tuning else {}
+    if answer(facts, json_file):
         held = f", {engineering(memory['peak'], 'B')} of device memory" if memory else ""
         _print(summary, f"{model.name} on {on}, {seconds * 1000:.3g} ms{held}")
         if tuning is not None:

@@ -16,13 +16,11 @@ def version(json_file: JsonFile = None) -> None:
     import platform
     from importlib import metadata
 
-    from eqsat.cli.shared.output import write_json
+    from eqsat.cli.shared.output import answer
 
     parts = {"eqsat": own_version(), "python": platform.python_version()}
     parts |= {name: metadata.version(name) for name in ("numpy", "egglog", "highspy", "onnx")}
-    if json_file is not None:
-        write_json(parts, json_file)
-    if json_file != "-":
+    if answer(parts, json_file):
         for name, number in parts.items():
             typer.echo(f"{name} {number}")
 

@@ -72,6 +72,12 @@ Certificate = Annotated[
     Path | None,
     typer.Option("--certificate", metavar="C.proof", help="Where to write a proof that `eqsat verify` checks."),
 ]
+Html = Annotated[
+    Path | None, typer.Option("--html", metavar="FILE", help="Write a page: before and after, costs, steps.")
+]
+Optimized = Annotated[
+    bool, typer.Option("--optimize/--as-written", help="The program found by the optimiser, or as it stands.")
+]
 
 
 def parse_shapes(pairs: Sequence[str] | None) -> dict[str, int]:

@@ -46,6 +46,13 @@ def write_json(data: Any, target: str) -> None:
     write_text(target, json.dumps(data, indent=2, allow_nan=False) + "\n")
 
 
+def answer(data: Any, json_file: str | None) -> bool:
+    """Write `data` as JSON if `--json` names a file for it. Returns whether stdout is left for text."""
+    if json_file is not None:
+        write_json(data, json_file)
+    return json_file != "-"
+
+
 def console(stderr: bool = False) -> Console:
     """A console on stdout (or stderr) that does not wrap tables when piped into a file or another program."""
     from rich.console import Console

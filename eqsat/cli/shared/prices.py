@@ -30,13 +30,11 @@ def compare_prices(models: Path, device: str, shape: Sequence[str] | None, json_
     Raises:
         InputError: no model there, or the device's row names no runtime, or this is not installed.
     """
-    from eqsat.cli.shared.output import console, print_table, write_json
+    from eqsat.cli.shared.output import answer, console, print_table
     from eqsat.cli.shared.report import microseconds
 
     found = _report(models, device, shape)
-    if json_file is not None:
-        write_json(found, json_file)
-    if json_file == "-":
+    if not answer(found, json_file):
         return
     rows = [
         (row["kind"], str(row["operators"]), microseconds(row["measured_us"]), microseconds(row["predicted_us"]))

@@ -65,12 +65,10 @@ def race(
 
 def show_race(found: dict[str, Any], json_file: str | None) -> None:
     """Print a comparison, or write it as JSON; exit code 1 if the results differ."""
-    from eqsat.cli.shared.output import console, print_table, write_json
+    from eqsat.cli.shared.output import answer, console, print_table
     from eqsat.cli.shared.report import milliseconds
 
-    if json_file is not None:
-        write_json(found, json_file)
-    if json_file != "-":
+    if answer(found, json_file):
         rows = [(each["file"], milliseconds(each["ms"]), f"{each['spread']:.1%}") for each in found["files"]]
         threads = "1 thread" if found["threads"] == 1 else f"{found['threads']} threads"
         title = f"{found['on']} {found['version']}, {threads}, {found['rounds']} rounds"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from eqsat.cli.shared.output import engineering, print_table, times_less
@@ -142,26 +143,29 @@ def closing_lines(report: dict[str, Any]) -> list[str]:
     ]
     if "dynamic" in report:
         lines += dynamic_lines(report["dynamic"])
-    if "runtime" in report:
-        lines.append(runtime_line(report["runtime"]))
-    if report["measured"] is not None:
-        lines.append(measured_line(report["measured"]))
-    if "unmeasured" in report:
-        lines.append(f"Not measured: {report['unmeasured']}.")
-    if "stages" in report:
-        lines.append(f"{stages_line(report['stages']).capitalize()}.")
-    if "lighter" in report:
-        line = lighter_line(report["lighter"])
-        lines.append(f"{line[0].upper()}{line[1:]}.")
-    if "overflow" in report:
-        lines.append(f"{overflow_line(report['overflow']).capitalize()}.")
-    if "fallback" in report:
-        line = fallback_line(report["fallback"])
-        lines.append(line[0].upper() + line[1:])
+    for key, said in _FURTHER.items():
+        if report.get(key) is not None:
+            lines.append(said(report[key]))
     if "unknown" in report:
-        line = unknown_line(report)
-        lines.append(f"{line[0].upper()}{line[1:]}.")
+        lines.append(_sentence(unknown_line(report)))
     return lines
+
+
+def _sentence(text: str) -> str:
+    text = text.removesuffix(".")
+    return f"{text[0].upper()}{text[1:]}."
+
+
+_FURTHER: dict[str, Callable[[Any], str]] = {
+    "runtime": runtime_line,
+    "measured": measured_line,
+    "unmeasured": lambda why: f"Not measured: {why}.",
+    "stages": lambda found: _sentence(stages_line(found)),
+    "lighter": lambda found: _sentence(lighter_line(found)),
+    "overflow": lambda found: _sentence(overflow_line(found)),
+    "fallback": lambda found: _sentence(fallback_line(found)),
+}
+"""Entries that some reports have, and the sentence about each, in order."""
 
 
 def _searched(extraction: dict[str, Any]) -> str:

@@ -87,42 +87,32 @@ def optimise(
     from eqsat.cli.shared.arrays import read_arrays
 
     device = resolved(device)
-    memory = None if memory_limit is None else int(memory_limit * 1e9)
+    memory = _bytes(memory_limit)
     arrays = read_arrays(inputs, program)[0] if inputs is not None else None
     measuring: dict[str, Any] = {"measure": measure_threads is not None, "measure_threads": measure_threads or 1}
 
     with progress_bar("optimising") as report:
+        options: dict[str, Any] = {
+            "device": device,
+            "time_limit": time_limit,
+            "numerics": numerics,
+            "rules": rules,
+            "progress": report,
+            "inputs": arrays,
+            "top": top,
+            "objective": objective,
+            "memory_limit": memory,
+            **measuring,
+        }
         if max_error is not None:
             from eqsat.pipeline.error_budget import optimize_within
 
-            return optimize_within(
-                program,
-                max_error,
-                inputs=arrays,
-                numerics=numerics,
-                device=device,
-                time_limit=time_limit,
-                rules=rules,
-                progress=report,
-                top=top,
-                objective=objective,
-                memory_limit=memory,
-                **measuring,
-            )
-        return eqsat.optimize(
-            program,
-            device=device,
-            time_limit=time_limit,
-            numerics=numerics,
-            rules=rules,
-            progress=report,
-            explain_time=explain_time,
-            inputs=arrays,
-            top=top,
-            objective=objective,
-            memory_limit=memory,
-            **measuring,
-        )
+            return optimize_within(program, max_error, **options)
+        return eqsat.optimize(program, explain_time=explain_time, **options)
+
+
+def _bytes(gigabytes: float | None) -> int | None:
+    return None if gigabytes is None else int(gigabytes * 1e9)
 
 
 def stays_dynamic(model: Path, shape: Sequence[str] | None) -> bool:
@@ -168,7 +158,7 @@ def optimise_dynamic(
             "rules": rules,
             "progress": report,
             "explain_time": EXPLAIN_SECONDS,
-            "memory_limit": None if memory_limit is None else int(memory_limit * 1e9),
+            "memory_limit": _bytes(memory_limit),
         }
         given = parse_ranges(shape)
         return optimize_buckets(model, given, **options) if buckets else [optimize_dynamic(model, given, **options)]

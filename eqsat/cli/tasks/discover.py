@@ -60,7 +60,7 @@ def discover(
     from eqsat.base.files import make_folder
     from eqsat.base.progress_bar import progress_bar
     from eqsat.cli.commands.rules import named
-    from eqsat.cli.shared.output import write_json
+    from eqsat.cli.shared.output import answer
     from eqsat.discovery import expressions
     from eqsat.discovery.discover import discover as search
     from eqsat.runs.store import Store
@@ -74,9 +74,7 @@ def discover(
     drawn = None if draw is None else (draw, seed)
     with progress_bar("discovering") as bar, Store(output / RESULTS if output else ":memory:") as store:
         found = search(names, size, store, seconds, left_out, count, on, drawn, bar)
-    if json_file is not None:
-        write_json(_document(found, names, size), json_file)
-    if json_file != "-":
+    if answer(_document(found, names, size), json_file):
         _print(found, f"discovered: {operators}, size {size}")
 
 

@@ -73,7 +73,7 @@ def fuzz(
     - `eqsat fuzz --kind bombs --kind misuse --minutes 5`
     """
     from eqsat.base.progress_bar import progress_bar
-    from eqsat.cli.shared.output import write_json
+    from eqsat.cli.shared.output import answer
     from eqsat.frontends.onnx.file.load import digest_of
     from eqsat.fuzzing import search
     from eqsat.runs.store import Store
@@ -101,9 +101,7 @@ def fuzz(
         found = search.search(tasks, store, workers or os.cpu_count() or 1, on, told)
     faults = _shrunk(found, files, output)
     words = {name: dict(sorted(count.items())) for name, count in sorted(found.words.items())}
-    if json_file is not None:
-        write_json({"schema": 1, "cases": found.cases, "outcomes": words, "faults": faults}, json_file)
-    if json_file != "-":
+    if answer({"schema": 1, "cases": found.cases, "outcomes": words, "faults": faults}, json_file):
         for name, count in words.items():
             typer.echo(f"{name}: {', '.join(f'{word} {n}' for word, n in count.items())}")
         for fault in faults:

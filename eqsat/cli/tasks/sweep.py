@@ -66,7 +66,7 @@ def sweep(
     from eqsat.base.files import make_folder, write_text
     from eqsat.base.memory_limit import memory_limit as machine_memory
     from eqsat.base.progress_bar import progress_bar
-    from eqsat.cli.shared.output import console, write_json
+    from eqsat.cli.shared.output import answer, console, write_json
     from eqsat.extract.device.table import device
     from eqsat.language.rule import Policy
     from eqsat.runs.run import run
@@ -100,9 +100,7 @@ def sweep(
     data = document(rows)
     write_json(data, str(output / FILE))
     write_text(output / "sweep.html", page(rows, lines))
-    if json_file is not None:
-        write_json(data, json_file)
-    if json_file != "-":
+    if answer(data, json_file):
         _print(rows, known, console())
         for line in lines:
             typer.echo(f"worse: {line}")
