@@ -80,20 +80,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for command in (
-    optimize,
-    run,
-    emit,
-    prove,
-    verify,
-    demo,
-    bench,
-    calibrate,
-    devices,
-    explain,
-    explore,
-    extract,
-    sweep,
-    fuzz,
+    *(optimize, run, emit, prove, verify, demo, bench),
+    *(calibrate, devices, explain, explore, extract, sweep, fuzz),
 ):
     app.command()(command)
 rules.app.command()(discover)
