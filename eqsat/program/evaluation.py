@@ -12,6 +12,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
+from eqsat.base.graphs import operands_first
 from eqsat.base.numerics import (
     Array,
     Precision,
@@ -28,7 +29,7 @@ from eqsat.base.numerics import (
 from eqsat.errors import InputError
 from eqsat.layout.arithmetic import Layout, row_major
 from eqsat.program.core_table import CAST, core_op
-from eqsat.program.node import Node, topological
+from eqsat.program.node import Node
 from eqsat.program.term import Term
 
 T = TypeVar("T")
@@ -63,6 +64,7 @@ def evaluate(
     opaque: Mapping[str, OpaqueCall] | None = None,
     precision: Precision = "native",
     change: Callable[[Node, Array, list[Array]], Array] | None = None,
+    known: Mapping[Node, Array] = {},
 ) -> list[Array]:
     """The flat values of the roots by NumPy; each value is freed after its last reader.
 
@@ -72,16 +74,17 @@ def evaluate(
         opaque: needed where a root depends on an Opaque node.
         precision: "native" rounds every operator to its type, "float64" computes every float in float64.
         change: what becomes of the value of a node, given its operands' as well.
+        known: values that are not computed again, at this precision.
 
     Raises:
         InputError: an input or constant is missing, or a gather index is out of range.
     """
     run = _Evaluation(env, constants, opaque or {}, precision)
-    order = topological(roots)
+    order = operands_first(roots, known)
     readers = dict.fromkeys(order, 0)
     for node in [*roots, *(a for n in order for a in n.args)]:
-        readers[node] += 1
-    values: dict[Node, Array] = {}
+        readers[node] = readers.get(node, 0) + 1
+    values: dict[Node, Array] = {node: known[node] for node in readers if node in known}
     with np.errstate(all="ignore"):
         for node in order:
             args = [values[a] for a in node.args]

@@ -16,13 +16,16 @@ from eqsat.base.numerics import Array, is_float
 from eqsat.check.part import LAST_PLACE, TOLERANCE
 from eqsat.program.constants import constant_node
 from eqsat.program.core import CoreProgram, Node, evaluate, make
-from eqsat.program.node import is_folded, substitute
+from eqsat.program.node import flops, is_folded, substitute
 from eqsat.program.term import ConstArray
 from eqsat.proof.signatures import Signature, signature
 
 _SHARE = 0.1
 """Of the tolerance of its type: what the rounding of a constant that was computed ahead of time may come to, at its
 scale. A type without a tolerance has no rounding."""
+
+_MOST_KEPT = 1 << 24
+"""Elements of values that are kept, in float64."""
 
 MOST_FOLDED = 1 << 24
 """Elements of a constant that is computed so as to be compared."""
@@ -63,6 +66,7 @@ class Ahead:
         self._agree: dict[tuple[Node, Node], bool] = {}
         self._signatures: dict[Node, Signature] = {}
         self._numbers: dict[Node, Node | None] = {}
+        self._kept: dict[Node, Array] = {}
         self._decides: dict[Node, bool] = {}
         self._fixed: dict[Node, bool] = {}
 
@@ -96,8 +100,19 @@ class Ahead:
 
     def value(self, node: Node) -> Array:
         """The elements of a constant."""
-        [value] = evaluate([node], {}, self.values, precision="native" if self.decides(node) else "float64")
+        if self.decides(node):
+            [value] = evaluate([node], {}, self.values)
+        else:
+            [value] = evaluate([node], {}, self.values, None, "float64", self._keep, self._kept)
         return value.astype(np.float64) if is_float(node.dtype) else value
+
+    def _keep(self, node: Node, value: Array, args: list[Array]) -> Array:
+        """Keep what takes more work than its size: an e-graph holds the same product of weights in many constants."""
+        if flops(node) > node.size <= _MOST_KEPT:
+            self._kept[node] = value
+            while sum(each.size for each in self._kept.values()) > _MOST_KEPT:
+                del self._kept[next(iter(self._kept))]
+        return value
 
     def number(self, node: Node) -> Node | None:
         """The number that all elements of a computed constant are, as a node; None if they differ."""

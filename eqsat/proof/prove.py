@@ -33,10 +33,11 @@ from eqsat.program.ir import Program
 from eqsat.program.node import is_leaf, substitute
 from eqsat.program.sizes import check_program
 from eqsat.proof.ahead import Ahead
+from eqsat.proof.intervals import OutOfTime
 from eqsat.proof.normal_form.assumptions import Bounds, read
 from eqsat.proof.normal_form.elements import Agreement, compare
 from eqsat.proof.refute import Difference, Refutation, Search, typical
-from eqsat.proof.sweep import Cut, Local, Swept, sweep
+from eqsat.proof.sweep import Cut, Local, Sample, Swept, sample, sweep
 from eqsat.verify.pairing import lowered, matched, ordered
 
 Verdict = Literal["proved", "refuted", "unknown"]
@@ -187,11 +188,16 @@ def prove(
     cores = pair.left, pair.right
     refutation = None if pair.same else Refutation(left, right, names, bounds=bounds, cores=cores)
     looking = _REFUTING_SHARE * time_limit
-    search = refutation.first_look(looking) if refutation else Search(None, 0, True)
+    points = typical(left, right, names, bounds)
+    search = Search(None, 0, True)
+    sampled = pair.sample(points, deadline) if refutation and refutation.large and pair.is_swept(certify) else None
+    if refutation:
+        search = (
+            refutation.first_look_at(points[0], sampled.outputs, looking) if sampled else refutation.first_look(looking)
+        )
     if search.found is not None:
         proof = _refuted(search.found, search.points)
     else:
-        points = typical(left, right, names, bounds)
         until = deadline - looking if search.more or search.unsure else deadline
         proof = pair.proof(until, begun + _STEPS_SHARE * time_limit, points, progress, certify)
     if proof.verdict == "unknown" and refutation and (search.more or search.unsure):
@@ -224,6 +230,9 @@ class _Pair:
         self.nearer = self.right
         """The second program, with values of the first for all that a sweep proved equal: what is left to refute."""
         self.constants = {**self.right.constants, **self.left.constants}
+        self._sampled: Sample | None = None
+        self._ahead = Ahead(self.constants)
+        self._opaque = {**self.right.opaque, **self.left.opaque}
         self._unfolded: list[tuple[Node, Node]] = []
 
     @property
@@ -245,10 +254,10 @@ class _Pair:
             proof = Proof("proved", "rules", 0.0, reason)
             return self._certified(proof, Swept(0, equal=True), deadline) if certify else proof
         swept = None
-        operators = sum(not is_leaf(n.op) for n in topological([*self.left.roots, *self.goal]))
-        if certify or operators >= _SWEPT:
-            swept = self._swept(deadline, points, lambda share: progress("sweeping", share), certify)
-            if swept is not None and (swept or swept.stats["late"]):
+        sampled = self.sample(points, deadline) if self.is_swept(certify) else None
+        if sampled:
+            swept = self._swept(sampled, deadline, lambda share: progress("sweeping", share), certify)
+            if swept or swept.stats["late"]:
                 return swept
         progress("comparing elements", 0.0)
         proof = self._whole(deadline, better_steps_until, certify)
@@ -288,19 +297,25 @@ class _Pair:
             return _by_elements(elements)
         return Proof("unknown", "", 0.0, f"{failure}; {elements.reason}", stats=found.stats)
 
-    def _swept(
-        self, deadline: float, points: Sequence[Mapping[str, Array]], progress: Callable[[float], None], certify: bool
-    ) -> Proof | None:
-        """Proved or unknown by sweeping; None where the programs have no values on the points."""
-        ahead = Ahead(self.constants)
-        opaque = {**self.right.opaque, **self.left.opaque}
+    def is_swept(self, certify: bool) -> bool:
+        """Whether the programs are swept: large ones, and all of which a certificate is asked for."""
+        operators = sum(not is_leaf(n.op) for n in topological([*self.left.roots, *self.goal]))
+        return certify or operators >= _SWEPT
+
+    def sample(self, points: Sequence[Mapping[str, Array]], deadline: float) -> Sample | None:
+        """Both programs on some inputs, for a sweep; None where one has no values there, or time is up."""
+        if self._sampled is None:
+            with suppress(InputError, OutOfTime):
+                self._sampled = sample(self.left.roots, self.goal, self._ahead, self._opaque, points, deadline)
+        return self._sampled
+
+    def _swept(self, sampled: Sample, deadline: float, progress: Callable[[float], None], certify: bool) -> Proof:
+        """Proved or unknown by sweeping."""
+        ahead = self._ahead
         now = time.monotonic()
         until = now + (_CERTIFIED_SHARE if certify else _SWEEP_SHARE) * (deadline - now)
-        try:
-            swept = sweep(self.left.roots, self.goal, ahead, opaque, points, _rules(), until, progress)
-        except InputError:
-            return None
-        self.nearer = replace(self.right, roots=tuple(swept.nearer), constants=self.constants, opaque=opaque)
+        swept = sweep(self.left.roots, self.goal, ahead, sampled.signatures, _rules(), until, progress)
+        self.nearer = replace(self.right, roots=tuple(swept.nearer), constants=self.constants, opaque=self._opaque)
         stats = {
             "values": swept.values,
             "cuts": len(swept.cuts),

@@ -6,6 +6,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -210,10 +211,27 @@ class Refutation:
         self._points, self._defined, self._unsure = 0, False, 0.0
         self._least = 0.0
 
+    @property
+    def large(self) -> bool:
+        """Whether evaluating takes so long that only clear differences count at first sight."""
+        return self._pair.large
+
     def first_look(self, seconds: float) -> Search:
         """Try inputs, of a program that takes long to evaluate only one, and there only what differs clearly."""
-        self._least = _CLEAR if self._pair.large else 0.0
+        self._least = _CLEAR if self.large else 0.0
         return self.look(seconds, 1)
+
+    def first_look_at(self, flat: Mapping[str, Array], outputs: Sequence[Sequence[Array]], seconds: float) -> Search:
+        """What one of the `typical` inputs and the outputs of both programs on it show clearly; all flat."""
+        self._least = _CLEAR
+        self._pair.begin(seconds)
+        self._points += 1
+        inputs, named = self._pair.named(flat, outputs)
+        found = None
+        if not self._pair.divides_by_zero(inputs):
+            with suppress(OutOfTime):
+                found = self._difference(_TYPICAL, inputs, named, False)
+        return self._search(found, True)
 
     def look(self, seconds: float, enough: int = _ENOUGH) -> Search:
         """Try inputs that were not tried before, until time is up or `enough` took long to evaluate."""
@@ -324,19 +342,36 @@ class _Pair:
         What both compute is computed once.
         """
         left, right = self._left, self._right
-        theirs = {name: inputs[mine] for name, mine in self.names.items()}
+        if self.divides_by_zero(inputs):
+            return None
         flat = {name: np.asarray(array).reshape(-1) for name, array in inputs.items()}
         constants, opaque = {**right.constants, **left.constants}, {**right.opaque, **left.opaque}
         try:
-            if any(_divides_by_zero(*side) for side in zip(self.programs, (inputs, theirs), strict=True)):
-                return None
             values = evaluate([*left.roots, *right.roots], flat, constants, opaque, "float64")
         except InputError:
             return None  # an index out of range
-        shaped = [v.reshape(s) for v, s in zip(values, [*left.root_shapes, *right.root_shapes], strict=True)]
         count = len(left.roots)
-        expected, found = (dict(zip(left.root_names, part, strict=True)) for part in (shaped[:count], shaped[count:]))
-        return expected, found
+        return self.named(flat, (values[:count], values[count:]))[1]
+
+    def divides_by_zero(self, inputs: Mapping[str, Array]) -> bool:
+        """Whether an integer is divided by zero in one of the programs: then it has no value. True where an index is
+        out of range on the way."""
+        theirs = {name: inputs[mine] for name, mine in self.names.items()}
+        try:
+            return any(_divides_by_zero(*side) for side in zip(self.programs, (inputs, theirs), strict=True))
+        except InputError:
+            return True
+
+    def named(
+        self, flat: Mapping[str, Array], outputs: Sequence[Sequence[Array]]
+    ) -> tuple[dict[str, Array], tuple[_Outputs, _Outputs]]:
+        """Flat inputs and outputs in their shapes, by the names of the first program."""
+        inputs = {n: flat[n].reshape(t.shape) for n, t in _inputs(*self.programs, self.names).items()}
+        shaped = [
+            {n: v.reshape(s) for n, v, s in zip(self._left.root_names, values, side.root_shapes, strict=True)}
+            for side, values in zip((self._left, self._right), outputs, strict=True)
+        ]
+        return inputs, (shaped[0], shaped[1])
 
     def apart(self, inputs: Mapping[str, Array], name: str, outputs: Sequence[_Outputs], where: Array) -> Array:
         """Where, among some places of an output, both sides have values that cannot be equal.

@@ -51,9 +51,10 @@ def signature(dtype: str, values: Sequence[Array]) -> Signature:
         flat = value.reshape(-1)
         flat = flat[:: max(1, flat.size // _MOST_ELEMENTS)].astype(np.float64)
         flat = np.arcsinh(np.clip(np.nan_to_num(flat), -1e100, 1e100))
-        scale = math.sqrt(float(flat @ flat) / flat.size) if flat.size else 0.0
+        squares, *signed = np.einsum("i,ji->j", flat, np.stack([flat, *_signs(flat.size)]))  # without threads of BLAS
+        scale = math.sqrt(float(squares) / flat.size) if flat.size else 0.0
         scales.append(scale)
-        sums += [float(flat @ signs) / (scale * math.sqrt(flat.size)) if scale else 0.0 for signs in _signs(flat.size)]
+        sums += [float(part) / (scale * math.sqrt(flat.size)) if scale else 0.0 for part in signed]
     return Signature(values[0].size, dtype, tuple(scales), tuple(sums))
 
 

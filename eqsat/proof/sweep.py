@@ -39,8 +39,9 @@ have been rounded once more."""
 _MANY_FLOPS = 10**9
 """Of both programs, from which on they are evaluated on one point only: a second takes that long, in float64."""
 
-_SMALL = 4
-"""The first e-graph of a proof has this share of the nodes: constants that agree early spare the next one much."""
+_FIRST, _SMALL = 3, 4
+"""Iterations of an e-graph, and the share of its e-nodes, after which constants are compared. Those that agree early
+spare it much. Both limits are doubled where none agreed."""
 
 _BETWEEN = 12
 """Most values between one and the latest that it is a function of: a norm has eight."""
@@ -48,21 +49,25 @@ _BETWEEN = 12
 
 @dataclass(frozen=True, slots=True)
 class _Effort:
-    """What one proof may take: seconds, e-nodes, and operators of both sides above the cut.
+    """What one proof may take: e-nodes, iterations, and operators of both sides above the cut.
 
-    The cut is first where both sides meet, then up to `further` steps nearer to the inputs.
+    These are counts, so that answers do not depend on what else the machine does. The cut is first where both sides
+    meet, then up to `further` steps nearer to the inputs.
     """
 
-    seconds: float
     nodes: int
+    iterations: int
     operators: int
     further: int
 
 
-_EFFORTS = (_Effort(10.0, 1_200, 24, 1), _Effort(30.0, 12_000, 64, 2))
+_EFFORTS = (_Effort(1_200, 30, 24, 1), _Effort(12_000, 60, 64, 2))
 """Of one pass over the program after the other: most proofs are short, and one that is not may be not needed."""
 
-_TOO_LARGE = frozenset({"nodes", "time"})
+_CUT_SHARE = 0.5
+"""Of the time that is left, for one cut: only where the time is short does the clock decide."""
+
+_TOO_LARGE = frozenset({"nodes", "steps", "time"})
 """Why an e-graph ended that may still succeed with more."""
 
 
@@ -131,12 +136,61 @@ class Swept:
     late: bool = False
 
 
-def sweep(
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Two programs on a few inputs.
+
+    Attributes:
+        signatures: of the values of both.
+        outputs: of both, flat, on the first of the inputs.
+    """
+
+    signatures: Mapping[Node, Signature]
+    outputs: tuple[list[Array], list[Array]]
+
+
+def sample(
     left: Sequence[Node],
     right: Sequence[Node],
     constants: Ahead,
     opaque: Mapping[str, OpaqueCall],
     points: Sequence[Mapping[str, Array]],
+    deadline: float,
+) -> Sample:
+    """Evaluate both programs, on one point where that takes seconds.
+
+    Args:
+        points: inputs, flat, by name.
+
+    Raises:
+        InputError: an index is out of range on one of the points.
+        OutOfTime: the deadline has passed.
+    """
+    seen: dict[Node, list[Signature]] = {}
+
+    def note(node: Node, value: Array, args: list[Array]) -> Array:
+        if time.monotonic() > deadline:
+            raise OutOfTime
+        if constants.is_fixed(node) and constants.decides(node):
+            value = constants.value(node)
+        seen.setdefault(node, []).append(signature(node.dtype, [value]))
+        return value
+
+    if sum(map(flops, topological([*left, *right]))) > _MANY_FLOPS:
+        points = points[:1]
+    first, *_ = [evaluate([*left, *right], point, constants.values, opaque, "float64", note) for point in points]
+    signatures: dict[Node, Signature] = {}
+    for node, of in seen.items():
+        scales, sums = (sum((getattr(each, part) for each in of), ()) for part in ("scales", "sums"))
+        signatures[node] = Signature(node.size, node.dtype, scales, sums)
+    return Sample(signatures, (first[: len(left)], first[len(left) :]))
+
+
+def sweep(
+    left: Sequence[Node],
+    right: Sequence[Node],
+    constants: Ahead,
+    signatures: Mapping[Node, Signature],
     rules: Sequence[AnyRule],
     deadline: float,
     progress: Callable[[float], None] = lambda share: None,
@@ -144,15 +198,11 @@ def sweep(
     """Prove the outputs `right` equal to `left`, as far as the time until `deadline` (`time.monotonic`) allows.
 
     Args:
-        points: inputs, flat, by name, on which both programs have values.
+        signatures: of the values of both (`sample`).
         progress: told the share of values that are done.
-
-    Raises:
-        InputError: an index is out of range on one of the points.
     """
-    run = _Sweep(left, right, constants, rules, deadline, progress)
+    run = _Sweep(left, right, constants, signatures, rules, deadline, progress)
     try:
-        run.look(points, opaque)
         for effort in _EFFORTS:
             run.go(effort)
             if run.found.equal:
@@ -169,6 +219,7 @@ class _Sweep:
         left: Sequence[Node],
         right: Sequence[Node],
         constants: Ahead,
+        signatures: Mapping[Node, Signature],
         rules: Sequence[AnyRule],
         deadline: float,
         progress: Callable[[float], None],
@@ -177,7 +228,7 @@ class _Sweep:
         self._constants, self._rules, self._deadline, self._progress = constants, rules, deadline, progress
         self._order = topological(right)
         self._of_left = dict.fromkeys(topological(left))
-        self._signatures: dict[Node, Signature] = {}
+        self._signatures = signatures
         self._known: dict[tuple[Node, Node], tuple[Local, _Effort]] = {}
         self._hard: set[Node] = set()
         """Values that this pass found too large to prove: so is what is computed of them, until a later pass."""
@@ -186,26 +237,6 @@ class _Sweep:
         self.proved: dict[Node, Node] = {}
         """Values of the second program, and the values of the first that they were proved to be."""
         self.found = Swept(len(self._order))
-
-    def look(self, points: Sequence[Mapping[str, Array]], opaque: Mapping[str, OpaqueCall]) -> None:
-        """Evaluate both programs, on one point where that takes seconds, and keep the signature of every value."""
-        nodes = dict.fromkeys((*self._of_left, *self._order))
-        if sum(map(flops, nodes)) > _MANY_FLOPS:
-            points = points[:1]
-        seen: dict[Node, list[Signature]] = {}
-
-        def note(node: Node, value: Array, args: list[Array]) -> Array:
-            self._in_time()
-            if self._constants.is_fixed(node) and self._constants.decides(node):
-                value = self._constants.value(node)
-            seen.setdefault(node, []).append(signature(node.dtype, [value]))
-            return value
-
-        for point in points:
-            evaluate([*self._left, *self._right], point, self._constants.values, opaque, "float64", note)
-        for node, of in seen.items():
-            scales, sums = (sum((getattr(each, part) for each in of), ()) for part in ("scales", "sums"))
-            self._signatures[node] = Signature(node.size, node.dtype, scales, sums)
 
     def go(self, effort: _Effort) -> None:
         """One pass over the values of the second program, operands first."""
@@ -354,28 +385,34 @@ class _Sweep:
         agreeing: list[tuple[Node, Node]] = []
         moving: list[tuple[Node, Node]] = []
         warm_up(self._rules, max(0.0, self._deadline - time.monotonic()))  # the last e-graph may have ended its worker
-        ends = min(time.monotonic() + effort.seconds, self._deadline)
-        for nodes in (effort.nodes // _SMALL, effort.nodes):
-            alike: list[tuple[int, int]] = []
-            while True:
-                found = self._saturated(found.merged(alike), nodes, ends)
-                if found.roots[0] == found.roots[1]:
-                    return Local("", sides, tuple(sums), tuple(agreeing), tuple(moving), found)
-                alike = self._alike(found, leaves)
-                agreeing += [(found.term(a), found.term(b)) for a, b in alike]
-                if not alike:
-                    moved = self._moved(found, leaves)
-                    moving += [(each.value, each.view) for each in moved]
-                    alike = [each.classes for each in moved]
-                if not alike:
-                    break
-            if found.stats["stop"] in ("saturated", "time"):
+        ends = time.monotonic() + _CUT_SHARE * (self._deadline - time.monotonic())
+        alike: list[tuple[int, int]] = []
+        nodes, iterations, allowed = effort.nodes // _SMALL, _FIRST, effort.iterations
+        while allowed > 0:
+            found = self._saturated(found.merged(alike), nodes, min(iterations, allowed), ends)
+            allowed -= found.stats["iterations"]
+            if found.roots[0] == found.roots[1]:
+                return Local("", sides, tuple(sums), tuple(agreeing), tuple(moving), found)
+            alike = self._alike(found, leaves)
+            agreeing += [(found.term(a), found.term(b)) for a, b in alike]
+            if not alike:
+                moved = self._moved(found, leaves)
+                moving += [(each.value, each.view) for each in moved]
+                alike = [each.classes for each in moved]
+            stop = found.stats["stop"]
+            if alike:
+                iterations = _FIRST
+            elif stop == "steps":
+                iterations *= 2
+            elif stop == "nodes" and nodes < effort.nodes:
+                nodes *= 2
+            else:
                 break
         return Local(found.stats["stop"], sides)
 
-    def _saturated(self, source: Snapshot, nodes: int, ends: float) -> Snapshot:
-        seconds = max(0.0, ends - time.monotonic())
-        found = saturate(source, self._rules, Limits(seconds=seconds, nodes=nodes), goals=[(0, 1)])
+    def _saturated(self, source: Snapshot, nodes: int, iterations: int, ends: float) -> Snapshot:
+        limits = Limits(seconds=max(0.0, ends - time.monotonic()), nodes=nodes, iterations=iterations)
+        found = saturate(source, self._rules, limits, goals=[(0, 1)])
         if found.stats["stop"] == "interrupted":
             raise KeyboardInterrupt
         return found

@@ -194,7 +194,7 @@ def test_sweeping_stops_in_time(pair: tuple[Program, Program]) -> None:
 
 
 def test_what_is_too_large_is_not_tried_again_in_what_is_computed_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    first, last = sweeping._Effort(0.0, 1_200, 24, 1), sweeping._EFFORTS[-1]
+    first, last = sweeping._Effort(0, 1, 24, 1), sweeping._EFFORTS[-1]
     tried: list[sweeping._Effort] = []
     prove = sweeping._Sweep._proved
 
