@@ -22,7 +22,7 @@ def narration(report: Report, width: int = WIDTH) -> str:
     """A report of `eqsat.optimize` as text: each step once, merged kernels, and kernels that stream."""
     report = escaped(report)
     steps = report["steps"]
-    parts = [_step(number, group, width) for number, group in alike(steps)]
+    parts = [_step(group, width) for group in alike(steps)]
     written = "The program stands as it was written: nothing cheaper was found."
     parts.append("\n".join(_filled(closing(report) if steps else written, width, "", "")))
     parts += [_merges(report["merges"], width)] if report["merges"] and steps else []
@@ -43,24 +43,25 @@ def _streams(why: Mapping[str, Sequence[str]], width: int) -> str:
     return "\n".join(lines)
 
 
-def alike(steps: Sequence[Mapping[str, Any]]) -> list[tuple[int, list[Mapping[str, Any]]]]:
-    """(number of the first, steps): groups of similar rewrites of values of one type, used equally often."""
-    groups: dict[tuple[Any, ...], tuple[int, list[Mapping[str, Any]]]] = {}
+def alike(steps: Sequence[Mapping[str, Any]]) -> list[dict[int, Mapping[str, Any]]]:
+    """Steps by number, in groups: similar rewrites of values of one type, used equally often."""
+    groups: dict[tuple[Any, ...], dict[int, Mapping[str, Any]]] = {}
     for number, step in enumerate(steps, 1):
-        groups.setdefault((step["alike"], step["type"], step["times"]), (number, []))[1].append(step)
+        groups.setdefault((step["alike"], step["type"], step["times"]), {})[number] = step
     return list(groups.values())
 
 
-def _step(number: int, group: Sequence[Mapping[str, Any]], width: int) -> str:
-    step = group[0]
+def _step(group: Mapping[int, Mapping[str, Any]], width: int) -> str:
+    number, *others = group
+    step = group[number]
     title = f"{number}. {step['rule']}{' (right to left)' if step['backwards'] else ''}"
     title += " (assumed)" if step["assumed"] else ""
     if step["times"] > 1:
         title += f" x{step['times']} (layers 1-{step['times']})"
-    if len(group) > 1:
-        title += f", and {len(group) - 1} more alike"
+    if others:
+        title += f", and so step{'s' if len(others) > 1 else ''} {', '.join(map(str, others))}"
     whole = f"{title}, {step['where']}"
-    lines = [whole] if len(whole) <= width else [title, f"{_INDENT}{step['where']}"]
+    lines = [whole] if len(whole) <= width else [*_filled(title, width, "", _INDENT), f"{_INDENT}{step['where']}"]
     lines += _side("  ", step["before"], width)
     lines += _side("= ", step["after"], width)
     lines += _filled("; ".join([step["type"], *_legend(step["names"])]), width, _INDENT, f"{_INDENT}  ")

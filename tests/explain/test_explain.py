@@ -136,6 +136,15 @@ def test_steps_that_differ_in_names_and_sizes_alone_are_alike():
     assert (first, other, folds) == (1, 1, [3, 3])
 
 
+def test_a_step_names_the_others_that_are_alike():
+    def chains(x, y):
+        return (x @ weight(96, 96)) @ weight(96, 8), eqsat.relu((y @ weight(96, 96, seed=1)) @ weight(96, 8))
+
+    text = eqsat.optimize(eqsat.trace(chains, spec((200, 96)), spec((200, 96))), time_limit=10).explain()
+    titles = [line.split(", at")[0].split(", in")[0] for line in text.splitlines() if re.match(r"\d+\. ", line)]
+    assert titles == ["1. matmul-of-constants-right, and so step 2", f"3. {FOLD}, and so step 4"]
+
+
 def test_pieces_of_an_expression_hold_the_terms_that_names_stand_for():
     x, w = ops.input("x", (2, 3), "float32"), ops.input("w", (3, 4), "float32")
     product = ops.matmul(x, w)
