@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from eqsat.language.equation import Equation, equation, rules
+from eqsat.language.equation import Equation, equation, lines, rules
 from eqsat.language.rule import Rule
 
 _ALGEBRA = "MIGraphX simplify_algebra"
+_UNITS = f"{_ALGEBRA}: unit ops"
 _AXIOMS = "TASO (SOSP 2019), axioms of elementwise operators"
+_RELU = "TASO (SOSP 2019), axioms of relu"
 
 SIGNS: tuple[tuple[str, str], ...] = (("sum", "+"), ("product", "*"))
 
@@ -98,39 +100,15 @@ RULES: tuple[Rule, ...] = (
         source=f"{_ALGEBRA}: div by k -> mul",
         why="multiplication is cheaper and moves through products",
     ),
-    *rules(
-        "multiply-by-one",
-        "a * 1 == a",
-        source=f"{_ALGEBRA}: unit ops",
-        why="one times anything is that thing, NaN and signed zeros included",
+    *lines(
+        ("multiply-by-one", "a * 1 == a", "exact", _UNITS, "one times anything is that thing, NaN and -0 included"),
+        ("divide-by-one", "a / 1 == a", "exact", _UNITS, "anything over one is that thing"),
+        ("add-zero", "a + 0 == a", "reassociating", f"{_ALGEBRA}: zero ops", "only the sign of a zero can change"),
         subsumes=True,
     ),
-    *rules(
-        "divide-by-one",
-        "a / 1 == a",
-        source=f"{_ALGEBRA}: unit ops",
-        why="anything over one is that thing",
-        subsumes=True,
-    ),
-    *rules(
-        "add-zero",
-        "a + 0 == a",
-        numerics="reassociating",
-        source=f"{_ALGEBRA}: zero ops",
-        why="only the sign of a zero can change",
-        subsumes=True,
-    ),
-    *rules(
-        "relu-of-relu",
-        "relu(relu(a)) == relu(a)",
-        source="TASO (SOSP 2019), axioms of relu",
-        why="what is not negative stays as it is",
-    ),
-    *rules(
-        "negate-twice",
-        "-(-a) == a",
-        source=f"{_ALGEBRA}: neg-unit ops",
-        # Not subsumed: of -(-(-a)) that would take the one e-node that the negation of `a` has.
-        why="negation only flips the sign bit",
+    # Not subsumed: of -(-(-a)) that would take the one e-node that the negation of `a` has.
+    *lines(
+        ("relu-of-relu", "relu(relu(a)) == relu(a)", "exact", _RELU, "what is not negative stays as it is"),
+        ("negate-twice", "-(-a) == a", "exact", f"{_ALGEBRA}: neg-unit ops", "negation only flips the sign bit"),
     ),
 )

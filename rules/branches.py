@@ -40,14 +40,11 @@ class _Branch(NamedTuple):
 def _branches_into_one(graph: Terms, emit: Emit) -> None:
     """x[L] @ b + x[P] @ c + x * s + rest = x[P] @ (b[S] + c + diagonal(s)) + rest, at the top of each tree of
     additions."""
-    added = {a for n in graph.nodes("Bin") if n.attrs[0] == "add" for a in n.args}
-    tops = [n.cls for n in graph.nodes("Bin") if n.attrs[0] == "add" and n.cls not in added]
-    for top in dict.fromkeys(tops):
-        if not graph.const(top):
-            addends = _addends(graph, top)
-            for whole in addends:
-                for branch in _products(graph, whole):
-                    _absorb(graph, emit, top, branch, [a for a in addends if a != whole])
+    for top in graph.sums():
+        addends = list(dict.fromkeys(graph.addends(top)))
+        for whole in addends:
+            for branch in _products(graph, whole):
+                _absorb(graph, emit, top, branch, [a for a in addends if a != whole])
 
 
 def _absorb(graph: Terms, emit: Emit, top: int, wide: _Branch, others: list[int]) -> None:
@@ -65,21 +62,6 @@ def _absorb(graph: Terms, emit: Emit, top: int, wide: _Branch, others: list[int]
         for addend in rest:
             joined = graph.make("Bin", ("add",), (joined, addend))
         emit(top, joined)
-
-
-def _addends(graph: Terms, top: int) -> list[int]:
-    """The addends of a tree of additions, each once, left to right; products are not taken apart."""
-    found: dict[int, None] = {}
-    stack, seen = [top], set[int]()
-    while stack:
-        cls = stack.pop()
-        addition = next((n for n in graph.of(cls, "Bin") if n.attrs[0] == "add"), None)
-        if addition is None or graph.const(cls) or cls in seen:
-            found[cls] = None
-        else:
-            seen.add(cls)
-            stack += reversed(addition.args)
-    return list(found)
 
 
 def _products(graph: Terms, cls: int) -> Iterator[_Branch]:

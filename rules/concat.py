@@ -15,12 +15,9 @@ from eqsat.egraph.snapshot import ENode
 from eqsat.language.rule import HostRule
 from eqsat.layout import arithmetic as lt
 from eqsat.layout.arithmetic import Layout
-from eqsat.program.node import is_elementwise
+from eqsat.program.node import STEPS, is_elementwise
 
 Emit = Callable[[int, Term], None]
-
-_JOINED = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
-"""Reductions, and the function of two values that joins the results of parts."""
 
 _TOWERS = "MIGraphX PR 4723: horizontal fusion of MLP towers"
 
@@ -231,8 +228,7 @@ def _view_of_cat(graph: Terms, emit: Emit) -> None:
         cat = graph.finest_cat(node.args[0])
         if cat is None or layout.masked or layout.size == 0:
             continue
-        low = layout.offset + sum(min(s * (n - 1), 0) for n, s in layout.dims)
-        high = layout.offset + sum(max(s * (n - 1), 0) for n, s in layout.dims)
+        low, high = layout.reach
         ends = list(accumulate(graph.size(a) for a in cat.args))
         first = next(i for i, e in enumerate(ends) if low < e)
         last = next(i for i, e in enumerate(ends) if high < e)
@@ -280,13 +276,13 @@ def _reduction_over_cat(graph: Terms, emit: Emit) -> None:
         rows = graph.size(node.cls)
         members = _stack(graph, node.args[0], columns, 1)
         widths = _heights(graph, members, rows)
-        if not widths or graph.const(node.cls) or fn not in _JOINED:
+        if not widths or graph.const(node.cls) or fn not in STEPS:
             continue
         parts = [
             graph.make("Red", (fn, width), (graph.view(x, _exchange(width, rows, 1)),))
             for x, width in zip(members, widths, strict=True)
         ]
-        emit(node.cls, reduce(lambda one, other: graph.make("Bin", (_JOINED[fn],), (one, other)), parts))
+        emit(node.cls, reduce(lambda one, other: graph.make("Bin", (STEPS[fn],), (one, other)), parts))
 
 
 def _reduction_of_stack(graph: Terms, emit: Emit) -> None:

@@ -186,8 +186,7 @@ def _merge(pieces: Sequence[tuple[Any, Layout]]) -> Form | None:
 
 def _view_form(form: Form, layout: Layout) -> Form | None:
     """A view of a form: inside one piece, or taken apart along its outermost digit until it is."""
-    low = layout.offset + sum(min(s * (n - 1), 0) for n, s in layout.dims)
-    high = layout.offset + sum(max(s * (n - 1), 0) for n, s in layout.dims)
+    low, high = layout.reach
     start = 0
     for leaf, piece in form:
         if start <= low and high < start + piece.size:

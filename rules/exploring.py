@@ -6,72 +6,41 @@ as both sides meet, which small programs do long before the e-graph grows out of
 
 from __future__ import annotations
 
-from eqsat.language.equation import rules
-from eqsat.language.rule import Numerics, Rule
+from eqsat.language.equation import equation, lines, rules
+from eqsat.language.rule import Rule
 from eqsat.rules import arithmetic, normalisation, products, reductions, views
 
 _AXIOMS = "TASO (SOSP 2019), axioms of elementwise operators and matmul"
 _SIMPLIFIER = "XLA AlgebraicSimplifier, as written down by TensorRight (POPL 2025)"
+_BOTH = f"{_AXIOMS}; {_SIMPLIFIER}"
 
 _COMMUTE = "operands in any order; of two zeros the first is the minimum and the maximum"
 _ASSOCIATE = "brackets in any place"
+_IN_ORDER = "a reduction does not mind the order of what it reduces: differently transposed rows meet"
+_FACTORS = "the functional equation of exp; one factor may overflow where the product does not"
 
-_OTHERS: tuple[tuple[str, str, Numerics], ...] = (
-    ("minimum", "minimum(a, b) == minimum(b, a)", "reassociating"),
-    ("maximum", "maximum(a, b) == maximum(b, a)", "reassociating"),
-    ("conjunction", "a & b == b & a", "exact"),
-    ("disjunction", "a | b == b | a", "exact"),
-)
-
-_SINGLE: tuple[tuple[str, str, Numerics, str], ...] = (
-    ("negate-sum", "-(a + b) == -a + -b", "reassociating", "a sign moves into a sum; -(1 - 1) is -0"),
-    ("negate-product", "-(a * b) == (-a) * b", "exact", "a sign moves into a product"),
-    ("product-of-negated", "(-a) * b == -(a * b)", "exact", "a sign moves out of a product"),
-    ("root-of-square", "sqrt(a * a) == abs(a)", "range-changing", "the square may overflow"),
-    ("greater-as-less", "(a > b) == (b < a)", "exact", "two words for one comparison"),
-    ("greater-equal-as-less-equal", "(a >= b) == (b <= a)", "exact", "two words for one comparison"),
-    (
-        "exp-of-sum",
-        "exp(a + b) == exp(a) * exp(b)",
-        "range-changing",
-        "the functional equation of exp; one factor may overflow where the product does not",
-    ),
-    (
-        "product-of-exps",
-        "exp(a) * exp(b) == exp(a + b)",
-        "range-changing",
-        "the functional equation of exp; one factor may overflow where the product does not",
-    ),
-    ("maxima-of-maximum", "max(maximum(a, b)) == maximum(max(a), max(b))", "reassociating", "maxima part"),
-    (
-        "maximum-of-maxima",
-        "maximum(max(a), max(b)) == max(maximum(a, b))",
-        "reassociating",
-        "maxima join; another zero of several may win",
-    ),
+_NEGATED = equation("negated-product", "-(a * b) == (-a) * b", source=_BOTH)
+_POWER = equation("power-of-sum", "exp(a + b) == exp(a) * exp(b)", numerics="range-changing", source=_BOTH)
+_MAXIMA = equation(
+    "maxima-part", "max(maximum(a, b)) == maximum(max(a), max(b))", numerics="reassociating", source=_BOTH
 )
 
 ARITHMETIC: tuple[Rule, ...] = (
     *(row for word, e in arithmetic.COMMUTATIVE.items() for row in e.orient("right", f"commute-{word}", why=_COMMUTE)),
-    *(
-        row
-        for word, text, numerics in _OTHERS
-        for row in rules(f"commute-{word}", text, numerics=numerics, source=_AXIOMS, why=_COMMUTE)
+    *lines(
+        ("commute-minimum", "minimum(a, b) == minimum(b, a)", "reassociating", _AXIOMS, _COMMUTE),
+        ("commute-maximum", "maximum(a, b) == maximum(b, a)", "reassociating", _AXIOMS, _COMMUTE),
+        ("commute-conjunction", "a & b == b & a", "exact", _AXIOMS, _COMMUTE),
+        ("commute-disjunction", "a | b == b | a", "exact", _AXIOMS, _COMMUTE),
     ),
     *(
         row
         for word, e in arithmetic.ASSOCIATIVE.items()
         for row in e.orient("right", f"associate-{word}", why=_ASSOCIATE)
     ),
-    *(
-        row
-        for word in ("minimum", "maximum")
-        for row in rules(
-            f"associate-{word}",
-            f"{word}({word}(a, b), c) == {word}(a, {word}(b, c))",
-            source=_AXIOMS,
-            why=_ASSOCIATE,
-        )
+    *lines(
+        ("associate-minimum", "minimum(minimum(a, b), c) == minimum(a, minimum(b, c))", "exact", _AXIOMS, _ASSOCIATE),
+        ("associate-maximum", "maximum(maximum(a, b), c) == maximum(a, maximum(b, c))", "exact", _AXIOMS, _ASSOCIATE),
     ),
     *arithmetic.DISTRIBUTIVE.orient("right", "distribute-product", why="a product over a sum"),
     *arithmetic.DISTRIBUTIVE.orient("left", "factor-product", why="a shared factor taken out"),
@@ -85,11 +54,18 @@ ARITHMETIC: tuple[Rule, ...] = (
         source=_AXIOMS,
         why="one operator for both; whole numbers have no reciprocals",
     ),
-    *(
-        row
-        for name, text, numerics, why in _SINGLE
-        for row in rules(name, text, numerics=numerics, source=f"{_AXIOMS}; {_SIMPLIFIER}", why=why)
+    *lines(("negate-sum", "-(a + b) == -a + -b", "reassociating", _BOTH, "a sign moves into a sum; -(1 - 1) is -0")),
+    *_NEGATED.orient("right", "negate-product", why="a sign moves into a product"),
+    *_NEGATED.orient("left", "product-of-negated", why="a sign moves out of a product"),
+    *lines(
+        ("root-of-square", "sqrt(a * a) == abs(a)", "range-changing", _BOTH, "the square may overflow"),
+        ("greater-as-less", "(a > b) == (b < a)", "exact", _BOTH, "two words for one comparison"),
+        ("greater-equal-as-less-equal", "(a >= b) == (b <= a)", "exact", _BOTH, "two words for one comparison"),
     ),
+    *_POWER.orient("right", "exp-of-sum", why=_FACTORS),
+    *_POWER.orient("left", "product-of-exps", why=_FACTORS),
+    *_MAXIMA.orient("right", "maxima-of-maximum", why="maxima part"),
+    *_MAXIMA.orient("left", "maximum-of-maxima", why="maxima join; another zero of several may win"),
 )
 
 PRODUCTS: tuple[Rule, ...] = (
@@ -165,17 +141,12 @@ CONTRACTIONS: tuple[Rule, ...] = (
 )
 
 REDUCTIONS: tuple[Rule, ...] = (
-    *(
-        row
-        for word, fn, numerics in reductions.REDUCTIONS
-        for row in rules(
-            f"{word}-in-order",
-            f"{fn}(a[L]) == {fn}(a[L1].reshape(..., C))",
-            when="L1 = in_order(L, C)",
-            numerics=numerics,
-            source=_AXIOMS,
-            why="a reduction does not mind the order of what it reduces: differently transposed rows meet",
-        )
+    *lines(
+        *(
+            (f"{word}-in-order", f"{fn}(a[L]) == {fn}(a[L1].reshape(..., C))", numerics, _AXIOMS, _IN_ORDER)
+            for word, fn, numerics in reductions.REDUCTIONS
+        ),
+        when="L1 = in_order(L, C)",
     ),
     *reductions.SUM_OF_SUMS.orient("right", "sum-of-any-sum", why="a sum splits over a sum"),
     *reductions.SUM_OF_SUMS.orient("left", "sum-of-sums", why="sums of equal lengths join"),
@@ -189,13 +160,8 @@ VIEWS: tuple[Rule, ...] = (
     *views.OF_WHERE.orient("right", "view-into-where", why="order does not matter"),
     *(
         row
-        for name, text in (
-            ("view-out-of-function-with-number", "f(a[L], v) == f(a, v)[L]"),
-            ("view-out-of-function-of-number-and", "f(v, a[L]) == f(v, a)[L]"),
-        )
-        for row in rules(
-            name, text, numbers="v", when="plain(L)", source=_SIMPLIFIER, why="order does not matter to a number"
-        )
+        for word, e in views.WITH_NUMBER.items()
+        for row in e.orient("right", f"view-out-of-{word}", source=_SIMPLIFIER, why="order does not matter to a number")
     ),
     *views.OF_REDUCTION.orient("right", "view-into-reduction", why="whole rows move"),
 )

@@ -6,10 +6,12 @@ and shifts shrink to one operator, and units, signs and powers are seen wherever
 
 from __future__ import annotations
 
-from eqsat.language.equation import rules
-from eqsat.language.rule import Numerics, Rule
+from eqsat.language.equation import lines, rules
+from eqsat.language.rule import Rule
 
 _ALGEBRA = "MIGraphX simplify_algebra"
+_ZEROS, _POWERS = f"{_ALGEBRA}: zero ops", f"{_ALGEBRA}: pow2"
+_BOOLEAN = "Boolean algebra"
 _FOLDING = "constant folding"
 _IEEE = "IEEE 754"
 
@@ -33,84 +35,46 @@ FOLDING: tuple[Rule, ...] = (
 )
 
 UNITS: tuple[Rule, ...] = (
-    *rules(
-        "subtract-zero",
-        "a - 0 == a",
-        source=f"{_ALGEBRA}: zero ops",
-        why="taking nothing away keeps even the sign of a zero",
+    *lines(
+        ("subtract-zero", "a - 0 == a", "exact", _ZEROS, "taking nothing away keeps even the sign of a zero"),
         subsumes=True,
     ),
-    *rules(
-        "subtract-from-zero",
-        "0 - a == -a",
-        numerics="reassociating",
-        source=f"{_ALGEBRA}: zero ops",
-        why="a sign is less than a difference; only the sign of a zero can change",
+    *lines(
+        (
+            "subtract-from-zero",
+            "0 - a == -a",
+            "reassociating",
+            _ZEROS,
+            "a sign is less than a difference; only the sign of a zero can change",
+        ),
+        (
+            "multiply-by-minus-one",
+            "a * -1 == -a",
+            "exact",
+            f"{_ALGEBRA}: neg-unit ops",
+            "minus one flips the sign and does nothing else",
+        ),
     ),
-    *rules(
-        "multiply-by-minus-one",
-        "a * -1 == -a",
-        source=f"{_ALGEBRA}: neg-unit ops",
-        why="minus one flips the sign and does nothing else",
-    ),
-    *rules(
-        "multiply-integer-by-zero",
-        "a * 0 == 0",
+    *lines(
+        ("multiply-integer-by-zero", "a * 0 == 0", "exact", _ZEROS, "no integer is NaN: zero times anything is zero"),
         when="integral(dtype(a))",
-        source=f"{_ALGEBRA}: zero ops",
-        why="integers know no NaN: zero times anything is zero",
     ),
-    *rules(
-        "multiply-by-zero",
-        "a * 0 == 0",
-        numerics="range-changing",
-        source=f"{_ALGEBRA}: zero ops",
-        why="nothing is computed; hides a NaN or an infinity",
-    ),
-    *rules(
-        "divide-zero",
-        "0 / a == 0",
-        numerics="range-changing",
-        source=f"{_ALGEBRA}: zero ops",
-        why="nothing is computed; hides a division by zero",
+    *lines(
+        ("multiply-by-zero", "a * 0 == 0", "range-changing", _ZEROS, "nothing is computed; hides a NaN or an infinity"),
+        ("divide-zero", "0 / a == 0", "range-changing", _ZEROS, "nothing is computed; hides a division by zero"),
     ),
 )
 
 POWERS: tuple[Rule, ...] = (
-    *rules(
-        "power-zero",
-        "a**0 == 1",
-        source=_IEEE,
-        why="anything to the power of zero is one, NaN included",
+    *lines(("power-zero", "a**0 == 1", "exact", _IEEE, "anything to the power of zero is one, NaN included")),
+    *lines(("power-one", "a**1 == a", "exact", _IEEE, "the first power is the thing itself"), subsumes=True),
+    *lines(
+        ("power-two", "a**2 == a * a", "reassociating", _POWERS, "a product is far cheaper than a power"),
+        ("power-three", "a**3 == a * a * a", "reassociating", _POWERS, "two products are far cheaper than a power"),
     ),
-    *rules(
-        "power-one",
-        "a**1 == a",
-        source=_IEEE,
-        why="the first power is the thing itself",
-        subsumes=True,
-    ),
-    *rules(
-        "power-two",
-        "a**2 == a * a",
-        numerics="reassociating",
-        source=f"{_ALGEBRA}: pow2",
-        why="a product is far cheaper than a power",
-    ),
-    *rules(
-        "power-three",
-        "a**3 == a * a * a",
-        numerics="reassociating",
-        source=f"{_ALGEBRA}: pow2",
-        why="two products are far cheaper than a power",
-    ),
-    *rules(
-        "power-minus-one",
-        "a**-1 == reciprocal(a)",
+    *lines(
+        ("power-minus-one", "a**-1 == reciprocal(a)", "reassociating", _POWERS, "a reciprocal is cheaper than a power"),
         when="floating(dtype(a))",
-        numerics="reassociating",
-        source=f"{_ALGEBRA}: pow2",
-        why="a reciprocal is cheaper than a power",
     ),
     *rules(
         "reciprocal-of-root",
@@ -121,44 +85,32 @@ POWERS: tuple[Rule, ...] = (
     ),
 )
 
+_DISTRIBUTES = "TASO (SOSP 2019), axioms of elementwise operators: scalar distributes over a sum"
+_ONE = "multiples of one thing are one multiple, which moves through products and sums"
 
-_MULTIPLES: tuple[tuple[str, str, Numerics], ...] = (
-    ("double", "a + a == a * 2", "exact"),
-    ("multiple-and-one", "a * v + a == a * (v + 1)", "reassociating"),
-    ("one-and-multiple", "a + a * v == a * (v + 1)", "reassociating"),
-    ("sum-of-multiples", "a * v + a * w == a * (v + w)", "reassociating"),
-    ("difference-of-multiples", "a * v - a * w == a * (v - w)", "reassociating"),
-)
-
-MULTIPLES: tuple[Rule, ...] = tuple(
-    row
-    for name, text, numerics in _MULTIPLES
-    for row in rules(
-        name,
-        text,
-        numbers="v w",
-        numerics=numerics,
-        source="TASO (SOSP 2019), axioms of elementwise operators: scalar distributes over a sum",
-        why="multiples of one thing are one multiple, which moves through products and sums",
-    )
-)
-
-_LOGIC = (
-    ("and-true", "a & 1 == a", "what is and true is what it is"),
-    ("and-false", "a & 0 == 0", "nothing is and false"),
-    ("or-true", "a | 1 == 1", "anything is or true"),
-    ("or-false", "a | 0 == a", "what is or false is what it is"),
-    ("not-twice", "~(~a) == a", "what is not not is"),
+MULTIPLES: tuple[Rule, ...] = lines(
+    ("double", "a + a == a * 2", "exact", _DISTRIBUTES, _ONE),
+    ("multiple-and-one", "a * v + a == a * (v + 1)", "reassociating", _DISTRIBUTES, _ONE),
+    ("one-and-multiple", "a + a * v == a * (v + 1)", "reassociating", _DISTRIBUTES, _ONE),
+    ("sum-of-multiples", "a * v + a * w == a * (v + w)", "reassociating", _DISTRIBUTES, _ONE),
+    ("difference-of-multiples", "a * v - a * w == a * (v - w)", "reassociating", _DISTRIBUTES, _ONE),
+    numbers="v w",
 )
 
 LOGIC: tuple[Rule, ...] = (
-    *(row for name, text, why in _LOGIC for row in rules(name, text, source="Boolean algebra", why=why)),
+    *lines(
+        ("and-true", "a & 1 == a", "exact", _BOOLEAN, "what is and true is what it is"),
+        ("and-false", "a & 0 == 0", "exact", _BOOLEAN, "nothing is and false"),
+        ("or-true", "a | 1 == 1", "exact", _BOOLEAN, "anything is or true"),
+        ("or-false", "a | 0 == a", "exact", _BOOLEAN, "what is or false is what it is"),
+        ("not-twice", "~(~a) == a", "exact", _BOOLEAN, "what is not not is"),
+    ),
     *rules(
         "choice-by-negation",
         "where((~c)[L?], a, b) == where(c[L?], b, a)",
         viewed="choice-by-negation-behind-view",
         when="plain(L)",
-        source="Boolean algebra",
+        source=_BOOLEAN,
         why="the other way round, a choice needs no negation",
     ),
 )

@@ -7,7 +7,7 @@ motivating programs); orders of longer chains come from `matmul-chain`, which so
 
 from __future__ import annotations
 
-from eqsat.language.equation import equation, rules
+from eqsat.language.equation import equation, lines, rules
 from eqsat.language.rule import Rule
 from eqsat.rules.reductions import SUM_OF_SCALED, SUM_OF_SUMS
 
@@ -16,6 +16,7 @@ _M3250 = "MIGraphX issue 3250"
 _ALGEBRA = "MIGraphX simplify_algebra"
 _TASO = "TASO (SOSP 2019), axioms of matmul"
 _IREE = "IREE: permute elementwise operations to make fusions better"
+_AROUND = "AB + AC = A(B + C), with another addend between them"
 _ROCMLIR = "rocMLIR RFC: reduction fusion for gemm-like kernels"
 
 ASSOCIATIVE = equation("matmul-associative", "(a @ b) @ c == a @ (b @ c)", numerics="reassociating", source=_TASO)
@@ -98,20 +99,22 @@ DISTRIBUTION: tuple[Rule, ...] = (
             why="AC + BC = (A + B)C: one product instead of two",
         )
     ),
-    *(
-        row
-        for name, text in (
-            ("of-sums", "(x + a @ b) + a @ c == x + a @ (b + c)"),
-            ("behind-constant", "(a @ b + x) + a @ c == a @ (b + c) + x"),
-            ("before-constant", "a @ c + (a @ b + x) == a @ (c + b) + x"),
-        )
-        for row in rules(
-            f"factor-sum-{name}-left",
-            text,
-            numerics="reassociating",
-            source=_M3250,
-            why="AB + AC = A(B + C), with another addend between them",
-        )
+    *lines(
+        ("factor-sum-of-sums-left", "(x + a @ b) + a @ c == x + a @ (b + c)", "reassociating", _M3250, _AROUND),
+        (
+            "factor-sum-behind-constant-left",
+            "(a @ b + x) + a @ c == a @ (b + c) + x",
+            "reassociating",
+            _M3250,
+            _AROUND,
+        ),
+        (
+            "factor-sum-before-constant-left",
+            "a @ c + (a @ b + x) == a @ (c + b) + x",
+            "reassociating",
+            _M3250,
+            _AROUND,
+        ),
     ),
 )
 

@@ -7,12 +7,15 @@ products is a matrix product, and reductions one after another are one. Sums of 
 
 from __future__ import annotations
 
-from eqsat.language.equation import equation, rules
+from eqsat.language.equation import equation, lines, rules
 from eqsat.language.rule import Numerics, Rule
 
 _FUSED = "MIGraphX fuse_reduce"
 _SIMPLIFIER = "XLA AlgebraicSimplifier, as written down by TensorRight (POPL 2025)"
+_DEFINED = "definition of a reduction"
 _ROCMLIR = "rocMLIR RFC: reduction fusion for gemm-like kernels"
+
+_AGAIN = "looking at one thing several times does not change the extreme"
 
 SUM_OF_SUMS = equation(
     "sum-over-sum",
@@ -71,27 +74,16 @@ REPEATED: tuple[Rule, ...] = (
         why="what is added R times is multiplied by R",
         subsumes=True,
     ),
-    *(
-        row
-        for word, fn in (("maximum", "max"), ("minimum", "min"))
-        for row in rules(
-            f"{word}-of-repeated",
-            f"{fn}(a[L]) == {fn}(a[L1].reshape(..., K))",
-            when="(L1, K, R) = repeated(L, size(self), C)",
-            source=_SIMPLIFIER,
-            why="looking at one thing several times does not change the extreme",
-        )
+    *lines(
+        ("maximum-of-repeated", "max(a[L]) == max(a[L1].reshape(..., K))", "exact", _SIMPLIFIER, _AGAIN),
+        ("minimum-of-repeated", "min(a[L]) == min(a[L1].reshape(..., K))", "exact", _SIMPLIFIER, _AGAIN),
+        when="(L1, K, R) = repeated(L, size(self), C)",
     ),
-    *(
-        row
-        for word, fn in (("product", "prod"), ("maximum", "max"), ("minimum", "min"))
-        for row in rules(
-            f"{word}-over-one",
-            f"{fn}(a.reshape(..., 1)) == a",
-            source="definition of a reduction",
-            why="there is nothing to reduce",
-            subsumes=True,
-        )
+    *lines(
+        ("product-over-one", "prod(a.reshape(..., 1)) == a", "exact", _DEFINED, "there is nothing to reduce"),
+        ("maximum-over-one", "max(a.reshape(..., 1)) == a", "exact", _DEFINED, "there is nothing to reduce"),
+        ("minimum-over-one", "min(a.reshape(..., 1)) == a", "exact", _DEFINED, "there is nothing to reduce"),
+        subsumes=True,
     ),
 )
 

@@ -15,17 +15,9 @@ _SHORTEST_CHAIN = 4
 _LONGEST_CHAIN = 64
 
 
-def _first(graph: Terms, cls: int, op: str) -> ENode | None:
-    return next(graph.of(cls, op), None)
-
-
 def _sum_of_products(graph: Terms, emit: Emit) -> None:
     """a1 @ b1 + ... + an @ bn + rest = [a1 ... an] @ [b1; ...; bn] + rest, at the top of each tree of additions."""
-    added = {a for n in graph.nodes("Bin") if n.attrs[0] == "add" for a in n.args}
-    tops = [n for n in graph.nodes("Bin") if n.attrs[0] == "add" and n.cls not in added]
-    for cls in dict.fromkeys(n.cls for n in tops):
-        if graph.const(cls):
-            continue
+    for cls in graph.sums():
         products, rest = _addends(graph, cls)
         for group in _by_shape(products):
             others = rest + [n.cls for n in products if n not in group]
@@ -37,21 +29,12 @@ def _sum_of_products(graph: Terms, emit: Emit) -> None:
 
 def _addends(graph: Terms, top: int) -> tuple[list[ENode], list[int]]:
     """The products and the other addends of a tree of additions, left to right."""
-    products: list[ENode] = []
-    rest: list[int] = []
-    stack, seen = [top], set()
-    while stack:
-        cls = stack.pop()
-        product = None if cls == top else _first(graph, cls, "MM")
-        addition = next((n for n in graph.of(cls, "Bin") if n.attrs[0] == "add"), None)
-        if product is not None:
-            products.append(product)
-        elif addition is not None and not graph.const(cls) and cls not in seen:
-            seen.add(cls)
-            stack += reversed(addition.args)
-        else:
-            rest.append(cls)
-    return products, rest
+
+    def product(cls: int) -> ENode | None:
+        return None if cls == top else next(graph.of(cls, "MM"), None)
+
+    addends = [(cls, product(cls)) for cls in graph.addends(top, whole=lambda cls: product(cls) is not None)]
+    return [node for _, node in addends if node is not None], [cls for cls, node in addends if node is None]
 
 
 def _by_shape(products: list[ENode]) -> list[list[ENode]]:
@@ -85,8 +68,7 @@ def _chain_order(graph: Terms, emit: Emit) -> None:
 
 def _factors(graph: Terms, cls: int) -> tuple[int, list[int], list[int]]:
     """(batch, factors, the sizes between and around them) of a chain of products."""
-    top = _first(graph, cls, "MM")
-    assert top is not None
+    top = next(graph.of(cls, "MM"))
     batch = top.attrs[0]
     factors: list[int] = []
     dims = [top.attrs[1]]

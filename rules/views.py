@@ -6,7 +6,7 @@ slice, broadcast, reshape and pad: they are all the first row here.
 
 from __future__ import annotations
 
-from eqsat.language.equation import equation, rules
+from eqsat.language.equation import Equation, equation, rules
 from eqsat.language.rule import Rule
 
 _CORE = "the layout algebra of eqsat.layout.arithmetic"
@@ -21,6 +21,13 @@ OF_BINARY = equation(
 OF_WHERE = equation(
     "view-through-where", "where(c, a, b)[L] == where(c[L], a[L], b[L])", when="plain(L)", source=_RESHAPES
 )
+WITH_NUMBER: dict[str, Equation] = {
+    word: equation(f"view-through-{word}", text, numbers="v", when="plain(L)", source=_INNER)
+    for word, text in (
+        ("function-with-number", "f(a[L], v) == f(a, v)[L]"),
+        ("function-of-number-and", "f(v, a[L]) == f(v, a)[L]"),
+    )
+}
 OF_REDUCTION = equation(
     "view-through-reduction",
     "f.reduce(a)[L] == f.reduce(a[W].reshape(..., C))",
@@ -85,17 +92,11 @@ RULES: tuple[Rule, ...] = (
     ),
     *(
         row
-        for word, text in (
-            ("function-with-number", "f(a[L], v) == f(a, v)[L]"),
-            ("function-of-number-and", "f(v, a[L]) == f(v, a)[L]"),
-        )
-        for row in rules(
+        for word, e in WITH_NUMBER.items()
+        for row in e.orient(
+            "right",
             f"{word}-of-broadcast",
-            text,
-            numbers="v",
             worth="size(a) < size(self); dynamic(a)",
-            when="plain(L)",
-            source=_INNER,
             why="compute once what is repeated",
         )
     ),

@@ -38,6 +38,14 @@ def operands_first(roots: Iterable[O], leaves: Iterable[O] = ()) -> list[O]:
     return order
 
 
+def last_reads(order: Sequence[O], kept: Iterable[O]) -> Iterator[tuple[O, list[O]]]:
+    """Each node of an order, operands first, with its operands that no later node reads and that are not kept."""
+    last = {arg: node for node in order for arg in node.args}
+    last |= dict.fromkeys(kept)
+    for node in order:
+        yield node, [arg for arg in dict.fromkeys(node.args) if last[arg] is node]
+
+
 def to_make(root: H, made: Container[H], operands: Callable[[H], Sequence[H]]) -> Iterator[H]:
     """What a root is made from and is not made yet: operands first, the root last.
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from eqsat.check.demand import Demanded
 from eqsat.check.wanted import count_of, everything
 from eqsat.program import ops
-from eqsat.program.term import Term, rebuilt, topological
+from eqsat.program.term import Term, rebuilt, topological, unviewed
 
 _ROUNDS = 16
 """Most times that the cuts below a value are chosen. If they differ after that, comparing the value may fail."""
@@ -47,10 +47,10 @@ class Cuts:
         self._input = {term: len(values) + i for i, term in enumerate(inputs)}
         self._source: dict[Term, int] = {}
         self._result: dict[Term, int] = {}
-        self._meant = {_unviewed(x.meaning): _unviewed(x.result) for x in values}
+        self._meant = {unviewed(x.meaning): unviewed(x.result) for x in values}
         self._base: list[int] = []
         for number, x in enumerate(values):
-            base = _unviewed(x.result)
+            base = unviewed(x.result)
             cut = x.source.args and base.args and varies.issuperset(x)
             self._base.append(self._result.setdefault(base, number) if cut else number)
             if cut:
@@ -122,7 +122,7 @@ class Cuts:
             if cut is None:
                 return None
             result = self._values[cut].result
-            base = _unviewed(result)
+            base = unviewed(result)
             return _replaced(result, lambda t: _stand_in(base, self._base[cut]) if t is base else None)
 
         def in_result(term: Term) -> Term | None:
@@ -147,12 +147,6 @@ def varying(order: Sequence[Term]) -> set[Term]:
 
 def _stand_in(term: Term, number: int) -> Term:
     return ops.input(f"%{number}", term.shape, term.dtype)
-
-
-def _unviewed(term: Term) -> Term:
-    while ops.row(term.op).view:
-        (term,) = term.args
-    return term
 
 
 def _bits(numbers: Collection[int]) -> int:

@@ -16,6 +16,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from eqsat.base.graphs import last_reads
 from eqsat.base.mapped import release
 from eqsat.base.numerics import (
     Array,
@@ -29,7 +30,7 @@ from eqsat.base.numerics import (
 from eqsat.check.demand_rows import row_of
 from eqsat.check.wanted import Demand, Sums, count_of, everything, joined, selected, some
 from eqsat.program.ir import opaque_result
-from eqsat.program.term import Term, topological
+from eqsat.program.term import Term, row, topological, unviewed
 
 _PER_ELEMENT = 16
 """Cost of reading, moving or computing one element outside of products, in operations of a product."""
@@ -104,17 +105,12 @@ class Demanded:
 
     def peak_bytes(self) -> int:
         """The largest number of bytes held at once by values in float64, without views and weights."""
-        from eqsat.program.ops import row
-
-        readers = _readers(self)
         live = most = 0
         size = {t: 0 if t.op == "constant" or row(t.op).view else 8 * count_of(t, self.demand[t]) for t in self.order}
-        for term in self.order:
+        for term, done in last_reads(self.order, self.wanted):
             live += size[term]
             most = max(most, live)
-            for arg in term.args:
-                readers[arg] -= 1
-                live -= 0 if readers[arg] else size[arg]
+            live -= sum(size[arg] for arg in done)
         return most
 
     def _add(self, term: Term, demand: Demand) -> None:
@@ -146,8 +142,6 @@ class Demanded:
 
 
 def _work(term: Term, count: int) -> int:
-    from eqsat.program.ops import row
-
     op_row = row(term.op)
     own = op_row.flops(term) * count // term.size if op_row.contraction and term.size else 0
     return own + (0 if op_row.view else count * _PER_ELEMENT)
@@ -161,20 +155,9 @@ def nudged(values: Array, rng: np.random.Generator) -> Array:
     return wide * (1 + 4 * np.finfo(np.float64).eps * rng.choice([-1.0, 1.0], wide.shape))
 
 
-def _readers(demanded: Demanded) -> dict[Term, int]:
-    """How many times each term is read; being an output counts."""
-    readers = dict.fromkeys(demanded.order, 0)
-    for term in [*demanded.wanted, *(a for t in demanded.order for a in t.args)]:
-        readers[term] += 1
-    return readers
-
-
 def _let_go(term: Term) -> None:
     """Release the pages of weights after a view of them has been read."""
-    from eqsat.program.ops import row
-
-    while row(term.op).view:
-        (term,) = term.args
+    term = unviewed(term)
     if term.op == "constant":
         release(term.attr("value").array)
 
@@ -193,25 +176,20 @@ class _Run:
     def values(self) -> list[Array]:
         """The wanted elements of each output."""
         d = self.d
-        readers = _readers(d)
         values: dict[Term, Array] = {}
         with np.errstate(all="ignore"):
-            for term in d.order:
+            for term, done in last_reads(d.order, d.wanted):
                 args = [
                     selected(values[a], d.demand[a], need) for a, need in zip(term.args, d.needs[term], strict=True)
                 ]
                 values[term] = self._rounded(term, self._value(term, args))
-                for arg in term.args:
-                    readers[arg] -= 1
-                    if not readers[arg]:
-                        del values[arg]
-                        _let_go(arg)
+                for arg in done:
+                    del values[arg]
+                    _let_go(arg)
             return [selected(self._typed(values[t], t.dtype), d.demand[t], wanted) for t, wanted in d.wanted.items()]
 
     def _rounded(self, term: Term, value: Array) -> Array:
         """A computed value, with perturbed rounding if requested."""
-        from eqsat.program.ops import row
-
         if self.moved is None or not self.moved.computed or term.op == "constant" or row(term.op).view:
             return value
         return nudged(value, self.rng)

@@ -34,7 +34,7 @@ from eqsat.check.wanted import (
     selected,
     some,
 )
-from eqsat.program.term import Term
+from eqsat.program.term import Term, row
 
 
 @dataclass(frozen=True, slots=True)
@@ -432,8 +432,6 @@ def _conv_run(term: Term, args: list[Array], own: list[Any], demand: Demand, dty
     x, w = _typed_args(args, own)
     groups = term.attr("groups")
     if all(wanted is None for wanted in demand[2:]):
-        from eqsat.program.ops import row
-
         whole = row("conv").run(x, w, dtype=None, **dict(term.attrs))
     else:
         wide = np.dtype(np.float32) if dtype in _HALVES else dtype
@@ -454,8 +452,6 @@ def _pool_needs(term: Term, demand: Demand) -> list[Demand]:
 def _pool_run(term: Term, args: list[Array], own: list[Any], demand: Demand, dtype: Any) -> Array:
     (x,) = _typed_args(args, own)
     if all(wanted is None for wanted in demand[2:]):
-        from eqsat.program.ops import row
-
         return row("pool").run(x, dtype=None, **dict(term.attrs))
     kind = term.attr("kind")
     view = _windowed(term, x, demand, term.attr("kernel"), 0 if kind == "sum" else lowest(term.dtype))

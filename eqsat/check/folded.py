@@ -13,7 +13,7 @@ from types import EllipsisType
 import ml_dtypes
 import numpy as np
 
-from eqsat.base.numerics import converted, is_float, np_dtype
+from eqsat.base.numerics import Array, converted, is_float, np_dtype
 from eqsat.check.demand import Demanded, Moved
 from eqsat.check.rounding import NOISE, ROUNDINGS, within
 from eqsat.check.wanted import Demand, Sums, everything
@@ -21,7 +21,6 @@ from eqsat.errors import CheckFailed
 from eqsat.program import ops
 from eqsat.program.term import Term, topological
 
-Array = np.ndarray
 Origin = tuple[Term, Term]
 """A constant, and the term over constants that it was computed from."""
 

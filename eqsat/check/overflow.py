@@ -10,15 +10,13 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from eqsat.base.numerics import HALVES, dtype_name, is_float
+from eqsat.base.numerics import HALVES, Array, dtype_name, is_float
 from eqsat.check.demand import Demanded
 from eqsat.check.inputs import random_inputs
 from eqsat.check.wanted import everything
 from eqsat.program.constants import viewed
 from eqsat.program.ir import Program
 from eqsat.program.term import Term
-
-Array = np.ndarray
 
 _POINTS = 2
 _BLOCK = 1 << 22

@@ -16,7 +16,7 @@ import ml_dtypes
 import numpy as np
 
 from eqsat.base.compare import relative_error
-from eqsat.base.numerics import ELEMENTWISE, is_float, np_dtype
+from eqsat.base.numerics import ELEMENTWISE, Array, is_float, np_dtype
 from eqsat.check.cuts import Compared, varying
 from eqsat.check.demand import Demanded
 from eqsat.check.inputs import random_values
@@ -67,7 +67,6 @@ _DECIDING = frozenset({"floor", "ceil", "round", "sign", "mod", "equal", "less",
                        "greater_equal"})  # fmt: skip
 """Functions whose result may change entirely with the last place of an operand."""
 
-Array = np.ndarray
 Left = Callable[[], float]
 """Returns the seconds left."""
 
@@ -173,7 +172,8 @@ class Part:
             CheckFailed: a value differs.
         """
         large = self.whole.peak_bytes() > self.memory
-        probes = {name: self._probes(x) for name, x in self.values.items()} if large or self._dear() else {}
+        dear = self.whole.flops > self.allowed
+        probes = {name: self._probes(x) for name, x in self.values.items()} if large or dear else {}
         saving = SAVING if left() > 0 else 1.0
         sampled = large or (sum(p[0].flops for p in probes.values()) < saving * self.whole.flops and bool(probes))
         kind = "same" if not self.values else "sampled" if sampled else "full"
@@ -191,9 +191,6 @@ class Part:
             for name, x in self.values.items():
                 self._sample(name, x, probes[name], left)
         return Check(self.worst, tried, {"same": 0, "full": 0, "sampled": 0} | {kind: 1}, self.missed)
-
-    def _dear(self) -> bool:
-        return self.whole.flops > self.allowed
 
     def _inputs(self, point: int) -> dict[str, Array]:
         if self._drawn is None or self._drawn[0] != point:

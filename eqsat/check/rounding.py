@@ -16,12 +16,11 @@ import ml_dtypes
 import numpy as np
 
 from eqsat.base.compare import scale
-from eqsat.base.numerics import Precision, is_float, np_dtype
+from eqsat.base.numerics import Array, Precision, is_float, np_dtype
 from eqsat.check.demand import Demanded, Moved
 from eqsat.check.wanted import Demand
 from eqsat.program.term import Term, topological
 
-Array = np.ndarray
 Pair = tuple[Term, Term]
 """A value of the source and a value of the result that should be equal."""
 

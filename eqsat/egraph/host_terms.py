@@ -6,7 +6,7 @@ its class, views compose, the identity view is its operand. So an equality that 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from eqsat.egraph.required import Derivation
@@ -85,9 +85,25 @@ class Terms:
         """Flat concatenation."""
         return operands[0] if len(operands) == 1 else self.make("Cat", (), operands)
 
-    def part(self, term: Term, start: int, size: int) -> Term:
-        """A contiguous run of a flat array."""
-        return self.view(term, lt.strided(start, [(size, 1)]))
+    def sums(self) -> list[int]:
+        """The classes that are sums of what varies, and no addends of other sums."""
+        added = {a for n in self._additions() for a in n.args}
+        return list(dict.fromkeys(n.cls for n in self._additions() if n.cls not in added and not self.const(n.cls)))
+
+    def addends(self, top: int, whole: Callable[[int], bool] = lambda cls: False) -> Iterator[int]:
+        """The addends of a sum, left to right; those of an addend as well, unless it is constant or `whole`."""
+        stack, seen = [top], set[int]()
+        while stack:
+            cls = stack.pop()
+            addition = next((n for n in self.of(cls, "Bin") if n.attrs[0] == "add"), None)
+            if addition is None or self.const(cls) or cls in seen or whole(cls):
+                yield cls
+            else:
+                seen.add(cls)
+                stack += reversed(addition.args)
+
+    def _additions(self) -> Iterator[ENode]:
+        return (n for n in self.nodes("Bin") if n.attrs[0] == "add")
 
     def finest_cat(self, cls: int) -> ENode | None:
         """The Cat of a class with the most members (coarser ones say nothing that it does not)."""

@@ -17,6 +17,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from eqsat.base.worker import Pool, Worker
+from eqsat.egraph.host_terms import Terms
 from eqsat.egraph.required import Derivation
 from eqsat.egraph.snapshot import Snapshot
 from eqsat.errors import EqsatError
@@ -93,19 +94,16 @@ def saturate(
         return best
     declared = tuple(rules)
     request = (source, declared, limits, tuple(goals), tuple(further))
+    deadline = begun + limits.seconds * (1 + _GRACE_SHARE) + _GRACE_SECONDS
     stop = "time"
     try:
         with _WORKERS.lent(limits.memory, declared, limits.seconds) as worker:
             if worker is not None:
-                best, stop = _ask(worker, request, begun + _patience(limits.seconds), progress, should_stop)
+                best, stop = _ask(worker, request, deadline, progress, should_stop)
     except KeyboardInterrupt:
         stop = "interrupted"
     best.stats |= {"stop": stop, "seconds": time.monotonic() - begun}
     return best
-
-
-def _patience(seconds: float) -> float:
-    return seconds * (1 + _GRACE_SHARE) + _GRACE_SECONDS
 
 
 def _ask(
@@ -170,13 +168,17 @@ def warm_up(rules: Sequence[AnyRule], seconds: float = 0.0) -> None:
                     worker.receive(seconds)
 
 
+def _declaring(rules: Sequence[AnyRule]) -> EGraph:
+    """An e-graph in which rules are declared. egglog is loaded when it is first needed, which is in the worker."""
+    from eqsat.egraph.encoding import EGraph
+
+    return EGraph(rules)
+
+
 class Saturations:
     """The service of a worker: it keeps the e-graph in which the rules of the last request are declared."""
 
     def __init__(self) -> None:
-        from eqsat.egraph.encoding import EGraph
-
-        self._new_graph = EGraph
         self._graph: EGraph | None = None
         self._declared: tuple[AnyRule, ...] = ()
 
@@ -189,7 +191,7 @@ class Saturations:
         rules = self._declared if rules is None else rules
         graph = self._graph
         if graph is None or rules != self._declared:
-            graph = self._new_graph(rules)
+            graph = _declaring(rules)
         self._graph, self._declared = None, rules  # whatever fails below leaves no e-graph behind
         if source is not None:
             with graph.scratch():
@@ -202,8 +204,6 @@ class Saturations:
 
 def stated(rules: Sequence[HostRule], snapshot: Snapshot, derivations: Sequence[Derivation] = ()) -> list[Equality]:
     """What rules that the host runs find to be equal, given some good programs in the snapshot."""
-    from eqsat.egraph.host_terms import Terms
-
     terms = Terms(snapshot, derivations)
     found: list[Equality] = []
     for row in rules:
@@ -230,11 +230,7 @@ class Saturation:
         graph: EGraph | None = None,
         further: Sequence[Equality] = (),
     ) -> None:
-        if graph is None:
-            from eqsat.egraph.encoding import EGraph
-
-            graph = EGraph(rules)
-        self._graph = graph
+        self._graph = graph or _declaring(rules)
         self._graph.insert_source(source)
         self._limits, self._send, self._goals = limits, send, goals
         self._begun = self._sent = time.monotonic()

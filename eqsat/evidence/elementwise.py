@@ -17,12 +17,10 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from eqsat.base.numerics import HALVES, INTS, np_dtype
+from eqsat.base.numerics import HALVES, INTS, Array, np_dtype
 from eqsat.evidence.instances import Instance, Unfit
 from eqsat.evidence.reference import apply, bits_agree
 from eqsat.language.rule import Rule
-
-Array = np.ndarray
 
 _PATTERNS = 1 << 16
 """Values of a short float."""

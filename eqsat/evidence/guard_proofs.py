@@ -22,7 +22,6 @@ import hashlib
 import inspect
 import random
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -32,7 +31,7 @@ from eqsat.evidence.elementwise import check_values
 from eqsat.evidence.instances import Instance, Unfit
 from eqsat.evidence.promise_check import kept
 from eqsat.evidence.soundness import check_rule
-from eqsat.language.rule import AnyRule, Ask, Pat, Pattern, Rule
+from eqsat.language.rule import AnyRule, Ask, Pat, Rule, patterns
 from eqsat.language.tables import find
 from eqsat.program.core_table import CORE
 
@@ -136,16 +135,13 @@ def _is_about_integers(ask: Ask) -> bool:
 def _has_integers(rule: Rule) -> bool:
     """Whether a rule's meaning depends on dims or layouts."""
     kinds = {
-        a.kind for side in (rule.left, rule.right) for pat in _patterns(side) if pat.args for a in CORE[pat.op].attrs
+        a.kind
+        for side in (rule.left, rule.right)
+        for part in patterns(side)
+        if isinstance(part, Pat) and part.args
+        for a in CORE[part.op].attrs
     }
     return not kinds.isdisjoint(("int", "layout"))
-
-
-def _patterns(pattern: Pattern) -> Iterator[Pat]:
-    if isinstance(pattern, Pat):
-        yield pattern
-        for arg in pattern.args:
-            yield from _patterns(arg)
 
 
 def _promises(rule: Rule) -> tuple[dict[str, int], str]:

@@ -15,19 +15,17 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.base.numerics import DTYPES, is_float, np_dtype
+from eqsat.base.numerics import DTYPES, Array, is_float, np_dtype
 from eqsat.egraph.host_terms import Term, Terms
 from eqsat.egraph.snapshot import Snapshot
 from eqsat.evidence.instances import Values, rough, signs, special, unbounded, whole
-from eqsat.evidence.reference import Apply, apply, class_values, close, same_bits, term_value
+from eqsat.evidence.reference import Apply, apply, class_values, same_bits, term_value
 from eqsat.evidence.samples import sample
-from eqsat.evidence.soundness import Counterexample, Evidence
+from eqsat.evidence.soundness import Counterexample, Evidence, agree
 from eqsat.language.rule import HostRule, Numerics, Policy
 from eqsat.layout.arithmetic import Layout
 from eqsat.program.core import Node, lower, make
 from eqsat.rules import ALL, allowed
-
-Array = np.ndarray
 
 SAMPLES = 100
 """Programs that each rule of the host is run on, as written and saturated."""
@@ -55,7 +53,7 @@ def check_host_rule(rule: HostRule, seed: int = 0) -> Evidence:
             world = _World(snapshot, draw, dtype, values)
             for cls, term in stated:
                 found, expected = world.value(term), world.value(cls)
-                if not _agree(found, expected, method):
+                if not agree(found, expected, method):
                     evidence.failure = Counterexample({"class": cls, "term": term}, expected, found, method)
                     return evidence
                 if by_exact_rules and evidence.witness is None and not same_bits(found, expected):
@@ -72,14 +70,6 @@ def _methods(numerics: Numerics) -> list[tuple[str, str, Values]]:
         return [("bits", dtype, values) for dtype in DTYPES if dtype != "bool" for values in (whole, signs, special)]
     floats: list[tuple[str, str, Values]] = [("float", dtype, rough) for dtype in ("float64", "float32", "float64")]
     return [("integers", "int64", whole), *floats, ("range", "float64", unbounded)]
-
-
-def _agree(found: Array, expected: Array, method: str) -> bool:
-    if found.shape != expected.shape:
-        return False
-    if method == "range":
-        return bool(np.array_equal(np.isfinite(found), np.isfinite(expected)))
-    return close(found, expected) if method == "float" else same_bits(found, expected)
 
 
 def _equalities(rule: HostRule, snapshot: Snapshot) -> list[tuple[int, Term]]:

@@ -24,6 +24,7 @@ from eqsat.base.numerics import (
     INTS,
     REDUCTIONS,
     UNARY,
+    Array,
     is_float,
     kind_of,
     np_dtype,
@@ -34,8 +35,6 @@ from eqsat.language.tables import find
 from eqsat.layout import arithmetic as lt
 from eqsat.layout.arithmetic import Axis, Layout
 from eqsat.program.core_table import CAST, CORE, CoreOp
-
-Array = np.ndarray
 
 _DIMS = (1, 1, 2, 2, 3, 4, 5, 6)
 _EMPTY_SHARE = 0.06

@@ -7,13 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.base.numerics import elementwise
+from eqsat.base.numerics import Array, elementwise
 from eqsat.language.rule import Ask
 from eqsat.language.tables import find
 from eqsat.layout.arithmetic import Layout
 from eqsat.layout.map import fill_key
-
-Array = np.ndarray
 
 _PLACES = 2
 """Decimal places to which the reciprocal of a count is rounded in the shortest of types."""

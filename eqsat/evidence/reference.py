@@ -16,14 +16,13 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.base.numerics import ELEMENTWISE, HALVES, cast, dtype_name, elementwise, kind_of, np_dtype
+from eqsat.base.numerics import ELEMENTWISE, HALVES, Array, cast, dtype_name, elementwise, kind_of, np_dtype
 from eqsat.base.numerics import reduce as reduce_array
 from eqsat.egraph.host_terms import Term
 from eqsat.egraph.snapshot import Snapshot
 from eqsat.program.core_table import CAST
 from eqsat.program.evaluation import Operand, PlainArrays
 
-Array = np.ndarray
 Apply = Callable[[str, tuple[Any, ...], Sequence[Array]], Array]
 """A meaning: operator, attributes and operands (flat arrays) to a flat array."""
 

@@ -20,14 +20,12 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.base.numerics import DTYPES, FLOATS, HALVES, dtype_name, is_float
+from eqsat.base.numerics import DTYPES, FLOATS, HALVES, Array, dtype_name, is_float
 from eqsat.errors import ShapeError
 from eqsat.evidence.instances import Instance, Unfit, Values, rough, signs, special, unbounded, whole
 from eqsat.evidence.reference import Apply, Undefined, apply, close, elsewhere, exact, same_bits
 from eqsat.language.rule import AnyRule, Ask, Fact, Guard, Numerics, Rule
 from eqsat.layout.arithmetic import Layout
-
-Array = np.ndarray
 
 _MOST_DRAWN = 6000
 _OUTSIDE = 12
@@ -244,7 +242,7 @@ class _Judge:
             return Counterexample(instance.bindings, instance.left(leaves, meaning), None, "ill-formed")
         if method != "range":  # part of comparing floats
             self.evidence.methods.add("float" if method == "where finite" else method)
-        if _agree(left, right, method):
+        if agree(left, right, method):
             return None
         return Counterexample(dict(instance.bindings), left, right, _HOW[method])
 
@@ -259,7 +257,7 @@ class _Judge:
         # Exact means so in every library: the last bits of its functions are not those of the one at hand.
         for values, meaning in product(samples, (apply, elsewhere) if reassociates else (apply,)):
             left, right = instance.sides(instance.arrays(values), meaning)
-            if not _agree(left, right, method):
+            if not agree(left, right, method):
                 self.evidence.witness = Counterexample(dict(instance.bindings), left, right, _HOW[method])
 
     def search_smaller(self) -> None:
@@ -296,7 +294,8 @@ _HOW = {
 }
 
 
-def _agree(left: Array, right: Array, method: str) -> bool:
+def agree(left: Array, right: Array, method: str) -> bool:
+    """Whether two values are equal as a method compares them."""
     if left.shape != right.shape or left.dtype != right.dtype:
         return False
     if method in ("bits", "field", "integers"):

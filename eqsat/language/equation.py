@@ -51,6 +51,7 @@ from eqsat.language.rule import (
     Pattern,
     Rule,
     Var,
+    patterns,
     variables,
 )
 from eqsat.language.signs import attribute, product
@@ -194,6 +195,21 @@ def rules(
     """
     stated = equation(name, text, when=when, numbers=numbers, numerics=numerics, source=source)
     return stated.orient("right", name, **strategy)
+
+
+Line = tuple[str, str, Numerics, str, str]
+"""A row on one line: name, equation, numerics class, source, and why it helps."""
+
+
+def lines(*rows: Line, when: str = "", numbers: str = "", subsumes: bool = False) -> tuple[Rule, ...]:
+    """The rules of rows, used from left to right; the arguments after them are those of each."""
+    return tuple(
+        row
+        for name, text, numerics, source, why in rows
+        for row in rules(
+            name, text, when=when, numbers=numbers, numerics=numerics, source=source, why=why, subsumes=subsumes
+        )
+    )
 
 
 def rule(name: str, text: str, **row: Unpack[Row]) -> Rule:
@@ -421,15 +437,7 @@ def _dims(pattern: Pattern) -> tuple[str, ...]:
 
 def _arrays(pattern: Pattern) -> tuple[str, ...]:
     """The array variables in the order in which they are read."""
-
-    def walk(at: Pattern) -> Iterator[str]:
-        if isinstance(at, Var):
-            yield at.name
-        else:
-            for arg in at.args:
-                yield from walk(arg)
-
-    return tuple(dict.fromkeys(walk(pattern)))
+    return tuple(dict.fromkeys(part.name for part in patterns(pattern) if isinstance(part, Var)))
 
 
 def _renamed(pattern: Pattern, names: Mapping[str, str]) -> Pattern:

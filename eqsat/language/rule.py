@@ -152,6 +152,14 @@ class HostRule:
 AnyRule = Rule | HostRule
 
 
+def patterns(pattern: Pattern) -> Iterator[Pattern]:
+    """A pattern and all that it is made of: first itself, then its operands from left to right."""
+    yield pattern
+    if isinstance(pattern, Pat):
+        for arg in pattern.args:
+            yield from patterns(arg)
+
+
 def variables(pattern: Pattern | Attr | Guard) -> Iterator[str]:
     """Names of the variables that a pattern, an attribute or a guard reads, in order, with repetitions."""
     match pattern:

@@ -49,7 +49,7 @@ def exact_reciprocal(value: Any) -> Row | None:
 
 def floating(dtype: str) -> Row | None:
     """The dtype is a floating one."""
-    return () if dtype in ("float64", "float32", "float16", "bfloat16") else None
+    return () if is_float(dtype) else None
 
 
 def count_as(count: int, dtype: str) -> Row | None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from eqsat.language import tables
 from eqsat.language.axes import Axes
-from eqsat.language.rule import AnyRule, Arith, Ask, Attr, Compare, Fact, Guard, Lit, Pat, Pattern, Rule, Var
+from eqsat.language.rule import AnyRule, Arith, Ask, Attr, Compare, Fact, Guard, Lit, Pat, Pattern, Rule, Var, patterns
 from eqsat.language.signs import CALLED, INFIX, PREFIX, shown
 from eqsat.program.core_table import CORE
 
@@ -103,11 +103,10 @@ def mentions(row: AnyRule, operator: str) -> bool:
 
 def _operators(pattern: Pattern) -> Iterator[str]:
     """The functions and operators of a side, by their names in the core."""
-    if isinstance(pattern, Pat):
-        yield pattern.op
-        yield from (attr.value for attr in pattern.attrs if isinstance(attr, Lit) and isinstance(attr.value, str))
-        for arg in pattern.args:
-            yield from _operators(arg)
+    for part in patterns(pattern):
+        if isinstance(part, Pat):
+            yield part.op
+            yield from (attr.value for attr in part.attrs if isinstance(attr, Lit) and isinstance(attr.value, str))
 
 
 _NOTATION = {
@@ -127,20 +126,17 @@ _NOTATION = {
 def shapes(rule: Rule) -> dict[str, str]:
     """The shapes of the arrays on the left that a product or a reduction gives one: `a` to `[B, M, K]`."""
     found: dict[str, str] = {}
-
-    def walk(pattern: Pattern) -> None:
-        if isinstance(pattern, Var):
-            return
+    for pattern in patterns(rule.left):
+        if isinstance(pattern, Var) or pattern.op not in ("MM", "Red"):
+            continue
         attrs = [attribute(a) for a in pattern.attrs]
-        for i, arg in enumerate(pattern.args):
-            if isinstance(arg, Var) and pattern.op == "MM":
-                batch, m, k, n = attrs
-                found.setdefault(arg.name, f"[{', '.join(((batch, m, k), (batch, k, n))[i])}]")
-            elif isinstance(arg, Var) and pattern.op == "Red":
-                found.setdefault(arg.name, f"[..., {attrs[1]}]")
-            walk(arg)
-
-    walk(rule.left)
+        dims = [f"[..., {attrs[1]}]"]
+        if pattern.op == "MM":
+            batch, m, k, n = attrs
+            dims = [f"[{batch}, {m}, {k}]", f"[{batch}, {k}, {n}]"]
+        for arg, shape in zip(pattern.args, dims, strict=True):
+            if isinstance(arg, Var):
+                found.setdefault(arg.name, shape)
     return found
 
 

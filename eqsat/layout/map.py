@@ -76,6 +76,12 @@ class Layout:
         return bool(self.axes)
 
     @property
+    def reach(self) -> tuple[int, int]:
+        """The least and the greatest input index that a plain layout reads; it has an output."""
+        ends = [stride * (size - 1) for size, stride in self.dims]
+        return self.offset + sum(min(end, 0) for end in ends), self.offset + sum(max(end, 0) for end in ends)
+
+    @property
     def all_filled(self) -> bool:
         """Whether every read is filled: the view is a constant."""
         return any(axis.bound == 0 for axis in self.axes)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from itertools import count
 
 from eqsat.program.ir import Program
-from eqsat.program.term import Term
+from eqsat.program.term import Term, row
 
 _SHOWN = 4
 """Operators that are shown of a path, nearest to the value."""
@@ -73,19 +73,12 @@ class Places:
         steps = [term.op]
         while not isinstance(at := self._reader.get(term, "the second program"), str):
             reader, i = at
-            if not _is_move(reader):
+            if not row(reader.op).view:
                 several = sum(a.op not in ("constant", "full") for a in reader.args) > 1
                 steps.append(f"{reader.op}.{i}" if several else reader.op)
             term = reader
         steps = steps[::-1]
-        path = " > ".join([at, *(["…"] * (len(steps) > _SHOWN)), *steps[-_SHOWN:]])
-        return path
-
-
-def _is_move(term: Term) -> bool:
-    from eqsat.program.ops import row
-
-    return row(term.op).view
+        return " > ".join([at, *(["…"] * (len(steps) > _SHOWN)), *steps[-_SHOWN:]])
 
 
 def _ends(name: str) -> Iterator[str]:

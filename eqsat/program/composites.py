@@ -12,6 +12,7 @@ from functools import partial, reduce
 from math import prod
 from typing import Any, Literal
 
+import ml_dtypes
 import numpy as np
 
 from eqsat.base import numerics
@@ -182,11 +183,8 @@ def mean(x: Term, axes: Axes = None, keepdims: bool = False) -> Term:
     if x.dtype in INTS:
         total = ops.sum_(x, axes, keepdims)
         return ops.div(total, ops.full_like(count, total))
-    return _in_float32(x, lambda wide: _scaled_sum(ops.sum_(wide, axes, keepdims), count))
-
-
-def _scaled_sum(total: Term, count: int) -> Term:
-    return scaled(total, 1 / count if count else np.nan)
+    share = 1 / count if count else np.nan
+    return _in_float32(x, lambda wide: scaled(ops.sum_(wide, axes, keepdims), share))
 
 
 def var(x: Term, axes: Axes = None, keepdims: bool = False) -> Term:
@@ -209,8 +207,6 @@ def logsumexp(x: Term, axes: Axes = None, keepdims: bool = False) -> Term:
 
 
 def _largest(dtype: str) -> float:
-    import ml_dtypes
-
     if dtype not in FLOATS:
         raise DtypeError(f"logsumexp takes floats, got {dtype}")
     return float(ml_dtypes.finfo(np_dtype(dtype)).max)

@@ -390,8 +390,7 @@ def _carried(alg: Algebra, at: Sequence[Any], attrs: Sequence[Any], args: Sequen
 @lru_cache(maxsize=1 << 14)
 def _reads_inside(layout: Layout, n_in: int) -> None:
     if not layout.masked and layout.size:
-        ends = [(n - 1) * s for n, s in layout.dims]
-        least, most = (layout.offset + sum(f(e, 0) for e in ends) for f in (min, max))
+        least, most = layout.reach
         if least < 0 or most >= n_in:
             raise ShapeError(f"V({layout.key()}) reads {least} to {most} of an array of {n_in}")
 

@@ -12,7 +12,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from eqsat.base.graphs import operands_first
+from eqsat.base.graphs import last_reads, operands_first
 from eqsat.base.numerics import (
     Array,
     Precision,
@@ -81,19 +81,14 @@ def evaluate(
     """
     run = _Evaluation(env, constants, opaque or {}, precision)
     order = operands_first(roots, known)
-    readers = dict.fromkeys(order, 0)
-    for node in [*roots, *(a for n in order for a in n.args)]:
-        readers[node] = readers.get(node, 0) + 1
-    values: dict[Node, Array] = {node: known[node] for node in readers if node in known}
+    values = {node: known[node] for node in (*roots, *(a for n in order for a in n.args)) if node in known}
     with np.errstate(all="ignore"):
-        for node in order:
+        for node, done in last_reads(order, roots):
             args = [values[a] for a in node.args]
             value = run.value(node, args)
             values[node] = value if change is None else change(node, value, args)
-            for arg in node.args:
-                readers[arg] -= 1
-                if not readers[arg]:
-                    del values[arg]
+            for arg in done:
+                del values[arg]
     return [values[root] for root in roots]
 
 

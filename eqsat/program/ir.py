@@ -11,7 +11,7 @@ return y=%2
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from eqsat.base.arguments import choice, instance, shown
+from eqsat.base.graphs import last_reads
 from eqsat.base.numerics import Array, Precision, at_precision, dtype_name, is_float, itemsize, np_dtype
 from eqsat.errors import DtypeError, InputError, escaped
 from eqsat.program.term import ConstArray, Term, flat, row, topological, unflat
@@ -133,18 +134,14 @@ class Program:
         """
         choice("precision", precision, ("native", "float64"))
         bound = self.bind_inputs(inputs, precision)
-        order = self.terms()
-        readers = _count_readers(order, self.outputs.values())
         values: dict[Term, Array] = {}
         calls: dict[Any, Sequence[Array]] = {}
         with np.errstate(all="ignore"):
-            for term in order:
+            for term, done in last_reads(self.terms(), self.outputs.values()):
                 arrays = [values[a] for a in term.args]
                 values[term] = bound[term] if term.op == "input" else _apply(term, arrays, precision, calls)
-                for arg in term.args:
-                    readers[arg] -= 1
-                    if not readers[arg]:
-                        del values[arg]
+                for arg in done:
+                    del values[arg]
         return {name: values[term] for name, term in self.outputs.items()}
 
     def bind_inputs(self, inputs: Mapping[str, Any], precision: Precision = "native") -> dict[Term, Array]:
@@ -249,16 +246,6 @@ def _unflatten(
         {terms[i]: name for i, name in names.items()},
         tuple(Written(spec, at(args), at(results)) for spec, args, results in written),
     )
-
-
-def _count_readers(order: Sequence[Term], results: Iterable[Term]) -> dict[Term, int]:
-    readers = dict.fromkeys(order, 0)
-    for term in order:
-        for arg in term.args:
-            readers[arg] += 1
-    for term in results:
-        readers[term] += 1
-    return readers
 
 
 def _apply(term: Term, arrays: list[Array], precision: Precision, calls: dict[Any, Sequence[Array]]) -> Array:

@@ -185,7 +185,8 @@ FEW_TERMS = 9
 read of a vector, kernels spill registers on gfx1100 and gfx1201."""
 
 STEPS = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
-"""The operator that adds one element more to what is reduced so far; missing for reductions that give a position."""
+"""The function that adds one element more to what is reduced so far, or joins what two parts come to; missing for
+reductions that give a position."""
 
 
 def terms_of(op: str, attrs: Sequence[Any]) -> int:

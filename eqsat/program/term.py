@@ -273,6 +273,13 @@ def rebuilt(term: Term, args: Sequence[Term]) -> Term:
     return term if tuple(args) == term.args else make(term.op, *args, **dict(term.attrs))
 
 
+def unviewed(term: Term) -> Term:
+    """What a chain of views reads."""
+    while row(term.op).view:
+        (term,) = term.args
+    return term
+
+
 def topological(roots: Iterable[Term]) -> list[Term]:
     """Every term below the roots once, operands before their readers, in a deterministic order."""
     return operands_first(roots)
