@@ -1,13 +1,15 @@
-"""Whether a rule ever makes an answer worse: each program's price with all rules, and with one rule left out.
+"""Whether a larger search ever finds less: each program's price with all rules, and with one rule left out.
 
     python benchmarks/monotone.py [DIR...] [--match PATTERN...] [--shape NAME=SIZE...] [--demo] [--device NAME]
-        [--numerics POLICY] [--most N]
+        [--numerics POLICY] [--most N] [--iterations]
     python benchmarks/monotone.py --random N --seed S
 
 The DIRs hold *.onnx files (`*__*` left out: they are references); `--demo` adds the programs of `eqsat demo`,
 `--random N` adds N random programs. Only rules that fire can change an answer, so only these are left out, one at a
-time. Every line is a program that costs more with a rule than without it, or a search that reached a limit, so that its
-price says little. The exit code is 1 if a program costs over 0.1 % more, else 2 if a search reached a limit.
+time. With `--iterations`, all rules are used and saturation is stopped after 1, 2, 3 ... iterations instead: the whole
+e-graph holds all that such a smaller one does, but for e-nodes that a rule replaced. Every line is a program that costs
+more with the larger search, or a search that reached a limit, so that its price says little. The exit code is 1 if a
+program costs over 0.1 % more, else 2 if a search reached a limit.
 """
 
 from __future__ import annotations
@@ -16,11 +18,11 @@ import argparse
 import random
 import sys
 import time
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatch
 from pathlib import Path
+from typing import TypeVar
 
 from common import REFERENCES, models
 from hypothesis import HealthCheck, Phase, given, seed, settings
@@ -28,6 +30,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 import eqsat
 from eqsat.base.time_budget import TimeBudget
 from eqsat.cli.shared.options import parse_shapes
+from eqsat.egraph.saturate import Limits, saturate
 from eqsat.extract.device.table import device
 from eqsat.extract.plan.stitch import Solved
 from eqsat.frontends.onnx.read.model import named_sizes
@@ -43,32 +46,36 @@ from eqsat.testing import programs
 
 Form = tuple[Node, ...]
 
+T = TypeVar("T")
+
 
 @dataclass(frozen=True, slots=True)
 class Priced:
-    """The result of a search for one part: predicted picoseconds, the rules that fired, and the limit reached."""
+    """The result of a search for one part: predicted picoseconds, the rules that fired, the iterations of saturation,
+    and the limit reached."""
 
     cost: int
     fired: frozenset[str]
+    iterations: int
     limit: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class Worse:
-    """A program that costs more with a rule than without it, in microseconds."""
+    """A program that costs more than by the smaller search named `less`, in microseconds."""
 
     program: str
-    rule: str
-    without: float
-    with_it: float
+    less: str
+    smaller: float
+    whole: float
 
     @property
     def share(self) -> float:
         """How much more it costs, as a share of the lower price."""
-        return self.with_it / self.without - 1
+        return self.whole / self.smaller - 1
 
     def __str__(self) -> str:
-        return f"{self.program}: {self.with_it:.3f} us, {self.without:.3f} us without {self.rule} ({self.share:+.3%})"
+        return f"{self.program}: {self.whole:.3f} us, {self.smaller:.3f} us {self.less} ({self.share:+.3%})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +84,10 @@ class Prepared:
 
     problem: Problem
     written: Mapping[Form, Solved]
+
+    def total(self, found: Mapping[Form, Priced]) -> int:
+        """Picoseconds of all parts, given those of each form."""
+        return sum(found[part.form].cost for part in self.problem.parts)
 
 
 def prepared(program: Program, seconds: float, target: str = "mi300x") -> Prepared:
@@ -87,21 +98,32 @@ def prepared(program: Program, seconds: float, target: str = "mi300x") -> Prepar
 
 
 def priced(
-    program: Prepared, rules: Sequence[AnyRule], seconds: float, forms: Iterable[Form] | None = None
+    program: Prepared,
+    rules: Sequence[AnyRule],
+    seconds: float,
+    forms: Iterable[Form] | None = None,
+    iterations: int | None = None,
 ) -> dict[Form, Priced]:
-    """The lowest price found for each of these parts (all by default) under these rules, with `seconds` for each."""
+    """The lowest price found for each of these parts (all by default) under these rules, with `seconds` for each, after
+    at most so many iterations of saturation."""
     found = {}
     for form in program.written if forms is None else forms:
         run = Runner(TimeBudget(seconds))
         asked = replace(program.problem.asked, rules=tuple(rules))
         problem = replace(program.problem, asked=asked, budget=run.budget)
         written, deadline = program.written[form], run.deadline(seconds)
-        x = search_form(problem, written, explore_form(problem, written, deadline, run), deadline, run, prefetch=None)
-        limit = x.figures["stop"] if x.figures["stop"] != "saturated" else None
+        if iterations is None:
+            explored = explore_form(problem, written, deadline, run)
+        else:
+            explored = saturate(written.snapshot, asked.rules, Limits(seconds=seconds, iterations=iterations))
+        x = search_form(problem, written, explored, deadline, run, prefetch=None)
+        stop = x.figures["stop"]
+        limit = None if stop == "saturated" or (stop == "steps" and iterations is not None) else stop
         if not x.cheapest.cover.optimal:
             limit = limit or "solver"
         fired = frozenset(rule for rule, n in x.explored.stats.get("matches", {}).items() if n)
-        found[form] = Priced(min(x.cheapest.cover.cost, x.written.cover.cost), fired, limit)
+        cost = min(x.cheapest.cover.cost, x.written.cover.cost)
+        found[form] = Priced(cost, fired, x.explored.stats["iterations"], limit)
     return found
 
 
@@ -115,20 +137,47 @@ def left_out(
 ) -> Iterator[Worse | str]:
     """Where the program costs less without a rule that fires, and the limits reached; tries at most `most` rules."""
     made = prepared(program, seconds, target)
-    count = Counter(part.form for part in made.problem.parts)
     whole = priced(made, rules, seconds)
     yield from (f"{name}: {x.limit}" for x in whole.values() if x.limit)
-    fired = sorted(frozenset().union(*(x.fired for x in whole.values())))
-    if most is not None and len(fired) > most:
-        fired = random.Random(len(fired)).sample(fired, most)
-    for rule in fired:
+    for rule in _some(sorted(frozenset().union(*(x.fired for x in whole.values()))), most):
         forms = [form for form, x in whole.items() if rule in x.fired]
         found = priced(made, [r for r in rules if r.name != rule], seconds, forms)
-        yield from (f"{name} without {rule}: {x.limit}" for x in found.values() if x.limit)
-        without = sum(found.get(form, x).cost * count[form] for form, x in whole.items())
-        with_it = sum(x.cost * count[form] for form, x in whole.items())
-        if without < with_it:
-            yield Worse(name, rule, without / 1e6, with_it / 1e6)
+        yield from _compared(name, made, whole, found, f"without {rule}")
+
+
+def stopped_early(
+    name: str,
+    program: Program,
+    rules: Sequence[AnyRule],
+    seconds: float,
+    most: int | None = None,
+    target: str = "mi300x",
+) -> Iterator[Worse | str]:
+    """Where the program costs less when saturation is stopped early, and the limits reached; tries at most `most`
+    numbers of iterations."""
+    made = prepared(program, seconds, target)
+    whole = priced(made, rules, seconds)
+    yield from (f"{name}: {x.limit}" for x in whole.values() if x.limit)
+    last = max((x.iterations for x in whole.values()), default=0)
+    for count in _some(range(1, last), most):
+        forms = [form for form, x in whole.items() if x.iterations > count]
+        found = priced(made, rules, seconds, forms, count)
+        yield from _compared(name, made, whole, found, f"after {count} of {last} iterations")
+
+
+def _some(of: Sequence[T], most: int | None) -> Sequence[T]:
+    """All of these, or so many drawn at random."""
+    return of if most is None or len(of) <= most else random.Random(len(of)).sample(of, most)
+
+
+def _compared(
+    name: str, made: Prepared, whole: Mapping[Form, Priced], found: Mapping[Form, Priced], less: str
+) -> Iterator[Worse | str]:
+    """What a smaller search found for some parts against the whole one."""
+    yield from (f"{name} {less}: {x.limit}" for x in found.values() if x.limit)
+    smaller, larger = made.total({**whole, **found}), made.total(whole)
+    if smaller < larger:
+        yield Worse(name, less, smaller / 1e6, larger / 1e6)
 
 
 def drawn(count: int, start: int, max_ops: int = 14) -> list[tuple[str, Program]]:
@@ -163,14 +212,20 @@ def _programs(args: argparse.Namespace) -> Iterator[tuple[str, Program]]:
 
 
 def report(
-    found: Iterable[tuple[str, Program]], policy: Policy, seconds: float, most: int | None, target: str
+    found: Iterable[tuple[str, Program]],
+    searches: Callable[..., Iterable[Worse | str]],
+    policy: Policy,
+    seconds: float,
+    most: int | None,
+    target: str,
 ) -> tuple[int, int]:
-    """Print what costs more with a rule, and reached limits; returns the number of regressions and of limits."""
+    """Print what costs more by the whole search than by smaller ones, and reached limits; returns the number of
+    regressions and of limits."""
     worse, limited = 0, 0
     for name, program in found:
         begun = time.perf_counter()
         mine: list[Worse] = []
-        for line in left_out(name, program, allowed(list(ALL), policy), seconds, most, target):
+        for line in searches(name, program, allowed(list(ALL), policy), seconds, most, target):
             print(line, flush=True)
             if isinstance(line, Worse):
                 mine.append(line)
@@ -178,7 +233,7 @@ def report(
                 limited += 1
         count = sum(line.share > TOLERANCE for line in mine)
         worse += count
-        said = f"{len(mine)} rules in the way, {count} by more than {TOLERANCE:.1%}"
+        said = f"{len(mine)} smaller searches find more, {count} over {TOLERANCE:.1%} more"
         print(f"{name}: {said}, {time.perf_counter() - begun:.1f} s", file=sys.stderr, flush=True)
     return worse, limited
 
@@ -193,10 +248,12 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device", default="mi300x", metavar="NAME")
     parser.add_argument("--numerics", default="reassociate", choices=("exact", "reassociate", "fast"))
-    parser.add_argument("--most", type=int, metavar="N", help="rules left out of each program, drawn at random")
+    parser.add_argument("--most", type=int, metavar="N", help="smaller searches of each program, drawn at random")
+    parser.add_argument("--iterations", action="store_true", help="stop saturation early instead of leaving rules out")
     parser.add_argument("--seconds", type=float, default=60.0, help="for each search")
     args = parser.parse_args()
-    worse, limited = report(_programs(args), args.numerics, args.seconds, args.most, args.device)
+    searches = stopped_early if args.iterations else left_out
+    worse, limited = report(_programs(args), searches, args.numerics, args.seconds, args.most, args.device)
     sys.exit(1 if worse else 2 if limited else 0)
 
 

@@ -45,6 +45,11 @@ def test_no_rule_raises_the_price(monotone: ModuleType, name: str) -> None:
     assert list(monotone.left_out(name, SMALL[name](), allowed(list(ALL), "reassociate"), 60.0, most=MOST)) == []
 
 
+@pytest.mark.parametrize("name", SMALL)
+def test_no_iteration_raises_the_price(monotone: ModuleType, name: str) -> None:
+    assert list(monotone.stopped_early(name, SMALL[name](), allowed(list(ALL), "reassociate"), 60.0, most=MOST)) == []
+
+
 def heads() -> Program:
     """Attention whose queries, keys and values are heads of one product with a bias."""
 
@@ -77,7 +82,7 @@ def test_what_a_rule_costs_is_told(monotone: ModuleType, monkeypatch: pytest.Mon
         tried.append([r.name for r in ALL if r.name not in names])
         cost = 3_000_000 if "concat-of-slices" in names else 2_000_000
         fired = frozenset({"concat-of-slices", "view-of-view"})
-        return {form: monotone.Priced(cost, fired, "time" if len(tried) == 1 else None) for form in program.written}
+        return {form: monotone.Priced(cost, fired, 1, "time" if len(tried) == 1 else None) for form in program.written}
 
     monkeypatch.setattr(monotone, "priced", priced)
     limit, worse = monotone.left_out("a program", program, list(ALL), 1.0)
