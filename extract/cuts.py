@@ -52,14 +52,15 @@ class Limits:
             and of pooling. Each term repeats the text of what is summed.
         prologue_leaves: arrays that one operand of a product reads, since each tile reads them again; of these,
             `prologue_computed` may be computed arrays.
-        outputs: classes that one joint kernel computes; each adds a store for every element.
+        outputs: classes that one joint kernel computes; each adds a store for every element. Of kernels with more than
+            `overlapping`, no two with equally many compute the same class.
         joint: joint kernels kept for the same outputs and, for each number of outputs, at least for a class.
         rounds: passes over the classes, which cycles in the e-graph require. A safety limit: a few passes suffice.
         fold_elements: larger constants are computed on the device instead of ahead of time: 256 MiB in float32.
     """
 
-    leaves: int = 10
-    operators: int = 120
+    leaves: int = 32
+    operators: int = 200
     per_kind: int = 20
     joins: int = 16
     pairs: int = 64
@@ -70,7 +71,8 @@ class Limits:
     terms: int = FEW_TERMS
     prologue_leaves: int = 3
     prologue_computed: int = 2
-    outputs: int = 4
+    outputs: int = 16
+    overlapping: int = 4
     joint: int = 3
     rounds: int = 25
     fold_elements: int = 1 << 26

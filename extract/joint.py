@@ -33,7 +33,7 @@ Pool = Mapping[int, Sequence["Joint"]]
 """The cuts of each class that fit one frame, as kernels with one output."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Joint:
     """Cuts of different classes in one kernel.
 
@@ -116,11 +116,14 @@ class _Joiner:
             ]
             partners = _Partners(alone, self.varying)
             level = alone
-            for _ in range(1, self.limits.outputs):
+            for count in range(2, self.limits.outputs + 1):
                 if not level or (should_stop and should_stop()):
                     break
-                level = self._most_saving(self._extended(frame, pool, level, partners))
-                found += level
+                best = self._most_saving(self._extended(frame, pool, level, partners))
+                apart = _disjoint(best)
+                few = self._few(best) if count <= self.limits.overlapping else []
+                level = apart if count >= self.limits.overlapping else list(dict.fromkeys([*few, *apart]))
+                found += dict.fromkeys([*few, *apart])
         return found
 
     def _alone(self, cut: Cut) -> Joint:
@@ -193,25 +196,36 @@ class _Joiner:
         return not any(x.inner >> cut.cls & 1 and not x.leaves & ~given for x in pool.get(reader, ()))
 
     def _most_saving(self, joints: Iterable[Joint]) -> list[Joint]:
-        """The cheapest joint kernel for each set of outputs and computed leaves; of these, the best few for each set of
-        outputs and for each class."""
+        """The cheapest joint kernel for each set of outputs and computed leaves, those that save most first."""
         computed = self.facts.computed
         best: dict[tuple[int, int], Joint] = {}
         for x in joints:
             slot = (x.outputs, x.leaves & computed)
             if slot not in best or x.run < best[slot].run:
                 best[slot] = x
+        return sorted(best.values(), key=lambda x: (-x.saved, (x.leaves & computed).bit_count(), x.classes, x.leaves))
+
+    def _few(self, joints: Iterable[Joint]) -> list[Joint]:
+        """The first few joint kernels for each set of outputs and for each class."""
         same: Counter[int] = Counter()
         taking_part: Counter[int] = Counter()
         kept = []
-        for x in sorted(
-            best.values(), key=lambda x: (-x.saved, (x.leaves & computed).bit_count(), x.classes, x.leaves)
-        ):
+        for x in joints:
             if same[x.outputs] < self.limits.joint and any(taking_part[c] < self.limits.joint for c in x.classes):
                 kept.append(x)
                 same[x.outputs] += 1
                 taking_part.update(x.classes)
         return kept
+
+
+def _disjoint(joints: Iterable[Joint]) -> list[Joint]:
+    """The first joint kernels of which no two write the same class."""
+    kept, written = [], 0
+    for x in joints:
+        if not x.outputs & written:
+            kept.append(x)
+            written |= x.outputs
+    return kept
 
 
 class _Partners:

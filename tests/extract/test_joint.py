@@ -63,6 +63,26 @@ def test_fewer_kernels_cost_less(roots: list[Node], apart: int, families: list[s
     assert together.cost < one_each.cost
 
 
+def states(steps: int) -> list[Node]:
+    """All states of a scan, h = a_t * h + b_t, over the rows of two arrays."""
+    a, b, h = x_("a", steps * M), x_("b", steps * M), x_("h", M)
+    found = []
+    for t in range(steps):
+        row = lay.strided(t * M, ((M, 1),))
+        h = bin_("add", bin_("mul", view(a, row), h), view(b, row))
+        found.append(h)
+    return found
+
+
+def test_one_kernel_walks_a_scan() -> None:
+    assert len(cover(Snapshot.from_core(states(16)), "mi300x", 20.0).kernels) == 1
+
+
+def test_a_scan_of_more_states_than_a_kernel_writes_takes_few_kernels() -> None:
+    """None is left alone because all larger kernels write the same states."""
+    assert len(cover(Snapshot.from_core(states(24)), "mi300x", 20.0).kernels) <= 3
+
+
 @pytest.mark.parametrize("roots", [row[1] for row in TOGETHER], ids=[row[0] for row in TOGETHER])
 def test_each_is_one_launch_that_computes_all_its_outputs(roots: list[Node]) -> None:
     program = program_of(roots)
