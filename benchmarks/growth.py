@@ -117,8 +117,8 @@ def grow(path: Path, rules: Sequence[AnyRule], seconds: float) -> Growth:
     for form in forms:
         source = Snapshot.from_core(form)
         begun = time.perf_counter()
-        with graph.scratch():
-            found = Saturation(source, timed, Limits(seconds=seconds), graph=graph).run()
+        graph.clear()
+        found = Saturation(source, timed, Limits(seconds=seconds), graph=graph).run()
         growth.seconds += time.perf_counter() - begun
         growth.before += len(source.nodes)
         growth.after += len(found.nodes)

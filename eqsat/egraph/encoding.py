@@ -6,8 +6,7 @@ beside it in `why_*` functions (0: the source), since egglog's bindings do not o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -43,6 +42,7 @@ class EGraph:
         self._described = 0
         self._asked: dict[str, int] = {}
         self._insertions = 0
+        self._scope: tuple[int, int] | None = None
         self._egraph = egg.EGraph()
         language = [r for r in rules if isinstance(r, Rule)]
         used = sorted({g.table for r in language for g in r.when if isinstance(g, Ask)})
@@ -54,21 +54,18 @@ class EGraph:
         """Run egglog's commands for sorts, functions, rulesets or rules."""
         self._egraph.run_program(*self._egraph.parse_program(text))
 
-    @contextmanager
-    def scratch(self) -> Iterator[None]:
-        """A scope at whose end the e-graph is empty again: declaring the rules costs more than most saturations."""
-        known, described = len(self.atoms.values), self._described
-        self._egraph.run_program(egg.Push(1))
-        try:
-            yield
-        finally:
+    def clear(self) -> None:
+        """Empty the e-graph of all but the rules, for another source."""
+        if self._scope is not None:
             self._egraph.run_program(egg.Pop(_SPAN, 1))
+            known, self._described = self._scope
             self.atoms.truncate(known)
-            self._described = described
             self._insertions = 0
             self._asked.clear()
             for answered in self._answered.values():
                 answered.clear()
+        self._scope = len(self.atoms.values), self._described
+        self._egraph.run_program(egg.Push(1))
 
     def run(self, ruleset: str, *, saturate: bool = False) -> dict[str, int]:
         """Run a ruleset once, or until it changes nothing; the matches of each named rule.

@@ -35,6 +35,9 @@ _SMALL = 500
 
 _GROUP_ROUNDS = 3
 
+_KEPT = 3
+"""Sets of rules that a worker holds ready: those of as many policies."""
+
 _POLL_SECONDS = 0.1
 _GRACE_SHARE, _GRACE_SECONDS = 0.05, 0.25
 """How much later than its limit a worker is ended: it stops by itself, and to start another takes a second."""
@@ -176,30 +179,41 @@ def _declaring(rules: Sequence[AnyRule]) -> EGraph:
 
 
 class Saturations:
-    """The service of a worker: it keeps the e-graph in which the rules of the last request are declared."""
+    """The service of a worker. It keeps an e-graph ready for each of the last few sets of rules: declaring them takes
+    longer than most saturations."""
 
     def __init__(self) -> None:
-        self._graph: EGraph | None = None
-        self._declared: tuple[AnyRule, ...] = ()
+        from eqsat.egraph.encoding import EGraph
+
+        self._new_graph = EGraph
+        self._ready: list[tuple[tuple[AnyRule, ...], EGraph]] = []
+        self._rules: tuple[AnyRule, ...] = ()
 
     def __call__(self, request: Any, send: Callable[[str, Any], None]) -> None:
         """Answer `(source, rules, limits, goals, further)`.
 
-        A source of None only asks to declare the rules; rules of None are those of the last request.
+        A source of None only asks to declare the rules; rules of None are those of the last request. An answer is sent
+        before the e-graph is emptied, which takes as long as a small saturation: the caller goes on meanwhile.
         """
         source, rules, limits, goals, further = request
-        rules = self._declared if rules is None else rules
-        graph = self._graph
-        if graph is None or rules != self._declared:
-            graph = _declaring(rules)
-        self._graph, self._declared = None, rules  # whatever fails below leaves no e-graph behind
-        if source is not None:
-            with graph.scratch():
-                snapshot = Saturation(source, rules, limits, send, goals, graph, further).run()
-            send("done", snapshot)
-        self._graph = graph
+        self._rules = self._rules if rules is None else rules
+        graph = self._taken(self._rules)
         if source is None:
             send("ready", None)
+        else:
+            send("done", Saturation(source, self._rules, limits, send, goals, graph, further).run())
+            graph.clear()
+        self._ready.append((self._rules, graph))
+
+    def _taken(self, rules: tuple[AnyRule, ...]) -> EGraph:
+        """An empty e-graph with these rules. It is not kept meanwhile: whatever fails leaves none behind."""
+        for i in reversed(range(len(self._ready))):
+            if self._ready[i][0] == rules:
+                return self._ready.pop(i)[1]
+        del self._ready[: len(self._ready) + 1 - _KEPT]
+        graph = self._new_graph(rules)
+        graph.clear()
+        return graph
 
 
 def stated(rules: Sequence[HostRule], snapshot: Snapshot, derivations: Sequence[Derivation] = ()) -> list[Equality]:
