@@ -23,7 +23,6 @@ from eqsat.extract.device.table import Device
 from eqsat.extract.grow import Grower, Made
 from eqsat.extract.joint import joint_kernels
 from eqsat.extract.unfused import UnfusedGrower
-from eqsat.layout.arithmetic import is_contiguous
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +240,7 @@ class _Search:
             return found
         for i in self.snapshot.members[c]:
             node = self.snapshot.nodes[i]
-            if self.only[i] and node.op == "V" and is_contiguous(node.attrs[0]) and node.args[0] != c:
+            if self.only[i] and node.op == "V" and node.attrs[0].contiguous and node.args[0] != c:
                 leaf = self.facts.leaf[node.args[0]]
                 cut = Cut(c, i, (leaf,), Kind.POINT, None, leaf.leaves, 1 << c, ())
                 found.append(self._candidate(cut, "alias", NOTHING))

@@ -25,7 +25,7 @@ from typing import NamedTuple
 from eqsat.base.numerics import itemsize
 from eqsat.egraph.snapshot import Snapshot
 from eqsat.extract.cost import Gemm, Run, read_bytes
-from eqsat.layout.arithmetic import Layout, compose, identity, is_contiguous
+from eqsat.layout.arithmetic import Layout, compose, identity
 from eqsat.program.node import FEW_TERMS
 
 
@@ -313,7 +313,7 @@ class Facts:
         """For each class, bit sets of the classes that are slices of the same array as it."""
         groups: dict[int, int] = {}
         for node in self.snapshot.nodes:
-            if node.op == "V" and is_contiguous(node.attrs[0]) and node.cls != node.args[0]:
+            if node.op == "V" and node.attrs[0].contiguous and node.cls != node.args[0]:
                 groups[node.args[0]] = groups.get(node.args[0], 0) | 1 << node.cls
         found: dict[int, list[int]] = {}
         for mask in dict.fromkeys(groups[a] & self.computed for a in sorted(groups)):

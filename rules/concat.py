@@ -64,10 +64,10 @@ def _cat_of_views(graph: Terms, emit: Emit) -> None:
 
 
 def _join(base: int, first: Layout, others: list[list[tuple[int, Layout]]]) -> Layout | None:
-    if lt.is_contiguous(first):
+    if first.contiguous:
         end = first.offset + first.size
         for views in others:
-            step = next((v for b, v in views if b == base and lt.is_contiguous(v) and v.offset == end), None)
+            step = next((v for b, v in views if b == base and v.contiguous and v.offset == end), None)
             if step is None:
                 break
             end += step.size
@@ -159,7 +159,7 @@ def _cat_of_permuted_operators(graph: Terms, emit: Emit) -> None:
 
 
 def _permuted_operators(graph: Terms, cls: int) -> dict[tuple[str, str], tuple[ENode, Layout]]:
-    """The elementwise operators of which a class is a permutation, keyed by operator and function."""
+    """The elementwise operators whose results a class permutes, keyed by operator and function."""
     found: dict[tuple[str, str], tuple[ENode, Layout]] = {}
     for view in graph.of(cls, "V"):
         base, layout = view.args[0], view.attrs[0]

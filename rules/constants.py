@@ -176,7 +176,7 @@ def _merge(pieces: Sequence[tuple[Any, Layout]]) -> Form | None:
     for leaf, layout in pieces:
         if merged and merged[-1][0] == leaf:
             before = merged[-1][1]
-            follows = lt.is_contiguous(before) and lt.is_contiguous(layout)
+            follows = before.contiguous and layout.contiguous
             if follows and before.offset + before.size == layout.offset:
                 merged[-1] = leaf, lt.strided(before.offset, [(before.size + layout.size, 1)])
                 continue
@@ -195,7 +195,7 @@ def _view_form(form: Form, layout: Layout) -> Form | None:
                 return None
             return _view_form(leaf, inner) if isinstance(leaf, tuple) else ((leaf, inner),)
         start += piece.size
-    if lt.is_contiguous(layout):
+    if layout.contiguous:
         return _run_form(form, layout.offset, layout.offset + layout.size)
     return _taken_apart(form, layout) or ((form, layout),)
 

@@ -1,6 +1,6 @@
 """Rules that `eqsat rules discover` found missing: what is larger, smaller or signed already, and functions undone.
 
-Those of `RULES` always save work. `PROVING` holds those that only bring two forms together.
+`RULES` always save work. Those in `PROVING` only bring two forms together.
 """
 
 from __future__ import annotations

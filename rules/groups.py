@@ -1,11 +1,13 @@
 """Groups: siblings that no concatenation asks for, joined into one.
 
-Members are contractions of one program, lest a group force work that none needs: those in every derivation of the
-roots, those of the program as it was written, and those of each good cover that is already known. The first alone lose
-a group as soon as its members have a second derivation (products of what has a constant added); one program alone
-passes its accidents on. Members that share an operand, or have equal sizes, form a group; a group never holds a member
-that another needs (fusing dependent products makes a cycle: a shipped compiler did). Groups then grow upward through
-equal operators with constant or aligned operands. A group is inserted as `G = cat(members)`, each member a slice of G.
+All members are contractions of one program: else a group would force work that no program needs. These programs are
+looked at: what all derivations of the roots share, the program as it was written, and each good cover that is known.
+What all share is too little, since a product of a sum with a constant has a second derivation. A single program is too
+little as well, since its accidents would decide.
+
+Members that share an operand, or have equal sizes, form a group. A group never holds a member that another needs:
+fusing dependent products makes a cycle, as in a shipped compiler. Groups then grow upward through equal operators with
+constant or aligned operands. A group is inserted as `G = cat(members)`, each member a slice of G.
 """
 
 from __future__ import annotations

@@ -99,11 +99,11 @@ MULTIPLES: tuple[Rule, ...] = lines(
 
 LOGIC: tuple[Rule, ...] = (
     *lines(
-        ("and-true", "a & 1 == a", "exact", _BOOLEAN, "what is and true is what it is"),
-        ("and-false", "a & 0 == 0", "exact", _BOOLEAN, "nothing is and false"),
-        ("or-true", "a | 1 == 1", "exact", _BOOLEAN, "anything is or true"),
-        ("or-false", "a | 0 == a", "exact", _BOOLEAN, "what is or false is what it is"),
-        ("not-twice", "~(~a) == a", "exact", _BOOLEAN, "what is not not is"),
+        ("and-true", "a & 1 == a", "exact", _BOOLEAN, "true changes nothing"),
+        ("and-false", "a & 0 == 0", "exact", _BOOLEAN, "false is stronger"),
+        ("or-true", "a | 1 == 1", "exact", _BOOLEAN, "true is stronger"),
+        ("or-false", "a | 0 == a", "exact", _BOOLEAN, "false changes nothing"),
+        ("not-twice", "~(~a) == a", "exact", _BOOLEAN, "two negations cancel"),
     ),
     *rules(
         "choice-by-negation",

@@ -74,7 +74,7 @@ ASSOCIATION: tuple[Rule, ...] = (
         mirror=True,
         worth="const(c); dynamic(b); K*N*P + M*K*P == M*K*N + M*N*P",
         source=_M2818,
-        why="at the same work, a constant factor moves next to what it may fold into",
+        why="at the same work, a constant factor moves next to one that it may fold into",
     ),
 )
 
@@ -198,7 +198,7 @@ SHAPES: tuple[Rule, ...] = (
         worth="dynamic(self)",
         when="(Lb, La, P, Q) = swaps_blocks(L, M, K, N)",
         source="MIGraphX rewrite_dot: 1x1 convolutions",
-        why="a convolution over channels first writes what it computes where it belongs, image by image",
+        why="a convolution over channels writes its result where it belongs at once, image by image",
     ),
     *rules(
         "permuted-rows-through-matmul",

@@ -103,7 +103,7 @@ class Cuts:
         return {base for base in bases if base < len(self._below) and self._below[base] & mask & ~(1 << base)}
 
     def _read(self, value: Compared, number: int, whole: Collection[int]) -> tuple[set[int], set[int]]:
-        """The bases of the values before `number`, and the inputs, of which each program reads any element."""
+        """The bases of values before `number`, and the inputs, that each program reads: any element of them."""
         over = self._over(value, number, whole)
         source, result = (Demanded({term: everything(term)}) for term in over[:2])
         return self._numbers(source), self._numbers(result)

@@ -28,7 +28,7 @@ from eqsat.base.numerics import (
     np_dtype,
 )
 from eqsat.check.demand_rows import row_of
-from eqsat.check.wanted import Demand, Sums, count_of, everything, joined, selected, some
+from eqsat.check.wanted import WIDE, Demand, Sums, count_of, everything, joined, selected, some
 from eqsat.program.ir import opaque_result
 from eqsat.program.term import Term, row, topological, unviewed
 
@@ -37,8 +37,6 @@ _PER_ELEMENT = 16
 
 _STEPS = 1_000_003
 """Number of random directions that are drawn; larger constants repeat them."""
-
-_WIDE = np.dtype(np.float64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +149,7 @@ def nudged(values: Array, rng: np.random.Generator) -> Array:
     """Floats moved by a few last places of float64."""
     if not is_float(dtype_name(values.dtype)):
         return values
-    wide = converted(values, _WIDE)
+    wide = converted(values, WIDE)
     return wide * (1 + 4 * np.finfo(np.float64).eps * rng.choice([-1.0, 1.0], wide.shape))
 
 

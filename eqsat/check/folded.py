@@ -16,7 +16,7 @@ import numpy as np
 from eqsat.base.numerics import Array, converted, is_float, np_dtype
 from eqsat.check.demand import Demanded, Moved
 from eqsat.check.rounding import NOISE, ROUNDINGS, within
-from eqsat.check.wanted import Demand, Sums, everything
+from eqsat.check.wanted import WIDE, Demand, Sums, everything
 from eqsat.errors import CheckFailed
 from eqsat.program import ops
 from eqsat.program.term import Term, topological
@@ -43,8 +43,6 @@ elements in each other's places show."""
 
 SUMS_OFF = 8.0
 """Largest difference between such sums, as a multiple of the mean effect of rounding each element to its type."""
-
-_WIDE = np.dtype(np.float64)
 
 _MOVES = frozenset({"constant", "concat", "pad", "gather", "full", "iota"})
 
@@ -147,7 +145,7 @@ def _elementwise(constant: Term, value: Array, term: Term, demand: Demand, nativ
     with np.errstate(all="ignore"):
         if _same(value, want.astype(value.dtype)):
             return
-    found = converted(value, _WIDE)
+    found = converted(value, WIDE)
     info = ml_dtypes.finfo(np_dtype(constant.dtype))
     with np.errstate(all="ignore"):
         rounding = ROUNDED * (float(info.eps) * np.abs(want) + float(info.smallest_subnormal))
@@ -159,7 +157,7 @@ def _elementwise(constant: Term, value: Array, term: Term, demand: Demand, nativ
         if _same(value, own):
             return
         (noisy,) = demanded.run({}, moved=Moved(frozenset(), 0, computed=True))
-        moved = _gaps(converted(own, _WIDE), want, rounding) ** 2 + (NOISE * np.abs(noisy - want)) ** 2
+        moved = _gaps(converted(own, WIDE), want, rounding) ** 2 + (NOISE * np.abs(noisy - want)) ** 2
     moved = np.nan_to_num(moved, nan=0.0, posinf=0.0)
     unexplained = np.where(gaps > ROUNDINGS * np.sqrt(moved), gaps, 0.0)
     if np.isfinite(gaps).all() and within(unexplained, moved, 1):

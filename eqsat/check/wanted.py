@@ -10,7 +10,8 @@ import numpy as np
 from eqsat.base.numerics import Array, converted
 from eqsat.program.term import Term
 
-_WIDE = np.dtype(np.float64)
+WIDE = np.dtype(np.float64)
+"""The type in which values are compared."""
 
 BLOCK_BYTES = 1 << 25
 """Block size in bytes for widening weights, so that no second, wider copy of a short-float model is held."""
@@ -95,5 +96,5 @@ def _summed(array: Array, axis: int, weights: Array) -> Array:
     total = np.zeros((len(weights), size))
     step = max(1, BLOCK_BYTES // max(1, 8 * size))
     for i in range(0, n if size else 0, step):
-        total += weights[:, i : i + step] @ converted(moved[i : i + step].reshape(-1, size), _WIDE)
+        total += weights[:, i : i + step] @ converted(moved[i : i + step].reshape(-1, size), WIDE)
     return np.moveaxis(total.reshape(len(weights), *rest), 0, axis)

@@ -71,7 +71,7 @@ def _compared(instance: Instance, held_in: str) -> tuple[int, str]:
 
 @cache
 def values(dtype: str, operands: int) -> Array:
-    """The values of a type of which all combinations are tried, for a rule of so many operands."""
+    """The values of a type that a rule of so many operands is tried on, in all combinations."""
     if dtype == "bool":
         return np.array([False, True])
     whole = np_dtype(dtype)

@@ -114,8 +114,8 @@ class _World:
 def _graphs(rule: HostRule, seed: int) -> Iterator[tuple[Snapshot, bool]]:
     """E-graphs of the sample programs, and whether every class has one value to the last bit.
 
-    As written; saturated by exact rules; by those of the rule's own class as well; and without the rule itself, which
-    leaves it what it alone would merge.
+    As written; saturated by exact rules; by those of the rule's own class as well; and by all of these but the rule
+    itself, so that what it alone merges is still apart.
     """
     policy: Policy = "exact" if rule.numerics == "exact" else "reassociate"
     for made_by, without in ((None, ""), ("exact", ""), (policy, ""), (policy, rule.name)):

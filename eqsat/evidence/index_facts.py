@@ -27,7 +27,7 @@ class Beyond(Exception):
 
 
 class SymbolicMap:
-    """A layout of which nothing is known but what is promised."""
+    """A layout that is known by promises alone."""
 
     def __init__(self, name: str) -> None:
         self.size = z3.Int(f"size({name})")

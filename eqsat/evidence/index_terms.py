@@ -130,7 +130,7 @@ Pairs = Sequence[tuple[Any, Any]]
 
 
 def substituted(term: Product, pairs: Pairs) -> Product:
-    """A product with variables replaced in its atoms; what it sums over stays."""
+    """A product with variables replaced in its atoms; it sums over the same variables as before."""
     return replace(term, atoms=tuple(_atom_with(a, pairs) for a in term.atoms))
 
 

@@ -330,8 +330,8 @@ class Instance:
         return (*shape, size)
 
     def _view_onto(self, size: int, hint: Sequence[int], dtype: str) -> tuple[Layout, int]:
-        """A view with `size` elements that has the dims of its reader, some repeated or padded, or the rows of a
-        product in another order; and what it views."""
+        """A view with `size` elements, and how many elements the viewed array has. The view has the dims of its reader,
+        some repeated or padded, or the rows of a product in another order."""
         dims = tuple(hint) if hint and prod(hint) == size else self._factors(size)
         if len(dims) == len(hint) == _PRODUCT_RANK and self.draw.random() < _TURNED_SHARE:
             return lt.of_transpose((dims[0], *self._halves(dims[1]), dims[2]), (0, 2, 1, 3)), size

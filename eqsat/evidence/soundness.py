@@ -41,7 +41,7 @@ _SHOWN = 8
 _TRIES_PER_DTYPE = 40
 _WITNESS_TRIES = 400
 _SMALLER_TRIES = 300
-"""Draws after a first counterexample, of which the smallest is shown."""
+"""Draws after a first counterexample; the smallest is shown."""
 
 
 @dataclass(frozen=True, slots=True)

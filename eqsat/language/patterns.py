@@ -105,7 +105,7 @@ class _Patterns:
         return Pat(node.op, attrs, tuple(map(self._matched, node.args)))
 
     def _compare_sizes(self, left: Node) -> None:
-        """What is only seen through views must be as large as what it is equated with: the views do not say it."""
+        """Arrays of one size that only views read must be compared: a view does not say how large its operand is."""
         bare = {id(node) for node in _seen(left, viewed=False)}
         first: dict[Cell, Node] = {}
         for node in sorted(_seen(left, viewed=None), key=lambda node: id(node) not in bare):
@@ -177,7 +177,7 @@ class _Patterns:
 
 
 def _seen(node: Node, viewed: bool | None, within: bool = False) -> list[Node]:
-    """The arrays below a node; only those that are read directly through a view (True) or not (False)."""
+    """The arrays below a node: those that a view reads directly (True), those that none does (False), or all (None)."""
     if node.op == "var":
         return [node] if viewed is None or viewed == within else []
     found = [a for arg in node.args for a in _seen(arg, viewed, node.op == "V")]

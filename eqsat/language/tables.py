@@ -49,7 +49,7 @@ class Table:
         return getattr(self.fn, "func", self.fn).__doc__ or ""
 
     def promised(self, logic: Logic, values: Sequence[Any]) -> list[Any]:
-        """The formulas of its promise over what it takes and gives."""
+        """The formulas of its promise over its arguments and results."""
         if self.promise is None:
             return []
         return list(self.promise(logic, **dict(zip(self.names, values, strict=True))))

@@ -39,7 +39,6 @@ __all__ = [
     "identity",
     "inverse",
     "is_bijective",
-    "is_contiguous",
     "masked",
     "of_broadcast",
     "of_pad",
@@ -277,11 +276,6 @@ def shown_whole(layout: Layout) -> int | None:
     """
     shown = strided(layout.offset, [(size, stride) for size, stride in layout.dims if stride])
     return shown.size if not layout.masked and is_bijective(shown, shown.size) else None
-
-
-def is_contiguous(layout: Layout) -> bool:
-    """Whether the view is one run of neighbouring elements: an alias of the input's memory."""
-    return layout.contiguous
 
 
 @lru_cache(maxsize=CACHE_SIZE)

@@ -34,7 +34,7 @@ class Axis:
     coeffs: tuple[int, ...]
 
     def cut(self, i: int, block: int) -> Axis:
-        """The same coordinate with digit i in two, of which the inner one has ``block`` values."""
+        """The same coordinate with digit i in two, the inner one with ``block`` values."""
         return replace(self, coeffs=in_two(self.coeffs, i, (self.coeffs[i] * block, self.coeffs[i])))
 
 

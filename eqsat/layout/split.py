@@ -34,7 +34,7 @@ class Digits:
     axes: tuple[Axis, ...]
 
     def cut(self, i: int, block: int) -> Digits:
-        """The same reads with digit i of the result in two, of which the inner one has size ``block``."""
+        """The same reads with digit i of the result in two, the inner one of size ``block``."""
         return replace(
             self,
             sizes=in_two(self.sizes, i, (self.sizes[i] // block, block)),

@@ -217,10 +217,10 @@ def constant_node(value: ConstArray, constants: dict[str, Array]) -> Node:
 
 
 def view_node(base: Node, layout: Layout, constants: dict[str, Array]) -> Node:
-    """The node of a constant that is another one read through a layout without a mask, of which it takes each element.
+    """The node of a constant that reads each element of another one, through a layout without a mask.
 
-    Its values are a view of the other's: nothing is copied or hashed. They have a dim for each digit of the layout, so
-    that whoever needs them flat calls `reshape(-1)`.
+    Its values are a view of the other's: nothing is copied or hashed. They have a dim for each digit of the layout; a
+    caller that needs them flat calls `reshape(-1)`.
     """
     source = base.attrs[0]
     digest = f"{source}{_OF}{hashlib.sha256(repr((layout.offset, layout.dims)).encode()).hexdigest()[:32]}"
@@ -229,7 +229,7 @@ def view_node(base: Node, layout: Layout, constants: dict[str, Array]) -> Node:
 
 
 _OF = "@"
-"""Stands in the digest of a constant that `view_node` made, after that of the constant which it is a view of."""
+"""In the digest of a constant that `view_node` made: after the digest of the constant that it reads."""
 
 
 def viewed(digest: str) -> str:

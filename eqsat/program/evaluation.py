@@ -1,4 +1,4 @@
-"""What core nodes are worth: meanings over arrays, evaluation by NumPy, constant subtrees computed ahead of time."""
+"""What core nodes are worth: algebras over arrays, and evaluation by NumPy."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ class Folded:
 
 
 def fold_source(program: Program, exact: bool = False) -> Folded:
-    """The program with what it computes from constants alone as constants, bit by bit what `Program.run` gives.
+    """The program with its constant expressions computed, bit by bit as `Program.run` computes them.
 
     An elementwise operator of broadcasts becomes the broadcast of one. Left as they are: data movement, and a result
     that takes more bytes than the constants that it is computed from, since the program may be cheaper without it (a

@@ -254,9 +254,9 @@ def _before_norms(cuts: Sequence[Node], separators: Sequence[Node], reads: _Read
 
 
 def _is_kept(node: Node, reads: _Reads) -> bool:
-    """Whether several operators read a node that is written whole: moved across it, a product is done once for each,
-    and what it was moved from all the same. Not so where the node is a product itself that could be multiplied into the
-    next one's weights, from an operand no larger than its result."""
+    """Whether no product should move across a node: several operators read it, so that the product would be done once
+    for each of them, and the node is written all the same. A node that is itself a product may be multiplied into the
+    next one's weights, from an operand no larger than its result: it is not kept."""
     if node.op == "Cat" or len(reads.through_views(node)) < 2:
         return False
     while len(through := _scaled(node, reads.dynamic)) == 1:

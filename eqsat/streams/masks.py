@@ -67,10 +67,10 @@ class _Region:
 def bands(
     elements: Sequence[tuple[Node, float]], dims: tuple[int, int, int], inputs: Sequence[Node]
 ) -> tuple[Band, ...]:
-    """The bands outside of which every element has the value that stands beside it.
+    """The bands outside of which all elements are known.
 
     Args:
-        elements: nodes at (b, m, k), of `dims` (batch, rows, length).
+        elements: nodes at (b, m, k), of `dims` (batch, rows, length), and the value of each outside of a band.
     """
     nodes = operands_first([node for node, _ in elements], inputs)
     layouts = dict.fromkeys(n.attrs[0] for n in nodes if n.op == "V" and n.size == dims[0] * dims[1] * dims[2])

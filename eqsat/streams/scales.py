@@ -32,8 +32,10 @@ class _Scaled:
 
 
 def scaled_last(outputs: Sequence[Node], inputs: Sequence[Node]) -> tuple[Node, ...]:
-    """The outputs with every factor of a row or column that depends on a reduction taken out of the inner products:
-    those that other products or reductions need."""
+    """The outputs with factors of rows and columns taken out of inner products, where they depend on a reduction.
+
+    Inner products are those that other products or reductions need.
+    """
     nodes = operands_first(outputs, inputs)
     above = _above(nodes)
     heavy = [n for n in nodes if n.op in ("MM", "Red")]

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import NamedTuple
 
-from eqsat.layout.arithmetic import is_bijective, is_contiguous
+from eqsat.layout.arithmetic import is_bijective
 from eqsat.program.composites import COMPOSITES
 from eqsat.program.core import Node, lower, topological
 from eqsat.program.ir import Program
@@ -81,7 +81,7 @@ def _view(node: Node) -> str:
         return "pad"
     if any(stride == 0 for _, stride in layout.dims):
         return "broadcast_to"
-    if is_contiguous(layout):
+    if layout.contiguous:
         return "slice"
     return "transpose" if is_bijective(layout, node.args[0].size) else "strided view"
 

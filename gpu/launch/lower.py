@@ -33,7 +33,7 @@ from eqsat.gpu.launch.grouping import groups, placed_in_place, product_of
 from eqsat.gpu.launch.steps import Buffer, BufferKind, Fill, HostCall, Launch, LibraryProduct, Place, Step, arranged
 from eqsat.gpu.table.limits import THREADS
 from eqsat.gpu.table.targets import Target, target
-from eqsat.layout.arithmetic import Layout, identity, is_contiguous, row_major
+from eqsat.layout.arithmetic import Layout, identity, row_major
 from eqsat.program.core import Node, make
 from eqsat.program.ir import Program
 
@@ -350,7 +350,7 @@ class _Lowering:
     def _found_or_copied(self, result: Result, name: str, shape: tuple[int, ...]) -> Place:
         node, layout = result.buffer, result.layout
         taken = self.places.get(node) in self._taken
-        if node.op not in ("In", "Const", "Full") and is_contiguous(layout):
+        if node.op not in ("In", "Const", "Full") and layout.contiguous:
             place = self._place(node)
             here = Place(place.buffer, place.offset + layout.offset)
             own = self.buffers[here.buffer].kind == "output" and layout.is_identity(node.size) and not taken

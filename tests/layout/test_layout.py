@@ -20,7 +20,6 @@ from eqsat.layout.arithmetic import (
     identity,
     inverse,
     is_bijective,
-    is_contiguous,
     masked,
     of_broadcast,
     of_pad,
@@ -79,7 +78,7 @@ def test_facts_about_a_layout_hold_of_its_index(family: str) -> None:
         assert footprint(layout) == np.unique(valid).size
         assert is_bijective(layout, n) == onto
         run = index.size > 0 and np.array_equal(index, index[0] + np.arange(index.size)) and index[0] >= 0
-        assert is_contiguous(layout) == run
+        assert layout.contiguous == run
         assert layout.is_identity(n) == np.array_equal(index, np.arange(n))
         shown = shown_whole(layout)
         assert shown == n if onto else shown is None or np.array_equal(np.unique(index), np.arange(shown))

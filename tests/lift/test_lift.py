@@ -33,6 +33,7 @@ from eqsat.program.core import CoreProgram, Node, evaluate, make
 from eqsat.program.ir import Program
 from eqsat.program.term import ConstArray, Term, topological
 from eqsat.testing import assert_equivalent, programs
+from support.core_programs import mm, view
 from support.layouts import FAMILIES, factors
 
 # --- programs of many kinds ------------------------------------------------------------------------------------
@@ -185,14 +186,6 @@ def arg(name: str, *shape: int) -> Term:
 
 def node(term: Term) -> Node:
     return make("In", (term.attr("name"), term.size, term.dtype))
-
-
-def view(a: Node, layout: Layout) -> Node:
-    return make("V", (layout,), (a,))
-
-
-def mm(a: Node, b: Node, m: int, k: int, n: int, batch: int = 1) -> Node:
-    return make("MM", (batch, m, k, n), (a, b))
 
 
 def lines(inputs: Sequence[Term], root: Node, *shape: int) -> list[str]:

@@ -19,6 +19,7 @@ from eqsat.program.core import Node, make
 from eqsat.program.ir import Program
 from eqsat.program.term import Term, topological
 from eqsat.testing import STEPS, assert_equivalent, programs, random_inputs
+from support.core_programs import full, view
 
 X = ops.input("x", (2, 3, 4))
 M = ops.input("m", (4, 6))
@@ -195,14 +196,6 @@ MASK = lay.of_pad((3, 4), (1, 0), (0, 0), 0.0)
 )
 def test_nodes_are_normalised(node: Callable[[], Node], same: Callable[[], Node]) -> None:
     assert node() is same()
-
-
-def view(a: Node, layout: lay.Layout) -> Node:
-    return make("V", (layout,), (a,))
-
-
-def full(value: float, size: int) -> Node:
-    return make("Full", (value, size, "float32"))
 
 
 def test_a_mask_over_another_value_is_kept() -> None:
