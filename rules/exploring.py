@@ -16,7 +16,6 @@ _BOTH = f"{_AXIOMS}; {_SIMPLIFIER}"
 
 _COMMUTE = "operands in any order; of two zeros the first is the minimum and the maximum"
 _ASSOCIATE = "brackets in any place"
-_IN_ORDER = "a reduction does not mind the order of what it reduces: differently transposed rows meet"
 _FACTORS = "the functional equation of exp; one factor may overflow where the product does not"
 
 _NEGATED = equation("negated-product", "-(a * b) == (-a) * b", source=_BOTH)
@@ -141,12 +140,17 @@ CONTRACTIONS: tuple[Rule, ...] = (
 )
 
 REDUCTIONS: tuple[Rule, ...] = (
-    *lines(
-        *(
-            (f"{word}-in-order", f"{fn}(a[L]) == {fn}(a[L1].reshape(..., C))", numerics, _AXIOMS, _IN_ORDER)
-            for word, fn, numerics in reductions.REDUCTIONS
-        ),
-        when="L1 = in_order(L, C)",
+    *(
+        row
+        for word, fn, numerics in reductions.REDUCTIONS
+        for row in rules(
+            f"{word}-in-order",
+            f"{fn}(a[L]) == {fn}(a[L1].reshape(..., C))",
+            when="L1 = in_order(L, C)",
+            numerics=numerics,
+            source=_AXIOMS,
+            why="a reduction does not mind the order of what it reduces: differently transposed rows meet",
+        )
     ),
     *reductions.SUM_OF_SUMS.orient("right", "sum-of-any-sum", why="a sum splits over a sum"),
     *reductions.SUM_OF_SUMS.orient("left", "sum-of-sums", why="sums of equal lengths join"),

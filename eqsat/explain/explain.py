@@ -197,10 +197,9 @@ class Explainer:
 
     def steps(self, derivation: Derivation, segment: Segment, times: int) -> list[ShownStep]:
         """The steps of a form of segments, written for the first of its `times` instances."""
-        own = {node: actual for node, actual in segment.leaves.items() if node is not actual}
         shown = self.writer(segment)
-        found = [shown.step(step, times) for step in _over(derivation.steps, own)]
-        folds = [shown.fold(node, times) for node in substitute(derivation.folded, own)]
+        found = [shown.step(step, times) for step in _over(derivation.steps, segment.leaves)]
+        folds = [shown.fold(node, times) for node in substitute(derivation.folded, segment.leaves)]
         return [step for step in [*found, *folds] if step is not None]
 
     def folds(self, folded: Folded) -> list[ShownStep]:
@@ -316,8 +315,7 @@ class InstanceWriter:
 
     def value(self, node: Node) -> str:
         """A value of the instance's form in a line, and its type."""
-        own = {leaf: actual for leaf, actual in self._leaves.items() if leaf is not actual}
-        (node,) = substitute([node], own)
+        (node,) = substitute([node], self._leaves)
         cut = self._deep([node])
         (term,) = self._shaper.terms([node], cut)
         deep = dict.fromkeys(self._shaper.stand_ins(cut).values(), "…")
@@ -325,8 +323,8 @@ class InstanceWriter:
 
     def place(self, node: Node) -> str:
         """Where a value of the instance's form stands in the source."""
-        own = {leaf: actual for leaf, actual in self._leaves.items() if leaf is not actual}
-        return self._where(substitute([node], own)[0], None, otherwise="in a form that rules made")
+        (node,) = substitute([node], self._leaves)
+        return self._where(node, None, otherwise="in a form that rules made")
 
     # --- which values are written out, and which are named
 

@@ -80,13 +80,8 @@ def _classes(order: Sequence[Node], snapshot: Snapshot, rules: Sequence[AnyRule]
     matcher = Matcher(snapshot, rules)
     found: dict[Node, int] = {}
     for node in order:
-        classes = tuple(found[a] for a in node.args)
-        at = matcher.snapshot.entry(node.op, node.attrs, classes)
-        simpler = matcher.simplified(node.op, node.attrs, classes) if at is None and -1 not in classes else None
-        if at is not None:
-            found[node] = snapshot.nodes[at].cls
-        else:
-            found[node] = classes[simpler[1]] if simpler is not None else -1
+        operands = [(None if found[a] < 0 else "", found[a]) for a in node.args]
+        _, found[node] = matcher.resolve(node.op, node.attrs, operands)
     return found
 
 
