@@ -125,8 +125,13 @@ def _product(job: Job, target: Target) -> Chain:
         return Chain(tuple(_renamed(k, names) for k in made.kernels), made.temporaries)
     slices = job.choice.slices or _slices_of_k(job, core, target)
     kernel = contraction.generate(replace(job, choice=replace(job.choice, slices=slices)), target)
-    own = [n for n in kernel.arguments if n not in job.inputs and n not in job.outputs and n not in kernel.counters]
-    return Chain((kernel,), {n: n.dtype for n in own})
+    return Chain((kernel,), _own_arrays(kernel, job))
+
+
+def _own_arrays(kernel: Kernel, job: Job) -> dict[Node, str]:
+    """What a job's kernel writes beside its outputs and counters, with element types."""
+    known = {*job.inputs, *job.outputs, *kernel.counters}
+    return {node: node.dtype for node in kernel.arguments if node not in known}
 
 
 def _several_products(job: Job, target: Target, _exact: bool) -> Chain:
@@ -190,7 +195,8 @@ def _reduced_product(job: Job, target: Target, exact: bool) -> Chain:
     combine = job.choice.combine or "wave"
     atomic = not exact and combine != "two-pass" and all(n.dtype in ATOMIC_DTYPES for n in outputs)
     if lines == 1 or atomic:
-        return Chain((contraction.generate(job, target, combine=combine),))
+        kernel = contraction.generate(job, target, combine=combine)
+        return Chain((kernel,), _own_arrays(kernel, job))
     storage = {n: _wide(n.dtype) for n in outputs}
     first = contraction.generate(replace(job, storage=storage), target, combine="two-pass")
     kernels, held = [first], {}
@@ -203,7 +209,7 @@ def _reduced_product(job: Job, target: Target, exact: bool) -> Chain:
         second = row.generate(job_of_total, target)
         kernels.append(_renamed(second, {total: node}))
     kernels[0] = _renamed(first, held)
-    return Chain(tuple(kernels), {held[n]: storage[n] for n in outputs})
+    return Chain(tuple(kernels), _own_arrays(first, job) | {held[n]: storage[n] for n in outputs})
 
 
 # --- rows -------------------------------------------------------------------------------------------------------

@@ -2,6 +2,51 @@
 // from the manual and not from warpgroups.h.
 #pragma once
 
+EQ_DEVICE void eq_wave_barrier(int site = __builtin_LINE()) { eq_simt_gather(0, site); }
+EQ_DEVICE void eq_meeting_begin(eq_meeting *m, int arrivals, int site = __builtin_LINE()) {
+  eq_simt_meeting_begin(m, arrivals, site);
+}
+EQ_DEVICE void eq_meeting_expect(eq_meeting *m, int bytes, int site = __builtin_LINE()) {
+  eq_simt_meeting_arrive(m, bytes, site);
+}
+EQ_DEVICE void eq_meeting_arrive(eq_meeting *m, int site = __builtin_LINE()) { eq_simt_meeting_arrive(m, 0, site); }
+EQ_DEVICE void eq_meeting_wait(eq_meeting *m, int parity, int site = __builtin_LINE()) {
+  eq_simt_meeting_wait(m, parity, site);
+}
+#define EQ_MAP_FIELD(field)                                                                                       \
+  EQ_DEVICE void eq_map_##field(void *map, const void *value, int site) {                                         \
+    eq_simt_map_replace(map, eq_simt_##field, 0, (unsigned long long)value, site);                                \
+  }
+#define EQ_MAP_FIELD_AT(field)                                                                                    \
+  template <int at>                                                                                               \
+  EQ_DEVICE void eq_map_##field(void *map, long long value, int site) {                                           \
+    eq_simt_map_replace(map, eq_simt_##field, at, value, site);                                                   \
+  }
+#define EQ_MAP_FIELD_OF(field)                                                                                    \
+  template <int value>                                                                                            \
+  EQ_DEVICE void eq_map_##field(void *map, int site) {                                                            \
+    eq_simt_map_replace(map, eq_simt_##field, 0, value, site);                                                    \
+  }
+EQ_MAP_FIELD(global_address)
+EQ_MAP_FIELD_OF(rank)
+EQ_MAP_FIELD_AT(global_dim)
+EQ_MAP_FIELD_AT(global_stride)
+EQ_MAP_FIELD_AT(box_dim)
+EQ_MAP_FIELD_AT(element_stride)
+EQ_MAP_FIELD_OF(elemtype)
+EQ_MAP_FIELD_OF(interleave_layout)
+EQ_MAP_FIELD_OF(swizzle_mode)
+EQ_MAP_FIELD_OF(fill_mode)
+static void eq_map_publish(void *global, const void *map, int site = __builtin_LINE()) {
+  eq_simt_gather(0, site);  // .aligned
+  if (eq_simt_item->lane == 0) eq_simt_map_publish(global, map, site);
+  eq_simt_gather(0, site);
+}
+EQ_DEVICE void eq_map_acquire(const void *global, int site = __builtin_LINE()) { eq_simt_map_acquire(global, site); }
+EQ_DEVICE void eq_copy_box(void *to, const void *map, int column, int row, eq_meeting *m, int site = __builtin_LINE()) {
+  eq_simt_copy_box(to, map, column, row, m, site);
+}
+
 EQ_DEVICE unsigned eq_shared_address(const void *p, int site) { return eq_simt_place(p, site); }
 EQ_DEVICE void eq_async_fence() { eq_simt_async_fence(); }
 EQ_DEVICE void eq_wgmma_begin() { eq_simt_wgmma_fence(); }
@@ -36,4 +81,7 @@ static void eq_simt_read(const void *element) { (void)*(const volatile unsigned 
 static void (*const eq_simt_read)(const void *) = nullptr;
 #endif
 template <int pending>
-EQ_DEVICE void eq_wgmma_wait() { eq_simt_wgmma_wait(pending, eq_simt_read); }
+static void eq_wgmma_wait(int site = __builtin_LINE()) {
+  eq_simt_wgmma_wait(pending, eq_simt_read);
+  eq_simt_gather(0, site);  // .aligned: no lane goes on before all have waited
+}

@@ -12,8 +12,8 @@
 #include <random>
 #include <vector>
 
+#include "box_units.h"
 #include "fiber.h"
-#include "warpgroup_units.h"
 
 eq_simt_position *eq_simt_item;
 
@@ -23,7 +23,7 @@ constexpr size_t kStack = 256 << 10;  // AddressSanitizer frames are large; unto
 constexpr int kMaxWave = 64;
 constexpr unsigned char kPoison = 0xff;  // NaN in every float type: uninitialised LDS shows in results
 
-enum class State { ready, at_barrier, in_wave, finished };
+enum class State { ready, at_barrier, in_wave, at_meeting, finished };
 
 struct Fiber {
   eq_simt_position position;
@@ -31,6 +31,8 @@ struct Fiber {
   int site, wave;
   unsigned generation;  // of the wave operation it waits for
   unsigned long long operation;
+  const uint64_t *meeting;  // that it waits for, to leave the phase of this parity
+  unsigned parity;
   void *stack_pointer, *tsan;
   char *stack;
 };
@@ -183,6 +185,79 @@ class Launch {
     me.fenced = false;  // what was waited for may be read
   }
 
+  void map_replace(void *map, int field, int at, unsigned long long value, int site) {
+    place(map, site);
+    if ((uintptr_t)map % 128) refuse("a tensor map that is not at a multiple of 128 bytes", site);
+    TensorMap &entry = *(TensorMap *)map;
+    if (entry.known != TensorMap::is_map) {
+      for (int i = 0; i < 32; ++i)
+        if (((const uint32_t *)map)[i]) refuse("a tensor map that was not cleared", site);
+      entry.known = TensorMap::is_map;
+    }
+    uint32_t *const words[] = {nullptr, nullptr, entry.global_dim, entry.box_dim, entry.element_stride, &entry.rank,
+                               &entry.elemtype, &entry.interleave_layout, &entry.swizzle_mode, &entry.fill_mode};
+    if (field == eq_simt_global_address)
+      entry.global_address = value;
+    else if (field == eq_simt_global_stride)
+      entry.global_stride[at] = value;
+    else
+      words[field][at] = (uint32_t)value;
+  }
+  void map_publish(void *global, const void *map, int site) {
+    if ((uintptr_t)global % 128) refuse("a tensor map that is not at a multiple of 128 bytes", site);
+    move(global, map, 128);
+  }
+  void map_acquire(const void *global, int site) {
+    TensorMap map;
+    move(&map, global, sizeof map);
+    if (map.known != TensorMap::is_map) refuse("no tensor map there", site);
+    mine().maps[mine().acquired++ % Asynchronous::most_maps] = global;
+  }
+  void copy_box(void *to, const void *map, int column, int row, unsigned long long *meeting, int site) {
+    BoxCopy box{{}, place(to, site), column, row, (uint64_t *)meeting};
+    const void *const *const maps = mine().maps;
+    if (std::find(maps, maps + Asynchronous::most_maps, map) == maps + Asynchronous::most_maps)
+      refuse("a copy by a tensor map that its thread has not acquired", site);
+    move(&box.map, map, sizeof box.map);
+    if (const char *fault = box.map.fault()) refuse(fault, site);
+    if (box.to % 128) refuse("a box that is not at a multiple of 128 bytes", site);
+    const unsigned at = place(meeting, site);
+    const LocalMemory *const m = local_.holding(at, 8);
+    if (m == nullptr || !Meeting::of(*(const uint64_t *)(m->seen + (at - m->place))).valid)
+      refuse("a copy by an mbarrier that is not published to asynchronous units", site);
+    if (order_ == 1 || (order_ > 1 && random_() % 2)) {
+      if (!finish(box)) refuse("a box that does not lie in local memory", site);
+    } else {
+      if (copying_ == kMostCopies) refuse("more copies under way than the checker holds", site);
+      copies_[copying_++] = box;
+    }
+  }
+  void meeting_begin(unsigned long long *meeting, int arrivals, int site) {
+    place(meeting, site);
+    if (arrivals < 1 || arrivals > (int)Meeting::most) refuse("an mbarrier of no such number of arrivals", site);
+    *meeting = Meeting{0, (unsigned)arrivals, (unsigned)arrivals, 0, true}.bits();
+  }
+  void meeting_arrive(unsigned long long *meeting, int bytes, int site) {
+    Meeting now = met(meeting, site);
+    if (now.pending == 0) refuse("more arrivals than an mbarrier expects", site);
+    release((char *)meeting + now.phase);
+    now.bytes += bytes;
+    --now.pending;
+    now.turn();
+    *meeting = now.bits();
+  }
+  void meeting_wait(unsigned long long *meeting, int parity, int site) {
+    Fiber &me = *current_;
+    if (met(meeting, site).phase == (unsigned)parity) {
+      me.state = State::at_meeting;
+      me.site = site;
+      me.meeting = (const uint64_t *)meeting;
+      me.parity = parity;
+      suspend(me);
+    }
+    acquire((char *)meeting + parity);
+  }
+
  private:
   std::vector<int> ordered(int n) {
     std::vector<int> sequence(n);
@@ -197,7 +272,9 @@ class Launch {
     bool good = true;
     for (finished_ = 0; good && finished_ < threads_;) {
       if (order_ > 1) std::shuffle(sequence.begin(), sequence.end(), random_);
-      const bool progress = round(sequence);
+      // A wave that rests now and then lets others run ahead of it.
+      const int resting = order_ > 1 ? (int)(random_() % waves_.size()) : -1;
+      const bool progress = round(sequence, resting) || (resting >= 0 && round(sequence, -1));
       if (refused_)
         good = false;
       else if (meeting_[1])
@@ -206,8 +283,9 @@ class Launch {
       else if (waiting_ == threads_)
         good = open_barrier(block);
       else if (!progress && finished_ < threads_)
-        good = deadlock(block);
+        good = finish_awaited(block) || (error[0] == 0 && deadlock(block));
     }
+    if (good && copying_) good = fail("block %d: copies are under way when the block ends", block);
     for (Fiber &fiber : fibers_)
       if (fiber.tsan) __tsan_destroy_fiber(fiber.tsan);
     for (LocalMemory &m : local_.all())
@@ -232,6 +310,7 @@ class Launch {
       }
     }
     waiting_ = 0;
+    copying_ = 0;
     asynchronous_.assign(threads_, Asynchronous{});
     issued_.assign((threads_ + 127) / 128, Issued{});
     for (Wave &wave : waves_) wave.lanes = wave.arrived = wave.site = 0, wave.generation = 0;
@@ -248,11 +327,13 @@ class Launch {
     }
   }
 
-  bool round(const std::vector<int> &sequence) {
+  bool round(const std::vector<int> &sequence, int resting) {
     bool progress = false;
     for (int i : sequence) {
       Fiber &fiber = fibers_[i];
+      if (fiber.wave == resting) continue;
       if (fiber.state == State::in_wave && waves_[fiber.wave].generation != fiber.generation) fiber.state = State::ready;
+      if (fiber.state == State::at_meeting && passed(fiber)) fiber.state = State::ready;
       if (fiber.state != State::ready) continue;
       progress = true;
       resume(fiber);
@@ -274,13 +355,15 @@ class Launch {
   }
 
   bool deadlock(int block) const {
-    int at_barrier = 0, in_wave = 0, barrier_line = 0, wave_line = 0;
+    int at_barrier = 0, in_wave = 0, at_meeting = 0, barrier_line = 0, wave_line = 0, meeting_line = 0;
     for (const Fiber &fiber : fibers_) {
       if (fiber.state == State::at_barrier) ++at_barrier, barrier_line = fiber.site;
       if (fiber.state == State::in_wave) ++in_wave, wave_line = fiber.site;
+      if (fiber.state == State::at_meeting) ++at_meeting, meeting_line = fiber.site;
     }
     return fail("block %d: deadlock: of %d threads %d wait at a barrier (line %d), %d in a wave operation (line %d), "
-                "%d have returned", block, threads_, at_barrier, barrier_line, in_wave, wave_line, finished_);
+                "%d at an mbarrier (line %d), %d have returned", block, threads_, at_barrier, barrier_line, in_wave,
+                wave_line, at_meeting, meeting_line, finished_);
   }
 
   void resume(Fiber &fiber) {
@@ -300,6 +383,46 @@ class Launch {
     eq_simt_switch(&fiber.stack_pointer, stack_pointer_);
     if (__sanitizer_finish_switch_fiber) __sanitizer_finish_switch_fiber(fake_stack, nullptr, nullptr);
   }
+  Meeting met(const unsigned long long *meeting, int site) {
+    place(meeting, site);
+    const Meeting now = Meeting::of(*meeting);
+    if (!now.valid) refuse("no mbarrier there", site);
+    return now;
+  }
+  bool passed(const Fiber &fiber) const { return Meeting::of(*fiber.meeting).phase != fiber.parity; }
+  bool finish(const BoxCopy &box) {
+    const auto copy = [&](void *to, const void *from) { move(to, from, 2); };
+    if (!write_box(box, local_, copy)) return false;
+    Meeting now = Meeting::of(*box.meeting);
+    now.bytes -= box.map.box_dim[0] * box.map.box_dim[1] * 2;
+    now.turn();
+    *box.meeting = now.bits();
+    return true;
+  }
+  // The copies that somebody waits for; false if there are none.
+  bool finish_awaited(int block) {
+    bool found = false;
+    for (const Fiber &fiber : fibers_)
+      for (int i = 0; i < copying_ && fiber.state == State::at_meeting && !passed(fiber);) {
+        if (copies_[i].meeting != fiber.meeting) {
+          ++i;
+          continue;
+        }
+        const BoxCopy box = copies_[i];
+        std::copy(copies_ + i + 1, copies_ + copying_--, copies_ + i);
+        if (!finish(box)) return fail("block %d: a box that does not lie in local memory", block);
+        found = true;
+      }
+    return found;
+  }
+  // Bytes of global memory: seen by AddressSanitizer, and not by ThreadSanitizer, which would miss that waves order them.
+  void move(void *to, const void *from, size_t size) {
+    if (tsan_)
+      copy_unseen(to, from, size);
+    else
+      memcpy(to, from, size);
+  }
+
   static void entry();
   Asynchronous &mine() { return asynchronous_[current_->position.thread]; }
 
@@ -318,6 +441,9 @@ class Launch {
   LocalMemories local_;
   std::vector<Asynchronous> asynchronous_;
   std::vector<Issued> issued_;  // by warpgroups
+  static constexpr int kMostCopies = 64;
+  BoxCopy copies_[kMostCopies];  // under way
+  int copying_ = 0;
   std::vector<void *> graveyard_;
   Fiber *current_ = nullptr;
   void *stack_pointer_ = nullptr, *tsan_ = nullptr;
@@ -360,3 +486,20 @@ void eq_simt_wgmma(float *sums, int columns, const eq_simt_operands *operands, i
 }
 void eq_simt_wgmma_commit() { launch->wgmma_commit(); }
 void eq_simt_wgmma_wait(int pending, void (*read)(const void *)) { launch->wgmma_wait(pending, read); }
+void eq_simt_map_replace(void *map, int field, int at, unsigned long long value, int site) {
+  launch->map_replace(map, field, at, value, site);
+}
+void eq_simt_map_publish(void *global, const void *map, int site) { launch->map_publish(global, map, site); }
+void eq_simt_map_acquire(const void *global, int site) { launch->map_acquire(global, site); }
+void eq_simt_copy_box(void *to, const void *map, int column, int row, unsigned long long *meeting, int site) {
+  launch->copy_box(to, map, column, row, meeting, site);
+}
+void eq_simt_meeting_begin(unsigned long long *meeting, int arrivals, int site) {
+  launch->meeting_begin(meeting, arrivals, site);
+}
+void eq_simt_meeting_arrive(unsigned long long *meeting, int bytes, int site) {
+  launch->meeting_arrive(meeting, bytes, site);
+}
+void eq_simt_meeting_wait(unsigned long long *meeting, int parity, int site) {
+  launch->meeting_wait(meeting, parity, site);
+}

@@ -62,6 +62,9 @@ struct Asynchronous {  // state of one thread
   WarpgroupProduct products[most];
   unsigned first, issued, commits;
   bool fenced;
+  static constexpr unsigned most_maps = 4;
+  const void *maps[most_maps];  // acquired last
+  unsigned acquired;
 };
 struct Issued {  // the operands of the last products of a warpgroup, each with its number, from 1 on
   static constexpr unsigned most = 64;

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import product
 from math import ceil
 from typing import Literal, NamedTuple
 
@@ -48,6 +49,7 @@ class Tile:
         grouped: whether four waves multiply 64 rows together and read both operands from LDS (wgmma). `depth` fills the
             banks once, so that rows need no padding: their chunks are permuted in the way that the hardware expects,
             which is that of `mixed`. Fragments lie where those of a single wave would.
+        boxed: whether operands of these that are plain arrays come as boxes, copied by one thread (bulk tensor copies).
     """
 
     unit: Unit
@@ -60,11 +62,13 @@ class Tile:
     fragment: int = FRAGMENT
     direct: bool = False
     grouped: bool = False
+    boxed: bool = False
 
     @property
     def name(self) -> str:
         wide = str(self.fragment) if self.fragment > FRAGMENT else ""
         kind = "_direct" if self.direct else "_wgmma" if self.grouped else ""
+        kind += "_bulk" if self.boxed else ""
         return f"{self.unit}{wide}{kind}_{self.rows}x{self.columns}x{self.depth}"
 
     def threads(self, target: Target) -> int:
@@ -182,8 +186,8 @@ def legal_tiles(target: Target, dtype: str) -> tuple[Tile, ...]:
 
 def _grouped_tiles(dtype: str) -> Iterator[Tile]:
     depth = _GROUPED_LINE_BYTES // itemsize(dtype)
-    for rows, columns in _GROUPED:
-        yield Tile("matrix", rows, columns, depth, rows // FRAGMENT, 1, grouped=True)
+    for boxed, (rows, columns) in product((False, True), _GROUPED):
+        yield Tile("matrix", rows, columns, depth, rows // FRAGMENT, 1, grouped=True, boxed=boxed)
 
 
 def _holds_whole(tile: Tile, fragment: int) -> bool:

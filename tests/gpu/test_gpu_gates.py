@@ -69,6 +69,14 @@ def test_every_example_passes_its_gate(arch: str, dtype: str) -> None:
     assert faults(found) == {}
 
 
+@pytest.mark.parametrize("name", ["a product", "left padded along k", "right looked-up columns"])
+def test_large_tiles_of_warpgroups_hold_operands_that_come_element_by_element(name: str) -> None:
+    outputs = FAMILIES["contraction"].examples((1, 1021, 1021, 1021), "float16")[name]
+    (kernel,) = made(outputs, TARGETS["sm_90"], Choice(tile="matrix_wgmma_128x256x64", slices=1))
+    assert "cp.async" not in kernel.claims
+    assert faults_of(kernel, "sm_90") == ()
+
+
 @pytest.mark.parametrize("dtype", MEASURED)
 @pytest.mark.parametrize("arch", TARGETS)
 def test_the_table_of_occupancy_is_current(arch: str, dtype: str) -> None:

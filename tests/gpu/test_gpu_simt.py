@@ -24,6 +24,7 @@ from eqsat.gpu.launch.generate import Chain
 from eqsat.gpu.run.cupy_runtime import inlined
 from eqsat.gpu.table.targets import TARGETS
 from eqsat.gpu.table.tiles import Tile, choose_tile
+from eqsat.layout import arithmetic as lay
 from eqsat.program.core import make
 from support import gpu_support as s
 
@@ -505,7 +506,7 @@ REFUSED_GROUPS = {
     "blocks too far apart": ((" + k * 64, 8192, ", " + k * 64, 131072, "), "a wgmma reads outside of local memory"),
     "a lane takes no part": (
         ("multiply(step % 4);", "if (t % 32 < 31) multiply(step % 4);"),
-        "deadlock: .* in a wave operation",
+        "lanes of one wave meet in different wave operations",
     ),
 }
 """How they may go wrong so that the checker can name it."""
@@ -544,6 +545,104 @@ def test_a_fault_of_warpgroups_is_named(fault: str) -> None:
 def test_operands_of_warpgroups_without_a_barrier_are_a_race(thread: Sanitizer) -> None:
     late = "eq_barrier();  // this step's tiles are there"
     assert "data race" in sanitizer_report(with_text(grouped_product(), late, "//"), thread, "sm_90")
+
+
+REFUSED_BOXES = {
+    "nobody waits for copies": (
+        ("eq_meeting_wait(full + turn % 4, turn / 4 % 2);", ""),
+        0,
+        "more arrivals than an mbarrier expects",
+    ),
+    "another phase is waited for": (
+        ("eq_meeting_wait(full + turn % 4, turn / 4 % 2);", "eq_meeting_wait(full + turn % 4, 0);"),
+        1,
+        "deadlock: .* 256 at an mbarrier",
+    ),
+    "a stage is filled before it is empty": (
+        ("eq_meeting_wait(empty + before, (turn - 1) / 4 % 2);", ""),
+        7,
+        "operands of a wgmma changed while it ran",
+    ),
+    "a stage is called empty too early": (
+        ("eq_wgmma_wait<1>();", ""),
+        1,
+        "operands of a wgmma changed while it ran",
+    ),
+    "another stage is filled": (
+        ("fetch(next, before);", "fetch(next, (before + 1) % 4);"),
+        1,
+        "operands of a wgmma changed while it ran",
+    ),
+    "nobody says that a stage is empty": (
+        ("if (eq_lane() == 0) eq_meeting_arrive(empty + before);", ""),
+        0,
+        "deadlock: .* 225 at an mbarrier",
+    ),
+    "fewer bytes are expected": (
+        ("(full + stage, 32768);", "(full + stage, 32752);"),
+        0,
+        "deadlock: .* 256 at an mbarrier",
+    ),
+    "meetings are not published": (("      eq_async_fence();", ""), 0, "an mbarrier that is not published"),
+    "a map is not acquired": (("eq_map_acquire(maps + 128);", ""), 0, "a tensor map that its thread has not acquired"),
+    "a map is not published": (("eq_map_publish(maps + 128, maps_here + 128);", ""), 0, "no tensor map there"),
+    "a map is not cleared": (("((unsigned *)maps_here)[i] = 0;", ""), 0, "a tensor map that was not cleared"),
+    "a box is wider than its pattern": (("swizzle_mode<3>", "swizzle_mode<2>"), 0, "a box wider than its pattern"),
+    "lines are not aligned": (("100, 392, 128);", "100, 396, 128);"), 0, "lines are not at multiples of 16 bytes"),
+    "a copy is left under way": (
+        ("&& next < 7", "&& next < 8"),
+        0,
+        "copies are under way when the block ends",
+    ),
+}
+"""How copies of boxes may go wrong, in which order that shows, and what the checker says."""
+
+
+def boxed_product() -> s.Case:
+    """A product of two warpgroups whose tiles come as boxes, seven of them in four stages, ragged along every edge."""
+    choice = Choice(tile="matrix_wgmma_bulk_128x128x64", slices=1)
+    case = s.case("boxes", s.product(1, 100, 392, 136, "float16"), arch="sm_90", choice=choice)
+    (kernel,) = case.chain.kernels
+    assert {"cp.async.bulk.tensor", "mbarrier.try_wait"} <= set(kernel.claims)
+    whole = replace(kernel, source=inlined(kernel.source))
+    return replace(case, chain=replace(case.chain, kernels=(whole,)))
+
+
+def test_copies_of_boxes_are_right_in_every_order(address: Sanitizer, thread: Sanitizer) -> None:
+    case = boxed_product()
+    for order in (0, 1, 2, 3):
+        s.check([case], "sm_90", order)
+    assert sanitizer_report(case, address, "sm_90") == sanitizer_report(case, thread, "sm_90") == ""
+
+
+@pytest.mark.parametrize("fault", REFUSED_BOXES)
+def test_a_fault_of_boxes_is_named(fault: str) -> None:
+    change, order, message = REFUSED_BOXES[fault]
+    with pytest.raises(simt.SimtError, match=message):
+        s.check([with_text(boxed_product(), *change)], "sm_90", order)
+
+
+def test_boxes_of_another_pattern_give_wrong_results() -> None:
+    with pytest.raises(AssertionError):
+        s.check([with_text(boxed_product(), "swizzle_mode<3>", "swizzle_mode<0>")], "sm_90")
+
+
+OTHER_OPERANDS = {
+    "lines at other places": lambda n: s.view(lay.strided(0, ((100, 393), (n, 1))), s.array("x", 100 * 393, "float16")),
+    "computed": lambda n: s.un("exp", s.array("x", 100 * n, "float16")),
+    "padded": lambda n: s.view(lay.of_pad((100, n - 8), (0, 0), (0, 8), 0.0), s.array("x", 100 * (n - 8), "float16")),
+}
+"""Left operands [100, n] that cannot be copied as boxes."""
+
+
+@pytest.mark.parametrize("name", OTHER_OPERANDS)
+def test_other_operands_of_a_tile_of_boxes_go_another_way(name: str) -> None:
+    out = s.times((1, 100, 392, 136), OTHER_OPERANDS[name](392), s.array("w", 392 * 136, "float16"))
+    case = s.case(name, out, arch="sm_90", choice=Choice(tile="matrix_wgmma_bulk_128x128x64", slices=1))
+    (kernel,) = case.chain.kernels
+    assert "wgmma.mma_async" in kernel.claims
+    assert "cp.async.bulk.tensor" not in kernel.claims
+    s.check([case], "sm_90", 7)
 
 
 def test_a_text_that_does_not_compile_is_saved_with_its_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

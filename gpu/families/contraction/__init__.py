@@ -18,14 +18,14 @@ from itertools import chain
 from math import ceil
 from typing import Literal, NamedTuple
 
-from eqsat.base.numerics import HALVES
+from eqsat.base.numerics import HALVES, itemsize
 from eqsat.gpu.code.errors import NotLowerable
 from eqsat.gpu.code.scalar import COMPUTE
 from eqsat.gpu.families.base import Choice, Family, Job, Kernel, finished, part_of
-from eqsat.gpu.families.contraction.copies import Pipeline, direct_load, pipeline
+from eqsat.gpu.families.contraction.copies import Boxes, Pipeline, boxes, direct_load, pipeline
 from eqsat.gpu.families.contraction.epilogue import Epilogue, Sums, epilogue
 from eqsat.gpu.families.contraction.examples import examples, reductions
-from eqsat.gpu.families.contraction.operands import InLds, Side, element_of, in_lds, operand
+from eqsat.gpu.families.contraction.operands import InLds, Operand, Side, element_of, in_lds, operand
 from eqsat.gpu.table.targets import Target
 from eqsat.gpu.table.tiles import FRAGMENT, Tile, choose_tile, legal_tiles
 from eqsat.program.core import Node, make
@@ -45,6 +45,9 @@ Blocks combine what each has of a line of the product
 or not at all where one block holds whole lines.
 """
 """What the reducing contractions compute."""
+
+_HELD_WORDS = 16
+"""Registers of a thread for operands on their way, beside the sums of a warpgroup's tile: with all, it spills."""
 
 Combine = Literal["atomic", "lds", "wave", "two-pass"]
 COMBINES: tuple[Combine, ...] = ("atomic", "lds", "wave", "two-pass")
@@ -88,18 +91,21 @@ def generate(job: Job, target: Target, tile: Tile | None = None, combine: Combin
     tile = tile or tile_of(job, target)
     threads = tile.threads(target)
     end = epilogue(job, Sums((core,)), tile, job.outputs)
-    pipe = pipeline(job, target, core, tile, threads)
+    boxed = boxes(job, target, core, tile, threads)
+    pipe = pipeline(job, target, core, tile, threads) if not boxed else None
     sides: dict[Side, tuple[Node, tuple[int, int, int]]] = {
         "a": (core.args[0], (batch, m, k)),
         "b": (core.args[1], (batch, n, k)),
     }
     loads = [load for name, of in sides.items() if (load := direct_load(name, job, target, *of, tile, threads))]
-    held = {load.name for load in loads} if not pipe else set(sides)
+    held = {load.name for load in loads} if not (pipe or boxed) else set(sides)
     operands = [operand(name, job, *of, tile, threads) for name, of in sides.items() if name not in held]
     size = tile.element_bytes(dtype)
-    tiles_bytes = pipe.lds_bytes(size) if pipe else tile.lds_bytes(dtype)
+    ahead = pipe or boxed
+    tiles_bytes = ahead.lds_bytes(size) if ahead else tile.lds_bytes(dtype)
     tiles_m, tiles_n = ceil(m / tile.rows), ceil(n / tile.columns)
-    steps, buffers = ceil(k / tile.depth), pipe.stages if pipe else tile.buffers
+    lds_bytes = max(tiles_bytes, _strip_bytes(end, COMPUTE[dtype], threads))
+    steps, buffers = ceil(k / tile.depth), ahead.stages if ahead else tile.buffers
     a_slice, slices = _sliced(steps, buffers, (job.choice.slices or 1) if not end.reductions else 1)
     tiles = batch * tiles_m * tiles_n
     joining = _Joining.of(core, tiles, slices * tile.rows * tile.columns) if slices > 1 else None
@@ -107,7 +113,7 @@ def generate(job: Job, target: Target, tile: Tile | None = None, combine: Combin
         job,
         f"Contraction, tile {tile.name}",
         "contraction/body.jinja",
-        max(tiles_bytes, _strip_bytes(end, COMPUTE[dtype], threads)),
+        boxed.control(lds_bytes).end if boxed else lds_bytes,
         tile.unit == "matrix",
         tile=tile,
         threads=threads,
@@ -127,8 +133,11 @@ def generate(job: Job, target: Target, tile: Tile | None = None, combine: Combin
         mixed=tile.mixed(dtype) if tile.permuted else None,
         group=_Group.of(tile, size) if tile.grouped else None,
         pipe=pipe,
+        boxed=boxed,
+        control=boxed.control(lds_bytes) if boxed else None,
+        maps=f"out{len(job.outputs) + 2 * bool(joining)}",
         buffers=buffers,
-        lds=_tiles_in_lds(tile, dtype, pipe),
+        lds=_tiles_in_lds(tile, dtype, ahead),
         end=end,
         products=["sums_of"],
         spare="lds",
@@ -136,8 +145,10 @@ def generate(job: Job, target: Target, tile: Tile | None = None, combine: Combin
         lines=core.size // (n if end.major == "m" else m),
     )
     part = replace(part, lds_at_launch=tile.grouped or part.lds_bytes > target.lds_bytes, warpgroups=tile.grouped)
-    if joining:
-        part = replace(part, writes=(*part.writes, joining.partials.dtype, joining.arrived.dtype))
+    held = joining or ()
+    if boxed:
+        held = (*held, make("In", (f"maps{core.uid}", tiles * slices * boxed.words + boxed.words, "int32")))
+    part = replace(part, writes=(*part.writes, *(node.dtype for node in held)))
     entry, source = finished(FAMILY.name, threads, part)
     shared = [r for r in end.reductions if not r.final]
     return Kernel(
@@ -147,10 +158,15 @@ def generate(job: Job, target: Target, tile: Tile | None = None, combine: Combin
         source=source,
         blocks=tiles * slices,
         threads=threads,
-        arguments=(*job.inputs, *job.outputs, *((joining.partials, joining.arrived) if joining else ())),
+        arguments=(*job.inputs, *job.outputs, *held),
         fills={r.node: _IDENTITY[r.node.attrs[0]] for r in shared if combine != "two-pass"},
         counters=(joining.arrived,) if joining else (),
-        claims=(*_claims(target, tile, end, combine), *["cp.async"] * bool(pipe), *["global_load_lds"] * bool(loads)),
+        claims=(
+            *_claims(target, tile, end, combine),
+            *["cp.async"] * bool(pipe),
+            *["global_load_lds"] * bool(loads),
+            *["cp.async.bulk.tensor", "mbarrier.try_wait"] * bool(boxed),
+        ),
         part=part,
         tile=tile,
     )
@@ -187,6 +203,12 @@ class _Group(NamedTuple):
     waves: int = 4
 
     @staticmethod
+    def chunks_at_once(op: Operand) -> int:
+        """How many chunks a thread holds on their way to LDS, while products run on: a divisor of all of them."""
+        words = max(1, op.run_rows * op.run_depth * itemsize(op.node.dtype) // 4)
+        return next(n for n in range(op.loads, 0, -1) if op.loads % n == 0 and (n == 1 or n * words <= _HELD_WORDS))
+
+    @staticmethod
     def of(tile: Tile, size: int) -> _Group:
         line = tile.depth
         return _Group(line, line * line, line * line * size, 8 * line * size)
@@ -208,10 +230,10 @@ def partial_lines(job: Job, target: Target, tile: Tile | None = None) -> int:
     return ceil(end.minor_size / (tile.columns if end.major == "m" else tile.rows))
 
 
-def _tiles_in_lds(tile: Tile, dtype: str, pipe: Pipeline | None) -> dict[str, InLds]:
+def _tiles_in_lds(tile: Tile, dtype: str, ahead: Pipeline | Boxes | None) -> dict[str, InLds]:
     """How LDS holds the tiles of both operands."""
-    if pipe is not None:
-        copies = {copy.name: copy for copy in pipe.copies}
+    if ahead is not None:
+        copies = {copy.name: copy for copy in ahead.copies}
         return {
             name: {"ld": c.ld, "row": 1 if c.turned else c.ld, "size": c.size, "turned": c.turned}
             for name, c in copies.items()
@@ -245,21 +267,23 @@ def _choices(target: Target, dtype: str) -> list[Choice]:
 
 
 def _reducing_choices(target: Target, dtype: str) -> list[Choice]:
-    plain, wide, direct, grouped = _kinds(legal_tiles(target, dtype))
+    plain, wide, direct, grouped, boxed = _kinds(legal_tiles(target, dtype))
     matrix = [t for t in plain if t.unit == "matrix"]
     vector = [t for t in plain if t.unit == "vector"]
-    shown = ((*matrix[:1], *matrix[-1:], *vector[3:8:2]), wide[-1:], direct[-1:], grouped[-1:])
+    shown = ((*matrix[:1], *matrix[-1:], *vector[3:8:2]), wide[-1:], direct[-1:], grouped[-1:], boxed[-1:])
     return [Choice(tile=t.name, combine=c) for tiles in shown for c in COMBINES for t in tiles]
 
 
-def _kinds(tiles: Sequence[Tile]) -> tuple[list[Tile], list[Tile], list[Tile], list[Tile]]:
-    """(tiles that every target has, those of wide fragments, those that are loaded directly, those of warpgroups)."""
+def _kinds(tiles: Sequence[Tile]) -> tuple[list[Tile], ...]:
+    """Tiles that every target has, those of wide fragments, those that are loaded directly, those of warpgroups, and
+    those of warpgroups that copy boxes."""
     wide = [t for t in tiles if t.fragment > FRAGMENT]
     return (
         [t for t in tiles if t.fragment == FRAGMENT and not t.grouped],
         [t for t in wide if not t.direct],
         [t for t in wide if t.direct],
-        [t for t in tiles if t.grouped],
+        [t for t in tiles if t.grouped and not t.boxed],
+        [t for t in tiles if t.boxed],
     )
 
 

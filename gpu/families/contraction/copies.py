@@ -1,4 +1,4 @@
-"""Operand tiles copied from global memory to LDS without registers, several steps ahead: cp.async.
+"""Operand tiles copied from global memory to LDS without registers, several steps ahead: by cp.async, or as boxes.
 
 The operand must be a plain array: without a mask, of the element type in LDS, and contiguous along the same axis as its
 tile in LDS. Tiles for matrix units may be contiguous along either axis.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from eqsat.base.numerics import itemsize
 from eqsat.gpu.code.c_writer import Region
@@ -24,6 +25,17 @@ MOST_STAGES = 3
 
 GROUPED_STAGES = 4
 """The same where products run on while the next tiles are waited for: two are multiplied."""
+
+_BOX_ALIGNMENT = 16
+"""Bytes of which the lines of boxed arrays start at a multiple (CUDA driver API, tensor maps)."""
+
+_MAP_BYTES = 128
+"""Of a tensor map, which starts at a multiple of them (PTX ISA, tensormap.replace)."""
+
+_MEETING_BYTES = 8
+"""Of an mbarrier."""
+
+_MOST_CONTROL_BYTES = 1024
 
 _BYTES = (16, 8, 4)
 """What one cp.async moves (PTX ISA, cp.async)."""
@@ -89,6 +101,73 @@ def pipeline(job: Job, target: Target, core: Node, tile: Tile, threads: int) -> 
     return Pipeline((a, b), stages, stages - multiplied) if stages > multiplied else None
 
 
+@dataclass(frozen=True)
+class Box:
+    """How one thread copies an operand tile: in boxes of 64 elements along the axis in which the array is contiguous.
+
+    Attributes:
+        name: 'a' or 'b'.
+        turned: whether the array, and so LDS, is contiguous along the rows of a (columns of b), else along k.
+        columns, rows: of the array [rows][columns] that a block reads, whose rows lie `pitch` elements apart.
+        address: statements that define `from`, where it begins, over `b`.
+        lines: rows of a box; `boxes` of a tile.
+        ld, size: elements of a line in LDS, and of the tile.
+    """
+
+    name: str
+    turned: bool
+    columns: int
+    rows: int
+    pitch: int
+    address: str
+    lines: int
+    boxes: int
+    ld: int
+    size: int
+
+
+class Control(NamedTuple):
+    """Bytes of LDS at which a block keeps the maps of its operands, and its meetings; `end` is behind them."""
+
+    maps: int
+    meetings: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Boxes:
+    """Both operands' boxes, and how many tiles of each LDS holds."""
+
+    copies: tuple[Box, Box]
+    stages: int
+
+    words = len("ab") * _MAP_BYTES // 4
+    """Of the maps of a block, in global memory."""
+
+    def lds_bytes(self, size: int) -> int:
+        """LDS of all tiles, with elements of `size` bytes."""
+        return self.stages * sum(box.size for box in self.copies) * size
+
+    def control(self, tiles_bytes: int) -> Control:
+        """What a block keeps behind its tiles: each stage is met when it is full, and when it is empty."""
+        maps = -(-tiles_bytes // _MAP_BYTES) * _MAP_BYTES
+        meetings = maps + len(self.copies) * _MAP_BYTES
+        return Control(maps, meetings, meetings + 2 * self.stages * _MEETING_BYTES)
+
+
+def boxes(job: Job, target: Target, core: Node, tile: Tile, threads: int) -> Boxes | None:
+    """The boxes of a product's operands; None where one is no array whose lines lie at multiples of 16 bytes."""
+    if not tile.boxed:
+        return None
+    batch, m, k, n = core.attrs
+    a = _Operand("a", job, core.args[0], (batch, m, k), tile, threads).box()
+    b = _Operand("b", job, core.args[1], (batch, n, k), tile, threads).box()
+    if a is None or b is None:
+        return None
+    one = (a.size + b.size) * tile.element_bytes(core.args[0].dtype)
+    return Boxes((a, b), min(GROUPED_STAGES, (target.most_lds_bytes - _MOST_CONTROL_BYTES) // one))
+
+
 def direct_load(
     name: Side, job: Job, target: Target, node: Node, dims: tuple[int, int, int], tile: Tile, threads: int
 ) -> Copy | None:
@@ -120,6 +199,42 @@ class _Operand:
     def copy(self, sizes: Sequence[int]) -> Copy | None:
         """The copy of the longest runs that there is, of any of these sizes in bytes."""
         return next((copy for run in self._runs(sizes) if (copy := self._of_runs(*run)) is not None), None)
+
+    def box(self) -> Box | None:
+        """The boxes that hold its tiles; None where it is no array [rows][depth] or [depth][rows] in memory."""
+        batch, rows, depth = self.dims
+        b, row, k = Var("b", batch), Var("row", rows), Var("k", depth)
+        inner = Index.of(row) * depth + Index.of(k) if self.name == "a" else Index.of(k) * rows + Index.of(row)
+        found = _element(self.job, self.node, Index.of(b) * (rows * depth) + inner)
+        if found is None or self.job.dtype(found[0]) != self.node.dtype:
+            return None
+        leaf, index = found
+        along_k, along_rows = index.coefficient(k), index.coefficient(row)
+        turned = along_rows == 1 and rows > 1
+        pitch, columns = (along_k, rows) if turned else (along_rows, depth)
+        start = index.without(k).without(row)
+        run = _BOX_ALIGNMENT // itemsize(leaf.dtype)
+        if pitch is None or pitch < columns or pitch % run or not start.multiple_of(run):
+            return None
+        if not turned and along_k != 1:
+            return None
+        line = self.tile.depth
+        region = Region([b], self.job.index_type)
+        region.statement(
+            f"const {STORAGE[leaf.dtype]} *const from = {self.job.leaves[leaf].name} + {region.index(start).text};"
+        )
+        return Box(
+            name=self.name,
+            turned=turned,
+            columns=columns,
+            rows=depth if turned else rows,
+            pitch=pitch,
+            address=region.text,
+            lines=self.tile.depth if turned else self.edge,
+            boxes=self.edge // line if turned else 1,
+            ld=line,
+            size=self.edge * line,
+        )
 
     def _runs(self, sizes: Sequence[int]) -> Iterator[tuple[int, int, bool]]:
         """(rows, k) of a copy, and whether LDS holds the tile along rows; long ones first."""
