@@ -1,9 +1,10 @@
 """Whole models against their optimised forms: CPU seconds to optimise and to prove, and the proofs that stay open.
 
-    python benchmarks/prove_models.py DIR [--match PATTERN] [--against DEVICE|onnxruntime|onnxsim]... [--limit SECONDS]
-        [--proof-limit SECONDS] [--faults N] [--certificates N] [--shape NAME=SIZE]...
+    python benchmarks/prove_models.py DIR [NAME...] [--against DEVICE|onnxruntime|onnxsim]... [--limit SECONDS]
+        [--proof-limit SECONDS] [--faults N] [--certificates N] [--shape NAME=SIZE]... [--table FILE]
 
-DIR holds ONNX models. Each is optimised for every DEVICE (mi300x by default), or saved as onnxruntime's basic level
+DIR holds ONNX models; with NAMEs, those whose names match one of these patterns are taken.
+Each is optimised for every DEVICE (mi300x by default), or saved as onnxruntime's basic level
 or onnxsim (if it is installed) rewrites it, and `eqsat prove` compares the two. With `--faults N`, N faults are
 planted in each result, drawn with a fixed seed (`PLANTED`): a weight changed by 1 %, rows of a matrix swapped,
 another axis, a bias added twice, and others. A fault that fits nowhere or breaks the model is drawn again. One that is
@@ -11,6 +12,10 @@ not refuted counts as one without effect where the outputs stay the same, up to 
 With `--certificates N`, a certificate of each proof is written and verified, and N corruptions of it
 (`benchmarks/corruptions.py`), drawn with a fixed seed, are to be refused. Exit code 1 if a result was refuted, a
 fault proved or a corrupted certificate verified.
+
+The rows of the table are printed one by one; `--table FILE` also appends them to FILE, and leaves out what has a row
+there. CPU seconds are those of this process and its workers. BLAS gets one thread: on a busy machine its threads wait
+for each other, and their waiting counts.
 """
 
 from __future__ import annotations
@@ -23,11 +28,13 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from fnmatch import fnmatch
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 import numpy as np
 import onnx
@@ -37,7 +44,7 @@ from onnx import numpy_helper
 
 import eqsat
 from eqsat.cli.shared.options import parse_shapes
-from eqsat.cli.shared.output import console, print_table
+from eqsat.cli.shared.output import console
 from eqsat.errors import CheckFailed, InputError
 from eqsat.program.ir import Program
 from eqsat.proof.refute import typical
@@ -46,6 +53,7 @@ from eqsat.verify.checker import verify
 from eqsat.verify.pairing import matched
 
 ONNXRUNTIME, ONNXSIM = "onnxruntime", "onnxsim"
+CERTIFIED = ["certificate in kB", "lemmas", "uses", "verified in s", "refused"]
 _NO_EFFECT = 1e-5
 _DRAWS = 5
 """Faults that are drawn for each that is planted."""
@@ -55,48 +63,79 @@ SIBLINGS = {"Add": "Sub", "Sub": "Add", "Mul": "Add", "Div": "Mul", "Erf": "Tanh
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--match", default="*")
+    parser.add_argument("names", nargs="*", metavar="NAME")
     parser.add_argument("--against", action="append")
     parser.add_argument("--limit", type=float, default=20.0, help="seconds of each search, and of each proof")
     parser.add_argument("--proof-limit", type=float, help="seconds of each proof, if others")
     parser.add_argument("--faults", type=int, default=0)
     parser.add_argument("--certificates", type=int, metavar="N")
     parser.add_argument("--shape", action="append", default=[])
+    parser.add_argument("--table", type=Path, metavar="FILE")
     asked = parser.parse_args()
-    proof_limit = asked.proof_limit or asked.limit
-    rows: list[list[str]] = []
+    columns = ["model", "against", "made in CPU s", "proved in CPU s", "ratio", "verdict", "cuts", "e-graphs"]
+    columns += ["faults refuted", "no effect", "within rounding", "unknown", "proved"] if asked.faults else []
+    columns += CERTIFIED if asked.certificates is not None else []
+    table = Table(columns, asked.table)
     wrong: list[str] = []
-    for path in models([asked.folder], asked.match):
-        source = eqsat.from_onnx(path, shapes=sizes(path, parse_shapes(asked.shape)))
+    for path in models([asked.folder]):
+        if asked.names and not any(fnmatch(path.stem, name) for name in asked.names):
+            continue
         for against in asked.against or ["mi300x"]:
-            with tempfile.TemporaryDirectory() as folder:
-                written = Path(folder) / "result.onnx"
-                begun = cpu_seconds()
-                made(source, against, written, asked.limit)
-                finished = cpu_seconds()
-                result = eqsat.from_onnx(written)
-                proof = eqsat.prove(source, result, time_limit=proof_limit, certify=asked.certificates is not None)
-                seconds = finished - begun, cpu_seconds() - finished
-                found = Counter(faults(source, written, asked.faults, proof_limit, wrong))
-            cells = [path.stem, against, *(f"{part:.1f}" for part in seconds), proof.verdict]
-            cells += [str(proof.stats.get("cuts", "")), str(proof.stats.get("proofs", ""))]
-            if asked.faults:
-                cells += [str(found[verdict]) for verdict in ("refuted", "no effect", "unknown", "proved")]
-            if asked.certificates is not None:
-                cells += certified(source, result, proof.certificate, asked.certificates, wrong)
-            rows.append(cells)
-            said = (*cells, proof.reason, proof.uncertified)
-            console(stderr=True).print(" ".join(said), markup=False, highlight=False)
-            if proof.verdict == "refuted":
-                wrong.append(f"{path.stem} against {against}: {proof.reason}")
-    heads = ["model", "against", "made in CPU s", "proved in CPU s", "verdict", "cuts", "e-graphs"]
-    columns = [*heads, *(["faults refuted", "no effect", "unknown", "proved"] if asked.faults else [])]
-    if asked.certificates is not None:
-        columns += ["certificate in kB", "lemmas", "uses", "verified in s", "refused"]
-    print_table(console(), "models and what became of them", columns, rows, words=2)
+            if not table.has(path.stem, against):
+                table.add([path.stem, against, *cells(path, against, asked, wrong)])
     for line in wrong:
         print(line)
     return 1 if wrong else 0
+
+
+def cells(path: Path, against: str, asked: argparse.Namespace, wrong: list[str]) -> list[str]:
+    """The row of a model, from its third column on."""
+    source = eqsat.from_onnx(path, shapes=sizes(path, parse_shapes(asked.shape)))
+    limit = asked.proof_limit or asked.limit
+    with tempfile.TemporaryDirectory() as folder:
+        written = Path(folder) / "result.onnx"
+        begun = cpu_seconds()
+        made(source, against, written, asked.limit)
+        finished = cpu_seconds()
+        result = eqsat.from_onnx(written)
+        proof = eqsat.prove(source, result, time_limit=limit, certify=asked.certificates is not None)
+        making, proving = finished - begun, cpu_seconds() - finished
+        found = Counter(faults(source, written, asked.faults, limit, wrong))
+    row = [f"{making:.1f}", f"{proving:.1f}", f"{proving / max(making, 0.1):.1f}", proof.verdict]
+    row += [str(proof.stats.get(name, "")) for name in ("cuts", "proofs")]
+    if asked.faults:
+        row += [str(found[verdict]) for verdict in ("refuted", "no effect", "within rounding", "unknown", "proved")]
+    if asked.certificates is not None:
+        row += certified(source, result, proof.certificate, asked.certificates, wrong)
+    said = path.stem, against, proof.reason, proof.uncertified
+    console(stderr=True).print(" ".join(said), markup=False, highlight=False)
+    if proof.verdict == "refuted":
+        wrong.append(f"{path.stem} against {against}: {proof.reason}")
+    return row
+
+
+class Table:
+    """A table in Markdown that grows row by row, on stdout and in a file."""
+
+    def __init__(self, columns: Sequence[str], file: Path | None) -> None:
+        self._file = file
+        self._known = file.read_text(encoding="utf-8").splitlines() if file is not None and file.exists() else []
+        head = ["| " + " | ".join(columns) + " |", "| --- | --- |" + " ---: |" * (len(columns) - 2)]
+        for line in head if self._known[:2] != head else ():
+            self._write(line)
+
+    def has(self, *first: str) -> bool:
+        """Whether the file had a row with these first cells from the start."""
+        return any(line.startswith("| " + " | ".join(first) + " |") for line in self._known)
+
+    def add(self, row: Sequence[str]) -> None:
+        self._write("| " + " | ".join(row) + " |")
+
+    def _write(self, line: str) -> None:
+        print(line, flush=True)
+        if self._file is not None:
+            with self._file.open("a", encoding="utf-8") as file:
+                file.write(line + "\n")
 
 
 def cpu_seconds() -> float:
@@ -135,7 +174,7 @@ def made(source: Program, against: str, written: Path, limit: float) -> None:
 def certified(source: Program, result: Program, text: str | None, count: int, wrong: list[str]) -> list[str]:
     """The cells on a certificate: its size, its lemmas and their uses, seconds to verify it, corruptions refused."""
     if text is None:
-        return ["-"] * 5
+        return ["-"] * len(CERTIFIED)
     begun = time.monotonic()
     found = verify(source, result, text, CHECKABLE)
     seconds = time.monotonic() - begun
@@ -178,7 +217,7 @@ def faults(source: Program, written: Path, count: int, limit: float, wrong: list
             continue
         if proof.verdict == "proved":
             wrong.append(f"{name}, {place}: {proof.reason}")
-        yield proof.verdict
+        yield "within rounding" if proof.within_rounding else proof.verdict
 
 
 def effect(source: Program, other: Program) -> float:

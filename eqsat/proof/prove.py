@@ -16,23 +16,24 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
 
 from eqsat.base.arguments import instance, seconds
 from eqsat.base.compare import relative_error
-from eqsat.base.numerics import Array
 from eqsat.check.part import TOLERANCE
 from eqsat.egraph.saturate import Limits, saturate, warm_up
 from eqsat.egraph.snapshot import Snapshot
 from eqsat.errors import CheckFailed, InputError, escaped
 from eqsat.language.rule import AnyRule
-from eqsat.program.core import Node, evaluate, topological
+from eqsat.program.core import CoreProgram, Node, evaluate, topological
 from eqsat.program.ir import Program
 from eqsat.program.node import is_leaf, substitute
 from eqsat.program.sizes import check_program
 from eqsat.proof.ahead import Ahead
+from eqsat.proof.exchange import exchanged
 from eqsat.proof.intervals import OutOfTime
 from eqsat.proof.normal_form.assumptions import Bounds, read
 from eqsat.proof.normal_form.elements import Agreement, compare
@@ -57,6 +58,9 @@ _SWEPT = 40
 
 _SWEEP_SHARE, _CERTIFIED_SHARE = 0.9, 0.7
 """Of the time that is left, for sweeping: by itself, and before a certificate is written."""
+
+_EXCHANGE_SHARE = 0.5
+"""Of the time that is left to a sweep, for the one value that differs, where outputs did by little."""
 
 _MOST_SHOWN = 100
 """Steps that a notebook shows."""
@@ -86,6 +90,8 @@ class Proof:
         certificate: a text that `eqsat.verify.checker` checks, if one was asked for and found.
         uncertified: why none was found.
         reason: one line for people.
+        within_rounding: of an unknown answer, the largest difference of outputs that was seen, and what rounding may
+            make there.
     """
 
     verdict: Verdict
@@ -98,6 +104,7 @@ class Proof:
     assumed: list[str] = field(default_factory=list)
     certificate: str | None = None
     uncertified: str = ""
+    within_rounding: tuple[float, float] | None = None
 
     def __bool__(self) -> bool:
         return self.verdict == "proved"
@@ -184,31 +191,36 @@ def prove(
     bounds = read(assume, terms, sizes or {})
     prepare()
     progress("trying inputs", 0.0)
-    pair = _Pair(left, right, bounds)
+    pair = _Pair(left, right, names, bounds)
     cores = pair.left, pair.right
     refutation = None if pair.same else Refutation(left, right, names, bounds=bounds, cores=cores)
     looking = _REFUTING_SHARE * time_limit
-    points = typical(left, right, names, bounds)
     search = Search(None, 0, True)
-    sampled = pair.sample(points, deadline) if refutation and refutation.large and pair.is_swept(certify) else None
+    sampled = pair.sample(deadline) if refutation and refutation.large and pair.is_swept(certify) else None
     if refutation:
         search = (
-            refutation.first_look_at(points[0], sampled.outputs, looking) if sampled else refutation.first_look(looking)
+            refutation.first_look_at(pair.points[0], sampled.outputs, looking)
+            if sampled
+            else refutation.first_look(looking)
         )
     if search.found is not None:
         proof = _refuted(search.found, search.points)
     else:
         until = deadline - looking if search.more or search.unsure else deadline
-        proof = pair.proof(until, begun + _STEPS_SHARE * time_limit, points, progress, certify)
+        told_apart = partial(refutation.told_apart, seconds=looking) if refutation and search.unsure else None
+        proof = pair.proof(until, begun + _STEPS_SHARE * time_limit, progress, certify, told_apart)
     if proof.verdict == "unknown" and refutation and (search.more or search.unsure):
-        cores = pair.left, pair.nearer
-        search = Refutation(left, right, names, bounds=bounds, cores=cores).look(looking)
-        if search.found is not None:
-            proof = _refuted(refutation.again(search.found), search.points)
+        nearer = refutation.told_apart(pair.nearer, looking)
+        search = nearer if nearer.found or nearer.unsure else search
+        if nearer.found is not None:
+            proof = _refuted(nearer.found, nearer.points)
     if proof.verdict == "proved" and not search.defined:
         proof = Proof("unknown", "", 0.0, "neither program has a finite value on any input that was tried")
     if proof.verdict == "unknown" and search.unsure:
-        why = "where an infinity or a NaN decides" if search.infinite else "which rounding may have made"
+        why = "where an infinity or a NaN decides"
+        if not search.infinite:
+            proof.within_rounding = search.unsure, search.rounding
+            why = f"which is within rounding: it may make {search.rounding:.2g}"
         proof.reason += f"; outputs differ by up to {search.unsure:.2g}, {why}"
     proof.seconds = time.monotonic() - begun
     proof.assumed = [assume] if isinstance(assume, str) else list(assume or ())
@@ -223,8 +235,10 @@ def prepare() -> None:
 class _Pair:
     """Two programs over one set of inputs, in the core."""
 
-    def __init__(self, left: Program, right: Program, bounds: Mapping[str, Bounds]) -> None:
+    def __init__(self, left: Program, right: Program, names: Mapping[str, str], bounds: Mapping[str, Bounds]) -> None:
+        """`names` maps inputs of `right` to those of `left`."""
         self._program, self._other, self._bounds = left, right, bounds
+        self.points = typical(left, right, names, bounds)
         self.left, self.right = lowered(left, right)
         self.goal = list(self.right.roots)
         self.nearer = self.right
@@ -244,20 +258,25 @@ class _Pair:
         self,
         deadline: float,
         better_steps_until: float,
-        points: Sequence[Mapping[str, Array]],
         progress: Callable[[str, float], None],
         certify: bool,
+        told_apart: Callable[[CoreProgram], Search] | None,
     ) -> Proof:
-        """Proved or unknown; `seconds` is filled in by the caller."""
+        """The answer; `seconds` is filled in by the caller.
+
+        Args:
+            told_apart: given if the programs differ on some input by what rounding may have made. It looks for an input
+                on which the first differs from a program that was proved equal to the second.
+        """
         if self.same:
             reason = "both are the same over flat arrays: only shapes and views were moved"
             proof = Proof("proved", "rules", 0.0, reason)
             return self._certified(proof, Swept(0, equal=True), deadline) if certify else proof
         swept = None
-        sampled = self.sample(points, deadline) if self.is_swept(certify) else None
+        sampled = self.sample(deadline) if self.is_swept(certify) else None
         if sampled:
-            swept = self._swept(sampled, deadline, lambda share: progress("sweeping", share), certify)
-            if swept or swept.stats["late"]:
+            swept = self._swept(sampled, deadline, lambda share: progress("sweeping", share), certify, told_apart)
+            if swept.verdict != "unknown" or swept.stats["late"]:
                 return swept
         progress("comparing elements", 0.0)
         proof = self._whole(deadline, better_steps_until, certify)
@@ -302,20 +321,38 @@ class _Pair:
         operators = sum(not is_leaf(n.op) for n in topological([*self.left.roots, *self.goal]))
         return certify or operators >= _SWEPT
 
-    def sample(self, points: Sequence[Mapping[str, Array]], deadline: float) -> Sample | None:
-        """Both programs on some inputs, for a sweep; None where one has no values there, or time is up."""
+    def sample(self, deadline: float) -> Sample | None:
+        """Both programs on the points, for a sweep; None where one has no values there, or time is up."""
         if self._sampled is None:
             with suppress(InputError, OutOfTime):
-                self._sampled = sample(self.left.roots, self.goal, self._ahead, self._opaque, points, deadline)
+                self._sampled = sample(self.left.roots, self.goal, self._ahead, self._opaque, self.points, deadline)
         return self._sampled
 
-    def _swept(self, sampled: Sample, deadline: float, progress: Callable[[float], None], certify: bool) -> Proof:
-        """Proved or unknown by sweeping."""
-        ahead = self._ahead
+    def _swept(
+        self,
+        sampled: Sample,
+        deadline: float,
+        progress: Callable[[float], None],
+        certify: bool,
+        told_apart: Callable[[CoreProgram], Search] | None,
+    ) -> Proof:
+        """By sweeping; refuted only where what was proved on the way tells the programs apart."""
         now = time.monotonic()
         until = now + (_CERTIFIED_SHARE if certify else _SWEEP_SHARE) * (deadline - now)
-        swept = sweep(self.left.roots, self.goal, ahead, sampled.signatures, _rules(), until, progress)
-        self.nearer = replace(self.right, roots=tuple(swept.nearer), constants=self.constants, opaque=self._opaque)
+        found: list[Proof] = []
+
+        def settled(nearer: Sequence[Node]) -> bool:
+            other = self._exchanged(nearer, until) if told_apart else None
+            if told_apart and other:
+                search = told_apart(other)
+                found.extend([_refuted(search.found, search.points)] if search.found else [])
+            return bool(found)
+
+        signatures = sampled.signatures
+        swept = sweep(self.left.roots, self.goal, self._ahead, signatures, _rules(), until, progress, (), settled)
+        if found:
+            return found[0]
+        self.nearer = self._with_roots(swept.nearer)
         stats = {
             "values": swept.values,
             "cuts": len(swept.cuts),
@@ -327,14 +364,27 @@ class _Pair:
             return Proof("unknown", "", 0.0, self._open(swept), stats=stats)
         steps = [{"rule": "sweep", "before": self._name(c.left), "after": self._name(c.right)} for c in swept.cuts]
         rounding = ""
-        if ahead.rounded:
+        if self._ahead.rounded:
             rounding = (
-                f", up to the rounding of {len(ahead.rounded)} constants by at most "
-                f"{max(ahead.rounded.values()):.2g} units in the last place at their scale"
+                f", up to the rounding of {len(self._ahead.rounded)} constants by at most "
+                f"{max(self._ahead.rounded.values()):.2g} units in the last place at their scale"
             )
         reason = f"{len(swept.cuts)} values of both are equal, by {swept.proofs} e-graphs of their own{rounding}"
         proof = Proof("proved", "sweep", 0.0, reason, steps, stats=stats)
         return self._certified(proof, swept, deadline) if certify else proof
+
+    def _exchanged(self, nearer: Sequence[Node], deadline: float) -> CoreProgram | None:
+        """The first program with one value of the second, which was proved equal to the second."""
+        ends = time.monotonic() + _EXCHANGE_SHARE * (deadline - time.monotonic())
+        try:
+            roots = exchanged(self.left.roots, nearer, self._ahead, self._opaque, self.points[0], _rules(), ends)
+        except (InputError, OutOfTime):
+            return None
+        return self._with_roots(roots) if roots else None
+
+    def _with_roots(self, roots: Sequence[Node]) -> CoreProgram:
+        """The second program with other values for its outputs, which may come of the first."""
+        return replace(self.right, roots=tuple(roots), constants=self.constants, opaque=self._opaque)
 
     def _certified(self, proof: Proof, swept: Swept, deadline: float) -> Proof:
         """The proof with a certificate of what was swept, or why there is none."""

@@ -49,6 +49,10 @@ _BEYOND_NOISE = 30.0
 """Of the largest change that moving every value within its rounding makes: sums of constants that were computed ahead
 round once for each term, more than the noise moves them."""
 
+_ROUNDED_SHARE = 0.1
+"""Of a difference of programs that were proved equal to those asked about, up to rounded constants: the most that these
+may account for."""
+
 _BOUNDS_SHARE = 0.3
 """Of the time, for the bounds at one input."""
 
@@ -118,18 +122,26 @@ class Point:
     truths: float = 0.5
 
 
+def _magnitudes(shape: tuple[int, ...], rng: np.random.Generator) -> Array:
+    """A power of ten for each row: norms of some rows then hang on their epsilon."""
+    return 10.0 ** rng.integers(-6, 2, [*shape[:-1], 1][: len(shape)])
+
+
 POINTS: tuple[Point, ...] = (
     Point("normal", lambda shape, rng: rng.standard_normal(shape)),
     Point("positive", lambda shape, rng: rng.uniform(0.5, 2.0, shape), generic=True, truths=0.2),
+    Point("magnitudes", lambda shape, rng: rng.standard_normal(shape) * _magnitudes(shape, rng)),
     Point("whole", lambda shape, rng: rng.integers(-3, 4, shape).astype(np.float64), truths=0.8),
     Point("ones", lambda shape, rng: np.ones(shape), truths=1.0),
     Point("negative", lambda shape, rng: -rng.uniform(0.5, 2.0, shape)),
     Point("zeros", lambda shape, rng: np.zeros(shape), truths=0.0),
     Point("large", lambda shape, rng: 100.0 * rng.standard_normal(shape), truths=0.1),
     Point("small", lambda shape, rng: 0.01 * rng.standard_normal(shape), truths=0.9),
+    Point("tiny", lambda shape, rng: 1e-4 * rng.standard_normal(shape)),
+    Point("faint", lambda shape, rng: 1e-6 * rng.standard_normal(shape)),
     Point("positive again", lambda shape, rng: rng.uniform(0.1, 4.0, shape), generic=True),
 )
-"""Inputs to try, in order."""
+"""Inputs to try, in order. Small ones show an epsilon: it counts where what it is added to is no larger."""
 
 _TYPICAL = next(point for point in POINTS if point.generic)
 _REDRAWN = 3
@@ -158,7 +170,8 @@ class Search:
     """What trying points showed: a difference, or how many points agreed.
 
     `defined` says that somewhere both programs had finite results: without that, agreement says nothing. `unsure` is
-    the largest difference that was seen and that rounding may have made; `infinite` says that infinities or NaN decided
+    the largest difference that was seen and that rounding may have made, `rounding` the most that it may make there, 0
+    where that was not looked at; `infinite` says that infinities or NaN decided
     some of these. `more` says that it ended because inputs take long to evaluate, and others are left.
     """
 
@@ -168,6 +181,7 @@ class Search:
     unsure: float = 0.0
     infinite: bool = False
     more: bool = False
+    rounding: float = 0.0
 
 
 def refute(
@@ -199,7 +213,8 @@ class Refutation:
         cores: tuple[CoreProgram, CoreProgram] | None = None,
     ) -> None:
         """`cores` are both programs in the core, over the inputs of the first, where they are known."""
-        self._pair = _Pair(left, right, names, cores or (lower(left), lower(right).with_inputs(names)))
+        self._cores = cores or (lower(left), lower(right).with_inputs(names))
+        self._pair = _Pair(left, right, names, self._cores)
         self._tolerance = self._pair.tolerance()
         self._bounds = bounds or {}
         self._untried = (
@@ -256,13 +271,24 @@ class Refutation:
                 break
         return self._search(None, slow == enough)
 
-    def again(self, found: Difference) -> Difference:
-        """A difference with what these programs make of its input."""
+    def told_apart(self, proved: CoreProgram, seconds: float) -> Search:
+        """The same for a program that was proved equal to the second, up to rounded constants. A difference counts
+        where these account for little of it; it says what the two programs make of its input."""
+        other = Refutation(*self._pair.programs, self._pair.names, bounds=self._bounds, cores=(self._cores[0], proved))
+        search = other.look(seconds)
+        return search if search.found is None else replace(search, found=self._confirmed(search.found))
+
+    def _confirmed(self, found: Difference) -> Difference | None:
         outputs = self._pair.outputs(found.inputs)
-        return found if outputs is None else replace(found, left=outputs[0], right=outputs[1])
+        if outputs is None:
+            return None
+        proved, own, other = (float(side[found.output][found.index]) for side in (found.right, outputs[1], found.left))
+        close = own == proved or abs(own - proved) <= _ROUNDED_SHARE * abs(proved - other)
+        return replace(found, left=outputs[0], right=outputs[1]) if close else None
 
     def _search(self, found: Difference | None, more: bool = False) -> Search:
-        return Search(found, self._points, self._defined, self._unsure, self._pair.infinite, more)
+        pair = self._pair
+        return Search(found, self._points, self._defined, self._unsure, pair.infinite, more, pair.rounding)
 
     def _difference(
         self, point: Point, inputs: Mapping[str, Array], outputs: Sequence[_Outputs], quick: bool
@@ -321,6 +347,8 @@ class _Pair:
         self._known: dict[str, tuple[Interval, Interval]] = {}
         self.large = self._too_wide = self._flops > _MOST_BOUNDED_FLOPS
 
+        self.rounding = 0.0
+        """The most that rounding may make where it may account for a difference."""
         self.infinite = False
         """Whether a difference was left open because of values that are infinite or not defined."""
         self.begin(0.0)
@@ -391,12 +419,19 @@ class _Pair:
                 self._too_wide = not found.any() and bool((width > _TOO_WIDE).all())
                 if not self._too_wide:
                     self.infinite |= not (left.bounded & right.bounded)[where].all()
+                    self._note((width * gap[where])[~found[where]])
                     return found
         scale = float(gap[np.isfinite(gap)].max(initial=0.0))
         with np.errstate(over="ignore"):
             noticed = np.broadcast_to(_BEYOND_NOISE * self._noise(inputs, name, outputs), gap.shape)
         self.infinite |= bool(np.isinf(noticed[where]).any())
-        return where & (gap > noticed) & (gap > _CONSTANTS * scale)
+        found = where & (gap > noticed) & (gap > _CONSTANTS * scale)
+        self._note(noticed[where & ~found])
+        return found
+
+    def _note(self, rounding: Array) -> None:
+        """Keep the most that rounding may make at some places."""
+        self.rounding = max(self.rounding, float(rounding[np.isfinite(rounding)].max(initial=0.0)))
 
     def _noise(self, inputs: Mapping[str, Array], name: str, outputs: Sequence[_Outputs]) -> Array | float:
         samples = 1 if self._flops > _MOST_BOUNDED_FLOPS else SAMPLES

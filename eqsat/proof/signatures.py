@@ -33,10 +33,14 @@ class Signature:
 
     def close(self, other: Signature, tolerance: float) -> bool:
         """Whether the values may be equal, up to a share of their scale."""
+        return self.distance(other) <= tolerance
+
+    def distance(self, other: Signature) -> float:
+        """How far the values are apart at least, as a share of their scale; infinite for other sizes or types."""
         if (self.size, self.dtype) != (other.size, other.dtype):
-            return False
-        scales = all(abs(x - y) <= tolerance * max(x, y) for x, y in zip(self.scales, other.scales, strict=True))
-        return scales and all(abs(x - y) <= tolerance for x, y in zip(self.sums, other.sums, strict=True))
+            return math.inf
+        scales = (abs(x - y) / (max(x, y) or 1.0) for x, y in zip(self.scales, other.scales, strict=True))
+        return max(*scales, *(abs(x - y) for x, y in zip(self.sums, other.sums, strict=True)))
 
 
 def signature(dtype: str, values: Sequence[Array]) -> Signature:

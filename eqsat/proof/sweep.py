@@ -64,6 +64,8 @@ class _Effort:
 _EFFORTS = (_Effort(1_200, 30, 24, 1), _Effort(12_000, 60, 64, 2))
 """Of one pass over the program after the other: most proofs are short, and one that is not may be not needed."""
 
+QUICK = _EFFORTS[:1]
+
 _CUT_SHARE = 0.5
 """Of the time that is left, for one cut: only where the time is short does the clock decide."""
 
@@ -194,22 +196,28 @@ def sweep(
     rules: Sequence[AnyRule],
     deadline: float,
     progress: Callable[[float], None] = lambda share: None,
+    efforts: Sequence[_Effort] = (),
+    settled: Callable[[Sequence[Node]], bool] = lambda nearer: False,
 ) -> Swept:
     """Prove the outputs `right` equal to `left`, as far as the time until `deadline` (`time.monotonic`) allows.
 
     Args:
         signatures: of the values of both (`sample`).
         progress: told the share of values that are done.
+        efforts: of the passes, if others than all.
+        settled: asked after a pass that proved too little, with the outputs of the second program as far as it is
+            proved (`Swept.nearer`); True ends the sweep.
     """
     run = _Sweep(left, right, constants, signatures, rules, deadline, progress)
     try:
-        for effort in _EFFORTS:
+        for effort in efforts or _EFFORTS:
             run.go(effort)
-            if run.found.equal:
+            run.found.nearer = substitute(right, run.proved)
+            if run.found.equal or settled(run.found.nearer):
                 break
     except OutOfTime:
         run.found.late = True
-    run.found.nearer = substitute(right, run.proved)
+        run.found.nearer = substitute(right, run.proved)
     return run.found
 
 

@@ -18,7 +18,7 @@ from eqsat.program.ir import Program
 from eqsat.proof import intervals
 from eqsat.proof.intervals import constants_of, enclose
 from eqsat.proof.noise import Overflow, noise
-from eqsat.proof.refute import Search, refute
+from eqsat.proof.refute import Refutation, Search, refute
 from eqsat.testing import programs, random_inputs
 from support.rounding_pairs import DIFFERENT, EQUAL, Row
 
@@ -91,7 +91,7 @@ def test_a_difference_that_rounding_may_have_made_is_told(monkeypatch: pytest.Mo
     assert not unsure.infinite
     monkeypatch.setattr("eqsat.proof.refute.Refutation.look", lambda *args: unsure)
     sides = [eqsat.trace(side, eqsat.spec((2,))) for side in (eqsat.sin, eqsat.cos)]
-    assert "which rounding may have made" in eqsat.prove(*sides, time_limit=0.5).reason
+    assert "which is within rounding" in eqsat.prove(*sides, time_limit=0.5).reason
 
 
 def test_a_difference_that_a_mask_of_everything_makes_is_told():
@@ -235,3 +235,25 @@ def test_the_logarithm_of_a_subnormal_number_is_bounded_by_what_it_may_have_lost
     bounds = enclose(core, {"x": np.array([-732.8629423])}, set(), time.monotonic() + SECONDS)["out"]
     assert bounds.lo[0] < -732.8629423 < bounds.hi[0]
     assert 1e-6 < bounds.hi[0] - bounds.lo[0] < 1e-3
+
+
+@pytest.mark.parametrize("epsilon", [1e-5, 1e-12])
+@pytest.mark.parametrize("axes", [-1, (-2, -1)])
+def test_an_epsilon_shows_on_small_inputs(epsilon: float, axes: int | tuple[int, int], monkeypatch: pytest.MonkeyPatch):
+    """Added twice it moves the norm of unit normals by less than is looked at here."""
+    monkeypatch.setattr("eqsat.proof.refute._CONSTANTS", 1e-3)
+
+    def norm(factor: float):
+        return lambda x: x / eqsat.sqrt((x * x).mean(axes, keepdims=True) + np.float32(factor * epsilon))
+
+    sides = [eqsat.trace(norm(factor), eqsat.spec((4, 8))) for factor in (1, 2)]
+    assert refute(*sides, {"x": "x"}, SECONDS).found is not None
+
+
+def test_what_rounded_constants_account_for_refutes_nothing():
+    """A difference from a program that is equal up to rounded constants must be one of the programs asked about."""
+    first, other = (eqsat.trace(lambda x, by=by: x * by, eqsat.spec((2,))) for by in (3.0, 3.0003))
+    assert Refutation(first, first, {"x": "x"}).told_apart(lower(other), SECONDS).found is None
+    found = Refutation(first, other, {"x": "x"}).told_apart(lower(other), SECONDS).found
+    assert found is not None
+    assert found.right["out"][found.index] != found.left["out"][found.index]

@@ -16,6 +16,7 @@ from eqsat.program.term import Term
 from eqsat.program.term import make as make_term
 from eqsat.proof import sweep as sweeping
 from eqsat.proof.ahead import Ahead
+from eqsat.proof.refute import refute
 from eqsat.proof.signatures import Index, signature
 
 RNG = np.random.default_rng(0)
@@ -216,3 +217,40 @@ def test_what_is_too_large_is_not_tried_again_in_what_is_computed_of_it(monkeypa
     assert eqsat.prove(*pair, time_limit=20).verdict == "proved"
     assert tried.count(first) <= 2
     assert tried.count(last) == 1
+
+
+def normed(epsilon: float, folded: bool) -> Program:
+    """Rows of a table, normed and multiplied, in layers; with the scales of the norms in the products, if `folded`.
+    The epsilon is that of the first norm."""
+    rng = np.random.default_rng(1)
+    table, *scales = (rng.standard_normal(shape).astype(np.float32) for shape in ((20, WIDTH), *[WIDTH] * 4))
+    weights = [rng.standard_normal((WIDTH, WIDTH)).astype(np.float32) / np.float32(8) for _ in scales]
+
+    def model(index):
+        x = eqsat.take(table / np.float32(4), index, 0)
+        for w, scale, added in zip(weights, scales, (epsilon, *[1e-5] * 3), strict=True):
+            y = x / np.sqrt((x * x).mean(-1, keepdims=True) + np.float32(added))
+            x = x + eqsat.tanh(y @ (scale[:, None] * w) if folded else (y * scale) @ w)
+        return x
+
+    return eqsat.trace(model, eqsat.spec((ROWS,), "int64"))
+
+
+@pytest.mark.parametrize(("epsilon", "verdict"), [(2e-5, "refuted"), (0.5e-5, "refuted"), (1e-5, "proved")])
+def test_one_value_that_differs_by_little_is_exchanged(epsilon: float, verdict: str) -> None:
+    """Indices cannot be small: the difference is clear only once no constants are rounded beside it."""
+    pair = normed(1e-5, folded=False), normed(epsilon, folded=True)
+    assert refute(*pair, {"index": "index"}, 10.0).found is None
+    proof = eqsat.prove(*pair, time_limit=60)
+    assert proof.verdict == verdict, proof.reason
+
+
+def test_an_answer_says_what_rounding_may_make(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("eqsat.proof.prove.exchanged", lambda *args: None)
+    monkeypatch.setattr("eqsat.proof.refute._BEYOND_NOISE", 1e30)
+    proof = eqsat.prove(normed(1e-5, False), normed(2e-5, True), time_limit=20)
+    assert proof.verdict == "unknown"
+    assert proof.within_rounding is not None
+    most, rounding = proof.within_rounding
+    assert 0 < most < rounding
+    assert f"differ by up to {most:.2g}, which is within rounding: it may make {rounding:.2g}" in proof.reason
