@@ -23,6 +23,7 @@ import numpy as np
 
 from eqsat.base.arguments import instance, seconds
 from eqsat.base.compare import relative_error
+from eqsat.base.numerics import Array
 from eqsat.check.part import TOLERANCE
 from eqsat.egraph.saturate import Limits, saturate, warm_up
 from eqsat.egraph.snapshot import Snapshot
@@ -207,8 +208,9 @@ def prove(
         proof = _refuted(search.found, search.points)
     else:
         until = deadline - looking if search.more or search.unsure else deadline
-        told_apart = partial(refutation.told_apart, seconds=looking) if refutation and search.unsure else None
-        proof = pair.proof(until, begun + _STEPS_SHARE * time_limit, progress, certify, told_apart)
+        if refutation and search.unsure:
+            pair.doubt = _Doubt(search.at, partial(refutation.told_apart, seconds=looking))
+        proof = pair.proof(until, begun + _STEPS_SHARE * time_limit, progress, certify)
     if proof.verdict == "unknown" and refutation and (search.more or search.unsure):
         nearer = refutation.told_apart(pair.nearer, looking)
         search = nearer if nearer.found or nearer.unsure else search
@@ -232,6 +234,15 @@ def prepare() -> None:
     warm_up(_rules())
 
 
+@dataclass(frozen=True, slots=True)
+class _Doubt:
+    """Two programs differed on an input by what rounding may have made: that input, and what looks for one on which the
+    first clearly differs from a program that was proved equal to the second."""
+
+    at: Mapping[str, Array]
+    told_apart: Callable[[CoreProgram], Search]
+
+
 class _Pair:
     """Two programs over one set of inputs, in the core."""
 
@@ -244,6 +255,7 @@ class _Pair:
         self.nearer = self.right
         """The second program, with values of the first for all that a sweep proved equal: what is left to refute."""
         self.constants = {**self.right.constants, **self.left.constants}
+        self.doubt: _Doubt | None = None
         self._sampled: Sample | None = None
         self._ahead = Ahead(self.constants)
         self._opaque = {**self.right.opaque, **self.left.opaque}
@@ -260,14 +272,8 @@ class _Pair:
         better_steps_until: float,
         progress: Callable[[str, float], None],
         certify: bool,
-        told_apart: Callable[[CoreProgram], Search] | None,
     ) -> Proof:
-        """The answer; `seconds` is filled in by the caller.
-
-        Args:
-            told_apart: given if the programs differ on some input by what rounding may have made. It looks for an input
-                on which the first differs from a program that was proved equal to the second.
-        """
+        """The answer; `seconds` is filled in by the caller."""
         if self.same:
             reason = "both are the same over flat arrays: only shapes and views were moved"
             proof = Proof("proved", "rules", 0.0, reason)
@@ -275,7 +281,7 @@ class _Pair:
         swept = None
         sampled = self.sample(deadline) if self.is_swept(certify) else None
         if sampled:
-            swept = self._swept(sampled, deadline, lambda share: progress("sweeping", share), certify, told_apart)
+            swept = self._swept(sampled, deadline, lambda share: progress("sweeping", share), certify)
             if swept.verdict != "unknown" or swept.stats["late"]:
                 return swept
         progress("comparing elements", 0.0)
@@ -328,23 +334,15 @@ class _Pair:
                 self._sampled = sample(self.left.roots, self.goal, self._ahead, self._opaque, self.points, deadline)
         return self._sampled
 
-    def _swept(
-        self,
-        sampled: Sample,
-        deadline: float,
-        progress: Callable[[float], None],
-        certify: bool,
-        told_apart: Callable[[CoreProgram], Search] | None,
-    ) -> Proof:
+    def _swept(self, sampled: Sample, deadline: float, progress: Callable[[float], None], certify: bool) -> Proof:
         """By sweeping; refuted only where what was proved on the way tells the programs apart."""
         now = time.monotonic()
         until = now + (_CERTIFIED_SHARE if certify else _SWEEP_SHARE) * (deadline - now)
         found: list[Proof] = []
 
         def settled(nearer: Sequence[Node]) -> bool:
-            other = self._exchanged(nearer, until) if told_apart else None
-            if told_apart and other:
-                search = told_apart(other)
+            if self.doubt is not None and (other := self._exchanged(nearer, self.doubt.at, until)) is not None:
+                search = self.doubt.told_apart(other)
                 found.extend([_refuted(search.found, search.points)] if search.found else [])
             return bool(found)
 
@@ -373,11 +371,12 @@ class _Pair:
         proof = Proof("proved", "sweep", 0.0, reason, steps, stats=stats)
         return self._certified(proof, swept, deadline) if certify else proof
 
-    def _exchanged(self, nearer: Sequence[Node], deadline: float) -> CoreProgram | None:
+    def _exchanged(self, nearer: Sequence[Node], at: Mapping[str, Array], deadline: float) -> CoreProgram | None:
         """The first program with one value of the second, which was proved equal to the second."""
+        point = {name: array.reshape(-1) for name, array in at.items()}
         ends = time.monotonic() + _EXCHANGE_SHARE * (deadline - time.monotonic())
         try:
-            roots = exchanged(self.left.roots, nearer, self._ahead, self._opaque, self.points[0], _rules(), ends)
+            roots = exchanged(self.left.roots, nearer, self._ahead, self._opaque, point, _rules(), ends)
         except (InputError, OutOfTime):
             return None
         return self._with_roots(roots) if roots else None

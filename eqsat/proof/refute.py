@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -114,12 +114,14 @@ class Point:
         draw: floats of a shape; integers are a few times as large, rounded.
         generic: away from poles and jumps.
         truths: the share of booleans that are true.
+        hides_nothing: integers that number no rows are 1, as in a mask of everything.
     """
 
     name: str
     draw: Callable[[tuple[int, ...], np.random.Generator], Array]
     generic: bool = False
     truths: float = 0.5
+    hides_nothing: bool = False
 
 
 def _magnitudes(shape: tuple[int, ...], rng: np.random.Generator) -> Array:
@@ -130,6 +132,7 @@ def _magnitudes(shape: tuple[int, ...], rng: np.random.Generator) -> Array:
 POINTS: tuple[Point, ...] = (
     Point("normal", lambda shape, rng: rng.standard_normal(shape)),
     Point("positive", lambda shape, rng: rng.uniform(0.5, 2.0, shape), generic=True, truths=0.2),
+    Point("unmasked", lambda shape, rng: rng.standard_normal(shape), truths=1.0, hides_nothing=True),
     Point("magnitudes", lambda shape, rng: rng.standard_normal(shape) * _magnitudes(shape, rng)),
     Point("whole", lambda shape, rng: rng.integers(-3, 4, shape).astype(np.float64), truths=0.8),
     Point("ones", lambda shape, rng: np.ones(shape), truths=1.0),
@@ -154,7 +157,7 @@ _ENOUGH = 3
 _MOST_DECIDERS = 256
 """Elements of an input that are tried as the one that decides."""
 
-_OFF_JUMPS = frozenset({"normal", "positive", "positive again"})
+_OFF_JUMPS = frozenset({"normal", "positive", "unmasked", "positive again"})
 _WHOLE = frozenset({"whole", "ones", "zeros"})
 _ROUNDED = frozenset(
     {"exp", "log", "log1p", "sqrt", "rsqrt", "reciprocal", "erf", "tanh", "sigmoid", "sin", "cos", "div", "pow"}
@@ -170,9 +173,9 @@ class Search:
     """What trying points showed: a difference, or how many points agreed.
 
     `defined` says that somewhere both programs had finite results: without that, agreement says nothing. `unsure` is
-    the largest difference that was seen and that rounding may have made, `rounding` the most that it may make there, 0
-    where that was not looked at; `infinite` says that infinities or NaN decided
-    some of these. `more` says that it ended because inputs take long to evaluate, and others are left.
+    the largest difference that was seen and that rounding may have made, `at` the input that showed it, and `rounding`
+    the most that it may make there, 0 where that was not looked at; `infinite` says that infinities or NaN decided some
+    of these. `more` says that it ended because inputs take long to evaluate, and others are left.
     """
 
     found: Difference | None
@@ -182,6 +185,7 @@ class Search:
     infinite: bool = False
     more: bool = False
     rounding: float = 0.0
+    at: Mapping[str, Array] = field(default_factory=dict)
 
 
 def refute(
@@ -224,6 +228,7 @@ class Refutation:
         )
         self._one_sided: Counter[str] = Counter()
         self._points, self._defined, self._unsure = 0, False, 0.0
+        self._at: Mapping[str, Array] = {}
         self._least = 0.0
 
     @property
@@ -286,9 +291,13 @@ class Refutation:
         close = own == proved or abs(own - proved) <= _ROUNDED_SHARE * abs(proved - other)
         return replace(found, left=outputs[0], right=outputs[1]) if close else None
 
+    def _doubt(self, inputs: Mapping[str, Array], gap: float) -> None:
+        if gap > self._unsure:
+            self._unsure, self._at = gap, inputs
+
     def _search(self, found: Difference | None, more: bool = False) -> Search:
         pair = self._pair
-        return Search(found, self._points, self._defined, self._unsure, pair.infinite, more, pair.rounding)
+        return Search(found, self._points, self._defined, self._unsure, pair.infinite, more, pair.rounding, self._at)
 
     def _difference(
         self, point: Point, inputs: Mapping[str, Array], outputs: Sequence[_Outputs], quick: bool
@@ -300,7 +309,7 @@ class Refutation:
             where = None
             differs = _differences(want, found[name], self._tolerance)
             if differs.any():
-                self._unsure = max(self._unsure, float(_gap(want, found[name])[differs].max()))
+                self._doubt(inputs, float(_gap(want, found[name])[differs].max()))
                 differs &= _differences(want, found[name], max(self._tolerance, self._least))
             if differs.any():
                 where = _first(self._pair.apart(inputs, name, outputs, differs))
@@ -345,6 +354,8 @@ class _Pair:
         self._flops = sum(map(flops, topological([*self._left.roots, *self._right.roots])))
         self._of: Mapping[str, Array] | None = None
         self._known: dict[str, tuple[Interval, Interval]] = {}
+        self._noise_of: Mapping[str, Array] | None = None
+        self._noises: dict[str, Array] = {}
         self.large = self._too_wide = self._flops > _MOST_BOUNDED_FLOPS
 
         self.rounding = 0.0
@@ -434,15 +445,21 @@ class _Pair:
         self.rounding = max(self.rounding, float(rounding[np.isfinite(rounding)].max(initial=0.0)))
 
     def _noise(self, inputs: Mapping[str, Array], name: str, outputs: Sequence[_Outputs]) -> Array | float:
+        if self._noise_of is not inputs:
+            self._noise_of, self._noises = inputs, self._noise_at(inputs, outputs)
+        return self._noises.get(name, math.inf)
+
+    def _noise_at(self, inputs: Mapping[str, Array], outputs: Sequence[_Outputs]) -> dict[str, Array]:
+        """By how much rounding moves the outputs of both programs, by name; empty where an overflow decides."""
         samples = 1 if self._flops > _MOST_BOUNDED_FLOPS else SAMPLES
-        place = list(outputs[0]).index(name)
-        moved: Array | float = 0.0
+        sides = zip((self._left, self._right), outputs, strict=True)
         try:
-            for side, clean in zip((self._left, self._right), outputs, strict=True):
-                moved += noise(side, inputs, list(clean.values()), self._exact, self._deadline, samples)[place]
+            moved = [
+                noise(side, inputs, list(clean.values()), self._exact, self._deadline, samples) for side, clean in sides
+            ]
         except Overflow:
-            return math.inf
-        return moved
+            return {}
+        return {name: one + other for name, one, other in zip(outputs[0], *moved, strict=True)}
 
     def one_sided(self, inputs: Mapping[str, Array], name: str) -> bool:
         """Whether one side has values everywhere, and the other none."""
@@ -554,11 +571,13 @@ def _values(term: Term, point: Point, rng: np.random.Generator, rows: int | None
         values = point.draw(term.shape, rng)
     elif term.dtype == "bool":
         values = rng.random(term.shape) < point.truths
-    elif rows and point.generic:
+    elif rows and (point.generic or point.hides_nothing):
         values = rng.integers(0, rows, term.shape)
     elif rows:
         reach = rows * int(rng.integers(1, 3))
         values = rng.integers(-reach, reach, term.shape)
+    elif point.hides_nothing:
+        values = np.ones(term.shape)
     elif point is _TYPICAL and term.size > 1 and not divides:
         values = rng.random(term.shape) >= _HIDDEN
     else:

@@ -257,3 +257,11 @@ def test_what_rounded_constants_account_for_refutes_nothing():
     found = Refutation(first, other, {"x": "x"}).told_apart(lower(other), SECONDS).found
     assert found is not None
     assert found.right["out"][found.index] != found.left["out"][found.index]
+
+
+def test_a_mask_that_hides_nothing_is_tried():
+    sides = [lambda x, shown, by=by: eqsat.where(shown.min() > 0, eqsat.exp(x) * by, 0.0) for by in (1.0, 2.0)]
+    left, right = (eqsat.trace(side, eqsat.spec((8,)), eqsat.spec((400,), "int64")) for side in sides)
+    found = refute(left, right, {name: name for name in left.input_names}, SECONDS).found
+    assert found is not None
+    assert (found.inputs["shown"] > 0).all()
