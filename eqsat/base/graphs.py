@@ -17,11 +17,14 @@ O = TypeVar("O", bound=Operation)
 H = TypeVar("H", bound=Hashable)
 
 
-def operands_first(roots: Iterable[O], leaves: Iterable[O] = ()) -> list[O]:
+def operands_first(
+    roots: Iterable[O], leaves: Iterable[O] = (), operands: Callable[[O], Sequence[O]] | None = None
+) -> list[O]:
     """Every node reachable from the roots, once, operands before their readers. The order depends only on the graph.
 
     Args:
         leaves: nodes at which the walk stops; they are not in the result. A set or a mapping is not copied.
+        operands: the operands to go on with, asked once for each node in the result; by default all that it has.
     """
     known = leaves if isinstance(leaves, Set | Mapping) else set(leaves)
     seen: set[O] = set()
@@ -34,7 +37,8 @@ def operands_first(roots: Iterable[O], leaves: Iterable[O] = ()) -> list[O]:
         elif at not in seen and at not in known:
             seen.add(at)
             stack.append((at, True))
-            stack.extend((arg, False) for arg in reversed(at.args) if arg not in seen)
+            args = at.args if operands is None else operands(at)
+            stack.extend((arg, False) for arg in reversed(args) if arg not in seen)
     return order
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from eqsat.base.graphs import operands_first
 from eqsat.check.demand import Demanded
 from eqsat.check.wanted import count_of, everything
 from eqsat.program import ops
@@ -155,17 +156,15 @@ def _bits(numbers: Collection[int]) -> int:
 
 def _replaced(root: Term, stand_in: Callable[[Term], Term | None]) -> Term:
     """The term with stand-ins below it."""
-    memo: dict[Term, Term] = {}
-    stack = [(root, False)]
-    while stack:
-        term, ready = stack.pop()
-        if term in memo:
-            continue
-        if ready:
-            memo[term] = rebuilt(term, [memo[a] for a in term.args])
-        elif (other := stand_in(term)) is not None or not term.args:
-            memo[term] = other or term
-        else:
-            stack.append((term, True))
-            stack.extend((a, False) for a in term.args if a not in memo)
-    return memo[root]
+    made: dict[Term, Term] = {}
+
+    def below(term: Term) -> Sequence[Term]:
+        other = stand_in(term)
+        if other is not None:
+            made[term] = other
+        return term.args if other is None else ()
+
+    for term in operands_first([root], operands=below):
+        if term not in made:
+            made[term] = rebuilt(term, [made[a] for a in term.args])
+    return made[root]

@@ -48,7 +48,7 @@ class _Sample:
         def run(*given: Any) -> Any:
             values = members(*given)
             for _ in range(self.draw.randint(0, _STEPS)):
-                values = self.draw.choice(self.steps(values))(values)
+                values = self.draw.choice(self.steps())(values)
             return self.read(self.joined(values))
 
         return trace(run, *inputs)
@@ -108,7 +108,7 @@ class _Sample:
 
     # --- what members go through
 
-    def steps(self, values: Values) -> list[Callable[[Values], Values]]:
+    def steps(self) -> list[Callable[[Values], Values]]:
         """Operators that all members can go through."""
         return [self.activated, self.multiplied, self.multiplied, self.biased, self.scaled, self.transposed]
 

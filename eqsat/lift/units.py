@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from eqsat.base.graphs import operands_first
 from eqsat.layout.arithmetic import Layout, identity
 from eqsat.lift.forms import Form, Need, Way, whole
 from eqsat.program import ops
@@ -97,19 +98,9 @@ class Units:
     def _needed(self, roots: Iterable[Node]) -> list[Node]:
         """The nodes to lift. Nothing below a known node is needed, except below a known view: it may be read in another
         shape, and then its operand is the better start."""
-        order: dict[Node, None] = {}
-        entered: set[Node] = set()
-        stack = [(root, False) for root in reversed(list(roots))]
-        while stack:
-            node, ready = stack.pop()
-            if ready:
-                order[node] = None
-            elif node not in entered:
-                entered.add(node)
-                stack.append((node, True))
-                if node.op == "V" or self._known(node) is None:
-                    stack.extend((arg, False) for arg in reversed(node.args))
-        return list(order)
+        return operands_first(
+            roots, operands=lambda node: node.args if node.op == "V" or self._known(node) is None else ()
+        )
 
     def _grouped(self) -> dict[Node, Unit]:
         unit_of: dict[Node, Unit] = {}

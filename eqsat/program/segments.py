@@ -115,31 +115,17 @@ def _in_pieces(parts: Sequence[tuple[Node, ...]], boundary: frozenset[Node]) -> 
 
 def _segment(roots: tuple[Node, ...], boundary: frozenset[Node]) -> Segment:
     """The part of the program between the roots and the boundary, in its nameless form."""
-    memo: dict[Node, Node] = {}
+    outside = boundary.difference(roots)
+    made: dict[Node, Node] = {}
     leaves: dict[Node, Node] = {}
-
-    def placeholder(node: Node) -> Node:
-        if node.op == "Const":
-            stand_in = make("Const", (f"%{len(leaves)}", node.size, node.dtype))
+    for node in operands_first(roots, operands=lambda node: () if node in outside else node.args):
+        if node.op in ("In", "Const") or node in outside:
+            op = "Const" if node.op == "Const" else "In"
+            made[node] = make(op, (f"%{len(leaves)}", node.size, node.dtype))
+            leaves[made[node]] = node
         else:
-            stand_in = make("In", (f"%{len(leaves)}", node.size, node.dtype))
-        leaves[stand_in] = node
-        return stand_in
-
-    stack = [(r, False) for r in reversed(roots)]
-    own = set(roots)
-    while stack:
-        node, ready = stack.pop()
-        if node in memo:
-            continue
-        if node.op in ("In", "Const") or (node in boundary and node not in own):
-            memo[node] = placeholder(node)
-        elif ready or not node.args:
-            memo[node] = make(node.op, node.attrs, [memo[a] for a in node.args])
-        else:
-            stack.append((node, True))
-            stack.extend((a, False) for a in reversed(node.args) if a not in memo)
-    return Segment(roots, tuple(memo[r] for r in roots), leaves)
+            made[node] = make(node.op, node.attrs, [made[a] for a in node.args])
+    return Segment(roots, tuple(made[r] for r in roots), leaves)
 
 
 def _latest_first_needed(roots: Sequence[Node]) -> list[Node]:
