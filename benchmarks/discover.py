@@ -53,7 +53,7 @@ def completeness(
         yield from (f"  {equation}" for equation in (*found.implied, *found.refused))
         looked = f"{found.looked} of {found.settings} settings"
         share = f"{found.derived} of {found.equations} ({found.share:.2%})"
-        yield f"{names}: {looked}, {share}, {counts}{late}, {seconds:.0f} s"
+        yield f"{names}: {looked}, {share}, {found.general} general, {counts}{late}, {seconds:.0f} s"
 
 
 def load_bearing(names: str, size: int) -> list[str]:

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import random
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any
 
 from eqsat.discovery.derived import derived, rules
-from eqsat.discovery.equations import Equation, equations, settings
+from eqsat.discovery.equations import Equation, equations, most_general, settings
 from eqsat.discovery.expressions import Dim
 from eqsat.discovery.rows import Row, Unwritten, both, row
 from eqsat.errors import InputError
@@ -46,8 +47,9 @@ class Discovery:
     Attributes:
         settings: how many settings of shapes there are.
         looked: how many of them were looked at.
-        equations: how many there are in these, up to names.
-        derived: how many of them the rules derive.
+        equations: how many there are in these, up to names; `general` of them are left without instances of others, and
+            only these are derived.
+        derived: how many of all equations the rules derive.
         rows: rules that are missing, those that save most first.
         implied: equations that the rules derive with these rows.
         refused: equations that are no rules, and why: they hold over the reals, but for no class of numerics, or rules
@@ -58,6 +60,7 @@ class Discovery:
     settings: int = 0
     looked: int = 0
     equations: int = 0
+    general: int = 0
     derived: int = 0
     rows: list[Row] = field(default_factory=list)
     implied: list[Equation] = field(default_factory=list)
@@ -110,18 +113,20 @@ def discover(
         result.late += len(tasks) - count
 
     names = sorted(operators)
-    found: set[str] = set()
+    found: dict[str, str] = {}
     every = settings(names, size)
     result.settings = len(every)
-    for _, texts in done(_finding(names, size, _drawn(every, draw)), _FINDING, "looking for equations"):
+    for _, general in done(_finding(names, size, _drawn(every, draw)), _FINDING, "looking for equations"):
         result.looked += 1
-        found.update(texts)
-    waiting = sorted(map(Equation.read, found), key=_order)
-    result.equations = len(waiting)
+        found.update(general)
+    instances = Counter(found.values())
+    result.equations, result.general = len(found), len(instances)
     missing: list[Equation] = []
+    waiting = sorted(map(Equation.read, instances), key=_order)
     for task, flags in done(_deriving(waiting, without), _DERIVING, "deriving"):
-        result.derived += sum(flags)
-        missing += [Equation.read(t) for t, flag in zip(task.given["equations"], flags, strict=True) if not flag]
+        for text, flag in zip(task.given["equations"], flags, strict=True):
+            result.derived += instances[text] * flag
+            missing += [] if flag else [Equation.read(text)]
     _judge(sorted(missing, key=_order), without, result, in_time(1.0), told)
     result.rows.sort(key=lambda r: (-r.saved, _order(r.equation)))
     return result
@@ -163,13 +168,11 @@ def _deriving(waiting: Iterable[Equation], without: Sequence[str]) -> list[Task]
     ]
 
 
-def find(given: Mapping[str, Any], tell: Tell) -> list[str]:
-    """Work of a task: the equations over variables of some shapes."""
+def find(given: Mapping[str, Any], tell: Tell) -> dict[str, str]:
+    """Work of a task: the equations over variables of some shapes, each with one of which it is an instance."""
     shapes = [(_dim(rows), _dim(columns)) for rows, columns in given["shapes"]]
-    found = {
-        str(e) for positive in (False, True) for e in equations(shapes, given["operators"], given["size"], positive)
-    }
-    return sorted(found)
+    found = {e for positive in (False, True) for e in equations(shapes, given["operators"], given["size"], positive)}
+    return {str(e): str(most_general(e)) for e in found}
 
 
 def _dim(dim: Any) -> Dim:

@@ -11,6 +11,7 @@ import itertools
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -70,8 +71,7 @@ def settings(operators: Sequence[str], size: int) -> list[tuple[tuple[Dim, Dim],
     for expr in _shapes_of(operators, size):
         leaves = list(expr.variables())
         for names in partitions(len(leaves)):
-            labels = iter(names)
-            named = _labelled(expr, labels)
+            named = _renamed(expr, (VARIABLES[name] for name in names))
             try:
                 shapes = typing(named).shapes
             except Mismatch:
@@ -94,12 +94,6 @@ def _shapes_of(operators: Sequence[str], size: int) -> Iterator[Expr]:
                     made += [Expr(name, args) for args in itertools.product(*(by_size[n] for n in sizes))]
         by_size.append(made)
         yield from made
-
-
-def _labelled(expr: Expr, labels: Iterator[int]) -> Expr:
-    if not expr.args:
-        return Expr(VARIABLES[next(labels)])
-    return Expr(expr.op, tuple(_labelled(arg, labels) for arg in expr.args))
 
 
 def _letters(shapes: Sequence[tuple[Dim, Dim]]) -> set[str]:
@@ -160,7 +154,7 @@ def equations(
             if same is None:
                 known[key], values[expr] = expr, found
                 made.append(expr)
-            elif equation := _general(expr, same):
+            elif equation := _equation(expr, same):
                 yield equation
         by_size.append(made)
 
@@ -202,16 +196,73 @@ def _fingerprint(array: Array) -> tuple[Any, ...]:
 # Whether what agrees at one size is equal
 
 
-def _general(left: Expr, right: Expr) -> Equation | None:
+def _equation(left: Expr, right: Expr) -> Equation | None:
     """The equation at the most general shapes where it holds; None if it holds only as these shapes happen to be."""
     left, right = canonical(left, right)
     if set(right.variables()) - set(left.variables()):
         return None
+    found = Equation(left, right)
+    return found if most_general(found) is not None else None
+
+
+@lru_cache(maxsize=1 << 18)
+def most_general(equation: Equation) -> Equation | None:
+    """An equation that holds and of which this one is an instance, but which is no instance of another; None if this
+    one does not hold.
+
+    It has variables in place of expressions that both sides have, and different ones wherever they may differ:
+    a + (b @ a) = (b @ a) + a is an instance of a + b = b + a. One trial, and one derivation, does for all instances.
+    """
+    for sides in _wider(equation.left, equation.right):
+        if (found := most_general(Equation(*canonical(*sides)))) is not None:
+            return found
     try:
-        found = typing(left, right)
+        shapes = typing(equation.left, equation.right)
     except Mismatch:
         return None
-    return Equation(left, right) if holds(left, right, found) else None
+    return equation if holds(equation.left, equation.right, shapes) else None
+
+
+def _wider(left: Expr, right: Expr) -> Iterator[tuple[Expr, Expr]]:
+    """Sides of which these are instances, with one variable more: for an expression that both have, or for some of the
+    places of a variable."""
+    fresh = Expr(next(name for name in VARIABLES if name not in {*left.variables(), *right.variables()}))
+    for part in sorted(set(_operands(left)) & set(_operands(right)), key=lambda e: (-e.size, str(e))):
+        yield _with(left, part, fresh), _with(right, part, fresh)
+    ours, theirs = list(left.variables()), list(right.variables())
+    for i, name in enumerate(ours):
+        places = [j for j, other in enumerate(theirs) if other == name]
+        if ours.count(name) > 1:
+            for count in range(1, len(places) + 1):
+                for chosen in itertools.combinations(places, count):
+                    yield (
+                        _renamed(left, iter(_put(ours, [i], fresh.op))),
+                        _renamed(right, iter(_put(theirs, chosen, fresh.op))),
+                    )
+
+
+def _operands(expr: Expr) -> Iterator[Expr]:
+    """The expressions below the top that have operators."""
+    for arg in expr.args:
+        if arg.args:
+            yield arg
+            yield from _operands(arg)
+
+
+def _with(expr: Expr, part: Expr, variable: Expr) -> Expr:
+    """The expression with a variable for each occurrence of a part."""
+    if expr == part:
+        return variable
+    return Expr(expr.op, tuple(_with(arg, part, variable) for arg in expr.args)) if expr.args else expr
+
+
+def _put(names: Sequence[str], places: Sequence[int], name: str) -> list[str]:
+    return [name if i in places else old for i, old in enumerate(names)]
+
+
+def _renamed(expr: Expr, names: Iterator[str]) -> Expr:
+    """The expression with other variables, from left to right."""
+    return Expr(expr.op, tuple(_renamed(arg, names) for arg in expr.args)) if expr.args else Expr(next(names))
 
 
 def holds(left: Expr, right: Expr, shapes: Typing) -> bool:
