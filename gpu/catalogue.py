@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from eqsat.gpu.build.gates import Verdict, judged
 from eqsat.gpu.families import contraction, pointwise, row, stream
@@ -21,12 +21,21 @@ _UNITS = 304
 
 
 def samples(target: Target, dtype: str) -> Iterator[tuple[str, Kernel]]:
-    """(family and variant, kernel) for every variant with operands of a type, at sizes that vectors divide."""
+    """(family and variant, kernel) for every variant with operands of a type, at sizes that vectors divide.
+
+    Variants are spread over the examples. One that takes some operands alone gets the next example that has them.
+    """
     for family in FAMILIES.values():
         examples = list(family.examples(family.sizes[0], dtype).values())
         for i, choice in enumerate(family.choices(target, dtype)):
-            for kernel in made(examples[i % len(examples)], target, choice):
+            tried = (made(examples[(i + j) % len(examples)], target, choice) for j in range(len(examples)))
+            for kernel in next(kernels for kernels in tried if _shows(kernels, choice)):
                 yield kernel.name, kernel
+
+
+def _shows(kernels: Sequence[Kernel], choice: Choice) -> bool:
+    """Whether kernels have the tile that was chosen for them."""
+    return choice.tile is None or any(choice.tile in kernel.variant for kernel in kernels)
 
 
 def made(outputs: tuple[Node, ...], target: Target, choice: Choice) -> tuple[Kernel, ...]:

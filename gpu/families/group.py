@@ -56,8 +56,6 @@ def grouped(kernels: Sequence[Kernel]) -> Kernel:
         writes=tuple(dtype for part in parts for dtype in part.writes),
         lds_bytes=max(part.lds_bytes for part in parts),
         matrix=any(part.matrix for part in parts),
-        lds_at_launch=any(part.lds_at_launch for part in parts),
-        warpgroups=any(part.warpgroups for part in parts),
         prefix=_PREFIX,
     )
     entry, source = finished(NAME, kernels[0].threads, part)

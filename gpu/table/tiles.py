@@ -27,6 +27,9 @@ HALF_RATE_EDGE = 16
 _CHUNK_BYTES = 16
 """The longest access of LDS."""
 
+_STAGES, _DEEP_STAGES = 3, 4
+"""Tiles of each operand in LDS: more leave room for fewer blocks."""
+
 _BANKS_BYTES = 32 * 4
 """One word of each bank of LDS."""
 
@@ -44,6 +47,7 @@ class Tile:
         grid_m, grid_n: waves (matrix) or threads (vector) along each edge.
         buffers: LDS copies of the operand tiles; with 2 the next is stored while this one is multiplied.
         fragment: edge of a matrix unit's product. Wide ones read half as many operands from LDS for a sum.
+        deep: whether copies of operands run further ahead, in LDS that the launch gives.
         direct: whether operands that are plain arrays go into LDS without registers. The lanes of a wave then fill LDS
             without gaps, so that rows have no padding; the 16-byte chunks of a row are permuted instead (`mixed`).
         grouped: whether four waves multiply 64 rows together and read both operands from LDS (wgmma). `depth` fills the
@@ -60,6 +64,7 @@ class Tile:
     grid_n: int
     buffers: int = 2
     fragment: int = FRAGMENT
+    deep: bool = False
     direct: bool = False
     grouped: bool = False
     boxed: bool = False
@@ -67,7 +72,7 @@ class Tile:
     @property
     def name(self) -> str:
         wide = str(self.fragment) if self.fragment > FRAGMENT else ""
-        kind = "_direct" if self.direct else "_wgmma" if self.grouped else ""
+        kind = "_direct" if self.direct else "_wgmma" if self.grouped else "_deep" if self.deep else ""
         kind += "_bulk" if self.boxed else ""
         return f"{self.unit}{wide}{kind}_{self.rows}x{self.columns}x{self.depth}"
 
@@ -94,6 +99,21 @@ class Tile:
     def run_n(self) -> int:
         """The same along n."""
         return FRAGMENT if self.unit == "matrix" else min(_RUN, self.each_n)
+
+    @property
+    def at_launch(self) -> bool:
+        """Whether its LDS may be more than a block has without asking."""
+        return self.deep or self.grouped
+
+    @property
+    def stages(self) -> int:
+        """Most tiles of copied operands in LDS."""
+        return _DEEP_STAGES if self.at_launch else _STAGES
+
+    @property
+    def multiplied(self) -> int:
+        """How many of them are multiplied at a time; the others arrive."""
+        return 2 if self.grouped else 1
 
     def element_bytes(self, dtype: str) -> int:
         """Bytes of an operand element in LDS."""
@@ -181,7 +201,16 @@ def legal_tiles(target: Target, dtype: str) -> tuple[Tile, ...]:
     wide = [replace(t, fragment=edge) for edge in target.wide_fragments for t in matrix if _holds_whole(t, edge)]
     direct = [replace(t, direct=True) for t in wide if target.lane_loads and t.buffers == 2]
     grouped = _grouped_tiles(dtype) if target.warpgroups and matrix else ()
-    return (*matrix, *wide, *direct, *grouped, *_vector_tiles(dtype))
+    vector = tuple(_vector_tiles(dtype))
+    deep = [replace(t, deep=True) for t in (*matrix, *vector) if _holds_few_stages(t, dtype, target)]
+    return (*matrix, *wide, *direct, *grouped, *vector, *deep)
+
+
+def _holds_few_stages(tile: Tile, dtype: str, target: Target) -> bool:
+    """Whether static LDS holds fewer copied tiles than would be there, while launches may give more of it."""
+    one = tile.lds_bytes(dtype) // tile.buffers
+    copied = target.copies and tile.element_bytes(dtype) == itemsize(dtype)
+    return copied and target.launch_lds_bytes > 0 and tile.stages * one > target.lds_bytes
 
 
 def _grouped_tiles(dtype: str) -> Iterator[Tile]:

@@ -161,12 +161,13 @@ def test_wide_fragments_are_for_tuning_to_choose() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_products_of_warpgroups_are_for_tuning_to_choose(dtype: str) -> None:
+def test_products_with_lds_of_the_launch_are_for_tuning_to_choose(dtype: str) -> None:
     target = TARGETS["sm_90"]
-    assert any(tile.grouped for tile in legal_tiles(target, dtype))
+    for kind in ("grouped", "boxed", "deep"):
+        assert any(getattr(tile, kind) for tile in legal_tiles(target, dtype))
     for m in (16, 100, 1000, 8192):
         for n in (7, 64, 4096):
-            assert not choose_tile(target, (1, m, 1024, n), dtype, 132).grouped
+            assert not choose_tile(target, (1, m, 1024, n), dtype, 132).at_launch
 
 
 def test_halves_on_vector_units_are_measured_as_float() -> None:

@@ -145,7 +145,7 @@ def test_every_tile_keeps_its_rows_apart_and_aligned(arch: str, dtype: str) -> N
         assert tile.threads(TARGETS[arch]) <= TARGETS[arch].max_threads
         assert tile.padding(dtype) * size == (0 if tile.permuted else 16)
         assert tile.depth * size % 16 == 0
-        room = TARGETS[arch].most_lds_bytes if tile.grouped else TARGETS[arch].lds_bytes
+        room = TARGETS[arch].most_lds_bytes if tile.at_launch else TARGETS[arch].lds_bytes
         assert tile.lds_bytes(dtype) <= room
         assert itemsize(dtype) <= 4 or tile.unit == "vector"
 

@@ -93,6 +93,8 @@ def generate(job: Job, target: Target, tile: Tile | None = None, combine: Combin
     end = epilogue(job, Sums((core,)), tile, job.outputs)
     boxed = boxes(job, target, core, tile, threads)
     pipe = pipeline(job, target, core, tile, threads) if not boxed else None
+    # Other operands go as in the tile without such copies, and by its name.
+    tile = replace(tile, boxed=boxed is not None, deep=tile.deep and pipe is not None)
     sides: dict[Side, tuple[Node, tuple[int, int, int]]] = {
         "a": (core.args[0], (batch, m, k)),
         "b": (core.args[1], (batch, n, k)),
@@ -267,7 +269,7 @@ def _choices(target: Target, dtype: str) -> list[Choice]:
 
 
 def _reducing_choices(target: Target, dtype: str) -> list[Choice]:
-    plain, wide, direct, grouped, boxed = _kinds(legal_tiles(target, dtype))
+    plain, wide, direct, grouped, boxed, _ = _kinds(legal_tiles(target, dtype))
     matrix = [t for t in plain if t.unit == "matrix"]
     vector = [t for t in plain if t.unit == "vector"]
     shown = ((*matrix[:1], *matrix[-1:], *vector[3:8:2]), wide[-1:], direct[-1:], grouped[-1:], boxed[-1:])
@@ -275,15 +277,16 @@ def _reducing_choices(target: Target, dtype: str) -> list[Choice]:
 
 
 def _kinds(tiles: Sequence[Tile]) -> tuple[list[Tile], ...]:
-    """Tiles that every target has, those of wide fragments, those that are loaded directly, those of warpgroups, and
-    those of warpgroups that copy boxes."""
+    """Tiles that every target has, those of wide fragments, those that are loaded directly, those of warpgroups, those
+    of warpgroups that copy boxes, and those that copy far ahead."""
     wide = [t for t in tiles if t.fragment > FRAGMENT]
     return (
-        [t for t in tiles if t.fragment == FRAGMENT and not t.grouped],
+        [t for t in tiles if t.fragment == FRAGMENT and not t.at_launch],
         [t for t in wide if not t.direct],
         [t for t in wide if t.direct],
         [t for t in tiles if t.grouped and not t.boxed],
         [t for t in tiles if t.boxed],
+        [t for t in tiles if t.deep],
     )
 
 

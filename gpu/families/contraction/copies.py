@@ -20,12 +20,6 @@ from eqsat.gpu.table.targets import Target
 from eqsat.gpu.table.tiles import Tile
 from eqsat.program.core import Node
 
-MOST_STAGES = 3
-"""Most tiles in LDS: one is multiplied while the others arrive. More tiles leave room for fewer blocks."""
-
-GROUPED_STAGES = 4
-"""The same where products run on while the next tiles are waited for: two are multiplied."""
-
 _BOX_ALIGNMENT = 16
 """Bytes of which the lines of boxed arrays start at a multiple (CUDA driver API, tensor maps)."""
 
@@ -95,10 +89,8 @@ def pipeline(job: Job, target: Target, core: Node, tile: Tile, threads: int) -> 
     if a is None or b is None:
         return None
     one = (a.size + b.size) * tile.element_bytes(core.args[0].dtype)
-    multiplied = 2 if tile.grouped else 1
-    most, room = (GROUPED_STAGES, target.most_lds_bytes) if tile.grouped else (MOST_STAGES, target.lds_bytes)
-    stages = min(most, room // one)
-    return Pipeline((a, b), stages, stages - multiplied) if stages > multiplied else None
+    stages = min(tile.stages, (target.most_lds_bytes if tile.at_launch else target.lds_bytes) // one)
+    return Pipeline((a, b), stages, stages - tile.multiplied) if stages > tile.multiplied else None
 
 
 @dataclass(frozen=True)
@@ -165,7 +157,7 @@ def boxes(job: Job, target: Target, core: Node, tile: Tile, threads: int) -> Box
     if a is None or b is None:
         return None
     one = (a.size + b.size) * tile.element_bytes(core.args[0].dtype)
-    return Boxes((a, b), min(GROUPED_STAGES, (target.most_lds_bytes - _MOST_CONTROL_BYTES) // one))
+    return Boxes((a, b), min(tile.stages, (target.most_lds_bytes - _MOST_CONTROL_BYTES) // one))
 
 
 def direct_load(
