@@ -15,6 +15,7 @@ import numpy as np
 
 from eqsat.base.numerics import Array, converted, is_float, np_dtype
 from eqsat.check.demand import Demanded, Moved
+from eqsat.check.inputs import SEED, random_values
 from eqsat.check.rounding import NOISE, ROUNDINGS, within
 from eqsat.check.wanted import WIDE, Demand, Sums, everything
 from eqsat.errors import CheckFailed
@@ -100,6 +101,11 @@ def compare(origin: Origin, rng: np.random.Generator, native: Collection[Term] =
         _probe(constant, value, term, rng, native, hurried)
 
 
+def _inputs(demanded: Demanded) -> dict[str, Array]:
+    """Values for the inputs below an origin that is constant whatever they are, as an argmin over one element is."""
+    return random_values([term for term in demanded.order if term.op == "input"], 0, SEED)
+
+
 def _probe(
     constant: Term, value: Array, term: Term, rng: np.random.Generator, native: Collection[Term], hurried: bool
 ) -> None:
@@ -137,9 +143,10 @@ def _blocks(term: Term) -> Iterator[tuple[slice | EllipsisType, Demand]]:
 
 def _elementwise(constant: Term, value: Array, term: Term, demand: Demand, native: Collection[Term]) -> None:
     demanded = Demanded({term: demand}, exact=True, native=native)
-    (want,) = demanded.run({})
+    inputs = _inputs(demanded)
+    (want,) = demanded.run(inputs)
     if not is_float(constant.dtype):
-        if not _same(value, want) and not _same(value, demanded.run({}, "native")[0]):
+        if not _same(value, want) and not _same(value, demanded.run(inputs, "native")[0]):
             raise _wrong(constant, "its elements are others")
         return
     with np.errstate(all="ignore"):
@@ -153,10 +160,10 @@ def _elementwise(constant: Term, value: Array, term: Term, demand: Demand, nativ
         if not gaps.any():
             return
         # A runtime would have computed it like this, operator by operator.
-        (own,) = demanded.run({}, "native")
+        (own,) = demanded.run(inputs, "native")
         if _same(value, own):
             return
-        (noisy,) = demanded.run({}, moved=Moved(frozenset(), 0, computed=True))
+        (noisy,) = demanded.run(inputs, moved=Moved(frozenset(), 0, computed=True))
         moved = _gaps(converted(own, WIDE), want, rounding) ** 2 + (NOISE * np.abs(noisy - want)) ** 2
     moved = np.nan_to_num(moved, nan=0.0, posinf=0.0)
     unexplained = np.where(gaps > ROUNDINGS * np.sqrt(moved), gaps, 0.0)
@@ -174,7 +181,7 @@ def _gaps(found: Array, want: Array, rounding: Array) -> Array:
 
 def _sums(constant: Term, demanded: Demanded, axis: int) -> None:
     """Compare sums along an axis. A wrong element shows in some sum if it exceeds the rounding of the others."""
-    found, want = demanded.run({})
+    found, want = demanded.run(_inputs(demanded))
     ones = Sums(np.ones((1, constant.shape[axis])))
     size = ops.mul(constant, constant)
     demand = tuple(ones if i == axis else None for i in range(constant.ndim))

@@ -231,6 +231,8 @@ class Lowering:
             if start <= high and low < start + arg.size:
                 inside.append((start, arg))
             start += arg.size
+        if not inside:  # read under a mask that never holds
+            return Value(literal(0, node.dtype))
         if len(inside) == 1:
             start, arg = inside[0]
             return self.value(arg, index - start)

@@ -420,6 +420,20 @@ def test_a_constant_in_another_shape_than_its_meaning_is_compared_in_its_own():
             checking.check(*compared, meanings={result: source.outputs["y"]})
 
 
+@pytest.mark.parametrize("value", [0, 1])
+def test_a_constant_may_mean_what_depends_on_an_input_in_name_only(value: int):
+    x = ops.input("x", (2, 1, 4), "float32")
+    meant = ops.argmin(x, (1,))
+    source = Program((x,), {"y": meant})
+    result = ops.constant(np.full(meant.shape, value, np.int64))
+    compared = source, Program((x,), {"y": result})
+    if value == 0:
+        checking.check(*compared, meanings={result: meant})
+        return
+    with pytest.raises(CheckFailed, match="its elements are others"):
+        checking.check(*compared, meanings={result: meant})
+
+
 def test_a_wrong_meaning_is_found_by_the_source():
     """A rule that computes other constants than it should: what they came from is not what the source says."""
     x = ops.input("x", (5, 64), "float32")

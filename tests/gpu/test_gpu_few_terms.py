@@ -14,6 +14,7 @@ from eqsat.gpu.build.gates import gate
 from eqsat.gpu.launch.lower import Launch
 from eqsat.gpu.launch.lower import lower as lower_plan
 from eqsat.gpu.run.run import run_simt
+from eqsat.program import ops
 from eqsat.program.core import make
 from eqsat.program.ir import Program
 from support.gpu_programs import assert_program_results, inputs_of, plan_of
@@ -117,6 +118,18 @@ def test_windows_are_computed_on_the_way_where_that_pays(taps: int, outputs: int
     shapes = (1, 64, 66, 66), (64, 1, taps, taps), (outputs, 64, 1, 1)
     program = eqsat.trace(_widened, *map(eqsat.spec, shapes))
     assert len(plan_of(program).kernels) == kernels
+
+
+def test_a_window_may_lie_outside_of_what_it_reads() -> None:
+    """A padded concatenation of whole numbers, of which the first term reads nothing."""
+    x, y = ops.input("x", (2,), "int32"), ops.input("y", (1,), "int32")
+    row = ops.reshape(ops.concat([x, y, x], 0), (1, 1, 5))
+    window = ops.conv(row, ops.full(-2, (1, 1, 2), "int32"), strides=(2,), pads_lo=(1,), pads_hi=(0,))
+    mix = ops.constant(np.array([[[3, 3, -1], [-3, 1, -1]]], np.int32))
+    program = Program((x, y), {"z": ops.matmul(mix, ops.transpose(window, (0, 2, 1)))})
+    inputs = {"x": np.array([3, 5], np.int32), "y": np.array([7], np.int32)}
+    found = eqsat.optimize(program, device="mi355x", numerics="fast").compile(on="simt")(inputs)
+    np.testing.assert_array_equal(found["z"], program.run(inputs)["z"])
 
 
 @pytest.mark.parametrize("device", DEVICES)
