@@ -95,9 +95,8 @@ class Facts:
     def map(self, name: str) -> SymbolicMap:
         """The layout that a variable stands for."""
         if name not in self._maps:
-            asks = (ask.table.split(" ", 1) for ask in self._asks() if ask.gives == (Var(name),))
-            sides = [words[1].split(" -> ") for words in asks if words[0] == "axes"]
-            in_order = any(source == target for source, target in sides)
+            read = [ask.axes for ask in self._asks() if ask.gives == (Var(name),) and ask.table.startswith("axes ")]
+            in_order = any(axes is not None and axes.source == axes.target for axes in read)
             self._maps[name] = InOrder(name) if in_order else SymbolicMap(name)
             self.shapes.append(self._maps[name].size >= 0)
         return self._maps[name]

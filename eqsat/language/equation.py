@@ -115,7 +115,8 @@ class Equation:
         left, right = _sides(self.text, where)
         needed = [_guard(part, where) for part in _parts(self.when)]
         profit = [_guard(part, where) for part in _parts(worth)]
-        views = {g.gives[0].name: _given_dims(g) for g in needed if isinstance(g, Ask) and g.gives and _axes_of(g)}
+        asks = (g for g in needed if isinstance(g, Ask) and g.gives)
+        views = {ask.gives[0].name: _given_dims(ask, ask.axes) for ask in asks if ask.axes}
         statement = Statement(left, right, where, self.numbers, views, viewed)
         read = oriented(statement, backwards)
         needed = _without(needed, statement)
@@ -304,17 +305,9 @@ def _ask(call: ast.expr, gives: tuple[Var, ...], where: str) -> Ask:
     return Ask(name, tuple(args), gives)
 
 
-def _axes_of(ask: Ask) -> Axes | None:
-    """The axes that a table was asked about."""
-    kind, _, text = ask.table.partition(" ")
-    return Axes.read(text, ask.table) if kind in tables.IN_AXES else None
-
-
-def _given_dims(ask: Ask) -> list[Attr]:
+def _given_dims(ask: Ask, axes: Axes) -> list[Attr]:
     """The dims of the view that a table over axes gives."""
-    axes = _axes_of(ask)
-    assert axes is not None
-    sizes = dict(zip(axes.letters, ask.args[len(ask.args) - len(axes.letters) :], strict=True))
+    sizes = ask.sizes
     return [product([sizes.get(a, Lit(1)) for a in group]) for group in axes.target]
 
 
@@ -408,11 +401,9 @@ def _turned(var: Var) -> Var:
 def _mirrored_guard(guard: Guard, where: str) -> Guard:
     if not isinstance(guard, Ask):
         return guard
-    axes = _axes_of(guard)
-    if axes is not None:
-        sizes = dict(zip(axes.letters, guard.args[-len(axes.letters) :], strict=True))
-        turned = axes.transposed()
-        rest = [_turned(a) for a in guard.args[: len(guard.args) - len(axes.letters)] if isinstance(a, Var)]
+    if guard.axes is not None:
+        sizes, turned = guard.sizes, guard.axes.transposed()
+        rest = [_turned(a) for a in guard.args[: len(guard.args) - len(sizes)] if isinstance(a, Var)]
         args = (*rest, *(sizes[a] for a in turned.letters))
         return Ask(f"{guard.table.split()[0]} {turned}", args, tuple(map(_turned, guard.gives)))
     other = tables.find(guard.table).mirror
@@ -476,7 +467,6 @@ def _renamed_guard(guard: Guard, names: Mapping[str, str], dtypes: Mapping[str, 
         case Fact(fact, cls):
             return Fact(fact, _renamed_var(cls, names))
         case Ask(table, args, gives):
-            axes = _axes_of(guard)
-            new = table if axes is None else f"{table.split()[0]} {_renamed_axes(axes, names)}"
+            new = table if guard.axes is None else f"{table.split()[0]} {_renamed_axes(guard.axes, names)}"
             given = tuple(_renamed_attr(a, names, dtypes) for a in args)
             return Ask(new, given, tuple(_renamed_var(v, names) for v in gives))

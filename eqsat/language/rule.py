@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from eqsat.language.axes import Axes
+
 Numerics = Literal["exact", "reassociating", "range-changing"]
 """How a rule treats floating point.
 
@@ -92,6 +94,18 @@ class Ask:
     table: str
     args: tuple[Attr, ...]
     gives: tuple[Var, ...]
+
+    @property
+    def axes(self) -> Axes | None:
+        """The axes that it asks about, where its table is one over axes: `along b m k -> b k n`."""
+        _, _, text = self.table.partition(" ")
+        return Axes.read(text, self.table) if text else None
+
+    @property
+    def sizes(self) -> dict[str, Attr]:
+        """The size of each of its axes: the last of its arguments."""
+        letters = self.axes.letters if self.axes else ()
+        return dict(zip(letters, self.args[len(self.args) - len(letters) :], strict=True))
 
 
 Guard = Compare | Fact | Ask

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from eqsat.language import tables
-from eqsat.language.axes import Axes
 from eqsat.language.rule import AnyRule, Arith, Ask, Attr, Compare, Fact, Guard, Lit, Pat, Pattern, Rule, Var, patterns
 from eqsat.language.signs import CALLED, INFIX, PREFIX, shown
 from eqsat.program.core_table import CORE
@@ -75,14 +74,11 @@ def written(part: Guard) -> str:
 
 def asked(ask: Ask) -> str:
     """A question to a table: `compose(L1, L2)`; of named axes, sizes are said where they go by other names."""
-    kind, _, axes = ask.table.partition(" ")
-    if not axes:
-        return f"{ask.table}({', '.join(map(shown, ask.args))})"
-    letters = Axes.read(axes, ask.table).letters
-    count = len(ask.args) - len(letters)
-    sizes = zip(letters, ask.args[count:], strict=True)
-    others = [f"{letter}={shown(attr)}" for letter, attr in sizes if attr != Var(letter.upper())]
-    return f"{kind}({', '.join([*map(shown, ask.args[:count]), repr(axes).replace(chr(39), chr(34)), *others])})"
+    kind, sizes = ask.table.partition(" ")[0], ask.sizes
+    own = [shown(arg) for arg in ask.args[: len(ask.args) - len(sizes)]]
+    axes = [f'"{ask.axes}"'] if ask.axes else []
+    others = [f"{letter}={shown(size)}" for letter, size in sizes.items() if size != Var(letter.upper())]
+    return f"{kind}({', '.join([*own, *axes, *others])})"
 
 
 def attribute(attr: Attr) -> str:
