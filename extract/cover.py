@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any, NamedTuple
 
@@ -27,7 +27,7 @@ from eqsat.extract.known import Renumbering
 from eqsat.extract.shared import Sharing
 from eqsat.extract.solver.greedy import NO_NODE, greedy_dag
 from eqsat.extract.solver.problem import Problem, Solution, check, used_choice
-from eqsat.extract.solver.solve import solve
+from eqsat.extract.solver.solve import GLANCE, SETTLING, Effort, solve
 from eqsat.program.core import CoreProgram
 
 ENUMERATION_SHARE = 0.4
@@ -53,7 +53,9 @@ class CoverResult:
         cost, lower_bound: picoseconds; no cover by the enumerated kernels costs less than `lower_bound`.
         optimal: whether the cost is proven minimal.
         stats: the number of candidates, the costs of the starting covers, and the seconds of each stage.
-        problem, solution: the solved problem and its solution, for finding other covers of the same snapshot.
+        problem, solution: the solved problem and its solution, for finding other covers of the same snapshot; `sharing`
+            are the launches that its small products may share.
+        brief: whether `settled` may find a cheaper one.
     """
 
     chosen: list[Candidate]
@@ -63,6 +65,8 @@ class CoverResult:
     stats: dict[str, Any] = field(default_factory=dict)
     problem: CoverProblem | None = field(default=None, repr=False)
     solution: Solution | None = field(default=None, repr=False)
+    sharing: Sharing | None = field(default=None, repr=False)
+    brief: bool = False
 
     @property
     def derivation(self) -> Derivation:
@@ -104,6 +108,7 @@ def cover(
     before: CoverResult | None = None,
     operators: Sequence[Operator] = (),
     enumeration_share: float = ENUMERATION_SHARE,
+    brief: bool = False,
 ) -> CoverResult:
     """The cheapest cover of the snapshot's roots found within `time_limit` seconds, `enumeration_share` of them for the
     kernels to choose from.
@@ -112,7 +117,8 @@ def cover(
     grew from: the result costs no more than any of them, and kernels of the program as written are taken from them.
     Without any, the program as written takes their place. `before` is a cover of the same snapshot: its kernels tell
     what each class costs as a leaf, which is a launch otherwise. `operators` are what a runtime executes as one in a
-    program as written.
+    program as written. With `brief`, the search ends at a glance where a limit dropped kernels: a cover with this one
+    `before` it has others, and `settled` carries this search on.
 
     Raises:
         InputError: the device is unknown.
@@ -152,7 +158,9 @@ def cover(
             incumbents[f"known {i + 1}" if known else "written"] = choice
     moved = time.monotonic()
     costs = {name: check(covers.problem, choice) for name, choice in incumbents.items()}
-    covers, solution = _solved(covers, list(incumbents.values()), sharing, start + time_limit, should_stop)
+    brief = brief and row.fuses and bool(found.stats["crowded"])
+    effort = GLANCE if brief else SETTLING
+    covers, solution = _solved(covers, list(incumbents.values()), sharing, start + time_limit, should_stop, effort)
     return CoverResult(
         chosen=covers.launch_order(solution.choice),
         cost=solution.cost,
@@ -171,6 +179,38 @@ def cover(
         },
         problem=covers,
         solution=solution,
+        sharing=sharing,
+        brief=brief and not solution.optimal,
+    )
+
+
+def settled(
+    first: CoverResult, other: CoverResult, time_limit: float, should_stop: Callable[[], bool] | None = None
+) -> CoverResult:
+    """A brief cover's search carried on for `time_limit` seconds, with the kernels that another cover of the same
+    snapshot chose: the result costs no more than either."""
+    assert first.problem is not None
+    start = time.monotonic()
+    covers = first.problem
+    covers.found.add(other.chosen)
+    covers = CoverProblem(covers.snapshot, covers.found, covers.needed)
+    starts = [choice for x in (first, other) if (choice := covers.choice_of(x.chosen)) is not None]
+    covers, solution = _solved(covers, starts, first.sharing, start + time_limit, should_stop, SETTLING)
+    seconds = first.stats["seconds"]
+    return replace(
+        first,
+        chosen=covers.launch_order(solution.choice),
+        cost=solution.cost,
+        lower_bound=solution.lower_bound,
+        optimal=solution.optimal,
+        stats={
+            **first.stats,
+            "solver": solution.stats,
+            "seconds": {**seconds, "solve": seconds["solve"] + time.monotonic() - start},
+        },
+        problem=covers,
+        solution=solution,
+        brief=False,
     )
 
 
@@ -196,9 +236,10 @@ def _solved(
     sharing: Sharing | None,
     ends: float,
     should_stop: Callable[[], bool] | None,
+    effort: Effort,
 ) -> tuple[CoverProblem, Solution]:
-    """The cheapest cover, with the launches among its candidates that small products of good covers may share: those
-    to start from, then the best one, until nothing new is shared."""
+    """The cheapest cover that such an effort finds, with the launches among its candidates that small products of good
+    covers may share: those to start from, then the best one, until nothing new is shared."""
     solution: Solution | None = None
     for _ in range(SHARING_ROUNDS):
         packed = [sharing.packed(covers.launch_order(choice)) for choice in starts] if sharing else []
@@ -210,7 +251,7 @@ def _solved(
             starts = [choice for kernels in packed if (choice := covers.choice_of(kernels)) is not None]
         elif solution is not None:
             break
-        solution = solve(covers.problem, max(0.0, ends - time.monotonic()), starts, should_stop, settle=True)
+        solution = solve(covers.problem, max(0.0, ends - time.monotonic()), starts, should_stop, effort)
         starts = [solution.choice]
     assert solution is not None
     return covers, solution

@@ -16,7 +16,7 @@ from eqsat.egraph.saturate import Limits, saturate, stated, warm_up
 from eqsat.egraph.snapshot import Snapshot
 from eqsat.errors import EqsatError, InputError
 from eqsat.extract.composites import Operator
-from eqsat.extract.cover import ENUMERATION_SHARE, CoverResult, cover
+from eqsat.extract.cover import ENUMERATION_SHARE, CoverResult, cover, settled
 from eqsat.extract.cuts import QUICK
 from eqsat.extract.cuts import Limits as Cuts
 from eqsat.extract.plan.stitch import Solved
@@ -285,10 +285,11 @@ def _covered(
     before: CoverResult | None = None,
     cuts: Cuts | None = None,
     enumeration_share: float = ENUMERATION_SHARE,
+    brief: bool = False,
 ) -> CoverResult:
     asked = problem.asked
     left = deadline.left()
-    given = left, cuts, deadline.stopped, asked.exact, known, before, executed, enumeration_share
+    given = left, cuts, deadline.stopped, asked.exact, known, before, executed, enumeration_share, brief
     found = cover(snapshot, asked.device, *given)
     found.stats["hurried"] = cuts is QUICK
     for stage, spent in found.stats["seconds"].items():
@@ -303,7 +304,7 @@ def _covered_at_once(problem: Problem, snapshot: Snapshot, executed: Sequence[Op
 
 def _covered_e_graph(deadline: Deadline, problem: Problem, written: Solved, snapshot: Snapshot) -> Solved | None:
     cuts = _in_time(deadline, written, snapshot)
-    return Solved(snapshot, _covered(deadline, problem, snapshot, known=[written.cover], cuts=cuts))
+    return Solved(snapshot, _covered(deadline, problem, snapshot, known=[written.cover], cuts=cuts, brief=True))
 
 
 def _regrouped(
@@ -326,7 +327,7 @@ def _regrouped(
             seconds = Limits(seconds=limits.SEARCH.saturation * deadline.left())
             more = saturate(best.snapshot, problem.asked.rules, seconds, further=further)
         known, cuts = [written.cover, best.cover], _in_time(deadline, written, more)
-        better = Solved(more, _covered(deadline, problem, more, known=known, cuts=cuts), before=best)
+        better = Solved(more, _covered(deadline, problem, more, known=known, cuts=cuts, brief=True), before=best)
         if better.cover.cost >= best.cover.cost:
             best.cover.stats["hurried"] |= cuts is QUICK
             break
@@ -337,18 +338,24 @@ def _regrouped(
 def _looked_at_again(deadline: Deadline, problem: Problem, written: Solved, best: Solved) -> Solved:
     """The cheapest cover by the kernels that the other guess at their leaves keeps, where that is cheaper.
 
-    Its bound is on covers by these and on those by the kernels that were kept before.
+    Its bound is on covers by these and on those by the kernels that were kept before. The search among these is carried
+    on only where their bound leaves room for a cheaper one.
     """
-    found = best.cover.stats["candidates"]
-    if not found["crowded"] or found["stopped"] or not deadline.left() or not problem.asked.device.fuses:
+    first = best.cover
+    found = first.stats["candidates"]
+    if not found["crowded"] or not deadline.left() or not problem.asked.device.fuses:
         return best
-    known = [written.cover, best.cover]
-    cuts, share = _in_time_again(deadline, best.cover)
-    again = _covered(deadline, problem, best.snapshot, (), known, best.cover, cuts, share)
-    if again.cost >= best.cover.cost:
-        best.cover.stats["hurried"] |= cuts is QUICK
-        return best
-    bound = min(again.lower_bound, best.cover.lower_bound)
+    again = first
+    if not found["stopped"]:
+        cuts, share = _in_time_again(deadline, first)
+        again = _covered(deadline, problem, best.snapshot, (), [written.cover, first], first, cuts, share)
+    if first.brief and first.lower_bound < again.cost and deadline.left():
+        with problem.budget.stage("solve"):
+            first = settled(first, again, deadline.left(), deadline.stopped)
+    if again.cost >= first.cost:
+        first.stats["hurried"] |= again.stats["hurried"]
+        return replace(best, cover=first)
+    bound = min(again.lower_bound, first.lower_bound)
     return replace(best, cover=replace(again, lower_bound=bound, optimal=bound >= again.cost))
 
 

@@ -16,11 +16,16 @@ from __future__ import annotations
 
 import heapq
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
 
 from eqsat.extract.solver.blocking import Cut
 from eqsat.extract.solver.problem import Problem
+
+AT_ONCE = 8
+"""Cuts that are raised before h_max is lowered, which takes a pass over the problem. Bounds are nearly as good as with
+1, in a sixth of the time (`papers/extraction.md`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,15 +54,15 @@ def ascend(problem: Problem, steps: int, deadline: float) -> Ascent:
         root = max(problem.roots, key=lambda r: state.chain[r])
         if state.chain[root] == 0 or time.monotonic() > deadline:
             break
-        exits = state.exits(root)
-        paid += state.pay(exits)
-        cuts.append(Cut(tuple(sorted(exits)), root))
+        for least, exits in state.pay(root):
+            paid += least
+            cuts.append(Cut(tuple(sorted(exits)), root))
     left = max((state.chain[r] for r in problem.roots), default=0)
     return Ascent(bound=paid + int(left), reduced=state.reduced, paid=paid, cuts=cuts)
 
 
 class _Ascending:
-    """Reduced costs and h_max (``chain``) of a problem, kept up to date."""
+    """Reduced costs and h_max (``chain``) of a problem."""
 
     def __init__(self, problem: Problem) -> None:
         self._class = problem.node_class
@@ -69,30 +74,48 @@ class _Ascending:
         self.visits = 0
         self._lower([i for i, kids in enumerate(problem.children) if not kids])
 
-    def exits(self, root: int) -> list[int]:
-        """The exits of a set that blocks ``root``; all have positive reduced cost."""
-        kids, reduced, chain = self._kids, self.reduced, self.chain
-        inside = {root}
-        zone = [root]
-        paying: list[int] = []
-        for c in zone:
-            self.visits += len(self._members[c])
-            for i in self._members[c]:
-                if reduced[i]:
-                    paying.append(i)
-                elif inside.isdisjoint(kids[i]):
-                    d = max(kids[i], key=chain.__getitem__)
-                    inside.add(d)
-                    zone.append(d)
-        return [i for i in paying if inside.isdisjoint(kids[i])]
+    def pay(self, root: int) -> list[tuple[int, list[int]]]:
+        """Subtract from the exits of a set that blocks ``root`` their least reduced cost. The set then grows through
+        the nodes that this leaves free, and its exits pay again, `AT_ONCE` times. Returns each cost with its exits.
 
-    def pay(self, exits: list[int]) -> int:
-        """Subtract the least reduced cost from all exits, and return it."""
-        least = min(self.reduced[i] for i in exits)
-        for i in exits:
-            self.reduced[i] -= least
-        self._lower(exits)
-        return least
+        h_max is only lowered after the last time, so that later sets may miss the costliest chain.
+        """
+        reduced = self.reduced
+        found: list[tuple[int, list[int]]] = []
+        inside = {root}
+        exits: dict[int, None] = {}
+        fresh = self._members[root]
+        while len(found) < AT_ONCE and self._grow(inside, exits, fresh):
+            least = min(reduced[i] for i in exits)
+            for i in exits:
+                reduced[i] -= least
+            found.append((least, list(exits)))
+            fresh = [i for i in exits if not reduced[i]]
+            for i in fresh:
+                del exits[i]
+        self._lower(list(dict.fromkeys(i for _, paying in found for i in paying)))
+        return found
+
+    def _grow(self, inside: set[int], exits: dict[int, None], nodes: Sequence[int]) -> bool:
+        """Add nodes of classes inside to the exits; if they are free, their costliest child to the set instead. False
+        if one is free and has none: nothing blocks it."""
+        kids, reduced, chain = self._kids, self.reduced, self.chain
+        fresh = list(nodes)
+        for i in fresh:
+            if not inside.isdisjoint(kids[i]):
+                continue
+            if reduced[i]:
+                exits[i] = None
+            elif kids[i]:
+                d = max(kids[i], key=chain.__getitem__)
+                inside.add(d)
+                fresh += self._members[d]
+                for p in self._parents[d]:
+                    exits.pop(p, None)
+            else:
+                return False
+        self.visits += len(fresh)
+        return True
 
     def _lower(self, nodes: list[int]) -> None:
         """Lower h_max where these nodes allow it, cheapest first (Dijkstra's algorithm)."""

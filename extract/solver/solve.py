@@ -8,7 +8,7 @@ Each stage hands the next one a smaller problem and a smaller gap between the be
 3. dual ascent (`eqsat.extract.solver.ascent`), then rounds of relaxation, rounding, fixing by reduced cost, and cuts
    (`eqsat.extract.solver.relax`, `eqsat.extract.solver.blocking`); once enough nodes are fixed, back to 2;
 4. if a gap remains: large neighbourhoods and branch and bound (`eqsat.extract.solver.search`), then 3 again, with twice
-   the effort each time. A search that may settle ends there, or at 3 if the gap is wide.
+   the effort each time. A search that may settle ends there, or at neighbourhoods that gain nothing if the gap is wide.
 
 Every answer passes the checker. Results do not depend on time, unless a limit ends a stage early.
 """
@@ -89,8 +89,10 @@ class Effort:
         tries: failed neighbourhoods before branch and bound starts.
         branches: nodes of branch and bound.
         columns: largest program for which branch and bound is tried.
-        gap: neighbourhoods come before the relaxation if the gap is a larger share than this.
+        gap: where the gap is a larger share than this, neighbourhoods come before the relaxation; in a search that
+            settles, after a few rounds of it, and it ends there.
         around: nodes of all neighbourhoods since the last better answer, as a multiple of the problem's.
+        again: with twice the effort, until time is up; a search that settles ends without.
     """
 
     rounds: int
@@ -101,6 +103,7 @@ class Effort:
     columns: int
     gap: float = 0.25
     around: float = inf
+    again: bool = False
 
     def doubled(self) -> Effort:
         """Twice the effort."""
@@ -114,11 +117,12 @@ class Effort:
         )
 
 
-FIRST = Effort(rounds=100, pivots=10_000, exact=8, tries=20, branches=100, columns=2_000)
+FIRST = Effort(rounds=100, pivots=10_000, exact=8, tries=20, branches=100, columns=2_000, again=True)
 SETTLING = Effort(rounds=25, pivots=3_000, exact=8, tries=8, branches=100, columns=2_000, gap=0.06, around=1.0)
+GLANCE = Effort(rounds=0, pivots=3_000, exact=0, tries=0, branches=0, columns=0, gap=inf)
 IN_NEIGHBOURHOOD = Effort(rounds=25, pivots=2_000, exact=0, tries=0, branches=0, columns=0, gap=inf)
-"""The effort that a search begins with: one that goes on until its time is up, one that settles, and one of few classes
-of an answer."""
+"""The effort that a search begins with: one that goes on until its time is up, one that settles, one that solves the
+relaxation once, and one of few classes of an answer."""
 
 
 class Underivable(InputError):
@@ -134,15 +138,15 @@ def solve(
     time_limit: float,
     incumbents: Sequence[Mapping[int, int]] = (),
     should_stop: Callable[[], bool] | None = None,
-    settle: bool = False,
+    effort: Effort = FIRST,
 ) -> Solution:
     """The cheapest answer found within ``time_limit`` seconds, with a proven lower bound.
 
     Args:
-        settle: end before that, though nothing is proven, after one round of neighbourhoods and relaxation: further
-            ones hardly ever bring a better answer.
         incumbents: known answers (class to node). Each is checked, and the result never costs more.
         should_stop: polled between steps; True ends the search with the best answer so far.
+        effort: to begin with. `SETTLING` ends before the time is up, though nothing is proven: further rounds of
+            neighbourhoods and relaxation hardly ever bring a better answer.
 
     Raises:
         Underivable: a root has no acyclic derivation.
@@ -155,15 +159,14 @@ def solve(
     for known in incumbents:
         search.offer(known, "given")
     parts = split(problem)
-    effort, repeat = (SETTLING, False) if settle else (FIRST, True)
     if len(parts) > 1:
-        found, bound = _solve_parts(search, parts, search.choice, effort, repeat)
+        found, bound = _solve_parts(search, parts, search.choice, effort)
         search.offer(found, "parts")
         search.raise_bound(bound, exact=True)
     else:
         with search.stage("greedy"):
             _greedy(search)
-        _run(search, effort, repeat)
+        _run(search, effort)
     assert search.choice is not None
     return Solution(
         choice=search.choice,
@@ -176,7 +179,7 @@ def solve(
 
 
 def _solve_parts(
-    search: Search, parts: Sequence[Part], known: Mapping[int, int] | None, effort: Effort, repeat: bool
+    search: Search, parts: Sequence[Part], known: Mapping[int, int] | None, effort: Effort
 ) -> tuple[dict[int, int], int]:
     """The best choices of all parts combined, and the sum of their bounds.
 
@@ -198,9 +201,9 @@ def _solve_parts(
             if small.choice is None or small.bound == 0:
                 with search.stage("greedy"):
                     _greedy(small)
-            _run(small, effort, repeat)
+            _run(small, effort)
         again = [small for small in waiting if not small.proven]
-        waiting = again if repeat and len(again) < len(waiting) and not search.late() else []
+        waiting = again if effort.again and len(again) < len(waiting) and not search.late() else []
         effort = effort.doubled()
     choice: dict[int, int] = {}
     for part, small in zip(parts, searches, strict=True):
@@ -224,7 +227,7 @@ def _choice(picks: Sequence[int]) -> dict[int, int]:
     return {c: i for c, i in enumerate(picks) if i != NO_NODE}
 
 
-def _run(search: Search, effort: Effort, repeat: bool) -> None:
+def _run(search: Search, effort: Effort) -> None:
     """Reduce, bound and search, with more effort each time that it is repeated, until the answer is proven or time is
     up."""
     if search.proven or search.late():
@@ -237,7 +240,7 @@ def _run(search: Search, effort: Effort, repeat: bool) -> None:
     search.counts["left"] += sum(map(len, reduction.members.values()))
     going: Effort | None = effort
     while going and not _decided(search, reduction) and not search.late(SETTING_UP):
-        going = _Rest(search, reduction).exhaust(going, repeat)
+        going = _Rest(search, reduction).exhaust(going)
 
 
 def _decided(search: Search, reduction: Reduction) -> bool:
@@ -254,7 +257,7 @@ def _solve_small(search: Search, problem: Problem, known: dict[int, int]) -> tup
     """The best answer found for a neighbourhood of ``search``, starting from a known one, and whether it is proven."""
     small = Search(problem, search.deadline, search.should_stop)
     small.offer(known, "given")
-    _run(small, IN_NEIGHBOURHOOD, repeat=False)
+    _run(small, IN_NEIGHBOURHOOD)
     assert small.choice is not None
     return small.choice, small.proven
 
@@ -277,12 +280,12 @@ class _Rest:
         self._round = 0
         self._dry = False
 
-    def exhaust(self, effort: Effort, repeat: bool) -> Effort | None:
+    def exhaust(self, effort: Effort) -> Effort | None:
         """Bound and search until the reductions can continue (returns the effort for that) or all is done (None)."""
         search = self.search
         parts = split(self.problem)
         if len(parts) > 1:
-            found, bound = _solve_parts(search, parts, self._answer(), effort, repeat)
+            found, bound = _solve_parts(search, parts, self._answer(), effort)
             self._offer(found, "parts")
             search.raise_bound(self.reduction.constant + bound, exact=True)
             return None
@@ -291,7 +294,7 @@ class _Rest:
             self._use(ascent)
         if self._rule_out(ascent):
             return effort
-        hard = len(self.nodes) > LARGE or self._is_wide(effort)
+        hard = len(self.nodes) > LARGE or (effort.again and self._is_wide(effort))
         if hard and effort.tries and self._neighbourhoods(effort) and self._rule_out(ascent):
             return effort
         if search.proven or search.late(SETTING_UP):
@@ -300,22 +303,22 @@ class _Rest:
         self.sets = BlockingSets(self.problem)
         while not search.late():
             with search.stage("relaxation"):
-                brief = not repeat and self._is_wide(effort)  # a few rounds show whether they close it
+                brief = not effort.again and self._is_wide(effort)  # a few rounds show whether they close it
                 fixed = self._rounds(replace(effort, rounds=BRIEF) if brief else effort)
             search.counts["rows"] = max(search.counts["rows"], self.relaxation.n_rows)
             if fixed:
                 gone = np.flatnonzero(self.relaxation.upper[: self.relaxation.n] == 0)
                 self._drop(gone, self.relaxation.cuts)
                 return effort
-            if search.proven or (not repeat and self._is_wide(effort)):
+            if search.proven:
                 break
             if effort.tries and self._neighbourhoods(effort):
                 continue
-            if search.late():
+            if search.late() or (not effort.again and self._is_wide(effort)):
                 break
             if self.relaxation.columns <= effort.columns:
                 self._branch(effort.branches)
-            if search.proven or not repeat:
+            if search.proven or not effort.again:
                 break
             effort = effort.doubled()
         return None

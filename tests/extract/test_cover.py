@@ -15,10 +15,11 @@ import eqsat
 from eqsat.egraph.saturate import saturate
 from eqsat.egraph.snapshot import Snapshot
 from eqsat.errors import InputError
-from eqsat.extract.cover import CoverResult, cover
+from eqsat.extract.cover import CoverResult, cover, settled
 from eqsat.extract.cuts import QUICK, Limits
 from eqsat.extract.known import Renumbering
 from eqsat.extract.plan.plan import launches
+from eqsat.extract.solver.solve import Effort
 from eqsat.layout import arithmetic as lay
 from eqsat.program.core import Node, lower, make
 from eqsat.program.ir import Program
@@ -30,6 +31,8 @@ from support.snapshots import random_snapshot, value_of
 SLOW = (HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much)
 SEEDS = st.integers(0, 2**32 - 1)
 ALL = Limits(per_kind=10**6, joins=10**6, pairs=10**6)
+FEW = Limits(per_kind=2, joins=2, pairs=2)
+NO_EFFORT = Effort(rounds=0, pivots=0, exact=0, tries=0, branches=0, columns=0)
 
 
 def run(result: CoverResult, snapshot: Snapshot, values: list[np.ndarray[Any, Any]]) -> list[np.ndarray[Any, Any]]:
@@ -86,6 +89,28 @@ def test_keeping_the_best_few_cuts_loses_next_to_nothing(seed: int, operators: i
     quick, few, all_ = (cover(snapshot, "mi300x", 10.0, limits) for limits in (QUICK, None, ALL))
     assert all_.cost <= few.cost <= 1.01 * all_.cost
     assert all_.cost <= quick.cost <= 1.02 * all_.cost, "what is found first in a hurry is nearly as good"
+
+
+@given(SEEDS, st.integers(12, 40))
+@settings(max_examples=20)
+def test_a_brief_search_is_carried_on_to_what_a_whole_one_finds(seed: int, operators: int) -> None:
+    snapshot, values = random_snapshot(seed, operators)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("eqsat.extract.cover.GLANCE", NO_EFFORT)
+        patch.setattr("eqsat.extract.solver.solve.ASCENT_STEPS", 0)
+        brief = cover(snapshot, "mi300x", 5.0, FEW, brief=True)
+    whole, all_ = cover(snapshot, "mi300x", 5.0, FEW), cover(snapshot, "mi300x", 5.0, ALL, brief=True)
+    assert brief.brief == (bool(brief.stats["candidates"]["crowded"]) and not brief.optimal)
+    assert not all_.brief, "no limit dropped a kernel that another look could have"
+    assert whole.optimal
+    assert brief.lower_bound <= whole.cost <= brief.cost
+    found = settled(brief, all_, 5.0)
+    assert found.optimal
+    assert not found.brief
+    assert found.cost <= min(whole.cost, all_.cost)
+    state = run(found, snapshot, values)
+    for root in snapshot.roots:
+        np.testing.assert_allclose(state[root], values[root], atol=1e-7)
 
 
 @given(SEEDS)

@@ -180,7 +180,7 @@ def test_a_search_may_settle_for_an_answer_without_a_proof(monkeypatch: pytest.M
     monkeypatch.setattr(pipeline, "ASCENT_STEPS", 0)
     monkeypatch.setattr(pipeline, "SETTLING", Effort(3, 100, 1, 3, 0, 0))
     problem = set_cover_problem(9, 120, 80, 4)
-    first, second = (solve(problem, NO_LIMIT, settle=True) for _ in range(2))
+    first, second = (solve(problem, NO_LIMIT, effort=pipeline.SETTLING) for _ in range(2))
     assert first.seconds < NO_LIMIT / 2
     assert first.lower_bound < first.cost
     assert first.choice == second.choice

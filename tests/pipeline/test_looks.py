@@ -1,0 +1,63 @@
+"""Two looks at the kernels of a form: the search of the first is carried on where it may still find a cheaper cover."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+import eqsat
+from eqsat import spec
+from eqsat.extract.cuts import Limits
+from eqsat.extract.solver.solve import SETTLING, Effort
+from eqsat.pipeline import search
+
+RNG = np.random.default_rng(7)
+FEW = Limits(per_kind=2, joins=2, pairs=2)
+NO_EFFORT = Effort(rounds=0, pivots=0, exact=0, tries=0, branches=0, columns=0)
+
+
+def attention() -> eqsat.Program:
+    q, k, v, o = (RNG.standard_normal((64, 64)).astype(np.float32) for _ in range(4))
+
+    def block(x):
+        weights = eqsat.softmax((x @ q) @ eqsat.transpose(x @ k, (1, 0)) * 0.125)
+        return x + eqsat.tanh((weights @ (x @ v)) @ o)
+
+    return eqsat.trace(lambda x: block(block(x)), spec((96, 64)))
+
+
+@pytest.fixture
+def carried_on(monkeypatch: pytest.MonkeyPatch) -> Callable[[Effort], tuple[eqsat.Result, list[int]]]:
+    """The result with so much effort in the first look, and the costs of covers that were searched for further."""
+
+    def found(glance: Effort) -> tuple[eqsat.Result, list[int]]:
+        costs: list[int] = []
+        settled = search.settled
+
+        def counted(*args):
+            cover = settled(*args)
+            costs.append(cover.cost)
+            return cover
+
+        with monkeypatch.context() as patch:
+            patch.setattr(search, "_in_time", lambda *args: FEW)
+            patch.setattr(search, "_in_time_again", lambda *args: (FEW, 0.9))
+            patch.setattr("eqsat.extract.cover.GLANCE", glance)
+            patch.setattr(search, "settled", counted)
+            return eqsat.optimize(attention(), time_limit=60), costs
+
+    return found
+
+
+def test_a_first_look_without_effort_costs_nothing_but_time(
+    carried_on: Callable[[Effort], tuple[eqsat.Result, list[int]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, none = carried_on(SETTLING)
+    assert not none, "a proven cover is not searched for again"
+    monkeypatch.setattr("eqsat.extract.solver.solve.ASCENT_STEPS", 0)
+    brief, some = carried_on(NO_EFFORT)
+    assert some
+    assert brief.report["lower_bound_us"] <= brief.report["result"]["predicted_us"]
+    assert brief.report["result"]["predicted_us"] == whole.report["result"]["predicted_us"]
