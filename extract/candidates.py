@@ -210,7 +210,8 @@ class _Search:
 
     def _settle(self, c: int) -> bool:
         """Choose the best cuts of a class from those of its e-nodes. True if they changed."""
-        best = self._best(cut for i in self.snapshot.members[c] for cut in self._grown[i])
+        nodes = self.snapshot.members[c]
+        best = self._grown[nodes[0]] if len(nodes) == 1 else self._best(x for i in nodes for x in self._grown[i])
         before = self._ranked[c]
         self.cuts[c], self._ranked[c] = best, [(x.kind, x.key, x.leaves, x.score) for x in best]
         self.grower.keep(c, best)

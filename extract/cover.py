@@ -151,7 +151,7 @@ def cover(
         found.add(sharing.read_together())
     covers = CoverProblem(snapshot, found, every.classes)
     enumerated = time.monotonic()
-    incumbents = {"grouped": covers.group_moves(enumerated + GROUP_MOVES_SHARE * time_limit)}
+    incumbents = {"grouped": covers.group_moves(enumerated + GROUP_MOVES_SHARE * time_limit, each=not known)}
     for i, kernels in enumerate(given):
         choice = covers.choice_of(kernels)
         if choice is not None:
@@ -350,8 +350,8 @@ class CoverProblem:
         except CheckFailed:
             return None
 
-    def group_moves(self, deadline: float) -> dict[int, int]:
-        """The best cover found by reading members of concatenations as slices: first all groups, then one at a time.
+    def group_moves(self, deadline: float, each: bool) -> dict[int, int]:
+        """The best cover found by reading members of concatenations as slices: of all groups, then of `each` in turn.
 
         Greedy choices cannot see that computing a group is cheaper once every member is read from it.
         """
@@ -360,7 +360,7 @@ class CoverProblem:
         best_cost = check(self.problem, best)
         groups = self._groups()
         forced: list[_Group] = []
-        for more in [groups, *([g] for g in groups)] if len(groups) > 1 else [groups]:
+        for more in [groups, *([g] for g in groups)] if each and len(groups) > 1 else [groups]:
             if not more or time.monotonic() > deadline:
                 break
             found = self.greedy(self._sliced([*forced, *more]), deadline)

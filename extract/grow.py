@@ -157,28 +157,40 @@ class Grower:
         if len(node.args) == 1:
             (a,) = node.args
             for x in self.options(node, a):
-                yield self.make(i, (x,), x.kind, x.key, x.reads, x.work + work, x.on_chip)
+                yield self.known(i, (x,), x.kind) or self.make(
+                    i, (x,), x.kind, x.key, x.reads, x.work + work, x.on_chip
+                )
             return
         joins = self._joins([self.options(node, a) for a in node.args], self.limits.leaves)
         choices: dict[tuple[Cut, ...], tuple[Kind, Key]] = {self._plain(node): (Kind.POINT, None)}
         choices.update((join.subs, (join.kind, join.key)) for join in joins)
         for subs, (kind, key) in choices.items():
-            reads = joined(*(x.reads for x in subs))
-            yield self.make(i, subs, kind, key, reads, _shared_work(subs) + work, any(x.on_chip for x in subs))
+            cut = self.known(i, subs, kind)
+            if cut is None:
+                reads = joined(*(x.reads for x in subs))
+                on_chip = kind == Kind.ROW and any(x.on_chip for x in subs)
+                cut = self.make(i, subs, kind, key, reads, _shared_work(subs) + work, on_chip)
+            yield cut
 
     def view(self, i: int, node: ENode) -> Iterator[Cut | None]:
         """Any view of points, bijective views of products and rows, and a row's reduction read back by the row."""
         (layout,), (a,) = node.attrs, node.args
         size = self.snapshot.size[a]
         for x in self.points[a]:
-            reads = self.facts.through(x.reads, layout, size)
-            yield self.make(i, (x,), Kind.POINT, None, reads, x.work * layout.size / max(size, 1))
+            cut = self.known(i, (x,), Kind.POINT)
+            if cut is None:
+                reads = self.facts.through(x.reads, layout, size)
+                cut = self.make(i, (x,), Kind.POINT, None, reads, x.work * layout.size / max(size, 1))
+            yield cut
         bijective = is_bijective(layout, size)
         if bijective:
             for x in (*self.gemms[a], *self.streamed[a]):
                 assert isinstance(x.key, Product)
-                moved = compose(x.key.layout, layout)
-                if moved is not None:
+                cut = self.known(i, (x,), x.kind)
+                moved = compose(x.key.layout, layout) if cut is None else None
+                if cut is not None:
+                    yield cut
+                elif moved is not None:
                     reads = self.facts.through(x.reads, layout, size)
                     yield self.make(i, (x,), x.kind, Product(x.key.core, moved), reads, x.work)
         for x in self.rows[a]:
@@ -200,7 +212,9 @@ class Grower:
         pairs = sorted(product(left, right), key=score)
         self.crowded = self.crowded or len(pairs) > self.limits.pairs
         for x, y in dict.fromkeys([self._plain(node), *pairs[: self.limits.pairs]]):
-            yield self.make(i, (x, y), Kind.GEMM, Product(self._core(Factors(i, x, y)), out), (), 0.0)
+            yield self.known(i, (x, y), Kind.GEMM) or self.make(
+                i, (x, y), Kind.GEMM, Product(self._core(Factors(i, x, y)), out), (), 0.0
+            )
         yield from self.walks(i, node)
         yield from self.in_place(i, node)
 
@@ -400,10 +414,14 @@ class Grower:
 
         A `wide` cut may read more arrays than the limit, because its operator has no smaller kernel.
         """
-        known = i, subs, kind
-        if known not in self._made:
-            self._made[known] = self._priced(i, subs, kind, key, reads, work, on_chip, wide)
-        cut = self._made[known]
+        made = i, subs, kind
+        if made not in self._made:
+            self._made[made] = self._priced(i, subs, kind, key, reads, work, on_chip, wide)
+        return self.known(i, subs, kind)
+
+    def known(self, i: int, subs: tuple[Cut, ...], kind: Kind) -> Cut | None:
+        """The cut, ranked anew, if it has been made before; None also if it may not be made."""
+        cut = self._made.get((i, subs, kind))
         if cut is not None:
             cut.score = cut.price + self.beneath(cut.leaves) + cut.inner.bit_count()
         return cut
