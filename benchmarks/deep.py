@@ -16,7 +16,6 @@ import math
 import pickle
 import sys
 import time
-from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
@@ -28,73 +27,66 @@ sys.path.insert(0, str(ROOT))
 import numpy as np  # noqa: E402
 
 import eqsat  # noqa: E402
-from eqsat.program.ir import Program  # noqa: E402
+from eqsat.gpu.emit import emit  # noqa: E402
 from tests.support.deep_programs import SHAPES  # noqa: E402
 
-STAGES = ("build", "optimize", "print", "explain", "onnx", "read", "compile", "emit", "pickle")
 
+class Stages:
+    """The stages for one program, in order; each works on the results of those before it."""
 
-def stages(shape: str, size: int, limit: float) -> Iterator[tuple[str, Callable[[], object]]]:
-    """The stages, in order; each works on the results of the stages before it."""
-    made: dict[str, object] = {}
+    def __init__(self, shape: str, size: int, limit: float, folder: str) -> None:
+        self.shape, self.size, self.limit = shape, size, limit
+        self.file = str(Path(folder) / "model.onnx")
 
-    def build() -> None:
-        made["program"] = SHAPES[shape](size)
+    def build(self) -> None:
+        self.program = SHAPES[self.shape](self.size)
 
-    def optimize() -> None:
-        made["result"] = eqsat.optimize(made["program"], time_limit=limit)  # pyright: ignore[reportArgumentType]
+    def optimize(self) -> None:
+        self.best = eqsat.optimize(self.program, time_limit=self.limit)
 
-    def shown() -> None:
-        "".join(map(str, (made["program"], made["result"])))
+    def print(self) -> None:
+        "".join(map(str, (self.program, self.best)))
 
-    def explain() -> None:
-        made["result"].explain()  # pyright: ignore[reportAttributeAccessIssue]
+    def explain(self) -> None:
+        self.best.explain()
 
-    def onnx() -> None:
-        made["folder"] = TemporaryDirectory()
-        eqsat.to_onnx(made["result"].program, path())  # pyright: ignore[reportAttributeAccessIssue]
+    def onnx(self) -> None:
+        eqsat.to_onnx(self.best.program, self.file)
 
-    def path() -> str:
-        return str(Path(made["folder"].name) / "model.onnx")  # pyright: ignore[reportAttributeAccessIssue]
+    def read(self) -> None:
+        eqsat.from_onnx(self.file)
 
-    def read() -> None:
-        eqsat.from_onnx(path())
-
-    def compile_() -> None:
-        program = made["program"]
-        assert isinstance(program, Program)
+    def compile(self) -> None:
         rng = np.random.default_rng(0)
-        inputs = {t.attr("name"): rng.random(t.shape, dtype=np.float32) for t in program.inputs}
-        made["result"].compile(on="numpy")(inputs)  # pyright: ignore[reportAttributeAccessIssue]
+        inputs = {t.attr("name"): rng.random(t.shape, dtype=np.float32) for t in self.program.inputs}
+        self.best.compile(on="numpy")(inputs)
 
-    def emit() -> None:
-        from eqsat.gpu.emit import emit
-
+    def emit(self) -> None:
         with TemporaryDirectory() as folder:
-            emit(made["result"].plan, "mi300x", folder)  # pyright: ignore[reportAttributeAccessIssue]
+            emit(self.best.plan, "mi300x", folder)
 
-    def pickled() -> None:
-        pickle.loads(pickle.dumps(made["program"]))
+    def pickle(self) -> None:
+        pickle.loads(pickle.dumps(self.program))
 
-    done = (build, optimize, shown, explain, onnx, read, compile_, emit, pickled)
-    yield from zip(STAGES, done, strict=True)
+
+STAGES = [name for name in vars(Stages) if not name.startswith("_")]
 
 
 def measure(shape: str, size: int, limit: float, last: str) -> dict[str, float | str]:
     """Stage to the seconds of this process and its finished workers, or to its error."""
     found: dict[str, float | str] = {}
-    for name, work in stages(shape, size, limit):
-        begun = time.process_time()
-        try:
-            with contextlib.redirect_stdout(io.StringIO()):
-                work()
-            found[name] = time.process_time() - begun
-        except Exception as error:  # noqa: BLE001 a measurement goes on with the next stage
-            found[name] = f"{type(error).__name__}: {error}"[:150]
-            if name in ("build", "optimize"):
-                break
-        if name == last:
-            break
+    with TemporaryDirectory() as folder:
+        stages = Stages(shape, size, limit, folder)
+        for name in STAGES[: STAGES.index(last) + 1]:
+            begun = time.process_time()
+            try:
+                with contextlib.redirect_stdout(io.StringIO()):
+                    getattr(stages, name)()
+                found[name] = time.process_time() - begun
+            except Exception as error:  # noqa: BLE001 a measurement goes on with the next stage
+                found[name] = f"{type(error).__name__}: {error}"[:150]
+                if name in ("build", "optimize"):
+                    break
     return found
 
 

@@ -1,12 +1,12 @@
 """The effect of each rule on the e-graphs of some programs: matches, e-nodes that it made first, milliseconds.
 
-    python benchmarks/growth.py DIR... [--match PATTERN] [--numerics POLICY] [--seconds S] [--markdown]
+    python benchmarks/growth.py DIR... [--match PATTERN] [--numerics POLICY] [--seconds S]
 
 The DIRs hold *.onnx files (`*__*` left out: they are references). Each distinct part of a program is saturated once, in
 this process, with every rule of the policy, as `eqsat optimize` does. Matches of egglog's rules are the new ones in
 each iteration; those of the host's rules are the equalities that they state. To measure milliseconds, each rule runs in
 a ruleset of its own, with its questions to tables; answers, analyses, snapshots and bookkeeping are only in the total.
-`--markdown` prints the tables of papers/growth.md.
+The tables are Markdown, as in papers/growth.md.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import argparse
 import re
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -140,17 +140,8 @@ def _timed(row: HostRule, times: dict[str, float]) -> HostRule:
     return replace(row, apply=apply)
 
 
-def print_text(growths: Sequence[Growth]) -> None:
-    """Tables for a terminal."""
-    from eqsat.cli.shared.output import console, print_table
-
-    for growth in growths:
-        print_table(console(), _title(growth), ("rule", "matches", "e-nodes", "ms"), list(_cells(growth)))
-    print_table(console(), "All programs", _SUMMARY, [_summary(g) for g in growths])
-
-
-def print_markdown(growths: Sequence[Growth]) -> None:
-    """The same tables as Markdown: the summary first."""
+def report(growths: Sequence[Growth]) -> None:
+    """Print tables as Markdown: the summary first."""
     _print_rows(_SUMMARY, [_summary(g) for g in growths])
     for growth in growths:
         print(f"\n### {_title(growth)}\n")
@@ -187,12 +178,9 @@ def main() -> None:
     parser.add_argument("--match", default="*", metavar="PATTERN")
     parser.add_argument("--numerics", default="reassociate", choices=("exact", "reassociate", "fast"))
     parser.add_argument("--seconds", type=float, default=30.0, help="for each part of a program")
-    parser.add_argument("--markdown", action="store_true")
     args = parser.parse_args()
     rules = allowed(list(ALL), args.numerics)
-    growths = [grow(path, rules, args.seconds) for path in models(args.folders, args.match, REFERENCES)]
-    show: Callable[[Sequence[Growth]], None] = print_markdown if args.markdown else print_text
-    show(growths)
+    report([grow(path, rules, args.seconds) for path in models(args.folders, args.match, REFERENCES)])
 
 
 if __name__ == "__main__":

@@ -41,7 +41,6 @@ from eqsat.cli.shared.output import console, print_table
 from eqsat.errors import EqsatError
 from eqsat.frontends.execution import OnnxRuntime
 from eqsat.pipeline.measured import inputs_for
-from eqsat.suite.libraries import NotCovered, torch_library
 
 SLOWEST = 1.02
 """The most time that a model may take, in times of as written."""
@@ -69,13 +68,12 @@ def compiled(program: eqsat.Program, inputs: Mapping[str, Any], threads: int) ->
     except ImportError:
         return None
     torch.set_num_threads(threads)
-    library = torch_library(torch, "cpu")
     try:
-        function = torch.compile(library.run(program))
-        arrays = [library.array(inputs[name]) for name in program.input_names]
+        function = torch.compile(eqsat.to_torch(program))
+        arrays = [torch.from_numpy(inputs[name].copy()) for name in program.input_names]
         with torch.no_grad():
             function(*arrays)
-    except (NotCovered, RuntimeError):
+    except (EqsatError, RuntimeError):
         return None
 
     def run() -> object:

@@ -35,80 +35,72 @@ Fault = Callable[[Array, np.random.Generator], Array | None]
 """A spoilt copy of a constant; None where the fault does not apply."""
 
 
-def element(array: Array, rng: np.random.Generator, by: float = 2.0) -> Array | None:
-    """One element, off by twice the root mean square of all."""
-    if not is_float(str(array.dtype)):
-        return None
-    spoilt = array.copy()
-    size = np.sqrt(np.square(array.astype(np.float64)).mean())
-    place = tuple(int(rng.integers(n)) for n in array.shape)
-    spoilt[place] = array[place] + array.dtype.type(by * size)
+def fault(spoil: Callable[[Array, np.random.Generator], None], dims: int = 0, integers: bool = False) -> Fault:
+    """A fault of floats, or of integers, with at least so many dims. `spoil` changes a copy in place."""
+
+    def spoilt(array: Array, rng: np.random.Generator) -> Array | None:
+        if array.ndim < dims or not (array.dtype.kind == "i" if integers else is_float(str(array.dtype))):
+            return None
+        made = array.copy()
+        spoil(made, rng)
+        return None if np.array_equal(made, array) else made
+
     return spoilt
 
 
-def small_element(array: Array, rng: np.random.Generator) -> Array | None:
-    return element(array, rng, 0.05)
+def element(by: float) -> Callable[[Array, np.random.Generator], None]:
+    """One element, off by so many times the root mean square of all."""
+
+    def spoil(array: Array, rng: np.random.Generator) -> None:
+        size = np.sqrt(np.square(array.astype(np.float64)).mean())
+        array[tuple(int(rng.integers(n)) for n in array.shape)] += array.dtype.type(by * size)
+
+    return spoil
 
 
-def row(array: Array, rng: np.random.Generator) -> Array | None:
-    if array.ndim < 2 or not is_float(str(array.dtype)):
-        return None
-    spoilt = array.copy()
-    spoilt[int(rng.integers(len(array)))] = 0
-    return spoilt
+def row(array: Array, rng: np.random.Generator) -> None:
+    array[int(rng.integers(len(array)))] = 0
 
 
-def swapped_rows(array: Array, rng: np.random.Generator) -> Array | None:
-    if array.ndim < 2 or len(array) < 2:
-        return None
-    i = int(rng.integers(len(array) - 1))
-    spoilt = array.copy()
-    spoilt[[i, i + 1]] = array[[i + 1, i]]
-    return None if np.array_equal(spoilt, array) else spoilt
+def swapped_rows(array: Array, rng: np.random.Generator) -> None:
+    if len(array) > 1:
+        i = int(rng.integers(len(array) - 1))
+        array[[i, i + 1]] = array[[i + 1, i]]
 
 
-def scale(array: Array, rng: np.random.Generator) -> Array | None:
-    return (array * array.dtype.type(1.01)).astype(array.dtype) if is_float(str(array.dtype)) else None
+def scale(array: Array, rng: np.random.Generator) -> None:
+    array *= array.dtype.type(1.01)
 
 
-def column(array: Array, rng: np.random.Generator) -> Array | None:
-    if array.ndim < 2 or not is_float(str(array.dtype)):
-        return None
-    spoilt = array.copy()
-    spoilt[..., int(rng.integers(array.shape[-1]))] *= array.dtype.type(1.1)
-    return spoilt
+def column(array: Array, rng: np.random.Generator) -> None:
+    array[..., int(rng.integers(array.shape[-1]))] *= array.dtype.type(1.1)
 
 
-def transposed(array: Array, rng: np.random.Generator) -> Array | None:
+def transposed(array: Array, rng: np.random.Generator) -> None:
     """The same shape, its elements in the order of the transpose."""
-    if array.ndim < 2 or min(array.shape[-2:]) < 2:
-        return None
-    return np.ascontiguousarray(array.swapaxes(-1, -2)).reshape(array.shape)
+    array[...] = array.swapaxes(-1, -2).reshape(array.shape).copy()
 
 
-def bias(array: Array, rng: np.random.Generator) -> Array | None:
-    return element(array, rng, 0.5) if sum(n > 1 for n in array.shape) == 1 else None
+def bias(array: Array, rng: np.random.Generator) -> None:
+    if sum(n > 1 for n in array.shape) == 1:
+        element(0.5)(array, rng)
 
 
-def index(array: Array, rng: np.random.Generator) -> Array | None:
-    if array.dtype.kind != "i":
-        return None
-    spoilt = array.copy()
+def index(array: Array, rng: np.random.Generator) -> None:
     place = tuple(int(rng.integers(n)) for n in array.shape)
-    spoilt[place] += -1 if array[place] else 1
-    return spoilt
+    array[place] += -1 if array[place] else 1
 
 
 FAULTS: dict[str, Fault] = {
-    "element": element,
-    "small element": small_element,
-    "row": row,
-    "swapped rows": swapped_rows,
-    "scale 1.01": scale,
-    "column 1.1": column,
-    "transposed": transposed,
-    "bias": bias,
-    "index": index,
+    "element": fault(element(2.0)),
+    "small element": fault(element(0.05)),
+    "row": fault(row, dims=2),
+    "swapped rows": fault(swapped_rows, dims=2),
+    "scale 1.01": fault(scale),
+    "column 1.1": fault(column, dims=2),
+    "transposed": fault(transposed, dims=2),
+    "bias": fault(bias),
+    "index": fault(index, integers=True),
 }
 
 

@@ -28,7 +28,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from fnmatch import fnmatch
 from pathlib import Path
@@ -145,9 +145,8 @@ def cpu_seconds() -> float:
     for listed in Path("/proc/self/task").glob("*/children"):
         for child in listed.read_text().split():
             with suppress(OSError):  # it has just ended
-                total += (
-                    sum(map(int, Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[11:13])) / ticks
-                )
+                stat = Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()
+                total += sum(map(int, stat[11:13])) / ticks
     return total
 
 
@@ -235,96 +234,69 @@ def effect(source: Program, other: Program) -> float:
     return worst
 
 
-def _weight(model: onnx.ModelProto, rng: random.Random, change: Callable[[np.ndarray], None]) -> str | None:
-    floats = [t for t in model.graph.initializer if t.data_type in (1, 10) and np.prod(t.dims) > 1 and t.dims[0] > 1]
-    if not floats:
-        return None
-    tensor = rng.choice(floats)
-    array = numpy_helper.to_array(tensor).copy()
-    before = array.copy()
-    change(array)
-    tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
-    return None if (array == before).all() else tensor.name
+Fault = Callable[[onnx.ModelProto, random.Random], str | None]
+"""Changes a model, and says where; None where it has no place for the fault."""
+
+FLOATS, INTEGERS = (1, 10), (6, 7, 9)
+"""Element types of initializers: float32 and float16; int32, int64 and bool."""
 
 
-def _scaled(model: onnx.ModelProto, rng: random.Random) -> str | None:
-    def change(array: np.ndarray) -> None:
-        array *= 1.01
+def _stored(types: tuple[int, ...], single: bool, change: Callable[[np.ndarray], np.ndarray]) -> Fault:
+    """Another value of an initializer of these types, of one element or of more."""
 
-    return _weight(model, rng, change)
+    def plant(model: onnx.ModelProto, rng: random.Random) -> str | None:
+        tensors = [t for t in model.graph.initializer if t.data_type in types and (np.prod(t.dims) == 1) == single]
+        if not tensors:
+            return None
+        tensor = rng.choice(tensors)
+        array = numpy_helper.to_array(tensor)
+        changed = change(array).astype(array.dtype)
+        tensor.CopyFrom(numpy_helper.from_array(changed, tensor.name))
+        return None if (array == changed).all() else tensor.name
 
-
-def _swapped(model: onnx.ModelProto, rng: random.Random) -> str | None:
-    def change(array: np.ndarray) -> None:
-        array[[0, 1]] = array[[1, 0]]
-
-    return _weight(model, rng, change)
-
-
-def _number(model: onnx.ModelProto, rng: random.Random) -> str | None:
-    numbers = [t for t in model.graph.initializer if t.data_type in (1, 10) and np.prod(t.dims) == 1]
-    if not numbers:
-        return None
-    tensor = rng.choice(numbers)
-    array = numpy_helper.to_array(tensor) * 10
-    tensor.CopyFrom(numpy_helper.from_array(array.astype(array.dtype), tensor.name))
-    return tensor.name if array.any() else None
+    return plant
 
 
-def _sibling(model: onnx.ModelProto, rng: random.Random) -> str | None:
-    nodes = [n for n in model.graph.node if n.op_type in SIBLINGS]
-    if not nodes:
-        return None
-    node = rng.choice(nodes)
+def _of_node(operators: Collection[str], change: Callable[[onnx.NodeProto], None], *attributes: str) -> Fault:
+    """Another node in place of one of these operators, with one of these attributes if there are any."""
+
+    def plant(model: onnx.ModelProto, rng: random.Random) -> str | None:
+        named = [n for n in model.graph.node if n.op_type in operators]
+        nodes = [n for n in named if not attributes or any(a.name in attributes for a in n.attribute)]
+        if not nodes:
+            return None
+        node = rng.choice(nodes)
+        change(node)
+        return node.name
+
+    return plant
+
+
+def _swapped(array: np.ndarray) -> np.ndarray:
+    return array[[1, 0, *range(2, len(array))]] if len(array) > 1 else array
+
+
+def _heads(array: np.ndarray) -> np.ndarray:
+    size = array.shape[-1] // 8 if array.ndim > 1 else 0
+    parts = array[..., size : 2 * size], array[..., :size], array[..., 2 * size :]
+    return np.concatenate(parts, -1) if size else array
+
+
+def _sibling(node: onnx.NodeProto) -> None:
     node.op_type = SIBLINGS[node.op_type]
-    return node.name
 
 
-def _left_out(model: onnx.ModelProto, rng: random.Random) -> str | None:
-    nodes = [n for n in model.graph.node if n.op_type in ("Add", "Mul", "Relu", "Gelu", "Erf", "Tanh", "Softmax")]
-    if not nodes:
-        return None
-    node = rng.choice(nodes)
+def _left_out(node: onnx.NodeProto) -> None:
     node.op_type = "Identity"
     del node.input[1:], node.attribute[:]
-    return node.name
 
 
-def _heads(model: onnx.ModelProto, rng: random.Random) -> str | None:
-    def change(array: np.ndarray) -> None:
-        size = array.shape[-1] // 8
-        if array.ndim > 1 and size:
-            array[..., :size], array[..., size : 2 * size] = (
-                array[..., size : 2 * size].copy(),
-                array[..., :size].copy(),
-            )
-
-    return _weight(model, rng, change)
-
-
-def _off_by_one(model: onnx.ModelProto, rng: random.Random) -> str | None:
-    whole = [t for t in model.graph.initializer if t.data_type in (6, 7, 9) and np.prod(t.dims) > 1]
-    if not whole:
-        return None
-    tensor = rng.choice(whole)
-    array = numpy_helper.to_array(tensor)
-    moved = np.roll(array, 1, axis=-1)
-    tensor.CopyFrom(numpy_helper.from_array(moved, tensor.name))
-    return None if (array == moved).all() else tensor.name
-
-
-def _axis(model: onnx.ModelProto, rng: random.Random) -> str | None:
-    kinds = ("Softmax", "Concat", "Transpose", "Gather")
-    nodes = [n for n in model.graph.node if n.op_type in kinds and any(a.name in ("axis", "perm") for a in n.attribute)]
-    if not nodes:
-        return None
-    node = rng.choice(nodes)
+def _axis(node: onnx.NodeProto) -> None:
     attribute = next(a for a in node.attribute if a.name in ("axis", "perm"))
     if attribute.name == "perm":
         attribute.ints[:] = [*attribute.ints[:-2], attribute.ints[-1], attribute.ints[-2]]
     else:
         attribute.i += -1 if attribute.i else 1
-    return node.name
 
 
 def _added_twice(model: onnx.ModelProto, rng: random.Random) -> str | None:
@@ -342,18 +314,18 @@ def _added_twice(model: onnx.ModelProto, rng: random.Random) -> str | None:
     return node.name
 
 
-PLANTED: dict[str, Callable[[onnx.ModelProto, random.Random], str | None]] = {
-    "a weight changed by 1 %": _scaled,
-    "rows swapped": _swapped,
-    "a number changed": _number,
-    "another operator": _sibling,
-    "an operator left out": _left_out,
-    "parts of each row swapped": _heads,
-    "a mask or an index off by one": _off_by_one,
-    "another axis": _axis,
+PLANTED: dict[str, Fault] = {
+    "a weight changed by 1 %": _stored(FLOATS, False, lambda array: array * 1.01),
+    "rows swapped": _stored(FLOATS, False, _swapped),
+    "a number changed": _stored(FLOATS, True, lambda array: array * 10),
+    "another operator": _of_node(SIBLINGS, _sibling),
+    "an operator left out": _of_node(("Add", "Mul", "Relu", "Gelu", "Erf", "Tanh", "Softmax"), _left_out),
+    "parts of each row swapped": _stored(FLOATS, False, _heads),
+    "a mask or an index off by one": _stored(INTEGERS, False, lambda array: np.roll(array, 1, axis=-1)),
+    "another axis": _of_node(("Softmax", "Concat", "Transpose", "Gather"), _axis, "axis", "perm"),
     "a bias added twice": _added_twice,
 }
-"""Kinds of faults: each changes the model, and says where; None where it has no place for the fault."""
+"""Kinds of faults."""
 
 if __name__ == "__main__":
     sys.exit(main())
