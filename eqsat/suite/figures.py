@@ -14,6 +14,7 @@ from eqsat.check.inputs import random_inputs
 from eqsat.extract.device.table import Device
 from eqsat.extract.plan.calibrate import Micro, micro
 from eqsat.extract.plan.plan import Kernel, Plan
+from eqsat.frontends.torch.module import graph_module
 from eqsat.gpu.launch.grouping import groups
 from eqsat.gpu.launch.lower import LIBRARY_DTYPES
 from eqsat.gpu.run.timing import WARM_UP, elapsed_us
@@ -25,7 +26,7 @@ from eqsat.program.core import lower
 from eqsat.program.ir import Program
 from eqsat.runs.task import Tell
 from eqsat.suite.checks import compare
-from eqsat.suite.libraries import Function, Library, cupy_library, torch_library
+from eqsat.suite.libraries import Function, in_cupy
 from eqsat.suite.place import Given, Gpu, Place, Run, Sample, Time, in_sound_process, place_of
 from eqsat.suite.programs import bare_product, compulsory_bytes, product, program
 from eqsat.suite.streaming import ROWS
@@ -187,17 +188,15 @@ def _rivals(
     try:
         from cupyx.scipy.special import erf  # pyright: ignore[reportMissingImports]
 
-        library = cupy_library(cupy, erf)
-        found["cupy"] = _cycled(cupy, library.run(made), _copies(library.array, made, inputs, sets))
+        found["cupy"] = _cycled(cupy, in_cupy(made, cupy, erf), _copies(cupy.asarray, made, inputs, sets))
     except Exception as failure:  # noqa: BLE001  whatever another library raises leaves its column empty
         missing["cupy"] = _reason(failure)
     try:
         torch = _torch()
-        library = torch_library(torch, "cuda")
-        arrays = _copies(library.array, made, inputs, sets)
+        arrays = _copies(lambda array: torch.from_numpy(array.copy()).to("cuda"), made, inputs, sets)
     except Exception as failure:  # noqa: BLE001
         return found, missing | {"torch": _reason(failure)}
-    for title, call in _torch_runs(torch, library, made, given).items():
+    for title, call in _torch_runs(torch, made, given).items():
         try:
             with torch.no_grad():
                 found[title] = _cycled(cupy, call(), arrays)
@@ -219,10 +218,10 @@ def _torch() -> Any:
     return torch
 
 
-def _torch_runs(torch: Any, library: Library, made: Program, given: Given) -> dict[str, Callable[[], Function]]:
+def _torch_runs(torch: Any, made: Program, given: Given) -> dict[str, Callable[[], Function]]:
     runs: dict[str, Callable[[], Function]] = {
-        "torch": lambda: library.run(made),
-        "torch.compile": lambda: torch.compile(library.run(made), mode=given["compile"]),
+        "torch": lambda: graph_module(made, "cuda"),
+        "torch.compile": lambda: torch.compile(graph_module(made, "cuda"), mode=given["compile"]),
     }
     fused = ROWS[given["program"]].fused if given.get("program") in ROWS else None
     if fused is not None:

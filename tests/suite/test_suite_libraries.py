@@ -9,9 +9,10 @@ import pytest
 
 import eqsat
 from eqsat.base.numerics import elementwise
+from eqsat.frontends.torch.module import graph_module
 from eqsat.program import ops
 from eqsat.program.ir import Program
-from eqsat.suite.libraries import NotCovered, cupy_library, torch_library
+from eqsat.suite.libraries import NotCovered, in_cupy
 from support.fake_cupy import FakeCupy
 from support.gpu_programs import PROGRAMS, inputs_of
 
@@ -35,14 +36,15 @@ COVERED: dict[str, Program] = {
 @pytest.mark.parametrize("name", COVERED)
 @pytest.mark.parametrize("library", ["cupy", "torch"])
 def test_rivals_compute_what_numpy_does(library: str, name: str) -> None:
+    program = COVERED[name]
     if library == "torch":
         torch = pytest.importorskip("torch")
-        rival = torch_library(torch, "cpu")
+        run, taken = graph_module(program, "cpu"), torch.from_numpy
     else:
-        rival = cupy_library(FakeCupy(), lambda x: elementwise("erf", x))
-    program = COVERED[name]
+        run, taken = in_cupy(program, FakeCupy(), lambda x: elementwise("erf", x)), np.asarray
     inputs = inputs_of(program)
-    got = rival.run(program)(*(rival.array(inputs[n]) for n in program.input_names))
+    got = run(*(taken(inputs[n].copy()) for n in program.input_names))
+    got = got if isinstance(got, tuple) else (got,)
     for array, want in zip(got, program.run(inputs).values(), strict=True):
         np.testing.assert_allclose(np.asarray(array), want, rtol=1e-5, atol=1e-6)
 
@@ -51,4 +53,14 @@ def test_operators_that_a_rival_lacks_are_named() -> None:
     x = ops.input("x", (4,), "float32")
     odd = ops.opaque("Odd", [x], [((4,), "float32")], "odd", lambda a: [a])
     with pytest.raises(NotCovered, match="opaque"):
-        cupy_library(FakeCupy(), np.abs).run(Program((x,), {"y": odd[0]}))
+        in_cupy(Program((x,), {"y": odd[0]}), FakeCupy(), np.abs)
+
+
+@pytest.mark.parametrize("name", COVERED)
+def test_torch_makes_every_tensor_on_the_device_asked_for(name: str) -> None:
+    torch = pytest.importorskip("torch")
+    program = COVERED[name]
+    given = [torch.empty(t.shape, dtype=getattr(torch, t.dtype), device="meta") for t in program.inputs]
+    got = graph_module(program, "meta")(*given)
+    for tensor, term in zip(got if isinstance(got, tuple) else (got,), program.outputs.values(), strict=True):
+        assert (tensor.device.type, tuple(tensor.shape)) == ("meta", term.shape)

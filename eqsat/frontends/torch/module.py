@@ -181,12 +181,17 @@ def to_torch(program: Program) -> Any:
     Raises:
         InputError: torch is not installed, or has no operator for one that the program carries from ONNX.
     """
-    torch = import_torch()
     instance("to_torch", program, Program, "a Program (eqsat.trace, from_onnx, from_torch)")
+    return graph_module(program, "cpu")
+
+
+def graph_module(program: Program, device: str) -> Any:
+    """As `to_torch`, for tensors on a device."""
+    torch = import_torch()
     graph = torch.fx.Graph()
     root = torch.nn.Module()
     values = {term: graph.placeholder(_identifier(i, term)) for i, term in enumerate(program.inputs)}
-    results = Writer(root, graph, values, torch.device("cpu")).write(list(program.outputs.values()))
+    results = Writer(root, graph, values, torch.device(device)).write(list(program.outputs.values()))
     graph.output(results[0] if len(results) == 1 else tuple(results))
     graph.eliminate_dead_code()
     return torch.fx.GraphModule(root, graph, "Program")
