@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import random
-import tempfile
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
-from eqsat.fuzzing.kinds import Fault
-from eqsat.fuzzing.oracle import check_line
+from eqsat.fuzzing.kinds import Fault, as_model, one_piece
+from eqsat.fuzzing.oracle import optimised
 from eqsat.runs.task import Tell
 
 SECONDS = 30.0
 BYTES = 4_000_000_000
+
+steps, files = one_piece, as_model
 
 node: Callable[..., NodeProto] = helper.make_node
 
@@ -53,51 +53,59 @@ def _end(rng: random.Random, name: str) -> list[NodeProto]:
     )
 
 
-_ZERO = {"zero": np.int64(0)}
+def _huge(
+    rng: random.Random,
+    make: Sequence[NodeProto],
+    arrays: dict[str, Any] | None = None,
+    inputs: Sequence[ValueInfoProto] | None = None,
+) -> ModelProto:
+    """A model of nodes that make the huge value `b`, and of its reader."""
+    return _model([*make, *_end(rng, "b")], {**(arrays or {}), "zero": np.int64(0)}, inputs)
+
+
+_TO_FLOAT = node("Cast", ["a"], ["b"], to=TensorProto.FLOAT)
 
 
 def constant_of_shape(rng: random.Random, n: int) -> ModelProto:
     value = rng.choice((np.ones(1, np.float32), np.ones(1, np.uint8), np.ones(1, np.bool_)))
-    make = node("ConstantOfShape", ["n"], ["b"], value=numpy_helper.from_array(value))
-    cast = node("Cast", ["b"], ["big"], to=TensorProto.FLOAT)
-    return _model([make, cast, *_end(rng, "big")], {"n": np.array([n, 4]), **_ZERO})
+    make = node("ConstantOfShape", ["n"], ["a"], value=numpy_helper.from_array(value))
+    return _huge(rng, [make, _TO_FLOAT], {"n": np.array([n, 4])})
 
 
 def expand(rng: random.Random, n: int) -> ModelProto:
-    source = rng.choice(("x", "c", "u"))
-    make = [node("Expand", [source, "n"], ["b"]), node("Cast", ["b"], ["big"], to=TensorProto.FLOAT)]
-    arrays = {"n": np.array([n, 4]), "c": np.ones(4, np.float32), "u": np.ones(4, np.uint8)}
-    return _model([*make, *_end(rng, "big")], arrays | _ZERO)
+    return _repeated(rng, "Expand", [n, 4], np.ones(4, np.float32))
 
 
 def tile(rng: random.Random, n: int) -> ModelProto:
+    return _repeated(rng, "Tile", [n], np.arange(4, dtype=np.float32))
+
+
+def _repeated(rng: random.Random, op: str, times: list[int], constant: np.ndarray[Any, Any]) -> ModelProto:
     source = rng.choice(("x", "c", "u"))
-    make = [node("Tile", [source, "n"], ["b"]), node("Cast", ["b"], ["big"], to=TensorProto.FLOAT)]
-    arrays = {"n": np.array([n]), "c": np.arange(4, dtype=np.float32), "u": np.ones(4, np.uint8)}
-    return _model([*make, *_end(rng, "big")], arrays | _ZERO)
+    arrays = {"n": np.array(times), "c": constant, "u": np.ones(4, np.uint8)}
+    return _huge(rng, [node(op, [source, "n"], ["a"]), _TO_FLOAT], arrays)
 
 
 def range_(rng: random.Random, n: int) -> ModelProto:
     dtype = rng.choice((np.int64, np.float32, np.float64))
     delta = rng.choice((1, 1, 0.5, 1e-9)) if dtype != np.int64 else rng.choice((1, 2, 0))
-    arrays = {"a": dtype(rng.choice((0, 1))), "b": dtype(n), "d": dtype(delta)}
-    make = [node("Range", ["a", "b", "d"], ["r"]), node("Cast", ["r"], ["big"], to=TensorProto.FLOAT)]
-    return _model([*make, *_end(rng, "big")], arrays | _ZERO)
+    arrays = {"from": dtype(rng.choice((0, 1))), "to": dtype(n), "by": dtype(delta)}
+    return _huge(rng, [node("Range", ["from", "to", "by"], ["a"]), _TO_FLOAT], arrays)
 
 
 def pad(rng: random.Random, n: int) -> ModelProto:
     mode = rng.choice(("constant", "edge", "reflect", "wrap"))
-    return _model([node("Pad", ["x", "p"], ["b"], mode=mode), *_end(rng, "b")], {"p": np.array([n, 1]), **_ZERO})
+    return _huge(rng, [node("Pad", ["x", "p"], ["b"], mode=mode)], {"p": np.array([n, 1])})
 
 
 def one_hot(rng: random.Random, n: int) -> ModelProto:
     arrays = {"i": np.array([0, 1, 2, 3]), "n": np.int64(n), "v": np.array([0.0, 1.0], np.float32)}
-    return _model([node("OneHot", ["i", "n", "v"], ["b"]), *_end(rng, "b")], arrays | _ZERO)
+    return _huge(rng, [node("OneHot", ["i", "n", "v"], ["b"])], arrays)
 
 
 def eye_like(rng: random.Random, n: int) -> ModelProto:
     make = [node("Expand", ["x", "n"], ["e"]), node(rng.choice(("EyeLike", "Trilu")), ["e"], ["b"])]
-    return _model([*make, *_end(rng, "b")], {"n": np.array([n, 4]), **_ZERO})
+    return _huge(rng, make, {"n": np.array([n, 4])})
 
 
 def resize(rng: random.Random, n: int) -> ModelProto:
@@ -106,7 +114,7 @@ def resize(rng: random.Random, n: int) -> ModelProto:
     arrays = {"n": np.array([1, 1, n, n]), "s": np.array([1, 1, n, n], np.float32), "f": np.array([1, 1, 2, 2])}
     mode = rng.choice(("nearest", "linear", "cubic"))
     make = [node("Reshape", ["x", "f"], ["z"]), node("Resize", inputs, ["b"], mode=mode)]
-    return _model([*make, *_end(rng, "b")], arrays | _ZERO)
+    return _huge(rng, make, arrays)
 
 
 def loop(rng: random.Random, n: int) -> ModelProto:
@@ -141,15 +149,13 @@ def pool(rng: random.Random, n: int) -> ModelProto:
     op = rng.choice(("MaxPool", "AveragePool"))
     if op == "AveragePool":
         attributes.pop("dilations", None)
-    return _model(
-        [node(op, ["z"], ["b"], **attributes), *_end(rng, "b")], _ZERO, [_value("z", (1, 1, 16)), _value("x")]
-    )
+    return _huge(rng, [node(op, ["z"], ["b"], **attributes)], inputs=[_value("z", (1, 1, 16)), _value("x")])
 
 
 def conv(rng: random.Random, n: int) -> ModelProto:
     attributes = rng.choice(({"pads": [n, n]}, {"strides": [n]}, {"dilations": [n]}, {"group": n}))
-    nodes = [node("Conv", ["z", "w"], ["b"], **attributes), *_end(rng, "b")]
-    return _model(nodes, {"w": np.ones((1, 1, 3), np.float32), **_ZERO}, [_value("z", (1, 1, 16)), _value("x")])
+    inputs = [_value("z", (1, 1, 16)), _value("x")]
+    return _huge(rng, [node("Conv", ["z", "w"], ["b"], **attributes)], {"w": np.ones((1, 1, 3), np.float32)}, inputs)
 
 
 def huge_input(rng: random.Random, n: int) -> ModelProto:
@@ -160,12 +166,8 @@ def huge_input(rng: random.Random, n: int) -> ModelProto:
 def huge_product(rng: random.Random, n: int) -> ModelProto:
     """Products of huge constants that take no space in the file."""
     side = min(n, rng.choice((1 << 12, 1 << 14, 1 << 16)))
-    nodes = [
-        node("ConstantOfShape", ["n"], ["a"], value=numpy_helper.from_array(np.ones(1, np.float32))),
-        node("MatMul", ["a", "a"], ["b"]),
-        *_end(rng, "b"),
-    ]
-    return _model(nodes, {"n": np.array([side, side]), **_ZERO}, [_value("x", (side,))])
+    ones = node("ConstantOfShape", ["n"], ["a"], value=numpy_helper.from_array(np.ones(1, np.float32)))
+    return _huge(rng, [ones, node("MatMul", ["a", "a"], ["b"])], {"n": np.array([side, side])}, [_value("x", (side,))])
 
 
 def doubled(rng: random.Random, n: int) -> ModelProto:
@@ -233,35 +235,17 @@ BOMBS = (
 SIZES = (10**6, 1 << 26, 1 << 30, (1 << 31) - 1, 1 << 31, 1 << 33, 10**12, 1 << 48, (1 << 62) + 1)
 
 
-def steps(seed: int) -> int:
-    """A bomb is one piece."""
-    return 0
-
-
 def case(seed: int, kept: Sequence[int] | None, models: Sequence[str] = ()) -> bytes:
     """The bytes of a file."""
     rng = random.Random(seed)
     return BOMBS[seed % len(BOMBS)](rng, rng.choice(SIZES)).SerializeToString()
 
 
-def files(data: bytes) -> dict[str, bytes]:
-    """The model."""
-    return {".onnx": data}
-
-
 def judge(data: bytes, tell: Tell) -> str:
     """Read and optimise one."""
-    import eqsat
-    from eqsat.errors import InputError
-
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "bomb.onnx"
-        path.write_bytes(data)
-        try:
-            best = eqsat.optimize(eqsat.from_onnx(path), time_limit=1.0, explain_time=0.0)
-        except InputError as error:
-            check_line(str(error))
-            return "refused"
-        if not best.report["check"]["passed"]:
-            raise Fault("a result that was not checked")
-        return "result"
+    best = optimised(data, 1.0)
+    if best is None:
+        return "refused"
+    if not best.report["check"]["passed"]:
+        raise Fault("a result that was not checked")
+    return "result"

@@ -65,5 +65,15 @@ def kind(name: str) -> Kind:
         raise unknown("kind of cases", name, KINDS) from error
 
 
+def one_piece(seed: int) -> int:
+    """The `steps` of cases that are not shrunk."""
+    return 0
+
+
+def as_model(data: bytes) -> dict[str, bytes]:
+    """The `files` of a case that is an ONNX file."""
+    return {".onnx": data}
+
+
 class Fault(Exception):
     """What is wrong with an answer."""

@@ -6,15 +6,18 @@ import contextlib
 import random
 import tempfile
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
 
-from eqsat.fuzzing.kinds import Fault
+from eqsat.fuzzing.kinds import Fault, one_piece
 from eqsat.runs.task import Tell
 
 SECONDS = 30.0
 BYTES = 6_000_000_000
+
+steps = one_piece
 
 Call = tuple[str, Callable[..., Any], list[Any], dict[str, Any]]
 """A name, the callable, and its arguments by position and by name."""
@@ -26,22 +29,8 @@ def _wrong() -> tuple[Any, ...]:
 
     return (
         *(None, "", "x", "mi300x", b"x", -1, 0, 1, 3, 1.5, -0.5, float("nan"), float("inf"), 10**30, -(10**30), True),
-        *(
-            (),
-            [],
-            [[]],
-            [1, [2, 3]],
-            (1.5,),
-            (-1,),
-            ("a",),
-            (None,),
-            (0, 0),
-            (10**12, 10**12),
-            {},
-            {"x": 1},
-            {1: 2},
-            {"a"},
-        ),
+        *((), [], [[]], [1, [2, 3]], (1.5,), (-1,), ("a",), (None,), (0, 0), (10**12, 10**12)),
+        *({}, {"x": 1}, {1: 2}, {"a"}),
         *(object(), int, len, lambda: None, range(3), slice(1), ..., 1 + 2j, np.float32(1), np.int64(2)),
         *(np.array(1.0), np.zeros((0, 3)), np.zeros((2, 0)), np.array([None, 1], object), np.array(["a"])),
         *(np.zeros(3, np.complex64), np.zeros((2, 3)), np.zeros((2, 3), np.uint64), np.array("2020", "datetime64[D]")),
@@ -65,6 +54,12 @@ def _result() -> Any:
     import eqsat
 
     return eqsat.optimize(_program(), time_limit=0.5, explain_time=0.0)
+
+
+def _jitted(*args: Any, **options: Any) -> Any:
+    import eqsat
+
+    return eqsat.jit(lambda x: x + 1, **options)(*args)
 
 
 def _calls() -> list[tuple[str, Callable[..., Any], tuple[Any, ...], dict[str, Any]]]:
@@ -94,21 +89,10 @@ def _calls() -> list[tuple[str, Callable[..., Any], tuple[Any, ...], dict[str, A
         "softmax": (x, 0), "log_softmax": (x, 0), "gelu": (x, "none"), "elu": (x, 1.0), "leaky_relu": (x, 0.1),
         "round": (x, 0),
     }  # fmt: skip
-    binary = [
-        "add",
-        "subtract",
-        "multiply",
-        "maximum",
-        "minimum",
-        "remainder",
-        "equal",
-        "less",
-        "less_equal",
-        "greater",
-        "greater_equal",
-        "divide",
-    ]
-    binary += ["floor_divide", "power", "not_equal", "logical_and", "logical_or", "outer"]
+    binary = {
+        *("add", "subtract", "multiply", "divide", "floor_divide", "remainder", "power", "maximum", "minimum", "outer"),
+        *("equal", "not_equal", "less", "less_equal", "greater", "greater_equal", "logical_and", "logical_or"),
+    }
     reductions = ["sum", "prod", "max", "min", "argmax", "argmin", "mean", "var", "std", "logsumexp"]
     calls: list[Any] = []
     for name, function in FUNCTIONS.items():
@@ -131,12 +115,7 @@ def _calls() -> list[tuple[str, Callable[..., Any], tuple[Any, ...], dict[str, A
         ("from_onnx", eqsat.from_onnx, (eqsat.to_onnx(program), {}), {}),
         ("to_onnx", eqsat.to_onnx, (program, None), {"opset": 17}),
         ("from_torch", eqsat.from_torch, (None, ()), {}),
-        (
-            "jit",
-            lambda *a, **k: eqsat.jit(lambda x: x + 1, **k)(*a),
-            (np.ones(3, np.float32),),
-            {"on": "numpy", "top": 1},
-        ),
+        ("jit", _jitted, (np.ones(3, np.float32),), {"on": "numpy", "top": 1}),
         ("jit of", eqsat.jit, (lambda x: x,), {}),
         ("Program", eqsat.Program, (program.inputs, program.outputs), {}),
         ("Program.run", program.run, (arrays, "native"), {}),
@@ -153,19 +132,14 @@ def _calls() -> list[tuple[str, Callable[..., Any], tuple[Any, ...], dict[str, A
     return calls
 
 
-_cache: list[Any] = []
-
-
-def steps(seed: int) -> int:
-    """A call is one piece."""
-    return 0
+@cache
+def _all() -> tuple[list[Any], tuple[Any, ...]]:
+    return _calls(), _wrong()
 
 
 def case(seed: int, kept: Sequence[int] | None, models: Sequence[str] = ()) -> Call:
     """A call with one wrong argument, sometimes a missing one or one too many."""
-    if not _cache:
-        _cache.extend((_calls(), _wrong()))
-    calls, wrong = _cache
+    calls, wrong = _all()
     rng = random.Random(seed)
     name, function, right, named = calls[seed % len(calls)] if seed % 3 else rng.choice(calls)
     args, kwargs = list(right), dict(named)

@@ -7,21 +7,21 @@ agree with its result; otherwise any result, or an InputError of one line, is ri
 from __future__ import annotations
 
 import random
-import tempfile
 from collections.abc import Sequence
-from pathlib import Path
 
 from google.protobuf.message import DecodeError
 from onnx import ModelProto
 
 from eqsat.fuzzing.corpus import corpus
-from eqsat.fuzzing.kinds import Fault
+from eqsat.fuzzing.kinds import Fault, as_model
 from eqsat.fuzzing.mutations import STRUCTURAL, flip
-from eqsat.fuzzing.oracle import LARGEST, by_onnxruntime, check_line, compare_all, reference_agrees
+from eqsat.fuzzing.oracle import LARGEST, by_onnxruntime, compare_all, optimised, reference_agrees
 from eqsat.runs.task import Tell
 
 SECONDS = 60.0
 BYTES = 6_000_000_000
+
+files = as_model
 
 SEARCH_SECONDS = 10.0
 """Enough for nearly all, on a busy machine too: an abandoned search ends its worker, and another has to start."""
@@ -50,48 +50,36 @@ def case(seed: int, kept: Sequence[int] | None, models: Sequence[str] = ()) -> b
     return data
 
 
-def files(data: bytes) -> dict[str, bytes]:
-    """The model."""
-    return {".onnx": data}
-
-
 def judge(data: bytes, tell: Tell) -> str:
     """Read, optimise and compare one model."""
-    import eqsat
     from eqsat.check.inputs import random_inputs
     from eqsat.errors import InputError
 
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "model.onnx"
-        path.write_bytes(data)
+    best = optimised(data, SEARCH_SECONDS)
+    if best is None:
+        return "refused"
+    program = best.source
+    if not str(program):
+        raise Fault("an empty program")
+    if sum(term.size for term in program.inputs) > LARGEST:
+        return "result, no runtime"
+    tell("foreign")
+    inputs = next(random_inputs(program, 1, 0))
+    wanted = by_onnxruntime(data, program, inputs)
+    tell("")
+    if wanted is None:
+        return "result, no runtime"
+    if program.opaque():
+        return "result, carried"
+    for name, one in (("as read", program), ("optimised", best.program)):
         try:
-            program = eqsat.from_onnx(path)
-            best = eqsat.optimize(program, time_limit=SEARCH_SECONDS, explain_time=0.0)
+            got = one.run(inputs)
         except InputError as error:
-            check_line(str(error))
-            return "refused"
-        program_text = str(program)
-        if not program_text:
-            raise Fault("an empty program")
-        if sum(term.size for term in program.inputs) > LARGEST:
-            return "result, no runtime"
-        tell("foreign")
-        inputs = next(random_inputs(program, 1, 0))
-        wanted = by_onnxruntime(data, program, inputs)
-        tell("")
-        if wanted is None:
-            return "result, no runtime"
-        if program.opaque():
-            return "result, carried"
-        for name, one in (("as read", program), ("optimised", best.program)):
-            try:
-                got = one.run(inputs)
-            except InputError as error:
-                raise Fault(f"{name}: refused in a run: {error}") from error
-            try:
-                compare_all(name, got, wanted, one)
-            except Fault:
-                if not reference_agrees(data, one, inputs, got):
-                    raise
-                return "result, onnxruntime wrong"
-        return "result, right"
+            raise Fault(f"{name}: refused in a run: {error}") from error
+        try:
+            compare_all(name, got, wanted, one)
+        except Fault:
+            if not reference_agrees(data, one, inputs, got):
+                raise
+            return "result, onnxruntime wrong"
+    return "result, right"

@@ -13,18 +13,7 @@ from onnx import AttributeProto, GraphProto, ModelProto, TensorProto, helper, nu
 
 NUMBERS = (0, 1, -1, 2, 3, -2, 5, 7, 64, 1000, 10**6, 2**31 - 1, -(2**31), 2**31, 2**40, 2**62, 2**63 - 1, -(2**63))
 STRINGS = (
-    "",
-    "x",
-    "\0",
-    "\x1b[31m",
-    "é\u202e",
-    "a" * 5000,
-    "../../etc/passwd",
-    "{}",
-    "%s",
-    "y" * 70,
-    "NOTSET",
-    "linear",
+    *("", "x", "\0", "\x1b[31m", "é\u202e", "a" * 5000, "../../etc/passwd", "{}", "%s", "y" * 70, "NOTSET", "linear"),
 )
 
 NESTED_BYTES = 100_000
@@ -59,6 +48,10 @@ def _tensor(rng: Rng, model: ModelProto) -> TensorProto:
     tensors = [t for graph in _graphs(model) for t in graph.initializer]
     tensors += [a.t for g in _graphs(model) for n in g.node for a in n.attribute if a.HasField("t")]
     return rng.choice(tensors) if tensors else TensorProto()
+
+
+def _values(graph: GraphProto) -> list[Any]:
+    return [*graph.input, *graph.output, *graph.value_info]
 
 
 def _number(rng: Rng) -> int:
@@ -97,32 +90,20 @@ def retype_attribute(rng: Rng, model: ModelProto) -> None:
     if not node.attribute:
         return
     a = rng.choice(node.attribute)
-    name = a.name
     if rng.random() < 0.3:
         a.type = rng.randint(0, 14)
         return
     value: Any = rng.choice(
         (3, -1, 0.5, "text", [1, 2], [0.5], ["a"], b"\xff", model.graph, numpy_helper.from_array(np.ones(2)))
     )
-    a.CopyFrom(helper.make_attribute(name, value))
+    a.CopyFrom(helper.make_attribute(a.name, value))
 
 
 def add_attribute(rng: Rng, model: ModelProto) -> None:
     node = _node(rng, model)
     names = (
-        "axis",
-        "axes",
-        "keepdims",
-        "perm",
-        "to",
-        "value",
-        "mode",
-        "alpha",
-        "pads",
-        "group",
-        "epsilon",
-        "body",
-        "x",
+        *("axis", "axes", "keepdims", "perm", "to", "value", "mode", "alpha"),
+        *("pads", "group", "epsilon", "body", "x"),
     )
     node.attribute.append(helper.make_attribute(rng.choice(names), rng.choice((0, 1, 7, -1, 0.5, "s", [0, 1]))))
 
@@ -136,8 +117,7 @@ def set_dim(rng: Rng, model: ModelProto) -> None:
         else:
             tensor.dims.append(_number(rng))
         return
-    graph = _graph(rng, model)
-    values = [*graph.input, *graph.output, *graph.value_info]
+    values = _values(_graph(rng, model))
     if not values:
         return
     shape = rng.choice(values).type.tensor_type.shape
@@ -159,8 +139,7 @@ def set_type(rng: Rng, model: ModelProto) -> None:
     if rng.random() < 0.5:
         _tensor(rng, model).data_type = code
         return
-    graph = _graph(rng, model)
-    values = [*graph.input, *graph.output, *graph.value_info]
+    values = _values(_graph(rng, model))
     if values:
         value = rng.choice(values)
         if rng.random() < 0.1:
@@ -175,9 +154,7 @@ def rewire(rng: Rng, model: ModelProto) -> None:
     """Inputs of a node dropped, swapped, doubled, or replaced by another value."""
     node = _node(rng, model)
     graph = _graph(rng, model)
-    known = (
-        [v.name for v in graph.input] + [t.name for t in graph.initializer] + [n for x in graph.node for n in x.output]
-    )
+    known = [v.name for v in (*graph.input, *graph.initializer)] + [n for x in graph.node for n in x.output]
     kind = rng.randrange(6)
     if not node.input or kind == 0:
         node.input.append(rng.choice([*known, "", "nowhere"]))

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import tempfile
 import warnings
 from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from eqsat.base.numerics import np_dtype
+from eqsat.errors import InputError
 from eqsat.fuzzing.kinds import Fault
 
 LARGEST = 1 << 26
@@ -23,6 +26,20 @@ def check_line(text: str) -> None:
     """An error is one line that a terminal shows as it is, and not too long."""
     if not text.strip() or len(text) > 1500 or not text.isprintable():
         raise Fault(f"the error is no plain line: {text[:300]!r}")
+
+
+def optimised(data: bytes, seconds: float) -> Any:
+    """The result for the program in an ONNX file; None where the file is refused in one line."""
+    import eqsat
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.onnx"
+        path.write_bytes(data)
+        try:
+            return eqsat.optimize(eqsat.from_onnx(path), time_limit=seconds, explain_time=0.0)
+        except InputError as error:
+            check_line(str(error))
+            return None
 
 
 def by_onnxruntime(data: bytes, program: Any, inputs: dict[str, Any]) -> dict[str, Any] | None:

@@ -21,11 +21,13 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.fuzzing.kinds import Fault
+from eqsat.fuzzing.kinds import Fault, one_piece
 from eqsat.runs.task import Tell
 
 SECONDS = 120.0
 BYTES = 1 << 40
+
+steps = one_piece
 
 LATEST = 2.0
 """Seconds from the start of the command to the latest signal."""
@@ -57,11 +59,6 @@ def _layers(depth: int) -> Callable[..., Any]:
         return x
 
     return layers
-
-
-def steps(seed: int) -> int:
-    """A command is one piece."""
-    return 0
 
 
 def case(seed: int, kept: Sequence[int] | None, models: Sequence[str] = ()) -> Case:

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import eqsat
 from eqsat.errors import InputError
-from eqsat.fuzzing.kinds import Fault
+from eqsat.fuzzing.kinds import Fault, one_piece
 from eqsat.fuzzing.programs import POLICIES
 from eqsat.fuzzing.programs import case as made
 from eqsat.language.rule import Policy
@@ -17,17 +17,14 @@ from eqsat.runs.task import Tell
 SECONDS = 240.0
 BYTES = 8_000_000_000
 
+steps = one_piece
+
 THREADS = 4
 
 PROGRAMS = 6
 """Programs of a case: a few more than there are threads."""
 
 Task = tuple[str, Program, Policy]
-
-
-def steps(seed: int) -> int:
-    """A case is one piece."""
-    return 0
 
 
 def case(seed: int, kept: Sequence[int] | None, models: Sequence[str] = ()) -> list[Task]:
