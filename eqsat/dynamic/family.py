@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from eqsat.dynamic.ranges import DEFAULT, Range, checked_range
 from eqsat.errors import EqsatError, InputError
-from eqsat.frontends.onnx.dims.forms import Point, fit, shown
+from eqsat.frontends.onnx.dims.forms import Point, fit_all, shown
 from eqsat.frontends.onnx.read.model import from_onnx, open_dimensions
 from eqsat.program import ops
 from eqsat.program.ir import Program
@@ -78,9 +78,8 @@ def inputs_at(programs: Sequence[Program], points: Sequence[Point]) -> Callable[
     """A function from sizes to the inputs of a program, fitted at some points; None if they are no forms of dims."""
     rows = []
     for terms in zip(*(program.inputs for program in programs), strict=True):
-        forms = [fit(sizes, points) for sizes in zip(*(term.shape for term in terms), strict=True)]
-        known = [form for form in forms if form is not None]
-        if len(known) < len(forms):
+        forms = fit_all([term.shape for term in terms], points)
+        if forms is None:
             return None
-        rows.append((terms[0].attr("name"), known, terms[0].dtype))
+        rows.append((terms[0].attr("name"), forms, terms[0].dtype))
     return lambda point: [ops.input(name, [form.at(point) for form in forms], dtype) for name, forms, dtype in rows]

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from eqsat.dynamic.candidate import at
 from eqsat.dynamic.family import Family
 from eqsat.errors import InputError
 from eqsat.frontends.onnx.dims.join import Model
 from eqsat.frontends.onnx.file.copy import copy_model
-from eqsat.frontends.onnx.read.model import from_onnx
 from eqsat.pipeline.result import Result
 from eqsat.program.ir import Program
 
@@ -68,7 +67,4 @@ class Dynamic:
         """
         if self.model is None:
             return self.family.at(dict(sizes))
-        with tempfile.TemporaryDirectory(prefix="eqsat-") as folder:
-            path = Path(folder, "model.onnx")
-            self.model.save(path)
-            return from_onnx(path, shapes=dict(sizes))
+        return at(self.model, dict(sizes))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from copy import deepcopy
 from functools import cache
 from typing import Any
 
@@ -291,8 +292,7 @@ def change_opset(rng: Rng, model: ModelProto) -> None:
 def nest(rng: Rng, model: ModelProto) -> None:
     """The graph as the branches of an If, or the body of a Loop, sometimes many times."""
     for _ in range(rng.choice((1, 1, 2, 30))):
-        inner = GraphProto()
-        inner.CopyFrom(model.graph)
+        inner = deepcopy(model.graph)
         if rng.random() < 0.7:
             outputs = [v.name for v in inner.output]
             del inner.input[:]

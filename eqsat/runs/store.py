@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-from types import TracebackType
+from contextlib import AbstractContextManager
+from dataclasses import astuple, fields
 
 from eqsat.errors import InputError
 from eqsat.runs.task import Outcome, Task
@@ -14,10 +15,10 @@ _TABLE = """CREATE TABLE IF NOT EXISTS outcomes (
     key TEXT PRIMARY KEY, name TEXT NOT NULL, work TEXT NOT NULL, given TEXT NOT NULL,
     value TEXT, failure TEXT NOT NULL, stage TEXT NOT NULL, trace TEXT NOT NULL,
     seconds REAL NOT NULL, tries INTEGER NOT NULL)"""
-_FIELDS = "value, failure, stage, trace, seconds, tries"
+_FIELDS = ", ".join(field.name for field in fields(Outcome))
 
 
-class Store:
+class Store(AbstractContextManager["Store"]):
     """Outcomes by what the results depend on (`Task.key`)."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -36,10 +37,7 @@ class Store:
         except sqlite3.Error as error:
             raise InputError(f"{path}: cannot be used for results ({error}); choose another file") from None
 
-    def __enter__(self) -> Store:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *error: object) -> None:
         self._file.close()
 
     def get(self, task: Task) -> Outcome | None:
@@ -54,13 +52,11 @@ class Store:
         Raises:
             InputError: it cannot be written: the disk is full, or another process is writing all the time.
         """
-        o = outcome
-        row = (o.value, o.failure, o.stage, o.trace, o.seconds, o.tries)
         given = json.dumps(task.given, sort_keys=True)
         try:
             self._file.execute(
                 f"INSERT OR REPLACE INTO outcomes (key, name, work, given, {_FIELDS}) VALUES (?{', ?' * 9})",
-                (task.key, task.name, task.work, given, *row),
+                (task.key, task.name, task.work, given, *astuple(outcome)),
             )
         except sqlite3.Error as error:
             raise InputError(f"{self._path}: cannot be written ({error})") from None

@@ -11,7 +11,7 @@ import numpy as np
 
 from eqsat.base.numerics import Array, is_float
 from eqsat.frontends.onnx.dims.arithmetic import Arithmetic
-from eqsat.frontends.onnx.dims.forms import Form, Point, fit
+from eqsat.frontends.onnx.dims.forms import Form, Point, fit, fit_all
 from eqsat.frontends.onnx.dims.ramps import ramp
 from eqsat.frontends.onnx.file.load import CODE_OF_DTYPE
 
@@ -38,11 +38,10 @@ class Varying:
         """The name of the constant as nodes compute it at any sizes; None if it is not of a known kind."""
         if len({(array.ndim, array.dtype) for array in self.arrays}) > 1:
             return None
-        shape = [fit(sizes, self.points) for sizes in zip(*(array.shape for array in self.arrays), strict=True)]
-        known = [form for form in shape if form is not None]
-        if len(known) < len(shape):
+        shape = fit_all([array.shape for array in self.arrays], self.points)
+        if shape is None:
             return None
-        return self._scaled(to) or self._ramp(known, to) or self._part(known, to)
+        return self._scaled(to) or self._ramp(shape, to) or self._part(shape, to)
 
     def _scaled(self, to: Arithmetic) -> str | None:
         """Floats times, or divided by, a product of dims, such as 1/seq."""

@@ -74,6 +74,13 @@ def fit(values: Sequence[int], points: Sequence[Mapping[str, int]]) -> Form | No
     return found if _holds(found, values, points) else None
 
 
+def fit_all(rows: Sequence[Sequence[int]], points: Sequence[Mapping[str, int]]) -> tuple[Form, ...] | None:
+    """A form for each place, of rows with the values of all places at one point each; None if a place has none."""
+    forms = [fit(values, points) for values in zip(*rows, strict=True)]
+    known = tuple(form for form in forms if form is not None)
+    return known if len(known) == len(forms) else None
+
+
 def _products(names: Sequence[str]) -> Iterator[Product]:
     for degree in range(1, _DEGREE + 1):
         yield from combinations_with_replacement(names, degree)

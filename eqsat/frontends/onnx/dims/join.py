@@ -7,7 +7,8 @@ slices) or in constants that depend on sizes, nodes compute the difference from 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -50,11 +51,7 @@ class Model:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write it, with its initializers."""
-        from onnx import ModelProto
-
-        whole = ModelProto()
-        whole.CopyFrom(self.proto)
-        store(whole, self.constants, path)
+        store(deepcopy(self.proto), self.constants, path)
 
 
 def join(drafts: Sequence[Draft], whole: bool) -> Model:
@@ -83,10 +80,7 @@ class _Joiner:
         self.known: dict[tuple[object, ...], str] = {}  # constants
 
     def model(self) -> ModelProto:
-        from onnx import ModelProto
-
-        found = ModelProto()
-        found.CopyFrom(self.drafts[0].model)
+        found = deepcopy(self.drafts[0].model)
         graph = found.graph
         graphs = [draft.model.graph for draft in self.drafts]
         if any(len(each.initializer) for each in graphs):
@@ -114,16 +108,13 @@ class _Joiner:
 
     # Dims
 
-    def _fit(self, values: Sequence[int]) -> Form | None:
-        return fit(values, self.points)
-
     def _dims(self, name: str) -> list[Form | None] | None:
         """The dims of a value of the first draft; None if they are not known."""
         shapes = [shapes.get(own.get(name, name)) for shapes, own in zip(self.shapes, self.own, strict=True)]
         known = [shape for shape in shapes if shape is not None]
         if len(known) < len(shapes) or len({len(shape) for shape in known}) != 1:
             return None
-        return [self._fit(sizes) for sizes in zip(*known, strict=True)]
+        return [fit(sizes, self.points) for sizes in zip(*known, strict=True)]
 
     def _places(self, inputs: Sequence[ValueInfoProto]) -> dict[str, tuple[str, int, Form]]:
         """For each dim an axis of an input whose size tells it."""
@@ -152,12 +143,9 @@ class _Joiner:
     # Nodes
 
     def _node(self, nodes: list[NodeProto]) -> NodeProto:
-        from onnx import NodeProto
-
         first = nodes[0]
         self._same(f"the nodes '{first.name}'", [_kind(node) for node in nodes])
-        made = NodeProto()
-        made.CopyFrom(first)
+        made = deepcopy(first)
         for i in range(len(first.input)):
             made.input[i] = self._operand(first, i, [node.input[i] for node in nodes], made)
         for j, name in enumerate(first.output):
@@ -209,7 +197,7 @@ class _Joiner:
     def _numbers(self, node: NodeProto, i: int, arrays: Sequence[Array], made: NodeProto) -> str | None:
         """The name of numbers that are forms of dims each; a reshape copies dims of its operand, and infers one."""
         values = list(zip(*(array.reshape(-1).tolist() for array in arrays), strict=True))
-        forms = [self._fit(each) for each in values]
+        forms = [fit(each, self.points) for each in values]
         if node.op_type == "Reshape" and i == 1 and not any(0 in each for each in values):
             source = self._dims(made.input[0]) or []
             forms = [
@@ -261,10 +249,5 @@ def _shapes(model: ModelProto) -> dict[str, list[int]]:
     graph = model.graph
     return {
         value.name: [entry.dim_value for entry in value.type.tensor_type.shape.dim]
-        for value in _values(graph.input, graph.value_info, graph.output)
+        for value in (*graph.input, *graph.value_info, *graph.output)
     }
-
-
-def _values(*lists: Sequence[ValueInfoProto]) -> Iterator[ValueInfoProto]:
-    for each in lists:
-        yield from each

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from eqsat.base.numerics import Array
-from eqsat.frontends.onnx.dims.forms import Form, Point, fit
+from eqsat.frontends.onnx.dims.forms import Form, Point, fit, fit_all
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,15 +37,9 @@ def ramp(arrays: Sequence[Array], points: Sequence[Point]) -> Ramp | None:
     grown = (_grown(*how) for how in zip([array.shape for array in arrays], starts, steps, strict=True))
     if not all(np.array_equal(a, b) for a, b in zip(arrays, grown, strict=True)):
         return None
-    shape = _fitted([array.shape for array in arrays], points)
-    fitted, start = _fitted(steps, points), fit(starts, points)
+    shape = fit_all([array.shape for array in arrays], points)
+    fitted, start = fit_all(steps, points), fit(starts, points)
     return None if shape is None or fitted is None or start is None else Ramp(shape, start, fitted)
-
-
-def _fitted(rows: Sequence[Sequence[int]], points: Sequence[Point]) -> tuple[Form, ...] | None:
-    forms = [fit(numbers, points) for numbers in zip(*rows, strict=True)]
-    known = tuple(form for form in forms if form is not None)
-    return known if len(known) == len(forms) else None
 
 
 def _grown(shape: Sequence[int], start: int, steps: Sequence[int]) -> Array:

@@ -95,25 +95,29 @@ def _key(node: NodeProto) -> tuple[str, str, str]:
 
 def _nodes(nodes: Any) -> Iterator[NodeProto]:
     """The nodes, and the nodes of their bodies."""
-    stack = list(nodes)
+    yield from nodes
+    for node in nodes:
+        for inner, _ in (nested for body in subgraphs(node) for nested in _nested(body)):
+            yield from inner.node
+
+
+def _nested(graph: GraphProto) -> Iterator[tuple[GraphProto, int]]:
+    """The graph and the bodies of its nodes, each with its depth."""
+    stack = [(graph, 0)]
     while stack:
-        node = stack.pop()
-        yield node
-        for body in subgraphs(node):
-            stack += body.node
+        inner, depth = stack.pop()
+        yield inner, depth
+        stack += [(body, depth + 1) for node in inner.node for body in subgraphs(node)]
 
 
 def check_texts(graph: GraphProto, label: str) -> None:
     """Raises InputError for a name that is not UTF-8, which protobuf returns as bytes."""
-    stack: list[GraphProto] = [graph]
-    while stack:
-        inner = stack.pop()
+    for inner, _ in _nested(graph):
         named = [*inner.input, *inner.output, *inner.value_info, *inner.initializer]
         texts: list[Any] = [value.name for value in named]
         for node in inner.node:
             texts += [*node.input, *node.output, node.op_type, node.domain, node.name]
             texts += [attribute.name for attribute in node.attribute]
-            stack += subgraphs(node)
         for text in texts:
             if not isinstance(text, str):
                 raise InputError(f"{label}: the name {text[:40]!r} is not UTF-8; rename it")
@@ -121,9 +125,5 @@ def check_texts(graph: GraphProto, label: str) -> None:
 
 def check_depth(graph: GraphProto, label: str) -> None:
     """Raises InputError for bodies nested deeper than DEEPEST."""
-    stack = [(graph, 0)]
-    while stack:
-        inner, depth = stack.pop()
-        if depth > DEEPEST:
-            raise InputError(f"{label}: bodies are nested more than {DEEPEST} deep; export the model again")
-        stack += [(body, depth + 1) for node in inner.node for body in subgraphs(node)]
+    if any(depth > DEEPEST for _, depth in _nested(graph)):
+        raise InputError(f"{label}: bodies are nested more than {DEEPEST} deep; export the model again")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
 from eqsat.frontends.onnx.file.types import Declared
@@ -41,10 +42,7 @@ def function_body(schema: Any, node: NodeProto, opset: int, types: Mapping[str, 
 
 def _as_runtimes_read(node: NodeProto) -> NodeProto:
     """The node without the attributes that runtimes treat as unset."""
-    from onnx import NodeProto
-
-    made = NodeProto()
-    made.CopyFrom(node)
+    made = deepcopy(node)
     for attribute in node.attribute:
         if attribute.name == _UNSET.get(node.op_type) and attribute.f <= 0:
             made.attribute.remove(attribute)

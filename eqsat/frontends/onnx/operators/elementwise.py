@@ -45,6 +45,21 @@ SAME: dict[str, tuple[str, *tuple[int, ...]]] = {
 """Operators of programs that are one ONNX operator, to read and to write: its name, and its since-versions."""
 
 
+ACTIVATIONS: dict[str, Callable[..., Term]] = {
+    "Elu": composites.elu,
+    "HardSigmoid": composites.hard_sigmoid,
+    "LeakyRelu": composites.leaky_relu,
+    "Relu": ops.relu,
+    "Sigmoid": ops.sigmoid,
+    "Softplus": composites.softplus,
+    "Tanh": ops.tanh,
+}
+"""Functions that layers apply by name."""
+
+PARAMETERS = {"Elu": ("alpha",), "HardSigmoid": ("alpha", "beta"), "LeakyRelu": ("alpha",)}
+"""What some of them take besides their operand, in this order."""
+
+
 def _same(name: str) -> Converter:
     return of_operands(partial(broadcasting, name))
 

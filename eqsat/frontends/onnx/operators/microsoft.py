@@ -12,6 +12,7 @@ from typing import Literal
 import numpy as np
 
 from eqsat.errors import ShapeError
+from eqsat.frontends.onnx.operators.elementwise import ACTIVATIONS, PARAMETERS
 from eqsat.frontends.onnx.operators.layers import conv, gemm, layer_normalization, rms_normalization, scaled
 from eqsat.frontends.onnx.operators.node import Node, Row, of_operands, row
 from eqsat.frontends.terms.declined import Declined
@@ -34,22 +35,13 @@ def _quick_gelu(node: Node) -> Term:
     return ops.mul(x, ops.sigmoid(composites.scaled(x, node.attr("alpha", 1.702))))
 
 
-_FUSED: dict[str, Callable[[Term, list[float]], Term]] = {
-    "": lambda x, p: x,
-    "Clip": lambda x, p: composites.clip(x, *p),
-    "HardSigmoid": lambda x, p: composites.hard_sigmoid(x, *p),
-    "LeakyRelu": lambda x, p: composites.leaky_relu(x, *p),
-    "Relu": lambda x, p: ops.relu(x),
-    "Sigmoid": lambda x, p: ops.sigmoid(x),
-    "Tanh": lambda x, p: ops.tanh(x),
-}
-
-
 def _activated(node: Node, x: Term, parameters: list[float]) -> Term:
     name = node.attr("activation", "")
-    if name not in _FUSED:
+    if name == "Clip":
+        return composites.clip(x, *parameters)
+    if name and name not in ACTIVATIONS:
         raise Declined(f"activation {name}")
-    return _FUSED[name](x, parameters)
+    return ACTIVATIONS[name](x, *parameters[: len(PARAMETERS.get(name, ()))]) if name else x
 
 
 # Products

@@ -81,9 +81,7 @@ def named_sizes(source: str | os.PathLike[str] | ModelProto, shapes: Mapping[str
         return {name: size for name, size in shapes.items() if name in used}
 
 
-def _dimensions(
-    source: str | os.PathLike[str] | ModelProto, shapes: Mapping[str, int] | None
-) -> tuple[OpenDimensions, str]:
+def _dimensions(source: ModelSource, shapes: Mapping[str, int] | None) -> tuple[OpenDimensions, str]:
     """The open dimensions of a model's inputs, with sizes for some, and the model's name in errors."""
     model, label, _ = read_model(source)
     open_dims = OpenDimensions(checked_sizes(shapes, label))

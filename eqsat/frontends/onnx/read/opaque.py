@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
@@ -114,15 +115,13 @@ def one_node(
         parameters: which of these are constants to be kept inside.
         same: names of equal values, to the one that stands for them: the model takes each value once.
     """
-    from onnx import NodeProto as Proto
     from onnx import helper
 
     same = same or {}
     read = dict.fromkeys(same.get(name, name) for name in (*node.input, *_captured(node)) if name)
     own = {name: f"x{i}" for i, name in enumerate(read)}
     names = {**own, **{name: own[first] for name, first in same.items()}}
-    alone = Proto()
-    alone.CopyFrom(node)
+    alone = deepcopy(node)
     alone.name = alone.doc_string = ""
     alone.domain = domain_of(node)
     _leave_out_defaults(alone, opsets)
@@ -154,14 +153,11 @@ def _leave_out_defaults(node: NodeProto, opsets: Mapping[str, int]) -> None:
 
 def without_zeros(node: NodeProto, is_zero: Callable[[str], bool]) -> NodeProto:
     """The node without inputs that are zero and would be so if they were missing: both spellings are one operator."""
-    from onnx import NodeProto as Proto
-
     places = _ZERO_IF_MISSING.get(title(node), ())
     inputs = ["" if i in places and name and is_zero(name) else name for i, name in enumerate(node.input)]
     while inputs and not inputs[-1]:
         inputs.pop()
-    alone = Proto()
-    alone.CopyFrom(node)
+    alone = deepcopy(node)
     alone.input[:] = inputs
     return alone
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from eqsat.errors import InputError, ShapeError
+from eqsat.frontends.onnx.operators.elementwise import ACTIVATIONS, PARAMETERS
 from eqsat.frontends.onnx.operators.node import Converter, Node, Row, row
 from eqsat.frontends.terms.declined import Declined
 from eqsat.frontends.terms.lookups import part
@@ -22,18 +24,8 @@ as its own LSTM.
 
 Activation = Callable[[Term], Term]
 
-_ACTIVATIONS: dict[str, Callable[[float | None, float | None], Activation]] = {
-    "elu": lambda a, b: lambda x: composites.elu(x, 1.0 if a is None else a),
-    "hardsigmoid": lambda a, b: lambda x: composites.hard_sigmoid(x, 0.2 if a is None else a, 0.5 if b is None else b),
-    "leakyrelu": lambda a, b: lambda x: composites.leaky_relu(x, 0.01 if a is None else a),
-    "relu": lambda a, b: ops.relu,
-    "sigmoid": lambda a, b: ops.sigmoid,
-    "softplus": lambda a, b: composites.softplus,
-    "tanh": lambda a, b: ops.tanh,
-}
-"""By lower-case name: a function of the node's alpha and beta (None: the default) that gives the activation."""
-
-_TAKE_PARAMETERS = {"elu": 1, "hardsigmoid": 2, "leakyrelu": 1}
+_NAMES = {name.lower(): name for name in ACTIVATIONS}
+"""ONNX ignores the case of letters here."""
 
 
 @dataclass(frozen=True)
@@ -188,16 +180,14 @@ def _activations(node: Node, defaults: Sequence[str], directions: int) -> list[A
     names = [name.lower() for name in node.attr("activations", list(defaults) * directions)]
     if len(names) != len(defaults) * directions:
         raise InputError(f"{node.op} takes {len(defaults)} activations per direction, got {len(names)}")
-    unknown = [name for name in names if name not in _ACTIVATIONS]
+    unknown = [name for name in names if name not in _NAMES]
     if unknown:
         raise Declined(f"activation {unknown[0]}")
-    alphas, betas = iter(node.attr("activation_alpha", ())), iter(node.attr("activation_beta", ()))
+    left = {name: iter(node.attr(f"activation_{name}", ())) for name in ("alpha", "beta")}
     found = []
-    for name in names:
-        taken = _TAKE_PARAMETERS.get(name, 0)
-        found.append(
-            _ACTIVATIONS[name](next(alphas, None) if taken else None, next(betas, None) if taken > 1 else None)
-        )
+    for name in map(_NAMES.__getitem__, names):
+        given = {parameter: next(left[parameter], None) for parameter in PARAMETERS.get(name, ())}
+        found.append(partial(ACTIVATIONS[name], **{p: value for p, value in given.items() if value is not None}))
     return found
 
 
