@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -104,9 +104,8 @@ def list_rules(
     """
     from eqsat.cli.shared.output import answer, console, nearest, print_table
     from eqsat.language.text import mentions
-    from eqsat.rules import EXPLORING, FAMILIES
 
-    families = {**FAMILIES, "exploring": EXPLORING}
+    families = _families()
     if family is not None and family not in families:
         raise InputError(f"no family of rules is called {family!r}: {nearest(family, list(families))}")
     listed = {
@@ -159,23 +158,28 @@ def show(
     from eqsat.cli.shared.output import answer, text_width
     from eqsat.inspection.rule_page import equation_page, equation_text, page, page_text
     from eqsat.language.rule import Rule
-    from eqsat.rules import EXPLORING, FAMILIES
 
-    families = {**FAMILIES, "exploring": EXPLORING}
     rules = [row for row in named(name) if isinstance(row, Rule)]
     if rules and all(row.name != name for row in rules):
-        shown = equation_page(rules, _family(rules[0], families))
+        shown = equation_page(rules, _family(rules[0]))
         if answer({"schema": 1, **shown}, json_file):
             typer.echo(equation_text(rules, shown, text_width()))
         return
     row = find(name)
-    shown = page(row, _family(row, families))
+    shown = page(row, _family(row))
     if answer({"schema": 1, **as_row(row), **shown}, json_file):
         typer.echo(page_text(row, shown, text_width()))
 
 
-def _family(rule: AnyRule, families: Mapping[str, Sequence[AnyRule]]) -> str:
-    return next(name for name, rows in families.items() if rule in rows)
+def _families() -> dict[str, Sequence[AnyRule]]:
+    from eqsat.rules import EXPLORING, FAMILIES
+
+    return {**FAMILIES, "exploring": EXPLORING}
+
+
+def _family(rule: AnyRule) -> str:
+    """The family of a rule; `own` for one of a user's file."""
+    return next((name for name, rows in _families().items() if rule in rows), "own")
 
 
 @app.command("check")
@@ -204,16 +208,12 @@ def check(
     from eqsat.cli.shared.output import answer, console, print_table
     from eqsat.evidence import user_rules
     from eqsat.evidence.judge import judge
-    from eqsat.rules import ALL, EXPLORING, FAMILIES
+    from eqsat.rules import ALL, EXPLORING
 
-    rows = (
-        user_rules.read(file)
-        if file is not None
-        else [row for n in names for row in named(n)]
-        if names
-        else [*ALL, *EXPLORING]
-    )
-    families = {rule.name: name for name, rules in {**FAMILIES, "exploring": EXPLORING}.items() for rule in rules}
+    if file is not None:
+        rows = user_rules.read(file)
+    else:
+        rows = [row for n in names for row in named(n)] if names else [*ALL, *EXPLORING]
     judged: list[Judgement] = []
     proofs: list[GuardProof] = []
     with progress_bar("checking") as report:
@@ -224,7 +224,7 @@ def check(
                 from eqsat.evidence.guard_proofs import prove_guard
 
                 proofs.append(prove_guard(row))
-    found = [_checked(j, families.get(j.rule, "own"), *proofs[i : i + 1]) for i, j in enumerate(judged)]
+    found = [_checked(j, _family(rows[i]), *proofs[i : i + 1]) for i, j in enumerate(judged)]
     faults = [*(j for j in judged if j.remark), *(p for p in proofs if p.status == "refuted")]
     if answer({"schema": 1, "rules": found}, json_file):
         title = f"{len(judged)} rules: {_counted(j.verdict for j in judged)}"

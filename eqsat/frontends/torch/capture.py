@@ -24,7 +24,7 @@ def captured(module: Any, inputs: Sequence[Any]) -> tuple[Any, list[Any]]:
             random numbers or has other effects.
     """
     torch = import_torch()
-    if not all(isinstance(x, torch.Tensor) for x in inputs) or any(_symbolic(x) for x in inputs):
+    if not all(isinstance(x, torch.Tensor) and all(isinstance(n, int) for n in x.shape) for x in inputs):
         raise InputError("eqsat takes tensors of fixed shapes: torch.compile(..., dynamic=False) recompiles for others")
     mode = torch._subclasses.FakeTensorMode(allow_non_fake_inputs=True)
     fakes = [mode.from_tensor(x, static_shapes=True) for x in inputs]
@@ -61,10 +61,6 @@ def _decompositions() -> dict[Any, Any]:
     """Torch's own, except those of attention and resized images, which are one operator here too."""
     table = dict(import_torch("torch._decomp").core_aten_decompositions().items())
     return {op: row for op, row in table.items() if not any(name in str(op) for name in _WHOLE)}
-
-
-def _symbolic(x: Any) -> bool:
-    return not all(isinstance(n, int) for n in x.shape)
 
 
 def _has_effects(torch: Any, node: Any) -> bool:

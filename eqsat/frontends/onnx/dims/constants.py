@@ -13,7 +13,6 @@ from eqsat.base.numerics import Array, is_float
 from eqsat.frontends.onnx.dims.arithmetic import Arithmetic
 from eqsat.frontends.onnx.dims.forms import Form, Point, fit, fit_all
 from eqsat.frontends.onnx.dims.ramps import ramp
-from eqsat.frontends.onnx.file.load import CODE_OF_DTYPE
 
 _CLOSE = 1e-5
 """Difference, as a share of the largest element, that the order of sums explains."""
@@ -56,7 +55,7 @@ class Varying:
                 ("Mul", [v / n for v, n in zip(values, sizes, strict=True)]),
             ):
                 if all(_alike(each, base[0]) for each in base):
-                    size = to.node("Cast", [to.array([Form(((1, dims),))], [], "int64")], to=_code(first))
+                    size = to.array([Form(((1, dims),))], [], first.dtype.name)
                     return to.node(op, [to.constant(_nice(base[0]).astype(first.dtype)), size])
         return None
 
@@ -128,10 +127,6 @@ def _nice(values: Array) -> Array:
     """Whole numbers in place of values close to them: those were rounded when they were divided."""
     whole = np.rint(values)
     return np.where(np.abs(values - whole) <= _CLOSE * np.abs(whole), whole, values)
-
-
-def _code(array: Array) -> int:
-    return CODE_OF_DTYPE[array.dtype.name]
 
 
 def _repeats(array: Array, axis: int) -> bool:

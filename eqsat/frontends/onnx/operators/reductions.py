@@ -29,10 +29,7 @@ def _reduction(reduce: Reduction, from_input: int) -> Converter:
 
 
 def _kind(kind: str) -> Reduction:
-    def reduce(x: Term, axes: tuple[int, ...], keepdims: bool) -> Term:
-        return ops.reduce(kind, x, axes, keepdims)
-
-    return reduce
+    return lambda x, axes, keepdims: ops.reduce(kind, x, axes, keepdims)
 
 
 def _extreme(kind: str) -> Reduction:
@@ -62,10 +59,6 @@ def _l1(x: Term, axes: tuple[int, ...], keepdims: bool) -> Term:
 
 def _sum_square(x: Term, axes: tuple[int, ...], keepdims: bool) -> Term:
     return ops.sum_(composites.square(x), axes, keepdims)
-
-
-def _log_sum(x: Term, axes: tuple[int, ...], keepdims: bool) -> Term:
-    return ops.log(ops.sum_(x, axes, keepdims))
 
 
 def _arg(kind: str) -> Converter:
@@ -119,7 +112,7 @@ REDUCTIONS: dict[str, Row] = {
     "LpNormalization": row(_lp_normalization, 1, 22, unless="p is neither 1 nor 2"),
     "ReduceL1": row(_reduction(_l1, 18), 1, 11, 13, 18),
     "ReduceL2": row(_reduction(composites.norm2, 18), 1, 11, 13, 18),
-    "ReduceLogSum": row(_reduction(_log_sum, 18), 1, 11, 13, 18, 28),
+    "ReduceLogSum": row(_reduction(lambda x, *how: ops.log(ops.sum_(x, *how)), 18), 1, 11, 13, 18, 28),
     "ReduceLogSumExp": row(_reduction(_log_sum_exp, 18), 1, 11, 13, 18, 28),
     "ReduceMax": row(_reduction(_extreme("max"), 18), 1, 11, 12, 13, 18, 20),
     "ReduceMean": row(_reduction(composites.mean, 18), 1, 11, 13, 18),

@@ -40,10 +40,6 @@ def _named(op: str) -> Writer:
     return lambda term, opset: form(op, *broadcastable(term.args, term.shape))
 
 
-def _rsqrt(term: Term, opset: int) -> Form:
-    return form("Reciprocal", front(term, "Sqrt", *term.args))
-
-
 def _log1p(term: Term, opset: int) -> Form:
     """ONNX has no log1p: log(1 + x), so small results lose relative precision."""
     return form("Log", front(term, "Add", *term.args, scalar(1, term.dtype)))
@@ -79,15 +75,7 @@ def _mod(term: Term, opset: int) -> Form:
     return form("Where", moved, front(term, "Add", rest, b), rest)
 
 
-def _cast(term: Term, opset: int) -> Form:
-    return form("Cast", term.args[0], to=CODE_OF_DTYPE[term.dtype])
-
-
 # Leaves
-
-
-def _full(term: Term, opset: int) -> Form:
-    return _uniform(term.attr("value"), term)
 
 
 def _uniform(value: float, term: Term) -> Form:
@@ -156,18 +144,10 @@ def _slice(term: Term, opset: int) -> Form:
 # Data movement
 
 
-def _concat(term: Term, opset: int) -> Form:
-    return form("Concat", *term.args, axis=term.attr("axis"))
-
-
 def _pad(term: Term, opset: int) -> Form:
     value = term.attr("value")
     pads = ints(term.attr("lo") + term.attr("hi"), "pads")
     return form("Pad", term.args[0], pads, *([scalar(value, term.dtype)] if value != 0 else []))
-
-
-def _gather(term: Term, opset: int) -> Form:
-    return form("Gather", *term.args, axis=term.attr("axis"))
 
 
 # Products and reductions
@@ -272,10 +252,6 @@ class Window:
         return replace(self, lo=none, hi=none)
 
 
-def _conv(term: Term, opset: int) -> Form:
-    return conv(term, term.args[1])
-
-
 def conv(term: Term, *weights: Operand) -> Form:
     """The term's convolution with these weights (and bias)."""
     window = Window.of(term, 0)
@@ -314,11 +290,11 @@ DILATED_AVERAGE = 19  # the opset that gave AveragePool its dilations
 BASIC: dict[str, Writer] = {
     **{op: _named(name) for op, (name, *_) in SAME.items()},
     "broadcast": _broadcast,
-    "cast": _cast,
-    "concat": _concat,
-    "conv": _conv,
-    "full": _full,
-    "gather": _gather,
+    "cast": lambda term, opset: form("Cast", term.args[0], to=CODE_OF_DTYPE[term.dtype]),
+    "concat": lambda term, opset: form("Concat", *term.args, axis=term.attr("axis")),
+    "conv": lambda term, opset: conv(term, term.args[1]),
+    "full": lambda term, opset: _uniform(term.attr("value"), term),
+    "gather": lambda term, opset: form("Gather", *term.args, axis=term.attr("axis")),
     "iota": _iota,
     "log1p": _log1p,
     "matmul": _matmul,
@@ -331,7 +307,7 @@ BASIC: dict[str, Writer] = {
     "reduce": _reduce,
     "relu": _relu,
     "reshape": _reshape,
-    "rsqrt": _rsqrt,
+    "rsqrt": lambda term, opset: form("Reciprocal", front(term, "Sqrt", *term.args)),
     "slice": _slice,
     "transpose": _transpose,
     "where": _where,

@@ -131,14 +131,10 @@ def _rms_norm(found: dict[str, Any], root: Term) -> Form | None:
     return form("RMSNormalization", x, scale, axis=None if axis == x.ndim - 1 else axis, epsilon=found["epsilon"])
 
 
-def _fmod(found: dict[str, Any], root: Term) -> Form | None:
-    return form("Mod", *broadcastable((found["a"], found["b"]), root.shape), fmod=1)
-
-
 _FORMS: dict[str, Callable[[dict[str, Any], Term], Form | None]] = {
     "LayerNormalization": _layer_norm,
     "RMSNormalization": _rms_norm,
-    "Mod": _fmod,
+    "Mod": lambda found, root: form("Mod", *broadcastable((found["a"], found["b"]), root.shape), fmod=1),
 }
 """Operators whose operands or attributes differ from the composite's."""
 
@@ -259,12 +255,9 @@ _OTHERS: dict[str, tuple[Recogniser, ...]] = {
 
 @cache
 def recognisers(op: str) -> tuple[Recogniser, ...]:
-    """The recognisers of patterns that end in an operator, larger composites first."""
-    sizes = {row: len(topological([example])) for row in COMPOSITES for example in _examples(row) if example.op == op}
+    """The recognisers of patterns that end in an operator, larger composites first. In full and in half precision,
+    composites differ in casts."""
+    examples = [(row, _example(row, dtype)) for row in COMPOSITES for dtype in ("float32", "float16")]
+    sizes = {row: len(topological([example])) for row, example in examples if example.op == op}
     rows = sorted((row for row in sizes if row.onnx), key=lambda row: -sizes[row])
     return (*(partial(_composite, row) for row in rows), *_OTHERS.get(op, ()))
-
-
-def _examples(row: Composite) -> list[Term]:
-    """Examples of a composite in full and half precision, which differ in casts."""
-    return [_example(row, "float32"), _example(row, "float16")]

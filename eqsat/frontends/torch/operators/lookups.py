@@ -15,10 +15,6 @@ from eqsat.program.composites import common_shape
 from eqsat.program.term import Term
 
 
-def _index_select(self: Term, dim: int, index: Term) -> Term:
-    return ops.gather(self, ops.reshape(index, (index.size,)), dim)
-
-
 def _embedding(weight: Term, indices: Term, padding_idx: int, scale_grad_by_freq: bool, sparse: bool) -> Term:
     """Padding and sparsity matter to gradients alone."""
     return ops.gather(weight, indices, 0)
@@ -91,7 +87,7 @@ def _select_scatter(self: Term, src: Term, dim: int, index: int) -> Term:
 
 
 LOOKUPS: dict[str, Row] = {
-    "index_select.default": Row(_index_select),
+    "index_select.default": Row(lambda self, dim, index: ops.gather(self, ops.reshape(index, (index.size,)), dim)),
     "embedding.default": Row(_embedding),
     "index.Tensor": Row(_index),
     "_unsafe_index.Tensor": Row(_index),

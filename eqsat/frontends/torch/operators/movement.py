@@ -14,10 +14,6 @@ from eqsat.program import composites, ops
 from eqsat.program.term import Term
 
 
-def _permute(self: Term, dims: Sequence[int]) -> Term:
-    return ops.transpose(self, [ops.axis_of(d, self.ndim) for d in dims])
-
-
 def _swap(self: Term, dim0: int, dim1: int) -> Term:
     order = list(range(self.ndim))
     if order:
@@ -37,17 +33,9 @@ def _squeeze(self: Term, dim: int | Sequence[int] | None = None) -> Term:
     return ops.squeeze(self, [i for i in ops.axes_of(dim, self.ndim) if self.shape[i] == 1]) if self.ndim else self
 
 
-def _slice(self: Term, dim: int, start: int | None, end: int | None, step: int) -> Term:
-    return ops.slice_(self, [start], [end], [dim], [step])
-
-
 def _select(self: Term, dim: int, index: int) -> Term:
     axis = ops.axis_of(dim, self.ndim)
     return part(self, axis, index % self.shape[axis])
-
-
-def _split(self: Term, split_sizes: Sequence[int], dim: int) -> tuple[Term, ...]:
-    return tuple(ops.split(self, split_sizes, dim))
 
 
 def _split_equal(self: Term, split_size: int, dim: int) -> tuple[Term, ...]:
@@ -71,10 +59,6 @@ def _cat(tensors: Sequence[Term], dim: int) -> Term:
 def _stack(tensors: Sequence[Term], dim: int) -> Term:
     dtype = common_dtype(tensors)
     return ops.stack([ops.cast(x, dtype) for x in tensors], dim)
-
-
-def _flip(self: Term, dims: Sequence[int]) -> Term:
-    return ops.flip(self, dims) if dims else self
 
 
 def _pad(self: Term, pad: Sequence[int], value: float) -> Term:
@@ -121,7 +105,7 @@ def _dtype(given: Any, default: str | None = None) -> str:
 
 
 MOVEMENT: dict[str, Row] = {
-    "permute.default": Row(_permute),
+    "permute.default": Row(lambda self, dims: ops.transpose(self, [ops.axis_of(d, self.ndim) for d in dims])),
     "transpose.int": Row(_swap),
     "t.default": Row(lambda self: ops.transpose(self)),
     **{f"{name}.default": Row(lambda self, size: ops.reshape(self, size)) for name in ("view", "_unsafe_view")},
@@ -130,14 +114,14 @@ MOVEMENT: dict[str, Row] = {
     "repeat.default": Row(lambda self, repeats: composites.tile(self, repeats)),
     **{f"squeeze.{how}": Row(_squeeze) for how in ("default", "dim", "dims")},
     "unsqueeze.default": Row(lambda self, dim: ops.unsqueeze(self, dim)),
-    "slice.Tensor": Row(_slice),
+    "slice.Tensor": Row(lambda self, dim, start, end, step: ops.slice_(self, [start], [end], [dim], [step])),
     "select.int": Row(_select),
-    "split_with_sizes.default": Row(_split),
+    "split_with_sizes.default": Row(lambda self, split_sizes, dim: tuple(ops.split(self, split_sizes, dim))),
     "split.Tensor": Row(_split_equal),
     "unbind.int": Row(_unbind),
     "cat.default": Row(_cat),
     "stack.default": Row(_stack),
-    "flip.default": Row(_flip),
+    "flip.default": Row(lambda self, dims: ops.flip(self, dims) if dims else self),
     "constant_pad_nd.default": Row(_pad),
     **{f"arange.{how}": Row(_arange) for how in ("default", "start", "start_step")},
     "full.default": Row(_full),

@@ -33,22 +33,6 @@ def _scaled_by(other: Term, alpha: float) -> Term:
     return other if alpha == 1 else ops.mul(other, ops.broadcast(as_term(alpha, other.dtype), other.shape))
 
 
-def _add(self: Term, other: Term, alpha: float) -> Term:
-    return composites.add(self, _scaled_by(other, alpha))
-
-
-def _sub(self: Term, other: Term, alpha: float) -> Term:
-    return composites.sub(self, _scaled_by(other, alpha))
-
-
-def _rsub(self: Term, other: Term, alpha: float) -> Term:
-    return composites.sub(other, _scaled_by(self, alpha))
-
-
-def _mul(self: Term, other: Term) -> Term:
-    return broadcasting("and" if self.dtype == "bool" else "mul", self, other)
-
-
 def _div_mode(self: Term, other: Term, rounding_mode: str | None) -> Term:
     """Integers, toward zero or down; torch rounds quotients of floats by a procedure of its own."""
     if self.dtype not in INTS or rounding_mode is None:
@@ -110,9 +94,10 @@ def _to_copy(self: Term, dtype: Any) -> Term:
 
 _ONE, _TWO = ("self",), ("self", "other")
 _PAIRS = {
-    "add": _add,
-    "sub": _sub,
-    "mul": _mul,
+    "add": lambda self, other, alpha: composites.add(self, _scaled_by(other, alpha)),
+    "sub": lambda self, other, alpha: composites.sub(self, _scaled_by(other, alpha)),
+    "rsub": lambda self, other, alpha: composites.sub(other, _scaled_by(self, alpha)),
+    "mul": lambda self, other: broadcasting("and" if self.dtype == "bool" else "mul", self, other),
     "fmod": lambda self, other: composites.fmod(self, other),
     "remainder": _binary("mod"),
 }
@@ -130,7 +115,6 @@ POINTWISE: dict[str, Row] = {
     **{f"{name}.default": Row(_integral(name)) for name in ("floor", "ceil", "round")},
     **{f"{name}.{kind}": Row(build, _TWO) for name, build in (_PAIRS | _COMPARISONS).items()
        for kind in ("Tensor", "Scalar")},
-    **{f"rsub.{kind}": Row(_rsub, _TWO) for kind in ("Tensor", "Scalar")},
     **{f"div.{kind}": Row(_binary("div"), _TWO, floats=True) for kind in ("Tensor", "Scalar")},
     **{f"div.{kind}_mode": Row(_div_mode, _TWO) for kind in ("Tensor", "Scalar")},
     **{f"pow.{how}": Row(_pow, ("self", "exponent")) for how in ("Tensor_Scalar", "Tensor_Tensor", "Scalar")},

@@ -116,14 +116,6 @@ def _cumsum(self: Term, dim: int, dtype: Any) -> Term:
     return running("sum", x, ops.axis_of(dim, x.ndim)) if x.ndim else x
 
 
-def _cummax(self: Term, dim: int) -> tuple[Term | None, ...]:
-    return _extreme(self, dim), None
-
-
-def _cummin(self: Term, dim: int) -> tuple[Term | None, ...]:
-    return ops.neg(_extreme(ops.neg(self), dim)), None
-
-
 def _extreme(x: Term, dim: int) -> Term:
     if not is_float(x.dtype):
         raise Declined("a running maximum of integers")
@@ -205,8 +197,8 @@ WINDOWS: dict[str, Row] = {
     "adaptive_max_pool2d.default": Row(_adaptive_max_pool),
     "adaptive_max_pool3d.default": Row(_adaptive_max_pool),
     "cumsum.default": Row(_cumsum, whole=True),
-    "cummax.default": Row(_cummax, whole=True),
-    "cummin.default": Row(_cummin, whole=True),
+    "cummax.default": Row(lambda self, dim: (_extreme(self, dim), None), whole=True),
+    "cummin.default": Row(lambda self, dim: (ops.neg(_extreme(ops.neg(self), dim)), None), whole=True),
     **{f"{name}{rank}d.default": Row(_to_size("nearest", at), whole=True)
        for name, at in _NEAREST.items() for rank in (1, 2, 3)},
     **{f"upsample_nearest{rank}d.vec": Row(_to_size_or_by_factors("nearest", "asymmetric"), whole=True)
