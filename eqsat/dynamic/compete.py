@@ -46,8 +46,10 @@ def priced(
 
 
 def least_worst(prices: Sequence[Prices], count: int) -> int | None:
-    """The candidate whose price is at most so many times the best one at all sizes, for the least such number; the
-    first among equals, and None if that is the source."""
+    """The candidate with the least worst ratio: the largest one, over all sizes, of its price to the best price.
+
+    The first among equals; None if it is the source.
+    """
     worst: Mapping[int | None, float] = {
         None: max((each.source / each.best for each in prices), default=float("inf")),
         **{k: max((each.candidates[k] / each.best for each in prices), default=1.0) for k in range(count)},

@@ -36,9 +36,8 @@ def checked_range(name: str, given: object) -> Range:
 def samples(ranges: Mapping[str, Range], taken: Collection[int], where: float) -> list[Point]:
     """Sizes at which a program is searched, and written, around a place between the least (0) and the largest (1).
 
-    None is a size in `taken` (dims of the program) or one of
-    another dim, and none is 1, as far as the ranges allow: equal dims make different programs look alike. Each dim
-    varies while the others stay, and then all vary together.
+    As far as the ranges allow, sizes are not 1, not in `taken` (dims of the program), and not those of another dim:
+    equal dims make different programs look alike. Each dim varies while the others stay, and then all vary together.
     """
     avoid = set(taken) | {1}
     each: dict[str, list[int]] = {}

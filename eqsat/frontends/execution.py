@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from onnx import ModelProto
 
 Session = Callable[[Mapping[str, Array]], Sequence[Array]]
-"""A loaded model: from inputs by name (those that it lacks are ignored) to outputs in order."""
+"""A loaded model: maps inputs by name to outputs in order. Inputs that the model does not have are ignored."""
 
 
 class RuntimeRefuses(EqsatError):
-    """A runtime that cannot load or run a file, in its own words."""
+    """A runtime cannot load or run a file; the message is its own."""
 
 
 class Runtime(Protocol):

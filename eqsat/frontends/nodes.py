@@ -23,12 +23,13 @@ LEAST_ELEMENTS = 256
 """Nodes on fewer elements are left out: the profile itself takes longer."""
 
 _STORED = 64
-"""Constants of at most so many elements (shapes, axes, indices) tell nodes apart; of others only the shape does."""
+"""Nodes whose constants of at most so many elements (shapes, axes, indices) differ are different ones. Of larger
+constants only the shapes count."""
 
 
 @dataclass(slots=True)
 class Profiled:
-    """A node of a model; where it occurs again with the same sizes, it is one.
+    """Nodes of a model that are the same operator with the same sizes.
 
     Attributes:
         kind: its ONNX name.
@@ -89,7 +90,7 @@ def _elements(time: NodeTime) -> int:
 
 
 def _key(node: NodeProto, operands: Mapping[str, Shaped], stored: Mapping[str, TensorProto]) -> str:
-    """What tells operators apart."""
+    """Equal for nodes that are one `Profiled`."""
     attributes = sorted(attribute.SerializeToString() for attribute in node.attribute)
     values = [(shaped, _told(stored.get(name))) for name, shaped in operands.items()]
     return repr((node.domain, node.op_type, attributes, values))

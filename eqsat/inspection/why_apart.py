@@ -27,9 +27,12 @@ def why_apart(plan: Plan, names: tuple[str, str], device: Device, exact: bool = 
         names: of the two kernels, in any order.
 
     Returns:
-        `kernels`, in launch order; `walks`, the lines on the kernel that could stream both, empty where none can;
-        `reason`, why none does; `apart_us`, what both take; and `one_us`, what one kernel takes, None where no price
-        speaks against it. Where an operand needs a reduction, this is the price with the operand in memory.
+        - `kernels`: in launch order.
+        - `walks`: lines on the kernel that could stream both; empty where none can.
+        - `reason`: why no kernel does.
+        - `apart_us`: what both kernels take.
+        - `one_us`: what one kernel takes; None where no price speaks against it. Where an operand needs a reduction,
+          this is the price with the operand in memory.
 
     Raises:
         InputError: the plan has no kernel of a name, or both names are the same.
@@ -99,8 +102,10 @@ def _together(plan: Plan, first: int, second: int) -> tuple[list[Node], list[Nod
 
 
 def _one_with_operands(outputs: list[Node], inputs: list[Node], device: Device, exact: bool) -> float | None:
-    """Predicted microseconds of one kernel that reads from memory what products need reductions for; None if nothing
-    streams so. One that makes these operands itself has more to do."""
+    """Predicted microseconds of one kernel that reads from memory those operands of products that need a reduction.
+
+    None if nothing streams so. A kernel that computes these operands itself has more to do.
+    """
     order = topological(outputs)
     above = {node: {x.op for x in topological([node])} for node in order}
     reduced = [a for node in order if node.op == "MM" for a in node.args if above[a] & {"MM", "Red"} == {"Red"}]

@@ -1,4 +1,4 @@
-"""One task in a process of its own kind: whatever happens there, this process goes on and gets an outcome.
+"""Tasks in worker processes: whatever happens there, this process goes on and gets an outcome.
 
 A process that dies, takes too much memory or gives no answer in time is replaced, and the task tried once more. What a
 task raises is its outcome: the same would be raised again.
@@ -44,7 +44,7 @@ class Service:
 
 
 class Processes:
-    """Worker processes for the tasks of several threads, each of which has one to itself meanwhile."""
+    """Worker processes for the tasks of several threads. A thread has a process to itself while its task runs."""
 
     def __init__(self, most: int) -> None:
         self._pool = Pool("eqsat.runs.guarded:Service", most=most, environment=ONE_THREAD)
@@ -75,7 +75,7 @@ class Processes:
             worker.signal(signal.SIGKILL)
 
     def close(self) -> None:
-        """Once no thread uses them: end them, and close what is left of them."""
+        """End all processes and free what they hold. No thread may use them any more."""
         self._pool.close()
 
 

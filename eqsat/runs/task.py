@@ -15,7 +15,7 @@ from typing import Any
 from eqsat.base.version import version as own_version
 
 Tell = Callable[[str], None]
-"""How a task says what it is at, for those who find its process dead."""
+"""A task calls it with its current stage, which is reported if its process dies."""
 
 Work = Callable[[Mapping[str, Any], Tell], Any]
 """What a task names: takes what the task is given, and returns a value that JSON can hold.
@@ -37,7 +37,7 @@ class Task:
         given: what it takes, as JSON holds it: seeds, options, digests of files.
         seconds: wall-clock seconds after which its process is ended.
         memory: bytes of address space that its process may take.
-        places: what it takes besides, and what its result does not depend on: where files are.
+        places: further arguments that its result does not depend on: where files are.
     """
 
     name: str
@@ -61,7 +61,7 @@ class Outcome:
     Attributes:
         value: its result as JSON text; None where it failed.
         failure: why it failed, in one line; empty where it did not.
-        stage: what it said last that it was at.
+        stage: the last one that it told.
         trace: the traceback of what it raised, if that is how it failed.
         seconds: how long the last try took.
         tries: how many processes tried.

@@ -193,7 +193,8 @@ _driver_failed = threading.Event()
 
 
 def in_sound_process(work: Work) -> Work:
-    """A task that ends its process, so that another takes it, if the driver failed there: it may fail ever after."""
+    """A task for processes whose driver works. Once the driver has failed in a process, it may fail there ever after: a
+    task that comes next ends the process, and is given to another one."""
 
     @wraps(work)
     def done(given: Given, tell: Tell) -> Any:

@@ -60,7 +60,7 @@ def product_name(edge: int, dtype: str) -> str:
 def compulsory_bytes(made: Program) -> int:
     """Bytes that any plan moves: inputs and constants, read once, and outputs, written once.
 
-    Of an array that is only looked up in, as many elements count as are taken.
+    Of an array that is only read by index, the elements taken count.
     """
     terms = made.terms()
     taken: dict[Term, int] = {}

@@ -65,8 +65,8 @@ def _dynamic_slice(x: Term, *starts: Term, slice_sizes: Shape) -> Term:
 
 
 def _gather(x: Term, indices: Term, *, dimension_numbers: Any, slice_sizes: Shape, mode: Any, fill_value: Any) -> Term:
-    """Whole slices along one axis: what `jnp.take` and `x[:, i]` become. Indices are within the axis: what the modes do
-    with others is left out."""
+    """Whole slices along one axis: what `jnp.take` and `x[:, i]` become. Indices are taken to lie within the axis; what
+    the modes do with others is left out."""
     del mode, fill_value
     at = dimension_numbers
     rows = tuple(at.start_index_map)

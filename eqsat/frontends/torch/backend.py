@@ -26,7 +26,7 @@ from eqsat.pipeline.optimize import prepare
 log = logging.getLogger(__name__)
 
 CODEGEN = ("inductor", "eager", "eqsat")
-"""What compiles a graph: a backend of torch the operators that eqsat writes, or eqsat itself, as kernels."""
+"""What compiles the operators that eqsat writes: a backend of torch. `eqsat` runs its own kernels instead."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ def _compiled(module: Any, inputs: Sequence[Any], codegen: str, mode: str | None
 
 
 def _without_autocast(torch: Any, compiling: Callable[[], Callable[..., Any]]) -> Callable[..., Any]:
-    """What is compiled, where the graph itself has every cast that autocast makes."""
+    """Compile and run without autocast: the graph itself has every cast that autocast makes."""
     if not torch._C._is_any_autocast_enabled():
         return compiling()
     with torch._C._DisableAutocast():
@@ -162,7 +162,8 @@ def _weights(torch: Any, module: Any, inputs: Sequence[Any]) -> dict[int, Any]:
 def _bound(
     torch: Any, module: Any, inputs: Sequence[Any], constants: Mapping[int, Any], asked: Options, mode: str | None
 ) -> Callable[..., Any]:
-    """A graph module with these inputs as attributes, which Inductor then freezes, compiled for the others."""
+    """A graph module, compiled as a function of its other inputs. The constants become attributes, which Inductor then
+    freezes."""
     frozen = torch.fx.GraphModule(module, copy.deepcopy(module.graph))
     for i, node in enumerate(frozen.graph.find_nodes(op="placeholder")):
         if i in constants:

@@ -233,7 +233,7 @@ def external_files(path: Path) -> list[Path]:
 
 
 def digest_of(model: Path) -> str:
-    """A digest of a model's file and of its external data; of a file that is no model, of its bytes.
+    """A digest of a model's file and its external data, or of the bytes of a file that is no model.
 
     Raises:
         OSError: the file cannot be read.
@@ -249,7 +249,7 @@ def digest_of(model: Path) -> str:
 
 
 def external_tensors(model: ModelProto) -> Iterator[TensorProto]:
-    """The tensors of a model whose data lies in other files, those of bodies and functions too."""
+    """The tensors of a model, its bodies and its functions whose data lies in other files."""
     graphs = [model.graph]
     nodes = [node for function in model.functions for node in function.node]
     for graph in graphs:

@@ -32,8 +32,8 @@ class _Malformed(Exception):
 
 
 def without_weights(path: Path) -> ModelProto | None:
-    """The model, with large initializers as external data in its own file. None if it should be read whole, also to get
-    the error that this gives."""
+    """The model, with large initializers as external data in its own file. None if the file should be read whole, which
+    also tells what is wrong with a bad one."""
     from google.protobuf.message import DecodeError
     from onnx import ModelProto
 

@@ -1,4 +1,4 @@
-"""Limited versions of onnx's reference operators that a few numbers could make run forever or fill the memory.
+"""onnx's reference operators with limits: a few numbers in a file could make them run forever or fill the memory.
 
 They replace onnx's own operators in its reference evaluator, inside bodies too. Work is counted per run of an opaque
 operator, including everything nested in it.

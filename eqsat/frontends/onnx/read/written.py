@@ -1,4 +1,4 @@
-"""The nodes of a model beside the terms that they became, so that what stays as it was is written as it was."""
+"""The nodes of a model beside the terms that they became, so that unchanged parts are written back unchanged."""
 
 from __future__ import annotations
 

@@ -29,11 +29,11 @@ class Form:
 
     Attributes:
         op: the ONNX operator; 'Identity' is free if its operand's name can be used.
-        inputs: operands. A form is a separate node before this one; None is an omitted optional input.
+        inputs: operands. A form is a node of its own, written first; None is an omitted optional input.
         attrs: the node's attributes; None omits an attribute.
         outputs: the terms that the node computes, None for one that nothing reads; empty if it computes only the term
             that it represents.
-        type: shape and dtype of a form that comes before another one.
+        type: shape and dtype of a form that another one reads.
         least: the first opset whose definition of the operator has the attributes used.
     """
 
@@ -45,7 +45,7 @@ class Form:
     least: int = 0
 
     def terms(self) -> Iterator[Term]:
-        """The terms that the form reads, including those of forms before it."""
+        """The terms that the form reads, itself or through forms among its operands."""
         for operand in self.inputs:
             if isinstance(operand, Term):
                 yield operand
@@ -53,7 +53,7 @@ class Form:
                 yield from operand.terms()
 
     def forms(self) -> Iterator[Form]:
-        """This form and the forms before it."""
+        """This form and the forms that it reads."""
         yield self
         for operand in self.inputs:
             if isinstance(operand, Form):
@@ -69,12 +69,12 @@ def form(op: str, *inputs: Operand, **attrs: Any) -> Form:
 
 
 def front(term: Term, op: str, *inputs: Operand, **attrs: Any) -> Form:
-    """A node before another one, whose result has the type of `term`."""
+    """A node that another one reads; its result has the type of `term`."""
     return Form(op, inputs, attrs, type=(term.shape, term.dtype))
 
 
 def typed(shape: Sequence[int], dtype: str, op: str, *inputs: Operand, **attrs: Any) -> Form:
-    """A node before another one, whose result has this type."""
+    """A node that another one reads; its result has this type."""
     return Form(op, inputs, attrs, type=(tuple(shape), dtype))
 
 

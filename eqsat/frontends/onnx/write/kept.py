@@ -1,4 +1,4 @@
-"""The nodes of the model that a program was read from, wherever a term is what such a node computes.
+"""Writes a term as a node of the model that the program was read from, where such a node computes it.
 
 A node's results are terms over its operands. A term is an instance of them if it is equal up to what stands at the
 operands; it is then written as that node, which reads these instead. Each node keeps its name once.
@@ -16,7 +16,7 @@ from eqsat.program.ops import row
 from eqsat.program.term import Term, make
 
 _SPREAD = frozenset({"broadcast", "full", "iota"})
-"""Operators of which ONNX reads the operand, and does the rest itself."""
+"""Operators that ONNX needs no node for: it broadcasts their operand by itself."""
 
 _MOST_TRIED = 256
 """Nodes of one kind that a term is compared with: deep models have thousands of them."""
@@ -26,7 +26,8 @@ Binding = Mapping[Term, Term]
 
 
 class Kept:
-    """Finds the nodes of terms, readers before what they read: a reader tells which node made its operands."""
+    """Finds the nodes of terms. It must be asked about readers first: a reader's node tells which nodes made its
+    operands."""
 
     def __init__(self, program: Program, opset: int) -> None:
         own = {name: term for term, name in program.names.items()}

@@ -35,8 +35,9 @@ class Row:
         build: arguments by name to the result, or the results.
         promoted: the arguments (tensors, numbers or None) that are brought to one element type first, by torch's rules.
         floats: whether that type is a float even where the operands are integers.
-        whole: whether torch computes as one operator what these terms would be written as several for, and slower: it
-            is left to torch where a graph of its operators is the result. A string names the argument that says so.
+        whole: whether torch has this as one operator, while the terms would be written back as several, slower ones.
+            Such a call is left to torch where the result is a graph of its operators. A string names the argument that
+            decides.
     """
 
     build: Callable[..., Built]
