@@ -93,16 +93,6 @@ class OnnxRuntime:
         options.add_session_config_entry("session.force_spinning_stop", "1")  # else it slows what runs next
         return self._session(file, options, None)
 
-    def outputs(
-        self, file: str | os.PathLike[str], names: Sequence[str], inputs: Mapping[str, Array]
-    ) -> Sequence[Array]:
-        """The outputs with these names, by the file's own operators.
-
-        Raises:
-            RuntimeRefuses: the file cannot be loaded or run.
-        """
-        return self.plainly(file, names)(inputs)
-
     def plainly(self, file: str | os.PathLike[str], names: Sequence[str]) -> Session:
         """The model in a file, giving the outputs with these names, with exact optimisations alone.
 

@@ -92,12 +92,12 @@ def agreement(
         return None
     names = list(program.outputs)
     try:
-        wanted = runtime.outputs(source, names, inputs)
+        wanted = runtime.plainly(source, names)(inputs)
     except RuntimeRefuses:
         return None
     tolerance = tolerance_of(program)
     try:
-        found = runtime.outputs(result, names, inputs)
+        found = runtime.plainly(result, names)(inputs)
     except RuntimeRefuses as error:
         return Agreement(runtime.version, math.inf, tolerance, str(error))
     error = max((difference(a, b) for a, b in zip(wanted, found, strict=True)), default=0.0)

@@ -14,7 +14,6 @@ from eqsat.fuzzing import programs
 from eqsat.fuzzing.corpus import corpus, pieces
 from eqsat.fuzzing.programs import Case, Drawn
 from eqsat.runs.task import Tell
-from eqsat.testing import STEPS, weights
 
 SECONDS, BYTES = programs.SECONDS, programs.BYTES
 
@@ -42,10 +41,7 @@ def case(seed: int, kept: Sequence[int] | None, models: Sequence[str]) -> Case |
     maker = Drawn(rng, sorted({term.dtype for term in terms} & set(programs.DTYPES)) or ["float32"], 1)
     maker.inputs = list(piece.inputs)
     maker.terms = list(terms)
-    names = weights(sorted(STEPS))
-    for step in range(steps(seed)) if kept is None else kept:
-        maker.rng = random.Random(f"{seed} {step}")
-        maker.step(maker.choose(names))
+    maker.draw(seed, range(steps(seed)) if kept is None else kept)
     return Case(seed, maker.program(), programs.policy(seed), programs.device_of(seed))
 
 

@@ -111,10 +111,7 @@ def device_of(seed: int) -> str:
 def drawn(seed: int, dtypes: Sequence[str], kept: Any) -> Program:
     """A program of `eqsat.testing`, every fifth with dims of 0."""
     maker = Drawn(random.Random(seed), dtypes, 0 if seed % 5 == 0 else 1)
-    names = weights(sorted(STEPS))
-    for step in range(steps(seed)) if kept is None else kept:
-        maker.rng = random.Random(f"{seed} {step}")
-        maker.step(maker.choose(names))
+    maker.draw(seed, range(steps(seed)) if kept is None else kept)
     return maker.program()
 
 
@@ -124,6 +121,13 @@ class Drawn(Builder):
     def __init__(self, rng: random.Random, dtypes: Sequence[str], least: int) -> None:
         super().__init__(lambda strategy: None, tuple(dtypes), shapes())
         self.rng, self.least = rng, least
+
+    def draw(self, seed: int, taken: Iterable[int]) -> None:
+        """Take these steps of a seed."""
+        names = weights(sorted(STEPS))
+        for step in taken:
+            self.rng = random.Random(f"{seed} {step}")
+            self.step(self.choose(names))
 
     def choose(self, options: Iterable[Any]) -> Any:
         return self.rng.choice(list(options))

@@ -63,9 +63,7 @@ class State:
     calibration: Calibration | None = None
 
 
-def run_suite(
-    asked: Asked, folder: Path, minutes: float, progress: Progress, clock: Callable[[], float] = time.monotonic
-) -> Iterator[State]:
+def run_suite(asked: Asked, folder: Path, minutes: float, progress: Progress) -> Iterator[State]:
     """Do the parts; what is known after each.
 
     What is in the folder from an earlier run, on the same machine and with the same code, is not done again.
@@ -74,12 +72,12 @@ def run_suite(
         InputError: the folder cannot be written.
     """
     make_folder(folder)
-    state, ends = State(asked, asked.place.facts()), clock() + 60 * minutes
+    state, ends = State(asked, asked.place.facts()), time.monotonic() + 60 * minutes
     with Store(folder / RESULTS) as store:
         for i, part in enumerate(PARTS):
             share = part.share / sum(each.share for each in PARTS[i:] if asked.place.measures or not each.measures)
-            until = clock() + share * max(0.0, ends - clock())
-            done = _done(part, state, store, lambda until=until: until - clock(), progress)
+            until = time.monotonic() + share * max(0.0, ends - time.monotonic())
+            done = _done(part, state, store, lambda until=until: until - time.monotonic(), progress)
             state = replace(state, parts=(*state.parts, done))
             if part.name == "calibration":
                 state = _calibrated(state, done, folder)

@@ -126,7 +126,7 @@ def read(folder: Path) -> list[Row]:
         raise InputError(f"{path}: is not the document of a sweep ({type(error).__name__}: {error})") from None
 
 
-def worse(now: Sequence[Row], before: Sequence[Row], tolerance: float = TOLERANCE) -> list[str]:
+def worse(now: Sequence[Row], before: Sequence[Row]) -> list[str]:
     """What got worse, one line for each row: a higher price, or no result any more. Other models are not compared."""
     earlier = {r.key: r for r in before}
     lines = []
@@ -137,6 +137,6 @@ def worse(now: Sequence[Row], before: Sequence[Row], tolerance: float = TOLERANC
         name = " ".join(new.key)
         if new.fault:
             lines.append(f"{name}: had a result, now {new.fault}")
-        elif new.price > old.price * (1 + tolerance):
+        elif new.price > old.price * (1 + TOLERANCE):
             lines.append(f"{name}: {new.price:.3f} us, {old.price:.3f} us before ({new.price / old.price - 1:+.1%})")
     return lines

@@ -129,8 +129,8 @@ class Tracer:
     __matmul__, __rmatmul__ = _both("matmul")
     __and__ = _binary("logical_and")
     __or__ = _binary("logical_or")
-    __eq__ = _binary("equal")
-    __ne__ = _binary("not_equal")
+    __eq__ = _binary("equal")  # pyright: ignore[reportAssignmentType]
+    __ne__ = _binary("not_equal")  # pyright: ignore[reportAssignmentType]
     __lt__ = _binary("less")
     __le__ = _binary("less_equal")
     __gt__ = _binary("greater")

@@ -10,7 +10,7 @@ from eqsat.errors import InputError
 from eqsat.frontends.onnx.file.load import DTYPE_OF_CODE, code_name
 
 if TYPE_CHECKING:
-    from onnx import TypeProto, ValueInfoProto
+    from onnx import ValueInfoProto
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,29 +21,30 @@ class Declared:
     code: int
     shape: tuple[int | str | None, ...] | None
 
-    def is_static(self) -> bool:
-        return self.shape is not None and all(isinstance(size, int) for size in self.shape)
+    @property
+    def static(self) -> tuple[int, ...] | None:
+        """The shape, if no dimension is open."""
+        sizes = tuple(size for size in self.shape or () if isinstance(size, int))
+        return None if self.shape is None or len(sizes) < len(self.shape) else sizes
 
 
 def declared(value: ValueInfoProto) -> Declared | None:
-    """The declared tensor type of a graph input, output or value_info; None for sequences, optionals and maps."""
-    return declared_type(value.name, value.type)
+    """The declared tensor type of a graph input, output or value_info; None for sequences, optionals and maps.
 
-
-def declared_type(name: str, type_: TypeProto) -> Declared | None:
-    """As `declared`, from a bare type. A value without any type counts as a tensor of unknown type (code 0)."""
-    if type_.WhichOneof("value") not in ("tensor_type", None):
+    A value without any type counts as a tensor of unknown type (code 0).
+    """
+    if value.type.WhichOneof("value") not in ("tensor_type", None):
         return None
-    tensor = type_.tensor_type
+    tensor = value.type.tensor_type
     if not tensor.HasField("shape"):
-        return Declared(name, tensor.elem_type, None)
+        return Declared(value.name, tensor.elem_type, None)
     sizes: list[int | str | None] = []
     for dim in tensor.shape.dim:
         if dim.HasField("dim_value") and dim.dim_value >= 0:
             sizes.append(dim.dim_value)
         else:
             sizes.append(dim.dim_param or None)
-    return Declared(name, tensor.elem_type, tuple(sizes))
+    return Declared(value.name, tensor.elem_type, tuple(sizes))
 
 
 @dataclass

@@ -34,8 +34,8 @@ from eqsat.frontends.onnx.operators.node import Constants, Node, Row
 from eqsat.frontends.onnx.operators.reductions import REDUCTIONS
 from eqsat.frontends.onnx.operators.resample import RESAMPLING
 from eqsat.frontends.onnx.read.control import unrolled_loop, unrolled_scan
-from eqsat.frontends.onnx.read.graph import describe, in_order, live, reads
-from eqsat.frontends.onnx.read.opaque import inferred, one_node, same_form, title, without_zeros
+from eqsat.frontends.onnx.read.graph import describe, in_order, live
+from eqsat.frontends.onnx.read.opaque import inferred, one_node, reads, same_form, title, without_zeros
 from eqsat.frontends.onnx.read.recurrent import RECURRENT
 from eqsat.frontends.terms.declined import Declined
 from eqsat.program import ops
@@ -183,7 +183,7 @@ class Converter:
         spec, _ = one_node(node, self.opsets, {}, {k: v for k, v in values.items() if v is not None})
         try:
             types = inferred(spec).values()
-            if any(type_.is_static() and prod(type_.shape or ()) > FOLDED for type_ in types):  # type: ignore[arg-type]
+            if any(type_.static is not None and prod(type_.static) > FOLDED for type_ in types):
                 return None
             return _spread(node, [_value(array) for array in spec()])
         except InputError:  # nothing here runs it
@@ -250,15 +250,14 @@ class Converter:
 
     def _output_type(self, name: str, type_: Declared | None, node: NodeProto) -> tuple[tuple[int, ...], str]:
         """The static type of an opaque output: inferred by ONNX, or else declared in the file."""
-        if type_ is None or not type_.is_static():
+        if type_ is None or type_.static is None:
             type_ = self.declared(name) or type_
-        if type_ is None or not type_.is_static():
+        if type_ is None or type_.static is None:
             raise InputError(
                 f"{title(node)} is carried as it is, but the shape of its output '{name}' cannot be inferred; "
                 "declare it in value_info, or make the inputs that decide it constant"
             )
-        dtype = require_dtype(type_.code, f"its output '{name}'")
-        return tuple(int(size) for size in type_.shape or ()), dtype  # type: ignore[arg-type]
+        return type_.static, require_dtype(type_.code, f"its output '{name}'")
 
     # Values
 

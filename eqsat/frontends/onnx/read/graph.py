@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from eqsat.errors import InputError
-from eqsat.frontends.onnx.read.opaque import captured
+from eqsat.frontends.onnx.read.opaque import reads
 
 if TYPE_CHECKING:
     from onnx import GraphProto, NodeProto
@@ -20,11 +20,6 @@ def describe(node: NodeProto) -> str:
         return f"{node.op_type} node '{node.name}'"
     made = next((name for name in node.output if name), "")
     return f"{node.op_type} node that makes '{made}'"
-
-
-def reads(node: NodeProto) -> list[str]:
-    """Every name that the node and its bodies read from outside, each once."""
-    return list(dict.fromkeys(name for name in [*node.input, *captured(node)] if name))
 
 
 def check_names(graph: GraphProto, label: str) -> None:

@@ -109,7 +109,7 @@ def _read(model: ModelProto, label: str, base: Path | None, shapes: Mapping[str,
     check_names(graph, label)
     stored = {tensor.name for tensor in graph.initializer}
     types = input_types([value for value in graph.input if value.name not in stored], open_dims, label)
-    inputs = tuple(ops.input(type_.name, _static(type_), DTYPE_OF_CODE[type_.code]) for type_ in types)
+    inputs = tuple(ops.input(type_.name, type_.static or (), DTYPE_OF_CODE[type_.code]) for type_ in types)
     for term in inputs:
         check_size(term, f"{label}: input '{term.attr('name')}'")
     types_of = {value.name: value for value in [*graph.value_info, *graph.output]}
@@ -133,11 +133,6 @@ def _read(model: ModelProto, label: str, base: Path | None, shapes: Mapping[str,
             names.setdefault(value, name)
     nodes = written(in_order(graph.node, values.keys() | stored, label), values, opsets, converter.constants)
     return Program(inputs, outputs, names, tuple(nodes), None if base is None else Path(label).absolute())
-
-
-def _static(type_: Declared) -> tuple[int, ...]:
-    assert type_.shape is not None
-    return tuple(size for size in type_.shape if isinstance(size, int))
 
 
 def _opsets(model: ModelProto, label: str) -> dict[str, int]:

@@ -118,7 +118,7 @@ def one_node(
     from onnx import helper
 
     same = same or {}
-    read = dict.fromkeys(same.get(name, name) for name in (*node.input, *_captured(node)) if name)
+    read = dict.fromkeys(same.get(name, name) for name in reads(node))
     own = {name: f"x{i}" for i, name in enumerate(read)}
     names = {**own, **{name: own[first] for name, first in same.items()}}
     alone = deepcopy(node)
@@ -229,9 +229,9 @@ def _captured(node: NodeProto) -> Iterator[str]:
         yield from (value.name for value in body.output if value.name not in own)
 
 
-def captured(node: NodeProto) -> list[str]:
-    """Names that the node's bodies read from outside, each once."""
-    return list(dict.fromkeys(_captured(node)))
+def reads(node: NodeProto) -> list[str]:
+    """Every name that the node and its bodies read from outside, each once."""
+    return list(dict.fromkeys(name for name in [*node.input, *_captured(node)] if name))
 
 
 # Evaluation
