@@ -19,7 +19,8 @@ from eqsat.extract.device.table import Device
 from eqsat.extract.device.table import device as find_device
 from eqsat.html.fragments import fragment
 from eqsat.language import text as rule_text
-from eqsat.language.rule import ALLOWED, AnyRule, HostRule, Pat, Policy, Rule, Var
+from eqsat.language.equation import arrays_of
+from eqsat.language.rule import ALLOWED, AnyRule, HostRule, Pat, Policy, Var
 from eqsat.pipeline.asked import Asked
 from eqsat.pipeline.describe import explanation_of
 from eqsat.pipeline.limits import EXPLAINING
@@ -290,20 +291,9 @@ def _only(snapshot: Snapshot, at: int) -> Snapshot:
 
 def _shown(refusal: Refusal) -> dict[str, str]:
     """The values of variables that are not arrays."""
-    arrays = {"self", *_arrays(refusal.rule)}
+    arrays = {"self", *arrays_of(refusal.rule.left)}
     return {
         name: value.key() if hasattr(value, "key") else str(value)
         for name, value in refusal.bindings.items()
         if name not in arrays
     }
-
-
-def _arrays(row: Rule) -> set[str]:
-    def walk(pattern: Any) -> Iterator[str]:
-        if isinstance(pattern, Var):
-            yield pattern.name
-        else:
-            for arg in pattern.args:
-                yield from walk(arg)
-
-    return set(walk(row.left))

@@ -365,7 +365,7 @@ def _mirrored(row: Rule, name: str) -> Rule:
     left, right = _swapped(row.left), _swapped(row.right)
     assert isinstance(left, Pat)
     names = dict(zip(_dims(left), _dims(row.left), strict=True))
-    arrays = _arrays(left)
+    arrays = arrays_of(left)
     names |= dict(zip(arrays, sorted(arrays), strict=True))
     when = [_mirrored_guard(guard, row.name) for guard in row.when]
     left, right = _renamed(left, names), _renamed(right, names)
@@ -426,7 +426,7 @@ def _dims(pattern: Pattern) -> tuple[str, ...]:
     return tuple(dict.fromkeys(a.name for a in walk(pattern) if isinstance(a, Var)))
 
 
-def _arrays(pattern: Pattern) -> tuple[str, ...]:
+def arrays_of(pattern: Pattern) -> tuple[str, ...]:
     """The array variables in the order in which they are read."""
     return tuple(dict.fromkeys(part.name for part in patterns(pattern) if isinstance(part, Var)))
 

@@ -77,8 +77,7 @@ def _result(part: PartDone, done: Done) -> dict[str, Any]:
 
 
 def _calibration(found: Calibration) -> dict[str, Any]:
-    figures = dict(found.row.figures())
-    return {"device": found.row.name, "figures": {name: figures[name]._asdict() for name in found.fitted}}
+    return {"device": found.row.name, "figures": {name: each._asdict() for name, each in found.figures.items()}}
 
 
 def tables(state: State) -> list[Table]:

@@ -87,7 +87,8 @@ def run_suite(asked: Asked, folder: Path, minutes: float, progress: Progress) ->
 
 def _done(part: Part, state: State, store: Store, left: Callable[[], float], progress: Progress) -> PartDone:
     asked = state.asked
-    figures = {} if state.calibration is None else _figures(state.calibration)
+    fitted = {} if state.calibration is None else state.calibration.figures
+    figures = {name: (figure.value, "fitted in this run") for name, figure in fitted.items()}
     chosen = part.chosen(asked, figures)
     tables = {task.name: table for task, table in chosen}
     workers = 1 if asked.place.measures else os.cpu_count() or 1
@@ -126,14 +127,8 @@ def _calibrated(state: State, done: PartDone, folder: Path) -> State:
         return state
     row, source = state.asked.place.row, f"fitted by `eqsat bench --suite` to {len(times)} kernels on "
     found = fit(row, times, source + f"{state.facts['card']}, {time.strftime('%Y-%m-%d')}")
-    fitted = dict(found.row.figures())
-    device_files.write(folder / DEVICE, device_files.RowFile(row.name, {name: fitted[name] for name in found.fitted}))
+    device_files.write(folder / DEVICE, device_files.RowFile(row.name, found.figures))
     return replace(state, calibration=found)
-
-
-def _figures(found: Calibration) -> dict[str, tuple[float, str]]:
-    fitted = dict(found.row.figures())
-    return {name: (fitted[name].value, "fitted in this run") for name in found.fitted}
 
 
 def failure_file(task: Task) -> str:

@@ -140,6 +140,12 @@ class Calibration:
     after: Mapping[str, float]
 
     @property
+    def figures(self) -> dict[str, Figure]:
+        """The fitted figures by name."""
+        every = dict(self.row.figures())
+        return {name: every[name] for name in self.fitted}
+
+    @property
     def rank_correlation(self) -> tuple[float, float]:
         """Spearman's coefficient between predicted and measured times, before and after."""
         measured = list(self.measured.values())

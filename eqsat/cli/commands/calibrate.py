@@ -91,9 +91,8 @@ def calibrate(
     row = DEVICES[name]
     timed, priced = ("operators", executed) if row.runtime else ("kernels", named)
     found = fit(row, times, f"fitted by `eqsat calibrate` to {len(times)} {timed} on {machine}", priced)
-    fitted = dict(found.row.figures())
     file = output or device_files.user_file(row.name)
-    device_files.write(file, device_files.RowFile(row.name, {figure: fitted[figure] for figure in found.fitted}))
+    device_files.write(file, device_files.RowFile(row.name, found.figures))
     if answer(_as_json(found, machine, file), json_file):
         _print(found, dict(row.figures()), machine, console())
         typer.echo(f"{file}: the fitted row")
@@ -174,7 +173,6 @@ def _read(path: Path) -> tuple[str, str, dict[str, float]]:
 
 
 def _as_json(found: Calibration, machine: str, file: Path) -> dict[str, Any]:
-    figures = dict(found.row.figures())
     correlation, factor = found.rank_correlation, found.typical_factor
     return {
         "schema": 1,
@@ -185,7 +183,7 @@ def _as_json(found: Calibration, machine: str, file: Path) -> dict[str, Any]:
             {"name": name, "measured_us": us, "before_us": found.before[name], "after_us": found.after[name]}
             for name, us in found.measured.items()
         ],
-        "figures": {name: figures[name]._asdict() for name in found.fitted},
+        "figures": {name: figure._asdict() for name, figure in found.figures.items()},
         "rank_correlation": {"before": _number(correlation[0]), "after": _number(correlation[1])},
         "typical_factor": {"before": factor[0], "after": factor[1]},
     }
@@ -205,8 +203,7 @@ def _print(found: Calibration, before: dict[str, Any], machine: str, terminal: A
         for name, us in found.measured.items()
     ]
     print_table(terminal, machine, ("kernel", "measured", "predicted before", "after"), rows)
-    after = dict(found.row.figures())
-    rows = [(name, f"{before[name].value:g}", f"{after[name].value:g}") for name in found.fitted]
+    rows = [(name, f"{before[name].value:g}", f"{after.value:g}") for name, after in found.figures.items()]
     print_table(terminal, f"Figures of {found.row.name}", ("figure", "before", "fitted"), rows)
     (rank_before, rank_after), (factor_before, factor_after) = found.rank_correlation, found.typical_factor
     typer.echo(f"Rank correlation of predicted and measured times: {rank_before:.3f} before, {rank_after:.3f} after.")

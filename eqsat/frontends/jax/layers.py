@@ -7,10 +7,9 @@ from math import prod
 from typing import Any
 
 from eqsat.base.numerics import dtype_name
-from eqsat.frontends.jax.movement import spread
 from eqsat.frontends.jax.row import Builder
 from eqsat.frontends.terms.declined import Declined
-from eqsat.frontends.terms.windows import running
+from eqsat.frontends.terms.windows import running, spread
 from eqsat.program import ops
 from eqsat.program.term import Shape, Term
 

@@ -8,6 +8,7 @@ from typing import Any
 from eqsat.base.numerics import dtype_name
 from eqsat.frontends.jax.row import Builder, known
 from eqsat.frontends.terms.declined import Declined
+from eqsat.frontends.terms.windows import spread
 from eqsat.program import composites, ops
 from eqsat.program.term import Shape, Term
 
@@ -35,18 +36,6 @@ def _pad(x: Term, value: Term, *, padding_config: Sequence[tuple[int, int, int]]
         raise Declined("a padding that the inputs decide")
     lo, hi, between = zip(*padding_config, strict=True) if padding_config else ((), (), ())
     return ops.pad(spread(x, between, number.item()), lo, hi, number.item())
-
-
-def spread(x: Term, between: Sequence[int], value: float) -> Term:
-    """So many elements of this value between any two neighbours of each axis."""
-    for axis, count in enumerate(between):
-        if count and x.shape[axis] > 1:
-            apart = ops.unsqueeze(x, axis + 1)
-            behind = [count if i == axis + 1 else 0 for i in range(apart.ndim)]
-            filled = ops.pad(apart, [0] * apart.ndim, behind, value)
-            shape = (*x.shape[:axis], x.shape[axis] * (count + 1), *x.shape[axis + 1 :])
-            x = ops.slice_(ops.reshape(filled, shape), [None], [-count], [axis])
-    return x
 
 
 def _dynamic_slice(x: Term, *starts: Term, slice_sizes: Shape) -> Term:

@@ -29,6 +29,18 @@ def running(kind: str, x: Term, axis: int, reverse: bool = False) -> Term:
     return ops.reshape(ops.pool(kind, image, (n, 1), None, *pads), x.shape)
 
 
+def spread(x: Term, between: Sequence[int], value: float) -> Term:
+    """So many elements of this value between any two neighbours of each axis."""
+    for axis, count in enumerate(between):
+        if count and x.shape[axis] > 1:
+            apart = ops.unsqueeze(x, axis + 1)
+            behind = [count if i == axis + 1 else 0 for i in range(apart.ndim)]
+            filled = ops.pad(apart, [0] * apart.ndim, behind, value)
+            shape = (*x.shape[:axis], x.shape[axis] * (count + 1), *x.shape[axis + 1 :])
+            x = ops.slice_(ops.reshape(filled, shape), [None], [-count], [axis])
+    return x
+
+
 def with_bias(x: Term, bias: Term | None) -> Term:
     """x[n, c, *s] + bias[c]; `x` itself where there is no bias."""
     return x if bias is None else composites.add(x, ops.reshape(bias, (-1,) + (1,) * (x.ndim - 2)))
@@ -76,14 +88,8 @@ def _spread_blocks(x: Term, w: Term, groups: int) -> Term:
 
 
 def _spread_windows(x: Term, w: Term, groups: int, strides: Sequence[int], dilations: Sequence[int]) -> Term:
-    kernel, spatial = w.shape[2:], x.shape[2:]
-    rank = len(kernel)
-    apart = ops.reshape(x, (*x.shape[:2], *(m for n in spatial for m in (n, 1))))
-    gaps = [0, 0, *(m for s in strides for m in (0, s - 1))]
-    padded = ops.pad(apart, [0] * apart.ndim, gaps)
-    stuffed = ops.reshape(padded, (*x.shape[:2], *(n * s for n, s in zip(spatial, strides, strict=True))))
-    ends = [(n - 1) * s + 1 for n, s in zip(spatial, strides, strict=True)]
-    stuffed = ops.slice_(stuffed, [0] * rank, ends, list(range(2, x.ndim)))
+    kernel, rank = w.shape[2:], x.ndim - 2
+    stuffed = spread(x, (0, 0, *(s - 1 for s in strides)), 0)
     mirrored = ops.flip(w, list(range(2, w.ndim)))
     split = ops.reshape(mirrored, (groups, w.shape[0] // groups, *w.shape[1:]))
     turned = ops.reshape(

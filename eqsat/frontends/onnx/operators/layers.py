@@ -100,7 +100,11 @@ def _axis_pads(mode: str, size: int, extent: int, stride: int, pads: tuple[int, 
         return 0, 0
     if mode not in ("SAME_UPPER", "SAME_LOWER"):
         raise InputError(f"auto_pad '{mode}' does not exist; use NOTSET, VALID, SAME_UPPER or SAME_LOWER")
-    total = max((-(-size // stride) - 1) * stride + extent - size, 0)
+    return _halves(max((-(-size // stride) - 1) * stride + extent - size, 0), mode)
+
+
+def _halves(total: int, mode: str) -> tuple[int, int]:
+    """A total in two parts, lower and upper: the larger one above for SAME_UPPER, else below."""
     less, more = total // 2, total - total // 2
     return (less, more) if mode == "SAME_UPPER" else (more, less)
 
@@ -140,9 +144,7 @@ def _transposed_pads(node: Node, x: Term, kernel: Sequence[int], strides: Sequen
         if wanted is not None or mode in ("SAME_UPPER", "SAME_LOWER"):
             # A kernel shorter than its stride does not reach n * stride: onnxruntime stops where it ends.
             size = wanted[-rank:][i] if wanted is not None else min(n * strides[i], whole)
-            total = max(whole - size, 0)
-            less, more = total // 2, total - total // 2
-            lo, hi = (less, more) if mode == "SAME_UPPER" else (more, less)
+            lo, hi = _halves(max(whole - size, 0), mode)
         else:
             lo, hi = (0, 0) if mode == "VALID" else (pads[i], pads[i + rank])
             size = whole - lo - hi
