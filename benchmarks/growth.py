@@ -93,7 +93,7 @@ class TimedEGraph(EGraph):
             return super().run(ruleset, saturate=saturate)
         matches: Counter[str] = Counter()
         while True:
-            new: Counter[str] = Counter()
+            new = Counter(super().run(ruleset))  # what has no name stays there
             for i, name in enumerate(self._own[ruleset], 1):
                 begun = time.perf_counter()
                 new.update(super().run(_own_ruleset(ruleset, i)))

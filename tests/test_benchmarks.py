@@ -1,4 +1,4 @@
-"""Benchmarks of models in onnxruntime, and of models with named dims."""
+"""Benchmarks of models in onnxruntime, of models with named dims, and of the growth of e-graphs."""
 
 from __future__ import annotations
 
@@ -12,6 +12,10 @@ import numpy as np
 import pytest
 
 import eqsat
+from eqsat.egraph.saturate import Limits, saturate
+from eqsat.egraph.snapshot import Snapshot
+from eqsat.program.core import lower
+from eqsat.rules import ALL, allowed
 from support.benchmarks import load
 
 
@@ -78,3 +82,14 @@ def test_named_dims_have_the_kernels_of_one_size(capsys: Any) -> None:
     for dynamic in load("dynamic"):
         assert dynamic.main(["--match", "sum*", "--time-limit", "10"]) == 0
     assert "rows=504" in capsys.readouterr().out
+
+
+def test_growth_counts_what_a_search_matches(models: Path) -> None:
+    rules = allowed(list(ALL), "reassociate")
+    source = Snapshot.from_core(lower(eqsat.from_onnx(models / "chain.onnx")).roots)
+    searched = saturate(source, rules, Limits(seconds=60.0))
+    for growth in load("growth"):
+        found = growth.grow(models / "chain.onnx", rules, 60.0)
+        assert found.matches == searched.stats["matches"]
+        assert (found.before, found.after) == (len(source.nodes), len(searched.nodes))
+        assert found.matches["matmul-of-constants-right"]
