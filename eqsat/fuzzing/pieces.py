@@ -41,7 +41,7 @@ def case(seed: int, kept: Sequence[int] | None, models: Sequence[str]) -> Case |
     maker = Drawn(rng, sorted({term.dtype for term in terms} & set(programs.DTYPES)) or ["float32"], 1)
     maker.inputs = list(piece.inputs)
     maker.terms = list(terms)
-    maker.draw(seed, range(steps(seed)) if kept is None else kept)
+    maker.take(seed, range(steps(seed)) if kept is None else kept)
     return Case(seed, maker.program(), programs.policy(seed), programs.device_of(seed))
 
 

@@ -111,7 +111,7 @@ def device_of(seed: int) -> str:
 def drawn(seed: int, dtypes: Sequence[str], kept: Any) -> Program:
     """A program of `eqsat.testing`, every fifth with dims of 0."""
     maker = Drawn(random.Random(seed), dtypes, 0 if seed % 5 == 0 else 1)
-    maker.draw(seed, range(steps(seed)) if kept is None else kept)
+    maker.take(seed, range(steps(seed)) if kept is None else kept)
     return maker.program()
 
 
@@ -122,10 +122,10 @@ class Drawn(Builder):
         super().__init__(lambda strategy: None, tuple(dtypes), shapes())
         self.rng, self.least = rng, least
 
-    def draw(self, seed: int, taken: Iterable[int]) -> None:
+    def take(self, seed: int, steps: Iterable[int]) -> None:
         """Take these steps of a seed."""
         names = weights(sorted(STEPS))
-        for step in taken:
+        for step in steps:
             self.rng = random.Random(f"{seed} {step}")
             self.step(self.choose(names))
 
