@@ -28,7 +28,7 @@ from eqsat.errors import CheckFailed
 from eqsat.pipeline import assemble
 from eqsat.program import ops
 from eqsat.program.ir import Program
-from eqsat.program.term import Term, make, topological
+from eqsat.program.term import Term, make, rebuilt, topological
 
 Array = np.ndarray
 Fault = Callable[[Array, np.random.Generator], Array | None]
@@ -108,8 +108,7 @@ def replaced(terms: Sequence[Term], new: Mapping[Term, Term]) -> list[Term]:
     """Terms with some of their subterms replaced."""
     made: dict[Term, Term] = {}
     for term in topological(terms):
-        args = [made[a] for a in term.args]
-        made[term] = new.get(term) or (make(term.op, *args, **dict(term.attrs)) if args else term)
+        made[term] = new.get(term) or rebuilt(term, [made[a] for a in term.args])
     return [made[term] for term in terms]
 
 

@@ -152,11 +152,8 @@ class LowRankAdapter(nn.Module):
 
     def __init__(self, width: int = 512, rank: int = 8) -> None:
         super().__init__()
-        self.base, self.a, self.b = (
-            nn.Linear(width, width),
-            nn.Linear(width, rank, False),
-            nn.Linear(rank, width, False),
-        )
+        self.base = nn.Linear(width, width)
+        self.a, self.b = nn.Linear(width, rank, False), nn.Linear(rank, width, False)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.base(x) + 2.0 * self.b(self.a(x))

@@ -64,11 +64,7 @@ def instantiated(
 
 class _Maker:
     def __init__(
-        self,
-        programs: Sequence[Written],
-        points: Sequence[Point],
-        at: Point,
-        named: Callable[[str], Term | None],
+        self, programs: Sequence[Written], points: Sequence[Point], at: Point, named: Callable[[str], Term | None]
     ) -> None:
         self._programs, self._points, self._at, self._named = programs, points, at, named
         self._made: dict[Same, Term] = {}

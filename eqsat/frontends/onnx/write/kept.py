@@ -13,7 +13,7 @@ from eqsat.frontends.onnx.read.written import FileNode
 from eqsat.frontends.onnx.write.form import Form
 from eqsat.program.ir import Program, Written
 from eqsat.program.ops import row
-from eqsat.program.term import Term, make
+from eqsat.program.term import Term, rebuilt
 
 _SPREAD = frozenset({"broadcast", "full", "iota"})
 """Operators that ONNX needs no node for: it broadcasts their operand by itself."""
@@ -130,6 +130,6 @@ def _over(result: Term, binding: Binding) -> Term:
         if not waiting:
             stack.pop()
             if term not in made:
-                made[term] = make(term.op, *(made[a] for a in term.args), **dict(term.attrs)) if term.args else term
+                made[term] = rebuilt(term, [made[a] for a in term.args])
         stack.extend(waiting)
     return made[result]
