@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import prod
+from math import inf, prod
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -126,21 +126,11 @@ class Converter:
         schema = self._schema(node)
         if schema is not None:
             check_node(node, schema)
-        if node.op_type == "If" and domain_of(node) == "":
-            taken = self._taken_branch(node, env)
-            if taken is not None:
-                inner = self.graph(taken, env)
-                return [inner[value.name] for value in taken.output]
-        if schema is not None and node.op_type in ("Loop", "Scan") and not schema.domain:
-            steps = self._unrolled(node, env, schema)
-            if steps is not None:
-                return steps
-        results = self._by_row(node, env, schema, used)
-        if results is None:
-            results = self._by_folding(node, env)
-        if results is None:
-            results = self._by_body(node, env, schema)
-        return self._opaque(node, env) if results is None else results
+        for way in (self._by_branch, self._by_steps, self._by_row, self._by_folding, self._by_body):
+            results = way(node, env, schema, used)
+            if results is not None:
+                return results
+        return self._opaque(node, env)
 
     def _schema(self, node: NodeProto) -> OpSchema | None:
         """The operator's definition in force, None for vendors' operators."""
@@ -155,7 +145,33 @@ class Converter:
             raise InputError(f"opset {self.opsets[domain]} has no operator {title(node)}; raise the opset")
         return found
 
-    # The four ways
+    # The ways, in order; None where one does not apply
+
+    def _by_branch(self, node: NodeProto, env: Env, schema: OpSchema | None, used: Container[str]) -> Results | None:
+        """By the branch of an If whose condition is constant."""
+        if schema is None or schema.domain or node.op_type != "If":
+            return None
+        condition = self._constant(env[node.input[0]])
+        if condition is None:
+            return None
+        taken = attributes(node)["then_branch" if condition.reshape(-1)[0] else "else_branch"]
+        inner = self.graph(taken, env)
+        return [inner[value.name] for value in taken.output]
+
+    def _by_steps(self, node: NodeProto, env: Env, schema: OpSchema | None, used: Container[str]) -> Results | None:
+        """By the steps of a loop of known length, if all their operators become terms."""
+        oldest = {"Loop": 1, "Scan": _OLDEST_SCAN}
+        if schema is None or schema.domain or schema.since_version < oldest.get(node.op_type, inf) or self.unrolling:
+            return None
+        inner = replace(self, declared=lambda name: None, expanding=True, unrolling=True)
+        try:
+            if node.op_type == "Scan":
+                found = unrolled_scan(node, env, inner.graph)
+            else:
+                found = unrolled_loop(node, env, inner.graph, self._constant)
+        except (Declined, InputError):
+            return None
+        return found if found is not None and all(isinstance(value, Term) for value in found) else None
 
     def _by_row(self, node: NodeProto, env: Env, schema: OpSchema | None, used: Container[str]) -> Results | None:
         """By the operator's row, if it covers this version and use."""
@@ -175,7 +191,7 @@ class Converter:
         missing = any(want and (i >= len(results) or results[i] is None) for i, want in enumerate(wanted))
         return None if missing else results
 
-    def _by_folding(self, node: NodeProto, env: Env) -> Results | None:
+    def _by_folding(self, node: NodeProto, env: Env, schema: OpSchema | None, used: Container[str]) -> Results | None:
         """By running it now, if all its operands are constant."""
         values = {name: self._constant(env[name]) for name in reads(node)}
         if any(value is None for value in values.values()):
@@ -189,7 +205,7 @@ class Converter:
         except InputError:  # nothing here runs it
             return None
 
-    def _by_body(self, node: NodeProto, env: Env, schema: OpSchema | None) -> Results | None:
+    def _by_body(self, node: NodeProto, env: Env, schema: OpSchema | None, used: Container[str]) -> Results | None:
         """By its body in the ONNX standard, if everything in that becomes terms."""
         if schema is None or any(isinstance(env[name], np.ndarray) for name in reads(node)):
             return None
@@ -273,29 +289,6 @@ class Converter:
     def _types(self, node: NodeProto, env: Env) -> dict[str, Declared]:
         values = {name: env[name] for name in reads(node)}
         return {n: Declared(n, CODE_OF_DTYPE[v.dtype], v.shape) for n, v in values.items() if isinstance(v, Term)}
-
-    def _unrolled(self, node: NodeProto, env: Env, schema: OpSchema) -> Results | None:
-        """The unrolled steps of a loop of known length, if all their operators become terms."""
-        if self.unrolling or schema.since_version < (_OLDEST_SCAN if node.op_type == "Scan" else 1):
-            return None
-        inner = replace(self, declared=lambda name: None, expanding=True, unrolling=True)
-        try:
-            if node.op_type == "Scan":
-                found = unrolled_scan(node, env, inner.graph)
-            else:
-                found = unrolled_loop(node, env, inner.graph, self._constant)
-        except (Declined, InputError):
-            return None
-        if found is None or not all(isinstance(value, Term) for value in found):
-            return None
-        return found
-
-    def _taken_branch(self, node: NodeProto, env: Env) -> GraphProto | None:
-        """The branch of an If whose condition is constant."""
-        condition = self._constant(env[node.input[0]])
-        if condition is None:
-            return None
-        return attributes(node)["then_branch" if condition.reshape(-1)[0] else "else_branch"]
 
 
 def _row(node: NodeProto, schema: OpSchema | None) -> tuple[Row | None, int]:
