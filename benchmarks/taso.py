@@ -19,6 +19,9 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
+from google.protobuf.empty_pb2 import Empty
+from google.protobuf.unknown_fields import UnknownFieldSet
+
 import eqsat
 from eqsat.egraph.saturate import Limits, saturate
 from eqsat.egraph.snapshot import Snapshot
@@ -30,6 +33,9 @@ from eqsat.rules import PROVING
 
 CONV, RELU, CONCAT, SPLIT, ADD, MUL, MATMUL = 3, 8, 12, 13, 16, 17, 18
 """Types of operators, from TASO's `ops.h`."""
+
+PLAIN = {RELU: "relu", ADD: "add", MUL: "mul", MATMUL: "matmul"}
+"""Operators that have no parameters here."""
 
 ACTIVATION, RANK, AXIS = 9, 10, 11
 """Keys of parameters, from TASO's `ops.h`."""
@@ -61,26 +67,12 @@ class Substitution:
 # The file: protocol buffers, of which it uses integers and messages
 
 
-def _integer(data: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = data[at]
-        value |= (byte & 127) << shift
-        at, shift = at + 1, shift + 7
-        if byte < 128:
-            return value - (value >> 63 << 64), at
-
-
 def _fields(data: bytes) -> dict[int, list]:
     """What a message has, by the numbers of its fields."""
     found: dict[int, list] = defaultdict(list)
-    at = 0
-    while at < len(data):
-        key, at = _integer(data, at)
-        value, at = _integer(data, at)
-        if key & 7 == 2:
-            value, at = data[at : at + value], at + value
-        found[key >> 3].append(value)
+    for field in UnknownFieldSet(Empty.FromString(data)):
+        value = field.data
+        found[field.field_number].append(value - (value >> 63 << 64) if isinstance(value, int) else value)
     return found
 
 
@@ -218,26 +210,17 @@ def program(rule: Substitution) -> Program:
 def _terms(operator: Operator, operands: Sequence[Term], along: Sequence[int]) -> list[Term]:
     """The outputs of an operator, which have these sizes along its axis."""
     axis = operator.parameters.get(AXIS, 0)
-    match operator.type:
-        case t if t == RELU:
-            return [ops.elementwise("relu", *operands)]
-        case t if t in (ADD, MUL):
-            return [ops.elementwise("add" if t == ADD else "mul", *operands)]
-        case t if t == MATMUL:
-            return [ops.matmul(*operands)]
-        case t if t == CONCAT:
-            return [ops.concat(operands, axis)]
-        case t if t == SPLIT:
-            first, second = along
-            return [
-                ops.slice_(operands[0], [0], [first], [axis]),
-                ops.slice_(operands[0], [first], [first + second], [axis]),
-            ]
-        case t if t == CONV:
-            image, weights = operands
-            pads = (WINDOW // 2,) * 2
-            found = ops.conv(image, weights, pads_lo=pads, pads_hi=pads, groups=image.shape[1] // weights.shape[1])
-            return [ops.elementwise("relu", found) if operator.parameters[ACTIVATION] == AC_MODE_RELU else found]
+    if operator.type in PLAIN:
+        return [ops.make(PLAIN[operator.type], *operands)]
+    if operator.type == CONCAT:
+        return [ops.concat(operands, axis)]
+    if operator.type == SPLIT:
+        return ops.split(operands[0], along, axis)
+    if operator.type == CONV:
+        image, weights = operands
+        pads = (WINDOW // 2,) * 2
+        found = ops.conv(image, weights, pads_lo=pads, pads_hi=pads, groups=image.shape[1] // weights.shape[1])
+        return [ops.relu(found) if operator.parameters[ACTIVATION] == AC_MODE_RELU else found]
     raise ValueError(f"no operator: {operator}")
 
 
