@@ -17,7 +17,7 @@ from itertools import takewhile
 from typing import Any
 
 from eqsat.discovery.derived import derived, rules
-from eqsat.discovery.equations import Equation, equations, most_general, settings
+from eqsat.discovery.equations import Equation, equations, most_general, partial, settings
 from eqsat.discovery.expressions import Dim
 from eqsat.discovery.rows import Row, Unwritten, both, row
 from eqsat.errors import InputError
@@ -171,7 +171,10 @@ def _deriving(waiting: Iterable[Equation], without: Sequence[str]) -> list[Task]
 def find(given: Mapping[str, Any], tell: Tell) -> dict[str, str]:
     """Work of a task: the equations over variables of some shapes, each with one of which it is an instance."""
     shapes = [(_dim(rows), _dim(columns)) for rows, columns in given["shapes"]]
-    found = {e for positive in (False, True) for e in equations(shapes, given["operators"], given["size"], positive)}
+    operators, size = given["operators"], given["size"]
+    found = set(equations(shapes, operators, size))
+    if partial(operators):
+        found.update(equations(shapes, operators, size, positive=True))
     return {str(e): str(most_general(e)) for e in found}
 
 

@@ -159,6 +159,19 @@ def equations(
         by_size.append(made)
 
 
+def partial(operators: Sequence[str]) -> bool:
+    """Whether some operator, as a logarithm, is undefined for some normal values: then positive ones show more."""
+    for row in map(OPERATORS.__getitem__, operators):
+        shapes = [tuple(1 if letter == "1" else 8 for letter in dims) for dims in row.dims.partition(" -> ")[0].split()]
+        with np.errstate(all="ignore"):
+            found = row.array(
+                *(_random((shape[0], shape[1]), name) for shape, name in zip(shapes, VARIABLES, strict=False))
+            )
+        if not np.isfinite(found).all():
+            return True
+    return False
+
+
 def _next(
     by_size: Sequence[Sequence[Expr]], operators: Sequence[str], values: Mapping[Expr, Array], total: int
 ) -> Iterator[Expr]:
@@ -179,6 +192,7 @@ def _fits(name: str, shapes: Sequence[tuple[int, ...]]) -> bool:
     return all(sizes.setdefault(letter, n) == n for letter, n in zip(operands, found, strict=True))
 
 
+@lru_cache(maxsize=1 << 14)
 def _random(shape: tuple[int, ...], name: str, trial: int = 0) -> Array:
     rng = np.random.default_rng([zlib.crc32(name.encode()), trial])
     return rng.normal(0.0, 0.7, shape)
