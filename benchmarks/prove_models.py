@@ -71,7 +71,7 @@ def main() -> int:
     parser.add_argument("--certificates", type=int, metavar="N")
     parser.add_argument("--shape", action="append", default=[])
     parser.add_argument("--table", type=Path, metavar="FILE")
-    asked = parser.parse_args()
+    asked = parser.parse_intermixed_args()
     columns = ["model", "against", "made in CPU s", "proved in CPU s", "ratio", "verdict", "cuts", "e-graphs"]
     columns += ["faults refuted", "no effect", "within rounding", "unknown", "proved"] if asked.faults else []
     columns += CERTIFIED if asked.certificates is not None else []

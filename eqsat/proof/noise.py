@@ -47,6 +47,17 @@ def noise(
     """
     flat = {name: array.reshape(-1) for name, array in inputs.items()}
     runs = []
+    shifts: dict[Node, Array] = {}
+
+    def shift(node: Node, value: Array) -> Array:
+        """By how much a constant may be off."""
+        if node not in shifts:
+            bounds = meant(node, value, exact)
+            whole = value == np.rint(value)  # carries no rounding: the third power of a negative number is one
+            off = _SHIFT * np.abs(value) + _TINY + np.maximum(value - bounds.lo, bounds.hi - value)
+            shifts[node] = np.where(whole, 0.0, off)
+        return shifts[node]
+
     for seed in range(samples):
         rng = np.random.default_rng(seed)
 
@@ -65,11 +76,7 @@ def noise(
             elif (value == np.inf).any():
                 value = np.where(value == np.inf, np.nan, value)
             sign = rng.integers(0, 2, value.shape, dtype=np.int8) * 2.0 - 1.0
-            by = _SHIFT * np.abs(value) + _TINY
-            if node.op in ("Const", "Full"):
-                bounds = meant(node, value, exact)
-                whole = value == np.rint(value)  # carries no rounding: the third power of a negative number is one
-                by = np.where(whole, 0.0, by + np.maximum(value - bounds.lo, bounds.hi - value))
+            by = shift(node, value) if node.op in ("Const", "Full") else _SHIFT * np.abs(value) + _TINY
             return np.where(np.isfinite(value), value + sign * by, value)
 
         runs.append(evaluate(program.roots, flat, program.constants, program.opaque, "float64", moved))

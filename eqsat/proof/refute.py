@@ -151,6 +151,9 @@ _REDRAWN = 3
 """Times that an input is drawn anew before it counts as one that decides nothing."""
 
 _DECIDING_SECONDS = 0.5
+_DOUBTS = 3
+"""Inputs on which rounding may have made a difference, before what a sweep proves is asked."""
+
 _ENOUGH = 3
 """Points on which programs agree that take longer to evaluate: then the time is better spent on a proof."""
 
@@ -229,6 +232,7 @@ class Refutation:
         self._one_sided: Counter[str] = Counter()
         self._points, self._defined, self._unsure = 0, False, 0.0
         self._at: Mapping[str, Array] = {}
+        self._doubts = 0
         self._least = 0.0
 
     @property
@@ -237,9 +241,10 @@ class Refutation:
         return self._pair.large
 
     def first_look(self, seconds: float) -> Search:
-        """Try inputs, of a program that takes long to evaluate only one, and there only what differs clearly."""
+        """Try inputs: of a program that takes long to evaluate only one, and there only what differs clearly; of others
+        until rounding may have made a few differences, for which what a sweep proves says more."""
         self._least = _CLEAR if self.large else 0.0
-        return self.look(seconds, 1)
+        return self.look(seconds, 1, _DOUBTS)
 
     def first_look_at(self, flat: Mapping[str, Array], outputs: Sequence[Sequence[Array]], seconds: float) -> Search:
         """What one of the `typical` inputs and the outputs of both programs on it show clearly; all flat."""
@@ -253,8 +258,9 @@ class Refutation:
                 found = self._difference(_TYPICAL, inputs, named, False)
         return self._search(found, True)
 
-    def look(self, seconds: float, enough: int = _ENOUGH) -> Search:
-        """Try inputs that were not tried before, until time is up or `enough` took long to evaluate."""
+    def look(self, seconds: float, enough: int = _ENOUGH, doubts: float = math.inf) -> Search:
+        """Try inputs that were not tried before, until time is up, `enough` took long to evaluate, or as many as
+        `doubts` showed a difference that rounding may have made."""
         begun = time.monotonic()
         self._pair.begin(seconds)
         slow = 0
@@ -272,9 +278,10 @@ class Refutation:
             if found is not None:
                 return self._search(found)
             slow += not quick
-            if slow == enough or time.monotonic() - begun > (min(seconds, _MORE_ROUNDS_SECONDS) if again else seconds):
+            late = time.monotonic() - begun > (min(seconds, _MORE_ROUNDS_SECONDS) if again else seconds)
+            if late or slow == enough or self._doubts >= doubts:
                 break
-        return self._search(None, slow == enough)
+        return self._search(None, slow == enough or self._doubts >= doubts)
 
     def told_apart(self, proved: CoreProgram, seconds: float) -> Search:
         """The same for a program that was proved equal to the second, up to rounded constants. A difference counts
@@ -304,11 +311,13 @@ class Refutation:
     ) -> Difference | None:
         """What one input shows. Raises OutOfTime where that cannot be said in time."""
         expected, found = outputs
+        doubted = False
         for name, want in expected.items():
             self._defined |= bool(np.isfinite(want.astype(np.float64)).any()) or want.size == 0
             where = None
             differs = _differences(want, found[name], self._tolerance)
             if differs.any():
+                doubted = True
                 self._doubt(inputs, float(_gap(want, found[name])[differs].max()))
                 differs &= _differences(want, found[name], max(self._tolerance, self._least))
             if differs.any():
@@ -321,6 +330,7 @@ class Refutation:
                 at = name, where
                 decided = _deciders(self._pair, inputs, at, self._tolerance, self._bounds) if quick else []
                 return Difference(inputs, name, where, expected, found, decided)
+        self._doubts += doubted
         return None
 
 
