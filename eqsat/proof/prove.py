@@ -411,7 +411,7 @@ class _Pair:
             return f"{found}, then the time was up" if swept.late else f"{found}, none of them near the outputs"
         texts = [
             f"{self._name(cut.left)} of the first and {self._name(cut.right)} of the second agree, and are not proved "
-            f"equal ({', '.join(sorted(set(cut.operators))) or 'constants'} between; {cut.stop})"
+            f"equal ({', '.join(sorted(set(cut.operators))) or 'constants'} between; {cut.stop}{_casts(cut)})"
             for cut in swept.unproved[:_SHOWN]
         ]
         more = len(swept.unproved) - _SHOWN
@@ -481,6 +481,12 @@ def _rules() -> Sequence[AnyRule]:
     from eqsat.rules import PROVING
 
     return PROVING
+
+
+def _casts(cut: Cut) -> str:
+    """Where both sides of a cut are cast otherwise: how. No rule removes a cast that rounds."""
+    one, other = (f"to {' and '.join(each)}" if each else "to nothing" for each in cut.casts)
+    return "" if one == other else f"; the first is cast {one}, the second {other}"
 
 
 def _refuted(found: Difference, points: int) -> Proof:

@@ -22,7 +22,7 @@ from eqsat.check.part import TOLERANCE
 from eqsat.egraph.saturate import Limits, saturate, warm_up
 from eqsat.egraph.snapshot import Snapshot
 from eqsat.language.rule import AnyRule
-from eqsat.program.core import Node, OpaqueCall, evaluate, make, topological
+from eqsat.program.core import CAST, Node, OpaqueCall, evaluate, make, topological
 from eqsat.program.node import flops, is_leaf, substitute
 from eqsat.proof.addends import sums_in_order
 from eqsat.proof.ahead import MOST_FOLDED, Ahead
@@ -101,6 +101,7 @@ class Cut:
         left, right: the values; `right` over what was proved equal before.
         stop: why the last e-graph that tried ended, empty where they were proved equal.
         operators: what lies between the values and the cut.
+        casts: the types to which each of the values is cast on the way from the cut.
         proof, leaves: where an e-graph proved them equal: the proof, and what its leaves stand for; None where both
             only move elements, and move the same.
     """
@@ -109,6 +110,7 @@ class Cut:
     right: Node
     stop: str = ""
     operators: tuple[str, ...] = ()
+    casts: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
     proof: Local | None = None
     leaves: Mapping[Node, Node] = field(default_factory=dict)
 
@@ -275,7 +277,7 @@ class _Sweep:
         if self._move_alike(left, right):
             self.found.cuts.append(Cut(left, right))
             return True
-        stop, between = "no cut is near", ()
+        stop, between, casts = "no cut is near", (), ((), ())
         for cut in self._cuts(left, right, effort):
             (one, other), leaves = self._over_leaves((left, right), cut)
             local, spent = self._known.get((one, other), (None, None))
@@ -284,13 +286,14 @@ class _Sweep:
                 self._known[one, other] = local, effort
                 self.found.proofs += not local.stop
             between = tuple(n.op for n in topological([one, other]) if not is_leaf(n.op))
+            casts = _casts(one), _casts(other)
             stop = local.stop
             if not stop and not self._hold(local, leaves):
                 stop = "other constants"
             if not stop:
-                self.found.cuts.append(Cut(left, right, "", between, local, leaves))
+                self.found.cuts.append(Cut(left, right, "", between, casts, local, leaves))
                 return True
-        self.found.unproved.append(Cut(left, right, stop, between))
+        self.found.unproved.append(Cut(left, right, stop, between, casts))
         if stop in _TOO_LARGE and effort is not _EFFORTS[-1]:
             self._hard.add(right)
         return False
@@ -458,3 +461,10 @@ class _Sweep:
     def _in_time(self) -> None:
         if time.monotonic() > self._deadline:
             raise OutOfTime
+
+
+def _casts(root: Node) -> tuple[str, ...]:
+    """The types to which values are cast on the way to one, inputs first."""
+    return tuple(
+        n.attrs[0].removeprefix(CAST) for n in topological([root]) if n.op == "Un" and n.attrs[0].startswith(CAST)
+    )

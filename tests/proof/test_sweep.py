@@ -21,6 +21,7 @@ from eqsat.proof.signatures import Index, signature
 
 RNG = np.random.default_rng(0)
 ROWS, WIDTH, HEADS, LAYERS = 12, 32, 4, 2
+W16 = (np.random.default_rng(3).standard_normal((32, 32)) / 8).astype(np.float16)
 
 
 def weight(*shape: int) -> np.ndarray:
@@ -254,3 +255,24 @@ def test_an_answer_says_what_rounding_may_make(monkeypatch: pytest.MonkeyPatch) 
     most, rounding = proof.within_rounding
     assert 0 < most < rounding
     assert f"differ by up to {most:.2g}, which is within rounding: it may make {rounding:.2g}" in proof.reason
+
+
+def test_an_answer_says_how_casts_differ() -> None:
+    """What is computed in float32 is not proved to be what float16 gives."""
+
+    def model(wide: bool):
+        def function(x):
+            y = (
+                (eqsat.exp(x.astype("float32")) @ W16.astype(np.float32)).astype("float16")
+                if wide
+                else eqsat.exp(x) @ W16
+            )
+            for _ in range(20):
+                y = eqsat.tanh(y) + y
+            return y
+
+        return eqsat.trace(function, eqsat.spec((ROWS, WIDTH), "float16"))
+
+    proof = eqsat.prove(model(False), model(True), time_limit=6)
+    assert proof.verdict == "unknown"
+    assert "the first is cast to nothing, the second to float32 and float16" in proof.reason
