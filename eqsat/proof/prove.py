@@ -411,11 +411,12 @@ class _Pair:
             return f"{found}, then the time was up" if swept.late else f"{found}, none of them near the outputs"
         texts = [
             f"{self._name(cut.left)} of the first and {self._name(cut.right)} of the second agree, and are not proved "
-            f"equal ({', '.join(sorted(set(cut.operators))) or 'constants'} between; {cut.stop}{_casts(cut)})"
+            f"equal ({', '.join(sorted(set(cut.operators))) or 'constants'} between; {cut.stop}{_types(cut)})"
             for cut in swept.unproved[:_SHOWN]
         ]
         more = len(swept.unproved) - _SHOWN
-        return "; ".join(texts) + (f"; and {more} more" if more > 0 else "")
+        late = "; then the time was up" if swept.late else ""
+        return "; ".join(texts) + (f"; and {more} more" if more > 0 else "") + late
 
     def _name(self, node: Node) -> str:
         """The name that a program gives a value, or else its operator."""
@@ -483,10 +484,10 @@ def _rules() -> Sequence[AnyRule]:
     return PROVING
 
 
-def _casts(cut: Cut) -> str:
-    """Where both sides of a cut are cast otherwise: how. No rule removes a cast that rounds."""
-    one, other = (f"to {' and '.join(each)}" if each else "to nothing" for each in cut.casts)
-    return "" if one == other else f"; the first is cast {one}, the second {other}"
+def _types(cut: Cut) -> str:
+    """Where both sides of a cut compute in other types of floats: which. No rule moves a cast that rounds."""
+    one, other = (", ".join(sorted(own - rest)) for own, rest in (cut.computed, cut.computed[::-1]))
+    return f"; the first computes {one}, the second {other}" if one and other else ""
 
 
 def _refuted(found: Difference, points: int) -> Proof:

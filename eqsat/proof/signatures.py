@@ -12,7 +12,7 @@ import numpy as np
 
 from eqsat.base.numerics import Array
 
-_MOST_ELEMENTS = 1 << 14
+_MOST_ELEMENTS = 1 << 12
 """Elements of a value that its signature reads, evenly spaced: what is alike is compared in full, or proved."""
 
 _BUCKETS = 50.0

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import starmap
 
-from eqsat.base.numerics import Array
+from eqsat.base.numerics import Array, is_float
 from eqsat.check.part import TOLERANCE
 from eqsat.egraph.saturate import Limits, saturate, warm_up
 from eqsat.egraph.snapshot import Snapshot
@@ -101,7 +101,7 @@ class Cut:
         left, right: the values; `right` over what was proved equal before.
         stop: why the last e-graph that tried ended, empty where they were proved equal.
         operators: what lies between the values and the cut.
-        casts: the types to which each of the values is cast on the way from the cut.
+        computed: of each of the values, what is computed on the way from the cut, in which types.
         proof, leaves: where an e-graph proved them equal: the proof, and what its leaves stand for; None where both
             only move elements, and move the same.
     """
@@ -110,7 +110,7 @@ class Cut:
     right: Node
     stop: str = ""
     operators: tuple[str, ...] = ()
-    casts: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
+    computed: tuple[frozenset[str], frozenset[str]] = (frozenset(), frozenset())
     proof: Local | None = None
     leaves: Mapping[Node, Node] = field(default_factory=dict)
 
@@ -219,6 +219,7 @@ def sweep(
                 break
     except OutOfTime:
         run.found.late = True
+        run.found.unproved = run.open_still()
         run.found.nearer = substitute(right, run.proved)
     return run.found
 
@@ -247,11 +248,13 @@ class _Sweep:
         self.proved: dict[Node, Node] = {}
         """Values of the second program, and the values of the first that they were proved to be."""
         self.found = Swept(len(self._order))
+        self._open: list[Cut] = []
 
     def go(self, effort: _Effort) -> None:
         """One pass over the values of the second program, operands first."""
         meant: dict[Node, Node] = {}
         index = Index({node: self._signatures[node] for node in self._of_left}, self._tolerance)
+        self._open = self.open_still()
         self.found.cuts, self.found.constants, self.found.unproved = [], [], []
         self._hard.clear()
         for done, node in enumerate(self._order):
@@ -267,6 +270,11 @@ class _Sweep:
         pairs = [(left, meant[right]) for left, right in zip(self._left, self._right, strict=True)]
         self.found.equal = all(left is right or self._equal(left, right, effort) for left, right in pairs)
 
+    def open_still(self) -> list[Cut]:
+        """What this pass left open, and the one before where this one has not come to it."""
+        seen = {cut.right for cut in (*self.found.cuts, *self.found.unproved)}
+        return self.found.unproved + [cut for cut in self._open if cut.right not in seen]
+
     def _equal(self, left: Node, right: Node, effort: _Effort) -> bool:
         self._in_time()
         if self._constants.is_fixed(left) and self._constants.is_fixed(right):
@@ -277,7 +285,7 @@ class _Sweep:
         if self._move_alike(left, right):
             self.found.cuts.append(Cut(left, right))
             return True
-        stop, between, casts = "no cut is near", (), ((), ())
+        stop, between, computed = "no cut is near", (), (frozenset[str](), frozenset[str]())
         for cut in self._cuts(left, right, effort):
             (one, other), leaves = self._over_leaves((left, right), cut)
             local, spent = self._known.get((one, other), (None, None))
@@ -286,14 +294,14 @@ class _Sweep:
                 self._known[one, other] = local, effort
                 self.found.proofs += not local.stop
             between = tuple(n.op for n in topological([one, other]) if not is_leaf(n.op))
-            casts = _casts(one), _casts(other)
+            computed = _computed(one), _computed(other)
             stop = local.stop
             if not stop and not self._hold(local, leaves):
                 stop = "other constants"
             if not stop:
-                self.found.cuts.append(Cut(left, right, "", between, casts, local, leaves))
+                self.found.cuts.append(Cut(left, right, "", between, computed, local, leaves))
                 return True
-        self.found.unproved.append(Cut(left, right, stop, between, casts))
+        self.found.unproved.append(Cut(left, right, stop, between, computed))
         if stop in _TOO_LARGE and effort is not _EFFORTS[-1]:
             self._hard.add(right)
         return False
@@ -463,8 +471,7 @@ class _Sweep:
             raise OutOfTime
 
 
-def _casts(root: Node) -> tuple[str, ...]:
-    """The types to which values are cast on the way to one, inputs first."""
-    return tuple(
-        n.attrs[0].removeprefix(CAST) for n in topological([root]) if n.op == "Un" and n.attrs[0].startswith(CAST)
-    )
+def _computed(root: Node) -> frozenset[str]:
+    """What is computed on the way to a value, in which types of floats; casts and views compute nothing."""
+    order = [n for n in topological([root]) if n.op not in ("V", "Cat") and not is_leaf(n.op) and is_float(n.dtype)]
+    return frozenset(f"{n.op} in {n.dtype}" for n in order if not (n.op == "Un" and n.attrs[0].startswith(CAST)))

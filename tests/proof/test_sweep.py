@@ -257,7 +257,7 @@ def test_an_answer_says_what_rounding_may_make(monkeypatch: pytest.MonkeyPatch) 
     assert f"differ by up to {most:.2g}, which is within rounding: it may make {rounding:.2g}" in proof.reason
 
 
-def test_an_answer_says_how_casts_differ() -> None:
+def test_an_answer_says_where_types_differ() -> None:
     """What is computed in float32 is not proved to be what float16 gives."""
 
     def model(wide: bool):
@@ -275,4 +275,4 @@ def test_an_answer_says_how_casts_differ() -> None:
 
     proof = eqsat.prove(model(False), model(True), time_limit=6)
     assert proof.verdict == "unknown"
-    assert "the first is cast to nothing, the second to float32 and float16" in proof.reason
+    assert "the first computes MM in float16, Un in float16, the second MM in float32, Un in float32" in proof.reason
