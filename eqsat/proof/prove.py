@@ -284,6 +284,8 @@ class _Pair:
             swept = self._swept(sampled, deadline, lambda share: progress("sweeping", share), certify)
             if swept.verdict != "unknown" or swept.stats["late"]:
                 return swept
+        elif time.monotonic() > deadline:
+            return Proof("unknown", "", 0.0, "the time was up before both programs were evaluated")
         progress("comparing elements", 0.0)
         proof = self._whole(deadline, better_steps_until, certify)
         if swept is not None and proof.verdict == "unknown":
