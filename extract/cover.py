@@ -8,6 +8,7 @@ and covers to start from (the program as written, and covers in which all member
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
@@ -35,6 +36,9 @@ ENUMERATION_SHARE = 0.4
 
 GROUP_MOVES_SHARE = 0.05
 """The share that trying group moves may take."""
+
+GUESS_SHARE = 0.1
+"""The share that a cover for a guess may take."""
 
 MOST_SHARING = 2000
 """Most candidates with which any small products that are read together may share a launch; with more, those of good
@@ -79,11 +83,22 @@ class CoverResult:
         assert self.problem is not None
         return self.problem.snapshot
 
-    @property
-    def chains(self) -> dict[int, Chain]:
-        """What each class of the snapshot costs one more reader: a guess for `cover`."""
+    def chains(self, deadline: float, should_stop: Callable[[], bool] | None = None) -> dict[int, Chain]:
+        """What each class of the snapshot costs one more reader: a guess for `cover`, by `deadline`.
+
+        The guess comes from a cover whose kernels compute few classes each. A kernel of many makes all of them look
+        cheap, and crowds out the kernels that compute them inside, together with their reader.
+        """
         assert self.problem is not None
-        return self.problem.found.chains(self.chosen)
+        own = self.problem
+        outputs = Counter(x.call for x in own.candidates if x.call)
+        many = {call for call, count in outputs.items() if count > Limits().overlapping}
+        if not any(x.call in many for x in self.chosen):
+            return own.found.chains(self.chosen)
+        few = [[x for x in found if x.call not in many] or found for found in own.found.of_class]
+        others = CoverProblem(own.snapshot, Candidates(few, own.found.facts), own.needed)
+        solution = solve(others.problem, max(0.0, deadline - time.monotonic()), (), should_stop, GLANCE)
+        return own.found.chains(others.launch_order(solution.choice))
 
     def forget(self) -> None:
         """Drop what only another cover of the same snapshot would use: most of the memory that this takes."""
@@ -131,7 +146,10 @@ def cover(
         return stop or time.monotonic() - start > enumeration_share * time_limit
 
     every = needs_of_all(snapshot)
-    chains, made = (before.chains, before.problem.found.made) if before and before.problem else (None, None)
+    chains = made = None
+    if before is not None and before.problem is not None:
+        chains = before.chains(start + GUESS_SHARE * time_limit, should_stop)
+        made = before.problem.found.made
     found = enumerate_candidates(snapshot, row, limits, late, needs=every, exact=exact, chains=chains, made=made)
     given, more = _carried(known, snapshot, found)
     if not _as_written(snapshot) and not (known and late()):  # groups from rewriting change the best

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from math import inf
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,6 +12,7 @@ from hypothesis import strategies as st
 
 from eqsat.egraph.required import needs_of_all
 from eqsat.egraph.snapshot import Snapshot
+from eqsat.extract import candidates
 from eqsat.extract.candidates import Candidate, Candidates, enumerate_candidates
 from eqsat.extract.cover import cover
 from eqsat.extract.cuts import Limits, bits
@@ -83,6 +87,15 @@ def test_a_scan_of_more_states_than_a_kernel_writes_takes_few_kernels() -> None:
     assert len(cover(Snapshot.from_core(states(24)), "mi300x", 20.0).kernels) <= 3
 
 
+def test_kernels_of_many_outputs_do_not_guide_a_second_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = cover(Snapshot.from_core(states(16)), "mi300x", 20.0)
+    guides: list[Candidate] = []
+    monkeypatch.setattr(candidates, "shared_chains", lambda cover, *rest: guides.extend(cover) or {})
+    found.chains(inf)
+    assert {x.cls for x in guides} >= {x.cls for x in found.chosen}
+    assert max(Counter(x.call for x in guides if x.call).values(), default=0) <= Limits().overlapping
+
+
 @pytest.mark.parametrize("roots", [row[1] for row in TOGETHER], ids=[row[0] for row in TOGETHER])
 def test_each_is_one_launch_that_computes_all_its_outputs(roots: list[Node]) -> None:
     program = program_of(roots)
@@ -99,8 +112,8 @@ def test_each_is_one_launch_that_computes_all_its_outputs(roots: list[Node]) -> 
 def joint(found: Candidates) -> dict[tuple[int, ...], list[Candidate]]:
     """The candidates of each joint kernel, by its outputs."""
     kernels: dict[object, list[Candidate]] = {}
-    for candidates in found.of_class:
-        for x in candidates:
+    for of_one in found.of_class:
+        for x in of_one:
             if x.call is not None:
                 kernels.setdefault(x.call, []).append(x)
     return {tuple(x.cls for x in xs): xs for xs in kernels.values()}
