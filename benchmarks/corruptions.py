@@ -101,4 +101,4 @@ CORRUPTIONS: dict[str, tuple[str, Corrupt]] = {
     "elements of another value moved": ("moves", _moved("moves", (-1, 1))),
     "a lemma used on another value": ("use", _moved("on", (-1, 1))),
 }
-"""The key of the lines that each corruption is about, and what it does. The first line has the key `certificate`."""
+"""What each corruption does, and the key of the lines that it changes. The first line's key is `certificate`."""

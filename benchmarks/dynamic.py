@@ -4,8 +4,8 @@
         [--time-limit S] [--json FILE]
 
 The DIRs hold *.onnx files; those with named dims are taken. The motivating programs with any number of rows are always
-there. Each is optimised for its ranges (by default 1 to 64), and once more as a program of fixed sizes, those that the
-report has its figures for. Columns: kernels and predicted times of the source, of the search at these sizes alone, and
+there. Each is optimised for its ranges (by default 1 to 64), and once more as a program of fixed sizes, at which the
+report gives its figures. Columns: kernels and predicted times of the source, of the search at these sizes alone, and
 of the result for all sizes; how many of its kernels that search has too; at how many other sizes source and result were
 compared, and the largest difference, of the outputs' scale. Exit code 1 if a result has other kernels and costs more
 than that search found, or if a new model was compared at fewer than ten other sizes.

@@ -86,7 +86,7 @@ class Terms:
         return operands[0] if len(operands) == 1 else self.make("Cat", (), operands)
 
     def sums(self) -> list[int]:
-        """The classes that are sums of what varies, and no addends of other sums."""
+        """The sums that depend on inputs and are not addends of other sums."""
         added = {a for n in self._additions() for a in n.args}
         return list(dict.fromkeys(n.cls for n in self._additions() if n.cls not in added and not self.const(n.cls)))
 

@@ -115,7 +115,7 @@ def _graphs(rule: HostRule, seed: int) -> Iterator[tuple[Snapshot, bool]]:
     """E-graphs of the sample programs, and whether every class has one value to the last bit.
 
     As written; saturated by exact rules; by those of the rule's own class as well; and by all of these but the rule
-    itself, so that what it alone merges is still apart.
+    itself, so classes that only this rule merges are still apart.
     """
     policy: Policy = "exact" if rule.numerics == "exact" else "reassociate"
     for made_by, without in ((None, ""), ("exact", ""), (policy, ""), (policy, rule.name)):

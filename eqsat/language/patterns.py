@@ -177,7 +177,7 @@ class _Patterns:
 
 
 def _seen(node: Node, viewed: bool | None, within: bool = False) -> list[Node]:
-    """The arrays below a node: those that a view reads directly (True), those that none does (False), or all (None)."""
+    """The arrays below a node: read directly by a view (True), not so read (False), or all of them (None)."""
     if node.op == "var":
         return [node] if viewed is None or viewed == within else []
     found = [a for arg in node.args for a in _seen(arg, viewed, node.op == "V")]

@@ -144,7 +144,7 @@ POINTS: tuple[Point, ...] = (
     Point("faint", lambda shape, rng: 1e-6 * rng.standard_normal(shape)),
     Point("positive again", lambda shape, rng: rng.uniform(0.1, 4.0, shape), generic=True),
 )
-"""Inputs to try, in order. Small ones show an epsilon: it counts where what it is added to is no larger."""
+"""Inputs to try, in order. An epsilon shows on small inputs, where it is as large as its other addend."""
 
 _TYPICAL = next(point for point in POINTS if point.generic)
 _REDRAWN = 3

@@ -34,7 +34,7 @@ class _Scaled:
 def scaled_last(outputs: Sequence[Node], inputs: Sequence[Node]) -> tuple[Node, ...]:
     """The outputs with factors of rows and columns taken out of inner products, where they depend on a reduction.
 
-    Inner products are those that other products or reductions need.
+    An inner product is one that another product or a reduction needs.
     """
     nodes = operands_first(outputs, inputs)
     above = _above(nodes)
