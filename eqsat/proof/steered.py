@@ -1,17 +1,27 @@
 """Views that a file says as gathers and masks: what constants steer in an e-graph, beside the views of it.
 
 ONNX has no view with a fill. A writer puts a gather by a constant index there, and a choice by a constant mask. No rule
-knows what such constants hold. So each value that they steer is compared with the views that the e-graph has of the
-same value, place by place (`eqsat.verify.moves`).
+knows what such constants hold. So a view is made of the places that such a value reads (`eqsat.layout.recognise`), and
+enters the e-graph beside it. What rules find later that constants steer is compared with the views that the e-graph has
+of the same value. Either is checked place by place (`eqsat.verify.moves`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
+import numpy as np
+
+from eqsat.base.numerics import Array, scalar
 from eqsat.egraph.snapshot import ENode, Snapshot
-from eqsat.program.core import Node, make
+from eqsat.layout.arithmetic import of_transpose
+from eqsat.layout.recognise import of_index
+from eqsat.program.core import Node, evaluate, make
+from eqsat.program.node import substitute
+from eqsat.proof.ahead import MOST_FOLDED
+from eqsat.verify.moves import moves, sources
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +31,68 @@ class Steered:
     value: Node
     view: Node
     classes: tuple[int, int]
+
+
+def as_views(
+    roots: Sequence[Node], leaves: Mapping[Node, Node], constants: Mapping[str, Array]
+) -> Iterator[tuple[Node, Node]]:
+    """Values below the roots that constants steer, each with the view that it is, if it is one.
+
+    Args:
+        leaves: what leaves of the roots stand for, constants among them.
+        constants: digest to stored values.
+    """
+    seen: set[Node] = set()
+    stack = list(reversed(roots))
+    while stack:
+        node = stack.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        view = _as_view(node, leaves, constants) if node.op in ("Gather", "Where") and moves(node) else None
+        if view is None:
+            stack += reversed(node.args)
+        else:
+            yield node, view
+            stack += view.args
+
+
+def _as_view(node: Node, leaves: Mapping[Node, Node], constants: Mapping[str, Array]) -> Node | None:
+    """A view of one value that holds the same elements: seen by numbering these, as numbers do not change sign."""
+    read = sources([node])
+    if len(read) != 1 or max(node.size, read[0].size) > MOST_FOLDED:
+        return None
+    numbered = make("In", ("#", read[0].size, read[0].dtype))
+    [value] = substitute([node], {**leaves, read[0]: numbered})
+    given = np.arange(1.0, read[0].size + 1)
+    one, other = (evaluate([value], {"#": sign * given}, constants, precision="float64")[0] for sign in (1, -1))
+    placed = (one == -other) & (one >= 1)
+    filled = one[~placed]
+    if filled.size and not (filled == filled[0]).all():
+        return None
+    fill = scalar(filled[0].item(), node.dtype) if filled.size else None
+    layout = of_index(np.where(placed, one, 0).astype(np.int64) - 1, fill)
+    return None if layout is None else make("V", (layout,), (read[0],))
+
+
+def in_order(view: Node) -> Node:
+    """What is viewed, transposed: with its axes in the order in which the view walks along them, if that is seen.
+
+    A fill passes few operators. So another program's transpose of the value has to be met before it.
+    """
+    layout, source = view.attrs[0], view.args[0]
+    of_axis = {abs(axis.stride): axis.coeffs for axis in layout.axes}
+    walked = [abs(stride) for _, stride in layout.dims]
+    for i in range(len(walked)):
+        walked[i] = walked[i] or next((stride for stride, coeffs in of_axis.items() if stride and coeffs[i]), 0)
+    edges = sorted({1, *walked, *of_axis, source.size} - {0})
+    if any(outer % inner for inner, outer in pairwise(edges)):
+        return source
+    axes = edges[-2::-1]
+    order = sorted(axes, key=lambda stride: walked.index(stride) if stride in walked else len(walked))
+    shape = [outer // inner for inner, outer in pairwise(edges)][::-1]
+    transposed = of_transpose(shape, [axes.index(stride) for stride in order])
+    return make("V", (transposed,), (source,))
 
 
 def steered(found: Snapshot) -> Iterator[Steered]:

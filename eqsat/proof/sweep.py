@@ -28,7 +28,7 @@ from eqsat.proof.addends import sums_in_order
 from eqsat.proof.ahead import MOST_FOLDED, Ahead
 from eqsat.proof.intervals import OutOfTime
 from eqsat.proof.signatures import Index, Signature, signature
-from eqsat.proof.steered import Steered, steered
+from eqsat.proof.steered import Steered, as_views, in_order, steered
 from eqsat.verify.moves import move_alike, moves
 
 _SHARE = 0.1
@@ -399,10 +399,13 @@ class _Sweep:
         """Two values over leaves in one e-graph, first a small one. Constants that agree are one in what follows."""
         sides = left, right
         sums = sums_in_order(sides, self._constants.is_fixed)
-        found = Snapshot.from_core([*sides, *(node for pair in sums for node in pair)])
-        found = found.merged(list(zip(found.roots[2::2], found.roots[3::2], strict=True)))
+        moving = list(as_views(sides, leaves, self._constants.values))
+        equal = [*sums, *moving]
+        beside = [in_order(view) for _, view in moving if view.op == "V"]
+        found = Snapshot.from_core([*sides, *(node for pair in equal for node in pair), *beside])
+        paired = found.roots[2 : 2 + 2 * len(equal)]
+        found = found.merged(list(zip(paired[::2], paired[1::2], strict=True)))
         agreeing: list[tuple[Node, Node]] = []
-        moving: list[tuple[Node, Node]] = []
         warm_up(self._rules, max(0.0, self._deadline - time.monotonic()))  # the last e-graph may have ended its worker
         ends = time.monotonic() + _CUT_SHARE * (self._deadline - time.monotonic())
         alike: list[tuple[int, int]] = []

@@ -33,13 +33,13 @@ def move_alike(left: Node, right: Node, constants: Mapping[str, Array]) -> bool:
     Args:
         constants: digest to stored values.
     """
-    sources = _sources([left, right])
-    if not all(is_float(node.dtype) or node.dtype in _INTEGERS for node in sources):
+    read = sources([left, right])
+    if not all(is_float(node.dtype) or node.dtype in _INTEGERS for node in read):
         return False
-    ends = list(accumulate((node.size for node in sources), initial=1))
+    ends = list(accumulate((node.size for node in read), initial=1))
     if ends[-1] > _MOST_NUMBERED:
         return False
-    stand_ins = {node: make("In", (f"#{i}", node.size, node.dtype)) for i, node in enumerate(sources)}
+    stand_ins = {node: make("In", (f"#{i}", node.size, node.dtype)) for i, node in enumerate(read)}
     both = substitute([left, right], stand_ins)
     for sign in (1, -1):
         given = {f"#{i}": sign * np.arange(*run) for i, run in enumerate(pairwise(ends))}
@@ -49,7 +49,7 @@ def move_alike(left: Node, right: Node, constants: Mapping[str, Array]) -> bool:
     return True
 
 
-def _sources(roots: Sequence[Node]) -> list[Node]:
+def sources(roots: Sequence[Node]) -> list[Node]:
     """The values whose elements some values move."""
     found: dict[Node, None] = {}
     seen: set[Node] = set()

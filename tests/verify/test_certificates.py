@@ -115,6 +115,21 @@ def windows_by_number(x: Any) -> Any:
     return (rows @ LARGE[:1, 0].reshape(9, 1)).reshape(1, 1, 2, 3)
 
 
+def biased_windows(x: Any) -> Any:
+    """The windows of a padded image that was computed with its channels last."""
+    image = eqsat.relu((x @ LARGE[:3, 0, 0, :3]).T + NEAR_BIAS.reshape(-1)[:3].reshape(3, 1))
+    return eqsat.conv(image.reshape(1, 3, 4, 6), LARGE[:3, :1], pads_lo=(1, 1), pads_hi=(1, 1), groups=3)
+
+
+def biased_windows_by_number(x: Any, turned: int = 0) -> Any:
+    """The same by places and a mask, of the channels last."""
+    image = eqsat.relu(x @ LARGE[:3, 0, 0, :3] + NEAR_BIAS.reshape(-1)[:3])
+    places = np.pad(np.arange(72).reshape(4, 6, 3).transpose(2, 0, 1), ((0, 0), (1, 1), (1, 1)), constant_values=-1)
+    index = np.roll(np.lib.stride_tricks.sliding_window_view(places, (3, 3), (1, 2)).reshape(-1), turned)
+    read = eqsat.where(index >= 0, eqsat.take(image.reshape(72), np.maximum(index, 0), 0), 0.0)
+    return (read.reshape(3, 24, 9) @ LARGE[:3, 0].reshape(3, 9, 1)).reshape(1, 3, 4, 6)
+
+
 def pooled(x: Any) -> Any:
     """Sums over squares of two rows and two columns of a convolution."""
     found = eqsat.conv(x, LARGE[:2, :1], pads_lo=(1, 1), pads_hi=(1, 1))
@@ -152,6 +167,7 @@ PAIRS: dict[str, Row] = {
         ((1, 1, 4, 6),),
     ),
     "pooled windows": (pooled, pooled_windows_by_number, ((1, 1, 4, 6),)),
+    "windows of channels last": (biased_windows, biased_windows_by_number, ((24, 3),)),
     "gathers": (looked_up, looked_up_at_once, ((2,), (2,), (2,))),
     "number computed": (
         lambda x: eqsat.tanh(x) * eqsat.exp(eqsat.full((3, 5), 0.0, "float64")) + x,
@@ -209,6 +225,12 @@ def test_each_use_of_a_lemma_sees_where_constants_steer() -> None:
     head = json.dumps(Numbered(*lowered(first, other)).head())
     with pytest.raises(CheckFailed, match="move the same"):
         verify(first, other, "\n".join([head, *lines]), CHECKABLE)
+
+
+def test_other_places_are_not_proved() -> None:
+    first = build(biased_windows, ((24, 3),))
+    proof = eqsat.prove(first, build(lambda x: biased_windows_by_number(x, 1), ((24, 3),)), 5.0, certify=True)
+    assert (proof.verdict, proof.certificate) == ("refuted", None)
 
 
 @pytest.fixture(scope="module")

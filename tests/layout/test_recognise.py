@@ -1,0 +1,55 @@
+"""Index arrays are recognised as the layouts that they are."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from eqsat.layout.arithmetic import Layout, compose, of_pad, of_transpose, windows
+from eqsat.layout.recognise import of_index
+from support.layouts import FAMILIES, draw
+
+LEAST = {"padding": 0.75, "padded-windows": 0.75, "masks": 0.5, "all": 0.65}
+"""Shares that are recognised of random reshapes of random pads: few programs hold such views. All plain ones are."""
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_what_is_recognised_reads_the_same(family: str) -> None:
+    drawn = draw(family, 200)
+    found = [of_index(places, 0.0) for _, places, _ in drawn]
+    for layout, (_, places, _) in zip(found, drawn, strict=True):
+        assert layout is None or (layout.index() == places).all()
+    assert sum(layout is not None for layout in found) >= LEAST.get(family, 1.0) * len(drawn)
+
+
+def usual(rng: random.Random) -> Layout:
+    """Padded windows and pads of what was computed with its channels last, as programs hold them."""
+    n, c, h, w = rng.randint(1, 2), rng.randint(1, 6), rng.randint(4, 9), rng.randint(4, 9)
+    lo, hi = [rng.randint(0, 1) for _ in range(2)], [rng.randint(0, 1) for _ in range(2)]
+    views = {
+        "windows": windows(
+            (n, c, h, w), [rng.randint(2, 3)] * 2, [rng.randint(1, 2)] * 2, [1, 1], lo, hi, 0.0, rng.choice([c, None])
+        ),
+        "pad": of_pad((n, c, h, w), [0, 0, *lo], [0, 0, *hi], 0.0),
+    }
+    found = compose(of_transpose((n, h, w, c), (0, 3, 1, 2)), views[rng.choice(list(views))])
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_usual_views_are_recognised(seed: int) -> None:
+    layout = usual(random.Random(seed))
+    found = of_index(layout.index(), 0.0)
+    assert found is not None
+    assert (found.index() == layout.index()).all()
+
+
+def test_what_is_no_layout_is_not_recognised() -> None:
+    rng = np.random.default_rng(0)
+    for size in (7, 12, 60):
+        places = rng.permutation(size)
+        assert of_index(places, None) is None
+    assert of_index(np.full(4, -1), 0.0) is None
