@@ -227,14 +227,16 @@ def most_general(equation: Equation) -> Equation | None:
     It has variables in place of expressions that both sides have, and different ones wherever they may differ:
     a + (b @ a) = (b @ a) + a is an instance of a + b = b + a. One trial, and one derivation, does for all instances.
     """
-    for sides in _wider(equation.left, equation.right):
-        if (found := most_general(Equation(*canonical(*sides)))) is not None:
-            return found
     try:
         shapes = typing(equation.left, equation.right)
     except Mismatch:
         return None
-    return equation if holds(equation.left, equation.right, shapes) else None
+    if not holds(equation.left, equation.right, shapes):
+        return None  # nor does any wider one: this would be an instance of it
+    for sides in _wider(equation.left, equation.right):
+        if (found := most_general(Equation(*canonical(*sides)))) is not None:
+            return found
+    return equation
 
 
 def _wider(left: Expr, right: Expr) -> Iterator[tuple[Expr, Expr]]:
