@@ -110,8 +110,8 @@ def _cat_of_equal_views(graph: Terms, emit: Emit) -> None:
 def _cat_of_operator(graph: Terms, emit: Emit) -> None:
     """Cat_i(f(x_i, ...)) = f(Cat x_i, ...) for elementwise operators, reductions and equal products."""
     for node in graph.nodes("Cat"):
-        if graph.const(node.cls) or len(node.args) < 2:
-            continue
+        if graph.const(node.cls) or len(set(node.args)) < 2:
+            continue  # equal members are one repeated view: joined again and again, maxima of these would never end
         keyed = [_operators(graph, a) for a in node.args]
         common = [k for k in keyed[0] if all(k in other for other in keyed[1:])]
         aligned = {k[:2] for k in common if k[2] is not None}
@@ -145,7 +145,7 @@ def _operators(graph: Terms, cls: int) -> dict[tuple[str, tuple, tuple[str, int]
 def _cat_of_permuted_operators(graph: Terms, emit: Emit) -> None:
     """Cat_i(V(f(x_i), L_i)) = f(Cat_i V(x_i, L_i)) where each L_i only permutes: unequal members join too."""
     for node in graph.nodes("Cat"):
-        if graph.const(node.cls) or len(node.args) < 2:
+        if graph.const(node.cls) or len(set(node.args)) < 2:
             continue
         keyed = [_permuted_operators(graph, a) for a in node.args]
         for op, function in keyed[0]:

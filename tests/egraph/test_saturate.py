@@ -410,3 +410,20 @@ def test_sizes_beyond_64_bits_are_no_answer():
         found = Saturation(Snapshot.from_core([repeated]), [through], Limits(iterations=4)).run()
         assert found.stats["stop"] == "saturated"
         assert bool(found.stats["matches"]) == fires
+
+
+@pytest.mark.parametrize("policy", ["exact", "reassociate"])
+@pytest.mark.parametrize("times", [2, 3])
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("name", ["max", "min", "log_softmax"])
+def test_what_is_joined_with_itself_is_not_joined_again_and_again(name: str, axis: int, times: int, policy: str):
+    def function(x):
+        joined = eqsat.concat([x] * times, axis)
+        if name == "log_softmax":
+            return eqsat.log_softmax(joined, axis)
+        return joined - getattr(eqsat, name)(joined, axis, keepdims=True)
+
+    source = snapshot_of(eqsat.trace(function, spec((4, 1), "float64")))
+    found = saturate(source, allowed(ALL, policy), Limits(seconds=20))
+    assert found.stats["stop"] == "saturated"
+    assert max(found.size) <= 2 * times * max(source.size)
