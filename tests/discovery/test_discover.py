@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+import eqsat.discovery.equations
 from eqsat.discovery.derived import derived, rules
 from eqsat.discovery.discover import discover
 from eqsat.discovery.equations import Equation, equations, least, most_general, settings
-from eqsat.discovery.expressions import operators, typing
+from eqsat.discovery.expressions import Expr, Typing, operators, typing
 from eqsat.discovery.rows import Unwritten, row, written
 from eqsat.errors import InputError
 from eqsat.runs.store import Store
@@ -115,6 +116,21 @@ INSTANCES = [
 def test_an_equation_is_an_instance_of_a_most_general_one(equation: str, general: str | None) -> None:
     found = most_general(Equation.read(equation))
     assert (found and str(found)) == general
+
+
+def test_what_does_not_hold_takes_one_trial(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is an instance of each wider equation, so that these are not tried."""
+    tried: list[str] = []
+    holds = eqsat.discovery.equations.holds
+
+    def counted(left: Expr, right: Expr, shapes: Typing) -> bool:
+        tried.append(f"{left} == {right}")
+        return holds(left, right, shapes)
+
+    monkeypatch.setattr(eqsat.discovery.equations, "holds", counted)
+    false = "add(matmul(a, a), matmul(a, a)) == add(matmul(a, a), a)"
+    assert most_general.__wrapped__(Equation.read(false)) is None
+    assert tried == [false]
 
 
 @pytest.mark.parametrize(("equation", "text", "numerics"), ROWS)
