@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Generator
 
@@ -12,6 +13,10 @@ for _variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
 
 import pytest  # noqa: E402  (NumPy reads the variables above when it is first imported)
 from hypothesis import settings  # noqa: E402
+
+# What a shell starts in the background ignores Ctrl-C, and so do its children: tests of it need the usual handler.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # CI draws the same examples on every run; elsewhere each run draws new ones and prints how to repeat a failure.
 settings.register_profile("ci", deadline=None, derandomize=True)
