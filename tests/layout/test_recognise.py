@@ -25,7 +25,7 @@ def test_what_is_recognised_reads_the_same(family: str) -> None:
 
 
 def usual(rng: random.Random) -> Layout:
-    """Padded windows and pads of what was computed with its channels last, as programs hold them."""
+    """Padded windows and pads of an array whose channels were last."""
     n, c, h, w = rng.randint(1, 2), rng.randint(1, 6), rng.randint(4, 9), rng.randint(4, 9)
     lo, hi = [rng.randint(0, 1) for _ in range(2)], [rng.randint(0, 1) for _ in range(2)]
     views = {
