@@ -21,7 +21,7 @@ from eqsat.egraph.snapshot import Snapshot
 from eqsat.errors import EqsatError
 from eqsat.evidence.reference import apply, class_values, close, term_value
 from eqsat.language.equation import rule
-from eqsat.language.rule import HostRule
+from eqsat.language.rule import HostRule, Policy
 from eqsat.layout.arithmetic import strided
 from eqsat.program import composites, ops
 from eqsat.program.core import lower
@@ -416,7 +416,7 @@ def test_sizes_beyond_64_bits_are_no_answer():
 @pytest.mark.parametrize("times", [2, 3])
 @pytest.mark.parametrize("axis", [0, 1])
 @pytest.mark.parametrize("name", ["max", "min", "log_softmax"])
-def test_what_is_joined_with_itself_is_not_joined_again_and_again(name: str, axis: int, times: int, policy: str):
+def test_what_is_joined_with_itself_is_not_joined_again_and_again(name: str, axis: int, times: int, policy: Policy):
     def function(x):
         joined = eqsat.concat([x] * times, axis)
         if name == "log_softmax":
