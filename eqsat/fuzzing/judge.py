@@ -16,9 +16,11 @@ _ROOM = Path(__file__).parent.name
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The outcome of a case: a word; for a fault also its cause, by which equal faults are found, and its text."""
+    """The outcome of a case: how often each word; for a fault also its cause, by which equal faults are found, and its
+    text.
+    """
 
-    word: str
+    words: Mapping[str, int]
     cause: str = ""
     text: str = ""
 
@@ -36,15 +38,16 @@ def task(name: str, seed: int, models: Mapping[str, str], kept: Sequence[int] | 
     return Task(f"{name} {seed}", "eqsat.fuzzing.judge:judged", given, row.SECONDS, row.BYTES, places)
 
 
-def judged(given: Mapping[str, Any], tell: Tell) -> dict[str, str]:
+def judged(given: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
     """The verdict on a case, as JSON."""
     row = kind(given["kind"])
     try:
-        return {"word": row.judge(row.case(given["seed"], given["kept"], given["paths"]), tell)}
+        found = row.judge(row.case(given["seed"], given["kept"], given["paths"]), tell)
+        return {"words": {found: 1} if isinstance(found, str) else dict(found)}
     except MemoryError:
         raise
     except Exception as error:  # noqa: BLE001  whatever a case raises is what is looked for
-        return {"word": "fault", "cause": _cause(error), "text": "".join(traceback.format_exception(error))}
+        return {"words": {"fault": 1}, "cause": _cause(error), "text": "".join(traceback.format_exception(error))}
 
 
 def _cause(error: Exception) -> str:
@@ -62,5 +65,5 @@ def verdict(outcome: Outcome) -> Verdict:
     if outcome.value is not None:
         return Verdict(**outcome.result)
     if outcome.stage:
-        return Verdict(f"{outcome.stage}: {outcome.failure}")
-    return Verdict("fault", outcome.failure, outcome.trace)
+        return Verdict({f"{outcome.stage}: {outcome.failure}": 1})
+    return Verdict({"fault": 1}, outcome.failure, outcome.trace)

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, cast
 
 from eqsat.errors import InputError, unknown
 from eqsat.runs.task import Tell
 
-KINDS = ("programs", "pieces", "mutants", "bombs", "misuse", "signals", "threads")
+KINDS = ("programs", "bundles", "pieces", "mutants", "bombs", "misuse", "signals", "threads")
 
 
 class Kind(Protocol):
-    """A kind of cases.
+    """A kind of cases. One whose cases consist of others has a function `parts`, too.
 
     Attributes:
         SECONDS, BYTES: limits of a case: wall-clock time, address space of its process.
@@ -35,9 +35,11 @@ class Kind(Protocol):
         """
         ...
 
-    def judge(self, case: Any, tell: Tell) -> str:
-        """A word for the outcome. `tell("foreign")`: other code than eqsat runs from here on, whose crashes are no
-        faults; `tell("")`: eqsat runs again.
+    def judge(self, case: Any, tell: Tell) -> str | Mapping[str, int]:
+        """A word for the outcome, or how often each of them, if the case has parts.
+
+        `tell("foreign")`: other code than eqsat runs from here on, whose crashes are no faults; `tell("")`: eqsat runs
+        again.
 
         Raises:
             Fault: the answer is wrong. Any other exception is a fault, too.
@@ -63,6 +65,12 @@ def kind(name: str) -> Kind:
         if error.name == "hypothesis":
             raise InputError("fuzzing draws programs with Hypothesis's help; install eqsat[fuzz]") from None
         raise unknown("kind of cases", name, KINDS) from error
+
+
+def parts(name: str, seed: int) -> list[tuple[str, int]]:
+    """The cases that a case consists of, by kind and seed: if it has a fault, each of them is judged alone."""
+    its = getattr(kind(name), "parts", None)
+    return its(seed) if its else []
 
 
 def one_piece(seed: int) -> int:

@@ -45,6 +45,9 @@ MIXES: tuple[tuple[str, ...], ...] = (
     *(("float32", "float64", "int64", "bool"), ("float32", "float16", "bfloat16", "int32", "bool")),
 )
 
+BLOCK = 2 * len(MIXES)
+"""Seeds in a row that have one policy and one device, and the element types in turns, twice."""
+
 DTYPES = ("float64", "float32", "float16", "bfloat16", "int32", "int64", "bool")
 
 TOLERANCE = {"float64": 1e-7, "float32": 1e-4, "float16": 2e-2, "bfloat16": 1e-1}
@@ -98,13 +101,13 @@ def case(seed: int, kept: Sequence[int] | None, models: Sequence[str] = ()) -> C
 
 
 def policy(seed: int) -> Policy:
-    """The policy of a seed: as many seeds in a row as there are of element types in turns have the same."""
-    return POLICIES[seed // (2 * len(MIXES)) % len(POLICIES)]
+    """The policy of a seed: the same for a block."""
+    return POLICIES[seed // BLOCK % len(POLICIES)]
 
 
 def device_of(seed: int) -> str:
-    """The device of a seed: half of them the default."""
-    rng = random.Random(f"device {seed}")
+    """The device of a seed: the same for a block, and the default for half of them."""
+    rng = random.Random(f"device {seed // BLOCK}")
     return "mi300x" if rng.random() < 0.5 else rng.choice(sorted(DEVICES))
 
 
@@ -277,37 +280,46 @@ def judge(made: Case, tell: Tell) -> str:
     """Optimise a program, some twice, and compare the result with the source."""
     seed, program, policy = made.seed, made.program, made.policy
     inputs = random_inputs(program, seed)
-    try:
-        wanted = program.run(inputs)
-    except InputError:
+    wanted = values(program, inputs)
+    if wanted is None:
         return "refused"
-    best = _optimized(made)
-    if best.report.get("fallback"):
-        raise Fault(f"fallback: {best.report['fallback']['refused'][:1]} {policy}\n{program}")
+    best = optimized(made, SEARCH_SECONDS)
     stopped = best.report["egraph"]["stop"] != "saturated"
-    if seed % TWICE < 2 and not stopped and _untimed(best) != _untimed(_optimized(made)):
+    if seed % TWICE < 2 and not stopped and _untimed(best) != _untimed(optimized(made, SEARCH_SECONDS)):
         raise Fault(f"another plan the second time, {policy}\n{program}")
     for how, found in (("program", best.program.run(inputs)), ("plan", best.compile()(inputs))):
-        _compare(program, policy, how, inputs, wanted, found)
+        compare(program, policy, how, inputs, wanted, found)
     if seed % EVERY == 0:
-        tell("foreign")
-        found = _by_onnxruntime(best.program, inputs)
-        tell("")
-        if found is not None:
-            _compare(program, "fast", "onnxruntime", inputs, wanted, found)
+        compare_with_onnxruntime(made, best.program, inputs, wanted, tell)
     word = "result, stopped early" if stopped else "result"
     if seed % CHECKER == 1 and made.device != "cpu":
         found = _in_checker(best, inputs)
         if found is None:
             return word
-        _compare(program, "fast", "checker", inputs, wanted, found)
+        compare(program, "fast", "checker", inputs, wanted, found)
         return f"{word}, kernels checked"
     return word
 
 
-def _optimized(made: Case) -> Any:
-    options: dict[str, Any] = {"time_limit": SEARCH_SECONDS, "explain_time": 0.0, "measure": False}
-    return eqsat.optimize(made.program, device=made.device, numerics=made.policy, **options)
+def values(program: Program, inputs: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The outputs of a program as it is written; None if it cannot run."""
+    try:
+        return program.run(inputs)
+    except InputError:
+        return None
+
+
+def optimized(made: Case, seconds: float) -> Any:
+    """The result for a program, found within a time limit.
+
+    Raises:
+        Fault: a part of it stays as written, because its result was refused.
+    """
+    options: dict[str, Any] = {"time_limit": seconds, "explain_time": 0.0, "measure": False}
+    best = eqsat.optimize(made.program, device=made.device, numerics=made.policy, **options)
+    if best.report.get("fallback"):
+        raise Fault(f"fallback: {best.report['fallback']['refused'][:1]} {made.policy}\n{made.program}")
+    return best
 
 
 def _in_checker(best: Any, inputs: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -324,7 +336,7 @@ def _untimed(best: Any) -> tuple[str, str]:
     return str(best.program), repr(report)
 
 
-def _compare(program: Program, policy: str, how: str, inputs: Any, wanted: Any, found: Any) -> None:
+def compare(program: Program, policy: str, how: str, inputs: Any, wanted: Any, found: Any) -> None:
     """Raise Fault where values differ in their bits, or by more than rounding."""
     varies, plain, settled = _facts(program)
     wide: dict[str, Any] = {}
@@ -382,6 +394,15 @@ def _error(got: Any, want: Any, wide: Any, tolerance: float) -> tuple[float, flo
         scale, own = float(np.abs(wide).max()), float(np.abs(want - wide).max())
         error = np.minimum(np.abs(got - want), np.abs(got - wide)).max()
     return float(np.nan_to_num(error, nan=np.inf)), max(tolerance * scale, NOISE * own, 1e-6 * tolerance)
+
+
+def compare_with_onnxruntime(made: Case, result: Program, inputs: Any, wanted: Any, tell: Tell) -> None:
+    """Raise Fault where onnxruntime computes other values from a result than its source has."""
+    tell("foreign")
+    found = _by_onnxruntime(result, inputs)
+    tell("")
+    if found is not None:
+        compare(made.program, "fast", "onnxruntime", inputs, wanted, found)
 
 
 def _by_onnxruntime(program: Program, inputs: dict[str, Any]) -> dict[str, Any] | None:

@@ -13,7 +13,7 @@ from typing import Any
 from eqsat.base.files import make_folder, read_bytes, write_bytes, write_text
 from eqsat.errors import InputError
 from eqsat.fuzzing.judge import Verdict, task, verdict
-from eqsat.fuzzing.kinds import kind
+from eqsat.fuzzing.kinds import kind, parts
 from eqsat.runs.guarded import Processes
 from eqsat.runs.run import run
 from eqsat.runs.store import Store
@@ -31,8 +31,8 @@ class Found:
     faults: dict[tuple[str, str], tuple[int, Verdict]] = field(default_factory=dict)
 
     def add(self, name: str, seed: int, seen: Verdict) -> None:
-        """Count one case of the kind `name`."""
-        self.words.setdefault(name, Counter())[seen.word] += 1
+        """Count the words for a case of the kind `name`."""
+        self.words.setdefault(name, Counter()).update(seen.words)
         if seen.cause:
             key = name, seen.cause
             self.faults[key] = min(self.faults.get(key, (seed, seen)), (seed, seen), key=lambda fault: fault[0])
@@ -64,23 +64,44 @@ def search(
     on: str | None = None,
     told: Callable[[Found], None] = lambda found: None,
 ) -> Found:
-    """Judge the cases; `told` is called after each."""
+    """Judge the cases; `told` is called after each.
+
+    If a case with parts has a fault or ends in foreign code, its parts are judged alone and count in its place. The
+    whole counts as a fault only if none of them is one.
+    """
     found = Found()
     for each, outcome, _ in run(tasks, store, workers, on):
-        found.add(each.given["kind"], each.given["seed"], verdict(outcome))
+        name, seed, seen = each.given["kind"], each.given["seed"], verdict(outcome)
+        sound = outcome.value is not None and not seen.cause
+        alone = [] if sound else [(part, verdict(own)) for part, own, _ in run(_parts(each), store, workers, on)]
+        for part, its in alone:
+            found.add(part.given["kind"], part.given["seed"], its)
+        if not alone or (seen.cause and not any(its.cause for _, its in alone)):
+            found.add(name, seed, seen)
         told(found)
     return found
 
 
+def _parts(whole: Task) -> list[Task]:
+    """The parts of a case as tasks."""
+    models = dict(zip(whole.places["paths"], whole.given["models"], strict=True))
+    return [task(*part, models) for part in parts(whole.given["kind"], whole.given["seed"])]
+
+
 def shrunk(name: str, seed: int, cause: str, models: Mapping[str, str]) -> list[int]:
-    """The steps of a case that remain after leaving out each that the fault does not need."""
+    """The steps of a case that remain after leaving out those that the fault does not need: all, halves, quarters, and
+    so on to each of them.
+    """
     processes = Processes(1)
     try:
         kept = list(range(kind(name).steps(seed)))
-        for step in list(kept):
-            fewer = [s for s in kept if s != step]
-            if verdict(processes.done(task(name, seed, models, fewer))).cause == cause:
-                kept = fewer
+        size = 2 * len(kept)
+        while size > 1:
+            size = -(-size // 2)
+            for start in reversed(range(0, len(kept), size)):
+                fewer = kept[:start] + kept[start + size :]
+                if verdict(processes.done(task(name, seed, models, fewer))).cause == cause:
+                    kept = fewer
         return kept
     finally:
         processes.close()

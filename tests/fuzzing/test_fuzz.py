@@ -5,31 +5,39 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from eqsat.fuzzing import bundles
 from eqsat.fuzzing.kinds import KINDS, kind
+from eqsat.fuzzing.programs import BLOCK
 from eqsat.fuzzing.search import again, cases, save, search, shrunk
 from eqsat.runs.store import Store
+from eqsat.testing import random_inputs
 from support.cli import document, eqsat, printed, refusal
 
 CASES = {
     "mutants": range(120),
     "misuse": (*range(500), 51855),
     "bombs": (*range(12), 12, 15, 16),
-    "programs": range(120),
+    "programs": range(0, 17 * 120, 17),
+    "bundles": range(1, 9),
     "pieces": range(20),
     "signals": range(6),
     "threads": range(2),
 }
 
-TAKEN = ("programs", "threads")
+TAKEN = ("programs", "bundles", "threads")
 """Kinds whose cases are right programs: none is refused."""
 
 
 @pytest.mark.parametrize("name", KINDS)
 def test_nothing_but_results_and_single_lines(name: str) -> None:
     row = kind(name)
-    words = {row.judge(row.case(seed, None, ()), lambda stage: None) for seed in CASES[name]}
+    words: set[str] = set()
+    for seed in CASES[name]:
+        found = row.judge(row.case(seed, None, ()), lambda stage: None)
+        words.update([found] if isinstance(found, str) else found)
     assert any(word.startswith("refused") for word in words) or name in TAKEN
     assert any(word.startswith("result") for word in words) or name == "signals"
     assert "result, kernels checked" in words or name != "programs"
@@ -59,11 +67,63 @@ def test_faults_are_told_apart_by_cause_shrunk_and_saved(tmp_path: Path) -> None
     assert "does not describe a case" in refusal("fuzz", "--again", saved)
 
 
+BUNDLED = "support.faulty_bundles"
+
+
+def test_a_fault_of_a_bundle_belongs_to_its_parts_or_to_those_that_have_it_together() -> None:
+    """Of 9 bundles of 8 cases the last is right; the fourth is wrong where two of its cases come together."""
+    with Store(":memory:") as store:
+        found = search(cases({BUNDLED: 9}, 0, {}, 60.0), store, 2)
+    alone = {"right": 54, "fault": 9, "foreign: its process died (SIGABRT)": 1}
+    assert found.words == {OWN: alone, BUNDLED: {"fault": 1, "right": 8}}
+    assert {name: seed for (name, _), (seed, _) in found.faults.items() if name == BUNDLED} == {BUNDLED: 3}
+    assert shrunk(BUNDLED, 3, "ValueError in faulty_bundles.py:judge", {}) == [1, 6]
+
+
+def test_a_wrong_rule_is_found_in_a_bundle_and_shown_by_the_program_that_it_spoils(tmp_path: Path) -> None:
+    with Store(":memory:") as store:
+        found = search(cases({"support.wrong_bundles": 1}, 1, {}, 60.0), store, 1)
+    assert found.cases == BLOCK
+    (((name, cause), (seed, fault)),) = found.faults.items()
+    assert (name, seed // BLOCK) == ("support.wrong_programs", 1)
+    kept = shrunk(name, seed, cause, {})
+    assert len(kept) < kind(name).steps(seed)
+    saved = save(tmp_path, name, seed, kept, {}, fault)
+    assert " min(" in saved.with_suffix(".txt").read_text()
+    assert again(saved).cause == cause
+    saved.write_text(saved.read_text().replace(name, "programs"))
+    assert again(saved).words.keys() <= {"result", "result, kernels checked"}
+
+
+def test_the_same_seeds_have_the_same_verdicts() -> None:
+    """In processes that judge other cases, too: a bundle, and one whose programs are judged one by one."""
+    asked = {"bundles": 2}
+    with Store(":memory:") as one, Store(":memory:") as two:
+        first, again = search(cases(asked, 31, {}, 60.0), one, 1), search(cases(asked, 31, {}, 60.0), two, 2)
+    assert (first.cases, first.faults) == (2 * BLOCK, {})
+    assert again.words == first.words
+
+
+def test_the_programs_of_a_bundle_are_apart() -> None:
+    """Joined, each computes the bits that it computes alone."""
+    members = bundles.case(4, None).cases
+    whole = bundles.joined(members)
+    inputs = {made.seed: random_inputs(made.program, made.seed) for made in members}
+    given = {f"p{seed}_{name}": array for seed, own in inputs.items() for name, array in own.items()}
+    found = whole.program.run(given)
+    assert len(whole.program.inputs) == sum(len(made.program.inputs) for made in members)
+    for made in members:
+        assert (made.policy, made.device) == (whole.policy, whole.device)
+        for name, wanted in made.program.run(inputs[made.seed]).items():
+            np.testing.assert_array_equal(found[f"p{made.seed}_{name}"], wanted)
+
+
 def test_the_command_counts_outcomes_and_goes_on_where_it_stopped(tmp_path: Path) -> None:
-    told = printed("fuzz", "--kind", "bombs", "--minutes", "0", "-o", tmp_path)
+    told = printed("fuzz", "--kind", "bombs", "--minutes", "0", "-o", tmp_path / "one")
     assert told == ""
-    first = document("fuzz", "--programs", "6", "--models", "4", "-o", tmp_path)
-    assert first["cases"] == 10
-    assert set(first["outcomes"]) == {"programs", "pieces", "mutants"}
-    assert document("fuzz", "--programs", "6", "--models", "4", "-o", tmp_path) == first
+    few = "fuzz", "--programs", "2", "--models", "2", "--seed", "1", "-o"
+    first = document(*few, tmp_path / "one")
+    assert first["cases"] == BLOCK + 1 + 2
+    assert set(first["outcomes"]) == {"bundles", "pieces", "mutants"}
+    assert document(*few, tmp_path / "one") == first
     assert "did you mean bombs" in refusal("fuzz", "--kind", "bomb")
