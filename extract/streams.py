@@ -109,13 +109,17 @@ class Streams:
 
     def _inner(self, gemms: Sequence[Cut], dims: tuple[int, int, int, int], rows: Sequence[Sequence[Cut]]) -> list[Cut]:
         """The best inner product among cuts, and the ones that read the fewest computed classes: the other operand of
-        the product often reads the same. These are counted with statistics and without."""
+        the product often reads the same. These are counted with statistics and without. Of as many, those that are
+        made first: a guess at leaves by a launch each is too low for what is made of others."""
         whole = [x for x in gemms if _is_whole(x, dims)]
         if not whole:
             return []
-        computed = self.facts.computed
-        fewest = min(whole, key=lambda x: (x.leaves & computed).bit_count())
-        bare = min(whole, key=lambda x: (x.leaves & computed).bit_count() - len(self._statistics(x, rows)))
+        computed, depth = self.facts.computed, self.snapshot.depth
+        read = [bits(x.leaves & computed) for x in whole]
+        depths = [sum(depth[c] for c in leaves) for leaves in read]
+        counts = [len(leaves) for leaves in read]
+        bare_counts = [n - len(self._statistics(x, rows)) for n, x in zip(counts, whole, strict=True)]
+        fewest, bare = (whole[min(range(len(whole)), key=lambda i: (n[i], depths[i]))] for n in (counts, bare_counts))
         return list(dict.fromkeys([whole[0], fewest, bare]))
 
     def _statistics(self, x: Cut, rows: Sequence[Sequence[Cut]]) -> dict[int, Cut]:

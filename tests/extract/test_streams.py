@@ -199,6 +199,28 @@ def test_attention_reads_its_heads_from_one_array_of_q_k_and_v() -> None:
     assert [k["family"] for k in found] == ["stream", "stream", "contraction"]
 
 
+def test_attention_turns_queries_and_keys_of_different_products_on_the_way() -> None:
+    """Rotary embeddings, written as products of halves: no kernel writes what was turned."""
+    n, heads, depth = 32, 4, 16
+    width = heads * depth
+
+    def layer(x: Any, wq: Any, wk: Any, wv: Any, cos: Any, sin: Any) -> Any:
+        def by_head(w: Any) -> Any:
+            return eqsat.transpose(eqsat.reshape(x @ w, (n, heads, depth)), (1, 0, 2))
+
+        def turned(y: Any) -> Any:
+            half = depth // 2
+            return y * cos + eqsat.concatenate([-y[..., half:], y[..., :half]], axis=-1) * sin
+
+        q, k, v = turned(by_head(wq)), turned(by_head(wk)), by_head(wv)
+        return eqsat.softmax(q @ eqsat.swapaxes(k, -1, -2), -1) @ v
+
+    angles = [eqsat.spec((n, depth))] * 2
+    program = eqsat.trace(layer, eqsat.spec((n, width)), *[eqsat.spec((width, width))] * 3, *angles)
+    found = eqsat.optimize(program, device="mi300x", rules=[]).report["kernels"]
+    assert [k["family"] for k in found] == [*["contraction"] * 3, "stream"]
+
+
 def test_devices_that_run_operator_by_operator_do_not_stream() -> None:
     snapshot = Snapshot.from_core([applied(softmax(scores(), K))])
     found = enumerate_candidates(snapshot, DEVICES["cpu"])
