@@ -5,9 +5,9 @@ looked at: what all derivations of the roots share, the program as it was writte
 What all share is too little, since a product of a sum with a constant has a second derivation. A single program is too
 little as well, since its accidents would decide.
 
-Members that share an operand, or have equal sizes, form a group. A group never holds a member that another needs:
-fusing dependent products makes a cycle, as in a shipped compiler. Groups then grow upward through equal operators with
-constant or aligned operands. A group is inserted as `G = cat(members)`, each member a slice of G.
+Members that share an operand, or have equal sizes and one type, form a group. A group never holds a member that another
+needs: fusing dependent products makes a cycle, as in a shipped compiler. Groups then grow upward through equal
+operators with constant or aligned operands. A group is inserted as `G = cat(members)`, each member a slice of G.
 """
 
 from __future__ import annotations
@@ -132,13 +132,13 @@ class _Finder:
                 self._add(free)
 
     def equal_sizes(self) -> None:
-        """Products of equal sizes that share nothing, level by level of their dependence on each other."""
+        """Products of equal sizes and one type that share nothing, level by level of their dependence on each other."""
         keyed: dict[tuple, list[int]] = {}
         for cls in self.products:
             if cls not in self._taken:
                 for node in self.graph.of(cls, "MM"):
                     constness = tuple(self.graph.const(a) for a in node.args)
-                    keyed.setdefault((node.attrs, constness), []).append(cls)
+                    keyed.setdefault((node.attrs, self.graph.snapshot.dtype[cls], constness), []).append(cls)
         for classes in keyed.values():
             for level in self._levels([c for c in dict.fromkeys(classes) if c not in self._taken]):
                 if len(level) > 1:

@@ -380,8 +380,14 @@ def _gather_needs(term: Term, demand: Demand) -> list[Demand]:
 
 
 def _gather_run(term: Term, args: list[Array], own: list[Any], demand: Demand, dtype: Any) -> Array:
+    """Indices that are computed from random values may lie outside, where no program is defined: they take the nearest
+    element, and what both programs make of it is compared.
+    """
     data, index = args
-    return take(data, index, term.attr("axis")).astype(dtype, copy=False)
+    axis = term.attr("axis")
+    n = data.shape[axis]
+    near = np.clip(np.where(index < 0, index + n, index), 0, n - 1)
+    return take(data, near, axis).astype(dtype, copy=False)
 
 
 def _window_places(term: Term, demand: Demand, kernel: Sequence[int]) -> list[Array]:

@@ -404,6 +404,29 @@ def test_no_row_of_a_table_is_too_far_away_and_no_function_hides_a_column():
             checking.check(source, result, meanings=meanings)
 
 
+def test_an_index_that_random_values_put_outside_its_axis_is_no_error():
+    """A table of one row, read at a given index: only zero lies inside. Another table, and another index, are found."""
+    x, i = ops.input("x", (1, 4), "float32"), ops.input("i", (3,), "int64")
+    w, v = weight(4, 4), weight(4, 4)
+
+    def program(table: Term, index: Term, *weights: Term) -> Program:
+        read = ops.gather(table, index)
+        for each in weights:
+            read = ops.matmul(read, each)
+        return Program((x, i), {"y": read})
+
+    source = program(x, i, w, v)
+    best = eqsat.optimize(source)
+    assert "fallback" not in best.report
+    assert best.report["check"]["parts"]["full"] == 1
+    assert checking.check(source, program(x, i, ops.matmul(w, v))).max_error < 1e-4
+    rows = ops.concat([x, ops.neg(x)], 0)
+    with pytest.raises(CheckFailed):
+        checking.check(program(rows, i, w), program(rows, ops.sub(i, ops.full_like(1, i)), w))
+    with pytest.raises(CheckFailed):
+        checking.check(source, program(ops.neg(x), i, w, v))
+
+
 def test_a_constant_in_another_shape_than_its_meaning_is_compared_in_its_own():
     x = ops.input("x", (3, 4), "float32")
     term = ops.exp(ops.constant(np.arange(12, dtype=np.float32).reshape(2, 6)))

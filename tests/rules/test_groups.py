@@ -107,6 +107,18 @@ def test_no_group_holds_what_another_member_needs(name: str) -> None:
     assert not [g for g in groups for a in g.members for b in g.members if a != b and needs.of[a] >> b & 1]
 
 
+def test_products_of_equal_sizes_and_unequal_types_stay_apart() -> None:
+    """Joined, they would be one array of two types."""
+    sizes = (8, 16), (16, 32)
+    types = ("float32", "float32"), ("float64", "float64"), ("float32", "float32")
+    spec = [eqsat.spec(shape, dtype) for pair in types for shape, dtype in zip(sizes, pair, strict=True)]
+    program = eqsat.trace(lambda a, b, c, d, e, f: (a @ b, c @ d, e @ f), *spec)
+    report = eqsat.optimize(program).report
+    assert "fallback" not in report
+    products = [op for k in report["kernels"] for op in k["ops"] if op.startswith("matmul")]
+    assert products == ["matmul 2x8x16 @ 2x16x32", "matmul 8x16 @ 16x32"]
+
+
 def test_what_a_cover_computes_in_two_ways_may_need_itself() -> None:
     """Two products of one size, each made from the other in one of two kernels: no group, and no end to look for."""
     size, attrs = 16, (1, 4, 4, 4)
