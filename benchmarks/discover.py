@@ -1,6 +1,6 @@
 """What share of all equations of some operators the rules derive, and whether rules taken away are found again.
 
-    python benchmarks/discover.py [--size N] [--minutes M] [--workers W]        # completeness, by operator set
+    python benchmarks/discover.py [--size N] [--minutes M] [--workers W] [--kept FILE]  # completeness, by operator set
     python benchmarks/discover.py --size 4 --draw N [--seed S]                  # of N settings of shapes of each set
     python benchmarks/discover.py --planted N [--seed S] [--draws D]            # N random rules taken away, D times
 
@@ -40,12 +40,12 @@ PLANTED = "matmul,add,mul,neg,relu,transpose"
 
 
 def completeness(
-    sets: Sequence[str], size: int, minutes: float, workers: int, draw: tuple[int, int] | None = None
+    sets: Sequence[str], size: int, minutes: float, workers: int, draw: tuple[int, int] | None, kept: str
 ) -> Iterable[str]:
-    """A line for each operator set."""
+    """A line for each operator set. `kept`: a file of results, so that a run that was stopped goes on from there."""
     for names in sets:
         begun = time.monotonic()
-        with Store(":memory:") as store:
+        with Store(kept) as store:
             found = discover(operators(names), size, store, 60 * minutes, workers=workers, draw=draw)
         seconds = time.monotonic() - begun
         counts = f"{len(found.rows)} rows, {len(found.implied)} implied, {len(found.refused)} refused"
@@ -82,13 +82,14 @@ def main() -> int:
     parser.add_argument("--planted", type=int, default=0)
     parser.add_argument("--draw", type=int, default=0, metavar="N", help="settings of shapes of each set")
     parser.add_argument("--sets", nargs="*", metavar="LIST", help="operators instead of those that are listed here")
+    parser.add_argument("--kept", default=":memory:", metavar="FILE", help="of results, to go on from later")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--draws", type=int, default=1)
     args = parser.parse_args()
     if not args.planted:
         sets = args.sets or (SETS if args.size < 4 else SETS_OF_4)
         draw = (args.draw, args.seed) if args.draw else None
-        for line in completeness(sets, args.size, args.minutes, args.workers, draw):
+        for line in completeness(sets, args.size, args.minutes, args.workers, draw, args.kept):
             print(line, flush=True)
         return 0
     lost = 0

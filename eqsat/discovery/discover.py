@@ -1,7 +1,7 @@
 """Discovery: equations of some operators up to a size, those that rules derive, and rows for what is missing.
 
     settings of shapes  ->  equations of each  ->  which the rules derive  ->  rows, each judged, none that others imply
-    (`equations.py`)        (a task each)          (a task for some)           (`rows.py`, one after the other)
+    (`equations.py`)        (a task for some)      (a task for some)           (`rows.py`, one after the other)
 
 Tasks run as all tasks do (`eqsat.runs`): in guarded processes, kept as they arrive.
 """
@@ -25,6 +25,9 @@ from eqsat.language.rule import Rule
 from eqsat.runs.run import run
 from eqsat.runs.store import Store
 from eqsat.runs.task import Task, Tell
+
+_SETTINGS = 16
+"""Settings of a task: neighbours have many equations in common."""
 
 _TOGETHER = 12
 """Equations that are derived in one e-graph: more grow it out of hand."""
@@ -54,7 +57,7 @@ class Discovery:
         implied: equations that the rules derive with these rows.
         refused: equations that are no rules, and why: they hold over the reals, but for no class of numerics, or rules
             cannot write them.
-        late: settings and equations that were left for want of time, and tasks that failed.
+        late: settings and equations that were left for want of time, or as their tasks failed.
     """
 
     settings: int = 0
@@ -102,22 +105,19 @@ def discover(
 
     def done(tasks: Sequence[Task], share: float, stage: str) -> Iterator[tuple[Task, Any]]:
         """Tasks with their results, as many as there is time for."""
-        count = 0
-        for task, outcome, _ in run(takewhile(in_time(share), tasks), store, workers, on):
-            count += 1
+        result.late += sum(map(_amount, tasks))
+        for count, (task, outcome, _) in enumerate(run(takewhile(in_time(share), tasks), store, workers, on), 1):
             told(f"{stage}, {count} of {len(tasks)}", count / len(tasks))
             if outcome.value is not None:
+                result.late -= _amount(task)
                 yield task, outcome.result
-            else:
-                result.late += 1
-        result.late += len(tasks) - count
 
     names = sorted(operators)
     found: dict[str, str] = {}
     every = settings(names, size)
     result.settings = len(every)
-    for _, general in done(_finding(names, size, _drawn(every, draw)), _FINDING, "looking for equations"):
-        result.looked += 1
+    for task, general in done(_finding(names, size, _drawn(every, draw)), _FINDING, "looking for equations"):
+        result.looked += _amount(task)
         found.update(general)
     instances = Counter(found.values())
     result.equations, result.general = len(found), len(instances)
@@ -149,8 +149,14 @@ def _drawn(every: Sequence[Shapes], draw: tuple[int, int] | None) -> Sequence[Sh
 def _finding(operators: Sequence[str], size: int, chosen: Sequence[Shapes]) -> list[Task]:
     given = {"operators": list(operators), "size": size}
     return [
-        Task(f"equations {shapes}", "eqsat.discovery.discover:find", given | {"shapes": shapes}, _SECONDS, _MEMORY)
-        for shapes in chosen
+        Task(
+            f"equations {some[0]}",
+            "eqsat.discovery.discover:find",
+            given | {"settings": some},
+            _SECONDS,
+            _MEMORY,
+        )
+        for some in _split(chosen, _SETTINGS)
     ]
 
 
@@ -164,17 +170,27 @@ def _deriving(waiting: Iterable[Equation], without: Sequence[str]) -> list[Task]
             _SECONDS,
             _MEMORY,
         )
-        for texts in (every[i : i + _TOGETHER] for i in range(0, len(every), _TOGETHER))
+        for texts in _split(every, _TOGETHER)
     ]
+
+
+def _split(every: Sequence[Any], most: int) -> Iterator[Sequence[Any]]:
+    return (every[i : i + most] for i in range(0, len(every), most))
+
+
+def _amount(task: Task) -> int:
+    """The settings or equations of a task."""
+    return len(task.given.get("settings") or task.given["equations"])
 
 
 def find(given: Mapping[str, Any], tell: Tell) -> dict[str, str]:
     """Work of a task: the equations over variables of some shapes, each with one of which it is an instance."""
-    shapes = [(_dim(rows), _dim(columns)) for rows, columns in given["shapes"]]
     operators, size = given["operators"], given["size"]
-    found = set(equations(shapes, operators, size))
-    if partial(operators):
-        found.update(equations(shapes, operators, size, positive=True))
+    found: set[Equation] = set()
+    for setting in given["settings"]:
+        shapes = [(_dim(rows), _dim(columns)) for rows, columns in setting]
+        for positive in (False, True) if partial(operators) else (False,):
+            found.update(equations(shapes, operators, size, positive))
     return {str(e): str(most_general(e)) for e in found}
 
 

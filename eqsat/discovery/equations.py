@@ -8,15 +8,15 @@ points. The judgement of rules (`eqsat.evidence`), which evaluates polynomials e
 from __future__ import annotations
 
 import itertools
-import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any
+from functools import cache, lru_cache
 
 import numpy as np
 
+from eqsat.discovery.enumeration import Form, equal, random
 from eqsat.discovery.expressions import (
+    NAMES,
     OPERATORS,
     VARIABLES,
     Array,
@@ -25,6 +25,7 @@ from eqsat.discovery.expressions import (
     Mismatch,
     Typing,
     canonical,
+    letters_of,
     number,
     parse,
     partitions,
@@ -32,19 +33,10 @@ from eqsat.discovery.expressions import (
     value,
 )
 
-_SIZES = (2, 3, 7, 11, 17, 23, 31, 43, 53, 67, 79, 97)
-"""Sizes of the letters: no two of them are equal, nor equal to a sum of two."""
-
-_DIGITS = 9
-"""Decimal digits in which values that are equal agree: float64 has 15, and expressions lose a few."""
-
 _LIKE = 1e-9
-_DEFINED = 0.1
-"""Share of elements that must be finite for an expression to be looked at."""
-
-_TRIALS = 32
-"""Points at which an equation is tried, each at sizes of its own. One in four is positive, where roots and logarithms
-are defined; signs and few elements may agree by chance on several of the others."""
+_TRIALS, _POINTS = 8, 4
+"""Sizes at which an equation is tried, and points at each. One of these is positive, where roots and logarithms are
+defined; signs and few elements may agree by chance on several of the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +69,7 @@ def settings(operators: Sequence[str], size: int) -> list[tuple[tuple[Dim, Dim],
             except Mismatch:
                 continue
             found[least([shape for _, shape in shapes])] = None
-    return sorted(found, key=lambda s: (len(s), -len(_letters(s)), str(s)))
+    return sorted(found, key=lambda s: (len(s), -len(letters_of(s)), str(s)))
 
 
 def _shapes_of(operators: Sequence[str], size: int) -> Iterator[Expr]:
@@ -94,17 +86,6 @@ def _shapes_of(operators: Sequence[str], size: int) -> Iterator[Expr]:
                     made += [Expr(name, args) for args in itertools.product(*(by_size[n] for n in sizes))]
         by_size.append(made)
         yield from made
-
-
-def _letters(shapes: Sequence[tuple[Dim, Dim]]) -> set[str]:
-    def below(dim: Dim) -> Iterator[str]:
-        if isinstance(dim, tuple):
-            yield from below(dim[0])
-            yield from below(dim[1])
-        elif dim != "1":
-            yield dim
-
-    return {letter for shape in shapes for dim in shape for letter in below(dim)}
 
 
 def least(shapes: Sequence[tuple[Dim, Dim]]) -> tuple[tuple[Dim, Dim], ...]:
@@ -131,92 +112,33 @@ def equations(
     Args:
         positive: look at positive values alone, where roots and logarithms are defined.
     """
-    letters = sorted(_letters(shapes))
-    sizes = dict(zip(letters, _SIZES, strict=False))
-    known: dict[tuple[Any, ...], Expr] = {}
-    values: dict[Expr, Array] = {}
-    by_size: list[list[Expr]] = [[]]
-    for name, (rows, columns) in zip(VARIABLES, shapes, strict=False):
-        expr = Expr(name)
-        array = _random((number(rows, sizes), number(columns, sizes)), name)
-        values[expr] = np.abs(array) if positive else array
-        known[_fingerprint(values[expr])] = expr
-        by_size[0].append(expr)
-    for total in range(1, size + 1):
-        made: list[Expr] = []
-        for expr in _next(by_size, operators, values, total):
-            with np.errstate(all="ignore"):
-                found = OPERATORS[expr.op].array(*(values[arg] for arg in expr.args))
-            if not np.isfinite(found).mean() > _DEFINED:
-                continue
-            key = _fingerprint(found)
-            same = known.get(key)
-            if same is None:
-                known[key], values[expr] = expr, found
-                made.append(expr)
-            elif equation := _equation(expr, same):
-                yield equation
-        by_size.append(made)
+    for left, right, names in equal(shapes, operators, size, positive):
+        if (found := _equation(left, right, names)) is not None:
+            yield found
+
+
+@lru_cache(maxsize=1 << 20)
+def _equation(left: Form, right: Form, names: str) -> Equation | None:
+    """The equation of two forms; None if it does not hold at its most general shapes, or if its right side has a
+    variable more."""
+    each = iter(names)
+    found = Equation(left.expr(each), right.expr(each))
+    if set(found.right.variables()) - set(found.left.variables()) or most_general(found) is None:
+        return None
+    return found
 
 
 def partial(operators: Sequence[str]) -> bool:
     """Whether some operator, as a logarithm, is undefined for some normal values: then positive ones show more."""
     for row in map(OPERATORS.__getitem__, operators):
-        shapes = [tuple(1 if letter == "1" else 8 for letter in dims) for dims in row.dims.partition(" -> ")[0].split()]
+        shapes = [tuple(1 if letter == "1" else 8 for letter in dims) for dims in row.operands]
         with np.errstate(all="ignore"):
             found = row.array(
-                *(_random((shape[0], shape[1]), name) for shape, name in zip(shapes, VARIABLES, strict=False))
+                *(random((shape[0], shape[1]), name) for shape, name in zip(shapes, VARIABLES, strict=False))
             )
         if not np.isfinite(found).all():
             return True
     return False
-
-
-def _next(
-    by_size: Sequence[Sequence[Expr]], operators: Sequence[str], values: Mapping[Expr, Array], total: int
-) -> Iterator[Expr]:
-    """Expressions of `total` operators, whose operands no smaller expressions equal."""
-    for name in operators:
-        for sizes in itertools.product(range(total), repeat=OPERATORS[name].arity):
-            if sum(sizes) != total - 1:
-                continue
-            for args in itertools.product(*(by_size[n] for n in sizes)):
-                if _fits(name, [values[arg].shape for arg in args]):
-                    yield Expr(name, args)
-
-
-def _fits(name: str, shapes: Sequence[tuple[int, ...]]) -> bool:
-    operands = "".join(OPERATORS[name].dims.partition(" -> ")[0].split())
-    found = [n for shape in shapes for n in shape]
-    sizes: dict[str, int] = {"1": 1}
-    return all(sizes.setdefault(letter, n) == n for letter, n in zip(operands, found, strict=True))
-
-
-@lru_cache(maxsize=1 << 14)
-def _random(shape: tuple[int, ...], name: str, trial: int = 0) -> Array:
-    rng = np.random.default_rng([zlib.crc32(name.encode()), trial])
-    return rng.normal(0.0, 0.7, shape)
-
-
-def _fingerprint(array: Array) -> tuple[Any, ...]:
-    """Equal for equal values, which are undefined in the same places: a weighted sum of all elements, rounded."""
-    weights = _random(array.shape, "weights").ravel()
-    defined = np.isfinite(array).ravel()
-    used = np.where(defined, array.ravel(), 0.0)
-    total, scale = float(weights @ used), float(np.abs(weights) @ np.abs(used)) or 1.0
-    return array.shape, defined.tobytes(), f"{scale:.{_DIGITS - 1}e}", round(total / scale, _DIGITS - 1) + 0.0
-
-
-# Whether what agrees at one size is equal
-
-
-def _equation(left: Expr, right: Expr) -> Equation | None:
-    """The equation at the most general shapes where it holds; None if it holds only as these shapes happen to be."""
-    left, right = canonical(left, right)
-    if set(right.variables()) - set(left.variables()):
-        return None
-    found = Equation(left, right)
-    return found if most_general(found) is not None else None
 
 
 @lru_cache(maxsize=1 << 18)
@@ -283,20 +205,36 @@ def _renamed(expr: Expr, names: Iterator[str]) -> Expr:
 
 def holds(left: Expr, right: Expr, shapes: Typing) -> bool:
     """Whether both sides agree at other sizes, on other points."""
-    rng = np.random.default_rng(zlib.crc32(f"{left} {right}".encode()))
     compared = 0
-    for trial in range(1, _TRIALS + 1):
-        sizes = {letter: int(rng.integers(1, 5)) for letter in shapes.letters}
+    for trial, numbers in enumerate(_sizes()):
+        sizes = dict(zip(shapes.letters, numbers, strict=False))
         arrays = {
-            name: _random((number(rows, sizes), number(columns, sizes)), name, trial)
+            name: _points((number(rows, sizes), number(columns, sizes)), name, trial)
             for name, (rows, columns) in shapes.shapes
         }
-        if trial % 4 == 0:
-            arrays = {name: np.abs(array) for name, array in arrays.items()}  # where roots and logarithms are defined
         with np.errstate(all="ignore"):
             x, y = value(left, arrays), value(right, arrays)
+            near = np.abs(x - y) <= _LIKE + _LIKE * np.abs(y)
+        if near.all():
+            compared += near.size
+            continue
         both = np.isfinite(x) & np.isfinite(y)
-        compared += int(both.sum())
-        if not np.allclose(x[both], y[both], rtol=_LIKE, atol=_LIKE):
+        if not near[both].all():
             return False
+        compared += int(both.sum())
     return compared > 0
+
+
+@cache
+def _sizes() -> list[list[int]]:
+    """Sizes of letters for each trial, no two of the first one the same."""
+    rng = np.random.default_rng(0)
+    return [list(range(2, 2 + len(NAMES))), *rng.integers(1, 5, (_TRIALS - 1, len(NAMES))).tolist()]
+
+
+@lru_cache(maxsize=1 << 14)
+def _points(shape: tuple[int, int], name: str, trial: int) -> Array:
+    """Values of a variable at the points of a trial, float64[point, rows, columns]."""
+    values = np.stack([random(shape, name, 1 + trial * _POINTS + point) for point in range(_POINTS)])
+    values[-1] = np.abs(values[-1])  # where roots and logarithms are defined
+    return values

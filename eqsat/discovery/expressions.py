@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -28,7 +28,7 @@ class Operator:
     Attributes:
         dims: the shapes of its operands and of its result, in letters that stand for any size: `mk kn -> mn`. `m+p` is
             the sum of two sizes, `1` is one.
-        array: what it computes of NumPy arrays.
+        array: what it computes of NumPy arrays; of stacks of these, too, whose leading axes fit.
         term: what it is in programs.
         text: how rules write it, with `{0}` and `{1}` for its operands and letters in braces for sizes; empty where
             they cannot.
@@ -41,8 +41,20 @@ class Operator:
     text: str = ""
 
     @property
+    def operands(self) -> tuple[tuple[str, ...], ...]:
+        """The letters of each operand."""
+        return _signature(self.dims)[0]
+
+    @property
     def arity(self) -> int:
-        return len(self.dims.partition(" -> ")[0].split())
+        return len(self.operands)
+
+
+@cache
+def _signature(dims: str) -> tuple[tuple[tuple[str, ...], ...], tuple[str, ...]]:
+    operands, _, result = dims.partition(" -> ")
+    split = tuple(result.split(",")) if "," in result else tuple(result)
+    return tuple(map(tuple, operands.split())), split
 
 
 def _pointwise(name: str) -> Operator:
@@ -67,7 +79,7 @@ def _broadcast(name: str, kind: str, dims: str, view: str) -> Operator:
     return Operator(
         f"{row.name}_{kind}",
         f"mn {dims} -> mn",
-        lambda x, y: row.array(x, np.broadcast_to(y, x.shape)),
+        row.array,
         lambda x, y: row.term(x, ops.broadcast(y, x.shape)),
         row.text.replace("{1}", f'{{1}}["{view}"]'),
     )
@@ -77,10 +89,18 @@ def _reduction(kind: str) -> Operator:
     return Operator(
         kind,
         "mn -> m1",
-        lambda x: reduce(kind, x, (1,), True),
+        lambda x: reduce(kind, x, (x.ndim - 1,), True),
         lambda x: ops.reduce(kind, x, (1,), True),
         f"{kind}({{0}})",
     )
+
+
+def _joined(x: Array, y: Array, axis: int) -> Array:
+    """x and y, one behind the other along an axis of the last two."""
+    if x.shape[:-2] != y.shape[:-2]:
+        stack = np.broadcast_shapes(x.shape[:-2], y.shape[:-2])
+        x, y = np.broadcast_to(x, stack + x.shape[-2:]), np.broadcast_to(y, stack + y.shape[-2:])
+    return np.concatenate([x, y], axis)
 
 
 _FLOAT = [name for name in (*ops.UNARY, *ops.BINARY) if "float" in ELEMENTWISE[name].kinds]
@@ -89,13 +109,10 @@ OPERATORS: dict[str, Operator] = {
     row.name: row
     for row in (
         Operator("matmul", "mk kn -> mn", np.matmul, ops.matmul, "({0} @ {1})"),
-        Operator("transpose", "mn -> nm", np.transpose, ops.transpose, '{0}["b {m} {n} -> b {n} {m}"]'),
-        Operator("concat", "mn pn -> m+p,n", lambda x, y: np.concatenate([x, y]), lambda x, y: ops.concat([x, y], 0)),
+        Operator("transpose", "mn -> nm", np.matrix_transpose, ops.transpose, '{0}["b {m} {n} -> b {n} {m}"]'),
+        Operator("concat", "mn pn -> m+p,n", lambda x, y: _joined(x, y, -2), lambda x, y: ops.concat([x, y], 0)),
         Operator(
-            "concat_columns",
-            "mn mp -> m,n+p",
-            lambda x, y: np.concatenate([x, y], 1),
-            lambda x, y: ops.concat([x, y], 1),
+            "concat_columns", "mn mp -> m,n+p", lambda x, y: _joined(x, y, -1), lambda x, y: ops.concat([x, y], 1)
         ),
         *map(_reduction, ("sum", "max", "min", "prod")),
         *map(_pointwise, _FLOAT),
@@ -201,7 +218,7 @@ class _Solver:
         if x == y:
             return
         if isinstance(x, str) and x != "1":
-            if x in _letters(self.full(y)):
+            if isinstance(y, tuple) and x in _letters(self.full(y)):
                 raise Mismatch
             self.bound[x] = y
         elif isinstance(y, str) and y != "1":
@@ -221,26 +238,24 @@ def _letters(dim: Dim) -> Iterator[str]:
         yield from _letters(dim[1])
 
 
-@cache
-def _signature(dims: str) -> tuple[tuple[tuple[str, ...], ...], tuple[str, ...]]:
-    operands, _, result = dims.partition(" -> ")
-    split = tuple(result.split(",")) if "," in result else tuple(result)
-    return tuple(map(tuple, operands.split())), split
+def letters_of(shapes: Iterable[tuple[Dim, Dim]]) -> list[str]:
+    """The letters of shapes, in order."""
+    found = [letter for shape in shapes for dim in shape for letter in _letters(dim)]
+    return [letter for letter in dict.fromkeys(found) if letter != "1"]
 
 
 @dataclass(frozen=True, slots=True)
 class Typing:
     """The most general shapes of variables for which expressions fit, by the letters of sizes M, K, N ... as the
-    variables are read from a on; `sizes` are those of each operator by expression, for texts."""
+    variables are read from a on; `sizes` tells those of the operator of an expression, for texts."""
 
     shapes: tuple[tuple[str, tuple[Dim, Dim]], ...]
-    sizes: Mapping[Expr, Mapping[str, Dim]]
+    sizes: Callable[[Expr], Mapping[str, Dim]]
 
     @property
     def letters(self) -> list[str]:
         """The letters of sizes, in order."""
-        found = [letter for _, shape in self.shapes for dim in shape for letter in _letters(dim)]
-        return [letter for letter in dict.fromkeys(found) if letter != "1"]
+        return letters_of(shape for _, shape in self.shapes)
 
 
 NAMES = ("m", "k", "n", "p", "q", "r", "s", "t", "u", "v", "w", "x")
@@ -263,7 +278,8 @@ def typing(*sides: Expr) -> Typing:
         letters: dict[str, Dim] = {"1": "1"}
         for arg, dims in zip(expr.args, operands, strict=True):
             for found, letter in zip(infer(arg), dims, strict=True):
-                solver.unify(letters.setdefault(letter, solver.fresh()), found)
+                if (same := letters.setdefault(letter, found)) is not found:
+                    solver.unify(same, found)
         local[expr] = letters
         first, second = (_sum(letters, dim) for dim in result)
         return first, second
@@ -279,7 +295,7 @@ def typing(*sides: Expr) -> Typing:
         return _renamed(solver.full(dim), names)
 
     found = tuple((name, (named(rows), named(columns))) for name, (rows, columns) in sorted(variables.items()))
-    return Typing(found, {e: {x: named(d) for x, d in letters.items()} for e, letters in local.items()})
+    return Typing(found, lambda expr: {letter: named(dim) for letter, dim in local[expr].items()})
 
 
 def _sum(letters: Mapping[str, Dim], dim: str) -> Dim:

@@ -130,7 +130,8 @@ def _inner(expr: Expr, shapes: Typing, viewed: bool) -> str:
     if not form:
         raise Unwritten(f"rules have no sign for {expr.op}")
     used = {name for _, name, _, _ in string.Formatter().parse(form) if name and not name.isdigit()}
-    letters = {name: _letter(shapes.sizes[expr][name]) for name in used}
+    sizes = shapes.sizes(expr)
+    letters = {name: _letter(sizes[name]) for name in used}
     inner = _inner if form.startswith(("(", "{")) else _written  # what is called has brackets of its own
     return form.format(*(inner(arg, shapes, viewed) for arg in expr.args), **letters)
 

@@ -108,4 +108,4 @@ def _print(found: Discovery, source: str) -> None:
     if hidden:
         typer.echo(f"and {hidden} more (--json has all)")
     if found.late:
-        typer.echo(f"{found.late} tasks or equations are left for want of time")
+        typer.echo(f"{found.late} settings or equations are left for want of time")
