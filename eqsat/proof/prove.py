@@ -200,7 +200,7 @@ def prove(
     sampled = pair.sample(deadline) if refutation and refutation.large and pair.is_swept(certify) else None
     if refutation:
         search = (
-            refutation.first_look_at(pair.points[0], sampled.outputs, looking)
+            refutation.first_look_at(sampled.point, sampled.outputs, looking)
             if sampled
             else refutation.first_look(looking)
         )

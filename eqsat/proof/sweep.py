@@ -21,6 +21,7 @@ from eqsat.base.numerics import Array, is_float
 from eqsat.check.part import TOLERANCE
 from eqsat.egraph.saturate import Limits, saturate, warm_up
 from eqsat.egraph.snapshot import Snapshot
+from eqsat.errors import InputError
 from eqsat.language.rule import AnyRule
 from eqsat.program.core import CAST, Node, OpaqueCall, evaluate, make, topological
 from eqsat.program.node import flops, is_leaf, substitute
@@ -146,10 +147,11 @@ class Sample:
 
     Attributes:
         signatures: of the values of both.
-        outputs: of both, flat, on the first of the inputs.
+        point: the first of the inputs, flat; `outputs` are those of both on it, flat.
     """
 
     signatures: Mapping[Node, Signature]
+    point: Mapping[str, Array]
     outputs: tuple[list[Array], list[Array]]
 
 
@@ -161,33 +163,46 @@ def sample(
     points: Sequence[Mapping[str, Array]],
     deadline: float,
 ) -> Sample:
-    """Evaluate both programs, on one point where that takes seconds.
+    """Evaluate both programs, on one point where that takes seconds. Points on which an index is out of range are left
+    out: an input may become an index behind operators that say nothing of its size.
 
     Args:
         points: inputs, flat, by name.
 
     Raises:
-        InputError: an index is out of range on one of the points.
+        InputError: an index is out of range on each of the points.
         OutOfTime: the deadline has passed.
     """
-    seen: dict[Node, list[Signature]] = {}
+    seen: list[dict[Node, Signature]] = []
+    found: list[tuple[Mapping[str, Array], list[Array]]] = []
 
     def note(node: Node, value: Array, args: list[Array]) -> Array:
         if time.monotonic() > deadline:
             raise OutOfTime
         if constants.is_fixed(node) and constants.decides(node):
             value = constants.value(node)
-        seen.setdefault(node, []).append(signature(node.dtype, [value]))
+        seen[-1][node] = signature(node.dtype, [value])
         return value
 
     if sum(map(flops, topological([*left, *right]))) > _MANY_FLOPS:
         points = points[:1]
-    first, *_ = [evaluate([*left, *right], point, constants.values, opaque, "float64", note) for point in points]
+    for point in points:
+        seen.append({})
+        try:
+            outputs = evaluate([*left, *right], point, constants.values, opaque, "float64", note)
+        except InputError:
+            seen.pop()
+            if not found and point is points[-1]:
+                raise
+        else:
+            found.append((point, outputs))
     signatures: dict[Node, Signature] = {}
-    for node, of in seen.items():
+    for node in seen[0]:
+        of = [noted[node] for noted in seen]
         scales, sums = (sum((getattr(each, part) for each in of), ()) for part in ("scales", "sums"))
         signatures[node] = Signature(node.size, node.dtype, scales, sums)
-    return Sample(signatures, (first[: len(left)], first[len(left) :]))
+    first, outputs = found[0]
+    return Sample(signatures, first, (outputs[: len(left)], outputs[len(left) :]))
 
 
 def sweep(

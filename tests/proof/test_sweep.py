@@ -190,6 +190,27 @@ def test_signatures_find_equal_values_alone() -> None:
         assert not list(index.close_to(signature("float32", [value[::-1]])))
 
 
+def test_points_on_which_an_index_is_out_of_range_are_left_out() -> None:
+    """Positions that a mask counts: the table has rows for each place, not for all sums of whole numbers."""
+    table, first, second = weight(ROWS + 1, WIDTH), weight(WIDTH, WIDTH), weight(WIDTH, WIDTH)
+    before = np.tri(ROWS, dtype=np.int64)
+
+    def layers(x):
+        for _ in range(4):
+            x = x + np.tanh(np.tanh(x @ first) @ second)
+        return x
+
+    def source(x, mask):
+        return layers(x + eqsat.take(table, (mask * before).sum(1), axis=0))
+
+    def other(x, mask):
+        return layers(eqsat.take(table, (before * mask).sum(1), axis=0) + x)
+
+    shapes = {"x": eqsat.spec((ROWS, WIDTH)), "mask": eqsat.spec((ROWS,), "int64")}
+    proof = eqsat.prove(eqsat.trace(source, **shapes), eqsat.trace(other, **shapes), time_limit=20)
+    assert (proof.verdict, proof.method) == ("proved", "sweep")
+
+
 def test_sweeping_stops_in_time(pair: tuple[Program, Program]) -> None:
     assert len(topological(lower(pair[0]).roots)) > 40
     assert eqsat.prove(*pair, time_limit=0.5).seconds < 3.0
