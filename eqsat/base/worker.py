@@ -94,10 +94,7 @@ class Worker:
         assert self._process.stdin is not None
         self._number += 1
         self.answered = False
-        try:
-            data = pickle.dumps(request, protocol=pickle.HIGHEST_PROTOCOL)
-        except (pickle.PicklingError, AttributeError, TypeError) as error:
-            raise InputError(f"{error}: functions of rules must stand at the top of a module") from None
+        data = packed(request)
         try:
             _write(self._process.stdin, self._number, data)
         except (KeyboardInterrupt, OSError):
@@ -244,6 +241,18 @@ def _forget_all() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_all)
+
+
+def packed(value: Any) -> bytes:
+    """A value as it is sent.
+
+    Raises:
+        InputError: it holds something that cannot be sent to another process.
+    """
+    try:
+        return pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        raise InputError(f"{error}: functions of rules must stand at the top of a module") from None
 
 
 def _write(pipe: Any, number: int, data: bytes) -> None:

@@ -8,15 +8,17 @@ one. One worker serves many requests, so that only the first pays for starting i
 from __future__ import annotations
 
 import os
+import pickle
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from eqsat.base.worker import Pool, Worker
+from eqsat.base.worker import Pool, Worker, packed
 from eqsat.egraph.host_terms import Terms
 from eqsat.egraph.required import Derivation
 from eqsat.egraph.snapshot import Snapshot
@@ -121,7 +123,7 @@ def _ask(
     finished = False
     try:
         declared = worker.answered and worker.holding == rules
-        worker.send((best, None if declared else rules, *rest))
+        worker.send((best, None if declared else _packed(rules), *rest))
         worker.holding = rules
         while True:
             if should_stop():
@@ -165,10 +167,16 @@ def warm_up(rules: Sequence[AnyRule], seconds: float = 0.0) -> None:
         if worker is not None:
             with suppress(EOFError, OSError):  # a worker that ends here is replaced by the search
                 if worker.holding != rules:
-                    worker.send((None, rules, None, (), ()))
+                    worker.send((None, _packed(rules), None, (), ()))
                     worker.holding = rules
                 if seconds and not worker.answered:
                     worker.receive(seconds)
+
+
+@lru_cache(_KEPT)
+def _packed(rules: tuple[AnyRule, ...]) -> bytes:
+    """Rules as they are sent: to pickle them, and to read and compare them, takes as long as a small saturation."""
+    return packed(rules)
 
 
 def _declaring(rules: Sequence[AnyRule]) -> EGraph:
@@ -176,6 +184,15 @@ def _declaring(rules: Sequence[AnyRule]) -> EGraph:
     from eqsat.egraph.encoding import EGraph
 
     return EGraph(rules)
+
+
+@dataclass(frozen=True, slots=True)
+class _Ready:
+    """An empty e-graph with rules, and these as they were sent."""
+
+    sent: bytes
+    rules: tuple[AnyRule, ...]
+    graph: EGraph
 
 
 class Saturations:
@@ -186,34 +203,36 @@ class Saturations:
         from eqsat.egraph.encoding import EGraph
 
         self._new_graph = EGraph
-        self._ready: list[tuple[tuple[AnyRule, ...], EGraph]] = []
-        self._rules: tuple[AnyRule, ...] = ()
+        self._ready: list[_Ready] = []
+        self._rules = b""
 
     def __call__(self, request: Any, send: Callable[[str, Any], None]) -> None:
         """Answer `(source, rules, limits, goals, further)`.
 
-        A source of None only asks to declare the rules; rules of None are those of the last request. An answer is sent
-        before the e-graph is emptied, which takes as long as a small saturation: the caller goes on meanwhile.
+        A source of None only asks to declare the rules; rules of None are those of the last request, others come
+        packed. An answer is sent before the e-graph is emptied, which takes as long as a small saturation: the caller
+        goes on meanwhile.
         """
         source, rules, limits, goals, further = request
         self._rules = self._rules if rules is None else rules
-        graph = self._taken(self._rules)
+        ready = self._taken(self._rules)
         if source is None:
             send("ready", None)
         else:
-            send("done", Saturation(source, self._rules, limits, send, goals, graph, further).run())
-            graph.clear()
-        self._ready.append((self._rules, graph))
+            send("done", Saturation(source, ready.rules, limits, send, goals, ready.graph, further).run())
+            ready.graph.clear()
+        self._ready.append(ready)
 
-    def _taken(self, rules: tuple[AnyRule, ...]) -> EGraph:
+    def _taken(self, sent: bytes) -> _Ready:
         """An empty e-graph with these rules. It is not kept meanwhile: whatever fails leaves none behind."""
         for i in reversed(range(len(self._ready))):
-            if self._ready[i][0] == rules:
-                return self._ready.pop(i)[1]
+            if self._ready[i].sent == sent:
+                return self._ready.pop(i)
         del self._ready[: len(self._ready) + 1 - _KEPT]
+        rules = pickle.loads(sent)
         graph = self._new_graph(rules)
         graph.clear()
-        return graph
+        return _Ready(sent, rules, graph)
 
 
 def stated(rules: Sequence[HostRule], snapshot: Snapshot, derivations: Sequence[Derivation] = ()) -> list[Equality]:

@@ -194,7 +194,7 @@ def test_rules_are_sent_once(monkeypatch: pytest.MonkeyPatch):
     for rules in (few, few, fewer, few):
         warm_up(rules, SECONDS)
         assert saturate(snapshot(), rules, Limits(seconds=SECONDS)).stats["stop"] == "saturated"
-    declared, none = tuple, type(None)
+    declared, none = bytes, type(None)
     assert [type(rules) for rules in sent] == [declared, none, none, declared, none, declared, none]
     with pool.lent(Limits().memory, tuple(few), SECONDS) as worker:
         assert worker is not None
