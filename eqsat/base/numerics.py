@@ -336,8 +336,18 @@ def _wide(x: Array) -> Array:
 def elementwise(name: str, *args: Array) -> Array:
     """The elementwise function `name` of arrays of one shape and type. Halves are computed in float32."""
     row = ELEMENTWISE[name]
-    out = row.run(*map(_wide, args))
+    operands = [_wide(x) for x in args]
+    if "library" in row.traits:
+        operands = [_dense(x) for x in operands]
+    out = row.run(*operands).reshape(args[0].shape)
     return out.astype(np.bool_ if row.result else args[0].dtype, copy=False)
+
+
+def _dense(x: Array) -> Array:
+    """The same with its elements one after the other: for strides that are zero or negative NumPy has other code for
+    functions of its libraries, with another last bit. (It squares for an exponent of 2 that repeats.)
+    """
+    return x if x.ndim and x.flags.c_contiguous and 0 not in x.strides else np.array(x, order="C", ndmin=1)
 
 
 def cast(x: Array, dtype: str) -> Array:
