@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import Any
 
+from eqsat.base.numerics import HALVES
 from eqsat.egraph.snapshot import Snapshot
 from eqsat.extract.cuts import Cut, Kind
 from eqsat.layout.arithmetic import strided
-from eqsat.program.core import Node, make
+from eqsat.program.core import CAST, Node, make
 from eqsat.program.node import STEPS, terms_of
 
 
@@ -51,10 +52,20 @@ class Body:
 
 
 def _term_by_term(op: str, attrs: Sequence[Any], operands: Sequence[Node]) -> Node:
-    """The product of a row, or the reduction, as an expression of views of its operands: one for each term."""
+    """The product of a row, or the reduction, as an expression of views of its operands: one for each term. Those of
+    halves are added up in float32, as everywhere.
+    """
     step = "add" if op == "MM" else STEPS[attrs[0]]
+    dtype = operands[0].dtype
+    if dtype in HALVES:
+        operands = [_cast(a, "float32") for a in operands]
     terms = [_term(op, attrs, operands, k) for k in range(terms_of(op, attrs))]
-    return reduce(lambda total, term: make("Bin", (step,), (total, term)), terms)
+    total = reduce(lambda total, term: make("Bin", (step,), (total, term)), terms)
+    return _cast(total, dtype) if dtype in HALVES else total
+
+
+def _cast(node: Node, dtype: str) -> Node:
+    return make("Un", (f"{CAST}{dtype}",), (node,))
 
 
 def _term(op: str, attrs: Sequence[Any], operands: Sequence[Node], k: int) -> Node:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import eqsat
+from eqsat.base.numerics import np_dtype
 from eqsat.errors import InputError
 from eqsat.gpu.build.gates import gate
 from eqsat.gpu.launch.lower import Launch
@@ -141,3 +142,16 @@ def test_windows_before_products_pass_their_gates(device: str) -> None:
     except InputError as missing:
         pytest.skip(str(missing))
     assert [verdict.faults for verdict in found] == [()]
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_the_few_terms_of_halves_are_added_up_in_float32(dtype: str) -> None:
+    """The first sum has terms beyond float16, the second needs more digits than bfloat16 has."""
+    x = ops.input("x", (1, 3), dtype)
+    w = ops.constant(np.array([[400, 256], [-396, 1], [0, -256]]).astype(np_dtype(dtype)))
+    program = Program((x,), {"y": ops.abs_(ops.matmul(ops.add(x, x), w))})
+    plan = plan_of(program)
+    assert [k.name for k in plan.kernels] == ["gemv_add_abs_2"]
+    inputs = {"x": np.full((1, 3), 100, np_dtype(dtype))}
+    for found in (plan.run_numpy({"x": inputs["x"].reshape(-1)}), run_simt(plan, inputs, "mi300x")):
+        np.testing.assert_array_equal(np.asarray(found[0]).reshape(-1), np.array([800, 200], np_dtype(dtype)))
