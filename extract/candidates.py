@@ -167,6 +167,32 @@ _MOVES = ("V", "Gather", "Cat")
 """Operators of a copy."""
 
 
+def joint_family(snapshot: Snapshot, cuts: Iterable[Cut]) -> str:
+    """The family of a joint kernel: one that can hold all of its cuts."""
+    return max((_family(snapshot, cut) for cut in cuts), key=_HOLDS.index)
+
+
+def _family(snapshot: Snapshot, cut: Cut) -> str:
+    match cut.kind:
+        case Kind.POINT:
+            return "pointwise" if _computes(snapshot, cut) else "copy"
+        case Kind.GEMM:
+            return "contraction"
+        case Kind.GEMM_RED:
+            return "contraction+reduction"
+        case Kind.ROW:
+            return "row" if cut.on_chip else "reduction"
+        case Kind.STREAM:
+            return "stream"
+        case Kind.OPAQUE:
+            return "opaque"
+
+
+def _computes(snapshot: Snapshot, cut: Cut) -> bool:
+    """Whether the cut computes anything besides views, gathers and concatenations of arrays."""
+    return any(x.node >= 0 and snapshot.nodes[x.node].op not in _MOVES for x in parts((cut,)))
+
+
 class _Search:
     """The worklist: e-nodes are grown again when the cuts of an operand change, classes in order of depth."""
 
@@ -263,7 +289,7 @@ class _Search:
         library = self.grower.library_price(cut)
         if library is not None and library < cut.price:
             return self._candidate(cut, "library-gemm", cut.run._replace(price=library))
-        return self._candidate(cut, self._family(cut), cut.run)
+        return self._candidate(cut, _family(self.snapshot, cut), cut.run)
 
     def joint(
         self, of_class: Sequence[Sequence[Candidate]], needs: Needs, should_stop: Callable[[], bool] | None
@@ -279,7 +305,7 @@ class _Search:
         found: list[Candidate] = []
         for kernel in joint_kernels(self.snapshot, self.grower, self.cuts, needs, cheapest, should_stop):
             leaves, children = bits(kernel.leaves), bits(kernel.leaves & self.facts.computed)
-            family = max((self._family(x) for x in kernel.cuts), key=_HOLDS.index)
+            family = joint_family(self.snapshot, kernel.cuts)
             call = family, (kernel.classes, leaves)
             price, launches, slices = kernel.run
             found += [Candidate(x.cls, family, leaves, children, price, x, call, launches, slices) for x in kernel.cuts]
@@ -293,22 +319,3 @@ class _Search:
             call = (node.attrs[0], node.args)
         price, launches, slices = run
         return Candidate(cut.cls, family, bits(cut.leaves), children, price, cut, call, launches, slices)
-
-    def _family(self, cut: Cut) -> str:
-        match cut.kind:
-            case Kind.POINT:
-                return "pointwise" if self._computes(cut) else "copy"
-            case Kind.GEMM:
-                return "contraction"
-            case Kind.GEMM_RED:
-                return "contraction+reduction"
-            case Kind.ROW:
-                return "row" if cut.on_chip else "reduction"
-            case Kind.STREAM:
-                return "stream"
-            case Kind.OPAQUE:
-                return "opaque"
-
-    def _computes(self, cut: Cut) -> bool:
-        """Whether the cut computes anything besides views, gathers and concatenations of arrays."""
-        return any(x.node >= 0 and self.snapshot.nodes[x.node].op not in _MOVES for x in parts((cut,)))

@@ -18,7 +18,7 @@ from eqsat.base.numerics import itemsize
 from eqsat.egraph.snapshot import SOURCE, ENode, Snapshot
 from eqsat.errors import CheckFailed
 from eqsat.extract.bodies import Body
-from eqsat.extract.candidates import Candidate
+from eqsat.extract.candidates import Candidate, joint_family
 from eqsat.extract.cover import CoverResult
 from eqsat.extract.cuts import Cut, parts
 from eqsat.extract.plan.naming import kernel_name, numpy_ops
@@ -235,9 +235,10 @@ class _Builder:
         for x, output in zip(group, outputs, strict=True):
             self.value[x.cls] = output
         inner = topological(expressions)
+        family = self._family(group)
         return Kernel(
-            name=kernel_name(group[0].family, expressions),
-            family=group[0].family,
+            name=kernel_name(family, expressions),
+            family=family,
             outputs=outputs,
             inputs=inputs,
             params=params,
@@ -249,6 +250,14 @@ class _Builder:
             launches=group[0].launches,
             slices=group[0].slices,
         )
+
+    def _family(self, group: Sequence[Candidate]) -> str:
+        """The family of a kernel. Where a cover computes some outputs of a joint kernel in another one, the rest may
+        lack the rows that gave the kernel its family.
+        """
+        first = group[0]
+        joint = first.call is not None and first.call[0] == first.family != "opaque"
+        return joint_family(self.snapshot, [x.cut for x in group]) if joint else first.family
 
 
 def launches(result: CoverResult) -> list[list[Candidate]]:

@@ -9,11 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import eqsat
 from eqsat.egraph.snapshot import Snapshot
 from eqsat.extract.cover import cover
 from eqsat.extract.plan.naming import kernel_name
 from eqsat.extract.plan.plan import Plan, build_plan
 from eqsat.layout import arithmetic as lay
+from eqsat.program import ops
 from eqsat.program.composites import COMPOSITES, Composite
 from eqsat.program.core import CoreProgram, Node, evaluate, lower, make, topological
 from eqsat.program.ir import Program
@@ -234,3 +236,17 @@ def test_kernels_are_called_after_composites(row: Composite) -> None:
 def test_the_name_of_a_layer_norm() -> None:
     plan, _ = planned(layernorm(X, 64))
     assert [k.name for k in plan.kernels] == ["layernorm_128x64"]
+
+
+def test_what_is_left_of_a_joint_kernel_has_a_family_of_its_own() -> None:
+    """Two joint kernels with one sum of rows: one computes the sum, and the other is left with a map."""
+    x = ops.input("x", (1, 1, 2), "float16")
+    r = ops.reciprocal(ops.add(ops.abs_(x), ops.full_like(1.0, x)))
+    e = ops.erf(r)
+    taps = ops.constant(np.array([[[-1.05, -0.36]]], np.float16))
+    window = ops.conv(r, taps, pads_lo=(0,), pads_hi=(2,), dilations=(2,))
+    outputs = ops.tanh(r), ops.log1p(ops.abs_(e)), ops.transpose(e, (2, 0, 1)), window, ops.sum_(e, 2)
+    program = Program((x,), dict(zip("abcde", outputs, strict=True)))
+    plan = eqsat.optimize(program, explain_time=0.0).plan
+    assert all((k.family == "reduction") == any(n.op == "Red" for n in topological(k.body)) for k in plan.kernels)
+    assert {k.family for k in plan.kernels} == {"reduction", "pointwise"}
