@@ -75,6 +75,9 @@ class _Writer:
             else:
                 left, right = self._instance(cut.proof.sides, cut.leaves)
                 said.state(right, left, partial(self._use, cut))
+                if cut.back is not None:  # it undoes the view of both, which is seen once it is written down
+                    for side in (right, left):
+                        terms.add("V", (cut.back,), [side])
         meant: dict[Node, Node] = {}
         for node in topological(self._pair.programs[1].roots):
             args = [meant[a] for a in node.args]

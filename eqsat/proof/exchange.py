@@ -68,7 +68,7 @@ def exchanged(
         alike = sample(one, other, constants, opaque, [{**point, _UNKNOWN: value}], deadline)
         if _apart(*alike.outputs) > _ELSEWHERE * gap:
             continue
-        if sweep(one, other, constants, alike.signatures, rules, deadline, efforts=QUICK).equal:
+        if sweep(one, other, constants, alike, rules, deadline, efforts=QUICK).equal:
             return substitute(left, {ours: theirs})
     return None
 

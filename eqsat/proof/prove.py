@@ -348,8 +348,7 @@ class _Pair:
                 found.extend([_refuted(search.found, search.points)] if search.found else [])
             return bool(found)
 
-        signatures = sampled.signatures
-        swept = sweep(self.left.roots, self.goal, self._ahead, signatures, _rules(), until, progress, (), settled)
+        swept = sweep(self.left.roots, self.goal, self._ahead, sampled, _rules(), until, progress, (), settled)
         if found:
             return found[0]
         self.nearer = self._with_roots(swept.nearer)

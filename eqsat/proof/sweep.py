@@ -14,7 +14,7 @@ from __future__ import annotations
 import heapq
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import starmap
 
 from eqsat.base.numerics import Array, is_float
@@ -23,8 +23,9 @@ from eqsat.egraph.saturate import Limits, saturate, warm_up
 from eqsat.egraph.snapshot import Snapshot
 from eqsat.errors import InputError
 from eqsat.language.rule import AnyRule
+from eqsat.layout.arithmetic import Layout, inverse, is_bijective
 from eqsat.program.core import CAST, Node, OpaqueCall, evaluate, make, topological
-from eqsat.program.node import flops, is_leaf, substitute
+from eqsat.program.node import flops, is_elementwise, is_leaf, substitute
 from eqsat.proof.addends import sums_in_order
 from eqsat.proof.ahead import MOST_FOLDED, Ahead
 from eqsat.proof.intervals import OutOfTime
@@ -105,6 +106,7 @@ class Cut:
         computed: of each of the values, what is computed on the way from the cut, in which types.
         proof, leaves: where an e-graph proved them equal: the proof, and what its leaves stand for; None where both
             only move elements, and move the same.
+        back: where the proof is of a view of both, the view that undoes it.
     """
 
     left: Node
@@ -114,6 +116,7 @@ class Cut:
     computed: tuple[frozenset[str], frozenset[str]] = (frozenset(), frozenset())
     proof: Local | None = None
     leaves: Mapping[Node, Node] = field(default_factory=dict)
+    back: Layout | None = None
 
 
 @dataclass(slots=True)
@@ -148,9 +151,11 @@ class Sample:
     Attributes:
         signatures: of the values of both.
         point: the first of the inputs, flat; `outputs` are those of both on it, flat.
+        turned: values of the second program, and views of these (`_turned`).
     """
 
     signatures: Mapping[Node, Signature]
+    turned: Mapping[Node, Sequence[Node]]
     point: Mapping[str, Array]
     outputs: tuple[list[Array], list[Array]]
 
@@ -173,6 +178,8 @@ def sample(
         InputError: an index is out of range on each of the points.
         OutOfTime: the deadline has passed.
     """
+    turned = _turned(right)
+    roots = [*left, *right, *(view for views in turned.values() for view in views)]
     seen: list[dict[Node, Signature]] = []
     found: list[tuple[Mapping[str, Array], list[Array]]] = []
 
@@ -189,7 +196,7 @@ def sample(
     for point in points:
         seen.append({})
         try:
-            outputs = evaluate([*left, *right], point, constants.values, opaque, "float64", note)
+            outputs = evaluate(roots, point, constants.values, opaque, "float64", note)
         except InputError:
             seen.pop()
             if not found and point is points[-1]:
@@ -202,14 +209,33 @@ def sample(
         scales, sums = (sum((getattr(each, part) for each in of), ()) for part in ("scales", "sums"))
         signatures[node] = Signature(node.size, node.dtype, scales, sums)
     first, outputs = found[0]
-    return Sample(signatures, first, (outputs[: len(left)], outputs[len(left) :]))
+    of_right = outputs[len(left) : len(left) + len(right)]
+    return Sample(signatures, turned, first, (outputs[: len(left)], of_right))
+
+
+def _turned(roots: Sequence[Node]) -> dict[Node, list[Node]]:
+    """Computed values as views of what is computed of them read them: one program may hold transposed what the other
+    holds in order, and only look at it in order behind an activation or a power."""
+    found: dict[Node, dict[Node, None]] = {}
+    for view in topological(roots):
+        if view.op != "V" or not is_bijective(view.attrs[0], view.args[0].size):
+            continue
+        stack = [*view.args]
+        while stack:
+            node = stack.pop()
+            turned = make("V", view.attrs, [node])
+            if node.op == "V" or is_leaf(node.op) or turned in found.setdefault(node, {}):
+                continue
+            found[node][turned] = None
+            stack += [a for a in node.args if a.size == node.size] if is_elementwise(node.op) else []
+    return {node: list(views) for node, views in found.items()}
 
 
 def sweep(
     left: Sequence[Node],
     right: Sequence[Node],
     constants: Ahead,
-    signatures: Mapping[Node, Signature],
+    sampled: Sample,
     rules: Sequence[AnyRule],
     deadline: float,
     progress: Callable[[float], None] = lambda share: None,
@@ -219,13 +245,13 @@ def sweep(
     """Prove the outputs `right` equal to `left`, as far as the time until `deadline` (`time.monotonic`) allows.
 
     Args:
-        signatures: of the values of both (`sample`).
+        sampled: both on a few inputs (`sample`).
         progress: told the share of values that are done.
         efforts: of the passes, if others than all.
         settled: asked after a pass that proved too little, with the outputs of the second program as far as it is
             proved (`Swept.nearer`); True ends the sweep.
     """
-    run = _Sweep(left, right, constants, signatures, rules, deadline, progress)
+    run = _Sweep(left, right, constants, sampled, rules, deadline, progress)
     try:
         for effort in efforts or _EFFORTS:
             run.go(effort)
@@ -245,7 +271,7 @@ class _Sweep:
         left: Sequence[Node],
         right: Sequence[Node],
         constants: Ahead,
-        signatures: Mapping[Node, Signature],
+        sampled: Sample,
         rules: Sequence[AnyRule],
         deadline: float,
         progress: Callable[[float], None],
@@ -254,7 +280,7 @@ class _Sweep:
         self._constants, self._rules, self._deadline, self._progress = constants, rules, deadline, progress
         self._order = topological(right)
         self._of_left = dict.fromkeys(topological(left))
-        self._signatures = signatures
+        self._signatures, self._turned = sampled.signatures, sampled.turned
         self._known: dict[tuple[Node, Node], tuple[Local, _Effort]] = {}
         self._hard: set[Node] = set()
         """Values that this pass found too large to prove: so is what is computed of them, until a later pass."""
@@ -280,10 +306,22 @@ class _Sweep:
                 continue
             candidates = index.close_to(self._signatures[node])
             proved = next((each for each in candidates if self._equal(each, value, effort)), None)
+            proved = proved or self._turned_back(node, value, index, effort)
             if proved is not None:
                 meant[node] = self.proved[node] = proved
         pairs = [(left, meant[right]) for left, right in zip(self._left, self._right, strict=True)]
         self.found.equal = all(left is right or self._equal(left, right, effort) for left, right in pairs)
+
+    def _turned_back(self, node: Node, value: Node, index: Index[Node], effort: _Effort) -> Node | None:
+        """The value of a node as a view of one of the first program: a view of the one was proved to be the other."""
+        for view in () if self._constants.is_fixed(value) else self._turned.get(node, ()):
+            turned, back = make("V", view.attrs, [value]), inverse(view.attrs[0], value.size)
+            for each in index.close_to(self._signatures[view]):
+                if back is not None and self._equal(each, turned, effort):
+                    found = make("V", (back,), [each])
+                    self.found.cuts[-1] = replace(self.found.cuts[-1], left=found, right=value, back=back)
+                    return found
+        return None
 
     def open_still(self) -> list[Cut]:
         """What this pass left open, and the one before where this one has not come to it."""

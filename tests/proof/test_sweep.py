@@ -211,6 +211,28 @@ def test_points_on_which_an_index_is_out_of_range_are_left_out() -> None:
     assert (proof.verdict, proof.method) == ("proved", "sweep")
 
 
+def test_values_that_are_held_transposed_are_met() -> None:
+    """The second program only looks at its values in order behind a power and a norm."""
+    gate, up, down = weight(WIDTH, WIDTH), weight(WIDTH, WIDTH), weight(WIDTH, WIDTH)
+
+    def source(x):
+        for _ in range(4):
+            y = x / np.sqrt((x * x).mean(-1, keepdims=True) + np.float32(1e-5))
+            x = x + (np.tanh(y @ gate) * (y @ up)) @ down
+        return x
+
+    def other(x):
+        t = x.T
+        for _ in range(4):
+            y = (t / np.sqrt((t * t).T.mean(-1) + np.float32(1e-5))).T
+            t = t + down.T @ (np.tanh(y @ gate) * (y @ up)).T
+        return t.T
+
+    pair = [eqsat.trace(f, eqsat.spec((ROWS, WIDTH))) for f in (source, other)]
+    proof = eqsat.prove(*pair, time_limit=20, certify=True)
+    assert (proof.verdict, proof.method, proof.uncertified) == ("proved", "sweep", "")
+
+
 def test_sweeping_stops_in_time(pair: tuple[Program, Program]) -> None:
     assert len(topological(lower(pair[0]).roots)) > 40
     assert eqsat.prove(*pair, time_limit=0.5).seconds < 3.0
