@@ -69,8 +69,8 @@ class Limits:
     copies: int = 64
     members: int = 32
     terms: int = FEW_TERMS
-    prologue_leaves: int = 3
-    prologue_computed: int = 2
+    prologue_leaves: int = 8
+    prologue_computed: int = 6
     outputs: int = 16
     overlapping: int = 4
     joint: int = 3

@@ -127,6 +127,9 @@ def looked_up(table: Node, places: str) -> Node:
 
 PLACES, ROWS = make("In", ("i", 64, "int64")), looked_up(X, "i")
 SILU = bin_("mul", XW, un("sigmoid", XW))
+JOINED = make("Cat", (), [x_(f"x{i}", 16 * 32) for i in range(6)])
+ALONG = lay.strided(0, ((96, 0), (32, 1)))
+NORMED = un("relu", bin_("add", bin_("mul", JOINED, view(c_("g", 32), ALONG)), view(c_("h", 32), ALONG)))
 
 WHOLE: list[tuple[str, Node, str]] = [
     ("a chain of pointwise operators", un("tanh", bin_("add", un("exp", X), Y)), "pointwise"),
@@ -137,6 +140,7 @@ WHOLE: list[tuple[str, Node, str]] = [
     ("a product used twice above", SILU, "contraction"),
     ("a product written transposed", un("relu", view(bin_("add", XW, BIAS), TRANSPOSE)), "contraction"),
     ("a product of a computed operand", mm(un("relu", X), W, 64, 32, 16), "contraction"),
+    ("a product of joined arrays, scaled and shifted", mm(NORMED, W, 96, 32, 16), "contraction"),
     ("a convolution", un("relu", mm(PATCHES, c_("k", 27 * 4), 64, 27, 4)), "contraction"),
     ("the maximum of a product's rows", red("max", XW, 16), "contraction+reduction"),
     ("the sum of a product's columns", red("sum", view(XW, TRANSPOSE), 64), "contraction+reduction"),
