@@ -39,6 +39,9 @@ READ: list[Row] = [
     ("Squeeze", 12, [f(1, 2, 1)], (), {"axes": [0]}, 1),
     ("Sum", 7, [X, X], (), {}, 1),
     ("TopK", 9, [X], (), {"k": 1, "axis": 1}, 2),
+    ("TopK", 9, [X], (), {"k": 2}, 2),
+    ("TopK", 11, [np.sign(X), np.array([3])], (1,), {"axis": 1}, 2),
+    ("TopK", 11, [np.array([[1, np.inf, 1, -np.inf, -np.inf]], np.float32), np.array([4])], (1,), {"largest": 0}, 2),
     ("BatchNormalization", 8, [IMAGE, f(2), f(2), f(2), np.abs(f(2))], (), {"epsilon": 1e-3}, 1),
     ("OneHot", 9, [np.array([1, -2]), np.array(4), np.array([0, 1.5], np.float32)], (1,), {"axis": 0}, 1),
     ("Upsample", 8, [IMAGE], (), {"scales": [1.0, 1.0, 2.0, 2.0], "mode": "linear"}, 1),
@@ -76,8 +79,8 @@ READ: list[Row] = [
     ("RNN", 14, [f(4, 1, 3), W[:, :2], V[:, :2]], (), {"hidden_size": 2, "activations": ["Relu"]}, 2),
 ]
 CARRIED: list[Row] = [
-    ("TopK", 9, [X], (), {"k": 2}, 2),  # converted: k is an input since opset 10
-    ("TopK", 11, [X, np.array([2])], (1,), {"axis": 1}, 2),
+    ("TopK", 9, [f(2, 129)], (), {"k": 2}, 2),  # converted: k is an input since opset 10
+    ("TopK", 11, [f(129, 2), np.array([2])], (1,), {"axis": 0}, 2),
     ("QuantizeLinear", 10, [X, np.float32(0.1), U8(100)], (1, 2), {}, 1),
     ("DynamicQuantizeLinear", 11, [X], (), {}, 3),
     ("MatMulInteger", 10, [R.integers(0, 255, (3, 2)).astype(U8), R.integers(0, 255, (2, 3)).astype(U8)], (), {}, 1),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 
 import numpy as np
@@ -17,6 +17,7 @@ from eqsat.program import ops
 from eqsat.program.term import Term
 
 _PLACED = 1 << 22  # elements of a tensor into which constant positions are written, at most
+_RANKED = 128  # elements along an axis that are compared with each other, at most: the experts of a router, say
 
 
 def _gather_elements(node: Node) -> Term:
@@ -134,15 +135,33 @@ def _reverse_sequence(node: Node) -> Term:
 
 
 def _top_k(node: Node) -> list[Term]:
-    """The largest (or smallest) element and its index; k > 1 is declined."""
+    """The k largest (or smallest) elements in order, and their places: of equal elements, the first comes first."""
     x = node.input(0)
     k = node.attr("k") if node.version < 10 else node.scalar(1)
     axis = ops.axis_of(node.attr("axis", -1), x.ndim)
-    if k != 1 or not x.shape[axis]:
-        raise Declined("several elements")
-    largest = node.attr("largest", 1)
-    value = ops.reduce("max" if largest else "min", x, axis, True)
-    return [value, ops.reduce("argmax" if largest else "argmin", x, axis, True)]
+    count, largest = x.shape[axis], node.attr("largest", 1)
+    if not 0 < k <= count or (k > 1 and count > _RANKED):
+        raise Declined("several elements of many")
+    if k == 1:
+        value = ops.reduce("max" if largest else "min", x, axis, True)
+        return [value, ops.reduce("argmax" if largest else "argmin", x, axis, True)]
+    places = _ranked(x, axis, k, ops.greater if largest else ops.less)
+    return [gather_elements(x, places, axis), places]
+
+
+def _ranked(x: Term, axis: int, k: int, ahead: Callable[[Term, Term], Term]) -> Term:
+    """Where the first k elements along an axis stand. The rank of an element is how many come before it: those that are
+    ahead, and equal ones at earlier places. A NaN is ahead of nothing, but every place is one that there is."""
+    count = x.shape[axis]
+    pairs = (*x.shape[:axis], count, count, *x.shape[axis + 1 :])  # each element, then the other one
+    this, other = (ops.broadcast(ops.unsqueeze(x, at), pairs) for at in (axis + 1, axis))
+    earlier = ops.less(ops.iota(pairs, axis + 1), ops.iota(pairs, axis))
+    before = ops.or_(ahead(other, this), ops.and_(ops.equal(other, this), earlier))
+    rank = ops.sum_(ops.cast(before, "int64"), axis + 1)
+    places = (*x.shape[:axis], k, *x.shape[axis:])  # each of the first k, then each element
+    found = ops.equal(ops.broadcast(ops.unsqueeze(rank, axis), places), ops.iota(places, axis))
+    at = ops.where(found, ops.iota(places, axis + 1), ops.full(count - 1, places, "int64"))
+    return ops.reduce("min", at, axis + 1)
 
 
 # Running sums
@@ -182,6 +201,6 @@ INDEXING: dict[str, Row] = {
     "ScatterND": row(
         _scatter_nd, 11, 13, 16, 18, unless="the places vary, updates are combined, or more than 4 194 304 elements"
     ),
-    "TopK": row(_top_k, 1, 10, 11, 24, unless="several elements (k > 1)"),
+    "TopK": row(_top_k, 1, 10, 11, 24, unless="several elements of more than 128"),
 }
 """One row per operator, with the since-versions whose meaning the converter covers."""
