@@ -127,9 +127,9 @@ def looked_up(table: Node, places: str) -> Node:
 
 PLACES, ROWS = make("In", ("i", 64, "int64")), looked_up(X, "i")
 SILU = bin_("mul", XW, un("sigmoid", XW))
-JOINED = make("Cat", (), [x_(f"x{i}", 16 * 32) for i in range(6)])
+TOGETHER = make("Cat", (), [x_(f"x{i}", 16 * 32) for i in range(6)])
 ALONG = lay.strided(0, ((96, 0), (32, 1)))
-NORMED = un("relu", bin_("add", bin_("mul", JOINED, view(c_("g", 32), ALONG)), view(c_("h", 32), ALONG)))
+NORMED = un("relu", bin_("add", bin_("mul", TOGETHER, view(c_("g", 32), ALONG)), view(c_("h", 32), ALONG)))
 
 WHOLE: list[tuple[str, Node, str]] = [
     ("a chain of pointwise operators", un("tanh", bin_("add", un("exp", X), Y)), "pointwise"),
