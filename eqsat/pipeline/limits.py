@@ -88,7 +88,7 @@ class Search:
         hurried: time per e-node of a hurried cover, as a share of that of a cover with all of its kernels.
         grown: time per e-node for the kernels of an e-graph, as a multiple of that of the form as written: cycles take
             further rounds.
-        again: time of the second look at most, as a multiple of that of the first cover.
+        again: time of the second look with all kernels at most, as a multiple of that of the first look.
     """
 
     starting: float = 0.5
@@ -99,7 +99,7 @@ class Search:
     more: float = 1.5
     hurried: float = 0.35
     grown: float = 2.0
-    again: float = 1.5
+    again: float = 3.0
 
     def of_form(self, left: float, size: int, waiting: Sequence[int]) -> float:
         """Seconds for one form: its share by size among those in `waiting`, itself included, of the time left.

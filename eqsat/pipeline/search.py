@@ -211,8 +211,7 @@ def search_form(
     best = run.run(SECOND_LOOK, deadline.left(), problem, written, grouped)
     for solved in (first, grouped, best):
         solved.cover.forget()
-    hurried = any(solved.cover.stats["hurried"] for solved in (first, grouped, best))
-    stop = {"stop": run.why_stopped} if run.interrupted or hurried else {}
+    stop = {"stop": run.why_stopped} if run.interrupted or best.cover.stats["hurried"] else {}
     return _found(written, best, explored, best.snapshot.stats | stop)
 
 
@@ -259,8 +258,13 @@ def _each(written: Solved) -> float:
     return written.cover.stats["seconds"]["candidates"] / len(written.snapshot.nodes)
 
 
-def _in_time(deadline: Deadline, written: Solved, snapshot: Snapshot) -> Cuts | None:
-    """The limits under which the kernels of an e-graph can be found in the time left: the defaults or quick ones."""
+def _at_first(deadline: Deadline, problem: Problem, written: Solved, snapshot: Snapshot) -> Cuts | None:
+    """The limits for the first cover of an e-graph: quick ones, as it tells the second what the leaves cost.
+
+    Where no second look is taken, the defaults if the kernels can be found in the time left.
+    """
+    if problem.asked.device.fuses:
+        return QUICK
     expected = limits.SEARCH.grown * _each(written) * len(snapshot.nodes)
     return None if expected <= ENUMERATION_SHARE * deadline.left() else QUICK
 
@@ -268,8 +272,7 @@ def _in_time(deadline: Deadline, written: Solved, snapshot: Snapshot) -> Cuts | 
 def _in_time_again(deadline: Deadline, first: CoverResult) -> tuple[Cuts | None, float]:
     """The limits for another cover of an e-graph in the time left, and the share of it that its kernels may take, by
     the time that the first one took."""
-    left = deadline.left()
-    slack = limits.SEARCH.again / (limits.SEARCH.hurried if first.stats["hurried"] else 1.0)
+    left, slack = deadline.left(), limits.SEARCH.again
     spent, kernels = sum(first.stats["seconds"].values()), first.stats["seconds"]["candidates"]
     if slack * spent > left:
         return QUICK, ENUMERATION_SHARE
@@ -291,7 +294,8 @@ def _covered(
     left = deadline.left()
     given = left, cuts, deadline.stopped, asked.exact, known, before, executed, enumeration_share, brief
     found = cover(snapshot, asked.device, *given)
-    found.stats["hurried"] = cuts is QUICK
+    kernels = found.stats["candidates"]
+    found.stats["hurried"] = kernels["stopped"] or (cuts is QUICK and kernels["crowded"])
     for stage, spent in found.stats["seconds"].items():
         problem.budget.add("solve" if stage == "incumbents" else stage, spent)
     return found
@@ -303,7 +307,7 @@ def _covered_at_once(problem: Problem, snapshot: Snapshot, executed: Sequence[Op
 
 
 def _covered_e_graph(deadline: Deadline, problem: Problem, written: Solved, snapshot: Snapshot) -> Solved | None:
-    cuts = _in_time(deadline, written, snapshot)
+    cuts = _at_first(deadline, problem, written, snapshot)
     return Solved(snapshot, _covered(deadline, problem, snapshot, known=[written.cover], cuts=cuts, brief=True))
 
 
@@ -326,10 +330,9 @@ def _regrouped(
                 prefetch.wait(deadline.left())  # a second worker would load for longer
             seconds = Limits(seconds=limits.SEARCH.saturation * deadline.left())
             more = saturate(best.snapshot, problem.asked.rules, seconds, further=further)
-        known, cuts = [written.cover, best.cover], _in_time(deadline, written, more)
+        known, cuts = [written.cover, best.cover], _at_first(deadline, problem, written, more)
         better = Solved(more, _covered(deadline, problem, more, known=known, cuts=cuts, brief=True), before=best)
         if better.cover.cost >= best.cover.cost:
-            best.cover.stats["hurried"] |= cuts is QUICK
             break
         best = better
     return best
@@ -353,7 +356,7 @@ def _looked_at_again(deadline: Deadline, problem: Problem, written: Solved, best
         with problem.budget.stage("solve"):
             first = settled(first, again, deadline.left(), deadline.stopped)
     if again.cost >= first.cost:
-        first.stats["hurried"] |= again.stats["hurried"]
+        first.stats["hurried"] = again.stats["hurried"]
         return replace(best, cover=first)
     bound = min(again.lower_bound, first.lower_bound)
     return replace(best, cover=replace(again, lower_bound=bound, optimal=bound >= again.cost))

@@ -42,7 +42,7 @@ def carried_on(monkeypatch: pytest.MonkeyPatch) -> Callable[[Effort], tuple[eqsa
             return cover
 
         with monkeypatch.context() as patch:
-            patch.setattr(search, "_in_time", lambda *args: FEW)
+            patch.setattr(search, "_at_first", lambda *args: FEW)
             patch.setattr(search, "_in_time_again", lambda *args: (FEWER, 0.9))  # finds little
             patch.setattr("eqsat.extract.cover.GLANCE", glance)
             patch.setattr(search, "settled", counted)
