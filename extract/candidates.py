@@ -202,7 +202,7 @@ class _Search:
         self.visits = self.rounds = 0
         self.stopped = False
         self._grown: list[list[Cut]] = [[] for _ in snapshot.nodes]
-        self._ranked: list[list[object]] = [[] for _ in range(snapshot.n_classes)]
+        self._ranked: list[tuple[list[object], list[object]]] = [([], []) for _ in range(snapshot.n_classes)]
 
     def run(self, should_stop: Callable[[], bool] | None) -> None:
         """Grow until nothing changes, or for as many rounds as the limits allow."""
@@ -235,13 +235,18 @@ class _Search:
                             stale[snapshot.nodes[p].cls].add(p)
 
     def _settle(self, c: int) -> bool:
-        """Choose the best cuts of a class from those of its e-nodes. True if they changed."""
+        """Choose the best cuts of a class from those of its e-nodes. True if they are new.
+
+        Around a cycle of classes, each with a cut through the others, two choices may displace each other for ever: what
+        a class had the time before last is not new.
+        """
         nodes = self.snapshot.members[c]
         best = self._grown[nodes[0]] if len(nodes) == 1 else self._best(x for i in nodes for x in self._grown[i])
-        before = self._ranked[c]
-        self.cuts[c], self._ranked[c] = best, [(x.kind, x.key, x.leaves, x.score) for x in best]
+        ranks = [(x.kind, x.key, x.leaves, x.score) for x in best]
+        known = ranks in self._ranked[c]
+        self.cuts[c], self._ranked[c] = best, (self._ranked[c][-1], ranks)
         self.grower.keep(c, best)
-        return before != self._ranked[c]
+        return not known
 
     def _best(self, cuts: Iterable[Cut]) -> list[Cut]:
         """The best few of each kind; of cuts that differ only in their inner operators, one."""

@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from eqsat.egraph.required import needs_of_all
-from eqsat.egraph.snapshot import Snapshot
+from eqsat.egraph.snapshot import ENode, Snapshot
 from eqsat.extract.candidates import Candidate, Candidates, enumerate_candidates, undominated
 from eqsat.extract.chains import Chain, shared_chains
 from eqsat.extract.composites import composites
@@ -399,6 +399,28 @@ def test_what_was_made_before_gives_the_same_kernels_with_another_guess_at_the_l
     anew = enumerate_candidates(snapshot, MI300X, needs=needs, chains=chains)
     again = enumerate_candidates(snapshot, MI300X, needs=needs, chains=chains, made=first.made)
     assert [list(map(shown, found)) for found in again.of_class] == [list(map(shown, found)) for found in anew.of_class]
+
+
+def test_cuts_that_displace_each_other_around_a_cycle_do_not_do_so_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    written = Snapshot.from_core([un("exp", un("tanh", X))])
+    (top,) = written.roots
+    (below,) = written.of_class(top)[0].args
+    snapshot = replace(written, nodes=[*written.nodes, ENode("Un", ("neg",), (top,), below, "a rule")])
+    turns = Counter[int]()
+
+    class Turning(Grower):
+        def grow(self, i: int) -> list[Cut]:
+            """Every other time the cuts rank lower."""
+            turns[i] += 1
+            found = super().grow(i)
+            for cut in found:
+                cut.score += turns[i] % 2
+            return found
+
+    monkeypatch.setattr("eqsat.extract.candidates.Grower", Turning)
+    stats = enumerate_candidates(snapshot, MI300X).stats
+    assert not stats["stopped"]
+    assert 2 < stats["rounds"] < Limits().rounds
 
 
 def shown(x: Candidate) -> tuple[object, ...]:
