@@ -237,8 +237,8 @@ class _Search:
     def _settle(self, c: int) -> bool:
         """Choose the best cuts of a class from those of its e-nodes. True if they are new.
 
-        Around a cycle of classes, each with a cut through the others, two choices may displace each other for ever: what
-        a class had the time before last is not new.
+        Around a cycle of classes, each with a cut through the others, two choices may displace each other for ever:
+        what a class had the time before last is not new.
         """
         nodes = self.snapshot.members[c]
         best = self._grown[nodes[0]] if len(nodes) == 1 else self._best(x for i in nodes for x in self._grown[i])
