@@ -202,7 +202,7 @@ class _Search:
         self.visits = self.rounds = 0
         self.stopped = False
         self._grown: list[list[Cut]] = [[] for _ in snapshot.nodes]
-        self._ranked: list[tuple[list[object], list[object]]] = [([], []) for _ in range(snapshot.n_classes)]
+        self._ranked: list[tuple[Sequence[object], Sequence[object]]] = [([], []) for _ in range(snapshot.n_classes)]
 
     def run(self, should_stop: Callable[[], bool] | None) -> None:
         """Grow until nothing changes, or for as many rounds as the limits allow."""
