@@ -1,15 +1,17 @@
 """Expressions over variables of certain shapes, from small to large, and which of them have equal values.
 
-All expressions of one operator whose operands have the same shapes are computed at once, as a stack of arrays.
+Expressions are rows of arrays, and all of one operator whose operands have the same shapes are computed at once.
 """
 
 from __future__ import annotations
 
 import itertools
+import math
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -24,67 +26,94 @@ _DIGITS = 9
 _DEFINED = 0.1
 """Share of elements that must be finite for an expression to be looked at."""
 
-_ELEMENTS = 1 << 18
-"""Elements of the values of which keys are made at once, about."""
+_BITS = 3
+"""Of the number of a variable. Those of an expression are digits of one number, from left to right."""
+
+_FACTOR = np.uint64(0x9E3779B97F4A7C15)
+"""Odd, to mix numbers into 64 bits. Of 10^5 values, two have one key by chance once in 10^9 times."""
+
+Numbers = np.ndarray[tuple[int], np.dtype[Any]]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Form:
-    """An expression without the names of its variables. There is one object of each (`_form`)."""
+    """An expression without the names of its variables; `leaves` is how many it has. There is one object of each."""
 
     op: str = ""
     args: tuple[Form, ...] = ()
+    leaves: int = 1
+
+    @staticmethod
+    @cache
+    def of(op: str, *args: Form) -> Form:
+        """The form of an operator of forms."""
+        return Form(op, args, sum(arg.leaves for arg in args))
 
     def expr(self, names: Iterator[str]) -> Expr:
         """The expression whose variables have these names, from left to right."""
         return Expr(self.op, tuple(arg.expr(names) for arg in self.args)) if self.args else Expr(next(names))
 
 
-_form = cache(Form)
+_VARIABLE = Form()
+
+
+class _Forms:
+    """Forms by number."""
+
+    def __init__(self) -> None:
+        self.made = [_VARIABLE]
+        self._numbers = {_VARIABLE: 0}
+
+    def leaves(self, numbers: Numbers) -> Numbers:
+        """How many variables each form has."""
+        return np.array([form.leaves for form in self.made])[numbers]
+
+    def of(self, name: str, operands: Sequence[Numbers]) -> Numbers:
+        """The form of an operator of operands of each of these forms."""
+        sizes = [len(self.made)] * len(operands)
+        different, which = np.unique(np.ravel_multi_index(tuple(operands), sizes), return_inverse=True)
+        found = []
+        for args in zip(*np.unravel_index(different, sizes), strict=True):
+            form = Form.of(name, *(self.made[arg] for arg in args))
+            if form not in self._numbers:
+                self._numbers[form] = len(self.made)
+                self.made.append(form)
+            found.append(self._numbers[form])
+        return np.array(found, np.int64)[which]
+
+
+@dataclass(frozen=True, slots=True)
+class _Exprs:
+    """Expressions: the numbers of their forms, their variables, and keys that are equal where their values are."""
+
+    forms: Numbers
+    names: Numbers
+    keys: Numbers
+
+    def at(self, places: Numbers) -> _Exprs:
+        return _Exprs(self.forms[places], self.names[places], self.keys[places])
+
+
+def _joined(some: Sequence[_Exprs]) -> _Exprs:
+    return _Exprs(*(np.concatenate([getattr(each, name) for each in some]) for name in ("forms", "names", "keys")))
 
 
 @dataclass(frozen=True, slots=True)
 class _Level:
-    """Expressions of one size: their forms, their variables from left to right, and their values; also as stacks of
-    one shape each, float64[n, rows, columns], with the places of their expressions."""
+    """Expressions of one size, of which operands are chosen, and their values: one by one, and in stacks of one shape,
+    float64[n, rows, columns], with the places of their expressions."""
 
-    entries: Sequence[tuple[Form, str]]
+    exprs: _Exprs
     values: Sequence[Array]
-    stacks: Sequence[tuple[Sequence[int], Array]]
+    stacks: Sequence[tuple[Numbers, Array]]
 
     @staticmethod
-    def of(found: Sequence[tuple[tuple[Form, str], Array]]) -> _Level:
-        values = [value for _, value in found]
+    def of(exprs: _Exprs, values: Sequence[Array]) -> _Level:
         places: dict[tuple[int, ...], list[int]] = {}
         for place, value in enumerate(values):
             places.setdefault(value.shape, []).append(place)
-        stacks = [(some, np.stack([values[place] for place in some])) for some in places.values()]
-        return _Level([entry for entry, _ in found], values, stacks)
-
-
-@dataclass(frozen=True, slots=True)
-class _Choice:
-    """An operator, with the levels of its operands."""
-
-    name: str
-    operands: Sequence[_Level]
-
-    def fitting(self) -> Iterator[Sequence[tuple[Sequence[int], Array]]]:
-        """A stack of each operand, so that their shapes fit."""
-        begun: list[tuple[Mapping[str, int], Sequence[tuple[Sequence[int], Array]]]] = [({"1": 1}, ())]
-        for dims, level in zip(OPERATORS[self.name].operands, self.operands, strict=True):
-            known = [i for i, letter in enumerate(dims) if letter in begun[0][0]]
-            by_size: dict[tuple[int, ...], list[tuple[Sequence[int], Array]]] = {}
-            for stack in level.stacks:
-                by_size.setdefault(tuple(stack[1].shape[1 + i] for i in known), []).append(stack)
-            begun = [
-                ({**sizes, **dict(zip(dims, stack[1].shape[1:], strict=True))}, (*stacks, stack))
-                for sizes, stacks in begun
-                for stack in by_size.get(tuple(sizes[dims[i]] for i in known), ())
-            ]
-            if not begun:
-                return
-        yield from (stacks for _, stacks in begun)
+        stacks = [(np.array(some), np.stack([values[place] for place in some])) for some in places.values()]
+        return _Level(exprs, values, stacks)
 
 
 @np.errstate(all="ignore")
@@ -99,95 +128,163 @@ def equal(
         positive: look at positive values alone, where roots and logarithms are defined.
     """
     sizes = dict(zip(sorted(letters_of(shapes)), _SIZES, strict=False))
-    made = []
+    values = []
     for name, (rows, columns) in zip(VARIABLES, shapes, strict=False):
-        array = random((number(rows, sizes), number(columns, sizes)), name)
-        made.append(((_form(), name), np.abs(array) if positive else array))
-    first = {_keys(value[None])[0]: entry for entry, value in made}
-    levels = [_Level.of(made)]
+        value = random((number(rows, sizes), number(columns, sizes)), name)
+        values.append(np.abs(value) if positive else value)
+    forms, count = _Forms(), len(values)
+    first = _Exprs(np.zeros(count, np.int64), np.arange(count), _keys(np.concatenate([_sums(x) for x in values])))
+    levels = [_Level.of(first, values)]
     pairs: dict[tuple[Form, Form, str], None] = {}
     for total in range(1, size + 1):
-        made = []
-        choices = list(_choices(operators, levels, total))
-        for (place, *places), key in sorted(_keyed(choices)):
-            choice = choices[place]
-            args = [level.entries[i] for level, i in zip(choice.operands, places, strict=True)]
-            entry = _form(choice.name, tuple([form for form, _ in args])), "".join([names for _, names in args])
-            same = first.setdefault(key, entry)
-            if same is not entry:
-                pairs[entry[0], same[0], _in_order(entry[1] + same[1])] = None
-            elif total < size:
-                values = [level.values[i] for level, i in zip(choice.operands, places, strict=True)]
-                made.append((entry, OPERATORS[choice.name].array(*values)))
-        levels.append(_Level.of(made))
+        applied = [_Applied(name, operands) for name, operands in _choices(operators, levels, total)]
+        fitting = [some.fitting() for some in applied]
+        every = _joined([first, *(some.exprs(*found, forms) for some, found in zip(applied, fitting, strict=True))])
+        _, places, which = np.unique(every.keys, return_index=True, return_inverse=True)
+        same = places[which]
+        is_first = same == np.arange(len(same))
+        pairs |= dict.fromkeys(_pairs(every.at(np.flatnonzero(~is_first)), every.at(same[~is_first]), forms))
+        if total < size:
+            chosen = ((some, place) for some, (places, _) in zip(applied, fitting, strict=True) for place in places.T)
+            new = is_first[len(first.keys) :]
+            values = [some.value(place) for some, place in itertools.compress(chosen, new)]
+            levels.append(_Level.of(every.at(len(first.keys) + np.flatnonzero(new)), values))
+        first = every.at(np.flatnonzero(is_first))
     return pairs
 
 
-@lru_cache(maxsize=1 << 18)
-def _in_order(names: str) -> str:
-    """Names, the first of them the first of all names and so on."""
-    return names.translate(str.maketrans(dict(zip(dict.fromkeys(names), VARIABLES, strict=False))))
-
-
-def _choices(operators: Sequence[str], levels: Sequence[_Level], total: int) -> Iterator[_Choice]:
+def _choices(operators: Sequence[str], levels: Sequence[_Level], total: int) -> Iterator[tuple[str, Sequence[_Level]]]:
     """Operators with sizes of their operands that make `total` operators with them."""
     for name in operators:
         for sizes in itertools.product(range(total), repeat=OPERATORS[name].arity):
             if sum(sizes) == total - 1:
-                yield _Choice(name, [levels[n] for n in sizes])
+                yield name, [levels[n] for n in sizes]
 
 
-def _keyed(choices: Sequence[_Choice]) -> Iterator[tuple[tuple[int, ...], bytes]]:
-    """All expressions, by the place of the choice and those of its operands, with the keys of their values, less those
-    that are hardly defined anywhere."""
-    waiting: dict[tuple[int, ...], list[tuple[Iterable[tuple[int, ...]], Array]]] = {}
+@dataclass(frozen=True, slots=True)
+class _Applied:
+    """An operator of operands of these levels."""
 
-    def done(shape: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], bytes]]:
-        some = waiting.pop(shape)
-        keys = _keys(np.concatenate([values for _, values in some]))
-        places = itertools.chain.from_iterable(places for places, _ in some)
-        return ((place, key) for place, key in zip(places, keys, strict=True) if key)
+    name: str
+    operands: Sequence[_Level]
 
-    for place, choice in enumerate(choices):
-        array = OPERATORS[choice.name].array
-        for stacks in choice.fitting():
-            values = array(*_crossed([stack for _, stack in stacks]))
-            shape = values.shape[-2:]
-            places = itertools.product([place], *(some for some, _ in stacks))
-            waiting.setdefault(shape, []).append((places, values.reshape(-1, *shape)))
-            if sum(values.size for _, values in waiting[shape]) > _ELEMENTS:
-                yield from done(shape)
-    for shape in list(waiting):
-        yield from done(shape)
+    def value(self, places: Numbers) -> Array:
+        """Of the operands at these places of their levels."""
+        args = [level.values[place] for level, place in zip(self.operands, places, strict=True)]
+        return OPERATORS[self.name].array(*args)
+
+    def fitting(self) -> tuple[Numbers, Numbers]:
+        """The places of all operands that fit, int64[operand, n] in order, and the keys of the values; less values that
+        are hardly defined anywhere."""
+        sizes = [len(level.values) for level in self.operands]
+        counts = [np.zeros(0, np.int64)]
+        sums = [np.zeros((0, 3))]
+        for stacks in self._stacks():
+            sums.append(_sums(OPERATORS[self.name].array(*(values for values, _ in stacks))))
+            counts.append(np.asarray(sum(places for _, places in stacks)).ravel())
+        count, keys = np.concatenate(counts), _keys(np.concatenate(sums))
+        order = np.argsort(count)
+        order = order[keys[order] != 0]
+        return np.array(np.unravel_index(count[order], sizes)), keys[order]
+
+    def _stacks(self) -> Iterator[Sequence[tuple[Array, Numbers]]]:
+        """A stack of each operand, so that their shapes fit, and the share of its places in the place of all. Each has
+        an axis of its own, so that NumPy combines each array of one with each of the others."""
+        begun: list[tuple[Mapping[str, int], Sequence[tuple[Array, Numbers]]]] = [({"1": 1}, ())]
+        rest = math.prod(len(level.values) for level in self.operands)
+        for i, (dims, level) in enumerate(zip(OPERATORS[self.name].operands, self.operands, strict=True)):
+            rest //= max(1, len(level.values))
+            known = [k for k, letter in enumerate(dims) if begun and letter in begun[0][0]]
+            by_size: dict[tuple[int, ...], list[tuple[Mapping[str, int], tuple[Array, Numbers]]]] = {}
+            for places, values in level.stacks:
+                axes = [1] * len(self.operands)
+                axes[i] = len(places)
+                shape = values.shape[1:]
+                by_size.setdefault(tuple(shape[k] for k in known), []).append(
+                    (
+                        dict(zip(dims, shape, strict=True)),
+                        (values.reshape(*axes, *shape), (places * rest).reshape(axes)),
+                    )
+                )
+            begun = [
+                ({**sizes, **further}, (*stacks, stack))
+                for sizes, stacks in begun
+                for further, stack in by_size.get(tuple(sizes[dims[k]] for k in known), ())
+            ]
+        return (stacks for _, stacks in begun)
+
+    def exprs(self, places: Numbers, keys: Numbers, forms: _Forms) -> _Exprs:
+        """The expressions of the operands at these places."""
+        names = np.zeros(len(keys), np.int64)
+        args = [level.exprs.at(some) for level, some in zip(self.operands, places, strict=True)]
+        for arg in args:
+            names = names << _BITS * forms.leaves(arg.forms) | arg.names
+        return _Exprs(forms.of(self.name, [arg.forms for arg in args]), names, keys)
 
 
-def _crossed(stacks: Sequence[Array]) -> Iterator[Array]:
-    """The stacks along axes of their own, so that NumPy combines each array of one with each of the others."""
-    for place, stack in enumerate(stacks):
-        along = [len(stack) if i == place else 1 for i in range(len(stacks))]
-        yield stack.reshape(*along, *stack.shape[1:])
+def _sums(stack: Array) -> Array:
+    """What is the same for arrays that are equal and undefined in the same places, float64[n, 3]: weighted sums of all
+    elements and of their absolute values, and a number of the shape and of these places; NaN if most are undefined."""
+    shape = stack.shape[-2:]
+    weights, absolute, code = _weights(shape)
+    flat = stack.reshape(-1, len(weights))
+    found = np.empty((len(flat), 3))
+    found[:, 0], found[:, 1], found[:, 2] = flat @ weights, np.abs(flat) @ absolute, code
+    for i in np.flatnonzero(~np.isfinite(found[:, 1])):
+        defined = np.isfinite(flat[i])
+        used = flat[i][defined]
+        found[i] = used @ weights[defined], np.abs(used) @ absolute[defined], zlib.crc32(defined.tobytes(), code)
+        if not defined.mean() > _DEFINED:
+            found[i] = np.nan
+    return found
 
 
-def _keys(arrays: Array) -> list[bytes]:
-    """Equal for equal arrays of a stack, which are undefined in the same places: a weighted sum of all elements,
-    rounded. Empty where most elements are undefined."""
-    count, *shape = arrays.shape
-    flat = np.ascontiguousarray(arrays).reshape(count, -1)
-    weights = random((shape[0], shape[1]), "weights").ravel()
-    defined = np.isfinite(flat)
-    used = np.where(defined, flat, 0.0)
-    total, scale = used @ weights, np.abs(used) @ np.abs(weights)
-    scale[scale == 0] = 1.0
+@cache
+def _weights(shape: tuple[int, int]) -> tuple[Array, Array, int]:
+    """Weights of the elements of an array, the absolute values of these, and a number of the shape."""
+    weights = random(shape, "weights").ravel()
+    return weights, np.abs(weights), zlib.crc32(str(shape).encode())
+
+
+def _keys(sums: Array) -> Numbers:
+    """Sums, rounded, as one number each, uint64[n]; 0 for NaN."""
+    total, scale, code = sums.T
+    scale = np.where(scale == 0, 1.0, scale)
     exponent = np.floor(np.log10(scale))
-    rounded = np.empty((count, 4), np.int64)
-    rounded[:] = *shape, 0, 0
-    rounded[:, 2] = np.rint(scale * 10.0 ** (_DIGITS - 1 - exponent)) + 10.0 ** (_DIGITS + 1) * exponent
-    rounded[:, 3] = np.rint(total / scale * 10 ** (_DIGITS - 1))
-    keys = rounded.view("V32").ravel().tolist()
-    shares = defined.mean(axis=1)
-    for i in np.flatnonzero(shares < 1):
-        keys[i] = keys[i] + defined[i].tobytes() if shares[i] > _DEFINED else b""
-    return keys
+    digits = (
+        np.rint(scale * 10.0 ** (_DIGITS - 1 - exponent)),
+        exponent,
+        np.rint(total / scale * 10 ** (_DIGITS - 1)),
+        code,
+    )
+    mixed = np.zeros(len(sums), np.uint64)
+    for digit in digits:
+        mixed = (mixed ^ digit.astype(np.int64).view(np.uint64)) * _FACTOR
+    return np.where(np.isnan(scale), 0, mixed)
+
+
+def _pairs(left: _Exprs, right: _Exprs, forms: _Forms) -> Iterator[tuple[Form, Form, str]]:
+    """The forms of both expressions and their variables, each once."""
+    before, after = forms.leaves(left.forms), forms.leaves(right.forms)
+    names = 1 << _BITS * (before + after) | left.names << _BITS * after | right.names  # the 1 marks how many there are
+    different, which = np.unique(names, return_inverse=True)
+    texts = list(map(_named, different.tolist()))
+    place = {text: i for i, text in enumerate(texts)}
+    sizes = len(forms.made), len(forms.made), len(texts)
+    triples = left.forms, right.forms, np.array([place[text] for text in texts], np.int64)[which]
+    for x, y, text in zip(*np.unravel_index(np.unique(np.ravel_multi_index(triples, sizes)), sizes), strict=True):
+        yield forms.made[x], forms.made[y], texts[text]
+
+
+@lru_cache(maxsize=1 << 18)
+def _named(names: int) -> str:
+    """Variables, the first one named as the first of all and so on."""
+    digits = []
+    while names > 1:
+        digits.append(names % (1 << _BITS))
+        names >>= _BITS
+    by_digit = dict(zip(dict.fromkeys(reversed(digits)), VARIABLES, strict=False))
+    return "".join(by_digit[digit] for digit in reversed(digits))
 
 
 @lru_cache(maxsize=1 << 14)

@@ -51,10 +51,11 @@ class Operator:
 
 
 @cache
-def _signature(dims: str) -> tuple[tuple[tuple[str, ...], ...], tuple[str, ...]]:
+def _signature(dims: str) -> tuple[tuple[tuple[str, ...], ...], tuple[tuple[str, ...], ...]]:
+    """The letters of each operand, and those of which the result's rows and columns are sums."""
     operands, _, result = dims.partition(" -> ")
-    split = tuple(result.split(",")) if "," in result else tuple(result)
-    return tuple(map(tuple, operands.split())), split
+    split = result.split(",") if "," in result else result
+    return tuple(map(tuple, operands.split())), tuple(tuple(dim.split("+")) for dim in split)
 
 
 def _pointwise(name: str) -> Operator:
@@ -97,10 +98,13 @@ def _reduction(kind: str) -> Operator:
 
 def _joined(x: Array, y: Array, axis: int) -> Array:
     """x and y, one behind the other along an axis of the last two."""
-    if x.shape[:-2] != y.shape[:-2]:
-        stack = np.broadcast_shapes(x.shape[:-2], y.shape[:-2])
-        x, y = np.broadcast_to(x, stack + x.shape[-2:]), np.broadcast_to(y, stack + y.shape[-2:])
-    return np.concatenate([x, y], axis)
+    if x.shape[:-2] == y.shape[:-2]:
+        return np.concatenate([x, y], axis)
+    shape = [*np.broadcast_shapes(x.shape[:-2], y.shape[:-2]), *x.shape[-2:]]
+    shape[axis] += y.shape[axis]
+    parts = np.split(joined := np.empty(shape, x.dtype), [x.shape[axis]], axis)
+    parts[0][...], parts[1][...] = x, y
+    return joined
 
 
 _FLOAT = [name for name in (*ops.UNARY, *ops.BINARY) if "float" in ELEMENTWISE[name].kinds]
@@ -269,7 +273,7 @@ def typing(*sides: Expr) -> Typing:
     """
     solver = _Solver()
     variables = {name: (solver.fresh(), solver.fresh()) for side in sides for name in side.variables()}
-    local: dict[Expr, dict[str, Dim]] = {}
+    local: list[tuple[Expr, dict[str, Dim]]] = []
 
     def infer(expr: Expr) -> tuple[Dim, Dim]:
         if not expr.args:
@@ -280,9 +284,9 @@ def typing(*sides: Expr) -> Typing:
             for found, letter in zip(infer(arg), dims, strict=True):
                 if (same := letters.setdefault(letter, found)) is not found:
                     solver.unify(same, found)
-        local[expr] = letters
-        first, second = (_sum(letters, dim) for dim in result)
-        return first, second
+        local.append((expr, letters))
+        rows, columns = result
+        return _sum(letters, rows), _sum(letters, columns)
 
     shapes = [infer(side) for side in sides]
     for shape in shapes[1:]:
@@ -295,12 +299,11 @@ def typing(*sides: Expr) -> Typing:
         return _renamed(solver.full(dim), names)
 
     found = tuple((name, (named(rows), named(columns))) for name, (rows, columns) in sorted(variables.items()))
-    return Typing(found, lambda expr: {letter: named(dim) for letter, dim in local[expr].items()})
+    return Typing(found, lambda expr: {letter: named(dim) for letter, dim in dict(local)[expr].items()})
 
 
-def _sum(letters: Mapping[str, Dim], dim: str) -> Dim:
-    first, _, second = dim.partition("+")
-    return (letters[first], letters[second]) if second else letters[first]
+def _sum(letters: Mapping[str, Dim], dim: Sequence[str]) -> Dim:
+    return letters[dim[0]] if len(dim) == 1 else (letters[dim[0]], letters[dim[1]])
 
 
 def _renamed(dim: Dim, names: Mapping[str, str]) -> Dim:
