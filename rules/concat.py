@@ -313,6 +313,28 @@ def _product_over_cat(graph: Terms, emit: Emit) -> None:
         emit(node.cls, reduce(lambda total, product: graph.make("Bin", ("add",), (total, product)), products))
 
 
+def _product_of_blocks(graph: Terms, emit: Emit) -> None:
+    """MM([a; b], c) = [MM(a, c); MM(b, c)] and MM(a, [b c]) = [MM(a, b) MM(a, c)]: blocks of rows, and of columns."""
+    for node in graph.nodes("MM"):
+        batch, m, k, n = node.attrs
+        left, right = node.args
+        if batch > 1 or graph.const(node.cls):
+            continue
+        above = _members(graph, left)
+        heights = _heights(graph, above, k)
+        if len(heights) > 1:
+            rows = [graph.product(x, right, 1, height, k, n) for x, height in zip(above, heights, strict=True)]
+            emit(node.cls, graph.cat(rows))
+        beside = _stack(graph, right, n, 1)
+        widths = _heights(graph, beside, k)
+        if len(widths) > 1:
+            columns = [
+                graph.product(left, graph.view(x, _exchange(width, k, 1)), 1, m, k, width)
+                for x, width in zip(beside, widths, strict=True)
+            ]
+            emit(node.cls, _beside(graph, columns, m, widths, 1))
+
+
 def _exchange(rows: int, columns: int, inner: int) -> Layout:
     """The transpose of rows of columns, of so many elements each."""
     return lt.of_transpose((rows, columns, inner), (1, 0, 2))
@@ -352,7 +374,7 @@ def _columns_of_blocks(graph: Terms, emit: Emit) -> None:
             emit(node.cls, graph.cat([_beside(graph, blocks, height, widths, inner) for height, blocks in bands]))
 
 
-def _beside(graph: Terms, blocks: Sequence[int], height: int, widths: Sequence[int], inner: int) -> Term:
+def _beside(graph: Terms, blocks: Sequence[Term], height: int, widths: Sequence[int], inner: int) -> Term:
     """Blocks of one height and these widths side by side."""
     turned = [graph.view(b, _exchange(height, width, inner)) for b, width in zip(blocks, widths, strict=True)]
     return graph.view(graph.cat(turned), _exchange(sum(widths), height, inner))
@@ -475,6 +497,15 @@ EXPLORING: tuple[HostRule, ...] = (
         "reassociating",
         "TASO (SOSP 2019), axioms of concatenation; discovered: --operators matmul,add,concat --size 3",
         "a product over a joined axis is a sum of products, which may share a factor",
+        guard_text="one batch, whole rows",
+    ),
+    HostRule(
+        "product-of-blocks",
+        "cat(a1, ..., an) @ b => cat(a1 @ b, ..., an @ b)",
+        _product_of_blocks,
+        "exact",
+        "TASO (SOSP 2019), axioms of concatenation; discovered: --operators matmul,concat --size 4",
+        "each block of rows, or of columns of the right factor, has a product of its own, which may be a sum",
         guard_text="one batch, whole rows",
     ),
     HostRule(

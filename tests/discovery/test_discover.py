@@ -80,6 +80,9 @@ LAWS = (
     "concat_columns(concat(a, b), concat(c, d)) == concat(concat_columns(a, c), concat_columns(b, d))",
     "matmul(concat_columns(a, a), concat(b, c)) == matmul(a, add(b, c))",
     "matmul(concat_columns(a, b), concat(c, c)) == matmul(add(a, b), c)",
+    "matmul(concat(a, concat_columns(b, c)), concat(d, d)) == matmul(concat(a, concat_columns(c, b)), concat(d, d))",
+    "matmul(concat_columns(a, a), concat_columns(b, concat(c, d))) == "
+    "matmul(concat_columns(a, a), concat_columns(b, concat(d, c)))",
     "sum(concat_columns(a, b)) == sum(concat_columns(b, a))",
     "sum(concat(a, concat_columns(b, c))) == sum(concat(a, concat_columns(c, b)))",
     "sum(transpose(concat(sum(a), b))) == sum(transpose(concat(b, sum(a))))",
