@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import math
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Any
@@ -190,28 +190,27 @@ class _Applied:
     def _stacks(self) -> Iterator[Sequence[tuple[Array, Numbers]]]:
         """A stack of each operand, so that their shapes fit, and the share of its places in the place of all. Each has
         an axis of its own, so that NumPy combines each array of one with each of the others."""
-        begun: list[tuple[Mapping[str, int], Sequence[tuple[Array, Numbers]]]] = [({"1": 1}, ())]
-        rest = math.prod(len(level.values) for level in self.operands)
-        for i, (dims, level) in enumerate(zip(OPERATORS[self.name].operands, self.operands, strict=True)):
-            rest //= max(1, len(level.values))
-            known = [k for k, letter in enumerate(dims) if begun and letter in begun[0][0]]
-            by_size: dict[tuple[int, ...], list[tuple[Mapping[str, int], tuple[Array, Numbers]]]] = {}
+        dims = OPERATORS[self.name].operands
+        found: list[tuple[tuple[int, ...], list[tuple[Array, Numbers]]]] = [((1,), [])]
+        letters = ["1"]
+        for i, level in enumerate(self.operands):
+            step = math.prod(len(other.values) for other in self.operands[i + 1 :])
+            axes = [1] * len(self.operands)
+            by_size: dict[tuple[int, ...], list[tuple[tuple[int, ...], tuple[Array, Numbers]]]] = {}
             for places, values in level.stacks:
-                axes = [1] * len(self.operands)
                 axes[i] = len(places)
                 shape = values.shape[1:]
-                by_size.setdefault(tuple(shape[k] for k in known), []).append(
-                    (
-                        dict(zip(dims, shape, strict=True)),
-                        (values.reshape(*axes, *shape), (places * rest).reshape(axes)),
-                    )
-                )
-            begun = [
-                ({**sizes, **further}, (*stacks, stack))
-                for sizes, stacks in begun
-                for further, stack in by_size.get(tuple(sizes[dims[k]] for k in known), ())
+                known = tuple(n for n, letter in zip(shape, dims[i], strict=True) if letter in letters)
+                crossed = values.reshape(*axes, *shape), (step * places).reshape(axes)
+                by_size.setdefault(known, []).append((shape, crossed))
+            where = [letters.index(letter) for letter in dims[i] if letter in letters]
+            found = [
+                ((*sizes, *shape), [*stacks, stack])
+                for sizes, stacks in found
+                for shape, stack in by_size.get(tuple(sizes[k] for k in where), ())
             ]
-        return (stacks for _, stacks in begun)
+            letters += dims[i]
+        return (stacks for _, stacks in found)
 
     def exprs(self, places: Numbers, keys: Numbers, forms: _Forms) -> _Exprs:
         """The expressions of the operands at these places."""
@@ -230,6 +229,8 @@ def _sums(stack: Array) -> Array:
     flat = stack.reshape(-1, len(weights))
     found = np.empty((len(flat), 3))
     found[:, 0], found[:, 1], found[:, 2] = flat @ weights, np.abs(flat) @ absolute, code
+    if math.isfinite(found[:, 1].sum()):
+        return found
     for i in np.flatnonzero(~np.isfinite(found[:, 1])):
         defined = np.isfinite(flat[i])
         used = flat[i][defined]

@@ -100,10 +100,11 @@ def _joined(x: Array, y: Array, axis: int) -> Array:
     """x and y, one behind the other along an axis of the last two."""
     if x.shape[:-2] == y.shape[:-2]:
         return np.concatenate([x, y], axis)
-    shape = [*np.broadcast_shapes(x.shape[:-2], y.shape[:-2]), *x.shape[-2:]]
+    shape, count = [*np.broadcast_shapes(x.shape[:-2], y.shape[:-2]), *x.shape[-2:]], x.shape[axis]
     shape[axis] += y.shape[axis]
-    parts = np.split(joined := np.empty(shape, x.dtype), [x.shape[axis]], axis)
-    parts[0][...], parts[1][...] = x, y
+    joined = np.empty(shape, x.dtype)
+    behind = joined.swapaxes(axis, -1)  # a view
+    behind[..., :count], behind[..., count:] = x.swapaxes(axis, -1), y.swapaxes(axis, -1)
     return joined
 
 
