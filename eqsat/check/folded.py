@@ -165,12 +165,22 @@ def _elementwise(constant: Term, value: Array, term: Term, demand: Demand, nativ
             return
         (noisy,) = demanded.run(inputs, moved=Moved(frozenset(), 0, computed=True))
         moved = _gaps(converted(own, WIDE), want, rounding) ** 2 + (NOISE * np.abs(noisy - want)) ** 2
+        if factors := _rounded_factors(demanded.order):
+            # One that adds up in another order rounds other products: as if factors were moved by a last place.
+            moved += np.square(demanded.run(inputs, moved=Moved(factors, 0))[0] - want)
     moved = np.nan_to_num(moved, nan=0.0, posinf=0.0)
     unexplained = np.where(gaps > ROUNDINGS * np.sqrt(moved), gaps, 0.0)
     if np.isfinite(gaps).all() and within(unexplained, moved, 1):
         return
     place = np.unravel_index(int(gaps.argmax()), want.shape)
     raise _wrong(constant, f"an element is {found[place]:.9g} where it should be {want[place]:.9g}")
+
+
+def _rounded_factors(order: Sequence[Term]) -> frozenset[Term]:
+    """The numbers of which products are rounded to float32 before they are added up; none if nothing is."""
+    if not any(term.dtype == "float32" and ops.row(term.op).contraction for term in order):
+        return frozenset()
+    return frozenset(term for term in order if term.op in ("constant", "full") and term.dtype == "float32")
 
 
 def _gaps(found: Array, want: Array, rounding: Array) -> Array:

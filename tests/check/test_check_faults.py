@@ -427,6 +427,19 @@ def test_an_index_that_random_values_put_outside_its_axis_is_no_error():
         checking.check(source, program(ops.neg(x), i, w, v))
 
 
+def test_a_product_of_constants_that_cancels_may_be_added_up_in_another_order():
+    """Rounding each product before the sum loses digits that a fused addition keeps. More than that is a fault."""
+    taps = np.array([[[1.1072552, -0.81242865]], [[0.5783769, -0.7313346]]], np.float32)
+    factor = np.float32(-3.3708031177)
+    column = ops.pad(ops.full(float(factor), (2, 2, 1), "float32"), (0, 0, 1), (0, 0, 1), 0.0)
+    values = np.pad((taps * factor).sum(2, keepdims=True, dtype=np.float32), ((0, 0), (0, 0), (1, 1)))
+    term = ops.matmul(ops.constant(taps), column)
+    folded.compare((ops.constant(values), term), np.random.default_rng(0))
+    values[1, 0, 1] *= np.float32(1 + 1e-5)
+    with pytest.raises(CheckFailed, match="an element is"):
+        folded.compare((ops.constant(values), term), np.random.default_rng(0))
+
+
 def test_a_constant_in_another_shape_than_its_meaning_is_compared_in_its_own():
     x = ops.input("x", (3, 4), "float32")
     term = ops.exp(ops.constant(np.arange(12, dtype=np.float32).reshape(2, 6)))
