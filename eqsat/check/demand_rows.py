@@ -361,8 +361,11 @@ def _reduce_needs(term: Term, demand: Demand) -> list[Demand]:
 
 
 def _reduce_run(term: Term, args: list[Array], own: list[Any], demand: Demand, dtype: Any) -> Array:
+    """An axis that is kept may be wanted without its one element, by a slice of a concatenation with other values."""
     (x,) = _typed_args(args, own)
-    return reduce(term.attr("kind"), x, term.attr("axes"), term.attr("keepdims")).astype(dtype, copy=False)
+    axes, keep = term.attr("axes"), term.attr("keepdims")
+    made = reduce(term.attr("kind"), x, axes, keep).astype(dtype, copy=False)
+    return selected(made, tuple(None if i in axes else w for i, w in enumerate(demand)), demand) if keep else made
 
 
 def _reduce_linear(term: Term) -> Iterable[int]:

@@ -221,6 +221,13 @@ def test_outputs_that_have_cancelled(name: str) -> None:
             check(before, after, special=special)
 
 
+def test_a_decision_of_one_output_says_nothing_of_another_that_has_cancelled() -> None:
+    twice = ops.add(S, S), ops.mul(S, ops.full(2, (4, 1)))
+    before, after = (Program((S,), {"y": less_mean(S), "z": ops.floor(x)}) for x in twice)
+    zero = ops.mul(row_of_equals(S), ops.full(0, (4, 3)))
+    check(before, Program((S,), {"y": zero, "z": after.outputs["z"]}))
+
+
 def test_values_that_do_not_vary_are_not_replaced() -> None:
     """A constant that repeats itself is its own transpose; random values in its place are not."""
     inner = ops.broadcast(ops.constant(np.full((3, 1), 2, np.float32)), (3, 3))

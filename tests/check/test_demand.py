@@ -70,11 +70,12 @@ def test_some_elements_are_those_of_the_whole(name: str) -> None:
     inputs = _inputs(term)
     want = _whole(term, inputs)
     for axis, n in enumerate(term.shape):
-        for index in ([0], [n - 1], sorted({0, n // 2, n - 1}), list(range(n))):
+        for index in ([], [0], [n - 1], sorted({0, n // 2, n - 1}), list(range(n))):
+            places = np.array(index, np.int64)
             demand: list[Wanted] = [None] * term.ndim
-            demand[axis] = np.array(index)
+            demand[axis] = places
             (found,) = Demanded({term: tuple(demand)}).run(inputs)
-            np.testing.assert_allclose(found, want.take(index, axis), rtol=1e-13, atol=1e-13)
+            np.testing.assert_allclose(found, want.take(places, axis), rtol=1e-13, atol=1e-13)
     both = [np.array([0, n - 1]) if n > 1 else None for n in term.shape]
     (found,) = Demanded({term: tuple(both)}).run(inputs)
     np.testing.assert_allclose(found, want[np.ix_(*([0, n - 1] if n > 1 else [0] for n in want.shape))], atol=1e-13)
