@@ -226,19 +226,21 @@ def _view_of_cat(graph: Terms, emit: Emit) -> None:
     for node in graph.nodes("V"):
         layout: Layout = node.attrs[0]
         cat = graph.finest_cat(node.args[0])
-        if cat is None or layout.masked or layout.size == 0:
+        if cat is None or layout.size == 0 or layout.all_filled:
             continue
         low, high = layout.reach
         ends = list(accumulate(graph.size(a) for a in cat.args))
+        if low < 0 or high >= ends[-1]:
+            continue  # masks keep it inside
         first = next(i for i, e in enumerate(ends) if low < e)
         last = next(i for i, e in enumerate(ends) if high < e)
         start = ends[first] - graph.size(cat.args[first])
         if first == last:
-            emit(node.cls, graph.view(cat.args[first], lt.strided(layout.offset - start, layout.dims)))
+            emit(node.cls, graph.view(cat.args[first], layout.moved(start)))
         elif last - first + 1 < len(cat.args):
             inner = graph.snapshot.find("Cat", (), cat.args[first : last + 1])
             if inner is not None:
-                emit(node.cls, graph.view(inner, lt.strided(layout.offset - start, layout.dims)))
+                emit(node.cls, graph.view(inner, layout.moved(start)))
 
 
 def _members(graph: Terms, cls: int) -> tuple[int, ...]:

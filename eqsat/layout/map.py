@@ -77,9 +77,17 @@ class Layout:
 
     @property
     def reach(self) -> tuple[int, int]:
-        """The least and the greatest input index that a plain layout reads; it has an output."""
+        """The least and the greatest input index that a layout may read; it has an output that is not filled.
+
+        Of a plain one they are read. Masks may keep digits from their ends together.
+        """
         ends = [stride * (size - 1) for size, stride in self.dims]
+        ends += [axis.stride * (axis.bound - 1) for axis in self.axes]
         return self.offset + sum(min(end, 0) for end in ends), self.offset + sum(max(end, 0) for end in ends)
+
+    def moved(self, by: int) -> Layout:
+        """The same view of an input that begins ``by`` elements later."""
+        return Layout(self.offset - by, self.dims, self.axes, self.fill)
 
     @property
     def all_filled(self) -> bool:

@@ -49,7 +49,7 @@ def as_views(
         if node in seen:
             continue
         seen.add(node)
-        view = _as_view(node, leaves, constants) if node.op in ("Gather", "Where") and moves(node) else None
+        view = as_view(node, leaves, constants) if node.op in ("Gather", "Where") and moves(node) else None
         if view is None:
             stack += reversed(node.args)
         else:
@@ -57,7 +57,7 @@ def as_views(
             stack += view.args
 
 
-def _as_view(node: Node, leaves: Mapping[Node, Node], constants: Mapping[str, Array]) -> Node | None:
+def as_view(node: Node, leaves: Mapping[Node, Node], constants: Mapping[str, Array]) -> Node | None:
     """A view of one value that holds the same elements: seen by numbering these, as numbers do not change sign."""
     read = sources([node])
     if len(read) != 1 or max(node.size, read[0].size) > MOST_FOLDED:

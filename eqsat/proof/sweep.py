@@ -15,7 +15,9 @@ import heapq
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import starmap
+from functools import cached_property, reduce
+from itertools import chain, starmap
+from operator import or_
 
 from eqsat.base.numerics import Array, is_float
 from eqsat.check.part import TOLERANCE
@@ -29,6 +31,7 @@ from eqsat.program.node import flops, is_elementwise, is_leaf, substitute
 from eqsat.proof.addends import sums_in_order
 from eqsat.proof.ahead import MOST_FOLDED, Ahead
 from eqsat.proof.intervals import OutOfTime
+from eqsat.proof.joined import joins
 from eqsat.proof.signatures import Index, Signature, signature
 from eqsat.proof.steered import Steered, as_views, in_order, steered
 from eqsat.verify.moves import move_alike, moves
@@ -149,7 +152,7 @@ class Sample:
     """Two programs on a few inputs.
 
     Attributes:
-        signatures: of the values of both.
+        signatures: of the values of both, and of the parts of those that are joined (`eqsat.proof.joined`).
         point: the first of the inputs, flat; `outputs` are those of both on it, flat.
         turned: values of the second program, and views of these (`_turned`).
     """
@@ -189,9 +192,14 @@ def sample(
         if constants.is_fixed(node) and constants.decides(node):
             value = constants.value(node)
         seen[-1][node] = signature(node.dtype, [value])
+        for part, array in zip(parts.get(node, ()), joined[node].arrays(value) if node in joined else (), strict=True):
+            seen[-1].setdefault(part, signature(node.dtype, [array]))
         return value
 
-    if sum(map(flops, topological([*left, *right]))) > _MANY_FLOPS:
+    order = topological([*left, *right])
+    joined = joins(order, constants)
+    parts = {node: join.parts(node) for node, join in joined.items()}
+    if sum(map(flops, order)) > _MANY_FLOPS:
         points = points[:1]
     for point in points:
         seen.append({})
@@ -279,13 +287,16 @@ class _Sweep:
         self._left, self._right = left, right
         self._constants, self._rules, self._deadline, self._progress = constants, rules, deadline, progress
         self._order = topological(right)
-        self._of_left = dict.fromkeys(topological(left))
         self._signatures, self._turned = sampled.signatures, sampled.turned
+        self._joins = joins(topological([*left, *right]), constants)
         self._known: dict[tuple[Node, Node], tuple[Local, _Effort]] = {}
         self._hard: set[Node] = set()
         """Values that this pass found too large to prove: so is what is computed of them, until a later pass."""
-        types = {node.dtype for node in (*self._of_left, *self._order)}
+        of_left = topological(left)
+        types = {node.dtype for node in (*of_left, *self._order)}
         self._tolerance = _SHARE * max((TOLERANCE.get(each, 0.0) for each in types), default=0.0)
+        self._of_left = dict.fromkeys([*of_left, *self._further_parts(of_left)])
+        """Values of the first program, and parts of joined ones."""
         self.proved: dict[Node, Node] = {}
         """Values of the second program, and the values of the first that they were proved to be."""
         self.found = Swept(len(self._order))
@@ -304,13 +315,33 @@ class _Sweep:
             meant[node] = value
             if value in self._of_left or (is_leaf(value.op) and value.op != "Const"):
                 continue
-            candidates = index.close_to(self._signatures[node])
+            candidates = chain(index.close_to(self._signatures[node]), self._joined(node, value, index))
             proved = next((each for each in candidates if self._equal(each, value, effort)), None)
             proved = proved or self._turned_back(node, value, index, effort)
             if proved is not None:
                 meant[node] = self.proved[node] = proved
         pairs = [(left, meant[right]) for left, right in zip(self._left, self._right, strict=True)]
         self.found.equal = all(left is right or self._equal(left, right, effort) for left, right in pairs)
+
+    def _further_parts(self, order: Sequence[Node]) -> Iterator[Node]:
+        """The parts of joined values of the first program that it has no other value for."""
+        index = Index({node: self._signatures[node] for node in order}, self._tolerance)
+        for node in order:
+            for part in self._joins[node].parts(node) if node in self._joins else ():
+                if part in self._signatures and not any(index.close_to(self._signatures[part])):
+                    yield part
+
+    def _joined(self, node: Node, value: Node, index: Index[Node]) -> Iterator[Node]:
+        """The value of a node as values of the first program that its parts may be, joined; none where it is that.
+
+        Of several that are alike on all inputs those are taken that the same operator computes.
+        """
+        known = value.op == "Cat" and all(a in self._of_left for a in value.args)
+        if node in self._joins and not known:
+            join = self._joins[node]
+            near = [list(index.close_to(self._signatures[part])) for part in join.parts(node)]
+            if all(near):
+                yield join.joined([next((n for n in of if n.op == node.op), of[0]) for of in near])
 
     def _turned_back(self, node: Node, value: Node, index: Index[Node], effort: _Effort) -> Node | None:
         """The value of a node as a view of one of the first program: a view of the one was proved to be the other."""
@@ -371,11 +402,61 @@ class _Sweep:
         for _ in range(effort.further + 1):
             cut = self._meet(left, right, passed, effort.operators)
             if cut is None:
-                return
+                break
             yield cut
             if all(not node.args for node in cut):
-                return
+                break
             passed |= frozenset(inner for node in cut for inner in self._down(node))
+        first = self._first_known(left, right, effort.operators)
+        if first is not None:
+            yield first
+
+    def _first_known(self, left: Node, right: Node, most: int) -> frozenset[Node] | None:
+        """The values of the first program that the second side reads first, and what the first side reads beside them.
+
+        Of joined values a side may need a part alone: the others are leaves, whatever they are. None where all leaves
+        are of both sides, or more than `most` operators lie above.
+        """
+        theirs, operators = self._above(right, lambda node: node in self._of_left)
+        if not theirs <= self._of_left.keys():
+            return None
+        wanted = sum(1 << self._places[node] for node in theirs)
+        ours, more = self._above(
+            left, lambda node: node in theirs or (node in self._of_left and not self._below[node] & wanted)
+        )
+        if operators + more > most or not theirs & ours or theirs == ours:
+            return None
+        return frozenset(theirs | ours)
+
+    def _above(self, root: Node, ends: Callable[[Node], bool]) -> tuple[set[Node], int]:
+        """The leaves of a value, constants aside, and the number of operators above them."""
+        leaves: set[Node] = set()
+        seen, stack, operators = {root}, [root], 0
+        while stack:
+            node = stack.pop()
+            if self._constants.is_fixed(node):
+                continue
+            if ends(node) or not node.args:
+                leaves.add(node)
+                continue
+            operators += node.op != "V"
+            for arg in node.args:
+                if arg not in seen:
+                    seen.add(arg)
+                    stack.append(arg)
+        return leaves, operators
+
+    @cached_property
+    def _places(self) -> dict[Node, int]:
+        return {node: i for i, node in enumerate(self._of_left)}
+
+    @cached_property
+    def _below(self) -> dict[Node, int]:
+        """A value of the first program to what it is computed of, itself among it, as bits at their places."""
+        below: dict[Node, int] = {}
+        for node, i in self._places.items():
+            below[node] = reduce(or_, (below[a] for a in node.args), 1 << i)
+        return below
 
     def _meet(self, left: Node, right: Node, passed: frozenset[Node], most: int) -> frozenset[Node] | None:
         """The latest values that both sides read, not those that are `passed`.

@@ -46,7 +46,7 @@ from eqsat.program.evaluation import Precision
 from eqsat.program.ir import Program
 from eqsat.program.term import attrs_key
 from eqsat.verify.congruence import Congruence
-from eqsat.verify.joins import cut, inside, picked, reach, split
+from eqsat.verify.joins import cut, inside, picked, split
 from eqsat.verify.moves import move_alike
 from eqsat.verify.pairing import lowered
 from eqsat.verify.terms import Terms
@@ -338,7 +338,7 @@ def _stays_inside(layout: Layout, size: int) -> bool:
     """Whether a layout reads elements of an array of this size alone."""
     if layout.size == 0:
         return True
-    least, most = reach(layout)
+    least, most = layout.reach
     if least >= 0 and most < size:
         return True
     if not layout.masked or layout.size > MOST_READ:

@@ -38,16 +38,15 @@ def inside(terms: Terms, at: int) -> int | None:
         return None
     layout: Layout = attrs[0]
     members = terms.rows[args[0]][2]
-    if layout.masked or layout.size == 0:
+    if layout.size == 0 or layout.all_filled:
         return None
-    least, most = reach(layout)
+    least, most = layout.reach
     starts = list(accumulate((terms.size[m] for m in members), initial=0))
     first, last = bisect_right(starts, least) - 1, bisect_right(starts, most) - 1
     if not 0 <= first <= last < len(members) or last - first + 1 == len(members) > 1:
         return None
     read = members[first : last + 1]
-    moved = strided(layout.offset - starts[first], layout.dims)
-    return terms.add("V", (moved,), (read[0] if len(read) == 1 else terms.add("Cat", (), read),))
+    return terms.add("V", (layout.moved(starts[first]),), (read[0] if len(read) == 1 else terms.add("Cat", (), read),))
 
 
 def split(terms: Terms, at: int, sizes: Sequence[int]) -> int:
@@ -105,9 +104,3 @@ def _counted(terms: Terms, index: int) -> tuple[int, int, int] | None:
 def _number(terms: Terms, at: int) -> int | None:
     op, attrs, _ = terms.rows[at]
     return attrs[0] if op == "Full" and type(attrs[0]) is int else None
-
-
-def reach(layout: Layout) -> tuple[int, int]:
-    """The least and the greatest place that a layout might read, masks aside."""
-    ends = [(n - 1) * stride for n, stride in layout.dims] + [(a.bound - 1) * a.stride for a in layout.axes]
-    return layout.offset + sum(min(e, 0) for e in ends), layout.offset + sum(max(e, 0) for e in ends)

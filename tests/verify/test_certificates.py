@@ -15,13 +15,13 @@ import pytest
 
 import eqsat
 from eqsat.errors import CheckFailed, InputError
-from eqsat.layout.arithmetic import strided
+from eqsat.layout.arithmetic import strided, windows
 from eqsat.program.core import evaluate, make
 from eqsat.program.ir import Program
 from eqsat.rules import CHECKABLE
 from eqsat.verify.checker import Numbered, verify
 from eqsat.verify.congruence import Congruence
-from eqsat.verify.joins import picked, split
+from eqsat.verify.joins import inside, picked, split
 from eqsat.verify.pairing import lowered
 from eqsat.verify.terms import Terms
 from support.benchmarks import load
@@ -284,6 +284,27 @@ def test_what_a_law_says_is_so() -> None:
     for sizes in ((1, 2), (0, 4), ()):
         with pytest.raises(CheckFailed):
             split(terms, product, sizes)
+
+
+@pytest.mark.parametrize("fill", [0.0, -np.inf])
+@pytest.mark.parametrize("channels", [1, 2])
+def test_windows_of_joined_arrays_are_windows_of_those_that_they_read(channels: int, fill: float) -> None:
+    members = [make("In", (name, size, "float64")) for name, size in (("a", 24), ("b", 12), ("c", 24))]
+    starts, joined = (0, 24, 36), make("Cat", (), members)
+    rng = np.random.default_rng(0)
+    values = {member.attrs[0]: rng.standard_normal(member.size) for member in members}
+    padded = windows((1, channels, 3, 4), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1), fill)
+    read = set()
+    for begin in range(60 - 12 * channels + 1):
+        terms = Terms()
+        [at] = terms.add_nodes([make("V", (padded.moved(-begin),), (joined,))])
+        right = inside(terms, at)
+        if right is not None:
+            one, two = evaluate([terms.node(at), terms.node(right)], values, {})
+            np.testing.assert_array_equal(one, two)
+            read.add((begin, terms.node(right)))
+    for member, start in zip(members, starts, strict=True):
+        assert ((start, make("V", (padded,), (member,))) in read) == (member.size >= 12 * channels)
 
 
 def test_congruence_follows_operands_upward() -> None:
