@@ -283,9 +283,9 @@ def judge(made: Case, tell: Tell) -> str:
     wanted = values(program, inputs)
     if wanted is None:
         return "refused"
-    best = optimized(made, SEARCH_SECONDS)
+    best = optimized(made)
     stopped = best.report["egraph"]["stop"] != "saturated"
-    if seed % TWICE < 2 and not stopped and _untimed(best) != _untimed(optimized(made, SEARCH_SECONDS)):
+    if seed % TWICE < 2 and not stopped and _untimed(best) != _untimed(optimized(made)):
         raise Fault(f"another plan the second time, {policy}\n{program}")
     for how, found in (("program", best.program.run(inputs)), ("plan", best.compile()(inputs))):
         compare(program, policy, how, inputs, wanted, found)
@@ -309,13 +309,13 @@ def values(program: Program, inputs: Mapping[str, Any]) -> dict[str, Any] | None
         return None
 
 
-def optimized(made: Case, seconds: float) -> Any:
-    """The result for a program, found within a time limit.
+def optimized(made: Case) -> Any:
+    """The result for a program.
 
     Raises:
         Fault: a part of it stays as written, because its result was refused.
     """
-    options: dict[str, Any] = {"time_limit": seconds, "explain_time": 0.0, "measure": False}
+    options: dict[str, Any] = {"time_limit": SEARCH_SECONDS, "explain_time": 0.0, "measure": False}
     best = eqsat.optimize(made.program, device=made.device, numerics=made.policy, **options)
     if best.report.get("fallback"):
         raise Fault(f"fallback: {best.report['fallback']['refused'][:1]} {made.policy}\n{made.program}")
