@@ -323,6 +323,14 @@ def test_a_default_that_is_told_changes_no_opaque_node() -> None:
     )
 
 
+def test_an_opset_that_defines_a_node_alike_changes_no_opaque_node() -> None:
+    """ScatterElements has one definition in opsets 16 and 17, and another in 18."""
+    added = node("ScatterElements", ["x", "where", "what"], ["y"], **ADDING)
+    found = [from_onnx(model([added], {"x": (4, 2)}, ["y"], ADDED, opset=n)) for n in (16, 17, 18)]
+    assert found[0].opaque() == ["ScatterElements"]
+    assert found[0].outputs == found[1].outputs != found[2].outputs
+
+
 def test_all_outputs_of_an_opaque_node_are_kept() -> None:
     pool = node("MaxPool", ["x"], ["y", "where"], kernel_shape=[2], strides=[2])
     original = model([pool], {"x": (1, 2, 6)}, ["y", value("where", None, INT64)])

@@ -21,7 +21,15 @@ import numpy as np
 
 from eqsat.base.numerics import Array
 from eqsat.errors import InputError, refusing
-from eqsat.frontends.onnx.file.load import CODE_OF_DTYPE, TENSOR_TYPE, domain_of, make_tensor, schema_of, subgraphs
+from eqsat.frontends.onnx.file.load import (
+    CODE_OF_DTYPE,
+    OLDEST_OPSET,
+    TENSOR_TYPE,
+    domain_of,
+    make_tensor,
+    schema_of,
+    subgraphs,
+)
 from eqsat.frontends.onnx.file.types import Declared, declared
 from eqsat.frontends.onnx.read.bounded import bounded_operators, counting
 
@@ -135,8 +143,7 @@ def one_node(
         [helper.make_empty_tensor_value_info(name) for name in alone.output if name],
         [make_tensor(parameters[name], names[name]) for name in own if name in parameters],
     )
-    domains = {"", *_domains(alone)}
-    imports = [helper.make_opsetid(domain, version) for domain, version in sorted(opsets.items()) if domain in domains]
+    imports = [helper.make_opsetid(domain, version) for domain, version in sorted(_versions(alone, opsets).items())]
     ir_version = helper.find_min_ir_version_for(imports, ignore_unknown=True)
     model = helper.make_model(graph, opset_imports=imports, ir_version=ir_version)
     return OneNode(model.SerializeToString(deterministic=True)), taken
@@ -182,12 +189,22 @@ def inferred(spec: OneNode) -> dict[str, Declared]:
     return {type_.name: type_ for type_ in found if type_ is not None}
 
 
-def _domains(node: NodeProto) -> Iterator[str]:
-    """The domains of the operators of a node and its bodies."""
-    yield domain_of(node)
+def _versions(node: NodeProto, opsets: Mapping[str, int]) -> dict[str, int]:
+    """The versions of the domains that a node and its bodies use. Of the main one, the first from `OLDEST_OPSET` on
+    with the definitions that are in force: models of several versions then have the same operator."""
+    found = {"": min(opsets.get("", OLDEST_OPSET), OLDEST_OPSET)}
+    for inner in _with_bodies(node):
+        domain = domain_of(inner)
+        version = opsets.get(domain, 1)
+        found[domain] = version if domain else max(found[""], since_version(inner, version) or version)
+    return found
+
+
+def _with_bodies(node: NodeProto) -> Iterator[NodeProto]:
+    yield node
     for body in subgraphs(node):
         for inner in body.node:
-            yield from _domains(inner)
+            yield from _with_bodies(inner)
 
 
 # Names inside bodies
