@@ -26,7 +26,7 @@ _DIGITS = 9
 _DEFINED = 0.1
 """Share of elements that must be finite for an expression to be looked at."""
 
-_BITS = 3
+_BITS = (len(VARIABLES) - 1).bit_length()
 """Of the number of a variable. Those of an expression are digits of one number, from left to right."""
 
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)

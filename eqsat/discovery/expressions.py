@@ -68,7 +68,7 @@ def _pointwise(name: str) -> Operator:
     return Operator(
         called,
         " ".join(["mn"] * arity) + " -> mn",
-        lambda *args: elementwise(name, *args),
+        lambda *args: elementwise(name, *np.broadcast_arrays(*args)),
         lambda *args: ops.elementwise(name, *args),
         f"(-{operands[0]})" if name == "neg" else call,
     )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 import eqsat.discovery.equations
 from eqsat.discovery.derived import derived, rules
 from eqsat.discovery.discover import discover
 from eqsat.discovery.equations import Equation, equations, least, most_general, settings
-from eqsat.discovery.expressions import Expr, Typing, operators, typing
+from eqsat.discovery.expressions import OPERATORS, Expr, Typing, operators, typing
 from eqsat.discovery.rows import Unwritten, row, written
 from eqsat.errors import InputError
 from eqsat.runs.store import Store
@@ -58,6 +59,22 @@ def test_expressions_that_a_smaller_one_equals_are_not_parts_of_others() -> None
     texts = found("relu,transpose", 3)
     assert "transpose(transpose(a)) == a" in texts
     assert not [text for text in texts if "transpose(transpose(a))" in text and text != "transpose(transpose(a)) == a"]
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_an_operator_computes_stacks_as_it_computes_each_array(name: str) -> None:
+    """Stacks along axes of their own: each operand with each of the others."""
+    row, rng = OPERATORS[name], np.random.default_rng(0)
+    count, sizes = range(2, 2 + row.arity), {"1": 1, "m": 2, "k": 3, "n": 4, "p": 5}
+    stacks = [
+        rng.uniform(0.5, 2.0, (n, *(sizes[letter] for letter in dims)))
+        for n, dims in zip(count, row.operands, strict=True)
+    ]
+    axes = [[len(x) if i == k else 1 for i in range(row.arity)] for k, x in enumerate(stacks)]
+    whole = row.array(*(x.reshape(*along, *x.shape[1:]) for along, x in zip(axes, stacks, strict=True)))
+    for places in np.ndindex(*count):
+        each = row.array(*(x[place] for x, place in zip(stacks, places, strict=True)))
+        np.testing.assert_allclose(whole[places], each, rtol=1e-12)
 
 
 def test_the_rules_derive_an_equation_or_not() -> None:
