@@ -41,8 +41,9 @@ GUESS_SHARE = 0.1
 """The share that a cover for a guess may take."""
 
 MOST_SHARING = 2000
-"""Most candidates with which any small products that are read together may share a launch; with more, those of good
-covers only. ShuffleNet's 8 000 take the solver five times as long with all, for the same cover."""
+"""Most candidates with which any small products that are read together may share a launch; with more, those that good
+covers compute, or that kernels of the same classes read. ShuffleNet's 8 000 take the solver five times as long with
+all, for the same cover."""
 
 SHARING_ROUNDS = 3
 """Most times that a cover is searched with the launches that the one before would share."""
@@ -256,13 +257,15 @@ def _solved(
     should_stop: Callable[[], bool] | None,
     effort: Effort,
 ) -> tuple[CoverProblem, Solution]:
-    """The cheapest cover that such an effort finds, with the launches among its candidates that small products of good
-    covers may share: those to start from, then the best one, until nothing new is shared."""
+    """The cheapest cover that such an effort finds, with the launches among its candidates that small products near
+    good covers may share: those to start from, then the best one, until nothing new is shared."""
     solution: Solution | None = None
     for _ in range(SHARING_ROUNDS):
-        packed = [sharing.packed(covers.launch_order(choice)) for choice in starts] if sharing else []
+        orders = [covers.launch_order(choice) for choice in starts] if sharing else []
+        packed = [sharing.packed(kernels) for kernels in orders] if sharing else []
         known = {x.call for x in covers.candidates}
-        fresh = [x for kernels in packed for x in kernels if x.call not in known]
+        near = sharing.read_together(dict.fromkeys(x.cls for kernels in orders for x in kernels)) if sharing else []
+        fresh = [x for kernels in (*packed, near) for x in kernels if x.call not in known]
         if fresh:
             covers.found.add(fresh)
             covers = CoverProblem(covers.snapshot, covers.found, covers.needed)

@@ -19,7 +19,7 @@ from eqsat.extract.candidates import Candidate
 from eqsat.extract.cover import CoverProblem, CoverResult
 from eqsat.extract.cuts import bits, parts
 from eqsat.extract.solver.problem import Problem, check
-from eqsat.extract.solver.solve import solve
+from eqsat.extract.solver.solve import GLANCE, SETTLING, solve
 from eqsat.program.core_table import CORE
 
 NEAR = 0.02
@@ -88,7 +88,7 @@ def least_work(best: CoverResult, seconds: float, should_stop: Callable[[], bool
     for weight in WEIGHTS:
         costs = [price + round(weight * more) for price, more in zip(covers.problem.node_cost, extra, strict=True)]
         weighed = replace(covers.problem, node_cost=costs)
-        choice = solve(weighed, max(0.0, ends - time.monotonic()), [solution.choice], should_stop).choice
+        choice = solve(weighed, max(0.0, ends - time.monotonic()), [solution.choice], should_stop, SETTLING).choice
         cost = check(covers.problem, choice)
         if cost <= (1 + NEAR) * best.cost:
             break
@@ -134,7 +134,7 @@ def nearest(
     for share in (*REWRITTEN, slack):
         near = _restricted(covers.problem, kept, [share if made[i] else 0.0 for i in kept])
         left = max(0.0, ends - time.monotonic())
-        choice = {c: kept[k] for c, k in solve(near, left, [start], should_stop).choice.items()}
+        choice = {c: kept[k] for c, k in solve(near, left, [start], should_stop, GLANCE).choice.items()}
         cost = check(covers.problem, choice)
         if cost <= (1 + slack) * best.cost:
             break

@@ -6,7 +6,7 @@ products that do ten times the work in fewer launches: in a b c d e, all dynamic
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from eqsat.egraph.snapshot import Snapshot
@@ -29,12 +29,13 @@ class Sharing:
         """`launch` is its cost in picoseconds."""
         self._snapshot, self._found, self._launch = snapshot, found, launch
 
-    def read_together(self) -> list[Candidate]:
+    def read_together(self, among: Iterable[int] | None = None) -> list[Candidate]:
         """Candidates of launches shared by the cheapest small products of the classes that one kernel reads, or of the
-        roots."""
-        small = [self._cheapest_small(kernels) for kernels in self._found.of_class]
+        roots. With `among`, such kernels compute one of these classes."""
+        small: dict[int, Candidate | None] = {}
         made: dict[tuple[int, ...], list[Candidate]] = {}
-        for classes in self._needed_together():
+        for classes in self._needed_together(range(len(self._found.of_class)) if among is None else among):
+            small |= {c: self._cheapest_small(self._found.of_class[c]) for c in classes if c not in small}
             products = [x for c in classes if (x := small[c]) is not None]
             for kernels in self._packed(products):
                 made.setdefault(tuple(x.cls for x in kernels), self._in_one_launch(kernels))
@@ -46,11 +47,11 @@ class Sharing:
         instead = {x.cls: x for kernels in self._packed(apart) for x in self._in_one_launch(kernels)}
         return [instead.get(x.cls, x) for x in apart]
 
-    def _needed_together(self) -> Iterator[Sequence[int]]:
-        """Sets of classes that a kernel reads, and the roots."""
+    def _needed_together(self, among: Iterable[int]) -> Iterator[Sequence[int]]:
+        """Sets of classes that a kernel of a class among these reads, and the roots."""
         yield tuple(dict.fromkeys(self._snapshot.roots))
-        for kernels in self._found.of_class:
-            for x in kernels:
+        for c in among:
+            for x in self._found.of_class[c]:
                 if len(x.children) > 1:
                     yield x.children
 

@@ -15,6 +15,8 @@ from eqsat.egraph.snapshot import SOURCE, Snapshot
 from eqsat.extract.cover import CoverResult, cover
 from eqsat.extract.cuts import parts
 from eqsat.extract.near import LESS, NEAR, Work, least_work, nearest, work_of
+from eqsat.extract.solver.problem import Problem, Solution
+from eqsat.extract.solver.solve import Effort, solve
 from eqsat.program.core import make
 from support.core_programs import mm, silu, un, x_
 from support.snapshots import random_snapshot
@@ -82,6 +84,20 @@ def test_no_operator_is_taken_apart_for_less_than_a_hundredth(function: Any, sta
     found = eqsat.optimize(program, device="mi300x")
     assert (not found.report["rules"]) == stays
     assert found.report.get("nearer", {"more_us": 0.0})["more_us"] <= 0.01 * found.report["result"]["predicted_us"]
+
+
+def test_looking_for_it_ends_though_time_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    efforts: list[Effort] = []
+
+    def recorded(problem: Problem, seconds: float, known: Any, should_stop: Any, effort: Effort) -> Solution:
+        efforts.append(effort)
+        return solve(problem, seconds, known, should_stop, effort)
+
+    monkeypatch.setattr("eqsat.extract.near.solve", recorded)
+    best = cover(random_snapshot(3, 30)[0], "mi300x", 5.0)
+    nearest(least_work(best, 1e9), 0.2, 1e9)
+    assert efforts
+    assert not any(effort.again for effort in efforts)
 
 
 def test_work_counts_operations_and_arrays() -> None:
