@@ -134,7 +134,8 @@ def nearest(
     for share in (*REWRITTEN, slack):
         near = _restricted(covers.problem, kept, [share if made[i] else 0.0 for i in kept])
         left = max(0.0, ends - time.monotonic())
-        choice = {c: kept[k] for c, k in solve(near, left, [start], should_stop, GLANCE).choice.items()}
+        effort = SETTLING if few else GLANCE
+        choice = {c: kept[k] for c, k in solve(near, left, [start], should_stop, effort).choice.items()}
         cost = check(covers.problem, choice)
         if cost <= (1 + slack) * best.cost:
             break
