@@ -1,6 +1,7 @@
 """Whether a sweep gives the same bytes wherever it runs, and how much faster two workers are than one.
 
     python benchmarks/sweeps.py MODELS... -o DIR [--devices LIST] [--numerics LIST] [--seconds S] [--places LIST]
+        [--shape NAME=N]...
 
 Each place is a sweep of its own, one after the other, with nothing known: `one` and `two` are worker processes on this
 machine, `dask` is a cluster of two workers here, `killed` is the same, one of whose workers is killed when a quarter of
@@ -27,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from eqsat.base.memory_limit import memory_limit
+from eqsat.cli.shared.options import parse_shapes
 from eqsat.cli.tasks.sweep import named
 from eqsat.runs.run import run
 from eqsat.runs.store import Store
@@ -84,9 +86,11 @@ def main() -> int:
     parser.add_argument("--numerics", default="reassociate")
     parser.add_argument("--seconds", type=float, default=120.0, help="for each search")
     parser.add_argument("--places", default="one,two,dask,killed")
+    parser.add_argument("--shape", action="append", metavar="NAME=N", help="the size of a dynamic dimension")
     args = parser.parse_args()
     devices, policies = args.devices.split(","), args.numerics.split(",")
-    asked = list(tasks(named(args.models), devices, policies, {}, args.seconds, memory_limit(None) // 2))
+    sizes = parse_shapes(args.shape)
+    asked = list(tasks(named(args.models), devices, policies, sizes, args.seconds, memory_limit(None) // 2))
     first: tuple[str, float, bytes] | None = None
     wrong = 0
     for name in args.places.split(","):
