@@ -48,6 +48,10 @@ _FIRST, _SMALL = 3, 4
 """Iterations of an e-graph, and the share of its e-nodes, after which constants are compared. Those that agree early
 spare it much. Both limits are doubled where none agreed."""
 
+_FULL = 4
+"""How often an e-graph may be full although constants in it agreed: proofs of Swin need three, and more than twice as
+many showed nothing in e-graphs of too small a cut."""
+
 _BETWEEN = 12
 """Most values between one and the latest that it is a function of: a norm has eight."""
 
@@ -543,8 +547,8 @@ class _Sweep:
         warm_up(self._rules, max(0.0, self._deadline - time.monotonic()))  # the last e-graph may have ended its worker
         ends = time.monotonic() + _CUT_SHARE * (self._deadline - time.monotonic())
         alike: list[tuple[int, int]] = []
-        nodes, iterations, allowed = effort.nodes // _SMALL, _FIRST, effort.iterations
-        while allowed > 0:
+        nodes, iterations, allowed, full = effort.nodes // _SMALL, _FIRST, effort.iterations, 0
+        while allowed > 0 and full < _FULL:
             found = self._saturated(found.merged(alike), nodes, min(iterations, allowed), ends)
             allowed -= found.stats["iterations"]
             if found.roots[0] == found.roots[1]:
@@ -556,6 +560,7 @@ class _Sweep:
                 moving += [(each.value, each.view) for each in moved]
                 alike = [each.classes for each in moved]
             stop = found.stats["stop"]
+            full += stop == "nodes" and nodes == effort.nodes
             if alike:
                 iterations = _FIRST
             elif stop == "steps":
