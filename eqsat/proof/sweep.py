@@ -52,6 +52,9 @@ _FULL = 4
 """How often an e-graph may be full although constants in it agreed: proofs of Swin need three, and more than twice as
 many showed nothing in e-graphs of too small a cut."""
 
+_OVERFULL = 2
+"""An e-graph of so many times its e-nodes is given up at once: one more iteration may take all memory."""
+
 _BETWEEN = 12
 """Most values between one and the latest that it is a function of: a norm has eight."""
 
@@ -548,7 +551,7 @@ class _Sweep:
         ends = time.monotonic() + _CUT_SHARE * (self._deadline - time.monotonic())
         alike: list[tuple[int, int]] = []
         nodes, iterations, allowed, full = effort.nodes // _SMALL, _FIRST, effort.iterations, 0
-        while allowed > 0 and full < _FULL:
+        while allowed > 0 and full < _FULL and len(found.nodes) <= _OVERFULL * effort.nodes:
             found = self._saturated(found.merged(alike), nodes, min(iterations, allowed), ends)
             allowed -= found.stats["iterations"]
             if found.roots[0] == found.roots[1]:
