@@ -551,11 +551,13 @@ class _Sweep:
         ends = time.monotonic() + _CUT_SHARE * (self._deadline - time.monotonic())
         alike: list[tuple[int, int]] = []
         nodes, iterations, allowed, full = effort.nodes // _SMALL, _FIRST, effort.iterations, 0
-        while allowed > 0 and full < _FULL and len(found.nodes) <= _OVERFULL * effort.nodes:
+        while allowed > 0 and full < _FULL:
             found = self._saturated(found.merged(alike), nodes, min(iterations, allowed), ends)
             allowed -= found.stats["iterations"]
             if found.roots[0] == found.roots[1]:
                 return Local("", sides, tuple(sums), tuple(agreeing), tuple(moving), found)
+            if len(found.nodes) > _OVERFULL * effort.nodes:
+                break
             alike = self._alike(found, leaves)
             agreeing += [(found.term(a), found.term(b)) for a, b in alike]
             if not alike:
