@@ -28,7 +28,7 @@ class Operator:
     Attributes:
         dims: the shapes of its operands and of its result, in letters that stand for any size: `mk kn -> mn`. `m+p` is
             the sum of two sizes, `1` is one.
-        array: what it computes of NumPy arrays; of stacks of these, too, whose leading axes fit.
+        array: its function on NumPy arrays. It also takes stacks of arrays whose leading axes fit.
         term: what it is in programs.
         text: how rules write it, with `{0}` and `{1}` for its operands and letters in braces for sizes; empty where
             they cannot.

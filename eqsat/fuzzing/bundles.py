@@ -94,7 +94,7 @@ def joined(cases: Sequence[Case]) -> Case:
 
 
 def _part(whole: Program, made: Case) -> Program:
-    """One program of those that were joined, or of their result, with its own names."""
+    """One of the joined programs, or its part of their result, with its own names."""
     own = {_named(made, t.attr("name")): t for t in made.program.inputs}
     terms = {t: own[name] for t in whole.inputs if (name := t.attr("name")) in own}
     outputs = {name: whole.outputs[_named(made, name)] for name in made.program.outputs}

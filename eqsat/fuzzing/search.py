@@ -89,8 +89,8 @@ def _parts(whole: Task) -> list[Task]:
 
 
 def shrunk(name: str, seed: int, cause: str, models: Mapping[str, str]) -> list[int]:
-    """The steps of a case that remain after leaving out those that the fault does not need: all, halves, quarters, and
-    so on to each of them.
+    """The steps of a case that a fault needs. All others are left out: first all steps, then halves, quarters,
+    and so on to single ones.
     """
     processes = Processes(1)
     try:

@@ -57,7 +57,7 @@ def _turned(value: Node, rows: int, columns: int, inner: int) -> Node:
 
 
 def joins(order: Sequence[Node], constants: Ahead) -> dict[Node, Join]:
-    """How values are joined, those that depend on constants alone aside.
+    """How values are joined, except what depends on constants alone.
 
     Args:
         order: the values of a program, operands first.

@@ -159,7 +159,7 @@ class Sample:
     """Two programs on a few inputs.
 
     Attributes:
-        signatures: of the values of both, and of the parts of those that are joined (`eqsat.proof.joined`).
+        signatures: of the values of both, and of the parts of joined values (`eqsat.proof.joined`).
         point: the first of the inputs, flat; `outputs` are those of both on it, flat.
         turned: values of the second program, and views of these (`_turned`).
     """
@@ -229,8 +229,8 @@ def sample(
 
 
 def _turned(roots: Sequence[Node]) -> dict[Node, list[Node]]:
-    """Computed values as views of what is computed of them read them: one program may hold transposed what the other
-    holds in order, and only look at it in order behind an activation or a power."""
+    """Computed values through the views by which later ones read them: one program may hold a value transposed, and
+    read it in order only behind an activation or a power."""
     found: dict[Node, dict[Node, None]] = {}
     for view in topological(roots):
         if view.op != "V" or not is_bijective(view.attrs[0], view.args[0].size):
@@ -459,7 +459,7 @@ class _Sweep:
 
     @cached_property
     def _below(self) -> dict[Node, int]:
-        """A value of the first program to what it is computed of, itself among it, as bits at their places."""
+        """For a value of the first program, a bit set of the places of all that it is computed of, itself included."""
         below: dict[Node, int] = {}
         for node, i in self._places.items():
             below[node] = reduce(or_, (below[a] for a in node.args), 1 << i)

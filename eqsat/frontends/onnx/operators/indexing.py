@@ -150,8 +150,9 @@ def _top_k(node: Node) -> list[Term]:
 
 
 def _ranked(x: Term, axis: int, k: int, ahead: Callable[[Term, Term], Term]) -> Term:
-    """Where the first k elements along an axis stand. The rank of an element is how many come before it: those that are
-    ahead, and equal ones at earlier places. A NaN is ahead of nothing, but every place is one that there is."""
+    """Where the first k elements along an axis stand. The rank of an element is the number of elements before it:
+    larger or smaller ones, as asked for, and equal ones at earlier places. A NaN is ahead of nothing, but every place
+    is one that there is."""
     count = x.shape[axis]
     pairs = (*x.shape[:axis], count, count, *x.shape[axis + 1 :])  # each element, then the other one
     this, other = (ops.broadcast(ops.unsqueeze(x, at), pairs) for at in (axis + 1, axis))
