@@ -249,16 +249,17 @@ class _Search:
         return not known
 
     def _best(self, cuts: Iterable[Cut]) -> list[Cut]:
-        """The best few of each kind; of cuts that differ only in their inner operators, one."""
+        """The best few of each kind, with wide operands and without; of cuts that differ only in their inner operators,
+        one."""
         pool: dict[tuple[Kind, object, int], Cut] = {}
         for cut in cuts:
             slot = (cut.kind, cut.key, cut.leaves & self.facts.computed)
             known = pool.get(slot)
             if known is None or cut.score < known.score:
                 pool[slot] = cut
-        by_kind: dict[Kind, list[Cut]] = {}
+        by_kind: dict[tuple[Kind, bool], list[Cut]] = {}
         for cut in pool.values():
-            by_kind.setdefault(cut.kind, []).append(cut)
+            by_kind.setdefault((cut.kind, cut.wide), []).append(cut)
         best = []
         for kind in sorted(by_kind):
             best += sorted(by_kind[kind], key=lambda x: (x.score, x.leaves, x.node))[: self.limits.per_kind]

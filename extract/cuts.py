@@ -83,6 +83,11 @@ QUICK = Limits(per_kind=6, joins=6, pairs=12)
 costs more: Mamba 10.4 and 3.3, under 0.01 %; a stage of ConvNeXt 1.9 and 0.8, 0.14 %; ShuffleNet 5.1 and 3.7, 1.8 %."""
 
 
+WIDE = 3
+"""An operand of a product that reads more arrays is wide. Such products are kept beside the others: in Gemma they crowd
+out what its cheapest cover needs."""
+
+
 class Kind(IntEnum):
     """The kind of a cut, which decides what may be added to it."""
 
@@ -123,6 +128,11 @@ class Core:
     bytes: float
     ways: tuple[Gemm, ...]
     reduced: Gemm | None = None
+
+    @property
+    def wide(self) -> bool:
+        """Whether an operand reads more than `WIDE` arrays."""
+        return any(x.leaves.bit_count() > WIDE for _, *operands in self.products for x in operands)
 
     @property
     def streams(self) -> bool:
@@ -228,6 +238,11 @@ class Cut:
     def price(self) -> int:
         """Picoseconds; 0 for a cut that only reads."""
         return self.run.price
+
+    @property
+    def wide(self) -> bool:
+        """Whether an operand of its product is wide."""
+        return isinstance(self.key, Product) and self.key.core.wide
 
 
 def sums_in_two_ways(cuts: Iterable[Cut]) -> bool:

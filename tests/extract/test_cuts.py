@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 
 from eqsat.egraph.required import needs_of_all
 from eqsat.egraph.snapshot import ENode, Snapshot
-from eqsat.extract.candidates import Candidate, Candidates, enumerate_candidates, undominated
+from eqsat.extract.candidates import Candidate, Candidates, _Search, enumerate_candidates, undominated
 from eqsat.extract.chains import Chain, shared_chains
 from eqsat.extract.composites import composites
 from eqsat.extract.cost import SECTOR, Prices
 from eqsat.extract.cover import cover
-from eqsat.extract.cuts import Cut, Facts, Kind, Limits, bits
+from eqsat.extract.cuts import WIDE, Cut, Facts, Kind, Limits, bits
 from eqsat.extract.device.table import DEVICES
-from eqsat.extract.grow import Grower
+from eqsat.extract.grow import Grower, Made
 from eqsat.layout import arithmetic as lay
 from eqsat.program.core import Node, make
 from eqsat.program.node import terms_of
@@ -399,6 +399,19 @@ def test_what_was_made_before_gives_the_same_kernels_with_another_guess_at_the_l
     anew = enumerate_candidates(snapshot, MI300X, needs=needs, chains=chains)
     again = enumerate_candidates(snapshot, MI300X, needs=needs, chains=chains, made=first.made)
     assert [list(map(shown, found)) for found in again.of_class] == [list(map(shown, found)) for found in anew.of_class]
+
+
+def test_products_of_wide_operands_are_kept_beside_the_others() -> None:
+    snapshot = Snapshot.from_core([mm(NORMED, W, 96, 32, 16)])
+    limits = Limits(per_kind=1)
+    made = Made.nothing(snapshot, Prices(MI300X), limits)
+    grower = Grower(snapshot, Prices(MI300X), limits, made)
+    (i,) = (i for i, node in enumerate(snapshot.nodes) if node.op == "MM")
+    search = _Search(snapshot, made.facts, grower, limits, [True] * len(snapshot.nodes))
+    search.run(None)
+    kept = [x for x in search.cuts[snapshot.nodes[i].cls] if x.kind == Kind.GEMM]
+    assert sorted(x.wide for x in kept) == [False, True]
+    assert [x.wide for x in kept] == [x.leaves.bit_count() > WIDE + 1 for x in kept]
 
 
 def test_cuts_that_displace_each_other_around_a_cycle_do_not_do_so_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
