@@ -41,9 +41,9 @@ GUESS_SHARE = 0.1
 """The share that a cover for a guess may take."""
 
 MOST_SHARING = 2000
-"""Most candidates with which any small products that are read together may share a launch; with more, those that good
-covers compute, or that kernels of the same classes read. ShuffleNet's 8 000 take the solver five times as long with
-all, for the same cover."""
+"""Most candidates with which any small products that are read together may share a launch. With more candidates, only
+small products near good covers may: a cover computes them, or some kernel of a class in a cover reads them.
+ShuffleNet's 8 000 take the solver five times as long with all, for the same cover."""
 
 SHARING_ROUNDS = 3
 """Most times that a cover is searched with the launches that the one before would share."""

@@ -109,8 +109,8 @@ class Streams:
 
     def _inner(self, gemms: Sequence[Cut], dims: tuple[int, int, int, int], rows: Sequence[Sequence[Cut]]) -> list[Cut]:
         """The best inner product among cuts, and the ones that read the fewest computed classes: the other operand of
-        the product often reads the same. These are counted with statistics and without. Of as many, those that are
-        made first: a guess at leaves by a launch each is too low for what is made of others."""
+        the product often reads the same. These are counted with statistics and without. A tie goes to the product
+        whose leaves are less deep: one launch is too low a guess for a leaf that is itself made of others."""
         whole = [x for x in gemms if _is_whole(x, dims)]
         if not whole:
             return []
