@@ -21,7 +21,7 @@ import numpy as np
 from eqsat.base.numerics import is_float
 from eqsat.check import folded
 from eqsat.check.cuts import Compared, Cuts, varying
-from eqsat.check.inputs import SEED
+from eqsat.check.inputs import SEED, Drawn
 from eqsat.check.part import POINTS, SPEED, TOLERANCE, Check, Left, OutOfRange, Part, Settings, Special
 from eqsat.check.rounding import Pair
 from eqsat.errors import CheckFailed, CheckTooLarge
@@ -31,6 +31,9 @@ from eqsat.program.term import Term, topological
 
 CHEAP = 1_000_000_000
 """Operations, shared by all parts, that are always allowed: about a tenth of a second."""
+
+FOR_PARTS = 0.5
+"""Share of the time that is kept for parts: once only this much is left, constants are compared in the cheapest way."""
 
 DECIDING = 3
 """Factor on the number of random inputs when a part differs and the whole program decides: it may hide the fault."""
@@ -51,7 +54,8 @@ def check(
 
     Args:
         points: random inputs to try; `POINTS` by default.
-        seconds: time for all parts; a part that would take longer than the time left gets only its cheapest probe.
+        seconds: time for all parts, which share it by their work; a part that would take longer than its share is
+            compared by samples, in short time only by a few elements. Once no time is left, every part still is.
         cuts: pairs of corresponding values inside the programs, operands first in the source. Their readers are checked
             on random values in their place (`eqsat.check.cuts`).
         memory: bytes that values may take; by default all that is available.
@@ -81,9 +85,9 @@ def check(
         rng = np.random.default_rng(seed)
         native = {term for term in source.terms() if term.args}
         for origin in folded.origins(list(meant.items())):
-            folded.compare(origin, rng, native, hurried=left() <= 0)
+            folded.compare(origin, rng, native, hurried=seconds is not None and left() <= FOR_PARTS * seconds)
     narrowest = max((t.dtype for t in source.terms() if is_float(t.dtype)), key=TOLERANCE.__getitem__, default=None)
-    settings = Settings(narrowest, seed, special, memory, exact)
+    settings = Settings(narrowest, Drawn(seed), special, memory, exact)
     outputs = {
         f"output {name!r}": Compared(term, other := result.outputs[name], meant.get(other, other))
         for name, term in source.outputs.items()
@@ -109,8 +113,11 @@ class _Comparison:
         self.parts = [{name: i} for i, name in enumerate(names)]
         self.parts.append({name: len(inside) + i for i, name in enumerate(outputs)})
         self.known: dict[object, Check | CheckFailed] = {}
-        self.waiting: set[object] = set()
-        """Parts to be evaluated, which share what is left of `CHEAP`."""
+        self.waiting: dict[object, Part] = {}
+        """Parts to be evaluated, which share what is left of `CHEAP` and of the time."""
+        self.each = CHEAP
+        self.work = 0
+        """Operations that all waiting parts would take with time enough, `each` of them always allowed."""
         self.spent = 0
 
     def run(self) -> Check:
@@ -121,8 +128,12 @@ class _Comparison:
         """
         tries = [self._tries(numbers) for numbers in self.parts]
         first = [next(values) for values in tries]
-        changed = [values for values in first if any(x.source is not x.meaning for x in values.values())]
-        self.waiting = {self._form(values) for values in changed}
+        for number, values in enumerate(first):
+            changed = any(x.source is not x.meaning for x in values.values())
+            if changed and (form := self._form(values)) not in self.waiting:
+                self.waiting[form] = Part(values, self.settings, number)
+        self.each = CHEAP // max(1, len(self.waiting))
+        self.work = sum(part.work(self.each) for part in self.waiting.values())
         found = Check(0.0, 0)
         for i, further in enumerate(tries):
             differs: CheckFailed | None = None
@@ -158,10 +169,8 @@ class _Comparison:
         """Compare a part, unless an equal one was."""
         form = self._form(values)
         if form not in self.known:
-            cheap = max(0, CHEAP - self.spent) // max(1, len(self.waiting))
-            self.waiting.discard(form)
             try:
-                self.known[form] = self._judged(values, cheap, self.points, number)
+                self.known[form] = self._next(form, values, number)
             except CheckTooLarge:
                 raise
             except CheckFailed as error:
@@ -171,6 +180,21 @@ class _Comparison:
             raise known
         return known
 
+    def _next(self, form: object, values: Mapping[str, Compared], number: int) -> Check:
+        """Compare a part, with its share of what is left.
+
+        Raises:
+            CheckFailed: it differs.
+        """
+        part = self.waiting.pop(form, None)
+        if part is None:  # over fewer stand-ins
+            part = Part(values, self.settings, number)
+            self.work += part.work(self.each)
+        share = part.work(self.each) / self.work
+        self.work -= part.work(self.each)
+        cheap = max(0, CHEAP - self.spent) // (len(self.waiting) + 1)
+        return self._judged(part, values, cheap, self.points, share * self.left())
+
     def _whole(self, inside: CheckFailed) -> Check:
         """Compare the outputs without any cut: random values in place of values that depend on each other prove
         nothing, and may lie where the programs are not defined though the actual values do not.
@@ -179,21 +203,20 @@ class _Comparison:
             CheckFailed: they differ, or the time left is too short to say that they do not.
         """
         if isinstance(inside, OutOfRange):
-            return self._judged(self.outputs, CHEAP, self.points)
+            return self._judged(Part(self.outputs, self.settings), self.outputs, CHEAP, self.points, self.left())
         points = DECIDING * self.points
-        evaluated = Part(self.outputs, self.settings, sys.maxsize).whole.flops
-        if 2 * points * evaluated > max(CHEAP, SPEED * self.left()):  # in float64 and in the program's own types
+        part = Part(self.outputs, self.settings)
+        if 2 * points * part.whole.flops > max(CHEAP, SPEED * self.left()):  # in float64 and in the program's own types
             raise inside
         try:
-            return self._judged(self.outputs, sys.maxsize, points)
+            return self._judged(part, self.outputs, sys.maxsize, points, math.inf)
         except CheckFailed:
             raise inside from None
 
-    def _judged(self, values: Mapping[str, Compared], cheap: int, points: int, number: int = 0) -> Check:
-        """Compare the values of a part, for which so many operations are always allowed."""
-        seconds = math.inf if cheap == sys.maxsize else self.left()
+    def _judged(self, part: Part, values: Mapping[str, Compared], cheap: int, points: int, seconds: float) -> Check:
+        """Compare the values of a part, for which so many operations are always allowed, in so much time."""
         try:
-            return self._run(Part(values, self.settings, cheap, number, seconds), points)
+            return self._run(part, cheap, points, seconds)
         except CheckTooLarge:
             raise
         except CheckFailed:
@@ -201,11 +224,12 @@ class _Comparison:
                 raise
         # Constant terms of the source are rounded in its own types, and may occur in the result unchanged.
         own = {name: x._replace(meaning=x.result) for name, x in values.items()}
-        return self._run(Part(own, replace(self.settings, exact=False), cheap, number, seconds), points)
+        again = Part(own, replace(self.settings, exact=False), part.number)
+        return self._run(again, cheap, points, seconds)
 
-    def _run(self, part: Part, points: int) -> Check:
+    def _run(self, part: Part, cheap: int, points: int, seconds: float) -> Check:
         try:
-            return part.run(points, self.left)
+            return part.run(points, cheap, seconds)
         finally:
             self.spent += part.spent
 

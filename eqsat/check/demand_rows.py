@@ -170,6 +170,11 @@ def _flat(index: Sequence[Array], shape: Sequence[int]) -> Array:
     return flat.reshape(-1)
 
 
+def _places(term: Term, axes: Sequence[int], demand: Demand) -> Array:
+    """Row-major positions of the wanted elements along some axes."""
+    return _flat([indices(demand[j], term.shape[j]) for j in axes], [term.shape[j] for j in axes])
+
+
 def _reshape_needs(term: Term, demand: Demand) -> list[Demand]:
     (x,) = term.args
     if term.size == 0:
@@ -181,13 +186,31 @@ def _reshape_needs(term: Term, demand: Demand) -> list[Demand]:
         if _one_to_one(source, result, x.shape, term.shape):
             need[source[0]] = demand[result[0]]
         elif any(demand[j] is not None for j in result):
-            flat = _flat([indices(demand[j], term.shape[j]) for j in result], [term.shape[j] for j in result])
-            dims = [x.shape[i] for i in source]
-            for i, digits in zip(source, np.unravel_index(flat, dims) if dims else (), strict=True):
-                hit = np.zeros(x.shape[i], bool)
-                hit[digits] = True
-                need[i] = some(np.flatnonzero(hit), x.shape[i])
+            for i, wanted in zip(source, _digits(term, source, result, demand), strict=True):
+                need[i] = wanted
     return [tuple(need)]
+
+
+def _digits(term: Term, source: Sequence[int], result: Sequence[int], demand: Demand) -> list[Wanted]:
+    """The demand for each of the operand's axes in a group. Trailing axes that are wanted whole are runs of elements:
+    for each, only the places along the axis that it passes are looked at."""
+    (x,) = term.args
+    lead = len(result) - next(i for i, j in enumerate(reversed(result)) if demand[j] is not None)
+    run = prod(term.shape[j] for j in result[lead:])
+    starts = run * _places(term, result[:lead], demand)
+    found: list[Wanted] = []
+    stride = prod(x.shape[i] for i in source)
+    for n in (x.shape[i] for i in source):
+        stride //= n
+        first = starts // stride
+        more = (starts + run - 1) // stride - first
+        if more.max() >= n - 1:
+            found.append(None)
+            continue
+        hit = np.zeros(n, bool)
+        hit[(first[:, None] + np.minimum(np.arange(more.max() + 1), more[:, None])) % n] = True
+        found.append(some(np.flatnonzero(hit), n))
+    return found
 
 
 def _reshape_run(term: Term, args: list[Array], own: list[Any], demand: Demand, dtype: Any) -> Array:
@@ -204,7 +227,7 @@ def _reshape_run(term: Term, args: list[Array], own: list[Any], demand: Demand, 
         after = at + len(source)
         merged = array.reshape(*array.shape[:at], prod(array.shape[at:after]), *array.shape[after:])
         if _indexed(source, need) and any(demand[j] is not None for j in result):
-            flat = _flat([indices(demand[j], term.shape[j]) for j in result], [term.shape[j] for j in result])
+            flat = _places(term, result, demand)
             digits = np.unravel_index(flat, [x.shape[i] for i in source])
             places = [_place(need[i], d, x.shape[i]) for i, d in zip(source, digits, strict=True)]
             order = np.ravel_multi_index(places, [length_of(need[i], x.shape[i]) for i in source])
@@ -431,23 +454,38 @@ def _windowed(term: Term, x: Array, demand: Demand, kernel: Sequence[int], fill:
 
 
 def _conv_needs(term: Term, demand: Demand) -> list[Demand]:
-    _, w = term.args
-    channels = demand[1] if term.attr("groups") == 1 else None
+    x, w = term.args
     spatial = _window_needs(term, demand, w.shape[2:])
-    return [(demand[0], None, *spatial), (channels, *(None,) * (w.ndim - 1))]
+    within = (None,) * (w.ndim - 1)
+    if term.attr("groups") == 1:
+        return [(demand[0], None, *spatial), (demand[1], *within)]
+    groups = _groups(term, demand)
+    read, made = (_members(groups, n // term.attr("groups"), n) for n in (x.shape[1], w.shape[0]))
+    return [(demand[0], read, *spatial), (made, *within)]
+
+
+def _groups(term: Term, demand: Demand) -> Array:
+    """The groups of a convolution that hold any of the wanted channels; one if none is wanted."""
+    channels = indices(demand[1], term.shape[1])
+    return distinct(channels // (term.shape[1] // term.attr("groups"))) if len(channels) else np.zeros(1, np.int64)
+
+
+def _members(groups: Array, each: int, n: int) -> Wanted:
+    """All channels of some groups."""
+    return some((groups[:, None] * each + np.arange(each)).reshape(-1), n)
 
 
 def _conv_run(term: Term, args: list[Array], own: list[Any], demand: Demand, dtype: Any) -> Array:
     x, w = _typed_args(args, own)
-    groups = term.attr("groups")
+    groups = 1 if term.attr("groups") == 1 else len(_groups(term, demand))
     if all(wanted is None for wanted in demand[2:]):
-        whole = row("conv").run(x, w, dtype=None, **dict(term.attrs))
+        whole = row("conv").run(x, w, **dict(term.attrs) | {"dtype": None, "groups": groups})
     else:
         wide = np.dtype(np.float32) if dtype in _HALVES else dtype
         view = _windowed(term, x.astype(wide, copy=False), demand, w.shape[2:], 0)
         whole = correlate(view, converted(w, wide), groups).astype(dtype, copy=False)
-    channels = demand[1]
-    return whole if groups == 1 or channels is None else whole.take(indices(channels, term.shape[1]), 1)
+    _, (made, *_) = _conv_needs(term, demand)
+    return whole if term.attr("groups") == 1 else selected(whole, (None, made), (None, demand[1]))
 
 
 def _conv_linear(term: Term) -> Iterable[int]:

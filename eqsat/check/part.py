@@ -19,7 +19,7 @@ from eqsat.base.compare import relative_error
 from eqsat.base.numerics import ELEMENTWISE, Array, is_float, np_dtype
 from eqsat.check.cuts import Compared, varying
 from eqsat.check.demand import Demanded
-from eqsat.check.inputs import random_values
+from eqsat.check.inputs import Drawn
 from eqsat.check.rounding import NOISE, Pair, Rounding
 from eqsat.check.strata import borders, positions
 from eqsat.check.wanted import Demand, Sums, Wanted, everything
@@ -31,7 +31,10 @@ POINTS = 2
 """Number of random inputs for parts that are evaluated in full."""
 
 SPEED = 1_000_000_000
-"""Operations per second, at least. A part that would take longer than the time left is sampled."""
+"""Operations per second, at least. A part that would take longer than its share of the time left is sampled."""
+
+OVERHEAD = 5_000_000
+"""Operations that take as long as preparing to evaluate a part."""
 
 ALWAYS = 0.1
 """Share of the operations always allowed that is still computed in full when no time is left: less than choosing
@@ -46,6 +49,13 @@ SAVING = 0.4
 SAMPLES = (48, 24, 12, 6)
 """Elements sampled along an axis of an expensive value: the largest number that fits half of the allowed operations.
 They include the first, the last, and both sides of borders (`eqsat.check.strata`)."""
+
+CORNERS = (16, 4)
+"""Elements along every axis at once, where there is no time for more: the larger number that is always allowed, or the
+smaller one. Of a convolution, this reads a few windows of a few channels."""
+
+CHOOSING = 0.03
+"""Seconds from which samples along single axes are compared: choosing them takes some milliseconds for each."""
 
 SUMS = 2
 """Weighted sums along an axis. Apart from rounding, each misses an error with probability zero."""
@@ -122,12 +132,13 @@ class Settings:
 
     Attributes:
         narrowest: the narrowest float type of the program.
+        drawn: the random inputs of all parts.
         special: what may become of NaN and infinities.
         exact: constants are compared separately, and computed in float64 here.
     """
 
     narrowest: str | None
-    seed: int
+    drawn: Drawn
     special: Special
     memory: int | None
     exact: bool
@@ -136,66 +147,71 @@ class Settings:
 class Part:
     """Values of both programs that are compared on random inputs."""
 
-    def __init__(
-        self,
-        values: Mapping[str, Compared],
-        settings: Settings,
-        cheap: int,
-        number: int = 0,
-        seconds: float = math.inf,
-    ) -> None:
-        """`cheap` operations are always allowed; `number` is the part's, for its random numbers."""
+    def __init__(self, values: Mapping[str, Compared], settings: Settings, number: int = 0) -> None:
+        """`number` is the part's, for its random numbers."""
         self.values = {name: x for name, x in values.items() if x.source is not x.meaning}
-        self.seed, self.special, self.exact, self.number = settings.seed, settings.special, settings.exact, number
+        self.drawn, self.special, self.exact, self.number = settings.drawn, settings.special, settings.exact, number
+        self.seed = settings.drawn.seed
         narrowest = settings.narrowest or ""
         self.tolerance = TOLERANCE.get(narrowest, 0.0)
         bounds = (EXACT, EXACT) if self.exact else (LAST_PLACE.get(narrowest, 0.0), NEGLIGIBLE.get(narrowest, 0.0))
         self.last_place, self.negligible = bounds
         self.worst = self.missed = 0.0
         self.spent = 0
-        self._drawn: tuple[int, dict[str, Array]] | None = None
         terms = topological([term for x in self.values.values() for term in x])
         self.inputs = [term for term in terms if term.op == "input"]
         self.decided = _decided(terms)
-        weights = sum(term.size for term in terms if term.op == "constant")
-        self.cheap = cheap
-        self.allowed = max(ALWAYS * cheap, min(cheap + PER_WEIGHT * weights, SPEED * seconds))
+        self.weights = sum(term.size for term in terms if term.op == "constant")
+        self.cheap, self.allowed, self.until = 0, 0.0, math.inf
         self.memory = math.inf if settings.memory is None else settings.memory
         wide = [term for x in self.values.values() for term in (x.source, x.meaning)]
         self.whole = Demanded({term: everything(term) for term in wide}, self.exact)
 
-    def run(self, points: int, left: Left) -> Check:
+    def work(self, cheap: int) -> int:
+        """Operations that the part would take if there were time enough, of which `cheap` are always allowed."""
+        return OVERHEAD + min(self.whole.flops, cheap + PER_WEIGHT * self.weights)
+
+    def run(self, points: int, cheap: int, seconds: float) -> Check:
         """Compare; on one random input only, if the next would take longer than the time left. When no time is left, in
-        float64 only, and by the cheapest probe if it saves anything.
+        float64 only, and by a few elements if that saves anything.
+
+        Args:
+            points: random inputs to try.
+            cheap: operations that are always allowed.
+            seconds: time for this part; the cheapest probe is compared even if it takes longer.
 
         Raises:
             CheckFailed: a value differs.
         """
+        self.until = time.monotonic() + seconds
+        self.cheap = cheap
+        self.allowed = max(ALWAYS * cheap, min(cheap + PER_WEIGHT * self.weights, SPEED * seconds))
         large = self.whole.peak_bytes() > self.memory
         dear = self.whole.flops > self.allowed
         probes = {name: self._probes(x) for name, x in self.values.items()} if large or dear else {}
-        saving = SAVING if left() > 0 else 1.0
+        saving = SAVING if self._left() > 0 else 1.0
         sampled = large or (sum(p[0].flops for p in probes.values()) < saving * self.whole.flops and bool(probes))
         kind = "same" if not self.values else "sampled" if sampled else "full"
         tried, settled, took = 0, False, 0.0
         if kind == "full":
             for point in range(points):
-                if point and ((settled and (point + 1) * self.whole.flops > self.cheap) or left() <= took):
+                if point and ((settled and (point + 1) * self.whole.flops > self.cheap) or self._left() <= took):
                     break
                 begun = time.monotonic()
                 self.spent += self.whole.flops
-                settled = self._compare_all(point, left() > 0)
+                settled = self._compare_all(point, self._left() > 0)
                 tried, took = point + 1, time.monotonic() - begun
         elif kind == "sampled":
             tried = 1
             for name, x in self.values.items():
-                self._sample(name, x, probes[name], left)
+                self._sample(name, x, probes[name])
         return Check(self.worst, tried, {"same": 0, "full": 0, "sampled": 0} | {kind: 1}, self.missed)
 
+    def _left(self) -> float:
+        return self.until - time.monotonic()
+
     def _inputs(self, point: int) -> dict[str, Array]:
-        if self._drawn is None or self._drawn[0] != point:
-            self._drawn = point, random_values(self.inputs, point, self.seed)
-        return self._drawn[1]
+        return self.drawn.values(self.inputs, point)
 
     def _compare_all(self, point: int, natively: bool) -> bool:
         """Compare all values on a random input, and once more in their own types if asked. False if not all are finite
@@ -254,32 +270,42 @@ class Part:
 
     # Samples
 
-    def _sample(self, name: str, values: Compared, probes: Sequence[_Probe], left: Left) -> None:
+    def _sample(self, name: str, values: Compared, probes: Sequence[_Probe]) -> None:
         """Compare elements and sums along each axis as far as the budget allows; at least the cheapest probe."""
         unseen, before = 1.0, self.spent
         for i, probe in enumerate(probes):
-            if i and (self.spent - before + probe.flops > self.allowed or left() <= 0):
+            if i and (self.spent - before + probe.flops > self.allowed or self._left() <= 0):
                 break
             self.spent += probe.flops
-            if probe.sums:
-                seen = self._compare_sums(name, values, probe, left)
-            else:
-                seen = self._compare_some(name, values, probe.demand, left)
+            seen = self._compare_sums(name, values, probe) if probe.sums else self._compare_some(name, values, probe)
             unseen *= 1 - seen
         self.missed = max(self.missed, unseen)
 
     def _probes(self, values: Compared) -> list[_Probe]:
-        """All possible probes, the cheapest first."""
+        """The possible probes, the cheapest first: in short time, only some elements along all axes at once."""
+        probes = self._axis_probes(values) if self._left() > CHOOSING else []
+        most = max(self.allowed, SPEED * self._left())
+        if not probes or probes[0].flops > most:
+            probes = [self._corners(values)]
+        if not (fitting := [probe for probe in probes if probe.bytes <= self.memory]):
+            raise CheckTooLarge(
+                f"a value of {values.source.spec} cannot be checked within the memory limit, "
+                f"{self.memory / 2**20:.0f} MiB left"
+            )
+        return fitting
+
+    def _axis_probes(self, values: Compared) -> list[_Probe]:
+        """Samples and sums along each axis, the cheapest first."""
         s = values.source
         pair = s, values.meaning
-        rng = np.random.default_rng([self.seed, self.number, s.size])
+        rng = self._rng(s)
         inner = _linear_part(pair)
         inside = borders(pair)
         probes = []
         for axis, n in enumerate(s.shape):
             for count in SAMPLES:
                 if n > count:
-                    probe = self._probe(pair, _along(s, axis, positions(n, inside[axis], count, rng)), sums=False)
+                    probe = self._probe(pair, _along(s, axis, positions(n, inside[axis], count, rng)))
                     if probe.flops <= self.allowed // 2 or count == SAMPLES[-1]:
                         probes.append(probe)
                         break
@@ -287,42 +313,51 @@ class Part:
             if n > SAMPLES[-1] and is_float(s.dtype) and n * PER_WEIGHT <= self.allowed:
                 sums = Sums(rng.choice([-1.0, 1.0], (SUMS, n)))
                 probes.append(self._probe(inner, _along(inner[0], axis, sums), sums=True))
-        fitting = [
-            probe for probe in probes or [self._probe(pair, everything(s), sums=False)] if probe.bytes <= self.memory
-        ]
-        if not fitting:
-            raise CheckTooLarge(
-                f"a value of {s.spec} cannot be checked within the memory limit, {self.memory / 2**20:.0f} MiB left"
+        return sorted((probe for probe in probes if probe.bytes <= self.memory), key=lambda probe: probe.flops)
+
+    def _corners(self, values: Compared) -> _Probe:
+        """A few elements along all axes at once, on both sides of borders among them."""
+        s = values.source
+        pair = s, values.meaning
+        rng, inside = self._rng(s), borders(pair)
+        probes = (
+            self._probe(
+                pair, tuple(positions(n, of, count, rng, seen=0) for n, of in zip(s.shape, inside, strict=True))
             )
-        return sorted(fitting, key=lambda probe: probe.flops)
+            for count in (CORNERS if self._left() > 0 else CORNERS[1:])
+        )
+        probe = next(probes)
+        fits = probe.flops <= self.allowed and probe.bytes <= self.memory
+        return probe if fits else next(probes, probe)
 
-    def _probe(self, pair: Pair, demand: Demand, *, sums: bool) -> _Probe:
+    def _rng(self, value: Term) -> np.random.Generator:
+        return np.random.default_rng([self.seed, self.number, value.size])
+
+    def _probe(self, pair: Pair, demand: Demand, *, sums: bool = False) -> _Probe:
         demanded = Demanded(dict.fromkeys(pair, demand), self.exact)
-        return _Probe(pair, demand, sums, demanded.flops, demanded.peak_bytes())
+        return _Probe(pair, demand, sums, demanded)
 
-    def _compare_some(self, name: str, values: Compared, demand: Demand, left: Left) -> float:
+    def _compare_some(self, name: str, values: Compared, probe: _Probe) -> float:
         """Compare some elements, in their own types as well while there is time, and return their share of all."""
         s, r, q = values
-        demanded = Demanded({s: demand, q: demand}, self.exact)
         share = 0.0
         for point in range(POINTS):
             inputs = self._inputs(point)
-            want, found = demanded.run(inputs)
-            self._judge(name, want, found, Rounding((s, q), demand, inputs, self.exact))
-            if left() > 0 and not self.decided:
-                own = Demanded({s: demand, r: demand}).run(inputs, "native")
+            want, found = probe.demanded.run(inputs)
+            self._judge(name, want, found, Rounding((s, q), probe.demand, inputs, self.exact))
+            if self._left() > 0 and not self.decided:
+                own = Demanded({s: probe.demand, r: probe.demand}).run(inputs, "native")
                 self._judge_own(name, want, own[0], own[-1])  # one where both are the same term
             share = np.isfinite(want).sum() / s.size
             if share == want.size / s.size:  # otherwise logarithms or roots of negative numbers
                 break
         return float(share)
 
-    def _compare_sums(self, name: str, values: Compared, probe: _Probe, left: Left) -> float:
+    def _compare_sums(self, name: str, values: Compared, probe: _Probe) -> float:
         """Compare sums, and return the probability of seeing one wrong element: 0 if the sums overflow."""
         s, q = probe.pair
-        demanded = Demanded({s: probe.demand, q: probe.demand}, self.exact)
         for point in range(POINTS):
-            want, found = demanded.run(self._inputs(point))
+            want, found = probe.demanded.run(self._inputs(point))
             if np.isfinite(want).all() and np.isfinite(found).all():
                 break
         else:
@@ -338,7 +373,7 @@ class Part:
             return 0.0
         index = np.array([place[axis]])
         whole = values if values.source.shape == s.shape else Compared(s, q, q)
-        self._compare_some(name, whole, _along(s, axis, index), left)
+        self._compare_some(name, whole, self._probe((s, q), _along(s, axis, index)))
         return 1.0
 
 
@@ -347,8 +382,15 @@ class _Probe:
     pair: Pair
     demand: Demand
     sums: bool
-    flops: int
-    bytes: int
+    demanded: Demanded
+
+    @property
+    def flops(self) -> int:
+        return self.demanded.flops
+
+    @property
+    def bytes(self) -> int:
+        return self.demanded.peak_bytes()
 
 
 def _along(term: Term, axis: int, wanted: Wanted) -> Demand:

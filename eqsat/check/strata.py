@@ -37,10 +37,11 @@ def borders(roots: Sequence[Term]) -> list[Borders]:
     ]
 
 
-def positions(n: int, inside: Borders, count: int, rng: np.random.Generator) -> np.ndarray:
-    """`count` (or `SEEN`) ascending positions of n: the first, the last, both sides of borders, and random ones."""
+def positions(n: int, inside: Borders, count: int, rng: np.random.Generator, seen: int = SEEN) -> np.ndarray:
+    """`count` ascending positions of n: the first, the last, both sides of borders, and random ones; up to `seen` if
+    borders have so many sides."""
     sides = sorted({p for b in inside for p in (b - 1, b)} - {0, n - 1})
-    count = min(n, max(count, min(SEEN, len(sides) + 2)))
+    count = min(n, max(count, min(seen, len(sides) + 2)))
     if len(sides) > count - 2:
         sides = [sides[i] for i in sorted(rng.permutation(len(sides))[: count - 2])]
     first = list(dict.fromkeys([0, n - 1, *sides]))

@@ -143,13 +143,13 @@ def verify(problem: Problem, made: Assembled, run: Runner) -> Check:
         CheckFailed: one differs.
     """
     run.tell("checking", 0.95)
-    seconds, memory = run.left("check"), memory_left(problem)
+    memory = memory_left(problem)
     folded = problem.folded
     with run.budget.stage("check"):
         found = check(
             folded.program,
             made.program,
-            seconds=seconds,
+            seconds=run.left("check"),
             cuts=made.cuts,
             special=_SPECIAL[problem.asked.numerics],
             memory=memory,
@@ -160,4 +160,4 @@ def verify(problem: Problem, made: Assembled, run: Runner) -> Check:
         before, after = (
             Program((), {str(i): term for i, term in enumerate(terms)}) for terms in (folded.computed, folded.values)
         )
-        return found + check(before, after, seconds=seconds, memory=memory)
+        return found + check(before, after, seconds=run.left("check"), memory=memory)

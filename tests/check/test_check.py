@@ -1,12 +1,15 @@
 """The check of results: equal programs pass at little cost, and planted faults are found."""
 
+import time
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 
 from eqsat.check.check import check
-from eqsat.check.part import TOLERANCE, Special
+from eqsat.check.demand import Demanded
+from eqsat.check.part import SPEED, TOLERANCE, Special
 from eqsat.errors import CheckFailed
 from eqsat.program import ops
 from eqsat.program.ir import Program
@@ -167,6 +170,49 @@ def test_no_further_point_is_begun_late() -> None:
     source, result = Program((x,), {"y": ops.add(x, x)}), Program((x,), {"y": ops.mul(x, ops.full_like(2.0, x))})
     assert check(source, result).points == 2
     assert check(source, result, seconds=0.0).points == 1
+
+
+def convolutions(n: int, fault: bool = False) -> tuple[Program, Program, list[tuple[Term, Term]]]:
+    """A chain of convolutions, each of other shapes, and the same with doubled weights and halved values; one border of
+    the last may be wrong."""
+    x = ops.input("x", (1, 16, 40, 40), "float32")
+    values = [(x, x)]
+    for i in range(n):
+        w = (RNG.standard_normal((17 + i, 16 + i, 3, 3)) / 32).astype(np.float32)
+        source = ops.conv(values[-1][0], ops.constant(w), pads_lo=(1, 1), pads_hi=(1, 1))
+        pads = ((0, 1), (2, 1)) if fault and i == n - 1 else ((1, 1), (1, 1))
+        twice = ops.conv(values[-1][1], ops.constant(2 * w), pads_lo=pads[0], pads_hi=pads[1])
+        values.append((source, ops.mul(twice, ops.full_like(0.5, twice))))
+    *cuts, last = values[1:]
+    before, after = (Program((x,), {"y": y}) for y in last)
+    return before, after, cuts
+
+
+def test_many_parts_keep_the_seconds_of_the_check(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a clock that counts operations, and two milliseconds for each evaluation."""
+    now = 0.0
+    plain = Demanded.run
+
+    def counted(self: Demanded, *args: Any, **settings: Any) -> list[np.ndarray]:
+        nonlocal now
+        now += self.flops / SPEED + 0.002
+        return plain(self, *args, **settings)
+
+    monkeypatch.setattr(Demanded, "run", counted)
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    before, after, cuts = convolutions(40)
+    check(before, after, cuts=cuts)
+    took, now = now, 0.0
+    found = check(before, after, cuts=cuts, seconds=took / 8)
+    assert now < 1.1 * took / 8, (now, took)
+    assert found.parts["sampled"] > 30
+    assert found.missed > 0.9
+    now = 0.0
+    check(before, after, cuts=cuts, seconds=0.0)
+    assert now < 0.2, now
+    before, after, cuts = convolutions(40, fault=True)
+    with pytest.raises(CheckFailed, match="differs from the source"):
+        check(before, after, cuts=cuts, seconds=0.0)
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE)
