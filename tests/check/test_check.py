@@ -231,7 +231,7 @@ def row_of_equals(x: Term) -> Term:
 
 
 def less_mean(x: Term) -> Term:
-    mean = ops.mul(ops.sum_(row_of_equals(x), 1, keepdims=True), ops.full(1 / 3, (4, 1)))
+    mean = ops.mul(ops.sum_(row_of_equals(x), 1, keepdims=True), ops.full(1 / 3, (4, 1), x.dtype))
     return ops.sub(row_of_equals(x), row_of_equals(mean))
 
 
@@ -265,6 +265,35 @@ def test_outputs_that_have_cancelled(name: str) -> None:
     else:
         with pytest.raises(CheckFailed):
             check(before, after, special=special)
+
+
+def smaller(x: Term) -> Term:
+    """Of x and one, as files write it."""
+    one = ops.full(1, x.shape, x.dtype)
+    return ops.where(ops.less_equal(x, one), x, one)
+
+
+@pytest.mark.parametrize("passes", [True, False])
+def test_a_chosen_value_that_has_cancelled_is_no_decision(passes: bool) -> None:
+    source, result = smaller(less_mean(S)), ops.mul(row_of_equals(S), ops.full(0 if passes else 1e-4, (4, 3)))
+    before, after = Program((S,), {"y": source}), Program((S,), {"y": smaller(result)})
+    if passes:
+        check(before, after)
+    else:
+        with pytest.raises(CheckFailed):
+            check(before, after)
+
+
+def test_outputs_of_float64_that_have_cancelled() -> None:
+    """The program's own types round as the reference does: equal values less their mean, over a root of nearly zero."""
+    x = ops.input("x", (4, 1), "float64")
+    less = less_mean(x)
+    source = ops.div(less, ops.sqrt(ops.add(ops.mul(less, less), ops.full(1e-5, less.shape, "float64"))))
+    zero = ops.mul(row_of_equals(x), ops.full(0, (4, 3), "float64"))
+    small = ops.mul(row_of_equals(x), ops.full(1e-8, (4, 3), "float64"))
+    check(Program((x,), {"y": source}), Program((x,), {"y": zero}))
+    with pytest.raises(CheckFailed):
+        check(Program((x,), {"y": source}), Program((x,), {"y": small}))
 
 
 def test_a_decision_of_one_output_says_nothing_of_another_that_has_cancelled() -> None:
