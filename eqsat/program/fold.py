@@ -71,15 +71,16 @@ def fold_source(program: Program, exact: bool = False) -> Folded:
 def fold_constants(
     program: Program, inside: Sequence[Term] = (), source: Program | None = None
 ) -> tuple[Program, list[Term]]:
-    """The program with every subterm of constants evaluated, broadcasts and views of the source aside: what lifting
-    left.
+    """The program with every subterm of constants evaluated, broadcasts, views and pads of the source aside: what
+    lifting left.
 
     What would take much memory or work (`eqsat.program.sizes`) stays, and so does anything that is computed from it.
 
     Returns:
         the program, and what became of the terms `inside` it.
     """
-    views = {term for term in source.terms() if ops.row(term.op).view} if source else set[Term]()
+    own = source.terms() if source else []
+    views = {term for term in own if term.op == "pad" or ops.row(term.op).view}
     folded: dict[Term, Term] = {}
     constant: dict[Term, bool] = {}
     for term in topological([*program.outputs.values(), *inside]):

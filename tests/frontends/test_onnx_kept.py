@@ -102,3 +102,13 @@ def test_a_result_without_rules_is_the_model(name: str) -> None:
     source = runtime_model(name)
     written = to_onnx(eqsat.optimize(from_onnx(source), "cpu", 5, rules=[]).program)
     assert nodes_of(written) == nodes_of(source)
+
+
+@pytest.mark.parametrize("kernel", [3, 4])
+def test_a_transposed_convolution_stays_one(kernel: int) -> None:
+    """The elements that its kernel lacks for a multiple of the stride become no constant of the result."""
+    w = np.random.default_rng(0).normal(size=(3, 2, kernel, kernel)).astype(np.float32)
+    spread = node("ConvTranspose", ["x", "w"], ["y"], strides=[2, 2], pads=[1, 1, 1, 1])
+    source = model([spread], [value("x", (1, 3, 5, 5))], [value("y", None)], [tensor("w", w)])
+    written = to_onnx(eqsat.optimize(from_onnx(source), "cpu", 5, measure=False).program)
+    assert [each.op_type for each in written.graph.node] == ["ConvTranspose"]

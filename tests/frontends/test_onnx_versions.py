@@ -10,6 +10,9 @@ import pytest
 from onnx import helper, numpy_helper
 
 from eqsat.frontends.onnx.read.recurrent import STEPS
+from eqsat.frontends.terms.windows import transposed_conv
+from eqsat.program import ops
+from eqsat.program.ir import Program
 from support.onnx_models import assert_as_onnxruntime
 
 R = np.random.default_rng(0)
@@ -129,6 +132,40 @@ def named(row: Row) -> str:
 @pytest.mark.parametrize("row", READ, ids=named)
 def test_these_are_read(row: Row) -> None:
     assert judged(*row) == []
+
+
+# Sizes of the image, groups, strides, dilations, pads, output_padding; the kernel has w's last sizes.
+SPREADS: list[tuple[tuple[int, ...], tuple[int, ...], dict[str, Any], int]] = [
+    ((1, 1), (4, 4), {}, 4),  # nothing overlaps: one product
+    ((1, 1), (3, 2), {"strides": [2, 3], "dilations": [2, 1], "output_padding": [1, 0]}, 6),
+    ((1, 4), (4, 3), {"strides": [2, 2], "pads": [1, 1, 1, 0]}, 4),
+    ((4, 5), (4, 4), {"strides": [2, 2], "pads": [1, 1, 1, 1]}, 4),
+    ((4, 5), (3, 3), {"strides": [2, 2], "pads": [1, 1, 1, 1], "output_padding": [1, 1]}, 4),
+    ((3, 4), (2, 2), {"strides": [3, 4], "output_padding": [2, 1], "group": 2}, 6),
+    ((3, 4), (5, 4), {"strides": [3, 2], "pads": [2, 0, 0, 3], "group": 2}, 6),
+    ((4, 3), (3, 3), {"strides": [2, 2], "dilations": [2, 3]}, 5),
+    ((4, 3), (3, 2), {"strides": [2, 1], "dilations": [1, 2], "pads": [1, 1, 0, 0], "group": 4}, 5),
+    ((4, 3), (2, 1), {"strides": [2, 3], "dilations": [4, 2]}, 5),
+    ((6,), (5,), {"strides": [3], "dilations": [2], "pads": [2, 3]}, 3),
+    ((2, 3, 2), (4, 3, 2), {"strides": [2, 2, 2], "pads": [1, 1, 0, 1, 0, 0]}, 4),
+]
+
+
+@pytest.mark.parametrize(("image", "kernel", "attributes", "channels"), SPREADS)
+def test_kernels_are_spread_as_in_onnxruntime(
+    image: tuple[int, ...], kernel: tuple[int, ...], attributes: dict[str, Any], channels: int
+) -> None:
+    groups = attributes.get("group", 1)
+    out = channels // groups
+    operands = [f(2, 4 * groups, *image), f(4 * groups, out, *kernel), f(out * groups)]
+    assert judged("ConvTranspose", 11, operands, (1, 2), attributes, 1) == []
+
+
+def test_no_product_with_zeros_between_elements() -> None:
+    """With stride 2 a kernel of 4 x 4 has 2 x 2 elements for each output, and not 16."""
+    image, w = ops.input("x", (1, 8, 16, 16), "float32"), ops.input("w", (8, 8, 4, 4), "float32")
+    spread = transposed_conv(image, w, 1, (2, 2), (1, 1), [(1, 1, 32)] * 2)
+    assert Program((image, w), {"y": spread}).stats()["matmul_flops"] < 1.2 * 2 * 32 * 32 * 8 * 8 * 4
 
 
 @pytest.mark.parametrize("row", CARRIED, ids=named)

@@ -56,15 +56,24 @@ def transposed_conv(
 ) -> Term:
     """x[n, c, *s], w[c, oc/g, *k]: every element spreads the kernel over the output.
 
-    Kernels that do not overlap are a product, whose blocks are put in place; others a convolution with the mirrored
-    kernel over x with zeros between its elements.
+    An output at stride * q + r reads only every stride-th element of the kernel: the elements r, stride + r, ... So it
+    is a convolution of x itself, whose channels are the remainders r, which are then put beside each other. An axis
+    whose dilation is too wide for that gets zeros between its elements instead.
 
     Args:
         cuts: for each spatial axis the elements cut off at its start and at its end, and the size that is left.
     """
-    if tuple(strides) == w.shape[2:] and set(dilations) == {1}:
-        return _cut(_spread_blocks(x, w, groups), cuts)
-    return _cut(_spread_windows(x, w, groups, strides, dilations), cuts)
+    strides, dilations, stuffed = list(strides), list(dilations), [0] * len(strides)
+    for i, (n, k) in enumerate(zip(x.shape[2:], w.shape[2:], strict=True)):
+        extent = (k - 1) * dilations[i] + 1
+        if n == 1:
+            strides[i] = extent  # nothing overlaps
+        if -(-extent // strides[i]) > k:
+            stuffed[i], strides[i] = strides[i] - 1, 1
+    x = spread(x, (0, 0, *stuffed), 0)
+    apart = [d if s == 1 else 1 for s, d in zip(strides, dilations, strict=True)]
+    w = spread(w, (0, 0, *(d // a - 1 for d, a in zip(dilations, apart, strict=True))), 0)
+    return _cut(_by_remainder(x, w, groups, strides, apart), cuts)
 
 
 def _cut(x: Term, cuts: Sequence[tuple[int, int, int]]) -> Term:
@@ -74,26 +83,24 @@ def _cut(x: Term, cuts: Sequence[tuple[int, int, int]]) -> Term:
     return ops.slice_(x, [lo for lo, _, _ in cuts], [lo + size for lo, _, size in cuts], list(range(2, x.ndim)))
 
 
-def _spread_blocks(x: Term, w: Term, groups: int) -> Term:
-    """Blocks side by side: x[n, g, c, s] times w[g, c, oc k], then every k beside its s."""
-    n, c, spatial, kernel = x.shape[0], x.shape[1], x.shape[2:], w.shape[2:]
-    rank, out = len(kernel), w.shape[1]
-    left = ops.transpose(ops.reshape(x, (n, groups, c // groups, prod(spatial))), (1, 0, 3, 2))
-    right = ops.reshape(w, (groups, c // groups, out * prod(kernel)))
-    product = ops.matmul(ops.reshape(left, (groups, n * prod(spatial), c // groups)), right)
-    apart = ops.reshape(product, (groups, n, *spatial, out, *kernel))
-    beside = [axis for i in range(rank) for axis in (2 + i, 3 + rank + i)]
-    joined = ops.transpose(apart, (1, 0, 2 + rank, *beside))
-    return ops.reshape(joined, (n, groups * out, *(s * k for s, k in zip(spatial, kernel, strict=True))))
-
-
-def _spread_windows(x: Term, w: Term, groups: int, strides: Sequence[int], dilations: Sequence[int]) -> Term:
-    kernel, rank = w.shape[2:], x.ndim - 2
-    stuffed = spread(x, (0, 0, *(s - 1 for s in strides)), 0)
-    mirrored = ops.flip(w, list(range(2, w.ndim)))
-    split = ops.reshape(mirrored, (groups, w.shape[0] // groups, *w.shape[1:]))
-    turned = ops.reshape(
-        ops.transpose(split, (0, 2, 1, *range(3, split.ndim))), (groups * w.shape[1], w.shape[0] // groups, *kernel)
+def _by_remainder(x: Term, w: Term, groups: int, strides: Sequence[int], dilations: Sequence[int]) -> Term:
+    """One convolution whose channels are those of the output and the remainders of its places by the strides; then
+    every remainder beside its quotient."""
+    n, rank, channels = x.shape[0], x.ndim - 2, w.shape[1]
+    counts = [-(-k // s) for k, s in zip(w.shape[2:], strides, strict=True)]
+    lacking = [c * s - k for c, s, k in zip(counts, strides, w.shape[2:], strict=True)]
+    whole = ops.pad(w, [0] * w.ndim, [0, 0, *lacking])
+    split = ops.reshape(
+        whole, (groups, w.shape[0] // groups, channels, *(d for cs in zip(counts, strides, strict=True) for d in cs))
     )
-    reach = [d * (k - 1) for d, k in zip(dilations, kernel, strict=True)]
-    return ops.conv(stuffed, turned, (1,) * rank, reach, reach, dilations, groups)
+    taps, remainders = range(3, split.ndim, 2), range(4, split.ndim, 2)
+    mirrored = ops.flip(split, list(taps))
+    turned = ops.transpose(mirrored, (0, 2, *remainders, 1, *taps))
+    kernel = ops.reshape(turned, (groups * channels * prod(strides), w.shape[0] // groups, *counts))
+    reach = [d * (c - 1) for d, c in zip(dilations, counts, strict=True)]
+    found = ops.conv(x, kernel, (1,) * rank, reach, reach, dilations, groups)
+    sizes = found.shape[2:]
+    apart = ops.reshape(found, (n, groups * channels, *strides, *sizes))
+    beside = [axis for i in range(rank) for axis in (2 + rank + i, 2 + i)]
+    joined = ops.transpose(apart, (0, 1, *beside))
+    return ops.reshape(joined, (n, groups * channels, *(q * s for q, s in zip(sizes, strides, strict=True))))
