@@ -36,8 +36,9 @@ from eqsat.extract.plan.stitch import Solved
 from eqsat.frontends.onnx.read.model import named_sizes
 from eqsat.language.rule import AnyRule, Policy
 from eqsat.pipeline.asked import Asked
+from eqsat.pipeline.form import cover_written, explore_form, search_form
 from eqsat.pipeline.runner import Runner
-from eqsat.pipeline.search import Problem, cover_written, explore_form, partition, search_form
+from eqsat.pipeline.search import Problem, partition
 from eqsat.program.ir import Program
 from eqsat.program.node import Node
 from eqsat.rules import ALL, allowed
@@ -94,7 +95,7 @@ def prepared(program: Program, seconds: float, target: str = "mi300x") -> Prepar
     """A program for a device, with `seconds` for the cover of each part."""
     run = Runner(TimeBudget(seconds))
     problem = partition(program, Asked(device(target), ()), run)
-    return Prepared(problem, {form: cover_written(problem, form, seconds, run) for form in problem.sizes()})
+    return Prepared(problem, {form: cover_written(problem.sought(form), seconds, run) for form in problem.sizes()})
 
 
 def priced(
@@ -110,13 +111,13 @@ def priced(
     for form in program.written if forms is None else forms:
         run = Runner(TimeBudget(seconds))
         asked = replace(program.problem.asked, rules=tuple(rules))
-        problem = replace(program.problem, asked=asked, budget=run.budget)
+        sought = replace(program.problem, asked=asked, budget=run.budget).sought(form)
         written, deadline = program.written[form], run.deadline(seconds)
         if iterations is None:
-            explored = explore_form(problem, written, deadline, run)
+            explored = explore_form(sought, written, deadline, run)
         else:
             explored = saturate(written.snapshot, asked.rules, Limits(seconds=seconds, iterations=iterations))
-        x = search_form(problem, written, explored, deadline, run, prefetch=None)
+        x = search_form(sought, written, explored, deadline, run)
         stop = x.figures["stop"]
         limit = None if stop == "saturated" or (stop == "steps" and iterations is not None) else stop
         if not x.cheapest.cover.optimal:

@@ -39,6 +39,12 @@ _POLL_SECONDS = 0.1
 _ENDING_SECONDS = 1.0
 """A process whose pipe has ended takes less than this to exit."""
 
+ONE_THREAD: dict[str, str] = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+"""An environment for workers: where there is one for each processor, and so that sums are added up alike everywhere."""
+
+serving = False
+"""Whether this process is itself a worker."""
+
 _HEADER = struct.Struct("<QQ")
 """Before each message: the number of its request, and its length in bytes."""
 
@@ -288,6 +294,8 @@ def serve(service: str, memory: int, later: list[str]) -> None:
     """
     import resource
 
+    global serving
+    serving = True
     _, most = resource.getrlimit(resource.RLIMIT_AS)
     memory = memory if most == resource.RLIM_INFINITY else min(memory, most)
     resource.setrlimit(resource.RLIMIT_AS, (memory, memory))

@@ -111,6 +111,21 @@ class Search:
 
 
 @dataclass(frozen=True, slots=True)
+class Together:
+    """Whether forms are searched in several processes at once.
+
+    Attributes:
+        nodes: of all forms, at least: searching fewer takes little longer than starting a process.
+        seconds: left for the search, at least.
+        memory: bytes for each process, at least.
+    """
+
+    nodes: int = 300
+    seconds: float = 3.0
+    memory: int = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
 class Further:
     """Further plans: seconds for the covers of a form, even past the time limit."""
 
@@ -155,4 +170,4 @@ class Measuring:
 
 
 LATE, AFTER, SEARCH, FURTHER, FOLDING, EXPLAINING = Late(), After(), Search(), Further(), Folding(), Explaining()
-MEASURING = Measuring()
+TOGETHER, MEASURING = Together(), Measuring()

@@ -1,30 +1,36 @@
-"""The search: partition a program into forms, saturate each and cover it with kernels.
+"""The search: partition a program into forms, and search each.
 
 A form is a segment without names: equal segments are one form, searched once. All forms are first covered as written,
-so that each has a fallback. Then they are searched, small ones first.
+so that each has a fallback. Then they are searched, in several processes at once where that is worth their start.
 """
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from eqsat.base.time_budget import TimeBudget
-from eqsat.egraph.saturate import Limits, saturate, stated, warm_up
+from eqsat.egraph.saturate import warm_up
 from eqsat.egraph.snapshot import Snapshot
 from eqsat.errors import EqsatError, InputError
 from eqsat.extract.composites import Operator
-from eqsat.extract.cover import ENUMERATION_SHARE, CoverResult, cover, settled
-from eqsat.extract.cuts import QUICK
-from eqsat.extract.cuts import Limits as Cuts
 from eqsat.extract.plan.stitch import Solved
 from eqsat.frontends.onnx.write.plan import operators
-from eqsat.language.rule import HostRule
 from eqsat.pipeline import limits
 from eqsat.pipeline.asked import Asked
-from eqsat.pipeline.runner import Deadline, Prefetch, Runner, Stage
+from eqsat.pipeline.crew import Crew
+from eqsat.pipeline.form import (
+    Found,
+    Sought,
+    cover_at_once,
+    cover_written,
+    explore_form,
+    left_written,
+    prefetched,
+    search_form,
+    search_whole,
+)
+from eqsat.pipeline.runner import Prefetch, Runner
 from eqsat.program.core import CoreProgram, Node, lower_terms, topological
 from eqsat.program.fold import Folded, fold_source
 from eqsat.program.ir import Program
@@ -58,24 +64,10 @@ class Problem:
         """Nodes of each form."""
         return {form: len(topological(form)) for form in dict.fromkeys(part.form for part in self.parts)}
 
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """The result of the search for one form.
-
-    Attributes:
-        written: the form as its author wrote it, and its cover.
-        explored: its e-graph.
-        cheapest: the cheapest cover found, over that e-graph or a later one.
-        figures: of the e-graph, for the report: nodes, classes, iterations, why it stopped.
-        failed: the error that ended the search, if one did.
-    """
-
-    written: Solved
-    explored: Snapshot
-    cheapest: Solved
-    figures: Mapping[str, Any]
-    failed: EqsatError | None = None
+    def sought(self, form: Form) -> Sought:
+        """One form, to be searched."""
+        executed = () if self.asked.device.fuses else operators_of(self, form)
+        return Sought(self.asked, Snapshot.from_core(form), executed, self.budget)
 
 
 def partition(source: Program, asked: Asked, run: Runner) -> Problem:
@@ -92,6 +84,17 @@ def partition(source: Program, asked: Asked, run: Runner) -> Problem:
     return Problem(asked, source, folded, core, parts, executed, budget)
 
 
+def operators_of(problem: Problem, form: Form) -> list[Operator]:
+    """What a runtime executes as one operator in a form, by the classes of its snapshot as written."""
+    inside = next(part for part in problem.parts if part.form == form).nodes()
+    ids = {node: i for i, node in enumerate(topological(form))}
+    return [
+        (ids[inside[root]], tuple(ids[inside[a]] for a in args if a in inside))
+        for root, args in problem.operators
+        if root in inside
+    ]
+
+
 def search(problem: Problem, run: Runner) -> dict[Form, Found]:
     """The best covers of all forms that are found in the time left."""
     sizes = problem.sizes()
@@ -99,31 +102,11 @@ def search(problem: Problem, run: Runner) -> dict[Form, Found]:
     budget = run.budget
     for stage, seconds in limits.AFTER.expected(budget.limit, budget.spent, distinct).items():
         budget.expect(stage, seconds)
-    _start_worker(problem.asked, run)
     forms = sorted(sizes, key=sizes.__getitem__)  # what small ones leave is for larger ones
-    waiting = {form: [sizes[f] for f in forms[i:]] for i, form in enumerate(forms)}
-
-    def share(form: Form, spoken_for: float = 0.0) -> float:
-        return limits.SEARCH.of_form(max(0.0, run.left("solve") - spoken_for), sizes[form], waiting[form])
-
-    written = {form: cover_written(problem, form, share(form), run) for form in forms}
-    found: dict[Form, Found] = {}
-    prefetch: Prefetch[Snapshot] | None = None
-    for i, form in enumerate(forms):
-        run.tell(f"part {i + 1} of {len(forms)}", 0.8 * i / len(forms))
-        seconds = share(form)
-        deadline = run.deadline(seconds)
-        try:
-            explored = explore_form(problem, written[form], deadline, run, prefetch) if seconds > 0 else None
-            prefetch = None
-            for later in forms[i + 1 : i + 2]:
-                prefetch = _prefetched(problem, written[later], share(later, deadline.left()), run)
-            found[form] = search_form(problem, written[form], explored, deadline, run, prefetch)
-        except InputError:
-            raise
-        except EqsatError as error:
-            found[form] = _found(written[form], written[form], written[form].snapshot, {"stop": "failed"}, error)
-    return found
+    sought = [problem.sought(form) for form in forms]
+    with Crew(problem.asked, [sizes[form] for form in forms], run) as crew:
+        found = _alone(sought, [sizes[form] for form in forms], run) if crew.alone else _together(sought, crew, run)
+    return dict(zip(forms, found, strict=True))
 
 
 def _start_worker(asked: Asked, run: Runner) -> None:
@@ -137,232 +120,38 @@ def _start_worker(asked: Asked, run: Runner) -> None:
                 run.interrupt()
 
 
-def cover_written(problem: Problem, form: Form, seconds: float, run: Runner) -> Solved:
-    """The best cover of a form as written, found in a part of its `seconds`."""
-    snapshot = Snapshot.from_core(form)
-    executed = () if problem.asked.device.fuses else operators_of(problem, form)
-    found = run.run(COVER_WRITTEN, limits.SEARCH.written * seconds, problem, snapshot, executed)
-    found.forget()
-    return Solved(snapshot, found)
+def _alone(sought: Sequence[Sought], sizes: Sequence[int], run: Runner) -> list[Found]:
+    """Each form in turn. One is saturated while the one before it is covered."""
 
+    def share(i: int, spoken_for: float = 0.0) -> float:
+        return limits.SEARCH.of_form(max(0.0, run.left("solve") - spoken_for), sizes[i], sizes[i:])
 
-def operators_of(problem: Problem, form: Form) -> list[Operator]:
-    """What a runtime executes as one operator in a form, by the classes of its snapshot as written."""
-    inside = next(part for part in problem.parts if part.form == form).nodes()
-    ids = {node: i for i, node in enumerate(topological(form))}
-    return [
-        (ids[inside[root]], tuple(ids[inside[a]] for a in args if a in inside))
-        for root, args in problem.operators
-        if root in inside
-    ]
-
-
-def _prefetched(problem: Problem, written: Solved, seconds: float, run: Runner) -> Prefetch[Snapshot] | None:
-    """The saturation of a form that may expect so many seconds, while the one before it is covered."""
-    if not problem.asked.rules or seconds < limits.SEARCH.prefetch:
-        return None
-    return Prefetch(lambda: _saturated(problem, written, run.deadline(seconds)), seconds)
-
-
-def explore_form(
-    problem: Problem, written: Solved, deadline: Deadline, run: Runner, prefetch: Prefetch[Snapshot] | None = None
-) -> Snapshot:
-    """The e-graph of a form, as large as the time allows; `prefetch` where its saturation has begun already."""
-    with problem.budget.stage("saturate"):
-        if prefetch is not None:
-            left = deadline.left()
-            found = _awaited(prefetch, left, run)
-            if found is not None and (found.stats["stop"] != "time" or left <= limits.SEARCH.more * prefetch.seconds):
-                return found
-        return _saturated(problem, written, deadline)
-
-
-def _awaited(prefetch: Prefetch[Snapshot], seconds: float, run: Runner) -> Snapshot | None:
-    try:
-        return prefetch.result(seconds)
-    except KeyboardInterrupt:
-        run.interrupt()
-        return prefetch.result(limits.LATE.grace)  # the last checkpoint
-
-
-def search_form(
-    problem: Problem,
-    written: Solved,
-    explored: Snapshot | None,
-    deadline: Deadline,
-    run: Runner,
-    prefetch: Prefetch[Snapshot] | None,
-) -> Found:
-    """The cheapest cover of one form over its e-graph; None stands for an e-graph that there was no time for.
-
-    Raises:
-        EqsatError: a rule is unsound.
-    """
-    if explored is None:
-        return _found(written, written, written.snapshot, {"stop": run.why_stopped})
-    if explored.stats["stop"] == "interrupted":
-        run.interrupt()
-    if _same(explored, written.snapshot) and (written.cover.optimal or not deadline.left()):
-        return _found(written, written, explored, explored.stats)
-    first = run.run(COVER, deadline.left(), problem, written, explored)
-    if first is None:  # what was found can no longer be priced: it counts as not found
-        return _found(written, written, explored, explored.stats | {"stop": run.why_stopped})
-    grouped = run.run(REGROUP, deadline.left(), problem, written, first, prefetch)
-    best = run.run(SECOND_LOOK, deadline.left(), problem, written, grouped)
-    for solved in (first, grouped, best):
-        solved.cover.forget()
-    stop = {"stop": run.why_stopped} if run.interrupted or best.cover.stats["hurried"] else {}
-    return _found(written, best, explored, best.snapshot.stats | stop)
-
-
-def _found(
-    written: Solved,
-    cheapest: Solved,
-    explored: Snapshot,
-    figures: Mapping[str, Any],
-    failed: EqsatError | None = None,
-) -> Found:
-    own = {"nodes": len(cheapest.snapshot.nodes), "classes": cheapest.snapshot.n_classes}
-    return Found(written, explored, cheapest, {**figures, **own}, failed)
-
-
-def _same(explored: Snapshot, source: Snapshot) -> bool:
-    """Whether no rule has made or merged anything."""
-    merged = explored.n_classes < source.n_classes
-    return not merged and not any(node.rule for node in explored.nodes)
-
-
-def _saturated(problem: Problem, written: Solved, deadline: Deadline) -> Snapshot:
-    """The e-graph of a form, small enough to be covered in the rest of the time."""
-    if not problem.asked.rules:
-        return replace(written.snapshot, stats={"stop": "saturated"})
-    left = deadline.left()
-    share = limits.SEARCH.saturation * left
-    affordable = _affordable(written, left - share)
-    most = Limits().nodes
-    within = Limits(seconds=share, nodes=min(most, affordable))
-    found = saturate(written.snapshot, problem.asked.rules, within, should_stop=deadline.stopped)
-    if found.stats["stop"] == "nodes" and affordable < most:
-        found.stats["stop"] = "time"
+    if sought:
+        _start_worker(sought[0].asked, run)
+    written = [cover_written(one, share(i), run) for i, one in enumerate(sought)]
+    found: list[Found] = []
+    prefetch: Prefetch[Snapshot] | None = None
+    for i, one in enumerate(sought):
+        run.tell(f"part {i + 1} of {len(sought)}", 0.8 * i / len(sought))
+        seconds = share(i)
+        deadline = run.deadline(seconds)
+        try:
+            explored = explore_form(one, written[i], deadline, run, prefetch) if seconds > 0 else None
+            prefetch = None
+            for later in range(i + 1, len(sought))[:1]:
+                prefetch = prefetched(sought[later], written[later], share(later, deadline.left()), run)
+            found.append(search_form(one, written[i], explored, deadline, run, prefetch))
+        except InputError:
+            raise
+        except EqsatError as error:
+            found.append(left_written(written[i], "failed", error))
     return found
 
 
-def _affordable(written: Solved, seconds: float) -> int:
-    """Most e-nodes that can be covered in so many seconds, estimated from the cover of the program as written."""
-    share = 1.0 if written.cover.stats["candidates"]["stopped"] else limits.SEARCH.hurried
-    return int(min(max(0.0, seconds) / max(share * _each(written), 1e-9), sys.maxsize))
-
-
-def _each(written: Solved) -> float:
-    """Seconds for finding the kernels of one e-node of the form as written."""
-    return written.cover.stats["seconds"]["candidates"] / len(written.snapshot.nodes)
-
-
-def _at_first(deadline: Deadline, problem: Problem, written: Solved, snapshot: Snapshot) -> Cuts | None:
-    """The limits for the first cover of an e-graph: quick ones, as it tells the second what the leaves cost.
-
-    Where no second look is taken, the defaults if the kernels can be found in the time left.
-    """
-    if problem.asked.device.fuses:
-        return QUICK
-    expected = limits.SEARCH.grown * _each(written) * len(snapshot.nodes)
-    return None if expected <= ENUMERATION_SHARE * deadline.left() else QUICK
-
-
-def _in_time_again(deadline: Deadline, first: CoverResult) -> tuple[Cuts | None, float]:
-    """The limits for another cover of an e-graph in the time left, and the share of it that its kernels may take, by
-    the time that the first one took."""
-    left, slack = deadline.left(), limits.SEARCH.again
-    spent, kernels = sum(first.stats["seconds"].values()), first.stats["seconds"]["candidates"]
-    if slack * spent > left:
-        return QUICK, ENUMERATION_SHARE
-    return None, max(ENUMERATION_SHARE, 1 - slack * (spent - kernels) / left)
-
-
-def _covered(
-    deadline: Deadline,
-    problem: Problem,
-    snapshot: Snapshot,
-    executed: Sequence[Operator] = (),
-    known: Sequence[CoverResult] = (),
-    before: CoverResult | None = None,
-    cuts: Cuts | None = None,
-    enumeration_share: float = ENUMERATION_SHARE,
-    brief: bool = False,
-) -> CoverResult:
-    asked = problem.asked
-    left = deadline.left()
-    given = left, cuts, deadline.stopped, asked.exact, known, before, executed, enumeration_share, brief
-    found = cover(snapshot, asked.device, *given)
-    kernels = found.stats["candidates"]
-    found.stats["hurried"] = kernels["stopped"] or (cuts is QUICK and kernels["crowded"])
-    for stage, spent in found.stats["seconds"].items():
-        problem.budget.add("solve" if stage == "incumbents" else stage, spent)
-    return found
-
-
-def _covered_at_once(problem: Problem, snapshot: Snapshot, executed: Sequence[Operator]) -> CoverResult:
-    """A cover with the kernels that are found first."""
-    return _covered(Deadline(0.0, lambda: False), problem, snapshot, executed, cuts=QUICK)
-
-
-def _covered_e_graph(deadline: Deadline, problem: Problem, written: Solved, snapshot: Snapshot) -> Solved | None:
-    cuts = _at_first(deadline, problem, written, snapshot)
-    return Solved(snapshot, _covered(deadline, problem, snapshot, known=[written.cover], cuts=cuts, brief=True))
-
-
-def _regrouped(
-    deadline: Deadline, problem: Problem, written: Solved, first: Solved, prefetch: Prefetch[Snapshot] | None
-) -> Solved:
-    """The cheapest cover after joining values of the best cover into groups, repeated until nothing is gained.
-
-    Only a good cover tells which further values to join: its products may have been made by rules and have other
-    derivations, so that no group of required values contains them.
-    """
-    groups = [r for r in problem.asked.rules if isinstance(r, HostRule) and r.phase == "groups"]
-    best = first
-    while best.snapshot.stats["stop"] == "saturated":
-        further = stated(groups, best.snapshot, [best.cover.derivation])
-        if not further or not deadline.left():
-            break
-        with problem.budget.stage("saturate"):
-            if prefetch:
-                prefetch.wait(deadline.left())  # a second worker would load for longer
-            seconds = Limits(seconds=limits.SEARCH.saturation * deadline.left())
-            more = saturate(best.snapshot, problem.asked.rules, seconds, further=further)
-        known, cuts = [written.cover, best.cover], _at_first(deadline, problem, written, more)
-        better = Solved(more, _covered(deadline, problem, more, known=known, cuts=cuts, brief=True), before=best)
-        if better.cover.cost >= best.cover.cost:
-            break
-        best = better
-    return best
-
-
-def _looked_at_again(deadline: Deadline, problem: Problem, written: Solved, best: Solved) -> Solved:
-    """The cheapest cover by the kernels that the other guess at their leaves keeps, where that is cheaper.
-
-    Its bound is on covers by these and on those by the kernels that were kept before. The search among these is carried
-    on only where their bound leaves room for a cheaper one.
-    """
-    first = best.cover
-    found = first.stats["candidates"]
-    if not found["crowded"] or not deadline.left() or not problem.asked.device.fuses:
-        return best
-    again = first
-    if not found["stopped"]:
-        cuts, share = _in_time_again(deadline, first)
-        again = _covered(deadline, problem, best.snapshot, (), [written.cover, first], first, cuts, share)
-    if first.brief and first.lower_bound < again.cost and deadline.left():
-        with problem.budget.stage("solve"):
-            first = settled(first, again, deadline.left(), deadline.stopped)
-    if again.cost >= first.cost:
-        first.stats["hurried"] = again.stats["hurried"]
-        return replace(best, cover=first)
-    bound = min(again.lower_bound, first.lower_bound)
-    return replace(best, cover=replace(again, lower_bound=bound, optimal=bound >= again.cost))
-
-
-COVER_WRITTEN = Stage(_covered, _covered_at_once)
-COVER = Stage(_covered_e_graph, lambda problem, written, snapshot: None, always=True)
-REGROUP = Stage(_regrouped, lambda problem, written, first, prefetch: first)
-SECOND_LOOK = Stage(_looked_at_again, lambda problem, written, best: best)
+def _together(sought: Sequence[Sought], crew: Crew, run: Runner) -> list[Found]:
+    """Several forms at a time."""
+    as_written: list[Solved | None] = crew.each(cover_written, [(one,) for one in sought])
+    written = [x or cover_at_once(one) for x, one in zip(as_written, sought, strict=True)]
+    _start_worker(sought[0].asked, run)
+    found = crew.each(search_whole, list(zip(sought, written, strict=True)), "part")
+    return [x or left_written(w, run.why_stopped) for x, w in zip(found, written, strict=True)]

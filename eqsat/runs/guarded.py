@@ -16,15 +16,12 @@ import traceback
 from dataclasses import replace
 from typing import Any
 
-from eqsat.base.worker import Pool, Send, Worker
+from eqsat.base.worker import ONE_THREAD, Pool, Send, Worker
 from eqsat.errors import one_line
 from eqsat.runs.task import Outcome, Task, Work
 
 TRIES = 2
 """Processes that a task may cost: the first may have died of something else, such as a machine short of memory."""
-
-ONE_THREAD: dict[str, str] = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-"""Environment of workers: there is one for each processor, and sums are added up alike on every machine."""
 
 
 class Service:

@@ -11,7 +11,7 @@ import eqsat
 from eqsat import spec
 from eqsat.extract.cuts import Limits
 from eqsat.extract.solver.solve import SETTLING, Effort
-from eqsat.pipeline import search
+from eqsat.pipeline import form
 
 RNG = np.random.default_rng(7)
 FEW, FEWER = Limits(per_kind=2, joins=2, pairs=2), Limits(per_kind=1, joins=1, pairs=1)
@@ -34,7 +34,7 @@ def carried_on(monkeypatch: pytest.MonkeyPatch) -> Callable[[Effort], tuple[eqsa
 
     def found(glance: Effort) -> tuple[eqsat.Result, list[int]]:
         costs: list[int] = []
-        settled = search.settled
+        settled = form.settled
 
         def counted(*args):
             cover = settled(*args)
@@ -42,10 +42,10 @@ def carried_on(monkeypatch: pytest.MonkeyPatch) -> Callable[[Effort], tuple[eqsa
             return cover
 
         with monkeypatch.context() as patch:
-            patch.setattr(search, "_at_first", lambda *args: FEW)
-            patch.setattr(search, "_in_time_again", lambda *args: (FEWER, 0.9))  # finds little
+            patch.setattr(form, "_at_first", lambda *args: FEW)
+            patch.setattr(form, "_in_time_again", lambda *args: (FEWER, 0.9))  # finds little
             patch.setattr("eqsat.extract.cover.GLANCE", glance)
-            patch.setattr(search, "settled", counted)
+            patch.setattr(form, "settled", counted)
             return eqsat.optimize(attention(), time_limit=60), costs
 
     return found

@@ -12,7 +12,8 @@ import pytest
 import eqsat
 from eqsat import spec
 from eqsat.base.time_budget import TimeBudget
-from eqsat.pipeline import limits, search
+from eqsat.extract.plan.stitch import Solved
+from eqsat.pipeline import form, limits, search
 from eqsat.pipeline.asked import judged
 from eqsat.pipeline.runner import Prefetch, Runner
 
@@ -33,21 +34,21 @@ def layers() -> eqsat.Program:
     return eqsat.trace(net, spec((64, 48)))
 
 
-def begun() -> tuple[Runner, search.Problem, search.Solved]:
-    """A search whose largest form is covered as written."""
+def begun() -> tuple[Runner, form.Sought, Solved]:
+    """The largest form of a program, covered as written."""
     given = None, None, 1.0, 1, "latency", None, None, False, 1
     run = Runner(TimeBudget.of(60))
     program = layers()
     problem = search.partition(program, judged(program, "mi300x", "reassociate", *given), run)
-    form = max(problem.sizes(), key=problem.sizes().__getitem__)
-    return run, problem, search.cover_written(problem, form, 5.0, run)
+    sought = problem.sought(max(problem.sizes(), key=problem.sizes().__getitem__))
+    return run, sought, form.cover_written(sought, 5.0, run)
 
 
 def test_the_result_does_not_depend_on_what_is_saturated_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
     program = layers()
     given: list[float] = []
-    prefetch = search.Prefetch
-    monkeypatch.setattr(search, "Prefetch", lambda work, seconds: given.append(seconds) or prefetch(work, seconds))
+    prefetch = form.Prefetch
+    monkeypatch.setattr(form, "Prefetch", lambda work, seconds: given.append(seconds) or prefetch(work, seconds))
     with_it = eqsat.optimize(program, time_limit=30)
     assert given
     given.clear()
@@ -59,11 +60,11 @@ def test_the_result_does_not_depend_on_what_is_saturated_ahead(monkeypatch: pyte
 
 
 def test_a_saturation_that_was_cut_short_is_done_again_when_there_is_more_time() -> None:
-    run, problem, written = begun()
+    run, sought, written = begun()
     short = replace(written.snapshot, stats={"stop": "time"})
-    again = search.explore_form(problem, written, run.deadline(20.0), run, Prefetch(lambda: short, 1.0))
+    again = form.explore_form(sought, written, run.deadline(20.0), run, Prefetch(lambda: short, 1.0))
     assert again.stats["stop"] == "saturated"
-    assert search.explore_form(problem, written, run.deadline(1.2), run, Prefetch(lambda: short, 1.0)) is short
+    assert form.explore_form(sought, written, run.deadline(1.2), run, Prefetch(lambda: short, 1.0)) is short
 
 
 def test_errors_come_with_the_result_and_a_late_result_is_none() -> None:
@@ -80,9 +81,9 @@ def test_errors_come_with_the_result_and_a_late_result_is_none() -> None:
 
 
 def test_an_interrupt_ends_a_saturation_in_another_thread() -> None:
-    run, problem, written = begun()
+    run, sought, written = begun()
     run.interrupt()
     start = time.monotonic()
-    found = Prefetch(lambda: search._saturated(problem, written, run.deadline(30.0)), 30.0).result(10.0)
+    found = Prefetch(lambda: form._saturated(sought, written, run.deadline(30.0)), 30.0).result(10.0)
     assert found is not None
     assert time.monotonic() - start < 2.0

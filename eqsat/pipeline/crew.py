@@ -1,0 +1,222 @@
+"""Forms searched in several processes at once: this one, and others that are kept for later searches.
+
+    this process                                      another
+      take a form, search it                            (egglog runs in a worker of its own)
+      a thread:  take a form  ->  pipe  ->  Searching:  search it
+                 keep the result  <-  pipe  <-
+
+Forms do not depend on each other, so that which process searches a form changes nothing but the time.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from types import FrameType, TracebackType
+from typing import Any, TypeVar
+
+from eqsat.base import worker
+from eqsat.base.memory_limit import collector_paused
+from eqsat.base.time_budget import TimeBudget
+from eqsat.base.worker import ONE_THREAD, Pool, Send, Worker, packed
+from eqsat.egraph.saturate import warm_up
+from eqsat.errors import EqsatError
+from eqsat.pipeline import limits
+from eqsat.pipeline.asked import Asked
+from eqsat.pipeline.form import Sought
+from eqsat.pipeline.runner import Runner
+
+T = TypeVar("T")
+
+Work = Callable[..., T]
+"""`work(sought, *given, seconds, run)`: what is done with a form, here or elsewhere. A function of a module."""
+
+_POLL_SECONDS = 0.05
+
+
+def _processors() -> int:
+    """Processors that this process may use; one in a worker process, as there is one of those for each."""
+    if worker.serving:
+        return 1
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+_SEARCHERS = Pool("eqsat.pipeline.crew:Searching", most=max(1, _processors() - 1), environment=ONE_THREAD)
+
+
+class Crew:
+    """The processes that search the forms of one program.
+
+    Attributes:
+        alone: whether this process searches them all.
+    """
+
+    def __init__(self, asked: Asked, sizes: Sequence[int], run: Runner) -> None:
+        """`sizes` are the nodes of each form, in the order of all that `each` is given."""
+        self._sizes, self._run = sizes, run
+        self._others = _others(asked, sizes, run)
+        self._memory = asked.memory
+        self._asked = packed(replace(asked, inputs=None)) if self._others else b""
+        self._lock = threading.Lock()
+        self._ended = False
+
+    @property
+    def alone(self) -> bool:
+        return self._others == 0
+
+    def __enter__(self) -> Crew:
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._ended = True
+
+    def each(self, work: Work[T], given: Sequence[tuple[Any, ...]], told: str = "") -> list[T | None]:
+        """The result for each form; None where its process was lost, or too late.
+
+        Args:
+            given: the arguments of `work` before the seconds, the form first.
+            told: the stage, for progress.
+
+        Raises:
+            InputError, or what `work` raises here.
+        """
+        found: list[T | None] = [None] * len(given)
+        largest = len(given) - 1  # takes longest, so it begins first; then the small ones, which leave time for others
+        waiting = deque([largest, *range(largest)])
+        errors: list[BaseException] = []
+        spent: list[Mapping[str, float]] = []
+
+        def taken() -> tuple[int, float] | None:
+            with self._lock:
+                if not waiting or self._ended or errors:
+                    return None
+                share = self._share([self._sizes[i] for i in waiting])
+                if told:
+                    done = len(given) - len(waiting)
+                    self._run.tell(f"{told} {done + 1} of {len(given)}", 0.8 * done / len(given))
+                return waiting.popleft(), share
+
+        def elsewhere() -> None:
+            with _SEARCHERS.lent(self._memory, None, 0.0) as other:
+                while other is not None and other.alive and (task := taken()):
+                    i, seconds = task
+                    try:
+                        found[i], took = self._asked_of(other, work, given[i], seconds)
+                        spent.append(took)
+                    except EqsatError as error:
+                        errors.append(error)
+
+        threads = [threading.Thread(target=elsewhere, daemon=True) for _ in range(self._others)]
+        for thread in threads:
+            thread.start()
+        try:
+            while task := taken():
+                i, seconds = task
+                found[i] = work(*given[i], seconds, self._run)
+            self._wait(threads)
+        except BaseException:
+            self._ended = True
+            raise
+        for error in errors:
+            raise error
+        for took in spent:
+            for stage, seconds in took.items():
+                self._run.budget.add(stage, seconds)
+        return found
+
+    def _share(self, waiting: Sequence[int]) -> float:
+        """Seconds for the first of the forms that wait, by their sizes."""
+        left = self._run.left("solve")
+        return min(left, limits.SEARCH.of_form((1 + self._others) * left, waiting[0], waiting))
+
+    def _wait(self, threads: Sequence[threading.Thread]) -> None:
+        while any(thread.is_alive() for thread in threads):
+            try:
+                for thread in threads:
+                    thread.join(_POLL_SECONDS)
+            except KeyboardInterrupt:
+                self._run.interrupt()
+
+    def _asked_of(
+        self, other: Worker, work: Work[T], given: tuple[Any, ...], seconds: float
+    ) -> tuple[T | None, Mapping[str, float]]:
+        """What another process finds for a form, and the seconds of its stages."""
+        late = limits.LATE
+        ends = time.monotonic() + late.patience(seconds, self._run.budget.limit) + late.grace
+        told, finished = False, False
+        sought, *rest = given
+        try:
+            other.send((work, self._asked, sought.source, sought.operators, rest, seconds))
+            while not self._ended and time.monotonic() < ends:
+                if message := other.receive(_POLL_SECONDS):
+                    finished = True
+                    return _content(message)
+                if self._run.interrupted and not told:
+                    other.signal(signal.SIGINT)
+                    told, ends = True, time.monotonic() + 2 * late.grace
+        except (EOFError, OSError):  # it ran out of memory, or was killed
+            pass
+        finally:
+            if not finished:
+                other.kill()
+        return None, {}
+
+
+def _others(asked: Asked, sizes: Sequence[int], run: Runner) -> int:
+    """How many further processes are worth their start."""
+    least = limits.TOGETHER
+    if len(sizes) < 2 or not asked.rules or sum(sizes) < least.nodes or run.left("solve") < least.seconds:
+        return 0
+    return max(0, min(len(sizes), _processors(), asked.memory // least.memory) - 1)
+
+
+def _content(message: tuple[str, Any]) -> tuple[Any, Mapping[str, float]]:
+    """What a message of `Searching` says.
+
+    Raises:
+        EqsatError: the search of the form did.
+    """
+    kind, content = message
+    if kind == "refused":
+        raise content
+    return content if kind == "found" else (None, {})
+
+
+class Searching:
+    """The service of another process. SIGINT ends its search as Ctrl-C does here: it answers with the best so far."""
+
+    def __init__(self) -> None:
+        self._asked: tuple[bytes, Asked] | None = None
+        self._searching = False
+        signal.signal(signal.SIGINT, self._interrupted)
+
+    def _interrupted(self, number: int, frame: FrameType | None) -> None:
+        if self._searching:
+            raise KeyboardInterrupt
+
+    def __call__(self, request: Any, send: Send) -> None:
+        """Answer `(work, asked, source, operators, given, seconds)`; the request `asked` comes packed."""
+        work, sent, source, operators, given, seconds = request
+        if self._asked is None or sent != self._asked[0]:
+            self._asked = sent, pickle.loads(sent)
+            warm_up(self._asked[1].rules)
+        asked = self._asked[1]
+        run = Runner(TimeBudget(seconds))
+        self._searching = True
+        try:
+            with collector_paused():
+                found = work(Sought(asked, source, operators, run.budget), *given, seconds, run)
+            self._searching = False
+            send("found", (found, run.budget.spent))
+        except KeyboardInterrupt:  # between two stages
+            send("interrupted", None)
+        except EqsatError as error:
+            send("refused", error)
+        finally:
+            self._searching = False

@@ -1,0 +1,305 @@
+"""The search of one form: saturate it, then cover its e-graph with kernels, twice."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from eqsat.base.time_budget import TimeBudget
+from eqsat.egraph.saturate import Limits, saturate, stated
+from eqsat.egraph.snapshot import Snapshot
+from eqsat.errors import EqsatError, InputError
+from eqsat.extract.composites import Operator
+from eqsat.extract.cover import ENUMERATION_SHARE, CoverResult, cover, settled
+from eqsat.extract.cuts import QUICK
+from eqsat.extract.cuts import Limits as Cuts
+from eqsat.extract.plan.stitch import Solved
+from eqsat.language.rule import HostRule
+from eqsat.pipeline import limits
+from eqsat.pipeline.asked import Asked
+from eqsat.pipeline.runner import Deadline, Prefetch, Runner, Stage
+
+
+@dataclass(frozen=True, slots=True)
+class Sought:
+    """A form to search.
+
+    Attributes:
+        asked: the request.
+        source: the form as its author wrote it.
+        operators: what a runtime executes as one operator, result and operands, by the classes of `source`; empty where
+            the device fuses.
+        budget: the clock of the search.
+    """
+
+    asked: Asked
+    source: Snapshot
+    operators: Sequence[Operator]
+    budget: TimeBudget
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The result of the search for one form.
+
+    Attributes:
+        written: the form as its author wrote it, and its cover.
+        explored: its e-graph.
+        cheapest: the cheapest cover found, over that e-graph or a later one.
+        figures: of the e-graph, for the report: nodes, classes, iterations, why it stopped.
+        failed: the error that ended the search, if one did.
+    """
+
+    written: Solved
+    explored: Snapshot
+    cheapest: Solved
+    figures: Mapping[str, Any]
+    failed: EqsatError | None = None
+
+
+def cover_written(sought: Sought, seconds: float, run: Runner) -> Solved:
+    """The best cover of a form as written, found in a part of its `seconds`."""
+    found = run.run(COVER_WRITTEN, limits.SEARCH.written * seconds, sought, sought.source, sought.operators)
+    found.forget()
+    return Solved(sought.source, found)
+
+
+def cover_at_once(sought: Sought) -> Solved:
+    """A cover of a form as written, by the kernels that are found first."""
+    found = COVER_WRITTEN.otherwise(sought, sought.source, sought.operators)
+    found.forget()
+    return Solved(sought.source, found)
+
+
+def search_whole(sought: Sought, written: Solved, seconds: float, run: Runner) -> Found:
+    """The cheapest cover of a form that is found in so many seconds.
+
+    Raises:
+        InputError: a rule cannot be used.
+    """
+    deadline = run.deadline(seconds)
+    try:
+        explored = explore_form(sought, written, deadline, run) if seconds > 0 else None
+        return search_form(sought, written, explored, deadline, run)
+    except InputError:
+        raise
+    except EqsatError as error:
+        return left_written(written, "failed", error)
+
+
+def left_written(written: Solved, stop: str, error: EqsatError | None = None) -> Found:
+    """A form that stays as written, and why."""
+    return _found(written, written, written.snapshot, {"stop": stop}, error)
+
+
+def prefetched(sought: Sought, written: Solved, seconds: float, run: Runner) -> Prefetch[Snapshot] | None:
+    """The saturation of a form that may expect so many seconds, while the one before it is covered."""
+    if not sought.asked.rules or seconds < limits.SEARCH.prefetch:
+        return None
+    return Prefetch(lambda: _saturated(sought, written, run.deadline(seconds)), seconds)
+
+
+def explore_form(
+    sought: Sought, written: Solved, deadline: Deadline, run: Runner, prefetch: Prefetch[Snapshot] | None = None
+) -> Snapshot:
+    """The e-graph of a form, as large as the time allows; `prefetch` where its saturation has begun already."""
+    with sought.budget.stage("saturate"):
+        if prefetch is not None:
+            left = deadline.left()
+            found = _awaited(prefetch, left, run)
+            if found is not None and (found.stats["stop"] != "time" or left <= limits.SEARCH.more * prefetch.seconds):
+                return found
+        return _saturated(sought, written, deadline)
+
+
+def _awaited(prefetch: Prefetch[Snapshot], seconds: float, run: Runner) -> Snapshot | None:
+    try:
+        return prefetch.result(seconds)
+    except KeyboardInterrupt:
+        run.interrupt()
+        return prefetch.result(limits.LATE.grace)  # the last checkpoint
+
+
+def search_form(
+    sought: Sought,
+    written: Solved,
+    explored: Snapshot | None,
+    deadline: Deadline,
+    run: Runner,
+    prefetch: Prefetch[Snapshot] | None = None,
+) -> Found:
+    """The cheapest cover of one form over its e-graph; None stands for an e-graph that there was no time for.
+
+    Raises:
+        EqsatError: a rule is unsound.
+    """
+    if explored is None:
+        return left_written(written, run.why_stopped)
+    if explored.stats["stop"] == "interrupted":
+        run.interrupt()
+    if _same(explored, written.snapshot) and (written.cover.optimal or not deadline.left()):
+        return _found(written, written, explored, explored.stats)
+    first = run.run(COVER, deadline.left(), sought, written, explored)
+    if first is None:  # what was found can no longer be priced: it counts as not found
+        return _found(written, written, explored, explored.stats | {"stop": run.why_stopped})
+    grouped = run.run(REGROUP, deadline.left(), sought, written, first, prefetch)
+    best = run.run(SECOND_LOOK, deadline.left(), sought, written, grouped)
+    for solved in (first, grouped, best):
+        solved.cover.forget()
+    stop = {"stop": run.why_stopped} if run.interrupted or best.cover.stats["hurried"] else {}
+    return _found(written, best, explored, best.snapshot.stats | stop)
+
+
+def _found(
+    written: Solved,
+    cheapest: Solved,
+    explored: Snapshot,
+    figures: Mapping[str, Any],
+    failed: EqsatError | None = None,
+) -> Found:
+    own = {"nodes": len(cheapest.snapshot.nodes), "classes": cheapest.snapshot.n_classes}
+    return Found(written, explored, cheapest, {**figures, **own}, failed)
+
+
+def _same(explored: Snapshot, source: Snapshot) -> bool:
+    """Whether no rule has made or merged anything."""
+    merged = explored.n_classes < source.n_classes
+    return not merged and not any(node.rule for node in explored.nodes)
+
+
+def _saturated(sought: Sought, written: Solved, deadline: Deadline) -> Snapshot:
+    """The e-graph of a form, small enough to be covered in the rest of the time."""
+    if not sought.asked.rules:
+        return replace(written.snapshot, stats={"stop": "saturated"})
+    left = deadline.left()
+    share = limits.SEARCH.saturation * left
+    affordable = _affordable(written, left - share)
+    most = Limits().nodes
+    within = Limits(seconds=share, nodes=min(most, affordable))
+    found = saturate(written.snapshot, sought.asked.rules, within, should_stop=deadline.stopped)
+    if found.stats["stop"] == "nodes" and affordable < most:
+        found.stats["stop"] = "time"
+    return found
+
+
+def _affordable(written: Solved, seconds: float) -> int:
+    """Most e-nodes that can be covered in so many seconds, estimated from the cover of the program as written."""
+    share = 1.0 if written.cover.stats["candidates"]["stopped"] else limits.SEARCH.hurried
+    return int(min(max(0.0, seconds) / max(share * _each(written), 1e-9), sys.maxsize))
+
+
+def _each(written: Solved) -> float:
+    """Seconds for finding the kernels of one e-node of the form as written."""
+    return written.cover.stats["seconds"]["candidates"] / len(written.snapshot.nodes)
+
+
+def _at_first(deadline: Deadline, sought: Sought, written: Solved, snapshot: Snapshot) -> Cuts | None:
+    """The limits for the first cover of an e-graph: quick ones, as it tells the second what the leaves cost.
+
+    Where no second look is taken, the defaults if the kernels can be found in the time left.
+    """
+    if sought.asked.device.fuses:
+        return QUICK
+    expected = limits.SEARCH.grown * _each(written) * len(snapshot.nodes)
+    return None if expected <= ENUMERATION_SHARE * deadline.left() else QUICK
+
+
+def _in_time_again(deadline: Deadline, first: CoverResult) -> tuple[Cuts | None, float]:
+    """The limits for another cover of an e-graph in the time left, and the share of it that its kernels may take, by
+    the time that the first one took."""
+    left, slack = deadline.left(), limits.SEARCH.again
+    spent, kernels = sum(first.stats["seconds"].values()), first.stats["seconds"]["candidates"]
+    if slack * spent > left:
+        return QUICK, ENUMERATION_SHARE
+    return None, max(ENUMERATION_SHARE, 1 - slack * (spent - kernels) / left)
+
+
+def _covered(
+    deadline: Deadline,
+    sought: Sought,
+    snapshot: Snapshot,
+    executed: Sequence[Operator] = (),
+    known: Sequence[CoverResult] = (),
+    before: CoverResult | None = None,
+    cuts: Cuts | None = None,
+    enumeration_share: float = ENUMERATION_SHARE,
+    brief: bool = False,
+) -> CoverResult:
+    asked = sought.asked
+    left = deadline.left()
+    given = left, cuts, deadline.stopped, asked.exact, known, before, executed, enumeration_share, brief
+    found = cover(snapshot, asked.device, *given)
+    kernels = found.stats["candidates"]
+    found.stats["hurried"] = kernels["stopped"] or (cuts is QUICK and kernels["crowded"])
+    for stage, spent in found.stats["seconds"].items():
+        sought.budget.add("solve" if stage == "incumbents" else stage, spent)
+    return found
+
+
+def _covered_at_once(sought: Sought, snapshot: Snapshot, executed: Sequence[Operator]) -> CoverResult:
+    """A cover with the kernels that are found first."""
+    return _covered(Deadline(0.0, lambda: False), sought, snapshot, executed, cuts=QUICK)
+
+
+def _covered_e_graph(deadline: Deadline, sought: Sought, written: Solved, snapshot: Snapshot) -> Solved | None:
+    cuts = _at_first(deadline, sought, written, snapshot)
+    return Solved(snapshot, _covered(deadline, sought, snapshot, known=[written.cover], cuts=cuts, brief=True))
+
+
+def _regrouped(
+    deadline: Deadline, sought: Sought, written: Solved, first: Solved, prefetch: Prefetch[Snapshot] | None
+) -> Solved:
+    """The cheapest cover after joining values of the best cover into groups, repeated until nothing is gained.
+
+    Only a good cover tells which further values to join: its products may have been made by rules and have other
+    derivations, so that no group of required values contains them.
+    """
+    groups = [r for r in sought.asked.rules if isinstance(r, HostRule) and r.phase == "groups"]
+    best = first
+    while best.snapshot.stats["stop"] == "saturated":
+        further = stated(groups, best.snapshot, [best.cover.derivation])
+        if not further or not deadline.left():
+            break
+        with sought.budget.stage("saturate"):
+            if prefetch:
+                prefetch.wait(deadline.left())  # a second worker would load for longer
+            seconds = Limits(seconds=limits.SEARCH.saturation * deadline.left())
+            more = saturate(best.snapshot, sought.asked.rules, seconds, further=further)
+        known, cuts = [written.cover, best.cover], _at_first(deadline, sought, written, more)
+        better = Solved(more, _covered(deadline, sought, more, known=known, cuts=cuts, brief=True), before=best)
+        if better.cover.cost >= best.cover.cost:
+            break
+        best = better
+    return best
+
+
+def _looked_at_again(deadline: Deadline, sought: Sought, written: Solved, best: Solved) -> Solved:
+    """The cheapest cover by the kernels that the other guess at their leaves keeps, where that is cheaper.
+
+    Its bound is on covers by these and on those by the kernels that were kept before. The search among these is carried
+    on only where their bound leaves room for a cheaper one.
+    """
+    first = best.cover
+    found = first.stats["candidates"]
+    if not found["crowded"] or not deadline.left() or not sought.asked.device.fuses:
+        return best
+    again = first
+    if not found["stopped"]:
+        cuts, share = _in_time_again(deadline, first)
+        again = _covered(deadline, sought, best.snapshot, (), [written.cover, first], first, cuts, share)
+    if first.brief and first.lower_bound < again.cost and deadline.left():
+        with sought.budget.stage("solve"):
+            first = settled(first, again, deadline.left(), deadline.stopped)
+    if again.cost >= first.cost:
+        first.stats["hurried"] = again.stats["hurried"]
+        return replace(best, cover=first)
+    bound = min(again.lower_bound, first.lower_bound)
+    return replace(best, cover=replace(again, lower_bound=bound, optimal=bound >= again.cost))
+
+
+COVER_WRITTEN = Stage(_covered, _covered_at_once)
+COVER = Stage(_covered_e_graph, lambda sought, written, snapshot: None, always=True)
+REGROUP = Stage(_regrouped, lambda sought, written, first, prefetch: first)
+SECOND_LOOK = Stage(_looked_at_again, lambda sought, written, best: best)

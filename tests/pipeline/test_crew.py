@@ -1,0 +1,195 @@
+"""Forms that are searched in several processes: the same results, whatever happens to a process."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+
+import eqsat
+from eqsat import spec
+from eqsat.base import worker
+from eqsat.base.time_budget import TimeBudget
+from eqsat.base.worker import Pool
+from eqsat.errors import EqsatError, InputError
+from eqsat.pipeline import crew, limits
+from eqsat.pipeline.asked import judged
+from eqsat.pipeline.crew import Crew
+from eqsat.pipeline.form import Sought, cover_written
+from eqsat.pipeline.runner import Runner
+from eqsat.pipeline.search import Problem, partition
+
+RNG = np.random.default_rng(11)
+WIDTHS = (16, 24, 40)
+
+
+def towers() -> eqsat.Program:
+    """Layers of three widths after one another: a form of each."""
+    weights = [[RNG.standard_normal((n, n)).astype(np.float32) for _ in range(3)] for n in WIDTHS]
+    between = [RNG.standard_normal(x).astype(np.float32) for x in pairwise(WIDTHS)]
+
+    def net(x):
+        for i, layers in enumerate(weights):
+            for w in layers:
+                x = eqsat.softmax(x @ w + 1)
+            x = x @ between[i] if i < len(between) else x
+        return x
+
+    return eqsat.trace(net, spec((64, WIDTHS[0])))
+
+
+@pytest.fixture
+def together(monkeypatch: pytest.MonkeyPatch) -> Iterator[Pool]:
+    """Two further processes, however small a program is."""
+    monkeypatch.setattr(limits, "TOGETHER", limits.Together(nodes=0))
+    monkeypatch.setattr(crew, "_processors", lambda: 3)
+    pool = Pool("eqsat.pipeline.crew:Searching", most=2)
+    monkeypatch.setattr(crew, "_SEARCHERS", pool)
+    yield pool
+    pool.close()
+
+
+def begun(seconds: float = 60.0) -> tuple[Problem, Runner]:
+    given = None, None, 1.0, 1, "latency", None, None, False, 1
+    run, program = Runner(TimeBudget.of(seconds)), towers()
+    return partition(program, judged(program, "mi300x", "reassociate", *given), run), run
+
+
+def parts(problem: Problem, run: Runner) -> tuple[Crew, list[tuple[Sought]]]:
+    sizes = problem.sizes()
+    forms = sorted(sizes, key=sizes.__getitem__)
+    return Crew(problem.asked, [sizes[x] for x in forms], run), [(problem.sought(x),) for x in forms]
+
+
+def process_of(sought: Sought, seconds: float, run: Runner) -> int:
+    time.sleep(0.2)  # so that each process gets one
+    return os.getpid()
+
+
+def own_error(sought: Sought, seconds: float, run: Runner) -> int:
+    raise InputError("no such thing")
+
+
+def dies_elsewhere(sought: Sought, seconds: float, run: Runner) -> int:
+    if worker.serving:
+        os._exit(7)
+    time.sleep(0.5)
+    return 1
+
+
+def hangs_elsewhere(sought: Sought, seconds: float, run: Runner) -> int:
+    if worker.serving:
+        threading.Event().wait(600)
+    time.sleep(0.5)
+    return 1
+
+
+def waits_for_an_end(sought: Sought, seconds: float, run: Runner) -> str:
+    """What Ctrl-C makes of work that ends when it is told to."""
+
+    def work() -> str:
+        while not run.deadline(seconds).stopped():
+            time.sleep(0.01)
+        return "ended"
+
+    return run._working.run(work, "lost")
+
+
+def outcome(best: eqsat.Result) -> tuple[Any, ...]:
+    report = best.report
+    return report["kernels"], report["egraph"]["nodes"], report["rules"], report["lower_bound_us"], str(best.program)
+
+
+def test_several_processes_find_what_one_finds(together: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = towers()
+    several = eqsat.optimize(program, time_limit=60)
+    assert len(together._all) == 2, "no other process was asked"
+    monkeypatch.setattr(crew, "_processors", lambda: 1)
+    assert outcome(eqsat.optimize(program, time_limit=60)) == outcome(several)
+
+
+def test_each_form_is_searched_once_and_all_processes_take_part(together: Pool) -> None:
+    problem, run = begun()
+    members, given = parts(problem, run)
+    processes = members.each(process_of, given)
+    assert None not in processes
+    assert len(set(processes)) > 1
+    assert os.getpid() in processes
+
+
+def test_a_small_program_and_a_short_limit_are_not_worth_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crew, "_processors", lambda: 4)
+    problem, run = begun()
+    sizes = list(problem.sizes().values())
+    assert sum(sizes) < limits.TOGETHER.nodes
+    assert Crew(problem.asked, sizes, run).alone
+    large = [200, 200, 200]
+    assert not Crew(problem.asked, large, run).alone
+    assert Crew(replace(problem.asked, rules=()), large, run).alone
+    assert Crew(problem.asked, large, Runner(TimeBudget.of(1.0))).alone
+    assert Crew(replace(problem.asked, memory=limits.TOGETHER.memory), large, run).alone
+    monkeypatch.undo()
+    monkeypatch.setattr(worker, "serving", True)
+    assert Crew(problem.asked, large, run).alone, "a worker has one processor"
+
+
+@pytest.mark.parametrize("work", [dies_elsewhere, hangs_elsewhere])
+def test_a_process_that_dies_or_hangs_costs_only_its_forms(
+    together: Pool, work: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(crew.Crew, "_share", lambda self, waiting: 1.0)
+    problem, run = begun(10.0)
+    members, given = parts(problem, run)
+    begin = time.monotonic()
+    found = members.each(work, given)
+    assert 1 in found
+    assert None in found
+    assert time.monotonic() - begin < 8.0
+
+
+def test_a_lost_form_stays_as_written_and_the_result_is_right(together: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    def killed(self: Crew, other: worker.Worker, *rest: Any) -> tuple[None, dict[str, float]]:
+        other.kill()
+        return None, {}
+
+    monkeypatch.setattr(crew.Crew, "_asked_of", killed)
+    best = eqsat.optimize(towers(), time_limit=60)
+    assert best.report["check"]["passed"]
+
+
+def test_an_error_elsewhere_is_raised_here(together: Pool) -> None:
+    problem, run = begun()
+    members, given = parts(problem, run)
+    with pytest.raises(EqsatError, match="no such thing"):
+        members.each(own_error, given)
+
+
+def test_ctrl_c_reaches_all_processes(together: Pool) -> None:
+    problem, run = begun()
+    members, given = parts(problem, run)
+    pressed: list[float] = []
+
+    def press() -> None:
+        pressed.append(time.monotonic())
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Timer(3.0, press).start()
+    found = members.each(waits_for_an_end, given)
+    assert time.monotonic() - pressed[0] < 2.0
+    assert found == ["ended"] * len(given)
+    assert run.interrupted
+
+
+def test_a_pool_without_a_free_process_leaves_all_to_this_one(together: Pool) -> None:
+    problem, run = begun()
+    members, given = parts(problem, run)
+    with together.lent(problem.asked.memory, None, 0.0), together.lent(problem.asked.memory, None, 0.0):
+        assert None not in members.each(cover_written, given)
