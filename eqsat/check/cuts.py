@@ -77,16 +77,17 @@ class Cuts:
     def over(self, number: int) -> Iterator[Compared]:
         """A value over stand-ins for values before it: over all of them, and then over fewer and fewer.
 
-        Stand-ins that only one of the programs reads give way first, the last values before others. Yet a value that
-        differs over the stand-ins of the source, and over more in the result, may do so only for those of the source:
-        a group reads what its other members need. Stand-ins for values that are computed from others give way last.
+        Stand-ins that only one of the programs reads give way first, and those that are computed from them: a group may
+        hold what the other program computes from its operands. Of these, the last values go before others. Yet a value
+        that differs over the stand-ins of the source, and over more in the result, may do so only for those of the
+        source: a group reads what its other members need. Other stand-ins computed from others give way last.
         """
         value = self._values[number]
         whole: set[int] = set()
         yield self._over(value, number, whole)
         for _ in range(_ROUNDS):
             source, result = self._read(value, number, whole)
-            further = self._last(source ^ result) or self._tied(source | result)
+            further = self._last(self._and_above(source ^ result, source | result)) or self._tied(source | result)
             if whole and (source <= result or not further):
                 yield self._over(value, number, whole)
             if not further:
@@ -97,6 +98,11 @@ class Cuts:
         """Those that no other one is computed from."""
         below = [(base, self._below[base]) for base in bases if base < len(self._below)]
         return {base for base, _ in below if not any(mask >> base & 1 for other, mask in below if other != base)}
+
+    def _and_above(self, bases: set[int], others: Collection[int]) -> set[int]:
+        """These, and the others that are computed from them."""
+        mask = _bits(bases)
+        return bases | {base for base in others if base < len(self._below) and self._below[base] & mask}
 
     def _tied(self, bases: Collection[int]) -> set[int]:
         """Those that are computed from others."""

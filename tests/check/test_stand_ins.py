@@ -4,7 +4,7 @@ from eqsat.check.cuts import Compared, Cuts
 from eqsat.program import ops
 from eqsat.program.term import Term, topological
 
-X = ops.input("x", (4, 4), "float32")
+X, Y = (ops.input(name, (4, 4), "float32") for name in "xy")
 
 
 def chain(x: Term, depth: int) -> list[Term]:
@@ -60,3 +60,17 @@ def test_an_input_that_only_the_source_reads_keeps_no_value_from_being_compared(
     values += [Compared(held, ops.abs_(held), ops.abs_(held)), Compared(source, result, result)]
     *_, last = Cuts(values).over(3)
     assert inputs_of(last) == [{"%0", "%1", "x", "z"}, {"%0", "%1", "x"}]
+
+
+def test_a_group_gives_way_that_holds_what_the_source_computes_from_another_value() -> None:
+    """Two products in a group, only one of which the source has as a value; its operands lie deep."""
+    below = chain(X, 24)
+    a, b = below[-2:]
+    group = ops.matmul(ops.reshape(ops.concat([a, b]), (2, 4, 4)), ops.broadcast(Y, (2, 4, 4)))
+    first, second = (ops.reshape(ops.slice_(group, [i], [i + 1]), (4, 4)) for i in range(2))
+    known = ops.matmul(b, Y)
+    source, result = ops.add(ops.matmul(a, Y), known), ops.add(first, second)
+    values = [*(Compared(v, v, v) for v in below), Compared(known, second, second), Compared(source, result, result)]
+    over, again, *_ = Cuts(values).over(len(values) - 1)
+    assert inputs_of(over) == [{"%22", "%24", "y"}, {"%24"}]
+    assert inputs_of(again) == [{"%22", "%23", "y"}, {"%22", "%23", "y"}]
