@@ -34,12 +34,14 @@ class Renumbering:
         cut = self._cut(x.cut)
         if cut is None or self._free[cut.cls]:
             return None
-        leaves, children = self._all(x.leaves), self._all(x.children)
         call = x.call
+        outputs, read = call[1] if call is not None and cut.kind != Kind.OPAQUE else ((), ())
+        if any(c not in self._classes for c in (*x.leaves, *x.children, *outputs, *read)):
+            return None  # what only another output of the kernel computes or reads is gone
+        leaves, children = self._all(x.leaves), self._all(x.children)
         if call is not None and cut.kind == Kind.OPAQUE:
             call = call[0], self._after.nodes[cut.node].args
         elif call is not None:
-            outputs, read = call[1]
             call = call[0], (self._all(outputs), self._all(read))
         needed = tuple(c for c in children if not self._free[c])
         return replace(x, cls=cut.cls, leaves=leaves, children=needed, cut=cut, call=call)

@@ -442,7 +442,7 @@ def correlate(view: Array, w: Array, groups: int) -> Array:
     # [n, g, c/g, *out, *k] -> [g, c/g * k, n * out]: copies run along rows, and a kernel of one element is not
     order = (1, 2, *range(3 + r, 3 + 2 * r), 0, *range(3, 3 + r))
     right = split.transpose(order).reshape(groups, inner, n * prod(out))
-    product = np.matmul(w.reshape(groups, oc // groups, inner), right)
+    product = np.matmul(_spread(w.reshape(groups, oc // groups, inner)), _spread(right))
     return np.moveaxis(product.reshape(oc, n, *out), 0, 1)
 
 

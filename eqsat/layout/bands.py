@@ -22,10 +22,11 @@ def banded(a: np.ndarray[Any, Any]) -> tuple[Layout, float | int | bool] | None:
     of every [m, n] and another value elsewhere; None for any other array."""
     import numpy as np
 
-    if a.ndim < 2 or min(a.shape[-2:]) < 2 or len(np.unique(a.reshape(-1)[:: max(1, a.size // _SAMPLES)])) > 2:
+    bits = a.view(f"u{a.itemsize}")  # 0.0 differs from -0.0
+    if a.ndim < 2 or min(a.shape[-2:]) < 2 or len(np.unique(bits.reshape(-1)[:: max(1, a.size // _SAMPLES)])) > 2:
         return None
     *outer, m, n = a.shape
-    grid = a.reshape(-1, m, n)
+    grid = bits.reshape(-1, m, n)
     diagonals = np.concatenate([grid[0, ::-1, 0], grid[0, 0, 1:]])  # from n - m = 1 - m to n - 1
     (edges,) = np.nonzero(diagonals[1:] != diagonals[:-1])
     if len(edges) not in (1, 2) or (len(edges) == 2 and diagonals[-1] != diagonals[0]):
@@ -37,4 +38,7 @@ def banded(a: np.ndarray[Any, Any]) -> tuple[Layout, float | int | bool] | None:
     last = int(edges[1]) + 1 if len(edges) == 2 else len(diagonals)
     band = lay.Axis(bound=last - first, stride=0, start=m - 1 - first, coeffs=(0, -1, 1))
     dims = ((int(np.prod(outer, dtype=np.int64)), 0), (m, 0), (n, 0))
-    return lay.masked(0, dims, (band,), diagonals[0].item()), diagonals[first].item()
+    rest, value = diagonals[[0, first]].view(a.dtype)
+    if rest != rest or value != value:
+        return None  # no number equals a NaN
+    return lay.masked(0, dims, (band,), rest.item()), value.item()

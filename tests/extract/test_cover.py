@@ -207,6 +207,15 @@ def test_a_cover_of_the_source_is_found_again_in_the_e_graph(program: Program) -
         assert not known or any(y.price <= x.price and {*y.children} <= {*x.children} for y in known), "none is lost"
 
 
+def test_a_kernel_of_several_outputs_is_not_found_again_where_one_of_them_is_gone() -> None:
+    program = eqsat.trace(lambda x: (eqsat.tanh(x).sum(1), eqsat.exp(x).sum(1)), eqsat.spec((256, 512)))
+    roots = lower(program).roots
+    both, one = Snapshot.from_core(roots), Snapshot.from_core(roots[:1])
+    chosen = cover(both, "mi300x", 5.0).chosen
+    assert all(x.call is not None for x in chosen)
+    assert Renumbering(both, one, [False] * one.n_classes).all(chosen) == []
+
+
 def test_joint_kernels_of_the_source_stay_where_rules_give_their_outputs_other_derivations() -> None:
     def step(x: Any, h: Any, c: Any) -> tuple[Any, Any]:
         i, o, f, new = eqsat.split(x + h @ weights, 4, -1)

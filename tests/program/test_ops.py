@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eqsat.base.numerics import ELEMENTWISE, FLOATS, HALVES, UNARY, Precision, elementwise, erf, np_dtype
+from eqsat.base.numerics import ELEMENTWISE, FLOATS, HALVES, UNARY, Precision, Windows, conv, elementwise, erf, np_dtype
 from eqsat.errors import DtypeError, InputError, ShapeError
 from eqsat.program import ops
 from eqsat.program.ir import Program
@@ -296,3 +296,15 @@ def test_equal_values_give_equal_bits_however_they_lie_in_memory(name: str) -> N
     if name not in UNARY:
         np.testing.assert_array_equal(elementwise(name, base, np.broadcast_to(2.0, 400)), want)
         assert elementwise(name, base[:1], np.broadcast_to(2.0, 1)) == want[:1]
+
+
+@pytest.mark.parametrize("repeated", ["image", "weights"])
+def test_a_convolution_adds_up_repeated_values_as_it_does_others(repeated: str):
+    """A view of one number and an array of it give the same bits."""
+    rng = np.random.default_rng(0)
+    image, weights = rng.standard_normal((1, 4, 3)), rng.standard_normal((4, 2, 3))
+    how = Windows((2,), (0,), (0,), (1,))
+    one = np.broadcast_to(np.float64(0.1), (image if repeated == "image" else weights).shape)
+    given = [(one, weights), (one.copy(), weights)] if repeated == "image" else [(image, one), (image, one.copy())]
+    first, second = (conv(x, w, how, 2) for x, w in given)
+    assert first.tobytes() == second.tobytes()
