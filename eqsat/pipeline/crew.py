@@ -26,7 +26,7 @@ from eqsat.base.memory_limit import collector_paused
 from eqsat.base.time_budget import TimeBudget
 from eqsat.base.worker import ONE_THREAD, Pool, Send, Worker, packed
 from eqsat.egraph.saturate import warm_up
-from eqsat.errors import EqsatError
+from eqsat.errors import EqsatError, InputError
 from eqsat.pipeline import limits
 from eqsat.pipeline.asked import Asked
 from eqsat.pipeline.form import Sought
@@ -76,30 +76,26 @@ class Crew:
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._ended = True
 
-    def each(self, work: Work[T], given: Sequence[tuple[Any, ...]], told: str = "") -> list[T | None]:
-        """The result for each form; None where its process was lost, or too late.
+    def each(self, work: Work[T], given: Sequence[tuple[Any, ...]], told: str) -> list[T | EqsatError | None]:
+        """The result for each form; None where its process was lost or too late, an error where its search failed.
 
         Args:
             given: the arguments of `work` before the seconds, the form first.
             told: the stage, for progress.
 
         Raises:
-            InputError, or what `work` raises here.
+            Whatever `work` raises in this process, and InputError of another.
         """
-        found: list[T | None] = [None] * len(given)
+        found: list[T | EqsatError | None] = [None] * len(given)
         largest = len(given) - 1  # takes longest, so it begins first; then the small ones, which leave time for others
         waiting = deque([largest, *range(largest)])
-        errors: list[BaseException] = []
         spent: list[Mapping[str, float]] = []
 
         def taken() -> tuple[int, float] | None:
             with self._lock:
-                if not waiting or self._ended or errors:
+                if not waiting or self._ended:
                     return None
                 share = self._share([self._sizes[i] for i in waiting])
-                if told:
-                    done = len(given) - len(waiting)
-                    self._run.tell(f"{told} {done + 1} of {len(given)}", 0.8 * done / len(given))
                 return waiting.popleft(), share
 
         def elsewhere() -> None:
@@ -110,21 +106,28 @@ class Crew:
                         found[i], took = self._asked_of(other, work, given[i], seconds)
                         spent.append(took)
                     except EqsatError as error:
-                        errors.append(error)
+                        found[i] = error
+
+        def tell() -> None:
+            done = len(given) - len(waiting)
+            self._run.tell(f"{told} {done} of {len(given)}", 0.8 * done / len(given))
 
         threads = [threading.Thread(target=elsewhere, daemon=True) for _ in range(self._others)]
         for thread in threads:
             thread.start()
         try:
             while task := taken():
+                tell()
                 i, seconds = task
                 found[i] = work(*given[i], seconds, self._run)
+            tell()
             self._wait(threads)
         except BaseException:
             self._ended = True
             raise
-        for error in errors:
-            raise error
+        for x in found:
+            if isinstance(x, InputError):
+                raise x
         for took in spent:
             for stage, seconds in took.items():
                 self._run.budget.add(stage, seconds)
@@ -180,11 +183,13 @@ def _content(message: tuple[str, Any]) -> tuple[Any, Mapping[str, float]]:
     """What a message of `Searching` says.
 
     Raises:
-        EqsatError: the search of the form did.
+        EqsatError: the search did, or failed by a fault of eqsat.
     """
     kind, content = message
     if kind == "refused":
         raise content
+    if kind == "error":
+        raise EqsatError(f"a search failed: {content}")
     return content if kind == "found" else (None, {})
 
 

@@ -150,8 +150,13 @@ def _alone(sought: Sequence[Sought], sizes: Sequence[int], run: Runner) -> list[
 
 def _together(sought: Sequence[Sought], crew: Crew, run: Runner) -> list[Found]:
     """Several forms at a time."""
-    as_written: list[Solved | None] = crew.each(cover_written, [(one,) for one in sought])
-    written = [x or cover_at_once(one) for x, one in zip(as_written, sought, strict=True)]
+    covers = crew.each(cover_written, [(one,) for one in sought], "part")
+    written = [x if isinstance(x, Solved) else cover_at_once(one) for x, one in zip(covers, sought, strict=True)]
     _start_worker(sought[0].asked, run)
-    found = crew.each(search_whole, list(zip(sought, written, strict=True)), "part")
-    return [x or left_written(w, run.why_stopped) for x, w in zip(found, written, strict=True)]
+    found: list[Found] = []
+    for x, own in zip(crew.each(search_whole, list(zip(sought, written, strict=True)), "part"), written, strict=True):
+        if isinstance(x, EqsatError):
+            found.append(left_written(own, "failed", x))
+        else:
+            found.append(x or left_written(own, run.why_stopped))
+    return found

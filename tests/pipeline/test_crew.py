@@ -78,6 +78,13 @@ def own_error(sought: Sought, seconds: float, run: Runner) -> int:
     raise InputError("no such thing")
 
 
+def fails_elsewhere(sought: Sought, seconds: float, run: Runner) -> int:
+    if worker.serving:
+        raise KeyError(7)
+    time.sleep(0.5)
+    return 1
+
+
 def dies_elsewhere(sought: Sought, seconds: float, run: Runner) -> int:
     if worker.serving:
         os._exit(7)
@@ -119,7 +126,7 @@ def test_several_processes_find_what_one_finds(together: Pool, monkeypatch: pyte
 def test_each_form_is_searched_once_and_all_processes_take_part(together: Pool) -> None:
     problem, run = begun()
     members, given = parts(problem, run)
-    processes = members.each(process_of, given)
+    processes = members.each(process_of, given, "part")
     assert None not in processes
     assert len(set(processes)) > 1
     assert os.getpid() in processes
@@ -149,7 +156,7 @@ def test_a_process_that_dies_or_hangs_costs_only_its_forms(
     problem, run = begun(10.0)
     members, given = parts(problem, run)
     begin = time.monotonic()
-    found = members.each(work, given)
+    found = members.each(work, given, "part")
     assert 1 in found
     assert None in found
     assert time.monotonic() - begin < 8.0
@@ -169,7 +176,34 @@ def test_an_error_elsewhere_is_raised_here(together: Pool) -> None:
     problem, run = begun()
     members, given = parts(problem, run)
     with pytest.raises(EqsatError, match="no such thing"):
-        members.each(own_error, given)
+        members.each(own_error, given, "part")
+
+
+def test_a_fault_of_eqsat_elsewhere_is_an_error_of_its_form(together: Pool) -> None:
+    problem, run = begun()
+    members, given = parts(problem, run)
+    found = members.each(fails_elsewhere, given, "part")
+    assert 1 in found
+    assert any(isinstance(x, EqsatError) and "KeyError" in str(x) for x in found)
+
+
+def test_a_search_that_fails_elsewhere_leaves_its_form_as_written(
+    together: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(self: Crew, other: worker.Worker, work: Any, *rest: Any) -> tuple[None, dict[str, float]]:
+        raise EqsatError(f"{work.__name__} failed")
+
+    monkeypatch.setattr(crew.Crew, "_asked_of", failing)
+    best = eqsat.optimize(towers(), time_limit=60)
+    assert best.report["check"]["passed"]
+    assert best.report["fallback"]["refused"] == ["search_whole failed"]
+
+
+def test_progress_is_told_by_the_thread_of_the_caller(together: Pool) -> None:
+    told: list[tuple[str, float, threading.Thread]] = []
+    eqsat.optimize(towers(), time_limit=60, progress=lambda x, y: told.append((x, y, threading.current_thread())))
+    assert {thread for *_, thread in told} == {threading.current_thread()}
+    assert any(stage.startswith("part ") for stage, *_ in told)
 
 
 def test_ctrl_c_reaches_all_processes(together: Pool) -> None:
@@ -182,7 +216,7 @@ def test_ctrl_c_reaches_all_processes(together: Pool) -> None:
         os.kill(os.getpid(), signal.SIGINT)
 
     threading.Timer(3.0, press).start()
-    found = members.each(waits_for_an_end, given)
+    found = members.each(waits_for_an_end, given, "part")
     assert time.monotonic() - pressed[0] < 2.0
     assert found == ["ended"] * len(given)
     assert run.interrupted
@@ -192,4 +226,4 @@ def test_a_pool_without_a_free_process_leaves_all_to_this_one(together: Pool) ->
     problem, run = begun()
     members, given = parts(problem, run)
     with together.lent(problem.asked.memory, None, 0.0), together.lent(problem.asked.memory, None, 0.0):
-        assert None not in members.each(cover_written, given)
+        assert None not in members.each(cover_written, given, "part")
