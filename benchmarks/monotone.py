@@ -35,13 +35,13 @@ from eqsat.extract.device.table import device
 from eqsat.extract.plan.stitch import Solved
 from eqsat.frontends.onnx.read.model import named_sizes
 from eqsat.language.rule import AnyRule, Policy
-from eqsat.pipeline.asked import Asked
-from eqsat.pipeline.form import cover_written, explore_form, search_form
-from eqsat.pipeline.runner import Runner
-from eqsat.pipeline.search import Problem, partition
 from eqsat.program.ir import Program
 from eqsat.program.node import Node
 from eqsat.rules import ALL, allowed
+from eqsat.search.asked import Asked
+from eqsat.search.form import cover_written, explore_form, search_form
+from eqsat.search.runner import Runner
+from eqsat.search.search import Problem, partition
 from eqsat.sweeping.table import TOLERANCE
 from eqsat.testing import programs
 

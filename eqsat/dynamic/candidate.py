@@ -15,12 +15,12 @@ from eqsat.extract.plan.stitch import Stitched
 from eqsat.frontends.onnx.dims.forms import Point
 from eqsat.frontends.onnx.dims.join import Apart, Model
 from eqsat.frontends.onnx.read.model import from_onnx
-from eqsat.pipeline.asked import Asked
 from eqsat.pipeline.assemble import Assembled, assemble, plan_written
-from eqsat.pipeline.runner import Runner
-from eqsat.pipeline.search import partition, search
 from eqsat.pipeline.selection import choose
 from eqsat.program.ir import Program
+from eqsat.search.asked import Asked
+from eqsat.search.runner import Runner
+from eqsat.search.search import partition, search
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ from typing import Any
 from eqsat.dynamic.candidate import Candidate, at, price
 from eqsat.dynamic.family import Family
 from eqsat.frontends.onnx.dims.forms import Point
-from eqsat.pipeline.asked import Asked
-from eqsat.pipeline.runner import Runner
+from eqsat.search.asked import Asked
+from eqsat.search.runner import Runner
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,11 +28,11 @@ from eqsat.errors import CheckFailed, InputError
 from eqsat.extract.device.table import Device
 from eqsat.frontends.onnx.dims.join import Model
 from eqsat.language.rule import AnyRule, Policy
-from eqsat.pipeline import limits
-from eqsat.pipeline.asked import Asked, judged
 from eqsat.pipeline.assemble import verify
 from eqsat.pipeline.describe import describe
-from eqsat.pipeline.runner import Progress, Runner
+from eqsat.search import limits
+from eqsat.search.asked import Asked, judged
+from eqsat.search.runner import Progress, Runner
 
 if TYPE_CHECKING:
     from eqsat.dynamic.family import Source

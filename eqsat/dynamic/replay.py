@@ -17,10 +17,10 @@ from eqsat.egraph.snapshot import ENode, Snapshot
 from eqsat.extract.plan.stitch import Solved
 from eqsat.language.rule import AnyRule, HostRule
 from eqsat.pipeline.assemble import lifted, planned
-from eqsat.pipeline.runner import Runner
-from eqsat.pipeline.search import Form, Problem, partition
 from eqsat.pipeline.selection import Selection
 from eqsat.program.ir import Program
+from eqsat.search.runner import Runner
+from eqsat.search.search import Form, Problem, partition
 
 
 class Unlike(Exception):

@@ -13,9 +13,9 @@ from eqsat.dynamic.replay import Choice, Replay, Unlike
 from eqsat.frontends.onnx.dims.forms import Point, shown
 from eqsat.frontends.onnx.dims.join import Apart, Draft, Model, join
 from eqsat.frontends.onnx.write.model import draft, least_opset
-from eqsat.pipeline.runner import Runner
 from eqsat.program.fold import fold_source
 from eqsat.program.ir import Program
+from eqsat.search.runner import Runner
 
 
 class Sizes:

@@ -21,16 +21,16 @@ from eqsat.html.fragments import fragment
 from eqsat.language import text as rule_text
 from eqsat.language.equation import arrays_of
 from eqsat.language.rule import ALLOWED, AnyRule, HostRule, Pat, Policy, Var
-from eqsat.pipeline.asked import Asked
 from eqsat.pipeline.describe import explanation_of
-from eqsat.pipeline.limits import EXPLAINING
-from eqsat.pipeline.runner import Runner
-from eqsat.pipeline.search import Problem, partition, search
 from eqsat.pipeline.selection import Selection, choose
 from eqsat.program.core import Node, make
 from eqsat.program.core_table import CORE
 from eqsat.program.ir import Program
 from eqsat.rules import EXPLORING, allowed
+from eqsat.search.asked import Asked
+from eqsat.search.limits import EXPLAINING
+from eqsat.search.runner import Runner
+from eqsat.search.search import Problem, partition, search
 
 _MOST_PRICED = 3
 """Most places, per form of segments, at which the program is priced with the rule's form in it."""

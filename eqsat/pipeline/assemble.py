@@ -16,12 +16,12 @@ from eqsat.extract.plan.plan import Plan, folding_bytes
 from eqsat.extract.plan.stitch import Solved, Stitched, stitch
 from eqsat.language.rule import Policy
 from eqsat.lift.segments import lift_parts
-from eqsat.pipeline.runner import Deadline, Runner, Stage
-from eqsat.pipeline.search import Form, Found, Problem
 from eqsat.pipeline.selection import Selection
 from eqsat.program.fold import fold_constants
 from eqsat.program.ir import Program
 from eqsat.program.term import Term
+from eqsat.search.runner import Deadline, Runner, Stage
+from eqsat.search.search import Form, Found, Problem
 
 
 @dataclass(frozen=True, slots=True)

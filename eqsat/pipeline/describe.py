@@ -11,13 +11,13 @@ from eqsat.explain.explain import Explanation, explain, merged_kernels
 from eqsat.explain.replay import WORK, Replayer
 from eqsat.extract.plan.plan import Plan
 from eqsat.extract.plan.stitch import Solved
-from eqsat.pipeline import limits
 from eqsat.pipeline.assemble import Assembled
 from eqsat.pipeline.report import Outcome, build_report, objective_report
 from eqsat.pipeline.result import Result
-from eqsat.pipeline.runner import Deadline, Runner, Stage
-from eqsat.pipeline.search import Form, Problem
 from eqsat.pipeline.selection import Selection, least_peak_of
+from eqsat.search import limits
+from eqsat.search.runner import Deadline, Runner, Stage
+from eqsat.search.search import Form, Problem
 
 
 def describe(

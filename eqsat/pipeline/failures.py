@@ -17,9 +17,9 @@ from eqsat.check.inputs import SEED
 from eqsat.errors import CheckFailed, CheckTooLarge, EqsatError, InputError
 from eqsat.pipeline.report import advice_on
 from eqsat.pipeline.result import Result
-from eqsat.pipeline.search import Problem
 from eqsat.pipeline.selection import Selection
 from eqsat.program.ir import Program
+from eqsat.search.search import Problem
 
 LARGEST = 256 << 20
 """Largest constants, in bytes, of a program that is kept; of others only the settings and the text are kept."""

@@ -23,12 +23,12 @@ from eqsat.errors import EqsatError
 from eqsat.frontends.execution import Runtime, RuntimeRefuses, Session, runtime
 from eqsat.frontends.onnx.write.model import to_onnx
 from eqsat.frontends.onnx.write.spelling import spelled_otherwise
-from eqsat.pipeline.limits import MEASURING
 from eqsat.pipeline.result import Result
-from eqsat.pipeline.runner import Deadline, Runner, Stage
 from eqsat.pipeline.selection import Selection
 from eqsat.program.ir import Program
 from eqsat.program.term import Term
+from eqsat.search.limits import MEASURING
+from eqsat.search.runner import Deadline, Runner, Stage
 
 SOURCE = "source"
 """The choice of the program as written."""

@@ -2,15 +2,15 @@
 
 The stages in order, each a function from value to value:
 
-    partition   Program    -> Problem     constants folded, core lowered, cut into parts   eqsat/pipeline/search.py
-    search      Problem    -> Found       each form saturated and covered                   eqsat/pipeline/search.py
+    partition   Program    -> Problem     constants folded, core lowered, cut into parts   eqsat/search/search.py
+    search      Problem    -> Found       each form saturated and covered                   eqsat/search/search.py
     choose      Found      -> Selection   which cover each form gets                        eqsat/pipeline/selection.py
     assemble    Selection  -> Assembled   plan, lift, fold                                  eqsat/pipeline/assemble.py
     verify      Assembled  -> Check       against the source, on random inputs              eqsat/pipeline/assemble.py
     describe    Assembled  -> Result      explanation and report                            eqsat/pipeline/describe.py
     measured    Results    -> Results     the fastest first, where they can run here        eqsat/pipeline/measured.py
 
-`eqsat/pipeline/runner.py` abandons a stage whose time is over; `eqsat/pipeline/limits.py` holds the limits.
+`eqsat/search/runner.py` abandons a stage whose time is over; `eqsat/search/limits.py` holds the limits.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from eqsat.egraph.saturate import warm_up
 from eqsat.errors import CheckFailed, EqsatError
 from eqsat.extract.device.table import Device
 from eqsat.language.rule import AnyRule, Policy
-from eqsat.pipeline import limits
-from eqsat.pipeline.asked import judged, usable
 from eqsat.pipeline.assemble import assemble, plan_written, verify
 from eqsat.pipeline.describe import describe
 from eqsat.pipeline.failures import fallback, what_passes
 from eqsat.pipeline.measured import fastest_first
-from eqsat.pipeline.objective import Objective
 from eqsat.pipeline.ranking import alternative_rows
 from eqsat.pipeline.result import Result
-from eqsat.pipeline.runner import Deadline, Progress, Runner, Stage
-from eqsat.pipeline.search import partition, search
 from eqsat.pipeline.selection import Selection, cautious, choose
 from eqsat.program.ir import Program
+from eqsat.search import limits
+from eqsat.search.asked import judged, usable
+from eqsat.search.objective import Objective
+from eqsat.search.runner import Deadline, Progress, Runner, Stage
+from eqsat.search.search import partition, search
 
 
 def prepare(numerics: Policy = "reassociate", rules: Sequence[AnyRule] | None = None) -> None:

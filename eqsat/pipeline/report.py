@@ -16,9 +16,9 @@ from eqsat.extract.plan.memory import peak_bytes
 from eqsat.extract.plan.plan import Plan
 from eqsat.gpu.launch.grouping import launch_counts
 from eqsat.gpu.launch.streams import described
-from eqsat.pipeline.objective import Objective
 from eqsat.program.core import Node
 from eqsat.program.ir import Program
+from eqsat.search.objective import Objective
 
 _SOLVER_WORK = ("left", "rounds", "cuts", "branched")
 """Statistics of the solver: nodes left after reductions, rounds and cuts of its relaxation, nodes branched on."""

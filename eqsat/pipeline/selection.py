@@ -17,11 +17,11 @@ from eqsat.extract.plan.memory import lean_order
 from eqsat.extract.plan.plan import folding_flops
 from eqsat.extract.plan.stitch import Solved
 from eqsat.extract.plan.tradeoffs import cover_launches, least_peak, trade_offs
-from eqsat.pipeline import limits
-from eqsat.pipeline.objective import Objective
 from eqsat.pipeline.ranking import Combination, by_objective, next_plans, program_launches, trade_off_plans
-from eqsat.pipeline.runner import Deadline, Runner, Stage
-from eqsat.pipeline.search import Form, Found, Problem, operators_of
+from eqsat.search import limits
+from eqsat.search.objective import Objective
+from eqsat.search.runner import Deadline, Runner, Stage
+from eqsat.search.search import Form, Found, Problem, operators_of
 
 Reason = Literal["overflow", "memory", "refused", "time", "interrupted", "measured", "sizes"]
 """Why a form stays as written although a cheaper one was found: a short float would overflow, its constants would take

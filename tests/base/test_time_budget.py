@@ -16,9 +16,9 @@ import eqsat
 from eqsat.base.interrupt import Interruptible
 from eqsat.base.time_budget import STAGES, TimeBudget
 from eqsat.errors import InputError
-from eqsat.pipeline import limits
-from eqsat.pipeline import search as searching
-from eqsat.pipeline.runner import Deadline, Runner, Stage
+from eqsat.search import limits
+from eqsat.search import search as searching
+from eqsat.search.runner import Deadline, Runner, Stage
 from eqsat.testing import assert_equivalent
 
 spec = eqsat.spec

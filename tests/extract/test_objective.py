@@ -17,7 +17,7 @@ from eqsat.extract.cover import cover
 from eqsat.extract.plan.memory import Buffer, Launches, Step, first_fit, launches, lean_order, peak_bytes
 from eqsat.extract.plan.tradeoffs import cover_launches, least_peak, trade_offs
 from eqsat.gpu.launch.lower import lower
-from eqsat.pipeline.objective import Objective
+from eqsat.search.objective import Objective
 from support.egraphs import answers
 from support.snapshots import random_snapshot
 

@@ -15,11 +15,11 @@ from eqsat.explain.narration import why_not_text
 from eqsat.extract.device.table import device
 from eqsat.inspection.why_not import Answer, look_for, why_not
 from eqsat.language.rule import AnyRule, Policy
-from eqsat.pipeline.asked import Asked
-from eqsat.pipeline.runner import Runner
-from eqsat.pipeline.search import partition, search
 from eqsat.pipeline.selection import choose
 from eqsat.rules import ALL, EXPLORING
+from eqsat.search.asked import Asked
+from eqsat.search.runner import Runner
+from eqsat.search.search import partition, search
 from eqsat.tracing.expression import parse
 
 RULES: dict[str, AnyRule] = {row.name: row for row in [*ALL, *EXPLORING]}

@@ -121,7 +121,7 @@ def test_a_step_that_does_not_hold_is_refused_too():
 
 def failing(stage: str, error: type[EqsatError], monkeypatch: pytest.MonkeyPatch) -> None:
     """Let saturation, or the cover of what it found, fail for parts with a minimum."""
-    module = importlib.import_module("eqsat.pipeline.form")
+    module = importlib.import_module("eqsat.search.form")
     whole = getattr(module, stage)
 
     def fails(snapshot: Snapshot, *args, **kwargs):

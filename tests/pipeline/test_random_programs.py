@@ -134,7 +134,7 @@ def test_programs_with_empty_arrays() -> None:
 def test_tiny_limits(
     limits: Callable[..., Limits], seconds: float, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("eqsat.pipeline.form.Limits", limits)
+    monkeypatch.setattr("eqsat.search.form.Limits", limits)
 
     def judge(program: Program) -> None:
         assert_right(program, optimize(program, time_limit=seconds), "reassociate")

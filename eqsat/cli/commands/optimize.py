@@ -111,9 +111,9 @@ def optimize(
     from eqsat.cli.shared.output import check_files
     from eqsat.cli.shared.search import begun, load, optimise, optimise_dynamic, require_fixed, stays_dynamic
     from eqsat.cli.shared.tuning import check_tunable, tune_result
-    from eqsat.pipeline.limits import AFTER
-    from eqsat.pipeline.objective import Objective
     from eqsat.pipeline.optimize import prepare
+    from eqsat.search.limits import AFTER
+    from eqsat.search.objective import Objective
 
     budget = begun(context, time_limit)
     plans = {f"plan {rank}": alternative_path(output, rank) for rank in range(2, top + 1) if output is not None}

@@ -27,10 +27,10 @@ from eqsat.base.time_budget import TimeBudget
 from eqsat.base.worker import ONE_THREAD, Pool, Send, Worker, packed
 from eqsat.egraph.saturate import warm_up
 from eqsat.errors import EqsatError, InputError
-from eqsat.pipeline import limits
-from eqsat.pipeline.asked import Asked
-from eqsat.pipeline.form import Sought
-from eqsat.pipeline.runner import Runner
+from eqsat.search import limits
+from eqsat.search.asked import Asked
+from eqsat.search.form import Sought
+from eqsat.search.runner import Runner
 
 T = TypeVar("T")
 
@@ -47,7 +47,7 @@ def _processors() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-_SEARCHERS = Pool("eqsat.pipeline.crew:Searching", most=max(1, _processors() - 1), environment=ONE_THREAD)
+_SEARCHERS = Pool("eqsat.search.crew:Searching", most=max(1, _processors() - 1), environment=ONE_THREAD)
 
 
 class Crew:

@@ -17,9 +17,9 @@ from eqsat.extract.cuts import QUICK
 from eqsat.extract.cuts import Limits as Cuts
 from eqsat.extract.plan.stitch import Solved
 from eqsat.language.rule import HostRule
-from eqsat.pipeline import limits
-from eqsat.pipeline.asked import Asked
-from eqsat.pipeline.runner import Deadline, Prefetch, Runner, Stage
+from eqsat.search import limits
+from eqsat.search.asked import Asked
+from eqsat.search.runner import Deadline, Prefetch, Runner, Stage
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,9 @@ import eqsat
 from eqsat import spec
 from eqsat.base.time_budget import TimeBudget
 from eqsat.extract.plan.stitch import Solved
-from eqsat.pipeline import form, limits, search
-from eqsat.pipeline.asked import judged
-from eqsat.pipeline.runner import Prefetch, Runner
+from eqsat.search import form, limits, search
+from eqsat.search.asked import judged
+from eqsat.search.runner import Prefetch, Runner
 
 RNG = np.random.default_rng(3)
 

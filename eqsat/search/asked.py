@@ -12,9 +12,9 @@ from eqsat.errors import InputError
 from eqsat.extract.device.table import Device
 from eqsat.extract.device.table import device as find_device
 from eqsat.language.rule import AnyRule, Policy
-from eqsat.pipeline.objective import Objective
 from eqsat.program.ir import Program
 from eqsat.program.sizes import check_program
+from eqsat.search.objective import Objective
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,10 +16,14 @@ from eqsat.errors import EqsatError, InputError
 from eqsat.extract.composites import Operator
 from eqsat.extract.plan.stitch import Solved
 from eqsat.frontends.onnx.write.plan import operators
-from eqsat.pipeline import limits
-from eqsat.pipeline.asked import Asked
-from eqsat.pipeline.crew import Crew
-from eqsat.pipeline.form import (
+from eqsat.program.core import CoreProgram, Node, lower_terms, topological
+from eqsat.program.fold import Folded, fold_source
+from eqsat.program.ir import Program
+from eqsat.program.segments import Segment, segments
+from eqsat.search import limits
+from eqsat.search.asked import Asked
+from eqsat.search.crew import Crew
+from eqsat.search.form import (
     Found,
     Sought,
     cover_at_once,
@@ -30,11 +34,7 @@ from eqsat.pipeline.form import (
     search_form,
     search_whole,
 )
-from eqsat.pipeline.runner import Prefetch, Runner
-from eqsat.program.core import CoreProgram, Node, lower_terms, topological
-from eqsat.program.fold import Folded, fold_source
-from eqsat.program.ir import Program
-from eqsat.program.segments import Segment, segments
+from eqsat.search.runner import Prefetch, Runner
 
 Form = tuple[Node, ...]
 

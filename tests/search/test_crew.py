@@ -20,12 +20,12 @@ from eqsat.base import worker
 from eqsat.base.time_budget import TimeBudget
 from eqsat.base.worker import Pool
 from eqsat.errors import EqsatError, InputError
-from eqsat.pipeline import crew, limits
-from eqsat.pipeline.asked import judged
-from eqsat.pipeline.crew import Crew
-from eqsat.pipeline.form import Sought, cover_written
-from eqsat.pipeline.runner import Runner
-from eqsat.pipeline.search import Problem, partition
+from eqsat.search import crew, limits
+from eqsat.search.asked import judged
+from eqsat.search.crew import Crew
+from eqsat.search.form import Sought, cover_written
+from eqsat.search.runner import Runner
+from eqsat.search.search import Problem, partition
 
 RNG = np.random.default_rng(11)
 WIDTHS = (16, 24, 40)
@@ -51,7 +51,7 @@ def together(monkeypatch: pytest.MonkeyPatch) -> Iterator[Pool]:
     """Two further processes, however small a program is."""
     monkeypatch.setattr(limits, "TOGETHER", limits.Together(nodes=0))
     monkeypatch.setattr(crew, "_processors", lambda: 3)
-    pool = Pool("eqsat.pipeline.crew:Searching", most=2)
+    pool = Pool("eqsat.search.crew:Searching", most=2)
     monkeypatch.setattr(crew, "_SEARCHERS", pool)
     yield pool
     pool.close()

@@ -11,7 +11,7 @@ import eqsat
 from eqsat import spec
 from eqsat.extract.cuts import Limits
 from eqsat.extract.solver.solve import SETTLING, Effort
-from eqsat.pipeline import form
+from eqsat.search import form
 
 RNG = np.random.default_rng(7)
 FEW, FEWER = Limits(per_kind=2, joins=2, pairs=2), Limits(per_kind=1, joins=1, pairs=1)

@@ -11,7 +11,7 @@ from typing import Concatenate, Generic, Literal, ParamSpec, TypeVar
 
 from eqsat.base.interrupt import Interruptible
 from eqsat.base.time_budget import TimeBudget
-from eqsat.pipeline import limits
+from eqsat.search import limits
 
 P = ParamSpec("P")
 T = TypeVar("T")
