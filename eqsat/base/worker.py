@@ -217,6 +217,12 @@ class Pool:
         with self._changed:
             return any(w.memory == memory and w.holding == holding for w in self._idle)
 
+    def end_idle(self) -> None:
+        """End the workers that nobody has."""
+        with self._changed:
+            while self._idle:
+                self._end(self._idle.pop())
+
     def close(self) -> None:
         """End all workers."""
         with self._changed:

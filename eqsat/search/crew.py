@@ -1,4 +1,4 @@
-"""Forms searched in several processes at once: this one, and others that are kept for later searches.
+"""Forms searched in several processes at once: this one, and others that end with the search.
 
     this process                                      another
       take a form, search it                            (egglog runs in a worker of its own)
@@ -75,6 +75,8 @@ class Crew:
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._ended = True
+        if not self.alone:
+            _SEARCHERS.end_idle()  # each holds some hundred megabytes with its egglog
 
     def each(self, work: Work[T], given: Sequence[tuple[Any, ...]], told: str) -> list[T | EqsatError | None]:
         """The result for each form; None where its process was lost or too late, an error where its search failed.

@@ -117,8 +117,17 @@ def outcome(best: eqsat.Result) -> tuple[Any, ...]:
 
 def test_several_processes_find_what_one_finds(together: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
     program = towers()
+    asked: list[int] = []
+    ask = crew.Crew._asked_of
+
+    def noted(self: Crew, other: worker.Worker, *rest: Any) -> Any:
+        asked.append(id(other))
+        return ask(self, other, *rest)
+
+    monkeypatch.setattr(crew.Crew, "_asked_of", noted)
     several = eqsat.optimize(program, time_limit=60)
-    assert len(together._all) == 2, "no other process was asked"
+    assert len(set(asked)) == 2
+    assert not together._all, "they end with the search"
     monkeypatch.setattr(crew, "_processors", lambda: 1)
     assert outcome(eqsat.optimize(program, time_limit=60)) == outcome(several)
 
