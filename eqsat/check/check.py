@@ -181,7 +181,7 @@ class _Comparison:
         return known
 
     def _next(self, form: object, values: Mapping[str, Compared], number: int) -> Check:
-        """Compare a part, with its share of what is left.
+        """Compare a part in its share of the time and operations left.
 
         Raises:
             CheckFailed: it differs.

@@ -77,10 +77,10 @@ class Cuts:
     def over(self, number: int) -> Iterator[Compared]:
         """A value over stand-ins for values before it: over all of them, and then over fewer and fewer.
 
-        Stand-ins that only one of the programs reads give way first, and those that are computed from them: a group may
-        hold what the other program computes from its operands. Of these, the last values go before others. Yet a value
-        that differs over the stand-ins of the source, and over more in the result, may do so only for those of the
-        source: a group reads what its other members need. Other stand-ins computed from others give way last.
+        Stand-ins that only one of the programs reads give way first, and all that are computed from them, such as a
+        group that holds a product which the other program computes itself. Of these, the last values go before others.
+        A value that differs over the stand-ins of the source, and over more in the result, may differ only for those of
+        the source: a group reads what its other members need. Other stand-ins computed from others give way last.
         """
         value = self._values[number]
         whole: set[int] = set()

@@ -445,7 +445,7 @@ def _decided(terms: Sequence[Term]) -> bool:
 
 
 def _comparisons_that_only_choose(terms: Sequence[Term]) -> set[Term]:
-    """Comparisons that are read, and only to choose one of what they compare."""
+    """Comparisons whose only readers choose one of the two operands."""
     chooses: dict[Term, bool] = {}
     for term in terms:
         for arg in term.args:

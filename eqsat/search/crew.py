@@ -5,7 +5,7 @@
       a thread:  take a form  ->  pipe  ->  Searching:  search it
                  keep the result  <-  pipe  <-
 
-Forms do not depend on each other, so that which process searches a form changes nothing but the time.
+Forms do not depend on each other. Whichever process searches a form, the result is the same.
 """
 
 from __future__ import annotations
