@@ -51,7 +51,7 @@ _SEARCHERS = Pool("eqsat.search.crew:Searching", most=max(1, _processors() - 1),
 
 
 class Crew:
-    """The processes that search the forms of one program.
+    """The processes that search the forms of one program. Whatever they still do when its context ends is given up.
 
     Attributes:
         alone: whether this process searches them all.
@@ -117,16 +117,12 @@ class Crew:
         threads = [threading.Thread(target=elsewhere, daemon=True) for _ in range(self._others)]
         for thread in threads:
             thread.start()
-        try:
-            while task := taken():
-                tell()
-                i, seconds = task
-                found[i] = work(*given[i], seconds, self._run)
+        while task := taken():
             tell()
-            self._wait(threads)
-        except BaseException:
-            self._ended = True
-            raise
+            i, seconds = task
+            found[i] = work(*given[i], seconds, self._run)
+        tell()
+        self._wait(threads)
         for x in found:
             if isinstance(x, InputError):
                 raise x

@@ -85,6 +85,13 @@ def fails_elsewhere(sought: Sought, seconds: float, run: Runner) -> int:
     return 1
 
 
+def fails_here(sought: Sought, seconds: float, run: Runner) -> int:
+    if worker.serving:
+        threading.Event().wait(600)
+    time.sleep(1.0)
+    raise KeyError(7)
+
+
 def dies_elsewhere(sought: Sought, seconds: float, run: Runner) -> int:
     if worker.serving:
         os._exit(7)
@@ -184,8 +191,19 @@ def test_a_lost_form_stays_as_written_and_the_result_is_right(together: Pool, mo
 def test_an_error_elsewhere_is_raised_here(together: Pool) -> None:
     problem, run = begun()
     members, given = parts(problem, run)
-    with pytest.raises(EqsatError, match="no such thing"):
+    with pytest.raises(EqsatError, match="no such thing"), members:
         members.each(own_error, given, "part")
+
+
+def test_what_goes_on_elsewhere_is_given_up_when_this_process_fails(together: Pool) -> None:
+    problem, run = begun()
+    members, given = parts(problem, run)
+    begin = time.monotonic()
+    with pytest.raises(KeyError), members:
+        members.each(fails_here, given, "part")
+    while together._all and time.monotonic() < begin + 10:
+        time.sleep(0.05)
+    assert not together._all
 
 
 def test_a_fault_of_eqsat_elsewhere_is_an_error_of_its_form(together: Pool) -> None:
