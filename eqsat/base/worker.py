@@ -54,6 +54,10 @@ Send = Callable[[str, Any], None]
 Service = Callable[[Any, Send], None]
 """Answers a request; whatever it raises is sent as a message of kind "error"."""
 
+_LEFT_OUT = ("PYTHONPATH", "MALLOC_TRIM_THRESHOLD_")
+"""Not for workers. Dask sets the second for its own: a process that computes would hand each array that it frees back to
+the system, and take it again."""
+
 
 class Worker:
     """A worker process, seen from its parent. One thread at a time uses it.
@@ -83,7 +87,7 @@ class Worker:
             stdout=subprocess.PIPE,
             bufsize=0,  # what a buffer has read ahead, select would not see
             start_new_session=True,
-            env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | dict(environment),
+            env={name: value for name, value in os.environ.items() if name not in _LEFT_OUT} | dict(environment),
         )
 
     @property

@@ -17,9 +17,6 @@ from eqsat.runs.guarded import Processes
 from eqsat.runs.task import Outcome, Task, build
 
 _CONNECT_SECONDS = 10.0
-_AHEAD = 2
-"""Tasks for each thread of the cluster that are with the scheduler: one runs, the next waits beside it."""
-
 _PROCESSES: dict[str, Processes] = {}
 """In a Dask worker: the processes of each run."""
 
@@ -47,22 +44,23 @@ def on_cluster(tasks: Iterable[Task], address: str) -> Generator[tuple[Task, Out
     run = uuid.uuid4().hex
     pending: dict[Any, Task] = {}
     try:
-        threads = _threads(client, address)
+        _must_agree(client, address)
         waiting = iter(tasks)
         futures = as_completed(loop=client.loop)
 
-        def submit(count: int) -> None:
-            for task in islice(waiting, count):
+        def submit() -> None:
+            """As many as run at once now: a scheduler that knows no durations would let others wait behind long ones."""
+            for task in islice(waiting, max(1, sum(client.nthreads().values()) - len(pending))):
                 future = client.submit(_done, run, task, key=f"{task.name} {run}", pure=False)
                 pending[future] = task
                 futures.add(future)
 
-        submit(_AHEAD * threads)
+        submit()
         for future in futures:
             task = pending.pop(future)
             failed = future.exception() if future.status != "finished" else None
             yield task, future.result() if failed is None else Outcome(None, one_line(f"its worker was lost: {failed}"))
-            submit(1)
+            submit()
     finally:
         with suppress(OSError):  # a scheduler that is gone has nothing to give up
             client.cancel(list(pending))
@@ -70,17 +68,15 @@ def on_cluster(tasks: Iterable[Task], address: str) -> Generator[tuple[Task, Out
         client.close(timeout=1)
 
 
-def _threads(client: Any, address: str) -> int:
-    """The threads of all workers, which all run this eqsat."""
-    threads = sum(client.nthreads().values())
-    if not threads:
+def _must_agree(client: Any, address: str) -> None:
+    """There are workers, and all run this eqsat."""
+    if not client.nthreads():
         raise InputError(f"--on {address}: the cluster has no workers; start some with `dask worker {address}`")
     others = [worker for worker, digest in client.run(build).items() if digest != build()]
     if others:
         raise InputError(
             f"--on {address}: the worker {others[0]} has another eqsat or other libraries than this machine"
         )
-    return threads
 
 
 def _done(run: str, task: Task) -> Outcome:

@@ -113,6 +113,21 @@ def test_a_dask_worker_that_is_killed_costs_no_task(cluster: Any) -> None:
     assert results == {f"{n} slow": (n * n, "") for n in range(8)} | {"9 die": (None, "its process died (SIGABRT)")}
 
 
+def test_no_task_waits_behind_a_long_one_while_a_dask_worker_is_free(cluster: Any) -> None:
+    cluster.wait_for_workers(2)  # one that was killed is replaced
+    asked = [task(0, "slow", pause=2.0), *(task(n, "slow", pause=0.0) for n in range(1, 7))]
+    with Store(":memory:") as store:
+        found = [each.name for each, _, _ in run(asked, store, on=cluster.scheduler_address)]
+    assert found[-1] == "0 slow"
+
+
+def test_what_dask_sets_for_its_workers_does_not_slow_tasks(cluster: Any) -> None:
+    name = "MALLOC_TRIM_THRESHOLD_"
+    with Store(":memory:") as store:
+        found = outcomes([task(1, "environment", name=name)], store, on=cluster.scheduler_address)
+    assert found["1 environment"].result == 0
+
+
 def test_an_address_where_nobody_answers_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("distributed")
     monkeypatch.setattr("eqsat.runs.cluster._CONNECT_SECONDS", 0.2)

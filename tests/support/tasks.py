@@ -10,7 +10,7 @@ from typing import Any
 
 
 def squared(given: Mapping[str, Any], tell: Callable[[str], None]) -> int:
-    """The square of `n`, except where `given` says how it goes wrong."""
+    """The square of `n`, except where `given` asks for something else or says how it goes wrong."""
     tell("squaring")
     match given.get("how"):
         case "raise":
@@ -28,4 +28,6 @@ def squared(given: Mapping[str, Any], tell: Callable[[str], None]) -> int:
                 os.abort()
         case "slow":
             time.sleep(given["pause"])
+        case "environment":
+            return len(os.environ.get(given["name"], ""))
     return given["n"] ** 2
