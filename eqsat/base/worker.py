@@ -55,8 +55,8 @@ Service = Callable[[Any, Send], None]
 """Answers a request; whatever it raises is sent as a message of kind "error"."""
 
 _LEFT_OUT = ("PYTHONPATH", "MALLOC_TRIM_THRESHOLD_")
-"""Not for workers. Dask sets the second for its own: a process that computes would hand each array that it frees back to
-the system, and take it again."""
+"""Not for workers. Dask sets the second for its own: a process that computes would hand each array that it frees back
+to the system, and take it again."""
 
 
 class Worker:

@@ -49,7 +49,7 @@ def on_cluster(tasks: Iterable[Task], address: str) -> Generator[tuple[Task, Out
         futures = as_completed(loop=client.loop)
 
         def submit() -> None:
-            """As many as run at once now: a scheduler that knows no durations would let others wait behind long ones."""
+            """As many as run at once now: the scheduler knows no durations, and others might wait behind long ones."""
             for task in islice(waiting, max(1, sum(client.nthreads().values()) - len(pending))):
                 future = client.submit(_done, run, task, key=f"{task.name} {run}", pure=False)
                 pending[future] = task
