@@ -244,10 +244,16 @@ def stated(rules: Sequence[HostRule], snapshot: Snapshot, derivations: Sequence[
     return found
 
 
-def _next_end(ends: Sequence[float]) -> float:
-    """When an iteration will end that grows as the one before it did; `ends` are those of the last two or three."""
+def _next_end(ends: Sequence[float], sizes: Sequence[int]) -> float:
+    """When an iteration will end that grows as the one before it did.
+
+    `ends` are those of the last two or three, `sizes` the e-nodes at these. Time grows at least as they did, and
+    at most with the square of that: a longer iteration was held up by other processes.
+    """
     *before, last = (b - a for a, b in pairwise(ends))
-    return ends[-1] + last * max(1.0, last / max(before[0], 1e-9) if before else 1.0)
+    growth = last / max(before[0], 1e-9) if before else 1.0
+    grown = [b / a for a, b in pairwise(sizes)]
+    return ends[-1] + last * max(1.0, grown[-1], min(growth, max(grown) ** 2))
 
 
 class Saturation:
@@ -315,7 +321,7 @@ class Saturation:
                 self._stop = "steps"
                 return False
             ends = [*ends[-2:], time.monotonic()]
-            if _next_end(ends) > self._begun + self._limits.seconds:
+            if _next_end(ends, [nodes for _, nodes in self._growth[-3:]]) > self._begun + self._limits.seconds:
                 self._stop = "time"
                 return False
             rows = self._timed("tables", lambda frozen=frozen: self._graph.fill_tables(frozen))

@@ -191,8 +191,8 @@ def _affordable(written: Solved, seconds: float) -> int:
 
 
 def _each(written: Solved) -> float:
-    """Seconds for finding the kernels of one e-node of the form as written."""
-    return written.cover.stats["seconds"]["candidates"] / len(written.snapshot.nodes)
+    """Seconds for finding the kernels of one e-node of the form as written, by their number: equal in each run."""
+    return limits.SEARCH.kernel * written.cover.stats["candidates"]["candidates"] / len(written.snapshot.nodes)
 
 
 def _at_first(deadline: Deadline, sought: Sought, written: Solved, snapshot: Snapshot) -> Cuts | None:

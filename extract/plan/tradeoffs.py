@@ -7,6 +7,7 @@ weights, and are judged by their actual peak.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from math import inf
@@ -33,7 +34,7 @@ def trade_offs(
     best: CoverResult, seconds: float, deadline: float, should_stop: Callable[[], bool] | None = None
 ) -> list[CoverResult]:
     """`best`, and different covers of the same snapshot that write fewer bytes of temporaries, without bounds of their
-    own. The search for each takes at most `seconds`.
+    own. The search for each takes at most half of the time left, or `seconds` where that is more.
 
     Raises:
         ValueError: `best` is not a result of `cover`.
@@ -50,7 +51,8 @@ def trade_offs(
             round(SCALE * ((1 - share) * p / price + share * b / weight))
             for p, b in zip(problem.node_cost, written, strict=True)
         ]
-        choice = solve(replace(problem, node_cost=costs), seconds, [solution.choice], should_stop).choice
+        each = max(seconds, 0.5 * (deadline - time.monotonic()))
+        choice = solve(replace(problem, node_cost=costs), each, [solution.choice], should_stop).choice
         cost = sum(problem.node_cost[i] for i in choice.values())
         found.append(CoverResult(covers.launch_order(choice), cost, best.lower_bound, cost == best.lower_bound))
     kernels = [frozenset((x.cls, x.cut) for x in cover.chosen) for cover in found]

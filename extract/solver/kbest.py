@@ -25,8 +25,8 @@ from eqsat.extract.solver.solve import ASCENT_STEPS, solve
 Bar = tuple[Hashable, ...]
 """A barred mark: (mark,) anywhere, (mark, place) at a place, or (mark, place, class) in one class of a place."""
 
-SHARE_SECONDS = 5.0
-"""Seconds for one problem of the tree."""
+SHARE = 0.5
+"""Share of the time left that one problem of the tree may take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +143,7 @@ class _Tree:
         small, nodes = self._without(branch.barred)
         if underivable(small) is not None:
             return
-        seconds = min(SHARE_SECONDS, max(0.0, deadline - time.monotonic()))
+        seconds = SHARE * max(0.0, deadline - time.monotonic())
         solution = solve(small, seconds, should_stop=should_stop)
         self.exact = self.exact and solution.optimal
         choice = {c: nodes[i] for c, i in solution.choice.items()}
