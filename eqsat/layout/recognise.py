@@ -8,7 +8,7 @@ recognised: it is one digit.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import combinations, count
+from itertools import chain, combinations, count, islice, product
 from math import gcd, prod
 
 import numpy as np
@@ -21,8 +21,14 @@ from eqsat.layout.map import Fill, Layout
 Places = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
+Part = tuple[int, int]
+"""The size and stride of a digit, or of a part of it."""
+
 _MOST_TRIED = 100
-"""Digits that are tried."""
+"""Digits that are tried, and ways of cutting them."""
+
+_MOST_PLACES = 1 << 25
+"""Places that are looked at to cut digits again, over all ways: about a second."""
 
 
 def of_index(places: Places, fill: Fill) -> Layout | None:
@@ -35,15 +41,27 @@ def of_index(places: Places, fill: Fill) -> Layout | None:
     read = places >= 0
     if not read.any():
         return None
+    wanted = np.where(read, places, -1)
+    cuts: list[tuple[int, list[Part]]] = []
     for offset, dims in _digits(places, read):
         if read.all():
             found = strided(offset, dims)
         else:
-            parts = _cut(dims, read)
-            found = masked(offset, parts, _axes(read.reshape([size for size, _ in parts]), parts), fill)
-        if (found.index() == np.where(read, places, -1)).all():
+            cut = _cut(dims, read)
+            found = _masked(offset, cut, read, fill)
+            cuts.append((offset, cut))
+        if (found.index() == wanted).all():
+            return found
+    others = ((offset, parts) for offset, cut in cuts for parts in _cut_again(cut))
+    for offset, parts in islice(others, min(_MOST_TRIED, _MOST_PLACES // places.size)):
+        found = _masked(offset, parts, read, fill)
+        if (found.index() == wanted).all():
             return found
     return None
+
+
+def _masked(offset: int, parts: Sequence[Part], read: Mask, fill: Fill) -> Layout:
+    return masked(offset, parts, _axes(read.reshape([size for size, _ in parts]), parts), fill)
 
 
 def _digits(places: Places, read: Mask) -> Iterator[tuple[int, tuple[tuple[int, int], ...]]]:
@@ -70,9 +88,48 @@ def _digits(places: Places, read: Mask) -> Iterator[tuple[int, tuple[tuple[int, 
             stack.append((first, _any(seen, 1), [*joined, *dims[1:]]))
 
 
-def _cut(dims: Sequence[tuple[int, int]], read: Mask) -> list[tuple[int, int]]:
+def _cut_again(cut: Sequence[Part]) -> Iterator[list[Part]]:
+    """Other ways of cutting the digits of stride 0. Along axes of size 1 all strides are 0, so that several digits look
+    like one, whose parts masks tie to each other. Even parts come first: windows and kernels have similar sizes."""
+    runs: list[Part] = []
+    for size, stride in cut:
+        if runs and stride == runs[-1][1] == 0:
+            runs[-1] = size * runs[-1][0], 0
+        else:
+            runs.append((size, stride))
+    loose = [size for size, stride in runs if not stride]
+    ways = islice(product(*map(_factorings, loose)), _MOST_TRIED**2)
+    for way in sorted(ways, key=lambda way: _unevenness([n for sizes in way for n in sizes])):
+        sizes = iter(way)
+        yield [
+            part for size, stride in runs for part in ([(size, stride)] if stride else [(n, 0) for n in next(sizes)])
+        ]
+
+
+def _unevenness(sizes: Sequence[int]) -> tuple[float, int]:
+    return max(sizes, default=1) / min(sizes, default=1), len(sizes)
+
+
+def _factorings(number: int) -> list[tuple[int, ...]]:
+    """The ways to write a number as an ordered product of up to six numbers above 1, the evenest first: windows of
+    three axes have six digits."""
+    every = chain.from_iterable(_factors(number, n) for n in range(1, 7))
+    return sorted(islice(every, _MOST_TRIED**2), key=_unevenness)[:_MOST_TRIED]
+
+
+def _factors(number: int, parts: int) -> Iterator[tuple[int, ...]]:
+    """The ways to write a number as an ordered product of so many numbers above 1."""
+    if parts == 1:
+        yield from [(number,)] if number > 1 else []
+        return
+    for n in range(2, number // 2 ** (parts - 1) + 1):
+        if number % n == 0:
+            yield from ((n, *rest) for rest in _factors(number // n, parts - 1))
+
+
+def _cut(dims: Sequence[Part], read: Mask) -> list[Part]:
     """The digits in parts, where masks hide the same of one part whatever the other is."""
-    found: list[tuple[int, int]] = []
+    found: list[Part] = []
     for size, stride in reversed(dims):
         while size > 1:
             inside = prod(n for n, _ in found)
@@ -102,7 +159,7 @@ def _step(places: Places, read: Mask, size: int) -> int | None:
     return step if not rest and (greatest <= least)[seen.any(1)].all() else None
 
 
-def _axes(read: Mask, dims: Sequence[tuple[int, int]]) -> list[Axis]:
+def _axes(read: Mask, dims: Sequence[Part]) -> list[Axis]:
     """Masks that hide what is not read: bounds of each digit, and of sums of two that lie along one axis of the
     operand, or else on a band."""
     axes: list[Axis] = []
@@ -113,8 +170,8 @@ def _axes(read: Mask, dims: Sequence[tuple[int, int]]) -> list[Axis]:
         axes += _bounds(_projected(read, at), (1,), (i,), rank)
     for (a, i), (b, j) in combinations(enumerate(hidden), 2):
         seen = _projected(read, a, b)
-        shown = np.logical_and.outer(seen.any(1), seen.any(0))
-        for coeffs in _weights(dims[i][1], dims[j][1]):
+        shown = np.logical_and.outer(_between(_any(seen, 1)), _between(_any(seen, 0)))
+        for coeffs in _weights(seen, dims[i][1], dims[j][1]):
             if (shown == seen).all():
                 break
             further = _bounds(seen, coeffs, (i, j), rank)
@@ -125,6 +182,11 @@ def _axes(read: Mask, dims: Sequence[tuple[int, int]]) -> list[Axis]:
     return axes
 
 
+def _between(seen: Mask) -> Mask:
+    """What bounds of a digit leave: all from the first that is seen to the last."""
+    return np.logical_or.accumulate(seen) & np.logical_or.accumulate(seen[::-1])[::-1]
+
+
 def _projected(read: Mask, *kept: int) -> Mask:
     return _any(read, *(i for i in range(read.ndim) if i not in kept))
 
@@ -133,12 +195,18 @@ def _any(read: Mask, *axes: int) -> Mask:
     return np.logical_or.reduce(read, axis=axes)
 
 
-def _weights(one: int, other: int) -> Iterator[tuple[int, int]]:
+def _weights(seen: Mask, one: int, other: int) -> Iterator[tuple[int, int]]:
+    """Coefficients of two digits whose sum may be bounded: by their strides, or by the line that what is seen is on."""
     if one and other:
         shared = gcd(one, other)
         yield one // shared, other // shared
     yield 1, -1
     yield 1, 1
+    points = np.argwhere(seen)
+    across, along = (int(x) for x in points[-1] - points[0])
+    if across and along:
+        shared = gcd(across, along)
+        yield along // shared, -across // shared
 
 
 def _bounds(seen: Mask, coeffs: Sequence[int], digits: Sequence[int], rank: int) -> list[Axis]:

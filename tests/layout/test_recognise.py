@@ -47,6 +47,32 @@ def test_usual_views_are_recognised(seed: int) -> None:
     assert (found.index() == layout.index()).all()
 
 
+def flat(rng: random.Random) -> Layout | None:
+    """Padded windows over an array with axes of size 1, as a transposed convolution of a small image reads them; None
+    if there are none or all is padding."""
+    rank = rng.choice([1, 2, 2, 3])
+    shape = [rng.choice([1, 1, rng.randint(3, 5)]) for _ in range(rank)]
+    kernel, strides, dilations, lo, hi = (
+        [rng.randint(*bounds) for _ in shape] for bounds in ((1, 5), (1, 3), (1, 2), (0, 4), (0, 4))
+    )
+    channels = rng.randint(1, 4)
+    if any(a + n + b <= (k - 1) * d for a, n, b, k, d in zip(lo, shape, hi, kernel, dilations, strict=True)):
+        return None
+    n, groups = rng.randint(1, 2), rng.choice([None, 1, channels])
+    found = windows((n, channels, *shape), kernel, strides, dilations, lo, hi, 0.0, groups)
+    return found if (found.index() >= 0).any() else None
+
+
+def test_windows_over_axes_of_size_1_are_recognised() -> None:
+    rng = random.Random(0)
+    drawn = [layout for _ in range(300) if (layout := flat(rng)) is not None]
+    assert len(drawn) > 100
+    for layout in [windows((2, 10, 1, 1), [4, 4], [1, 1], [1, 1], [3, 3], [3, 3], 0.0, None), *drawn]:
+        found = of_index(layout.index(), 0.0)
+        assert found is not None, layout
+        assert (found.index() == layout.index()).all()
+
+
 def test_what_is_no_layout_is_not_recognised() -> None:
     rng = np.random.default_rng(0)
     for size in (7, 12, 60):
