@@ -202,12 +202,14 @@ class _Comparison:
         Raises:
             CheckFailed: they differ, or the time left is too short to say that they do not.
         """
-        if isinstance(inside, OutOfRange):
-            return self._judged(Part(self.outputs, self.settings), self.outputs, CHEAP, self.points, self.left())
-        points = DECIDING * self.points
         part = Part(self.outputs, self.settings)
-        if 2 * points * part.whole.flops > max(CHEAP, SPEED * self.left()):  # in float64 and in the program's own types
+        samples = isinstance(inside, OutOfRange)
+        points = DECIDING * self.points
+        work = 2 * (part.least() if samples else points * part.whole.flops)  # in float64 and in the program's own types
+        if work > max(CHEAP, SPEED * self.left()):
             raise inside
+        if samples:
+            return self._judged(part, self.outputs, CHEAP, self.points, self.left())
         try:
             return self._judged(part, self.outputs, sys.maxsize, points, math.inf)
         except CheckFailed:

@@ -171,6 +171,10 @@ class Part:
         """Operations that the part would take if there were time enough, of which `cheap` are always allowed."""
         return OVERHEAD + min(self.whole.flops, cheap + PER_WEIGHT * self.weights)
 
+    def least(self) -> int:
+        """Operations of the cheapest comparison: in full, or by a few elements of each value."""
+        return min(self.whole.flops, sum(self._corners(x).flops for x in self.values.values()))
+
     def run(self, points: int, cheap: int, seconds: float) -> Check:
         """Compare; on one random input only, if the next would take longer than the time left. When no time is left, in
         float64 only, and by a few elements if that saves anything.

@@ -9,7 +9,7 @@ import pytest
 
 from eqsat.check.check import check
 from eqsat.check.demand import Demanded
-from eqsat.check.part import SPEED, TOLERANCE, Special
+from eqsat.check.part import SPEED, TOLERANCE, OutOfRange, Special
 from eqsat.errors import CheckFailed
 from eqsat.program import ops
 from eqsat.program.ir import Program
@@ -265,6 +265,23 @@ def test_outputs_that_have_cancelled(name: str) -> None:
     else:
         with pytest.raises(CheckFailed):
             check(before, after, special=special)
+
+
+@pytest.mark.parametrize(("size", "passes"), [(16, True), (512, False)])
+def test_the_whole_decides_over_values_that_are_not_defined_only_where_there_is_time(size: int, passes: bool) -> None:
+    """A stand-in of a square is negative, so that its root is NaN."""
+    x, y = (ops.input(name, (size, size), "float32") for name in "xy")
+    square, same = ops.mul(x, x), ops.mul(ops.abs_(x), ops.abs_(x))
+    after_root, after = ops.mul(ops.sqrt(square), ops.sqrt(square)), same
+    for _ in range(2):
+        after_root, after = (ops.tanh(ops.matmul(ops.tanh(ops.matmul(y, t)), y)) for t in (after_root, after))
+    given = Program((x, y), {"out": after_root}), Program((x, y), {"out": after})
+    check(*given, cuts=[(square, same)])
+    if passes:
+        check(*given, cuts=[(square, same)], seconds=0.0)
+        return
+    with pytest.raises(OutOfRange):
+        check(*given, cuts=[(square, same)], seconds=0.0)
 
 
 def smaller(x: Term) -> Term:
