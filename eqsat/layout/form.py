@@ -143,7 +143,8 @@ class _Draft:
                 self._make_leading_coeff_positive(axis)
                 self._take_plain_stride(axis)
             ranges = self._valid_ranges([*kept.values(), *waiting])
-            self._drop_inner_digits(axis, ranges)
+            if self._drop_inner_digits(axis, ranges):  # the leading one may have gone
+                self._make_leading_coeff_positive(axis)
             least, greatest = _extent(axis, range(len(self.sizes)), ranges)
             if max(least, 0) > min(greatest, axis.bound - 1):
                 return False
@@ -193,8 +194,9 @@ class _Draft:
             for i in involved:
                 self.strides[i] -= share * axis.coeffs[i]
 
-    def _drop_inner_digits(self, axis: _Coordinate, ranges: list[tuple[int, int]]) -> None:
-        """c = g*outer + inner with inner always in [0, g), bound a multiple of g: only ``outer`` is masked."""
+    def _drop_inner_digits(self, axis: _Coordinate, ranges: list[tuple[int, int]]) -> bool:
+        """c = g*outer + inner with inner always in [0, g), bound a multiple of g: only ``outer`` is masked. False: it
+        is not so."""
         for g in sorted({abs(c) for c in axis.coeffs if abs(c) > 1}):
             inner = [i for i, c in enumerate(axis.coeffs) if c and abs(c) < g]
             outer = [c for c in axis.coeffs if abs(c) >= g]
@@ -210,7 +212,8 @@ class _Draft:
                 axis.coeffs[i] = 0
             axis.start, axis.bound, axis.stride = quotient, axis.bound // g, axis.stride * g
             axis.coeffs = [c // g for c in axis.coeffs]
-            return
+            return True
+        return False
 
     def _trim(self, axis: _Coordinate, least: int, greatest: int) -> bool:
         """Shrink the bound to the values the coordinate takes. False: it is always valid, and became plain strides."""

@@ -59,6 +59,21 @@ def test_composition_reads_what_numpy_reads(family: str) -> None:
         assert layout.masked == bool((index < 0).any())
 
 
+def test_the_canonical_form_reads_what_a_spelling_reads() -> None:
+    draws = random.Random(4)
+    for _ in range(6000):
+        sizes = [draws.choice((1, 2, 2, 4)) for _ in range(draws.randint(2, 3))]
+        strides = [draws.choice((-1, 0, 1, 2)) for _ in sizes]
+        coeffs = tuple(draws.choice((-2, -1, 0, 1, 2, 4)) for _ in sizes)
+        axis = Axis(2 * draws.randint(1, 3), draws.choice((-4, -1, 0, 2, 4)), draws.randint(-6, 6), coeffs)
+        digits = np.indices(sizes).reshape(len(sizes), -1)
+        coordinate = axis.start + np.array(coeffs) @ digits
+        flat = 100 + np.array(strides) @ digits + axis.stride * coordinate
+        wanted = np.where((coordinate >= 0) & (coordinate < axis.bound), flat, -1)
+        made = Layout(100, tuple(zip(sizes, strides, strict=True)), (axis,), 0.0)
+        np.testing.assert_array_equal(made.index(), wanted, f"{sizes} {strides} {axis}")
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_equal_maps_have_one_form(family: str) -> None:
     forms: dict[bytes, set[Layout]] = {}
