@@ -62,6 +62,7 @@ UNITS: tuple[Rule, ...] = (
     *lines(
         ("multiply-by-zero", "a * 0 == 0", "range-changing", _ZEROS, "nothing is computed; hides a NaN or an infinity"),
         ("divide-zero", "0 / a == 0", "range-changing", _ZEROS, "nothing is computed; hides a division by zero"),
+        worth="dynamic(a)",  # constants are folded, with their NaNs and infinities, under every policy
     ),
 )
 

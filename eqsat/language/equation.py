@@ -202,14 +202,13 @@ Line = tuple[str, str, Numerics, str, str]
 """A row on one line: name, equation, numerics class, source, and why it helps."""
 
 
-def lines(*rows: Line, when: str = "", numbers: str = "", subsumes: bool = False) -> tuple[Rule, ...]:
+def lines(*rows: Line, when: str = "", worth: str = "", numbers: str = "", subsumes: bool = False) -> tuple[Rule, ...]:
     """The rules of rows, used from left to right; the arguments after them are those of each."""
+    shared: Row = {"when": when, "worth": worth, "numbers": numbers, "subsumes": subsumes}
     return tuple(
         row
         for name, text, numerics, source, why in rows
-        for row in rules(
-            name, text, when=when, numbers=numbers, numerics=numerics, source=source, why=why, subsumes=subsumes
-        )
+        for row in rules(name, text, numerics=numerics, source=source, why=why, **shared)
     )
 
 

@@ -7,7 +7,7 @@ that kernels with equal bodies are equal, wherever they are in the program.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
@@ -327,14 +327,9 @@ def _cheapest_constants(snapshot: Snapshot, classes: Sequence[int]) -> _Constant
 
     A value that the source has is computed as in the source, so that rewriting changes the rounding of new values only.
     """
-    reach: dict[int, None] = dict.fromkeys(classes)
-    usable: list[ENode] = []
-    stack = list(classes)
-    while stack:
-        for n in _ways(snapshot, stack.pop()):
-            usable.append(n)
-            stack += [a for a in dict.fromkeys(n.args) if a not in reach]
-            reach.update(dict.fromkeys(n.args))
+    ways = _ways(snapshot, classes)
+    reach = dict.fromkeys(_reached(classes, ways.__getitem__))
+    usable = [n for c in reach for n in ways[c]]
     index = {c: k for k, c in enumerate(reach)}
     problem = Problem(
         node_class=[index[n.cls] for n in usable],
@@ -347,11 +342,45 @@ def _cheapest_constants(snapshot: Snapshot, classes: Sequence[int]) -> _Constant
     return _Constants({c: usable[found.choice[k]] for c, k in index.items() if k in found.choice}, found.cost)
 
 
-def _ways(snapshot: Snapshot, c: int) -> list[ENode]:
-    """The e-nodes that may compute a constant class: leaves, and the source's own if it has any, otherwise all."""
-    own = [n for n in snapshot.of_class(c) if all(snapshot.const[a] for a in n.args)]
-    written = [n for n in own if n.rule == SOURCE or not n.args]
-    return written or own
+def _ways(snapshot: Snapshot, classes: Sequence[int]) -> dict[int, list[ENode]]:
+    """The e-nodes that may compute each constant class: the source's own, where these compute it from constants alone
+    (they may read the class itself, as in max(x, x) where x was found to be constant), otherwise all."""
+    own = {c: _from_constants(snapshot, c) for c in _reached(classes, lambda c: _from_constants(snapshot, c))}
+    written = [n for nodes in own.values() for n in nodes if n.rule == SOURCE]
+    readers: dict[int, list[int]] = {}
+    waiting = [len(set(n.args)) for n in written]
+    for i, n in enumerate(written):
+        for a in set(n.args):
+            readers.setdefault(a, []).append(i)
+    done = [i for i, count in enumerate(waiting) if not count]
+    known: set[int] = set()
+    for i in done:  # grows
+        if written[i].cls not in known:
+            known.add(written[i].cls)
+            for reader in readers.get(written[i].cls, ()):
+                waiting[reader] -= 1
+                if not waiting[reader]:
+                    done.append(reader)
+    computed: dict[int, list[ENode]] = {}
+    for i in sorted(done):
+        computed.setdefault(written[i].cls, []).append(written[i])
+    return own | computed
+
+
+def _from_constants(snapshot: Snapshot, c: int) -> list[ENode]:
+    """The e-nodes of a class that read constants alone."""
+    return [n for n in snapshot.of_class(c) if all(snapshot.const[a] for a in n.args)]
+
+
+def _reached(classes: Iterable[int], ways: Callable[[int], Iterable[ENode]]) -> list[int]:
+    """These classes, and all that the e-nodes of these read."""
+    found = dict.fromkeys(classes)
+    stack = list(found)
+    while stack:
+        below = {a: None for n in ways(stack.pop()) for a in n.args if a not in found}
+        found |= below
+        stack += below
+    return list(found)
 
 
 def _constant_nodes(snapshot: Snapshot, classes: Sequence[int]) -> tuple[list[Node], list[Node]]:

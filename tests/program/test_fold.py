@@ -41,6 +41,8 @@ def buckets(positions: Term) -> Term:
 
 ROWS, LINE = ops.constant(np.arange(1, 41, dtype=F32)[:, None]), ops.constant(np.arange(1, 33, dtype=F32)[None])
 
+ZERO = ops.constant(np.zeros((1, 1), F32))
+
 WRITTEN: dict[str, Term] = {
     "exp": ops.exp(drawn(25, 6)),
     "sum over rows": ops.sum_(drawn(25, 6), 0),
@@ -60,6 +62,8 @@ WRITTEN: dict[str, Term] = {
     "shorter": ops.cast(ops.mul(drawn(25), number(3, 25)), "float16"),
     "empty": ops.add(ops.abs_(drawn(0)), number(1, 0)),
     "sum of nothing": ops.exp(ops.sum_(ops.mul(drawn(0, 3), like(drawn(1, 3), 0, 3)), 0)),
+    "zero over zeros": like(ops.div(like(ZERO, 2, 2), ops.pad(ZERO, (1, 1), (0, 0), 0.0)), 3, 2, 2),
+    "zeros times infinity": like(ops.mul(ops.pad(ZERO, (1, 1), (0, 0), 0.0), number(np.inf, 2, 2)), 3, 2, 2),
     "infinite": ops.log(ops.constant(np.array([0, -1, np.nan, 1e-40], F32))),
 }
 
@@ -76,6 +80,18 @@ def test_constants_have_the_bits_of_the_program_as_written(name: str, policy: Po
     for found in (best.program.run(inputs), best.compile()(inputs)):
         for output, values in wanted.items():
             assert same_bits(found[output], values), output
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_what_reads_a_value_that_is_found_to_be_constant_is_computed(policy: Policy):
+    x = ops.input("x", (1,), "float32")
+    last = ops.slice_(ops.concat([drawn(2), ops.broadcast(x, (3,)), drawn(2)], 0), [6], [7])
+    wanted = {"same": ops.max_(last, last), "twice": ops.neg(ops.neg(last)), "root": ops.exp(ops.abs_(last))}
+    source = Program((x,), wanted)
+    best = eqsat.optimize(source, numerics=policy)
+    given = {"x": np.ones(1, F32)}
+    for found in (best.program.run(given), best.compile()(given)):
+        assert all(same_bits(found[name], values) for name, values in source.run(given).items())
 
 
 def test_only_what_rewriting_made_is_computed_in_float64():
