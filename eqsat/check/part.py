@@ -435,17 +435,24 @@ def _function_last(term: Term) -> Term:
 
 
 def _decided(terms: Sequence[Term]) -> bool:
-    """Whether floats that depend on inputs are rounded to integers or compared, so that the last place may decide. It
+    """Whether floats computed from inputs are rounded to integers or compared, so that the last place may decide. It
     does not where the smaller or larger of two is chosen."""
-    varies = varying(terms)
+    varies = {term for term in varying(terms) if not _given(term)}
     only_choose = _comparisons_that_only_choose(terms)
     for term in terms:
-        if term not in only_choose and term.args and term.args[0] in varies and is_float(term.args[0].dtype):
+        if term not in only_choose and not varies.isdisjoint(term.args) and is_float(term.args[0].dtype):
             chosen = term.op == "reduce" and term.attr("kind") in ("argmax", "argmin")
             compares = term.op in _DECIDING and not (len(term.args) > 1 and term.args[0] is term.args[1])  # x == x: NaN
             if compares or chosen or (term.op == "cast" and not is_float(term.dtype)):
                 return True
     return False
+
+
+def _given(term: Term) -> bool:
+    """Whether a term holds elements of an input as they are."""
+    while ops.row(term.op).view:
+        term = term.args[0]
+    return term.op == "input"
 
 
 def _comparisons_that_only_choose(terms: Sequence[Term]) -> set[Term]:

@@ -16,7 +16,7 @@ from eqsat.fuzzing import programs
 from eqsat.fuzzing.programs import BLOCK, EVERY, Case
 from eqsat.program import ops
 from eqsat.program.ir import Program
-from eqsat.program.term import Term, rebuilt
+from eqsat.program.term import Term, rebuilt, topological
 from eqsat.runs.task import Tell
 from eqsat.testing import random_inputs
 
@@ -72,8 +72,9 @@ def judge(bundle: Bundle, tell: Tell) -> Counter[str]:
             own = {name: found[_named(made, name)] for name in wanted}
             programs.compare(made.program, made.policy, how, inputs, wanted, own)
     for made, inputs, wanted in asked:
-        if made.seed % EVERY == 0:
-            programs.compare_with_onnxruntime(made, _part(best.program, made), inputs, wanted, tell)
+        part = _part(best.program, made) if made.seed % EVERY == 0 else None
+        if part is not None:
+            programs.compare_with_onnxruntime(made, part, inputs, wanted, tell)
     return words + Counter({"result": len(asked)})
 
 
@@ -93,11 +94,14 @@ def joined(cases: Sequence[Case]) -> Case:
     return Case(first.seed, Program(tuple(inputs), outputs), first.policy, first.device)
 
 
-def _part(whole: Program, made: Case) -> Program:
-    """One of the joined programs, or its part of their result, with its own names."""
+def _part(whole: Program, made: Case) -> Program | None:
+    """One of the joined programs, or its part of their result, with its own names; None where it shares a product with
+    another one."""
     own = {_named(made, t.attr("name")): t for t in made.program.inputs}
     terms = {t: own[name] for t in whole.inputs if (name := t.attr("name")) in own}
     outputs = {name: whole.outputs[_named(made, name)] for name in made.program.outputs}
+    if any(term.op == "input" and term not in terms for term in topological(outputs.values())):
+        return None
     return Program(made.program.inputs, _over(Program(tuple(terms), outputs), terms))
 
 

@@ -291,6 +291,18 @@ def smaller(x: Term) -> Term:
 
 
 @pytest.mark.parametrize("passes", [True, False])
+def test_an_input_that_is_rounded_to_integers_is_no_decision(passes: bool) -> None:
+    x = ops.round_(ops.reshape(S, (4, 1)))
+    source, result = less_mean(x), ops.mul(row_of_equals(x), ops.full(0 if passes else 1e-4, (4, 3)))
+    before, after = Program((S,), {"y": source}), Program((S,), {"y": result})
+    if passes:
+        check(before, after)
+    else:
+        with pytest.raises(CheckFailed):
+            check(before, after)
+
+
+@pytest.mark.parametrize("passes", [True, False])
 def test_a_chosen_value_that_has_cancelled_is_no_decision(passes: bool) -> None:
     source, result = smaller(less_mean(S)), ops.mul(row_of_equals(S), ops.full(0 if passes else 1e-4, (4, 3)))
     before, after = Program((S,), {"y": source}), Program((S,), {"y": smaller(result)})

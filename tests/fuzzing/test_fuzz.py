@@ -80,6 +80,11 @@ def test_a_fault_of_a_bundle_belongs_to_its_parts_or_to_those_that_have_it_toget
     assert shrunk(BUNDLED, 3, "ValueError in faulty_bundles.py:judge", {}) == [1, 6]
 
 
+def test_programs_of_a_bundle_that_share_a_product_are_right() -> None:
+    made = bundles.case(18002429, None, [])
+    assert "fault" not in bundles.judge(made, lambda _: None)
+
+
 def test_a_wrong_rule_is_found_in_a_bundle_and_shown_by_the_program_that_it_spoils(tmp_path: Path) -> None:
     with Store(":memory:") as store:
         found = search(cases({"support.wrong_bundles": 1}, 1, {}, 60.0), store, 1)
