@@ -204,12 +204,11 @@ Line = tuple[str, str, Numerics, str, str]
 
 def lines(*rows: Line, when: str = "", worth: str = "", numbers: str = "", subsumes: bool = False) -> tuple[Rule, ...]:
     """The rules of rows, used from left to right; the arguments after them are those of each."""
-    shared: Row = {"when": when, "worth": worth, "numbers": numbers, "subsumes": subsumes}
-    return tuple(
-        row
-        for name, text, numerics, source, why in rows
-        for row in rules(name, text, numerics=numerics, source=source, why=why, **shared)
-    )
+    found: list[Rule] = []
+    for name, text, numerics, source, why in rows:
+        strategy: Strategy = {"worth": worth, "why": why, "subsumes": subsumes}
+        found += rules(name, text, when=when, numbers=numbers, numerics=numerics, source=source, **strategy)
+    return tuple(found)
 
 
 def rule(name: str, text: str, **row: Unpack[Row]) -> Rule:
