@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,6 +23,9 @@ from eqsat.extract.device.table import Device
 from eqsat.extract.grow import Grower, Made
 from eqsat.extract.joint import joint_kernels
 from eqsat.extract.unfused import UnfusedGrower
+
+CLEARLY_LESS = 0.9
+"""Share of another kernel's price from which on an operator with a product was not priced as one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +76,15 @@ class Candidates:
     def chains(self, cover: Sequence[Candidate] = ()) -> dict[int, Chain]:
         """What each class costs as a leaf, by these kernels; where a cover computes it, by the cover."""
         return cheapest_chains(self.of_class, self.facts, shared_chains(cover, self.facts.snapshot.roots, self.facts))
+
+    def without_match(self, more: Iterable[Candidate]) -> Iterator[Candidate]:
+        """Those of these that hold no product, and those that cost clearly less than each kernel here that needs no
+        more: the others are priced without copies here, too."""
+        for x in more:
+            needed = set(x.children)
+            like = (y for y in self.of_class[x.cls] if x.family == "contraction" and needed.issuperset(y.children))
+            if all(x.price < CLEARLY_LESS * y.price for y in like):
+                yield x
 
     def keep(self, more: Iterable[Candidate]) -> None:
         """These as well, though others may dominate them."""

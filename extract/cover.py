@@ -160,7 +160,7 @@ def cover(
         more += [x for kernels in written.of_class for x in kernels]
         if not known:
             given.append(CoverProblem(snapshot, written, every.classes).cheap_kernels())
-    more += composites(snapshot, found.facts, Prices(row, exact), operators, limits or Limits())
+    more += found.without_match(composites(snapshot, found.facts, Prices(row, exact), operators, limits or Limits()))
     if row.fuses:
         found.add(more)
     else:  # what is near to the source is chosen among all

@@ -21,9 +21,14 @@ from eqsat.extract.cover import cover
 from eqsat.extract.cuts import WIDE, Cut, Facts, Kind, Limits, bits
 from eqsat.extract.device.table import DEVICES
 from eqsat.extract.grow import Grower, Made
+from eqsat.extract.plan.operators import Executed
+from eqsat.frontends.terms.windows import transposed_conv
 from eqsat.layout import arithmetic as lay
+from eqsat.program import ops
 from eqsat.program.core import Node, make
+from eqsat.program.ir import Program
 from eqsat.program.node import terms_of
+from eqsat.program.term import Term, topological
 from support.core_programs import bin_, by_row, c_, full, layernorm, mm, red, softmax, un, view, x_
 from support.snapshots import random_snapshot, value_of
 
@@ -362,6 +367,20 @@ def test_an_operator_of_the_program_is_one_kernel_with_one_launch() -> None:
     assert all(x.children for x in found.of_class[snapshot.roots[0]])
     apart = sum(min(x.price for x in xs) for xs in found.of_class if xs)
     assert whole.price < apart - 2 * round(DEVICES["cpu"].launch_us.value * 1e6)
+
+
+def test_a_transposed_convolution_costs_its_product_and_no_places() -> None:
+    x = ops.input("x", (1, 16, 28, 28), "float32")
+    w = ops.constant(np.random.default_rng(0).standard_normal((16, 16, 3, 3)).astype(np.float32))
+
+    def predicted(term: Term, whole: bool) -> float:
+        return Executed(Program((x,), {"y": term}), whole).predicted_us(DEVICES["cpu"])
+
+    spread = transposed_conv(x, w, 1, (2, 2), (1, 1), [(1, 0, 56), (1, 0, 56)])
+    assert predicted(spread, True) < 0.5 * predicted(spread, False)
+    product = next(t for t in topological([spread]) if t.op == "conv")
+    assert predicted(spread, True) > 0.999 * predicted(product, True)
+    assert predicted(product, True) == predicted(product, False), "a plain convolution costs what it did"
 
 
 def test_dominated_candidates_are_dropped() -> None:
