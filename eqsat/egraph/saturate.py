@@ -12,8 +12,8 @@ import pickle
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from eqsat.base.worker import Pool, Worker, packed
 from eqsat.egraph.host_terms import Terms
 from eqsat.egraph.required import Derivation
-from eqsat.egraph.snapshot import Snapshot
+from eqsat.egraph.snapshot import SOURCE, Snapshot
 from eqsat.errors import EqsatError
 from eqsat.language.rule import AnyRule, HostRule
 
@@ -98,32 +98,101 @@ def saturate(
         best.stats |= {"stop": "time", "seconds": 0.0}
         return best
     declared = tuple(rules)
-    request = (source, declared, limits, tuple(goals), tuple(further))
-    deadline = begun + limits.seconds * (1 + _GRACE_SHARE) + _GRACE_SECONDS
+    request = _Request(source, limits, tuple(goals), tuple(further))
     stop = "time"
     try:
         with _WORKERS.lent(limits.memory, declared, limits.seconds) as worker:
             if worker is not None:
-                best, stop = _ask(worker, request, deadline, progress, should_stop)
+                best, stop = _ask(worker, declared, request, best, begun, progress, should_stop)
     except KeyboardInterrupt:
         stop = "interrupted"
     best.stats |= {"stop": stop, "seconds": time.monotonic() - begun}
     return best
 
 
+class Growing:
+    """E-graphs that grow bit by bit, in one worker. One that goes on keeps its matches and what its tables answered. So
+    it takes a part of the time of one that is made of its snapshot again. Used as a context."""
+
+    def __init__(self, rules: Sequence[AnyRule]) -> None:
+        self._rules = tuple(rules)
+        self._lent = ExitStack()
+        self._worker: Worker | None = None
+        self._last: Snapshot | None = None
+
+    def __enter__(self) -> Growing:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        with suppress(OSError):
+            if self._worker is not None and self._worker.alive:
+                self._worker.send(_Request(None, Limits()))  # nothing waits for the e-graph to be emptied
+        self._lent.close()
+
+    def saturate(
+        self, source: Snapshot, alike: Sequence[tuple[int, int]], limits: Limits, goals: Sequence[tuple[int, int]] = ()
+    ) -> Snapshot:
+        """The e-graph of `source` with each of these pairs of its classes as one; else as the function `saturate`.
+
+        The e-graph goes on if `source` is what was given back last.
+        """
+        goes_on, self._last = source is self._last, None
+        best, stop = source.merged(alike), "time"
+        best.stats = {"iterations": 0, "matches": {}}
+        worker = self._ready(limits)
+        begun = time.monotonic()
+        if worker is not None:
+            request = _Request(best, limits, tuple(goals), stays=True, alike=tuple(alike) if goes_on else None)
+            best, stop = _ask(worker, self._rules, request, best, begun)
+            self._last = best if worker.alive else None
+        best.stats |= {"stop": stop, "seconds": time.monotonic() - begun}
+        return best
+
+    def _ready(self, limits: Limits) -> Worker | None:
+        """A worker that has declared the rules: in place of one that has ended, another. None once time is up."""
+        if limits.seconds > 0 and (self._worker is None or not self._worker.alive):
+            self._lent.close()
+            warm_up(self._rules, limits.seconds)
+            self._worker = self._lent.enter_context(_WORKERS.lent(limits.memory, self._rules, limits.seconds))
+        return self._worker if limits.seconds > 0 else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """What a worker is asked for.
+
+    Attributes:
+        source: what to saturate; None only asks to declare the rules.
+        stays: whether the e-graph may be asked to go on.
+        alike: pairs of classes of the last snapshot that are one: the last e-graph goes on with them.
+        rules: packed, if they are not those of the last request.
+    """
+
+    source: Snapshot | None
+    limits: Limits
+    goals: tuple[tuple[int, int], ...] = ()
+    further: tuple[Equality, ...] = ()
+    stays: bool = False
+    alike: tuple[tuple[int, int], ...] | None = None
+    rules: bytes | None = None
+
+
 def _ask(
     worker: Worker,
-    request: tuple[Any, ...],
-    deadline: float,
-    progress: Callable[[Progress], None] | None,
-    should_stop: Callable[[], bool],
+    rules: tuple[AnyRule, ...],
+    request: _Request,
+    best: Snapshot,
+    begun: float,
+    progress: Callable[[Progress], None] | None = None,
+    should_stop: Callable[[], bool] = lambda: False,
 ) -> tuple[Snapshot, str]:
     """The last snapshot that a worker sends, and why it is the last; a worker that has not finished is ended."""
-    best, rules, *rest = request
     finished = False
+    deadline = begun + request.limits.seconds * (1 + _GRACE_SHARE) + _GRACE_SECONDS
     try:
         declared = worker.answered and worker.holding == rules
-        worker.send((best, None if declared else _packed(rules), *rest))
+        source = None if request.alike is not None else request.source
+        worker.send(replace(request, source=source, rules=None if declared else _packed(rules)))
         worker.holding = rules
         while True:
             if should_stop():
@@ -167,7 +236,7 @@ def warm_up(rules: Sequence[AnyRule], seconds: float = 0.0) -> None:
         if worker is not None:
             with suppress(EOFError, OSError):  # a worker that ends here is replaced by the search
                 if worker.holding != rules:
-                    worker.send((None, _packed(rules), None, (), ()))
+                    worker.send(_Request(None, Limits(), rules=_packed(rules)))
                     worker.holding = rules
                 if seconds and not worker.answered:
                     worker.receive(seconds)
@@ -204,24 +273,36 @@ class Saturations:
 
         self._new_graph = EGraph
         self._ready: list[_Ready] = []
+        self._open: tuple[_Ready, Saturation] | None = None
         self._rules = b""
 
-    def __call__(self, request: Any, send: Callable[[str, Any], None]) -> None:
-        """Answer `(source, rules, limits, goals, further)`.
-
-        A source of None only asks to declare the rules; rules of None are those of the last request, others come
-        packed. An answer is sent before the e-graph is emptied, which takes as long as a small saturation: the caller
-        goes on meanwhile.
-        """
-        source, rules, limits, goals, further = request
-        self._rules = self._rules if rules is None else rules
+    def __call__(self, request: _Request, send: Callable[[str, Any], None]) -> None:
+        """Send what was asked for. An answer is sent before the e-graph is emptied, which takes as long as a small
+        saturation: the caller goes on meanwhile."""
+        self._rules = self._rules if request.rules is None else request.rules
+        if request.alike is not None and self._open is not None:
+            (ready, run), self._open = self._open, None
+            send("done", run.go_on(request.alike, request.limits, request.goals, send))
+            self._open = ready, run
+            return
+        self._close()
         ready = self._taken(self._rules)
-        if source is None:
+        if request.source is None:
             send("ready", None)
-        else:
-            send("done", Saturation(source, ready.rules, limits, send, goals, ready.graph, further).run())
+            self._ready.append(ready)
+            return
+        run = Saturation(request.source, ready.rules, request.limits, send, request.goals, ready.graph, request.further)
+        send("done", run.run())
+        self._open = ready, run
+        if not request.stays:
+            self._close()
+
+    def _close(self) -> None:
+        """Empty the e-graph that is open, if one is."""
+        if self._open is not None:
+            (ready, _), self._open = self._open, None
             ready.graph.clear()
-        self._ready.append(ready)
+            self._ready.append(ready)
 
     def _taken(self, sent: bytes) -> _Ready:
         """An empty e-graph with these rules. It is not kept meanwhile: whatever fails leaves none behind."""
@@ -282,6 +363,7 @@ class Saturation:
         self._seconds: dict[str, float] = {}
         self._stop = "saturated"
         self._snapshot = source
+        self._frozen: Any = None
         self._names = {r.name for r in rules}
         host = [r for r in rules if isinstance(r, HostRule)]
         self._always = [r for r in host if r.phase == "algebra"]
@@ -292,7 +374,28 @@ class Saturation:
         """The saturated e-graph, or as far as the limits allow."""
         if self._further:
             self._graph.insert(self._snapshot, self._further)
-        open_ended = self._fixpoint(self._always if self._further else self._always + self._first)
+        return self._grown(self._always if self._further else self._always + self._first)
+
+    def go_on(
+        self,
+        alike: Sequence[tuple[int, int]],
+        limits: Limits,
+        goals: Sequence[tuple[int, int]],
+        send: Callable[[str, Any], None],
+    ) -> Snapshot:
+        """The same, with pairs of classes of its snapshot as one, within other limits, which count from here."""
+        self._limits, self._goals, self._send = limits, goals, send
+        self._begun = self._sent = time.monotonic()
+        self._iterations, self._stop = 0, "saturated"
+        self._timed("tables", lambda: self._graph.fill_tables(self._frozen))
+        found = self._timed("host rules", lambda: self._ask_host(self._always))
+        found += [(SOURCE, a, b) for a, b in alike]
+        self._timed("insertion", lambda: self._graph.insert(self._snapshot, found))
+        return self._grown(self._always)
+
+    def _grown(self, host: Sequence[HostRule]) -> Snapshot:
+        """Rules to a fixpoint, groups in between."""
+        open_ended = self._fixpoint(host)
         for _ in range(_GROUP_ROUNDS):
             if not open_ended or not self._groups:
                 break
@@ -309,7 +412,7 @@ class Saturation:
         """Rules until nothing changes; False when a limit was met first."""
         before, ends = None, [time.monotonic()]
         while True:
-            frozen = self._step()
+            self._step()
             size = (self._snapshot.n_classes, len(self._snapshot.nodes))
             if self._reached():
                 self._stop = "goal"
@@ -324,7 +427,7 @@ class Saturation:
             if _next_end(ends, [nodes for _, nodes in self._growth[-3:]]) > self._begun + self._limits.seconds:
                 self._stop = "time"
                 return False
-            rows = self._timed("tables", lambda frozen=frozen: self._graph.fill_tables(frozen))
+            rows = self._timed("tables", lambda: self._graph.fill_tables(self._frozen))
             equalities = self._timed("host rules", lambda: self._ask_host(host))
             if size == before and not rows:
                 return True
@@ -337,7 +440,7 @@ class Saturation:
         roots = self._snapshot.roots
         return bool(self._goals) and all(roots[a] == roots[b] for a, b in self._goals)
 
-    def _step(self) -> Any:
+    def _step(self) -> None:
         """One iteration of the rules that egglog runs, and the snapshot after it."""
         self._iterations += 1
         graph = self._graph
@@ -346,13 +449,12 @@ class Saturation:
         self._count(self._timed("egglog", lambda: graph.run("algebra")))
         self._timed("egglog", lambda: graph.run("analysis", saturate=True))
         self._timed("egglog", lambda: graph.run("demand"))
-        frozen = self._timed("snapshots", graph.freeze)
-        self._snapshot = self._timed("snapshots", lambda: graph.snapshot(frozen))
+        self._frozen = self._timed("snapshots", graph.freeze)
+        self._snapshot = self._timed("snapshots", lambda: graph.snapshot(self._frozen))
         self._growth.append((self._snapshot.n_classes, len(self._snapshot.nodes)))
         seen = Counter(self._fired())
         self._new_matches.append(dict(seen - self._seen))
         self._seen = seen
-        return frozen
 
     def _count(self, matches: dict[str, int]) -> None:
         """Add the matches of rules; what the e-graph does of its own accord is not among them."""

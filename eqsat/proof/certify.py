@@ -14,8 +14,9 @@ from typing import Any
 
 from eqsat.errors import CheckFailed
 from eqsat.program.core import CoreProgram, Node, make, topological
+from eqsat.proof.attempt import Local
 from eqsat.proof.derived import Lemma, Named, Statements
-from eqsat.proof.sweep import Cut, Local, Swept
+from eqsat.proof.sweep import Cut, Swept
 from eqsat.rules import CHECKABLE, PROVING
 from eqsat.verify.checker import Numbered, check
 from eqsat.verify.terms import Terms

@@ -20,8 +20,8 @@ from eqsat.language.rule import AnyRule, HostRule, Lit, Pat, Pattern, Rule, Var
 from eqsat.layout.arithmetic import Layout, row_major, shown_whole, strided
 from eqsat.program.core import Node
 from eqsat.proof.addends import MOST_ADDENDS, Sums
+from eqsat.proof.attempt import Local
 from eqsat.proof.closure import Closure
-from eqsat.proof.sweep import Local
 from eqsat.verify.congruence import Congruence
 from eqsat.verify.joins import cut, inside, picked, split
 from eqsat.verify.terms import Terms
@@ -211,7 +211,6 @@ class Lemma:
 
     def __init__(self, proof: Local, leaves: Sequence[Node], rules: Sequence[AnyRule], deadline: float) -> None:
         """State what makes the sides equal, as far as the time allows; `holds` says whether it did."""
-        assert proof.found is not None, "the proof failed"
         found = self._found = proof.found.with_needless()
         self._deadline = deadline
         terms = Terms()

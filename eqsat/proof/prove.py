@@ -34,12 +34,13 @@ from eqsat.program.ir import Program
 from eqsat.program.node import is_leaf, substitute
 from eqsat.program.sizes import check_program
 from eqsat.proof.ahead import Ahead
+from eqsat.proof.attempt import Local
 from eqsat.proof.exchange import exchanged
 from eqsat.proof.intervals import OutOfTime
 from eqsat.proof.normal_form.assumptions import Bounds, read
 from eqsat.proof.normal_form.elements import Agreement, compare
 from eqsat.proof.refute import Difference, Refutation, Search, typical
-from eqsat.proof.sweep import Cut, Local, Sample, Swept, sample, sweep
+from eqsat.proof.sweep import Cut, Sample, Swept, sample, sweep
 from eqsat.verify.pairing import lowered, matched, ordered
 
 Verdict = Literal["proved", "refuted", "unknown"]
@@ -402,7 +403,7 @@ class _Pair:
         for left, right in zip(self.left.roots, self.goal, strict=True):
             if left is not right:
                 leaves = {node: node for node in topological([left, right]) if is_leaf(node.op) and node.op != "Full"}
-                swept.cuts.append(Cut(left, right, proof=Local("", (left, right), found=found), leaves=leaves))
+                swept.cuts.append(Cut(left, right, proof=Local((left, right), found), leaves=leaves))
         return swept
 
     def _open(self, swept: Swept) -> str:

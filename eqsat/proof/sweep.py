@@ -16,25 +16,22 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
-from itertools import chain, starmap
+from itertools import chain
 from operator import or_
 
 from eqsat.base.numerics import Array, is_float
 from eqsat.check.part import TOLERANCE
-from eqsat.egraph.saturate import Limits, saturate, warm_up
-from eqsat.egraph.snapshot import Snapshot
+from eqsat.egraph.saturate import Growing
 from eqsat.errors import InputError
 from eqsat.language.rule import AnyRule
 from eqsat.layout.arithmetic import Layout, inverse, is_bijective
 from eqsat.program.core import CAST, Node, OpaqueCall, evaluate, make, topological
 from eqsat.program.node import flops, is_elementwise, is_leaf, substitute
-from eqsat.proof.addends import sums_in_order
-from eqsat.proof.ahead import MOST_FOLDED, Ahead
+from eqsat.proof.ahead import Ahead
+from eqsat.proof.attempt import Attempt, Effort, Facts, Local
 from eqsat.proof.intervals import OutOfTime
 from eqsat.proof.joined import joins
 from eqsat.proof.signatures import Index, Signature, signature
-from eqsat.proof.steered import Steered, as_views, in_order, steered
-from eqsat.verify.moves import move_alike, moves
 
 _SHARE = 0.1
 """Of the tolerance of the narrowest type: how far values that are candidates may be apart. Constants on one side may
@@ -44,65 +41,17 @@ have been rounded once more."""
 _MANY_FLOPS = 10**9
 """Of both programs, from which on they are evaluated on one point only: a second takes that long, in float64."""
 
-_FIRST, _SMALL = 3, 4
-"""Iterations of an e-graph, and the share of its e-nodes, after which constants are compared. Those that agree early
-spare it much. Both limits are doubled where none agreed."""
-
-_FULL = 4
-"""How often an e-graph may be full although constants in it agreed: proofs of Swin need three, and more than twice as
-many showed nothing in e-graphs of too small a cut."""
-
-_OVERFULL = 2
-"""An e-graph of so many times its e-nodes is given up at once: one more iteration may take all memory."""
-
 _BETWEEN = 12
 """Most values between one and the latest that it is a function of: a norm has eight."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Effort:
-    """What one proof may take: e-nodes, iterations, and operators of both sides above the cut.
-
-    These are counts, so that answers do not depend on what else the machine does. The cut is first where both sides
-    meet, then up to `further` steps nearer to the inputs.
-    """
-
-    nodes: int
-    iterations: int
-    operators: int
-    further: int
-
-
-_EFFORTS = (_Effort(1_200, 30, 24, 1), _Effort(12_000, 60, 64, 2))
+_EFFORTS = (Effort(1_200, 30, 24, 1), Effort(12_000, 60, 64, 2))
 """Of one pass over the program after the other: most proofs are short, and one that is not may be not needed."""
 
 QUICK = _EFFORTS[:1]
 
-_CUT_SHARE = 0.5
-"""Of the time that is left, for one cut: only where the time is short does the clock decide."""
-
 _TOO_LARGE = frozenset({"nodes", "steps", "time"})
 """Why an e-graph ended that may still succeed with more."""
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class Local:
-    """A proof over numbered leaves: why it ended, empty if it succeeded, and what must be so of constants for it.
-
-    Attributes:
-        sides: both values over the leaves.
-        sums: sums in them, and the same in another order.
-        agreeing: constants that must agree.
-        moving: values that must move elements alike, as constants steer one of them.
-        found: the e-graph where the sides met; None if they did not.
-    """
-
-    stop: str
-    sides: tuple[Node, Node]
-    sums: tuple[tuple[Node, Node], ...] = ()
-    agreeing: tuple[tuple[Node, Node], ...] = ()
-    moving: tuple[tuple[Node, Node], ...] = ()
-    found: Snapshot | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,7 +203,7 @@ def sweep(
     rules: Sequence[AnyRule],
     deadline: float,
     progress: Callable[[float], None] = lambda share: None,
-    efforts: Sequence[_Effort] = (),
+    efforts: Sequence[Effort] = (),
     settled: Callable[[Sequence[Node]], bool] = lambda nearer: False,
 ) -> Swept:
     """Prove the outputs `right` equal to `left`, as far as the time until `deadline` (`time.monotonic`) allows.
@@ -292,16 +241,17 @@ class _Sweep:
         progress: Callable[[float], None],
     ) -> None:
         self._left, self._right = left, right
-        self._constants, self._rules, self._deadline, self._progress = constants, rules, deadline, progress
+        self._constants, self._progress = constants, progress
         self._order = topological(right)
         self._signatures, self._turned = sampled.signatures, sampled.turned
         self._joins = joins(topological([*left, *right]), constants)
-        self._known: dict[tuple[Node, Node], tuple[Local, _Effort]] = {}
+        self._known: dict[tuple[Node, Node], Attempt] = {}
         self._hard: set[Node] = set()
         """Values that this pass found too large to prove: so is what is computed of them, until a later pass."""
         of_left = topological(left)
         types = {node.dtype for node in (*of_left, *self._order)}
         self._tolerance = _SHARE * max((TOLERANCE.get(each, 0.0) for each in types), default=0.0)
+        self._facts = Facts(constants, self._tolerance, rules, deadline)
         self._of_left = dict.fromkeys([*of_left, *self._further_parts(of_left)])
         """Values of the first program, and parts of joined ones."""
         self.proved: dict[Node, Node] = {}
@@ -309,7 +259,7 @@ class _Sweep:
         self.found = Swept(len(self._order))
         self._open: list[Cut] = []
 
-    def go(self, effort: _Effort) -> None:
+    def go(self, effort: Effort) -> None:
         """One pass over the values of the second program, operands first."""
         meant: dict[Node, Node] = {}
         index = Index({node: self._signatures[node] for node in self._of_left}, self._tolerance)
@@ -350,7 +300,7 @@ class _Sweep:
             if all(near):
                 yield join.joined([next((n for n in of if n.op == node.op), of[0]) for of in near])
 
-    def _turned_back(self, node: Node, value: Node, index: Index[Node], effort: _Effort) -> Node | None:
+    def _turned_back(self, node: Node, value: Node, index: Index[Node], effort: Effort) -> Node | None:
         """The value of a node as a view of one of the first program: a view of the one was proved to be the other."""
         for view in () if self._constants.is_fixed(value) else self._turned.get(node, ()):
             turned, back = make("V", view.attrs, [value]), inverse(view.attrs[0], value.size)
@@ -366,44 +316,55 @@ class _Sweep:
         seen = {cut.right for cut in (*self.found.cuts, *self.found.unproved)}
         return self.found.unproved + [cut for cut in self._open if cut.right not in seen]
 
-    def _equal(self, left: Node, right: Node, effort: _Effort) -> bool:
-        self._in_time()
+    def _equal(self, left: Node, right: Node, effort: Effort) -> bool:
+        self._facts.in_time()
         if self._constants.is_fixed(left) and self._constants.is_fixed(right):
             agree = self._constants.agree(left, right)
             if agree:
                 self.found.constants.append((left, right))
             return agree
-        if self._move_alike(left, right):
+        if self._facts.move_alike(left, right):
             self.found.cuts.append(Cut(left, right))
             return True
-        stop, between, computed = "no cut is near", (), (frozenset[str](), frozenset[str]())
-        for cut in self._cuts(left, right, effort):
-            (one, other), leaves = self._over_leaves((left, right), cut)
-            local, spent = self._known.get((one, other), (None, None))
-            if local is None or (local.stop and spent != effort):
-                local = self._proved(one, other, leaves, effort)
-                self._known[one, other] = local, effort
-                self.found.proofs += not local.stop
-            between = tuple(n.op for n in topological([one, other]) if not is_leaf(n.op))
-            computed = _computed(one), _computed(other)
-            stop = local.stop
-            if not stop and not self._hold(local, leaves):
-                stop = "other constants"
-            if not stop:
-                self.found.cuts.append(Cut(left, right, "", between, computed, local, leaves))
-                return True
-        self.found.unproved.append(Cut(left, right, stop, between, computed))
-        if stop in _TOO_LARGE and effort is not _EFFORTS[-1]:
+        tried: list[tuple[Attempt, Mapping[Node, Node]]] = []
+        with Growing(self._facts.rules) as live:
+            for attempt, leaves, most in self._attempts(left, right, effort, tried):
+                known = attempt.proof
+                attempt.go_on(live, most)
+                self.found.proofs += attempt.proof is not known
+                if attempt.proof is not None and self._facts.hold(attempt.proof, leaves):
+                    self.found.cuts.append(Cut(left, right, "", *_between(attempt.sides), attempt.proof, leaves))
+                    return True
+        cut = Cut(left, right, "no cut is near")
+        if tried:
+            last, _ = tried[-1]
+            cut = Cut(left, right, last.stop if last.proof is None else "other constants", *_between(last.sides))
+        self.found.unproved.append(cut)
+        if cut.stop in _TOO_LARGE and effort is not _EFFORTS[-1]:
             self._hard.add(right)
         return False
 
-    def _move_alike(self, left: Node, right: Node) -> bool:
-        small = left.size <= MOST_FOLDED
-        return small and moves(left) and moves(right) and move_alike(left, right, self._constants.values)
+    def _attempts(
+        self, left: Node, right: Node, effort: Effort, tried: list[tuple[Attempt, Mapping[Node, Node]]]
+    ) -> Iterator[tuple[Attempt, Mapping[Node, Node], int | None]]:
+        """Attempts over cuts, what their leaves stand for, and how large their e-graphs may become.
+
+        First each is small; then those that rest go on, from the last cut back. `tried` gets them in the order of cuts.
+        """
+        for cut in self._cuts(left, right, effort):
+            sides, leaves = self._over_leaves(left, right, cut)
+            attempt = self._known.get(sides)
+            if attempt is None or (attempt.proof is None and attempt.effort != effort):
+                attempt = self._known[sides] = Attempt(self._facts, sides, leaves, effort)
+            tried.append((attempt, leaves))
+            yield attempt, leaves, effort.small
+        for attempt, leaves in reversed(tried):
+            if not attempt.ended:
+                yield attempt, leaves, None
 
     # Cuts
 
-    def _cuts(self, left: Node, right: Node, effort: _Effort) -> Iterator[frozenset[Node]]:
+    def _cuts(self, left: Node, right: Node, effort: Effort) -> Iterator[frozenset[Node]]:
         """Sets of values of which both sides are functions, with constants, and these further and further down."""
         passed: frozenset[Node] = frozenset()
         for _ in range(effort.further + 1):
@@ -508,7 +469,7 @@ class _Sweep:
                     heapq.heappush(heap, (-arg.uid, arg))
         return [node]
 
-    def _over_leaves(self, roots: Sequence[Node], cut: frozenset[Node]) -> tuple[list[Node], dict[Node, Node]]:
+    def _over_leaves(self, left: Node, right: Node, cut: frozenset[Node]) -> tuple[tuple[Node, Node], dict[Node, Node]]:
         """The values over numbered leaves in place of the cut, and what each leaf stands for.
 
         What is computed from constants alone is a constant, or one number, views aside: rules look behind those.
@@ -516,7 +477,7 @@ class _Sweep:
         stand_ins: dict[Node, Node] = {}
         leaves: dict[Node, Node] = {}
         seen: set[Node] = set()
-        stack = list(reversed(roots))
+        stack = [right, left]
         while stack:
             node = stack.pop()
             if node in seen or node.op == "Full":
@@ -532,90 +493,14 @@ class _Sweep:
                 stand_ins[node], leaves[leaf] = leaf, node
             else:
                 stack.extend(reversed(node.args))
-        return substitute(roots, stand_ins), leaves
+        one, other = substitute([left, right], stand_ins)
+        return (one, other), leaves
 
-    # Proofs
 
-    def _proved(self, left: Node, right: Node, leaves: Mapping[Node, Node], effort: _Effort) -> Local:
-        """Two values over leaves in one e-graph, first a small one. Constants that agree are one in what follows."""
-        sides = left, right
-        sums = sums_in_order(sides, self._constants.is_fixed)
-        moving = list(as_views(sides, leaves, self._constants.values))
-        equal = [*sums, *moving]
-        beside = [in_order(view) for _, view in moving if view.op == "V"]
-        found = Snapshot.from_core([*sides, *(node for pair in equal for node in pair), *beside])
-        paired = found.roots[2 : 2 + 2 * len(equal)]
-        found = found.merged(list(zip(paired[::2], paired[1::2], strict=True)))
-        agreeing: list[tuple[Node, Node]] = []
-        warm_up(self._rules, max(0.0, self._deadline - time.monotonic()))  # the last e-graph may have ended its worker
-        ends = time.monotonic() + _CUT_SHARE * (self._deadline - time.monotonic())
-        alike: list[tuple[int, int]] = []
-        nodes, iterations, allowed, full = effort.nodes // _SMALL, _FIRST, effort.iterations, 0
-        while allowed > 0 and full < _FULL:
-            found = self._saturated(found.merged(alike), nodes, min(iterations, allowed), ends)
-            allowed -= found.stats["iterations"]
-            if found.roots[0] == found.roots[1]:
-                return Local("", sides, tuple(sums), tuple(agreeing), tuple(moving), found)
-            if len(found.nodes) > _OVERFULL * effort.nodes:
-                break
-            alike = self._alike(found, leaves)
-            agreeing += [(found.term(a), found.term(b)) for a, b in alike]
-            if not alike:
-                moved = self._moved(found, leaves)
-                moving += [(each.value, each.view) for each in moved]
-                alike = [each.classes for each in moved]
-            stop = found.stats["stop"]
-            full += stop == "nodes" and nodes == effort.nodes
-            if alike:
-                iterations = _FIRST
-            elif stop == "steps":
-                iterations *= 2
-            elif stop == "nodes" and nodes < effort.nodes:
-                nodes *= 2
-            else:
-                break
-        return Local(found.stats["stop"], sides)
-
-    def _saturated(self, source: Snapshot, nodes: int, iterations: int, ends: float) -> Snapshot:
-        limits = Limits(seconds=max(0.0, ends - time.monotonic()), nodes=nodes, iterations=iterations)
-        found = saturate(source, self._rules, limits, goals=[(0, 1)])
-        if found.stats["stop"] == "interrupted":
-            raise KeyboardInterrupt
-        return found
-
-    def _alike(self, found: Snapshot, leaves: Mapping[Node, Node]) -> list[tuple[int, int]]:
-        """Pairs of classes of constants with equal values, of those that values which are not constant read."""
-        read = {a for node in found.nodes if not found.const[node.cls] for a in node.args if found.const[a]}
-        classes = sorted(cls for cls in read if found.size[cls] <= MOST_FOLDED)
-        values = dict(zip(classes, substitute([found.term(cls) for cls in classes], leaves), strict=True))
-        signatures = {cls: self._constants.signature(value) for cls, value in values.items()}
-        index = Index(signatures, self._tolerance)
-        pairs: list[tuple[int, int]] = []
-        for cls in classes:
-            self._in_time()
-            others = (x for x in index.close_to(signatures[cls]) if x < cls)
-            pairs += [(cls, x) for x in others if self._constants.agree(values[cls], values[x])]
-        return pairs
-
-    def _moved(self, found: Snapshot, leaves: Mapping[Node, Node]) -> list[Steered]:
-        """What constants steer in the e-graph as a view of it reads."""
-        moved: list[Steered] = []
-        for each in steered(found):
-            self._in_time()
-            if self._move_alike(*substitute([each.value, each.view], leaves)):
-                moved.append(each)
-        return moved
-
-    def _hold(self, local: Local, leaves: Mapping[Node, Node]) -> bool:
-        """Whether the constants of this instance agree, and steer, as those of the proof did."""
-        values = substitute([node for pair in (*local.agreeing, *local.moving) for node in pair], leaves)
-        pairs = list(zip(values[::2], values[1::2], strict=True))
-        agreeing, moving = pairs[: len(local.agreeing)], pairs[len(local.agreeing) :]
-        return all(starmap(self._constants.agree, agreeing)) and all(starmap(self._move_alike, moving))
-
-    def _in_time(self) -> None:
-        if time.monotonic() > self._deadline:
-            raise OutOfTime
+def _between(sides: tuple[Node, Node]) -> tuple[tuple[str, ...], tuple[frozenset[str], frozenset[str]]]:
+    """The operators of two values, and what each computes."""
+    one, other = sides
+    return tuple(n.op for n in topological(sides) if not is_leaf(n.op)), (_computed(one), _computed(other))
 
 
 def _computed(root: Node) -> frozenset[str]:

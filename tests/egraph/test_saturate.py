@@ -15,8 +15,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import eqsat
+from eqsat.base.worker import Worker
 from eqsat.egraph.host_terms import Term, Terms
-from eqsat.egraph.saturate import Limits, Saturation, saturate, warm_up
+from eqsat.egraph.saturate import Growing, Limits, Saturation, saturate, warm_up
 from eqsat.egraph.snapshot import Snapshot
 from eqsat.errors import EqsatError
 from eqsat.evidence.reference import apply, class_values, close, term_value
@@ -208,6 +209,39 @@ EXPLODING_RULES = [
     rule("commute", "a + b == b + a", numerics="reassociating", source="test", why="test"),
     rule("associate", "(a + b) + c == a + (b + c)", numerics="reassociating", source="test", why="test"),
 ]
+
+
+def test_an_e_graph_goes_on_with_what_else_is_equal(monkeypatch: pytest.MonkeyPatch):
+    """It is made once: the worker is sent pairs of classes alone, unless it has another e-graph by then."""
+    sent: list[Any] = []
+    send = Worker.send
+    monkeypatch.setattr(Worker, "send", lambda self, request: (sent.append(request.source), send(self, request)))
+    x, *named = (make("In", (name, 4, "float32")) for name in "xabc")
+    a, *others = (make("Un", ("tanh",), (each,)) for each in named)
+    source = Snapshot.from_core([make("Bin", ("add",), args) for args in ((a, x), *((x, each) for each in others))])
+    limits, goals = Limits(seconds=30), [(0, 1), (0, 2)]
+
+    def pair(found: Snapshot, *args: str) -> tuple[int, int]:
+        one, other = (found.find("In", (name, 4, "float32"), ()) for name in args)
+        assert one is not None
+        assert other is not None
+        return one, other
+
+    with Growing(EXPLODING_RULES) as live:
+        first = live.saturate(source, (), limits, goals)
+        second = live.saturate(first, [pair(first, "a", "b")], limits, goals)
+        third = live.saturate(second, [pair(second, "b", "c")], limits, goals)
+        again = live.saturate(first, [pair(first, "a", "b"), pair(first, "a", "c")], limits, goals)
+    assert [found.stats["stop"] for found in (first, second, third, again)] == [
+        "saturated",
+        "saturated",
+        "goal",
+        "goal",
+    ]
+    assert len({*second.roots}) == 2
+    made = [source for source in sent if source is not None]
+    assert [len(source.roots) for source in made] == [3, 3]
+    assert len(set(third.nodes)) == len(third.nodes) == len(again.nodes)
 
 
 def test_the_time_limit_is_kept():

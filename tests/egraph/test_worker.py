@@ -188,14 +188,14 @@ def test_rules_are_sent_once(monkeypatch: pytest.MonkeyPatch):
     """Declaring them takes longer than most searches; after a failure nobody knows what is declared."""
     sent: list[Any] = []
     send = Worker.send
-    monkeypatch.setattr(Worker, "send", lambda self, request: (sent.append(request[1]), send(self, request)))
+    monkeypatch.setattr(Worker, "send", lambda self, request: (sent.append(request), send(self, request)))
     monkeypatch.setattr(saturate_module, "_WORKERS", pool := Pool("eqsat.egraph.saturate:Saturations", most=1))
     few, fewer = ALL[:9], ALL[:5]
     for rules in (few, few, fewer, few):
         warm_up(rules, SECONDS)
         assert saturate(snapshot(), rules, Limits(seconds=SECONDS)).stats["stop"] == "saturated"
     declared, none = bytes, type(None)
-    assert [type(rules) for rules in sent] == [declared, none, none, declared, none, declared, none]
+    assert [type(request.rules) for request in sent] == [declared, none, none, declared, none, declared, none]
     with pool.lent(Limits().memory, tuple(few), SECONDS) as worker:
         assert worker is not None
         worker.send("no request")

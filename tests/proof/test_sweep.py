@@ -16,6 +16,7 @@ from eqsat.program.term import Term
 from eqsat.program.term import make as make_term
 from eqsat.proof import sweep as sweeping
 from eqsat.proof.ahead import Ahead
+from eqsat.proof.attempt import Attempt, Effort, Facts
 from eqsat.proof.refute import refute
 from eqsat.proof.signatures import Index, signature
 
@@ -239,16 +240,16 @@ def test_sweeping_stops_in_time(pair: tuple[Program, Program]) -> None:
 
 
 def test_what_is_too_large_is_not_tried_again_in_what_is_computed_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    first, last = sweeping._Effort(0, 1, 24, 1), sweeping._EFFORTS[-1]
-    tried: list[sweeping._Effort] = []
-    prove = sweeping._Sweep._proved
+    first, last = Effort(0, 1, 24, 1), sweeping._EFFORTS[-1]
+    tried: list[Effort] = []
 
-    def proved(self: sweeping._Sweep, left: Node, right: Node, leaves: Mapping[Node, Node], effort: sweeping._Effort):
-        tried.append(effort)
-        return prove(self, left, right, leaves, effort)
+    class Noted(Attempt):
+        def __init__(self, facts: Facts, sides: tuple[Node, Node], leaves: Mapping[Node, Node], effort: Effort) -> None:
+            super().__init__(facts, sides, leaves, effort)
+            tried.append(effort)
 
     monkeypatch.setattr(sweeping, "_EFFORTS", (first, last))
-    monkeypatch.setattr(sweeping._Sweep, "_proved", proved)
+    monkeypatch.setattr(sweeping, "Attempt", Noted)
     w, b, c = (weight(WIDTH, WIDTH) for _ in "wbc")
 
     def layers(y):

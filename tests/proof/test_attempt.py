@@ -1,0 +1,77 @@
+"""Proofs of two values over leaves: they rest while small, go on, and are given up before they are far too large."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from functools import reduce
+
+import pytest
+
+import eqsat
+from eqsat.egraph.saturate import Growing
+from eqsat.program.node import Node, make
+from eqsat.proof import sweep as sweeping
+from eqsat.proof.ahead import Ahead
+from eqsat.proof.attempt import Attempt, Effort, Facts
+from eqsat.rules import PROVING
+
+LEAVES = {leaf: leaf for leaf in (make("In", (f"#{i}", 4, "float32")) for i in range(8))}
+
+
+def product(order: list[int]) -> Node:
+    leaves = list(LEAVES)
+    return reduce(lambda a, b: make("Bin", ("mul",), (a, b)), [leaves[i] for i in order])
+
+
+def attempt(one: list[int], other: list[int], effort: Effort) -> Attempt:
+    facts = Facts(Ahead({}), 1e-6, PROVING, time.monotonic() + 60)
+    return Attempt(facts, (product(one), product(other)), LEAVES, effort)
+
+
+def test_an_attempt_rests_and_goes_on() -> None:
+    tried = attempt([0, 1, 2, 3, 4, 5], [5, 2, 0, 4, 1, 3], Effort(400, 60, 24, 1))
+    with Growing(PROVING) as live:
+        tried.go_on(live, most=20)
+        assert not tried.ended
+        tried.go_on(live, most=20)  # it is no smaller
+        assert tried.proof is None
+        tried.go_on(live)
+    assert tried.ended
+    assert tried.proof is not None
+    assert tried.stop == "goal"
+
+
+def test_what_would_become_far_too_large_is_given_up() -> None:
+    effort = Effort(600, 60, 24, 1)
+    tried = attempt([0, 1, 2, 3, 4, 5, 6, 7], [0, 1, 2, 3, 4, 5, 6, 6], effort)
+    with Growing(PROVING) as live:
+        tried.go_on(live)
+    assert tried.ended
+    assert tried.proof is None
+    assert tried.stop == "nodes"
+    assert tried.size <= 2 * effort.nodes
+
+
+def test_each_cut_gets_a_small_e_graph_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    gone: list[tuple[int, int | None]] = []
+
+    class Idle(Attempt):
+        """Never finds anything, and never ends."""
+
+        def __init__(self, facts: Facts, sides: tuple[Node, Node], leaves: Mapping[Node, Node], effort: Effort) -> None:
+            super().__init__(facts, sides, leaves, effort)
+            self.number = len({number for number, _ in gone})
+
+        def go_on(self, live: Growing, most: int | None = None) -> None:
+            gone.append((self.number, most))
+
+    effort = Effort(400, 30, 24, 1)
+    monkeypatch.setattr(sweeping, "_EFFORTS", (effort,))
+    monkeypatch.setattr(sweeping, "Attempt", Idle)
+    pair = [
+        eqsat.trace(side, eqsat.spec((4, 4)))
+        for side in (lambda x: eqsat.tanh(x) * 2 + eqsat.tanh(x), lambda x: eqsat.tanh(x) * 3)
+    ]
+    eqsat.prove(*pair, time_limit=20, certify=True)
+    assert gone[:4] == [(0, effort.small), (1, effort.small), (1, None), (0, None)]
