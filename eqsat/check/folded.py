@@ -67,9 +67,9 @@ def origins(pairs: Sequence[tuple[Term, Term]]) -> list[Origin]:
         seen.add(pair)
         if term.op == "constant" and term.spec == meaning.spec:
             found[pair] = None
-        elif term.op == meaning.op == "reshape" and term.spec == meaning.spec and term.args[0].op == "constant":
-            (below,), (meant,) = term.args, meaning.args
-            stack.append((below, ops.reshape(meant, below.shape)))  # two reshapes of the meaning have become one
+        elif term.op == "reshape" and term.spec == meaning.spec and term.args[0].op == "constant":
+            (below,) = term.args  # a reshape of the meaning may be part of another one by now, or gone
+            stack.append((below, ops.reshape(meaning, below.shape)))
         elif (term.op, term.attrs, len(term.args)) == (meaning.op, meaning.attrs, len(meaning.args)) and term.args:
             stack.extend(reversed(list(zip(term.args, meaning.args, strict=True))))
         else:
@@ -177,10 +177,10 @@ def _elementwise(constant: Term, value: Array, term: Term, demand: Demand, nativ
 
 
 def _rounded_factors(order: Sequence[Term]) -> frozenset[Term]:
-    """The numbers of which products are rounded to float32 before they are added up; none if nothing is."""
-    if not any(term.dtype == "float32" and ops.row(term.op).contraction for term in order):
-        return frozenset()
-    return frozenset(term for term in order if term.op in ("constant", "full") and term.dtype == "float32")
+    """The numbers of which products are rounded to their own type before they are added up; none if nothing is. Halves
+    are added up in float32."""
+    types = {term.dtype for term in order if ops.row(term.op).contraction} & {"float32", "float64"}
+    return frozenset(term for term in order if term.op in ("constant", "full") and term.dtype in types)
 
 
 def _gaps(found: Array, want: Array, rounding: Array) -> Array:

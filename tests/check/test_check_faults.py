@@ -440,10 +440,24 @@ def test_a_product_of_constants_that_cancels_may_be_added_up_in_another_order():
         folded.compare((ops.constant(values), term), np.random.default_rng(0))
 
 
-def test_a_constant_in_another_shape_than_its_meaning_is_compared_in_its_own():
+def test_a_product_of_float64_constants_may_be_added_up_in_another_order():
+    """There is no wider type to compare with."""
+    columns = np.array([[0.5, 1e-8, np.nan], [1e-40, 65504.0, 1e-8], [2.0, 1e-40, -np.inf]])
+    term = ops.matmul(ops.broadcast(ops.full(1e-8, (1, 1), "float64"), (1, 3)), ops.constant(columns))
+    values = 1e-8 * columns.sum(0, keepdims=True)
+    folded.compare((ops.constant(values), term), np.random.default_rng(0))
+    with pytest.raises(CheckFailed, match="an element is"):
+        folded.compare((ops.constant(values * (1 + 1e-12)), term), np.random.default_rng(0))
+
+
+@pytest.mark.parametrize("how", ["reshape", "slice"])
+def test_a_constant_in_another_shape_than_its_meaning_is_compared_in_its_own(how: str):
     x = ops.input("x", (3, 4), "float32")
     term = ops.exp(ops.constant(np.arange(12, dtype=np.float32).reshape(2, 6)))
-    source = Program((x,), {"y": ops.add(x, ops.reshape(term, (3, 4)))})
+    meant = ops.reshape(term, (3, 4))
+    if how == "slice":
+        meant = ops.slice_(ops.concat([meant, meant], 0), [0], [3])
+    source = Program((x,), {"y": ops.add(x, meant)})
     values = np.exp(np.arange(12, dtype=np.float32))
     for wrong in (False, True):
         values[5] *= 1 + wrong
