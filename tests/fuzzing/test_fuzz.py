@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from eqsat.fuzzing import bundles
+from eqsat.fuzzing import bundles, programs
 from eqsat.fuzzing.kinds import KINDS, kind
 from eqsat.fuzzing.programs import BLOCK
 from eqsat.fuzzing.search import again, cases, save, search, shrunk
@@ -98,6 +98,12 @@ def test_a_wrong_rule_is_found_in_a_bundle_and_shown_by_the_program_that_it_spoi
     assert again(saved).cause == cause
     saved.write_text(saved.read_text().replace(name, "programs"))
     assert again(saved).words.keys() <= {"result", "result, kernels checked"}
+
+
+@pytest.mark.parametrize("seed", [224055876, 224103648])
+def test_the_noise_of_a_value_that_has_cancelled_is_no_fault(seed: int) -> None:
+    """The layer norm of equal values: its sign, which the check refuses to judge, and in float64 with values of 1e8."""
+    assert programs.judge(programs.case(seed, None, []), lambda text: None) == "result"
 
 
 def test_the_same_seeds_have_the_same_verdicts() -> None:
