@@ -5,7 +5,7 @@ egglog matches far faster, but does not say which e-nodes a match went through, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,8 +61,12 @@ class Refusal:
 class Matcher:
     """Matches of rules over one snapshot."""
 
-    def __init__(self, snapshot: Snapshot, rules: Sequence[AnyRule] = ()) -> None:
+    def __init__(
+        self, snapshot: Snapshot, rules: Sequence[AnyRule] = (), in_time: Callable[[], bool] = lambda: True
+    ) -> None:
+        """`in_time` is asked before the guards of each match: False ends the search."""
         self.snapshot = snapshot
+        self._in_time = in_time
         self._simplifying = [row for row in rules if isinstance(row, Rule) and row.subsumes]
 
     def matches(self, rule: Rule, at: int) -> Iterator[Match]:
@@ -75,6 +79,8 @@ class Matcher:
     def left_sides(self, rule: Rule, at: int) -> Iterator[tuple[Bindings, Shape]]:
         """The left sides of all matches."""
         for bindings, left in self._left(rule.left, at, {"self": self.snapshot.nodes[at].cls}):
+            if not self._in_time():
+                return
             bound = dict(bindings)
             if all(self._holds(guard, bound) for guard in rule.when):
                 yield bound, left

@@ -235,6 +235,9 @@ class Lemma:
         """Whether the statements make both sides equal."""
         return self.statements.equal(*self.sides)
 
+    def _in_time(self) -> bool:
+        return time.monotonic() <= self._deadline
+
     def _best(self) -> list[int]:
         """The term that stands for each class."""
         found, terms = self._found, self.statements.terms
@@ -251,10 +254,10 @@ class Lemma:
         rules = _Candidates(rule for rule in self.statements.rules if isinstance(rule, Rule))
         done = 0
         for _ in range(_ROUNDS):
-            matcher = Matcher(self._found, self.statements.rules)
+            matcher = Matcher(self._found, self.statements.rules, self._in_time)
             further: dict[ENode, None] = {}
             for at, node in enumerate(self._found.nodes[done:], done):
-                if self.holds() or time.monotonic() > self._deadline:
+                if self.holds() or not self._in_time():
                     return
                 for rule in rules.at(node.op, node.attrs, [self._heads[a] for a in node.args]):
                     for bound, left in matcher.left_sides(rule, at):
@@ -299,6 +302,8 @@ class Lemma:
         """Add views that take back what shows all of an array: arrays are equal where one such view of both is."""
         found, terms = self._found, self.statements.terms
         for node in found.nodes:
+            if not self._in_time():
+                break
             if node.op == "V" and (back := _taken_back(node.attrs[0], found.size[node.args[0]])) is not None:
                 for inner in found.of_class(node.args[0]):
                     shown = terms.add(inner.op, inner.attrs, [self._of_class[a] for a in inner.args])
@@ -308,7 +313,7 @@ class Lemma:
     def _run(self) -> None:
         """State what rules in code say, and what they said of products before the graph had grown."""
         for rule in self.statements.rules:
-            if isinstance(rule, HostRule) and time.monotonic() < self._deadline:
+            if isinstance(rule, HostRule) and self._in_time():
                 rule.apply(_Spelling(self._found), self._state)
         terms, graph = self.statements.terms, host_terms.Terms(self._found)
         for view in graph.nodes("V"):
@@ -322,7 +327,7 @@ class Lemma:
 
     def _state(self, cls: int, term: host_terms.Term) -> None:
         """A class equals a term."""
-        if time.monotonic() > self._deadline:
+        if not self._in_time():
             return
         at, own = self._spelled(term), self._of_class[cls]
         terms = self.statements.terms
