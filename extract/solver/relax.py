@@ -35,6 +35,12 @@ NO_LIMIT = 2**31 - 1
 IDLE = 1e-9
 """A row that is not tight and has a smaller dual than this does not matter to the relaxation."""
 
+WHOLE = 1e-6
+"""A value this near to 0 or 1 counts as whole."""
+
+NEAR = 0.6
+"""Values from here on are fixed at 1 in a dive; if there are none, the largest."""
+
 
 @dataclass(frozen=True, slots=True)
 class Point:
@@ -59,6 +65,11 @@ class Point:
     pivots: int
     duals: np.ndarray
     activity: np.ndarray
+
+    @property
+    def whole(self) -> bool:
+        """Whether each node is chosen or not."""
+        return bool(np.all((self.x < WHOLE) | (self.x > 1 - WHOLE)))
 
 
 class Relaxation:
@@ -144,7 +155,34 @@ class Relaxation:
     def forbid(self, nodes: np.ndarray) -> None:
         """Fix the x of these nodes at 0."""
         self.upper[nodes] = 0.0
-        self._solver.changeColsBounds(len(nodes), nodes.astype(np.int32), np.zeros(len(nodes)), np.zeros(len(nodes)))
+        self._set_bounds(nodes)
+
+    def dive(self, point: Point, cutoff: float, deadline: float, pivots: int) -> Point | None:
+        """A point of whole values near another: what is nearest to 1 is fixed there, and the rest is solved again.
+
+        None if it would cost more than ``cutoff`` or take more than so many simplex iterations, or time is up. The next
+        `solve` starts as if there had been no dive.
+        """
+        basis, lower = self._solver.getBasis(), self.lower.copy()
+        at: Point | None = point
+        while at is not None and not at.whole:
+            open_ = np.flatnonzero((at.x > WHOLE) & (at.x < 1 - WHOLE))
+            near = open_[at.x[open_] >= NEAR]
+            self.lower[near if near.size else open_[np.argmax(at.x[open_])]] = 1.0
+            self._set_bounds(open_)
+            at = self.solve(deadline, pivots)
+            pivots -= at.pivots if at is not None else 0
+            if at is None or not at.solved or at.bound > cutoff or pivots <= 0:
+                at = None
+        raised = np.flatnonzero(self.lower != lower)
+        self.lower = lower
+        self._set_bounds(raised)
+        self._solver.setBasis(basis)
+        return at
+
+    def _set_bounds(self, columns: np.ndarray) -> None:
+        """Tell the solver the present bounds of these columns."""
+        self._solver.changeColsBounds(len(columns), columns.astype(np.int32), self.lower[columns], self.upper[columns])
 
     def purge(self, point: Point) -> None:
         """Remove the cuts that are neither tight nor have a dual at ``point``."""

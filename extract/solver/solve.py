@@ -7,8 +7,9 @@ Each stage hands the next one a smaller problem and a smaller gap between the be
    (`eqsat.extract.solver.parts`);
 3. dual ascent (`eqsat.extract.solver.ascent`), then rounds of relaxation, rounding, fixing by reduced cost, and cuts
    (`eqsat.extract.solver.relax`, `eqsat.extract.solver.blocking`); once enough nodes are fixed, back to 2;
-4. if a gap remains: large neighbourhoods and branch and bound (`eqsat.extract.solver.search`), then 3 again, with twice
-   the effort each time. A search that may settle ends there, or at neighbourhoods that gain nothing if the gap is wide.
+4. if a gap remains: a dive below the relaxation, as long as it finds better answers;
+5. large neighbourhoods and branch and bound (`eqsat.extract.solver.search`), then 3 again, with twice the effort each
+   time. A search that may settle ends there, or at neighbourhoods that gain nothing if the gap is wide.
 
 Every answer passes the checker. Results do not depend on time, unless a limit ends a stage early.
 """
@@ -84,7 +85,8 @@ class Effort:
     """Limits of each stage as counts, so that the result does not depend on the machine's speed.
 
     Attributes:
-        rounds, pivots: cut rounds, and simplex iterations in them, before the search for answers starts.
+        rounds, pivots: cut rounds, and simplex iterations in them, before the search for answers starts; as many
+            iterations in a dive.
         exact: sets to search exactly when growth finds none.
         tries: failed neighbourhoods before branch and bound starts.
         branches: nodes of branch and bound.
@@ -277,6 +279,7 @@ class _Rest:
         self.problem, self.nodes, self._known_cuts = reduction.remainder()
         self._smooth: tuple[np.ndarray, np.ndarray] | None = None
         self._around: Neighbourhoods | None = None
+        self._last: Point | None = None
         self._round = 0
         self._dry = False
 
@@ -312,6 +315,8 @@ class _Rest:
                 return effort
             if search.proven:
                 break
+            if effort.tries and (self._dive(effort.pivots) or (brief and not self._is_wide(effort))):
+                continue
             if effort.tries and self._neighbourhoods(effort):
                 continue
             if search.late() or (not effort.again and self._is_wide(effort)):
@@ -366,6 +371,7 @@ class _Rest:
             search.raise_bound(self.reduction.constant + point.bound)
             if search.proven or not point.solved:
                 return False
+            self._last = point
             self._offer_rounded(point)
             if self._fix(point):
                 relaxation.purge(point)
@@ -417,14 +423,24 @@ class _Rest:
 
     def _offer_rounded(self, point: Point) -> None:
         """Offer the answer that the relaxation gives or suggests."""
-        whole = bool(np.all((point.x < 1e-6) | (point.x > 1 - 1e-6)))
-        if not whole and self._round % ROUND_EVERY:
+        if not point.whole and self._round % ROUND_EVERY:
             return
-        weight = np.array(self.problem.node_cost, float) * (1.0 - point.x + 1e-3)
-        if whole:
-            weight += (point.x < 0.5) * float(self.search.cost)
-        self._offer(self._greedy(weight.tolist()), "rounded")
+        self._offer_near(point, "rounded")
         self.search.raise_bound(self.reduction.constant + point.bound)
+
+    def _offer_near(self, point: Point, source: str) -> bool:
+        """Offer the answer by the nodes that a point uses most."""
+        weight = np.array(self.problem.node_cost, float) * (1.0 - point.x + 1e-3)
+        if point.whole:
+            weight += (point.x < 0.5) * float(self.search.cost)
+        return self._offer(self._greedy(weight.tolist()), source)
+
+    def _dive(self, pivots: int) -> bool:
+        """Offer an answer near the last point of the relaxation. True if it is better."""
+        search, cutoff = self.search, self.search.cutoff - self.reduction.constant
+        with search.stage("dives"):
+            whole = self._last and self.relaxation.dive(self._last, cutoff, search.deadline, pivots)
+            return whole is not None and self._offer_near(whole, "dive")
 
     def _greedy(self, weight: Sequence[float]) -> dict[int, int]:
         late = self.search.share(GREEDY_SHARE)

@@ -9,11 +9,13 @@ import subprocess
 import sys
 import time
 
+import numpy as np
 import pytest
 
 from eqsat.errors import CheckFailed, InputError
 from eqsat.extract.solver import solve as pipeline
 from eqsat.extract.solver.problem import Problem, check
+from eqsat.extract.solver.relax import Relaxation
 from eqsat.extract.solver.search import Neighbourhoods
 from eqsat.extract.solver.solve import Effort, solve
 from eqsat.extract.solver.state import Search
@@ -160,6 +162,38 @@ def test_neighbourhoods_improve_on_greedy() -> None:
     sources = [source for source, _, _ in solution.stats["answers"]]
     assert "neighbourhood" in sources
     assert solution.optimal
+
+
+@pytest.mark.parametrize("seed", [2, 4, 11])
+def test_dives_improve_on_rounding(seed: int) -> None:
+    """Greedy answers by the weights of the relaxation miss what is shared; below it, all is decided together."""
+    solution = solve(set_cover_problem(seed, 60, 40, 4), NO_LIMIT, effort=pipeline.SETTLING)
+    assert solution.stats["answers"][-1][0] == "dive"
+
+
+def test_a_dive_leaves_the_relaxation_as_it_was() -> None:
+    relaxation = Relaxation(set_cover_problem(2, 60, 40, 4), [], 100.0)
+    deadline = time.monotonic() + NO_LIMIT
+    point = relaxation.solve(deadline)
+    assert point is not None
+    assert not point.whole
+    whole = relaxation.dive(point, math.inf, deadline, 3000)
+    assert whole is not None
+    assert whole.whole
+    assert whole.bound >= point.bound
+    again = relaxation.solve(deadline)
+    assert again is not None
+    np.testing.assert_allclose(again.x, point.x)
+    assert again.pivots == 0
+
+
+@pytest.mark.parametrize(("cutoff", "pivots"), [(40.0, 3000), (math.inf, 1)], ids=["too dear", "too long"])
+def test_a_dive_is_given_up(cutoff: float, pivots: int) -> None:
+    relaxation = Relaxation(set_cover_problem(2, 60, 40, 4), [], 100.0)
+    deadline = time.monotonic() + NO_LIMIT
+    point = relaxation.solve(deadline)
+    assert point is not None
+    assert relaxation.dive(point, cutoff, deadline, pivots) is None
 
 
 def test_the_widest_neighbourhood_is_searched_once() -> None:
