@@ -121,10 +121,10 @@ class Effort:
 
 FIRST = Effort(rounds=100, pivots=10_000, exact=8, tries=20, branches=100, columns=2_000, again=True)
 SETTLING = Effort(rounds=25, pivots=3_000, exact=8, tries=8, branches=100, columns=2_000, gap=0.06, around=1.0)
-GLANCE = Effort(rounds=0, pivots=3_000, exact=0, tries=0, branches=0, columns=0, gap=inf)
+GLANCE = Effort(rounds=0, pivots=3_000, exact=0, tries=0, branches=0, columns=0, gap=0.06)
 IN_NEIGHBOURHOOD = Effort(rounds=25, pivots=2_000, exact=0, tries=0, branches=0, columns=0, gap=inf)
 """The effort that a search begins with: one that goes on until its time is up, one that settles, one that solves the
-relaxation once, and one of few classes of an answer."""
+relaxation once, or dives below it after a few rounds where the gap is wide, and one of few classes of an answer."""
 
 
 class Underivable(InputError):
@@ -280,6 +280,7 @@ class _Rest:
         self._smooth: tuple[np.ndarray, np.ndarray] | None = None
         self._around: Neighbourhoods | None = None
         self._last: Point | None = None
+        self._dived = -inf
         self._round = 0
         self._dry = False
 
@@ -315,7 +316,9 @@ class _Rest:
                 return effort
             if search.proven:
                 break
-            if effort.tries and (self._dive(effort.pivots) or (brief and not self._is_wide(effort))):
+            if (effort.tries or self._is_wide(effort)) and self._dive(effort.pivots):
+                continue
+            if effort.tries and brief and not self._is_wide(effort):
                 continue
             if effort.tries and self._neighbourhoods(effort):
                 continue
@@ -436,10 +439,13 @@ class _Rest:
         return self._offer(self._greedy(weight.tolist()), source)
 
     def _dive(self, pivots: int) -> bool:
-        """Offer an answer near the last point of the relaxation. True if it is better."""
+        """Offer an answer near the last point of the relaxation, once. True if it is better."""
+        if self._last is None or self._last.bound <= self._dived:
+            return False
+        self._dived = self._last.bound
         search, cutoff = self.search, self.search.cutoff - self.reduction.constant
         with search.stage("dives"):
-            whole = self._last and self.relaxation.dive(self._last, cutoff, search.deadline, pivots)
+            whole = self.relaxation.dive(self._last, cutoff, search.deadline, pivots)
             return whole is not None and self._offer_near(whole, "dive")
 
     def _greedy(self, weight: Sequence[float]) -> dict[int, int]:
