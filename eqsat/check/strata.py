@@ -39,7 +39,9 @@ def borders(roots: Sequence[Term]) -> list[Borders]:
 
 def positions(n: int, inside: Borders, count: int, rng: np.random.Generator, seen: int = SEEN) -> np.ndarray:
     """`count` ascending positions of n: the first, the last, both sides of borders, and random ones; up to `seen` if
-    borders have so many sides."""
+    borders have so many sides; none of an axis without elements."""
+    if not n:
+        return np.zeros(0, np.int64)
     sides = sorted({p for b in inside for p in (b - 1, b)} - {0, n - 1})
     count = min(n, max(count, min(seen, len(sides) + 2)))
     if len(sides) > count - 2:

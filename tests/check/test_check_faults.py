@@ -297,6 +297,7 @@ def test_samples_hold_both_sides_of_borders():
     assert len(many) == 16
     assert {0, 999} <= set(many.tolist())
     assert positions(5, frozenset({2, 3}), 48, rng).tolist() == [0, 1, 2, 3, 4]
+    assert positions(0, frozenset(), 1, rng, seen=0).tolist() == []
     huge = positions(10**12, frozenset({7}), 24, rng)  # without a list of all
     assert len(huge) == 24
     assert {0, 6, 7, 10**12 - 1} <= set(huge.tolist())
