@@ -137,6 +137,10 @@ MALFORMED: dict[str, tuple[Callable[[], onnx.ModelProto], str]] = {
         ),
         "MaxPool node",
     ),
+    "equation with two dots": (  # onnx's inference of shapes never ends on it
+        lambda: model([node("Einsum", ["x"], ["y"], equation="ii..->j")], [value("x", (3, 3))]),
+        "Einsum node.*has more than letters",
+    ),
     "huge input": (lambda: model([RELU], [value("x", (2**40,))]), f"at most {LARGEST}"),
     "huge result": (
         lambda: model([node("Tile", ["x", "n"], ["y"])], initializers=[tensor("n", np.array([2**31, 2**31]))]),

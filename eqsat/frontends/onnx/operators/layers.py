@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
@@ -36,7 +37,10 @@ def scaled(x: Term, factor: float) -> Term:
 
 def _einsum(node: Node) -> Term:
     operands, equation = node.all_inputs(), node.required("equation")
-    terms = equation.replace(" ", "").replace("...", "").partition("->")[0].split(",")
+    text = equation.replace(" ", "").replace("...", "")
+    if not re.fullmatch("[A-Za-z,]*(->[A-Za-z]*)?", text):  # onnx's own inference may never end on these
+        raise InputError(f"equation {equation!r} has more than letters, commas, '...' and one '->'")
+    terms = text.partition("->")[0].split(",")
     if any(len(set(labels)) < len(labels) for labels in terms):
         raise Declined("a diagonal")
     return composites.einsum(equation, *operands)
