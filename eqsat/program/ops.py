@@ -347,9 +347,11 @@ def stack(xs: Sequence[Term], axis: int = 0) -> Term:
 
 
 def pad(x: Term, lo: Sequence[int], hi: Sequence[int], value: Any = 0) -> Term:
-    """`value` before and after each axis; negative amounts crop."""
+    """`value` before and after each axis; negative amounts crop, at most all that is there."""
     if not len(lo) == len(hi) == x.ndim:
         raise ShapeError(f"pad takes a lo and hi per axis, got {tuple(lo)} and {tuple(hi)} for {x.shape}")
+    if any(max(-a, 0) + max(-b, 0) > n for a, b, n in zip(lo, hi, x.shape, strict=True)):
+        raise ShapeError(f"pad by {tuple(lo)} and {tuple(hi)} takes away more than {x.shape} has")
     kept = slice_(x, [max(-n, 0) for n in lo], [n - max(-h, 0) for n, h in zip(x.shape, hi, strict=True)])
     low, high = tuple(max(n, 0) for n in lo), tuple(max(n, 0) for n in hi)
     if not any((*low, *high)):

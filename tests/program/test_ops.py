@@ -227,6 +227,7 @@ IMAGE = ops.input("m", (1, 4, 5))
         (lambda: ops.slice_(X, [0], [2], [0], [0]), ShapeError, "slice takes non-zero steps"),
         (lambda: ops.concat([X, ops.sum_(X, 0)]), ShapeError, "agree outside axis 0, got (4, 6) and (6,)"),
         (lambda: ops.concat([X, X], 2), ShapeError, "an axis of 2 dims lies in [-2, 2), got 2"),
+        (lambda: ops.pad(X, (0, -4), (0, -3)), ShapeError, "takes away more than"),
         (lambda: ops.make("pad", X, lo=(-1, 0), hi=(0, 0), value=0.0), ShapeError, "a non-negative lo and hi per axis"),
         (lambda: ops.sum_(X, (0, 0)), ShapeError, "axes are distinct, got (0, 0)"),
         (lambda: ops.sum_(B), DtypeError, "sum takes float or int operands, got bool"),
