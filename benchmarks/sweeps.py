@@ -33,7 +33,7 @@ from eqsat.cli.tasks.sweep import named
 from eqsat.runs.run import run
 from eqsat.runs.store import Store
 from eqsat.runs.task import Outcome, Task
-from eqsat.sweeping.model import tasks
+from eqsat.sweeping.model import largest_first, tasks
 from eqsat.sweeping.table import FILE, Row, document, row
 
 Place = tuple[int, str | None, Callable[[], None]]
@@ -67,7 +67,7 @@ def swept(asked: list[Task], where: Place, folder: Path) -> tuple[list[Row], flo
     found: dict[str, Outcome] = {}
     with Store(":memory:") as store:
         begun = time.monotonic()
-        for task, outcome, _ in run(asked, store, workers, on):
+        for task, outcome, _ in run(largest_first(asked), store, workers, on):
             found[task.name] = outcome
             print(f"{task.name}: {outcome.seconds:.1f} s {outcome.failure}", file=sys.stderr, flush=True)
             if len(found) == max(1, len(asked) // 4):

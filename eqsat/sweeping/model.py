@@ -13,7 +13,7 @@ from eqsat.frontends.onnx.read.model import from_onnx, named_sizes, open_dimensi
 from eqsat.pipeline.optimize import optimize
 from eqsat.runs.task import Task, Tell
 
-EXPLAIN_SECONDS = 10.0
+EXPLAIN_SECONDS = 60.0
 """For the steps to a result: which rules earned it depends on them, so that they have to be found whole."""
 
 LATE = 2.0
@@ -51,6 +51,11 @@ def tasks(
                     memory,
                     {"name": name, "path": str(path.absolute())},
                 )
+
+
+def largest_first(asked: Iterable[Task]) -> list[Task]:
+    """Tasks by the sizes of their files: the largest take longest, and none is left over when all else is done."""
+    return sorted(asked, key=lambda task: -Path(task.places["path"]).stat().st_size)
 
 
 def figures(given: Mapping[str, Any], tell: Tell) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import eqsat
+from eqsat.sweeping.model import largest_first, tasks
 from support.cli import eqsat as command
 from support.cli import printed, refusal
 from support.cluster import local_cluster
@@ -51,6 +52,16 @@ def test_a_sweep_says_what_each_model_gains_and_which_rules_have_a_part_in_it(sw
     page = (swept / "sweep.html").read_text()
     assert "matmul-of-constants-right" in page
     assert page.count("<tr><td") == 8 + len(data["rules"])
+
+
+def test_the_largest_models_come_first(tmp_path: Path) -> None:
+    sizes = {"small": 1, "large": 300, "middle": 20}
+    models = {name: tmp_path / name for name in sizes}
+    for name, path in models.items():
+        path.write_bytes(bytes(sizes[name]))
+    asked = tasks(models, ["mi300x", "cpu"], ["reassociate"], {}, 1.0, 1 << 30)
+    found = [task.name.split()[:2] for task in largest_first(asked)]
+    assert found == [[name, device] for name in ("large", "middle", "small") for device in ("mi300x", "cpu")]
 
 
 def test_two_dask_workers_write_the_bytes_that_one_process_writes(

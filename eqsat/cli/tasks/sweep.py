@@ -71,7 +71,7 @@ def sweep(
     from eqsat.language.rule import Policy
     from eqsat.runs.run import run
     from eqsat.runs.store import Store
-    from eqsat.sweeping.model import tasks
+    from eqsat.sweeping.model import largest_first, tasks
     from eqsat.sweeping.page import page
     from eqsat.sweeping.table import FILE, document, read, row, worse
 
@@ -91,7 +91,7 @@ def sweep(
     found: dict[str, Row] = {}
     known = 0
     with Store(output / RESULTS) as store, progress_bar("sweep") as report:
-        for task, outcome, was_known in run(asked, store, count, on):
+        for task, outcome, was_known in run(largest_first(asked), store, count, on):
             found[task.name] = row(task, outcome)
             known += was_known
             report(f"{len(found)} of {len(asked)}, {task.name}", len(found) / len(asked))
