@@ -78,8 +78,8 @@ class Candidates:
         return cheapest_chains(self.of_class, self.facts, shared_chains(cover, self.facts.snapshot.roots, self.facts))
 
     def without_match(self, more: Iterable[Candidate]) -> Iterator[Candidate]:
-        """Those of these that hold no product, and those that cost clearly less than each kernel here that needs no
-        more: the others are priced without copies here, too."""
+        """Kernels of operators without a product, and kernels that cost clearly less than every contraction here for
+        the same class with the same operands or fewer. Any other one is held here already, at a like price."""
         for x in more:
             needed = set(x.children)
             like = (y for y in self.of_class[x.cls] if x.family == "contraction" and needed.issuperset(y.children))

@@ -1,8 +1,8 @@
 """Attempts to prove two values over leaves equal, each in an e-graph of its own, for a sweep (`eqsat.proof.sweep`).
 
 Constants that were computed ahead of time on one side are two classes there. They are compared after a few iterations
-already, and again: with constants that are one, an e-graph soon proves what it would else have grown for. An attempt
-may rest while it is small, and go on later.
+already, and again: once they are one class, an e-graph proves at once what it would otherwise have grown for. An
+attempt may rest while it is small, and go on later.
 """
 
 from __future__ import annotations
@@ -192,7 +192,7 @@ class Attempt:
             self._alike = [each.classes for each in moved]
 
     def _equal_constants(self) -> list[tuple[int, int]]:
-        """Pairs of classes of constants with equal values, of those that values which are not constant read."""
+        """Pairs of classes of constants with equal values. Only constants that something else reads are compared."""
         found, constants = self._found, self._facts.constants
         read = {a for node in found.nodes if not found.const[node.cls] for a in node.args if found.const[a]}
         classes = sorted(cls for cls in read if found.size[cls] <= MOST_FOLDED)
