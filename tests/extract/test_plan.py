@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import eqsat
 from eqsat.egraph.snapshot import Snapshot
 from eqsat.extract.cover import cover
 from eqsat.extract.plan.naming import kernel_name
@@ -238,15 +238,15 @@ def test_the_name_of_a_layer_norm() -> None:
     assert [k.name for k in plan.kernels] == ["layernorm_128x64"]
 
 
-def test_only_kernels_that_reduce_have_the_family_of_reductions() -> None:
-    """Two joint kernels with one sum of rows: one computes the sum, and the other is left with a map."""
-    x = ops.input("x", (1, 1, 3), "float16")
-    r = ops.reciprocal(ops.add(ops.abs_(x), ops.full_like(1.0, x)))
-    e = ops.erf(r)
-    taps = ops.constant(np.array([[[-1.05, -0.36]]], np.float16))
-    window = ops.conv(r, taps, pads_lo=(0,), pads_hi=(2,), dilations=(2,))
-    outputs = ops.tanh(r), ops.log1p(ops.abs_(e)), ops.transpose(e, (2, 0, 1)), window, ops.sum_(e, 2)
-    program = Program((x,), dict(zip("abcde", outputs, strict=True)))
-    plan = eqsat.optimize(program, explain_time=0.0).plan
+def test_what_is_left_of_a_joint_kernel_has_a_family_of_its_own() -> None:
+    """A cover that takes the sum of rows from another kernel, and a map from the joint one."""
+    x = ops.input("x", (64, 256))
+    program = lower(Program((x,), {"map": ops.exp(x), "sum": ops.sum_(ops.exp(x), 1)}))
+    snapshot = Snapshot.from_core(program.roots)
+    whole = cover(snapshot, "mi300x", 2.0)
+    (joint,) = {c.call for c in whole.chosen if c.call is not None}
+    assert joint[0] == "reduction"
+    apart = [replace(c, call=None) if c.cls == snapshot.roots[1] else c for c in whole.chosen]
+    plan = build_plan(snapshot, replace(whole, chosen=apart), program)
+    assert {k.family for k in plan.kernels} == {"pointwise", "reduction"}
     assert all((k.family == "reduction") == any(n.op == "Red" for n in topological(k.body)) for k in plan.kernels)
-    assert {k.family for k in plan.kernels} == {"reduction", "pointwise"}
