@@ -110,8 +110,8 @@ class Attempt:
 
     Attributes:
         sides: the values.
-        effort: what it may take.
-        proof: what it found, if it did.
+        effort: its limits.
+        proof: the proof, once both sides met.
         stop: why its e-graph ended last.
         ended: whether it is of no use to go on.
     """

@@ -349,7 +349,8 @@ class _Sweep:
     ) -> Iterator[tuple[Attempt, Mapping[Node, Node], int | None]]:
         """Attempts over cuts, what their leaves stand for, and how large their e-graphs may become.
 
-        First each is small; then those that rest go on, from the last cut back. `tried` gets them in the order of cuts.
+        All cuts get a small e-graph first. Attempts that have not ended go on afterwards, the last cut first. `tried`
+        receives them in the order of cuts.
         """
         for cut in self._cuts(left, right, effort):
             sides, leaves = self._over_leaves(left, right, cut)
