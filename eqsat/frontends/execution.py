@@ -138,8 +138,13 @@ class OnnxRuntime:
 
     def _session(self, file: str | os.PathLike[str], options: Any, names: list[str] | None) -> Session:
         """The model in a file, giving the outputs with these names, by default all."""
+        path = os.fsdecode(file)
+        try:
+            path.encode()
+        except UnicodeEncodeError:
+            raise RuntimeRefuses(f"the name of {ascii(path)} is not UTF-8, which {self.name} asks for") from None
         with self._refusing():
-            session = self._library.InferenceSession(os.fspath(file), options, providers=["CPUExecutionProvider"])
+            session = self._library.InferenceSession(path, options, providers=["CPUExecutionProvider"])
         taken = {entry.name for entry in session.get_inputs()}
 
         def run(inputs: Mapping[str, Array]) -> Sequence[Array]:

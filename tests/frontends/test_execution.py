@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +48,14 @@ def test_a_refusal_is_one_line(saved: Path) -> None:
         found.load(saved.with_name("foreign.onnx"), 1)
     with pytest.raises(RuntimeRefuses):
         found.load(saved, 1)({"x": X[:, :2]})
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems refuse such names themselves")
+def test_a_file_whose_name_is_not_utf8_is_refused(saved: Path) -> None:
+    odd = saved.rename(os.fsdecode(os.fsencode(saved.parent) + b"/\xff.onnx"))
+    for load in (lambda: OnnxRuntime().load(odd, 1), lambda: OnnxRuntime().plainly(odd, ["y"])):
+        with pytest.raises(RuntimeRefuses, match="not UTF-8"):
+            load()
 
 
 def test_what_is_not_there_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
