@@ -56,14 +56,15 @@ _HOME = {
 """Public names and the module that holds each."""
 
 _FUNCTIONS = frozenset({
-    "abs", "add", "argmax", "argmin", "avg_pool", "broadcast_to", "ceil", "clip", "concat", "concatenate", "conv",
-    "cos", "divide", "dot", "einsum", "elu", "equal", "erf", "exp", "expand_dims", "flip", "floor", "floor_divide",
-    "full", "full_like", "gelu", "greater", "greater_equal", "hstack", "layernorm", "leaky_relu", "less", "less_equal",
-    "log", "log1p", "log_softmax", "logical_and", "logical_not", "logical_or", "logsumexp", "matmul", "max", "max_pool",
-    "maximum", "mean", "min", "minimum", "moveaxis", "multiply", "negative", "not_equal", "ones", "outer", "pad",
-    "power", "prod", "reciprocal", "relu", "remainder", "reshape", "rmsnorm", "round", "rsqrt", "sigmoid", "sign",
-    "silu", "sin", "softmax", "softplus", "split", "sqrt", "squeeze", "stack", "std", "subtract", "sum", "swapaxes",
-    "take", "tanh", "tile", "transpose", "var", "vstack", "where", "zeros",
+    "abs", "add", "argmax", "argmin", "avg_pool", "bitwise_and", "bitwise_or", "bitwise_xor", "broadcast_to", "ceil",
+    "clip", "concat", "concatenate", "conv", "cos", "divide", "dot", "einsum", "elu", "equal", "erf", "exp",
+    "expand_dims", "flip", "floor", "floor_divide", "full", "full_like", "gelu", "greater", "greater_equal", "hstack",
+    "invert", "layernorm", "leaky_relu", "less", "less_equal", "log", "log1p", "log_softmax", "logical_and",
+    "logical_not", "logical_or", "logsumexp", "matmul", "max", "max_pool", "maximum", "mean", "min", "minimum",
+    "moveaxis", "multiply", "negative", "not_equal", "ones", "outer", "pad", "power", "prod", "reciprocal", "relu",
+    "remainder", "reshape", "rint", "rmsnorm", "round", "rsqrt", "sigmoid", "sign", "silu", "sin", "softmax",
+    "softplus", "split", "sqrt", "squeeze", "stack", "std", "subtract", "sum", "swapaxes", "take", "tanh", "tile",
+    "transpose", "var", "vstack", "where", "zeros",
 })  # fmt: skip
 """Functions of `eqsat.tracing.functions` for traced values, under NumPy's names, and common layers: `eqsat.exp(x)`."""
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, overload
 
+from eqsat.base.arguments import PLACES, choice, instance, shown, whole
 from eqsat.errors import InputError
 from eqsat.program.ir import Program
 from eqsat.tracing.trace import Results, Spec, bind, record, replace_arguments, spec_of, trace
@@ -37,6 +38,8 @@ class Jitted:
     def __init__(
         self, function: Callable[..., Any], on: str, dynamic: Axes, ranges: Ranges, options: dict[str, Any]
     ) -> None:
+        if not callable(function):
+            raise InputError(f"jit takes a function, got {shown(function)}")
         self._function = function
         self._on = on
         self._axes, self._ranges = dynamic, ranges
@@ -169,7 +172,28 @@ def jit(
             the ranges; a new size only has its kernels built. Other sizes are compiled for themselves.
         ranges: (least, largest) by name; by default 1 to 64.
         options: as for `eqsat.optimize`.
+
+    Raises:
+        InputError: an argument of this function or of `eqsat.optimize` is not as above. The function itself is traced
+            at its first call.
     """
+    choice("jit: on", on, PLACES)
+    _check_axes(dynamic, ranges)
     if function is None:
         return lambda f: Jitted(f, on, dynamic, ranges, options)
     return Jitted(function, on, dynamic, ranges, options)
+
+
+def _check_axes(dynamic: Any, ranges: Any) -> None:
+    instance("jit: dynamic", dynamic, Mapping, 'a mapping such as {"x": ("rows", None)}')
+    instance("jit: ranges", ranges, Mapping, 'a mapping such as {"rows": (1, 512)}')
+    named: set[str] = set()
+    for argument, names in dynamic.items():
+        instance(f"jit: dynamic: {argument}", names, (tuple, list), "a name or None for each axis")
+        named |= {name for name in names if name is not None}
+    for name, ends in ranges.items():
+        if name not in named:
+            raise InputError(f"jit: ranges: no axis in dynamic is called {shown(name)}")
+        instance(f"jit: ranges: {name}", ends, (tuple, list), "(least, largest)")
+        if len(ends) != 2 or whole(f"jit: ranges: {name}", ends[0], 1) > whole(f"jit: ranges: {name}", ends[1], 1):
+            raise InputError(f"jit: ranges: {name} takes (least, largest), got {shown(ends)}")

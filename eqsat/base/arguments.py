@@ -10,6 +10,9 @@ from typing import Any
 
 from eqsat.errors import EqsatError, InputError
 
+PLACES = ("numpy", "simt", "gpu")
+"""Where a compiled program runs: NumPy, the CPU checker of the kernels, or a GPU."""
+
 
 def shown(value: object) -> str:
     """A short text for a value in an error message; arrays show only their shape and dtype."""

@@ -62,7 +62,7 @@ def _bounded(found: Iterable[int], n: int) -> Borders:
 
 def _borders(term: Term, args: list[list[Borders]]) -> list[Borders]:
     row = _ROWS.get(term.op)
-    if row is not None:
+    if row is not None and term.size:
         return row(term, args)
     if args and all(len(of) == term.ndim for of in args) and all(a.shape == term.shape for a in term.args):
         return [frozenset().union(*of) for of in zip(*args, strict=True)]

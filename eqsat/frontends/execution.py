@@ -142,7 +142,7 @@ class OnnxRuntime:
         try:
             path.encode()
         except UnicodeEncodeError:
-            raise RuntimeRefuses(f"the name of {ascii(path)} is not UTF-8, which {self.name} asks for") from None
+            raise RuntimeRefuses(f"the name of {path!a} is not UTF-8, which {self.name} asks for") from None
         with self._refusing():
             session = self._library.InferenceSession(path, options, providers=["CPUExecutionProvider"])
         taken = {entry.name for entry in session.get_inputs()}

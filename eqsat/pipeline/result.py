@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from eqsat.base.arguments import instance
+from eqsat.base.arguments import PLACES, choice, instance
 from eqsat.errors import InputError
 from eqsat.extract.device.table import Device
 from eqsat.extract.plan.plan import Plan
@@ -91,7 +91,7 @@ class Result:
             InputError: `on` is unknown, or cannot run the plan on this machine.
         """
         if on is not None:
-            instance("compile: on", on, str, "numpy, simt or gpu")
+            choice("compile: on", on, PLACES)
         instance("compile: capture", capture, bool, "True or False")
         on = on or ("numpy" if device is None else "gpu")
         exact = self.report["numerics"] == "exact"  # no sums in the order in which atomics happen to arrive
@@ -106,11 +106,9 @@ class Result:
             raise InputError(f"compile: tuning and capturing are for a GPU, not for {on!r}: times there say nothing")
         if on == "numpy":
             return self._callable(self._on_host(self.plan.run_numpy))
-        if on == "simt":
-            from eqsat.gpu.run.run import runner
+        from eqsat.gpu.run.run import runner
 
-            return self._callable(self._on_host(runner(self.plan, on, device or self.report["device"], exact=exact)))
-        raise InputError(f"compile: nothing runs on {on!r} (numpy, simt and gpu do)")
+        return self._callable(self._on_host(runner(self.plan, on, device or self.report["device"], exact=exact)))
 
     def _callable(self, run: Callable[[Mapping[str, Any]], Sequence[Any]]) -> Callable[..., Any]:
         """The calling convention for users, around a function from inputs by name to the outputs in order."""

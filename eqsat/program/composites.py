@@ -395,6 +395,8 @@ def _parse_einsum(equation: str, operands: Sequence[Term]) -> tuple[list[list[st
 
 def _expand(part: str, rank: int, equation: str) -> list[str]:
     before, dots, after = part.partition("...")
+    if not (before + after).isalpha() and before + after:
+        raise InputError(f"einsum {equation!r} takes letters as labels, got {part!r}")
     extra = rank - len(before) - len(after)
     if extra < 0 or (extra and not dots):
         raise InputError(f"einsum {equation!r} has labels {part!r} for an operand of {rank} dims")

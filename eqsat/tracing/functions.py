@@ -17,7 +17,7 @@ from eqsat.base.numerics import FLOATS, STORED, dtype_name, kind_of, np_dtype
 from eqsat.errors import DtypeError, InputError, ShapeError
 from eqsat.program import composites, ops
 from eqsat.program.term import Term
-from eqsat.tracing.tracer import FUNCTIONS, Axis, Tracer, Value, term_of
+from eqsat.tracing.tracer import FUNCTIONS, Axis, Tracer, Value, gathered, known, term_of
 
 # Operands
 
@@ -51,9 +51,13 @@ def _converted(value: Value, dtype: str) -> Term:
 
 
 def _floating(value: Value) -> Term:
-    """The value as a float; integers become float64, as in NumPy."""
+    """The value as a float; integers become float64, as in NumPy's means and divisions."""
     term = term_of(value)
     return term if term.dtype in FLOATS else ops.cast(term, "float64")
+
+
+def _integral(term: Term) -> bool:
+    return kind_of(term.dtype) == "int"
 
 
 # Elementwise functions
@@ -61,25 +65,51 @@ def _floating(value: Value) -> Term:
 
 def _float_function(name: str) -> Callable[[Value], Tracer]:
     def function(x: Value) -> Tracer:
-        return Tracer(ops.elementwise(name, _floating(x)))
+        term = term_of(x)
+        if term.dtype not in FLOATS:
+            term = ops.cast(term, dtype_name(np.result_type(np_dtype(term.dtype), np.float16)))
+        return Tracer(ops.elementwise(name, term))
 
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"Elementwise {name} of a float value (integers become float64)."
+    function.__doc__ = f"Elementwise {name} of a float value. Others become floats: bool float16, integers float64."
     return function
 
 
-sqrt, rsqrt, reciprocal = _float_function("sqrt"), _float_function("rsqrt"), _float_function("reciprocal")
+sqrt, rsqrt = _float_function("sqrt"), _float_function("rsqrt")
 exp, log, log1p = _float_function("exp"), _float_function("log"), _float_function("log1p")
 erf, tanh, sigmoid = _float_function("erf"), _float_function("tanh"), _float_function("sigmoid")
 sin, cos = _float_function("sin"), _float_function("cos")
-floor, ceil = _float_function("floor"), _float_function("ceil")
+rint = _float_function("round")
+
+
+def _rounding(name: str) -> Callable[[Value], Tracer]:
+    of_floats = _float_function(name)
+
+    def function(x: Value) -> Tracer:
+        term = term_of(x)
+        return Tracer(term) if np_dtype(term.dtype).kind in "iu" else of_floats(x)
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"Elementwise {name}; integers stay as they are."
+    return function
+
+
+floor, ceil, _round = _rounding("floor"), _rounding("ceil"), _rounding("round")
 
 
 def round(x: Value, decimals: Literal[0] = 0) -> Tracer:
     """Rounds to the nearest integer, half to even. Raises InputError for `decimals` other than 0."""
     if decimals:
         raise InputError(f"round takes decimals 0, got {decimals}")
-    return Tracer(ops.round_(_floating(x)))
+    return _round(x)
+
+
+def reciprocal(x: Value) -> Tracer:
+    """1 / x of floats. Raises DtypeError for others, where NumPy's result is 0 for all but 1 and -1."""
+    term = term_of(x)
+    if term.dtype not in FLOATS:
+        raise DtypeError(f"reciprocal takes float operands, got {term.dtype}: use 1 / x")
+    return Tracer(ops.reciprocal(term))
 
 
 def negative(x: Value) -> Tracer:
@@ -112,7 +142,6 @@ subtract = _binary_function("sub", "a - b, broadcast.")
 multiply = _binary_function("mul", "a * b, broadcast.")
 maximum = _binary_function("max", "The greater, broadcast; NaN where either is.")
 minimum = _binary_function("min", "The lesser, broadcast; NaN where either is.")
-remainder = _binary_function("mod", "a modulo b with the sign of b, broadcast.")
 equal = _binary_function("equal", "a == b, broadcast.")
 less = _binary_function("less", "a < b, broadcast.")
 less_equal = _binary_function("less_equal", "a <= b, broadcast.")
@@ -125,12 +154,39 @@ def divide(a: Value, b: Value) -> Tracer:
     return Tracer(composites.div(*map(_floating, map(Tracer, _promoted(a, b)))))
 
 
-def floor_divide(a: Value, b: Value) -> Tracer:
-    """floor(a / b), broadcast."""
+def _divisible(x: Term, y: Term) -> tuple[Term, Term]:
+    """The operands of a division of integers; 0 and 1 where the divisor is 0, so that 0 is the result, as in NumPy."""
+    given = known(y)
+    if given is not None and given.all():
+        return x, y
+    zero = composites.broadcasting("equal", y, ops.full(0, (), y.dtype))
+    x, y = (composites.broadcasting("where", zero, ops.full(n, (), v.dtype), v) for n, v in ((0, x), (1, y)))
+    return x, y
+
+
+def remainder(a: Value, b: Value) -> Tracer:
+    """a modulo b with the sign of b, broadcast; integers modulo 0 are 0."""
     x, y = _promoted(a, b)
-    if x.dtype in FLOATS:
-        return Tracer(ops.floor(composites.div(x, y)))
-    return Tracer(composites.div(composites.sub(x, composites.broadcasting("mod", x, y)), y))
+    x, y = _divisible(x, y) if _integral(x) else (x, y)
+    return Tracer(composites.broadcasting("mod", x, y))
+
+
+def floor_divide(a: Value, b: Value) -> Tracer:
+    """The greatest integer up to a / b, broadcast; integers divided by 0 are 0.
+
+    It is found from the remainder, as in NumPy, since a rounded quotient may reach the next integer: 1 // 0.1 is 9.
+    """
+    x, y = _promoted(a, b)
+    x, y = _divisible(x, y) if _integral(x) else (x, y)
+    rest = composites.broadcasting("mod", x, y)
+    whole_part = composites.div(composites.sub(x, rest), y)
+    if _integral(x):
+        return Tracer(whole_part)
+    found, given = Tracer(ops.round_(whole_part)), known(y)
+    if given is not None and given.all() and np.isfinite(given).all():
+        return found
+    beyond = equal(abs(Tracer(rest)), np.inf)  # an infinite divisor, of the other sign than the dividend
+    return where(equal(Tracer(y), 0), Tracer(composites.div(x, y)), where(beyond, -1, found))
 
 
 _POWERS: dict[float, Callable[[Term], Term]] = {
@@ -145,9 +201,43 @@ _POWERS: dict[float, Callable[[Term], Term]] = {
 def power(a: Value, b: Value) -> Tracer:
     """a ** b, broadcast; for floats, the constant exponents 2, 0.5 and -1 become square, sqrt and reciprocal."""
     x, y = _promoted(a, b)
+    exponents = known(y)
+    if _integral(x) and exponents is not None and (exponents < 0).any():
+        raise InputError(f"an integer has no power of {exponents.min()} that is one: use astype")
     if isinstance(b, int | float) and x.dtype in FLOATS and b in _POWERS:
         return Tracer(_POWERS[b](x))
     return Tracer(composites.broadcasting("pow", x, y))
+
+
+def _bools(name: str, *values: Value) -> None:
+    for value in values:
+        dtype = term_of(value).dtype
+        if dtype != "bool":
+            raise DtypeError(f"{name} takes bools, got {dtype}: for truth use logical_and, logical_or or logical_not")
+
+
+def bitwise_and(a: Value, b: Value) -> Tracer:
+    """a & b of bools, broadcast. Raises DtypeError for others: programs compute nothing on bits."""
+    _bools("bitwise_and", a, b)
+    return logical_and(a, b)
+
+
+def bitwise_or(a: Value, b: Value) -> Tracer:
+    """a | b of bools, broadcast. Raises DtypeError for others: programs compute nothing on bits."""
+    _bools("bitwise_or", a, b)
+    return logical_or(a, b)
+
+
+def bitwise_xor(a: Value, b: Value) -> Tracer:
+    """a ^ b of bools, broadcast. Raises DtypeError for others: programs compute nothing on bits."""
+    _bools("bitwise_xor", a, b)
+    return not_equal(a, b)
+
+
+def invert(x: Value) -> Tracer:
+    """~x of bools. Raises DtypeError for others: programs compute nothing on bits."""
+    _bools("invert", x)
+    return logical_not(x)
 
 
 def not_equal(a: Value, b: Value) -> Tracer:
@@ -236,8 +326,14 @@ def _reduction(kind: str, x: Value, axis: Axis, keepdims: bool) -> Tracer:
 
 
 def _counted(x: Value) -> Tracer:
-    """The value in the type that NumPy sums and multiplies in: int64 for bool and int32."""
+    """The value in the type that NumPy sums and multiplies in: int64 for bool and int32.
+
+    Raises:
+        DtypeError: for unsigned integers this is uint64, in which programs compute nothing.
+    """
     term = term_of(x)
+    if term.dtype.startswith("uint"):
+        raise DtypeError(f"NumPy adds and multiplies {term.dtype} in uint64, which programs only store: use astype")
     return Tracer(term if term.dtype in FLOATS else ops.cast(term, "int64"))
 
 
@@ -378,13 +474,15 @@ def pad(x: Value, pad_width: Any, mode: Literal["constant"] = "constant", consta
         raise InputError(f"pad takes mode constant, got {mode!r}")
     term = term_of(x)
     widths = np.broadcast_to(np.asarray(pad_width), (term.ndim, 2)).tolist()
+    if any(n < 0 for pair in widths for n in pair):
+        raise InputError(f"pad takes widths of at least 0, got {shown(pad_width)}: use a slice to take away")
     return Tracer(ops.pad(term, [lo for lo, _ in widths], [hi for _, hi in widths], constant_values))
 
 
 def take(x: Value, indices: Value, axis: int | None = None) -> Tracer:
     """The elements at these indices along `axis` (None: of the flattened value)."""
     source = reshape(x, -1).term if axis is None else term_of(x)
-    return Tracer(ops.gather(source, term_of(indices), axis or 0))
+    return Tracer(gathered(source, term_of(indices), axis or 0))
 
 
 def full(shape: int | Sequence[int], fill_value: float, dtype: Any = "float32") -> Tracer:

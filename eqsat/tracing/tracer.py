@@ -127,8 +127,9 @@ class Tracer:
     __mod__, __rmod__ = _both("remainder")
     __pow__, __rpow__ = _both("power")
     __matmul__, __rmatmul__ = _both("matmul")
-    __and__ = _binary("logical_and")
-    __or__ = _binary("logical_or")
+    __and__, __rand__ = _both("bitwise_and")
+    __or__, __ror__ = _both("bitwise_or")
+    __xor__, __rxor__ = _both("bitwise_xor")
     __eq__ = _binary("equal")  # pyright: ignore[reportAssignmentType]
     __ne__ = _binary("not_equal")  # pyright: ignore[reportAssignmentType]
     __lt__ = _binary("less")
@@ -136,7 +137,7 @@ class Tracer:
     __gt__ = _binary("greater")
     __ge__ = _binary("greater_equal")
 
-    __neg__, __abs__, __invert__ = map(_unary, ("negative", "abs", "logical_not"))
+    __neg__, __abs__, __invert__ = map(_unary, ("negative", "abs", "invert"))
 
     def __getitem__(self, key: Any) -> Tracer:
         return _index(self.term, key if isinstance(key, tuple) else (key,))
@@ -175,7 +176,7 @@ class Tracer:
         return _call("take", self, indices, axis)
 
 
-_UFUNC_NAMES = {"absolute": "abs", "true_divide": "divide", "rint": "round"}
+_UFUNC_NAMES = {"absolute": "abs", "true_divide": "divide"}
 """NumPy's ufuncs with a different name here."""
 
 
@@ -188,6 +189,28 @@ def term_of(value: Value) -> Term:
     except ValueError:
         raise InputError(f"lists of different lengths make no array: {shown(value)}") from None
     return ops.full(array.item(), (), dtype_name(array.dtype)) if not array.ndim else ops.constant(array)
+
+
+def known(term: Term) -> np.ndarray | None:
+    """The elements of a constant, of which a repeated one counts once; None for what is computed."""
+    if term.op == "constant":
+        return term.attr("value").array
+    return np.asarray(term.attr("value")) if term.op == "full" else None
+
+
+def gathered(x: Term, indices: Term, axis: int) -> Term:
+    """The elements of x at these indices along an axis.
+
+    Raises:
+        ShapeError: a constant index lies outside of the axis.
+    """
+    result, given = ops.gather(x, indices, axis), known(indices)
+    if given is not None:
+        n = x.shape[axis]
+        outside = given[(given < -n) | (given >= n)]
+        if outside.size:
+            raise ShapeError(f"an index lies in [{-n}, {n}), got {outside[0]} on an axis of {x.shape}")
+    return result
 
 
 def _index(x: Term, key: tuple[Any, ...]) -> Tracer:
@@ -222,7 +245,7 @@ def _index(x: Term, key: tuple[Any, ...]) -> Tracer:
             indices = term_of(k)
             if indices.dtype not in INTS:
                 raise DtypeError(f"an index array holds integers, got {indices.dtype}: use eqsat.where for masks")
-            x = ops.gather(x, indices, axis)
+            x = gathered(x, indices, axis)
             out.extend(indices.shape)
             axis += indices.ndim
     return Tracer(ops.reshape(x, out))

@@ -287,6 +287,12 @@ def test_borders_follow_data_movement():
     assert sorted(borders([padded])[0]) == [3, 103, 203]
 
 
+def test_a_value_without_elements_has_no_borders():
+    x = ops.concat([ops.input("x", (0, 3), "float32"), ops.input("y", (0, 3), "float32")], 0)
+    for shape in ((3, 0), (0,), (0, 5, 2)):
+        assert borders([ops.reshape(x, shape)]) == [frozenset()] * len(shape)
+
+
 def test_samples_hold_both_sides_of_borders():
     rng = np.random.default_rng(0)
     found = positions(1000, frozenset({400, 700}), 12, rng)
