@@ -82,19 +82,20 @@ sin, cos = _float_function("sin"), _float_function("cos")
 rint = _float_function("round")
 
 
-def _rounding(name: str) -> Callable[[Value], Tracer]:
+def _rounding(name: str, kept: str) -> Callable[[Value], Tracer]:
+    """An elementwise rounding; NumPy dtypes of the `kept` kinds stay as they are."""
     of_floats = _float_function(name)
 
     def function(x: Value) -> Tracer:
         term = term_of(x)
-        return Tracer(term) if np_dtype(term.dtype).kind in "iu" else of_floats(x)
+        return Tracer(term) if np_dtype(term.dtype).kind in kept else of_floats(x)
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = f"Elementwise {name}; integers stay as they are."
     return function
 
 
-floor, ceil, _round = _rounding("floor"), _rounding("ceil"), _rounding("round")
+floor, ceil, _round = _rounding("floor", "biu"), _rounding("ceil", "biu"), _rounding("round", "iu")
 
 
 def round(x: Value, decimals: Literal[0] = 0) -> Tracer:

@@ -1,0 +1,97 @@
+"""Traced functions of one and two arrays, for all dtypes: NumPy's result in NumPy's dtype, or a refusal."""
+
+from __future__ import annotations
+
+import inspect
+import operator
+from collections.abc import Callable
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+
+import eqsat
+from eqsat.errors import InputError
+from eqsat.tracing.functions import FUNCTIONS
+
+DTYPES = ("bool", "int8", "uint8", "int32", "int64", "uint64", "float16", "float32", "float64")
+
+ARRAYS: dict[str, np.ndarray] = {
+    dtype: np.array([[0, 1, 2], [3, 5, 7]] if dtype[0] in "bu" else [[0, -1, 2], [3, -5, 7]]).astype(dtype)
+    for dtype in DTYPES
+}
+SPECIAL = np.array([[np.nan, np.inf, -np.inf], [-0.0, 0.3, -2.5]])
+
+Call = tuple[str, Callable[..., Any], Callable[..., Any]]
+"""A name, the traced function and NumPy's."""
+
+SAME: dict[int, dict[str, Callable[..., Any]]] = {
+    1: {
+        **{name: getattr(operator, name) for name in ("neg", "abs", "invert")},
+        "x + True": lambda x: x + True,
+        "x + 300": lambda x: x + 300,
+        "x * 2.5": lambda x: x * 2.5,
+        "x // -2": lambda x: x // -2,
+        "7 // x": lambda x: 7 // x,
+        "x % -3": lambda x: x % -3,
+        "x & 1": lambda x: x & 1,
+        "True | x": lambda x: True | x,
+    },
+    2: {
+        **{
+            name: getattr(operator, name) for name in ("and_", "or_", "xor", "add", "sub", "mul", "truediv", "floordiv")
+        },
+        **{name: getattr(operator, name) for name in ("mod", "eq", "ne", "lt", "le", "gt", "ge")},
+    },
+}
+"""Python's operators, by the number of their arrays."""
+
+OTHERS = frozenset({
+    "broadcast_to", "clip", "einsum", "expand_dims", "full", "full_like", "ones", "reshape", "take", "tile", "zeros",
+})  # fmt: skip
+"""Functions of more than arrays."""
+
+
+def _calls(arrays: int) -> list[Call]:
+    names = [name for name in sorted(FUNCTIONS) if hasattr(np, name) and _needed(FUNCTIONS[name]) == arrays]
+    functions = [(name, FUNCTIONS[name], getattr(np, name)) for name in names if name not in OTHERS]
+    return [*functions, *((name, f, f) for name, f in SAME[arrays].items())]
+
+
+def _needed(function: Callable[..., Any]) -> int:
+    """The number of parameters without a default."""
+    parameters = inspect.signature(function).parameters.values()
+    return sum(p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD for p in parameters)
+
+
+def _agrees(call: Call, *arrays: np.ndarray) -> None:
+    name, function, numpys = call
+    try:
+        program = eqsat.trace(lambda *xs: function(*xs), *arrays)
+    except InputError:
+        return
+    got = list(program.run(dict(zip(program.input_names, arrays, strict=True))).values())
+    try:
+        with np.errstate(all="ignore"):
+            expected = numpys(*arrays)
+    except ValueError:  # an integer has no negative power: the exponents are not known while it is traced
+        return
+    for e, g in zip(expected if isinstance(expected, list | tuple) else [expected], got, strict=True):
+        what = f"{name} of {' and '.join(str(a.dtype) for a in arrays)}"
+        assert g.dtype == np.asarray(e).dtype, what
+        tolerance = 4 * np.finfo(g.dtype).eps if g.dtype.kind == "f" else 0
+        np.testing.assert_allclose(g, e, tolerance, tolerance, err_msg=what)
+
+
+@pytest.mark.parametrize("call", _calls(1), ids=lambda call: call[0])
+def test_of_one_array(call: Call) -> None:
+    for array in (*ARRAYS.values(), *(SPECIAL.astype(f) for f in ("float16", "float32", "float64"))):
+        _agrees(call, array)
+
+
+@pytest.mark.parametrize("call", _calls(2), ids=lambda call: call[0])
+def test_of_two_arrays(call: Call) -> None:
+    for a, b in product(DTYPES, DTYPES):
+        _agrees(call, ARRAYS[a], ARRAYS[b][::-1])
+    _agrees(call, SPECIAL, SPECIAL[::-1])
