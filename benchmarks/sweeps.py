@@ -4,9 +4,10 @@
         [--shape NAME=N]...
 
 Each place is a sweep of its own, one after the other, with nothing known: `one` and `two` are worker processes on this
-machine, `dask` is a cluster of two workers here, `killed` is the same, one of whose workers is killed when a quarter of
-the results is there. Printed are the seconds of each, how many times as many results it gives in that time as `one`
-does, and whether its document is that of the first place. The exit code is 1 where one differs.
+machine, `dask` is a cluster of two workers here (without Dask's profiler, which samples them, and with slow ticks), `killed`
+is the same, one of whose workers is killed when a quarter of the results is there. Printed are the
+seconds of each, how many times as many results it gives in that time as `one` does, and whether its document is that of
+the first place. The exit code is 1 where one differs.
 
 The sweeps of workers depend on the clock only where a search reaches `--seconds`. These are counted, since they may
 differ by no fault of the sweep.
@@ -51,7 +52,10 @@ def place(name: str) -> Iterator[Place]:
         yield {"one": 1, "two": 2}[name], None, _nothing
         return
     distributed: Any = import_module("distributed")
-    with distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
+    config: Any = import_module("dask.config")
+    quiet = {"distributed.worker.profile.enabled": False, "distributed.admin.tick.interval": "1s"}
+    workers = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None}
+    with config.set(quiet), distributed.LocalCluster(**workers) as cluster:
         victim = next(iter(cluster.workers.values())).pid
 
         def kill() -> None:
