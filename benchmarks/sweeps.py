@@ -4,10 +4,10 @@
         [--shape NAME=N]...
 
 Each place is a sweep of its own, one after the other, with nothing known: `one` and `two` are worker processes on this
-machine, `dask` is a cluster of two workers here (without Dask's profiler, which samples them, and with slow ticks), `killed`
-is the same, one of whose workers is killed when a quarter of the results is there. Printed are the
-seconds of each, how many times as many results it gives in that time as `one` does, and whether its document is that of
-the first place. The exit code is 1 where one differs.
+machine, `dask` is a cluster of two workers here, without Dask's profiler and with slow ticks, and `killed` is the same,
+one of whose workers is killed when a quarter of the results is there. Printed are the seconds of each, how many times
+as many results it gives in that time as `one` does, and whether its document is that of the first place. The exit code
+is 1 where one differs.
 
 The sweeps of workers depend on the clock only where a search reaches `--seconds`. These are counted, since they may
 differ by no fault of the sweep.

@@ -338,7 +338,8 @@ def concat(xs: Sequence[Term], axis: int = 0) -> Term:
     """Joined along `axis`."""
     if not xs:
         raise ShapeError("concat takes at least one tensor, got none")
-    return xs[0] if len(xs) == 1 else make("concat", *xs, axis=axis_of(axis, xs[0].ndim))
+    axis = axis_of(axis, xs[0].ndim)
+    return xs[0] if len(xs) == 1 else make("concat", *xs, axis=axis)
 
 
 def stack(xs: Sequence[Term], axis: int = 0) -> Term:

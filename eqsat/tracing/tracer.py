@@ -242,7 +242,7 @@ def _index(x: Term, key: tuple[Any, ...]) -> Tracer:
                 raise ShapeError(f"an index lies in [{-n}, {n}), got {i} on an axis of {x.shape}")
             x = ops.squeeze(ops.slice_(x, [i % n], [i % n + 1], [axis]), axis)
         else:
-            indices = term_of(k)
+            indices = term_of(np.zeros(0, np.int64) if isinstance(k, list) and not k else k)
             if indices.dtype not in INTS:
                 raise DtypeError(f"an index array holds integers, got {indices.dtype}: use eqsat.where for masks")
             x = gathered(x, indices, axis)
