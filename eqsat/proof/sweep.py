@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
-from itertools import chain
+from itertools import chain, islice
 from operator import or_
 
 from eqsat.base.numerics import Array, is_float
@@ -272,7 +272,8 @@ class _Sweep:
             meant[node] = value
             if value in self._of_left or (is_leaf(value.op) and value.op != "Const"):
                 continue
-            candidates = chain(index.close_to(self._signatures[node]), self._joined(node, value, index))
+            near = sorted(index.close_to(self._signatures[node]), key=lambda each: each.op != value.op)
+            candidates = chain(near, self._joined(node, value, index))
             proved = next((each for each in candidates if self._equal(each, value, effort)), None)
             proved = proved or self._turned_back(node, value, index, effort)
             if proved is not None:
@@ -349,36 +350,49 @@ class _Sweep:
     ) -> Iterator[tuple[Attempt, Mapping[Node, Node], int | None]]:
         """Attempts over cuts, what their leaves stand for, and how large their e-graphs may become.
 
-        All cuts get a small e-graph first. Attempts that have not ended go on afterwards, the last cut first. `tried`
-        receives them in the order of cuts.
+        All cuts get a small e-graph first. Attempts that have not ended go on afterwards, the last cut first. Where all
+        have ended, as rules say no more of so few operators, one further cut is tried. `tried` receives them in the
+        order of cuts.
         """
-        for cut in self._cuts(left, right, effort):
-            sides, leaves = self._over_leaves(left, right, cut)
-            attempt = self._known.get(sides)
-            if attempt is None or (attempt.proof is None and attempt.effort != effort):
-                attempt = self._known[sides] = Attempt(self._facts, sides, leaves, effort)
-            tried.append((attempt, leaves))
-            yield attempt, leaves, effort.small
+        cuts = self._cuts(left, right, effort)
+        for cut in islice(cuts, effort.further + 1):
+            yield self._attempt(left, right, cut, effort, tried)
+        first = self._first_known(left, right, effort.operators)
+        if first is not None:
+            yield self._attempt(left, right, first, effort, tried)
+        ended = all(attempt.stop == "saturated" for attempt, _ in tried)
+        for cut in islice(cuts, ended):
+            yield self._attempt(left, right, cut, effort, tried)
         for attempt, leaves in reversed(tried):
             if not attempt.ended:
                 yield attempt, leaves, None
+
+    def _attempt(
+        self,
+        left: Node,
+        right: Node,
+        cut: frozenset[Node],
+        effort: Effort,
+        tried: list[tuple[Attempt, Mapping[Node, Node]]],
+    ) -> tuple[Attempt, Mapping[Node, Node], int]:
+        """The attempt over a cut, which may be one that another value needed."""
+        sides, leaves = self._over_leaves(left, right, cut)
+        attempt = self._known.get(sides)
+        if attempt is None or (attempt.proof is None and attempt.effort != effort):
+            attempt = self._known[sides] = Attempt(self._facts, sides, leaves, effort)
+        tried.append((attempt, leaves))
+        return attempt, leaves, effort.small
 
     # Cuts
 
     def _cuts(self, left: Node, right: Node, effort: Effort) -> Iterator[frozenset[Node]]:
         """Sets of values of which both sides are functions, with constants, and these further and further down."""
         passed: frozenset[Node] = frozenset()
-        for _ in range(effort.further + 1):
-            cut = self._meet(left, right, passed, effort.operators)
-            if cut is None:
-                break
+        while (cut := self._meet(left, right, passed, effort.operators)) is not None:
             yield cut
             if all(not node.args for node in cut):
                 break
             passed |= frozenset(inner for node in cut for inner in self._down(node))
-        first = self._first_known(left, right, effort.operators)
-        if first is not None:
-            yield first
 
     def _first_known(self, left: Node, right: Node, most: int) -> frozenset[Node] | None:
         """The values of the first program that the second side reads first, and what the first side reads beside them.

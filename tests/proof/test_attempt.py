@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping
 from functools import reduce
 
+import numpy as np
 import pytest
 
 import eqsat
@@ -75,3 +76,36 @@ def test_each_cut_gets_a_small_e_graph_first(monkeypatch: pytest.MonkeyPatch) ->
     ]
     eqsat.prove(*pair, time_limit=20, certify=True)
     assert gone[:4] == [(0, effort.small), (1, effort.small), (1, None), (0, None)]
+
+
+def test_a_further_cut_is_tried_where_rules_say_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That both halves of the cosines are equal is seen below what they are made of."""
+    monkeypatch.setattr(sweeping, "_EFFORTS", (Effort(1_200, 30, 24, 1),))
+
+    def cosines(x):
+        return np.cos(np.concatenate([x, x]))
+
+    def whole(x, y):
+        return y + np.broadcast_to(cosines(x) * np.ones(64, np.float32), (4, 64))
+
+    def half(x, y):
+        return y + np.broadcast_to(cosines(x)[:32], (8, 32)).reshape(4, 64)
+
+    pair = [eqsat.trace(side, eqsat.spec((32,)), eqsat.spec((4, 64))) for side in (whole, half)]
+    proof = eqsat.prove(*pair, time_limit=20, certify=True)
+    assert (proof.verdict, proof.method, proof.uncertified) == ("proved", "sweep", "")
+
+
+def test_what_the_same_operator_computes_is_tried_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[tuple[str, ...]] = []
+
+    class Noted(Attempt):
+        def __init__(self, facts: Facts, sides: tuple[Node, Node], leaves: Mapping[Node, Node], effort: Effort) -> None:
+            super().__init__(facts, sides, leaves, effort)
+            tried.append(tuple(side.op for side in sides))
+
+    monkeypatch.setattr(sweeping, "Attempt", Noted)
+    sides = (lambda x, y: (abs(x * y), abs(x) * abs(y)), lambda x, y: (abs(x * y), (abs(x) * 2) * (abs(y) * 0.5)))
+    pair = [eqsat.trace(side, *[eqsat.spec((4, 4))] * 2) for side in sides]
+    assert eqsat.prove(*pair, time_limit=20, certify=True).verdict == "proved"
+    assert set(tried) == {("Bin", "Bin")}
