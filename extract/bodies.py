@@ -1,4 +1,4 @@
-"""The core nodes of cuts, as one kernel computes them."""
+"""The core nodes of cuts, as one kernel computes them, and the indices at which it does."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from functools import reduce
 from typing import Any
 
 from eqsat.base.numerics import HALVES
-from eqsat.egraph.snapshot import Snapshot
-from eqsat.extract.cuts import Cut, Kind
-from eqsat.layout.arithmetic import strided
+from eqsat.egraph.snapshot import ENode, Snapshot
+from eqsat.extract.cuts import Cut, Index, Kind
+from eqsat.layout.arithmetic import Layout, compose, strided
 from eqsat.program.core import CAST, Node, make
 from eqsat.program.node import STEPS, terms_of
 
@@ -77,3 +77,48 @@ def _term(op: str, attrs: Sequence[Any], operands: Sequence[Node], k: int) -> No
     left = make("V", (strided(k, ((batch, m * depth), (m, depth), (n, 0))),), (a,))
     right = make("V", (strided(k * n, ((batch, depth * n), (m, 0), (n, 1))),), (b,))
     return make("Bin", ("mul",), (left, right))
+
+
+_HERE: frozenset[Index] = frozenset({None})
+
+
+class Indices:
+    """The indices at which the cuts of a snapshot compute their inner operators: how often a kernel repeats their text.
+
+    Many cuts of a class have the same; each view of them is asked for once.
+    """
+
+    def __init__(self) -> None:
+        self._seen: dict[tuple[int, int], tuple[frozenset[Index], frozenset[Index]]] = {}
+
+    def of(self, node: ENode, subs: Sequence[Cut], kind: Kind) -> frozenset[Index]:
+        """For an operator over these cuts, each relative to its own index."""
+        if node.op == "V":
+            (x,), (layout,) = subs, node.attrs
+            return self._through(layout, x.at)
+        if node.op == "Cat":  # each member is a branch with its own text
+            return frozenset((k, at) for k, x in enumerate(subs) for at in x.at)
+        if node.op == "Gather":
+            data, index = subs
+            chosen = ((*node.attrs, node.args[1], at) for at in data.at)
+            return _HERE.union(chosen, ((*node.attrs, at) for at in index.at))
+        if kind == Kind.POINT and (terms := terms_of(node.op, node.attrs)):
+            return frozenset((k, at) for k in range(terms) for x in subs for at in x.at or _HERE)
+        found = _HERE
+        for x in subs:
+            if x.at and x.at is not found:
+                found = x.at if found <= x.at else found | x.at
+        return found
+
+    def _through(self, layout: Layout, indices: frozenset[Index]) -> frozenset[Index]:
+        """The snapshot keeps the layout, and this the indices: their identities stay theirs."""
+        known = self._seen.get((id(layout), id(indices)))
+        if known is None:
+            known = indices, frozenset(_seen_through(layout, at) for at in indices)
+            self._seen[id(layout), id(indices)] = known
+        return known[1]
+
+
+def _seen_through(layout: Layout, at: Index) -> Index:
+    composed = compose(at, layout) if isinstance(at, Layout) and not layout.masked else None
+    return layout if at is None else composed or (layout, at)

@@ -18,7 +18,7 @@ from eqsat.egraph.required import Needs
 from eqsat.egraph.snapshot import Snapshot
 from eqsat.extract.chains import Chain, cheapest_chains, shared_chains
 from eqsat.extract.cost import Prices, Run
-from eqsat.extract.cuts import NOTHING, QUICK, Cut, Facts, Kind, Limits, bits, parts
+from eqsat.extract.cuts import NOTHING, QUICK, Cut, Facts, Kind, Limits, Slot, bits, parts
 from eqsat.extract.device.table import Device
 from eqsat.extract.grow import Grower, Made
 from eqsat.extract.joint import joint_kernels
@@ -202,6 +202,8 @@ def _family(snapshot: Snapshot, cut: Cut) -> str:
 
 def _computes(snapshot: Snapshot, cut: Cut) -> bool:
     """Whether the cut computes anything besides views, gathers and concatenations of arrays."""
+    if snapshot.nodes[cut.node].op not in _MOVES:
+        return True
     return any(x.node >= 0 and snapshot.nodes[x.node].op not in _MOVES for x in parts((cut,)))
 
 
@@ -263,12 +265,11 @@ class _Search:
     def _best(self, cuts: Iterable[Cut]) -> list[Cut]:
         """The best few of each kind, with wide operands and without; of cuts that differ only in their inner operators,
         one."""
-        pool: dict[tuple[Kind, object, int], Cut] = {}
+        pool: dict[Slot, Cut] = {}
         for cut in cuts:
-            slot = (cut.kind, cut.key, cut.leaves & self.facts.computed)
-            known = pool.get(slot)
-            if known is None or cut.score < known.score:
-                pool[slot] = cut
+            known = pool.setdefault(cut.slot, cut)
+            if cut.score < known.score:
+                pool[cut.slot] = cut
         by_kind: dict[tuple[Kind, bool], list[Cut]] = {}
         for cut in pool.values():
             by_kind.setdefault((cut.kind, cut.wide), []).append(cut)

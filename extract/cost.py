@@ -164,6 +164,7 @@ class Prices:
         self._l2_bytes_per_ps = (l2.value if l2 else L2_RATE * device.bandwidth.value) * 1e-3
         self._tiles: dict[tuple[StreamForm, str], list[StreamTile]] = {}
         self._ways: dict[tuple[int, int, int, int, str], tuple[Gemm, ...]] = {}
+        self._tiled: dict[tuple[int, int, int, int, str, int], Gemm] = {}
 
     def kernel(self, bytes_moved: float, arithmetic: float, groups: float, streamed: float = 0.0) -> int:
         """A kernel that moves `bytes_moved` bytes and computes for `arithmetic` picoseconds in `groups` workgroups.
@@ -265,6 +266,13 @@ class Prices:
 
     def tiled(self, b: int, m: int, k: int, n: int, dtype: str, slices: int = 1) -> Gemm:
         """A product in tiles, one for each workgroup, with k split into `slices`."""
+        key = (b, m, k, n, dtype, slices)
+        found = self._tiled.get(key)
+        if found is None:
+            found = self._tiled[key] = self._in_tiles(b, m, k, n, dtype, slices)
+        return found
+
+    def _in_tiles(self, b: int, m: int, k: int, n: int, dtype: str, slices: int) -> Gemm:
         if self._target is None:
             return self._by_runtime(b, m, k, n, dtype)
         tile = choose_tile(self._target, (b, m, k, n), dtype, self._units, slices=slices)

@@ -17,9 +17,10 @@ Views include masks and windows, so an implicit-gemm convolution is a GEMM over 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import lru_cache
+from itertools import chain
 from typing import NamedTuple
 
 from eqsat.base.numerics import itemsize
@@ -121,6 +122,7 @@ class Core:
         bytes: bytes that the operands move, counted once.
         ways: how it may run, including the time of its prologues; `reduced` is how it runs if it is also reduced,
             which a stream cannot be.
+        wide: whether an operand reads more than `WIDE` arrays.
     """
 
     products: tuple[Factors, ...]
@@ -128,11 +130,11 @@ class Core:
     bytes: float
     ways: tuple[Gemm, ...]
     reduced: Gemm | None = None
+    wide: bool = field(init=False)
 
-    @property
-    def wide(self) -> bool:
-        """Whether an operand reads more than `WIDE` arrays."""
-        return any(x.leaves.bit_count() > WIDE for _, *operands in self.products for x in operands)
+    def __post_init__(self) -> None:
+        wide = any(x.leaves.bit_count() > WIDE for _, *operands in self.products for x in operands)
+        object.__setattr__(self, "wide", wide)
 
     @property
     def streams(self) -> bool:
@@ -173,6 +175,9 @@ Index = Hashable
 """How an index inside a kernel follows from the output index: None if it is the same, a layout, or several steps in
 sequence."""
 
+Slot = tuple[Kind, int, int]
+"""The kind of a cut, the identity of its key, and the bit set of its leaves that must be computed."""
+
 NOTHING = Run(0, 0)
 """The cost of no kernel launch."""
 
@@ -190,11 +195,15 @@ class Cut:
         summed: bit set of the classes inside that are sums of a few terms, written out.
         work: vector operations, without those of prologues.
         on_chip: a ROW that reads a row's reduction back, and therefore holds the row on chip.
-        run: the cost of the kernel. `score`, for ranking, adds an estimate for its leaves (`Grower.beneath`), in
-            picoseconds.
+        wide: whether an operand of its product is wide.
+        run: the cost of the kernel; `price` is its price in picoseconds, 0 for a cut that only reads. `score`, for
+            ranking, adds an estimate for its leaves (`Grower.beneath`).
+        slot: equal for cuts that differ in their inner operators and free leaves alone, of which the best one is kept.
+            Set where a cut is made from others.
     """
 
     __slots__ = (
+        "_run",
         "at",
         "cls",
         "inner",
@@ -203,13 +212,17 @@ class Cut:
         "leaves",
         "node",
         "on_chip",
+        "price",
         "reads",
-        "run",
         "score",
+        "slot",
         "subs",
         "summed",
+        "wide",
         "work",
     )
+
+    slot: Slot
 
     def __init__(
         self,
@@ -230,19 +243,18 @@ class Cut:
         self.kind, self.key = kind, key
         self.leaves, self.inner = leaves, inner
         self.reads, self.work, self.on_chip = reads, work, on_chip
+        self.wide = isinstance(key, Product) and key.core.wide
         self.summed = 0
         self.run = NOTHING
         self.score = 0
 
     @property
-    def price(self) -> int:
-        """Picoseconds; 0 for a cut that only reads."""
-        return self.run.price
+    def run(self) -> Run:
+        return self._run
 
-    @property
-    def wide(self) -> bool:
-        """Whether an operand of its product is wide."""
-        return isinstance(self.key, Product) and self.key.core.wide
+    @run.setter
+    def run(self, run: Run) -> None:
+        self._run, self.price = run, run.price
 
 
 def sums_in_two_ways(cuts: Iterable[Cut]) -> bool:
@@ -401,7 +413,7 @@ class Facts:
 
 def joined(*reads: tuple[Read, ...]) -> tuple[Read, ...]:
     """The reads of several cuts in one kernel; equal reads count once."""
-    return tuple(dict.fromkeys(read for part in reads for read in part))
+    return tuple(dict.fromkeys(chain.from_iterable(reads)))
 
 
 @lru_cache(maxsize=1 << 16)

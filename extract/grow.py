@@ -6,9 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from math import ceil
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar, cast
 
 from eqsat.egraph.snapshot import ENode, Snapshot
+from eqsat.extract.bodies import Indices
 from eqsat.extract.chains import Chain, cost_of
 from eqsat.extract.cost import Gemm, Prices, Run, work_of, write_order
 from eqsat.extract.cuts import (
@@ -16,13 +17,13 @@ from eqsat.extract.cuts import (
     Cut,
     Factors,
     Facts,
-    Index,
     Key,
     Kind,
     Limits,
     Product,
     Read,
     Rows,
+    Slot,
     joined,
     parts,
     sums_in_two_ways,
@@ -30,6 +31,8 @@ from eqsat.extract.cuts import (
 from eqsat.extract.streams import Streams
 from eqsat.layout.arithmetic import Layout, compose, identity, is_bijective, row_major, strided
 from eqsat.program.node import STEPS, terms_of
+
+K = TypeVar("K", bound=Key)
 
 PROLOGUE_STEP = 2000
 """Picoseconds charged for each operator of a prologue, so that an equally good epilogue is preferred."""
@@ -45,13 +48,16 @@ class Made:
     Attributes:
         facts, streams: about the snapshot.
         cuts: by e-node, operands and kind; None where a limit forbids the cut. `cores` are by the keys of their
-            factors.
+            factors. `keys` has one object for equal keys of cuts, by which cuts are compared.
+        indices: at which cuts compute their inner operators.
     """
 
     facts: Facts
     streams: Streams
     cuts: dict[tuple[int, tuple[Cut, ...], Kind], Cut | None] = field(default_factory=dict)
     cores: dict[tuple[int, int, int, int, int], Core] = field(default_factory=dict)
+    keys: dict[Key, Key] = field(default_factory=dict)
+    indices: Indices = field(default_factory=Indices)
 
     @staticmethod
     def nothing(snapshot: Snapshot, prices: Prices, limits: Limits) -> Made:
@@ -85,9 +91,10 @@ class Grower:
         self.gemms: list[list[Cut]] = [[] for _ in facts.leaf]
         self.streamed: list[list[Cut]] = [[] for _ in facts.leaf]
         self.rows: list[list[Cut]] = [[] for _ in facts.leaf]
-        self._made, self._cores = made.cuts, made.cores
+        self._made, self._cores, self._keys = made.cuts, made.cores, made.keys
         launched = dict.fromkeys(range(len(facts.leaf)), Chain(prices.launch, prices.launch))
         self._chains = launched | dict(chains or {})
+        self._indices = made.indices
         self.crowded = False
         """Whether a limit dropped some cut for one that ranks higher: with another guess, others may be kept."""
         self._leading: set[Core] = set()
@@ -161,7 +168,7 @@ class Grower:
                     i, (x,), x.kind, x.key, x.reads, x.work + work, x.on_chip
                 )
             return
-        joins = self._joins([self.options(node, a) for a in node.args], self.limits.leaves)
+        joins = self._operands_joined(node)
         choices: dict[tuple[Cut, ...], tuple[Kind, Key]] = {self._plain(node): (Kind.POINT, None)}
         choices.update((join.subs, (join.kind, join.key)) for join in joins)
         for subs, (kind, key) in choices.items():
@@ -313,34 +320,60 @@ class Grower:
 
     # --- joining, making, pricing -------------------------------------------------------------------------------
 
+    def _operands_joined(self, node: ENode) -> list[_Join]:
+        """The most promising ways to compute the operands of a pointwise operator in one kernel."""
+        operands = [self.options(node, a) for a in node.args]
+        alone = [len(cuts) == 1 and not cuts[0].leaves & self.facts.computed for cuts in operands]
+        if len(operands) == 2 and any(alone):
+            k = int(alone[0])
+            return self._beside(operands[k], operands[1 - k][0], k)
+        return self._joins(operands, self.limits.leaves)
+
+    def _beside(self, cuts: Sequence[Cut], other: Cut, k: int) -> list[_Join]:
+        """As `_joins`, for cuts of operand `k` and an `other` one that need not be computed: each cut reads it as well,
+        so that no two of them become equally good choices."""
+        by_kind: dict[Kind, list[tuple[int, int, Cut]]] = {}
+        for x in cuts:
+            leaves = x.leaves | other.leaves
+            if leaves.bit_count() <= self.limits.leaves:
+                score = self._beyond(x) + self.beneath(leaves)
+                by_kind.setdefault(x.kind, []).append((score, leaves, x))
+        found: list[_Join] = []
+        for kind in sorted(by_kind):
+            best = sorted(by_kind[kind], key=lambda x: x[:2])
+            self.crowded = self.crowded or len(best) > self.limits.joins
+            for _, leaves, x in best[: self.limits.joins]:
+                subs = (other, x) if k else (x, other)
+                found.append(_Join(kind, x.key, leaves, x.inner, self._beyond(x), subs))
+        return found
+
     def _joins(self, operands: Sequence[Sequence[Cut]], most: int) -> list[_Join]:
         """The most promising ways to compute all operands in one kernel that reads at most `most` arrays."""
         computed = self.facts.computed
         partial = [_Join(x.kind, x.key, x.leaves, x.inner, self._beyond(x), (x,)) for x in operands[0]]
         for cuts in operands[1:]:
-            options = [(x, self._beyond(x)) for x in cuts]
-            best: dict[tuple[Kind, Key, int], _Join] = {}
-            for left in partial:
-                for x, beyond in options:
-                    if left.kind == Kind.POINT:
-                        kind, key = x.kind, x.key
-                    elif x.kind == Kind.POINT or (x.kind == left.kind and x.key == left.key):
-                        kind, key = left.kind, left.key
-                    elif (together := self.together(left.key, x.key)) is not None:
-                        kind, key = Kind.STREAM, together
-                    else:
+            options = [_Join(x.kind, x.key, x.leaves, x.inner, self._beyond(x), (x,)) for x in cuts]
+            best: dict[Slot, _Join] = {}
+            for left, x in product(partial, options):
+                kind, key, leaves, inner, beyond, subs = left
+                if kind == Kind.POINT:
+                    kind, key = x.kind, x.key
+                elif x.kind != Kind.POINT and not (x.kind == kind and x.key is key):
+                    kind, key = Kind.STREAM, self.together(key, x.key)
+                    if key is None:
                         continue
-                    leaves, inner = left.leaves | x.leaves, left.inner | x.inner
-                    if leaves & inner or leaves.bit_count() > most:
-                        continue
-                    if (kind != Kind.POINT and left.key == x.key) or leaves in (left.leaves, x.leaves):
-                        beyond = max(left.beyond, beyond)
-                    else:
-                        beyond += left.beyond
-                    slot = (kind, key, leaves & computed)
-                    known = best.get(slot)
-                    if known is None or beyond < known.beyond:
-                        best[slot] = _Join(kind, key, leaves, inner, beyond, (*left.subs, x))
+                leaves |= x.leaves
+                inner |= x.inner
+                if leaves & inner or leaves.bit_count() > most:
+                    continue
+                if (kind != Kind.POINT and left.key is x.key) or leaves in (left.leaves, x.leaves):
+                    beyond = max(beyond, x.beyond)
+                else:
+                    beyond += x.beyond
+                slot = (kind, id(key), leaves & computed)
+                known = best.get(slot)
+                if known is None or beyond < known.beyond:
+                    best[slot] = _Join(kind, key, leaves, inner, beyond, subs + x.subs)
             scored = [(join.beyond + self.beneath(needed), join) for (_, _, needed), join in best.items()]
             partial = _best_of_each_kind(scored, self.limits.joins)
             self.crowded = self.crowded or len(partial) < len(best)
@@ -351,11 +384,15 @@ class Grower:
         if not isinstance(a, Product) or not isinstance(b, Product) or a.layout != b.layout:
             return None
         core = self.streams.together(a.core, b.core, self._leading)
-        return None if core is None else Product(core, a.layout)
+        return None if core is None else self._one(Product(core, a.layout))
+
+    def _one(self, key: K) -> K:
+        """The one object for all keys that are equal."""
+        return cast(K, self._keys.setdefault(key, key))
 
     def _beyond(self, x: Cut) -> int:
         """The cost of a cut beyond a launch, without its leaves. A plain read of an array costs its bytes elsewhere."""
-        return x.price - self.prices.launch if x.node >= 0 and x.price else 0
+        return x.price - self.prices.launch if x.price else 0
 
     def options(self, node: ENode, a: int) -> list[Cut]:
         """The cuts of its operand `a` that a pointwise operator may be joined to."""
@@ -415,15 +452,20 @@ class Grower:
         A `wide` cut may read more arrays than the limit, because its operator has no smaller kernel.
         """
         made = i, subs, kind
-        if made not in self._made:
-            self._made[made] = self._priced(i, subs, kind, key, reads, work, on_chip, wide)
-        return self.known(i, subs, kind)
+        if made in self._made:
+            return self.known(i, subs, kind)
+        cut = self._made[made] = self._priced(i, subs, kind, key, reads, work, on_chip, wide)
+        return cut and self._ranked(cut)
 
     def known(self, i: int, subs: tuple[Cut, ...], kind: Kind) -> Cut | None:
         """The cut, ranked anew, if it has been made before; None also if it may not be made."""
         cut = self._made.get((i, subs, kind))
-        if cut is not None:
-            cut.score = cut.price + self.beneath(cut.leaves) + cut.inner.bit_count()
+        return cut and self._ranked(cut)
+
+    def _ranked(self, cut: Cut) -> Cut:
+        needed = cut.slot[2]
+        beneath = self._beneath.get(needed)
+        cut.score = cut.price + (self.beneath(needed) if beneath is None else beneath) + cut.inner.bit_count()
         return cut
 
     def _priced(
@@ -437,27 +479,28 @@ class Grower:
         on_chip: bool,
         wide: bool,
     ) -> Cut | None:
-        c = self.snapshot.nodes[i].cls
-        leaves, inner = 0, 1 << c
+        node = self.snapshot.nodes[i]
+        c = node.cls
+        leaves = below = summed = 0
         for x in subs:
-            if x.inner >> c & 1:
-                return None
             leaves |= x.leaves
-            inner |= x.inner
-        if leaves & inner or inner.bit_count() > self.limits.operators:
+            below |= x.inner
+            summed |= x.summed
+        inner = below | 1 << c
+        if below >> c & 1 or leaves & inner or inner.bit_count() > self.limits.operators:
             return None
         if not wide and leaves.bit_count() > max(self.limits.leaves, len(subs)):
             return None
-        if sums_in_two_ways(subs):
+        if summed and sums_in_two_ways(subs):
             return None
-        at = _indices(self.snapshot.nodes[i], subs, kind)
+        at = self._indices.of(node, subs, kind)
         if len(at) > self.limits.copies:
             return None
+        if key is not None and all(key is not x.key for x in subs):
+            key = self._one(key)
         cut = Cut(c, i, subs, kind, key, leaves, inner, reads, work, on_chip, at)
-        node = self.snapshot.nodes[i]
-        cut.summed = 1 << c if kind == Kind.POINT and terms_of(node.op, node.attrs) else 0
-        for x in subs:
-            cut.summed |= x.summed
+        cut.slot = kind, id(key), leaves & self.facts.computed
+        cut.summed = summed | 1 << c if kind == Kind.POINT and terms_of(node.op, node.attrs) else summed
         return cut if self.price(cut) else None
 
     def price(self, cut: Cut) -> bool:
@@ -470,19 +513,24 @@ class Grower:
     def run_of(self, cuts: Sequence[Cut]) -> Run | None:
         """One kernel that writes the classes of all these cuts, which share any product or rows. None if no kernel of
         this kind can hold them."""
-        if sums_in_two_ways(cuts):
-            return None
         facts = self.facts
-        top = max(cuts, key=lambda x: (x.kind, x.work))
+        top = cuts[0]
+        reads, work, written = top.reads, top.work, facts.bytes[top.cls]
+        if len(cuts) > 1:
+            if sums_in_two_ways(cuts):
+                return None
+            top = max(cuts, key=lambda x: (x.kind, x.work))
+            reads, work = joined(*(x.reads for x in cuts)), _shared_work(cuts)
+            written = sum(facts.bytes[x.cls] for x in cuts)
         dtype = self.snapshot.dtype[top.cls]
-        reads = joined(*(x.reads for x in cuts)) if len(cuts) > 1 else top.reads
-        work = _shared_work(cuts) if len(cuts) > 1 else top.work
-        moved = facts.moved(reads) + sum(facts.bytes[x.cls] for x in cuts)
+        moved = facts.moved(reads) + written
         if isinstance(top.key, Rows):
             return self._rows_run(top, cuts, moved, work, dtype)
         if isinstance(top.key, Product):
             beside = [x for x in cuts if x.kind != top.kind] if top.kind == Kind.STREAM else []
-            core = self.streams.core(top.key.core.products, beside) if beside else top.key.core
+            if not beside:
+                return self._product_run(top.key.core, cuts, moved, work, dtype)
+            core = self.streams.core(top.key.core.products, beside)
             return core and self._product_run(core, [x for x in cuts if x not in beside], moved, work, dtype)
         return Run(self.prices.pointwise(self.snapshot.size[top.cls], moved, work, dtype))
 
@@ -511,54 +559,20 @@ class Grower:
                 price, more, _ = self.prices.combine(self.snapshot.dtype[x.cls])
                 extra += price
                 launches += more
-        return min(
-            Run(
-                self.prices.kernel(
-                    moved,
-                    way.time + self.prices.epilogue(work, b * m * n, way.groups, dtype),
-                    way.groups,
-                    streamed=core.bytes,
-                )
-                + round(way.extra)
-                + extra,
-                launches + way.launches - 1,
-                way.slices,
-            )
-            for way in ways
-        )
+        best: Run | None = None
+        for way in ways:
+            time = way.time + self.prices.epilogue(work, b * m * n, way.groups, dtype)
+            price = self.prices.kernel(moved, time, way.groups, core.bytes) + round(way.extra) + extra
+            run = Run(price, launches + way.launches - 1, way.slices)
+            if best is None or run < best:
+                best = run
+        assert best is not None
+        return best
 
     def _reduced_in_slices(self, cuts: Sequence[Cut]) -> bool:
         """Whether all reductions can be computed slice by slice."""
         tops = (self.snapshot.nodes[x.node] for x in parts(cuts) if x.kind == Kind.ROW and x.node >= 0)
         return all(node.attrs[0] in STEPS for node in tops if node.op == "Red")
-
-
-_HERE: frozenset[Index] = frozenset({None})
-
-
-def _indices(node: ENode, subs: Sequence[Cut], kind: Kind) -> frozenset[Index]:
-    """The indices at which a kernel evaluates its inner operators, for an operator over these cuts."""
-    if kind == Kind.POINT and (terms := terms_of(node.op, node.attrs)):
-        return frozenset((k, at) for k in range(terms) for x in subs for at in x.at or _HERE)
-    if node.op == "V":
-        (x,), (layout,) = subs, node.attrs
-        return frozenset(_seen_through(layout, at) for at in x.at)
-    if node.op == "Cat":  # each member is a branch with its own text
-        return frozenset((k, at) for k, x in enumerate(subs) for at in x.at)
-    if node.op == "Gather":
-        data, index = subs
-        chosen = ((*node.attrs, node.args[1], at) for at in data.at)
-        return _HERE.union(chosen, ((*node.attrs, at) for at in index.at))
-    found = _HERE
-    for x in subs:
-        if x.at and x.at is not found:
-            found = found | x.at
-    return found
-
-
-def _seen_through(layout: Layout, at: Index) -> Index:
-    composed = compose(at, layout) if isinstance(at, Layout) and not layout.masked else None
-    return layout if at is None else composed or (layout, at)
 
 
 def _is_matrix(operand: Cut, shape: tuple[int, int, int]) -> bool:

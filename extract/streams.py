@@ -70,6 +70,7 @@ class Streams:
         self.facts = facts
         self._cores: dict[tuple[tuple[int, ...], ...], Core | None] = {}
         self._lefts: dict[object, _Left | None] = {}
+        self._analysed: dict[object, tuple[_Left | None, list[int]]] = {}
 
     def lefts(
         self,
@@ -179,9 +180,23 @@ class Streams:
             read: dict[int, Node] = {}
             body = Body(self.snapshot, lambda c: self._read(c, read), written_out=True)
             (left,), others = body.nodes((cut,)), body.nodes(beside)
-            stream = _stream_of((left, *others), dims, not self.prices.exact)
-            self._lefts[key] = stream and self._walked(stream, [left, *others], list(read))
+            self._lefts[key] = self._analysed_once((left, *others), dims, list(read))
         return self._lefts[key]
+
+    def _analysed_once(self, outputs: tuple[Node, ...], dims: tuple[int, int, int], classes: list[int]) -> _Left | None:
+        """What a walk does for the first of the outputs. Outputs that differ only in which arrays they read are equal:
+        these are named by their order, and `classes` are those of the arrays."""
+        known = self._analysed.get((outputs, dims))
+        if known is None:
+            stream = _stream_of(outputs, dims, not self.prices.exact)
+            found = stream and self._walked(stream, outputs, classes)
+            self._analysed[outputs, dims] = found, classes
+            return found
+        found, others = known
+        if found is None:
+            return None
+        here = dict(zip(others, classes, strict=True))
+        return found._replace(reads=tuple((here[c], *how) for c, *how in found.reads))
 
     def _read(self, c: int, read: dict[int, Node]) -> Node:
         """The node of a class in memory, named by its place among those read; numbers are part of the code."""

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from eqsat.egraph.required import needs_of_all
 from eqsat.egraph.snapshot import ENode, Snapshot
+from eqsat.extract import cost
 from eqsat.extract.candidates import Candidate, Candidates, _Search, enumerate_candidates, undominated
 from eqsat.extract.chains import Chain, shared_chains
 from eqsat.extract.composites import composites
@@ -23,6 +24,7 @@ from eqsat.extract.device.table import DEVICES
 from eqsat.extract.grow import Grower, Made
 from eqsat.extract.plan.operators import Executed
 from eqsat.frontends.terms.windows import transposed_conv
+from eqsat.gpu.table.targets import Target
 from eqsat.layout import arithmetic as lay
 from eqsat.program import ops
 from eqsat.program.core import Node, make
@@ -418,6 +420,44 @@ def test_what_was_made_before_gives_the_same_kernels_with_another_guess_at_the_l
     anew = enumerate_candidates(snapshot, MI300X, needs=needs, chains=chains)
     again = enumerate_candidates(snapshot, MI300X, needs=needs, chains=chains, made=first.made)
     assert [list(map(shown, found)) for found in again.of_class] == [list(map(shown, found)) for found in anew.of_class]
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(4, 24))
+@settings(max_examples=30)
+def test_cuts_beside_what_is_there_are_those_of_all_ways_to_join_it(seed: int, operators: int) -> None:
+    def joined(self: Grower, cuts: Sequence[Cut], other: Cut, k: int) -> object:
+        return self._joins([[other], cuts] if k else [cuts, [other]], self.limits.leaves)
+
+    snapshot, _ = random_snapshot(seed, operators)
+    limits = Limits(joins=2)
+    ranked = enumerate_candidates(snapshot, MI300X, limits)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Grower, "_beside", joined)
+        all_ways = enumerate_candidates(snapshot, MI300X, limits)
+    assert [list(map(shown, x)) for x in ranked.of_class] == [list(map(shown, x)) for x in all_ways.of_class]
+    assert ranked.stats["crowded"] == all_ways.stats["crowded"]
+
+
+def test_a_chain_on_a_product_joins_nothing_and_ranks_tiles_once_for_each_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    root = mm(x_("x", 64 * 32), c_("w", 32 * 16), 64, 32, 16)
+    for k in range(4):
+        root = bin_("max", bin_("min", root, full(6.0 + k, root.size)), full(float(-k), root.size))
+    joins, tiles = Counter[str](), Counter[object]()
+    join, choose = Grower._joins, cost.choose_tile
+
+    def joined(self: Grower, operands: Sequence[Sequence[Cut]], most: int) -> object:
+        joins["pointwise"] += 1
+        return join(self, operands, most)
+
+    def chosen(target: Target, dims: tuple[int, int, int, int], dtype: str, units: int, slices: int) -> object:
+        tiles[dims, dtype, slices] += 1
+        return choose(target, dims, dtype, units, slices=slices)
+
+    monkeypatch.setattr(Grower, "_joins", joined)
+    monkeypatch.setattr(cost, "choose_tile", chosen)
+    assert len(enumerate_candidates(Snapshot.from_core([root]), MI300X))
+    assert not joins
+    assert set(tiles.values()) == {1}
 
 
 def test_products_of_wide_operands_are_kept_beside_the_others() -> None:

@@ -14,6 +14,7 @@ from eqsat.extract.candidates import Candidate, enumerate_candidates
 from eqsat.extract.cover import cover
 from eqsat.extract.device.table import DEVICES
 from eqsat.extract.plan.plan import Plan, build_plan
+from eqsat.extract.streams import Streams
 from eqsat.gpu.families.base import Choice
 from eqsat.gpu.launch.generate import chain
 from eqsat.gpu.launch.streams import described
@@ -110,6 +111,26 @@ def test_one_kernel_streams(root: Node) -> None:
 @pytest.mark.parametrize("root", [row[1] for row in MORE], ids=[row[0] for row in MORE])
 def test_several_kernels_compute(root: Node) -> None:
     assert whole(root) == []
+
+
+def test_layers_that_differ_in_their_arrays_alone_are_analysed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    analysed: list[object] = []
+    walked = Streams._walked
+
+    def counted(self: Streams, *given: Any) -> Any:
+        analysed.append(given[0])
+        return walked(self, *given)
+
+    monkeypatch.setattr(Streams, "_walked", counted)
+    one, other = (linear(rms(x_(name, M * K), K), f"w_{name}") for name in ("x", "y"))
+    prices = {}
+    for name, roots in {"one": [one], "other": [other], "both": [one, other]}.items():
+        analysed.clear()
+        snapshot = Snapshot.from_core(roots)
+        found = enumerate_candidates(snapshot, MI300X)
+        prices[name] = [[x.price for x in found.of_class[r]] for r in snapshot.roots], len(analysed)
+    assert prices["one"] == prices["other"]
+    assert prices["both"] == (prices["one"][0] + prices["other"][0], prices["one"][1])
 
 
 def test_exact_walks_more_often_and_costs_more() -> None:
