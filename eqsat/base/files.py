@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import errno
 import itertools
+import json
 import os
 import re
 import shutil
@@ -18,11 +19,14 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from eqsat.errors import InputError
 
 Target = str | os.PathLike[str]
+
+MOST_JSON = 1 << 31
+"""Bytes of JSON: the largest public e-graphs have a tenth of it."""
 
 _counter = itertools.count()
 _DESCRIPTOR = re.compile(r"/dev/fd/(\d+)|/proc/self/fd/(\d+)")
@@ -122,25 +126,54 @@ def read_bytes(path: Path, most: int, what: str) -> bytes:
     Raises:
         InputError: no such file, a folder, a pipe or device that may never end, no permission, more than `most` bytes.
     """
+    with _readable(path):
+        if file_size(path, what) <= most:
+            with path.open("rb") as file:
+                data = file.read(most + 1)
+            if len(data) <= most:
+                return data
+    raise InputError(f"{path}: has more than {most} bytes; give {what}")
+
+
+def read_json(path: Path, what: str) -> Any:
+    """What a file of JSON says, of at most `MOST_JSON` bytes.
+
+    Raises:
+        InputError: as `read_bytes`; or it is not JSON, or nested too deeply.
+    """
     try:
+        return json.loads(read_bytes(path, MOST_JSON, what))
+    except (ValueError, RecursionError) as error:  # no JSON, no text, too many digits
+        raise InputError(f"{path}: not JSON ({error}); give {what}") from None
+
+
+def file_size(path: Path, what: str) -> int:
+    """The size in bytes of a file that ends: a regular one, or a pipe of this process, whose size is 0.
+
+    Raises:
+        InputError: no such file, a folder, or a pipe or device that may never end.
+    """
+    with _readable(path):
         found = path.stat()
         if stat.S_ISDIR(found.st_mode):
             raise InputError(f"{path}: is a folder; give {what} inside it")
         own = _descriptor(path) is not None or os.fspath(path) == "/dev/stdin"
         if not stat.S_ISREG(found.st_mode) and not (own and not stat.S_ISCHR(found.st_mode)):
             raise InputError(f"{path}: is a pipe or a device; give {what} as a file")
-        if found.st_size <= most:
-            with path.open("rb") as file:
-                data = file.read(most + 1)
-            if len(data) <= most:
-                return data
+        return found.st_size
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    """Reading a file fails in one line."""
+    try:
+        yield
     except FileNotFoundError:
         raise InputError(f"{path}: no such file; check the path") from None
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror}); check its permissions") from None
     except ValueError:
         raise InputError(f"{path}: cannot be read (a NUL in the name); check the path") from None
-    raise InputError(f"{path}: has more than {most} bytes; give {what}")
 
 
 def check_outputs(inputs: Mapping[str, Target | None], outputs: Mapping[str, Target | None]) -> None:

@@ -75,6 +75,6 @@ def _module(path: Path) -> ModuleType:
         spec.loader.exec_module(module)
     except EqsatError as error:
         raise InputError(f"{path}: {error}") from None
-    except Exception as error:  # noqa: BLE001  the file is the user's: whatever it raises is bad input
+    except (Exception, SystemExit) as error:  # noqa: BLE001  the file is the user's: whatever it raises is bad input
         raise InputError(f"{path}: {type(error).__name__}: {error}") from None
     return module

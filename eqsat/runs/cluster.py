@@ -35,9 +35,11 @@ def on_cluster(tasks: Iterable[Task], address: str) -> Generator[tuple[Task, Out
     """
     try:
         from distributed import Client, as_completed  # pyright: ignore[reportMissingImports]
+        from distributed.comm.addressing import resolve_address  # pyright: ignore[reportMissingImports]
     except ImportError:
         raise InputError("--on: a cluster needs distributed; install eqsat[cluster]") from None
     try:
+        resolve_address(address)  # a client that was never made whole waits 20 s when it is freed
         client: Any = Client(address, timeout=_CONNECT_SECONDS, set_as_default=False)
     except (OSError, ValueError) as error:
         raise InputError(f"--on {address}: no Dask scheduler answers there ({error}); check the address") from None

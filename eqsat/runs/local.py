@@ -30,15 +30,16 @@ def locally(tasks: Iterable[Task], workers: int) -> Generator[tuple[Task, Outcom
         except BaseException as error:  # noqa: BLE001  passed on to the thread that reads the answers
             answers.put(error)
 
-    threads = [threading.Thread(target=serve, daemon=True) for _ in range(workers)]
+    threads: list[threading.Thread] = []
     waiting, running = iter(tasks), 0
     try:
-        for thread in threads:
-            thread.start()
         while True:
             for task in islice(waiting, workers - running):
                 asked.put(task)
                 running += 1
+                if len(threads) < running:
+                    threads.append(threading.Thread(target=serve, daemon=True))
+                    threads[-1].start()
             if not running:
                 return
             try:

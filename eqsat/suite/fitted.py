@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Iterator, Mapping
@@ -10,6 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from eqsat.base.files import read_json
 from eqsat.errors import InputError
 from eqsat.extract.device.table import DEVICES, Device, Figure
 from eqsat.extract.plan.calibrate import MICRO, Micro, micro
@@ -39,16 +39,16 @@ def measured(folder: Path) -> Measured:
         InputError: no report, none of a known device, or one with predicted times.
     """
     file = folder / FILE
+    if not file.exists():
+        raise InputError(f"{file}: no such file; give the folder of `eqsat bench --suite`")
     try:
-        document = json.loads(file.read_text(encoding="utf-8"))
+        document = read_json(file, "a report of `eqsat bench --suite`")
         device, machine = document["device"], f"{document['card']}, {document['date']}"
         if document["times"] != "measured":
             raise InputError(f"{file}: its times are predicted: run `eqsat bench --suite quick` on a GPU")
         if device not in DEVICES:
             raise InputError(f"{file}: no row of the table is called {device!r}")
         return Measured(device, machine, dict(_times(document, DEVICES[device])))
-    except FileNotFoundError:
-        raise InputError(f"{file}: no such file; give the folder of `eqsat bench --suite`") from None
     except (ValueError, KeyError, TypeError) as failure:
         raise InputError(f"{file}: not a report of `eqsat bench --suite`: {failure!r}") from None
 

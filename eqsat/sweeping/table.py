@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from eqsat.base.files import read_json
 from eqsat.errors import InputError
 from eqsat.runs.task import Outcome, Task
 
@@ -115,14 +115,14 @@ def read(folder: Path) -> list[Row]:
         InputError: the folder holds none.
     """
     path = folder / FILE
+    if not path.exists():
+        raise InputError(f"{folder}: holds no {FILE}; give the folder of an earlier sweep")
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = read_json(path, "the document of a sweep")
         return [
             Row(r.pop("model"), r.pop("device"), r.pop("numerics"), r.pop("digest"), r) for r in map(dict, data["rows"])
         ]
-    except FileNotFoundError:
-        raise InputError(f"{folder}: holds no {FILE}; give the folder of an earlier sweep") from None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(f"{path}: is not the document of a sweep ({type(error).__name__}: {error})") from None
 
 

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from eqsat.base.files import write_text
+from eqsat.base.files import read_json, write_text
 from eqsat.errors import InputError
 
 SCHEMA = 1
@@ -57,14 +57,7 @@ def read(path: Path) -> RowFile:
     Raises:
         InputError: no such file, not of this format, or a value that is not positive.
     """
-    try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file; check the path") from None
-    except OSError as failure:
-        raise InputError(f"{path}: cannot be read ({failure.strerror}); check the path") from None
-    except (ValueError, RecursionError) as failure:
-        raise InputError(f"{path}: no JSON: {failure}; calibrate again, or remove the file") from None
+    document = read_json(path, "a row of figures as `eqsat calibrate` writes it")
     match document:
         case {"schema": 1, "base": str() as base, "figures": dict() as figures}:
             return RowFile(base, {name: _figure(path, name, entry) for name, entry in figures.items()})

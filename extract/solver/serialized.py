@@ -14,7 +14,6 @@ of an answer, even if it would lower the cost.
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from collections.abc import Mapping
@@ -25,6 +24,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+from eqsat.base.files import read_json
 from eqsat.base.memory_limit import collector_paused
 from eqsat.errors import CheckFailed, InputError
 from eqsat.extract.solver.problem import Problem, Solution, underivable
@@ -104,13 +104,7 @@ def _extract_file(path: str | Path, time_limit: float) -> dict[str, Any]:
 
 
 def _read(path: str | Path) -> Mapping[str, Any]:
-    try:
-        data = json.loads(Path(path).read_bytes())
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror}); give a serialized e-graph") from error
-    except (ValueError, RecursionError) as error:  # no JSON, no text, too many digits; nested too deeply
-        raise InputError(f"{path}: not JSON ({error}); give a serialized e-graph") from error
-    return data
+    return read_json(Path(path), "a serialized e-graph")
 
 
 def parse(data: Any, name: str = "e-graph") -> SerializedEGraph:

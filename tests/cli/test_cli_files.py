@@ -48,6 +48,32 @@ COMMANDS = {
 }
 
 
+READS = {
+    "optimize": ("optimize", "{out}"),
+    "optimize --device": ("optimize", "{model}", "--device", "{out}.json"),
+    "prove": ("prove", "{model}", "{out}"),
+    "verify": ("verify", "{model}", "{model}", "{out}"),
+    "run --inputs": ("run", "{model}", "--inputs", "{out}"),
+    "extract": ("extract", "{out}"),
+    "sweep": ("sweep", "{out}", "-o", "{folder}/sweep"),
+    "sweep --against": ("sweep", "{model}", "-o", "{folder}/sweep", "--against", "{out}.folder"),
+    "fuzz": ("fuzz", "{out}", "--kind", "mutants", "--minutes", "0.1"),
+    "calibrate --from": ("calibrate", "--from", "{out}.folder"),
+}
+
+
+@pytest.mark.parametrize("command", READS.values(), ids=READS)
+def test_a_pipe_that_nobody_writes_to_is_refused(model: Path, command: tuple[str, ...]) -> None:
+    out = model.parent / "pipe"
+    os.mkfifo(out)
+    os.mkfifo(f"{out}.json")
+    folder = model.parent / "pipe.folder"
+    folder.mkdir()
+    for name in ("sweep.json", "report.json"):
+        os.mkfifo(folder / name)
+    assert "is a pipe or a device; give" in refusal(*filled(command, model, out))
+
+
 def filled(command: tuple[str, ...], model: Path, out: Path) -> list[str]:
     return [part.format(model=model, out=out, folder=model.parent) for part in command]
 

@@ -48,6 +48,7 @@ REFUSED = {
     "name taken": ('RULES = [rule("negate-twice", "-(-a) == a")]', "'negate-twice' exists already"),
     "does not parse": ('RULES = [rule("mine", "plus(a) == a")]', "mine.py: rule 'mine': no operator .* 'plus'"),
     "raises": ("RULES = 1 / 0", "mine.py: ZeroDivisionError: division by zero"),
+    "leaves": ("raise SystemExit(7)", "mine.py: SystemExit: 7"),
 }
 
 

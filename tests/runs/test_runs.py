@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import subprocess
@@ -128,8 +129,25 @@ def test_what_dask_sets_for_its_workers_does_not_slow_tasks(cluster: Any) -> Non
     assert found["1 environment"].result == 0
 
 
-def test_an_address_where_nobody_answers_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("address", ["tcp://127.0.0.1:1", "nonsense", "nonsense://127.0.0.1:1", "tcp://"])
+def test_an_address_where_nobody_answers_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], address: str
+) -> None:
     pytest.importorskip("distributed")
     monkeypatch.setattr("eqsat.runs.cluster._CONNECT_SECONDS", 0.2)
-    with pytest.raises(InputError, match="no Dask scheduler answers there"), Store(":memory:") as store:
-        outcomes([task(1)], store, on="tcp://127.0.0.1:1")
+    begun = time.monotonic()
+    with pytest.raises(InputError, match="no Dask scheduler answers there") as caught, Store(":memory:") as store:
+        outcomes([task(1)], store, on=address)
+    del caught
+    gc.collect()  # a client that is half made would complain here
+    assert not capsys.readouterr().err
+    assert time.monotonic() - begun < 15
+
+
+def test_more_workers_than_tasks_start_no_more_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[threading.Thread] = []
+    start = threading.Thread.start
+    monkeypatch.setattr(threading.Thread, "start", lambda thread: (started.append(thread), start(thread)))
+    with Store(":memory:") as store:
+        assert len(outcomes([task(n) for n in range(3)], store, workers=1000)) == 3
+    assert 0 < sum("serve" in thread.name for thread in started) <= 3

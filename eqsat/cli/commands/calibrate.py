@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import json
 import platform
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -160,12 +159,12 @@ def _read(path: Path) -> tuple[str, str, dict[str, float]]:
     Raises:
         InputError: no such file, or not of this format.
     """
+    from eqsat.base.files import read_json
+
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = read_json(path, "the measurements of `eqsat calibrate --json`")
         times = {entry["name"]: float(entry["measured_us"]) for entry in document["measurements"]}
         return str(document["device"]), str(document["machine"]), times
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file; check the path") from None
     except (ValueError, KeyError, TypeError) as failure:
         raise InputError(
             f"{path}: no measurements (device, machine, and measurements of name and measured_us): {failure!r}"

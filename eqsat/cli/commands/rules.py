@@ -194,7 +194,7 @@ def check(
         bool, typer.Option("--prove-guards", help="Also prove with z3, for all shapes, that both sides read the same.")
     ] = False,
     held: Annotated[int, typer.Option("--held", min=1, help="Instances on which each guard must have held.")] = 40,
-    seed: Annotated[int, typer.Option("--seed", help="Draw other instances.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Draw other instances.")] = 0,
     json_file: JsonFile = None,
 ) -> None:
     """Check rules: generated instances, both sides evaluated and compared as strictly as the numerics class asks.

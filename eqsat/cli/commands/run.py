@@ -35,7 +35,7 @@ def run(
     time_limit: TimeLimit = 10.0,
     numerics: Numerics = "reassociate",
     shape: Shape = None,
-    seed: Annotated[int, typer.Option("--seed", help="Of the random inputs.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Of the random inputs.")] = 0,
     tune: Tune = None,
     json_file: JsonFile = None,
 ) -> None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from eqsat.base.compare import relative_error
-from eqsat.base.files import replacing
+from eqsat.base.files import file_size, replacing
 from eqsat.base.memory_limit import in_use, memory_limit
 from eqsat.base.numerics import np_dtype
 from eqsat.errors import InputError
@@ -60,6 +60,7 @@ def read_arrays(path: Path, program: Program) -> tuple[Arrays, Arrays]:
 
 
 def _load(path: Path) -> Arrays:
+    file_size(path, "the .npz file")
     try:
         with path.open("rb") as file:
             if file.read(len(_SINGLE)) == _SINGLE:
@@ -68,8 +69,6 @@ def _load(path: Path) -> Arrays:
             _check_members(path, archive)
         with np.load(path, allow_pickle=False) as arrays:
             return {key: arrays[key] for key in arrays.files}
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file; check the path") from None
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror}); check its permissions") from None
     except (ValueError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error):

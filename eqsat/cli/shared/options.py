@@ -62,7 +62,9 @@ ShapeOrRange = Annotated[
 ]
 Workers = Annotated[
     int | None,
-    typer.Option("--workers", min=1, metavar="N", help="Processes on this machine; one for each processor by default."),
+    typer.Option(
+        "--workers", min=1, max=1024, metavar="N", help="Processes on this machine; one for each processor by default."
+    ),
 ]
 Cluster = Annotated[
     str | None,

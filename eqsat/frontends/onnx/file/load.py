@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import ml_dtypes
 import numpy as np
 
-from eqsat.base.files import read_bytes
+from eqsat.base.files import file_size, read_bytes
 from eqsat.base.mapped import map_file
 from eqsat.base.numerics import Array, np_dtype
 from eqsat.errors import InputError
@@ -236,8 +236,10 @@ def digest_of(model: Path) -> str:
     """A digest of a model's file and its external data, or of the bytes of a file that is no model.
 
     Raises:
+        InputError: there is no such file, or it is a folder, a pipe or a device.
         OSError: the file cannot be read.
     """
+    file_size(model, "the .onnx file")
     found = hashlib.sha256()
     others: list[Path] = []
     with suppress(InputError):
