@@ -289,31 +289,27 @@ class _Reader:
         # Rules that subsume each other's results can leave a class nothing: it keeps what was subsumed.
         own = [(self._ids.get(value), of_class) for value, of_class in self._subsumed]
         kept = [of_class(cls) for cls, of_class in own if cls is not None and made.best[cls] < 0]
-        needless = [of_class(cls) for cls, of_class in own if cls is not None and made.best[cls] >= 0]
-        return replace(made, nodes=nodes + kept, needless=needless)
+        made.needless = [of_class(cls) for cls, of_class in own if cls is not None and made.best[cls] >= 0]
+        return replace(made, nodes=nodes + kept) if kept else made
 
     def _class(self, value: Any) -> int:
-        found = self._ids.get(value)
-        if found is None:
-            found = self._ids[value] = len(self._ids)
-        return found
+        return self._ids.setdefault(value, len(self._ids))
 
     def _nodes(self, op: str, functions: Any) -> list[ENode]:
-        row = CORE[op]
+        row, ids = CORE[op], self._ids
         plain, count = [a.kind == "int" for a in row.attrs], len(row.attrs)
 
-        def decode(inputs: Sequence[Any]) -> tuple[tuple[Any, ...], tuple[int, ...]]:
-            attrs = tuple(self._i64(v) if p else self._atoms[self._i64(v)] for v, p in zip(inputs, plain, strict=False))
+        def split(inputs: Sequence[Any]) -> tuple[tuple[Any, ...], tuple[int, ...]]:
+            """The attributes as egglog holds them, and the classes of the operands."""
             operands = self._vec(inputs[count]) if row.arity is None else inputs[count:]
-            return attrs, tuple(self._class(v) for v in operands)
+            return tuple(inputs[:count]), tuple([ids.setdefault(v, len(ids)) for v in operands])
 
-        why: dict[Any, str] = {
-            decode(r.inputs): self._rule_names[self._i64(r.output)] for r in functions[f"why_{op}"].rows
-        }
+        why = {split(r.inputs): self._rule_names[self._i64(r.output)] for r in functions[f"why_{op}"].rows}
         nodes = []
         for made in functions[op].rows:
-            attrs, args = decode(made.inputs)
-            made_by = why.get((attrs, args), SOURCE)
+            held, args = split(made.inputs)
+            attrs = tuple([self._i64(v) if p else self._atoms[self._i64(v)] for v, p in zip(held, plain, strict=True)])
+            made_by = why.get((held, args), SOURCE)
             if not made.subsumed or made_by == SOURCE:  # the program as it was written stays whole
                 nodes.append(ENode(op, attrs, args, self._class(made.output), made_by))
             else:

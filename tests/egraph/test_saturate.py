@@ -201,6 +201,16 @@ def test_a_result_is_the_same_every_time():
     assert first.roots == second.roots
 
 
+def test_an_iteration_derives_its_classes_once(monkeypatch: pytest.MonkeyPatch):
+    source = snapshot_of(PROGRAMS["towers apart"]())
+    derived: list[Snapshot] = []
+    derive = Snapshot._derive
+    monkeypatch.setattr(Snapshot, "_derive", lambda self: (derived.append(self), derive(self)))
+    found = Saturation(source, ALL, Limits(seconds=30)).run()
+    assert found.stats["stop"] == "saturated"
+    assert len(derived) == found.stats["iterations"]
+
+
 def exploding() -> Program:
     return eqsat.trace(lambda *xs: sum(xs[1:], xs[0]), *[spec((4,)) for _ in range(14)])
 
