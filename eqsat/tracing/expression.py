@@ -29,6 +29,8 @@ _ALLOWED = (
     ast.Expression, ast.Name, ast.Load, ast.Constant, ast.Attribute, ast.Call, ast.keyword, ast.Tuple, ast.List,
     ast.Subscript, ast.Slice, ast.BinOp, ast.UnaryOp, ast.Compare, ast.operator, ast.unaryop, ast.cmpop,
 )  # fmt: skip
+_LITERALS = (ast.Constant, ast.List, ast.Tuple)
+_MOST_BITS = 1024
 _METHODS = frozenset(
     {"T", "mT", "sum", "mean", "max", "min", "prod", "reshape", "transpose", "astype", "swapaxes", "squeeze"}
 )
@@ -83,7 +85,60 @@ def _tree(text: str) -> ast.Expression:
             end = node.end_col_offset or 0
             message = f"no attribute {node.attr!r}{_nearest(node.attr, _METHODS)}"
             raise _marked(message, text, (end - len(node.attr), end))
-    return tree
+    try:
+        return _Folding(text).visit(tree)
+    except RecursionError:
+        raise _too_deep(text) from None
+
+
+class _Folding(ast.NodeTransformer):
+    """Computes what is of numbers alone, so that what is left to Python calls functions and operators of arrays.
+
+    Raises:
+        InputError: numbers of more than `_MOST_BITS` bits, no result, or an operator or index of a list: 9**9**9**9 and
+            [0] * 10**12 would take for ever, or all memory.
+    """
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
+        self.generic_visit(node)
+        return self._number(node, node.left, node.right)
+
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.expr:
+        self.generic_visit(node)
+        return self._number(node, node.operand)
+
+    def visit_Compare(self, node: ast.Compare) -> ast.expr:
+        self.generic_visit(node)
+        return self._number(node, node.left, *node.comparators)
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
+        self.generic_visit(node)
+        if isinstance(node.value, _LITERALS):
+            raise self._refused(node, "only arrays have elements here")
+        return node
+
+    def _number(self, node: ast.expr, *operands: ast.expr) -> ast.expr:
+        """The number that an operator gives for numbers; the node itself if an operand is an array."""
+        if not all(isinstance(operand, _LITERALS) for operand in operands):
+            return node
+        values = [operand.value if isinstance(operand, ast.Constant) else None for operand in operands]
+        if not all(isinstance(value, int | float) for value in values):
+            raise self._refused(node, "operators take arrays and numbers")
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
+            base, exponent = values
+            if isinstance(base, int) and isinstance(exponent, int) and base.bit_length() * exponent > _MOST_BITS:
+                raise self._refused(node, f"a number has at most {_MOST_BITS} bits")
+        try:
+            value = eval(compile(ast.fix_missing_locations(ast.Expression(node)), "<numbers>", "eval"), {})
+        except (ArithmeticError, TypeError, ValueError) as error:
+            raise self._refused(node, str(error)) from None
+        return ast.copy_location(ast.Constant(value), node)
+
+    def _refused(self, node: ast.expr, why: str) -> InputError:
+        return _marked(f"{why}; write one expression, as in relu(X @ A)", self._text, _span(node))
 
 
 def _too_deep(text: str) -> InputError:

@@ -48,6 +48,11 @@ REFUSED = [
     ("__import__('os')", {}, "'__import__' is no function"),
     ("[y for y in x]", {"x": "f32[2]"}, "is not allowed"),
     ("(lambda: x)()", {"x": "f32[2]"}, "is not allowed"),
+    ("9**9**9**9 + x", {"x": "f32[2]"}, "a number has at most 1024 bits"),
+    ("x[:((1 < 2) + 1)**9**9]", {"x": "f32[2]"}, "a number has at most 1024 bits"),
+    ("x + [0] * 10**12", {"x": "f32[2]"}, "operators take arrays and numbers"),
+    ("x * [9][0]", {"x": "f32[2]"}, "only arrays have elements here"),
+    ("x / (1 - 1.0) + 1 / 0", {"x": "f32[2]"}, "division by zero"),
     ("open('f')", {}, "'open' is no function"),
     ("x @ x", {"x": "f32[2,3]"}, "matmul"),
 ]
