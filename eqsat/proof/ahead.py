@@ -91,8 +91,9 @@ class Ahead:
         if not is_float(left.dtype):
             return bool((a == b).all())
         with np.errstate(all="ignore"):
-            gap = float(np.where(a == b, 0.0, np.abs(a - b)).max(initial=0.0))
-            scale = float(np.abs(a[np.isfinite(a)]).max(initial=0.0))
+            gap, scale = _largest(a - b), _largest(a)
+            if not np.isfinite(gap + scale):  # infinities agree with themselves
+                gap, scale = _largest(np.where(a == b, 0.0, a - b)), _largest(a[np.isfinite(a)])
         agree = gap <= _SHARE * TOLERANCE[left.dtype] * scale
         if gap and agree:
             self.rounded[left, right] = gap / (LAST_PLACE[left.dtype] * scale)
@@ -134,3 +135,8 @@ class Ahead:
             here = not is_float(below.dtype) and any(is_float(a.dtype) for a in below.args)
             self._decides[below] = here or any(self._decides[a] for a in below.args)
         return self._decides[node]
+
+
+def _largest(values: Array) -> float:
+    """The largest magnitude."""
+    return float(np.abs(values).max(initial=0.0))

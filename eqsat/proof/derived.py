@@ -9,13 +9,14 @@ such rules say of constants becomes a promise, which is computed where the proof
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from eqsat.egraph import host_terms
 from eqsat.egraph.match import Bindings, Matcher, Shape
-from eqsat.egraph.snapshot import ENode, Snapshot
+from eqsat.egraph.snapshot import SOURCE, ENode, Snapshot
 from eqsat.language.rule import AnyRule, HostRule, Lit, Pat, Pattern, Rule, Var
 from eqsat.layout.arithmetic import Layout, row_major, shown_whole, strided
 from eqsat.program.core import Node
@@ -200,6 +201,23 @@ class Statements:
             self._found.append(Statement(left, right, line))
 
 
+class _Order:
+    """E-nodes in the order in which rules reach them: those of the programs as they were written, then `reached` ones,
+    and in the end those that only rules in code make."""
+
+    def __init__(self, nodes: Sequence[ENode], begun: int) -> None:
+        """Those before the place `begun` are left out."""
+        self.reached = deque(i for i, node in enumerate(nodes) if node.rule == SOURCE)
+        self._others = iter(range(begun, len(nodes)))
+        self._done = set(range(begun))
+
+    def __iter__(self) -> Iterator[int]:
+        while (at := self.reached.popleft() if self.reached else next(self._others, None)) is not None:
+            if at not in self._done:
+                self._done.add(at)
+                yield at
+
+
 class Lemma:
     """The equality of two values over leaves, derived from the e-graph that proved it.
 
@@ -250,35 +268,46 @@ class Lemma:
         return numbers
 
     def _match(self) -> None:
-        """State every match of a rule that is data; then those of views that only right sides hold, and so on."""
+        """State every match of a rule that is data; then those of views that only right sides hold, and so on.
+
+        It starts at the e-nodes of the programs as they were written, and goes on with what right sides of matches
+        hold: most of an e-graph is nearer to neither side than the proof.
+        """
         rules = _Candidates(rule for rule in self.statements.rules if isinstance(rule, Rule))
         done = 0
         for _ in range(_ROUNDS):
             matcher = Matcher(self._found, self.statements.rules, self._in_time)
+            order = _Order(self._found.nodes, done)
             further: dict[ENode, None] = {}
-            for at, node in enumerate(self._found.nodes[done:], done):
+            for at in order:
                 if self.holds() or not self._in_time():
                     return
+                node = self._found.nodes[at]
                 for rule in rules.at(node.op, node.attrs, [self._heads[a] for a in node.args]):
                     for bound, left in matcher.left_sides(rule, at):
                         self.statements.rule(rule, self._number(left, bound))
-                        self._views(rule.right, bound, matcher, further)
+                        self._right(rule.right, bound, matcher, order, further)
             done = len(self._found.nodes)
             self._grow(list(further))
 
-    def _views(self, pattern: Pattern, bound: Bindings, matcher: Matcher, further: dict[ENode, None]) -> int | None:
+    def _right(
+        self, pattern: Pattern, bound: Bindings, matcher: Matcher, order: _Order, further: dict[ENode, None]
+    ) -> int | None:
         """The class of a part of the right side of a match, if it has one; new views of classes are noted."""
         if isinstance(pattern, Var):
             return bound[pattern.name]
-        args = [self._views(arg, bound, matcher, further) for arg in pattern.args]
+        args = [self._right(arg, bound, matcher, order, further) for arg in pattern.args]
         known = tuple(a for a in args if a is not None)
         if len(known) < len(args):
             return None
         attrs = tuple(matcher.number(a, bound) for a in pattern.attrs)
-        cls = self._found.find(pattern.op, attrs, known)
-        if cls is None and pattern.op == "V" and not attrs[0].is_identity(self._found.size[known[0]]):
+        at = self._found.entry(pattern.op, attrs, known)
+        if at is not None:
+            order.reached.append(at)
+            return self._found.nodes[at].cls
+        if pattern.op == "V" and not attrs[0].is_identity(self._found.size[known[0]]):
             further[ENode(pattern.op, attrs, known, -1)] = None
-        return cls
+        return None
 
     def _grow(self, further: Sequence[ENode]) -> None:
         """Add e-nodes, each as a class of its own."""

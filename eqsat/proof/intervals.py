@@ -89,20 +89,29 @@ def constants_of(program: CoreProgram) -> set[tuple[object, ...]]:
 
 def rounded(program: CoreProgram, exact: Exact) -> set[str]:
     """Types of the constants that may have been rounded (see `enclose`)."""
-    constants = [node for node in topological(program.roots) if node.op in ("Const", "Full")]
-    held = ((node, np.asarray(program.constants.get(node.attrs[0], node.attrs[0]))) for node in constants)
-    return {node.dtype for node, values in held if np.any(looseness(node, values, exact))}
+    found: set[str] = set()
+    for node in topological(program.roots):
+        if node.dtype not in found and node.op in ("Const", "Full"):
+            values = np.asarray(program.constants.get(node.attrs[0], node.attrs[0]))
+            found |= {node.dtype} if _inexact(node, values, exact) is not None else set()
+    return found
 
 
 def looseness(node: Node, values: Array, exact: Exact) -> Array | float:
     """By how much rounding, or computing it from others ahead of time, may have changed each element of a constant."""
-    if node.op not in ("Const", "Full") or not is_float(node.dtype) or node.attrs in exact:
-        return 0.0
-    finite = np.where(np.isfinite(values), values, 0.0).astype(np.float64)
-    if (finite == np.rint(finite)).all():
+    finite = _inexact(node, values, exact)
+    if finite is None:
         return 0.0
     info = ml_dtypes.finfo(np_dtype(node.dtype))
     return _LOOSE_ULPS * (float(info.eps) * _scales(finite) + float(info.smallest_subnormal))
+
+
+def _inexact(node: Node, values: Array, exact: Exact) -> Array | None:
+    """The finite elements of a constant, zero for others, if rounding may have changed some; else None."""
+    if node.op not in ("Const", "Full") or not is_float(node.dtype) or node.attrs in exact:
+        return None
+    finite = np.where(np.isfinite(values), values, 0.0).astype(np.float64)
+    return None if (finite == np.rint(finite)).all() else finite
 
 
 def _scales(values: Array) -> Array | float:

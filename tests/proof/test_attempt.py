@@ -11,7 +11,9 @@ import pytest
 
 import eqsat
 from eqsat.egraph.saturate import Growing
+from eqsat.egraph.snapshot import SOURCE, ENode
 from eqsat.program.node import Node, make
+from eqsat.proof import derived
 from eqsat.proof import sweep as sweeping
 from eqsat.proof.ahead import Ahead
 from eqsat.proof.attempt import Attempt, Effort, Facts
@@ -109,3 +111,13 @@ def test_what_the_same_operator_computes_is_tried_first(monkeypatch: pytest.Monk
     pair = [eqsat.trace(side, *[eqsat.spec((4, 4))] * 2) for side in sides]
     assert eqsat.prove(*pair, time_limit=20, certify=True).verdict == "proved"
     assert set(tried) == {("Bin", "Bin")}
+
+
+def test_e_nodes_are_matched_in_the_order_in_which_rules_reach_them() -> None:
+    nodes = [ENode("Full", (1.0, 4, "float32"), (), 0, rule) for rule in ("a", SOURCE, "b", "c", SOURCE)]
+    order, found = derived._Order(nodes, 0), []
+    for at in order:
+        found.append(at)
+        order.reached.extend([3, 1] if at == 1 else ())
+    assert found == [1, 4, 3, 0, 2]
+    assert list(derived._Order(nodes, 3)) == [4, 3]

@@ -265,3 +265,14 @@ def test_a_mask_that_hides_nothing_is_tried():
     found = refute(left, right, {name: name for name in left.input_names}, SECONDS).found
     assert found is not None
     assert (found.inputs["shown"] > 0).all()
+
+
+def test_types_that_were_rounded_are_found_without_bounds_of_each_constant(monkeypatch: pytest.MonkeyPatch) -> None:
+    def tolerance_of(constant: np.ndarray) -> set[str]:
+        program = lower(eqsat.trace(lambda x: x * constant, eqsat.spec(constant.shape, str(constant.dtype))))
+        return intervals.rounded(program, ())
+
+    monkeypatch.setattr(intervals, "_scales", None)
+    assert tolerance_of(np.array([0.1, np.inf], np.float32)) == {"float32"}
+    assert tolerance_of(np.array([1.0, np.inf], np.float32)) == set()
+    assert tolerance_of(np.array([1, 3], np.int64)) == set()

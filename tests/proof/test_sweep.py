@@ -183,6 +183,13 @@ def test_constants_agree_up_to_rounding(other: Callable[[np.ndarray], np.ndarray
     assert ahead.agree(a, b) is agree
 
 
+@pytest.mark.parametrize(("last", "agree"), [(-np.inf, True), (np.inf, False), (np.nan, False), (1.0, False)])
+def test_infinities_agree_with_themselves(last: float, agree: bool) -> None:
+    values = {"a": np.array([0.5, -np.inf], np.float32), "b": np.array([0.5, last], np.float32)}
+    a, b = (make("Const", (name, 2, "float32")) for name in "ab")
+    assert Ahead(values).agree(a, b) is agree
+
+
 def test_signatures_find_equal_values_alone() -> None:
     values = [weight(40) for _ in range(20)]
     index = Index({i: signature("float32", [value]) for i, value in enumerate(values)}, 1e-5)
