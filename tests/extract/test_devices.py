@@ -110,7 +110,7 @@ def test_a_file_in_the_configuration_folder_stands_for_its_row(tmp_path: Path, m
     ("text", "message"),
     [
         (None, "no such file"),
-        ("{", "no JSON: "),
+        ("{", "not JSON ("),
         ("[]", "no device row: expected schema 1 with base and figures"),
         (a_row().replace("1", "2"), "no device row: expected schema 1"),
         (a_row().replace("mi300x", "mi3"), "no device is called 'mi3'; they are mi250x, "),
