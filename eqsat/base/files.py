@@ -26,7 +26,7 @@ from eqsat.errors import InputError
 Target = str | os.PathLike[str]
 
 MOST_JSON = 1 << 31
-"""Bytes of JSON: the largest public e-graphs have a tenth of it."""
+"""Bytes of JSON that are read."""
 
 _counter = itertools.count()
 _DESCRIPTOR = re.compile(r"/dev/fd/(\d+)|/proc/self/fd/(\d+)")

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial, reduce
+from itertools import zip_longest
 from math import prod
 from typing import Any, Literal
 
@@ -25,12 +26,18 @@ from eqsat.program.term import Shape, Term, make
 
 
 def common_shape(*xs: Term) -> Shape:
-    """The shape that NumPy broadcasts these to. Raises ShapeError where there is none."""
-    try:
-        return np.broadcast_shapes(*(x.shape for x in xs))
-    except ValueError:
-        shapes = " and ".join(str(x.shape) for x in xs)
-        raise ShapeError(f"broadcasting takes dims that are equal or 1, aligned right, got {shapes}") from None
+    """The shape that NumPy broadcasts these to. Raises ShapeError where there is none.
+
+    `numpy.broadcast_shapes` would refuse shapes that NumPy cannot hold with the same words as those that do not fit.
+    """
+    reverse = []
+    for dims in zip_longest(*(reversed(x.shape) for x in xs), fillvalue=1):
+        wide = {n for n in dims if n != 1}
+        if len(wide) > 1:
+            shapes = " and ".join(str(x.shape) for x in xs)
+            raise ShapeError(f"broadcasting takes dims that are equal or 1, aligned right, got {shapes}")
+        reverse.append(wide.pop() if wide else 1)
+    return tuple(reversed(reverse))
 
 
 def broadcasting(op: str, *xs: Term) -> Term:

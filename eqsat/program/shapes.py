@@ -23,12 +23,6 @@ from eqsat.base.numerics import (
 )
 from eqsat.errors import DtypeError, ShapeError, StoredError
 
-MOST_DIMS = 64
-"""Of an array in NumPy 2."""
-
-MOST_ELEMENTS = 1 << 63
-"""So that positions fit int64."""
-
 Shape = tuple[int, ...]
 Type = tuple[Shape, str]
 
@@ -62,8 +56,6 @@ def _check_same_dtype(op: str, *args: Typed) -> None:
 def _check_dims(op: str, shape: Any) -> Shape:
     if not isinstance(shape, tuple) or not all(isinstance(n, int) and n >= 0 for n in shape):
         raise ShapeError(f"{op} takes a shape of static, non-negative dims, got {shape}")
-    if len(shape) > MOST_DIMS or prod(shape) >= MOST_ELEMENTS:
-        raise ShapeError(f"{op} takes at most {MOST_DIMS} dims and less than 2^63 elements, got {shape}")
     return shape
 
 

@@ -202,8 +202,8 @@ class Statements:
 
 
 class _Order:
-    """E-nodes in the order in which rules reach them: those of the programs as they were written, then `reached` ones,
-    and in the end those that only rules in code make."""
+    """E-nodes in the order in which rules reach them: the programs as they were written, then what is `reached`, then
+    all others."""
 
     def __init__(self, nodes: Sequence[ENode], begun: int) -> None:
         """Those before the place `begun` are left out."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -50,10 +48,8 @@ def test_a_refusal_is_one_line(saved: Path) -> None:
         found.load(saved, 1)({"x": X[:, :2]})
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="other systems refuse such names themselves")
-def test_a_file_whose_name_is_not_utf8_is_refused(saved: Path) -> None:
-    odd = saved.rename(os.fsdecode(os.fsencode(saved.parent) + b"/\xff.onnx"))
-    for load in (lambda: OnnxRuntime().load(odd, 1), lambda: OnnxRuntime().plainly(odd, ["y"])):
+def test_a_file_whose_name_is_not_utf8_is_refused() -> None:
+    for load in (lambda: OnnxRuntime().load("\udcff.onnx", 1), lambda: OnnxRuntime().plainly("\udcff.onnx", ["y"])):
         with pytest.raises(RuntimeRefuses, match="not UTF-8"):
             load()
 

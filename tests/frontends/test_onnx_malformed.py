@@ -144,11 +144,11 @@ MALFORMED: dict[str, tuple[Callable[[], onnx.ModelProto], str]] = {
     "huge input": (lambda: model([RELU], [value("x", (2**40,))]), f"at most {LARGEST}"),
     "huge result": (
         lambda: model([node("Tile", ["x", "n"], ["y"])], initializers=[tensor("n", np.array([2**31, 2**31]))]),
-        "at most 64 dims and less than 2",
+        f"at most {LARGEST}",
     ),
     "many dims": (
         lambda: model([node("Unsqueeze", ["x", "a"], ["y"])], initializers=[tensor("a", np.arange(100))]),
-        "at most 64 dims",
+        "102 dims; at most 32",
     ),
     "long shape": (
         lambda: model(
