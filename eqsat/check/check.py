@@ -136,20 +136,17 @@ class _Comparison:
         self.work = sum(part.work(self.each) for part in self.waiting.values())
         found = Check(0.0, 0)
         for i, further in enumerate(tries):
-            differs: CheckFailed | None = None
+            compared: Check | CheckFailed | None = None
             for values in chain([first[i]], further):
-                try:
-                    found = self._compared(values, i) + found
+                compared = self._compared(values, i)
+                if isinstance(compared, Check):
+                    found = compared + found
                     break
-                except CheckTooLarge:
-                    raise
-                except CheckFailed as error:
-                    if values == self.outputs:
-                        raise
-                    differs = error
+                if values == self.outputs:
+                    raise compared
             else:
-                assert differs is not None
-                return self._whole(differs)
+                assert isinstance(compared, CheckFailed)
+                return self._whole(compared)
         return found
 
     def _tries(self, numbers: Mapping[str, int]) -> Iterator[dict[str, Compared]]:
@@ -165,8 +162,14 @@ class _Comparison:
     def _form(self, values: Mapping[str, Compared]) -> object:
         return _form(values.values()) if self.settings.exact else tuple(values.values())
 
-    def _compared(self, values: Mapping[str, Compared], number: int) -> Check:
-        """Compare a part, unless an equal one was."""
+    def _compared(self, values: Mapping[str, Compared], number: int) -> Check | CheckFailed:
+        """Compare a part, unless an equal one was; the error if it differs.
+
+        The error has no traceback: its frames hold this comparison, and those of callers all that a search made.
+
+        Raises:
+            CheckTooLarge: it cannot be compared.
+        """
         form = self._form(values)
         if form not in self.known:
             try:
@@ -174,11 +177,8 @@ class _Comparison:
             except CheckTooLarge:
                 raise
             except CheckFailed as error:
-                self.known[form] = error
-        known = self.known[form]
-        if isinstance(known, CheckFailed):
-            raise known
-        return known
+                self.known[form] = error.with_traceback(None)
+        return self.known[form]
 
     def _next(self, form: object, values: Mapping[str, Compared], number: int) -> Check:
         """Compare a part in its share of the time and operations left.

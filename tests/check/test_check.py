@@ -1,12 +1,14 @@
 """The check of results: equal programs pass at little cost, and planted faults are found."""
 
 import time
+import weakref
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
+from eqsat.base.memory_limit import collector_paused
 from eqsat.check.check import check
 from eqsat.check.demand import Demanded
 from eqsat.check.part import SPEED, TOLERANCE, OutOfRange, Special
@@ -351,6 +353,26 @@ def test_values_that_are_tied_to_others_are_judged_whole() -> None:
     check(source, Program((S,), {"y": turned(e), "z": e}), cuts=[(turned(e), turned(e)), (e, e)])
     with pytest.raises(CheckFailed):
         check(source, Program((S,), {"y": e, "z": e}), cuts=[(turned(e), turned(e)), (e, e)])
+
+
+def test_a_part_that_differs_keeps_nothing_of_the_caller_alive() -> None:
+    """Its error would hold the frames below it in a cycle, and these all that a search made."""
+    x, y = (ops.input(name, (16, 16), "float32") for name in "xy")
+    square, same = ops.mul(x, x), ops.mul(ops.abs_(x), ops.abs_(x))
+    source, result = (ops.matmul(ops.sqrt(square), y), ops.matmul(ops.abs_(x), y))
+
+    def called() -> weakref.ref[set[int]]:
+        kept = KeptAlive()
+        found = check(Program((x, y), {"out": source}), Program((x, y), {"out": result}), cuts=[(square, same)])
+        assert found.parts["full"] + found.parts["sampled"]
+        return weakref.ref(kept)
+
+    with collector_paused():
+        assert called()() is None
+
+
+class KeptAlive(set[int]):
+    """An object of the caller."""
 
 
 def number(value: float, like: Term) -> Term:
