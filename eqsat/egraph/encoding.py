@@ -1,4 +1,5 @@
-"""The e-graph in egglog: rules are declared (`eqsat.egraph.declarations`), terms inserted, and snapshots read.
+"""The e-graph in egglog: rules are declared (`eqsat.egraph.declarations`), terms inserted, and snapshots read
+(`eqsat.egraph.reader`).
 
 `fill_tables` answers what rules have asked of tables since its last call. The rule that made an e-node first is kept
 beside it in `why_*` functions (0: the source), since egglog's bindings do not offer its proofs.
@@ -6,9 +7,7 @@ beside it in `why_*` functions (0: the source), since egglog's bindings do not o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
-from functools import partial
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import egglog.bindings as egg
@@ -16,7 +15,8 @@ import egglog.bindings as egg
 from eqsat.base.graphs import to_make
 from eqsat.base.memory_limit import collector_paused
 from eqsat.egraph.declarations import Atoms, declarations, in_egglog
-from eqsat.egraph.snapshot import SOURCE, ENode, Snapshot, needs_only_constants
+from eqsat.egraph.reader import Listings, Reader
+from eqsat.egraph.snapshot import ENode, Snapshot, needs_only_constants
 from eqsat.language.rule import AnyRule, Ask, Rule
 from eqsat.language.tables import find
 from eqsat.layout.arithmetic import shown_whole
@@ -44,11 +44,15 @@ class EGraph:
         self._insertions = 0
         self._scope: tuple[int, int] | None = None
         self._egraph = egg.EGraph()
+        self._forget_listings()
         language = [r for r in rules if isinstance(r, Rule)]
         used = sorted({g.table for r in language for g in r.when if isinstance(g, Ask)})
         self._answered: dict[str, set[tuple[int, ...]]] = {name: set() for name in used}
         for part in declarations(language, used, self.atoms, self._rule_ids):
             self.declare(part)  # apart: the time and memory of parsing grow with the square of the length
+
+    def _forget_listings(self) -> None:
+        self._questions, self._reader = Listings(), Reader(self._egraph, self.atoms, self.rule_names)
 
     def declare(self, text: str) -> None:
         """Run egglog's commands for sorts, functions, rulesets or rules."""
@@ -62,6 +66,7 @@ class EGraph:
             self.atoms.truncate(known)
             self._insertions = 0
             self._asked.clear()
+            self._forget_listings()
             for answered in self._answered.values():
                 answered.clear()
         self._scope = len(self.atoms.values), self._described
@@ -132,18 +137,16 @@ class EGraph:
         calls = [egg.Call(_SPAN, f"holds_{table}", [_int(v) for v in (atom, *rest)]) for table, rest in held]
         return [egg.Expr_(_SPAN, call) for call in calls]
 
-    def fill_tables(self, frozen: Any) -> int:
-        """Answer every question that `frozen` holds and that was not answered before; how many rows were added."""
+    def fill_tables(self, functions: Mapping[str, Any]) -> int:
+        """Answer every question that these hold and that was not answered before; how many rows were added."""
         actions = []
-        number, functions = self._egraph.value_to_i64, frozen.functions  # every access copies all of them
         for name, answered in self._answered.items():
             table, symbol = find(name), in_egglog(name)
             rows = functions[f"want_{symbol}"].rows
             if len(rows) == self._asked.get(name, 0):  # questions are never taken back
                 continue
             self._asked[name] = len(rows)
-            for row in rows:
-                asked = tuple([number(v) for v in row.inputs])
+            for asked in self._questions.made(name, rows, self._question):
                 if asked in answered:
                     continue
                 answered.add(asked)
@@ -163,14 +166,17 @@ class EGraph:
             self._act(actions)
         return len(actions)
 
-    def freeze(self) -> Any:
-        """Everything in the e-graph, for `snapshot` and `fill_tables`."""
-        with collector_paused():
-            return self._egraph.freeze()
+    def _question(self, row: Any) -> tuple[int, ...]:
+        return tuple(map(self._egraph.value_to_i64, row.inputs))
 
-    def snapshot(self, frozen: Any) -> Snapshot:
+    def freeze(self) -> Mapping[str, Any]:
+        """Every function of the e-graph with its rows, for `snapshot` and `fill_tables`."""
+        with collector_paused():
+            return self._egraph.freeze().functions  # every access copies all of them
+
+    def snapshot(self, functions: Mapping[str, Any]) -> Snapshot:
         """The e-graph as plain data."""
-        return _Reader(self._egraph, self.atoms, self.rule_names).read(frozen)
+        return self._reader.read(functions)
 
 
 def _counted(value: Any, sort: str) -> bool:
@@ -267,51 +273,3 @@ class _Insertion:
         self.actions.append(egg.Set(_SPAN, "size", [var], _int(size)))
         self.actions.append(egg.Set(_SPAN, "dtype", [var], _int(self.graph.atoms(dtype))))
         self.actions.append(egg.Expr_(_SPAN, egg.Call(_SPAN, "const" if const else "dynamic", [var])))
-
-
-class _Reader:
-    """Reads a frozen e-graph. Classes are numbered in the order in which egglog lists them, which is deterministic."""
-
-    def __init__(self, egraph: Any, atoms: Atoms, rule_names: list[str]) -> None:
-        self._i64, self._vec = egraph.value_to_i64, egraph.value_to_vec
-        self._atoms, self._rule_names = atoms.values, rule_names
-        self._ids: dict[Any, int] = {}
-        self._subsumed: list[tuple[Any, Callable[[int], ENode]]] = []
-
-    def read(self, frozen: Any) -> Snapshot:
-        with collector_paused():
-            functions = frozen.functions  # every access copies all of them
-            nodes = [node for op in CORE for node in self._nodes(op, functions)]
-            roots = {self._i64(r.inputs[0]): self._class(r.inputs[1]) for r in functions["Root"].rows}
-            const = {self._class(r.inputs[0]) for r in functions["const"].rows}
-        n = len(self._ids)
-        made = Snapshot(nodes, n, [c in const for c in range(n)], [roots[i] for i in sorted(roots)])
-        # Rules that subsume each other's results can leave a class nothing: it keeps what was subsumed.
-        own = [(self._ids.get(value), of_class) for value, of_class in self._subsumed]
-        kept = [of_class(cls) for cls, of_class in own if cls is not None and made.best[cls] < 0]
-        made.needless = [of_class(cls) for cls, of_class in own if cls is not None and made.best[cls] >= 0]
-        return replace(made, nodes=nodes + kept) if kept else made
-
-    def _class(self, value: Any) -> int:
-        return self._ids.setdefault(value, len(self._ids))
-
-    def _nodes(self, op: str, functions: Any) -> list[ENode]:
-        row, ids = CORE[op], self._ids
-        plain, count = [a.kind == "int" for a in row.attrs], len(row.attrs)
-
-        def split(inputs: Sequence[Any]) -> tuple[tuple[Any, ...], tuple[int, ...]]:
-            """The attributes as egglog holds them, and the classes of the operands."""
-            operands = self._vec(inputs[count]) if row.arity is None else inputs[count:]
-            return tuple(inputs[:count]), tuple([ids.setdefault(v, len(ids)) for v in operands])
-
-        why = {split(r.inputs): self._rule_names[self._i64(r.output)] for r in functions[f"why_{op}"].rows}
-        nodes = []
-        for made in functions[op].rows:
-            held, args = split(made.inputs)
-            attrs = tuple([self._i64(v) if p else self._atoms[self._i64(v)] for v, p in zip(held, plain, strict=True)])
-            made_by = why.get((held, args), SOURCE)
-            if not made.subsumed or made_by == SOURCE:  # the program as it was written stays whole
-                nodes.append(ENode(op, attrs, args, self._class(made.output), made_by))
-            else:
-                self._subsumed.append((made.output, partial(ENode, op, attrs, args, rule=made_by)))
-        return nodes
