@@ -49,7 +49,7 @@ def declarations(rules: Sequence[Rule], tables: Sequence[str], atoms: Atoms, num
 def _signature() -> str:
     """Sorts, constructors, their `why` functions and the analyses."""
     text = [
-        "(sort T) (sort TV (Vec T)) (relation Root (i64 T))",
+        "(sort T) (sort TV (Vec T)) (relation Root (i64 T)) (constructor Named (i64) T)",
         "(relation const (T)) (relation dynamic (T))",
         "(function size (T) i64 :no-merge) (function dtype (T) i64 :no-merge)",
         "(function layout-size (i64) i64 :no-merge) (function layout-whole (i64) i64 :no-merge)",

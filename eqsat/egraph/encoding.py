@@ -8,6 +8,7 @@ beside it in `why_*` functions (0: the source), since egglog's bindings do not o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import egglog.bindings as egg
@@ -42,6 +43,7 @@ class EGraph:
         self._described = 0
         self._asked: dict[str, int] = {}
         self._insertions = 0
+        self._named = 0
         self._scope: tuple[int, int] | None = None
         self._egraph = egg.EGraph()
         self._forget_listings()
@@ -64,7 +66,7 @@ class EGraph:
             self._egraph.run_program(egg.Pop(_SPAN, 1))
             known, self._described = self._scope
             self.atoms.truncate(known)
-            self._insertions = 0
+            self._insertions = self._named = 0
             self._asked.clear()
             self._forget_listings()
             for answered in self._answered.values():
@@ -101,6 +103,15 @@ class EGraph:
         for rule, cls, term in equalities:
             insertion.equate(self._rule_ids[rule], cls, term)
         insertion.finish()
+
+    def names(self, snapshot: Snapshot) -> Mapping[int, int]:
+        """The classes of a snapshot that have names."""
+        return self._reader.names(snapshot)
+
+    def new_name(self) -> int:
+        """A name that no class has."""
+        self._named += 1
+        return self._named
 
     def _act(self, actions: list[Any]) -> None:
         self._insertions += 1
@@ -189,87 +200,114 @@ def _int(value: int) -> Any:
     return egg.Lit(_SPAN, egg.Int(int(value)))
 
 
-class _Insertion:
-    """One batch of terms as egglog actions. Classes of the snapshot are named through their shallowest derivations.
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """A value as egglog is told of it, with its analyses."""
 
-    `made_by` says which rule made an e-node of the snapshot, where that is not known yet.
+    by: Any
+    size: int
+    dtype: str
+    const: bool
+
+
+class _Insertion:
+    """One batch of terms as egglog actions. A class of the snapshot is told by its shallowest derivation, and gets a
+    name, by which later batches tell it.
+
+    `made_by` says which rule made an e-node of the snapshot, where that is not known yet: such a batch is the source,
+    whose classes get no names, as most are never told again.
     """
 
     def __init__(self, graph: EGraph, snapshot: Snapshot, made_by: Callable[[ENode], int] | None = None) -> None:
         self.graph, self.snapshot, self._made_by = graph, snapshot, made_by
+        self._names = graph.names(snapshot)
         self.actions: list[Any] = []
-        self._classes: dict[int, str] = {}
-        self._terms: dict[int, tuple[str, Term]] = {}
-        self._facts: dict[str, tuple[int, str, bool]] = {}
+        self._classes: dict[int, _Told] = {}
+        self._terms: dict[int, tuple[_Told, Term]] = {}
+        self._nameless: list[_Told] = []
 
     def mark_roots(self) -> None:
         """State which classes are the roots of the snapshot."""
         for i, cls in enumerate(self.snapshot.roots):
-            var = egg.Var(_SPAN, self._class(cls))
-            self.actions.append(egg.Expr_(_SPAN, egg.Call(_SPAN, "Root", [_int(i), var])))
+            self.actions.append(egg.Expr_(_SPAN, egg.Call(_SPAN, "Root", [_int(i), self._class(cls).by])))
 
     def add_others(self) -> None:
         """Add the e-nodes that are not of the shallowest derivations."""
         for i, node in enumerate(self.snapshot.nodes):
             if i != self.snapshot.best[node.cls]:
                 operands = [self._class(a) for a in node.args]
-                name = self._let(node.op, node.attrs, operands, self._made_by and self._made_by(node))
-                self.actions.append(egg.Union(_SPAN, egg.Var(_SPAN, self._class(node.cls)), egg.Var(_SPAN, name)))
+                made = self._let(node.op, node.attrs, operands, self._made_by and self._made_by(node))
+                self._unite(self._class(node.cls).by, made)
 
     def equate(self, rule: int, cls: int, term: Term) -> None:
         """Add a term that equals a class."""
-        name = self._term(term, rule)
-        self.actions.append(egg.Union(_SPAN, egg.Var(_SPAN, self._class(cls)), egg.Var(_SPAN, name)))
+        told = self._term(term, rule)
+        self._unite(self._class(cls).by, told.by)
 
     def finish(self) -> None:
         """Hand the batch to egglog."""
+        for told in self._nameless:
+            self._unite(told.by, _named(self.graph.new_name()))
         self.actions += self.graph._describe_atoms()
         if self.actions:
             self.graph._act(self.actions)
 
-    def _class(self, cls: int) -> str:
+    def _unite(self, one: Any, other: Any) -> None:
+        self.actions.append(egg.Union(_SPAN, one, other))
+
+    def _class(self, cls: int) -> _Told:
         snapshot = self.snapshot
-        for c in to_make(cls, self._classes, lambda c: snapshot.nodes[snapshot.best[c]].args):
+        for c in to_make(cls, self._classes, self._told_by):
+            known = snapshot.size[c], snapshot.dtype[c], snapshot.const[c]
+            if c in self._names:
+                self._classes[c] = _Told(_named(self._names[c]), *known)
+                continue
             node = snapshot.nodes[snapshot.best[c]]
             operands = [self._classes[a] for a in node.args]
-            name = self._let(node.op, node.attrs, operands, self._made_by and self._made_by(node))
-            self._facts[name] = snapshot.size[c], snapshot.dtype[c], snapshot.const[c]
-            if CORE[node.op].arity is None:
-                self._describe(name, *self._facts[name])
-            self._classes[c] = name
+            made = self._let(node.op, node.attrs, operands, self._made_by and self._made_by(node))
+            told = self._classes[c] = self._described(node.op, _Told(made, *known))
+            if operands and not self._made_by:
+                self._nameless.append(told)
         return self._classes[cls]
 
-    def _term(self, term: Term, rule: int) -> str:
+    def _told_by(self, cls: int) -> Sequence[int]:
+        """The classes by which another one is told."""
+        return () if cls in self._names else self.snapshot.nodes[self.snapshot.best[cls]].args
+
+    def _term(self, term: Term, rule: int) -> _Told:
         if isinstance(term, int):
             return self._class(term)
         if id(term) in self._terms:
             return self._terms[id(term)][0]
         op, attrs, operands = term
-        names = [self._term(t, rule) for t in operands]
-        name = self._let(op, attrs, names, rule)
-        self._terms[id(term)] = (name, term)
-        known = [self._facts[n] for n in names]
-        size, dtype = measure(op, attrs, [k[0] for k in known], [k[1] for k in known])
-        const = needs_only_constants(op, [k[2] for k in known])
-        self._facts[name] = size, dtype, const
-        if CORE[op].arity is None:
-            self._describe(name, size, dtype, const)
-        return name
+        known = [self._term(t, rule) for t in operands]
+        made = self._let(op, attrs, known, rule)
+        size, dtype = measure(op, attrs, [k.size for k in known], [k.dtype for k in known])
+        const = needs_only_constants(op, [k.const for k in known])
+        told = self._described(op, _Told(made, size, dtype, const))
+        self._terms[id(term)] = (told, term)
+        return told
 
-    def _let(self, op: str, attrs: tuple[Any, ...], operands: list[str], rule: int | None) -> str:
+    def _let(self, op: str, attrs: tuple[Any, ...], operands: Sequence[_Told], rule: int | None) -> Any:
         row = CORE[op]
         args = [_int(a if s.kind == "int" else self.graph.atoms(a)) for a, s in zip(attrs, row.attrs, strict=True)]
-        known: list[Any] = [egg.Var(_SPAN, o) for o in operands]
+        known = [operand.by for operand in operands]
         args += [egg.Call(_SPAN, "vec-of", known)] if row.arity is None else known
         name = f"t{len(self.actions)}"
         self.actions.append(egg.Let(_SPAN, name, egg.Call(_SPAN, op, args)))
         if rule is not None:
             self.actions.append(egg.Set(_SPAN, f"why_{op}", args, _int(rule)))
-        return name
+        return egg.Var(_SPAN, name)
 
-    def _describe(self, name: str, size: int, dtype: str, const: bool) -> None:
-        """The analyses of an n-ary node, which egglog's rules cannot compute over a vector."""
-        var = egg.Var(_SPAN, name)
-        self.actions.append(egg.Set(_SPAN, "size", [var], _int(size)))
-        self.actions.append(egg.Set(_SPAN, "dtype", [var], _int(self.graph.atoms(dtype))))
-        self.actions.append(egg.Expr_(_SPAN, egg.Call(_SPAN, "const" if const else "dynamic", [var])))
+    def _described(self, op: str, told: _Told) -> _Told:
+        """The same; the analyses of an n-ary node are stated, which egglog's rules cannot compute over a vector."""
+        if CORE[op].arity is None:
+            self.actions.append(egg.Set(_SPAN, "size", [told.by], _int(told.size)))
+            self.actions.append(egg.Set(_SPAN, "dtype", [told.by], _int(self.graph.atoms(told.dtype))))
+            self.actions.append(egg.Expr_(_SPAN, egg.Call(_SPAN, "const" if told.const else "dynamic", [told.by])))
+        return told
+
+
+def _named(name: int) -> Any:
+    """A class by its name."""
+    return egg.Call(_SPAN, "Named", [_int(name)])

@@ -69,6 +69,8 @@ class Reader:
         self._atoms, self._rule_names = atoms.values, rule_names
         self._own: dict[Any, int] = {}
         self._listings = Listings()
+        self._last: Snapshot | None = None
+        self._names: dict[int, int] = {}
 
     def read(self, functions: Mapping[str, Any]) -> Snapshot:
         """The e-graph whose functions these are."""
@@ -82,6 +84,8 @@ class Reader:
             _mention(roots.values(), number)
             const = self._listings.made("const", functions["const"].rows, lambda made: self._class(made.inputs[0]))
             _mention(const, number)
+            named = self._listings.made("Named", functions["Named"].rows, self._named)
+        self._names = {number[cls]: name for name, cls in named}
         n = len(number)
         constant = {number[cls] for cls in const}
         in_order = [number[roots[i]] for i in sorted(roots)]
@@ -90,7 +94,12 @@ class Reader:
         own = [_node(row, listed, rule, number) for row, listed, rule in left_out if listed.output in number]
         kept = [node for node in own if made.best[node.cls] < 0]
         made.needless = [node for node in own if made.best[node.cls] >= 0]
-        return replace(made, nodes=nodes + kept) if kept else made
+        self._last = replace(made, nodes=nodes + kept) if kept else made
+        return self._last
+
+    def names(self, snapshot: Snapshot) -> Mapping[int, int]:
+        """The names of classes, if the snapshot is the last one that was read."""
+        return self._names if snapshot is self._last else {}
 
     def _add_nodes(
         self,
@@ -136,6 +145,10 @@ class Reader:
         """The place of a root, and its class."""
         place, cls = listed.inputs
         return self._i64(place), self._class(cls)
+
+    def _named(self, listed: Any) -> tuple[int, int]:
+        """A name, and its class."""
+        return self._i64(listed.inputs[0]), self._class(listed.output)
 
     def _class(self, value: Any) -> int:
         return self._own.setdefault(value, len(self._own))
