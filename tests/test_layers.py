@@ -153,6 +153,16 @@ def test_importing_eqsat_loads_nothing_heavy() -> None:
     assert not set(HEAVY) & set(loaded)
 
 
+def test_a_worker_loads_no_more_of_egglog_than_its_compiled_module() -> None:
+    """All of it takes longer than all else that a worker loads, and finds this module as its own."""
+    script = (
+        "import sys; from eqsat.egraph.saturate import Saturations; made = Saturations(); print(*sys.modules); "
+        "from eqsat.egraph.bindings import egg; from egglog import bindings, EGraph; assert bindings is egg"
+    )
+    loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split()
+    assert [name for name in loaded if name.startswith("egglog")] == ["egglog.bindings"]
+
+
 def test_the_check_sees_an_import_wherever_it_stands() -> None:
     text = (
         "import egglog\n"

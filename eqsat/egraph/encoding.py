@@ -11,10 +11,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import egglog.bindings as egg
-
 from eqsat.base.graphs import to_make
 from eqsat.base.memory_limit import collector_paused
+from eqsat.egraph.bindings import egg
 from eqsat.egraph.declarations import Atoms, declarations, in_egglog
 from eqsat.egraph.reader import Listings, Reader
 from eqsat.egraph.snapshot import ENode, Snapshot, needs_only_constants
