@@ -35,6 +35,10 @@ from eqsat.program.term import Term, row, topological, unviewed
 _PER_ELEMENT = 16
 """Cost of reading, moving or computing one element outside of products, in operations of a product."""
 
+_SPARE, _SPARE_ELEMENTS = 8, 1 << 24
+"""Joined or rearranged constants are read whole if at least this fraction of at most so many elements is wanted: to pick
+single elements takes longer than to copy them all."""
+
 _STEPS = 1_000_003
 """Number of random directions that are drawn; larger constants repeat them."""
 
@@ -81,9 +85,12 @@ class Demanded:
         self.wanted, self.exact, self.native = wanted, exact, native
         self.order = topological(wanted)
         self.constant: dict[Term, bool] = {}
+        self._moved: dict[Term, bool] = {}
         for term in self.order:
             varies = term.op in ("input", "opaque")
             self.constant[term] = not varies and all(self.constant[a] for a in term.args)
+            moves = row(term.op).view or term.op == "concat"
+            self._moved[term] = term.op == "constant" or (moves and all(self._moved[a] for a in term.args))
         self.demand: dict[Term, Demand] = {}
         self.needs: dict[Term, list[Demand]] = {}
         self.flops = 0
@@ -93,7 +100,7 @@ class Demanded:
                 tuple(some(w, n) if isinstance(w, np.ndarray) else w for w, n in zip(demand, term.shape, strict=True)),
             )
         for term in reversed(self.order):
-            demand = self.demand[term] = self._passing(term, self.demand[term])
+            demand = self.demand[term] = self._whole(term, self._passing(term, self.demand[term]))
             self.needs[term] = row_of(term).needs(term, demand)
             for arg, need in zip(term.args, self.needs[term], strict=True):
                 self._add(arg, need)
@@ -126,6 +133,13 @@ class Demanded:
         linear = is_float(term.dtype) and (not self.constant[term] or (self.exact and term not in self.native))
         passes = row_of(term).linear(term) if linear else ()
         return tuple(None if isinstance(w, Sums) and i not in passes else w for i, w in enumerate(demand))
+
+    def _whole(self, term: Term, demand: Demand) -> Demand:
+        """The demand, or one for all elements of constants that are only moved, if not many more."""
+        if not self._moved[term] or term.op == "constant" or any(isinstance(w, Sums) for w in demand):
+            return demand
+        worth = term.size <= min(_SPARE * count_of(term, demand), _SPARE_ELEMENTS)
+        return everything(term) if worth else demand
 
     def run(
         self, inputs: Mapping[str, Array], precision: Precision = "float64", moved: Moved | None = None

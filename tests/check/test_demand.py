@@ -113,6 +113,18 @@ def test_a_row_of_a_product_costs_one_row() -> None:
     assert summed.flops < 40 * 512 * 4096
 
 
+def test_joined_constants_are_read_whole_where_many_are_wanted() -> None:
+    parts = [ops.constant(RNG.standard_normal(64).astype(np.float32)) for _ in range(4)]
+    weights = ops.reshape(ops.concat(parts, 0), (32, 8))
+    read = ops.matmul(weights, ops.input("x", (8, 2), "float32"))
+    inputs = {"x": RNG.standard_normal((8, 2)).astype(np.float32)}
+    for rows, whole in (([0, 1, 5, 9], True), ([3], False)):
+        demanded = Demanded({read: (np.array(rows), None)})
+        assert (demanded.demand[weights] == everything(weights)) is whole
+        assert demanded.demand[read] != everything(read)
+        np.testing.assert_allclose(demanded.run(inputs)[0], _whole(read, inputs)[rows], rtol=1e-13)
+
+
 def test_sums_beside_rows_of_one_operand_alone() -> None:
     a, b, c, d = (ops.constant(np.arange(12.0, dtype=np.float32).reshape(1, 3, 4) + i) for i in range(4))
     joined = ops.concat([ops.matmul(x, ops.transpose(y, (0, 2, 1))) for x, y in ((a, b), (c, d))], 0)
