@@ -36,8 +36,8 @@ _PER_ELEMENT = 16
 """Cost of reading, moving or computing one element outside of products, in operations of a product."""
 
 _SPARE, _SPARE_ELEMENTS = 8, 1 << 24
-"""Joined or rearranged constants are read whole if at least this fraction of at most so many elements is wanted: to pick
-single elements takes longer than to copy them all."""
+"""Joined or rearranged constants are read whole if one in so many of their elements is wanted, and they have at most so
+many: to pick single elements takes longer than to copy them all."""
 
 _STEPS = 1_000_003
 """Number of random directions that are drawn; larger constants repeat them."""
