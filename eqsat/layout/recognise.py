@@ -27,6 +27,9 @@ Part = tuple[int, int]
 _MOST_TRIED = 100
 """Digits that are tried, and ways of cutting them."""
 
+_FEW_ROWS = 256
+"""Rows that are looked at before all are."""
+
 _MOST_PLACES = 1 << 25
 """Places that are looked at to cut digits again, over all ways: about a second."""
 
@@ -80,12 +83,10 @@ def _digits(places: Places, read: Mask) -> Iterator[tuple[int, tuple[tuple[int, 
             continue
         wanted = prod(dims[0]) if dims else None
         steps = {prime: _step(places, read, prime) for prime in _primes(places.size)}
-        ways = [(prime, step) for prime, step in steps.items() if step is not None]
-        for size, step in sorted(ways, key=lambda way: (way[1] == wanted, -way[0])):
-            rows, seen = places.reshape(-1, size) - step * np.arange(size), read.reshape(-1, size)
-            first = np.take_along_axis(rows, seen.argmax(1)[:, None], 1)[:, 0]
+        ways = [(prime, *found) for prime, found in steps.items() if found is not None]
+        for size, step, first, seen in sorted(ways, key=lambda way: (way[1] == wanted, -way[0])):
             joined = [(size * dims[0][0], dims[0][1])] if step == wanted else [(size, step), *dims[:1]]
-            stack.append((first, _any(seen, 1), [*joined, *dims[1:]]))
+            stack.append((first, seen, [*joined, *dims[1:]]))
 
 
 def _cut_again(cut: Sequence[Part]) -> Iterator[list[Part]]:
@@ -144,19 +145,31 @@ def _apart(read: Mask, outer: int, inner: int, inside: int) -> bool:
     return bool((seen == (seen.any(1, keepdims=True) & seen.any(2, keepdims=True))).all())
 
 
-def _step(places: Places, read: Mask, size: int) -> int | None:
-    """The difference of neighbours within rows of so many places, where both are read; None if it is not one number,
-    and 0 if no row has two that are read."""
+def _step(places: Places, read: Mask, size: int) -> tuple[int, Places, Mask] | None:
+    """The difference of neighbours within rows of so many places, where both are read, and 0 if no row has two that are
+    read; what each row would read first, and whether it reads anything. None if the difference is not one number.
+
+    A few rows are looked at before all are: most sizes fit none.
+    """
     rows, seen = places.reshape(-1, size), read.reshape(-1, size)
-    fullest = int(seen.sum(1).argmax())
-    first, *others = np.flatnonzero(seen[fullest])
+    few = slice(None, None, max(1, len(rows) // _FEW_ROWS))
+    if _even(rows[few], seen[few]) is None:
+        return None
+    return _even(rows, seen)
+
+
+def _even(rows: Places, seen: Mask) -> tuple[int, Places, Mask] | None:
+    """`_step`, of rows."""
+    fullest = int(np.count_nonzero(seen, axis=1).argmax())
+    read = np.flatnonzero(seen[fullest])
     step, rest = 0, 0
-    if others:
-        step, rest = divmod(int(rows[fullest, others[-1]] - rows[fullest, first]), int(others[-1] - first))
-    starts = rows - step * np.arange(size)
-    least = np.where(seen, starts, np.iinfo(np.int64).max).min(1)
-    greatest = np.where(seen, starts, np.iinfo(np.int64).min).max(1)
-    return step if not rest and (greatest <= least)[seen.any(1)].all() else None
+    if len(read) > 1:
+        step, rest = divmod(int(rows[fullest, read[-1]] - rows[fullest, read[0]]), int(read[-1] - read[0]))
+    at = seen.argmax(1)
+    lines = np.arange(len(rows))
+    starts = rows[lines, at] - step * at
+    even = rows == starts[:, None] + step * np.arange(rows.shape[1])
+    return (step, starts, seen[lines, at]) if not rest and (even | ~seen).all() else None
 
 
 def _axes(read: Mask, dims: Sequence[Part]) -> list[Axis]:

@@ -14,6 +14,7 @@ import numpy as np
 from eqsat.base.graphs import operands_first
 from eqsat.base.numerics import Array, is_float
 from eqsat.check.part import LAST_PLACE, TOLERANCE
+from eqsat.layout.arithmetic import Layout
 from eqsat.program.constants import constant_node
 from eqsat.program.core import CoreProgram, Node, evaluate, make
 from eqsat.program.node import flops, is_folded, substitute
@@ -58,10 +59,12 @@ class Ahead:
         values: digest to stored values.
         rounded: pairs that agree up to rounding alone, and their largest difference in units in the last place of
             their type, at their scale.
+        layouts: values that constants steer, and as which views of one input, if any (`eqsat.proof.steered`).
     """
 
     def __init__(self, values: Mapping[str, Array]) -> None:
         self.values = values
+        self.layouts: dict[Node, Layout | None] = {}
         self.rounded: dict[tuple[Node, Node], float] = {}
         self._agree: dict[tuple[Node, Node], bool] = {}
         self._signatures: dict[Node, Signature] = {}

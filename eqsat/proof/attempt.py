@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import starmap
 
 from eqsat.egraph.saturate import Growing, Limits
@@ -86,6 +86,7 @@ class Facts:
     tolerance: float
     rules: Sequence[AnyRule]
     deadline: float
+    _moved: dict[tuple[Node, Node], bool] = field(default_factory=dict, repr=False)
 
     def in_time(self) -> None:
         """Raises OutOfTime once the deadline has passed."""
@@ -94,8 +95,11 @@ class Facts:
 
     def move_alike(self, left: Node, right: Node) -> bool:
         """Whether both only move elements, and move the same."""
-        small = left.size <= MOST_FOLDED
-        return small and moves(left) and moves(right) and move_alike(left, right, self.constants.values)
+        if left.size > MOST_FOLDED or not (moves(left) and moves(right)):
+            return False
+        if (left, right) not in self._moved:  # a growing e-graph asks again and again
+            self._moved[left, right] = move_alike(left, right, self.constants.values)
+        return self._moved[left, right]
 
     def hold(self, local: Local, leaves: Mapping[Node, Node]) -> bool:
         """Whether the constants that these leaves stand for agree, and steer, as a proof needs it."""
@@ -124,7 +128,7 @@ class Attempt:
         self.ended = False
         self._facts, self._leaves = facts, leaves
         self._sums = sums_in_order(sides, facts.constants.is_fixed)
-        self._moving = list(as_views(sides, leaves, facts.constants.values))
+        self._moving = list(as_views(sides, leaves, facts.constants))
         self._agreeing: list[tuple[Node, Node]] = []
         equal = [*self._sums, *self._moving]
         beside = [in_order(view) for _, view in self._moving if view.op == "V"]

@@ -89,7 +89,7 @@ def _as_view(node: Node, found: Mapping[Node, Join], constants: Ahead) -> Node:
     if table not in found or table is node:
         return node
     [steered] = substitute([node], {table: make("In", ("#", table.size, table.dtype))})
-    view = as_view(steered, {}, constants.values)
+    view = as_view(steered, {}, constants)
     return make("V", view.attrs, (table,)) if view is not None and view.op == "V" else node
 
 
@@ -131,15 +131,22 @@ def _scaled(join: Join, block: int, becomes: int) -> Join | None:
 
 
 def _viewed(layout: Layout, join: Join) -> Join | None:
-    """How a view is joined: along the digit that walks over the whole joined axis, in steps that end with its parts."""
-    whole = sum(join.sizes) * join.inner
+    """How a view is joined: along the digit that walks from one part of the joined axis to others, be it all of them.
+
+    Its steps either begin where parts begin, or are as long as parts and more.
+    """
+    ends = [size * join.inner for size in accumulate(join.sizes)]
     counts = [count for count, _ in layout.dims]
     for i, (count, stride) in enumerate(layout.dims):
         step = stride or next((a.stride for a in layout.axes if a.coeffs[i] == 1 and a.start == 0), 0)
-        ends = step > 0 and count * step == whole and all(size * join.inner % step == 0 for size in join.sizes)
-        if ends:
-            sizes = tuple(size * join.inner // step for size in join.sizes)
-            return Join(prod(counts[:i]), sizes, prod(counts[i + 1 :]))
+        first = layout.offset % ends[-1]
+        last = first + (count - 1) * step
+        if step <= 0 or last >= ends[-1]:
+            continue
+        inside = [end - first for end in ends if first < end <= last]
+        if inside and (step >= max(join.sizes) * join.inner or all(end % step == 0 for end in inside)):
+            steps = [0, *dict.fromkeys(-(-end // step) for end in inside), count]
+            return Join(prod(counts[:i]), tuple(b - a for a, b in pairwise(steps)), prod(counts[i + 1 :]))
     return None
 
 

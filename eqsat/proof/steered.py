@@ -16,11 +16,11 @@ import numpy as np
 
 from eqsat.base.numerics import Array, scalar
 from eqsat.egraph.snapshot import ENode, Snapshot
-from eqsat.layout.arithmetic import of_transpose
+from eqsat.layout.arithmetic import Layout, of_transpose
 from eqsat.layout.recognise import of_index
 from eqsat.program.core import Node, evaluate, make
 from eqsat.program.node import substitute
-from eqsat.proof.ahead import MOST_FOLDED
+from eqsat.proof.ahead import MOST_FOLDED, Ahead
 from eqsat.verify.moves import moves, sources
 
 
@@ -33,14 +33,11 @@ class Steered:
     classes: tuple[int, int]
 
 
-def as_views(
-    roots: Sequence[Node], leaves: Mapping[Node, Node], constants: Mapping[str, Array]
-) -> Iterator[tuple[Node, Node]]:
+def as_views(roots: Sequence[Node], leaves: Mapping[Node, Node], constants: Ahead) -> Iterator[tuple[Node, Node]]:
     """Values below the roots that constants steer, each with the view that it is, if it is one.
 
     Args:
         leaves: what leaves of the roots stand for, constants among them.
-        constants: digest to stored values.
     """
     seen: set[Node] = set()
     stack = list(reversed(roots))
@@ -57,22 +54,30 @@ def as_views(
             stack += view.args
 
 
-def as_view(node: Node, leaves: Mapping[Node, Node], constants: Mapping[str, Array]) -> Node | None:
-    """A view of one value that holds the same elements: seen by numbering these, as numbers do not change sign."""
+def as_view(node: Node, leaves: Mapping[Node, Node], constants: Ahead) -> Node | None:
+    """A view of one value that holds the same elements."""
     read = sources([node])
     if len(read) != 1 or max(node.size, read[0].size) > MOST_FOLDED:
         return None
     numbered = make("In", ("#", read[0].size, read[0].dtype))
     [value] = substitute([node], {**leaves, read[0]: numbered})
-    given = np.arange(1.0, read[0].size + 1)
+    if value not in constants.layouts:
+        constants.layouts[value] = _layout(value, read[0].size, constants.values)
+    layout = constants.layouts[value]
+    return None if layout is None else make("V", (layout,), (read[0],))
+
+
+def _layout(value: Node, size: int, constants: Mapping[str, Array]) -> Layout | None:
+    """The layout by which a value reads the input `#` of this size: seen by numbering its elements, as numbers do not
+    change sign."""
+    given = np.arange(1.0, size + 1)
     one, other = (evaluate([value], {"#": sign * given}, constants, precision="float64")[0] for sign in (1, -1))
     placed = (one == -other) & (one >= 1)
     filled = one[~placed]
     if filled.size and not (filled == filled[0]).all():
         return None
-    fill = scalar(filled[0].item(), node.dtype) if filled.size else None
-    layout = of_index(np.where(placed, one, 0).astype(np.int64) - 1, fill)
-    return None if layout is None else make("V", (layout,), (read[0],))
+    fill = scalar(filled[0].item(), value.dtype) if filled.size else None
+    return of_index(np.where(placed, one, 0).astype(np.int64) - 1, fill)
 
 
 def in_order(view: Node) -> Node:

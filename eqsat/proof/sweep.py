@@ -30,7 +30,7 @@ from eqsat.program.node import flops, is_elementwise, is_leaf, substitute
 from eqsat.proof.ahead import Ahead
 from eqsat.proof.attempt import Attempt, Effort, Facts, Local
 from eqsat.proof.intervals import OutOfTime
-from eqsat.proof.joined import joins
+from eqsat.proof.joined import Join, joins
 from eqsat.proof.signatures import Index, Signature, signature
 
 _SHARE = 0.1
@@ -108,11 +108,13 @@ class Sample:
     """Two programs on a few inputs.
 
     Attributes:
-        signatures: of the values of both, and of the parts of joined values (`eqsat.proof.joined`).
+        joins: how values of both are joined (`eqsat.proof.joined`).
+        signatures: of the values of both, and of the parts of joined values.
         point: the first of the inputs, flat; `outputs` are those of both on it, flat.
         turned: values of the second program, and views of these (`_turned`).
     """
 
+    joins: Mapping[Node, Join]
     signatures: Mapping[Node, Signature]
     turned: Mapping[Node, Sequence[Node]]
     point: Mapping[str, Array]
@@ -174,7 +176,7 @@ def sample(
         signatures[node] = Signature(node.size, node.dtype, scales, sums)
     first, outputs = found[0]
     of_right = outputs[len(left) : len(left) + len(right)]
-    return Sample(signatures, turned, first, (outputs[: len(left)], of_right))
+    return Sample(joined, signatures, turned, first, (outputs[: len(left)], of_right))
 
 
 def _turned(roots: Sequence[Node]) -> dict[Node, list[Node]]:
@@ -243,8 +245,7 @@ class _Sweep:
         self._left, self._right = left, right
         self._constants, self._progress = constants, progress
         self._order = topological(right)
-        self._signatures, self._turned = sampled.signatures, sampled.turned
-        self._joins = joins(topological([*left, *right]), constants)
+        self._joins, self._signatures, self._turned = sampled.joins, sampled.signatures, sampled.turned
         self._known: dict[tuple[Node, Node], Attempt] = {}
         self._hard: set[Node] = set()
         """Values that this pass found too large to prove: so is what is computed of them, until a later pass."""

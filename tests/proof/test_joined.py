@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import eqsat
+from eqsat.layout.arithmetic import strided
 from eqsat.program.core import evaluate, lower, make, topological
 from eqsat.proof.ahead import Ahead
 from eqsat.proof.joined import Join, joins
@@ -194,6 +195,32 @@ def test_parts_are_computed_apart(seed: int) -> None:
         for i in of_towers:
             same = [np.array_equal(a, b) for a, b in zip(before[i], after[i], strict=True)]
             assert same == [other != tower for other in range(len(given))]
+
+
+C, SIDE = 2, 3
+MAP = C * SIDE * SIDE
+"""Elements of one of the maps that are joined: channels, rows, columns."""
+
+
+@pytest.mark.parametrize(
+    ("dims", "offset", "sizes"),
+    [
+        ([(2 * C, SIDE * SIDE), (SIDE, 0), (SIDE * SIDE, 1)], 3 * MAP, (C, C)),
+        ([(3 * C, SIDE * SIDE), (SIDE, 0), (SIDE * SIDE, 1)], MAP, (C, C, C)),
+        ([(2, 3 * MAP), (MAP, 1)], MAP, (1, 1)),
+        ([(5, MAP), (SIDE, 0), (MAP, 1)], 0, (1,) * 5),
+        ([(2 * C, SIDE), (SIDE, 1)], MAP, None),
+        ([(MAP - 1, 2)], 1, None),
+    ],
+    ids=["last two", "middle three", "second and fifth", "all", "one alone", "across parts"],
+)
+def test_a_view_of_some_parts_is_joined_of_these(
+    dims: list[tuple[int, int]], offset: int, sizes: tuple[int, ...] | None
+) -> None:
+    maps = [make("In", (f"x{i}", MAP, "float32")) for i in range(5)]
+    view = make("V", (strided(offset, dims),), (make("Cat", (), maps),))
+    found = joins(topological([view]), Ahead({})).get(view)
+    assert (found.sizes if found else None) == sizes
 
 
 @pytest.mark.parametrize("seed", range(20))
