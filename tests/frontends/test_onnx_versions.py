@@ -27,6 +27,8 @@ W, V = f(1, 8, 3), f(1, 8, 2)
 POOL = {"kernel_shape": [3, 2], "strides": [2, 1], "pads": [1, 0, 1, 1]}
 TWICE = np.array([1, 1, 2, 1.5], np.float32)
 U8 = np.uint8
+HOLED = np.array([[1, np.nan, np.inf]] * 4, np.float32)
+LONG = np.arange(12).reshape(4, 3)
 
 # Operator, opset, operands (None: left out), which are constants, attributes, number of outputs.
 Row = tuple[str, int, list[Any], tuple[int, ...], dict[str, Any], int]
@@ -72,6 +74,17 @@ READ: list[Row] = [
     ("GatherND", 12, [X, np.array([[[0], [2]], [[-1], [1]]])], (), {"batch_dims": 1}, 1),
     ("ScatterND", 13, [f(4, 2), np.array([[3], [-4]]), f(2, 2)], (1,), {}, 1),
     ("ScatterElements", 13, [f(3, 3), np.array([[1, 0, 2]]), f(1, 3)], (1,), {"axis": 1}, 1),
+    ("ScatterElements", 13, [f(2, 4, 3), R.integers(-4, 4, (2, 2, 3)), f(2, 2, 3)], (), {"axis": 1}, 1),
+    ("ScatterElements", 13, [f(3, 4) > 0, np.array([[1], [3], [-4]]), f(3, 1) > 0], (), {"axis": 1}, 1),
+    ("ScatterElements", 11, [f(4, 3), np.array([[3, -2]], np.int32), f(1, 2)], (), {}, 1),
+    ("ScatterElements", 16, [HOLED, R.integers(0, 4, (9, 3)), f(9, 3)], (), {"reduction": "add"}, 1),
+    ("ScatterElements", 18, [f(4, 3), R.integers(0, 4, (9, 2)), f(9, 2)], (), {"reduction": "max"}, 1),
+    ("ScatterElements", 18, [LONG, R.integers(0, 4, (9, 3)), R.integers(-9, 9, (9, 3))], (), {"reduction": "min"}, 1),
+    ("ScatterElements", 18, [f(4, 3), R.integers(0, 4, (9, 3)), f(9, 3)], (), {"reduction": "mul"}, 1),
+    ("ScatterND", 13, [f(4, 2), np.array([[3], [-4]]), f(2, 2)], (), {}, 1),
+    ("ScatterND", 13, [f(4, 3, 2), np.array([[[3, -1], [0, 0]]]), f(1, 2, 2)], (), {}, 1),
+    ("ScatterND", 16, [HOLED, R.integers(0, 4, (7, 1)), f(7, 3)], (), {"reduction": "add"}, 1),
+    ("ScatterND", 18, [f(4, 3), R.integers(0, 3, (7, 2)), f(7)], (), {"reduction": "max"}, 1),
     ("Compress", 11, [X, np.array([True, False, True])], (1,), {"axis": 1}, 1),
     ("ReverseSequence", 10, [f(4, 3), np.array([1, 4, 2])], (1,), {"time_axis": 0, "batch_axis": 1}, 1),
     ("LSTM", 14, [f(5, 2, 3), W, V, f(1, 16)], (), {"hidden_size": 2}, 3),

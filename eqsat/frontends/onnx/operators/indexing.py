@@ -12,6 +12,7 @@ from eqsat.errors import InputError, ShapeError
 from eqsat.frontends.onnx.operators.node import Node, Row, row
 from eqsat.frontends.terms.declined import Declined
 from eqsat.frontends.terms.lookups import flat, gather_elements, wrapped
+from eqsat.frontends.terms.scatter import scattered_elements, scattered_rows
 from eqsat.frontends.terms.windows import running
 from eqsat.program import ops
 from eqsat.program.term import Term
@@ -78,6 +79,8 @@ def _scatter_elements(node: Node) -> Term:
     axis = ops.axis_of(node.attr("axis", 0), data.ndim)
     if data.size > _PLACED:
         raise Declined("a large tensor")
+    if not node.constants.is_constant(node.input(1)):
+        return scattered_elements(data, node.input(1), updates, axis, node.attr("reduction", "none"))
     indices = _constant_places(node, [data.shape[axis]])
     if indices.shape != updates.shape:
         raise ShapeError(f"scatter takes as many indices as updates, got {indices.shape} and {updates.shape}")
@@ -95,6 +98,8 @@ def _scatter_nd(node: Node) -> Term:
     depth = index.shape[-1] if index is not None and index.ndim else 0
     if not 1 <= depth <= data.ndim:
         raise ShapeError(f"scatter takes places of 1 to {data.ndim} indices, got {depth}")
+    if not node.constants.is_constant(node.input(1)):
+        return scattered_rows(data, node.input(1), updates, node.attr("reduction", "none"))
     indices = _constant_places(node, data.shape[:depth])
     rest = data.shape[depth:]
     if updates.shape != (*indices.shape[:-1], *rest):
@@ -184,24 +189,24 @@ def _cum_sum(node: Node) -> Term:
     return running("sum", x, axis, reverse)
 
 
+_LARGE = "more than 4 194 304 elements, or pairs of an element and an update where the places vary"
+
 INDEXING: dict[str, Row] = {
     "Compress": row(_compress, 9, 11, 28, unless="the condition varies"),
     "CumSum": row(_cum_sum, 11, 14, 28, unless="more than 4 194 304 additions"),
     "GatherElements": row(_gather_elements, 11, 13),
     "GatherND": row(_gather_nd, 11, 12, 13),
     "ReverseSequence": row(_reverse_sequence, 10, 28, unless="the lengths vary"),
-    "Scatter": row(_scatter_elements, 9, 11, unless="the places vary, or more than 4 194 304 elements"),
+    "Scatter": row(_scatter_elements, 9, 11, unless=_LARGE),
     "ScatterElements": row(
         _scatter_elements,
         11,
         13,
         16,
         18,
-        unless="the places vary, updates are combined, or more than 4 194 304 elements",
+        unless=f"{_LARGE}; updates at constant places are combined",
     ),
-    "ScatterND": row(
-        _scatter_nd, 11, 13, 16, 18, unless="the places vary, updates are combined, or more than 4 194 304 elements"
-    ),
+    "ScatterND": row(_scatter_nd, 11, 13, 16, 18, unless=f"{_LARGE}; updates at constant places are combined"),
     "TopK": row(_top_k, 1, 10, 11, 24, unless="several elements of more than 128"),
 }
 """One row per operator, with the since-versions whose meaning the converter covers."""
