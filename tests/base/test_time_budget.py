@@ -83,20 +83,20 @@ LEAST = limits.SEARCH.least_seconds
     ("sizes", "shares"),
     [
         ([10], [100.0]),
-        ([10, 30], [25.0, 75.0]),
-        ([1, 99], [LEAST, 99.0]),
+        ([10, 30], [10.0, 90.0]),
+        ([1, 99], [LEAST, 100.0 * 99**2 / (99**2 + 1)]),
         ([0, 0], [LEAST, LEAST]),
         ([1] * 50, [LEAST] * 50),
         ([], []),
     ],
 )
-def test_forms_share_time_by_size_and_small_ones_have_enough(sizes: list[int], shares: list[float]):
+def test_forms_share_time_by_the_square_of_their_size_and_small_ones_have_enough(sizes: list[int], shares: list[float]):
     np.testing.assert_allclose([limits.SEARCH.of_form(100.0, size, sizes) for size in sizes], shares)
 
 
 def test_no_form_takes_more_than_half_of_what_little_time_is_left():
     assert limits.SEARCH.of_form(3.0, 1, [1, 1, 1, 1]) == 1.5
-    assert limits.SEARCH.of_form(3.0, 3, [3, 1]) == 2.25
+    assert limits.SEARCH.of_form(3.0, 3, [3, 1]) == 2.7
 
 
 def test_all_parts_are_covered_as_written_before_one_is_searched(monkeypatch: pytest.MonkeyPatch):
