@@ -77,17 +77,28 @@ class Cuts:
     def over(self, number: int) -> Iterator[Compared]:
         """A value over stand-ins for values before it: over all of them, and then over fewer and fewer.
 
-        Stand-ins that only one of the programs reads give way first, and all that are computed from them, such as a
-        group that holds a product which the other program computes itself. Of these, the last values go before others.
-        A value that differs over the stand-ins of the source, and over more in the result, may differ only for those of
-        the source: a group reads what its other members need. Other stand-ins computed from others give way last.
+        Stand-ins that only one of the programs reads give way first: a value that the other program computes itself.
+        If that is not enough, all that are computed from these give way too, such as a group that holds the value. Of
+        these, the last values go before others. A value that differs over the stand-ins of the source, and over more in
+        the result, may differ only for those of the source: a group reads what its other members need. Other stand-ins
+        computed from others give way last.
         """
         value = self._values[number]
+        yield self._over(value, number, ())
+        yield from self._over_fewer(value, number, above=False)
+        yield from self._over_fewer(value, number, above=True)
+
+    def _over_fewer(self, value: Compared, number: int, above: bool) -> Iterator[Compared]:
+        """A value over fewer and fewer stand-ins; `above` says whether those computed from others give way with them."""
         whole: set[int] = set()
-        yield self._over(value, number, whole)
         for _ in range(_ROUNDS):
             source, result = self._read(value, number, whole)
-            further = self._last(self._and_above(source ^ result, source | result)) or self._tied(source | result)
+            further = source ^ result
+            if above:
+                further = self._and_above(further, source | result)
+            further = self._last(further)
+            if above:
+                further = further or self._tied(source | result)
             if whole and (source <= result or not further):
                 yield self._over(value, number, whole)
             if not further:

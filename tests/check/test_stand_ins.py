@@ -74,3 +74,18 @@ def test_a_group_gives_way_that_holds_what_the_source_computes_from_another_valu
     over, again, *_ = Cuts(values).over(len(values) - 1)
     assert inputs_of(over) == [{"%22", "%24", "y"}, {"%24"}]
     assert inputs_of(again) == [{"%22", "%23", "y"}, {"%22", "%23", "y"}]
+
+
+def test_what_is_computed_from_a_stand_in_that_gives_way_may_stay() -> None:
+    """A projection of an input, read once near the input and once more at a value that lies deep."""
+    group = ops.matmul(Y, ops.concat([X, ops.neg(X)], 1))
+    near, far = (ops.slice_(group, [0, i], [4, i + 4]) for i in (0, 4))
+    below = [ops.exp(near)]
+    while len(below) < 24:
+        below.append(ops.matmul(below[-1], X))
+    source = ops.mul(below[-1], ops.matmul(Y, ops.neg(X)))
+    result = ops.mul(below[-1], far)
+    values = [Compared(near, near, near), *(Compared(v, v, v) for v in below), Compared(source, result, result)]
+    over, again, *_ = Cuts(values).over(len(values) - 1)
+    assert inputs_of(over) == [{"%24", "x", "y"}, {"%0", "%24"}]
+    assert inputs_of(again) == [{"%24", "x", "y"}, {"%24", "x", "y"}]
