@@ -114,7 +114,7 @@ def priced(
         sought = replace(program.problem, asked=asked, budget=run.budget).sought(form)
         written, deadline = program.written[form], run.deadline(seconds)
         if iterations is None:
-            explored = explore_form(sought, written, deadline, run)
+            explored = explore_form(sought, deadline, run)
         else:
             explored = saturate(written.snapshot, asked.rules, Limits(seconds=seconds, iterations=iterations))
         x = search_form(sought, written, explored, deadline, run)

@@ -81,7 +81,7 @@ def search_whole(sought: Sought, written: Solved, seconds: float, run: Runner) -
     """
     deadline = run.deadline(seconds)
     try:
-        explored = explore_form(sought, written, deadline, run) if seconds > 0 else None
+        explored = explore_form(sought, deadline, run) if seconds > 0 else None
         return search_form(sought, written, explored, deadline, run)
     except InputError:
         raise
@@ -94,15 +94,15 @@ def left_written(written: Solved, stop: str, error: EqsatError | None = None) ->
     return _found(written, written, written.snapshot, {"stop": stop}, error)
 
 
-def prefetched(sought: Sought, written: Solved, seconds: float, run: Runner) -> Prefetch[Snapshot] | None:
-    """The saturation of a form that may expect so many seconds, while the one before it is covered."""
+def prefetched(sought: Sought, seconds: float, run: Runner) -> Prefetch[Snapshot] | None:
+    """The saturation of a form that may expect so many seconds, while something else is covered."""
     if not sought.asked.rules or seconds < limits.SEARCH.prefetch:
         return None
-    return Prefetch(lambda: _saturated(sought, written, run.deadline(seconds)), seconds)
+    return Prefetch(lambda: _saturated(sought, run.deadline(seconds)), seconds)
 
 
 def explore_form(
-    sought: Sought, written: Solved, deadline: Deadline, run: Runner, prefetch: Prefetch[Snapshot] | None = None
+    sought: Sought, deadline: Deadline, run: Runner, prefetch: Prefetch[Snapshot] | None = None
 ) -> Snapshot:
     """The e-graph of a form, as large as the time allows; `prefetch` where its saturation has begun already."""
     with sought.budget.stage("saturate"):
@@ -111,7 +111,7 @@ def explore_form(
             found = _awaited(prefetch, left, run)
             if found is not None and (found.stats["stop"] != "time" or left <= limits.SEARCH.more * prefetch.seconds):
                 return found
-        return _saturated(sought, written, deadline)
+        return _saturated(sought, deadline)
 
 
 def _awaited(prefetch: Prefetch[Snapshot], seconds: float, run: Runner) -> Snapshot | None:
@@ -169,40 +169,34 @@ def _same(explored: Snapshot, source: Snapshot) -> bool:
     return not merged and not any(node.rule for node in explored.nodes)
 
 
-def _saturated(sought: Sought, written: Solved, deadline: Deadline) -> Snapshot:
+def _saturated(sought: Sought, deadline: Deadline) -> Snapshot:
     """The e-graph of a form, small enough to be covered in the rest of the time."""
     if not sought.asked.rules:
-        return replace(written.snapshot, stats={"stop": "saturated"})
+        return replace(sought.source, stats={"stop": "saturated"})
     left = deadline.left()
     share = limits.SEARCH.saturation * left
-    affordable = _affordable(written, left - share)
+    affordable = _affordable(sought, left - share)
     most = Limits().nodes
     within = Limits(seconds=share, nodes=min(most, affordable))
-    found = saturate(written.snapshot, sought.asked.rules, within, should_stop=deadline.stopped)
+    found = saturate(sought.source, sought.asked.rules, within, should_stop=deadline.stopped)
     if found.stats["stop"] == "nodes" and affordable < most:
         found.stats["stop"] = "time"
     return found
 
 
-def _affordable(written: Solved, seconds: float) -> int:
-    """Most e-nodes that can be covered in so many seconds, estimated from the cover of the program as written."""
-    share = 1.0 if written.cover.stats["candidates"]["stopped"] else limits.SEARCH.hurried
-    return int(min(max(0.0, seconds) / max(share * _each(written), 1e-9), sys.maxsize))
+def _affordable(sought: Sought, seconds: float) -> int:
+    """Most e-nodes that are expected to be covered in so many seconds."""
+    return int(min(max(0.0, seconds) / limits.SEARCH.cover_seconds(1, sought.asked.device.fuses), sys.maxsize))
 
 
-def _each(written: Solved) -> float:
-    """Seconds for finding the kernels of one e-node of the form as written, by their number: equal in each run."""
-    return limits.SEARCH.kernel * written.cover.stats["candidates"]["candidates"] / len(written.snapshot.nodes)
-
-
-def _at_first(deadline: Deadline, sought: Sought, written: Solved, snapshot: Snapshot) -> Cuts | None:
+def _at_first(deadline: Deadline, sought: Sought, snapshot: Snapshot) -> Cuts | None:
     """The limits for the first cover of an e-graph: quick ones, as it tells the second what the leaves cost.
 
     Where no second look is taken, the defaults if the kernels can be found in the time left.
     """
     if sought.asked.device.fuses:
         return QUICK
-    expected = limits.SEARCH.grown * _each(written) * len(snapshot.nodes)
+    expected = limits.SEARCH.cover_seconds(len(snapshot.nodes), fuses=False)
     return None if expected <= ENUMERATION_SHARE * deadline.left() else QUICK
 
 
@@ -244,7 +238,7 @@ def _covered_at_once(sought: Sought, snapshot: Snapshot, executed: Sequence[Oper
 
 
 def _covered_e_graph(deadline: Deadline, sought: Sought, written: Solved, snapshot: Snapshot) -> Solved | None:
-    cuts = _at_first(deadline, sought, written, snapshot)
+    cuts = _at_first(deadline, sought, snapshot)
     return Solved(snapshot, _covered(deadline, sought, snapshot, known=[written.cover], cuts=cuts, brief=True))
 
 
@@ -254,25 +248,35 @@ def _regrouped(
     """The cheapest cover after joining values of the best cover into groups, repeated until nothing is gained.
 
     Only a good cover tells which further values to join: its products may have been made by rules and have other
-    derivations, so that no group of required values contains them.
+    derivations, so that no group of required values contains them. The second look gains more often, so that time for
+    it is kept.
     """
     groups = [r for r in sought.asked.rules if isinstance(r, HostRule) and r.phase == "groups"]
     best = first
     while best.snapshot.stats["stop"] == "saturated":
         further = stated(groups, best.snapshot, [best.cover.derivation])
-        if not further or not deadline.left():
+        if not further:
+            break
+        if deadline.left() <= _regrouping(sought, best):
+            best.snapshot.stats["stop"] = "time"
             break
         with sought.budget.stage("saturate"):
             if prefetch:
                 prefetch.wait(deadline.left())  # a second worker would load for longer
             seconds = Limits(seconds=limits.SEARCH.saturation * deadline.left())
             more = saturate(best.snapshot, sought.asked.rules, seconds, further=further)
-        known, cuts = [written.cover, best.cover], _at_first(deadline, sought, written, more)
+        known, cuts = [written.cover, best.cover], _at_first(deadline, sought, more)
         better = Solved(more, _covered(deadline, sought, more, known=known, cuts=cuts, brief=True), before=best)
         if better.cover.cost >= best.cover.cost:
             break
         best = better
     return best
+
+
+def _regrouping(sought: Sought, best: Solved) -> float:
+    """Seconds that are needed to saturate and cover an e-graph again, and for a second look at it."""
+    looks = 1 + limits.SEARCH.again * sought.asked.device.fuses
+    return best.snapshot.stats["seconds"] + looks * sum(best.cover.stats["seconds"].values())
 
 
 def _looked_at_again(deadline: Deadline, sought: Sought, written: Solved, best: Solved) -> Solved:

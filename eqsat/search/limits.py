@@ -42,13 +42,13 @@ class After:
         written_bytes: bytes of constants that are written in a second, at least, after `written_seconds`.
     """
 
-    per_lowering: Mapping[str, float] = field(default_factory=lambda: {"plan": 5.0, "lift": 28.0, "report": 2.0})
-    most: float = 0.3
+    per_lowering: Mapping[str, float] = field(default_factory=lambda: {"plan": 4.0, "lift": 18.0, "report": 2.0})
+    most: float = 0.25
     ample: float = 2.5
     spare: float = 0.12
-    check_share: float = 0.15
+    check_share: float = 0.08
     check_seconds: float = 3.0
-    near: float = 0.05
+    near: float = 0.03
     further: float = 0.25
     written_bytes: float = 5e8
     written_seconds: float = 0.2
@@ -83,14 +83,12 @@ class Search:
         least_seconds: seconds for a form, however small it is, but at most half of the time left.
         written: for the cover of the form as written.
         saturation: for saturation; the cover has the rest.
-        prefetch: a form that may expect so many seconds is saturated while kernels of the one before it are found; once
-            more, if it gets `more` times as many in the end and the first time did not suffice.
-        kernel: seconds for finding the kernels of a form as written, for each that is found: processor seconds on two
-            quiet cores of an AMD EPYC server (0.20 to 0.27 ms for BERT, SqueezeNet and DLRM, on mi300x and cpu). A
-            fixed figure: what is found must not depend on what else the machine does.
-        hurried: time per e-node of a hurried cover, as a share of that of a cover with all of its kernels.
-        grown: time per e-node for the kernels of an e-graph, as a multiple of that of the form as written: cycles take
-            further rounds.
+        prefetch: a form that may expect so many seconds is saturated while kernels of the one before it are found, the
+            first while all are covered as written; once more, if it gets `more` times as many in the end and the first
+            time did not suffice.
+        fused, unfused: seconds for the first cover of an e-graph, for each e-node, on a device whose kernels fuse
+            operators and on others (0.5 to 1.8 ms, and 0.1 to 0.7, for U-Net, T5, Mamba, NASNet, MobileNetV2; quiet
+            cores of an AMD EPYC server). Fixed figures: what is found must not depend on what else the machine does.
         again: time of the second look with all kernels at most, as a multiple of that of the first look.
     """
 
@@ -100,10 +98,13 @@ class Search:
     saturation: float = 0.5
     prefetch: float = 2.0
     more: float = 1.5
-    kernel: float = 2.5e-4
-    hurried: float = 0.35
-    grown: float = 2.0
+    fused: float = 1.6e-3
+    unfused: float = 5e-4
     again: float = 3.0
+
+    def cover_seconds(self, nodes: int, fuses: bool) -> float:
+        """Expected seconds for the first cover of an e-graph of so many e-nodes."""
+        return nodes * (self.fused if fuses else self.unfused)
 
     def of_form(self, left: float, size: int, waiting: Sequence[int]) -> float:
         """Seconds for one form, of the time left for those in `waiting`, itself included. `size` counts nodes.

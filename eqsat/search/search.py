@@ -34,7 +34,7 @@ from eqsat.search.form import (
     search_form,
     search_whole,
 )
-from eqsat.search.runner import Prefetch, Runner
+from eqsat.search.runner import Runner
 
 Form = tuple[Node, ...]
 
@@ -121,25 +121,26 @@ def _start_worker(asked: Asked, run: Runner) -> None:
 
 
 def _alone(sought: Sequence[Sought], sizes: Sequence[int], run: Runner) -> list[Found]:
-    """Each form in turn. One is saturated while the one before it is covered."""
+    """Each form in turn. The first is saturated while all are covered as written, then each while the one before it is
+    covered."""
 
     def share(i: int, spoken_for: float = 0.0) -> float:
         return limits.SEARCH.of_form(max(0.0, run.left("solve") - spoken_for), sizes[i], sizes[i:])
 
-    if sought:
-        _start_worker(sought[0].asked, run)
+    prefetch = prefetched(sought[0], share(0), run) if sought else None
     written = [cover_written(one, share(i), run) for i, one in enumerate(sought)]
+    if sought and prefetch is None:
+        _start_worker(sought[0].asked, run)
     found: list[Found] = []
-    prefetch: Prefetch[Snapshot] | None = None
     for i, one in enumerate(sought):
         run.tell(f"part {i + 1} of {len(sought)}", 0.8 * i / len(sought))
         seconds = share(i)
         deadline = run.deadline(seconds)
         try:
-            explored = explore_form(one, written[i], deadline, run, prefetch) if seconds > 0 else None
+            explored = explore_form(one, deadline, run, prefetch) if seconds > 0 else None
             prefetch = None
             for later in range(i + 1, len(sought))[:1]:
-                prefetch = prefetched(sought[later], written[later], share(later, deadline.left()), run)
+                prefetch = prefetched(sought[later], share(later, deadline.left()), run)
             found.append(search_form(one, written[i], explored, deadline, run, prefetch))
         except InputError:
             raise

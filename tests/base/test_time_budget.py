@@ -128,7 +128,7 @@ def test_all_parts_are_covered_as_written_before_one_is_searched(monkeypatch: py
 
 
 def test_no_e_graph_grows_beyond_what_can_be_covered_in_time(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(limits, "SEARCH", limits.Search(hurried=1e6))
+    monkeypatch.setattr(limits, "SEARCH", limits.Search(fused=1e6))
     found = eqsat.optimize(eqsat.trace(chain, spec((8, 64))))
     assert found.report["egraph"]["stop"] == "time"
     assert found.report["check"]["passed"]

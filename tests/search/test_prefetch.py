@@ -62,9 +62,9 @@ def test_the_result_does_not_depend_on_what_is_saturated_ahead(monkeypatch: pyte
 def test_a_saturation_that_was_cut_short_is_done_again_when_there_is_more_time() -> None:
     run, sought, written = begun()
     short = replace(written.snapshot, stats={"stop": "time"})
-    again = form.explore_form(sought, written, run.deadline(20.0), run, Prefetch(lambda: short, 1.0))
+    again = form.explore_form(sought, run.deadline(20.0), run, Prefetch(lambda: short, 1.0))
     assert again.stats["stop"] == "saturated"
-    assert form.explore_form(sought, written, run.deadline(1.2), run, Prefetch(lambda: short, 1.0)) is short
+    assert form.explore_form(sought, run.deadline(1.2), run, Prefetch(lambda: short, 1.0)) is short
 
 
 def test_errors_come_with_the_result_and_a_late_result_is_none() -> None:
@@ -81,9 +81,9 @@ def test_errors_come_with_the_result_and_a_late_result_is_none() -> None:
 
 
 def test_an_interrupt_ends_a_saturation_in_another_thread() -> None:
-    run, sought, written = begun()
+    run, sought, _ = begun()
     run.interrupt()
     start = time.monotonic()
-    found = Prefetch(lambda: form._saturated(sought, written, run.deadline(30.0)), 30.0).result(10.0)
+    found = Prefetch(lambda: form._saturated(sought, run.deadline(30.0)), 30.0).result(10.0)
     assert found is not None
     assert time.monotonic() - start < 2.0
