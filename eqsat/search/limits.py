@@ -42,7 +42,7 @@ class After:
         written_bytes: bytes of constants that are written in a second, at least, after `written_seconds`.
     """
 
-    per_lowering: Mapping[str, float] = field(default_factory=lambda: {"plan": 4.0, "lift": 18.0, "report": 2.0})
+    per_lowering: Mapping[str, float] = field(default_factory=lambda: {"plan": 5.0, "lift": 24.0, "report": 2.0})
     most: float = 0.25
     ample: float = 2.5
     spare: float = 0.12
