@@ -89,7 +89,7 @@ class Cuts:
         yield from self._over_fewer(value, number, above=True)
 
     def _over_fewer(self, value: Compared, number: int, above: bool) -> Iterator[Compared]:
-        """A value over fewer and fewer stand-ins; `above` says whether those computed from others give way with them."""
+        """A value over fewer and fewer stand-ins; with `above`, those computed from others give way with these."""
         whole: set[int] = set()
         for _ in range(_ROUNDS):
             source, result = self._read(value, number, whole)
