@@ -112,3 +112,22 @@ def test_a_transposed_convolution_stays_one(kernel: int) -> None:
     source = model([spread], [value("x", (1, 3, 5, 5))], [value("y", None)], [tensor("w", w)])
     written = to_onnx(eqsat.optimize(from_onnx(source), "cpu", 5, measure=False).program)
     assert [each.op_type for each in written.graph.node] == ["ConvTranspose"]
+
+
+def test_quantised_weights_stay_quantised() -> None:
+    """A runtime computes with them; written as what they stand for, onnxruntime quantises them anew, in another way."""
+    nodes = [
+        node("DequantizeLinear", ["w8", "scales", "zeros"], ["w"], axis=1),
+        node("Relu", ["x"], ["h"]),
+        node("MatMul", ["h", "w"], ["y"]),
+    ]
+    rng = np.random.default_rng(0)
+    weights = {"w8": rng.integers(-128, 127, (64, 8)).astype(np.int8), "zeros": np.zeros(8, np.int8)}
+    weights["scales"] = rng.uniform(0.01, 0.1, 8).astype(np.float32)
+    stored = [tensor(name, array) for name, array in weights.items()]
+    source = model(nodes, [value("x", (4, 64))], initializers=stored)
+    for written in (to_onnx(from_onnx(source)), to_onnx(eqsat.optimize(from_onnx(source), time_limit=5).program)):
+        assert [each.op_type for each in written.graph.node].count("DequantizeLinear") == 1
+        kept = {each.name: numpy_helper.to_array(each) for each in written.graph.initializer}
+        np.testing.assert_array_equal(kept["w8"], weights["w8"])
+        assert not any(each.shape == (64, 8) and each.dtype == np.float32 for each in kept.values())

@@ -21,6 +21,9 @@ _SPREAD = frozenset({"broadcast", "full", "iota"})
 _MOST_TRIED = 256
 """Nodes of one kind that a term is compared with: deep models have thousands of them."""
 
+_UNPACKS = "DequantizeLinear"
+"""Kept though its result is constant: a runtime computes with the quantised weights, or quantises the result anew."""
+
 Binding = Mapping[Term, Term]
 """An operand of a node to what stands there."""
 
@@ -41,9 +44,16 @@ class Kept:
                     if result is not None and self._maker.setdefault(result, each) is each:
                         self._alike.setdefault(_kind(result), {})[result] = each
         self._used: set[int] = set()
+        self._unpacked = {each.results[0]: each for each in program.written if _unpacks(each, opset)}
+
+    def unpacks(self, term: Term) -> bool:
+        """Whether a node of the model makes this constant of a quantised one."""
+        return term in self._unpacked
 
     def form(self, term: Term) -> Form | None:
         """The node that computes a term; None if no node of the model does."""
+        if term in self._unpacked:
+            return self._instance(self._unpacked[term], {})
         if not self._varies[term]:
             return None
         for result, node in self._candidates(term):
@@ -69,7 +79,7 @@ class Kept:
             spec = spec.unnamed()
         self._used.add(id(node))
         for result in node.results:
-            if result is not None and self._maker[result] is node:
+            if result is not None and self._maker.get(result) is node:
                 alike = self._alike[_kind(result)]
                 alike[result] = alike.pop(result)
         return Form("", args, {"spec": spec}, results)
@@ -85,6 +95,12 @@ def _varying(program: Program) -> dict[Term, bool]:
 def _passes_on(node: Written) -> bool:
     """Whether a result is an operand, or a constant: the node is not what makes it."""
     return any(result in node.args or not result.args for result in node.results if result is not None)
+
+
+def _unpacks(node: Written, opset: int) -> bool:
+    spec: FileNode = node.spec
+    constant = all(each is None or each.op == "constant" for each in (*node.args, *node.results))
+    return constant and not spec.domain and spec.proto().op_type == _UNPACKS and spec.means_the_same(opset)
 
 
 def _kind(term: Term) -> object:

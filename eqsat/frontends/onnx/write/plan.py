@@ -85,7 +85,7 @@ def _forms(program: Program, opset: int) -> dict[Term, Form]:
         term, done = stack.pop()
         if done:
             order.append(term)
-        elif term not in chosen and term.op not in _LEAVES:
+        elif term not in chosen and (term.op not in _LEAVES or kept.unpacks(term)):
             found = kept.form(term)
             if found is None or not chosen.keys().isdisjoint(found.outputs):
                 found = joint.get(term) or _recognised(term, opset, readers) or _basic(term, opset)
