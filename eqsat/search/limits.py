@@ -36,7 +36,9 @@ class After:
         ample, spare: this many times the expected seconds are reserved as long as they are at most this share of the
             limit. A large e-graph takes longer to lift than what was lowered, a busy machine too, and a result that
             is not lifted in time is lost.
-        check_share, check_seconds: reserved for the check: a share of the limit, and its maximum in seconds.
+        check_share, check_per_lowering: reserved for the check: a share of the limit, and more for a program of many
+            parts, of which even the least comparison takes some time.
+        check_most, check_seconds: the most that is reserved for it, as a share of the limit and in seconds.
         near: share of the limit reserved for covers that are nearer to the program as written.
         further: share of the limit reserved for further plans, if any are asked for.
         written_bytes: bytes of constants that are written in a second, at least, after `written_seconds`.
@@ -47,6 +49,8 @@ class After:
     ample: float = 2.5
     spare: float = 0.12
     check_share: float = 0.08
+    check_per_lowering: float = 15.0
+    check_most: float = 0.15
     check_seconds: float = 3.0
     near: float = 0.03
     further: float = 0.25
@@ -63,14 +67,14 @@ class After:
         `distinct` is the share of the program's nodes that lie in different forms: equal parts are processed once.
         """
         lowering = distinct * (spent.get("lower", 0.0) + spent.get("partition", 0.0))
-        whole = sum(self.per_lowering.values())
+        whole, parts = sum(self.per_lowering.values()), self.check_per_lowering * lowering
         likely = lowering * whole
         kept = max(min(likely, self.most * limit), min(self.ample * likely, self.spare * limit))
         return {
             **{stage: kept * times / whole for stage, times in self.per_lowering.items()},
             "near": self.near * limit,
             "fold": spent.get("fold", 0.0),
-            "check": min(self.check_share * limit, self.check_seconds),
+            "check": min(self.check_seconds, self.check_most * limit, max(self.check_share * limit, parts)),
         }
 
 

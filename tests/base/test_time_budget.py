@@ -137,7 +137,7 @@ def test_no_e_graph_grows_beyond_what_can_be_covered_in_time(monkeypatch: pytest
 def test_what_follows_the_search_takes_at_most_its_share_of_the_limit():
     expected = limits.AFTER.expected(8.0, {"lower": 60.0, "partition": 60.0}, 1.0)
     np.testing.assert_allclose(
-        sum(expected.values()), (limits.AFTER.most + limits.AFTER.check_share + limits.AFTER.near) * 8.0
+        sum(expected.values()), (limits.AFTER.most + limits.AFTER.check_most + limits.AFTER.near) * 8.0
     )
 
 
