@@ -33,6 +33,7 @@ from eqsat.frontends.onnx.operators.movement import MOVEMENT, constant_term
 from eqsat.frontends.onnx.operators.node import Constants, Node, Row
 from eqsat.frontends.onnx.operators.reductions import REDUCTIONS
 from eqsat.frontends.onnx.operators.resample import RESAMPLING
+from eqsat.frontends.onnx.operators.signal import SIGNAL
 from eqsat.frontends.onnx.read.control import unrolled_loop, unrolled_scan
 from eqsat.frontends.onnx.read.graph import describe, in_order, live
 from eqsat.frontends.onnx.read.opaque import inferred, one_node, reads, same_form, title, without_zeros
@@ -46,7 +47,16 @@ if TYPE_CHECKING:
     from onnx import GraphProto, NodeProto, TensorProto
     from onnx.defs import OpSchema
 
-ROWS: dict[str, Row] = {**ELEMENTWISE, **MOVEMENT, **INDEXING, **RESAMPLING, **REDUCTIONS, **LAYERS, **RECURRENT}
+ROWS: dict[str, Row] = {
+    **ELEMENTWISE,
+    **MOVEMENT,
+    **INDEXING,
+    **RESAMPLING,
+    **REDUCTIONS,
+    **LAYERS,
+    **SIGNAL,
+    **RECURRENT,
+}
 """Every ONNX operator that becomes terms, by name; a new one is one more row in its family's table."""
 
 _OLDEST_SCAN = 9  # before, Scan had a batch dim and lengths
