@@ -3,12 +3,12 @@
     python benchmarks/sweeps.py MODELS... -o DIR [--devices LIST] [--numerics LIST] [--seconds S] [--places LIST]
         [--shape NAME=N]...
 
-Each place is a sweep of its own, one after the other, with nothing known: `one` and `two` are worker processes on this
-machine, `pinned` is one on one processor, `dask` is a cluster of two workers here, without Dask's profiler and with slow
-ticks, and `killed` is the same, one of whose workers is killed when a quarter of the results is there. (A worker and its
-egglog run at the same time, so that `one` uses more than one processor.) Printed are the seconds of each, how many times
-as many results it gives in that time as the first place does, and whether its document is that of the first. The exit
-code is 1 where one differs.
+Each place is a sweep of its own, one after the other, with nothing known: `one` and `two` are worker processes on
+this machine, `pinned` is one on one processor, `dask` is a cluster of two workers here, without Dask's profiler and
+with slow ticks, and `killed` is the same, one of whose workers is killed when a quarter of the results is there. (A
+worker and its egglog run at the same time, so that `one` uses more than one processor.) Printed are the seconds of
+each, how many times as many results it gives in that time as the first place does, and whether its document is that
+of the first. The exit code is 1 where one differs.
 
 The sweeps of workers depend on the clock only where a search reaches `--seconds`. These are counted, since they may
 differ by no fault of the sweep.
