@@ -485,3 +485,15 @@ def test_opaque_nodes_of_an_old_opset_are_raised_where_nothing_changes() -> None
     exported = to_onnx(from_onnx(original))
     assert [(entry.domain, entry.version) for entry in exported.opset_import] == [("", 17)]
     assert_computes_the_same(original, from_onnx(exported))
+
+
+def test_operators_of_classical_models_tell_their_shapes() -> None:
+    """Neither onnx nor onnxruntime infers them."""
+    pytest.importorskip("onnxruntime")
+    scaler = helper.make_node("Scaler", ["x"], ["h"], domain="ai.onnx.ml", offset=[1.0, 2.0, 3.0], scale=[2.0] * 3)
+    source = model([scaler, node("Relu", ["h"], ["y"])], {"x": (4, 3)})
+    source.opset_import.append(helper.make_opsetid("ai.onnx.ml", 1))
+    program = from_onnx(source)
+    x = np.arange(12, dtype=np.float32).reshape(4, 3)
+    assert program.opaque() == ["ai.onnx.ml.Scaler"]
+    np.testing.assert_allclose(program.run({"x": x})["y"], np.maximum((x - [1, 2, 3]) * 2, 0))

@@ -11,10 +11,11 @@ import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib import import_module
 from importlib.util import find_spec
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from eqsat.base.numerics import Array
 from eqsat.errors import InputError, refusing
 from eqsat.frontends.onnx.file.load import (
     CODE_OF_DTYPE,
+    DTYPE_OF_CODE,
     OLDEST_OPSET,
     TENSOR_TYPE,
     domain_of,
@@ -32,6 +34,7 @@ from eqsat.frontends.onnx.file.load import (
 )
 from eqsat.frontends.onnx.file.types import Declared, declared
 from eqsat.frontends.onnx.read.bounded import bounded_operators, counting
+from eqsat.program.sizes import FOLDED
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto
@@ -180,13 +183,35 @@ def inferred(spec: OneNode) -> dict[str, Declared]:
         raise InputError(f"onnx finds no shape for it: {_line(error)}") from None
     found = [declared(value) for value in model.graph.output if value.type.WhichOneof("value")]
     if not found and domain_of(model.graph.node[0]) and find_spec("onnxruntime"):
-        try:
-            outputs = _runtime_session(spec.proto()).get_outputs()
-        except InputError:
-            return {}
-        codes = {text: CODE_OF_DTYPE[dtype] for dtype, text in TENSOR_TYPE.items()}
-        found = [Declared(o.name, codes[o.type], tuple(o.shape)) for o in outputs if o.type in codes]
+        found = _told_by_runtime(spec.proto())
     return {type_.name: type_ for type_ in found if type_ is not None}
+
+
+_CLASSICAL = "ai.onnx.ml"
+"""Operators of this domain have no inference, but the sizes of their results never depend on values."""
+
+_CODES = {text: CODE_OF_DTYPE[dtype] for dtype, text in TENSOR_TYPE.items()}
+
+
+def _told_by_runtime(model: ModelProto) -> list[Declared]:
+    """The types of a vendor's outputs by onnxruntime, whose shape () may also stand for an unknown one."""
+    try:
+        session = _runtime_session(model)
+    except InputError:
+        return []
+    known = [o for o in session.get_outputs() if o.type in _CODES]
+    found = [Declared(o.name, _CODES[o.type], tuple(o.shape)) for o in known]
+    inputs = [declared(value) for value in model.graph.input]
+    static = [each.static for each in inputs if each is not None]
+    classical = domain_of(model.graph.node[0]) == _CLASSICAL
+    if not classical or len(static) < len(inputs) or any(shape is None or prod(shape) > FOLDED for shape in static):
+        return found
+    zeros = {
+        i.name: np.zeros(i.static, DTYPE_OF_CODE[i.code]) for i in inputs if i is not None and i.static is not None
+    }
+    with refusing(lambda: f"operator {title(model.graph.node[0])}"):
+        made = session.run([o.name for o in known], zeros)
+    return [replace(each, shape=np.shape(out)) for each, out in zip(found, made, strict=True)]
 
 
 def _versions(node: NodeProto, opsets: Mapping[str, int]) -> dict[str, int]:
