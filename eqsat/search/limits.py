@@ -30,26 +30,27 @@ class After:
     """Time reserved for the stages after the search, which cannot be left out.
 
     Attributes:
-        per_lowering: seconds of a stage for each second that lowering and partitioning take, repeated parts counted
-            once: all of these grow with the program's nodes.
+        per_node: seconds of a stage for each node of the program, those of repeated parts counted once: the most that
+            NASNet, MaxViT, U-Net, T5, MobileNetV2, Swin and Mamba took on quiet cores of an AMD EPYC server. What
+            lowering takes says less: it is short, and its first call loads modules.
         most: largest share of the limit that is reserved for these stages.
         ample, spare: this many times the expected seconds are reserved as long as they are at most this share of the
             limit. A large e-graph takes longer to lift than what was lowered, a busy machine too, and a result that
             is not lifted in time is lost.
-        check_share, check_per_lowering: reserved for the check: a share of the limit, and more for a program of many
-            parts, of which even the least comparison takes some time.
+        check_share, check_per_node: reserved for the check: a share of the limit, and more for a program of many parts,
+            of which even the least comparison takes some time.
         check_most, check_seconds: the most that is reserved for it, as a share of the limit and in seconds.
         near: share of the limit reserved for covers that are nearer to the program as written.
         further: share of the limit reserved for further plans, if any are asked for.
         written_bytes: bytes of constants that are written in a second, at least, after `written_seconds`.
     """
 
-    per_lowering: Mapping[str, float] = field(default_factory=lambda: {"plan": 5.0, "lift": 24.0, "report": 2.0})
+    per_node: Mapping[str, float] = field(default_factory=lambda: {"plan": 3e-4, "lift": 1.4e-3, "report": 1e-4})
     most: float = 0.25
     ample: float = 2.5
     spare: float = 0.12
     check_share: float = 0.08
-    check_per_lowering: float = 15.0
+    check_per_node: float = 1e-3
     check_most: float = 0.15
     check_seconds: float = 3.0
     near: float = 0.03
@@ -61,20 +62,19 @@ class After:
         """Expected seconds for writing a model with so many bytes of constants."""
         return self.written_seconds + constants / self.written_bytes
 
-    def expected(self, limit: float, spent: Mapping[str, float], distinct: float) -> dict[str, float]:
-        """Expected seconds of the stages after the search, estimated from the time that lowering took.
-
-        `distinct` is the share of the program's nodes that lie in different forms: equal parts are processed once.
-        """
-        lowering = distinct * (spent.get("lower", 0.0) + spent.get("partition", 0.0))
-        whole, parts = sum(self.per_lowering.values()), self.check_per_lowering * lowering
-        likely = lowering * whole
+    def expected(self, limit: float, nodes: int, folding: float) -> dict[str, float]:
+        """Expected seconds of the stages after the search of a program of so many nodes, repeated parts counted once,
+        whose constants took `folding` seconds to fold."""
+        whole = sum(self.per_node.values())
+        likely = nodes * whole
         kept = max(min(likely, self.most * limit), min(self.ample * likely, self.spare * limit))
         return {
-            **{stage: kept * times / whole for stage, times in self.per_lowering.items()},
+            **{stage: kept * times / whole for stage, times in self.per_node.items()},
             "near": self.near * limit,
-            "fold": spent.get("fold", 0.0),
-            "check": min(self.check_seconds, self.check_most * limit, max(self.check_share * limit, parts)),
+            "fold": folding,
+            "check": min(
+                self.check_seconds, self.check_most * limit, max(self.check_share * limit, nodes * self.check_per_node)
+            ),
         }
 
 

@@ -98,9 +98,10 @@ def operators_of(problem: Problem, form: Form) -> list[Operator]:
 def search(problem: Problem, run: Runner) -> dict[Form, Found]:
     """The best covers of all forms that are found in the time left."""
     sizes = problem.sizes()
-    distinct = sum(sizes.values()) / max(1, sum(sizes[part.form] for part in problem.parts))
     budget = run.budget
-    for stage, seconds in limits.AFTER.expected(budget.limit, budget.spent, distinct).items():
+    for stage, seconds in limits.AFTER.expected(
+        budget.limit, sum(sizes.values()), budget.spent.get("fold", 0.0)
+    ).items():
         budget.expect(stage, seconds)
     forms = sorted(sizes, key=sizes.__getitem__)  # what small ones leave is for larger ones
     sought = [problem.sought(form) for form in forms]
