@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import Any
 
-from eqsat.base.numerics import HALVES
+from eqsat.base.numerics import HALVES, is_float
 from eqsat.egraph.snapshot import ENode, Snapshot
 from eqsat.extract.cuts import Cut, Index, Kind
 from eqsat.layout.arithmetic import Layout, compose, strided
@@ -53,13 +53,15 @@ class Body:
 
 def _term_by_term(op: str, attrs: Sequence[Any], operands: Sequence[Node]) -> Node:
     """The product of a row, or the reduction, as an expression of views of its operands: one for each term. Those of
-    halves are added up in float32, as everywhere.
+    halves are added up in float32, as everywhere. Sums begin at zero, which is seen where all terms are -0.
     """
     step = "add" if op == "MM" else STEPS[attrs[0]]
     dtype = operands[0].dtype
     if dtype in HALVES:
         operands = [_cast(a, "float32") for a in operands]
     terms = [_term(op, attrs, operands, k) for k in range(terms_of(op, attrs))]
+    if step == "add" and is_float(terms[0].dtype):
+        terms.insert(0, make("Full", (0.0, terms[0].size, terms[0].dtype)))
     total = reduce(lambda total, term: make("Bin", (step,), (total, term)), terms)
     return _cast(total, dtype) if dtype in HALVES else total
 

@@ -99,8 +99,8 @@ def test_a_term_left_out_is_noticed() -> None:
 
 
 def _without_a_term(node: Any) -> Any:
-    """The same expression with the first sum of two products replaced by one of them."""
-    if node.op == "Bin" and node.attrs == ("add",) and all(a.op == "Bin" and a.attrs == ("mul",) for a in node.args):
+    """The same expression with the first sum of a product and what was added up before it replaced by the latter."""
+    if node.op == "Bin" and node.attrs == ("add",) and node.args[1].op == "Bin" and node.args[1].attrs == ("mul",):
         return node.args[0]
     return make(node.op, node.attrs, tuple(map(_without_a_term, node.args))) if node.args else node
 
@@ -155,3 +155,14 @@ def test_the_few_terms_of_halves_are_added_up_in_float32(dtype: str) -> None:
     inputs = {"x": np.full((1, 3), 100, np_dtype(dtype))}
     for found in (plan.run_numpy({"x": inputs["x"].reshape(-1)}), run_simt(plan, inputs, "mi300x")):
         np.testing.assert_array_equal(np.asarray(found[0]).reshape(-1), np.array([800, 200], np_dtype(dtype)))
+
+
+@pytest.mark.parametrize("terms", [1, 2])
+def test_products_of_negative_zeros_are_zero(terms: int) -> None:
+    """They begin at zero, as all products do; the quotient shows its sign."""
+    x, w = ops.input("x", (4, terms), "float32"), ops.input("w", (4, 1), "float32")
+    product = ops.matmul(x, ops.full(0.0, (terms, 1), "float32"))
+    program = Program((x, w), {"y": ops.div(w, product)})
+    inputs = {"x": -np.ones((4, terms), np.float32), "w": np.ones((4, 1), np.float32)}
+    found = eqsat.optimize(program, numerics="exact").compile()(inputs)
+    np.testing.assert_array_equal(found["y"], np.full((4, 1), np.inf, np.float32))
