@@ -19,7 +19,6 @@ import onnxruntime
 import pytest
 
 from eqsat.errors import InputError
-from eqsat.frontends.onnx.operators.signal import SIGNAL
 from eqsat.frontends.onnx.read.convert import ROWS
 from eqsat.frontends.onnx.read.model import from_onnx
 from eqsat.frontends.onnx.write.model import to_onnx
@@ -46,6 +45,9 @@ RUNTIME_DIFFERS = {
     "test_resize_downsample_scales_cubic_align_corners",
     "test_resize_downsample_scales_linear_align_corners",
 }
+
+RUNTIME_ROUNDS = {"DFT", "STFT"}
+"""Operators whose kernels in onnxruntime are off by up to 3e-4 in these cases, also in the case's own model."""
 
 PARTS = 8  # so that the cases without a row are spread over test processes
 
@@ -76,8 +78,6 @@ def assert_outputs(case: Case, got: Mapping[str, Any]) -> None:
     for name, wanted in case.outputs.items():
         assert (got[name].dtype, got[name].shape) == (wanted.dtype, wanted.shape), case.name
         rtol, atol = (1e-2, 2e-2) if wanted.dtype.itemsize == 2 else (case.rtol, 1e-5)
-        if case.op in SIGNAL:  # sums whose terms cancel: as exact as the largest value
-            atol = max(atol, 1e-6 * np.abs(wanted).max(initial=0))
         exact = wanted.dtype.kind in "biu"
         mine, theirs = (got[name], wanted) if exact else (got[name].astype(np.float64), wanted.astype(np.float64))
         np.testing.assert_allclose(mine, theirs, rtol, atol, err_msg=case.name)
@@ -117,12 +117,17 @@ def by_onnxruntime(case: Case, model: onnx.ModelProto) -> Mapping[str, Any] | No
 
 @pytest.mark.parametrize("op", sorted(ROWS))
 def test_exports_compute_what_onnx_expects(op: str) -> None:
-    """By onnxruntime; where it has no kernel, by NumPy after reading the export back."""
+    """By onnxruntime; where it has no kernel, or an inexact one, by NumPy after reading the export back."""
     for case in group(op):
         program = program_of(case)
         if program is not None and case.name not in RUNTIME_DIFFERS:
             model = exported(program)
             found = by_onnxruntime(case, model)
+            if found is not None and op in RUNTIME_ROUNDS:
+                own = by_onnxruntime(case, case.model)
+                assert own is not None
+                assert all(np.array_equal(found[name], own[name]) for name in own), case.name
+                found = None
             assert_outputs(case, from_onnx(model).run(case.inputs) if found is None else found)
 
 

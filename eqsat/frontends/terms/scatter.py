@@ -30,8 +30,8 @@ _ARITHMETIC = ("float16", "bfloat16", "float32", "float64", "int32", "int64")
 def scattered_elements(data: Term, indices: Term, updates: Term, axis: int, how: str) -> Term:
     """out[i, index[i, j]] = updates[i, j] for axis 1, combined with what is there as `how` says.
 
-    The other axes of `indices` may be shorter than those of `data`. Of several updates of an element that are not
-    combined, the last one counts.
+    The other axes of `indices` may be shorter than those of `data`. Without a reduction (`how` is "none"), the last
+    update of an element counts.
 
     Raises:
         Declined: there are too many pairs, or the dtype has no arithmetic.
@@ -103,7 +103,7 @@ def _first_at_least(place: Term) -> Term:
 
 
 def _combined(old: Term, found: Term, new: Term, axis: int, how: str) -> Term:
-    """Each old element with all new ones that were found for it; those that were not found never count, NaN or not."""
+    """Each old element combined with its updates. `found` says which these are; others have no effect, NaN or not."""
     if how not in _COMBINED or old.dtype not in _ARITHMETIC:
         raise Declined(f"updates combined by {how}")
     kind, combine = _COMBINED[how]
