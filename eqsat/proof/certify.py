@@ -18,7 +18,7 @@ from eqsat.proof.attempt import Local
 from eqsat.proof.derived import Lemma, Named, Statements
 from eqsat.proof.sweep import Cut, Swept
 from eqsat.rules import CHECKABLE, PROVING
-from eqsat.verify.checker import Numbered, check
+from eqsat.verify.checker import Numbered, sealed
 from eqsat.verify.terms import Terms
 
 _LEAST_SECONDS = 2.0
@@ -35,9 +35,7 @@ def certificate(first: CoreProgram, second: CoreProgram, swept: Swept, deadline:
         CheckFailed: the steps of some proof were not found, or cannot be stated.
     """
     deadline = max(deadline, time.monotonic() + _LEAST_SECONDS)
-    text = _Writer(Numbered(first, second), swept, deadline).text()
-    check(first, second, text, CHECKABLE)
-    return text
+    return sealed(first, second, _Writer(Numbered(first, second), swept, deadline).text(), CHECKABLE)
 
 
 class _Writer:
@@ -52,7 +50,7 @@ class _Writer:
         self._state(swept)
 
     def text(self) -> str:
-        """The certificate. Raises CheckFailed if there is none."""
+        """The certificate without its seal. Raises CheckFailed if there is none."""
         for a, b in self._pair.outputs:
             if not self._statements.equal(a, b):
                 raise CheckFailed("no certificate: what was swept does not make the outputs equal")

@@ -3,7 +3,7 @@
 Nothing here comes from search, e-graphs or extraction. The checker lowers both programs to the core itself and numbers
 their terms, operands first. A certificate adds terms and states equalities, one in a line of JSON:
 
-    {"certificate": 2, "first": DIGEST, "second": DIGEST}   the two programs that it is about
+    {"certificate": 3, "first": DIGEST, "second": DIGEST}   the two programs that it is about
     {"term": [OP, ATTRIBUTES, OPERANDS]}                    a further term, which gets the next number
     {"rule": NAME, "at": N}                                 term N is the left side of a rule, and equals the right side
     {"cut": N, "into": SIZES}                               term N equals its runs of these sizes, joined
@@ -24,6 +24,11 @@ A lemma is proved once, over any values of its leaves, with terms and numbers of
 
 A rule is matched and its guard evaluated on the very term, and the right side is built here. The two sides of a lemma,
 and at last the outputs, must then be equal by congruence.
+
+What is changed in a proof may still be a proof: a rule has a twin, a term is equal to others, a folded constant may be
+rounded otherwise. So the last line states what the lines before it come to, their spelling and all that was built here:
+
+    {"seal": DIGEST}                                        the text so far, and the terms and equalities it led to
 """
 
 from __future__ import annotations
@@ -51,7 +56,7 @@ from eqsat.verify.moves import move_alike
 from eqsat.verify.pairing import lowered
 from eqsat.verify.terms import Terms
 
-VERSION = 2
+VERSION = 3
 
 MOST_READ = 1 << 21
 """Elements of a masked view whose places are looked at one by one."""
@@ -147,7 +152,25 @@ def verify(first: Program, second: Program, certificate: str, rules: Sequence[Ru
 
 def check(first: CoreProgram, second: CoreProgram, certificate: str, rules: Sequence[Rule]) -> Verified:
     """As `verify`, of programs that are in the core already (`eqsat.verify.pairing.lowered`)."""
-    lines = certificate.splitlines()
+    text = certificate[: certificate.rstrip("\n").rfind("\n") + 1]
+    reading = _read(first, second, text, rules)
+    if certificate != text + reading.seal(text):
+        raise NotSealed("every line holds, but they are not those that were sealed: the certificate was changed")
+    return reading.verified()
+
+
+def sealed(first: CoreProgram, second: CoreProgram, text: str, rules: Sequence[Rule]) -> str:
+    """The certificate of all lines but the last, which must hold. Errors: as `verify`."""
+    return text + _read(first, second, text, rules).seal(text)
+
+
+class NotSealed(CheckFailed):
+    """Every line of a certificate holds, and the last one seals others."""
+
+
+def _read(first: CoreProgram, second: CoreProgram, text: str, rules: Sequence[Rule]) -> _Models:
+    """What the lines of a certificate say, the seal aside, each of which holds, as does what they must prove."""
+    lines = text.split("\n")
     try:
         head = json.loads(lines[0])
         version = head["certificate"]
@@ -160,12 +183,13 @@ def check(first: CoreProgram, second: CoreProgram, certificate: str, rules: Sequ
         if head.get(which) != digest:
             raise CheckFailed(f"the certificate is not about the {which} program")
     reading = _Models(pair, {rule.name: rule for rule in rules})
-    for place, line in enumerate(lines[1:], 2):
+    for place, line in enumerate(lines[1:-1], 2):
         try:
             reading.take(json.loads(line))
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError, EqsatError) as error:
             raise CheckFailed(f"line {place} does not hold: {error}") from None
-    return reading.verified()
+    reading.close()
+    return reading
 
 
 class _Statements(ABC):
@@ -217,6 +241,10 @@ class _Statements(ABC):
                 self.follow(a, b)
             case _:
                 raise CheckFailed("no such statement")
+
+    def said(self) -> Any:
+        """All that the lines led to, spelled out."""
+        return [(op, attrs_key(attrs), args) for op, attrs, args in self.terms.rows], self.equalities
 
     @abstractmethod
     def compare(self, a: int, b: int) -> None:
@@ -309,12 +337,20 @@ class _Models(_Statements):
         if not move_alike(self.terms.node(a), self.terms.node(b), self._pair.constants):
             raise CheckFailed("the terms do not move the same elements")
 
-    def verified(self) -> Verified:
-        """What was read. Raises CheckFailed where it does not make every output equal."""
+    def close(self) -> None:
+        """Raises CheckFailed where the lines do not make every output equal."""
         closed = Congruence(self.terms, self.equalities)
         for (a, b), name in zip(self._pair.outputs, self._pair.programs[0].root_names, strict=True):
             if not closed.equal(a, b):
                 raise CheckFailed(f"the certificate does not make output {name!r} equal")
+
+    def seal(self, text: str) -> str:
+        """The last line of a certificate whose other lines are this text."""
+        said = text, [lemma.said() for lemma in self._lemmas], self.said()
+        return json.dumps({"seal": _hash(said)}) + "\n"
+
+    def verified(self) -> Verified:
+        """What was read."""
         terms = len(self.called) + sum(len(lemma.called) for lemma in self._lemmas)
         rules = self.rules + sum(lemma.rules for lemma in self._lemmas)
         return Verified(terms, len(self._lemmas), self._uses, rules, self._values, self._rounding)
@@ -367,4 +403,8 @@ def _digest(core: CoreProgram) -> str:
     place = {node: i for i, node in enumerate(order)}
     said = [(n.op, attrs_key(n.attrs), [place[a] for a in n.args]) for n in order]
     outputs = list(zip(core.root_names, core.root_shapes, [place[root] for root in core.roots], strict=True))
-    return hashlib.blake2b(repr((said, outputs)).encode(), digest_size=16).hexdigest()
+    return _hash((said, outputs))
+
+
+def _hash(said: Any) -> str:
+    return hashlib.blake2b(repr(said).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()

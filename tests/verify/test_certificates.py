@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -19,7 +20,7 @@ from eqsat.layout.arithmetic import strided, windows
 from eqsat.program.core import evaluate, make
 from eqsat.program.ir import Program
 from eqsat.rules import CHECKABLE
-from eqsat.verify.checker import Numbered, verify
+from eqsat.verify.checker import NotSealed, Numbered, sealed, verify
 from eqsat.verify.congruence import Congruence
 from eqsat.verify.joins import inside, picked, split
 from eqsat.verify.pairing import lowered
@@ -241,12 +242,49 @@ def corruptions() -> Iterator[ModuleType]:
 @pytest.mark.parametrize("seed", range(120))
 def test_no_corrupted_certificate_verifies(corruptions: ModuleType, seed: int) -> None:
     first, second, text = certified(list(PAIRS)[seed % len(PAIRS)])
-    name, other = corruptions.corrupted(text, random.Random(seed))
-    try:
-        verify(first, second, other, CHECKABLE)
-    except CheckFailed:
-        return
-    pytest.fail(f"the certificate verifies with {name}")
+    change = corruptions.corrupted(text, random.Random(seed))
+    assert corruptions.fate(lowered(first, second), change.of(text)) != corruptions.HOLDS, change
+
+
+@pytest.mark.parametrize("name", ["associate", "folded", "number computed"])
+def test_no_change_of_any_word_verifies(corruptions: ModuleType, name: str) -> None:
+    first, second, text = certified(name)
+    programs = lowered(first, second)
+    assert corruptions.fate(programs, text) == corruptions.HOLDS
+    changes = list(corruptions.changes(text))
+    assert all(change.of(text) != text for change in changes)
+    fates = [(change, corruptions.fate(programs, change.of(text))) for change in changes]
+    assert [change for change, fate in fates if fate == corruptions.HOLDS] == []
+    stated = "another word", "another layout", "another number"
+    assert [c for c, fate in fates if c.name in stated and fate != corruptions.LINE] == [], "the lines do not say so"
+
+
+SAID_OTHERWISE = {
+    "a twin of the rule": ("associate", "matmul-associate-right", "matmul-any-bracket-right"),
+    "the sides exchanged": ("associate", '{"proves": [4, 6]}', '{"proves": [6, 4]}'),
+    "an operand of the same value": ("folded", '[{"layout": "0|15,1"}], [0]', '[{"layout": "0|15,1"}], [4]'),
+    "a space": ("associate", '"use": 0', '"use":  0'),
+    "another seal": ("associate", '{"seal": "', '{"seal": "0'),
+}
+
+
+@pytest.mark.parametrize("change", SAID_OTHERWISE)
+def test_what_proves_the_same_in_other_words_is_not_what_was_sealed(change: str) -> None:
+    name, said, other = SAID_OTHERWISE[change]
+    first, second, text = certified(name)
+    assert said in text
+    with pytest.raises(NotSealed):
+        verify(first, second, text.replace(said, other), CHECKABLE)
+
+
+def test_a_rule_that_says_something_else_is_not_what_was_sealed() -> None:
+    program = build(lambda x, y: x + y, ((3,), (3,)))
+    programs = lowered(program, program)
+    lines = [Numbered(*programs).head(), {"rule": "commute-sum", "at": 2}]
+    text = sealed(*programs, "".join(json.dumps(line) + "\n" for line in lines), CHECKABLE)
+    assert verify(program, program, text, CHECKABLE).rules == 1
+    with pytest.raises(NotSealed):
+        verify(program, program, text, [replace(r, right=r.left) for r in CHECKABLE if r.name == "commute-sum"])
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", "no JSON", '{"certificate": 99}'])
