@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import hashlib
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from itertools import accumulate
 from typing import Any
 
@@ -35,16 +36,10 @@ _SPREAD = 1 << 18
 
 def _equal_constants(graph: Terms, emit: Callable[[int, Term], None]) -> None:
     maps = _Maps(graph)
-    buckets: dict[tuple[int, str, bytes], list[int]] = {}
-    for cls in maps.movable:
-        size = graph.size(cls)
-        if size:
-            sample = maps.trace(cls, _positions(size)).tobytes()
-            buckets.setdefault((size, graph.snapshot.dtype[cls], sample), []).append(cls)
-    for bucket in buckets.values():
+    for bucket in _alike(graph, maps):
         distinct: dict[Form, int] = {}
         apart = []
-        for cls in bucket if len(bucket) > 1 else ():
+        for cls in bucket:
             form = maps.form(cls)
             first = cls if form is None else distinct.setdefault(form, cls)
             if first == cls:
@@ -58,6 +53,20 @@ def _equal_constants(graph: Terms, emit: Callable[[int, Term], None]) -> None:
                 emit(cls, first)
 
 
+def _alike(graph: Terms, maps: _Maps) -> Iterator[list[int]]:
+    """Classes of one size and dtype that agree at a sample of positions, where there are several."""
+    of_shape: dict[tuple[int, str], list[int]] = {}
+    for cls in maps.movable:
+        if size := graph.size(cls):
+            of_shape.setdefault((size, graph.snapshot.dtype[cls]), []).append(cls)
+    for (size, _), classes in of_shape.items():
+        of_sample: dict[bytes, list[int]] = {}
+        for cls in classes if len(classes) > 1 else ():
+            of_sample.setdefault(maps.trace(cls, _positions(size)).tobytes(), []).append(cls)
+        yield from (bucket for bucket in of_sample.values() if len(bucket) > 1)
+
+
+@lru_cache(1 << 10)
 def _positions(size: int) -> np.ndarray:
     """The same sample of positions for every class of one size; ends included."""
     if size <= _SAMPLES:
