@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 
 import ml_dtypes
@@ -91,6 +92,7 @@ _SIMPLE = 1 << 20
 """Numerators and denominators up to which a fraction counts as what a number was rounded from."""
 
 
+@lru_cache(1 << 12)
 def fraction_of(value: Any, dtype: str) -> Fraction | None:
     """The simplest fraction that rounds to a number (1/3 for 0.33333334), or else what it is exactly; None for NaN and
     the infinities.
