@@ -12,14 +12,16 @@ import time
 from collections import deque
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
 from typing import Any
 
 from eqsat.egraph import host_terms
 from eqsat.egraph.match import Bindings, Matcher, Shape
 from eqsat.egraph.snapshot import SOURCE, ENode, Snapshot
 from eqsat.language.rule import AnyRule, HostRule, Lit, Pat, Pattern, Rule, Var
-from eqsat.layout.arithmetic import Layout, row_major, shown_whole, strided
+from eqsat.layout.arithmetic import Layout, of_transpose, row_major, shown_whole, strided
 from eqsat.program.core import Node
+from eqsat.program.node import STEPS
 from eqsat.proof.addends import MOST_ADDENDS, Sums
 from eqsat.proof.attempt import Local
 from eqsat.proof.closure import Closure
@@ -143,8 +145,8 @@ class Statements:
         self._push(begun)
 
     def split(self, at: int, sizes: Sequence[int]) -> int:
-        """A product is the sum of products over these runs of its inner axis, which is given back; views of its
-        operands are moved into them."""
+        """A product is the sum of products over these runs of its inner axis, and a reduction combines those of these
+        runs of its rows; what it is is given back. Views of operands are moved into them."""
         begun = len(self.terms.rows)
         right = split(self.terms, at, sizes)
         self.state(at, right, lambda named: {"split": named(at), "into": list(sizes)})
@@ -344,15 +346,45 @@ class Lemma:
         for rule in self.statements.rules:
             if isinstance(rule, HostRule) and self._in_time():
                 rule.apply(_Spelling(self._found), self._state)
-        terms, graph = self.statements.terms, host_terms.Terms(self._found)
+        graph = host_terms.Terms(self._found)
         for view in graph.nodes("V"):
             for cat in graph.of(view.args[0], "Cat"):
-                joined = terms.add("Cat", (), [self._of_class[a] for a in cat.args])
-                self.statements.inside(terms.add("V", view.attrs, [joined]))
+                self.statements.inside(self._over(view, self._joined(cat.args)))
         for product in graph.nodes("MM"):
             left, right = product.args
             for members in self._cats(right):
                 self._state(product.cls, ("MM", product.attrs, (left, ("Cat", (), members))))
+        for reduced in graph.nodes("Red"):
+            self._stacked(reduced)
+            self._beside(reduced, graph)
+
+    def _stacked(self, reduced: ENode) -> None:
+        """State that a reduction of arrays below each other reduces each by itself."""
+        _, columns = reduced.attrs
+        for members in self._cats(reduced.args[0]) if self._in_time() else ():
+            ends = [end for end in accumulate(self._found.size[a] for a in members) if end % columns == 0]
+            if len(ends) > 1:
+                rows = [(end - start) // columns for start, end in pairwise([0, *ends])]
+                self.statements.cut(self._over(reduced, self._joined(members)), rows)
+
+    def _beside(self, reduced: ENode, graph: host_terms.Terms) -> None:
+        """State that a reduction of arrays beside each other combines those of each."""
+        fn, columns = reduced.attrs
+        rows = self._found.size[reduced.cls]
+        turned = of_transpose((columns, rows, 1), (1, 0, 2))
+        for view in graph.of(reduced.args[0], "V") if fn in STEPS else ():
+            for members in self._cats(view.args[0]) if view.attrs[0] == turned and self._in_time() else ():
+                sizes = [self._found.size[a] for a in members]
+                if sum(sizes) == rows * columns and not any(size % rows for size in sizes):
+                    beside = self.statements.terms.add("V", (turned,), [self._joined(members)])
+                    self.statements.split(self._over(reduced, beside), [size // rows for size in sizes])
+
+    def _joined(self, members: Iterable[int]) -> int:
+        return self.statements.terms.add("Cat", (), [self._of_class[a] for a in members])
+
+    def _over(self, node: ENode, operand: int) -> int:
+        """The operator of an e-node over another term."""
+        return self.statements.terms.add(node.op, node.attrs, [operand])
 
     def _state(self, cls: int, term: host_terms.Term) -> None:
         """A class equals a term."""

@@ -8,7 +8,8 @@ their terms, operands first. A certificate adds terms and states equalities, one
     {"rule": NAME, "at": N}                                 term N is the left side of a rule, and equals the right side
     {"cut": N, "into": SIZES}                               term N equals its runs of these sizes, joined
     {"inside": N}                                           term N views joined arrays, and equals a view of some
-    {"split": N, "into": SIZES}                             term N equals the sum of products over these runs of k
+    {"split": N, "into": SIZES}                             term N equals the sum of products over these runs of k,
+                                                            or the reductions of these runs of rows, combined
     {"picked": N}                                           term N picks rows by joined indices, or of joined tables
     {"values": [M, N]}                                      both are computed from constants, and have the same values
     {"moves": [M, N]}                                       both only move elements, and move the same

@@ -2,8 +2,8 @@
 
 An array is its runs one after another. A view of joined arrays that reads some neighbours among them is a view of those
 alone. With the rules that move views into operators, `f(cat(a, b)) = cat(f(a), f(b))` follows for each operator `f`. A
-product is the sum of the products over runs of its inner axis. Rows of joined tables are rows of one of them, and rows
-by joined indices are the rows by each of these.
+product is the sum of the products over runs of its inner axis, and a reduction of rows combines those of their runs.
+Rows of joined tables are rows of one of them, and rows by joined indices are the rows by each of these.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from itertools import accumulate
 
 from eqsat.errors import CheckFailed
 from eqsat.layout.arithmetic import Layout, strided
+from eqsat.program.node import STEPS
 from eqsat.verify.terms import Terms
 
 
@@ -50,23 +51,36 @@ def inside(terms: Terms, at: int) -> int | None:
 
 
 def split(terms: Terms, at: int, sizes: Sequence[int]) -> int:
-    """The product x[b, m, k] @ y[b, k, n] as a sum of products over runs of these sizes of k.
+    """What is added up, or reduced otherwise, in runs of these sizes: the product x[b, m, k] @ y[b, k, n] as a sum of
+    products over runs of k, a reduction of rows as reductions of the runs of each row, combined.
 
     Raises:
-        CheckFailed: the term is no product, or the sizes do not add up to k.
+        CheckFailed: the term is neither, or the sizes do not add up to its inner axis.
     """
-    op, attrs, args = terms.rows[at]
-    if op != "MM":
-        raise CheckFailed("the term is no product")
-    b, m, k, n = attrs
-    if not sizes or min(sizes) < 1 or sum(sizes) != k:
-        raise CheckFailed(f"runs of {list(sizes)} are not an axis of {k}")
-    products = []
-    for start, size in zip(accumulate(sizes, initial=0), sizes, strict=False):
-        left = terms.add("V", (strided(start, [(b * m, k), (size, 1)]),), (args[0],))
-        right = terms.add("V", (strided(start * n, [(b, k * n), (size * n, 1)]),), (args[1],))
-        products.append(terms.add("MM", (b, m, size, n), (left, right)))
-    return reduce(lambda one, other: terms.add("Bin", ("add",), (one, other)), products)
+    op, attrs, _ = terms.rows[at]
+    if op != "MM" and not (op == "Red" and attrs[0] in STEPS):
+        raise CheckFailed("the term is no product and no reduction")
+    axis = attrs[2] if op == "MM" else attrs[1]
+    if not sizes or min(sizes) < 1 or sum(sizes) != axis:
+        raise CheckFailed(f"runs of {list(sizes)} are not an axis of {axis}")
+    part, step = (_product, "add") if op == "MM" else (_reduction, STEPS[attrs[0]])
+    parts = [part(terms, at, start, size) for start, size in zip(accumulate(sizes, initial=0), sizes, strict=False)]
+    return reduce(lambda one, other: terms.add("Bin", (step,), (one, other)), parts)
+
+
+def _product(terms: Terms, at: int, start: int, size: int) -> int:
+    """A product over a run of its inner axis."""
+    _, (b, m, k, n), args = terms.rows[at]
+    left = terms.add("V", (strided(start, [(b * m, k), (size, 1)]),), (args[0],))
+    right = terms.add("V", (strided(start * n, [(b, k * n), (size * n, 1)]),), (args[1],))
+    return terms.add("MM", (b, m, size, n), (left, right))
+
+
+def _reduction(terms: Terms, at: int, start: int, size: int) -> int:
+    """A reduction of a run of each row."""
+    _, (fn, columns), args = terms.rows[at]
+    runs = terms.add("V", (strided(start, [(terms.size[at], columns), (size, 1)]),), args)
+    return terms.add("Red", (fn, size), (runs,))
 
 
 def picked(terms: Terms, at: int) -> int | None:

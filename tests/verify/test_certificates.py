@@ -146,6 +146,10 @@ def pooled_windows_by_number(x: Any, turned: int = 0) -> Any:
     return (read.reshape(6, 9, 4).sum(2) @ LARGE[:2, 0].reshape(2, 9).T).T.reshape(1, 2, 2, 3)
 
 
+def stacked(*parts: Any) -> Any:
+    return eqsat.concat(list(parts), 0)
+
+
 PAIRS: dict[str, Row] = {
     **MATMUL,
     "join along k beside a bias": (
@@ -175,6 +179,17 @@ PAIRS: dict[str, Row] = {
         lambda x: x + eqsat.tanh(x),
         ((3, 5),),
     ),
+    "sums of rows joined both ways": (
+        lambda a, b, c: stacked(a, eqsat.concat([b, c], 1)).sum(1),
+        lambda a, b, c: stacked(a, eqsat.concat([c, b], 1)).sum(1),
+        ((2, 7), (3, 3), (3, 4)),
+    ),
+    "maxima of columns joined both ways": (
+        lambda a, b, c: eqsat.max(eqsat.concat([a, stacked(b, c)], 1), 0),
+        lambda a, b, c: eqsat.max(eqsat.concat([a, stacked(c, b)], 1), 0),
+        ((7, 2), (3, 3), (4, 3)),
+    ),
+    "sums of joined columns": (lambda a, b: stacked(a, b).sum(0), lambda a, b: b.sum(0) + a.sum(0), ((2, 7), (3, 7))),
     "folded": (lambda a: (a @ W).sum(1), lambda a: a @ W.sum(1), ((3, 5),)),
     "layers": (layered, folded_layers, ((4, 6),)),
 }
@@ -309,9 +324,11 @@ def test_what_a_law_says_is_so() -> None:
         make("Gather", (1, 5, 2), (tables, moved)),
         make("Gather", (1, 5, 2), (tables, i)),
     ]
+    nodes += [make("Red", (fn, 6), (x,)) for fn in ("sum", "prod", "max", "min")]
     terms = Terms()
-    product, twice, behind, anywhere = terms.add_nodes(nodes)
+    product, twice, behind, anywhere, *reduced = terms.add_nodes(nodes)
     pairs = [(product, split(terms, product, (1, 3))), (twice, picked(terms, twice)), (behind, picked(terms, behind))]
+    pairs += [(at, split(terms, at, (1, 3, 2))) for at in reduced]
     assert picked(terms, anywhere) is None
     values = {n.attrs[0]: rng.standard_normal(n.attrs[1]) for n in (x, y, table, other)}
     values |= {"i": np.array([0, -1, 2]), "j": np.array([1, -2, -1])}
@@ -322,6 +339,10 @@ def test_what_a_law_says_is_so() -> None:
     for sizes in ((1, 2), (0, 4), ()):
         with pytest.raises(CheckFailed):
             split(terms, product, sizes)
+        with pytest.raises(CheckFailed):
+            split(terms, reduced[0], sizes)
+    with pytest.raises(CheckFailed, match="no reduction"):
+        split(terms, twice, (2, 2))
 
 
 @pytest.mark.parametrize("fill", [0.0, -np.inf])
