@@ -12,7 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate, pairwise
+from itertools import accumulate, pairwise, product
 from typing import Any
 
 from eqsat.egraph import host_terms
@@ -350,41 +350,53 @@ class Lemma:
         for view in graph.nodes("V"):
             for cat in graph.of(view.args[0], "Cat"):
                 self.statements.inside(self._over(view, self._joined(cat.args)))
-        for product in graph.nodes("MM"):
-            left, right = product.args
+        for multiplied in graph.nodes("MM"):
+            left, right = multiplied.args
             for members in self._cats(right):
-                self._state(product.cls, ("MM", product.attrs, (left, ("Cat", (), members))))
+                self._state(multiplied.cls, ("MM", multiplied.attrs, (left, ("Cat", (), members))))
+        for added in graph.nodes("Bin"):
+            self._stacked(added, 1)
         for reduced in graph.nodes("Red"):
-            self._stacked(reduced)
+            self._stacked(reduced, reduced.attrs[1])
             self._beside(reduced, graph)
 
-    def _stacked(self, reduced: ENode) -> None:
-        """State that a reduction of arrays below each other reduces each by itself."""
-        _, columns = reduced.attrs
-        for members in self._cats(reduced.args[0]) if self._in_time() else ():
-            ends = [end for end in accumulate(self._found.size[a] for a in members) if end % columns == 0]
+    def _stacked(self, node: ENode, block: int) -> None:
+        """State that an operator of joined operands joins what it makes of their parts, each of whole blocks."""
+        for cats in product(*map(self._cats, node.args)):
+            if self.holds() or not self._in_time():
+                return
+            of_each = [set(accumulate(self._found.size[a] for a in cat)) for cat in cats]
+            ends = sorted(end for end in set.intersection(*of_each) if end % block == 0)
             if len(ends) > 1:
-                rows = [(end - start) // columns for start, end in pairwise([0, *ends])]
-                self.statements.cut(self._over(reduced, self._joined(members)), rows)
+                sizes = [(end - start) // block for start, end in pairwise([0, *ends])]
+                self.statements.cut(self._over(node, *map(self._joined, cats)), sizes)
 
     def _beside(self, reduced: ENode, graph: host_terms.Terms) -> None:
         """State that a reduction of arrays beside each other combines those of each."""
         fn, columns = reduced.attrs
         rows = self._found.size[reduced.cls]
+        for cat, joined in self._side_by_side(reduced.args[0], rows, columns, graph) if fn in STEPS else ():
+            sizes = [self._found.size[a] for a in cat]
+            if not self.holds() and self._in_time() and not any(size % rows for size in sizes):
+                self.statements.split(self._over(reduced, joined), [size // rows for size in sizes])
+
+    def _side_by_side(
+        self, cls: int, rows: int, columns: int, graph: host_terms.Terms
+    ) -> Iterator[tuple[tuple[int, ...], int]]:
+        """What is joined to the transpose of an array of rows; and the array made of that."""
         turned = of_transpose((columns, rows, 1), (1, 0, 2))
-        for view in graph.of(reduced.args[0], "V") if fn in STEPS else ():
-            for members in self._cats(view.args[0]) if view.attrs[0] == turned and self._in_time() else ():
-                sizes = [self._found.size[a] for a in members]
-                if sum(sizes) == rows * columns and not any(size % rows for size in sizes):
-                    beside = self.statements.terms.add("V", (turned,), [self._joined(members)])
-                    self.statements.split(self._over(reduced, beside), [size // rows for size in sizes])
+        if turned.is_identity(rows * columns):
+            yield from ((cat, self._joined(cat)) for cat in self._cats(cls))
+        for view in graph.of(cls, "V"):
+            if view.attrs[0] == turned and self._found.size[view.args[0]] == rows * columns:
+                yield from ((cat, self._over(view, self._joined(cat))) for cat in self._cats(view.args[0]))
 
     def _joined(self, members: Iterable[int]) -> int:
         return self.statements.terms.add("Cat", (), [self._of_class[a] for a in members])
 
-    def _over(self, node: ENode, operand: int) -> int:
-        """The operator of an e-node over another term."""
-        return self.statements.terms.add(node.op, node.attrs, [operand])
+    def _over(self, node: ENode, *operands: int) -> int:
+        """The operator of an e-node over other terms."""
+        return self.statements.terms.add(node.op, node.attrs, operands)
 
     def _state(self, cls: int, term: host_terms.Term) -> None:
         """A class equals a term."""

@@ -189,6 +189,16 @@ PAIRS: dict[str, Row] = {
         lambda a, b, c: eqsat.max(eqsat.concat([a, stacked(c, b)], 1), 0),
         ((7, 2), (3, 3), (4, 3)),
     ),
+    "sums of sums joined in another order": (
+        lambda a, b: stacked(a.sum(1, keepdims=True), b.sum(1, keepdims=True)).sum(0),
+        lambda a, b: stacked(b.sum(1, keepdims=True), a.sum(1, keepdims=True)).sum(0),
+        ((2, 7), (3, 7)),
+    ),
+    "sums of joined values": (
+        lambda a, b, c, d, e: (a + stacked(b, c)) + stacked(d, e),
+        lambda a, b, c, d, e: a + (stacked(d, c) + stacked(b, e)),
+        ((5, 2), (2, 2), (3, 2), (2, 2), (3, 2)),
+    ),
     "sums of joined columns": (lambda a, b: stacked(a, b).sum(0), lambda a, b: b.sum(0) + a.sum(0), ((2, 7), (3, 7))),
     "folded": (lambda a: (a @ W).sum(1), lambda a: a @ W.sum(1), ((3, 5),)),
     "layers": (layered, folded_layers, ((4, 6),)),
