@@ -2,6 +2,7 @@
 
     python benchmarks/discover.py [--size N] [--minutes M] [--workers W] [--kept FILE]  # completeness, by operator set
     python benchmarks/discover.py --size 4 --draw N [--seed S]                  # of N settings of shapes of each set
+    python benchmarks/discover.py ... --certificates                            # and which most general ones have one
     python benchmarks/discover.py --planted N [--seed S] [--draws D]            # N random rules taken away, D times
 
 A draw takes away equations of `rules/` at random, among those without which the rules derive less. Each equation that
@@ -16,10 +17,12 @@ import sys
 import time
 from collections.abc import Iterable, Sequence
 
-from eqsat.discovery.derived import derived, rules
+import eqsat
+from eqsat.discovery.derived import derived, program, rules
 from eqsat.discovery.discover import Discovery, discover
 from eqsat.discovery.equations import Equation, equations, settings
 from eqsat.discovery.expressions import operators
+from eqsat.program.ir import Program
 from eqsat.rules import CHECKABLE
 from eqsat.runs.store import Store
 
@@ -38,11 +41,19 @@ SETS_OF_4 = (
 PLANTED = "matmul,add,mul,neg,relu,transpose"
 """Operators whose equations show that a rule is missing."""
 
+_SECONDS = 20.0
+"""Of a proof with its certificate."""
+
 
 def completeness(
-    sets: Sequence[str], size: int, minutes: float, workers: int, draw: tuple[int, int] | None, kept: str
+    sets: Sequence[str], size: int, minutes: float, workers: int, draw: tuple[int, int] | None, kept: str, certify: bool
 ) -> Iterable[str]:
-    """A line for each operator set. `kept`: a file of results, so that a run that was stopped goes on from there."""
+    """A line for each operator set.
+
+    Args:
+        kept: a file of results, so that a run that was stopped goes on from there.
+        certify: also say which of the most general equations that the rules derive have no certificate.
+    """
     for names in sets:
         begun = time.monotonic()
         with Store(kept) as store:
@@ -54,6 +65,17 @@ def completeness(
         looked = f"{found.looked} of {found.settings} settings"
         share = f"{found.derived} of {found.equations} ({found.share:.2%})"
         yield f"{names}: {looked}, {share}, {found.general} general, {counts}{late}, {seconds:.0f} s"
+        if certify:
+            without = [equation for equation in found.known if not has_certificate(equation)]
+            yield from (f"  no certificate: {equation}" for equation in without)
+            yield f"  {len(found.known) - len(without)} of {len(found.known)} have certificates"
+
+
+def has_certificate(equation: Equation) -> bool:
+    """Whether `eqsat prove` finds a certificate that both sides are equal."""
+    both = program(equation)
+    sides = [Program(both.inputs, {"y": side}) for side in both.outputs.values()]
+    return eqsat.prove(*sides, time_limit=_SECONDS, certify=True).certificate is not None
 
 
 def load_bearing(names: str, size: int) -> list[str]:
@@ -84,12 +106,13 @@ def main() -> int:
     parser.add_argument("--sets", nargs="*", metavar="LIST", help="operators instead of those that are listed here")
     parser.add_argument("--kept", default=":memory:", metavar="FILE", help="of results, to go on from later")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--certificates", action="store_true")
     parser.add_argument("--draws", type=int, default=1)
     args = parser.parse_args()
     if not args.planted:
         sets = args.sets or (SETS if args.size < 4 else SETS_OF_4)
         draw = (args.draw, args.seed) if args.draw else None
-        for line in completeness(sets, args.size, args.minutes, args.workers, draw, args.kept):
+        for line in completeness(sets, args.size, args.minutes, args.workers, draw, args.kept, args.certificates):
             print(line, flush=True)
         return 0
     lost = 0

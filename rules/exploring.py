@@ -16,6 +16,7 @@ _BOTH = f"{_AXIOMS}; {_SIMPLIFIER}"
 
 _COMMUTE = "operands in any order; of two zeros the first is the minimum and the maximum"
 _ASSOCIATE = "brackets in any place"
+_NOTHING = "blocks of zeros add nothing: a block-diagonal product is one for each block"
 _FACTORS = "the functional equation of exp; one factor may overflow where the product does not"
 
 _NEGATED = equation("negated-product", "-(a * b) == (-a) * b", source=_BOTH)
@@ -109,6 +110,10 @@ PRODUCTS: tuple[Rule, ...] = (
         numerics="range-changing",
         source="Ding et al., RepVGG (CVPR 2021): a small window is a large one with zeros around it",
         why="rows of zeros add nothing: parallel convolutions meet the one that took them in",
+    ),
+    *lines(
+        ("product-with-zeros", "a @ 0 == 0", "range-changing", _AXIOMS, _NOTHING),
+        ("product-of-zeros", "0 @ a == 0", "range-changing", _AXIOMS, _NOTHING),
     ),
     *rules(
         "matmul-of-diagonal",

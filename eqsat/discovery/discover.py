@@ -53,6 +53,7 @@ class Discovery:
         equations: how many there are in these, up to names; `general` of them are left without instances of others, and
             only these are derived.
         derived: how many of all equations the rules derive.
+        known: the most general ones that they derive.
         rows: rules that are missing, those that save most first.
         implied: equations that the rules derive with these rows.
         refused: equations that are no rules, and why: they hold over the reals, but for no class of numerics, or rules
@@ -65,6 +66,7 @@ class Discovery:
     equations: int = 0
     general: int = 0
     derived: int = 0
+    known: list[Equation] = field(default_factory=list)
     rows: list[Row] = field(default_factory=list)
     implied: list[Equation] = field(default_factory=list)
     refused: dict[Equation, str] = field(default_factory=dict)
@@ -126,7 +128,7 @@ def discover(
     for task, flags in done(_deriving(waiting, without), _DERIVING, "deriving"):
         for text, flag in zip(task.given["equations"], flags, strict=True):
             result.derived += instances[text] * flag
-            missing += [] if flag else [Equation.read(text)]
+            (result.known if flag else missing).append(Equation.read(text))
     _judge(sorted(missing, key=_order), without, result, in_time(1.0), told)
     result.rows.sort(key=lambda r: (-r.saved, _order(r.equation)))
     return result

@@ -87,6 +87,9 @@ def values(dtype: str, operands: int) -> Array:
         most = {2: 512, 3: 64}.get(operands, 16)
         spread = np.linspace(0, _PATTERNS - 1, most, dtype=np.uint16)  # of every sign and exponent
         every = np.unique(np.concatenate([np.concatenate([ends, -ends]).view(np.uint16), spread]))
+    # A signalling NaN is made quiet, as arithmetic makes it: of its power of zero libraries give one or NaN.
+    with np.errstate(invalid="ignore"):
+        every[np.isnan(every.view(whole))] |= np.array(np.nan, dtype=whole).view(np.uint16)
     return every.view(whole)
 
 

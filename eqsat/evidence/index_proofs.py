@@ -219,7 +219,7 @@ class _Element:
         if count is None:
             return atom(constant(value))
         if z3.is_int_value(count):
-            return (Product(count.as_long(), (), ()),)
+            return (Product(count.as_long(), (), ()),) if count.as_long() else ()
         return summed(ONE, self._facts.variable(count, "r"), count)
 
     def apply(self, fn: Any, *args: Sum) -> Sum:

@@ -161,6 +161,10 @@ def count_as(t: Logic, count: Any, dtype: Any, value: Any) -> Iterator[Any]:
     yield t.count(value, count)
 
 
+def is_value(t: Logic, value: Any, expected: Any) -> Iterator[Any]:
+    yield t.count(value, expected)
+
+
 def reciprocal_count(t: Logic, value: Any, count: Any, dtype: Any) -> Iterator[Any]:
     yield t.share(value, count)
 

@@ -259,7 +259,7 @@ TABLES: dict[str, Table] = {
         _table(table_values.reciprocal_count, "value:v count dtype:t ->", promises.reciprocal_count),
         _table(table_values.cast_back, "last:f first:f dtype:t ->"),
         _table(table_values.cast_through, "last:f first:f dtype:t -> both:f"),
-        _table(table_values.is_value, "value:v expected ->"),
+        _table(table_values.is_value, "value:v expected ->", promises.is_value),
         _table(table_values.reciprocal_of, "value:v -> reciprocal:v"),
         _table(table_values.exact_reciprocal, "value:v -> reciprocal:v"),
     )

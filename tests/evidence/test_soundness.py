@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from eqsat.base.numerics import DTYPES
 from eqsat.cli.app import app
 from eqsat.egraph.host_terms import Terms
-from eqsat.evidence.elementwise import check_values
+from eqsat.evidence.elementwise import check_values, values
 from eqsat.evidence.guard_proofs import prove_guard
 from eqsat.evidence.instances import Instance
 from eqsat.evidence.judge import judge
@@ -207,6 +207,7 @@ PROVED = (
     "maximum-in-order",
     "maximum-of-maxima",
     "matmul-of-diagonal",
+    "product-of-zeros",
     "deviation-from-greatest-of-row-shifted",
     "constant-addend-through-matmul-behind-view",
     "choice-by-negation-behind-view",
@@ -254,6 +255,7 @@ REFUTED = {
         when='W = along(L, "b k n -> b m n")',
         numerics="reassociating",
     ),
+    "a product with ones": rule("mutant", "a @ 1 == 1", numerics="reassociating"),
     "a shift that is not the row's": rule("mutant", "(a + b) - max(a + b)[R] == a - max(a)[R]", when="plain(R)"),
 }
 
@@ -273,6 +275,13 @@ def test_what_knows_no_integers_is_tried_on_every_value():
     wrong = prove_guard(rule("mutant", "sqrt(a) * sqrt(a) == a", numerics="reassociating"))
     assert wrong.status == "refuted"
     assert "in float64 at a=-" in wrong.reason
+
+
+@pytest.mark.parametrize(("dtype", "quiet"), [("float16", 0x0200), ("bfloat16", 0x0040)])
+def test_no_value_that_rules_are_tried_on_is_a_signalling_nan(dtype: str, quiet: int):
+    every = values(dtype, 1)
+    assert len(every) == 1 << 16
+    assert (every.view(np.uint16)[np.isnan(every)] & quiet).all()
 
 
 def test_a_table_that_breaks_its_promise_is_named(monkeypatch: pytest.MonkeyPatch):
@@ -308,7 +317,10 @@ def test_a_kept_promise_and_a_broken_one():
     repeated = lt.of_broadcast((1, 1, 4), (2, 3, 4))
     assert kept(swap, [repeated, 2, 3, 4], [lt.identity(4)])
     assert not kept(swap, [repeated, 2, 3, 4], [lt.strided(0, [(4, 0)])])
-    assert kept(Ask("is_value", (Var("v"), Var("n")), ()), [1.0, 1], []) is None
+    number = Ask("is_value", (Var("v"), Var("n")), ())
+    assert kept(number, [1.0, 1], [])
+    assert not kept(number, [1.0, 0], [])
+    assert kept(Ask("finite", (Var("v"),), ()), [1.0], []) is None
 
 
 def test_instances_have_empty_dims_and_five_ranks():

@@ -150,6 +150,11 @@ def stacked(*parts: Any) -> Any:
     return eqsat.concat(list(parts), 0)
 
 
+def block_diagonal(a: Any, b: Any) -> Any:
+    right, left = (eqsat.full((x.shape[0], y.shape[1]), 0.0, "float64") for x, y in ((a, b), (b, a)))
+    return stacked(eqsat.concat([a, right], 1), eqsat.concat([left, b], 1))
+
+
 PAIRS: dict[str, Row] = {
     **MATMUL,
     "join along k beside a bias": (
@@ -198,6 +203,11 @@ PAIRS: dict[str, Row] = {
         lambda a, b, c, d, e: (a + stacked(b, c)) + stacked(d, e),
         lambda a, b, c, d, e: a + (stacked(d, c) + stacked(b, e)),
         ((5, 2), (2, 2), (3, 2), (2, 2), (3, 2)),
+    ),
+    "block-diagonal product": (
+        lambda a, b, x, y: block_diagonal(a, b) @ stacked(x, y),
+        lambda a, b, x, y: stacked(a @ x, b @ y),
+        ((2, 5), (4, 3), (5, 6), (3, 6)),
     ),
     "sums of joined columns": (lambda a, b: stacked(a, b).sum(0), lambda a, b: b.sum(0) + a.sum(0), ((2, 7), (3, 7))),
     "folded": (lambda a: (a @ W).sum(1), lambda a: a @ W.sum(1), ((3, 5),)),
