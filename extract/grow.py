@@ -214,7 +214,7 @@ class Grower:
         left, right = (self._prologues(a) for a in node.args)
 
         def score(pair: tuple[Cut, Cut]) -> int:
-            return pair[0].price + pair[1].price + self.beneath(pair[0].leaves | pair[1].leaves)
+            return self._beyond(pair[0]) + self._beyond(pair[1]) + self.beneath(pair[0].leaves | pair[1].leaves)
 
         pairs = sorted(product(left, right), key=score)
         self.crowded = self.crowded or len(pairs) > self.limits.pairs
@@ -231,10 +231,14 @@ class Grower:
         out = identity(self.snapshot.size[node.cls])
         a, b = node.args
         rights = self._prologues(b)
-        for left in self.streams.lefts(a, node.attrs, self.gemms, self.rows, self.limits.lefts):
+
+        def beside(x: Cut) -> int:
+            return x.price + min(self._beyond(y) + self.beneath(x.leaves | y.leaves) for y in rights)
+
+        for left in self.streams.lefts(a, node.attrs, self.gemms, self.rows, self.limits.lefts, beside):
 
             def score(y: Cut, given: int = left.cut.leaves) -> int:
-                return y.price + self.beneath(given | y.leaves)
+                return self._beyond(y) + self.beneath(given | y.leaves)
 
             for y in sorted(rights, key=score)[: self.limits.rights]:
                 core = self.streams.core([Factors(i, left.cut, y)])

@@ -7,7 +7,7 @@ all of it is decided on core nodes (`eqsat.streams.stream`), which also gives th
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -79,10 +79,12 @@ class Streams:
         gemms: Sequence[Sequence[Cut]],
         rows: Sequence[Sequence[Cut]],
         most: int,
+        beside: Callable[[Cut], int],
     ) -> Iterator[Made]:
         """How class `a`, the left operand of a product with these dims, may be made on the way, given the cuts of every
-        class: the best `most` products, and rows; each also with the statistics among its leaves."""
-        for made in self._without_statistics(a, dims, gemms, rows, most):
+        class: the best `most` products, and rows; each also with the statistics among its leaves. `beside` is the guess
+        at what a cut costs with the right operand."""
+        for made in self._without_statistics(a, dims, gemms, rows, most, beside):
             yield made
             found = self._statistics(made.cut, rows)
             if found:
@@ -95,23 +97,32 @@ class Streams:
         gemms: Sequence[Sequence[Cut]],
         rows: Sequence[Sequence[Cut]],
         most: int,
+        beside: Callable[[Cut], int],
     ) -> Iterator[Made]:
         b, m, k, _ = dims
         domain = Rows(b * m, k, "full")
+        known: dict[int, list[Cut]] = {}
         for x in [x for x in gemms[a] if _is_whole(x, dims)][:most]:
             yield Made(x, x.price)
         for x in [x for x in rows[a] if x.key == domain][:most]:
             yield Made(x, x.price)
             computed = bits(x.leaves & self.facts.computed)
-            inner = {c: found for c in computed if (found := self._inner(gemms[c], dims, rows))}
+            known |= {c: self._inner(gemms[c], dims, rows, beside) for c in computed if c not in known}
+            inner = {c: known[c] for c in computed if known[c]}
             for i in range(max(map(len, inner.values()), default=0)):
                 chosen = {c: found[min(i, len(found) - 1)] for c, found in inner.items()}
                 yield Made(_replaced(x, chosen), x.price + sum(y.price for y in chosen.values()))
 
-    def _inner(self, gemms: Sequence[Cut], dims: tuple[int, int, int, int], rows: Sequence[Sequence[Cut]]) -> list[Cut]:
-        """The best inner product among cuts, and the ones that read the fewest computed classes: the other operand of
-        the product often reads the same. These are counted with statistics and without. A tie goes to the product
-        whose leaves are less deep: one launch is too low a guess for a leaf that is itself made of others."""
+    def _inner(
+        self,
+        gemms: Sequence[Cut],
+        dims: tuple[int, int, int, int],
+        rows: Sequence[Sequence[Cut]],
+        beside: Callable[[Cut], int],
+    ) -> list[Cut]:
+        """The best inner product among cuts, the best one with the right operand, whose array it may read too, and the
+        ones that read the fewest computed classes. These are counted with statistics and without. A tie goes to the
+        product whose leaves are less deep: one launch is too low a guess for a leaf that is itself made of others."""
         whole = [x for x in gemms if _is_whole(x, dims)]
         if not whole:
             return []
@@ -121,7 +132,7 @@ class Streams:
         counts = [len(leaves) for leaves in read]
         bare_counts = [n - len(self._statistics(x, rows)) for n, x in zip(counts, whole, strict=True)]
         fewest, bare = (whole[min(range(len(whole)), key=lambda i: (n[i], depths[i]))] for n in (counts, bare_counts))
-        return list(dict.fromkeys([whole[0], fewest, bare]))
+        return list(dict.fromkeys([whole[0], fewest, bare, min(whole, key=beside)]))
 
     def _statistics(self, x: Cut, rows: Sequence[Sequence[Cut]]) -> dict[int, Cut]:
         """The best cuts of those leaves that have one value a row, of what is in memory anyway."""

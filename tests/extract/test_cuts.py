@@ -254,6 +254,17 @@ def test_a_contiguous_slice_is_an_alias() -> None:
     assert families == {"alias": 1, "pointwise": 1}
 
 
+def test_a_product_reads_both_operands_from_one_array() -> None:
+    """An operand that is computed on the way is no launch of its own, however few combinations are tried."""
+    n = 64
+    whole = mm(x_("x", n * n), c_("w", 2 * n * n), n, n, 2 * n)
+    left, right = (view(whole, lay.strided(start, ((n, 1), (n, n)))) for start in (0, n * n))
+    snapshot = Snapshot.from_core([mm(left, right, n, n, n)])
+    found = enumerate_candidates(snapshot, MI300X, Limits(pairs=1)).of_class[snapshot.roots[0]]
+    (array,) = {node.args[0] for node in snapshot.nodes if node.op == "V"}
+    assert (array,) in [x.children for x in found]
+
+
 def test_a_tie_between_epilogue_and_prologue_goes_to_the_epilogue() -> None:
     """relu(x @ w) @ v: with one column of tiles the second product would compute relu no more often than the first."""
     root = mm(un("relu", XW), c_("v", 16 * 8), 64, 16, 8)

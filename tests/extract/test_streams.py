@@ -12,6 +12,7 @@ import eqsat
 from eqsat.egraph.snapshot import Snapshot
 from eqsat.extract.candidates import Candidate, enumerate_candidates
 from eqsat.extract.cover import cover
+from eqsat.extract.cuts import Limits
 from eqsat.extract.device.table import DEVICES
 from eqsat.extract.plan.plan import Plan, build_plan
 from eqsat.extract.streams import Streams
@@ -20,7 +21,7 @@ from eqsat.gpu.launch.generate import chain
 from eqsat.gpu.launch.streams import described
 from eqsat.gpu.table.targets import TARGETS
 from eqsat.layout import arithmetic as lay
-from eqsat.program.core import Node, evaluate
+from eqsat.program.core import Node, evaluate, topological
 from support.core_programs import bin_, by_row, c_, full, layernorm, mm, red, silu, softmax, un, view, x_
 from support.plans import program_of, random_env
 
@@ -218,6 +219,21 @@ def test_attention_reads_its_heads_from_one_array_of_q_k_and_v() -> None:
     program = eqsat.trace(lambda x: layer(x, **held), x=eqsat.spec((n, width)))
     found = eqsat.optimize(program, device="mi300x", time_limit=20).report["kernels"]
     assert [k["family"] for k in found] == ["stream", "stream", "contraction"]
+
+
+def test_keys_and_values_are_read_from_the_array_of_both() -> None:
+    """Also where few operands are tried, and the turned keys can be computed as a product of their own as well."""
+    both = mm(x_("y", B * K * D), c_("w", D * 2 * D), B * K, D, 2 * D)
+    keys = view(both, lay.strided(0, ((B, K * 2 * D), (D, 1), (K, 2 * D))))
+    values = view(both, lay.strided(D, ((B * K, 2 * D), (D, 1))))
+    product = mm(x_("wt", B * D * D), x_("yt", B * D * K), D, D, K, batch=B)
+    attended = mm(softmax(mm(x_("q", B * M * D), keys, M, D, K, batch=B), K), values, M, K, D, batch=B)
+    roots = [attended, product]
+    at = {node: i for i, node in enumerate(topological(roots))}
+    snapshot = Snapshot.from_core(roots).merged([(at[keys], at[product])])
+    (array,) = {n.cls for n in snapshot.nodes if snapshot.size[n.cls] == both.size}
+    found = enumerate_candidates(snapshot, MI300X, Limits(rights=1)).of_class[snapshot.roots[0]]
+    assert (array,) in [x.children for x in found if x.family == "stream"]
 
 
 def test_attention_turns_queries_and_keys_of_different_products_on_the_way() -> None:
