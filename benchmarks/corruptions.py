@@ -1,4 +1,4 @@
-"""Change a certificate in every place: none of what that leaves may verify (`eqsat/verify/`).
+"""Change a certificate in every place. No changed certificate may verify (`eqsat/verify/`).
 
     python benchmarks/corruptions.py A.onnx B.onnx C.proof [--jobs N]
 

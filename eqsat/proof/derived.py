@@ -145,8 +145,8 @@ class Statements:
         self._push(begun)
 
     def split(self, at: int, sizes: Sequence[int]) -> int:
-        """A product is the sum of products over these runs of its inner axis, and a reduction combines those of these
-        runs of its rows; what it is is given back. Views of operands are moved into them."""
+        """State that a product is the sum of products over these runs of its inner axis, or that a reduction combines
+        the reductions of these runs of its rows. Views of operands are moved into them. The result is the new term."""
         begun = len(self.terms.rows)
         right = split(self.terms, at, sizes)
         self.state(at, right, lambda named: {"split": named(at), "into": list(sizes)})
@@ -361,7 +361,7 @@ class Lemma:
             self._beside(reduced, graph)
 
     def _stacked(self, node: ENode, block: int) -> None:
-        """State that an operator of joined operands joins what it makes of their parts, each of whole blocks."""
+        """State that an operator of joined operands is the join of its results on their parts, each of whole blocks."""
         for cats in product(*map(self._cats, node.args)):
             if self.holds() or not self._in_time():
                 return

@@ -156,7 +156,7 @@ def check(first: CoreProgram, second: CoreProgram, certificate: str, rules: Sequ
     text = certificate[: certificate.rstrip("\n").rfind("\n") + 1]
     reading = _read(first, second, text, rules)
     if certificate != text + reading.seal(text):
-        raise NotSealed("every line holds, but they are not those that were sealed: the certificate was changed")
+        raise NotSealed("every line holds, but the seal does not match: it was changed after it was sealed")
     return reading.verified()
 
 
