@@ -50,6 +50,9 @@ _REFUTING_SHARE = 0.25
 _QUICK_SHARE, _QUICK_NODES = 0.1, 500
 """What a first e-graph gets: most proofs by rules are short."""
 
+_STARTING_SHARE = 0.5
+"""Of the time that is left, for the worker to load before the first e-graph, whose share may be shorter than that."""
+
 _NORMAL_FORM_SHARE = 0.7
 _STEPS_SECONDS, _STEPS_SHARE = 0.8, 0.2
 """Once the normal form has proved two programs equal, rules get this long to find steps that read better, and only
@@ -297,6 +300,7 @@ class _Pair:
 
     def _whole(self, deadline: float, better_steps_until: float, certify: bool) -> Proof:
         """Both programs as one problem: a small e-graph, then the elements, then a large e-graph."""
+        warm_up(_rules(), max(0.0, _STARTING_SHARE * (deadline - time.monotonic())))
         quick = self._saturated(_QUICK_SHARE * (deadline - time.monotonic()), _QUICK_NODES)
         if not self._met(quick) and self._fold(quick):
             quick = self._saturated(_QUICK_SHARE * (deadline - time.monotonic()), _QUICK_NODES)

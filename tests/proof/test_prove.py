@@ -12,13 +12,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import eqsat
+from eqsat.egraph import saturate
 from eqsat.errors import InputError
 from eqsat.program.core import CoreProgram, evaluate, lower, topological
 from eqsat.program.ir import Program
+from eqsat.proof import prove
 from eqsat.proof.normal_form.elements import Elements, compare
 from eqsat.proof.normal_form.functions import Functions
 from eqsat.proof.normal_form.scalars import Beyond
 from eqsat.testing import programs, random_inputs
+from support import migraphx_pairs as pairs
+from support.migraphx_pairs import PAIRS
 from support.proof_pairs import DIFFERENT, EQUAL, build
 
 SLOW = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large]
@@ -187,3 +191,13 @@ def test_what_looks_alike_is_not_one_expression():
     assert not s.equal(s.binary("less", x, y), s.binary("less_equal", x, y))
     assert not s.equal(s.largest([x, s.total([y, y])]), s.largest([s.total([x, x]), y]))
     assert not s.equal(s.binary("pow", s.binary("pow", x, y), y), s.binary("pow", x, s.product(y, y)))
+
+
+def test_a_worker_that_loads_takes_no_time_of_the_first_e_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its share is shorter than loading takes, so that elements were compared where a few steps prove the pair."""
+    before, after, inputs = PAIRS["convolutions: mul_conv1"]
+    left, right = pairs.build(before, inputs), pairs.build(after, inputs)
+    monkeypatch.setattr(prove, "compare", lambda *given: pytest.fail("elements are compared"))
+    monkeypatch.setattr(prove, "_QUICK_SHARE", 0.02)
+    saturate._WORKERS.end_idle()
+    assert eqsat.prove(left, right, time_limit=20).method == "rules"
