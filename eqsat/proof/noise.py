@@ -7,7 +7,8 @@ to decide, as they do in deep programs. Values move by more than float64 rounds 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -19,6 +20,9 @@ _SHIFT, _TINY = 2.0**-52, 2.0**-1073
 SAMPLES = 3
 _STILL = frozenset({"V", "Cat", "Gather", "Where"})
 """Operators that move values and compute none."""
+
+_LARGE = 1e100
+"""Sums of products of values up to this size are in the range of float64."""
 
 
 class Overflow(Exception):
@@ -45,8 +49,46 @@ def noise(
         OutOfTime: the deadline has passed.
         Overflow: an integer or a truth value comes of one that is beyond float64, or not defined.
     """
+    found = []
+    runs = _runs(program, inputs, exact, deadline, samples, _as_errors)
+    for still, *others in zip(clean, *runs, strict=True):
+        with np.errstate(invalid="ignore"):
+            gaps = np.abs(np.stack(others).astype(np.float64) - still.reshape(-1).astype(np.float64))
+        moved_most = float(gaps[np.isfinite(gaps)].max(initial=0.0))
+        found.append(np.where(np.isfinite(gaps).all(0), moved_most, np.inf).reshape(still.shape))
+    return found
+
+
+def valued(program: CoreProgram, inputs: Mapping[str, Array], exact: Exact, deadline: float) -> list[bool | None]:
+    """Whether all elements of each output are finite (True) or none is (False), wherever rounding falls; None for
+    others, and where values come near the end of the range of float64: infinities must be those of masks.
+
+    Args and raises: as `noise`, but Overflow.
+    """
+
+    def in_range(node: Node, value: Array, args: list[Array]) -> Array:
+        if is_float(node.dtype) and node.op not in _STILL and _overflows(node, value, args):
+            raise Overflow
+        return value
+
+    try:
+        runs = _runs(program, inputs, exact, deadline, SAMPLES, in_range)
+    except Overflow:
+        return [None] * len(program.roots)
+    finite = [np.isfinite(np.stack(values).astype(np.float64)) for values in zip(*runs, strict=True)]
+    return [True if x.all() else None if x.any() else False for x in finite]
+
+
+def _runs(
+    program: CoreProgram,
+    inputs: Mapping[str, Array],
+    exact: Exact,
+    deadline: float,
+    samples: int,
+    checked: Callable[[Node, Array, list[Array]], Array],
+) -> list[list[Array]]:
+    """The flat outputs of samples, where each value that is computed is moved once it is `checked`."""
     flat = {name: array.reshape(-1) for name, array in inputs.items()}
-    runs = []
     shifts: dict[Node, Array] = {}
 
     def shift(node: Node, value: Array) -> Array:
@@ -58,32 +100,46 @@ def noise(
             shifts[node] = np.where(whole, 0.0, off)
         return shifts[node]
 
-    for seed in range(samples):
-        rng = np.random.default_rng(seed)
+    def moved(rng: np.random.Generator, node: Node, value: Array, args: list[Array]) -> Array:
+        if time.monotonic() > deadline:
+            raise OutOfTime
+        value = checked(node, value, args)
+        if not is_float(node.dtype) or node.op in _STILL:
+            return value
+        sign = rng.integers(0, 2, value.shape, dtype=np.int8) * 2.0 - 1.0
+        by = shift(node, value) if node.op in ("Const", "Full") else _SHIFT * np.abs(value) + _TINY
+        return np.where(np.isfinite(value), value + sign * by, value)
 
-        def moved(node: Node, value: Array, args: list[Array], rng=rng) -> Array:
-            if time.monotonic() > deadline:
-                raise OutOfTime
-            if not is_float(node.dtype):
-                if any(np.isnan(a).any() for a in args):
-                    raise Overflow
-                return value
-            if node.op in _STILL:
-                return value
-            masks = not args or any(np.isneginf(a).any() for a in args)
-            if not masks:
-                value = np.where(np.isfinite(value), value, np.nan)
-            elif (value == np.inf).any():
-                value = np.where(value == np.inf, np.nan, value)
-            sign = rng.integers(0, 2, value.shape, dtype=np.int8) * 2.0 - 1.0
-            by = shift(node, value) if node.op in ("Const", "Full") else _SHIFT * np.abs(value) + _TINY
-            return np.where(np.isfinite(value), value + sign * by, value)
+    changes = [partial(moved, np.random.default_rng(seed)) for seed in range(samples)]
+    roots, constants, opaque = program.roots, program.constants, program.opaque
+    return [evaluate(roots, flat, constants, opaque, "float64", change) for change in changes]
 
-        runs.append(evaluate(program.roots, flat, program.constants, program.opaque, "float64", moved))
-    found = []
-    for still, *others in zip(clean, *runs, strict=True):
-        with np.errstate(invalid="ignore"):
-            gaps = np.abs(np.stack(others).astype(np.float64) - still.reshape(-1).astype(np.float64))
-        moved_most = float(gaps[np.isfinite(gaps)].max(initial=0.0))
-        found.append(np.where(np.isfinite(gaps).all(0), moved_most, np.inf).reshape(still.shape))
-    return found
+
+def _as_errors(node: Node, value: Array, args: list[Array]) -> Array:
+    """A value with NaN where float64 cannot hold it, so that this is seen in all that comes of it. Raises Overflow where
+    an integer or a truth value would hide it."""
+    if not is_float(node.dtype):
+        if any(np.isnan(a).any() for a in args):
+            raise Overflow
+        return value
+    if node.op in _STILL:
+        return value
+    masks = not args or any(np.isneginf(a).any() for a in args)
+    if not masks:
+        return np.where(np.isfinite(value), value, np.nan)
+    return np.where(value == np.inf, np.nan, value) if (value == np.inf).any() else value
+
+
+def _overflows(node: Node, value: Array, args: Sequence[Array]) -> bool:
+    """Whether some value is not finite although all that it comes from is, or so large that what comes of it may not
+    be."""
+    finite = np.isfinite(value)
+    if np.abs(value[finite]).max(initial=0.0) > _LARGE:
+        return True
+    if finite.all():
+        return False
+    if not args:  # minus infinity is a mask, others may have been too large for their types
+        return not np.isneginf(value[~finite]).all()
+    if node.op in ("Un", "Bin"):
+        return bool((~finite & np.logical_and.reduce([np.isfinite(a) for a in args])).any())
+    return node.op == "Opaque" or "prod" in node.attrs or all(np.isfinite(a).all() for a in args)

@@ -19,7 +19,7 @@ from eqsat.program.node import flops
 from eqsat.program.term import Term
 from eqsat.proof.ahead import decided_ahead
 from eqsat.proof.intervals import Interval, OutOfTime, constants_of, enclose, rounded
-from eqsat.proof.noise import SAMPLES, Overflow, noise
+from eqsat.proof.noise import SAMPLES, Overflow, noise, valued
 from eqsat.proof.normal_form.assumptions import Bounds
 
 _NOTICED = 1e-13
@@ -69,7 +69,7 @@ _DIVIDES = frozenset({"div", "mod", "pow"})
 _ROUNDS = 3
 _MORE_ROUNDS_SECONDS = 0.3
 _LEAST_ONE_SIDED = 3
-"""Generic points on which one program has finite values alone, and the other none, before that is a difference."""
+"""Points on which one program has finite values alone, and the other none, before that is a difference."""
 
 _INTEGER_SPREAD = 3
 
@@ -322,10 +322,10 @@ class Refutation:
                 differs &= _differences(want, found[name], max(self._tolerance, self._least))
             if differs.any():
                 where = _first(self._pair.apart(inputs, name, outputs, differs))
-            if point.generic and _one_sided(want, found[name]) and self._pair.one_sided(inputs, name):
+            if _one_sided(want, found[name]) and self._pair.one_sided(inputs, name, point.generic):
                 self._one_sided[name] += 1
             if where is None and self._one_sided[name] >= _LEAST_ONE_SIDED:
-                where = (0,) * want.ndim
+                where, quick = (0,) * want.ndim, False
             if where is not None:
                 at = name, where
                 decided = _deciders(self._pair, inputs, at, self._tolerance, self._bounds) if quick else []
@@ -366,6 +366,8 @@ class _Pair:
         self._known: dict[str, tuple[Interval, Interval]] = {}
         self._noise_of: Mapping[str, Array] | None = None
         self._noises: dict[str, Array] = {}
+        self._valued_of: Mapping[str, Array] | None = None
+        self._valued: dict[str, tuple[bool | None, bool | None]] = {}
         self.large = self._too_wide = self._flops > _MOST_BOUNDED_FLOPS
 
         self.rounding = 0.0
@@ -471,10 +473,18 @@ class _Pair:
             return {}
         return {name: one + other for name, one, other in zip(outputs[0], *moved, strict=True)}
 
-    def one_sided(self, inputs: Mapping[str, Array], name: str) -> bool:
-        """Whether one side has values everywhere, and the other none."""
-        left, right = self._bounds(inputs)[name]
-        return any(bool(a.bounded.all() and b.undefined.all()) for a, b in ((left, right), (right, left)))
+    def one_sided(self, inputs: Mapping[str, Array], name: str, generic: bool) -> bool:
+        """Whether one side has values everywhere, and the other none: by bounds, which say so of poles and jumps as
+        well, at generic inputs alone; else by what infinite masks leave, wherever rounding falls."""
+        if generic:
+            with suppress(OutOfTime):
+                left, right = self._bounds(inputs)[name]
+                if any(bool(a.bounded.all() and b.undefined.all()) for a, b in ((left, right), (right, left))):
+                    return True
+        if self._valued_of is not inputs:
+            sides = [valued(side, inputs, self._exact, self._deadline) for side in (self._left, self._right)]
+            self._valued_of, self._valued = inputs, dict(zip(self._left.root_names, zip(*sides, strict=True), strict=True))
+        return set(self._valued[name]) == {True, False}
 
     def _bounds(self, inputs: Mapping[str, Array]) -> dict[str, tuple[Interval, Interval]]:
         if self._of is not inputs:

@@ -185,6 +185,46 @@ def test_constants_with_masks_hide_no_difference(mask: float, by: float, monkeyp
     assert (found is None) == (by == 1.0)
 
 
+def masked(normed: bool, layers: int, hidden: float = -np.inf) -> Program:
+    """Layers of causal attention, or of its scores without their softmax."""
+    rows, width = 8, 4
+    rng = np.random.default_rng(0)
+    mask = np.where(np.arange(rows)[:, None] < np.arange(rows), np.float32(hidden), np.float32(0))
+    weights = [rng.standard_normal((width, width)).astype(np.float32) for _ in range(layers)]
+
+    def function(x):
+        for i, weight in enumerate(weights):
+            scores = x @ weight @ x.T + mask
+            x = x + (eqsat.softmax(scores, -1) if normed or i else scores) @ x
+        return x
+
+    return eqsat.trace(function, eqsat.spec((rows, width)))
+
+
+@pytest.mark.parametrize("layers", [2, 12])
+def test_numbers_that_an_infinite_mask_leaves_out_everywhere_are_missed(layers: int):
+    """Bounds of deep programs are too wide to say so."""
+    found = refute(masked(True, layers), masked(False, layers), {"x": "x"}, SECONDS).found
+    assert found is not None
+    assert np.isfinite(found.left[found.output]).all()
+    assert not np.isfinite(found.right[found.output]).any()
+    assert not found.decided
+
+
+@pytest.mark.parametrize(
+    "far",
+    [
+        lambda x: eqsat.log(eqsat.exp(-1000.0 - x)),
+        lambda x: eqsat.exp(1000.0 + x) / eqsat.exp(1000.0),
+        lambda x: eqsat.exp(1000.0 + x).sum() - eqsat.exp(1000.0 + x).sum() + x,
+        lambda x: eqsat.where(eqsat.exp(1000.0 + x) / eqsat.exp(1000.0) > 0.0, x, np.inf),
+    ],
+)
+def test_values_beyond_float64_refute_nothing(far):
+    left, right = (eqsat.trace(side, eqsat.spec((3,))) for side in (far, lambda x: x))
+    assert refute(left, right, {"x": "x"}, SECONDS).found is None
+
+
 @given(program=programs(max_ops=8), seed=st.integers(0, 99))
 @settings(max_examples=150, deadline=None, suppress_health_check=SLOW)
 def test_bounds_hold_what_a_program_computes(program: Program, seed: int):
