@@ -116,8 +116,10 @@ def _runs(
 
 
 def _as_errors(node: Node, value: Array, args: list[Array]) -> Array:
-    """A value with NaN where float64 cannot hold it, so that this is seen in all that comes of it. Raises Overflow where
-    an integer or a truth value would hide it."""
+    """A value with NaN where float64 cannot hold it, so that this is seen in all that comes of it.
+
+    Raises Overflow where an integer or a truth value would hide it.
+    """
     if not is_float(node.dtype):
         if any(np.isnan(a).any() for a in args):
             raise Overflow

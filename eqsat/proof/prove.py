@@ -39,7 +39,8 @@ from eqsat.proof.exchange import exchanged
 from eqsat.proof.intervals import OutOfTime
 from eqsat.proof.normal_form.assumptions import Bounds, read
 from eqsat.proof.normal_form.elements import Agreement, compare
-from eqsat.proof.refute import Difference, Refutation, Search, typical
+from eqsat.proof.points import typical
+from eqsat.proof.refute import Difference, Refutation, Search
 from eqsat.proof.sweep import Cut, Sample, Swept, sample, sweep
 from eqsat.verify.pairing import lowered, matched, ordered
 

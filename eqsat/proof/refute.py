@@ -5,31 +5,28 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from eqsat.base.numerics import Array, is_float, np_dtype
+from eqsat.base.numerics import Array, is_float
 from eqsat.errors import InputError
 from eqsat.program.core import CoreProgram, evaluate, lower, topological
 from eqsat.program.ir import Program
 from eqsat.program.node import flops
-from eqsat.program.term import Term
 from eqsat.proof.ahead import decided_ahead
 from eqsat.proof.intervals import Interval, OutOfTime, constants_of, enclose, rounded
 from eqsat.proof.noise import SAMPLES, Overflow, noise, valued
 from eqsat.proof.normal_form.assumptions import Bounds
+from eqsat.proof.points import TYPICAL, Point, drawn, inputs_of_both, inputs_to_try, numbered_rows
 
 _NOTICED = 1e-13
 """Elements that differ by less than this share of themselves are not worth a closer look."""
 
 _CONSTANTS = 1e-5
 """Differences below this share of an output's scale may come from constants that were rounded ahead of time."""
-
-_HIDDEN = 0.2
-"""The share of whole numbers that are 0 where they may be masks."""
 
 _NOISE, _MANY_FLOPS = 1e-12, 10**8
 """Of the scale of an output, and of a program."""
@@ -59,19 +56,10 @@ _BOUNDS_SHARE = 0.3
 _LOOK_FACTOR = 3.0
 """Times the given time that a difference at first sight may take to be sure of: then nothing else is left to do."""
 
-_NUMBERING = frozenset(
-    {"cast", "transpose", "reshape", "broadcast", "slice", "concat", "pad", "where", "add", "sub", "mod", "gather"}
-)
-"""Operators behind which an input may still number rows: most of its values stay below the rows that there are."""
-
-_JUMPS = frozenset({"floor", "ceil", "round", "sign", "mod", "less", "less_equal", "greater", "greater_equal", "equal"})
-_DIVIDES = frozenset({"div", "mod", "pow"})
 _ROUNDS = 3
 _MORE_ROUNDS_SECONDS = 0.3
 _LEAST_ONE_SIDED = 3
 """Points on which one program has finite values alone, and the other none, before that is a difference."""
-
-_INTEGER_SPREAD = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,47 +94,6 @@ class Difference:
         return f"{_place(self.output, self.index)} is {left} in the first and {right} in the second{decided}"
 
 
-@dataclass(frozen=True, slots=True)
-class Point:
-    """A kind of input.
-
-    Attributes:
-        draw: floats of a shape; integers are a few times as large, rounded.
-        generic: away from poles and jumps.
-        truths: the share of booleans that are true.
-        hides_nothing: integers that number no rows are 1, as in a mask of everything.
-    """
-
-    name: str
-    draw: Callable[[tuple[int, ...], np.random.Generator], Array]
-    generic: bool = False
-    truths: float = 0.5
-    hides_nothing: bool = False
-
-
-def _magnitudes(shape: tuple[int, ...], rng: np.random.Generator) -> Array:
-    """A power of ten for each row: norms of some rows then hang on their epsilon."""
-    return 10.0 ** rng.integers(-6, 2, [*shape[:-1], 1][: len(shape)])
-
-
-POINTS: tuple[Point, ...] = (
-    Point("normal", lambda shape, rng: rng.standard_normal(shape)),
-    Point("positive", lambda shape, rng: rng.uniform(0.5, 2.0, shape), generic=True, truths=0.2),
-    Point("unmasked", lambda shape, rng: rng.standard_normal(shape), truths=1.0, hides_nothing=True),
-    Point("magnitudes", lambda shape, rng: rng.standard_normal(shape) * _magnitudes(shape, rng)),
-    Point("whole", lambda shape, rng: rng.integers(-3, 4, shape).astype(np.float64), truths=0.8),
-    Point("ones", lambda shape, rng: np.ones(shape), truths=1.0),
-    Point("negative", lambda shape, rng: -rng.uniform(0.5, 2.0, shape)),
-    Point("zeros", lambda shape, rng: np.zeros(shape), truths=0.0),
-    Point("large", lambda shape, rng: 100.0 * rng.standard_normal(shape), truths=0.1),
-    Point("small", lambda shape, rng: 0.01 * rng.standard_normal(shape), truths=0.9),
-    Point("tiny", lambda shape, rng: 1e-4 * rng.standard_normal(shape)),
-    Point("faint", lambda shape, rng: 1e-6 * rng.standard_normal(shape)),
-    Point("positive again", lambda shape, rng: rng.uniform(0.1, 4.0, shape), generic=True),
-)
-"""Inputs to try, in order. An epsilon shows on small inputs, where it is as large as its other addend."""
-
-_TYPICAL = next(point for point in POINTS if point.generic)
 _REDRAWN = 3
 """Times that an input is drawn anew before it counts as one that decides nothing."""
 
@@ -159,13 +106,6 @@ _ENOUGH = 3
 
 _MOST_DECIDERS = 256
 """Elements of an input that are tried as the one that decides."""
-
-_OFF_JUMPS = frozenset({"normal", "positive", "unmasked", "positive again"})
-_WHOLE = frozenset({"whole", "ones", "zeros"})
-_ROUNDED = frozenset(
-    {"exp", "log", "log1p", "sqrt", "rsqrt", "reciprocal", "erf", "tanh", "sigmoid", "sin", "cos", "div", "pow"}
-)
-
 
 _Outputs = Mapping[str, Array]
 """Of one program, by the names of the first."""
@@ -227,7 +167,7 @@ class Refutation:
         self._untried = (
             (again, point, inputs)
             for again in range(_ROUNDS)
-            for point, inputs in _points(left, right, names, seed + again, self._bounds)
+            for point, inputs in inputs_to_try(left, right, names, seed + again, self._bounds)
         )
         self._one_sided: Counter[str] = Counter()
         self._points, self._defined, self._unsure = 0, False, 0.0
@@ -255,7 +195,7 @@ class Refutation:
         found = None
         if not self._pair.divides_by_zero(inputs):
             with suppress(OutOfTime):
-                found = self._difference(_TYPICAL, inputs, named, False)
+                found = self._difference(TYPICAL, inputs, named, False)
         return self._search(found, True)
 
     def look(self, seconds: float, enough: int = _ENOUGH, doubts: float = math.inf) -> Search:
@@ -334,24 +274,6 @@ class Refutation:
         return None
 
 
-def typical(
-    left: Program, right: Program, names: Mapping[str, str], bounds: Mapping[str, Bounds]
-) -> list[dict[str, Array]]:
-    """Inputs away from poles and jumps, flat, by the names of the first program.
-
-    Of whole numbers a few are 0 where that divides nothing: they may be masks.
-    """
-    divides = _divides([*left.terms(), *right.terms()])
-    rng = np.random.default_rng(0)
-
-    def masked(values: Array) -> Array:
-        hidden = rng.random(values.shape) < _HIDDEN
-        return values if is_float(values.dtype.name) or divides else np.where(hidden, 0, values).astype(values.dtype)
-
-    points = [values for point, values in _points(left, right, names, 0, bounds) if point.generic]
-    return [{n: (v if n in bounds else masked(v)).reshape(-1) for n, v in values.items()} for values in points]
-
-
 class _Pair:
     """Outputs of two programs and their bounds, by the names of the first."""
 
@@ -417,7 +339,7 @@ class _Pair:
         self, flat: Mapping[str, Array], outputs: Sequence[Sequence[Array]]
     ) -> tuple[dict[str, Array], tuple[_Outputs, _Outputs]]:
         """Flat inputs and outputs in their shapes, by the names of the first program."""
-        inputs = {n: flat[n].reshape(t.shape) for n, t in _inputs(*self.programs, self.names).items()}
+        inputs = {n: flat[n].reshape(t.shape) for n, t in inputs_of_both(*self.programs, self.names).items()}
         shaped = [
             {n: v.reshape(s) for n, v, s in zip(self._left.root_names, values, side.root_shapes, strict=True)}
             for side, values in zip((self._left, self._right), outputs, strict=True)
@@ -483,7 +405,10 @@ class _Pair:
                     return True
         if self._valued_of is not inputs:
             sides = [valued(side, inputs, self._exact, self._deadline) for side in (self._left, self._right)]
-            self._valued_of, self._valued = inputs, dict(zip(self._left.root_names, zip(*sides, strict=True), strict=True))
+            self._valued_of, self._valued = (
+                inputs,
+                dict(zip(self._left.root_names, zip(*sides, strict=True), strict=True)),
+            )
         return set(self._valued[name]) == {True, False}
 
     def _bounds(self, inputs: Mapping[str, Array]) -> dict[str, tuple[Interval, Interval]]:
@@ -492,52 +417,6 @@ class _Pair:
             left, right = (enclose(side, inputs, self._exact, until) for side in (self._left, self._right))
             self._of, self._known = inputs, {n: (left[n], b) for n, b in zip(left, right.values(), strict=True)}
         return self._known
-
-
-def _points(
-    left: Program, right: Program, names: Mapping[str, str], seed: int, bounds: Mapping[str, Bounds]
-) -> Iterator[tuple[Point, dict[str, Array]]]:
-    terms = _inputs(left, right, names)
-    both = [t for program in (left, right) for t in program.terms()]
-    used = {t.op for t in both}
-    rows, divides = _rows(both), _divides(both)
-    usable = {point.name for point in POINTS}
-    if used & _JUMPS:  # rounding must not decide on which side of a jump a value lies
-        exact = not (used & _ROUNDED or _fractions(left) or _fractions(right))
-        usable = _OFF_JUMPS | _WHOLE if exact else _OFF_JUMPS
-    for i, point in enumerate(POINTS):
-        if point.name not in usable:
-            continue
-        rng = np.random.default_rng([seed, i])
-        values = {name: _values(term, point, rng, rows.get(term), divides) for name, term in terms.items()}
-        yield point, {n: bounds[n].within(v, rng) if n in bounds else v for n, v in values.items()}
-
-
-def _inputs(left: Program, right: Program, names: Mapping[str, str]) -> dict[str, Term]:
-    """The inputs of both, by the names of the first."""
-    terms = {t.attr("name"): t for t in left.inputs}
-    return terms | {names[t.attr("name")]: t for t in right.inputs if names[t.attr("name")] not in terms}
-
-
-def _divides(terms: Iterable[Term]) -> bool:
-    """Whether integers are divided by others, or raised to their powers."""
-    return any(t.op in _DIVIDES and not is_float(t.dtype) for t in terms)
-
-
-def _rows(terms: Iterable[Term]) -> dict[Term, int]:
-    """Inputs that gathers read as numbers of rows, and the rows of the smallest table that each of them has."""
-    found: dict[Term, int] = {}
-    for gather in (t for t in terms if t.op == "gather"):
-        rows: int = gather.args[0].shape[gather.attr("axis")]
-        stack, seen = [gather.args[1]], {gather.args[1]}
-        while stack:
-            at = stack.pop()
-            if at.op == "input":
-                found[at] = min(rows, found.get(at, rows))
-            elif at.op in _NUMBERING:
-                stack += (a for a in at.args if a not in seen)
-                seen.update(at.args)
-    return found
 
 
 def _deciders(
@@ -549,7 +428,7 @@ def _deciders(
 ) -> list[Decider]:
     """The elements that a difference hangs on: of each input that has it gone once other values are drawn for it."""
     output, where = at
-    rows = _rows(t for program in pair.programs for t in program.terms())
+    rows = numbered_rows(t for program in pair.programs for t in program.terms())
     deadline = time.monotonic() + _DECIDING_SECONDS
 
     def still(changed: Mapping[str, Array]) -> bool:
@@ -557,12 +436,12 @@ def _deciders(
         return outputs is not None and bool(_differences(outputs[0][output], outputs[1][output], tolerance)[where])
 
     found: list[Decider] = []
-    for name, term in _inputs(*pair.programs, pair.names).items():
+    for name, term in inputs_of_both(*pair.programs, pair.names).items():
         for seed in range(_REDRAWN):
             if time.monotonic() > deadline:
                 return found
             rng = np.random.default_rng(seed)
-            other = _values(term, _TYPICAL, rng, rows.get(term), divides=True)
+            other = drawn(term, TYPICAL, rng, rows.get(term), divides=True)
             other = bounds[name].within(other, rng) if name in bounds else other
             if still({**inputs, name: other}):
                 continue
@@ -581,32 +460,6 @@ def _place(name: str, index: tuple[int, ...]) -> str:
     return f"{name}[{', '.join(map(str, index))}]" if index else name
 
 
-def _values(term: Term, point: Point, rng: np.random.Generator, rows: int | None, divides: bool) -> Array:
-    """An input: integers are indices of `rows` rows where it numbers some, else not 0 where there is a quotient.
-
-    Typical integers are 0 or 1, as masks are. Points that are not generic also try indices beyond the rows, which a
-    remainder may bring back.
-    """
-    if is_float(term.dtype):
-        values = point.draw(term.shape, rng)
-    elif term.dtype == "bool":
-        values = rng.random(term.shape) < point.truths
-    elif rows and (point.generic or point.hides_nothing):
-        values = rng.integers(0, rows, term.shape)
-    elif rows:
-        reach = rows * int(rng.integers(1, 3))
-        values = rng.integers(-reach, reach, term.shape)
-    elif point.hides_nothing:
-        values = np.ones(term.shape)
-    elif point is _TYPICAL and term.size > 1 and not divides:
-        values = rng.random(term.shape) >= _HIDDEN
-    else:
-        values = np.rint(point.draw(term.shape, rng) * _INTEGER_SPREAD).astype(np.int64)
-        if divides:
-            values = np.where(values == 0, 1, values)
-    return np.asarray(values).astype(np_dtype(term.dtype))
-
-
 def _divides_by_zero(program: Program, inputs: Mapping[str, Array]) -> bool:
     """Whether an integer is divided by zero: then the program has no value."""
     divisors = [t.args[1] for t in program.terms() if t.op in ("div", "mod") and not is_float(t.dtype)]
@@ -615,18 +468,6 @@ def _divides_by_zero(program: Program, inputs: Mapping[str, Array]) -> bool:
     asked = Program(program.inputs, {str(i): t for i, t in enumerate(dict.fromkeys(divisors))})
     given = {name: inputs[name] for name in program.input_names}
     return any((value == 0).any() for value in asked.run(given, "float64").values())
-
-
-def _fractions(program: Program) -> bool:
-    """Whether a constant of a narrow float type holds anything but whole numbers: those carry rounding."""
-    for term in program.terms():
-        if term.op in ("constant", "full", "pad") and is_float(term.dtype):
-            value = term.attr("value")
-            array = np.asarray(value.array if term.op == "constant" else value, dtype=np.float64)
-            finite = array[np.isfinite(array)]
-            if (finite != np.round(finite)).any():
-                return True
-    return False
 
 
 def _gap(want: Array, found: Array) -> Array:
