@@ -1,9 +1,9 @@
 """Kernel candidates: for every class, the priced cuts that a cover may choose from.
 
 Cuts grow bottom-up like priority cuts in technology mapping (Mishchenko et al., "Combinational and Sequential Mapping
-with Priority Cuts", ICCAD 2007): a class keeps the best few of each kind, and when a class improves, the e-nodes above
-it are grown again, until nothing changes. Cuts that one kernel can compute together are then joined. Dominated
-candidates are dropped: those for which another candidate reads no more and costs no more.
+with Priority Cuts", ICCAD 2007): a class keeps the best few of each kind. Around a cycle of classes, when one improves,
+the e-nodes above it are grown again, until nothing changes. Cuts that one kernel can compute together are then joined.
+Dominated candidates are dropped: those for which another candidate reads no more and costs no more.
 """
 
 from __future__ import annotations
@@ -208,7 +208,7 @@ def _computes(snapshot: Snapshot, cut: Cut) -> bool:
 
 
 class _Search:
-    """The worklist: e-nodes are grown again when the cuts of an operand change, classes in order of depth."""
+    """The worklist: classes in order, operands first, and around a cycle again when the cuts of an operand change."""
 
     def __init__(self, snapshot: Snapshot, facts: Facts, grower: Grower, limits: Limits, only: Sequence[bool]) -> None:
         self.snapshot, self.facts, self.grower, self.limits, self.only = snapshot, facts, grower, limits, only
@@ -219,34 +219,38 @@ class _Search:
         self._ranked: list[tuple[Sequence[object], Sequence[object]]] = [([], []) for _ in range(snapshot.n_classes)]
 
     def run(self, should_stop: Callable[[], bool] | None) -> None:
-        """Grow until nothing changes, or for as many rounds as the limits allow."""
+        """Grow until nothing changes, or for as many rounds as the limits allow around each cycle.
+
+        Few classes are on cycles. Every other one is grown once, when its operands have all their cuts.
+        """
+        for cycle in self.facts.cycles:
+            stale = {c: {i for i in self.snapshot.members[c] if self.only[i]} for c in cycle}
+            rounds = 0
+            while any(stale.values()) and rounds < self.limits.rounds:
+                rounds += 1
+                for c in cycle:
+                    if stale[c]:
+                        self._grow(c, stale, should_stop)
+            self.rounds = max(self.rounds, rounds)
+
+    def _grow(self, c: int, stale: dict[int, set[int]], should_stop: Callable[[], bool] | None) -> None:
+        """Grow the stale e-nodes of a class. If its cuts are new, those of its readers on the cycle become stale."""
         snapshot = self.snapshot
-        stale: list[set[int]] = [set() for _ in range(snapshot.n_classes)]
-        order = sorted(
-            (c for c in range(snapshot.n_classes) if not self.facts.free[c]), key=lambda c: snapshot.depth[c]
-        )
-        for c in order:
-            stale[c].update(i for i in snapshot.members[c] if self.only[i])
-        stopped = False
-        while not stopped and self.rounds < self.limits.rounds and any(stale[c] for c in order):
-            self.rounds += 1
-            for c in order:
-                if not stale[c]:
-                    continue
-                if not stopped and should_stop and should_stop():
-                    stopped = self.stopped = True
-                    self.grower.limits = QUICK
-                if stopped and self.cuts[c]:
-                    continue
-                shallowest = {snapshot.best[c]} if stopped else set()  # enough for a cover
-                for i in sorted(stale[c] & shallowest or stale[c]):
-                    self._grown[i] = self._best(self.grower.grow(i))
-                    self.visits += 1
-                stale[c].clear()
-                if self._settle(c) and not stopped:
-                    for p in snapshot.parents[c]:
-                        if self.only[p]:
-                            stale[snapshot.nodes[p].cls].add(p)
+        if not self.stopped and should_stop and should_stop():
+            self.stopped = True
+            self.grower.limits = QUICK
+        waiting, stale[c] = stale[c], set()
+        if self.stopped:
+            if self.cuts[c]:
+                return
+            waiting = waiting & {snapshot.best[c]} or waiting  # enough for a cover
+        for i in sorted(waiting):
+            self._grown[i] = self._best(self.grower.grow(i))
+            self.visits += 1
+        if self._settle(c) and not self.stopped:
+            for p in snapshot.parents[c]:
+                if self.only[p] and (reader := snapshot.nodes[p].cls) in stale:
+                    stale[reader].add(p)
 
     def _settle(self, c: int) -> bool:
         """Choose the best cuts of a class from those of its e-nodes. True if they are new.

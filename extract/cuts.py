@@ -23,6 +23,7 @@ from functools import lru_cache
 from itertools import chain
 from typing import NamedTuple
 
+from eqsat.base.graphs import components
 from eqsat.base.numerics import itemsize
 from eqsat.egraph.snapshot import Snapshot
 from eqsat.extract.cost import Gemm, Run, read_bytes
@@ -286,6 +287,8 @@ class Facts:
         computed: bit set of the classes that are not free.
         bytes: bytes of an array of the class; `itemsize` is for one element.
         leaf: the cut that only reads the class.
+        cycles: the classes to compute, operands first. Those on a cycle through each other are together, the shallowest
+            first; any other class is alone.
     """
 
     def __init__(self, snapshot: Snapshot, limits: Limits) -> None:
@@ -303,6 +306,7 @@ class Facts:
             for c in classes
         ]
         self.computed = sum(1 << c for c in classes if not self.free[c])
+        self.cycles = self._cycles()
         self._slices = self._slices_of_groups()
         self._sliced = sum(1 << c for c in self._slices)
         self._launched: dict[int, Sequence[Sequence[int]]] = {}
@@ -310,6 +314,15 @@ class Facts:
         self._leaves: dict[int, Cut] = {}
         for c in classes:
             self.leaf.append(self._leaf(c))
+
+    def _cycles(self) -> list[list[int]]:
+        snapshot = self.snapshot
+        operands = {
+            c: dict.fromkeys(a for m in snapshot.of_class(c) for a in m.args if not self.free[a])
+            for c in range(snapshot.n_classes)
+            if not self.free[c]
+        }
+        return [sorted(cycle, key=lambda c: (snapshot.depth[c], c)) for cycle in components(operands)]
 
     def _leaf(self, c: int) -> Cut:
         """The cut that reads a class. Literals are part of the code; a constant that is a view of a smaller one is read

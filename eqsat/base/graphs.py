@@ -66,6 +66,45 @@ def to_make(root: H, made: Container[H], operands: Callable[[H], Sequence[H]]) -
             yield at
 
 
+def components(successors: Mapping[H, Iterable[H]]) -> list[list[H]]:
+    """Strongly connected components, each after all components that it reaches (Tarjan 1972, without recursion)."""
+    order: dict[H, int] = {}
+    low: dict[H, int] = {}
+    placed: set[H] = set()
+    stack: list[H] = []
+    found: list[list[H]] = []
+    for start in successors:
+        if start in order:
+            continue
+        work: list[tuple[H, Iterator[H]]] = [(start, iter(successors[start]))]
+        order[start] = low[start] = len(order)
+        stack.append(start)
+        while work:
+            v, rest = work[-1]
+            for w in rest:
+                if w not in order:
+                    order[w] = low[w] = len(order)
+                    stack.append(w)
+                    work.append((w, iter(successors[w])))
+                    break
+                if w not in placed and order[w] < low[v]:
+                    low[v] = order[w]
+            else:
+                work.pop()
+                if work and low[v] < low[work[-1][0]]:
+                    low[work[-1][0]] = low[v]
+                if low[v] == order[v]:
+                    group: list[H] = []
+                    while True:
+                        w = stack.pop()
+                        placed.add(w)
+                        group.append(w)
+                        if w == v:
+                            break
+                    found.append(group)
+    return found
+
+
 class Merged(Generic[H]):
     """Disjoint sets: each thing is in one of its own until it is merged with another."""
 

@@ -18,8 +18,9 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
+from eqsat.base.graphs import components
 from eqsat.extract.solver.blocking import Cut
 from eqsat.extract.solver.problem import Problem
 
@@ -41,45 +42,6 @@ change."""
 
 INLINE_NODES = 4
 """A class with at most this many nodes may be inlined into its only parent class."""
-
-
-def components(successors: Mapping[int, Iterable[int]]) -> list[list[int]]:
-    """Strongly connected components, each after all components that it reaches (Tarjan 1972, without recursion)."""
-    order: dict[int, int] = {}
-    low: dict[int, int] = {}
-    placed: set[int] = set()
-    stack: list[int] = []
-    found: list[list[int]] = []
-    for start in successors:
-        if start in order:
-            continue
-        work: list[tuple[int, Iterator[int]]] = [(start, iter(successors[start]))]
-        order[start] = low[start] = len(order)
-        stack.append(start)
-        while work:
-            v, rest = work[-1]
-            for w in rest:
-                if w not in order:
-                    order[w] = low[w] = len(order)
-                    stack.append(w)
-                    work.append((w, iter(successors[w])))
-                    break
-                if w not in placed and order[w] < low[v]:
-                    low[v] = order[w]
-            else:
-                work.pop()
-                if work and low[v] < low[work[-1][0]]:
-                    low[work[-1][0]] = low[v]
-                if low[v] == order[v]:
-                    group = []
-                    while True:
-                        w = stack.pop()
-                        placed.add(w)
-                        group.append(w)
-                        if w == v:
-                            break
-                    found.append(group)
-    return found
 
 
 def forced_classes(problem: Problem) -> set[int]:

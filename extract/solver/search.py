@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from eqsat.base.graphs import components
 from eqsat.extract.solver.highs import Rows, quiet_solver
 from eqsat.extract.solver.problem import Problem
-from eqsat.extract.solver.reduce import components
 from eqsat.extract.solver.relax import Relaxation
 
 if TYPE_CHECKING:

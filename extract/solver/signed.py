@@ -22,12 +22,13 @@ from contextlib import suppress
 
 import numpy as np
 
+from eqsat.base.graphs import components
 from eqsat.base.interrupt import Interruptible
 from eqsat.errors import CheckFailed
 from eqsat.extract.solver.greedy import NO_NODE, greedy_tree
 from eqsat.extract.solver.highs import Rows, quiet_solver
 from eqsat.extract.solver.problem import Problem, Solution, used_choice
-from eqsat.extract.solver.reduce import Reduction, components
+from eqsat.extract.solver.reduce import Reduction
 from eqsat.extract.solver.solve import solve
 from eqsat.extract.solver.state import PROVEN
 

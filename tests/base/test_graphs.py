@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from eqsat.base.graphs import Merged, last_reads, operands_first, to_make
+from eqsat.base.graphs import Merged, components, last_reads, operands_first, to_make
 
 
 @dataclass(frozen=True)
@@ -46,3 +46,8 @@ def test_sets_that_merge_have_one_name() -> None:
     for a, b in ((1, 2), (3, 4), (2, 4)):
         sets.merge(b, into=a)
     assert [sets.find(i) for i in range(6)] == [0, 1, 1, 1, 1, 5]
+
+
+def test_components_come_children_first() -> None:
+    graph = {0: [1], 1: [2, 3], 2: [1], 3: [4, 4], 4: []}
+    assert [sorted(g) for g in components(graph)] == [[4], [3], [1, 2], [0]]

@@ -506,6 +506,18 @@ def test_cuts_that_displace_each_other_around_a_cycle_do_not_do_so_for_ever(monk
     assert 2 < stats["rounds"] < Limits().rounds
 
 
+def test_classes_off_cycles_are_grown_once_though_a_shallow_one_may_read_a_deep_one() -> None:
+    shallow, deep = un("neg", X), un("exp", un("sin", un("tanh", X)))
+    written = Snapshot.from_core([un("exp", shallow), deep])
+    (below,), (above,) = (written.of_class(root)[0].args for root in written.roots)
+    further = [ENode("Un", ("abs",), (above,), below, "a rule")]
+    snapshot = replace(written, nodes=[*written.nodes, *further])
+    assert snapshot.depth[below] < snapshot.depth[above]
+    stats = enumerate_candidates(snapshot, MI300X).stats
+    computed = [node for node in snapshot.nodes if node.op != "In"]
+    assert (stats["visits"], stats["rounds"]) == (len(computed), 1)
+
+
 def shown(x: Candidate) -> tuple[object, ...]:
     return x.cls, x.family, x.leaves, x.children, x.price, x.call, x.cut.inner, x.launches, x.slices
 

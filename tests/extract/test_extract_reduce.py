@@ -9,7 +9,7 @@ import pytest
 from eqsat.extract.solver import reduce
 from eqsat.extract.solver.blocking import Cut
 from eqsat.extract.solver.problem import Problem, check
-from eqsat.extract.solver.reduce import Reduction, components, forced_classes
+from eqsat.extract.solver.reduce import Reduction, forced_classes
 from support.egraphs import answers, small_problem, valid_rows
 
 
@@ -121,8 +121,3 @@ def test_what_offers_a_real_choice_is_left_alone() -> None:
     )
     small, _, _ = reduced(problem).remainder()
     assert min(answers(small).values()) + reduced(problem).constant == 12
-
-
-def test_components_come_children_first() -> None:
-    graph = {0: [1], 1: [2, 3], 2: [1], 3: [4, 4], 4: []}
-    assert [sorted(g) for g in components(graph)] == [[4], [3], [1, 2], [0]]
