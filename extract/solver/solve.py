@@ -75,6 +75,9 @@ REBUILD_SHARE = 0.2
 BRIEF = 5
 """Rounds in which a search that settles must narrow a wide gap."""
 
+DIVES = 4
+"""Dives without a better answer after which a search with a wide gap and without neighbourhoods ends."""
+
 STALL_ROUNDS = 30
 STALL_SHARE = 0.01
 """Rounds have stalled when this many of them close less than this share of the gap."""
@@ -305,6 +308,7 @@ class _Rest:
             return None
         self.relaxation = Relaxation(self.problem, self._known_cuts + _affordable(ascent.cuts), search.cost)
         self.sets = BlockingSets(self.problem)
+        lost = 0
         while not search.late():
             with search.stage("relaxation"):
                 brief = not effort.again and self._is_wide(effort)  # a few rounds show whether they close it
@@ -318,6 +322,9 @@ class _Rest:
                 break
             if (effort.tries or self._is_wide(effort)) and self._dive(effort.pivots):
                 continue
+            lost += 1
+            if self._last and not effort.tries and self._is_wide(effort) and lost < DIVES and not self._dry:
+                continue  # where one dive is lost, the next may not be
             if effort.tries and brief and not self._is_wide(effort):
                 continue
             if effort.tries and self._neighbourhoods(effort):

@@ -15,7 +15,7 @@ import pytest
 from eqsat.errors import CheckFailed, InputError
 from eqsat.extract.solver import solve as pipeline
 from eqsat.extract.solver.problem import Problem, check
-from eqsat.extract.solver.relax import Relaxation
+from eqsat.extract.solver.relax import Point, Relaxation
 from eqsat.extract.solver.search import Neighbourhoods
 from eqsat.extract.solver.solve import Effort, solve
 from eqsat.extract.solver.state import Search
@@ -194,6 +194,18 @@ def test_a_dive_is_given_up(cutoff: float, pivots: int) -> None:
     point = relaxation.solve(deadline)
     assert point is not None
     assert relaxation.dive(point, cutoff, deadline, pivots) is None
+
+
+def test_a_glance_dives_again_where_a_dive_is_lost_but_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    bounds: list[float] = []
+
+    def lost(self: Relaxation, point: Point, *limits: float) -> None:
+        bounds.append(point.bound)
+
+    monkeypatch.setattr(Relaxation, "dive", lost)
+    solve(layered_problem(0, 200, cyclic=0.1), NO_LIMIT, effort=pipeline.GLANCE)
+    assert len(bounds) == pipeline.DIVES
+    assert bounds == sorted(set(bounds))
 
 
 def test_the_widest_neighbourhood_is_searched_once() -> None:
