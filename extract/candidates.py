@@ -137,7 +137,7 @@ def enumerate_candidates(
     search.run(should_stop)
     of_class: list[list[Candidate]] = []
     for c in range(snapshot.n_classes):
-        found = [] if facts.free[c] else [*search.aliases(c), *map(search.candidate, search.cuts[c])]
+        found = [] if facts.free[c] else [*search.aliases(c), *map(search.candidate, search.undominated(c))]
         of_class.append(undominated([*found, *search.shallowest(c, found)]))
     if needs is not None and device.fuses and not (should_stop and should_stop()):
         for x in search.joint(of_class, needs, should_stop):
@@ -307,11 +307,34 @@ class _Search:
             return []
         return [x for x in map(self.candidate, self.grower.grow(i)) if given.issuperset(x.children)]
 
+    def undominated(self, c: int) -> list[Cut]:
+        """The cuts of a class that `undominated` would keep: most of them are not, and make no candidate."""
+        computed = self.facts.computed
+
+        def rank(cut: Cut) -> tuple[int, int, int, tuple[int, ...]]:
+            needs = cut.leaves & computed
+            return self._price(cut), needs.bit_count(), cut.inner.bit_count(), bits(needs)
+
+        kept: list[Cut] = []
+        known: list[int] = []
+        for cut in sorted(self.cuts[c], key=rank):
+            needs = cut.leaves & computed
+            if cut.kind == Kind.OPAQUE:
+                kept.append(cut)
+            elif all(other & ~needs for other in known):
+                known.append(needs)
+                kept.append(cut)
+        return kept
+
+    def _price(self, cut: Cut) -> int:
+        library = self.grower.library_price(cut)
+        return cut.price if library is None else min(library, cut.price)
+
     def candidate(self, cut: Cut) -> Candidate:
         """The kernel of a cut; for a bare product, the library's kernel if that is faster."""
-        library = self.grower.library_price(cut)
-        if library is not None and library < cut.price:
-            return self._candidate(cut, "library-gemm", cut.run._replace(price=library))
+        price = self._price(cut)
+        if price < cut.price:
+            return self._candidate(cut, "library-gemm", cut.run._replace(price=price))
         return self._candidate(cut, _family(self.snapshot, cut), cut.run)
 
     def joint(
