@@ -314,6 +314,8 @@ def serve(service: str, memory: int, later: list[str]) -> None:
     requests: queue.SimpleQueue[tuple[int, bytes]] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(requests,), daemon=True).start()
     answer: Service | None = None
+    with contextlib.suppress(Exception):  # the first request loads it again, and is told what failed
+        answer = _loaded(service, later)
     while True:
         number, data = requests.get()
 
@@ -321,9 +323,8 @@ def serve(service: str, memory: int, later: list[str]) -> None:
             _write(replies, number, pickle.dumps((kind, content), protocol=pickle.HIGHEST_PROTOCOL))
 
         try:
-            if answer is None:  # once a request is read: its sender need not wait for this
-                answer = _loaded(service)
-                sys.path += later
+            if answer is None:
+                answer = _loaded(service, later)
             answer(pickle.loads(data), send)
         except MemoryError:
             os._exit(errno.ENOMEM)  # an orderly exit takes memory, too, and waits for the thread that listens
@@ -333,9 +334,11 @@ def serve(service: str, memory: int, later: list[str]) -> None:
             send("error", f"{type(error).__name__}: {error}")
 
 
-def _loaded(service: str) -> Service:
+def _loaded(service: str, later: list[str]) -> Service:
     module, name = service.split(":")
-    return getattr(importlib.import_module(module), name)()
+    found = getattr(importlib.import_module(module), name)()
+    sys.path += later
+    return found
 
 
 def _listen(requests: queue.SimpleQueue[tuple[int, bytes]]) -> None:

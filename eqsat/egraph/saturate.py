@@ -7,7 +7,6 @@ one. One worker serves many requests, so that only the first pays for starting i
 
 from __future__ import annotations
 
-import os
 import pickle
 import time
 from collections import Counter
@@ -18,8 +17,10 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from eqsat.base.worker import Pool, Worker, packed
+from eqsat.base.worker import Worker, packed
 from eqsat.egraph.host_terms import Terms
+from eqsat.egraph.pool import MEMORY
+from eqsat.egraph.pool import WORKERS as _WORKERS
 from eqsat.egraph.required import Derivation
 from eqsat.egraph.snapshot import SOURCE, Snapshot
 from eqsat.errors import EqsatError
@@ -44,9 +45,6 @@ _POLL_SECONDS = 0.1
 _GRACE_SHARE, _GRACE_SECONDS = 0.05, 0.25
 """How much later than its limit a worker is ended: it stops by itself, and to start another takes a second."""
 
-_WORKERS = Pool("eqsat.egraph.saturate:Saturations", most=max(2, os.cpu_count() or 1))
-"""One for each thread that saturates; beyond the processors, threads wait for each other within their time limits."""
-
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -54,7 +52,7 @@ class Limits:
 
     seconds: float = 10.0
     nodes: int = 30_000
-    memory: int = 3 << 30
+    memory: int = MEMORY
     iterations: int | None = None
 
 

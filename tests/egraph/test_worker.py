@@ -184,6 +184,37 @@ def test_the_worker_that_holds_what_is_needed_is_preferred(pool: Pool):
         assert worker is second
 
 
+def test_a_worker_loads_before_it_is_asked(tmp_path: Path):
+    loaded = tmp_path / "loaded"
+    worker = Worker("support.worker_services:Early", MEMORY, {"LOADED": str(loaded)})
+    deadline = time.monotonic() + SECONDS
+    while not loaded.exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert loaded.exists()
+    worker.send(1)
+    assert worker.receive(SECONDS) == ("done", 1)
+    worker.kill()
+
+
+def test_a_worker_is_started_before_anything_large_is_imported_and_is_the_one_that_saturates():
+    script = """
+import sys
+from eqsat.egraph.pool import MEMORY, WORKERS, start
+start()
+assert not {"numpy", "eqsat.language.rule"} & set(sys.modules)
+(early,) = WORKERS._idle
+from eqsat.egraph.saturate import Limits, warm_up
+assert Limits().memory == MEMORY
+warm_up((), 60)
+start()
+assert WORKERS._idle == [early] and early.answered
+print("fine")
+"""
+    folder = str(Path(eqsat.__file__).parent.parent)
+    ran = subprocess.run([sys.executable, "-c", script], cwd=folder, capture_output=True, text=True, check=False)
+    assert (ran.stdout, ran.stderr) == ("fine\n", "")
+
+
 def test_rules_are_sent_once(monkeypatch: pytest.MonkeyPatch):
     """Declaring them takes longer than most searches; after a failure nobody knows what is declared."""
     sent: list[Any] = []

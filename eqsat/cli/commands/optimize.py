@@ -105,6 +105,10 @@ def optimize(
     - `eqsat optimize model.onnx --objective mix:0.5`
     - `eqsat optimize model.onnx -o faster.onnx --certificate faster.proof`
     """
+    from eqsat.egraph.pool import start
+
+    if time_limit > 0:
+        start()  # a second of loading, beside the imports here
     from eqsat.cli.commands.rules import select
     from eqsat.cli.shared.alternatives import alternative_path, write_alternatives, write_program
     from eqsat.cli.shared.certificates import certify

@@ -53,6 +53,9 @@ def prove(
     - `eqsat prove a.onnx b.onnx --time-limit 60 --counterexample x.npz`
     - `eqsat prove model.onnx faster.onnx --certificate faster.proof`
     """
+    from eqsat.egraph.pool import start
+
+    start()  # a second of loading, beside the imports here
     import eqsat
     from eqsat.base.progress_bar import progress_bar
     from eqsat.cli.shared.arrays import write_arrays
