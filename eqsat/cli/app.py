@@ -5,6 +5,7 @@ Exit codes: 0 done, 1 the answer is no (a check failed), 2 unknown or bad usage,
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -157,4 +158,5 @@ def main() -> None:
         _every_end(signal.SIG_IGN)  # all output is written: only the exit remains
         if hasattr(signal, "setitimer"):
             signal.setitimer(signal.ITIMER_PROF, 0)  # otherwise it could end the process while Python shuts down
+        gc.freeze()  # the collection at exit would walk through a whole search, which ends with the process anyway
         exec("")  # clears an interrupt that Python left pending in an exec (as in dataclasses); else SIGINT ends it
