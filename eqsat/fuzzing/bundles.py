@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from eqsat.fuzzing import programs
+from eqsat.fuzzing.kinds import Fault
 from eqsat.fuzzing.programs import BLOCK, EVERY, Case
 from eqsat.program import ops
 from eqsat.program.ir import Program
@@ -51,7 +52,10 @@ def case(seed: int, kept: Sequence[int] | None, models: Sequence[str] = ()) -> B
 
 
 def judge(bundle: Bundle, tell: Tell) -> Counter[str]:
-    """Optimise programs as one, and compare each with its source."""
+    """Optimise programs as one, and compare each with its source.
+
+    Where the result was refused, programs of which nobody can tell whether a result is right are judged by themselves.
+    """
     if bundle.singly:
         return _one_by_one(bundle.cases, tell)
     asked = []
@@ -63,7 +67,14 @@ def judge(bundle: Bundle, tell: Tell) -> Counter[str]:
     words = Counter({"refused": len(bundle.cases) - len(asked)})
     if not asked:
         return words
-    best = programs.optimized(joined([made for made, _, _ in asked]))
+    try:
+        best = programs.optimized(joined([made for made, _, _ in asked]))
+    except Fault:
+        vague = [made for made, _, _ in asked if programs.says_nothing(made)]
+        if not vague:
+            raise
+        rest = [made for made, _, _ in asked if made not in vague]
+        return words + _one_by_one(vague, tell) + judge(Bundle(rest, singly=False), tell)
     if best.report["egraph"]["stop"] != "saturated":
         return words + _one_by_one([made for made, _, _ in asked], tell)
     given = {_named(made, name): array for made, inputs, _ in asked for name, array in inputs.items()}

@@ -30,6 +30,9 @@ _KEPT = frozenset({"constant", "full", "iota", "broadcast"})
 _MOVES = frozenset({"concat", "pad"})
 """Operators that copy elements and compute nothing, besides views: the e-graph sees through them."""
 
+ADDING = frozenset({"matmul", "conv", "pool", "reduce", "cumsum"})
+"""Operators that add up: in another order, their last bits are others."""
+
 _JUMPS = frozenset({"floor", "ceil", "round", "sign", "mod", "cast", "reduce", *COMPARE})
 """Operators that may turn the last bit of a float into another number."""
 
@@ -59,11 +62,12 @@ def fold_source(program: Program, exact: bool = False) -> Folded:
     product of two thin matrices), unless it decides something by the last bit of a float (rounded to an integer,
     compared). With `exact` only movement stays: nothing could be re-associated.
     """
-    narrowed = _narrowed(program)
+    written: dict[Term, Term] = {}
+    narrowed = _narrowed(program, written)
     needed = _needed(narrowed, _foldable(narrowed, exact))
     if not needed:
         return Folded(narrowed, narrowed, ())
-    computed = Program((), {str(i): term for i, term in enumerate(needed)}).run({})
+    computed = Program((), {str(i): term for i, term in enumerate(_in_order(needed, written))}).run({})
     values = {term: _constant(value, term) for term, value in zip(needed, computed.values(), strict=True)}
     return Folded(_substituted(narrowed, values), narrowed, tuple(needed), tuple(values.values()))
 
@@ -111,8 +115,11 @@ def _constant(value: np.ndarray, term: Term) -> Term:
 # Elementwise operators of broadcasts
 
 
-def _narrowed(program: Program) -> Program:
-    """Elementwise operators of constants at the sizes of what they read, broadcast afterwards."""
+def _narrowed(program: Program, written: dict[Term, Term]) -> Program:
+    """Elementwise operators of constants at the sizes of what they read, broadcast afterwards.
+
+    `written` gets, for each constant operator that adds up, the term as it is written.
+    """
     made: dict[Term, Term] = {}
     constant: dict[Term, bool] = {}
     for term in program.terms():
@@ -120,6 +127,8 @@ def _narrowed(program: Program) -> Program:
         made[term] = rebuilt(term, [made[a] for a in term.args])
         if constant[term] and made[term].args and (term.op in ELEMENTWISE or term.op in ("where", "cast")):
             made[term] = _narrow(made[term])
+        elif constant[term] and term.op in ADDING:
+            written[made[term]] = term
     return _with_names(program, made)
 
 
@@ -148,6 +157,18 @@ def _at_shape(term: Term, shape: Shape) -> Term:
     if term.op != "broadcast":
         return term
     return ops.broadcast(ops.reshape(term.args[0], _least_shape(term)), shape)
+
+
+def _in_order(needed: Sequence[Term], written: Mapping[Term, Term]) -> list[Term]:
+    """Terms with what adds up as it is written: NumPy's order depends on how operands lie in memory.
+
+    Where that is too much work, all stays as it is.
+    """
+    made: dict[Term, Term] = {}
+    for term in topological(needed):
+        made[term] = written.get(term) or rebuilt(term, [made[a] for a in term.args])
+    found = [made[term] for term in needed]
+    return found if sum(ops.row(t.op).flops(t) for t in topological(found)) <= WORK else list(needed)
 
 
 # What is folded

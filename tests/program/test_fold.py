@@ -198,3 +198,17 @@ def test_a_product_of_repeated_constants_has_the_bits_of_one_of_stored_constants
     program = Program((), {"y": ops.matmul(third, weight)})
     (want,), (found,) = program.run({}).values(), fold_source(program).program.run({}).values()
     assert found.tobytes() == want.tobytes()
+
+
+@pytest.mark.parametrize("function", ["sum", "product"])
+def test_what_adds_up_repeated_constants_adds_in_the_order_of_the_program(function: str) -> None:
+    """A view turns an array that repeats itself: NumPy adds in the order in which elements lie in memory."""
+    rng = np.random.default_rng(0)
+    line, cells = rng.standard_normal((1, 33)).astype(F32), rng.standard_normal((65, 33)).astype(F32)
+    repeated = ops.broadcast(ops.exp(ops.constant(line)), (65, 33))
+    turned = ops.transpose(ops.mul(repeated, ops.full(0.1, (65, 33), "float32")), (1, 0))
+    twice = ops.concat([turned, turned], 1)
+    made = {"sum": lambda: ops.sum_(twice, 1), "product": lambda: ops.matmul(ops.constant(cells[:1]), turned)}
+    program = Program((), {"y": made[function]()})
+    (want,), (found,) = program.run({}).values(), fold_source(program).program.run({}).values()
+    assert same_bits(found, want)
