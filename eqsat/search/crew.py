@@ -5,7 +5,8 @@
       a thread:  take a form  ->  pipe  ->  Searching:  search it
                  keep the result  <-  pipe  <-
 
-Forms do not depend on each other. Whichever process searches a form, the result is the same.
+Another process takes part once it has loaded. Forms do not depend on each other. Whichever process searches a form, the
+result is the same.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from types import FrameType, TracebackType
 from typing import Any, TypeVar
@@ -25,6 +27,7 @@ from eqsat.base import worker
 from eqsat.base.memory_limit import collector_paused
 from eqsat.base.time_budget import TimeBudget
 from eqsat.base.worker import ONE_THREAD, Pool, Send, Worker, packed
+from eqsat.egraph.pool import start
 from eqsat.egraph.saturate import warm_up
 from eqsat.errors import EqsatError, InputError
 from eqsat.search import limits
@@ -38,6 +41,9 @@ Work = Callable[..., T]
 """`work(sought, *given, seconds, run)`: what is done with a form, here or elsewhere. A function of a module."""
 
 _POLL_SECONDS = 0.05
+
+LOADED = "loaded"
+"""What a process is holding once it has been asked whether it has loaded."""
 
 
 def _processors() -> int:
@@ -102,7 +108,7 @@ class Crew:
 
         def elsewhere() -> None:
             with _SEARCHERS.lent(self._memory, None, 0.0) as other:
-                while other is not None and other.alive and (task := taken()):
+                while other is not None and self._loaded(other, waiting) and (task := taken()):
                     i, seconds = task
                     try:
                         found[i], took = self._asked_of(other, work, given[i], seconds)
@@ -130,6 +136,17 @@ class Crew:
             for stage, seconds in took.items():
                 self._run.budget.add(stage, seconds)
         return found
+
+    def _loaded(self, other: Worker, waiting: Collection[int]) -> bool:
+        """Whether another process takes part. It loads for a second or two: a form that it took before would be held up
+        for as long, and all others with it. So this waits until it has loaded, or no form is left for it."""
+        with suppress(EOFError, OSError):
+            if other.alive and other.holding is None:
+                other.send(None)
+                other.holding = LOADED
+            while other.alive and not other.answered and waiting and not self._ended:
+                other.receive(_POLL_SECONDS)
+        return other.alive and other.answered
 
     def _share(self, waiting: Sequence[int]) -> float:
         """Seconds for the first of the forms that wait, by their sizes."""
@@ -197,6 +214,7 @@ class Searching:
     def __init__(self) -> None:
         self._asked: tuple[bytes, Asked] | None = None
         self._searching = False
+        start()
         signal.signal(signal.SIGINT, self._interrupted)
 
     def _interrupted(self, number: int, frame: FrameType | None) -> None:
@@ -204,7 +222,11 @@ class Searching:
             raise KeyboardInterrupt
 
     def __call__(self, request: Any, send: Send) -> None:
-        """Answer `(work, asked, source, operators, given, seconds)`; the request `asked` comes packed."""
+        """Answer `(work, asked, source, operators, given, seconds)`; the request `asked` comes packed. None only asks
+        for an answer."""
+        if request is None:
+            send("ready", None)
+            return
         work, sent, source, operators, given, seconds = request
         if self._asked is None or sent != self._asked[0]:
             self._asked = sent, pickle.loads(sent)

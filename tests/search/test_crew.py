@@ -17,6 +17,7 @@ import pytest
 import eqsat
 from eqsat import spec
 from eqsat.base import worker
+from eqsat.base.memory_limit import memory_limit
 from eqsat.base.time_budget import TimeBudget
 from eqsat.base.worker import Pool
 from eqsat.errors import EqsatError, InputError
@@ -29,6 +30,7 @@ from eqsat.search.search import Problem, partition
 
 RNG = np.random.default_rng(11)
 WIDTHS = (16, 24, 40)
+MEMORY = memory_limit(None)
 
 
 def towers() -> eqsat.Program:
@@ -53,6 +55,12 @@ def together(monkeypatch: pytest.MonkeyPatch) -> Iterator[Pool]:
     monkeypatch.setattr(crew, "_processors", lambda: 3)
     pool = Pool("eqsat.search.crew:Searching", most=2)
     monkeypatch.setattr(crew, "_SEARCHERS", pool)
+    with pool.lent(MEMORY, None, 0.0) as one, pool.lent(MEMORY, None, 0.0) as other:
+        for loading in (one, other):
+            assert loading is not None
+            loading.send(None)
+            loading.holding = crew.LOADED
+            assert loading.receive(60.0) == ("ready", None)
     yield pool
     pool.close()
 
@@ -247,6 +255,18 @@ def test_ctrl_c_reaches_all_processes(together: Pool) -> None:
     assert time.monotonic() - pressed[0] < 2.0
     assert found == ["ended"] * len(given)
     assert run.interrupted
+
+
+def test_nobody_waits_for_a_process_that_has_not_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "TOGETHER", limits.Together(nodes=0))
+    monkeypatch.setattr(crew, "_processors", lambda: 2)
+    monkeypatch.setattr(crew, "_SEARCHERS", pool := Pool("support.worker_services:Loading", most=1))
+    problem, run = begun()
+    members, given = parts(problem, run)
+    begin = time.monotonic()
+    assert set(members.each(process_of, given, "part")) == {os.getpid()}
+    assert time.monotonic() - begin < 5.0
+    pool.close()
 
 
 def test_a_pool_without_a_free_process_leaves_all_to_this_one(together: Pool) -> None:

@@ -18,6 +18,16 @@ class Early:
         send("done", request)
 
 
+class Loading:
+    """Takes for ever to load."""
+
+    def __init__(self) -> None:
+        time.sleep(600)
+
+    def __call__(self, request, send) -> None:
+        send("done", request)
+
+
 class Echo:
     """Sends back what it gets; some requests ask for more."""
 
