@@ -57,7 +57,7 @@ class Limits:
         outputs: classes that one joint kernel computes; each adds a store for every element. Of kernels with more than
             `overlapping`, no two with equally many compute the same class.
         joint: joint kernels kept for the same outputs and, for each number of outputs, at least for a class.
-        rounds: passes over the classes, which cycles in the e-graph require. A safety limit: a few passes suffice.
+        rounds: passes over the classes of a cycle. A safety limit: a few passes suffice.
         fold_elements: larger constants are computed on the device instead of ahead of time: 256 MiB in float32.
     """
 
