@@ -16,7 +16,7 @@ from typing import Any
 
 from eqsat.egraph.required import Needs
 from eqsat.egraph.snapshot import Snapshot
-from eqsat.extract.chains import Chain, cheapest_chains, shared_chains
+from eqsat.extract.chains import Chain, chains_of
 from eqsat.extract.cost import Prices, Run
 from eqsat.extract.cuts import NOTHING, QUICK, Cut, Facts, Kind, Limits, Slot, bits, parts
 from eqsat.extract.device.table import Device
@@ -75,7 +75,7 @@ class Candidates:
 
     def chains(self, cover: Sequence[Candidate] = ()) -> dict[int, Chain]:
         """What each class costs as a leaf, by these kernels; where a cover computes it, by the cover."""
-        return cheapest_chains(self.of_class, self.facts, shared_chains(cover, self.facts.snapshot.roots, self.facts))
+        return chains_of(self.of_class, self.facts, cover)
 
     def without_match(self, more: Iterable[Candidate]) -> Iterator[Candidate]:
         """Kernels of operators without a product, and kernels that cost clearly less than every contraction here for

@@ -1,7 +1,7 @@
 """What an array costs until it is in memory: a guess by which cuts that read it are ranked.
 
 A launch for each leaf is right where the leaf is needed anyway. Where it hides a product, the chain of kernels that
-ends in it is right, in equal parts for the kernels of a cover that read it.
+ends in it is right, in equal parts for the kernels of a cover that read it. A slice is there once its array is.
 """
 
 from __future__ import annotations
@@ -46,24 +46,14 @@ def cost_of(chains: Mapping[int, Chain], launched: Iterable[Sequence[int]]) -> i
     return longest + total
 
 
-def shared_chains(cover: Sequence[Kernel], results: Iterable[int], facts: Facts) -> dict[int, Chain]:
-    """The chain that ends in each array of a cover, given in launch order, in equal parts for all that read it.
+def chains_of(kernels: Sequence[Sequence[Kernel]], facts: Facts, cover: Sequence[Kernel] = ()) -> dict[int, Chain]:
+    """For each class that must be computed, the chain that ends in it: by a cover, given in launch order, where that
+    computes it, else by the kernel for which the least is computed in all. In equal parts for all that read the class.
 
     This is the area flow of technology mapping: an array that many kernels read is as good as there for one more.
     """
-    reads = {(x.call or x.cls, d) for x in cover for d in x.children}
-    readers = Counter([*set(results), *(d for _, d in reads)])
-    chains: dict[int, Chain] = {}
-    for x in cover:
-        whole = x.price + cost_of(chains, facts.launched(sum(1 << d for d in x.children)))
-        chains[x.cls] = Chain(whole // readers[x.cls], x.price // readers[x.cls])
-    return chains
-
-
-def cheapest_chains(kernels: Sequence[Sequence[Kernel]], facts: Facts, known: Mapping[int, Chain]) -> dict[int, Chain]:
-    """For each class that must be computed, a known chain, or that of the kernel for which the least is computed in
-    all."""
-    chains = dict(known)
+    readers = _readers(cover, facts)
+    chains = _in_cover(cover, readers, facts)
     order = sorted((c for c, found in enumerate(kernels) if found), key=facts.snapshot.depth.__getitem__)
     changed = True
     while changed:  # a class may be cheapest from deeper ones
@@ -71,7 +61,54 @@ def cheapest_chains(kernels: Sequence[Sequence[Kernel]], facts: Facts, known: Ma
         for c in order:
             for x in kernels[c]:
                 if all(d in chains for d in x.children):
-                    whole = x.price + cost_of(chains, facts.launched(sum(1 << d for d in x.children)))
-                    if c not in chains or whole < chains[c].whole:
-                        chains[c], changed = Chain(whole, x.price), True
+                    found = _chain(x, chains, facts, x.price)
+                    if c not in chains or found.whole < chains[c].whole:
+                        chains[c], changed = found, True
+    # Parts are taken last: around a cycle of classes, parts of parts would become nothing.
+    known = {x.cls for x in cover}
+    parts = {c: chain if c in known else _part(chain, readers.get(c, 1)) for c, chain in chains.items()}
+    for c in filter(parts.__contains__, order):
+        slices = (parts[x.children[0]] for x in kernels[c] if _is_slice(x) and x.children[0] in parts)
+        parts[c] = min([parts[c], *slices])
+    return parts
+
+
+def _in_cover(cover: Sequence[Kernel], readers: Mapping[int, int], facts: Facts) -> dict[int, Chain]:
+    """The chain that ends in each array of a cover. The outputs of a kernel share its price."""
+    outputs = Counter(x.call for x in cover)
+    chains: dict[int, Chain] = {}
+    for x in cover:
+        whole = _chain(x, chains, facts, x.price // (outputs[x.call] if x.call else 1))
+        chains[x.cls] = whole if _is_slice(x) else _part(whole, readers.get(x.cls, 1))
     return chains
+
+
+def _chain(x: Kernel, chains: Mapping[int, Chain], facts: Facts, price: int) -> Chain:
+    """The chain that ends in a kernel of this price. A slice takes part in that of its array."""
+    if _is_slice(x):
+        return chains[x.children[0]]
+    return Chain(price + cost_of(chains, facts.launched(sum(1 << d for d in x.children))), price)
+
+
+def _is_slice(x: Kernel) -> bool:
+    """Whether this only reads a part of an array, which is free."""
+    return not x.price and len(x.children) == 1
+
+
+def _part(chain: Chain, readers: int) -> Chain:
+    return Chain(chain.whole // readers, chain.last // readers)
+
+
+def _readers(cover: Sequence[Kernel], facts: Facts) -> dict[int, int]:
+    """How many kernels of a cover read each array, itself or as a slice; results are read once more. An array that is
+    not computed has the readers of its views: it would be shared as much as what the cover computes instead."""
+    reading: dict[int, set[Hashable]] = {c: {None} for c in facts.snapshot.roots}
+    for x in reversed(cover):
+        for d in x.children:
+            reading.setdefault(d, set()).update(reading.get(x.cls, ()) if _is_slice(x) else {x.call or x.cls})
+    computed = {x.cls for x in cover}
+    views: dict[int, set[Hashable]] = {}
+    for node in facts.snapshot.nodes:
+        if node.op == "V" and node.cls in reading and node.args[0] not in computed:
+            views.setdefault(node.args[0], set()).update(reading[node.cls])
+    return {c: len(found) for c, found in (views | reading).items()}

@@ -15,7 +15,7 @@ from eqsat.egraph.required import needs_of_all
 from eqsat.egraph.snapshot import ENode, Snapshot
 from eqsat.extract import cost
 from eqsat.extract.candidates import Candidate, Candidates, _Search, enumerate_candidates, undominated
-from eqsat.extract.chains import Chain, shared_chains
+from eqsat.extract.chains import Chain, chains_of
 from eqsat.extract.composites import composites
 from eqsat.extract.cost import SECTOR, Prices
 from eqsat.extract.cover import cover
@@ -540,19 +540,42 @@ def test_chains_of_classes_that_read_each_other_end_in_kernels_that_do_not() -> 
 
 def test_an_array_of_a_cover_costs_each_of_its_readers_a_part() -> None:
     below = un("tanh", X)
-    snapshot = Snapshot.from_core([un("exp", below), un("neg", below)])
-    one, two = snapshot.roots
-    (shared,) = snapshot.of_class(one)[0].args
+    one, two, shared = Snapshot.from_core([un("exp", below), un("neg", below), below]).roots
     cut = Cut(shared, -1, (), Kind.POINT, None, 0, 0, ())
     reads = {shared: (), one: (shared,), two: (shared,)}
 
-    def chains(
-        *calls: tuple[int, int, tuple[str, tuple[()]] | None], results: Sequence[int] = (one, two)
-    ) -> dict[int, Chain]:
+    def chains(*calls: tuple[int, int, tuple[str, tuple[()]] | None], result: bool = False) -> dict[int, Chain]:
         cover = [Candidate(c, "pointwise", reads[c], reads[c], price, cut, call) for c, price, call in calls]
-        return shared_chains(cover, results, Facts(snapshot, Limits()))
+        snapshot = Snapshot.from_core([un("exp", below), un("neg", below), *[below] * result])
+        return chains_of([[] for _ in range(snapshot.n_classes)], Facts(snapshot, Limits()), cover)
 
     apart = (shared, 8, None), (one, 3, None), (two, 1, None)
     assert chains(*apart) == {shared: Chain(4, 4), one: Chain(7, 3), two: Chain(5, 1)}
-    assert chains(*apart, results=(one, two, shared))[shared] == Chain(2, 2)
-    assert chains(apart[0], (one, 3, ("joint", ())), (two, 3, ("joint", ())))[shared] == Chain(8, 8)
+    assert chains(*apart, result=True)[shared] == Chain(2, 2)
+    joint = chains(apart[0], (one, 4, ("joint", ())), (two, 4, ("joint", ())))
+    assert joint == {shared: Chain(8, 8), one: Chain(10, 2), two: Chain(10, 2)}
+
+
+def test_what_a_cover_does_not_compute_is_shared_as_what_it_computes_instead() -> None:
+    """Two halves of an array, each turned: a cover reads the turned ones, and could read the array by its slices."""
+    n = 8
+    whole = un("tanh", x_("x", 2 * n * n))
+    halves = [view(whole, lay.strided(k * n * n, ((n, 1), (n, n)))) for k in range(2)]
+    snapshot = Snapshot.from_core(
+        [bin_("add", *halves), bin_("mul", *halves), view(whole, lay.strided(0, ((n * n, 1),)))]
+    )
+    added, multiplied, sliced = snapshot.roots
+    (array,) = {node.args[0] for node in snapshot.nodes if node.op == "V"}
+    turned = snapshot.of_class(added)[0].args
+    cut = Cut(array, -1, (), Kind.POINT, None, 0, 0, ())
+
+    def kernel(cls: int, price: int, *children: int) -> Candidate:
+        return Candidate(cls, "pointwise", children, children, price, cut)
+
+    cover = [kernel(turned[0], 6), kernel(turned[1], 6), kernel(added, 2, *turned), kernel(multiplied, 2, *turned)]
+    kernels: list[list[Candidate]] = [[] for _ in range(snapshot.n_classes)]
+    kernels[array], kernels[sliced] = [kernel(array, 8)], [kernel(sliced, 0, array)]
+    found = chains_of(kernels, Facts(snapshot, Limits()), cover)
+    assert [found[c] for c in turned] == [Chain(3, 3)] * 2
+    assert found[array] == Chain(2, 2), "two kernels and the result would read it"
+    assert found[sliced] == found[array], "a slice is not free while its array must be written"

@@ -90,7 +90,7 @@ def test_a_scan_of_more_states_than_a_kernel_writes_takes_few_kernels() -> None:
 def test_kernels_of_many_outputs_do_not_guide_a_second_look(monkeypatch: pytest.MonkeyPatch) -> None:
     found = cover(Snapshot.from_core(states(16)), "mi300x", 20.0)
     guides: list[Candidate] = []
-    monkeypatch.setattr(candidates, "shared_chains", lambda cover, *rest: guides.extend(cover) or {})
+    monkeypatch.setattr(candidates, "chains_of", lambda kernels, facts, cover: guides.extend(cover) or {})
     found.chains(inf)
     assert {x.cls for x in guides} >= {x.cls for x in found.chosen}
     assert max(Counter(x.call for x in guides if x.call).values(), default=0) <= Limits().overlapping
