@@ -47,7 +47,7 @@ from eqsat.cli.shared.options import parse_shapes
 from eqsat.cli.shared.output import console
 from eqsat.errors import CheckFailed, InputError
 from eqsat.program.ir import Program
-from eqsat.proof.points import typical
+from eqsat.proof.values.points import typical
 from eqsat.rules import CHECKABLE
 from eqsat.verify.checker import verify
 from eqsat.verify.pairing import matched

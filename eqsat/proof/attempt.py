@@ -18,10 +18,10 @@ from eqsat.language.rule import AnyRule
 from eqsat.program.core import Node
 from eqsat.program.node import substitute
 from eqsat.proof.addends import sums_in_order
-from eqsat.proof.ahead import MOST_FOLDED, Ahead
-from eqsat.proof.intervals import OutOfTime
-from eqsat.proof.signatures import Index
 from eqsat.proof.steered import Steered, as_views, in_order, steered
+from eqsat.proof.values.ahead import MOST_FOLDED, Ahead
+from eqsat.proof.values.intervals import OutOfTime
+from eqsat.proof.values.signatures import Index
 from eqsat.verify.moves import move_alike, moves
 
 _FIRST, _SMALL = 3, 4

@@ -16,8 +16,8 @@ from eqsat.base.numerics import Array
 from eqsat.language.rule import AnyRule
 from eqsat.program.core import Node, OpaqueCall, evaluate, make, topological
 from eqsat.program.node import is_leaf, substitute
-from eqsat.proof.ahead import Ahead
 from eqsat.proof.sweep import QUICK, sample, sweep
+from eqsat.proof.values.ahead import Ahead
 
 _NEAR = 0.1
 """How far two values may be apart that are exchanged: a share of their scale."""

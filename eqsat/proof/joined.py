@@ -16,8 +16,8 @@ from eqsat.base.numerics import Array
 from eqsat.layout.arithmetic import Layout, of_slice, of_transpose
 from eqsat.program.core import Node, make
 from eqsat.program.node import is_elementwise, substitute
-from eqsat.proof.ahead import Ahead
 from eqsat.proof.steered import as_view
+from eqsat.proof.values.ahead import Ahead
 from eqsat.verify.moves import moves
 
 _MOST_PARTS = 64

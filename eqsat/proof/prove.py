@@ -33,15 +33,15 @@ from eqsat.program.core import CoreProgram, Node, evaluate, topological
 from eqsat.program.ir import Program
 from eqsat.program.node import is_leaf, substitute
 from eqsat.program.sizes import check_program
-from eqsat.proof.ahead import Ahead
 from eqsat.proof.attempt import Local
 from eqsat.proof.exchange import exchanged
-from eqsat.proof.intervals import OutOfTime
 from eqsat.proof.normal_form.assumptions import Bounds, read
 from eqsat.proof.normal_form.elements import Agreement, compare
-from eqsat.proof.points import typical
-from eqsat.proof.refute import Difference, Refutation, Search
 from eqsat.proof.sweep import Cut, Sample, Swept, sample, sweep
+from eqsat.proof.values.ahead import Ahead
+from eqsat.proof.values.intervals import OutOfTime
+from eqsat.proof.values.points import typical
+from eqsat.proof.values.refute import Difference, Refutation, Search
 from eqsat.verify.pairing import lowered, matched, ordered
 
 Verdict = Literal["proved", "refuted", "unknown"]

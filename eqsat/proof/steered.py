@@ -20,7 +20,7 @@ from eqsat.layout.arithmetic import Layout, of_transpose
 from eqsat.layout.recognise import of_index
 from eqsat.program.core import Node, evaluate, make
 from eqsat.program.node import substitute
-from eqsat.proof.ahead import MOST_FOLDED, Ahead
+from eqsat.proof.values.ahead import MOST_FOLDED, Ahead
 from eqsat.verify.moves import moves, sources
 
 

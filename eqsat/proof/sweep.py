@@ -27,11 +27,11 @@ from eqsat.language.rule import AnyRule
 from eqsat.layout.arithmetic import Layout, inverse, is_bijective
 from eqsat.program.core import CAST, Node, OpaqueCall, evaluate, make, topological
 from eqsat.program.node import flops, is_elementwise, is_leaf, substitute
-from eqsat.proof.ahead import Ahead
 from eqsat.proof.attempt import Attempt, Effort, Facts, Local
-from eqsat.proof.intervals import OutOfTime
 from eqsat.proof.joined import Join, joins
-from eqsat.proof.signatures import Index, Signature, signature
+from eqsat.proof.values.ahead import Ahead
+from eqsat.proof.values.intervals import OutOfTime
+from eqsat.proof.values.signatures import Index, Signature, signature
 
 _SHARE = 0.1
 """Of the tolerance of the narrowest type: how far values that are candidates may be apart. Constants on one side may

@@ -15,8 +15,8 @@ from eqsat.egraph.snapshot import SOURCE, ENode
 from eqsat.program.node import Node, make
 from eqsat.proof import derived
 from eqsat.proof import sweep as sweeping
-from eqsat.proof.ahead import Ahead
 from eqsat.proof.attempt import Attempt, Effort, Facts
+from eqsat.proof.values.ahead import Ahead
 from eqsat.rules import PROVING
 
 LEAVES = {leaf: leaf for leaf in (make("In", (f"#{i}", 4, "float32")) for i in range(8))}

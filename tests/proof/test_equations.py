@@ -14,7 +14,7 @@ from eqsat.program.core import lower
 from eqsat.program.ir import Program
 from eqsat.program.node import substitute
 from eqsat.proof.normal_form.elements import Agreement, compare
-from eqsat.proof.refute import refute
+from eqsat.proof.values.refute import refute
 from support.equations import identities, taso, tensat, xla_arrays, xla_elementwise
 from support.equations.mutants import false, mutants
 from support.equations.notation import Equation

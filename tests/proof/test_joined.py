@@ -14,8 +14,8 @@ import pytest
 import eqsat
 from eqsat.layout.arithmetic import strided
 from eqsat.program.core import evaluate, lower, make, topological
-from eqsat.proof.ahead import Ahead
 from eqsat.proof.joined import Join, joins
+from eqsat.proof.values.ahead import Ahead
 from eqsat.rules import CHECKABLE
 from eqsat.tracing import functions as fx
 from eqsat.verify.checker import verify

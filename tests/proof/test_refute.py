@@ -15,10 +15,10 @@ from eqsat.errors import InputError
 from eqsat.program.core import lower
 from eqsat.program.fold import fold_source
 from eqsat.program.ir import Program
-from eqsat.proof import intervals
-from eqsat.proof.intervals import constants_of, enclose
-from eqsat.proof.noise import Overflow, noise
-from eqsat.proof.refute import Refutation, Search, refute
+from eqsat.proof.values import intervals
+from eqsat.proof.values.intervals import constants_of, enclose
+from eqsat.proof.values.noise import Overflow, noise
+from eqsat.proof.values.refute import Refutation, Search, refute
 from eqsat.testing import programs, random_inputs
 from support.rounding_pairs import DIFFERENT, EQUAL, Row
 
@@ -44,7 +44,7 @@ def test_rounding_refutes_nothing(name: str, dtype: str):
 
 @pytest.mark.parametrize(("name", "dtype"), cases(EQUAL))
 def test_noise_alone_would_refute_nothing_either(name: str, dtype: str, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("eqsat.proof.refute._TOO_WIDE", -1.0)
+    monkeypatch.setattr("eqsat.proof.values.refute._TOO_WIDE", -1.0)
     monkeypatch.setattr(intervals.Interval, "apart", lambda self, other: np.zeros(self.lo.shape, bool))
     assert search(EQUAL[name], dtype).found is None
 
@@ -76,7 +76,7 @@ def test_a_difference_in_a_deep_program_is_found_where_bounds_say_nothing():
 
 
 def test_few_points_are_enough_where_each_takes_long(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("eqsat.proof.refute._DECIDING_SECONDS", 0.0)
+    monkeypatch.setattr("eqsat.proof.values.refute._DECIDING_SECONDS", 0.0)
     program = deep(1.25)
     few = refute(program, program, {"x": "x"}, SECONDS)
     assert few.points == 3
@@ -84,12 +84,12 @@ def test_few_points_are_enough_where_each_takes_long(monkeypatch: pytest.MonkeyP
 
 
 def test_a_difference_that_rounding_may_have_made_is_told(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("eqsat.proof.refute._BEYOND_NOISE", 1e30)
+    monkeypatch.setattr("eqsat.proof.values.refute._BEYOND_NOISE", 1e30)
     unsure = refute(deep(1.25), deep(1.2625), {"x": "x"}, 0.0)
     assert unsure.found is None
     assert unsure.unsure > 1e-4
     assert not unsure.infinite
-    monkeypatch.setattr("eqsat.proof.refute.Refutation.look", lambda *args: unsure)
+    monkeypatch.setattr("eqsat.proof.values.refute.Refutation.look", lambda *args: unsure)
     sides = [eqsat.trace(side, eqsat.spec((2,))) for side in (eqsat.sin, eqsat.cos)]
     assert "which is within rounding" in eqsat.prove(*sides, time_limit=0.5).reason
 
@@ -177,7 +177,7 @@ def biased(weight: np.ndarray, mask: float) -> Program:
 @pytest.mark.parametrize("mask", [-1e9, float(np.finfo(np.float32).min)])
 @pytest.mark.parametrize("by", [1.01, 1.0])
 def test_constants_with_masks_hide_no_difference(mask: float, by: float, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("eqsat.proof.refute._MOST_BOUNDED_FLOPS", 0.0)  # noise alone, as in large programs
+    monkeypatch.setattr("eqsat.proof.values.refute._MOST_BOUNDED_FLOPS", 0.0)  # noise alone, as in large programs
     weight = np.random.default_rng(0).standard_normal((4, 4)).astype(np.float32)
     found = refute(
         biased(weight, mask), fold_source(biased(weight * np.float32(by), mask)).program, {"x": "x"}, SECONDS
@@ -281,7 +281,7 @@ def test_the_logarithm_of_a_subnormal_number_is_bounded_by_what_it_may_have_lost
 @pytest.mark.parametrize("axes", [-1, (-2, -1)])
 def test_an_epsilon_shows_on_small_inputs(epsilon: float, axes: int | tuple[int, int], monkeypatch: pytest.MonkeyPatch):
     """Added twice it moves the norm of unit normals by less than is looked at here."""
-    monkeypatch.setattr("eqsat.proof.refute._CONSTANTS", 1e-3)
+    monkeypatch.setattr("eqsat.proof.values.refute._CONSTANTS", 1e-3)
 
     def norm(factor: float):
         return lambda x: x / eqsat.sqrt((x * x).mean(axes, keepdims=True) + np.float32(factor * epsilon))

@@ -15,10 +15,10 @@ from eqsat.program.node import Node, make
 from eqsat.program.term import Term
 from eqsat.program.term import make as make_term
 from eqsat.proof import sweep as sweeping
-from eqsat.proof.ahead import Ahead
 from eqsat.proof.attempt import Attempt, Effort, Facts
-from eqsat.proof.refute import refute
-from eqsat.proof.signatures import Index, signature
+from eqsat.proof.values.ahead import Ahead
+from eqsat.proof.values.refute import refute
+from eqsat.proof.values.signatures import Index, signature
 
 RNG = np.random.default_rng(0)
 ROWS, WIDTH, HEADS, LAYERS = 12, 32, 4, 2
@@ -299,7 +299,7 @@ def test_one_value_that_differs_by_little_is_exchanged(epsilon: float, verdict: 
 
 def test_an_answer_says_what_rounding_may_make(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("eqsat.proof.prove.exchanged", lambda *args: None)
-    monkeypatch.setattr("eqsat.proof.refute._BEYOND_NOISE", 1e30)
+    monkeypatch.setattr("eqsat.proof.values.refute._BEYOND_NOISE", 1e30)
     proof = eqsat.prove(normed(1e-5, False), normed(2e-5, True), time_limit=20)
     assert proof.verdict == "unknown"
     assert proof.within_rounding is not None

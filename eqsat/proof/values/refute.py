@@ -16,11 +16,11 @@ from eqsat.errors import InputError
 from eqsat.program.core import CoreProgram, evaluate, lower, topological
 from eqsat.program.ir import Program
 from eqsat.program.node import flops
-from eqsat.proof.ahead import decided_ahead
-from eqsat.proof.intervals import Interval, OutOfTime, constants_of, enclose, rounded
-from eqsat.proof.noise import SAMPLES, Overflow, noise, valued
 from eqsat.proof.normal_form.assumptions import Bounds
-from eqsat.proof.points import TYPICAL, Point, drawn, inputs_of_both, inputs_to_try, numbered_rows
+from eqsat.proof.values.ahead import decided_ahead
+from eqsat.proof.values.intervals import Interval, OutOfTime, constants_of, enclose, rounded
+from eqsat.proof.values.noise import SAMPLES, Overflow, noise, valued
+from eqsat.proof.values.points import TYPICAL, Point, drawn, inputs_of_both, inputs_to_try, numbered_rows
 
 _NOTICED = 1e-13
 """Elements that differ by less than this share of themselves are not worth a closer look."""
@@ -142,7 +142,7 @@ def refute(
     """Try to tell two programs apart, outputs in order; `names` maps inputs of `right` to those of `left`.
 
     A difference is one that neither rounding nor constants rounded ahead of time can make: the bounds of both sides
-    over the real numbers (`eqsat.proof.intervals`) do not overlap.
+    over the real numbers (`eqsat.proof.values.intervals`) do not overlap.
     """
     return Refutation(left, right, names, seed, bounds).look(seconds)
 

@@ -19,7 +19,7 @@ from eqsat.program.constants import constant_node
 from eqsat.program.core import CoreProgram, Node, evaluate, make
 from eqsat.program.node import flops, is_folded, substitute
 from eqsat.program.term import ConstArray
-from eqsat.proof.signatures import Signature, signature
+from eqsat.proof.values.signatures import Signature, signature
 
 _SHARE = 0.1
 """Of the tolerance of its type: what the rounding of a constant that was computed ahead of time may come to, at its
