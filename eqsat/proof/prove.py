@@ -23,6 +23,7 @@ import numpy as np
 
 from eqsat.base.arguments import instance, seconds
 from eqsat.base.compare import relative_error
+from eqsat.base.memory_limit import collector_paused
 from eqsat.base.numerics import Array
 from eqsat.check.part import TOLERANCE
 from eqsat.egraph.saturate import Limits, saturate, warm_up
@@ -154,6 +155,7 @@ class Proof:
         return data
 
 
+@collector_paused()
 def prove(
     left: Program,
     right: Program,
