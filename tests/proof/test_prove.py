@@ -66,6 +66,15 @@ def _small_integers(core: CoreProgram, inputs: Mapping[str, np.ndarray]) -> bool
     return small and all((d != 0).all() for d in divisors if d.dtype.kind == "i")
 
 
+def test_a_side_of_a_choice_that_is_not_taken_may_have_no_value():
+    """The least of some roots: |x| is x or -x there, and 1 - x may be negative where x is positive."""
+    program = eqsat.trace(lambda x: eqsat.min(1.0 / eqsat.sqrt(abs(x) + 1.0), (0,)), eqsat.spec((4,), "float64"))
+    core, x = lower(program), np.array([0.3, 0.8, -1.3, -2.5])
+    elements = Elements(core.constants, time.monotonic() + 2, cases=True)
+    (found,) = elements.values(core.roots)[core.roots[0]].tolist()
+    assert elements.scalars.evaluate(found, lambda name, i: x[i]) == pytest.approx(3.5**-0.5)
+
+
 @pytest.mark.parametrize("cases", [False, True])
 @given(program=programs(dtypes=("float64", "bool", "int32"), max_ops=8), seed=st.integers(0, 99))
 @settings(max_examples=200, deadline=None, suppress_health_check=SLOW)

@@ -14,7 +14,7 @@ from eqsat.extract.solver.solve import SETTLING, Effort
 from eqsat.search import form
 
 RNG = np.random.default_rng(7)
-FEW, FEWER = Limits(per_kind=2, joins=2, pairs=2), Limits(per_kind=1, joins=1, pairs=1)
+FEW, FEWER = Limits(per_kind=2, joins=2, pairs=2), Limits(per_kind=1, joins=0, pairs=0)
 NO_EFFORT = Effort(rounds=0, pivots=0, exact=0, tries=0, branches=0, columns=0)
 
 

@@ -400,8 +400,11 @@ class Functions(Maxima):
         """The value of an expression in floating point; `element(name, i)` gives the elements of inputs."""
         sums = 0.0
         for m, c in self._terms[e]:
+            factors = self._monomials[m]
+            if not all(self._atom_value(a, element) for a, _ in factors if self._boolean[a]):
+                continue  # the side of a choice that is not taken, which may have no value
             product, power = float(c), 0.0
-            for a, exponent in self._monomials[m]:
+            for a, exponent in factors:
                 kind, *rest = self._atoms[a]
                 if kind == "exp":  # in one: exp(800) exp(-799) is e
                     power += float(exponent) * self.evaluate(self._intern({rest[0]: 1}), element)
@@ -439,11 +442,11 @@ _ATOMS: dict[str, Callable[..., float]] = {
     **{name: _function(name) for name in ELEMENTWISE},
     "frac": lambda inner: _rounded(inner) - float(np.floor(_rounded(inner))),
     "trunc": lambda inner: float(np.trunc(_rounded(inner))),
-    "max": lambda *operands: max(operands),
+    "max": lambda *operands: float(np.max(operands)),  # what has no value hides in none
     "sum": lambda inner: inner,
     "positive": lambda inner: float(inner > 0),
     "null": lambda inner: float(inner == 0),
-    "clamp": lambda inner, low, high: min(max(inner, low), high),
+    "clamp": lambda inner, low, high: float(np.clip(inner, low, high)),
     "where": lambda condition, a, b: a if condition else b,
     "argmax": lambda *operands: float(np.argmax(operands)),
 }
