@@ -116,9 +116,9 @@ def _constant(value: np.ndarray, term: Term) -> Term:
 
 
 def _narrowed(program: Program, written: dict[Term, Term]) -> Program:
-    """Elementwise operators of constants at the sizes of what they read, broadcast afterwards.
+    """The program with elementwise operators of constants computed before these are broadcast, and not after.
 
-    `written` gets, for each constant operator that adds up, the term as it is written.
+    `written` gets, for each operator that adds up constants, its term in the program as it was.
     """
     made: dict[Term, Term] = {}
     constant: dict[Term, bool] = {}
