@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping
+from math import ceil
 from typing import Any
 
 import numpy as np
@@ -27,15 +28,18 @@ from eqsat.program.ir import Program
 from eqsat.runs.task import Tell
 from eqsat.suite.checks import compare
 from eqsat.suite.libraries import Function, in_cupy
-from eqsat.suite.place import Given, Gpu, Place, Run, Sample, Time, in_sound_process, place_of
-from eqsat.suite.programs import bare_product, compulsory_bytes, product, program
+from eqsat.suite.place import Given, Gpu, Place, Run, Sample, Time, in_sound_process, place_of, turns_of
+from eqsat.suite.programs import PRODUCT, bare_product, compulsory_bytes, product, program
 from eqsat.suite.streaming import ROWS
 
 TOP = 5
 """Plans of a program that are measured against the one that was chosen."""
 
-_SAMPLE_RUNS = 20
-"""Runs of another library between two events."""
+_SAMPLE_RUNS, _SAMPLE_US = 20, 2000.0
+"""Runs of another library between two events: fewer where they take longer."""
+
+_Sets = list[tuple[Any, ...]]
+"""Arrays for the inputs of a program, in order, several times."""
 
 
 @in_sound_process
@@ -51,12 +55,15 @@ def micro_kernel(given: Given, tell: Tell) -> dict[str, Any]:
 
 @in_sound_process
 def tuned(given: Given, tell: Tell) -> dict[str, Any]:
-    """Task: tune the kernels of a program's best plan; runs on this machine use what is found."""
-    place = place_of(given)
+    """Task: tune the kernels of a program's best plan, or a product's own; runs on this machine use what is found."""
+    place, made = place_of(given), program(given)
     tell("optimising")
-    best = _optimised(program(given), place.row, given["search"], 1)
+    if PRODUCT.fullmatch(given["program"]):
+        plan = Micro(made).plan(place.row)
+    else:
+        plan = _optimised(made, place.row, given["search"], 1).plan
     tell("tuning")
-    found = tune(best.plan, place.row, given["seconds"])
+    found = tune(plan, place.row, given["seconds"], alone=turns_of(given).alone)
     kernels = [
         {
             "name": each.kernel.name,
@@ -81,10 +88,10 @@ def vendors_product(given: Given, tell: Tell) -> dict[str, Any]:
     runs = {"eqsat": Run(plan)}
     kernel = plan.kernels[0]
     missing, others = {}, {}
-    if isinstance(place, Gpu) and dtype in LIBRARY_DTYPES:
-        runs["library"] = Run(_by_library(edge, dtype))
-    elif isinstance(place, Gpu):
+    if isinstance(place, Gpu):
         others, missing = _torch_product(place, edge, dtype)
+        if missing and dtype in LIBRARY_DTYPES:
+            runs["library"], missing = Run(_by_library(edge, dtype)), {}
     tell("timing")
     found = place.times(runs, given["rounds"], rotated=True, others=others)
     return {
@@ -104,16 +111,16 @@ def _by_library(edge: int, dtype: str) -> Plan:
 
 
 def _torch_product(place: Gpu, edge: int, dtype: str) -> tuple[dict[str, Sample], dict[str, str]]:
-    """A product of a type that CuPy has not."""
+    """A product by the vendor's library as torch calls it, in all types."""
     try:
         torch = _torch()
     except ImportError as failure:
-        return {}, {"library": f"CuPy has no {dtype}; {_reason(failure)}"}
+        return {}, {"library": _reason(failure)}
     sets = place.sets(3 * 2 * edge * edge)
     pairs = [
         tuple(torch.randn(edge, edge, device="cuda", dtype=getattr(torch, dtype)) for _ in "xw") for _ in range(sets)
     ]
-    return {"library": _cycled(place.machine.cupy, torch.matmul, pairs)}, {}
+    return {"library": _graphed(torch, place.machine.cupy, torch.matmul, pairs)}, {}
 
 
 @in_sound_process
@@ -196,10 +203,9 @@ def _rivals(
         arrays = _copies(lambda array: torch.from_numpy(array.copy()).to("cuda"), made, inputs, sets)
     except Exception as failure:  # noqa: BLE001
         return found, missing | {"torch": _reason(failure)}
-    for title, call in _torch_runs(torch, made, given).items():
+    for title, call in _torch_runs(torch, cupy, made, given).items():
         try:
-            with torch.no_grad():
-                found[title] = _cycled(cupy, call(), arrays)
+            found[title] = call(arrays)
         except Exception as failure:  # noqa: BLE001
             missing[title] = _reason(failure)
     return found, missing
@@ -215,39 +221,65 @@ def _torch() -> Any:
 
     if not torch.cuda.is_available():
         raise ImportError("torch sees no GPU")
+    torch.set_grad_enabled(False)
+    torch.backends.cudnn.allow_tf32 = False  # convolutions round float32 otherwise: products do not by default
     return torch
 
 
-def _torch_runs(torch: Any, made: Program, given: Given) -> dict[str, Callable[[], Function]]:
-    runs: dict[str, Callable[[], Function]] = {
-        "torch": lambda: graph_module(made, "cuda"),
-        "torch.compile": lambda: torch.compile(graph_module(made, "cuda"), mode=given["compile"]),
+def _torch_runs(torch: Any, cupy: Any, made: Program, given: Given) -> dict[str, Callable[[_Sets], Sample]]:
+    """torch as it launches by itself, replayed as one graph as the plans are, compiled, and its fused attention."""
+    runs: dict[str, Callable[[_Sets], Sample]] = {
+        "torch": lambda sets: _cycled(cupy, graph_module(made, "cuda"), sets),
+        "torch, graph": lambda sets: _graphed(torch, cupy, graph_module(made, "cuda"), sets),
+        "torch.compile": lambda sets: _graphed(
+            torch, cupy, torch.compile(graph_module(made, "cuda"), mode=given["compile"]), sets
+        ),
     }
     fused = ROWS[given["program"]].fused if given.get("program") in ROWS else None
     if fused is not None:
         attention = torch.nn.functional.scaled_dot_product_attention
-        runs["SDPA"] = lambda: (
-            lambda q, k, v, mask=None: attention(q, k, v, attn_mask=mask, is_causal=fused == "causal")
+        runs["SDPA"] = lambda sets: _graphed(
+            torch,
+            cupy,
+            lambda q, k, v, mask=None: attention(
+                *(each[None] for each in (q, k, v)), attn_mask=mask, is_causal=fused == "causal"
+            ),
+            sets,
         )
     return runs
 
 
-def _copies(array: Callable[[Any], Any], made: Program, inputs: Mapping[str, Any], sets: int) -> list[tuple[Any, ...]]:
+def _copies(array: Callable[[Any], Any], made: Program, inputs: Mapping[str, Any], sets: int) -> _Sets:
     return [tuple(array(np.asarray(inputs[name])) for name in made.input_names) for _ in range(sets)]
 
 
-def _cycled(cupy: Any, call: Callable[..., Any], sets: list[tuple[Any, ...]]) -> Sample:
+def _cycled(cupy: Any, call: Function, sets: _Sets) -> Sample:
     """Microseconds of a run over sets of arrays in turns, on the null stream, where all libraries work."""
+    several, count = _several(cupy, call, sets)
+    return lambda: elapsed_us(cupy, several) / count
+
+
+def _graphed(torch: Any, cupy: Any, call: Function, sets: _Sets) -> Sample:
+    """The same, with the launches of torch replayed as one graph."""
+    several, count = _several(cupy, call, sets)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        several()
+    return lambda: elapsed_us(cupy, graph.replay) / count
+
+
+def _several(cupy: Any, call: Function, sets: _Sets) -> tuple[Callable[[], None], int]:
+    """A function that runs over sets of arrays in turns, and how many times: for long enough to be timed."""
     for _ in range(WARM_UP):
         call(*sets[0])
-    turns = itertools.cycle(sets)
-    count = max(_SAMPLE_RUNS, len(sets))
+    once = elapsed_us(cupy, lambda: call(*sets[0]))
+    count = max(len(sets), min(_SAMPLE_RUNS, ceil(_SAMPLE_US / max(once, 1.0))))
 
     def several() -> None:
-        for arrays in itertools.islice(turns, count):
+        for arrays in itertools.islice(itertools.cycle(sets), count):
             call(*arrays)
 
-    return lambda: elapsed_us(cupy, several) / count
+    return several, count
 
 
 def _reason(failure: Exception) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -14,10 +13,9 @@ from eqsat.errors import InputError
 from eqsat.extract.device.table import DEVICES, Device, Figure
 from eqsat.extract.plan.calibrate import MICRO, Micro, micro
 from eqsat.suite import motivating, streaming
-from eqsat.suite.programs import product, program
+from eqsat.suite.programs import PRODUCT, program
 from eqsat.suite.report import FILE
 
-_PRODUCT = re.compile(r"product of (\d+), (\w+)")
 _SAME = 1e-3
 """Prices that differ by less are of the same kernel: figures in a report are rounded."""
 
@@ -69,7 +67,7 @@ def _times(document: Mapping[str, Any], row: Device) -> Iterator[tuple[str, floa
 
 
 def _known(name: str) -> bool:
-    return bool(_PRODUCT.fullmatch(name)) or name in motivating.PROGRAMS or name in streaming.ROWS
+    return bool(PRODUCT.fullmatch(name)) or name in motivating.PROGRAMS or name in streaming.ROWS
 
 
 def _price(name: str, row: Device) -> float:
@@ -87,7 +85,6 @@ def priced(name: str) -> Micro:
     Raises:
         InputError: there is no such program.
     """
-    found = _PRODUCT.fullmatch(name)
     if name in MICRO or not _known(name):
         return micro(name)
-    return Micro(product(int(found[1]), found[2]) if found else program({"program": name}))
+    return Micro(program({"program": name}))

@@ -50,8 +50,8 @@ class Extent:
 
 
 EXTENTS: dict[Size, Extent] = {
-    "quick": Extent(rounds=15, random=8, sanitized=2, large=False, tuning=10.0, compile="reduce-overhead"),
-    "full": Extent(rounds=40, random=60, sanitized=12, large=True, tuning=60.0, compile="max-autotune"),
+    "quick": Extent(rounds=15, random=8, sanitized=2, large=False, tuning=10.0, compile="default"),
+    "full": Extent(rounds=40, random=60, sanitized=12, large=True, tuning=60.0, compile="max-autotune-no-cudagraphs"),
 }
 
 
@@ -139,6 +139,11 @@ def _checks(asked: Asked, common: dict[str, Any]) -> Made:
         yield task, f"kernels, {task.given['family']}"
 
 
+def _products() -> dict[str, tuple[int, str]]:
+    """The edges and types of products, by name."""
+    return {product_name(edge, dtype): (edge, dtype) for edge in PRODUCT_EDGES for dtype in PRODUCT_DTYPES}
+
+
 def _calibration(asked: Asked, common: dict[str, Any]) -> Made:
     for name in MICRO:
         given = common | {"name": name, "rounds": asked.extent.rounds}
@@ -147,7 +152,7 @@ def _calibration(asked: Asked, common: dict[str, Any]) -> Made:
 
 def _tuning(asked: Asked, common: dict[str, Any]) -> Made:
     seconds = asked.extent.tuning
-    for name in (*motivating.PROGRAMS, *streaming.ROWS):
+    for name in (*_products(), *motivating.PROGRAMS, *streaming.ROWS):
         given = common | {"program": name, "seconds": seconds}
         yield _task(f"tune {name}", "figures:tuned", given, seconds + 100.0), "tuning"
 
@@ -155,10 +160,9 @@ def _tuning(asked: Asked, common: dict[str, Any]) -> Made:
 def _tables(asked: Asked, common: dict[str, Any]) -> Made:
     extent = asked.extent
     common = common | {"rounds": extent.rounds}
-    for edge in PRODUCT_EDGES:
-        for dtype in PRODUCT_DTYPES:
-            given = common | {"edge": edge, "dtype": dtype}
-            yield _task(product_name(edge, dtype), "figures:vendors_product", given, 100.0), "products"
+    for name, (edge, dtype) in _products().items():
+        given = common | {"edge": edge, "dtype": dtype}
+        yield _task(name, "figures:vendors_product", given, 100.0), "products"
     common |= {"compile": extent.compile, "compared": asked.place.measures}
     for table, names in (("streams", streaming.ROWS), ("motivating programs", motivating.PROGRAMS)):
         for name in names:

@@ -10,9 +10,10 @@ import subprocess
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, wraps
 from math import ceil
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -28,6 +29,7 @@ from eqsat.gpu.run.cupy_runtime import GpuPlan, Machine, this_machine
 from eqsat.gpu.run.run import run_launches
 from eqsat.gpu.run.timing import Timed, random_arrays, sampled
 from eqsat.runs.task import Tell, Work
+from eqsat.suite.turns import Turns
 
 Array = np.ndarray[Any, Any]
 Sample = Callable[[], float]
@@ -134,9 +136,13 @@ class Checker:
 
 @dataclass(frozen=True)
 class Gpu:
-    """This machine's GPU, through CuPy; `device` is 'auto' or a row of its instruction set."""
+    """This machine's GPU, through CuPy; `device` is 'auto' or a row of its instruction set.
+
+    Other processes may use it, too: where times are measured, they wait.
+    """
 
     device: str | Device = "auto"
+    turns: Turns = field(default_factory=Turns)
     measures = True
 
     @cached_property
@@ -159,22 +165,26 @@ class Gpu:
         return _clocks()
 
     def results(self, plan: Plan, inputs: Mapping[str, Array], choices: Choices | None = None) -> list[Array]:
-        return GpuPlan(plan, self.row, choices=choices).run_host(inputs)
+        compiled = GpuPlan(plan, self.row, choices=choices)
+        with self.turns.shared():
+            return compiled.run_host(inputs)
 
     def times(
         self, runs: Mapping[str, Run], rounds: int, rotated: bool = False, others: Mapping[str, Sample] | None = None
     ) -> dict[str, Time]:
-        timed = {name: self._timed(run, rotated).sample for name, run in runs.items()}
-        found = sampled({**timed, **(others or {})}, rounds)
+        ready = {name: self._ready(run, rotated) for name, run in runs.items()}
+        with self.turns.alone():
+            timed = {name: Timed(plan, arrays[0], arrays[1:]).sample for name, (plan, arrays) in ready.items()}
+            found = sampled({**timed, **(others or {})}, rounds)
         return {name: summary(samples) for name, samples in found.items()}
 
-    def _timed(self, run: Run, rotated: bool) -> Timed:
+    def _ready(self, run: Run, rotated: bool) -> tuple[GpuPlan, list[dict[str, Any]]]:
+        """A plan, compiled, and the sets of arrays that its runs take in turns."""
         plan = GpuPlan(run.plan, self.row)
         with plan.guarded():
             first = random_arrays(plan) if run.inputs is None else plan.taken(run.inputs)
             count = self.sets(plan.launches.memory["peak"]) if rotated else 1
-            others = [{name: array.copy() for name, array in first.items()} for _ in range(count - 1)]
-        return Timed(plan, first, others)
+            return plan, [first, *({name: array.copy() for name, array in first.items()} for _ in range(count - 1))]
 
     def sets(self, nbytes: int) -> int:
         """How many sets of arrays of so many bytes exceed twice the cache that all units share."""
@@ -186,7 +196,13 @@ def place_of(given: Given) -> Place:
     """The place that a task names: `on`, the `device`, and those of its `figures` that are not the table's."""
     row = find_device(given["device"])
     row = row.with_figures({name: Figure(*figure) for name, figure in given["figures"].items()})
-    return Gpu(row) if given["on"] == "gpu" else Checker(row)
+    return Gpu(row, turns_of(given)) if given["on"] == "gpu" else Checker(row)
+
+
+def turns_of(given: Given) -> Turns:
+    """The turns that a task takes with the other tasks of its run."""
+    folder = given.get("turns")
+    return Turns(None if folder is None else Path(folder))
 
 
 _driver_failed = threading.Event()

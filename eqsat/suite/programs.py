@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,10 +20,12 @@ SEQUENCE = 128
 """Length of a model's sequences unless another is given; other open dimensions are 1."""
 
 PRODUCT_DTYPES = ("float32", "float16", "bfloat16")
+PRODUCT = re.compile(r"product of (\d+), (\w+)")
+"""What `product_name` writes."""
 
 
 def program(given: Mapping[str, Any]) -> Program:
-    """The program that a task names: a `model` file, or a `program` of the tables.
+    """The program that a task names: a `model` file, or a `program` of the tables or products.
 
     Raises:
         InputError: the file is no model that can be read.
@@ -32,6 +35,8 @@ def program(given: Mapping[str, Any]) -> Program:
         sizes = named_sizes(path, given["sizes"])
         return eqsat.from_onnx(path, shapes=sizes | {name: _size(name) for name in open_dimensions(path, sizes)})
     name = given["program"]
+    if found := PRODUCT.fullmatch(name):
+        return product(int(found[1]), found[2])
     if name in motivating.PROGRAMS:
         return motivating.PROGRAMS[name].build()
     return streaming.ROWS[name].program()

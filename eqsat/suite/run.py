@@ -77,7 +77,7 @@ def run_suite(asked: Asked, folder: Path, minutes: float, progress: Progress) ->
         for i, part in enumerate(PARTS):
             share = part.share / sum(each.share for each in PARTS[i:] if asked.place.measures or not each.measures)
             until = time.monotonic() + share * max(0.0, ends - time.monotonic())
-            done = _done(part, state, store, lambda until=until: until - time.monotonic(), progress)
+            done = _done(part, state, folder, store, lambda until=until: until - time.monotonic(), progress)
             state = replace(state, parts=(*state.parts, done))
             if part.name == "calibration":
                 state = _calibrated(state, done, folder)
@@ -85,13 +85,18 @@ def run_suite(asked: Asked, folder: Path, minutes: float, progress: Progress) ->
             yield state
 
 
-def _done(part: Part, state: State, store: Store, left: Callable[[], float], progress: Progress) -> PartDone:
+def _done(
+    part: Part, state: State, folder: Path, store: Store, left: Callable[[], float], progress: Progress
+) -> PartDone:
+    """Do the tasks of a part: one for each processor of this machine, since most of their time is search and
+    compilation; they use the GPU in turns."""
     asked = state.asked
     fitted = {} if state.calibration is None else state.calibration.figures
     figures = {name: (figure.value, "fitted in this run") for name, figure in fitted.items()}
     chosen = part.chosen(asked, figures)
     tables = {task.name: table for task, table in chosen}
-    workers = 1 if asked.place.measures else os.cpu_count() or 1
+    asked_for = {task.name: task for task, _ in chosen}
+    turns = {"turns": str(folder.resolve())} if asked.place.measures else {}
     found: dict[str, Done] = {}
     limits: dict[str, float] = {}
     known = 0
@@ -100,11 +105,11 @@ def _done(part: Part, state: State, store: Store, left: Callable[[], float], pro
         for task, _ in chosen:
             if store.get(task) is not None or left() > 0:
                 limits[task.name] = max(LEAST_SECONDS, min(task.seconds, left()))
-                yield replace(task, seconds=limits[task.name])
+                yield replace(task, seconds=limits[task.name], places={**task.places, **turns})
 
-    with closing(run(tasks(), store, workers)) as answers:
+    with closing(run(tasks(), store, os.cpu_count() or 1)) as answers:
         for task, outcome, was_known in answers:
-            found[task.name] = Done(task, tables[task.name], outcome)
+            found[task.name] = Done(asked_for[task.name], tables[task.name], outcome)
             known += was_known
             progress(f"{part.name}, {len(found)} of {len(chosen)}: {task.name}", len(found) / len(chosen))
     cut = {

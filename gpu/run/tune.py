@@ -10,6 +10,7 @@ import statistics
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -31,6 +32,7 @@ from eqsat.program.core import Node, evaluate, topological
 Array = np.ndarray[Any, Any]
 Clock = Callable[[], float]
 Progress = Callable[[str, float], None]
+Turn = Callable[[], AbstractContextManager[Any]]
 
 TOLERANCE = {"float64": 1e-9, "float32": 1e-4, "float16": 2e-3, "bfloat16": 2e-2}
 """Largest error of a variant, as a share of its results' scale, by the narrowest float of the kernel."""
@@ -78,6 +80,7 @@ def tune(
     exact: bool = False,
     clock: Clock = time.monotonic,
     progress: Progress | None = None,
+    alone: Turn = nullcontext,
 ) -> Tuning:
     """Measure variants of a plan's kernels and remember the best; `GpuPlan` then uses them.
 
@@ -89,11 +92,12 @@ def tune(
         seconds: when to stop.
         exact: variants with sums in a fixed order only.
         clock: seconds, for tests.
+        alone: a context in which nothing else uses the GPU; times are taken there.
 
     Raises:
         InputError: no CuPy, no GPU, or a row of another instruction set.
     """
-    session = _Session(plan, this_machine(device), exact, clock, clock() + seconds)
+    session = _Session(plan, this_machine(device), exact, clock, clock() + seconds, alone)
     stop = session.run(progress or (lambda stage, fraction: None))
     return Tuning(session.machine.name, session.found(), stop)
 
@@ -101,8 +105,11 @@ def tune(
 class _Session:
     """The kernels of a plan, the slowest first, until a deadline."""
 
-    def __init__(self, plan: Plan, machine: Machine, exact: bool, clock: Clock, deadline: float) -> None:
+    def __init__(
+        self, plan: Plan, machine: Machine, exact: bool, clock: Clock, deadline: float, measuring: Turn
+    ) -> None:
         self.machine, self.exact, self.clock, self.deadline = machine, exact, clock, deadline
+        self.measuring = measuring
         self.chooser = chooser(machine, exact)
         self.counts = Counter(k.body for k in plan.kernels)
         alone = [plan.kernels[group[0]] for group in groups(plan) if len(group) == 1]
@@ -142,7 +149,7 @@ class _Session:
     def _tune(self, kernel: Kernel, end: float) -> None:
         library: list[Choice | None] = [None] if kernel.family == "library-gemm" else []
         proposals = [*library, *self.chooser.proposals(kernel)]
-        trial = _Trial(kernel, self.machine, self.exact, proposals)
+        trial = _Trial(kernel, self.machine, self.exact, proposals, self.measuring)
         try:
             trial.run(lambda: self.clock() >= end)
         finally:
@@ -185,8 +192,11 @@ def random_inputs(kernel: Kernel) -> dict[str, Array]:
 class _Trial:
     """The variants of one kernel: each compiled, checked, then sampled in turns. None is the vendor's library."""
 
-    def __init__(self, kernel: Kernel, machine: Machine, exact: bool, proposals: list[Choice | None]) -> None:
+    def __init__(
+        self, kernel: Kernel, machine: Machine, exact: bool, proposals: list[Choice | None], measuring: Turn
+    ) -> None:
         self.kernel, self.machine, self.exact, self.proposals = kernel, machine, exact, proposals
+        self.measuring = measuring
         self._inputs = random_inputs(kernel)
         self._expected: list[Array] | None = None
         self._timed: dict[Choice | None, Timed] = {}
@@ -204,8 +214,9 @@ class _Trial:
         for _ in range(ROUNDS - 1):
             if over():
                 break
-            for choice, timed in self._timed.items():
-                self._samples[choice].append(timed.sample())
+            with self.measuring():
+                for choice, timed in self._timed.items():
+                    self._samples[choice].append(timed.sample())
 
     def _prepare(self, choice: Choice | None, taken: dict[str, Any]) -> None:
         """Compile a variant, check it, and take a first sample."""
@@ -214,8 +225,9 @@ class _Trial:
             plan = GpuPlan(alone(self.kernel), self.machine.row, exact=self.exact, choices=choices)
             fault = self._fault(plan)
             if fault is None:
-                self._timed[choice] = timed = Timed(plan, taken)
-                self._samples[choice] = [timed.sample()]
+                with self.measuring():
+                    self._timed[choice] = timed = Timed(plan, taken)
+                    self._samples[choice] = [timed.sample()]
         except EqsatError as failure:
             fault = str(failure)
         if fault is not None:
