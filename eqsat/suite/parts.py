@@ -109,10 +109,16 @@ class Part:
 
     def chosen(self, asked: Asked, figures: Mapping[str, Any]) -> list[tuple[Task, str]]:
         """The tasks that were asked for, with their tables."""
-        if self.measures and not asked.place.measures:
-            return []
-        made = self.tasks(asked, asked.common(figures))
-        return [(task, table) for task, table in made if asked.wants(task.name)]
+        return list(self._asked(asked, figures))
+
+    def empty(self, asked: Asked) -> bool:
+        """Whether nothing of it was asked for."""
+        return next(self._asked(asked, {}), None) is None
+
+    def _asked(self, asked: Asked, figures: Mapping[str, Any]) -> Made:
+        if not self.measures or asked.place.measures:
+            made = self.tasks(asked, asked.common(figures))
+            yield from ((task, table) for task, table in made if asked.wants(task.name))
 
 
 def _task(name: str, work: str, given: dict[str, Any], seconds: float, places: Mapping[str, Any] = {}) -> Task:

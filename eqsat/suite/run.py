@@ -74,8 +74,9 @@ def run_suite(asked: Asked, folder: Path, minutes: float, progress: Progress) ->
     make_folder(folder)
     state, ends = State(asked, asked.place.facts()), time.monotonic() + 60 * minutes
     with Store(folder / RESULTS) as store:
+        shares = [0.0 if part.empty(asked) else part.share for part in PARTS]
         for i, part in enumerate(PARTS):
-            share = part.share / sum(each.share for each in PARTS[i:] if asked.place.measures or not each.measures)
+            share = shares[i] / (sum(shares[i:]) or 1.0)
             until = time.monotonic() + share * max(0.0, ends - time.monotonic())
             done = _done(part, state, folder, store, lambda until=until: until - time.monotonic(), progress)
             state = replace(state, parts=(*state.parts, done))

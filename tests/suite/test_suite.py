@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import eqsat as package
 from eqsat.errors import EqsatError
 from eqsat.extract.device.table import device
 from eqsat.extract.plan.calibrate import MICRO
+from eqsat.runs.task import Outcome, Task
 from eqsat.suite.figures import vendors_product
 from eqsat.suite.fitted import priced
 from eqsat.suite.parts import Asked
@@ -211,3 +213,17 @@ def test_a_row_is_fitted_to_the_kernels_of_a_report(tmp_path: Path) -> None:
 def test_a_report_without_times_is_refused(changes: dict[str, Any] | None, message: str, tmp_path: Path) -> None:
     folder = tmp_path if changes is None else report_of(tmp_path, **changes)
     assert message in refusal("calibrate", "--from", folder)
+
+
+def test_parts_without_tasks_take_no_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = list[float]()
+
+    def limits(tasks: Iterable[Task], *_: object) -> Iterator[tuple[Task, Outcome, bool]]:
+        for task in tasks:
+            given.append(task.seconds)
+            yield task, Outcome("{}"), False
+
+    monkeypatch.setattr("eqsat.suite.run.run", limits)
+    asked = Asked(Checker(device("mi300x")), match=POINTWISE[:1])
+    list(run_suite(asked, tmp_path, 0.5, lambda stage, fraction: None))
+    assert given == [pytest.approx(30, abs=2)]
