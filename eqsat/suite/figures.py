@@ -14,7 +14,7 @@ from eqsat.base.numerics import itemsize
 from eqsat.check.inputs import random_inputs
 from eqsat.extract.device.table import Device
 from eqsat.extract.plan.calibrate import Micro, micro
-from eqsat.extract.plan.plan import Kernel, Plan
+from eqsat.extract.plan.plan import Plan
 from eqsat.frontends.torch.module import graph_module
 from eqsat.gpu.launch.grouping import groups
 from eqsat.gpu.launch.lower import LIBRARY_DTYPES
@@ -23,13 +23,12 @@ from eqsat.gpu.run.tune import alone, tune
 from eqsat.gpu.run.tune import random_inputs as kernel_inputs
 from eqsat.gpu.run.tune import shown as choice_shown
 from eqsat.pipeline.result import Result
-from eqsat.program.core import lower
 from eqsat.program.ir import Program
 from eqsat.runs.task import Tell
 from eqsat.suite.checks import compare
 from eqsat.suite.libraries import Function, in_cupy
 from eqsat.suite.place import Given, Gpu, Place, Run, Sample, Time, in_sound_process, place_of, turns_of
-from eqsat.suite.programs import PRODUCT, bare_product, compulsory_bytes, product, program
+from eqsat.suite.programs import PRODUCT, compulsory_bytes, product, program
 from eqsat.suite.streaming import ROWS
 
 TOP = 5
@@ -89,9 +88,7 @@ def vendors_product(given: Given, tell: Tell) -> dict[str, Any]:
     kernel = plan.kernels[0]
     missing, others = {}, {}
     if isinstance(place, Gpu):
-        others, missing = _torch_product(place, edge, dtype)
-        if missing and dtype in LIBRARY_DTYPES:
-            runs["library"], missing = Run(_by_library(edge, dtype)), {}
+        others, missing = _by_library(place, edge, dtype)
     tell("timing")
     found = place.times(runs, given["rounds"], rotated=True, others=others)
     return {
@@ -104,23 +101,19 @@ def vendors_product(given: Given, tell: Tell) -> dict[str, Any]:
     }
 
 
-def _by_library(edge: int, dtype: str) -> Plan:
-    """A product as one call of the vendor's library."""
-    core = lower(bare_product(edge, dtype))
-    return alone(Kernel("library", "library-gemm", core.roots, core.inputs, core.inputs, core.roots, 0, 0, 0.0))
-
-
-def _torch_product(place: Gpu, edge: int, dtype: str) -> tuple[dict[str, Sample], dict[str, str]]:
-    """A product by the vendor's library as torch calls it, in all types."""
+def _by_library(place: Gpu, edge: int, dtype: str) -> tuple[dict[str, Sample], dict[str, str]]:
+    """The bare product by the vendor's library, as torch calls it, or else CuPy, which has not all types."""
+    cupy, sets = place.machine.cupy, place.sets(3 * 2 * edge * edge)
     try:
         torch = _torch()
     except ImportError as failure:
-        return {}, {"library": _reason(failure)}
-    sets = place.sets(3 * 2 * edge * edge)
-    pairs = [
-        tuple(torch.randn(edge, edge, device="cuda", dtype=getattr(torch, dtype)) for _ in "xw") for _ in range(sets)
-    ]
-    return {"library": _graphed(torch, place.machine.cupy, torch.matmul, pairs)}, {}
+        if dtype not in LIBRARY_DTYPES:
+            return {}, {"library": f"CuPy has no {dtype}; {_reason(failure)}"}
+        arrays = [tuple(cupy.random.standard_normal((edge, edge)).astype(dtype) for _ in "xw") for _ in range(sets)]
+        return {"library": _cycled(cupy, cupy.matmul, arrays)}, {}
+    kind = getattr(torch, dtype)
+    tensors = [tuple(torch.randn(edge, edge, device="cuda", dtype=kind) for _ in "xw") for _ in range(sets)]
+    return {"library": _graphed(torch, cupy, torch.matmul, tensors)}, {}
 
 
 @in_sound_process

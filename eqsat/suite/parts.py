@@ -128,7 +128,7 @@ def _task(name: str, work: str, given: dict[str, Any], seconds: float, places: M
 def _checks(asked: Asked, common: dict[str, Any]) -> Made:
     extent = asked.extent
     variants = list(checks.kernels(target(asked.place.row.arch), extent.large and asked.place.measures))
-    kernels = [_task(name, "checks:kernel", common | given, 60.0) for name, given in variants]
+    kernels = [_task(name, "checks:kernel", common | given, 30.0) for name, given in variants]
     for name in motivating.PROGRAMS:
         yield _task(f"check {name}", "checks:whole_program", common | {"program": name}, 100.0), "programs"
     if checks.has_hypothesis():

@@ -180,7 +180,7 @@ class Gpu:
 
     def _ready(self, run: Run, rotated: bool) -> tuple[GpuPlan, list[dict[str, Any]]]:
         """A plan, compiled, and the sets of arrays that its runs take in turns."""
-        plan = GpuPlan(run.plan, self.row)
+        plan = GpuPlan(run.plan, self.row, recorded=True)
         with plan.guarded():
             first = random_arrays(plan) if run.inputs is None else plan.taken(run.inputs)
             count = self.sets(plan.launches.memory["peak"]) if rotated else 1

@@ -52,11 +52,6 @@ def product(edge: int, dtype: str) -> Program:
     return eqsat.trace(lambda x, w: eqsat.relu(x @ w), *(eqsat.spec((edge, edge), dtype),) * 2)
 
 
-def bare_product(edge: int, dtype: str) -> Program:
-    """x @ w, which the vendor's library computes."""
-    return eqsat.trace(lambda x, w: x @ w, *(eqsat.spec((edge, edge), dtype),) * 2)
-
-
 def product_name(edge: int, dtype: str) -> str:
     """The name of a product in tables and tasks."""
     return f"product of {edge}, {dtype}"

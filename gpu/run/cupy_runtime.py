@@ -152,14 +152,14 @@ def inlined(source: str) -> str:
     return _INCLUDE.sub(text_of, source)
 
 
-def cubin(cupy: Any, text: str, architecture: str, options: tuple[str, ...]) -> Path:
-    """A text compiled for an instruction set that CuPy does not name by itself: 'sm_90a'.
+def cubin(cupy: Any, text: str, architecture: str) -> Path:
+    """A text compiled by nvrtc: CuPy does not name all instruction sets ('sm_90a'), and flushes subnormals to zero.
 
     Raises:
         CompileFailed: nvrtc refused it; text and log were saved.
     """
     nvrtc = cupy.cuda.nvrtc
-    flags = (f"--gpu-architecture={architecture}", *options)
+    flags = (f"--gpu-architecture={architecture}", "-std=c++17")
 
     def build(out: Path) -> None:
         program = nvrtc.createProgram(text, "kernel.cu", (), ())
@@ -185,6 +185,8 @@ class GpuPlan:
         signature: names, shapes and dtypes of inputs and outputs; flat without.
         exact: sums in a fixed order.
         choices: tuning parameters; by default those that tuning found best on this machine before.
+        recorded: the launches are to be replayed as a graph. CuPy does not record calls of NVIDIA's library: its
+            products are kernels of the plan's own, then.
 
     Raises:
         InputError: no CuPy, no GPU, a row of another instruction set, or too little memory for the constants.
@@ -199,12 +201,14 @@ class GpuPlan:
         *,
         exact: bool = False,
         choices: Choices | None = None,
+        recorded: bool = False,
     ) -> None:
         self.machine = machine = this_machine(device)
         self.cupy = machine.cupy
         if choices is None:
             choices = chooser(machine, exact).remembered(plan)
-        self.launches = lower(plan, machine.row, signature, exact=exact, library=True, choices=choices)
+        library = not recorded or bool(self.cupy.cuda.runtime.is_hip)
+        self.launches = lower(plan, machine.row, signature, exact=exact, library=library, choices=choices)
         self._taker = Taker(self.cupy, machine.index, strict=signature is not None)
         with self.guarded():
             self.functions = {entry: self._compile(kernel) for entry, kernel in self.launches.kernels.items()}
@@ -216,12 +220,11 @@ class GpuPlan:
     def _compile(self, kernel: Kernel) -> Any:
         cupy, text = self.cupy, inlined(kernel.source)
         hip = cupy.cuda.runtime.is_hip
-        options = ("-std=c++17", "-munsafe-fp-atomics") if hip else ("-std=c++17",)
         try:
-            if kernel.part and kernel.part.warpgroups:
-                code = {"path": str(cubin(cupy, text, self.launches.target.compiled_as, options))}
+            if hip:
+                code = {"code": text, "options": ("-std=c++17", "-munsafe-fp-atomics")}
             else:
-                code = {"code": text, "options": options}
+                code = {"path": str(cubin(cupy, text, self.launches.target.compiled_as))}
             function = cupy.RawModule(**code).get_function(kernel.entry)
             if kernel.launch_lds:
                 function.max_dynamic_shared_size_bytes = kernel.launch_lds
@@ -286,6 +289,8 @@ class GpuPlan:
         first take `others` in turns."""
         if any(isinstance(step, HostCall) for step in self.launches.steps):
             raise InputError("a plan with opaque operators cannot be captured: they run on the host")
+        if not self.cupy.cuda.runtime.is_hip and any(isinstance(s, LibraryProduct) for s in self.launches.steps):
+            raise InputError("CuPy does not record calls of NVIDIA's library: make the plan with recorded=True")
         memories = [self._memory(each) for each in (taken, *others)]
         self._launch_all(memories[0])  # whatever is set up at a first launch must not be recorded
         self.machine.device.synchronize()

@@ -135,7 +135,7 @@ def gpu_runner(
 
     if tune is not None:
         measure(plan, device, tune, exact=exact)
-    compiled = gpu.GpuPlan(plan, device, signature, exact=exact)
+    compiled = gpu.GpuPlan(plan, device, signature, exact=exact, recorded=capture)
     return gpu.Replayed(compiled, held) if capture else compiled
 
 

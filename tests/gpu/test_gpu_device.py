@@ -221,6 +221,22 @@ def test_library_products_go_to_cupy(cupy: FakeCupy) -> None:
     assert cupy.matmuls == 1
 
 
+def test_a_plan_that_is_recorded_leaves_nothing_to_nvidias_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CuPy refuses to record its calls."""
+    cupy = FakeCupy("sm_90")
+    monkeypatch.setitem(sys.modules, "cupy", cupy)
+    x, w = make("In", ("x", 240, "float32")), make("In", ("w", 320, "float32"))
+    out = make("MM", (1, 12, 20, 16), (x, w))
+    plan = one_kernel_each(("library-gemm", out), roots=(out,))
+    env = env_of(plan)
+    with pytest.raises(InputError, match="does not record calls of NVIDIA's library"):
+        GpuPlan(plan).capture(env)
+    captured = GpuPlan(plan, recorded=True).capture(env)
+    captured.launch()
+    np.testing.assert_allclose(captured.outputs[0], plan.run_numpy(env)[0], rtol=1e-5)
+    assert cupy.matmuls == 0
+
+
 @pytest.mark.usefixtures("cupy")
 def test_opaque_operators_run_on_the_host() -> None:
     program = opaque_program()

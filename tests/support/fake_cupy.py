@@ -63,7 +63,7 @@ class FakeNvrtc:
         return len(self.texts)
 
     def compileProgram(self, program: int, options: tuple[str, ...]) -> None:
-        assert "--gpu-architecture=sm_90a" in options
+        assert options == ("--gpu-architecture=sm_90a", "-std=c++17")
         if self.cupy.refuses(self.texts[program]):
             raise self.NVRTCError("compilation")
 
@@ -219,7 +219,10 @@ class FakeCupy:
 
     def matmul(self, a: Any, b: Any, out: Any = None) -> Any:
         if out is None:
+            self.now_us += self.matmul_us
             return np.matmul(a, b)
+        if FakeArray.recorder.steps is not None and not self.cuda.runtime.is_hip:
+            raise NotImplementedError("calling cuBLAS API during stream capture is currently unsupported")
 
         def run() -> None:
             self.matmuls += 1
