@@ -14,7 +14,10 @@ from eqsat.gpu.build.compilers import failed
 from eqsat.gpu.code.cache import TEMPLATES, cached, digest_of
 from eqsat.gpu.table.targets import Target
 
-FLAGS = ("-std=c++17", "--ptxas-options=-v")
+LANGUAGE = ("-std=c++17", "-default-device")
+"""Without the second, nvrtc 13.0 takes a lambda with a parameter of any type for a function of the host."""
+
+FLAGS = (*LANGUAGE, "--ptxas-options=-v")
 _HEADERS = tuple(sorted(path.name for path in TEMPLATES.glob("*.h")))
 
 

@@ -295,6 +295,8 @@ class _Lowering:
         left, right = strides
         if left is None or right is None or product.dtype not in LIBRARY_DTYPES:
             return False
+        if batch > 1 and product.dtype == "float16":  # CuPy converts batches of them to float32
+            return False
         places = dict(zip(kernel.params, (self._place(n) for n in kernel.inputs), strict=True))
         operands = [places[base] for base, _, _ in (left, right)]
         a, b = (Place(p.buffer, p.offset + at) for p, (_, at, _) in zip(operands, (left, right), strict=True))

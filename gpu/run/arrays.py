@@ -112,7 +112,7 @@ class Giver:
         current = getattr(getattr(self.namespace, "cuda", None), "current_stream", None)
         if self.on_host or self.namespace is self.cupy or current is None:
             return nullcontext()
-        return self.cupy.cuda.ExternalStream(current(self.device).cuda_stream)
+        return _external(self.cupy, current(self.device).cuda_stream)
 
     def give(self, array: Any, dtype: str) -> Any:
         """A result that CuPy holds, whose element type is `dtype`; NumPy and host tensors wait for it."""
@@ -122,6 +122,23 @@ class Giver:
             return self.cupy.asnumpy(array).view(np_dtype(dtype)).reshape(array.shape)
         tensor = self.namespace.from_dlpack(self.cupy.asnumpy(array) if self.on_host else array)
         return tensor.view(self.namespace.bfloat16) if dtype == "bfloat16" else tensor
+
+
+@dataclass(frozen=True)
+class _Foreign:
+    """Another library's stream, by CUDA's protocol for streams."""
+
+    pointer: int
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return 0, self.pointer
+
+
+def _external(cupy: Any, pointer: int) -> Any:
+    """CuPy's stream for that of another library; from CuPy 14 on, `ExternalStream` warns that it will go."""
+    if hasattr(cupy.cuda.Stream, "from_external"):
+        return cupy.cuda.Stream.from_external(_Foreign(pointer))
+    return cupy.cuda.ExternalStream(pointer)
 
 
 def on_gpu(tensor: Any) -> bool:

@@ -21,6 +21,7 @@ from eqsat.extract.device.table import DEVICES, Device
 from eqsat.extract.device.table import device as find_device
 from eqsat.extract.plan.plan import Plan
 from eqsat.gpu.build.compilers import failed
+from eqsat.gpu.build.nvrtc import LANGUAGE
 from eqsat.gpu.code.cache import TEMPLATES, cached, digest_of
 from eqsat.gpu.code.errors import DeviceFailed
 from eqsat.gpu.families.base import Kernel
@@ -88,8 +89,17 @@ class Machine:
             yield
         except cuda.memory.OutOfMemoryError as failure:
             raise InputError(f"out of device memory: {failure}; {needs()}") from None
-        except (cuda.runtime.CUDARuntimeError, cuda.driver.CUDADriverError) as failure:
+        except _failures(cuda) as failure:
             raise DeviceFailed(f"the GPU stopped: {failure}") from None
+
+
+def _failures(cuda: Any) -> tuple[type[Exception], ...]:
+    """What `cupy.cuda` raises when the runtime, the driver or the library of products reports an error."""
+    known = (cuda.runtime.CUDARuntimeError, cuda.driver.CUDADriverError)
+    try:
+        return (*known, cuda.cublas.CUBLASError)
+    except ImportError:  # where the library is not installed, it reports nothing
+        return known
 
 
 def this_machine(device: str | Device = "auto") -> Machine:
@@ -159,19 +169,20 @@ def cubin(cupy: Any, text: str, architecture: str) -> Path:
         CompileFailed: nvrtc refused it; text and log were saved.
     """
     nvrtc = cupy.cuda.nvrtc
-    flags = (f"--gpu-architecture={architecture}", "-std=c++17")
+    flags = (f"--gpu-architecture={architecture}", *LANGUAGE)
 
     def build(out: Path) -> None:
         program = nvrtc.createProgram(text, "kernel.cu", (), ())
         try:
             nvrtc.compileProgram(program, flags)
-            out.write_bytes(nvrtc.getCUBIN(program))
+            # CuPy takes off the last byte, as of a text that ends with a zero; no code ends with another byte
+            out.write_bytes(nvrtc.getCUBIN(program) + b"\0")
         except nvrtc.NVRTCError:
             raise failed(text, ".cu", nvrtc.getProgramLog(program)) from None
         finally:
             nvrtc.destroyProgram(program)
 
-    return cached("nvidia", digest_of(str(nvrtc.getVersion()), flags, text), ".cubin", build)
+    return cached("cubin", digest_of(str(nvrtc.getVersion()), flags, text), ".cubin", build)
 
 
 class GpuPlan:
@@ -306,8 +317,8 @@ class GpuPlan:
 
     @contextmanager
     def guarded(self) -> Iterator[None]:
-        """On the plan's device, with errors of one line."""
-        with self.machine.device, self.machine.plain_errors(lambda: self._needs()):
+        """On the plan's device, with errors of one line; after an error, the return to another device raises, too."""
+        with self.machine.plain_errors(lambda: self._needs()), self.machine.device:
             yield
 
     def _needs(self) -> str:
@@ -352,12 +363,14 @@ class GpuPlan:
                     function((kernel.blocks,), (kernel.threads,), arguments, shared_mem=kernel.launch_lds)
 
     def _library_product(self, step: LibraryProduct, memory: Mapping[str, Any]) -> None:
+        """CuPy turns batches into contiguous ones before it multiplies, but a single matrix it takes as it lies."""
         batch, m, k, n = step.dims
+        inner = 1 if batch == 1 else 0
 
         def tensor(place: Place, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:
             flat = memory[place.buffer][place.offset :]
             steps = [stride * flat.itemsize for stride in strides]
-            return self.cupy.lib.stride_tricks.as_strided(flat, shape, steps)
+            return self.cupy.lib.stride_tricks.as_strided(flat, shape[inner:], steps[inner:])
 
         a, b = step.operands
         left, right = tensor(a, (batch, m, k), step.strides[0]), tensor(b, (batch, k, n), step.strides[1])

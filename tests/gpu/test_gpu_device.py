@@ -218,7 +218,17 @@ def test_library_products_go_to_cupy(cupy: FakeCupy) -> None:
     plan = one_kernel_each(("library-gemm", out), roots=(out,))
     env = env_of(plan)
     np.testing.assert_allclose(GpuPlan(plan).run_host(env)[0], plan.run_numpy(env)[0], rtol=1e-5)
-    assert cupy.matmuls == 1
+    assert cupy.products == [((12, 20), (20, 16))]  # a batch of one would be copied, and float16 computed as float32
+
+
+@pytest.mark.parametrize(("dtype", "matmuls"), [("float32", 1), ("float16", 0)])
+def test_cupy_gets_no_batches_of_float16(dtype: str, matmuls: int, cupy: FakeCupy) -> None:
+    """It converts them to float32."""
+    x, w = make("In", ("x", 480, dtype)), make("In", ("w", 640, dtype))
+    plan = one_kernel_each(("library-gemm", out := make("MM", (2, 12, 20, 16), (x, w))), roots=(out,))
+    env = env_of(plan)
+    np.testing.assert_allclose(GpuPlan(plan).run_host(env)[0], plan.run_numpy(env)[0], rtol=1e-2)
+    assert cupy.matmuls == matmuls
 
 
 def test_a_plan_that_is_recorded_leaves_nothing_to_nvidias_library(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -294,6 +304,16 @@ def test_a_gpu_that_no_kernels_are_made_for_is_named(monkeypatch: pytest.MonkeyP
 def test_a_plan_for_another_gpu_is_refused() -> None:
     with pytest.raises(InputError, match=r"a plan for h100 \(sm_90\) does not run on this GPU \(gfx942\)"):
         GpuPlan(plan_of(PROGRAMS["mlp"]), "h100")
+
+
+@pytest.mark.parametrize("kind", ["CUDARuntimeError", "CUDADriverError", "CUBLASError"])
+def test_whatever_the_driver_reports_is_one_error(kind: str, cupy: FakeCupy) -> None:
+    """Also where the return to the device of before fails, as it does after an illegal access."""
+    program = PROGRAMS["mlp"]
+    plan = GpuPlan(plan_of(program))
+    cupy.broken = getattr(cupy, kind)("broken")
+    with pytest.raises(DeviceFailed, match="the GPU stopped: "):
+        plan(inputs_of(program))
 
 
 def test_running_out_of_memory_says_what_the_plan_needs(cupy: FakeCupy) -> None:

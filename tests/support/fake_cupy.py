@@ -63,7 +63,7 @@ class FakeNvrtc:
         return len(self.texts)
 
     def compileProgram(self, program: int, options: tuple[str, ...]) -> None:
-        assert options == ("--gpu-architecture=sm_90a", "-std=c++17")
+        assert options == ("--gpu-architecture=sm_90a", "-std=c++17", "-default-device")
         if self.cupy.refuses(self.texts[program]):
             raise self.NVRTCError("compilation")
 
@@ -71,7 +71,8 @@ class FakeNvrtc:
         return "line 1: error: refused"
 
     def getCUBIN(self, program: int) -> bytes:
-        return self.texts[program].encode()
+        code = self.texts[program].encode() + b"\0"
+        return code[:-1]  # CuPy takes a last zero off, as if code were text
 
     def destroyProgram(self, program: int) -> None:
         self.texts[program] = ""
@@ -92,6 +93,8 @@ class FakeFunction:
     ) -> None:
         cupy = self.cupy
         assert {type(a) for a in args} == {np.uint64}
+        if cupy.broken is not None:
+            raise cupy.broken
         if shared_mem > self.max_dynamic_shared_size_bytes:
             raise cupy.CUDADriverError("CUDA_ERROR_INVALID_VALUE: invalid argument")
         assert shared_mem == self.lds
@@ -128,6 +131,7 @@ class FakeCupy:
             product; `now_us` is the device's clock.
         refuses: whether a text does not compile.
         records: whether the driver can record graphs.
+        broken: what the driver reports of all that comes; None while it works.
     """
 
     ndarray = FakeArray
@@ -142,6 +146,9 @@ class FakeCupy:
     class CUDADriverError(RuntimeError):
         pass
 
+    class CUBLASError(RuntimeError):
+        pass
+
     class OutOfMemoryError(MemoryError):
         pass
 
@@ -154,7 +161,9 @@ class FakeCupy:
         self.matmul_us = 10.0
         self.refuses: Callable[[str], bool] = lambda code: "refuse" in code
         self.records = True
+        self.broken: Exception | None = None
         self.streams: list[int] = []
+        self.products: list[tuple[Any, Any]] = []
         self.lib = SimpleNamespace(stride_tricks=np.lib.stride_tricks)
         properties = {
             "name": name.encode(),
@@ -175,9 +184,9 @@ class FakeCupy:
             memory=SimpleNamespace(OutOfMemoryError=self.OutOfMemoryError),
             nvrtc=FakeNvrtc(self),
             compiler=SimpleNamespace(CompileException=self.CompileException),
-            Device=lambda i=0: FakeDevice(arch),
-            Stream=lambda non_blocking: FakeStream(self),
-            ExternalStream=lambda pointer: FakeStream(self, pointer),
+            cublas=SimpleNamespace(CUBLASError=self.CUBLASError),
+            Device=lambda i=0: FakeDevice(self),
+            Stream=FakeStreams(self),
             Event=lambda: FakeEvent(self),
             get_elapsed_time=lambda start, end: (end.at_us - start.at_us) / 1e3,
         )
@@ -186,7 +195,11 @@ class FakeCupy:
     def RawModule(
         self, code: str = "", options: tuple[str, ...] = ("-std=c++17",), path: str | None = None
     ) -> FakeModule:
-        return FakeModule(self, Path(path).read_text() if path else code, options)
+        if path:
+            code, end, _ = Path(path).read_text().partition("\0")
+            if not end:
+                raise self.CUDADriverError("CUDA_ERROR_INVALID_IMAGE: device kernel image is invalid")
+        return FakeModule(self, code, options)
 
     def empty(self, shape: int | tuple[int, ...], dtype: Any) -> FakeArray:
         size = int(np.prod(shape)) * np.dtype(dtype).itemsize
@@ -218,6 +231,7 @@ class FakeCupy:
         return np.from_dlpack(tensor).view(FakeArray)
 
     def matmul(self, a: Any, b: Any, out: Any = None) -> Any:
+        self.products.append((a.shape, b.shape))
         if out is None:
             self.now_us += self.matmul_us
             return np.matmul(a, b)
@@ -238,17 +252,33 @@ class FakeDevice:
 
     id = 0
 
-    def __init__(self, arch: str) -> None:
-        self.compute_capability = arch.removeprefix("sm_")
+    def __init__(self, cupy: FakeCupy) -> None:
+        self.cupy, self.compute_capability = cupy, cupy.arch.removeprefix("sm_")
 
     def __enter__(self) -> FakeDevice:
         return self
 
     def __exit__(self, *_: object) -> None:
-        pass
+        if self.cupy.broken is not None:
+            raise self.cupy.CUDARuntimeError("cudaErrorIllegalAddress")
 
     def synchronize(self) -> None:
         pass
+
+
+class FakeStreams:
+    """The class of streams."""
+
+    def __init__(self, cupy: FakeCupy) -> None:
+        self.cupy = cupy
+
+    def __call__(self, non_blocking: bool) -> FakeStream:
+        return FakeStream(self.cupy)
+
+    def from_external(self, stream: Any) -> FakeStream:
+        version, pointer = stream.__cuda_stream__()
+        assert version == 0
+        return FakeStream(self.cupy, pointer)
 
 
 class FakeStream:
