@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 import subprocess
@@ -157,6 +158,7 @@ def sanitized(given: Given, tell: Tell) -> dict[str, Any]:
     ran = subprocess.run(
         [*command, sys.executable, "-c", given["script"]],
         capture_output=True, text=True, timeout=SANITIZER_SECONDS, check=False,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},  # workers have no such variable
     )  # fmt: skip
     if ran.returncode:
         raise WrongResult((ran.stdout + ran.stderr).strip()[-_LONGEST_REPORT:])

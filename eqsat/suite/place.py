@@ -166,8 +166,9 @@ class Gpu:
 
     def results(self, plan: Plan, inputs: Mapping[str, Array], choices: Choices | None = None) -> list[Array]:
         compiled = GpuPlan(plan, self.row, choices=choices)
+        read = {b.name for b in compiled.launches.buffers.values() if b.kind == "input"}
         with self.turns.shared():
-            return compiled.run_host(inputs)
+            return compiled.run_host({name: array for name, array in inputs.items() if name in read})
 
     def times(
         self, runs: Mapping[str, Run], rounds: int, rotated: bool = False, others: Mapping[str, Sample] | None = None
