@@ -166,9 +166,8 @@ class Gpu:
 
     def results(self, plan: Plan, inputs: Mapping[str, Array], choices: Choices | None = None) -> list[Array]:
         compiled = GpuPlan(plan, self.row, choices=choices)
-        read = {b.name for b in compiled.launches.buffers.values() if b.kind == "input"}
         with self.turns.shared():
-            return compiled.run_host({name: array for name, array in inputs.items() if name in read})
+            return compiled.run_host(_read(compiled, inputs))
 
     def times(
         self, runs: Mapping[str, Run], rounds: int, rotated: bool = False, others: Mapping[str, Sample] | None = None
@@ -183,7 +182,7 @@ class Gpu:
         """A plan, compiled, and the sets of arrays that its runs take in turns."""
         plan = GpuPlan(run.plan, self.row, recorded=True)
         with plan.guarded():
-            first = random_arrays(plan) if run.inputs is None else plan.taken(run.inputs)
+            first = random_arrays(plan) if run.inputs is None else plan.taken(_read(plan, run.inputs))
             count = self.sets(plan.launches.memory["peak"]) if rotated else 1
             return plan, [first, *({name: array.copy() for name, array in first.items()} for _ in range(count - 1))]
 
@@ -191,6 +190,12 @@ class Gpu:
         """How many sets of arrays of so many bytes exceed twice the cache that all units share."""
         cache = int(self.machine.cupy.cuda.runtime.getDeviceProperties(self.machine.index)["l2CacheSize"])
         return max(1, min(_MOST_SETS, ceil(2 * cache / max(nbytes, 1))))
+
+
+def _read(plan: GpuPlan, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """The inputs that a plan reads: not all, where outputs do not depend on some."""
+    read = {b.name for b in plan.launches.buffers.values() if b.kind == "input"}
+    return {name: array for name, array in inputs.items() if name in read}
 
 
 def place_of(given: Given) -> Place:

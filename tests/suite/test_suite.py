@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import eqsat as package
@@ -19,7 +20,7 @@ from eqsat.runs.task import Outcome, Task
 from eqsat.suite.figures import vendors_product
 from eqsat.suite.fitted import priced
 from eqsat.suite.parts import Asked
-from eqsat.suite.place import Checker, Gpu
+from eqsat.suite.place import Checker, Gpu, Run
 from eqsat.suite.run import run_suite
 from support import fake_cupy
 from support.cli import document, eqsat, refusal
@@ -227,3 +228,13 @@ def test_parts_without_tasks_take_no_time(tmp_path: Path, monkeypatch: pytest.Mo
     asked = Asked(Checker(device("mi300x")), match=POINTWISE[:1])
     list(run_suite(asked, tmp_path, 0.5, lambda stage, fraction: None))
     assert given == [pytest.approx(30, abs=2)]
+
+
+@pytest.mark.usefixtures("gpu")
+def test_inputs_that_no_output_depends_on_are_not_passed() -> None:
+    made = package.trace(lambda x, y: y + 1, package.spec((4,)), package.spec((4,)))
+    plan = package.optimize(made, device="h100", measure=False).plan
+    inputs = {name: np.ones(4, np.float32) for name in made.input_names}
+    (got,) = Gpu().results(plan, inputs)
+    np.testing.assert_array_equal(got, [2.0] * 4)
+    assert Gpu().times({"plan": Run(plan, inputs)}, 2)["plan"].us == 300
