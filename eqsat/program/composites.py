@@ -151,6 +151,18 @@ def softplus(x: Term) -> Term:
     return ops.add(ops.relu(x), ops.log1p(ops.exp(ops.neg(ops.abs_(x)))))
 
 
+def log1p_in_steps(x: Term) -> Term:
+    """log1p(x) where there is no such operator: the log of u = 1 + x, and what u lost of x, over u.
+
+    The first order of log(u + lost) suffices, as lost / u is at most half a unit in the last place of 1. Where nothing
+    is lost it is left out: x is -1 or infinite there, or u is x + 1 exactly.
+    """
+    u = shifted(x, 1.0)
+    kept = shifted(u, -1.0)
+    lost = ops.sub(x, kept)
+    return ops.where(ops.equal(kept, x), ops.log(u), ops.add(ops.log(u), ops.div(lost, u)))
+
+
 def elu(x: Term, alpha: float = 1.0) -> Term:
     """x where positive, else alpha (exp(x) - 1)"""
     negative = scaled(shifted(ops.exp(x), -1.0), alpha)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from math import prod
 from typing import Any
 
@@ -31,6 +30,16 @@ def _check_folded(elements: int) -> None:
     """Raises Declined for an array that is too large to be made ahead of time."""
     if elements > FOLDED:
         raise Declined(f"{elements} elements; at most {FOLDED} are computed ahead of time")
+
+
+def _where(condition: Term, a: Term, b: Term) -> Term:
+    """log1p, which ONNX lacks, where these are its steps as this package writes them."""
+    found = broadcasting("where", condition, a, b)
+    if condition.op == "equal" and a.op == "log" and a.shape == condition.shape:
+        x = condition.args[1]
+        if composites.log1p_in_steps(x) is found:
+            return ops.log1p(x)
+    return found
 
 
 # Shapes
@@ -290,6 +299,6 @@ MOVEMENT: dict[str, Row] = {
     "Transpose": row(lambda node: ops.transpose(node.input(0), node.attr("perm")), 1, *_TYPES_WIDENED),
     "Trilu": row(_trilu, 14, unless="k varies"),
     "Unsqueeze": row(_unsqueeze, 1, 11, *_TYPES_WIDENED, unless="the axes vary"),
-    "Where": row(of_operands(partial(broadcasting, "where")), 9, 16),
+    "Where": row(of_operands(_where), 9, 16),
 }
 """One row per operator, with the since-versions whose meaning the converter covers."""

@@ -8,6 +8,7 @@ from math import prod
 
 import numpy as np
 
+from eqsat.base.graphs import operands_first
 from eqsat.base.numerics import is_float, lowest
 from eqsat.frontends.onnx.file.load import CODE_OF_DTYPE
 from eqsat.frontends.onnx.operators.elementwise import SAME
@@ -25,6 +26,7 @@ from eqsat.frontends.onnx.write.form import (
     shape_of,
     typed,
 )
+from eqsat.program import composites
 from eqsat.program.term import Term
 
 Writer = Callable[[Term, int], Form]
@@ -36,13 +38,29 @@ _INLINE_ELEMENTS = 16  # a larger uniform tensor is written as a scalar that is 
 # Elementwise
 
 
+_STEPS = {"where": "Where", **{op: name for op, (name, *_) in SAME.items()}}
+
+
 def _named(op: str) -> Writer:
     return lambda term, opset: form(op, *broadcastable(term.args, term.shape))
 
 
 def _log1p(term: Term, opset: int) -> Form:
-    """ONNX has no log1p: log(1 + x), so small results lose relative precision."""
-    return form("Log", front(term, "Add", *term.args, scalar(1, term.dtype)))
+    """ONNX has no log1p."""
+    return _in_steps(composites.log1p_in_steps(*term.args), term.args)
+
+
+def _in_steps(root: Term, operands: Sequence[Term]) -> Form:
+    """Elementwise operators over these operands, a node each."""
+    made: dict[Term, Operand] = {operand: operand for operand in operands}
+    for step in operands_first([root], operands):
+        if step.op == "full":
+            made[step] = narrow(step)
+        else:
+            made[step] = front(step, _STEPS[step.op], *(made[arg] for arg in step.args))
+    top = made[root]
+    assert isinstance(top, Form)
+    return top
 
 
 def _relu(term: Term, opset: int) -> Form:

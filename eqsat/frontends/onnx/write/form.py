@@ -29,7 +29,8 @@ class Form:
 
     Attributes:
         op: the ONNX operator; 'Identity' is free if its operand's name can be used.
-        inputs: operands. A form is a node of its own, written first; None is an omitted optional input.
+        inputs: operands. A form is a node of its own, written first and once, however many read it; None is an omitted
+            optional input.
         attrs: the node's attributes; None omits an attribute.
         outputs: the terms that the node computes, None for one that nothing reads; empty if it computes only the term
             that it represents.

@@ -77,6 +77,7 @@ class _Writer:
         self.values: list[ValueInfoProto] = []
         self.names: dict[Term, str] = {term: term.attr("name") for term in program.inputs}
         self.taken = {*self.names.values(), *program.outputs, *program.names.values()}
+        self.inner: dict[Form, str] = {}  # nodes that other forms read
         self.counts: dict[str, int] = {}
         self.stored: dict[tuple[str, Shape], tuple[str, Array]] = {}
         self.foreign: list[TensorProto] = []  # parameters of opaque nodes, of element types that programs lack
@@ -166,6 +167,8 @@ class _Writer:
                 return ""
             case Param(array=array, role=role):
                 return self._store(ConstArray(array), lambda: self._fresh(role))
+            case Form() if operand in self.inner:
+                return self.inner[operand]
             case Form(op=op, type=type_):
                 inputs = [self._operand(inner) for inner in operand.inputs]
                 name = self._fresh(op.lower())
@@ -173,6 +176,7 @@ class _Writer:
                     shape, dtype = type_
                     self.values.append(value_info(name, dtype, shape))
                 self._node(op, inputs, [name], operand.attrs)
+                self.inner[operand] = name
                 return name
             case Term(op="constant"):
                 if operand not in self.names:
