@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from itertools import chain, zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -74,16 +75,72 @@ def text_width() -> int:
 def print_table(
     terminal: Console, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], words: int = 1
 ) -> None:
-    """Print a title and a table; its first `words` columns hold words, the others figures."""
-    from rich import box
-    from rich.table import Table
+    """Print a title and a table; its first `words` columns hold words, the others figures.
 
-    grid = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for i, column in enumerate(columns):
-        grid.add_column(column, justify="left" if i < words else "right", overflow="fold")
-    for row in rows:
-        grid.add_row(*map(escaped, row))
-    terminal.print(escaped(title), grid, sep="\n")
+    As a table of Rich looks, in a tenth of its time: that one takes a millisecond a row.
+    """
+    cells = [tuple(map(escaped, row)) for row in rows]
+    widths = _fitting([max(map(_width, column)) for column in zip(columns, *cells, strict=True)], terminal.width)
+    blank, rule = (f" {sign * (sum(widths) + len(_GAP) * (len(widths) - 1))} " for sign in " ─")
+    head, *body = (_lines(row, widths, words) for row in (columns, *cells))
+    terminal.print(escaped(title), blank, sep="\n")
+    terminal.print("\n".join(head), style="bold", soft_wrap=True)
+    terminal.print("\n".join([rule, *chain.from_iterable(body), blank]), soft_wrap=True)
+
+
+_GAP = "   "
+"""Between two columns."""
+
+
+def _fitting(widths: Sequence[int], most: int) -> list[int]:
+    """Widths of columns in a table of at most so many characters. The widest ones, their share of the gaps with them,
+    are narrowed."""
+    last = len(widths) - 1
+    share = [(i > 0) + (i < last) for i in range(len(widths))]
+    found = [width + more for width, more in zip(widths, share, strict=True)]
+    while (over := sum(found) + last + 2 - most) > 0 and max(found) > 3:
+        widest, second = max(found), max([width for width in found if width < max(found)], default=3)
+        at = [i for i, width in enumerate(found) if width == widest]
+        for k, i in enumerate(at):
+            less = min(widest - second, round(over / (len(at) - k)))
+            found[i], over = widest - less, over - less
+    return [max(1, width - more) for width, more in zip(found, share, strict=True)]
+
+
+def _lines(row: Sequence[str], widths: Sequence[int], words: int) -> list[str]:
+    """The lines of a row of a table. What is wider than its column goes on below."""
+    cells = [[cell] if _width(cell) <= width else _folded(cell, width) for cell, width in zip(row, widths, strict=True)]
+    lines = []
+    for parts in zip_longest(*cells, fillvalue=""):
+        pads = [" " * (width - _width(part)) for part, width in zip(parts, widths, strict=True)]
+        aligned = [x + pad if i < words else pad + x for i, (x, pad) in enumerate(zip(parts, pads, strict=True))]
+        lines.append(f" {_GAP.join(aligned)} ")
+    return lines
+
+
+def _width(cell: str) -> int:
+    """Characters that a cell takes; some take two."""
+    from rich.cells import cell_len
+
+    return len(cell) if cell.isascii() else cell_len(cell)
+
+
+def _folded(cell: str, width: int) -> list[str]:
+    """The lines of a cell, words kept whole where they fit."""
+    lines: list[str] = []
+    line = ""
+    for word in cell.split(" "):
+        longer = f"{line} {word}" if line else word
+        if _width(longer) <= width:
+            line = longer
+            continue
+        lines += [line] if line else []
+        while _width(word) > width:
+            most = next(n for n in range(width, 0, -1) if n == 1 or _width(word[:n]) <= width)
+            lines.append(word[:most])
+            word = word[most:]
+        line = word
+    return [*lines, line]
 
 
 def engineering(value: float, unit: str = "") -> str:
