@@ -68,6 +68,9 @@ LONE_CHANNEL = 6.0
 """The cost of a CPU runtime's products with a vector, one for each of several groups, in arithmetic at the vector rate:
 convolutions of each channel by itself. onnxruntime's 3x3 of 144 channels of 56 x 56 takes 1.0 ms."""
 
+BLOCKS_TOGETHER = 2
+"""Blocks of a product that a unit holds together. (An assumption.)"""
+
 COMBINE_LAUNCH = 0.5
 """Cost, in launches, of combining the results of workgroups. A reduction of a product clears its output and ends in
 atomics. Slices of k are added up by the last workgroup of a tile: a fence, a counter and another read. (An
@@ -162,6 +165,7 @@ class Prices:
         self._cached_bytes_per_ps = cached.value * 1e-3 if cached else self._bytes_per_ps
         l2 = device.l2_bandwidth
         self._l2_bytes_per_ps = (l2.value if l2 else L2_RATE * device.bandwidth.value) * 1e-3
+        self._step_ps = {kind: figure.value * 1e6 for kind, figure in device.step_us.items()}
         self._tiles: dict[tuple[StreamForm, str], list[StreamTile]] = {}
         self._ways: dict[tuple[int, int, int, int, str], tuple[Gemm, ...]] = {}
         self._tiled: dict[tuple[int, int, int, int, str, int], Gemm] = {}
@@ -279,9 +283,10 @@ class Prices:
         tm, tn = tile.rows, tile.columns
         groups = b * ceil(m / tm) * ceil(n / tn) * slices
         depth = ceil(k / slices / FRAGMENT) * FRAGMENT
-        share = LONE_WAVE if waves(self._target.arch, tile, dtype) == 1 else 1.0
+        share = tile.share(self._target) * (LONE_WAVE if waves(self._target.arch, tile, dtype) == 1 else 1.0)
         rate = self._rate(dtype, tile.unit == "matrix") * _efficiency(tm, tn) * share / self._units
         time = ceil(groups / self._units) * 2 * tm * tn * depth / rate
+        time += self._waits(tile.unit, groups, ceil(depth / tile.depth))
         partial = 2.0 * 4 * slices * b * m * n / self._bytes_per_ps
         joining = COMBINE_LAUNCH * self.launch + partial if slices > 1 else 0.0
         return Gemm(time, joining, tm, tn, groups, slices)
@@ -315,6 +320,7 @@ class Prices:
         before the last and statistics read comes on top, while operators run on the vector units. Blocks of rows that
         take fewer steps make room for others; the longest one bounds the time.
         """
+        assert self._target is not None
         b, m, n = form.dims
         rows, columns, step = tile.rows, tile.columns, tile.step
         row_blocks, column_blocks = ceil(m / rows), ceil(n / columns)
@@ -324,9 +330,11 @@ class Prices:
         share = steps / ceil(walk.form.length / step)  # of the elements that are made
         multiplied = walk.form.products * columns / _efficiency(rows, columns)
         multiplied += sum(walk.depths) / _efficiency(rows, step)
-        rate = self._rate(dtype, tile.sums.unit == "matrix") / self._units
+        rate = self._rate(dtype, tile.sums.unit == "matrix") * tile.sums.share(self._target) / self._units
         longest = max(ceil(max(taken) / slices), ceil(groups / self._units) * ceil(steps / slices))
         products = longest * 2 * rows * step * multiplied / rate
+        operands = walk.form.products + sum(ceil(d / tile.scores.depth) for d in walk.depths)
+        products += self._waits("stream", groups, ceil(max(taken) / slices)) * operands
         rescaling = walk.rescaled * b * m * steps * (work_of("exp", column_blocks) + work_of("mul", n))
         work = (walk.again_work * slices + walk.left_work) * column_blocks + walk.right_work * row_blocks
         read_by_all, work_of_all = walk.of_elements
@@ -334,6 +342,10 @@ class Prices:
         again = walk.again * slices * column_blocks + share * read_by_all * row_blocks * column_blocks
         reading = again / (self._l2_bytes_per_ps * min(1.0, groups / self._units))
         return products + max(self.vector(work, groups), reading)
+
+    def _waits(self, kind: str, groups: float, steps: int) -> float:
+        """Picoseconds that blocks wait for operands in all steps: those that a unit holds together wait together."""
+        return ceil(groups / (self._units * BLOCKS_TOGETHER)) * steps * self._step_ps.get(kind, 0.0)
 
     def _joining(self, form: StreamForm, walk: Walk, slices: int) -> float:
         """Picoseconds of the launch that joins the parts of slices, and of writing and reading these."""

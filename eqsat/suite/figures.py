@@ -57,7 +57,7 @@ def tuned(given: Given, tell: Tell) -> dict[str, Any]:
     """Task: tune the kernels of a program's best plan, or a product's own; runs on this machine use what is found."""
     place, made = place_of(given), program(given)
     tell("optimising")
-    if PRODUCT.fullmatch(given["program"]):
+    if PRODUCT.fullmatch(given.get("program", "")):
         plan = Micro(made).plan(place.row)
     else:
         plan = _optimised(made, place.row, given["search"], 1).plan

@@ -50,7 +50,7 @@ class Extent:
 
 
 EXTENTS: dict[Size, Extent] = {
-    "quick": Extent(rounds=15, random=8, sanitized=2, large=False, tuning=10.0, compile="default"),
+    "quick": Extent(rounds=15, random=8, sanitized=2, large=False, tuning=20.0, compile="default"),
     "full": Extent(rounds=40, random=60, sanitized=12, large=True, tuning=60.0, compile="max-autotune-no-cudagraphs"),
 }
 
@@ -161,6 +161,10 @@ def _tuning(asked: Asked, common: dict[str, Any]) -> Made:
     for name in (*_products(), *motivating.PROGRAMS, *streaming.ROWS):
         given = common | {"program": name, "seconds": seconds}
         yield _task(f"tune {name}", "figures:tuned", given, seconds + 100.0), "tuning"
+    for path in asked.models:
+        given, places = _of_model(path, asked)
+        given |= common | {"seconds": seconds}
+        yield _task(f"tune {path.stem}", "figures:tuned", given, seconds + 100.0, places), "tuning"
 
 
 def _tables(asked: Asked, common: dict[str, Any]) -> Made:
@@ -174,9 +178,14 @@ def _tables(asked: Asked, common: dict[str, Any]) -> Made:
         for name in names:
             yield _task(name, "figures:whole_program", common | {"program": name}, 300.0), table
     for path in asked.models:
-        given = common | {"sizes": dict(asked.sizes), "digest": hashlib.sha256(path.read_bytes()).hexdigest()}
-        places = {"model": str(path.resolve())}
-        yield _task(f"model {path.stem}", "figures:whole_program", given, 600.0, places), "models"
+        given, places = _of_model(path, asked)
+        yield _task(f"model {path.stem}", "figures:whole_program", common | given, 600.0, places), "models"
+
+
+def _of_model(path: Path, asked: Asked) -> tuple[dict[str, Any], dict[str, str]]:
+    """What the tasks of a model are given, and where it lies."""
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    return {"sizes": dict(asked.sizes), "digest": digest}, {"model": str(path.resolve())}
 
 
 PARTS = (

@@ -1,15 +1,15 @@
 """Devices as rows of data: the figures that kernel prices depend on, each with its source.
 
 A new device is one more row in `ROWS`. Datasheet figures are peaks; `achieved` is the share of the peak memory
-bandwidth that a plain copy reaches. Nothing here was measured on AMD GPUs: `eqsat calibrate` measures a device and
-writes a file that replaces its row.
+bandwidth that a plain copy reaches. Some figures of Hopper were measured on an H200, none on AMD GPUs:
+`eqsat calibrate` measures a device and writes a file that replaces its row.
 """
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -40,6 +40,9 @@ class Device:
         cache_mib, cache_bandwidth: the first `cache_mib` MiB that a kernel moves, without operands of products, move
             at `cache_bandwidth` GB/s.
         l2_bandwidth: of all that units read together through the cache that they share, GB/s.
+        step_us: microseconds that a block waits in a step along k or along a streamed axis, beside its arithmetic: in
+            products on `vector` and `matrix` units, and for each operand of a `stream`. Not known of devices on which
+            nothing was measured.
         vector: peak TFLOP/s of ordinary arithmetic by dtype; dtypes that are not listed run at the float32 rate.
         matrix: peak dense TFLOP/s of the matrix units by dtype; other dtypes have no matrix units.
         fuses: False if a runtime executes operator by operator, so that a kernel is one operator and its views.
@@ -60,6 +63,7 @@ class Device:
     cache_mib: Figure | None = None
     cache_bandwidth: Figure | None = None
     l2_bandwidth: Figure | None = None
+    step_us: Mapping[str, Figure] = field(default_factory=dict)
     fuses: bool = True
     runtime: str = ""
 
@@ -110,6 +114,8 @@ _HALF = "assumed: half of what was fitted for float32"
 _HIP_LAUNCH = Figure(2.0, "assumed for dependent kernels in one HIP graph; calibrate replaces it")
 _CUDA_LAUNCH = Figure(1.5, "assumed for dependent kernels in one CUDA graph; calibrate replaces it")
 _HBM_ACHIEVED = Figure(0.8, "assumed: copy benchmarks on HBM parts are published at 75 % to 90 % of the peak")
+_MEASURED = "fitted to kernels on an NVIDIA H200, driver 580.159, 2026-11-27"
+_HOPPER_STEPS = {kind: Figure(us, _MEASURED) for kind, us in (("vector", 0.2), ("matrix", 0.27), ("stream", 0.5))}
 _GDDR_ACHIEVED = Figure(0.88, "assumed: copy benchmarks on GDDR6 parts are published at 85 % to 92 % of the peak")
 
 
@@ -191,18 +197,20 @@ ROWS = (
         local_kib=Figure(227, _CUDA),
         vector=_tflops(_HOPPER, float64=34.0, float32=67.0),
         matrix=_tflops(_HOPPER, float64=67.0, float16=989.4, bfloat16=989.4),
+        step_us=_HOPPER_STEPS,
     ),
     Device(
         name="h200",
         title="NVIDIA H200 SXM",
         arch="sm_90",
         units=Figure(132, _H200),
-        launch_us=_CUDA_LAUNCH,
+        launch_us=Figure(1.83, _MEASURED),
         bandwidth=Figure(4800, _H200),
-        achieved=_HBM_ACHIEVED,
+        achieved=Figure(0.898, _MEASURED),
         local_kib=Figure(227, _CUDA),
         vector=_tflops(_H200, float64=34.0, float32=67.0),
         matrix=_tflops(_H200, float64=67.0, float16=989.4, bfloat16=989.4),
+        step_us=_HOPPER_STEPS,
     ),
     Device(
         name="cpu",

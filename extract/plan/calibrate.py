@@ -30,7 +30,7 @@ OUTLIER = 0.25
 """Difference of logarithms above which an error counts linearly instead of squared: the figures are not the reason if
 a prediction is off by more than a quarter."""
 
-_FITTED = ("launch_us", "achieved", "vector.", "matrix.", "cache_bandwidth")
+_FITTED = ("launch_us", "achieved", "vector.", "matrix.", "cache_bandwidth", "step_us.")
 _FIRST_STEP, _LAST_STEP = 0.7, 1e-3
 """Steps of the logarithms of figures: a factor of two at first, a thousandth at the end."""
 

@@ -22,7 +22,7 @@ from eqsat.gpu.families.row.passes import domain_of
 from eqsat.gpu.families.stream.slices import Sliced, joined
 from eqsat.gpu.table.limits import ATOMIC_DTYPES, K_SLICES, ROW_SLICES, THREADS
 from eqsat.gpu.table.targets import Target
-from eqsat.gpu.table.tiles import default_tiles
+from eqsat.gpu.table.tiles import ranked_tiles
 from eqsat.layout import arithmetic as lay
 from eqsat.program.core import Node, make
 from eqsat.program.node import substitute
@@ -161,8 +161,8 @@ def streaming_member(body: tuple[Node, ...], params: tuple[Node, ...], target: T
 
 def member_choice(product: Node, target: Target, units: int) -> Choice:
     """The tuning parameters of a member of a group: the best tile with as many threads as the others have."""
-    ranked = default_tiles(target, product.attrs, product.args[0].dtype, units)
-    return Choice(tile=next(t.name for t in ranked if t.threads(target) == THREADS), slices=1)
+    ranked = ranked_tiles(target, product.attrs, product.args[0].dtype, units)
+    return Choice(tile=next(t.name for t in ranked if not t.grouped and t.threads(target) == THREADS), slices=1)
 
 
 def _matrix_times_vector(job: Job, core: Node) -> Job:

@@ -14,6 +14,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from eqsat.base.compare import relative_error
@@ -238,7 +239,8 @@ class _Trial:
         got = [a.astype(np.float64) if is_float(n.dtype) else a for a, n in self._results(plan)]
         if self._expected is None:
             small = self.kernel.flops <= REFERENCE_FLOPS
-            self._expected = evaluate(self.kernel.body, self._inputs, {}, precision="float64") if small else got
+            exact = evaluate(self.kernel.body, self._inputs, {}, precision="float64") if small else got
+            self._expected = [_as_held(a, n.dtype) for a, n in zip(exact, self.kernel.body, strict=True)]
         floats = [n.dtype for n in (*self.kernel.params, *self.kernel.body) if is_float(n.dtype)]
         tolerance = max((TOLERANCE[dtype] for dtype in floats), default=0.0)
         error = max(relative_error(a, b) for a, b in zip(got, self._expected, strict=True))
@@ -261,6 +263,14 @@ class _Trial:
             best = default
         left = len(self.proposals) - tried
         return Record(best, medians.get(best), untuned, tried, left, tuple(self._refused))
+
+
+def _as_held(values: Array, dtype: str) -> Array:
+    """Values in float64, infinite where a type holds none that are as large."""
+    if not is_float(dtype):
+        return values
+    most = float(ml_dtypes.finfo(np_dtype(dtype)).max)
+    return np.where(np.abs(values) > most, np.copysign(np.inf, values), values)
 
 
 def alone(kernel: Kernel) -> Plan:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eqsat.extract.cost import COMBINE_LAUNCH, LONE_WAVE, SECTOR, STRIDED, Prices, read_bytes, write_order
-from eqsat.extract.device.table import DEVICES
+from eqsat.extract.device.table import DEVICES, Figure
 from eqsat.gpu.table import occupancy
 from eqsat.gpu.table.targets import TARGETS
 from eqsat.gpu.table.tiles import choose_tile, legal_tiles
@@ -161,13 +161,23 @@ def test_wide_fragments_are_for_tuning_to_choose() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_products_with_lds_of_the_launch_are_for_tuning_to_choose(dtype: str) -> None:
+def test_warpgroups_take_the_products_of_halves_that_have_rows_for_them(dtype: str) -> None:
     target = TARGETS["sm_90"]
     for kind in ("grouped", "boxed", "deep"):
         assert any(getattr(tile, kind) for tile in legal_tiles(target, dtype))
-    for m in (16, 100, 1000, 8192):
-        for n in (7, 64, 4096):
-            assert not choose_tile(target, (1, m, 1024, n), dtype, 132).at_launch
+    for m in (100, 1000, 8192):
+        assert choose_tile(target, (1, m, 1024, 4096), dtype, 132).boxed
+    assert not choose_tile(target, (1, 8, 1024, 4096), dtype, 132).at_launch
+
+
+def test_blocks_wait_for_operands_where_a_device_says_how_long() -> None:
+    row = DEVICES["h200"]
+    rows = {us: row.with_figures({"step_us.vector": Figure(us, "a test")}) for us in (0.0, 0.5, 1.0)}
+    times = {us: Prices(each).tiled(1, 64, 256, 256, "float32").time for us, each in rows.items()}
+    steps = 256 / choose_tile(TARGETS[row.arch], (1, 64, 256, 256), "float32", 132).depth
+    np.testing.assert_allclose([times[0.5] - times[0.0], times[1.0] - times[0.0]], [steps * 5e5, steps * 1e6])
+    slices = {us: Prices(each).gemm(1, 348, 768, 768, "float32").slices for us, each in rows.items()}
+    assert slices[1.0] > slices[0.0]
 
 
 def test_halves_on_vector_units_are_measured_as_float() -> None:

@@ -346,3 +346,16 @@ def test_a_driver_that_records_no_graphs_is_timed_launch_by_launch(cupy: FakeCup
     (tuned,) = tune.tune(plan_for(KERNELS["pointwise"]), seconds=1e9).kernels
     assert tuned.record is not None
     assert tuned.record.us == 300.0
+
+
+@pytest.mark.usefixtures("cupy")
+def test_results_beyond_a_type_are_infinite_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sum of squares is any number where a kernel is tuned alone: halves hold no reciprocal of a small one."""
+    plan = one_kernel_each(
+        ("pointwise", out := make("Un", ("reciprocal",), (array("x", 64, "float16"),))), roots=(out,)
+    )
+    small = np.full(64, 2**-20, np.float16)
+    monkeypatch.setattr(tune, "random_inputs", lambda kernel: {kernel.params[0].attrs[0]: small})
+    (found,) = tune.tune(plan, "mi300x").kernels
+    assert found.record is not None
+    assert not found.record.refused
