@@ -6,6 +6,7 @@ Pages of mapped weights do not count: they are released as they are read (`eqsat
 them back at any time.
 
 The search makes many small objects and no cycles of them, so it pauses the garbage collector, which finds cycles only.
+So does a command while it loads: a fifth of that was spent on collecting.
 """
 
 from __future__ import annotations

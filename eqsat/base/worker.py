@@ -30,6 +30,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from eqsat.base.memory_limit import collector_paused
 from eqsat.base.search_path import search_path
 from eqsat.errors import InputError
 
@@ -325,7 +326,8 @@ def serve(service: str, memory: int, later: list[str]) -> None:
         try:
             if answer is None:
                 answer = _loaded(service, later)
-            answer(pickle.loads(data), send)
+            with collector_paused():
+                answer(pickle.loads(data), send)
         except MemoryError:
             os._exit(errno.ENOMEM)  # an orderly exit takes memory, too, and waits for the thread that listens
         except BrokenPipeError:
@@ -336,7 +338,8 @@ def serve(service: str, memory: int, later: list[str]) -> None:
 
 def _loaded(service: str, later: list[str]) -> Service:
     module, name = service.split(":")
-    found = getattr(importlib.import_module(module), name)()
+    with collector_paused():
+        found = getattr(importlib.import_module(module), name)()
     sys.path += later
     return found
 

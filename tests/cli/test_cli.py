@@ -55,6 +55,22 @@ main()
     assert ran.stdout.splitlines()[-1] == "True"
 
 
+def test_little_is_collected_while_a_command_loads(model: Path) -> None:
+    """A fifth of the time of loading went to collecting, in which nothing was found."""
+    script = f"""
+import atexit, gc, sys
+found = []
+gc.callbacks.append(lambda phase, info: found.append(info))
+atexit.register(lambda: print(len(found)))
+from eqsat.__main__ import main
+sys.argv = ["eqsat", "optimize", {str(model)!r}, "--time-limit", "0"]
+main()
+"""
+    folder = Path(__file__).parents[2]
+    ran = subprocess.run([sys.executable, "-c", script], cwd=folder, capture_output=True, text=True, check=True)
+    assert int(ran.stdout.splitlines()[-1]) < 200  # two a collection; 330 otherwise
+
+
 def test_version_names_the_libraries_that_results_depend_on() -> None:
     versions = document("version")
     assert versions["egglog"].startswith("13.2.")

@@ -133,6 +133,10 @@ def test_messages_come_in_order_and_failures_by_name(pool: Pool):
     assert ask(pool, "fail") == [("error", "ValueError: as asked")]
 
 
+def test_the_collector_is_paused_while_a_worker_answers(pool: Pool):
+    assert ask(pool, "collects") == [("done", False)]
+
+
 def test_messages_for_an_earlier_request_are_dropped(pool: Pool):
     with pool.lent(MEMORY, None, SECONDS) as worker:
         assert worker is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import time
@@ -33,6 +34,8 @@ class Echo:
 
     def __call__(self, request, send) -> None:
         match request:
+            case "collects":
+                send("done", gc.isenabled())
             case "fail":
                 raise ValueError("as asked")
             case "hang":

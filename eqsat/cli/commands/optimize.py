@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from eqsat.base.memory_limit import collector_paused
 from eqsat.cli.shared.options import (
     Certificate,
     Device,
@@ -34,6 +35,7 @@ _UNCERTIFIED = 2
 """Exit code where a certificate was asked for and none was found: as of `eqsat prove` where it does not know."""
 
 
+@collector_paused()
 def optimize(
     context: typer.Context,
     model: ModelFile,

@@ -53,15 +53,19 @@ def written(
     nodes: Sequence[NodeProto], values: Mapping[str, Value], opsets: Mapping[str, int], constants: Constants
 ) -> Iterator[Written]:
     """The nodes, in order, whose operands and results are all terms; none with bodies, which read further values."""
+    parameters: dict[Term, Term] = {}
     for node in nodes:
         args = [values.get(name) if name else None for name in node.input]
         results = [values.get(name) if name else None for name in node.output]
         known = all(isinstance(arg, Term) for arg, name in zip(args, node.input, strict=True) if name)
         if known and any(isinstance(each, Term) for each in results) and not any(True for _ in subgraphs(node)):
             domain = domain_of(node)
+            for arg in args:
+                if isinstance(arg, Term) and arg not in parameters:
+                    parameters[arg] = _parameter(arg, constants)
             yield Written(
                 FileNode(node.SerializeToString(deterministic=True), domain, opsets[domain]),
-                tuple(_parameter(arg, constants) if isinstance(arg, Term) else None for arg in args),
+                tuple(parameters[arg] if isinstance(arg, Term) else None for arg in args),
                 tuple(each if isinstance(each, Term) else None for each in results),
             )
 
