@@ -16,7 +16,7 @@ from eqsat.gpu.code.c_writer import Region
 from eqsat.gpu.code.index import Index, Var, through
 from eqsat.gpu.code.scalar import Lanes, Lowering
 from eqsat.gpu.families import contraction, row
-from eqsat.gpu.families.base import Choice, Family, Sizes
+from eqsat.gpu.families.base import Choice, Family, Job, Sizes
 from eqsat.gpu.launch.generate import Chain
 from eqsat.gpu.table.limits import OPERANDS
 from eqsat.gpu.table.targets import TARGETS
@@ -326,3 +326,13 @@ def test_equal_bodies_are_generated_once() -> None:
     first, second = (s.case("softmax", s.softmax(4, 16)) for _ in range(2))
     assert first.chain is second.chain
     assert isinstance(first.chain, Chain)
+
+
+@pytest.mark.parametrize(("rows", "columns", "blocks"), [(1000, 2048, 63), (8192, 512, 256), (100_000, 64, 391)])
+def test_few_rows_are_shared_by_blocks_for_all_units(rows: int, columns: int, blocks: int) -> None:
+    """A vector times a matrix, whose rows lie along memory: threads along them read whole sectors together."""
+    matrix = make("In", ("w", rows * columns, "float32"))
+    total = make("Red", ("sum", columns), (make("V", (lay.strided(0, ((rows, 1), (columns, rows))),), (matrix,)),))
+    kernel = row.generate(Job((total,), (matrix,), units=132), TARGETS["sm_90"])
+    assert kernel.variant.startswith("across")
+    assert kernel.blocks == blocks
