@@ -18,7 +18,7 @@ from eqsat.egraph.required import Needs
 from eqsat.egraph.snapshot import Snapshot
 from eqsat.extract.chains import Chain, chains_of
 from eqsat.extract.cost import Prices, Run
-from eqsat.extract.cuts import NOTHING, QUICK, Cut, Facts, Kind, Limits, Slot, bits, parts
+from eqsat.extract.cuts import NOTHING, Cut, Facts, Kind, Limits, Slot, bits, parts, quicker
 from eqsat.extract.device.table import Device
 from eqsat.extract.grow import Grower, Made
 from eqsat.extract.joint import joint_kernels
@@ -118,6 +118,7 @@ def enumerate_candidates(
     exact: bool = False,
     chains: Mapping[int, Chain] | None = None,
     made: Made | None = None,
+    in_a_hurry: Callable[[float], bool] | None = None,
 ) -> Candidates:
     """The candidates of every class, within `limits`.
 
@@ -126,6 +127,8 @@ def enumerate_candidates(
     e-graph compute: kernels with several outputs compute only such classes, and are not made without it. With `exact`,
     kernels sum in a fixed order. `chains` are a guess at what each class costs as a leaf; by default a launch. `made`
     is what an earlier enumeration for the same device made, under limits that differ at most in how much is kept.
+    `in_a_hurry` is asked with the share of the classes that is left; once it returns True, no more is kept of them than
+    `QUICK` allows.
     """
     limits = limits or Limits()
     start = time.perf_counter()
@@ -134,7 +137,7 @@ def enumerate_candidates(
     facts = made.facts
     grower = (Grower if device.fuses else UnfusedGrower)(snapshot, prices, limits, made, chains)
     search = _Search(snapshot, facts, grower, limits, only or [True] * len(snapshot.nodes))
-    search.run(should_stop)
+    search.run(should_stop, in_a_hurry)
     of_class: list[list[Candidate]] = []
     for c in range(snapshot.n_classes):
         found = [] if facts.free[c] else [*search.aliases(c), *map(search.candidate, search.undominated(c))]
@@ -149,6 +152,7 @@ def enumerate_candidates(
         "visits": search.visits,
         "rounds": search.rounds,
         "stopped": search.stopped,
+        "hurried": search.hurried,
         "crowded": grower.crowded,
         "seconds": time.perf_counter() - start,
     }
@@ -214,16 +218,22 @@ class _Search:
         self.snapshot, self.facts, self.grower, self.limits, self.only = snapshot, facts, grower, limits, only
         self.cuts: list[list[Cut]] = [[] for _ in range(snapshot.n_classes)]
         self.visits = self.rounds = 0
-        self.stopped = False
+        self.stopped = self.hurried = False
         self._grown: list[list[Cut]] = [[] for _ in snapshot.nodes]
         self._ranked: list[tuple[Sequence[object], Sequence[object]]] = [([], []) for _ in range(snapshot.n_classes)]
 
-    def run(self, should_stop: Callable[[], bool] | None) -> None:
+    def run(
+        self, should_stop: Callable[[], bool] | None, in_a_hurry: Callable[[float], bool] | None = None
+    ) -> None:
         """Grow until nothing changes, or for as many rounds as the limits allow around each cycle.
 
         Few classes are on cycles. Every other one is grown once, when its operands have all their cuts.
         """
-        for cycle in self.facts.cycles:
+        cycles = self.facts.cycles
+        for i, cycle in enumerate(cycles):
+            if in_a_hurry and not self.hurried and in_a_hurry(1 - i / len(cycles)):
+                self.hurried, self.limits = True, quicker(self.limits)
+                self.grower.limits = self.limits
             stale = {c: {i for i in self.snapshot.members[c] if self.only[i]} for c in cycle}
             rounds = 0
             while any(stale.values()) and rounds < self.limits.rounds:
@@ -238,7 +248,7 @@ class _Search:
         snapshot = self.snapshot
         if not self.stopped and should_stop and should_stop():
             self.stopped = True
-            self.grower.limits = QUICK
+            self.grower.limits = quicker(self.limits)
         waiting, stale[c] = stale[c], set()
         if self.stopped:
             if self.cuts[c]:

@@ -125,6 +125,7 @@ def cover(
     operators: Sequence[Operator] = (),
     enumeration_share: float = ENUMERATION_SHARE,
     brief: bool = False,
+    quick_seconds: float | None = None,
 ) -> CoverResult:
     """The cheapest cover of the snapshot's roots found within `time_limit` seconds, `enumeration_share` of them for the
     kernels to choose from.
@@ -134,7 +135,8 @@ def cover(
     Without any, the program as written takes their place. `before` is a cover of the same snapshot: its kernels tell
     what each class costs as a leaf, which is a launch otherwise. `operators` are what a runtime executes as one in a
     program as written. With `brief`, the search ends at a glance where a limit dropped kernels: a cover with this one
-    `before` it has others, and `settled` carries this search on.
+    `before` it has others, and `settled` carries this search on. `quick_seconds` is what all kernels take within `QUICK`
+    limits: once no more time than that is left for those that are not found yet, they are found within these.
 
     Raises:
         InputError: the device is unknown.
@@ -146,12 +148,16 @@ def cover(
         stop = should_stop is not None and should_stop()
         return stop or time.monotonic() - start > enumeration_share * time_limit
 
+    def in_a_hurry(rest: float) -> bool:
+        left = enumeration_share * time_limit - (time.monotonic() - start)
+        return quick_seconds is not None and left < rest * quick_seconds
+
     every = needs_of_all(snapshot)
     chains = made = None
     if before is not None and before.problem is not None:
         chains = before.chains(start + GUESS_SHARE * time_limit, should_stop)
         made = before.problem.found.made
-    found = enumerate_candidates(snapshot, row, limits, late, needs=every, exact=exact, chains=chains, made=made)
+    found = enumerate_candidates(snapshot, row, limits, late, None, every, exact, chains, made, in_a_hurry)
     given, more = _carried(known, snapshot, found)
     if not _as_written(snapshot) and not (known and late()):  # groups from rewriting change the best
         own = [n.rule == SOURCE for n in snapshot.nodes]

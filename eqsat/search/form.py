@@ -200,14 +200,14 @@ def _at_first(deadline: Deadline, sought: Sought, snapshot: Snapshot) -> Cuts | 
     return None if expected <= ENUMERATION_SHARE * deadline.left() else QUICK
 
 
-def _in_time_again(deadline: Deadline, first: CoverResult) -> tuple[Cuts | None, float]:
-    """The limits for another cover of an e-graph in the time left, and the share of it that its kernels may take, by
-    the time that the first one took."""
-    left, slack = deadline.left(), limits.SEARCH.again
-    spent, kernels = sum(first.stats["seconds"].values()), first.stats["seconds"]["candidates"]
-    if slack * spent > left:
-        return QUICK, ENUMERATION_SHARE
-    return None, max(ENUMERATION_SHARE, 1 - slack * (spent - kernels) / left)
+def _in_time_again(deadline: Deadline, first: CoverResult) -> tuple[Cuts | None, float, float]:
+    """The limits for another cover of an e-graph in the time left, the share of it that its kernels may take, and the
+    seconds that these take within quick limits, by the time that the first one took."""
+    left, seconds = deadline.left(), first.stats["seconds"]
+    kernels = limits.SEARCH.slower * seconds["candidates"]
+    others = limits.SEARCH.again * (sum(seconds.values()) - seconds["candidates"])
+    share = max(ENUMERATION_SHARE, 1 - others / left)
+    return (QUICK, ENUMERATION_SHARE, kernels) if kernels > share * left else (None, share, kernels)
 
 
 def _covered(
@@ -220,13 +220,15 @@ def _covered(
     cuts: Cuts | None = None,
     enumeration_share: float = ENUMERATION_SHARE,
     brief: bool = False,
+    quick_seconds: float | None = None,
 ) -> CoverResult:
     asked = sought.asked
     left = deadline.left()
-    given = left, cuts, deadline.stopped, asked.exact, known, before, executed, enumeration_share, brief
+    given = left, cuts, deadline.stopped, asked.exact, known, before, executed, enumeration_share, brief, quick_seconds
     found = cover(snapshot, asked.device, *given)
     kernels = found.stats["candidates"]
-    found.stats["hurried"] = kernels["stopped"] or (cuts is QUICK and kernels["crowded"])
+    quick = cuts is QUICK or kernels["hurried"]
+    found.stats["hurried"] = kernels["stopped"] or (quick and kernels["crowded"])
     for stage, spent in found.stats["seconds"].items():
         sought.budget.add("solve" if stage == "incumbents" else stage, spent)
     return found
@@ -291,8 +293,9 @@ def _looked_at_again(deadline: Deadline, sought: Sought, written: Solved, best: 
         return best
     again = first
     if not found["stopped"]:
-        cuts, share = _in_time_again(deadline, first)
-        again = _covered(deadline, sought, best.snapshot, (), [written.cover, first], first, cuts, share)
+        cuts, share, quick = _in_time_again(deadline, first)
+        known = [written.cover, first]
+        again = _covered(deadline, sought, best.snapshot, (), known, first, cuts, share, quick_seconds=quick)
     if first.brief and first.lower_bound < again.cost and deadline.left():
         with sought.budget.stage("solve"):
             first = settled(first, again, deadline.left(), deadline.stopped)

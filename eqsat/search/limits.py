@@ -93,7 +93,10 @@ class Search:
         fused, unfused: seconds for the first cover of an e-graph, for each e-node, on a device whose kernels fuse
             operators and on others (0.5 to 1.8 ms, and 0.1 to 0.7, for U-Net, T5, Mamba, NASNet, MobileNetV2; quiet
             cores of an AMD EPYC server). Fixed figures: what is found must not depend on what else the machine does.
-        again: time of the second look with all kernels at most, as a multiple of that of the first look.
+        again: time of the second look besides finding kernels at most, as a multiple of that of the first look.
+        slower: time of finding kernels within quick limits for the second look at most, as a multiple of that of the
+            first look. With all kernels it takes 1.5 to 2.2 times as long (MobileNetV2): these are kept as long as the
+            time suffices for the others within quick limits.
     """
 
     starting: float = 0.5
@@ -105,6 +108,7 @@ class Search:
     fused: float = 1.6e-3
     unfused: float = 5e-4
     again: float = 3.0
+    slower: float = 1.5
 
     def cover_seconds(self, nodes: int, fuses: bool) -> float:
         """Expected seconds for the first cover of an e-graph of so many e-nodes."""

@@ -15,8 +15,10 @@ import eqsat
 from eqsat.egraph.saturate import saturate
 from eqsat.egraph.snapshot import Snapshot
 from eqsat.errors import InputError
+from eqsat.extract.candidates import enumerate_candidates
 from eqsat.extract.cover import CoverResult, cover, settled
 from eqsat.extract.cuts import QUICK, Limits
+from eqsat.extract.device.table import device as find_device
 from eqsat.extract.known import Renumbering
 from eqsat.extract.plan.plan import launches
 from eqsat.extract.solver.solve import Effort
@@ -89,6 +91,35 @@ def test_keeping_the_best_few_cuts_loses_next_to_nothing(seed: int, operators: i
     quick, few, all_ = (cover(snapshot, "mi300x", 10.0, limits) for limits in (QUICK, None, ALL))
     assert all_.cost <= few.cost <= 1.01 * all_.cost
     assert all_.cost <= quick.cost <= 1.02 * all_.cost, "what is found first in a hurry is nearly as good"
+
+
+@given(SEEDS, st.integers(12, 40), st.integers(0, 30))
+@settings(max_examples=20)
+def test_the_kernels_that_time_is_short_for_are_found_within_quick_limits(seed: int, operators: int, at: int) -> None:
+    snapshot, _ = random_snapshot(seed, operators)
+    device = find_device("mi300x")
+    asked: list[float] = []
+
+    def in_a_hurry(rest: float) -> bool:
+        asked.append(rest)
+        return len(asked) > at
+
+    found = enumerate_candidates(snapshot, device, in_a_hurry=in_a_hurry)
+    quick, whole = (enumerate_candidates(snapshot, device, limits) for limits in (QUICK, None))
+    assert found.stats["hurried"] == (len(asked) > at)
+    assert not found.stats["stopped"]
+    assert asked == sorted(asked, reverse=True)
+    assert asked[0] == 1.0
+    wanted = quick if at == 0 else whole if not found.stats["hurried"] else None
+    if wanted is not None:
+        assert found.stats["candidates"] == wanted.stats["candidates"]
+    assert all(kernels for kernels, free in zip(found.of_class, found.free, strict=True) if not free)
+
+
+@pytest.mark.parametrize(("seconds", "hurried"), [(None, False), (0.0, False), (1e9, True)])
+def test_a_cover_keeps_what_the_time_suffices_for(seconds: float | None, hurried: bool) -> None:
+    snapshot, _ = random_snapshot(3, 24)
+    assert cover(snapshot, "mi300x", 10.0, quick_seconds=seconds).stats["candidates"]["hurried"] == hurried
 
 
 @given(SEEDS, st.integers(12, 40))

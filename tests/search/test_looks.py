@@ -9,9 +9,13 @@ import pytest
 
 import eqsat
 from eqsat import spec
+from eqsat.egraph.snapshot import Snapshot
+from eqsat.extract.cover import cover
 from eqsat.extract.cuts import Limits
 from eqsat.extract.solver.solve import SETTLING, Effort
+from eqsat.program.core import lower
 from eqsat.search import form
+from eqsat.search.runner import Deadline
 
 RNG = np.random.default_rng(7)
 FEW, FEWER = Limits(per_kind=2, joins=2, pairs=2), Limits(per_kind=1, joins=0, pairs=0)
@@ -43,7 +47,7 @@ def carried_on(monkeypatch: pytest.MonkeyPatch) -> Callable[[Effort], tuple[eqsa
 
         with monkeypatch.context() as patch:
             patch.setattr(form, "_at_first", lambda *args: FEW)
-            patch.setattr(form, "_in_time_again", lambda *args: (FEWER, 0.9))  # finds little
+            patch.setattr(form, "_in_time_again", lambda *args: (FEWER, 0.9, 0.0))  # finds little
             patch.setattr("eqsat.extract.cover.GLANCE", glance)
             patch.setattr(form, "settled", counted)
             return eqsat.optimize(attention(), time_limit=60), costs
@@ -61,3 +65,16 @@ def test_a_first_look_without_a_proof_is_carried_on_where_it_could_have_missed_s
     assert some
     assert brief.report["result"]["predicted_us"] == pytest.approx(min(some) / 1e6)
     assert brief.report["lower_bound_us"] == brief.report["result"]["predicted_us"], "the result is proven in the end"
+
+
+@pytest.mark.parametrize(("left", "whole"), [(10.0, True), (3.0, True), (1.9, True), (1.7, False), (1.0, False)])
+def test_the_second_look_keeps_all_kernels_as_long_as_the_time_suffices_for_quick_ones(
+    left: float, whole: bool
+) -> None:
+    """After a first look of one second, 0.2 of them for the solver."""
+    first = cover(Snapshot.from_core(lower(attention()).roots), "mi300x")
+    first.stats["seconds"] = {"candidates": 0.8, "incumbents": 0.0, "solve": 0.2}
+    cuts, share, quick = form._in_time_again(Deadline(left, lambda: False), first)
+    assert (cuts is None) == whole
+    assert quick == pytest.approx(1.2)
+    assert share == pytest.approx(max(0.4, 1 - 0.6 / left) if whole else 0.4, rel=1e-3)
