@@ -222,9 +222,7 @@ class _Search:
         self._grown: list[list[Cut]] = [[] for _ in snapshot.nodes]
         self._ranked: list[tuple[Sequence[object], Sequence[object]]] = [([], []) for _ in range(snapshot.n_classes)]
 
-    def run(
-        self, should_stop: Callable[[], bool] | None, in_a_hurry: Callable[[float], bool] | None = None
-    ) -> None:
+    def run(self, should_stop: Callable[[], bool] | None, in_a_hurry: Callable[[float], bool] | None = None) -> None:
         """Grow until nothing changes, or for as many rounds as the limits allow around each cycle.
 
         Few classes are on cycles. Every other one is grown once, when its operands have all their cuts.
