@@ -12,7 +12,7 @@ import numpy as np
 import eqsat
 from eqsat.base.numerics import itemsize
 from eqsat.check.inputs import random_inputs
-from eqsat.extract.device.table import Device
+from eqsat.extract.device.table import DEVICES, Device
 from eqsat.extract.plan.calibrate import Micro, micro
 from eqsat.extract.plan.plan import Plan
 from eqsat.frontends.torch.module import graph_module
@@ -161,8 +161,13 @@ def _kernels(place: Place, plan: Plan, rounds: int) -> list[dict[str, Any]]:
 
 
 def limit_us(row: Device, nbytes: int, flops: int, dtype: str) -> float:
-    """The least time in microseconds by the row's figures: bytes at its bandwidth, or FLOPs at its rate for a type."""
-    rate = (row.matrix.get(dtype) or row.vector.get(dtype) or row.vector["float32"]).value
+    """The least time in microseconds by the row's figures: bytes at its bandwidth, or FLOPs at its rate for a type.
+
+    A fitted rate may exceed the peak: it explains times by the formulas of the cost model.
+    """
+    rate = min(
+        (x.matrix.get(dtype) or x.vector.get(dtype) or x.vector["float32"]).value for x in (row, DEVICES[row.name])
+    )
     return max(nbytes / (row.bandwidth.value * row.achieved.value) * 1e-3, flops / rate * 1e-6)
 
 

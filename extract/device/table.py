@@ -18,6 +18,9 @@ from eqsat.errors import InputError
 from eqsat.extract.device import files as device_files
 from eqsat.gpu.table.targets import TARGETS
 
+STEPS = ("vector", "matrix", "stream")
+"""Of what `Device.step_us` has the steps."""
+
 
 class Figure(NamedTuple):
     """A number and where it comes from."""
@@ -82,9 +85,13 @@ class Device:
                 for dtype, figure in entry.items():
                     yield f"{f.name}.{dtype}", figure
 
+    def step_figures(self) -> tuple[str, ...]:
+        """The names of `step_us` of a device that eqsat's kernels run on, known or not."""
+        return tuple(f"step_us.{kind}" for kind in STEPS) if self.arch in TARGETS else ()
+
     def with_figures(self, new: Mapping[str, Figure]) -> Device:
         """The same device with some figures replaced, by their names in `figures`."""
-        known = dict(self.figures())
+        known = {**dict(self.figures()), **dict.fromkeys(self.step_figures())}
         row = self
         for name, figure in new.items():
             if name not in known:

@@ -31,6 +31,9 @@ OUTLIER = 0.25
 a prediction is off by more than a quarter."""
 
 _FITTED = ("launch_us", "achieved", "vector.", "matrix.", "cache_bandwidth", "step_us.")
+_FIRST_STEP_US = 0.05
+"""Where the search begins for `step_us` of a device of which it is not known."""
+
 _FIRST_STEP, _LAST_STEP = 0.7, 1e-3
 """Steps of the logarithms of figures: a factor of two at first, a thousandth at the end."""
 
@@ -187,9 +190,13 @@ def fit(
 
 class _Fit:
     def __init__(self, row: Device, measured: Mapping[str, float], source: str, programs: Mapping[str, Priced]) -> None:
+        self.given = row
+        unknown_steps = [name for name in row.step_figures() if name not in dict(row.figures())]
+        self.before = {name: m.predicted_us(row) for name, m in programs.items()}
+        row = row.with_figures(dict.fromkeys(unknown_steps, Figure(_FIRST_STEP_US, source)))
         self.row, self.measured, self.source, self.programs = row, measured, source, programs
         self.start = {name: f.value for name, f in row.figures() if name.startswith(_FITTED)}
-        self.before = {name: m.predicted_us(row) for name, m in self.programs.items()}
+        self.begun = {name: m.predicted_us(row) for name, m in programs.items()}
         self.reach = {figure: self._depending(figure) for figure in self.start}
         """The programs whose time depends on each figure."""
 
@@ -199,7 +206,7 @@ class _Fit:
     def _depending(self, figure: str) -> list[str]:
         """The programs whose predicted time changes if the figure is divided or multiplied by ten."""
         others = [self._row({figure: self.start[figure] * factor}) for factor in (0.1, 10)]
-        return [n for n, m in self.programs.items() if any(m.predicted_us(row) != self.before[n] for row in others)]
+        return [n for n, m in self.programs.items() if any(m.predicted_us(row) != self.begun[n] for row in others)]
 
     def _loss(self, name: str, predicted: float) -> float:
         off = abs(math.log(predicted / self.measured[name]))
@@ -208,7 +215,7 @@ class _Fit:
     def result(self) -> Calibration:
         """Search, starting from the given row."""
         values = {name: self.start[name] for name, reached in self.reach.items() if reached}
-        losses = {name: self._loss(name, us) for name, us in self.before.items()}
+        losses = {name: self._loss(name, us) for name, us in self.begun.items()}
         step = _FIRST_STEP
         while step > _LAST_STEP:
             base = dict(values)
@@ -218,7 +225,7 @@ class _Fit:
             while any(better) and self._repeat(base, values, losses):
                 pass
         figures = {name: Figure(float(f"{value:.4g}"), self.source) for name, value in values.items()}
-        fitted = self.row.with_figures(figures)
+        fitted = self.given.with_figures(figures)
         after = {name: m.predicted_us(fitted) for name, m in self.programs.items()}
         return Calibration(fitted, tuple(figures), dict(self.measured), self.before, after)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -43,6 +44,17 @@ def test_figures_are_found_again_from_the_times_that_they_predict(row: Device) -
         assert dict(found.row.figures())[name].value == pytest.approx(figures[name].value, rel=0.02), name
     assert found.rank_correlation[1] == pytest.approx(1.0, abs=0.01)
     assert found.typical_factor[1] < 1.01 < found.typical_factor[0]
+
+
+@pytest.mark.parametrize(("name", "kinds"), [("mi300x", ["matrix"]), ("h100", ["matrix", "vector"])])
+def test_what_blocks_wait_is_fitted_where_it_was_not_known(name: str, kinds: list[str]) -> None:
+    row = replace(DEVICES[name], step_us={})
+    waits = {f"step_us.{kind}": Figure(0.4, "pretended") for kind in kinds}
+    found = fit(row, times_on(pretended(row).with_figures(waits)), "pretended")
+    assert {n: f.value for n, f in found.row.figures() if n.startswith("step_us")} == dict.fromkeys(
+        waits, pytest.approx(0.4, rel=0.1)
+    )
+    assert found.typical_factor[1] < 1.02
 
 
 def test_noise_moves_figures_by_no_more_than_itself() -> None:

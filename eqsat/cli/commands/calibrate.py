@@ -202,7 +202,10 @@ def _print(found: Calibration, before: dict[str, Any], machine: str, terminal: A
         for name, us in found.measured.items()
     ]
     print_table(terminal, machine, ("kernel", "measured", "predicted before", "after"), rows)
-    rows = [(name, f"{before[name].value:g}", f"{after.value:g}") for name, after in found.figures.items()]
+    rows = [
+        (name, f"{before[name].value:g}" if name in before else "-", f"{after.value:g}")
+        for name, after in found.figures.items()
+    ]
     print_table(terminal, f"Figures of {found.row.name}", ("figure", "before", "fitted"), rows)
     (rank_before, rank_after), (factor_before, factor_after) = found.rank_correlation, found.typical_factor
     typer.echo(f"Rank correlation of predicted and measured times: {rank_before:.3f} before, {rank_after:.3f} after.")
