@@ -26,7 +26,7 @@ from eqsat.pipeline.result import Result
 from eqsat.program.ir import Program
 from eqsat.runs.task import Tell
 from eqsat.suite.checks import compare
-from eqsat.suite.libraries import Function, in_cupy
+from eqsat.suite.libraries import Function, InRuntime, in_cupy
 from eqsat.suite.place import Given, Gpu, Place, Run, Sample, Time, in_sound_process, place_of, turns_of
 from eqsat.suite.programs import PRODUCT, compulsory_bytes, product, program
 from eqsat.suite.streaming import ROWS
@@ -196,6 +196,11 @@ def _rivals(
         found["cupy"] = _cycled(cupy, in_cupy(made, cupy, erf), _copies(cupy.asarray, made, inputs, sets))
     except Exception as failure:  # noqa: BLE001  whatever another library raises leaves its column empty
         missing["cupy"] = _reason(failure)
+    try:
+        runtime = InRuntime(made)
+        found["onnxruntime"] = _cycled(cupy, runtime, [(runtime.bound(inputs),) for _ in range(sets)])
+    except Exception as failure:  # noqa: BLE001
+        missing["onnxruntime"] = _reason(failure)
     try:
         torch = _torch()
         arrays = _copies(lambda array: torch.from_numpy(array.copy()).to("cuda"), made, inputs, sets)

@@ -1,10 +1,11 @@
-"""Programs run by CuPy, operator by operator. (torch runs them as `eqsat.to_torch` writes them.)"""
+"""Programs run by CuPy, operator by operator, and by onnxruntime. (torch runs them as `eqsat.to_torch` writes them.)"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import eqsat
 from eqsat.base.numerics import np_dtype
 from eqsat.program.ir import Program
 from eqsat.program.term import Term
@@ -33,7 +34,40 @@ _NAMES = {
 
 
 class NotCovered(Exception):
-    """CuPy has no function for an operator."""
+    """A library has no function for an operator, or does not compute on the GPU."""
+
+
+class InRuntime:
+    """The program as written, in onnxruntime, with inputs and outputs where its provider computes.
+
+    Raises:
+        ImportError: onnxruntime is not installed.
+        NotCovered: it was built without the provider.
+    """
+
+    def __init__(self, program: Program, provider: str = "CUDAExecutionProvider", device: str = "cuda") -> None:
+        import onnxruntime
+
+        if provider not in onnxruntime.get_available_providers():
+            raise NotCovered(f"onnxruntime has no {provider}")
+        self._values, self._device = onnxruntime.OrtValue, device
+        self._names, self._outputs = program.input_names, tuple(program.outputs)
+        model = eqsat.to_onnx(program).SerializeToString()
+        self._session = onnxruntime.InferenceSession(model, providers=[provider])
+
+    def bound(self, arrays: Mapping[str, Any]) -> Any:
+        """NumPy arrays by name, copied to where they are read; what a run takes, and gives its outputs to."""
+        binding = self._session.io_binding()
+        for name in self._names:
+            binding.bind_ortvalue_input(name, self._values.ortvalue_from_numpy(arrays[name], self._device, 0))
+        for name in self._outputs:
+            binding.bind_output(name, self._device)
+        return binding
+
+    def __call__(self, binding: Any) -> None:
+        """A run, to its end."""
+        self._session.run_with_iobinding(binding)
+        binding.synchronize_outputs()
 
 
 def in_cupy(program: Program, cupy: Any, erf: Function) -> Callable[..., tuple[Any, ...]]:

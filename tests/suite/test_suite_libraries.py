@@ -12,7 +12,7 @@ from eqsat.base.numerics import elementwise
 from eqsat.frontends.torch.module import graph_module
 from eqsat.program import ops
 from eqsat.program.ir import Program
-from eqsat.suite.libraries import NotCovered, in_cupy
+from eqsat.suite.libraries import InRuntime, NotCovered, in_cupy
 from support.fake_cupy import FakeCupy
 from support.gpu_programs import PROGRAMS, inputs_of
 
@@ -64,3 +64,19 @@ def test_torch_makes_every_tensor_on_the_device_asked_for(name: str) -> None:
     got = graph_module(program, "meta")(*given)
     for tensor, term in zip(got if isinstance(got, tuple) else (got,), program.outputs.values(), strict=True):
         assert (tensor.device.type, tuple(tensor.shape)) == ("meta", term.shape)
+
+
+@pytest.mark.parametrize("name", COVERED)
+def test_onnxruntime_computes_what_numpy_does_where_its_provider_is(name: str) -> None:
+    program = COVERED[name]
+    inputs = inputs_of(program)
+    run = InRuntime(program, "CPUExecutionProvider", "cpu")
+    binding = run.bound(inputs)
+    run(binding)
+    for array, want in zip(binding.copy_outputs_to_cpu(), program.run(inputs).values(), strict=True):
+        np.testing.assert_allclose(array, want, rtol=1e-5, atol=1e-6)
+
+
+def test_onnxruntime_without_the_gpus_provider_has_no_column() -> None:
+    with pytest.raises(NotCovered, match="onnxruntime has no NoSuchProvider"):
+        InRuntime(COVERED["movement"], "NoSuchProvider")
