@@ -6,8 +6,9 @@ so that each has a fallback. Then they are searched, in several processes at onc
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from eqsat.base.time_budget import TimeBudget
 from eqsat.egraph.saturate import warm_up
@@ -48,7 +49,7 @@ class Problem:
         source: the program as given; `folded` is the same with its constant expressions computed.
         core: over flat arrays.
         parts: its segments in order.
-        operators: what a runtime executes as one operator, results and operands.
+        operators: gives what a runtime executes as one operator, results and operands; found when first asked for.
         budget: the clock of the search.
     """
 
@@ -57,7 +58,7 @@ class Problem:
     folded: Folded
     core: CoreProgram
     parts: tuple[Segment, ...]
-    operators: Sequence[tuple[Node, tuple[Node, ...]]]
+    operators: Callable[[], Sequence[tuple[Node, tuple[Node, ...]]]]
     budget: TimeBudget
 
     def sizes(self) -> dict[Form, int]:
@@ -77,8 +78,14 @@ def partition(source: Program, asked: Asked, run: Runner) -> Problem:
         folded = fold_source(source, asked.exact)
     with budget.stage("lower"):
         core, node = lower_terms(folded.program)
-        written = operators(folded.program)
-        executed = [(node[x], tuple(node[a] for a in args if a in node)) for x, args in written if x in node]
+
+        @cache
+        def executed() -> Sequence[tuple[Node, tuple[Node, ...]]]:
+            written = operators(folded.program)
+            return [(node[x], tuple(node[a] for a in args if a in node)) for x, args in written if x in node]
+
+        if not asked.device.fuses:
+            executed()  # their prices begin with it; other devices need it only where a result is to be near the source
     with budget.stage("partition"):
         parts = tuple(segments(core.roots, asked.device.fuses))
     return Problem(asked, source, folded, core, parts, executed, budget)
@@ -90,7 +97,7 @@ def operators_of(problem: Problem, form: Form) -> list[Operator]:
     ids = {node: i for i, node in enumerate(topological(form))}
     return [
         (ids[inside[root]], tuple(ids[inside[a]] for a in args if a in inside))
-        for root, args in problem.operators
+        for root, args in problem.operators()
         if root in inside
     ]
 

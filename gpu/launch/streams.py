@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 from eqsat.extract.device.table import Device
 from eqsat.extract.plan.plan import Kernel
@@ -28,13 +29,21 @@ def walks_of(outputs: Sequence[Node], inputs: Sequence[Node], device: Device, ex
         NotAStream: no walks compute them; the message says why.
         NotLowerable: operands of products are of several types, or totals are not floating.
     """
+    return list(_walks_of(tuple(outputs), tuple(inputs), device.arch, int(device.units.value), exact))
+
+
+@lru_cache(maxsize=1 << 10)
+def _walks_of(
+    outputs: tuple[Node, ...], inputs: tuple[Node, ...], arch: str, units: int, exact: bool
+) -> tuple[str, ...]:
+    """The same; the kernels of equal layers have equal nodes."""
     from eqsat.gpu.families.stream import dtype_of, form_of  # generators: most reports need none
 
     _, found = in_fewest_passes(outputs, inputs, corrected=not exact)
     form, dtype = form_of(found), dtype_of(found)
-    tiles = ranked_streams(target(device.arch), form, dtype, int(device.units.value))
+    tiles = ranked_streams(target(arch), form, dtype, units)
     lines = [line for walk in found for line in walk.why]
-    return [*lines, _on_chip(tiles[0], form, dtype) if tiles else "no tile holds on chip what it keeps"]
+    return (*lines, _on_chip(tiles[0], form, dtype) if tiles else "no tile holds on chip what it keeps")
 
 
 def _on_chip(tile: StreamTile, form: StreamForm, dtype: str) -> str:

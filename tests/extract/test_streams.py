@@ -264,6 +264,13 @@ def test_devices_that_run_operator_by_operator_do_not_stream() -> None:
     assert all(x.family != "stream" for xs in found.of_class for x in xs)
 
 
+def test_equal_kernels_of_a_plan_are_described_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    (kernel,) = planned(applied(softmax(scores(), K))).kernels
+    lines = described(kernel, MI300X)
+    monkeypatch.setattr("eqsat.gpu.launch.streams.in_fewest_passes", lambda *args, **kwargs: pytest.fail("again"))
+    assert described(kernel, MI300X) == lines
+
+
 def test_plans_name_streams_and_say_why() -> None:
     (kernel,) = planned(applied(softmax(scores(), K))).kernels
     assert kernel.name == f"gemm_softmax_gemm_{B}x{M}x{N}x{K}"

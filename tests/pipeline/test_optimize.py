@@ -306,6 +306,17 @@ def test_repeated_layers_are_solved_once():
     assert six["optimal"]
 
 
+def test_what_stays_as_written_on_a_gpu_is_not_written_as_onnx_for_its_prices(monkeypatch: pytest.MonkeyPatch):
+    def refuse(program):
+        raise AssertionError("only a runtime's operators and covers near to the source need it")
+
+    monkeypatch.setattr("eqsat.search.search.operators", refuse)
+    program = eqsat.trace(lambda x: eqsat.relu(x @ weight(16, 16)), eqsat.spec((4, 16)))
+    assert eqsat.optimize(program, time_limit=0.0).report["result"]["kernels"] == 1
+    with pytest.raises(AssertionError):
+        eqsat.optimize(program, "cpu", time_limit=0.0)
+
+
 def test_an_exact_result_is_bitwise_equal_with_special_values():
     def function(x, y):
         heads = (x @ y).reshape(4, 3, 4).transpose((1, 0, 2))
