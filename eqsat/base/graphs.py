@@ -29,16 +29,21 @@ def operands_first(
     known = leaves if isinstance(leaves, Set | Mapping) else set(leaves)
     seen: set[O] = set()
     order: list[O] = []
-    stack = [(root, False) for root in reversed(list(roots))]
-    while stack:
-        at, ready = stack.pop()
-        if ready:
-            order.append(at)
-        elif at not in seen and at not in known:
-            seen.add(at)
-            stack.append((at, True))
-            args = at.args if operands is None else operands(at)
-            stack.extend((arg, False) for arg in reversed(args) if arg not in seen)
+    for root in roots:
+        if root in seen or root in known:
+            continue
+        seen.add(root)
+        path, waiting = [root], [iter(root.args if operands is None else operands(root))]
+        while path:
+            for arg in waiting[-1]:
+                if arg not in seen and arg not in known:
+                    seen.add(arg)
+                    path.append(arg)
+                    waiting.append(iter(arg.args if operands is None else operands(arg)))
+                    break
+            else:
+                waiting.pop()
+                order.append(path.pop())
     return order
 
 
