@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from eqsat.base.files import read_json
 from eqsat.errors import InputError
 from eqsat.extract.device.table import DEVICES, Device, Figure
-from eqsat.extract.plan.calibrate import MICRO, Micro, micro
+from eqsat.extract.plan.calibrate import MICRO, Micro, NotOneKernel, micro
 from eqsat.suite import motivating, streaming
 from eqsat.suite.programs import PRODUCT, program
 from eqsat.suite.report import FILE
@@ -60,8 +60,8 @@ def _times(document: Mapping[str, Any], row: Device) -> Iterator[tuple[str, floa
             continue
         if each["table"] == "calibration":
             yield name, found["measured"]["us"]
-        elif name not in MICRO and len(kernels := found.get("kernels", [])) == 1 and each["table"] != "tuning":
-            (kernel,) = kernels
+        elif name not in MICRO and "times" in found and len(found["kernels"]) == 1:
+            (kernel,) = found["kernels"]
             if _known(name) and math.isclose(_price(name, row), kernel["predicted_us"], rel_tol=_SAME):
                 yield name, kernel["measured"]["us"]
 
@@ -74,7 +74,7 @@ def _price(name: str, row: Device) -> float:
     """The price of a program as one kernel; NaN where no kernel computes it as it is written."""
     try:
         return priced(name).predicted_us(row)
-    except ValueError:  # of several outputs, or several kernels
+    except NotOneKernel:
         return math.nan
 
 

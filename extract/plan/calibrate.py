@@ -38,6 +38,10 @@ _FIRST_STEP, _LAST_STEP = 0.7, 1e-3
 """Steps of the logarithms of figures: a factor of two at first, a thousandth at the end."""
 
 
+class NotOneKernel(ValueError):
+    """Several kernels are cheaper by a row than a program's single one, or there is none."""
+
+
 class Micro:
     """A program that is a single kernel."""
 
@@ -51,20 +55,32 @@ class Micro:
         return build_plan(self.snapshot, CoverResult([kernel], kernel.price, kernel.price, True), self.core)
 
     def predicted_us(self, device: Device) -> float:
-        """The cost model's time of that kernel."""
+        """The cost model's time of that kernel.
+
+        Raises:
+            NotOneKernel: by this row, it is not worth considering.
+        """
         return self._kernel(device).price * 1e-6
 
     def _kernel(self, device: Device) -> Candidate:
-        (root,) = self.snapshot.roots
-        found = enumerate_candidates(self.snapshot, device).of_class[root]
-        return min((x for x in found if not x.children and x.family != "library-gemm"), key=lambda x: x.price)
+        if len(self.snapshot.roots) != 1:
+            raise NotOneKernel(f"a program of {len(self.snapshot.roots)} outputs")
+        found = enumerate_candidates(self.snapshot, device).of_class[self.snapshot.roots[0]]
+        single = [x for x in found if not x.children and x.family != "library-gemm"]
+        if not single:
+            raise NotOneKernel("no kernel computes all of it, or several are cheaper")
+        return min(single, key=lambda x: x.price)
 
 
 class Priced(Protocol):
     """A program with a price."""
 
     def predicted_us(self, device: Device) -> float:
-        """The cost model's time."""
+        """The cost model's time.
+
+        Raises:
+            NotOneKernel: it has none.
+        """
         ...
 
 
@@ -174,6 +190,8 @@ def fit(
     arithmetic, so the search uses no derivatives: it moves one figure at a time, by steps that shrink when none helps
     (Hooke and Jeeves, 1961).
 
+    Programs count that are one kernel by the given row, and the fit keeps them so.
+
     Args:
         measured: microseconds of programs by name.
         source: the source to record for the fitted figures.
@@ -192,11 +210,14 @@ class _Fit:
     def __init__(self, row: Device, measured: Mapping[str, float], source: str, programs: Mapping[str, Priced]) -> None:
         self.given = row
         unknown_steps = [name for name in row.step_figures() if name not in dict(row.figures())]
-        self.before = {name: m.predicted_us(row) for name, m in programs.items()}
-        row = row.with_figures(dict.fromkeys(unknown_steps, Figure(_FIRST_STEP_US, source)))
-        self.row, self.measured, self.source, self.programs = row, measured, source, programs
-        self.start = {name: f.value for name, f in row.figures() if name.startswith(_FITTED)}
-        self.begun = {name: m.predicted_us(row) for name, m in programs.items()}
+        self.row = row.with_figures(dict.fromkeys(unknown_steps, Figure(_FIRST_STEP_US, source)))
+        before = {name: _price(program, row) for name, program in programs.items()}
+        begun = {name: _price(program, self.row) for name, program in programs.items()}
+        kept = [name for name in programs if before[name] < math.inf > begun[name]]
+        self.before, self.begun = {n: before[n] for n in kept}, {n: begun[n] for n in kept}
+        self.measured, self.programs = {n: measured[n] for n in kept}, {n: programs[n] for n in kept}
+        self.source = source
+        self.start = {name: f.value for name, f in self.row.figures() if name.startswith(_FITTED)}
         self.reach = {figure: self._depending(figure) for figure in self.start}
         """The programs whose time depends on each figure."""
 
@@ -206,7 +227,7 @@ class _Fit:
     def _depending(self, figure: str) -> list[str]:
         """The programs whose predicted time changes if the figure is divided or multiplied by ten."""
         others = [self._row({figure: self.start[figure] * factor}) for factor in (0.1, 10)]
-        return [n for n, m in self.programs.items() if any(m.predicted_us(row) != self.begun[n] for row in others)]
+        return [n for n, m in self.programs.items() if any(_price(m, row) != self.begun[n] for row in others)]
 
     def _loss(self, name: str, predicted: float) -> float:
         off = abs(math.log(predicted / self.measured[name]))
@@ -233,7 +254,7 @@ class _Fit:
         """Move all figures again as they moved since `base`, if that lowers the loss: along a valley, moves add up."""
         ahead = {name: _limited(name, value * value / base[name]) for name, value in values.items()}
         row = self._row(ahead)
-        found = {name: self._loss(name, program.predicted_us(row)) for name, program in self.programs.items()}
+        found = {name: self._loss(name, _price(program, row)) for name, program in self.programs.items()}
         if sum(found.values()) >= sum(losses.values()):
             return False
         base.update(values)
@@ -248,12 +269,20 @@ class _Fit:
         for factor in (math.exp(step), math.exp(-step)):
             moved = _limited(figure, values[figure] * factor)
             row = self._row(values | {figure: moved})
-            found = {name: self._loss(name, self.programs[name].predicted_us(row)) for name in reached}
+            found = {name: self._loss(name, _price(self.programs[name], row)) for name in reached}
             if sum(found.values()) < now:
                 values[figure] = moved
                 losses.update(found)
                 return True
         return False
+
+
+def _price(program: Priced, row: Device) -> float:
+    """Microseconds; infinite where it is not one kernel."""
+    try:
+        return program.predicted_us(row)
+    except NotOneKernel:
+        return math.inf
 
 
 def _limited(figure: str, value: float) -> float:

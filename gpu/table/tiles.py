@@ -172,7 +172,7 @@ class _Grids(NamedTuple):
 
 SINGLE_WAVES = 0.45
 """The share of a matrix unit's rate that fragments of single waves reach where warpgroups have all of it: of 1024 to
-8192 elements along each edge, wgmma took 0.40 to 0.47 times as long as mma.sync on an NVIDIA H200."""
+8192 elements along each edge, wgmma took 0.39 to 0.47 times as long as mma.sync on an NVIDIA H200."""
 
 _EDGES: dict[tuple[int, int], _Grids] = {
     (128, 128): _Grids((2, 2), (2, 4), (16, 16)),

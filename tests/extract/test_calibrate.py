@@ -10,7 +10,8 @@ import pytest
 
 from eqsat.errors import InputError
 from eqsat.extract.device.table import DEVICES, Device, Figure
-from eqsat.extract.plan.calibrate import MICRO, fit, micro, spearman
+from eqsat.extract.plan.calibrate import MICRO, NotOneKernel, fit, micro, spearman
+from eqsat.suite.fitted import priced
 
 GPUS = [row for row in DEVICES.values() if row.name != "cpu"]
 SHARES = {"launch_us": 2.5, "achieved": 0.7, "vector.float32": 0.5, "matrix.float16": 0.4}
@@ -55,6 +56,17 @@ def test_what_blocks_wait_is_fitted_where_it_was_not_known(name: str, kinds: lis
         waits, pytest.approx(0.4, rel=0.1)
     )
     assert found.typical_factor[1] < 1.02
+
+
+def test_programs_that_a_row_computes_in_several_kernels_do_not_count() -> None:
+    """Attention over long rows is one kernel unless the steps of a stream wait long."""
+    quick, slow = (DEVICES["h100"].with_figures({"step_us.stream": Figure(us, "a test")}) for us in (0.05, 5.0))
+    assert priced("attention, 1024 keys").predicted_us(quick) > 0
+    with pytest.raises(NotOneKernel):
+        priced("attention, 1024 keys").predicted_us(slow)
+    times = {"launch": 2.0, "stream of 512 MiB": 130.0, "attention, 1024 keys": 200.0}
+    assert fit(quick, times, "measured here", priced).measured == times
+    assert fit(slow, times, "measured here", priced).measured.keys() == times.keys() - {"attention, 1024 keys"}
 
 
 def test_noise_moves_figures_by_no_more_than_itself() -> None:

@@ -179,11 +179,14 @@ def report_of(folder: Path, **changes: Any) -> Path:
         if name in MICRO:
             results.append({"name": f"calibrate {name}", "table": "calibration", "result": {"measured": time}})
         else:
-            results.append({"name": name, "table": "streams", "result": {"kernels": [kernel | {"measured": time}]}})
+            found = {"times": {}, "kernels": [kernel | {"measured": time}]}
+            results.append({"name": name, "table": "streams", "result": found})
     odd = {"name": "x", "predicted_us": 1.0, "measured": {"us": 9.0, "spread": 0.0}}
     results += [
-        {"name": "towers", "table": "motivating programs", "result": {"kernels": [odd, odd]}},
-        {"name": "permuted", "table": "motivating programs", "result": {"kernels": [odd]}},
+        {"name": "towers", "table": "motivating programs", "result": {"times": {}, "kernels": [odd, odd]}},
+        {"name": "permuted", "table": "motivating programs", "result": {"times": {}, "kernels": [odd]}},
+        {"name": "check towers", "table": "programs", "result": {"kernels": 4}},
+        {"name": "tune towers", "table": "tuning", "result": {"stop": "done", "kernels": [odd]}},
         {"name": "row-sum", "table": "motivating programs", "failure": "no answer"},
     ]
     head = {"device": "mi300x", "card": "A card", "date": "2026-01-02", "times": "measured", "calibration": None}
