@@ -190,7 +190,7 @@ def fit(
     arithmetic, so the search uses no derivatives: it moves one figure at a time, by steps that shrink when none helps
     (Hooke and Jeeves, 1961).
 
-    Programs count that are one kernel by the given row, and the fit keeps them so.
+    Programs count that are one kernel by the given row and by the fitted one.
 
     Args:
         measured: microseconds of programs by name.
@@ -247,8 +247,9 @@ class _Fit:
                 pass
         figures = {name: Figure(float(f"{value:.4g}"), self.source) for name, value in values.items()}
         fitted = self.given.with_figures(figures)
-        after = {name: m.predicted_us(fitted) for name, m in self.programs.items()}
-        return Calibration(fitted, tuple(figures), dict(self.measured), self.before, after)
+        after = {name: us for name, m in self.programs.items() if (us := _price(m, fitted)) < math.inf}
+        measured, before = ({name: times[name] for name in after} for times in (self.measured, self.before))
+        return Calibration(fitted, tuple(figures), measured, before, after)
 
     def _repeat(self, base: dict[str, float], values: dict[str, float], losses: dict[str, float]) -> bool:
         """Move all figures again as they moved since `base`, if that lowers the loss: along a valley, moves add up."""
