@@ -344,7 +344,7 @@ class Prices:
         return products + max(self.vector(work, groups), reading)
 
     def _waits(self, kind: str, groups: float, steps: int) -> float:
-        """Picoseconds that blocks wait for operands in all steps: those that a unit holds together wait together."""
+        """Picoseconds that blocks wait for operands in all steps. Blocks on one unit wait at the same time."""
         return ceil(groups / (self._units * BLOCKS_TOGETHER)) * steps * self._step_ps.get(kind, 0.0)
 
     def _joining(self, form: StreamForm, walk: Walk, slices: int) -> float:

@@ -135,8 +135,8 @@ def cover(
     Without any, the program as written takes their place. `before` is a cover of the same snapshot: its kernels tell
     what each class costs as a leaf, which is a launch otherwise. `operators` are what a runtime executes as one in a
     program as written. With `brief`, the search ends at a glance where a limit dropped kernels: a cover with this one
-    `before` it has others, and `settled` carries this search on. `quick_seconds` is what all kernels take within
-    `QUICK` limits: once no more time than that is left for those that are not found yet, they are found within these.
+    `before` it has others, and `settled` carries this search on. `quick_seconds` is the time that the search
+    for all kernels takes within `QUICK` limits. When only as much is left, the rest of the kernels are sought within them.
 
     Raises:
         InputError: the device is unknown.

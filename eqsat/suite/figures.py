@@ -269,7 +269,7 @@ def _graphed(torch: Any, cupy: Any, call: Function, sets: _Sets) -> Sample:
     with torch.cuda.graph(graph):
         several()
 
-    def sample(held: Any = several) -> float:  # the graph has the addresses of what it reads
+    def sample(held: Any = several) -> float:  # keeps the arrays: the graph has their addresses
         return elapsed_us(cupy, graph.replay) / count
 
     return sample

@@ -14,7 +14,7 @@ from pathlib import Path
 class Turns:
     """Two locks in a folder. A process that ends, however it ends, gives them back.
 
-    Whoever waits for the second lock holds the first: those that come later do not keep one that measures waiting.
+    A process holds the first while it waits for the second, so that later ones cannot overtake one that measures.
     Without a folder, a process is taken to be the only one.
     """
 
