@@ -136,7 +136,7 @@ def cover(
     what each class costs as a leaf, which is a launch otherwise. `operators` are what a runtime executes as one in a
     program as written. With `brief`, the search ends at a glance where a limit dropped kernels: a cover with this one
     `before` it has others, and `settled` carries this search on. `quick_seconds` is the time that the search
-    for all kernels takes within `QUICK` limits. When only as much is left, the rest of the kernels are sought within them.
+    for all kernels takes within `QUICK` limits. When only as much is left, the other kernels are sought within them.
 
     Raises:
         InputError: the device is unknown.
