@@ -43,7 +43,7 @@ def _walks_of(
     form, dtype = form_of(found), dtype_of(found)
     tiles = ranked_streams(target(arch), form, dtype, units)
     lines = [line for walk in found for line in walk.why]
-    return (*lines, _on_chip(tiles[0], form, dtype) if tiles else "no tile holds on chip what it keeps")
+    return (*lines, _on_chip(tiles[0], form, dtype) if tiles else "no tile fits on chip")
 
 
 def _on_chip(tile: StreamTile, form: StreamForm, dtype: str) -> str:
