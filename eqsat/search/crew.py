@@ -16,7 +16,6 @@ import pickle
 import signal
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -95,16 +94,15 @@ class Crew:
             Whatever `work` raises in this process, and InputError of another.
         """
         found: list[T | EqsatError | None] = [None] * len(given)
-        largest = len(given) - 1  # takes longest, so it begins first; then the small ones, which leave time for others
-        waiting = deque([largest, *range(largest)])
+        waiting = list(range(len(given)))
         spent: list[Mapping[str, float]] = []
 
         def taken() -> tuple[int, float] | None:
             with self._lock:
                 if not waiting or self._ended:
                     return None
-                share = self._share([self._sizes[i] for i in waiting])
-                return waiting.popleft(), share
+                place, seconds = self._next([self._sizes[i] for i in waiting])
+                return waiting.pop(place), seconds
 
         def elsewhere() -> None:
             with _SEARCHERS.lent(self._memory, None, 0.0) as other:
@@ -148,10 +146,9 @@ class Crew:
                 other.receive(_POLL_SECONDS)
         return other.alive and other.answered
 
-    def _share(self, waiting: Sequence[int]) -> float:
-        """Seconds for the first of the forms that wait, by their sizes."""
-        left = self._run.left("solve")
-        return min(left, limits.SEARCH.of_form((1 + self._others) * left, waiting[0], waiting))
+    def _next(self, waiting: Sequence[int]) -> tuple[int, float]:
+        """Which of the forms that wait is next, by their sizes, and its seconds."""
+        return limits.SEARCH.next_form(self._run.left("solve"), 1 + self._others, waiting)
 
     def _wait(self, threads: Sequence[threading.Thread]) -> None:
         while any(thread.is_alive() for thread in threads):

@@ -97,6 +97,8 @@ class Search:
         slower: time of finding kernels within quick limits for the second look at most, as a multiple of that of the
             first look. With all kernels it takes 1.5 to 2.2 times as long (MobileNetV2): these are kept as long as the
             time suffices for the others within quick limits.
+        per_square: expected seconds for a form, for each square of its nodes. Forms of Swin with 23, 39 and 69 nodes
+            took 0.15, 0.3 and 1.0 s, those of MobileNetV2 with 58, 85 and 112 took 0.5, 1.3 and 4: 1.5e-4 to 3.2e-4.
     """
 
     starting: float = 0.5
@@ -109,6 +111,11 @@ class Search:
     unfused: float = 5e-4
     again: float = 3.0
     slower: float = 1.5
+    per_square: float = 3e-4
+
+    def expected(self, size: int) -> float:
+        """Expected seconds for a form of so many nodes."""
+        return self.per_square * size**2
 
     def cover_seconds(self, nodes: int, fuses: bool) -> float:
         """Expected seconds for the first cover of an e-graph of so many e-nodes."""
@@ -117,12 +124,28 @@ class Search:
     def of_form(self, left: float, size: int, waiting: Sequence[int]) -> float:
         """Seconds for one form, of the time left for those in `waiting`, itself included. `size` counts nodes.
 
-        Shares go by the squares of sizes: forms of Swin with 23, 39 and 69 nodes took 0.15, 0.3 and 1.0 s, those of
-        MobileNetV2 with 58, 85 and 112 took 0.5, 1.3 and 4. A form whose share is too small to search it may take up to
-        half of the time left: a few finished searches give more than many that hardly began.
+        Shares go by the squares of sizes, as the time of a search does (`per_square`). A form whose share is too small
+        to search it may take up to half of the time left: a few finished searches give more than many that hardly
+        began.
         """
         share = size**2 / max(1, sum(each**2 for each in waiting))
         return max(left * share, min(self.least_seconds, left / 2))
+
+    def next_form(self, left: float, processes: int, waiting: Sequence[int]) -> tuple[int, float]:
+        """The place in `waiting` of the form that is searched next, and its seconds. `left` are those of each process.
+
+        It is the largest whose seconds suffice: what begins last is then short, so that no process waits long for
+        another. Where none suffice it is the smallest: what small forms leave is for larger ones.
+        """
+        order = sorted(range(len(waiting)), key=waiting.__getitem__)
+        for i in reversed(order):
+            seconds = self._of_next(left, processes, i, waiting)
+            if seconds >= self.expected(waiting[i]):
+                return i, seconds
+        return order[0], self._of_next(left, processes, order[0], waiting)
+
+    def _of_next(self, left: float, processes: int, i: int, waiting: Sequence[int]) -> float:
+        return min(left, self.of_form(processes * left, waiting[i], waiting))
 
 
 @dataclass(frozen=True, slots=True)

@@ -156,6 +156,15 @@ def test_each_form_is_searched_once_and_all_processes_take_part(together: Pool) 
     assert os.getpid() in processes
 
 
+def test_the_largest_forms_begin_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crew, "_processors", lambda: 1)
+    problem, run = begun()
+    members, given = parts(problem, run)
+    began: list[Sought] = []
+    assert members.each(lambda sought, seconds, run: began.append(sought), given, "part") == [None] * len(given)
+    assert began == [sought for (sought,) in reversed(given)]
+
+
 def test_a_small_program_and_a_short_limit_are_not_worth_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(crew, "_processors", lambda: 4)
     problem, run = begun()
@@ -176,7 +185,7 @@ def test_a_small_program_and_a_short_limit_are_not_worth_a_process(monkeypatch: 
 def test_a_process_that_dies_or_hangs_costs_only_its_forms(
     together: Pool, work: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(crew.Crew, "_share", lambda self, waiting: 1.0)
+    monkeypatch.setattr(crew.Crew, "_next", lambda self, waiting: (0, 1.0))
     problem, run = begun(10.0)
     members, given = parts(problem, run)
     begin = time.monotonic()
