@@ -14,6 +14,10 @@ WORKERS = Pool("eqsat.egraph.saturate:Saturations", most=max(2, os.cpu_count() o
 """One for each thread that saturates; beyond the processors, threads wait for each other within their time limits."""
 
 
+STARTING = 0.5
+"""Seconds from the start of a process in which no worker is ready."""
+
+
 def start() -> None:
     """Start a worker, if there is none: it loads egglog while the caller loads the rest of a command."""
     with WORKERS.lent(MEMORY, None, timeout=0.0):

@@ -23,13 +23,20 @@ from eqsat.search.search import Form, Problem
 def describe(
     problem: Problem, made: Assembled, written: Plan, verdict: Check, explain_time: float, run: Runner
 ) -> Result:
-    """The result, with `explain_time` seconds for its steps; `written` is the plan of the program as written."""
+    """The result, with `explain_time` seconds for its steps; `written` is the plan of the program as written.
+
+    Where the time is over and nothing was found, the result is the source itself, and its report leaves out what takes
+    work for each operator and says next to nothing then.
+    """
     asked, selection = problem.asked, made.selection
     forms = dict.fromkeys(part.form for part in problem.parts)
+    brief = not selection.changed() and run.left("explain") <= 0
     with run.budget.stage("explain"):
-        explanation = explanation_of(problem, selection.solved, explain_time, run)
-        sources = {form: x.written for form, x in selection.found.items()}
-        merges = merged_kernels(problem.parts, sources, selection.solved, asked.rules, written, made.plan)
+        explanation, merges = Explanation([], derived=False), []
+        if not brief:
+            explanation = explanation_of(problem, selection.solved, explain_time, run)
+            sources = {form: x.written for form, x in selection.found.items()}
+            merges = merged_kernels(problem.parts, sources, selection.solved, asked.rules, written, made.plan)
     outcome = Outcome(
         source=[selection.found[p.form].written.cover for p in problem.parts],
         chosen=[selection.cover(p.form) for p in problem.parts],
@@ -39,8 +46,8 @@ def describe(
         merges=merges,
     )
     with run.budget.stage("report"):
-        program, plan = made.program, made.plan
-        report = build_report(problem.source, program, plan, outcome, asked.device, asked.numerics, verdict)
+        program, plan = problem.source if brief else made.program, made.plan
+        report = build_report(problem.source, program, plan, outcome, asked.device, asked.numerics, verdict, brief)
     if overflown := _parts(problem, selection, "overflow"):
         report["overflow"] = overflown
     if large := _parts(problem, selection, "memory"):

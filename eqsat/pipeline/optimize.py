@@ -98,9 +98,11 @@ def optimize(
             (`fallback`).
     """
     begun = time.monotonic()
+    run = Runner(TimeBudget.of(time_limit), progress)
+    if rules is None and run.left("saturate") <= 0:
+        rules = []  # none fires any more
     given = numerics, rules, progress, explain_time, top, objective, inputs, memory_limit, measure, measure_threads
     asked = judged(program, device, *given)
-    run = Runner(TimeBudget.of(time_limit), progress)
     if asked.rules and run.left("saturate") > 0:
         warm_up(asked.rules)
     if asked.top > 1 or asked.goal != Objective():

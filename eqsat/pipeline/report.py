@@ -25,6 +25,9 @@ _SOLVER_WORK = ("left", "rounds", "cuts", "branched")
 
 _SHOWN_PLACES = 8  # carried operators that a line names
 
+LEFT_OUT = ("steps", "merges", "why")
+"""What a brief report leaves out: entries that stay empty, and how kernels stream."""
+
 _STOPS = ("saturated", "nodes", "memory", "time", "failed", "interrupted")
 """Reasons to stop, best first: a report names the worst over all parts."""
 
@@ -50,13 +53,22 @@ class Outcome:
 
 
 def build_report(
-    source: Program, result: Program, plan: Plan, outcome: Outcome, device: Device, numerics: str, verdict: Check
+    source: Program,
+    result: Program,
+    plan: Plan,
+    outcome: Outcome,
+    device: Device,
+    numerics: str,
+    verdict: Check,
+    brief: bool = False,
 ) -> dict[str, Any]:
-    """The report of a search; `seconds` is filled in by the caller."""
-    before, after = source.stats(), result.stats()
+    """The report of a search; `seconds` is filled in by the caller. With `brief`, it leaves out `LEFT_OUT`."""
+    before = source.stats()
+    after = before if result is source else result.stats()
     cost = sum(c.cost for c in outcome.chosen)
     bound = sum(c.lower_bound for c in outcome.chosen)
     launches, copies = launch_counts(plan)
+    why = [[] if brief else described(k, device, numerics == "exact") for k in plan.kernels]
     return {
         "schema": 1,
         "device": device.name,
@@ -85,7 +97,7 @@ def build_report(
         "lower_bound_us": _microseconds(bound),
         "gap": round((cost - bound) / cost, 6) if cost else 0.0,
         "optimal": all(c.optimal for c in outcome.chosen) and not source.opaque(),
-        "kernels": _kernels(plan, result, launches, [described(k, device, numerics == "exact") for k in plan.kernels]),
+        "kernels": _kernels(plan, result, launches, why),
         "egraph": _egraph(outcome.egraphs),
         "extraction": _extraction(outcome.chosen),
         "rules": dict(Counter(step.rule for step in outcome.explanation.steps if step.rule != FOLD)),
@@ -97,6 +109,7 @@ def build_report(
         **({"unknown": unknown_places(source)} if source.opaque() else {}),
         **({"lighter": lighter} if (lighter := _lighter(outcome.chosen)) else {}),
         **({"nearer": nearer} if (nearer := _nearer(outcome.chosen)) else {}),
+        **({"left_out": list(LEFT_OUT)} if brief else {}),
     }
 
 
@@ -126,6 +139,11 @@ def lighter_line(lighter: dict[str, Any]) -> str:
         f"taken for less work, {lighter['more_us']:.3f} us over the cheapest plan: "
         f"{lighter['less_flops'] / 1e6:.3f} MFLOP and {lighter['less_bytes'] / 1e6:.3f} MB less"
     )
+
+
+def left_out_line() -> str:
+    """Why a report says less than others."""
+    return "nothing was found in time: the program is as written, without words on how its kernels stream"
 
 
 def unknown_places(program: Program) -> list[dict[str, str]]:
@@ -325,6 +343,8 @@ def summary(report: dict[str, Any]) -> str:
         lines.append(lighter_line(report["lighter"]))
     if "nearer" in report:
         lines.append(nearer_line(report["nearer"]))
+    if "left_out" in report:
+        lines.append(left_out_line())
     if "overflow" in report:
         lines.append(overflow_line(report["overflow"]))
     if "fallback" in report:

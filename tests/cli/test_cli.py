@@ -55,6 +55,32 @@ main()
     assert ran.stdout.splitlines()[-1] == "True"
 
 
+def test_what_a_search_has_made_is_not_taken_apart_at_exit() -> None:
+    """That takes a third of a second for a large model."""
+    script = """
+import atexit, sys
+from eqsat.__main__ import main
+class Made:
+    def __del__(self):
+        print("taken apart")
+sys.made = Made()
+atexit.register(lambda: print("at exit"))
+sys.argv = ["eqsat", *sys.argv[1:]]
+main()
+"""
+    folder = Path(__file__).parents[2]
+    for arguments, code in (["--version"], 0), (["no-such-command"], 2):
+        ran = subprocess.run([sys.executable, "-c", script, *arguments], cwd=folder, capture_output=True, text=True)
+        assert (ran.returncode, ran.stdout.splitlines()[-1]) == (code, "at exit")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
+def test_output_that_cannot_be_written_is_no_success() -> None:
+    command = [sys.executable, "-m", "eqsat", "--version"]
+    with Path("/dev/full").open("w") as full:
+        assert subprocess.run(command, stdout=full, stderr=subprocess.DEVNULL).returncode != 0
+
+
 def test_little_is_collected_while_a_command_loads(model: Path) -> None:
     """A fifth of the time of loading went to collecting, in which nothing was found."""
     script = f"""

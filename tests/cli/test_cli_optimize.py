@@ -39,6 +39,19 @@ def test_optimize_folds_a_chain_and_writes_it(model: Path, tmp_path: Path) -> No
     assert [node.op_type for node in onnx.load(after).graph.node] == ["MatMul"]
 
 
+def test_where_no_time_is_left_the_model_is_copied_and_the_report_says_what_it_leaves_out(
+    model: Path, tmp_path: Path
+) -> None:
+    after = tmp_path / "after.onnx"
+    report = document("optimize", model, "-o", after, "--time-limit", "0")
+    assert after.read_bytes() == model.read_bytes()
+    assert report["left_out"] == ["steps", "merges", "why"]
+    assert (report["steps"], report["merges"], report["derived"]) == ([], [], False)
+    assert report["source"]["predicted_us"] == report["result"]["predicted_us"] > 0
+    assert "is as written" in printed("optimize", model, "--time-limit", "0")
+    assert "left_out" not in document("optimize", model)
+
+
 def test_further_plans_are_listed_and_written(tmp_path: Path) -> None:
     import onnxruntime
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from itertools import pairwise
@@ -304,6 +306,27 @@ def test_repeated_layers_are_solved_once():
     assert of_three == [*first, *layer * 2, *last]
     assert of_six == [*first, *layer * 5, *last]
     assert six["optimal"]
+
+
+def test_no_rule_is_loaded_where_no_time_is_left():
+    script = """
+import sys, eqsat
+program = eqsat.trace(lambda x: eqsat.relu(x + 1), eqsat.spec((4, 16)))
+print(eqsat.optimize(program, time_limit=0.0).program is program, "eqsat.rules" in sys.modules)
+"""
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert ran.stdout.split() == ["True", "False"]
+
+
+def test_few_kernels_are_tried_where_no_time_is_left():
+    def function(x):
+        for _ in range(6):
+            x = eqsat.tanh(x @ weight(16, 16) + x) + eqsat.exp(x)
+        return x
+
+    program = eqsat.trace(function, eqsat.spec((4, 16)))
+    tried = eqsat.optimize(program, time_limit=0.0).report["extraction"]["candidates"]
+    assert tried < 250  # 395 within the limits of a quick search, 1053 within all
 
 
 def test_what_stays_as_written_on_a_gpu_is_not_written_as_onnx_for_its_prices(monkeypatch: pytest.MonkeyPatch):

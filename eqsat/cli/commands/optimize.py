@@ -107,9 +107,9 @@ def optimize(
     - `eqsat optimize model.onnx --objective mix:0.5`
     - `eqsat optimize model.onnx -o faster.onnx --certificate faster.proof`
     """
-    from eqsat.egraph.pool import start
+    from eqsat.egraph.pool import STARTING, start
 
-    if time_limit > 0:
+    if time_limit > STARTING:
         start()  # a second of loading, beside the imports here
     from eqsat.cli.commands.rules import select
     from eqsat.cli.shared.alternatives import alternative_path, write_alternatives, write_program

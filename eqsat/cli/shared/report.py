@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from eqsat.cli.shared.output import engineering, print_table, times_less
 from eqsat.errors import escaped
-from eqsat.pipeline.report import fallback_line, lighter_line, overflow_line, stages_line, unknown_line, verdict_of
+from eqsat.pipeline.report import (
+    fallback_line,
+    left_out_line,
+    lighter_line,
+    overflow_line,
+    stages_line,
+    unknown_line,
+    verdict_of,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -162,6 +170,7 @@ _FURTHER: dict[str, Callable[[Any], str]] = {
     "unmeasured": lambda why: f"Not measured: {why}.",
     "stages": lambda found: _sentence(stages_line(found)),
     "lighter": lambda found: _sentence(lighter_line(found)),
+    "left_out": lambda found: _sentence(left_out_line()),
     "overflow": lambda found: _sentence(overflow_line(found)),
     "fallback": lambda found: _sentence(fallback_line(found)),
 }

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 from eqsat.base.files import replacing
 from eqsat.errors import refusing
@@ -14,6 +16,10 @@ from eqsat.frontends.onnx.file.wire import refer
 
 if TYPE_CHECKING:
     from onnx import TensorProto
+
+
+_RUN = 1 << 30
+"""Bytes that the system is asked to copy at a time."""
 
 
 def copy_model(source: Path, target: Path) -> None:
@@ -25,7 +31,7 @@ def copy_model(source: Path, target: Path) -> None:
     data = [file for file in external_files(source) if file.resolve() != source.resolve()]
     if not data:
         with source.open("rb") as read, replacing(target) as write:
-            shutil.copyfileobj(read, write)
+            _copy(read, write)
         return
     from onnx import load
 
@@ -37,10 +43,23 @@ def copy_model(source: Path, target: Path) -> None:
         for path in data:
             starts[path.resolve()] = joined.tell()
             with path.open("rb") as read:
-                shutil.copyfileobj(read, joined)
+                _copy(read, joined)
         for tensor in external_tensors(model):
             _move(tensor, source.parent, beside.name, starts)
         file.write(model.SerializeToString())
+
+
+def _copy(source: BinaryIO, target: BinaryIO) -> None:
+    """Copy a file that was just opened. The system does it, where it can: some file systems share the blocks then."""
+    target.flush()
+    copied = 0
+    with suppress(OSError, AttributeError):  # not between these files, or not on this system
+        while more := os.copy_file_range(source.fileno(), target.fileno(), _RUN):
+            copied += more
+    if copied:
+        source.seek(copied)
+        target.seek(os.lseek(target.fileno(), 0, os.SEEK_CUR))
+    shutil.copyfileobj(source, target)
 
 
 def _move(tensor: TensorProto, folder: Path, location: str, starts: Mapping[Path, int]) -> None:

@@ -68,6 +68,7 @@ PACKED = frozenset({"uint4", "int4", "float4_e2m1fn", "uint2", "int2"})
 OLDEST_OPSET, NEWEST_OPSET = 13, 25
 """Opsets of the main domain that exports are written at, unless an opaque operator needs a later one."""
 
+_PLAIN = frozenset({1, 2, 3, 4, 6, 7, 8, 9})  # AttributeProto.AttributeType: numbers, strings and tensors
 _EXTERNAL = 1  # TensorProto.DataLocation.EXTERNAL
 _MOST_BYTES = (1 << 31) - 1  # of a protobuf message
 _IR_VERSION_TAG = b"\x08"  # field 1, varint: how every serialized ModelProto begins
@@ -321,6 +322,7 @@ def schema_of(name: str, opset: int, domain: str = "") -> OpSchema | None:
 def subgraphs(node: NodeProto) -> Iterator[GraphProto]:
     """The bodies of a node (If, Loop, Scan, ...)."""
     for attribute in node.attribute:
-        if attribute.HasField("g"):
-            yield attribute.g
-        yield from attribute.graphs
+        if attribute.type not in _PLAIN:
+            if attribute.HasField("g"):
+                yield attribute.g
+            yield from attribute.graphs

@@ -273,7 +273,10 @@ def _captured(node: NodeProto) -> Iterator[str]:
 
 def reads(node: NodeProto) -> list[str]:
     """Every name that the node and its bodies read from outside, each once."""
-    return list(dict.fromkeys(name for name in [*node.input, *_captured(node)] if name))
+    found = dict.fromkeys(node.input)
+    found.update(dict.fromkeys(_captured(node)))
+    found.pop("", None)
+    return list(found)
 
 
 # Evaluation
