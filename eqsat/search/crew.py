@@ -1,12 +1,13 @@
 """Forms searched in several processes at once: this one, and others that end with the search.
 
     this process                                      another
-      take a form, search it                            (egglog runs in a worker of its own)
-      a thread:  take a form  ->  pipe  ->  Searching:  search it
+      begin                     ->  pipe  ->  Searching:  load, and have a worker of its own load egglog and the rules
+      take a form, search it
+      a thread:  take a form    ->  pipe  ->              search it
                  keep the result  <-  pipe  <-
 
-Another process takes part once it has loaded. Forms do not depend on each other. Whichever process searches a form, the
-result is the same.
+Another process begins to load as soon as the sizes of the forms are known, and takes part once it has loaded. Forms do
+not depend on each other. Whichever process searches a form, the result is the same.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from types import FrameType, TracebackType
 from typing import Any, TypeVar
@@ -41,9 +42,6 @@ Work = Callable[..., T]
 
 _POLL_SECONDS = 0.05
 
-LOADED = "loaded"
-"""What a process is holding once it has been asked whether it has loaded."""
-
 
 def _processors() -> int:
     """Processors that this process may use; one in a worker process, as there is one of those for each."""
@@ -56,7 +54,8 @@ _SEARCHERS = Pool("eqsat.search.crew:Searching", most=max(1, _processors() - 1),
 
 
 class Crew:
-    """The processes that search the forms of one program. Whatever they still do when its context ends is given up.
+    """The processes that search the forms of one program. The others begin to load when its context does; whatever they
+    still do when it ends is given up.
 
     Attributes:
         alone: whether this process searches them all.
@@ -76,7 +75,17 @@ class Crew:
         return self._others == 0
 
     def __enter__(self) -> Crew:
+        with ExitStack() as taken:  # all at once, so that each is another one
+            for _ in range(self._others):
+                self._prepare(taken.enter_context(_SEARCHERS.lent(self._memory, self._asked, 0.0)))
         return self
+
+    def _prepare(self, other: Worker | None) -> None:
+        """Tell another process what is asked, unless it has been told: it gets ready for forms, and then answers."""
+        with suppress(OSError):
+            if other is not None and other.alive and other.holding != self._asked:
+                other.send(self._asked)
+                other.holding = self._asked
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._ended = True
@@ -105,7 +114,7 @@ class Crew:
                 return waiting.pop(place), seconds
 
         def elsewhere() -> None:
-            with _SEARCHERS.lent(self._memory, None, 0.0) as other:
+            with _SEARCHERS.lent(self._memory, self._asked, 0.0) as other:
                 while other is not None and self._loaded(other, waiting) and (task := taken()):
                     i, seconds = task
                     try:
@@ -138,13 +147,11 @@ class Crew:
     def _loaded(self, other: Worker, waiting: Collection[int]) -> bool:
         """Whether another process takes part. It loads for a second or two: a form that it took before would be held up
         for as long, and all others with it. So this waits until it has loaded, or no form is left for it."""
+        self._prepare(other)
         with suppress(EOFError, OSError):
-            if other.alive and other.holding is None:
-                other.send(None)
-                other.holding = LOADED
             while other.alive and not other.answered and waiting and not self._ended:
                 other.receive(_POLL_SECONDS)
-        return other.alive and other.answered
+        return other.alive and other.answered and other.holding == self._asked
 
     def _next(self, waiting: Sequence[int]) -> tuple[int, float]:
         """Which of the forms that wait is next, by their sizes, and its seconds."""
@@ -167,7 +174,7 @@ class Crew:
         told, finished = False, False
         sought, *rest = given
         try:
-            other.send((work, self._asked, sought.source, sought.operators, rest, seconds))
+            other.send((work, sought.source, sought.operators, rest, seconds))
             while not self._ended and time.monotonic() < ends:
                 if message := other.receive(_POLL_SECONDS):
                     finished = True
@@ -209,7 +216,7 @@ class Searching:
     """The service of another process. SIGINT ends its search as Ctrl-C does here: it answers with the best so far."""
 
     def __init__(self) -> None:
-        self._asked: tuple[bytes, Asked] | None = None
+        self._asked: Asked | None = None
         self._searching = False
         start()
         signal.signal(signal.SIGINT, self._interrupted)
@@ -219,21 +226,21 @@ class Searching:
             raise KeyboardInterrupt
 
     def __call__(self, request: Any, send: Send) -> None:
-        """Answer `(work, asked, source, operators, given, seconds)`; the request `asked` comes packed. None only asks
-        for an answer."""
-        if request is None:
+        """Answer `(work, source, operators, given, seconds)`. What is asked comes before, packed: so its rules are
+        declared ahead of the first form."""
+        if isinstance(request, bytes):
+            asked: Asked = pickle.loads(request)
+            self._asked = asked
+            warm_up(asked.rules)
             send("ready", None)
             return
-        work, sent, source, operators, given, seconds = request
-        if self._asked is None or sent != self._asked[0]:
-            self._asked = sent, pickle.loads(sent)
-            warm_up(self._asked[1].rules)
-        asked = self._asked[1]
+        work, source, operators, given, seconds = request
+        assert self._asked is not None
         run = Runner(TimeBudget(seconds))
         self._searching = True
         try:
             with collector_paused():
-                found = work(Sought(asked, source, operators, run.budget), *given, seconds, run)
+                found = work(Sought(self._asked, source, operators, run.budget), *given, seconds, run)
             self._searching = False
             send("found", (found, run.budget.spent))
         except KeyboardInterrupt:  # between two stages

@@ -145,7 +145,10 @@ class Search:
         return order[0], self._of_next(left, processes, order[0], waiting)
 
     def _of_next(self, left: float, processes: int, i: int, waiting: Sequence[int]) -> float:
-        return min(left, self.of_form(processes * left, waiting[i], waiting))
+        """Seconds for one form. Of its last `left` seconds a process keeps what the others need, up to half: another
+        process may be as late with its own form."""
+        others = sum(map(self.expected, waiting)) - self.expected(waiting[i])
+        return min(self.of_form(processes * left, waiting[i], waiting), max(left - others, left / 2))
 
 
 @dataclass(frozen=True, slots=True)

@@ -111,8 +111,8 @@ def search(problem: Problem, run: Runner) -> dict[Form, Found]:
     ).items():
         budget.expect(stage, seconds)
     forms = sorted(sizes, key=sizes.__getitem__)  # what small ones leave is for larger ones
-    sought = [problem.sought(form) for form in forms]
     with Crew(problem.asked, [sizes[form] for form in forms], run) as crew:
+        sought = [problem.sought(form) for form in forms]
         found = _alone(sought, [sizes[form] for form in forms], run) if crew.alone else _together(sought, crew, run)
     return dict(zip(forms, found, strict=True))
 

@@ -19,7 +19,7 @@ from eqsat import spec
 from eqsat.base import worker
 from eqsat.base.memory_limit import memory_limit
 from eqsat.base.time_budget import TimeBudget
-from eqsat.base.worker import Pool
+from eqsat.base.worker import Pool, packed
 from eqsat.errors import EqsatError, InputError
 from eqsat.search import crew, limits
 from eqsat.search.asked import judged
@@ -55,11 +55,12 @@ def together(monkeypatch: pytest.MonkeyPatch) -> Iterator[Pool]:
     monkeypatch.setattr(crew, "_processors", lambda: 3)
     pool = Pool("eqsat.search.crew:Searching", most=2)
     monkeypatch.setattr(crew, "_SEARCHERS", pool)
+    given = None, None, 1.0, 1, "latency", None, None, False, 1
+    asked = packed(judged(towers(), "mi300x", "reassociate", *given))
     with pool.lent(MEMORY, None, 0.0) as one, pool.lent(MEMORY, None, 0.0) as other:
         for loading in (one, other):
             assert loading is not None
-            loading.send(None)
-            loading.holding = crew.LOADED
+            loading.send(asked)
             assert loading.receive(60.0) == ("ready", None)
     yield pool
     pool.close()
@@ -179,6 +180,28 @@ def test_a_small_program_and_a_short_limit_are_not_worth_a_process(monkeypatch: 
     monkeypatch.undo()
     monkeypatch.setattr(worker, "serving", True)
     assert Crew(problem.asked, large, run).alone, "a worker has one processor"
+
+
+def test_another_process_loads_before_it_is_given_a_form(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crew, "_processors", lambda: 2)
+    monkeypatch.setattr(crew, "_SEARCHERS", pool := Pool("eqsat.search.crew:Searching", most=1))
+    problem, run = begun()
+    with Crew(problem.asked, [10, 10], run):
+        assert not pool._all, "two small forms are searched here"
+    with Crew(problem.asked, [200, 200], run):
+        (other,) = pool._all
+        assert other.receive(60.0) == ("ready", None)
+    assert not pool._all, "it ends with the search"
+
+
+def test_the_rules_are_declared_before_the_first_form(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[Any] = []
+    monkeypatch.setattr(crew, "start", lambda: told.append("start"))
+    monkeypatch.setattr(crew, "warm_up", told.append)
+    monkeypatch.setattr(signal, "signal", lambda *given: None)
+    problem, _ = begun()
+    crew.Searching()(packed(problem.asked), lambda *message: told.append(message))
+    assert told == ["start", problem.asked.rules, ("ready", None)]
 
 
 @pytest.mark.parametrize("work", [dies_elsewhere, hangs_elsewhere])

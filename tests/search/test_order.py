@@ -28,3 +28,12 @@ def test_the_largest_form_that_there_is_time_for_is_next(left: float, sizes: lis
 
 def test_a_form_gets_no_more_time_than_is_left() -> None:
     assert SEARCH.next_form(3.0, 2, [50]) == (0, 3.0)
+
+
+def test_a_form_leaves_time_for_the_others_as_another_process_may_be_late() -> None:
+    rest = [9, 26, 29, 54]
+    place, seconds = SEARCH.next_form(6.0, 2, [*rest, 121])
+    assert place == len(rest)
+    assert 6.0 - seconds == pytest.approx(sum(map(SEARCH.expected, rest)))
+    assert SEARCH.expected(121) < 4.5
+    assert SEARCH.next_form(4.5, 2, [*rest, 121])[0] == len(rest) - 1, "then it has what they leave"
