@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from fractions import Fraction
 
 import numpy as np
 import pytest
 
 from eqsat.base.numerics import FLOATS, scalar
+from eqsat.base.worker import packed
 from eqsat.errors import InputError
 from eqsat.evidence.soundness import check_rule
 from eqsat.language.equation import equation, rule
-from eqsat.language.rule import Fact, Rule
+from eqsat.language.rule import Fact, HostRule, Rule
 from eqsat.language.table_values import fraction_of
 from eqsat.layout import arithmetic as lt
 from eqsat.rules import ALL, EXPLORING, allowed
@@ -30,6 +33,20 @@ def test_names_are_unique_and_rows_are_documented():
 def test_what_must_be_proved_asks_nothing_of_constness():
     for row in LANGUAGE:
         assert [g for g in row.when if isinstance(g, Fact) and g not in row.worth] == [], row.name
+
+
+def test_a_process_that_is_sent_rules_compiles_none():
+    """It takes a fifth of a second, and worker processes are waited for."""
+    script = (
+        f"import pickle, sys; sys.path[:] = {sys.path!a}; sent = pickle.load(sys.stdin.buffer);"
+        "print(len(sent), *(m for m in sys.modules if m.startswith('eqsat.rules.')))"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-P", "-c", script], input=packed(tuple(ALL)), capture_output=True, check=True
+    )
+    count, *modules = ran.stdout.decode().split()
+    assert int(count) == len(ALL)
+    assert set(modules) == {row.apply.__module__ for row in ALL if isinstance(row, HostRule)}
 
 
 # Which of three rules a policy lets fire: one that is exact, one that changes rounding, one that may hide a NaN.
