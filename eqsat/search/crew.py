@@ -104,13 +104,17 @@ class Crew:
         """
         found: list[T | EqsatError | None] = [None] * len(given)
         waiting = list(range(len(given)))
+        ends: dict[int, float] = {}  # when each process is done at the latest
         spent: list[Mapping[str, float]] = []
 
         def taken() -> tuple[int, float] | None:
             with self._lock:
                 if not waiting or self._ended:
                     return None
-                place, seconds = self._next([self._sizes[i] for i in waiting])
+                me = threading.get_ident()
+                ends.pop(me, None)
+                place, seconds = self._next(ends.values(), [self._sizes[i] for i in waiting])
+                ends[me] = time.monotonic() + seconds
                 return waiting.pop(place), seconds
 
         def elsewhere() -> None:
@@ -153,9 +157,12 @@ class Crew:
                 other.receive(_POLL_SECONDS)
         return other.alive and other.answered and other.holding == self._asked
 
-    def _next(self, waiting: Sequence[int]) -> tuple[int, float]:
-        """Which of the forms that wait is next, by their sizes, and its seconds."""
-        return limits.SEARCH.next_form(self._run.left("solve"), 1 + self._others, waiting)
+    def _next(self, ends: Collection[float], waiting: Sequence[int]) -> tuple[int, float]:
+        """Which of the forms that wait is next, by their sizes, and its seconds. Other processes are busy until `ends`
+        at the latest, and those that do not count there are free."""
+        now, left = time.monotonic(), self._run.left("solve")
+        busy = sum(min(left, max(0.0, end - now)) for end in ends)
+        return limits.SEARCH.next_form(left, self._others * left - busy, waiting)
 
     def _wait(self, threads: Sequence[threading.Thread]) -> None:
         while any(thread.is_alive() for thread in threads):

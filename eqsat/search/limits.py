@@ -131,24 +131,20 @@ class Search:
         share = size**2 / max(1, sum(each**2 for each in waiting))
         return max(left * share, min(self.least_seconds, left / 2))
 
-    def next_form(self, left: float, processes: int, waiting: Sequence[int]) -> tuple[int, float]:
-        """The place in `waiting` of the form that is searched next, and its seconds. `left` are those of each process.
+    def next_form(self, left: float, elsewhere: float, waiting: Sequence[int]) -> tuple[int, float]:
+        """The place in `waiting` of the form that is searched next, and its seconds: of the `left` of its process, by
+        its share of these and of what other processes have to spare `elsewhere`.
 
         It is the largest whose seconds suffice: what begins last is then short, so that no process waits long for
         another. Where none suffice it is the smallest: what small forms leave is for larger ones.
         """
         order = sorted(range(len(waiting)), key=waiting.__getitem__)
+        seconds = 0.0
         for i in reversed(order):
-            seconds = self._of_next(left, processes, i, waiting)
+            seconds = min(left, self.of_form(left + elsewhere, waiting[i], waiting))
             if seconds >= self.expected(waiting[i]):
                 return i, seconds
-        return order[0], self._of_next(left, processes, order[0], waiting)
-
-    def _of_next(self, left: float, processes: int, i: int, waiting: Sequence[int]) -> float:
-        """Seconds for one form. Of its last `left` seconds a process keeps what the others need, up to half: another
-        process may be as late with its own form."""
-        others = sum(map(self.expected, waiting)) - self.expected(waiting[i])
-        return min(self.of_form(processes * left, waiting[i], waiting), max(left - others, left / 2))
+        return order[0], seconds
 
 
 @dataclass(frozen=True, slots=True)

@@ -166,6 +166,23 @@ def test_the_largest_forms_begin_first(monkeypatch: pytest.MonkeyPatch) -> None:
     assert began == [sought for (sought,) in reversed(given)]
 
 
+def test_processes_that_are_busy_have_no_time_to_spare(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "TOGETHER", limits.Together(nodes=0))
+    monkeypatch.setattr(crew, "_processors", lambda: 3)
+    problem, run = begun()
+    monkeypatch.setattr(run, "left", lambda stage: 10.0)
+    shares = {}
+    for busy in (), (4.0,), (4.0, 60.0), (-1.0, -1.0):
+        members, _ = parts(problem, run)
+        shares[busy] = members._next([time.monotonic() + seconds for seconds in busy], [100, 100])[1]
+    assert shares == {
+        (): pytest.approx(10.0, abs=0.1),  # half of thirty seconds is more than one process has
+        (4.0,): pytest.approx(10.0, abs=0.1),
+        (4.0, 60.0): pytest.approx(8.0, abs=0.1),
+        (-1.0, -1.0): pytest.approx(10.0, abs=0.1),
+    }
+
+
 def test_a_small_program_and_a_short_limit_are_not_worth_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(crew, "_processors", lambda: 4)
     problem, run = begun()
@@ -208,7 +225,7 @@ def test_the_rules_are_declared_before_the_first_form(monkeypatch: pytest.Monkey
 def test_a_process_that_dies_or_hangs_costs_only_its_forms(
     together: Pool, work: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(crew.Crew, "_next", lambda self, waiting: (0, 1.0))
+    monkeypatch.setattr(crew.Crew, "_next", lambda self, ends, waiting: (0, 1.0))
     problem, run = begun(10.0)
     members, given = parts(problem, run)
     begin = time.monotonic()

@@ -6,11 +6,13 @@ import pytest
 
 from eqsat.search.limits import SEARCH
 
+CONVNEXT = [9, 26, 29, 54, 121, 130, 130]
+
 
 @pytest.mark.parametrize(
     ("left", "sizes", "order"),
     [
-        (20.0, [9, 26, 29, 54, 121, 130, 130], [130, 130, 121, 54, 29, 26, 9]),  # time for all: what ends last is short
+        (20.0, CONVNEXT, [130, 130, 121, 54, 29, 26, 9]),  # time for all: what ends last is short
         (20.0, [10, 300, 400], [10, 300, 400]),  # for none of the large ones, and what the small one leaves is theirs
         (20.0, [10, 20, 100, 400], [100, 20, 10, 400]),  # for all but the largest
         (0.0, [10, 20], [10, 20]),
@@ -19,7 +21,7 @@ from eqsat.search.limits import SEARCH
 def test_the_largest_form_that_there_is_time_for_is_next(left: float, sizes: list[int], order: list[int]) -> None:
     waiting, taken = list(sizes), []
     while waiting:
-        place, seconds = SEARCH.next_form(left, 2, waiting)
+        place, seconds = SEARCH.next_form(left, left, waiting)
         assert 0 <= seconds <= left
         taken.append(waiting.pop(place))
         left -= min(seconds, SEARCH.expected(taken[-1])) / 2
@@ -27,13 +29,13 @@ def test_the_largest_form_that_there_is_time_for_is_next(left: float, sizes: lis
 
 
 def test_a_form_gets_no_more_time_than_is_left() -> None:
-    assert SEARCH.next_form(3.0, 2, [50]) == (0, 3.0)
+    assert SEARCH.next_form(3.0, 3.0, [50]) == (0, 3.0)
 
 
-def test_a_form_leaves_time_for_the_others_as_another_process_may_be_late() -> None:
-    rest = [9, 26, 29, 54]
-    place, seconds = SEARCH.next_form(6.0, 2, [*rest, 121])
-    assert place == len(rest)
-    assert 6.0 - seconds == pytest.approx(sum(map(SEARCH.expected, rest)))
+def test_a_large_form_leaves_time_for_those_that_no_other_process_can_search() -> None:
+    waiting = [9, 26, 29, 54, 121]
     assert SEARCH.expected(121) < 4.5
-    assert SEARCH.next_form(4.5, 2, [*rest, 121])[0] == len(rest) - 1, "then it has what they leave"
+    assert SEARCH.next_form(4.5, 4.5, waiting) == (4, 4.5)
+    place, seconds = SEARCH.next_form(4.5, 0.0, waiting)
+    assert waiting[place] == 54, "the large one has what the others leave"
+    assert SEARCH.expected(54) <= seconds < 4.5
