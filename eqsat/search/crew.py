@@ -220,15 +220,17 @@ def _content(message: tuple[str, Any]) -> tuple[Any, Mapping[str, float]]:
 
 
 class Searching:
-    """The service of another process. SIGINT ends its search as Ctrl-C does here: it answers with the best so far."""
+    """The service of another process. SIGINT ends its search as Ctrl-C does here: it answers with the best so far. One
+    that overtakes its request counts for that."""
 
     def __init__(self) -> None:
         self._asked: Asked | None = None
-        self._searching = False
+        self._searching = self._told_to_end = False
         start()
         signal.signal(signal.SIGINT, self._interrupted)
 
     def _interrupted(self, number: int, frame: FrameType | None) -> None:
+        self._told_to_end = True
         if self._searching:
             raise KeyboardInterrupt
 
@@ -245,6 +247,8 @@ class Searching:
         assert self._asked is not None
         run = Runner(TimeBudget(seconds))
         self._searching = True
+        if self._told_to_end:
+            run.interrupt()
         try:
             with collector_paused():
                 found = work(Sought(self._asked, source, operators, run.budget), *given, seconds, run)

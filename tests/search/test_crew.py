@@ -221,6 +221,21 @@ def test_the_rules_are_declared_before_the_first_form(monkeypatch: pytest.Monkey
     assert told == ["start", problem.asked.rules, ("ready", None)]
 
 
+def test_ctrl_c_that_overtakes_a_form_ends_its_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crew, "start", lambda: None)
+    monkeypatch.setattr(crew, "warm_up", lambda rules: None)
+    handlers: list[Any] = []
+    monkeypatch.setattr(signal, "signal", lambda number, handler: handlers.append(handler))
+    problem, _ = begun()
+    told: list[Any] = []
+    service = crew.Searching()
+    service(packed(problem.asked), lambda *message: None)
+    handlers[0](signal.SIGINT, None)
+    form = problem.sought(problem.parts[0].form)
+    service((waits_for_an_end, form.source, (), (), 60.0), lambda *message: told.append(message))
+    assert [(kind, content[0]) for kind, content in told] == [("found", "ended")]
+
+
 @pytest.mark.parametrize("work", [dies_elsewhere, hangs_elsewhere])
 def test_a_process_that_dies_or_hangs_costs_only_its_forms(
     together: Pool, work: Any, monkeypatch: pytest.MonkeyPatch
