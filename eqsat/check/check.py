@@ -75,6 +75,8 @@ def check(
         other = result.outputs[name]
         if (term.shape, term.dtype) != (other.shape, other.dtype):
             raise CheckFailed(f"output {name!r} is {other.spec} where the source gives {term.spec}")
+    if not cuts and not meanings and all(term is result.outputs[name] for name, term in source.outputs.items()):
+        return Check(0.0, 0, {"same": 1, "full": 0, "sampled": 0})  # as below, without a walk through all terms
     begun = time.monotonic()
 
     def left() -> float:

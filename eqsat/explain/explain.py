@@ -204,6 +204,8 @@ class Explainer:
 
     def folds(self, folded: Folded) -> list[ShownStep]:
         """The steps that compute constants of the source; equal ones are one step."""
+        if not folded.computed:
+            return []
         places = Places(folded.before)
         found: dict[tuple[str, str], ShownStep] = {}
         for term in folded.computed:

@@ -68,6 +68,10 @@ def build_report(
     cost = sum(c.cost for c in outcome.chosen)
     bound = sum(c.lower_bound for c in outcome.chosen)
     launches, copies = launch_counts(plan)
+    launches_before, peak = launches, peak_bytes(plan)
+    peak_before = peak
+    if outcome.source_plan is not plan:
+        launches_before, peak_before = launch_counts(outcome.source_plan)[0], peak_bytes(outcome.source_plan)
     why = [[] if brief else described(k, device, numerics == "exact") for k in plan.kernels]
     return {
         "schema": 1,
@@ -76,13 +80,13 @@ def build_report(
         "seconds": 0.0,
         "source": {
             "kernels": len(outcome.source_plan.kernels),
-            "launches": sum(launch_counts(outcome.source_plan)[0]),
+            "launches": sum(launches_before),
             "unfused_kernels": before["unfused_kernels"],
             "flops": before["flops"],
             "matmul_flops": before["matmul_flops"],
             "bytes": sum(k.bytes for k in outcome.source_plan.kernels),
             "predicted_us": _microseconds(sum(c.cost for c in outcome.source)),
-            "peak_bytes": peak_bytes(outcome.source_plan),
+            "peak_bytes": peak_before,
         },
         "result": {
             "kernels": len(plan.kernels),
@@ -92,7 +96,7 @@ def build_report(
             "matmul_flops": after["matmul_flops"],
             "bytes": sum(k.bytes for k in plan.kernels),
             "predicted_us": _microseconds(cost),
-            "peak_bytes": peak_bytes(plan),
+            "peak_bytes": peak,
         },
         "lower_bound_us": _microseconds(bound),
         "gap": round((cost - bound) / cost, 6) if cost else 0.0,

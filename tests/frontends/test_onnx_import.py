@@ -13,12 +13,13 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from eqsat import optimize
+from eqsat import optimize, spec, tanh, trace
 from eqsat.base.numerics import STORED, STORED_INTS, random_array
 from eqsat.errors import InputError
+from eqsat.frontends.onnx.file import load
 from eqsat.frontends.onnx.file.load import CODE_OF_DTYPE
 from eqsat.frontends.onnx.read.control import UNROLLED
-from eqsat.frontends.onnx.read.model import from_onnx
+from eqsat.frontends.onnx.read.model import from_onnx, open_dimensions
 from eqsat.frontends.onnx.read.recurrent import STEPS
 from eqsat.frontends.onnx.write.model import to_onnx
 from eqsat.program import composites, ops
@@ -497,3 +498,17 @@ def test_operators_of_classical_models_tell_their_shapes() -> None:
     x = np.arange(12, dtype=np.float32).reshape(4, 3)
     assert program.opaque() == ["ai.onnx.ml.Scaler"]
     np.testing.assert_allclose(program.run({"x": x})["y"], np.maximum((x - [1, 2, 3]) * 2, 0))
+
+
+def test_a_file_is_parsed_once_for_all_that_look_at_it_and_again_when_it_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parsed: list[Path] = []
+    parse = load.without_weights
+    monkeypatch.setattr(load, "without_weights", lambda path: (parsed.append(path), parse(path))[1])
+    path = tmp_path / "model.onnx"
+    for wide in (4, 6):
+        to_onnx(trace(tanh, spec((3, wide))), path)
+        assert load.external_files(path) == open_dimensions(path) == []
+        assert from_onnx(path).inputs[0].shape == (3, wide)
+    assert parsed == [path, path]

@@ -107,10 +107,43 @@ def read_model(source: str | os.PathLike[str] | ModelProto) -> tuple[ModelProto,
     return model, label, base
 
 
+def look_at(source: str | os.PathLike[str] | ModelProto) -> tuple[ModelProto, str]:
+    """The model and the label for error messages, for those who change nothing in it.
+
+    What they have parsed is kept for the next one, and for `read_model`, who may change it and takes it away.
+
+    Raises:
+        InputError: as `read_model`.
+    """
+    label = label_of(source)
+    state = _state(Path(label))
+    model, label, base = read_model(source)
+    if base is not None and state is not None:
+        _PARSED[:] = [(state, model)]
+    return model, label
+
+
+_PARSED: list[tuple[object, ModelProto]] = []
+"""The model that was looked at last, after the state of its file."""
+
+
+def _state(path: Path) -> object | None:
+    """Differs once another file is at the path, or its content has changed."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return path.absolute(), found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+
+
 def _parse(path: Path) -> ModelProto:
     from google.protobuf.message import DecodeError
     from onnx import ModelProto
 
+    with suppress(IndexError):
+        known, model = _PARSED.pop()
+        if known == _state(path):
+            return model
     model = without_weights(path)
     if model is not None:
         return model
@@ -228,7 +261,7 @@ def external_files(path: Path) -> list[Path]:
     Raises:
         InputError: as `read_model`.
     """
-    model, _, _ = read_model(path)
+    model, _ = look_at(path)
     places = dict.fromkeys(map(_place, external_tensors(model)))
     return [path.parent / place for place in places if place]
 

@@ -22,6 +22,7 @@ from eqsat.frontends.onnx.file.load import (
     code_name,
     embed_external,
     label_of,
+    look_at,
     read_model,
 )
 from eqsat.frontends.onnx.file.types import Declared, OpenDimensions, checked_sizes, declared, input_types
@@ -83,7 +84,7 @@ def named_sizes(source: str | os.PathLike[str] | ModelProto, shapes: Mapping[str
 
 def _dimensions(source: ModelSource, shapes: Mapping[str, int] | None) -> tuple[OpenDimensions, str]:
     """The open dimensions of a model's inputs, with sizes for some, and the model's name in errors."""
-    model, label, _ = read_model(source)
+    model, label = look_at(source)
     open_dims = OpenDimensions(checked_sizes(shapes, label))
     stored = {tensor.name for tensor in model.graph.initializer}
     for value in model.graph.input:
