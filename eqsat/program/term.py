@@ -17,6 +17,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -60,18 +61,7 @@ class ConstArray:
 
     @cached_property
     def digest(self) -> str:
-        place = (self.array.ctypes.data, self.array.nbytes, dtype_name(self.array.dtype))
-        known = _DIGESTS.get(place)
-        if known is not None and known[0]() is not None:
-            return known[1]
-        # Processors have instructions for SHA-256: three times faster than BLAKE2 on weights.
-        h = hashlib.sha256(place[2].encode(), usedforsecurity=False)
-        for block in blocks(self.array):
-            h.update(block)
-        digest = h.hexdigest()[:32]
-        if self.array.nbytes >= _LARGE_BYTES:
-            _DIGESTS[place] = (weakref.ref(_holder(self.array), lambda _: _DIGESTS.pop(place, None)), digest)
-        return digest
+        return _digest(self.array)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ConstArray) and self.array.shape == other.array.shape and self.digest == other.digest
@@ -89,6 +79,52 @@ _LARGE_BYTES = 1 << 16
 _DIGESTS: dict[tuple[int, int, str], tuple[weakref.ref[Array], str]] = {}
 """Digests of large constants by address, bytes and dtype, while the memory there is held: weights are shared by many
 constants, shaped in one way or another, and take seconds to read."""
+
+
+def _digest(array: Array) -> str:
+    place = (array.ctypes.data, array.nbytes, dtype_name(array.dtype))
+    known = _DIGESTS.get(place)
+    if known is not None and known[0]() is not None:
+        return known[1]
+    # Processors have instructions for SHA-256: three times faster than BLAKE2 on weights.
+    h = hashlib.sha256(place[2].encode(), usedforsecurity=False)
+    for block in blocks(array):
+        h.update(block)
+    digest = h.hexdigest()[:32]
+    if array.nbytes >= _LARGE_BYTES:
+        _DIGESTS[place] = (weakref.ref(_holder(array), lambda _: _DIGESTS.pop(place, None)), digest)
+    return digest
+
+
+def digest_all(arrays: Iterable[Array]) -> None:
+    """Find the digests of constants to come, on several processors. They are known as long as the arrays live.
+
+    Arrays that a constant would copy are left out.
+    """
+    ready = (a for a in arrays if a.flags.c_contiguous and not _shared_and_writeable(a))
+    large = sorted((a for a in ready if a.nbytes >= _LARGE_BYTES), key=lambda a: a.nbytes)
+    if sum(a.nbytes for a in large) < _TOGETHER_BYTES:
+        return
+
+    def work() -> None:
+        with suppress(IndexError):
+            while True:
+                _digest(large.pop())  # not by a constant: all constants share one lock for what they cache
+
+    processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    threads = [threading.Thread(target=work, daemon=True) for _ in range(min(_MOST_THREADS, processors) - 1)]
+    for thread in threads:
+        thread.start()
+    work()
+    for thread in threads:
+        thread.join()
+
+
+_TOGETHER_BYTES = 1 << 24
+"""Constants of fewer bytes are hashed in a few hundredths of a second."""
+
+_MOST_THREADS = 4
+"""More would wait for memory."""
 
 
 def _holder(array: Array) -> Array:

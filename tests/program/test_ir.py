@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 import pickle
+import threading
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from hypothesis import given
 from eqsat.errors import DtypeError, InputError
 from eqsat.program import composites, ops
 from eqsat.program.ir import Program
-from eqsat.program.term import ConstArray, Term, make
+from eqsat.program.term import ConstArray, Term, digest_all, make
 from eqsat.testing import programs, random_inputs
 
 
@@ -99,6 +100,25 @@ def test_constants_do_not_follow_the_array_they_were_made_of(share: Any) -> None
     assert not value.array.any()
     assert not value.array.flags.writeable
     assert mine.flags.writeable
+
+
+def test_large_constants_are_hashed_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    arrays = [np.frombuffer(bytes([i]) * (1 << 23), np.uint8) for i in range(2)]
+    digests = [ConstArray(a.copy()).digest for a in arrays]
+    both = threading.Barrier(2)
+
+    def waits(array: np.ndarray) -> list[memoryview]:
+        both.wait(30)
+        return [array.data]
+
+    def refuse(array: np.ndarray) -> list[memoryview]:
+        raise AssertionError("hashed already")
+
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: {0, 1}, raising=False)
+    monkeypatch.setattr("eqsat.program.term.blocks", waits)
+    digest_all(arrays)
+    monkeypatch.setattr("eqsat.program.term.blocks", refuse)
+    assert [ConstArray(a).digest for a in arrays] == digests
 
 
 def test_arrays_over_immutable_bytes_are_not_copied() -> None:

@@ -11,6 +11,7 @@ import math
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -347,9 +348,16 @@ def schema_of(name: str, opset: int, domain: str = "") -> OpSchema | None:
     from onnx import defs
 
     try:
-        return defs.get_schema(name, opset, domain)
+        return _schema(name, opset, domain)
     except defs.SchemaError:
         return None
+
+
+@lru_cache(maxsize=1 << 10)
+def _schema(name: str, opset: int, domain: str) -> OpSchema:
+    from onnx import defs
+
+    return defs.get_schema(name, opset, domain)
 
 
 def subgraphs(node: NodeProto) -> Iterator[GraphProto]:

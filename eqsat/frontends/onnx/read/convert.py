@@ -41,7 +41,7 @@ from eqsat.frontends.onnx.read.recurrent import RECURRENT
 from eqsat.frontends.terms.declined import Declined
 from eqsat.program import ops
 from eqsat.program.sizes import FOLDED, check_size
-from eqsat.program.term import Term
+from eqsat.program.term import Term, digest_all
 
 if TYPE_CHECKING:
     from onnx import GraphProto, NodeProto, TensorProto
@@ -111,9 +111,9 @@ class Converter:
         """Adds the values that the outputs need to `env`; only stored tensors that are used are read."""
         needed = live(in_order(nodes, env.keys() | stored.keys(), self.label), outputs)
         used = dict.fromkeys(name for node in needed for name in reads(node)) | dict.fromkeys(outputs)
-        for name in used:
-            if name in stored:
-                env[name] = _value(tensor_array(stored[name], self.base, self.label))
+        arrays = {name: tensor_array(stored[name], self.base, self.label) for name in used if name in stored}
+        digest_all(array for array in arrays.values() if array.dtype.name in CODE_OF_DTYPE)
+        env.update((name, _value(array)) for name, array in arrays.items())
         for node in needed:
             self._node(node, env, used)
 
