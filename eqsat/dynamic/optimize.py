@@ -28,7 +28,8 @@ from eqsat.errors import CheckFailed, InputError
 from eqsat.extract.device.table import Device
 from eqsat.frontends.onnx.dims.join import Model
 from eqsat.language.rule import AnyRule, Policy
-from eqsat.pipeline.describe import described
+from eqsat.pipeline.assemble import verify
+from eqsat.pipeline.describe import describe
 from eqsat.search import limits
 from eqsat.search.asked import Asked, judged
 from eqsat.search.runner import Progress, Runner
@@ -98,7 +99,8 @@ def optimize_dynamic(
             if family.path is None:
                 raise
             found, chosen = found.as_source(str(error), run), None
-    best = described(found.choice.problem, found.made, found.written.plan, explain_time, run)
+    verdict = verify(found.choice.problem, found.made, run)
+    best = describe(found.choice.problem, found.made, found.written.plan, verdict, explain_time, run)
     best.report |= {"measured": None, "dynamic": _as_json(family, found, prices, chosen, compared)}
     if asked.device.runtime:
         best.report["unmeasured"] = "it has named dimensions"

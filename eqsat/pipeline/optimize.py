@@ -6,8 +6,8 @@ The stages in order, each a function from value to value:
     search      Problem    -> Found       each form saturated and covered                   eqsat/search/search.py
     choose      Found      -> Selection   which cover each form gets                        eqsat/pipeline/selection.py
     assemble    Selection  -> Assembled   plan, lift, fold                                  eqsat/pipeline/assemble.py
-    described   Assembled  -> Result      checked against the source on random inputs,      eqsat/pipeline/describe.py
-                                          explained meanwhile; report
+    verify      Assembled  -> Check       against the source, on random inputs              eqsat/pipeline/assemble.py
+    describe    Assembled  -> Result      explanation and report                            eqsat/pipeline/describe.py
     measured    Results    -> Results     the fastest first, where they can run here        eqsat/pipeline/measured.py
 
 `eqsat/search/runner.py` abandons a stage whose time is over; `eqsat/search/limits.py` holds the limits.
@@ -26,8 +26,8 @@ from eqsat.egraph.saturate import warm_up
 from eqsat.errors import CheckFailed, EqsatError
 from eqsat.extract.device.table import Device
 from eqsat.language.rule import AnyRule, Policy
-from eqsat.pipeline.assemble import assemble, plan_written
-from eqsat.pipeline.describe import described
+from eqsat.pipeline.assemble import assemble, plan_written, verify
+from eqsat.pipeline.describe import describe
 from eqsat.pipeline.failures import fallback, what_passes
 from eqsat.pipeline.measured import fastest_first
 from eqsat.pipeline.ranking import alternative_rows
@@ -120,7 +120,7 @@ def optimize(
 
     def made(selection: Selection, explaining: float = explain_time) -> Result:
         whole = assemble(problem, selection, written, run)
-        return described(problem, whole, written.plan, explaining, run)
+        return describe(problem, whole, written.plan, verify(problem, whole, run), explaining, run)
 
     def as_written() -> tuple[Result, Selection]:
         kept = selections[0].keep(selections[0].changed(), "measured")
