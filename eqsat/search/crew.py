@@ -158,8 +158,8 @@ class Crew:
         return other.alive and other.answered and other.holding == self._asked
 
     def _next(self, ends: Collection[float], waiting: Sequence[int]) -> tuple[int, float]:
-        """Which of the forms that wait is next, by their sizes, and its seconds. Other processes are busy until `ends`
-        at the latest, and those that do not count there are free."""
+        """The place of the next form in `waiting`, which are sizes, and its seconds. Each process that searches a form
+        now is busy until one of `ends` at the latest; the others are free."""
         now, left = time.monotonic(), self._run.left("solve")
         busy = sum(min(left, max(0.0, end - now)) for end in ends)
         return limits.SEARCH.next_form(left, self._others * left - busy, waiting)

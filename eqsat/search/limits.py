@@ -132,8 +132,10 @@ class Search:
         return max(left * share, min(self.least_seconds, left / 2))
 
     def next_form(self, left: float, elsewhere: float, waiting: Sequence[int]) -> tuple[int, float]:
-        """The place in `waiting` of the form that is searched next, and its seconds: of the `left` of its process, by
-        its share of these and of what other processes have to spare `elsewhere`.
+        """The place in `waiting` of the next form, and its seconds.
+
+        Its process has `left` seconds, and other processes have the seconds `elsewhere` to spare. The form gets its
+        share of both, but at most `left`.
 
         It is the largest whose seconds suffice: what begins last is then short, so that no process waits long for
         another. Where none suffice it is the smallest: what small forms leave is for larger ones.
