@@ -12,11 +12,12 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 from eqsat.egraph.required import Needs
 from eqsat.egraph.snapshot import Snapshot
-from eqsat.extract.chains import Chain, chains_of
+from eqsat.extract.chains import Chain, chains_of, promising
 from eqsat.extract.cost import Prices, Run
 from eqsat.extract.cuts import NOTHING, Cut, Facts, Kind, Limits, Slot, bits, parts, quicker
 from eqsat.extract.device.table import Device
@@ -77,6 +78,11 @@ class Candidates:
         """What each class costs as a leaf, by these kernels; where a cover computes it, by the cover."""
         return chains_of(self.of_class, self.facts, cover)
 
+    def promising(self, most: float, least: int) -> int:
+        """The classes, as a bit set, that programs by these kernels compute which cost at most `most` picoseconds more
+        than the cheapest; the nearest `least` classes in any case, and concatenations of these."""
+        return promising(self.of_class, self.facts, most, least)
+
     def without_match(self, more: Iterable[Candidate]) -> Iterator[Candidate]:
         """Kernels of operators without a product, and kernels that cost clearly less than every contraction here for
         the same class with the same operands or fewer. Any other one is held here already, at a like price."""
@@ -119,6 +125,7 @@ def enumerate_candidates(
     chains: Mapping[int, Chain] | None = None,
     made: Made | None = None,
     in_a_hurry: Callable[[float], bool] | None = None,
+    among: int | None = None,
 ) -> Candidates:
     """The candidates of every class, within `limits`.
 
@@ -128,7 +135,8 @@ def enumerate_candidates(
     kernels sum in a fixed order. `chains` are a guess at what each class costs as a leaf; by default a launch. `made`
     is what an earlier enumeration for the same device made, under limits that differ at most in how much is kept.
     `in_a_hurry` is asked with the share of the classes that is left; once it returns True, no more is kept of them than
-    `QUICK` allows.
+    `QUICK` allows. `among` are the classes, as a bit set, to find more cuts of; None means all. Others have those that
+    the enumeration of `made` kept.
     """
     limits = limits or Limits()
     start = time.perf_counter()
@@ -137,7 +145,10 @@ def enumerate_candidates(
     facts = made.facts
     grower = (Grower if device.fuses else UnfusedGrower)(snapshot, prices, limits, made, chains)
     search = _Search(snapshot, facts, grower, limits, only or [True] * len(snapshot.nodes))
-    search.run(should_stop, in_a_hurry)
+    own = None if only is None else tuple(only)
+    kept = made.kept.get(own, ()) if among is not None else ()
+    search.run(should_stop, in_a_hurry, {c: x for c, x in enumerate(kept) if among is not None and not among >> c & 1})
+    made.kept[own] = search.cuts
     of_class: list[list[Candidate]] = []
     for c in range(snapshot.n_classes):
         found = [] if facts.free[c] else [*search.aliases(c), *map(search.candidate, search.undominated(c))]
@@ -222,16 +233,27 @@ class _Search:
         self._grown: list[list[Cut]] = [[] for _ in snapshot.nodes]
         self._ranked: list[tuple[Sequence[object], Sequence[object]]] = [([], []) for _ in range(snapshot.n_classes)]
 
-    def run(self, should_stop: Callable[[], bool] | None, in_a_hurry: Callable[[float], bool] | None = None) -> None:
+    def run(
+        self,
+        should_stop: Callable[[], bool] | None,
+        in_a_hurry: Callable[[float], bool] | None = None,
+        kept: Mapping[int, Sequence[Cut]] = MappingProxyType({}),
+    ) -> None:
         """Grow until nothing changes, or for as many rounds as the limits allow around each cycle.
 
-        Few classes are on cycles. Every other one is grown once, when its operands have all their cuts.
+        Few classes are on cycles. Every other one is grown once, when its operands have all their cuts. Those that have
+        `kept` theirs are not grown, unless another one on their cycle is.
         """
         cycles = self.facts.cycles
         for i, cycle in enumerate(cycles):
             if in_a_hurry and not self.hurried and in_a_hurry(1 - i / len(cycles)):
                 self.hurried, self.limits = True, quicker(self.limits)
                 self.grower.limits = self.limits
+            if all(c in kept for c in cycle):
+                for c in cycle:
+                    self.cuts[c] = [self.grower.ranked(x) for x in kept[c]]
+                    self.grower.keep(c, self.cuts[c])
+                continue
             stale = {c: {i for i in self.snapshot.members[c] if self.only[i]} for c in cycle}
             rounds = 0
             while any(stale.values()) and rounds < self.limits.rounds:

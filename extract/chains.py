@@ -6,11 +6,12 @@ ends in it is right, in equal parts for the kernels of a cover that read it. A s
 
 from __future__ import annotations
 
+import heapq
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from eqsat.extract.cuts import Facts
+from eqsat.extract.cuts import Cut, Facts, bits
 
 
 class Kernel(Protocol):
@@ -28,6 +29,9 @@ class Kernel(Protocol):
 
     @property
     def call(self) -> Hashable: ...
+
+    @property
+    def cut(self) -> Cut: ...
 
 
 class Chain(NamedTuple):
@@ -71,6 +75,44 @@ def chains_of(kernels: Sequence[Sequence[Kernel]], facts: Facts, cover: Sequence
         slices = (parts[x.children[0]] for x in kernels[c] if _is_slice(x) and x.children[0] in parts)
         parts[c] = min([parts[c], *slices])
     return parts
+
+
+def promising(kernels: Sequence[Sequence[Kernel]], facts: Facts, most: float, least: int) -> int:
+    """The classes, as a bit set, that programs compute, in memory or inside a kernel, which cost at most `most`
+    picoseconds more than the cheapest, as far as chains tell; the nearest `least` classes in any case.
+
+    So are concatenations of such classes. One pays where several of its slices are read, which no chain tells.
+    """
+    detours = sorted((detour, c) for c, detour in _detours(kernels, facts).items())
+    found = sum(1 << c for i, (detour, c) in enumerate(detours) if i < least or detour <= most)
+    for node in facts.snapshot.nodes:
+        if node.op == "Cat" and all(found >> a & 1 or facts.free[a] for a in node.args):
+            found |= 1 << node.cls
+    return found
+
+
+def _detours(kernels: Sequence[Sequence[Kernel]], facts: Facts) -> dict[int, int]:
+    """For each class that a program may compute, how many picoseconds the cheapest one that does costs more than the
+    cheapest of all: what it costs to come there from the roots."""
+    chains = chains_of(kernels, facts)
+    found: dict[int, int] = {}
+    inside: dict[int, int] = {}
+    waiting = [(0, r) for r in facts.snapshot.roots if r in chains]
+    while waiting:
+        detour, c = heapq.heappop(waiting)
+        if c in found:
+            continue
+        found[c] = detour
+        for x in kernels[c]:
+            if any(d not in chains for d in x.children):
+                continue
+            more = detour + max(0, _chain(x, chains, facts, x.price).whole - chains[c].whole)
+            for d in bits(x.cut.inner):
+                inside[d] = min(more, inside.get(d, more))
+            for d in x.children:
+                if d not in found:
+                    heapq.heappush(waiting, (more, d))
+    return {c: min(x[c] for x in (found, inside) if c in x) for c in found | inside}
 
 
 def _in_cover(cover: Sequence[Kernel], readers: Mapping[int, int], facts: Facts) -> dict[int, Chain]:

@@ -50,6 +50,7 @@ class Made:
         cuts: by e-node, operands and kind; None where a limit forbids the cut. `cores` are by the keys of their
             factors. `keys` has one object for equal keys of cuts, by which cuts are compared.
         indices: at which cuts compute their inner operators.
+        kept: by the e-nodes that an enumeration could use, None for all, the cuts that it kept of each class.
     """
 
     facts: Facts
@@ -58,6 +59,7 @@ class Made:
     cores: dict[tuple[int, int, int, int, int], Core] = field(default_factory=dict)
     keys: dict[Key, Key] = field(default_factory=dict)
     indices: Indices = field(default_factory=Indices)
+    kept: dict[tuple[bool, ...] | None, Sequence[Sequence[Cut]]] = field(default_factory=dict)
 
     @staticmethod
     def nothing(snapshot: Snapshot, prices: Prices, limits: Limits) -> Made:
@@ -459,14 +461,15 @@ class Grower:
         if made in self._made:
             return self.known(i, subs, kind)
         cut = self._made[made] = self._priced(i, subs, kind, key, reads, work, on_chip, wide)
-        return cut and self._ranked(cut)
+        return cut and self.ranked(cut)
 
     def known(self, i: int, subs: tuple[Cut, ...], kind: Kind) -> Cut | None:
         """The cut, ranked anew, if it has been made before; None also if it may not be made."""
         cut = self._made.get((i, subs, kind))
-        return cut and self._ranked(cut)
+        return cut and self.ranked(cut)
 
-    def _ranked(self, cut: Cut) -> Cut:
+    def ranked(self, cut: Cut) -> Cut:
+        """A cut that was made before, with a score by the present guess at its leaves."""
         needed = cut.slot[2]
         beneath = self._beneath.get(needed)
         cut.score = cut.price + (self.beneath(needed) if beneath is None else beneath) + cut.inner.bit_count()

@@ -579,3 +579,63 @@ def test_what_a_cover_does_not_compute_is_shared_as_what_it_computes_instead() -
     assert [found[c] for c in turned] == [Chain(3, 3)] * 2
     assert found[array] == Chain(2, 2), "two kernels and the result would read it"
     assert found[sliced] == found[array], "a slice is not free while its array must be written"
+
+
+def test_classes_are_promising_if_programs_that_compute_them_cost_little_more_or_few_are_nearer() -> None:
+    """A result from one of two arrays, or from a dear one that hides another; the two are together in a third."""
+    below = [un(fn, X) for fn in ("tanh", "abs", "neg", "sqrt")]
+    joined = make("Cat", (), tuple(below[:2]))
+    snapshot = Snapshot.from_core([bin_("add", bin_("mul", *below[:2]), bin_("mul", *below[2:])), joined])
+    root, both = snapshot.roots
+    best, good, poor, hidden = (n.cls for n in snapshot.nodes if n.op == "Un")
+
+    def kernel(cls: int, price: int, *children: int, inner: int = 0) -> Candidate:
+        cut = Cut(cls, -1, (), Kind.POINT, None, 0, 1 << cls | inner, ())
+        return Candidate(cls, "pointwise", children, children, price, cut)
+
+    kernels: list[list[Candidate]] = [[] for _ in range(snapshot.n_classes)]
+    kernels[root] = [kernel(root, 10, best), kernel(root, 11, good), kernel(root, 10, poor)]
+    kernels[best], kernels[good] = [kernel(best, 5)], [kernel(good, 6)]
+    kernels[poor] = [kernel(poor, 15, inner=1 << hidden)]
+    found = Candidates(kernels, Facts(snapshot, Limits()))
+
+    def promising(most: int, least: int = 0) -> set[int]:
+        return set(bits(found.promising(most, least)))
+
+    assert promising(0) == promising(1) == {root, best}
+    assert promising(2) == promising(9) == promising(0, least=3) == {root, best, good, both}
+    assert promising(10) == {root, best, good, both, poor, hidden}
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(4, 40), st.data())
+@settings(max_examples=30)
+def test_more_cuts_are_found_only_of_the_classes_asked_for(seed: int, operators: int, data: st.DataObject) -> None:
+    snapshot, _ = random_snapshot(seed, operators)
+    few, many = Limits(per_kind=2, joins=2, pairs=2), Limits()
+
+    def found(among: int | None) -> Made:
+        made = enumerate_candidates(snapshot, MI300X, few).made
+        again = enumerate_candidates(snapshot, MI300X, many, made=made, among=among).made
+        assert again is not None
+        return again
+
+    def cuts(made: Made | None, c: int) -> list[tuple[object, ...]]:
+        assert made is not None
+        return [(x.kind, x.node, x.leaves, x.inner, x.price, x.score) for x in made.kept[None][c]]
+
+    first, whole = (enumerate_candidates(snapshot, MI300X, limits).made for limits in (few, many))
+    nothing, all_, some = (
+        found(0),
+        found((1 << snapshot.n_classes) - 1),
+        found(among := data.draw(classes_of(snapshot))),
+    )
+    for c in range(snapshot.n_classes):
+        assert cuts(nothing, c) == cuts(first, c)
+        assert cuts(all_, c) == cuts(whole, c)
+    grown = [c for cycle in Facts(snapshot, many).cycles for c in cycle if any(among >> d & 1 for d in cycle)]
+    assert all(cuts(some, c) == cuts(first, c) or c in grown for c in range(snapshot.n_classes))
+
+
+def classes_of(snapshot: Snapshot) -> st.SearchStrategy[int]:
+    """Bit sets of some of its classes."""
+    return st.integers(0, (1 << snapshot.n_classes) - 1)
