@@ -68,6 +68,31 @@ def replacing(target: Target) -> Iterator[BinaryIO]:
             partial.unlink(missing_ok=True)
 
 
+def replaces(target: Target) -> bool:
+    """Whether `replacing` leaves a target alone until its block ends: not so for pipes, devices and descriptors."""
+    with _named(target):
+        mode = _resolved(target)[1]
+        return _descriptor(target) is None and (mode is None or stat.S_ISREG(mode))
+
+
+def reserve(file: BinaryIO, size: int) -> None:
+    """Let the file system reserve `size` more bytes for a file, where it can.
+
+    ext4 writes a new file to the disk before it replaces another one, unless the file's place there was reserved
+    ("auto_da_alloc" in its manual): 0.25 s for 340 MB.
+
+    Raises:
+        OSError: there is no place for so many.
+    """
+    try:
+        os.posix_fallocate(file.fileno(), file.tell(), size)
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise
+    except AttributeError:
+        pass  # not on this system
+
+
 def write_bytes(target: Target, data: bytes) -> None:
     """Write a file, as `replacing` does."""
     with replacing(target) as file:

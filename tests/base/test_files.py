@@ -142,3 +142,23 @@ def test_one_file_under_two_names_is_found(tmp_path: Path) -> None:
     files.check_outputs({}, {"-o": "/dev/null", "--html": "/dev/null"})
     with pytest.raises(InputError, match="no such folder"):
         files.check_outputs({}, {"-o": tmp_path / "missing" / "a"})
+
+
+def test_a_place_for_a_file_is_reserved(tmp_path: Path) -> None:
+    with files.replacing(tmp_path / "a") as file:
+        file.write(b"a")
+        files.reserve(file, 1 << 20)
+        assert os.fstat(file.fileno()).st_blocks * 512 >= 1 << 20
+        file.write(bytes(1 << 20))
+    assert (tmp_path / "a").stat().st_size == 1 + (1 << 20)
+    read, write = os.pipe()
+    with os.fdopen(read), os.fdopen(write, "wb", 0) as pipe:
+        files.reserve(pipe, 10)  # has no place on a disk
+
+
+def test_pipes_and_descriptors_are_written_directly(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    assert not any(map(files.replaces, ("-", "/dev/stdout", "/dev/fd/1", "/dev/null", tmp_path / "pipe", tmp_path)))
+    (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to(tmp_path / "file")
+    assert all(map(files.replaces, (tmp_path / "file", tmp_path / "link", tmp_path / "none")))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -11,6 +13,7 @@ import pytest
 from onnx import helper
 
 from eqsat import from_onnx, relu, spec, to_onnx, trace
+from eqsat.frontends.onnx.file import copy
 from support.cli import A, C, X, document, onnx_model, printed, refusal
 
 REPORT = {
@@ -50,6 +53,23 @@ def test_where_no_time_is_left_the_model_is_copied_and_the_report_says_what_it_l
     assert report["source"]["predicted_us"] == report["result"]["predicted_us"] > 0
     assert "is as written" in printed("optimize", model, "--time-limit", "0")
     assert "left_out" not in document("optimize", model)
+
+
+@pytest.mark.parametrize(("seconds", "early"), [("0", True), ("20", False)])
+def test_where_no_time_is_left_the_copy_is_made_beside_the_rest(
+    model: Path, tmp_path: Path, seconds: str, early: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[bool] = []
+    whole = copy.copy_model
+
+    def noted(*args: Any) -> None:
+        threads.append(threading.current_thread() is not threading.main_thread())
+        whole(*args)
+
+    monkeypatch.setattr(copy, "copy_model", noted)
+    document("optimize", model, "-o", tmp_path / "after.onnx", "--time-limit", seconds)
+    assert threads == [True] * early
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["after.onnx", "chain.onnx"]
 
 
 def test_further_plans_are_listed_and_written(tmp_path: Path) -> None:

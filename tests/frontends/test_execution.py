@@ -12,7 +12,7 @@ import pytest
 from eqsat.errors import InputError
 from eqsat.extract.device.table import DEVICES
 from eqsat.frontends.execution import RUNTIMES, OnnxRuntime, RuntimeRefuses, installed, runtime
-from eqsat.frontends.onnx.file.copy import copy_model
+from eqsat.frontends.onnx.file.copy import copied_early, copy_model
 from support.cli import A, C, chain
 from support.onnx_models import FLOAT, model, node, value
 
@@ -80,3 +80,27 @@ def test_a_copy_has_its_external_data_beside_it(tmp_path: Path) -> None:
     copy_model(tmp_path / "model.onnx", folder / "copy.onnx")
     assert sorted(file.name for file in folder.iterdir()) == ["copy.onnx", "copy.onnx.data"]
     assert onnx.load(folder / "copy.onnx") == onnx.load(tmp_path / "model.onnx")
+
+
+def test_an_early_copy_appears_when_it_is_kept(saved: Path) -> None:
+    target = saved.with_name("copy.onnx")
+    target.write_text("old")
+    with copied_early(saved, target) as copy:
+        assert target.read_text() == "old"
+        copy.keep()
+        assert target.read_bytes() == saved.read_bytes()
+    assert sorted(file.name for file in saved.parent.iterdir()) == ["copy.onnx", "model.onnx"]
+
+
+def test_an_early_copy_that_is_not_kept_leaves_nothing(saved: Path) -> None:
+    target = saved.with_name("copy.onnx")
+    with pytest.raises(KeyboardInterrupt), copied_early(saved, target):
+        raise KeyboardInterrupt
+    assert [file.name for file in saved.parent.iterdir()] == ["model.onnx"]
+
+
+def test_an_early_copy_that_fails_says_so_when_it_is_kept(saved: Path) -> None:
+    with copied_early(saved, saved.parent / "none" / "copy.onnx") as copy, pytest.raises(InputError, match="no such"):
+        copy.keep()
+    with copied_early(saved.with_name("none.onnx"), saved.with_name("copy.onnx")) as copy:
+        pass

@@ -112,7 +112,7 @@ def optimize(
     if time_limit > STARTING:
         start()  # a second of loading, beside the imports here
     from eqsat.cli.commands.rules import select
-    from eqsat.cli.shared.alternatives import alternative_path, write_alternatives, write_program
+    from eqsat.cli.shared.alternatives import alternative_path, copying_early, write_alternatives, write_program
     from eqsat.cli.shared.certificates import certify
     from eqsat.cli.shared.output import check_files
     from eqsat.cli.shared.search import begun, load, optimise, optimise_dynamic, require_fixed, stays_dynamic
@@ -153,24 +153,25 @@ def optimize(
     program = load(model, shape, budget)
     if output is not None:
         budget.expect("write", AFTER.writing(program.constant_bytes()))
-    best = optimise(
-        program,
-        device,
-        budget,
-        numerics,
-        rules,
-        max_error,
-        top=top,
-        objective=objective,
-        inputs=inputs,
-        memory_limit=memory_limit,
-        measure_threads=measure_threads if measure else None,
-    )
-    with budget.stage("write"):
-        if output is not None:
-            write_program(best, model, output)
-            write_alternatives(best, output)
-        _write_page(best, html)
+    with copying_early(model, output, budget) as copy:
+        best = optimise(
+            program,
+            device,
+            budget,
+            numerics,
+            rules,
+            max_error,
+            top=top,
+            objective=objective,
+            inputs=inputs,
+            memory_limit=memory_limit,
+            measure_threads=measure_threads if measure else None,
+        )
+        with budget.stage("write"):
+            if output is not None:
+                write_program(best, model, output, copy)
+                write_alternatives(best, output)
+            _write_page(best, html)
     if output is not None and (found := _second_opinion(model, output, best.source, budget)) is not None:
         best.report["runtime"] = found
     best.report["stages"] = budget.report()

@@ -3,25 +3,49 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from eqsat.base.files import replaces
 from eqsat.cli.shared.output import engineering, print_table
 from eqsat.cli.shared.report import microseconds
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from eqsat.base.time_budget import TimeBudget
+    from eqsat.frontends.onnx.file.copy import EarlyCopy
     from eqsat.pipeline.result import Result
 
 
-def write_program(best: Result, model: Path, output: Path) -> None:
-    """Write a result; if it is the source itself, as the model that this was read from, node for node."""
+@contextmanager
+def copying_early(model: Path, output: Path | None, budget: TimeBudget) -> Iterator[EarlyCopy | None]:
+    """A copy of the model that is made beside the search, if so little time is left that the result will likely be the
+    model itself."""
+    if output is None or budget.left("saturate") > 0 or not replaces(output):
+        yield None
+        return
+    from eqsat.frontends.onnx.file.copy import copied_early
+
+    with copied_early(model, output) as copy:
+        yield copy
+
+
+def write_program(best: Result, model: Path, output: Path, copy: EarlyCopy | None = None) -> None:
+    """Write a result; if it is the source itself, as the model that this was read from, node for node.
+
+    Args:
+        copy: a copy of the model that was begun earlier, if any.
+    """
     import eqsat
 
     if best.program is not best.source:
         eqsat.to_onnx(best.program, output)
+        return
+    if copy is not None:
+        copy.keep()
         return
     from eqsat.frontends.onnx.file.copy import copy_model
 
