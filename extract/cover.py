@@ -67,6 +67,7 @@ class CoverResult:
         problem, solution: the solved problem and its solution, for finding other covers of the same snapshot; `sharing`
             are the launches that its small products may share.
         brief: whether `settled` may find a cheaper one.
+        late: whether time ended a search early, for this cover or for what it begins with.
     """
 
     chosen: list[Candidate]
@@ -78,6 +79,7 @@ class CoverResult:
     solution: Solution | None = field(default=None, repr=False)
     sharing: Sharing | None = field(default=None, repr=False)
     brief: bool = False
+    late: bool = False
 
     @property
     def derivation(self) -> Derivation:
@@ -90,8 +92,9 @@ class CoverResult:
         assert self.problem is not None
         return self.problem.snapshot
 
-    def chains(self, deadline: float, should_stop: Callable[[], bool] | None = None) -> dict[int, Chain]:
-        """What each class of the snapshot costs one more reader: a guess for `cover`, by `deadline`.
+    def chains(self, deadline: float, should_stop: Callable[[], bool] | None = None) -> tuple[dict[int, Chain], bool]:
+        """What each class of the snapshot costs one more reader: a guess for `cover`, and whether it was found by
+        `deadline`.
 
         The guess comes from a cover whose kernels compute few classes each. A kernel of many makes all of them look
         cheap, and crowds out the kernels that compute them inside, together with their reader.
@@ -101,11 +104,11 @@ class CoverResult:
         outputs = Counter(x.call for x in own.candidates if x.call)
         many = {call for call, count in outputs.items() if count > Limits().overlapping}
         if not any(x.call in many for x in self.chosen):
-            return own.found.chains(self.chosen)
+            return own.found.chains(self.chosen), True
         few = [[x for x in found if x.call not in many] or found for found in own.found.of_class]
         others = CoverProblem(own.snapshot, Candidates(few, own.found.facts), own.needed)
         solution = solve(others.problem, max(0.0, deadline - time.monotonic()), (), should_stop, ONCE)
-        return own.found.chains(others.launch_order(solution.choice))
+        return own.found.chains(others.launch_order(solution.choice)), not solution.hurried
 
     def forget(self) -> None:
         """Drop what only another cover of the same snapshot would use: most of the memory that this takes."""
@@ -161,8 +164,9 @@ def cover(
 
     every = needs_of_all(snapshot)
     chains = made = among = None
+    guessed = True
     if before is not None and before.problem is not None:
-        chains = before.chains(start + GUESS_SHARE * time_limit, should_stop)
+        chains, guessed = before.chains(start + GUESS_SHARE * time_limit, should_stop)
         made = before.problem.found.made
         among = before.problem.found.promising(DETOUR * before.cost, NEAREST)
     how = every, exact, chains, made, in_a_hurry, among
@@ -184,17 +188,20 @@ def cover(
     if sharing and len(found) <= MOST_SHARING:
         found.add(sharing.read_together())
     covers = CoverProblem(snapshot, found, every.classes)
+    whole = guessed and not late()
     enumerated = time.monotonic()
-    incumbents = {"grouped": covers.group_moves(enumerated + GROUP_MOVES_SHARE * time_limit, each=not known)}
+    moving = enumerated + GROUP_MOVES_SHARE * time_limit
+    incumbents = {"grouped": covers.group_moves(moving, each=not known)}
+    moved = time.monotonic()
     for i, kernels in enumerate(given):
         choice = covers.choice_of(kernels)
         if choice is not None:
             incumbents[f"known {i + 1}" if known else "written"] = choice
-    moved = time.monotonic()
     costs = {name: check(covers.problem, choice) for name, choice in incumbents.items()}
     brief = brief and row.fuses and bool(found.stats["crowded"])
     effort = GLANCE if brief else SETTLING
     covers, solution = _solved(covers, list(incumbents.values()), sharing, start + time_limit, should_stop, effort)
+    begun = (*known, before) if before else known
     return CoverResult(
         chosen=covers.launch_order(solution.choice),
         cost=solution.cost,
@@ -215,6 +222,7 @@ def cover(
         solution=solution,
         sharing=sharing,
         brief=brief and not solution.optimal,
+        late=not whole or (not solution.optimal and (solution.hurried or moved > moving)) or any(x.late for x in begun),
     )
 
 
@@ -237,6 +245,7 @@ def settled(
         cost=solution.cost,
         lower_bound=solution.lower_bound,
         optimal=solution.optimal,
+        late=first.late or other.late or solution.hurried,
         stats={
             **first.stats,
             "solver": solution.stats,
@@ -275,6 +284,7 @@ def _solved(
     """The cheapest cover that such an effort finds, with the launches among its candidates that small products near
     good covers may share: those to start from, then the best one, until nothing new is shared."""
     solution: Solution | None = None
+    hurried = False
     for _ in range(SHARING_ROUNDS):
         orders = [covers.launch_order(choice) for choice in starts] if sharing else []
         packed = [sharing.packed(kernels) for kernels in orders] if sharing else []
@@ -288,9 +298,9 @@ def _solved(
         elif solution is not None:
             break
         solution = solve(covers.problem, max(0.0, ends - time.monotonic()), starts, should_stop, effort)
-        starts = [solution.choice]
+        starts, hurried = [solution.choice], hurried or solution.hurried
     assert solution is not None
-    return covers, solution
+    return covers, replace(solution, hurried=hurried)
 
 
 def _as_written(snapshot: Snapshot) -> bool:

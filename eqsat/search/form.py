@@ -144,7 +144,7 @@ def search_form(
     if explored.stats["stop"] == "interrupted":
         run.interrupt()
     if _same(explored, written.snapshot) and (written.cover.optimal or not deadline.left()):
-        return _found(written, written, explored, explored.stats)
+        return _found(written, written, explored, explored.stats | _stop(written, run))
     first = run.run(COVER, deadline.left(), sought, written, explored)
     if first is None:  # what was found can no longer be priced: it counts as not found
         return _found(written, written, explored, explored.stats | {"stop": run.why_stopped})
@@ -152,8 +152,13 @@ def search_form(
     best = run.run(SECOND_LOOK, deadline.left(), sought, written, grouped)
     for solved in (first, grouped, best):
         solved.cover.forget()
-    stop = {"stop": run.why_stopped} if run.interrupted or best.cover.stats["hurried"] else {}
-    return _found(written, best, explored, best.snapshot.stats | stop)
+    return _found(written, best, explored, best.snapshot.stats | _stop(best, run))
+
+
+def _stop(best: Solved, run: Runner) -> dict[str, str]:
+    """Why the search for a cover ended, unless it was done."""
+    early = run.interrupted or best.cover.late or best.cover.stats["hurried"]
+    return {"stop": run.why_stopped} if early else {}
 
 
 def _found(
@@ -300,11 +305,13 @@ def _looked_at_again(deadline: Deadline, sought: Sought, written: Solved, best: 
         cuts, share, quick = _in_time_again(deadline, first)
         known = [written.cover, first]
         again = _covered(deadline, sought, best.snapshot, (), known, first, cuts, share, quick_seconds=quick)
-    if first.brief and first.lower_bound < again.cost and deadline.left():
+    room = first.brief and first.lower_bound < again.cost
+    first.late = first.late or (room and not deadline.left())
+    if room and deadline.left():
         with sought.budget.stage("solve"):
             first = settled(first, again, deadline.left(), deadline.stopped)
     if again.cost >= first.cost:
-        first.stats["hurried"] = again.stats["hurried"]
+        first.stats["hurried"], first.late = again.stats["hurried"], first.late or again.late
         return replace(best, cover=first)
     bound = min(again.lower_bound, first.lower_bound)
     return replace(best, cover=replace(again, lower_bound=bound, optimal=bound >= again.cost))

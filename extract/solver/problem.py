@@ -82,6 +82,7 @@ class Solution:
     Attributes:
         choice: maps each used class to its node.
         lower_bound: no answer costs less.
+        hurried: whether a stage ended early since its time was over, and nothing is proven.
         stats: ``answers``, each improvement as (stage that found it, cost, seconds since the start); ``seconds`` by
             stage; ``left``, nodes after the first reductions; ``rounds`` of the relaxation, its largest number of
             ``rows``, and the ``cuts`` added; ``branched``, how often branch and bound was tried.
@@ -92,6 +93,7 @@ class Solution:
     lower_bound: int
     optimal: bool
     seconds: float
+    hurried: bool = False
     stats: dict[str, Any] = field(default_factory=dict)
 
     @property

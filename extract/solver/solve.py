@@ -181,6 +181,7 @@ def solve(
         lower_bound=search.bound,
         optimal=search.proven,
         seconds=time.monotonic() - search.start,
+        hurried=search.hurried and not search.proven,
         stats=search.stats,
     )
 
@@ -216,6 +217,7 @@ def _solve_parts(
     for part, small in zip(parts, searches, strict=True):
         assert small.choice is not None
         choice |= part.extend(small.choice)
+    search.hurried = search.hurried or any(small.hurried and not small.proven for small in searches)
     return choice, sum(small.bound for small in searches)
 
 
@@ -226,7 +228,8 @@ def _greedy(search: Search) -> None:
     search.raise_bound(quick, exact=True)
     if search.proven or search.late():
         return
-    search.offer(_choice(greedy_dag(problem, search.share(GREEDY_SHARE))), "greedy")
+    with search.within(GREEDY_SHARE) as end:
+        search.offer(_choice(greedy_dag(problem, end)), "greedy")
     search.raise_bound(quick, exact=True)
 
 
@@ -243,7 +246,8 @@ def _run(search: Search, effort: Effort) -> None:
     with search.stage("reduction"):
         reduction = Reduction(search.problem)
         search.a_pass = time.monotonic() - started
-        reduction.run(search.share(REDUCE_SHARE))
+        with search.within(REDUCE_SHARE) as end:
+            reduction.run(end)
     search.counts["left"] += sum(map(len, reduction.members.values()))
     going: Effort | None = effort
     while going and not _decided(search, reduction) and not search.late(SETTING_UP):
@@ -299,7 +303,8 @@ class _Rest:
             search.raise_bound(self.reduction.constant + bound, exact=True)
             return None
         with search.stage("ascent"):
-            ascent = ascend(self.problem, ASCENT_STEPS, search.share(ASCENT_SHARE) - SETTING_UP * search.a_pass)
+            with search.within(ASCENT_SHARE, SETTING_UP * search.a_pass) as end:
+                ascent = ascend(self.problem, ASCENT_STEPS, end)
             self._use(ascent)
         if self._rule_out(ascent):
             return effort
@@ -458,8 +463,8 @@ class _Rest:
             return whole is not None and self._offer_near(whole, "dive")
 
     def _greedy(self, weight: Sequence[float]) -> dict[int, int]:
-        late = self.search.share(GREEDY_SHARE)
-        return used_choice(self.problem, _choice(greedy_dag(self.problem, late, weight)))
+        with self.search.within(GREEDY_SHARE) as end:
+            return used_choice(self.problem, _choice(greedy_dag(self.problem, end, weight)))
 
     def _offer(self, chosen: Mapping[int, int], source: str) -> bool:
         return self.search.offer(self.reduction.expand(self.nodes[k] for k in chosen.values()), source)

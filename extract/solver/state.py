@@ -19,6 +19,7 @@ class Search:
     """The state that stages share: the best answer, the best bound and the deadline.
 
     The parts of a problem may share ``seconds`` of each stage and ``counts``, which then add up over the parts.
+    ``hurried`` says whether a stage ended early since its time was over.
     """
 
     def __init__(self, problem: Problem, deadline: float, should_stop: Callable[[], bool] | None) -> None:
@@ -31,20 +32,29 @@ class Search:
         self.bound = 0
         self.step = math.gcd(*problem.node_cost) or 1
         self.a_pass = 0.0
+        self.hurried = False
         self.answers: list[tuple[str, int, float]] = []
         self.seconds: dict[str, float] = {}
         self.counts: Counter[str] = Counter(left=0, rounds=0, rows=0, cuts=0, branched=0)
 
     def late(self, passes: float = 0.0) -> bool:
         """Whether to return now and not start work that takes ``passes`` times as long as copying the problem."""
-        return time.monotonic() + passes * self.a_pass > self.deadline or (
-            self.should_stop is not None and self.should_stop()
-        )
+        late = time.monotonic() + passes * self.a_pass > self.deadline
+        late = late or (self.should_stop is not None and self.should_stop())
+        self.hurried = self.hurried or late
+        return late
 
     def share(self, part: float) -> float:
         """The time at which ``part`` of the remaining time is over."""
         now = time.monotonic()
         return now + part * max(0.0, self.deadline - now)
+
+    @contextmanager
+    def within(self, part: float, less: float = 0.0) -> Iterator[float]:
+        """The time at which ``part`` of the remaining time is over but for ``less`` seconds, for the work inside."""
+        end = self.share(part) - less
+        yield end
+        self.hurried = self.hurried or time.monotonic() > end
 
     def offer(self, choice: Mapping[int, int], source: str) -> bool:
         """Check an answer, and keep it if it is the cheapest so far."""

@@ -70,6 +70,16 @@ def test_the_bound_is_below_the_cost_and_met_when_optimal(seed: int, operators: 
     hurried = cover(snapshot, "mi300x", 0.0)
     assert hurried.lower_bound <= hurried.cost
     assert result.cost <= hurried.cost, "what is found in no time is found in two seconds"
+    assert hurried.late
+    assert not result.late
+
+
+def test_a_cover_that_begins_with_one_that_time_ended_is_as_late() -> None:
+    snapshot, _ = random_snapshot(3, 24)
+    hurried, whole = cover(snapshot, "mi300x", 0.0), cover(snapshot, "mi300x", 10.0)
+    assert [cover(snapshot, "mi300x", 10.0, known=[x]).late for x in (hurried, whole)] == [True, False]
+    assert [cover(snapshot, "mi300x", 10.0, before=x).late for x in (hurried, whole)] == [True, False]
+    assert [settled(whole, x, 10.0).late for x in (hurried, whole)] == [True, False]
 
 
 @given(SEEDS, st.integers(4, 16))

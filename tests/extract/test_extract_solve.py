@@ -141,6 +141,7 @@ def test_limits_are_kept_and_leave_a_valid_answer_with_a_bound(limit: float) -> 
     assert check(problem, solution.choice) == solution.cost
     assert 0 < solution.lower_bound <= solution.cost
     assert solution.optimal == (solution.gap == 0)
+    assert solution.hurried != solution.optimal
 
 
 def test_a_run_can_be_stopped() -> None:
@@ -230,6 +231,16 @@ def test_a_search_may_settle_for_an_answer_without_a_proof(monkeypatch: pytest.M
     assert first.seconds < NO_LIMIT / 2
     assert first.lower_bound < first.cost
     assert first.choice == second.choice
+    assert not first.hurried, "the search ended by itself"
+
+
+@pytest.mark.parametrize("share", ["GREEDY_SHARE", "REDUCE_SHARE", "ASCENT_SHARE"])
+def test_a_search_is_hurried_if_a_stage_had_too_small_a_share_of_the_time(
+    share: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem = set_cover_problem(9, 120, 80, 4)
+    monkeypatch.setattr(pipeline, share, -1.0)
+    assert solve(problem, NO_LIMIT, effort=Effort(3, 100, 1, 3, 0, 0)).hurried
 
 
 @pytest.mark.parametrize(

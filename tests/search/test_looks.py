@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +12,7 @@ import pytest
 import eqsat
 from eqsat import spec
 from eqsat.egraph.snapshot import Snapshot
-from eqsat.extract.cover import cover
+from eqsat.extract.cover import CoverResult, cover
 from eqsat.extract.cuts import Limits
 from eqsat.extract.solver.solve import SETTLING, Effort
 from eqsat.program.core import lower
@@ -78,3 +80,13 @@ def test_the_second_look_keeps_all_kernels_as_long_as_the_time_suffices_for_quic
     assert (cuts is None) == whole
     assert quick == pytest.approx(1.2)
     assert share == pytest.approx(max(0.4, 1 - 0.6 / left) if whole else 0.4, rel=1e-3)
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_search_among_kernels_that_time_ended_is_called_so(late: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    def found(*args: Any, **kwargs: Any) -> CoverResult:
+        return replace(cover(*args, **kwargs), late=late)
+
+    monkeypatch.setattr(form, "cover", found)
+    result = eqsat.optimize(attention(), time_limit=60)
+    assert result.report["egraph"]["stop"] == ("time" if late else "saturated")
