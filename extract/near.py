@@ -18,6 +18,7 @@ from eqsat.egraph.snapshot import SOURCE
 from eqsat.extract.candidates import Candidate
 from eqsat.extract.cover import CoverProblem, CoverResult
 from eqsat.extract.cuts import bits, parts
+from eqsat.extract.solver.greedy import longest_path_bound
 from eqsat.extract.solver.problem import Problem, check
 from eqsat.extract.solver.solve import GLANCE, SETTLING, solve
 from eqsat.program.core_table import CORE
@@ -31,6 +32,9 @@ always is."""
 
 LESS = 0.9
 """Work, as a share of another cover's, that is clearly less."""
+
+_UNITS = 10**9
+"""Work of the cheapest cover in whole numbers, for a bound."""
 
 MOST_CANDIDATES = 2000
 """Most candidates of a problem that is solved in full a second time; more take seconds."""
@@ -58,17 +62,30 @@ class Work:
         return (self.flops / max(1, whole.flops) + self.bytes / max(1, whole.bytes)) / 2
 
 
-def work_of(covers: CoverProblem, outputs: Sequence[Candidate]) -> Work:
-    """The work of one kernel, given as a candidate for each of its outputs; none for an alias."""
-    if outputs[0].family == "alias":
-        return Work()
-    snapshot, facts = covers.snapshot, covers.found.facts
-    read = 0
-    for x in outputs:
-        read |= x.cut.leaves
-    nodes = [snapshot.nodes[part.node] for part in parts(x.cut for x in outputs) if part.node >= 0]
-    flops = sum(CORE[n.op].flops(n.attrs, [snapshot.size[a] for a in n.args]) for n in nodes)
-    return Work(flops, sum(facts.bytes[c] for c in (*bits(read), *(x.cls for x in outputs))))
+class Works:
+    """What the kernels of one problem do."""
+
+    def __init__(self, covers: CoverProblem) -> None:
+        snapshot = covers.snapshot
+        self._bytes = covers.found.facts.bytes
+        self._flops = [CORE[n.op].flops(n.attrs, [snapshot.size[a] for a in n.args]) for n in snapshot.nodes]
+
+    def of(self, outputs: Sequence[Candidate]) -> Work:
+        """The work of one kernel, given as a candidate for each of its outputs; none for an alias."""
+        if outputs[0].family == "alias":
+            return Work()
+        read = 0
+        for x in outputs:
+            read |= x.cut.leaves
+        flops = sum(self._flops[part.node] for part in parts(x.cut for x in outputs) if part.node >= 0)
+        return Work(flops, sum(self._bytes[c] for c in (*bits(read), *(x.cls for x in outputs))))
+
+    def of_nodes(self, covers: CoverProblem) -> list[Work]:
+        """The work of each node of the problem; that of a kernel with several outputs is its own node's."""
+        calls = {x.call for x in covers.calls}
+        apart = [Work() if x.call in calls else self.of([x]) for x in covers.candidates]
+        members = {call: [x for x in covers.candidates if x.call == call] for call in calls}
+        return apart + [self.of(members[x.call]) for x in covers.calls]
 
 
 def least_work(best: CoverResult, seconds: float, should_stop: Callable[[], bool] | None = None) -> CoverResult:
@@ -80,9 +97,12 @@ def least_work(best: CoverResult, seconds: float, should_stop: Callable[[], bool
     covers, solution = best.problem, best.solution
     if not best.optimal or covers is None or solution is None or len(covers.candidates) > MOST_CANDIDATES:
         return best
-    works = _works(covers)
+    works = Works(covers).of_nodes(covers)
     whole = sum((works[i] for i in solution.choice.values()), Work())
-    extra = [NEAR * best.cost * work.share(whole) for work in works]
+    shares = [work.share(whole) for work in works]
+    if not _may_do_less(covers.problem, shares):
+        return best
+    extra = [NEAR * best.cost * share for share in shares]
     ends = time.monotonic() + seconds
     choice, cost = solution.choice, best.cost
     for weight in WEIGHTS:
@@ -102,12 +122,15 @@ def least_work(best: CoverResult, seconds: float, should_stop: Callable[[], bool
     return replace(best, chosen=chosen, cost=cost, optimal=False, stats={**best.stats, "saved": saved})
 
 
-def _works(covers: CoverProblem) -> list[Work]:
-    """The work of each node of the problem; that of a kernel with several outputs is its own node's."""
-    calls = {x.call for x in covers.calls}
-    apart = [Work() if x.call in calls else work_of(covers, [x]) for x in covers.candidates]
-    members = {call: [x for x in covers.candidates if x.call == call] for call in calls}
-    return apart + [work_of(covers, members[x.call]) for x in covers.calls]
+def _may_do_less(problem: Problem, shares: Sequence[float]) -> bool:
+    """Whether an answer may do clearly less work than the cheapest. A chain of kernels that every answer has mostly
+    rules it out, in a fraction of the time of a solution.
+
+    Args:
+        shares: the work of each node, as a share of that of the cheapest answer.
+    """
+    scaled = [int(_UNITS * share) for share in shares]
+    return longest_path_bound(replace(problem, node_cost=scaled)) <= LESS * _UNITS
 
 
 def nearest(

@@ -14,7 +14,7 @@ import eqsat
 from eqsat.egraph.snapshot import SOURCE, Snapshot
 from eqsat.extract.cover import CoverResult, cover
 from eqsat.extract.cuts import parts
-from eqsat.extract.near import LESS, NEAR, Work, least_work, nearest, work_of
+from eqsat.extract.near import LESS, NEAR, Work, Works, least_work, nearest
 from eqsat.extract.solver.problem import Problem, Solution
 from eqsat.extract.solver.solve import Effort, solve
 from eqsat.program.core import make
@@ -24,9 +24,10 @@ from support.snapshots import random_snapshot
 
 def work(result: CoverResult) -> Work:
     assert result.problem is not None
+    works = Works(result.problem)
     calls = {x.call: [y for y in result.chosen if y.call == x.call] for x in result.chosen if x.call}
     kernels = [*calls.values(), *([x] for x in result.chosen if not x.call)]
-    return sum((work_of(result.problem, outputs) for outputs in kernels), Work())
+    return sum((works.of(outputs) for outputs in kernels), Work())
 
 
 @pytest.mark.parametrize("dims", [[256, 256, 16, 64, 512], [64, 128, 128, 16, 16], [512, 64, 128, 32, 16]], ids=str)
@@ -48,6 +49,36 @@ def test_it_is_near_and_clearly_lighter_or_the_cheapest(seed: int) -> None:
     found = least_work(best, 5.0)
     assert found.cost <= (1 + NEAR) * best.cost
     assert found is best or work(found).share(work(best)) <= LESS
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_no_problem_is_solved_again_where_a_chain_does_most_of_the_work(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    best = cover(random_snapshot(seed, 24)[0], "mi300x", 5.0)
+    covers, solution = best.problem, best.solution
+    assert covers is not None
+    assert solution is not None
+    works = Works(covers).of_nodes(covers)
+    whole = sum((works[i] for i in solution.choice.values()), Work())
+    shares = [round(1e9 * work.share(whole)) for work in works]
+    least = solve(replace(covers.problem, node_cost=shares), 5.0)
+    solved: list[Problem] = []
+
+    def recorded(problem: Problem, *given: Any) -> Solution:
+        solved.append(problem)
+        return solve(problem, *given)
+
+    monkeypatch.setattr("eqsat.extract.near.solve", recorded)
+    found = least_work(best, 5.0)
+    assert solved or least.lower_bound > 1e9 * LESS
+    assert found is best or solved
+
+
+def test_a_kernel_that_is_always_needed_is_not_weighed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    best = cover(Snapshot.from_core([silu(mm(x_("x", 32 * 48), x_("w", 48 * 16), 32, 48, 16))]), "mi300x")
+    monkeypatch.delattr("eqsat.extract.near.solve")
+    assert least_work(best, 5.0) is best
 
 
 def rewritten(result: CoverResult) -> int:
