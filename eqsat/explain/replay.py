@@ -93,9 +93,10 @@ class Replayer:
         tolerance = max((TOLERANCE[n.dtype] for n in order if n.dtype in TOLERANCE), default=0.0)
         if left.shape == right.shape:
             both = np.isfinite(left) & np.isfinite(right)
-            error = relative_error(right[both], left[both])
+            whole = bool(both.all())
+            error = relative_error(right, left) if whole else relative_error(right[both], left[both])
             if error <= tolerance:
-                return Replay(bool(both.all()), float(error))
+                return Replay(whole, float(error))
             if left.dtype.kind == "f" and is_noise(left[both], right[both], [o[both] for o in self._otherwise(before)]):
                 return UNTRIED
         if any(str(attr) in _JUMPS for n in order for attr in n.attrs):

@@ -7,10 +7,12 @@ neighbours that could all take another form try it together.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from math import inf
 
 from eqsat.layout.arithmetic import Layout, compose, inverse, is_bijective
+from eqsat.layout.map import CACHE_SIZE
 from eqsat.lift.forms import Form, Need, Way, plain, pulled, pushed, undone, whole
 from eqsat.lift.ops import Hints, ways
 from eqsat.lift.units import Unit, Units
@@ -29,13 +31,24 @@ _PENDING_ORDER = 0.01
 """Tie-break in favour of terms whose elements are in the order of the node."""
 
 
-def route(layout: Layout, need: Need, form: Form) -> Steps:
-    """The steps from a term that holds a base in ``form`` to V(V(base, layout), need.layout)."""
-    total = compose(layout, need.layout)
+def route(layout: Layout, need: Need, form: Form) -> tuple[Steps, float]:
+    """The steps from a term that holds a base in ``form`` to V(V(base, layout), need.layout), and their cost."""
+    return _route(layout, need.layout, need.shape, form)
+
+
+@lru_cache(maxsize=CACHE_SIZE)
+def _route(layout: Layout, then: Layout, shape: Shape, form: Form) -> tuple[Steps, float]:
+    total = compose(layout, then)
     if total is not None:
-        return through(form.order, total, form.shape, need.shape)
-    flat = (layout.size,)
-    return through(form.order, layout, form.shape, flat) + chain(need.layout, flat, need.shape)
+        steps = through(form.order, total, form.shape, shape)
+    else:
+        flat = (layout.size,)
+        steps = through(form.order, layout, form.shape, flat) + chain(then, flat, shape)
+    return steps, cost(steps)
+
+
+_Served = tuple[list[Need], list[list[list[Need]]]]
+"""Needs of readers that have chosen, and those of each other reader, by its ways."""
 
 
 class Choice:
@@ -163,7 +176,8 @@ class Choice:
         """The cheapest way given the choices of other units; ties go to the present way, then to the first."""
         if len(unit.ways) == 1:
             return unit.ways[0]
-        return min(unit.ways, key=lambda way: (self._price({unit: way}), way is not unit.chosen))
+        served = self._served([unit])
+        return min(unit.ways, key=lambda way: (self._price_of(unit, way, served), way is not unit.chosen))
 
     def _improve(self, reversed_first: bool) -> None:
         for sweep in range(_MAX_SWEEPS):
@@ -217,23 +231,39 @@ class Choice:
 
     def _price(self, trial: Mapping[Unit, Way]) -> float:
         """The cost of the trial's units with these ways: moving their operands, and moving their results to readers."""
+        decided, undecided = self._served(trial)
         needs = [need for unit, way in trial.items() for need in (*way.needs, *unit.results)]
-        undecided = []
-        for reader in dict.fromkeys(reader for unit in trial for reader in unit.readers if reader not in trial):
-            if reader.chosen is None:
-                undecided.append(reader)
-            else:
-                needs += self._reading(reader, reader.chosen, trial)
+        return self._cost(trial, needs + decided, undecided)
+
+    def _price_of(self, unit: Unit, way: Way, served: _Served) -> float:
+        """As `_price`, of one unit, where it is known what it serves."""
+        decided, undecided = served
+        return self._cost({unit: way}, [*way.needs, *unit.results, *decided], undecided)
+
+    def _cost(
+        self, trial: Mapping[Unit, Way], needs: Iterable[Need], undecided: Sequence[Sequence[list[Need]]]
+    ) -> float:
         moves = self._moves(needs, trial)
-        for reader in undecided:
-            moves += min((self._moves(self._reading(reader, way, trial), trial) for way in reader.ways), default=0.0)
+        for by_way in undecided:
+            moves += min((self._moves(each, trial) for each in by_way), default=0.0)
         return moves + sum(way.cost for way in trial.values())
 
-    def _reading(self, reader: Unit, way: Way, trial: Mapping[Unit, Way]) -> list[Need]:
-        """The needs of a reader that the trial's units serve."""
+    def _served(self, units: Collection[Unit]) -> _Served:
+        """The needs of other units that these serve, whichever way these are written."""
+        decided: list[Need] = []
+        undecided: list[list[list[Need]]] = []
+        for reader in dict.fromkeys(reader for unit in units for reader in unit.readers if reader not in units):
+            if reader.chosen is None:
+                undecided.append([self._reading(reader, way, units) for way in reader.ways])
+            else:
+                decided += self._reading(reader, reader.chosen, units)
+        return decided, undecided
+
+    def _reading(self, reader: Unit, way: Way, units: Collection[Unit]) -> list[Need]:
+        """The needs of a reader that these units serve."""
         if reader.elementwise:
-            return [way.needs[reader.operands[arg]] for unit in trial for arg in unit.readers.get(reader, ())]
-        return [need for need in way.needs if any(base in trial for base in self.graph.bases(need.node))]
+            return [way.needs[reader.operands[arg]] for unit in units for arg in unit.readers.get(reader, ())]
+        return [need for need in way.needs if any(base in units for base in self.graph.bases(need.node))]
 
     def _moves(self, needs: Iterable[Need], trial: Mapping[Unit, Way]) -> float:
         """The cost of the cheapest moves that serve the needs; shared moves count once."""
@@ -250,8 +280,7 @@ class Choice:
                 way = trial.get(unit, unit.chosen)
                 # For units that have not chosen yet, assume the most suitable form.
                 for each in unit.ways if way is None else (way,):
-                    steps = route(layout, need, each.form)
-                    moves = cost(steps)
+                    steps, moves = route(layout, need, each.form)
                     if moves < best:
                         best, found = moves, (base, each.form, steps)
             if found is not None:

@@ -20,7 +20,7 @@ from eqsat.lift.choice import Choice, route
 from eqsat.lift.forms import Need, whole
 from eqsat.lift.tidy import Tidied, tidied
 from eqsat.lift.units import Unit, Units
-from eqsat.lift.view_chain import Steps, apply, chain, cost
+from eqsat.lift.view_chain import Steps, apply, chain
 from eqsat.program import ops
 from eqsat.program.core import CoreProgram
 from eqsat.program.core_table import CAST
@@ -110,9 +110,9 @@ class _Writing:
                 return _full(base, layout, need)
             way = self.units.unit_of[base].chosen
             assert way is not None
-            steps = route(layout, need, way.form)
-            if cost(steps) < cheapest:
-                cheapest, found = cost(steps), (self.terms[base], steps)
+            steps, moves = route(layout, need, way.form)
+            if moves < cheapest:
+                cheapest, found = moves, (self.terms[base], steps)
         assert found is not None, f"nothing serves {need}"
         return apply(*found)
 

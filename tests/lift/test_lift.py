@@ -7,6 +7,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,6 +26,8 @@ from eqsat.layout.arithmetic import (
     strided,
     windows,
 )
+from eqsat.lift.choice import Choice
+from eqsat.lift.forms import Need
 from eqsat.lift.lift import lift
 from eqsat.pipeline.optimize import optimize
 from eqsat.program import composites, core, ops
@@ -521,3 +524,27 @@ def test_an_opaque_operator_comes_back_with_new_operands() -> None:
     given_ = np.array([[3, -1, 2], [0, 5, -4]], np.float32)
     np.testing.assert_array_equal(lifted.run({"x": given_})["values"], np.sort(abs(given_)))
     np.testing.assert_array_equal(lifted.run({"x": given_})["order"], np.argsort(abs(given_)))
+
+
+def test_the_moves_between_two_forms_are_found_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In one program they are wanted many times, and a derivation lifts each of its steps."""
+    lowered = core.lower(traced("transformer"))
+    source = forgetting(lowered, ("In", "Const"))
+    first = lift(lowered, source)
+    monkeypatch.delattr("eqsat.lift.choice.through")
+    assert lift(lowered, source).outputs["y"] is first.outputs["y"]
+
+
+def test_what_a_value_serves_is_found_once_for_all_the_ways_to_write_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = 0
+    own = Choice._reading
+
+    def counting(self: Choice, *given: Any) -> list[Need]:
+        nonlocal asked
+        asked += 1
+        return own(self, *given)
+
+    monkeypatch.setattr(Choice, "_reading", counting)
+    lowered = core.lower(traced("inception"))
+    lift(lowered, forgetting(lowered, ("In", "Const")))
+    assert asked < 500
