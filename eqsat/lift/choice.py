@@ -47,8 +47,7 @@ def _route(layout: Layout, then: Layout, shape: Shape, form: Form) -> tuple[Step
     return steps, cost(steps)
 
 
-_Served = tuple[list[Need], list[list[list[Need]]]]
-"""Needs of readers that have chosen, and those of each other reader, by its ways."""
+Needs = tuple[Need, ...]
 
 
 class Choice:
@@ -176,8 +175,17 @@ class Choice:
         """The cheapest way given the choices of other units; ties go to the present way, then to the first."""
         if len(unit.ways) == 1:
             return unit.ways[0]
-        served = self._served([unit])
-        return min(unit.ways, key=lambda way: (self._price_of(unit, way, served), way is not unit.chosen))
+        decided, undecided = self._served([unit])
+        moves = [self._moves([*way.needs, *unit.results, *decided], {unit: way}) for way in unit.ways]
+        least = inf, True, -1
+        # By what each costs at least: what readers take that have not chosen adds to it, and takes longest to find.
+        for bound, i in sorted((moves[i] + way.cost, i) for i, way in enumerate(unit.ways)):
+            if bound > least[0]:
+                break
+            way = unit.ways[i]
+            price = self._with_undecided(moves[i], undecided, {unit: way}) + way.cost
+            least = min(least, (price, way is not unit.chosen, i))
+        return unit.ways[least[2]]
 
     def _improve(self, reversed_first: bool) -> None:
         for sweep in range(_MAX_SWEEPS):
@@ -233,28 +241,28 @@ class Choice:
         """The cost of the trial's units with these ways: moving their operands, and moving their results to readers."""
         decided, undecided = self._served(trial)
         needs = [need for unit, way in trial.items() for need in (*way.needs, *unit.results)]
-        return self._cost(trial, needs + decided, undecided)
-
-    def _price_of(self, unit: Unit, way: Way, served: _Served) -> float:
-        """As `_price`, of one unit, where it is known what it serves."""
-        decided, undecided = served
-        return self._cost({unit: way}, [*way.needs, *unit.results, *decided], undecided)
-
-    def _cost(
-        self, trial: Mapping[Unit, Way], needs: Iterable[Need], undecided: Sequence[Sequence[list[Need]]]
-    ) -> float:
-        moves = self._moves(needs, trial)
-        for by_way in undecided:
-            moves += min((self._moves(each, trial) for each in by_way), default=0.0)
+        moves = self._with_undecided(self._moves(needs + decided, trial), undecided, trial)
         return moves + sum(way.cost for way in trial.values())
 
-    def _served(self, units: Collection[Unit]) -> _Served:
-        """The needs of other units that these serve, whichever way these are written."""
+    def _with_undecided(self, moves: float, undecided: Sequence[Collection[Needs]], trial: Mapping[Unit, Way]) -> float:
+        """These moves, and those to each reader that has not chosen, in its best way."""
+        for by_way in undecided:
+            least = inf if by_way else 0.0
+            for needs in by_way:
+                least = min(least, self._moves(needs, trial))
+                if not least:
+                    break
+            moves += least
+        return moves
+
+    def _served(self, units: Collection[Unit]) -> tuple[list[Need], list[Collection[Needs]]]:
+        """The needs of readers that these units serve, whichever way these are written: all of those that have chosen,
+        and those of each other one, by its ways."""
         decided: list[Need] = []
-        undecided: list[list[list[Need]]] = []
+        undecided: list[Collection[Needs]] = []
         for reader in dict.fromkeys(reader for unit in units for reader in unit.readers if reader not in units):
             if reader.chosen is None:
-                undecided.append([self._reading(reader, way, units) for way in reader.ways])
+                undecided.append(dict.fromkeys(tuple(self._reading(reader, way, units)) for way in reader.ways))
             else:
                 decided += self._reading(reader, reader.chosen, units)
         return decided, undecided
@@ -283,6 +291,8 @@ class Choice:
                     steps, moves = route(layout, need, each.form)
                     if moves < best:
                         best, found = moves, (base, each.form, steps)
+                        if not best:
+                            break
             if found is not None:
                 chains.setdefault(found[:2], []).append(found[2])
         for (base, _), steps in chains.items():

@@ -548,3 +548,20 @@ def test_what_a_value_serves_is_found_once_for_all_the_ways_to_write_it(monkeypa
     lowered = core.lower(traced("inception"))
     lift(lowered, forgetting(lowered, ("In", "Const")))
     assert asked < 500
+
+
+def test_a_reader_that_has_not_chosen_is_asked_until_one_of_its_ways_takes_no_move(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked = 0
+    own = Choice._moves
+
+    def counting(self: Choice, *given: Any) -> float:
+        nonlocal asked
+        asked += 1
+        return own(self, *given)
+
+    monkeypatch.setattr(Choice, "_moves", counting)
+    lowered = core.lower(traced("inception"))
+    lift(lowered, forgetting(lowered, ("In", "Const")))
+    assert asked < 1000
