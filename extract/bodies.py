@@ -18,7 +18,7 @@ class Body:
     """A kernel's expressions. `read` gives the node of a class that the kernel does not compute.
 
     With `written_out`, sums that each element computes by itself are written term by term: what is left of products
-    and reductions is what the kernel is built around.
+    and reductions is what the kernel is built around. Without such `sums`, the expressions are the same.
     """
 
     def __init__(self, snapshot: Snapshot, read: Callable[[int], Node], written_out: bool = False) -> None:
@@ -26,6 +26,7 @@ class Body:
         self._read = read
         self._written_out = written_out
         self._nodes: dict[int, Node] = {}
+        self.sums = False
 
     def nodes(self, cuts: Sequence[Cut]) -> tuple[Node, ...]:
         """The nodes of cuts.
@@ -45,8 +46,10 @@ class Body:
             else:
                 top = self._snapshot.nodes[cut.node]
                 subs = self.nodes(cut.subs)
-                alone = self._written_out and cut.kind == Kind.POINT and terms_of(top.op, top.attrs) > 0
-                found = _term_by_term(top.op, top.attrs, subs) if alone else make(top.op, top.attrs, subs)
+                alone = cut.kind == Kind.POINT and terms_of(top.op, top.attrs) > 0
+                self.sums |= alone
+                written_out = alone and self._written_out
+                found = _term_by_term(top.op, top.attrs, subs) if written_out else make(top.op, top.attrs, subs)
             self._nodes[cut.cls] = found
         return found
 

@@ -23,7 +23,7 @@ def banded(a: np.ndarray[Any, Any]) -> tuple[Layout, float | int | bool] | None:
     import numpy as np
 
     bits = a.view(f"u{a.itemsize}")  # 0.0 differs from -0.0
-    if a.ndim < 2 or min(a.shape[-2:]) < 2 or len(np.unique(bits.reshape(-1)[:: max(1, a.size // _SAMPLES)])) > 2:
+    if a.ndim < 2 or min(a.shape[-2:]) < 2 or _several(bits.reshape(-1)[:: max(1, a.size // _SAMPLES)]):
         return None
     *outer, m, n = a.shape
     grid = bits.reshape(-1, m, n)
@@ -42,3 +42,9 @@ def banded(a: np.ndarray[Any, Any]) -> tuple[Layout, float | int | bool] | None:
     if rest != rest or value != value:
         return None  # no number equals a NaN
     return lay.masked(0, dims, (band,), rest.item()), value.item()
+
+
+def _several(values: np.ndarray[Any, Any]) -> bool:
+    """Whether there are more than two different values. `np.unique` would load masked arrays."""
+    others = values[values != values[0]]
+    return bool((others != others[:1]).any())

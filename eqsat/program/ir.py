@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from eqsat.base.arguments import choice, instance, shown
-from eqsat.base.graphs import last_reads
+from eqsat.base.graphs import last_reads, operands_first
 from eqsat.base.numerics import Array, Precision, at_precision, dtype_name, is_float, itemsize, np_dtype
 from eqsat.errors import DtypeError, InputError, escaped
 from eqsat.program.term import ConstArray, Term, flat, row, topological, unflat
@@ -134,15 +134,8 @@ class Program:
         """
         choice("precision", precision, ("native", "float64"))
         bound = self.bind_inputs(inputs, precision)
-        values: dict[Term, Array] = {}
-        calls: dict[Any, Sequence[Array]] = {}
-        with np.errstate(all="ignore"):
-            for term, done in last_reads(self.terms(), self.outputs.values()):
-                arrays = [values[a] for a in term.args]
-                values[term] = bound[term] if term.op == "input" else _apply(term, arrays, precision, calls)
-                for arg in done:
-                    del values[arg]
-        return {name: values[term] for name, term in self.outputs.items()}
+        found = evaluated(list(self.outputs.values()), bound, precision)
+        return dict(zip(self.outputs, found, strict=True))
 
     def bind_inputs(self, inputs: Mapping[str, Any], precision: Precision = "native") -> dict[Term, Array]:
         """Input terms with their arrays, checked. Raises InputError for a wrong name, shape or dtype."""
@@ -246,6 +239,19 @@ def _unflatten(
         {terms[i]: name for i, name in names.items()},
         tuple(Written(spec, at(args), at(results)) for spec, args, results in written),
     )
+
+
+def evaluated(terms: Sequence[Term], known: Mapping[Term, Array], precision: Precision = "native") -> list[Array]:
+    """The values of terms by NumPy, one operator after another, from `known` values of some terms below them: at least
+    those of all inputs."""
+    values = dict(known)
+    calls: dict[Any, Sequence[Array]] = {}
+    with np.errstate(all="ignore"):
+        for term, done in last_reads(operands_first(terms, known), terms):
+            values[term] = _apply(term, [values[a] for a in term.args], precision, calls)
+            for arg in done:
+                del values[arg]
+    return [values[term] for term in terms]
 
 
 def _apply(term: Term, arrays: list[Array], precision: Precision, calls: dict[Any, Sequence[Array]]) -> Array:

@@ -227,8 +227,10 @@ class _Builder:
     def _kernel(self, group: Sequence[Candidate], price: int) -> Kernel:
         """The kernel that computes these classes, for so many picoseconds."""
         reads = _Reads(self._buffer)
-        expressions = Body(self.snapshot, reads.node).nodes([x.cut for x in group])
-        body = Body(self.snapshot, reads.node, written_out=True).nodes([x.cut for x in group])
+        cuts = [x.cut for x in group]
+        body = Body(self.snapshot, reads.node)
+        expressions = body.nodes(cuts)
+        written_out = Body(self.snapshot, reads.node, written_out=True).nodes(cuts) if body.sums else expressions
         inputs = tuple(reads.params)
         params = tuple(reads.params.values())
         outputs = tuple(substitute(expressions, dict(zip(params, inputs, strict=True))))
@@ -242,7 +244,7 @@ class _Builder:
             outputs=outputs,
             inputs=inputs,
             params=params,
-            body=body,
+            body=written_out,
             flops=sum(flops(n) for n in inner),
             bytes=_bytes_read(expressions) + sum(n.size * itemsize(n.dtype) for n in expressions),
             predicted_us=price * 1e-6,
@@ -330,10 +332,13 @@ def _cheapest_constants(snapshot: Snapshot, classes: Sequence[int]) -> _Constant
     ways = _ways(snapshot, classes)
     reach = dict.fromkeys(_reached(classes, ways.__getitem__))
     usable = [n for c in reach for n in ways[c]]
+    node_cost = [2 * prod(n.attrs) if n.op == "MM" else snapshot.size[n.cls] * bool(n.args) for n in usable]
+    if all(len(ways[c]) == 1 for c in reach):  # as in a program as written
+        return _Constants({n.cls: n for n in usable}, sum(node_cost))
     index = {c: k for k, c in enumerate(reach)}
     problem = Problem(
         node_class=[index[n.cls] for n in usable],
-        node_cost=[2 * prod(n.attrs) if n.op == "MM" else snapshot.size[n.cls] * bool(n.args) for n in usable],
+        node_cost=node_cost,
         children=[tuple(index[a] for a in dict.fromkeys(n.args)) for n in usable],
         n_classes=len(index),
         roots=tuple(index[c] for c in classes),

@@ -110,7 +110,8 @@ class _Joiner:
             inner[param] = make("V", (layout,), (params[buffer],))
         outputs = tuple(substitute(kernel.outputs, value))
         value.update(zip(kernel.outputs, outputs, strict=True))
-        body = tuple(substitute(kernel.body, inner))
+        same = all(param is own for param, own in inner.items())
+        body = kernel.body if same else tuple(substitute(kernel.body, inner))
         self.kernels.append(
             replace(kernel, outputs=outputs, inputs=tuple(params), params=tuple(params.values()), body=body)
         )

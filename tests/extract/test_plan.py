@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -12,8 +13,9 @@ from hypothesis import strategies as st
 
 from eqsat.egraph.snapshot import Snapshot
 from eqsat.extract.cover import cover
+from eqsat.extract.plan import plan as plans
 from eqsat.extract.plan.naming import kernel_name
-from eqsat.extract.plan.plan import Plan, build_plan
+from eqsat.extract.plan.plan import Plan, build_plan, folding_flops
 from eqsat.layout import arithmetic as lay
 from eqsat.program import ops
 from eqsat.program.composites import COMPOSITES, Composite
@@ -134,6 +136,34 @@ def test_constants_that_rewriting_made_are_folded_in_float64_and_rounded_once() 
     assert kernel.flops == 2 * 128 * 64 * 64
     assert kernel.bytes == 4 * (128 * 64 + 64 * 64 + 128 * 64)
     assert_runs(plan, program)
+
+
+def test_the_constants_of_a_program_as_written_need_no_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*args: object) -> None:
+        raise AssertionError("each constant is computed in one way only")
+
+    w = c_("w", 64 * 64)
+    program = program_of([mm(x_("x", 64 * 64), un("exp", bin_("add", w, un("exp", w))), 64, 64, 64)])
+    snapshot = Snapshot.from_core(program.roots)
+    found = cover(snapshot, "mi300x", 5.0)
+    monkeypatch.setattr(plans, "solve", refused)
+    assert_runs(build_plan(snapshot, found, program), program)
+    assert folding_flops(snapshot, found) == 3 * 64 * 64
+
+
+def test_a_kernel_is_written_out_only_where_an_element_adds_up_terms(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[bool] = []
+
+    class Noted(plans.Body):
+        def __init__(self, snapshot: Snapshot, read: Callable[[int], Node], written_out: bool = False) -> None:
+            made.append(written_out)
+            super().__init__(snapshot, read, written_out)
+
+    monkeypatch.setattr(plans, "Body", Noted)
+    planned(un("exp", X))
+    assert made == [False]
+    planned(un("exp", red("sum", X, 4)))
+    assert made == [False, False, True]
 
 
 def test_a_kernel_counts_the_rows_that_it_looks_up() -> None:

@@ -18,6 +18,7 @@ from eqsat.base.numerics import STORED, STORED_INTS, random_array
 from eqsat.errors import InputError
 from eqsat.frontends.onnx.file import load
 from eqsat.frontends.onnx.file.load import CODE_OF_DTYPE
+from eqsat.frontends.onnx.read import graph
 from eqsat.frontends.onnx.read.control import UNROLLED
 from eqsat.frontends.onnx.read.model import from_onnx, open_dimensions
 from eqsat.frontends.onnx.read.recurrent import STEPS
@@ -217,6 +218,33 @@ def test_nodes_in_any_order_are_put_in_order() -> None:
     nodes = [node("Relu", ["b"], ["y"]), node("Neg", ["a"], ["b"]), node("Exp", ["x"], ["a"])]
     program = from_onnx(model(nodes, {"x": (2,)}))
     assert program.outputs["y"] is ops.relu(ops.neg(ops.exp(ops.input("x", (2,)))))
+
+
+def test_what_a_node_reads_is_asked_once_for_its_order_and_once_for_what_is_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[str] = []
+    reads = graph.reads
+    monkeypatch.setattr(graph, "reads", lambda node: asked.append(node.output[0]) or reads(node))
+    from_onnx(model([node("Relu", ["x"], ["a"]), node("Exp", ["a"], ["y"])], {"x": (2, 3)}))
+    assert asked == ["a", "y"] * 2
+
+
+def test_small_constants_are_computed_without_a_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Program, "run", None)
+    shape = [
+        node("Shape", ["x"], ["s"]),
+        node("Slice", ["s", "0", "1"], ["n"]),
+        node("Concat", ["n", "-1"], ["to"], axis=0),
+    ]
+    found = from_onnx(
+        model(
+            [*shape, node("Reshape", ["x", "to"], ["y"])],
+            {"x": (2, 3, 4)},
+            constants={n: [int(n)] for n in ("0", "1", "-1")},
+        )
+    )
+    assert found.outputs["y"].shape == (2, 12)
 
 
 def test_what_no_output_needs_is_not_converted() -> None:

@@ -183,11 +183,12 @@ def optimize(
 
 
 def _write_page(best: Result, html: Path | None) -> None:
+    if html is None:
+        return
     from eqsat.base.files import write_text
     from eqsat.inspection.html import page
 
-    if html is not None:
-        write_text(html, page(best))
+    write_text(html, page(best))
 
 
 def _tell(best: Result, tuning: Tuning | None, model: Path, json_file: str | None, explain: bool) -> None:
@@ -245,6 +246,8 @@ def _tell_dynamic(
 
 def _second_opinion(model: Path, output: Path, program: Program, budget: TimeBudget) -> dict[str, Any] | None:
     """Compare the file read and the file written in onnxruntime, if it is installed and there is time."""
+    if budget.left("write") <= 0:
+        return None
     from eqsat.check.inputs import SEED, random_values
     from eqsat.frontends.runtime import agreement, seconds_needed
 

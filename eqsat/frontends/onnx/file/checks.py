@@ -5,7 +5,9 @@ onnx's own checker ends the process on some files, and does not say which node i
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from eqsat.errors import InputError
@@ -24,26 +26,60 @@ DEEPEST = 24
 
 def check_node(node: NodeProto, schema: OpSchema) -> None:
     """Raises InputError for operands, results or attributes that the operator's definition does not allow."""
-    for i, formal in enumerate(schema.inputs):
-        if formal.option == formal.option.Single and (i >= len(node.input) or not node.input[i]):
-            raise InputError(f"input {i} ({formal.name}) is missing; the ONNX operator requires it")
-    _check_count("inputs", len(node.input), schema.min_input, schema.max_input)
-    _check_count("outputs", len(node.output), schema.min_output, schema.max_output)
+    signature = _signature(schema.name, schema.since_version, schema.domain)
+    inputs = node.input
+    for i, name in signature.required_inputs:
+        if i >= len(inputs) or not inputs[i]:
+            raise InputError(f"input {i} ({name}) is missing; the ONNX operator requires it")
+    _check_count("inputs", len(inputs), *signature.inputs)
+    _check_count("outputs", len(node.output), *signature.outputs)
     given = {attribute.name: attribute for attribute in node.attribute}
     if len(given) < len(node.attribute):
         raise InputError("an attribute is given twice; remove one")
-    for name, row in schema.attributes.items():
-        attribute = given.get(name)
-        kind: Any = row.type  # an enumeration of numbers; onnx's stubs lack this
-        if attribute is None or attribute.ref_attr_name:
-            if row.required:
-                raise InputError(f"attribute '{name}' is missing; the ONNX operator requires it")
-        elif attribute.type != int(kind):
-            met, wanted = _type_name(attribute.type), _type_name(int(kind))
+    for name in signature.required:
+        if name not in given or given[name].ref_attr_name:
+            raise InputError(f"attribute '{name}' is missing; the ONNX operator requires it")
+    for name, attribute in given.items():
+        kind = signature.kinds.get(name, attribute.type)
+        if attribute.type != kind and not attribute.ref_attr_name:
+            met, wanted = _type_name(attribute.type), _type_name(kind)
             raise InputError(f"attribute '{name}' is {met}, the ONNX operator takes {wanted}")
     parts = given.get("num_outputs")
     if parts is not None and parts.i < len(node.output):  # onnx's shape inference ends the process on this
         raise InputError(f"attribute 'num_outputs' is {parts.i}, and the node has {len(node.output)} outputs")
+
+
+@dataclass(frozen=True)
+class _Signature:
+    """What an operator's definition requires, as Python values: asking onnx for them takes longer than a check.
+
+    Attributes:
+        required_inputs: positions and names.
+        inputs, outputs: least and largest number.
+        required: attributes.
+        kinds: the type of each attribute, a number of AttributeProto.AttributeType.
+    """
+
+    required_inputs: tuple[tuple[int, str], ...]
+    inputs: tuple[int, int]
+    outputs: tuple[int, int]
+    required: tuple[str, ...]
+    kinds: Mapping[str, int]
+
+
+@lru_cache(maxsize=1 << 10)
+def _signature(name: str, version: int, domain: str) -> _Signature:
+    from onnx import defs
+
+    schema = defs.get_schema(name, version, domain)
+    rows: Any = schema.attributes  # types are numbers there; onnx's stubs lack this
+    return _Signature(
+        tuple((i, f.name) for i, f in enumerate(schema.inputs) if f.option == f.option.Single),
+        (schema.min_input, schema.max_input),
+        (schema.min_output, schema.max_output),
+        tuple(name for name, row in rows.items() if row.required),
+        {name: int(row.type) for name, row in rows.items()},
+    )
 
 
 def _check_count(what: str, count: int, least: int, most: int) -> None:

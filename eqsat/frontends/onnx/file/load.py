@@ -26,7 +26,7 @@ from eqsat.frontends.onnx.file.wire import without_weights
 from eqsat.program.sizes import LARGEST
 
 if TYPE_CHECKING:
-    from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
+    from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
     from onnx.defs import OpSchema
 
 # ONNX element types (onnx.proto, TensorProto.DataType) that a program can hold.
@@ -69,7 +69,9 @@ PACKED = frozenset({"uint4", "int4", "float4_e2m1fn", "uint2", "int2"})
 OLDEST_OPSET, NEWEST_OPSET = 13, 25
 """Opsets of the main domain that exports are written at, unless an opaque operator needs a later one."""
 
-_PLAIN = frozenset({1, 2, 3, 4, 6, 7, 8, 9})  # AttributeProto.AttributeType: numbers, strings and tensors
+# AttributeProto.AttributeType: numbers and strings; and tensors
+_NUMBERS = frozenset({1, 2, 3, 6, 7, 8})
+_PLAIN = frozenset({*_NUMBERS, 4, 9})
 _EXTERNAL = 1  # TensorProto.DataLocation.EXTERNAL
 _MOST_BYTES = (1 << 31) - 1  # of a protobuf message
 _IR_VERSION_TAG = b"\x08"  # field 1, varint: how every serialized ModelProto begins
@@ -210,7 +212,8 @@ def _external_array(tensor: TensorProto, shape: tuple[int, ...], base: Path | No
         raise InputError(f"{where} lies in external file '{location}', unknown for a model in memory; pass the path")
     path = base / location
     try:
-        inside = bool(location) and path.resolve().is_relative_to(base.resolve())
+        plain = bool(location) and Path(location).name == location != ".." and not path.is_symlink()
+        inside = plain or (bool(location) and path.resolve().is_relative_to(base.resolve()))
         there = inside and path.is_file()
     except (OSError, RuntimeError, ValueError) as error:  # too long, a loop of links, a NUL
         raise InputError(
@@ -246,7 +249,7 @@ def embed_external(graph: GraphProto, base: Path, label: str, *, top: bool = Tru
     they are needed."""
     for node in graph.node:
         for attribute in node.attribute:
-            for tensor in [attribute.t, *attribute.tensors]:
+            for tensor in _tensors(attribute):
                 if tensor.data_location == _EXTERNAL:
                     tensor.CopyFrom(make_tensor(tensor_array(tensor, base, label), tensor.name))
         for body in subgraphs(node):
@@ -295,8 +298,12 @@ def external_tensors(model: ModelProto) -> Iterator[TensorProto]:
         for node in nodes:
             graphs += subgraphs(node)
             for attribute in node.attribute:
-                yield from _external([attribute.t, *attribute.tensors])
+                yield from _external(_tensors(attribute))
         nodes = []
+
+
+def _tensors(attribute: AttributeProto) -> list[TensorProto]:
+    return [] if attribute.type in _NUMBERS else [attribute.t, *attribute.tensors]
 
 
 def _external(tensors: Iterable[TensorProto]) -> Iterator[TensorProto]:

@@ -11,9 +11,9 @@ from eqsat.base.numerics import Array
 from eqsat.errors import InputError
 from eqsat.frontends.terms.declined import Declined
 from eqsat.program import ops
-from eqsat.program.ir import Program
+from eqsat.program.ir import evaluated
 from eqsat.program.sizes import FOLDED, takes_memory
-from eqsat.program.term import Term, rebuilt
+from eqsat.program.term import Term
 
 _MOST_INTS = 1 << 16
 """Most elements of a parameter input: shapes, axes, sizes of parts."""
@@ -41,15 +41,9 @@ class Constants:
         if not self.is_constant(term) or term.size > FOLDED:
             return None
         if term not in self._values:
-            self._values[term] = self._computed(term)
+            known = {arg: self._values[arg] for arg in term.args if arg in self._values}
+            (self._values[term],) = evaluated([term], known)
         return self._values[term]
-
-    def _computed(self, term: Term) -> Array:
-        """The value of a term, from those of its operands where they are known."""
-        small = [arg for arg in term.args if arg in self._values and arg.size <= _MOST_INTS]
-        known = {arg: ops.constant(self._values[arg]) for arg in small}
-        over = rebuilt(term, [known.get(arg, arg) for arg in term.args]) if known else term
-        return Program((), {"value": over}).run({})["value"]
 
 
 @dataclass(frozen=True)

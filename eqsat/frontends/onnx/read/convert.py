@@ -35,7 +35,7 @@ from eqsat.frontends.onnx.operators.reductions import REDUCTIONS
 from eqsat.frontends.onnx.operators.resample import RESAMPLING
 from eqsat.frontends.onnx.operators.signal import SIGNAL
 from eqsat.frontends.onnx.read.control import unrolled_loop, unrolled_scan
-from eqsat.frontends.onnx.read.graph import describe, in_order, live
+from eqsat.frontends.onnx.read.graph import describe, in_order, live, readers
 from eqsat.frontends.onnx.read.opaque import inferred, one_node, reads, same_form, title, without_zeros
 from eqsat.frontends.onnx.read.recurrent import RECURRENT
 from eqsat.frontends.terms.declined import Declined
@@ -109,12 +109,12 @@ class Converter:
         self, nodes: Sequence[NodeProto], outputs: Sequence[str], env: Env, stored: Mapping[str, TensorProto] = _NONE
     ) -> None:
         """Adds the values that the outputs need to `env`; only stored tensors that are used are read."""
-        needed = live(in_order(nodes, env.keys() | stored.keys(), self.label), outputs)
-        used = dict.fromkeys(name for node in needed for name in reads(node)) | dict.fromkeys(outputs)
+        needed = live(in_order(readers(nodes), env.keys() | stored.keys(), self.label), outputs)
+        used = dict.fromkeys(name for _, read in needed for name in read) | dict.fromkeys(outputs)
         arrays = {name: tensor_array(stored[name], self.base, self.label) for name in used if name in stored}
         digest_all(array for array in arrays.values() if array.dtype.name in CODE_OF_DTYPE)
         env.update((name, _value(array)) for name, array in arrays.items())
-        for node in needed:
+        for node, _ in needed:
             self._node(node, env, used)
 
     def _node(self, node: NodeProto, env: Env, used: Container[str]) -> None:

@@ -47,21 +47,29 @@ def check_names(graph: GraphProto, label: str) -> None:
             raise InputError(f"{label}: output '{name}' is listed twice; rename one")
 
 
-def in_order(nodes: Sequence[NodeProto], known: Collection[str], label: str) -> list[NodeProto]:
+Reader = tuple["NodeProto", Sequence[str]]
+"""A node, and every name that it and its bodies read from outside."""
+
+
+def readers(nodes: Iterable[NodeProto]) -> list[Reader]:
+    """The nodes with the names that they read."""
+    return [(node, reads(node)) for node in nodes]
+
+
+def in_order(nodes: Sequence[Reader], known: Collection[str], label: str) -> list[Reader]:
     """The nodes with producers before readers; nodes that are in order already keep their order.
 
     Raises InputError for a name that nothing defines, and for a cycle.
     """
-    made = {name: i for i, node in enumerate(nodes) for name in node.output if name}
+    made = {name: i for i, (node, _) in enumerate(nodes) for name in node.output if name}
     needs: list[list[int]] = []
-    for node in nodes:
-        read = reads(node)
+    for node, read in nodes:
         for name in read:
             if name not in known and name not in made:
                 raise _undefined(node, name, [*made, *known], label)
         needs.append([made[name] for name in read if name in made])
     done = [False] * len(nodes)
-    order: list[NodeProto] = []
+    order: list[Reader] = []
     left = [iter(makers) for makers in needs]
     for first in range(len(nodes)):
         path = {} if done[first] else {first: None}  # each node waits for the next one
@@ -74,7 +82,7 @@ def in_order(nodes: Sequence[NodeProto], known: Collection[str], label: str) -> 
                 del path[last]
             elif missing in path:
                 waiting = list(path)
-                names = " <- ".join(describe(nodes[i]) for i in waiting[waiting.index(missing) :])
+                names = " <- ".join(describe(nodes[i][0]) for i in waiting[waiting.index(missing) :])
                 raise InputError(f"{label}: {names} form a cycle; a graph must be acyclic")
             else:
                 path[missing] = None
@@ -87,12 +95,12 @@ def _undefined(node: NodeProto, name: str, names: Sequence[str], label: str) -> 
     return InputError(f"{label}: {describe(node)} reads '{name}', which nothing defines; {hint}")
 
 
-def live(nodes: Sequence[NodeProto], outputs: Iterable[str]) -> list[NodeProto]:
+def live(nodes: Sequence[Reader], outputs: Iterable[str]) -> list[Reader]:
     """The nodes (in order) that some output depends on."""
     needed = set(outputs)
     kept = []
-    for node in reversed(nodes):
+    for node, read in reversed(nodes):
         if needed.intersection(node.output):
-            kept.append(node)
-            needed.update(reads(node))
+            kept.append((node, read))
+            needed.update(read)
     return kept[::-1]

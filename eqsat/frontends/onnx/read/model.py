@@ -28,7 +28,7 @@ from eqsat.frontends.onnx.file.load import (
 from eqsat.frontends.onnx.file.types import Declared, OpenDimensions, checked_sizes, declared, input_types
 from eqsat.frontends.onnx.operators.node import Constants
 from eqsat.frontends.onnx.read.convert import Converter, Value
-from eqsat.frontends.onnx.read.graph import check_names, in_order
+from eqsat.frontends.onnx.read.graph import check_names, in_order, readers
 from eqsat.frontends.onnx.read.written import written
 from eqsat.program import ops
 from eqsat.program.ir import Program
@@ -132,7 +132,8 @@ def _read(model: ModelProto, label: str, base: Path | None, shapes: Mapping[str,
     for name, value in values.items():
         if isinstance(value, Term):
             names.setdefault(value, name)
-    nodes = written(in_order(graph.node, values.keys() | stored, label), values, opsets, converter.constants)
+    ordered = [node for node, _ in in_order(readers(graph.node), values.keys() | stored, label)]
+    nodes = written(ordered, values, opsets, converter.constants)
     return Program(inputs, outputs, names, tuple(nodes), None if base is None else Path(label).absolute())
 
 
