@@ -212,7 +212,8 @@ def _external_array(tensor: TensorProto, shape: tuple[int, ...], base: Path | No
         raise InputError(f"{where} lies in external file '{location}', unknown for a model in memory; pass the path")
     path = base / location
     try:
-        plain = bool(location) and Path(location).name == location != ".." and not path.is_symlink()
+        named = location not in ("", "..") and "\0" not in location and Path(location).name == location
+        plain = named and not path.is_symlink()
         inside = plain or (bool(location) and path.resolve().is_relative_to(base.resolve()))
         there = inside and path.is_file()
     except (OSError, RuntimeError, ValueError) as error:  # too long, a loop of links, a NUL
