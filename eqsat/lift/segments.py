@@ -18,40 +18,18 @@ from eqsat.base.graphs import operands_first
 from eqsat.base.numerics import FLOATS, INTS, np_dtype
 from eqsat.lift.forms import whole
 from eqsat.lift.lift import lift_nodes, lift_tidied
+from eqsat.lift.part import Part
 from eqsat.lift.tidy import Tidied, tidied
 from eqsat.program import ops
 from eqsat.program.constants import viewed
 from eqsat.program.core import CoreProgram, Node, make, topological
 from eqsat.program.ir import Program
 from eqsat.program.node import substitute
-from eqsat.program.segments import Segment
 from eqsat.program.term import ConstArray, Shape, Term, rebuilt
 from eqsat.program.term import topological as term_order
 
 _DIGITS = 200
 """Base of the numbers in stand-ins: every computed element type except bool holds whole numbers up to here."""
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """A segment of the source, and its optimised form.
-
-    Attributes:
-        segment: as cut from the source.
-        roots: the same values after optimisation, over `leaves`, inputs and constants.
-        leaves: In node -> the node of another segment that it stands for.
-        constants: digest to values of the constants below `roots`, as in a plan.
-        origins: for constants computed ahead of time, the nodes they were computed from, over constants of the source.
-        kept: values of the segment that the optimised form has as well, operands first: the node of each in the source,
-            and in the form, where it may be a view.
-    """
-
-    segment: Segment
-    roots: tuple[Node, ...]
-    leaves: Mapping[Node, Node]
-    constants: Mapping[str, np.ndarray]
-    origins: Mapping[Node, Node] = field(default_factory=dict)
-    kept: tuple[tuple[Node, Node], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,14 +8,12 @@ from dataclasses import dataclass, field, replace
 
 from eqsat.base.memory_limit import in_use
 from eqsat.check.check import check
-from eqsat.check.overflow import folds_to_infinity, overflows
 from eqsat.check.part import Check, Special
 from eqsat.check.rounding import Pair
 from eqsat.extract.plan.memory import lean_plan
 from eqsat.extract.plan.plan import Plan, folding_bytes
 from eqsat.extract.plan.stitch import Solved, Stitched, stitch
 from eqsat.language.rule import Policy
-from eqsat.lift.segments import lift_parts
 from eqsat.pipeline.selection import Selection
 from eqsat.program.fold import fold_constants
 from eqsat.program.ir import Program
@@ -63,6 +61,8 @@ def assemble(problem: Problem, selection: Selection, written: Stitched, run: Run
 
 
 def _assembled(deadline: Deadline, problem: Problem, selection: Selection, written: Stitched) -> Assembled:
+    from eqsat.check.overflow import overflows
+
     selection = _keep_large(problem, selection)
     made = _made(problem, selection, written)
     if overflows(problem.source, made.program, problem.asked.inputs, memory_left(problem)):
@@ -71,6 +71,8 @@ def _assembled(deadline: Deadline, problem: Problem, selection: Selection, writt
 
 
 def _made(problem: Problem, selection: Selection, written: Stitched) -> Assembled:
+    from eqsat.check.overflow import folds_to_infinity
+
     core = problem.core
     stitched = planned(problem, selection.solved) if selection.changed() else written
     narrow = [p.segment.form for p in stitched.parts if folds_to_infinity(p.constants, core.constants)]
@@ -95,6 +97,8 @@ def planned(problem: Problem, solved: Mapping[Form, Solved]) -> Stitched:
 def lifted(problem: Problem, stitched: Stitched) -> tuple[Program, list[Pair], dict[Term, Term]]:
     """The program of a plan over shaped terms with its constants folded, and the `cuts` and `meanings` of its values as
     in `Assembled`."""
+    from eqsat.lift.segments import lift_parts
+
     budget, core = problem.budget, problem.core
     with budget.stage("lift"):
         found = lift_parts(stitched.parts, core)

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from eqsat.check.part import Check
-from eqsat.explain.explain import Explanation, explain, merged_kernels
-from eqsat.explain.replay import WORK, Replayer
+from eqsat.explain.explanation import Explanation
 from eqsat.extract.plan.plan import Plan
 from eqsat.extract.plan.stitch import Solved
 from eqsat.pipeline.assemble import Assembled
@@ -34,6 +33,8 @@ def describe(
     with run.budget.stage("explain"):
         explanation, merges = Explanation([], derived=False), []
         if not brief:
+            from eqsat.explain.explain import merged_kernels
+
             explanation = explanation_of(problem, selection.solved, explain_time, run)
             sources = {form: x.written for form, x in selection.found.items()}
             merges = merged_kernels(problem.parts, sources, selection.solved, asked.rules, written, made.plan)
@@ -79,6 +80,9 @@ def explanation_of(problem: Problem, solved: Mapping[Form, Solved], seconds: flo
 def _explained(
     deadline: Deadline, problem: Problem, solved: Mapping[Form, Solved], run: Runner, seconds: float
 ) -> Explanation:
+    from eqsat.explain.explain import explain
+    from eqsat.explain.replay import WORK, Replayer
+
     ends = run.deadline(seconds)
     work = int(min(WORK * seconds / limits.EXPLAINING.seconds, sys.maxsize)) if ends.left() else 0
     rules, folded = problem.asked.rules, problem.folded

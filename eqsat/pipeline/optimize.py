@@ -29,7 +29,6 @@ from eqsat.language.rule import AnyRule, Policy
 from eqsat.pipeline.assemble import assemble, plan_written, verify
 from eqsat.pipeline.describe import describe
 from eqsat.pipeline.failures import fallback, what_passes
-from eqsat.pipeline.measured import fastest_first
 from eqsat.pipeline.ranking import alternative_rows
 from eqsat.pipeline.result import Result
 from eqsat.pipeline.selection import Selection, cautious, choose
@@ -136,6 +135,8 @@ def optimize(
         passed = [what_passes(selections[0], made, refused, lambda: run.left("check") > 0, about)]
     figures: dict[str, Any] = {"measured": None}
     if asked.measure_threads is not None:
+        from eqsat.pipeline.measured import fastest_first
+
         passed, figures = fastest_first(passed, as_written, asked.device.runtime, asked.measure_threads, run)
     (best, selection), *others = passed[:top]
     best.report |= figures

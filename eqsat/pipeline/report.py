@@ -9,7 +9,7 @@ from typing import Any
 
 from eqsat.check.part import Check
 from eqsat.errors import escaped
-from eqsat.explain.explain import FOLD, Explanation
+from eqsat.explain.explanation import FOLD, Explanation
 from eqsat.extract.cover import CoverResult
 from eqsat.extract.device.table import Device
 from eqsat.extract.plan.memory import peak_bytes

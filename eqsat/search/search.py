@@ -16,7 +16,6 @@ from eqsat.egraph.snapshot import Snapshot
 from eqsat.errors import EqsatError, InputError
 from eqsat.extract.composites import Operator
 from eqsat.extract.plan.stitch import Solved
-from eqsat.frontends.onnx.write.plan import operators
 from eqsat.program.core import CoreProgram, Node, lower_terms, topological
 from eqsat.program.fold import Folded, fold_source
 from eqsat.program.ir import Program
@@ -81,6 +80,8 @@ def partition(source: Program, asked: Asked, run: Runner) -> Problem:
 
         @cache
         def executed() -> Sequence[tuple[Node, tuple[Node, ...]]]:
+            from eqsat.frontends.onnx.write.plan import operators
+
             written = operators(folded.program)
             return [(node[x], tuple(node[a] for a in args if a in node)) for x, args in written if x in node]
 

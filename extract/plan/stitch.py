@@ -11,7 +11,7 @@ from eqsat.egraph.snapshot import ENode, Snapshot
 from eqsat.extract.cover import CoverResult
 from eqsat.extract.plan.plan import Kernel, Plan, Result, build_plan
 from eqsat.layout.arithmetic import Layout, compose, identity
-from eqsat.lift.segments import Part
+from eqsat.lift.part import Part
 from eqsat.program.core import CoreProgram, Node, make, topological
 from eqsat.program.node import substitute
 from eqsat.program.segments import Segment

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -70,6 +72,25 @@ def test_where_no_time_is_left_the_copy_is_made_beside_the_rest(
     document("optimize", model, "-o", tmp_path / "after.onnx", "--time-limit", seconds)
     assert threads == [True] * early
     assert sorted(file.name for file in tmp_path.iterdir()) == ["after.onnx", "chain.onnx"]
+
+
+def test_where_no_time_is_left_nothing_is_loaded_that_only_changed_programs_need(model: Path, tmp_path: Path) -> None:
+    code = "import atexit, sys; atexit.register(lambda: print(*sys.modules)); from eqsat.__main__ import main; main()"
+    command = [
+        "optimize",
+        model,
+        "-o",
+        tmp_path / "after.onnx",
+        "--time-limit",
+        "0",
+        "--json",
+        tmp_path / "report.json",
+    ]
+    loaded = subprocess.run([sys.executable, "-c", code, *command], capture_output=True, text=True, check=True)
+    modules = loaded.stdout.splitlines()[-1].split()
+    assert "eqsat.pipeline.optimize" in modules
+    changed = ("eqsat.explain.explain", "eqsat.lift.lift", "eqsat.frontends.onnx.write", "eqsat.pipeline.measured")
+    assert not [name for name in modules if name.startswith((*changed, "eqsat.inspection", "egglog", "numpy.ma."))]
 
 
 def test_further_plans_are_listed_and_written(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from eqsat.egraph.saturate import Limits, saturate
 from eqsat.egraph.snapshot import ENode, Snapshot
 from eqsat.errors import CheckFailed
 from eqsat.explain.derivation import derive
-from eqsat.explain.explain import FOLD
+from eqsat.explain.explanation import FOLD
 from eqsat.language.equation import rule
 from eqsat.language.rule import Fact, Var
 from eqsat.lift.shaped import Shaper

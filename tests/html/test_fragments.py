@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 import pytest
 
 import eqsat
-from eqsat.explain.explain import Explanation
+from eqsat.explain.explanation import Explanation
 from eqsat.inspection.why_not import Answer, Place
 from eqsat.pipeline.result import Result
 from eqsat.program import ops
