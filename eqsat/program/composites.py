@@ -164,9 +164,19 @@ def log1p_in_steps(x: Term) -> Term:
 
 
 def elu(x: Term, alpha: float = 1.0) -> Term:
-    """x where positive, else alpha (exp(x) - 1)"""
+    """alpha (exp(x) - 1) where negative, else x"""
     negative = scaled(shifted(ops.exp(x), -1.0), alpha)
-    return ops.where(ops.greater(x, ops.full_like(0, x)), x, negative)
+    return ops.where(ops.greater_equal(x, ops.full_like(0, x)), x, negative)
+
+
+def celu(x: Term, alpha: float = 1.0) -> Term:
+    """max(0, x) + min(0, alpha (exp(x / alpha) - 1))
+
+    The function in ONNX's schema of Celu has other values where alpha is negative. Runtimes compute this formula of it.
+    """
+    zero = ops.full_like(0, x)
+    negative = scaled(shifted(ops.exp(ops.div(x, ops.full_like(alpha, x))), -1.0), alpha)
+    return ops.add(ops.max_(x, zero), ops.min_(negative, zero))
 
 
 def selu(x: Term, alpha: float, gamma: float) -> Term:
@@ -175,10 +185,10 @@ def selu(x: Term, alpha: float, gamma: float) -> Term:
 
 
 def leaky_relu(x: Term, alpha: float = 0.01) -> Term:
-    """x where positive, else alpha x; as max(x, alpha x) where 0 < alpha <= 1."""
+    """alpha x where negative, else x; as max(x, alpha x) where 0 < alpha <= 1."""
     if 0 < alpha <= 1:
         return ops.max_(x, scaled(x, alpha))
-    return ops.where(ops.greater(x, ops.full_like(0, x)), x, scaled(x, alpha))
+    return ops.where(ops.greater_equal(x, ops.full_like(0, x)), x, scaled(x, alpha))
 
 
 def hard_sigmoid(x: Term, alpha: float = 0.2, beta: float = 0.5) -> Term:

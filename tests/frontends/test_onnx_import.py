@@ -296,6 +296,16 @@ ADDING = {"axis": 1, "reduction": "add"}
 ADDED = {"where": np.array([[1, 1]]), "what": np.ones((1, 2), np.float32)}
 
 
+@pytest.mark.parametrize("alpha", [-2.0, -0.5, 0.0, 0.3, 1.5, np.inf, -np.inf, np.nan])
+@pytest.mark.parametrize("op", ["Celu", "Elu", "LeakyRelu", "ThresholdedRelu"])
+def test_activations_with_any_parameter_are_those_of_onnxruntime(op: str, alpha: float) -> None:
+    x = f32(-np.inf, -100, -2.5, -0.5, -1e-3, -0.0, 0.0, 1e-3, 0.5, 2.5, 100, np.inf, np.nan)
+    given = model([node(op, ["x"], ["y"], alpha=alpha)], {"x": x.shape})
+    (wanted,) = run(given, {"x": x})
+    with np.errstate(all="ignore"):
+        np.testing.assert_allclose(from_onnx(given).run({"x": x})["y"], wanted, rtol=1e-5, atol=1e-6)
+
+
 def test_an_infinite_parameter_of_selu_is_no_nan() -> None:
     x = f32(-1, -0.5, 2)
     for alpha in (np.inf, 0.5):

@@ -134,6 +134,7 @@ def _random(node: Node) -> Term:
 ELEMENTWISE: dict[str, Row] = {
     **{name: row(_same(op), *since) for op, (name, *since) in SAME.items()},
     "Bernoulli": row(_random, 15, 22),
+    "Celu": row(_composite(composites.celu, alpha=1.0), 12, 28),
     "Clip": row(_clip, 6, 11, 12, 13),
     "Dropout": row(_dropout, 7, 10, 12, 13, 22),
     "Elu": row(_composite(composites.elu, alpha=1.0), 6, 22),
