@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import heapq
 import itertools
-import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -20,6 +19,7 @@ from eqsat.base.trampoline import Call, run
 from eqsat.egraph.match import Matcher, Shape
 from eqsat.egraph.snapshot import Snapshot
 from eqsat.explain.congruence import Rewrite, Tree, follow, straightened
+from eqsat.explain.effort import Effort
 from eqsat.explain.replay import UNTRIED, Claim, Replay, Replayer
 from eqsat.explain.ties import Tie, Ties
 from eqsat.extract.cover import CoverResult
@@ -88,7 +88,7 @@ def derive(
     Raises:
         CheckFailed: both sides of a step evaluate to different values: a rule is unsound.
     """
-    search = _Search(snapshot, rules, time.monotonic() + seconds)
+    search = _Search(snapshot, rules, Effort.within(seconds))
     planted = search.planted_pairs(pairs)
     return search.steps(Replayer()) if planted is not None and search.lead(planted) else None
 
@@ -98,15 +98,15 @@ def derive_cover(
     rules: Sequence[AnyRule],
     roots: Sequence[Node],
     cover: CoverResult,
-    seconds: float = SECONDS,
+    effort: Effort,
     replayer: Replayer | None = None,
 ) -> Derivation:
-    """Steps from the roots as written to the chosen kernels; the contribution of each rule if time is short.
+    """Steps from the roots as written to the chosen kernels, or if these take too much, what each rule contributed.
 
     Raises:
         CheckFailed: as `derive`.
     """
-    search = _Search(snapshot, rules, time.monotonic() + seconds)
+    search = _Search(snapshot, rules, effort)
     chosen = _Chosen(search, cover)
     written = search.planted_pairs([(root, root) for root in roots])
     goals = [chosen.of_class(cls) for cls in snapshot.roots]
@@ -154,17 +154,17 @@ class _Chosen:
 class _Search:
     """Rewrites trees into each other, and records the steps."""
 
-    def __init__(self, snapshot: Snapshot, rules: Sequence[AnyRule], deadline: float) -> None:
+    def __init__(self, snapshot: Snapshot, rules: Sequence[AnyRule], effort: Effort) -> None:
         self.snapshot = snapshot
         self.matcher = Matcher(snapshot, rules)
         self.rewrites: list[Rewrite] = []
         self._simplified: list[tuple[str, Node, Node]] = []
         self._source: dict[int, Node] = {}
-        self._deadline = deadline
+        self._effort = effort
         self._trees: dict[tuple[int, tuple[Tree, ...]], Tree] = {}
         self._nodes: dict[Tree, Node] = {}
         self._known: dict[int, Tree] = {}
-        self._ties = Ties(self.matcher, rules, deadline)
+        self._ties = Ties(self.matcher, rules, effort)
         self._active: set[tuple[int, int]] = set()
         self._done: set[tuple[Tree, Tree]] = set()
 
@@ -278,7 +278,7 @@ class _Search:
         """Steps from one tree to another of its class; the goal."""
         if tree is goal or (tree, goal) in self._done:
             return goal
-        if time.monotonic() > self._deadline:
+        if self._effort.over():
             raise Stuck
         key = (tree.at, goal.at)
         if tree.at != goal.at:
@@ -301,7 +301,7 @@ class _Search:
         banned: set[Tie] = set()
         unwrapped: Counter[Tie] = Counter()
         while tree.at != goal:
-            if time.monotonic() > self._deadline:
+            if self._effort.over():
                 raise Stuck
             path = self._path(tree.at, goal, self.cls(tree), banned)
             mark = len(self.rewrites)
@@ -311,7 +311,7 @@ class _Search:
                 except Stuck:
                     del self.rewrites[mark:]
                     banned.add(tie)
-                    if len(banned) > _MOST_RETRIES or time.monotonic() > self._deadline:
+                    if len(banned) > _MOST_RETRIES or self._effort.over():
                         raise
                     break
                 mark = len(self.rewrites)
@@ -355,7 +355,7 @@ class _Search:
         return path[::-1]
 
     def _ties_of(self, cls: int) -> tuple[list[Tie], dict[int, list[Tie]]]:
-        if time.monotonic() > self._deadline:
+        if self._effort.over():
             raise Stuck
         return self._ties.of_class(cls)
 

@@ -7,11 +7,12 @@ beside the step. Applying all steps in order leads from the source to the result
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from eqsat.explain.derivation import Derivation, Step, derive_cover
+from eqsat.explain.effort import STEP, Effort
 from eqsat.explain.explanation import FOLD, Explanation, ShownStep
 from eqsat.explain.merges import launched, merges
 from eqsat.explain.replay import Replayer, largest_shared
@@ -45,7 +46,7 @@ def explain(
     parts: Sequence[Segment],
     solved: Mapping[Form, Solved],
     rules: Sequence[AnyRule],
-    seconds: Callable[[], float],
+    effort: Effort,
     replayer: Replayer | None = None,
     folded: Folded | None = None,
 ) -> Explanation:
@@ -53,20 +54,20 @@ def explain(
 
     Args:
         solved: each form with its chosen cover.
-        seconds: time for writing the steps; once it is used up, steps show only their rule in general.
+        effort: for finding and writing the steps; once it is over, steps show only their rule in general.
         replayer: evaluates the steps.
         folded: how `program` was made by folding constants, if it was.
 
     Raises:
         CheckFailed: a step does not hold: a rule is unsound.
     """
-    explainer = Explainer(program, core.source_term, rules, lambda: seconds() <= 0.0)
+    explainer = Explainer(program, core.source_term, rules, effort)
     replayer = replayer or Replayer()
     steps = explainer.folds(folded) if folded is not None else []
     derived = True
     for part, times in instances(parts).values():
         chosen = solved[part.form]
-        derivation = derive_cover(chosen.snapshot, rules, part.form, chosen.cover, seconds(), replayer)
+        derivation = derive_cover(chosen.snapshot, rules, part.form, chosen.cover, effort, replayer)
         derived = derived and derivation.whole
         steps += explainer.steps(derivation, part, times)
     return Explanation(steps, derived)
@@ -119,9 +120,9 @@ class Explainer:
         program: Program,
         known: Mapping[Node, Term],
         rules: Sequence[AnyRule] = (),
-        late: Callable[[], bool] = lambda: False,
+        effort: Effort | None = None,
     ) -> None:
-        self.late = late
+        self.effort = effort or Effort()
         self._places = Places(program)
         self._known = known
         self._rules = {row.name: row for row in rules}
@@ -164,6 +165,13 @@ class Explainer:
         shown = InstanceWriter(self, None)
         return [s for s in (shown.step(step, 1) for step in steps) if s is not None]
 
+    def begins(self) -> bool:
+        """Whether there is effort left to write another step, which then counts."""
+        if self.effort.over():
+            return False
+        self.effort.spend(STEP)
+        return True
+
     def in_general(self, rule: str) -> tuple[str, str]:
         """Both sides of a rule in general, without its operands here."""
         return sides(self._rules[rule])
@@ -201,7 +209,7 @@ class InstanceWriter:
         """A step; None if both sides print the same: they differ only in the layout of flat arrays."""
         before, after = step.before, step.after
         where = self._where(before, step.source)
-        if self._explainer.late():  # no time to write it out
+        if not self._explainer.begins():  # no time to write it out
             type_ = spec_of(self._shaper.shape(before), before.dtype)
             one, other = ((text,) for text in self._explainer.in_general(step.rule))
             called, names = {}, {}
@@ -236,7 +244,7 @@ class InstanceWriter:
 
     def fold(self, node: Node, times: int) -> ShownStep:
         """The step that computes a constant expression ahead of time."""
-        if self._explainer.late():
+        if not self._explainer.begins():
             _, alike = self._explainer.numbered(FOLD, [])
             spec = spec_of(self._shaper.shape(node), node.dtype)
             said = ("an expression of constants",)

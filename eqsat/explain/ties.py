@@ -6,7 +6,6 @@ egglog keeps no proofs. A tie joins the top e-nodes of a rule's two sides; deriv
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,6 +14,7 @@ from typing import Any
 from eqsat.egraph.host_terms import Terms
 from eqsat.egraph.match import Matcher, Shape
 from eqsat.egraph.snapshot import ENode, Snapshot
+from eqsat.explain.effort import HOST_RULE, Effort
 from eqsat.language.rule import AnyRule, HostRule, Pat, Rule, Var
 
 _BACKWARD, _NESTED, _LAST_RESORT = 2, 2, 12
@@ -39,9 +39,9 @@ class Tie:
 class Ties:
     """The ties of a snapshot, class by class."""
 
-    def __init__(self, matcher: Matcher, rules: Sequence[AnyRule], deadline: float) -> None:
+    def __init__(self, matcher: Matcher, rules: Sequence[AnyRule], effort: Effort) -> None:
         self.snapshot, self.matcher = matcher.snapshot, matcher
-        self._deadline = deadline
+        self._effort = effort
         self._rules: dict[str, list[Rule]] = {}
         for row in rules:
             if isinstance(row, Rule):
@@ -52,7 +52,7 @@ class Ties:
 
     @cached_property
     def _host_ties(self) -> Mapping[int, list[Tie]]:
-        return _host_ties(self.snapshot, self.matcher, self._host, self._deadline)
+        return _host_ties(self.snapshot, self.matcher, self._host, self._effort)
 
     def of_class(self, cls: int) -> tuple[list[Tie], dict[int, list[Tie]]]:
         """The ties of a class: ties that start at any of its e-nodes, and ties that start at one of them."""
@@ -76,8 +76,9 @@ class Ties:
             for row in self._rules.get(self.snapshot.nodes[at].op, ()):
                 if not self._may_match(row.left, at):
                     continue
-                if time.monotonic() > self._deadline:
+                if self._effort.over():
                     return
+                self._effort.spend(1)
                 for match in self.matcher.matches(row, at):
                     if match.right is not None:
                         yield Tie(row.name, match.left, match.right, 1 + _NESTED * _nested(match.left))
@@ -133,13 +134,14 @@ class _Spelling(Terms):
 
 
 def _host_ties(
-    snapshot: Snapshot, matcher: Matcher, rules: Sequence[HostRule], deadline: float
+    snapshot: Snapshot, matcher: Matcher, rules: Sequence[HostRule], effort: Effort
 ) -> Mapping[int, list[Tie]]:
     """The statements of host rules on the final e-graph, by class."""
     ties: dict[int, list[Tie]] = {}
     for row in rules:
-        if time.monotonic() > deadline:
+        if effort.over():
             break
+        effort.spend(HOST_RULE)
         graph = _Spelling(snapshot)
 
         def emit(cls: int, term: Any, name: str = row.name, graph: _Spelling = graph) -> None:

@@ -72,26 +72,33 @@ def _parts(problem: Problem, selection: Selection, reason: str) -> dict[str, int
 
 def explanation_of(problem: Problem, solved: Mapping[Form, Solved], seconds: float, run: Runner) -> Explanation:
     """The derivation from the program as written to the chosen covers; if time is short, what each rule made."""
+    ends = limits.EXPLAINING.slow * seconds
     if seconds <= limits.EXPLAINING.seconds:
-        seconds = min(seconds, run.left("explain") + limits.EXPLAINING.late * seconds)
-    return run.run(EXPLAIN, run.unlimited, problem, solved, run, seconds)
+        ends = min(ends, run.left("explain") + limits.EXPLAINING.late * seconds)
+    return run.run(EXPLAIN, run.unlimited, problem, solved, run, min(seconds, ends), ends)
 
 
 def _explained(
-    deadline: Deadline, problem: Problem, solved: Mapping[Form, Solved], run: Runner, seconds: float
+    deadline: Deadline, problem: Problem, solved: Mapping[Form, Solved], run: Runner, seconds: float, most: float
 ) -> Explanation:
+    """The derivation, by the work of so many seconds, in `most` seconds by the clock."""
+    from eqsat.explain.effort import A_SECOND, Effort
     from eqsat.explain.explain import explain
     from eqsat.explain.replay import WORK, Replayer
 
-    ends = run.deadline(seconds)
+    ends = run.deadline(most)
+
+    def late() -> bool:
+        return ends.left() <= 0
+
     work = int(min(WORK * seconds / limits.EXPLAINING.seconds, sys.maxsize)) if ends.left() else 0
     rules, folded = problem.asked.rules, problem.folded
-    replayer = Replayer(work, lambda: ends.left() <= 0)
-    return explain(folded.program, problem.core, problem.parts, solved, rules, ends.left, replayer, folded)
+    effort, replayer = Effort(A_SECOND * seconds, late), Replayer(work, late)
+    return explain(folded.program, problem.core, problem.parts, solved, rules, effort, replayer, folded)
 
 
-def _sketched(problem: Problem, solved: Mapping[Form, Solved], run: Runner, seconds: float) -> Explanation:
-    return _explained(run.deadline(0.0), problem, solved, run, 0.0)
+def _sketched(problem: Problem, solved: Mapping[Form, Solved], run: Runner, seconds: float, most: float) -> Explanation:
+    return _explained(run.deadline(0.0), problem, solved, run, 0.0, 0.0)
 
 
 EXPLAIN = Stage(_explained, _sketched)

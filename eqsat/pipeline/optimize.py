@@ -71,8 +71,8 @@ def optimize(
         numerics: `exact` (bitwise the same), `reassociate` (rounding may differ) or `fast` (ranges may differ too).
         rules: the rules to use; `eqsat.rules.ALL` by default, none for `[]`.
         progress: called as the search goes on.
-        explain_time: seconds for finding, evaluating and writing the steps to the result. Seconds beyond the default
-            are added to the time limit.
+        explain_time: seconds for finding, evaluating and writing the steps to the result. Work is counted for it, which
+            takes up to three times as long on a busy machine. Seconds beyond the default are added to the time limit.
         top: how many different plans to return: the result, and the next best as its `alternatives`. Each is checked,
             if necessary after the time limit. All instances of a repeated part get the same kernels.
         objective: `latency`, `memory` (the most bytes that temporaries take at any launch; inputs, constants and

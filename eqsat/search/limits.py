@@ -180,9 +180,17 @@ class Folding:
 
 @dataclass(frozen=True, slots=True)
 class Explaining:
-    """The steps to a result: seconds to find, evaluate and write them; the share `late` may exceed the limit."""
+    """The steps to a result.
+
+    Attributes:
+        seconds: to find, evaluate and write them. They limit the work, which is counted, so that the steps do not
+            depend on what else the machine does.
+        slow: how many times as long this work may take by the clock.
+        late: the share of the seconds by which it may exceed the time limit.
+    """
 
     seconds: float = 1.0
+    slow: float = 3.0
     late: float = 0.25
 
 

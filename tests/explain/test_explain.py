@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 
 import numpy as np
 import pytest
@@ -14,7 +15,9 @@ from eqsat.egraph.saturate import Limits, saturate
 from eqsat.egraph.snapshot import ENode, Snapshot
 from eqsat.errors import CheckFailed
 from eqsat.explain.derivation import derive
+from eqsat.explain.effort import Effort
 from eqsat.explain.explanation import FOLD
+from eqsat.explain.ties import Ties
 from eqsat.language.equation import rule
 from eqsat.language.rule import Fact, Var
 from eqsat.lift.shaped import Shaper
@@ -221,6 +224,37 @@ def test_steps_lead_from_the_one_to_the_other():
 def test_where_no_rule_leads_there_is_no_derivation():
     found, _, pairs = chain()
     assert derive(found, [], [(b, a) for a, b in pairs]) is None
+
+
+def test_the_steps_do_not_depend_on_what_else_the_machine_does(monkeypatch: pytest.MonkeyPatch):
+    function, specs, _ = PROGRAMS["towers"]
+    program = eqsat.trace(function, specs)
+    quiet = eqsat.optimize(program, time_limit=30).report
+    own, paused = Ties.of_class, False
+
+    def held_up(self: Ties, cls: int) -> object:
+        nonlocal paused
+        if not paused:
+            paused = True
+            time.sleep(1.2)
+        return own(self, cls)
+
+    monkeypatch.setattr(Ties, "of_class", held_up)
+    busy = eqsat.optimize(program, time_limit=30).report
+    assert paused
+    assert quiet["derived"]
+    assert busy["derived"]
+    assert busy["steps"] == quiet["steps"]
+
+
+def test_an_effort_is_over_once_its_work_is_done_or_it_is_late():
+    effort = Effort(3)
+    effort.spend(2)
+    assert not effort.over()
+    effort.spend(1)
+    assert effort.over()
+    assert Effort(late=lambda: True).over()
+    assert not Effort().over()
 
 
 def test_a_step_that_does_not_hold_is_a_failed_check():
