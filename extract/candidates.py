@@ -146,8 +146,8 @@ def enumerate_candidates(
     grower = (Grower if device.fuses else UnfusedGrower)(snapshot, prices, limits, made, chains)
     search = _Search(snapshot, facts, grower, limits, only or [True] * len(snapshot.nodes))
     own = None if only is None else tuple(only)
-    kept = made.kept.get(own, ()) if among is not None else ()
-    search.run(should_stop, in_a_hurry, {c: x for c, x in enumerate(kept) if among is not None and not among >> c & 1})
+    kept = () if among is None else made.kept.get(own, ())
+    search.run(should_stop, in_a_hurry, {c: cuts for c, cuts in enumerate(kept) if not (among or 0) >> c & 1})
     made.kept[own] = search.cuts
     of_class: list[list[Candidate]] = []
     for c in range(snapshot.n_classes):
