@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -146,9 +147,23 @@ def _apply_mask(term: Term, axes: tuple[Axis, ...], fill: Fill) -> Term:
 
 
 def _apply_take(term: Term, layout: Layout, shape: Shape) -> Term:
+    flat = ops.reshape(term, (term.size,))
+    if not layout.masked:
+        return ops.gather(flat, _index(layout, shape), 0)
     index = layout.index().reshape(shape)
-    taken = ops.gather(ops.reshape(term, (term.size,)), ops.constant(np.maximum(index, 0)), 0)
-    return _where(ops.constant(index >= 0), taken, layout.fill) if layout.masked else taken
+    taken = ops.gather(flat, ops.constant(np.maximum(index, 0)), 0)
+    return _where(ops.constant(index >= 0), taken, layout.fill)
+
+
+_INDICES: WeakValueDictionary[tuple[Layout, Shape], Term] = WeakValueDictionary()
+"""Indices by their layouts, while a program holds them: they are as large as results, and steps read as results do."""
+
+
+def _index(layout: Layout, shape: Shape) -> Term:
+    found = _INDICES.get((layout, shape))
+    if found is None:
+        found = _INDICES[layout, shape] = ops.constant(layout.index().reshape(shape))
+    return found
 
 
 def _where(valid: Term, term: Term, fill: Fill) -> Term:

@@ -140,3 +140,11 @@ def test_views_that_do_not_compose_are_read_one_after_the_other() -> None:
     got = Program((x,), {"y": apply(x, steps)}).run({"x": values})["y"]
     np.testing.assert_array_equal(got.reshape(-1), flat.index()[index])
     assert cost(steps) < 12, "no gather needed"
+
+
+def test_an_index_is_made_once_while_a_program_holds_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    layout, source, target, _ = CHAINS["unfolded-windows"]
+    steps = chain(layout, source, target)
+    first = apply(ops.input("x", source), steps)
+    monkeypatch.delattr(Layout, "index")
+    assert apply(ops.input("y", source), steps).args[1] is first.args[1]
