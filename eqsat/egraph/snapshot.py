@@ -7,7 +7,8 @@ exactly as `eqsat.program.core` does, its operand classes, its own class, and th
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -130,6 +131,19 @@ class Snapshot:
             const=const,
             roots=[ids[r] for r in roots],
         )
+
+    def with_leaves(self, other: Mapping[tuple[str, tuple[Any, ...]], tuple[str, tuple[Any, ...]]]) -> Snapshot:
+        """The same classes with some leaves replaced by leaves of their size and type: operator and attributes of each,
+        and of its replacement."""
+        made = copy(self)
+        made.nodes = [
+            ENode(*other[node.op, node.attrs], (), node.cls, node.rule)
+            if not node.args and (node.op, node.attrs) in other
+            else node
+            for node in self.nodes
+        ]
+        made._index = None
+        return made
 
     def with_needless(self) -> Snapshot:
         """The same classes with all e-nodes, also those that no program needs."""

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -236,19 +237,19 @@ class _Builder:
         outputs = tuple(substitute(expressions, dict(zip(params, inputs, strict=True))))
         for x, output in zip(group, outputs, strict=True):
             self.value[x.cls] = output
-        inner = topological(expressions)
         family = self._family(group)
+        figures = _figures(family, expressions)
         return Kernel(
-            name=kernel_name(family, expressions),
+            name=figures.name,
             family=family,
             outputs=outputs,
             inputs=inputs,
             params=params,
             body=written_out,
-            flops=sum(flops(n) for n in inner),
-            bytes=_bytes_read(expressions) + sum(n.size * itemsize(n.dtype) for n in expressions),
+            flops=figures.flops,
+            bytes=figures.bytes,
             predicted_us=price * 1e-6,
-            ops=numpy_ops(expressions),
+            ops=list(figures.ops),
             launches=group[0].launches,
             slices=group[0].slices,
         )
@@ -260,6 +261,26 @@ class _Builder:
         first = group[0]
         joint = first.call is not None and first.call[0] == first.family != "opaque"
         return joint_family(self.snapshot, [x.cut for x in group]) if joint else first.family
+
+
+class _Figures(NamedTuple):
+    """What the expressions of a kernel say of it, over its params: as in `Kernel`."""
+
+    name: str
+    flops: int
+    bytes: int
+    ops: tuple[str, ...]
+
+
+@lru_cache(maxsize=1 << 10)
+def _figures(family: str, expressions: tuple[Node, ...]) -> _Figures:
+    """Layers repeat, and their kernels are equal over their params."""
+    return _Figures(
+        kernel_name(family, expressions),
+        sum(flops(n) for n in topological(expressions)),
+        _bytes_read(expressions) + sum(n.size * itemsize(n.dtype) for n in expressions),
+        tuple(numpy_ops(expressions)),
+    )
 
 
 def launches(result: CoverResult) -> list[list[Candidate]]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from eqsat.egraph.snapshot import ENode, Snapshot
+from eqsat.egraph.snapshot import Snapshot
 from eqsat.extract.cover import CoverResult
 from eqsat.extract.plan.plan import Kernel, Plan, Result, build_plan
 from eqsat.layout.arithmetic import Layout, compose, identity
@@ -63,6 +63,7 @@ class _Joiner:
         self.parts: list[Part] = []
         self.constants: dict[str, np.ndarray] = {}
         self._placed: dict[Node, _Placed] = {}
+        self._classes: dict[tuple[tuple[Node, ...], int], list[tuple[Node, int]]] = {}
 
     def add(self, segment: Segment, solved: Solved) -> None:
         """Append the kernels of one instance of a segment."""
@@ -78,7 +79,7 @@ class _Joiner:
         plan = build_plan(snapshot, solved.cover, self.program, self.exact)
         self.constants |= plan.constants
         outside = {p: segment.leaves[p] for p in stand_ins}
-        kept = _kept(segment, solved.snapshot, plan.computed)
+        kept = self._kept(segment, solved.snapshot, plan.computed)
         self.parts.append(Part(segment, plan.roots, outside, plan.constants, plan.origins, kept))
         value: dict[Node, Node] = {p: placed.node for p, placed in stand_ins.items()}
         for kernel in plan.kernels:
@@ -93,6 +94,17 @@ class _Joiner:
             else:
                 (buffer,) = substitute([buffer], value)
             self._placed[root] = _Placed(node, buffer, layout)
+
+    def _kept(
+        self, segment: Segment, snapshot: Snapshot, computed: Mapping[int, Node]
+    ) -> tuple[tuple[Node, Node], ...]:
+        """The values of a segment that its kernels compute too, operands first: its own node of each, and theirs."""
+        key = segment.form, id(snapshot)
+        if key not in self._classes:
+            self._classes[key] = _classes(segment.form, snapshot)
+        own = {made: node for node, made in segment.nodes().items()}
+        found = self._classes[key]
+        return tuple((own[made], computed[cls]) for made, cls in found if cls in computed and made.op != "V")
 
     def _append(self, kernel: Kernel, stand_ins: Mapping[Node, _Placed], value: dict[Node, Node]) -> None:
         """Append a kernel, with its reads from other segments replaced by their actual buffers."""
@@ -128,26 +140,16 @@ class _Joiner:
         )
 
 
-def _kept(segment: Segment, snapshot: Snapshot, computed: Mapping[int, Node]) -> tuple[tuple[Node, Node], ...]:
-    """The values of a segment that its kernels compute too, operands first: its own node of each, and theirs."""
-    own = {made: node for node, made in segment.nodes().items()}
+def _classes(form: Sequence[Node], snapshot: Snapshot) -> list[tuple[Node, int]]:
+    """The nodes of a form, operands first, whose classes an e-graph of it has."""
     classes: dict[Node, int] = {}
-    found = []
-    for made in topological(segment.form):
+    for made in topological(form):
         cls = snapshot.find(made.op, made.attrs, [classes.get(a, -1) for a in made.args])
         if cls is not None:
             classes[made] = cls
-            found += [(own[made], computed[cls])] if cls in computed and made.op != "V" else []
-    return tuple(found)
+    return list(classes.items())
 
 
 def _renamed(snapshot: Snapshot, names: Mapping[Node, Node]) -> Snapshot:
     """The snapshot, with the leaves of a form replaced by those of an instance."""
-    renames = {(p.op, p.attrs): (n.op, n.attrs) for p, n in names.items() if n is not p}
-    nodes = []
-    for node in snapshot.nodes:
-        op, attrs = (
-            renames.get((node.op, node.attrs), (node.op, node.attrs)) if not node.args else (node.op, node.attrs)
-        )
-        nodes.append(ENode(op, attrs, node.args, node.cls, node.rule) if attrs is not node.attrs else node)
-    return replace(snapshot, nodes=nodes, size=[], dtype=[], members=[], parents=[], depth=[], best=[])
+    return snapshot.with_leaves({(p.op, p.attrs): (n.op, n.attrs) for p, n in names.items() if n is not p})

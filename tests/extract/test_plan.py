@@ -166,6 +166,16 @@ def test_a_kernel_is_written_out_only_where_an_element_adds_up_terms(monkeypatch
     assert made == [False, False, True]
 
 
+def test_equal_kernels_are_described_once() -> None:
+    plans._figures.cache_clear()
+    layer = X
+    for i in range(4):
+        layer = silu(linear(layer, f"own {i}"))
+    found, _ = planned(layer)
+    assert plans._figures.cache_info().misses == 1 < len(found.kernels)
+    assert len({(k.name, k.flops, k.bytes, *k.ops) for k in found.kernels}) == 1
+
+
 def test_a_kernel_counts_the_rows_that_it_looks_up() -> None:
     places = make("In", ("places", 8, "int64"))
     rows = make("Gather", (1, 1000, 32), (x_("table", 1000 * 32), places))
