@@ -284,6 +284,7 @@ def _solved(
     """The cheapest cover that such an effort finds, with the launches among its candidates that small products near
     good covers may share: those to start from, then the best one, until nothing new is shared."""
     solution: Solution | None = None
+    at_least: int | None = None
     hurried = False
     for _ in range(SHARING_ROUNDS):
         orders = [covers.launch_order(choice) for choice in starts] if sharing else []
@@ -295,9 +296,11 @@ def _solved(
             covers.found.add(fresh)
             covers = CoverProblem(covers.snapshot, covers.found, covers.needed)
             starts = [choice for kernels in packed if (choice := covers.choice_of(kernels)) is not None]
+            if sharing and solution is not None:
+                at_least = solution.lower_bound - sharing.most_saved(fresh)
         elif solution is not None:
             break
-        solution = solve(covers.problem, max(0.0, ends - time.monotonic()), starts, should_stop, effort)
+        solution = solve(covers.problem, max(0.0, ends - time.monotonic()), starts, should_stop, effort, at_least)
         starts, hurried = [solution.choice], hurried or solution.hurried
     assert solution is not None
     return covers, replace(solution, hurried=hurried)

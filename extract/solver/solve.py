@@ -146,6 +146,7 @@ def solve(
     incumbents: Sequence[Mapping[int, int]] = (),
     should_stop: Callable[[], bool] | None = None,
     effort: Effort = FIRST,
+    at_least: int | None = None,
 ) -> Solution:
     """The cheapest answer found within ``time_limit`` seconds, with a proven lower bound.
 
@@ -154,6 +155,7 @@ def solve(
         should_stop: polled between steps; True ends the search with the best answer so far.
         effort: to begin with. `SETTLING` ends before the time is up, though nothing is proven: further rounds of
             neighbourhoods and relaxation hardly ever bring a better answer.
+        at_least: a lower bound that is known already. It proves a known answer that costs as much.
 
     Raises:
         Underivable: a root has no acyclic derivation.
@@ -165,15 +167,12 @@ def solve(
     search = Search(problem, time.monotonic() + time_limit, should_stop)
     for known in incumbents:
         search.offer(known, "given")
-    parts = split(problem)
-    if len(parts) > 1:
-        found, bound = _solve_parts(search, parts, search.choice, effort)
-        search.offer(found, "parts")
-        search.raise_bound(bound, exact=True)
+    if search.choice is None or at_least is None:
+        _solve_whole(search, effort)
     else:
-        with search.stage("greedy"):
-            _greedy(search)
-        _run(search, effort)
+        search.raise_bound(at_least, exact=True)
+        if not search.proven:
+            _solve_whole(search, effort)
     assert search.choice is not None
     return Solution(
         choice=search.choice,
@@ -184,6 +183,18 @@ def solve(
         hurried=search.hurried and not search.proven,
         stats=search.stats,
     )
+
+
+def _solve_whole(search: Search, effort: Effort) -> None:
+    parts = split(search.problem)
+    if len(parts) > 1:
+        found, bound = _solve_parts(search, parts, search.choice, effort)
+        search.offer(found, "parts")
+        search.raise_bound(bound, exact=True)
+    else:
+        with search.stage("greedy"):
+            _greedy(search)
+        _run(search, effort)
 
 
 def _solve_parts(

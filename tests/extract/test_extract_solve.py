@@ -123,6 +123,17 @@ def test_a_known_answer_is_never_made_worse() -> None:
         assert solve(problem, NO_LIMIT, [given]).cost == min(known.values())
 
 
+def test_a_known_answer_that_costs_a_known_bound_is_not_searched_for_again() -> None:
+    problem = layered_problem(5, 150, roots=5, cyclic=0.2)
+    best = solve(problem, NO_LIMIT)
+    assert best.optimal
+    again = solve(problem, NO_LIMIT, [best.choice], at_least=best.cost)
+    assert (again.choice, again.cost, again.lower_bound, again.optimal) == (best.choice, best.cost, best.cost, True)
+    assert not again.stats["seconds"]
+    assert solve(problem, NO_LIMIT, [best.choice], at_least=best.cost - 1).optimal
+    assert solve(problem, NO_LIMIT, at_least=best.cost).cost == best.cost, "a bound alone is no answer"
+
+
 def test_wrong_incumbents_and_rows_are_refused() -> None:
     problem = Problem([0, 0, 1], [1, 3, 1], [(1,), (), ()], 2, (0,))
     with pytest.raises(CheckFailed, match="class 1 is used but has no choice"):

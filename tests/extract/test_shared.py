@@ -9,8 +9,11 @@ import pytest
 
 import eqsat
 from eqsat.egraph.snapshot import Snapshot
+from eqsat.extract.candidates import Candidate, Candidates
 from eqsat.extract.cover import cover
+from eqsat.extract.cuts import Cut, Facts, Kind, Limits
 from eqsat.extract.plan.plan import build_plan
+from eqsat.extract.shared import CALL, Sharing
 from eqsat.gpu.launch.grouping import groups, launch_counts
 from eqsat.program.core import Node, make
 from support.core_programs import mm, un, x_
@@ -91,3 +94,31 @@ def test_the_price_is_of_the_launches_that_lowering_makes(roots: list[Node]) -> 
         kernels = [plan.kernels[i] for i in group]
         assert all(n.op in ("In", "Const") or n in made for kernel in kernels for n in kernel.inputs)
         made |= {n for kernel in kernels for n in kernel.outputs}
+
+
+def test_what_shared_launches_save_at_most_is_counted_by_launches_and_by_classes() -> None:
+    def shared(*members: int) -> list[Candidate]:
+        cuts = [Cut(c, -1, (), Kind.GEMM, None, 0, 0, ()) for c in members]
+        return [Candidate(x.cls, "contraction", (), (), 3, x, (CALL, (members, ()))) for x in cuts]
+
+    snapshot = Snapshot.from_core([small("p", 16)])
+    sharing = Sharing(snapshot, Candidates([], Facts(snapshot, Limits())), 7)
+    assert sharing.most_saved([]) == 0
+    assert sharing.most_saved(shared(0, 1, 2)) == 2 * 7
+    assert sharing.most_saved([*shared(0, 1), *shared(0, 1)]) == 7, "the same call twice"
+    assert sharing.most_saved([*shared(0, 1), *shared(2, 3)]) == 2 * 7
+    assert sharing.most_saved([*shared(0, 1), *shared(0, 2), *shared(1, 2)]) == 2 * 7, "each class is computed once"
+
+
+@pytest.mark.parametrize("roots", PROGRAMS.values(), ids=PROGRAMS)
+def test_the_bound_before_launches_were_shared_gives_the_bound_after(
+    roots: list[Node], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    snapshot = Snapshot.from_core(roots)
+    monkeypatch.setattr("eqsat.extract.cover.MOST_SHARING", 0)
+    known = cover(snapshot, "mi300x", 20.0)
+    monkeypatch.setattr(Sharing, "most_saved", lambda *args: 1 << 60)
+    anew = cover(snapshot, "mi300x", 20.0)
+    assert known.optimal
+    assert anew.optimal
+    assert known.cost == anew.cost
