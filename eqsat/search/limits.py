@@ -43,6 +43,7 @@ class After:
         near: share of the limit reserved for covers that are nearer to the program as written.
         further: share of the limit reserved for further plans, if any are asked for.
         written_bytes: bytes of constants that are written in a second, at least, after `written_seconds`.
+        of_changes: the stages that a program left as written does not need.
     """
 
     per_node: Mapping[str, float] = field(default_factory=lambda: {"plan": 3e-4, "lift": 1.4e-3, "report": 1e-4})
@@ -57,6 +58,7 @@ class After:
     further: float = 0.25
     written_bytes: float = 5e8
     written_seconds: float = 0.2
+    of_changes: tuple[str, ...] = ("near", "lift")
 
     def writing(self, constants: int) -> float:
         """Expected seconds for writing a model with so many bytes of constants."""

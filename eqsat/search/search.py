@@ -6,7 +6,7 @@ so that each has a fallback. Then they are searched, in several processes at onc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -107,15 +107,22 @@ def search(problem: Problem, run: Runner) -> dict[Form, Found]:
     """The best covers of all forms that are found in the time left."""
     sizes = problem.sizes()
     budget = run.budget
-    for stage, seconds in limits.AFTER.expected(
-        budget.limit, sum(sizes.values()), budget.spent.get("fold", 0.0)
-    ).items():
-        budget.expect(stage, seconds)
+    after = limits.AFTER.expected(budget.limit, sum(sizes.values()), budget.spent.get("fold", 0.0))
+    of_changes = {stage: after.pop(stage) for stage in limits.AFTER.of_changes}
+    _reserve(after, run)
     forms = sorted(sizes, key=sizes.__getitem__)  # what small ones leave is for larger ones
     with Crew(problem.asked, [sizes[form] for form in forms], run) as crew:
         sought = [problem.sought(form) for form in forms]
-        found = _alone(sought, [sizes[form] for form in forms], run) if crew.alone else _together(sought, crew, run)
+        if crew.alone:
+            found = _alone(sought, [sizes[form] for form in forms], of_changes, run)
+        else:
+            found = _together(sought, crew, of_changes, run)
     return dict(zip(forms, found, strict=True))
+
+
+def _reserve(expected: Mapping[str, float], run: Runner) -> None:
+    for stage, seconds in expected.items():
+        run.budget.expect(stage, seconds)
 
 
 def _start_worker(asked: Asked, run: Runner) -> None:
@@ -129,15 +136,16 @@ def _start_worker(asked: Asked, run: Runner) -> None:
                 run.interrupt()
 
 
-def _alone(sought: Sequence[Sought], sizes: Sequence[int], run: Runner) -> list[Found]:
+def _alone(sought: Sequence[Sought], sizes: Sequence[int], of_changes: Mapping[str, float], run: Runner) -> list[Found]:
     """Each form in turn. The first is saturated while all are covered as written, then each while the one before it is
-    covered."""
+    covered. Seconds `of_changes` are reserved once all are covered."""
 
     def share(i: int, spoken_for: float = 0.0) -> float:
         return limits.SEARCH.of_form(max(0.0, run.left("solve") - spoken_for), sizes[i], sizes[i:])
 
     prefetch = prefetched(sought[0], share(0), run) if sought else None
     written = [cover_written(one, share(i), run) for i, one in enumerate(sought)]
+    _reserve(of_changes, run)
     if sought and prefetch is None:
         _start_worker(sought[0].asked, run)
     found: list[Found] = []
@@ -158,10 +166,11 @@ def _alone(sought: Sequence[Sought], sizes: Sequence[int], run: Runner) -> list[
     return found
 
 
-def _together(sought: Sequence[Sought], crew: Crew, run: Runner) -> list[Found]:
-    """Several forms at a time."""
+def _together(sought: Sequence[Sought], crew: Crew, of_changes: Mapping[str, float], run: Runner) -> list[Found]:
+    """Several forms at a time. Seconds `of_changes` are reserved once all are covered as written."""
     covers = crew.each(cover_written, [(one,) for one in sought], "part")
     written = [x if isinstance(x, Solved) else cover_at_once(one) for x, one in zip(covers, sought, strict=True)]
+    _reserve(of_changes, run)
     _start_worker(sought[0].asked, run)
     found: list[Found] = []
     for x, own in zip(crew.each(search_whole, list(zip(sought, written, strict=True)), "part"), written, strict=True):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -87,3 +89,24 @@ def test_an_interrupt_ends_a_saturation_in_another_thread() -> None:
     found = Prefetch(lambda: form._saturated(sought, run.deadline(30.0)), 30.0).result(10.0)
     assert found is not None
     assert time.monotonic() - start < 2.0
+
+
+def test_no_time_for_changes_is_reserved_before_there_is_a_cover_as_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What stays as written is lifted in no time. So its cover may take what lifting would."""
+    reserved: dict[str, set[str]] = {"cover_written": set(), "search_form": set()}
+
+    def noted(name: str) -> Callable[..., Any]:
+        found = getattr(search, name)
+
+        def told(*args: Any) -> Any:
+            (run,) = (x for x in args if isinstance(x, Runner))
+            reserved[name] |= set(run.budget.expected)
+            return found(*args)
+
+        return told
+
+    for name in reserved:
+        monkeypatch.setattr(search, name, noted(name))
+    eqsat.optimize(layers(), time_limit=30)
+    assert reserved["search_form"] - reserved["cover_written"] == set(limits.AFTER.of_changes)
+    assert "plan" in reserved["cover_written"]
