@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
+from operator import itemgetter
 
 import numpy as np
 
@@ -139,7 +140,7 @@ class _Comparison:
         found = Check(0.0, 0)
         for i, further in enumerate(tries):
             compared: Check | CheckFailed | None = None
-            for values in chain([first[i]], further):
+            for values in chain([first[i]], self._in_time_first(further)):
                 compared = self._compared(values, i)
                 if isinstance(compared, Check):
                     found = compared + found
@@ -160,6 +161,18 @@ class _Comparison:
             values = values | further
             yield values
             further = {name: value for name, each in over.items() if (value := next(each, None)) is not None}
+
+    def _in_time_first(self, tries: Iterable[dict[str, Compared]]) -> Iterator[dict[str, Compared]]:
+        """These, but one that there is no time for is put off, until those after it are no cheaper. Any one that passes
+        is a proof, fewer stand-ins may take less work, and what fails only takes time."""
+        dear: list[tuple[int, dict[str, Compared]]] = []
+        for values in tries:
+            work = Part(values, self.settings).whole.flops
+            if work <= max(CHEAP, SPEED * self.left()) or any(work < other for other, _ in dear):
+                yield values
+            else:
+                dear.append((work, values))
+        yield from (values for _, values in sorted(dear, key=itemgetter(0)))
 
     def _form(self, values: Mapping[str, Compared]) -> object:
         return _form(values.values()) if self.settings.exact else tuple(values.values())

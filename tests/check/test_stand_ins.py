@@ -1,6 +1,11 @@
 """Where checks cut programs: a value that differs over all stand-ins gets as few others as it needs."""
 
+import pytest
+
+from eqsat.check.check import _Comparison
 from eqsat.check.cuts import Compared, Cuts
+from eqsat.check.inputs import Drawn
+from eqsat.check.part import Settings
 from eqsat.program import ops
 from eqsat.program.term import Term, topological
 
@@ -89,3 +94,17 @@ def test_what_is_computed_from_a_stand_in_that_gives_way_may_stay() -> None:
     over, again, *_ = Cuts(values).over(len(values) - 1)
     assert inputs_of(over) == [{"%24", "x", "y"}, {"%0", "%24"}]
     assert inputs_of(again) == [{"%24", "x", "y"}, {"%24", "x", "y"}]
+
+
+@pytest.mark.parametrize(("seconds", "order"), [(100.0, "abcd"), (0.0, "acbd"), (-1.0, "acbd")])
+def test_a_comparison_that_there_is_no_time_for_is_put_off_until_the_others_are_no_cheaper(
+    seconds: float, order: str
+) -> None:
+    def product(n: int) -> dict[str, Compared]:
+        x = ops.input("x", (n, n), "float32")
+        return {"y": Compared(ops.matmul(x, x), ops.neg(ops.matmul(x, x)), ops.neg(ops.matmul(x, x)))}
+
+    tries = dict(zip("abcd", (product(n) for n in (64, 2048, 1024, 3072)), strict=True))
+    settings = Settings("float32", Drawn(0), "same", None, exact=False)
+    comparison = _Comparison([], {}, settings, None, lambda: seconds)
+    assert list(comparison._in_time_first(tries.values())) == [tries[x] for x in order]
