@@ -104,3 +104,14 @@ def test_an_early_copy_that_fails_says_so_when_it_is_kept(saved: Path) -> None:
         copy.keep()
     with copied_early(saved.with_name("none.onnx"), saved.with_name("copy.onnx")) as copy:
         pass
+
+
+def test_a_copy_beside_other_work_that_fails_in_any_way_is_no_success(
+    saved: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*args: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("eqsat.frontends.onnx.file.copy.copy_model", fails)
+    with copied_early(saved, saved.with_name("copy.onnx")) as copy, pytest.raises(MemoryError):
+        copy.keep()

@@ -70,7 +70,7 @@ class EarlyCopy:
     def __init__(self, source: Path, target: Path) -> None:
         self._decided = threading.Event()
         self._dropped = False
-        self._failure: InputError | None = None
+        self._failure: Exception | None = None
         self._thread = threading.Thread(target=self._run, args=(source, target), daemon=True)
         self._thread.start()
 
@@ -78,7 +78,7 @@ class EarlyCopy:
         """Complete the copy.
 
         Raises:
-            InputError: as `copy_model`.
+            InputError: as `copy_model`, and whatever else it raised.
         """
         self._decided.set()
         self._thread.join()
@@ -96,10 +96,10 @@ class EarlyCopy:
             copy_model(source, target, self._go_on)
         except _Dropped:
             pass
-        except InputError as error:
-            self._failure = error
         except OSError as error:
             self._failure = InputError(f"{source}: cannot be copied ({error.strerror})")
+        except Exception as error:  # noqa: BLE001 - raised again where the copy is wanted
+            self._failure = error
 
     def _go_on(self, complete: bool) -> None:
         if complete:
