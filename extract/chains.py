@@ -92,8 +92,9 @@ def promising(kernels: Sequence[Sequence[Kernel]], facts: Facts, most: float, le
 
 
 def _detours(kernels: Sequence[Sequence[Kernel]], facts: Facts) -> dict[int, int]:
-    """For each class that a program may compute, how many picoseconds the cheapest one that does costs more than the
-    cheapest of all: what it costs to come there from the roots."""
+    """For each class that a program may compute, the price of the cheapest program that does, less that of the cheapest
+    of all, in picoseconds. Each kernel on the way from a root to the class adds the price by which its chain is dearer
+    than that of its class."""
     chains = chains_of(kernels, facts)
     found: dict[int, int] = {}
     inside: dict[int, int] = {}

@@ -67,7 +67,7 @@ class CoverResult:
         problem, solution: the solved problem and its solution, for finding other covers of the same snapshot; `sharing`
             are the launches that its small products may share.
         brief: whether `settled` may find a cheaper one.
-        late: whether time ended a search early, for this cover or for what it begins with.
+        late: whether the search for this cover, or for one that it begins with, ended early since its time was over.
     """
 
     chosen: list[Candidate]

@@ -84,13 +84,14 @@ def reserve(file: BinaryIO, size: int) -> None:
     Raises:
         OSError: there is no place for so many.
     """
+    allocate = getattr(os, "posix_fallocate", None)
+    if allocate is None:  # as on macOS and Windows
+        return
     try:
-        os.posix_fallocate(file.fileno(), file.tell(), size)
+        allocate(file.fileno(), file.tell(), size)
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise
-    except AttributeError:
-        pass  # not on this system
 
 
 def write_bytes(target: Target, data: bytes) -> None:
