@@ -15,7 +15,6 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
-from operator import itemgetter
 
 import numpy as np
 
@@ -140,8 +139,8 @@ class _Comparison:
         found = Check(0.0, 0)
         for i, further in enumerate(tries):
             compared: Check | CheckFailed | None = None
-            for values in chain([first[i]], self._in_time_first(further)):
-                compared = self._compared(values, i)
+            for values, part in chain([(first[i], None)], self._in_time_first(further, i)):
+                compared = self._compared(values, i, part)
                 if isinstance(compared, Check):
                     found = compared + found
                     break
@@ -162,23 +161,26 @@ class _Comparison:
             yield values
             further = {name: value for name, each in over.items() if (value := next(each, None)) is not None}
 
-    def _in_time_first(self, tries: Iterable[dict[str, Compared]]) -> Iterator[dict[str, Compared]]:
+    def _in_time_first(
+        self, tries: Iterable[dict[str, Compared]], number: int
+    ) -> Iterator[tuple[dict[str, Compared], Part]]:
         """These, but one that there is no time for is put off, until those after it are no cheaper. Any one that passes
         is a proof, fewer stand-ins may take less work, and what fails only takes time."""
-        dear: list[tuple[int, dict[str, Compared]]] = []
+        dear: list[tuple[dict[str, Compared], Part]] = []
         for values in tries:
-            work = Part(values, self.settings).whole.flops
-            if work <= max(CHEAP, SPEED * self.left()) or any(work < other for other, _ in dear):
-                yield values
+            part = Part(values, self.settings, number)
+            work = part.whole.flops
+            if work <= max(CHEAP, SPEED * self.left()) or any(work < other.whole.flops for _, other in dear):
+                yield values, part
             else:
-                dear.append((work, values))
-        yield from (values for _, values in sorted(dear, key=itemgetter(0)))
+                dear.append((values, part))
+        yield from sorted(dear, key=lambda x: x[1].whole.flops)
 
     def _form(self, values: Mapping[str, Compared]) -> object:
         return _form(values.values()) if self.settings.exact else tuple(values.values())
 
-    def _compared(self, values: Mapping[str, Compared], number: int) -> Check | CheckFailed:
-        """Compare a part, unless an equal one was; the error if it differs.
+    def _compared(self, values: Mapping[str, Compared], number: int, part: Part | None) -> Check | CheckFailed:
+        """Compare a part, unless an equal one was; the error if it differs. None: it may be among those that wait.
 
         The error has no traceback: its frames hold this comparison, and those of callers all that a search made.
 
@@ -188,22 +190,22 @@ class _Comparison:
         form = self._form(values)
         if form not in self.known:
             try:
-                self.known[form] = self._next(form, values, number)
+                self.known[form] = self._next(form, values, number, part)
             except CheckTooLarge:
                 raise
             except CheckFailed as error:
                 self.known[form] = error.with_traceback(None)
         return self.known[form]
 
-    def _next(self, form: object, values: Mapping[str, Compared], number: int) -> Check:
+    def _next(self, form: object, values: Mapping[str, Compared], number: int, given: Part | None) -> Check:
         """Compare a part in its share of the time and operations left.
 
         Raises:
             CheckFailed: it differs.
         """
         part = self.waiting.pop(form, None)
-        if part is None:  # over fewer stand-ins
-            part = Part(values, self.settings, number)
+        if part is None:
+            part = given or Part(values, self.settings, number)
             self.work += part.work(self.each)
         share = part.work(self.each) / self.work
         self.work -= part.work(self.each)

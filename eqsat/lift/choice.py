@@ -256,8 +256,8 @@ class Choice:
         return moves
 
     def _served(self, units: Collection[Unit]) -> tuple[list[Need], list[Collection[Needs]]]:
-        """The needs of readers that these units serve, whichever way these are written: all of those that have chosen,
-        and those of each other one, by its ways."""
+        """What these units serve, in whichever way they are written: the needs of readers that have chosen, and for
+        each other reader its needs by its ways."""
         decided: list[Need] = []
         undecided: list[Collection[Needs]] = []
         for reader in dict.fromkeys(reader for unit in units for reader in unit.readers if reader not in units):

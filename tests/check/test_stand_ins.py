@@ -107,4 +107,6 @@ def test_a_comparison_that_there_is_no_time_for_is_put_off_until_the_others_are_
     tries = dict(zip("abcd", (product(n) for n in (64, 2048, 1024, 3072)), strict=True))
     settings = Settings("float32", Drawn(0), "same", None, exact=False)
     comparison = _Comparison([], {}, settings, None, lambda: seconds)
-    assert list(comparison._in_time_first(tries.values())) == [tries[x] for x in order]
+    found = list(comparison._in_time_first(tries.values(), 3))
+    assert [values for values, _ in found] == [tries[x] for x in order]
+    assert all(part.values == values and part.number == 3 for values, part in found)
