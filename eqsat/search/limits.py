@@ -51,12 +51,12 @@ class After:
     ample: float = 2.5
     spare: float = 0.12
     check_share: float = 0.08
-    check_per_node: float = 1e-3
+    check_per_node: float = 1.3e-3
     check_most: float = 0.15
     check_seconds: float = 3.0
     near: float = 0.03
     further: float = 0.25
-    written_bytes: float = 5e8
+    written_bytes: float = 2.5e8
     written_seconds: float = 0.2
     of_changes: tuple[str, ...] = ("near", "lift")
 
