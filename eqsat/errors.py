@@ -80,6 +80,10 @@ class CheckTooLarge(CheckFailed):
     """There is not enough memory to compare an optimised program with its source, so it is not returned."""
 
 
+class CheckUndecided(CheckFailed):
+    """There is not enough time to tell whether an optimised program agrees with its source, so it is not returned."""
+
+
 def unknown(kind: str, name: str, valid: Iterable[str]) -> InputError:
     """The error for an unknown name; it suggests the nearest valid names.
 

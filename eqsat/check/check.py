@@ -24,7 +24,7 @@ from eqsat.check.cuts import Compared, Cuts, varying
 from eqsat.check.inputs import SEED, Drawn
 from eqsat.check.part import POINTS, SPEED, TOLERANCE, Check, Left, OutOfRange, Part, Settings, Special
 from eqsat.check.rounding import Pair
-from eqsat.errors import CheckFailed, CheckTooLarge
+from eqsat.errors import CheckFailed, CheckTooLarge, CheckUndecided
 from eqsat.program import ops
 from eqsat.program.ir import Program
 from eqsat.program.term import Term, topological
@@ -67,6 +67,8 @@ def check(
 
     Raises:
         CheckFailed: an output is missing, has another shape or dtype, or differs.
+        CheckUndecided: a value inside differs over random numbers in place of others, which may be for these, and there
+            is no time to compare the outputs.
         CheckTooLarge: not even samples of a value can be computed within `memory`.
     """
     if list(source.outputs) != list(result.outputs):
@@ -217,14 +219,15 @@ class _Comparison:
         nothing, and may lie where the programs are not defined though the actual values do not.
 
         Raises:
-            CheckFailed: they differ, or the time left is too short to say that they do not.
+            CheckFailed: they differ.
+            CheckUndecided: the time left is too short to say.
         """
         part = Part(self.outputs, self.settings)
         samples = isinstance(inside, OutOfRange)
         points = DECIDING * self.points
         work = 2 * (part.least() if samples else points * part.whole.flops)  # in float64 and in the program's own types
         if work > max(CHEAP, SPEED * self.left()):
-            raise inside
+            raise CheckUndecided(f"{inside}, if random numbers stand for values inside") from None
         if samples:
             return self._judged(part, self.outputs, CHEAP, self.points, self.left())
         try:

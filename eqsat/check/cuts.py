@@ -78,21 +78,30 @@ class Cuts:
         """A value over stand-ins for values before it: over all of them, and then over fewer and fewer.
 
         Stand-ins that only one of the programs reads give way first: a value that the other program computes itself.
+        One that only the source reads gives way before the first try: random numbers in its place would hardly ever
+        agree with what the result computes, and to see them differ takes as long as to see that they do not.
+
         If that is not enough, all that are computed from these give way too, such as a group that holds the value. Of
         these, the last values go before others. A value that differs over the stand-ins of the source, and over more in
         the result, may differ only for those of the source: a group reads what its other members need. Other stand-ins
         computed from others give way last.
         """
         value = self._values[number]
-        yield self._over(value, number, ())
+        all_of_them = self._over(value, number, ())
+        source, result = self._read(all_of_them)
+        if source <= result:
+            yield all_of_them
         yield from self._over_fewer(value, number, above=False)
+        if not source <= result:
+            yield all_of_them
         yield from self._over_fewer(value, number, above=True)
 
     def _over_fewer(self, value: Compared, number: int, above: bool) -> Iterator[Compared]:
         """A value over fewer and fewer stand-ins; with `above`, those computed from others give way with these."""
         whole: set[int] = set()
         for _ in range(_ROUNDS):
-            source, result = self._read(value, number, whole)
+            over = self._over(value, number, whole)
+            source, result = self._read(over)
             further = source ^ result
             if above:
                 further = self._and_above(further, source | result)
@@ -100,7 +109,7 @@ class Cuts:
             if above:
                 further = further or self._tied(source | result)
             if whole and (source <= result or not further):
-                yield self._over(value, number, whole)
+                yield over
             if not further:
                 break
             whole |= further
@@ -120,9 +129,8 @@ class Cuts:
         mask = _bits(bases)
         return {base for base in bases if base < len(self._below) and self._below[base] & mask & ~(1 << base)}
 
-    def _read(self, value: Compared, number: int, whole: Collection[int]) -> tuple[set[int], set[int]]:
-        """The bases of values before `number`, and the inputs, that each program reads: any element of them."""
-        over = self._over(value, number, whole)
+    def _read(self, over: Compared) -> tuple[set[int], set[int]]:
+        """The bases, and the inputs, that each program reads of what stands in for values: any element of them."""
         source, result = (Demanded({term: everything(term)}) for term in over[:2])
         return self._numbers(source), self._numbers(result)
 

@@ -10,19 +10,22 @@ import platform
 from collections.abc import Callable, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from eqsat.base.files import write_folder
 from eqsat.check.inputs import SEED
-from eqsat.errors import CheckFailed, CheckTooLarge, EqsatError, InputError
+from eqsat.errors import CheckFailed, CheckTooLarge, CheckUndecided, EqsatError, InputError
 from eqsat.pipeline.report import advice_on
 from eqsat.pipeline.result import Result
-from eqsat.pipeline.selection import Selection
+from eqsat.pipeline.selection import Reason, Selection
 from eqsat.program.ir import Program
 from eqsat.search.search import Problem
 
 LARGEST = 256 << 20
 """Largest constants, in bytes, of a program that is kept; of others only the settings and the text are kept."""
+
+SHORT: Mapping[type[EqsatError], Literal["memory", "time"]] = {CheckTooLarge: "memory", CheckUndecided: "time"}
+"""What was short where the check could not tell: no defect, as far as it is known."""
 
 _SHOWN = 1 << 20
 """Most characters of a program's text."""
@@ -47,16 +50,17 @@ def what_passes(
         CheckFailed: even the program as written is refused.
     """
     changed = selection.changed()
+    reason: Reason = "time" if all(isinstance(error, CheckUndecided) for error in refused) else "refused"
     passing: list[tuple] = []
     for form in changed if len(changed) > 1 else ():
         if not in_time():
             break
         others = [other for other in changed if other is not form]
-        if _passes(lambda others=others: made(selection.keep(others, "refused")), refused):
+        if _passes(lambda others=others: made(selection.keep(others, reason)), refused):
             passing.append(form)
     kept = selection
     for passed in (passing, []) if passing else ([],):
-        kept = selection.keep([form for form in changed if form not in passed], "refused")
+        kept = selection.keep([form for form in changed if form not in passed], reason)
         try:
             return made(kept), kept
         except CheckFailed as error:
@@ -79,17 +83,17 @@ def _passes(work: Callable[[], Result], refused: list[EqsatError]) -> bool:
 def fallback(
     problem: Problem, selection: Selection, refused: Sequence[EqsatError], asked: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The failure or refusal, for the report, and the folder that reproduces it, unless memory was short.
+    """The failure or refusal, for the report, and the folder that reproduces it, unless time or memory was short.
 
     `asked` are the arguments of `optimize` that reproduce the failure.
     """
     told = list(dict.fromkeys(map(str, refused)))
     failed = {form for form, x in selection.found.items() if x.failed is not None}
-    left = failed | {form for form, reason in selection.kept.items() if reason == "refused"}
+    left = failed | {form for form, reason in selection.kept.items() if reason in ("refused", "time")}
     parts = sum(part.form in left for part in problem.parts)
     about: dict[str, Any] = {"parts": parts, "of": len(problem.parts), "refused": told, "folder": None}
-    if all(isinstance(error, CheckTooLarge) for error in refused):
-        return about | {"cause": "memory"}
+    if all(type(error) in SHORT for error in refused):
+        return about | {"cause": SHORT[type(refused[0])]}
     own = {
         "device": problem.asked.device.name,
         "time_limit": problem.budget.limit,

@@ -306,6 +306,8 @@ def fallback_line(fallback: dict[str, Any]) -> str:
         done = f"{'the program' if of == 1 else f'{parts} of {of} parts'} left as written"
     if fallback["cause"] == "memory":
         return f"a rewriting was too large to check ({refused[0]}), {done}. {advice_on(fallback)}"
+    if fallback["cause"] == "time":
+        return f"there was no time to tell whether a rewriting is right ({refused[0]}), {done}. {advice_on(fallback)}"
     what = "a search failed" if fallback["cause"] == "failed" else "the check refused a rewriting"
     return f"{what} ({refused[0]}), {done}: a defect of eqsat, or of a rule that you added. {advice_on(fallback)}"
 
@@ -314,6 +316,8 @@ def advice_on(fallback: dict[str, Any]) -> str:
     """Advice on a refused result, and the folder that reproduces it."""
     if fallback["cause"] == "memory":
         return "A larger --memory-limit may let it pass."
+    if fallback["cause"] == "time":
+        return "A longer --time-limit may let it pass."
     advice = "other --numerics or --without a rule may still get a faster one"
     if fallback["folder"] is None:
         return f"Please report the program; {advice}."

@@ -25,8 +25,8 @@ from eqsat.search.search import Form, Found, Problem, operators_of
 
 Reason = Literal["overflow", "memory", "refused", "time", "interrupted", "measured", "sizes"]
 """Why a form stays as written although a cheaper one was found: a short float would overflow, its constants would take
-too much memory, the check refused it, there was no time to build it, times decide (it gains too little to be sure, or
-it was measured and is not faster), or it is for some sizes only."""
+too much memory, the check refused it, there was no time to build or to check it, times decide (it gains too little to
+be sure, or it was measured and is not faster), or it is for some sizes only."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Where checks cut programs: a value that differs over all stand-ins gets as few others as it needs."""
+"""Where checks cut programs: a value is compared over stand-ins that both read, and over fewer if it differs."""
 
 import pytest
 
@@ -31,9 +31,9 @@ def test_a_stand_in_of_one_program_gives_way() -> None:
     result = ops.neg(ops.matmul(ops.slice_(ops.concat([last, X]), [0], [4]), X))
     values = [Compared(v, v, v) for v in (*below, last)]
     values += [Compared(read, ops.abs_(read), ops.abs_(read)), Compared(source, result, result)]
-    first, second, *_ = Cuts(values).over(len(values) - 1)
-    assert inputs_of(first) == [{"%8"}, {"%7", "x"}]
-    assert inputs_of(second) == [{"%7", "x"}, {"%7", "x"}]
+    first, *further = Cuts(values).over(len(values) - 1)
+    assert inputs_of(first) == [{"%7", "x"}, {"%7", "x"}]
+    assert [{"%8"}, {"%7", "x"}] in map(inputs_of, further)
 
 
 def test_what_other_members_of_a_group_read_may_stay() -> None:
@@ -49,9 +49,9 @@ def test_what_other_members_of_a_group_read_may_stay() -> None:
         Compared(c, ops.exp(c), ops.exp(c)),
         Compared(source, result, result),
     ]
-    first, second, *_ = Cuts(values).over(3)
-    assert inputs_of(first) == [{"%2", "x"}, {"%0", "%1", "x"}]
-    assert inputs_of(second) == [{"%0", "x"}, {"%0", "%1", "x"}]
+    first, *further = Cuts(values).over(3)
+    assert inputs_of(first) == [{"%0", "x"}, {"%0", "%1", "x"}]
+    assert [{"%2", "x"}, {"%0", "%1", "x"}] in map(inputs_of, further)
 
 
 def test_an_input_that_only_the_source_reads_keeps_no_value_from_being_compared() -> None:
@@ -91,9 +91,8 @@ def test_what_is_computed_from_a_stand_in_that_gives_way_may_stay() -> None:
     source = ops.mul(below[-1], ops.matmul(Y, ops.neg(X)))
     result = ops.mul(below[-1], far)
     values = [Compared(near, near, near), *(Compared(v, v, v) for v in below), Compared(source, result, result)]
-    over, again, *_ = Cuts(values).over(len(values) - 1)
-    assert inputs_of(over) == [{"%24", "x", "y"}, {"%0", "%24"}]
-    assert inputs_of(again) == [{"%24", "x", "y"}, {"%24", "x", "y"}]
+    first, *_ = Cuts(values).over(len(values) - 1)
+    assert inputs_of(first) == [{"%24", "x", "y"}, {"%24", "x", "y"}]
 
 
 @pytest.mark.parametrize(("seconds", "order"), [(100.0, "abcd"), (0.0, "acbd"), (-1.0, "acbd")])

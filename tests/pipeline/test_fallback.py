@@ -15,7 +15,7 @@ import eqsat
 from eqsat import spec
 from eqsat.cli.shared.report import closing_lines
 from eqsat.egraph.snapshot import Snapshot
-from eqsat.errors import CheckFailed, CheckTooLarge, EqsatError, InputError
+from eqsat.errors import CheckFailed, CheckTooLarge, CheckUndecided, EqsatError, InputError
 from eqsat.language.equation import rule
 from eqsat.language.rule import Policy
 from eqsat.lift.segments import LiftedProgram
@@ -158,23 +158,39 @@ def test_bad_input_of_a_search_stays_bad_input(monkeypatch: pytest.MonkeyPatch):
         eqsat.optimize(layers())
 
 
-def test_what_is_too_large_to_check_is_no_defect(state: Path, monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize(
+    ("error", "cause", "says", "advice", "stop"),
+    [
+        (CheckTooLarge, "memory", "too large to check", "--memory-limit", "saturated"),
+        (CheckUndecided, "time", "no time to tell", "--time-limit", "time"),
+    ],
+)
+def test_what_the_check_cannot_tell_is_no_defect(
+    error: type[CheckFailed],
+    cause: str,
+    says: str,
+    advice: str,
+    stop: str,
+    state: Path,
+    monkeypatch: pytest.MonkeyPatch,
+):
     module = importlib.import_module("eqsat.pipeline.assemble")
     whole = module.check
 
     def check(source: Program, result: Program, **kwargs):
         if any(term.op == "min" for term in result.terms()) == any(term.op == "min" for term in source.terms()):
             return whole(source, result, **kwargs)
-        raise CheckTooLarge("a value cannot be checked within the memory limit")
+        raise error("a value cannot be checked")
 
     monkeypatch.setattr(module, "check", check)
     best = eqsat.optimize(least(), rules=[WRONG])
     fallback = best.report["fallback"]
-    assert (fallback["cause"], fallback["folder"], fallback["parts"]) == ("memory", None, 1)
+    assert (fallback["cause"], fallback["folder"], fallback["parts"]) == (cause, None, 1)
+    assert best.report["egraph"]["stop"] == stop
     assert not state.exists()
-    (line,) = [x for x in closing_lines(best.report) if "too large to check" in x]
+    (line,) = [x for x in closing_lines(best.report) if says in x]
     assert "defect" not in line
-    assert "--memory-limit" in line
+    assert advice in line
 
 
 def test_further_plans_that_are_wrong_are_left_out():
