@@ -7,6 +7,7 @@ inputs, and shapes are those of the source wherever the source has a term for th
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from math import prod
 
 from eqsat.base.graphs import operands_first
@@ -14,6 +15,7 @@ from eqsat.lift.lift import lift_nodes
 from eqsat.program import ops
 from eqsat.program.core import CoreProgram, Node, make, topological
 from eqsat.program.core_table import CORE, without_batch
+from eqsat.program.evaluation import OpaqueCall
 from eqsat.program.node import substitute
 from eqsat.program.term import Shape, Term
 
@@ -28,6 +30,16 @@ class Shaper:
     def __init__(self, known: Mapping[Node, Term]) -> None:
         self.known = known
         self._shapes: dict[Node, Shape] = {}
+
+    @cached_property
+    def _opaque(self) -> dict[str, OpaqueCall]:
+        """The program's opaque operators: a step may show one with an operand that the program does not have."""
+        found: dict[str, OpaqueCall] = {}
+        for node, term in self.known.items():
+            if node.op == "Opaque":
+                key, index = node.attrs[:2]
+                found.setdefault(key, OpaqueCall(term)).results.setdefault(index, term)
+        return found
 
     def shape(self, node: Node) -> Shape:
         """The shape in which to show a value: the source's shape, or else one that its operator suggests."""
@@ -53,7 +65,7 @@ class Shaper:
         roots = tuple(substitute(nodes, leaves))
         unknown = [n for n in topological(roots) if n.op == "Const" and n not in self.known]
         stand_ins |= {n: ops.input(f"constant {n.attrs[0][:6]}", self.shape(n), n.dtype) for n in unknown}
-        source = CoreProgram((), (), (), (), constants={}, source_term={**self.known, **stand_ins})
+        source = CoreProgram((), (), (), (), {}, self._opaque, {**self.known, **stand_ins})
         return lift_nodes(roots, (shape,) * len(roots), source)
 
     def stand_ins(self, cut: Sequence[Node]) -> dict[Node, Term]:
@@ -80,6 +92,8 @@ class Shaper:
                 return tuple(n for n, _ in layout.dims) or (node.size,)
             case "Cat":
                 return _joined(operands) or (node.size,)
+            case "Opaque":
+                return self._opaque[node.attrs[0]].results[node.attrs[1]].shape
         return (node.size,)
 
 

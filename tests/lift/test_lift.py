@@ -28,6 +28,7 @@ from eqsat.layout.arithmetic import (
 )
 from eqsat.lift.choice import Choice
 from eqsat.lift.lift import lift
+from eqsat.lift.shaped import Shaper
 from eqsat.pipeline.optimize import optimize
 from eqsat.program import composites, core, ops
 from eqsat.program.constants import constant_node
@@ -559,3 +560,15 @@ def calls_in_a_lift(name: str, monkeypatch: pytest.MonkeyPatch) -> int:
     lift(lowered, forgetting(lowered, ("In", "Const")))
     assert called
     return called
+
+
+def test_an_opaque_operator_that_a_step_shows_may_read_what_the_program_does_not_have() -> None:
+    x = ops.input("x", (2, 3), "float32")
+    (back,) = ops.opaque(
+        "Reverse", [ops.add(x, ops.full(0, (2, 3), "float32"))], [((3, 2), "float32")], "T", lambda a: (a.T,)
+    )
+    program = core.lower(Program((x,), {"y": back}))
+    (node,) = program.roots
+    (held,) = program.inputs
+    (shown,) = Shaper(program.source_term).terms([make("Opaque", node.attrs, (held,))])
+    assert (shown.op, shown.shape, shown.args) == ("opaque", (3, 2), (x,))
