@@ -131,3 +131,15 @@ def test_quantised_weights_stay_quantised() -> None:
         kept = {each.name: numpy_helper.to_array(each) for each in written.graph.initializer}
         np.testing.assert_array_equal(kept["w8"], weights["w8"])
         assert not any(each.shape == (64, 8) and each.dtype == np.float32 for each in kept.values())
+
+
+def test_a_concatenation_of_fewer_parts_is_no_instance_of_one_of_more() -> None:
+    source = model(
+        [node("Concat", ["a", "b", "a"], ["y"], axis=0)],
+        inputs=[value("a", (1, 3)), value("b", (2, 3))],
+        outputs=[value("y", (4, 3))],
+    )
+    program = from_onnx(source)
+    a, b = program.inputs
+    other = Program((a, b), {"y": ops.concat([b, ops.neg(b)], 0)}, program.names, program.written)
+    assert [(each.op_type, len(each.input)) for each in to_onnx(other).graph.node] == [("Neg", 1), ("Concat", 2)]

@@ -104,7 +104,7 @@ def _unpacks(node: Written, opset: int) -> bool:
 
 
 def _kind(term: Term) -> object:
-    return term.op, term.attrs, term.shape, term.dtype
+    return term.op, term.attrs, term.shape, term.dtype, len(term.args)
 
 
 def _binding(result: Term, term: Term, node: Written) -> Binding | None:
