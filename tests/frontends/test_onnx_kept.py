@@ -143,3 +143,24 @@ def test_a_concatenation_of_fewer_parts_is_no_instance_of_one_of_more() -> None:
     a, b = program.inputs
     other = Program((a, b), {"y": ops.concat([b, ops.neg(b)], 0)}, program.names, program.written)
     assert [(each.op_type, len(each.input)) for each in to_onnx(other).graph.node] == [("Neg", 1), ("Concat", 2)]
+
+
+def test_a_name_that_onnxruntime_makes_too_is_not_kept() -> None:
+    """It loads no model with this constant in which it merges a product and a sum."""
+    runtime = pytest.importorskip("onnxruntime")
+    made = "gemm_output_shape"
+    source = model(
+        [node("MatMul", ["x", "w"], ["p"]), node("Add", ["p", "b"], ["s"]), node("Reshape", ["s", made], ["y"])],
+        inputs=[value("x", (2, 3, 4))],
+        outputs=[value("y", (6, 4))],
+        initializers=[
+            tensor("w", np.ones((4, 4), np.float32)),
+            tensor("b", np.ones(4, np.float32)),
+            tensor(made, np.array([6, 4], np.int64)),
+        ],
+    )
+    written = to_onnx(from_onnx(source))
+    assert made not in constants_of(written)
+    session = runtime.InferenceSession(written.SerializeToString())
+    (found,) = session.run(None, {"x": np.ones((2, 3, 4), np.float32)})
+    np.testing.assert_array_equal(found, np.full((6, 4), 5, np.float32))

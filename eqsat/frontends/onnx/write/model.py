@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 
 DEFAULT_OPSET = 17
 
+MADE_BY_RUNTIME = ("gemm_input_shape", "gemm_output_shape")
+"""Names of constants in models that onnxruntime wrote. It gives them to its own constants once it merges a product and
+a sum, does not look whether a model has them, and then does not load it (1.32)."""
+
 _NONE: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -138,7 +142,9 @@ class _Writer:
     def _named(self, term: Term, stem: str) -> str:
         """The model's name for a value, if the program came from one, else a new one."""
         known = self.program.names.get(term)
-        return self._fresh(stem) if known is None or known in self.program.outputs else known
+        if known is None or known in self.program.outputs or known.startswith(MADE_BY_RUNTIME):
+            return self._fresh(stem)
+        return known
 
     def _store(self, constant: ConstArray, name: Callable[[], str]) -> str:
         key = (constant.digest, constant.array.shape)
