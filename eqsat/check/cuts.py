@@ -130,7 +130,7 @@ class Cuts:
         return {base for base in bases if base < len(self._below) and self._below[base] & mask & ~(1 << base)}
 
     def _read(self, over: Compared) -> tuple[set[int], set[int]]:
-        """The bases, and the inputs, that each program reads of what stands in for values: any element of them."""
+        """The numbers of the stand-ins and inputs of which each program reads at least one element."""
         source, result = (Demanded({term: everything(term)}) for term in over[:2])
         return self._numbers(source), self._numbers(result)
 

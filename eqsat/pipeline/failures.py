@@ -50,17 +50,16 @@ def what_passes(
         CheckFailed: even the program as written is refused.
     """
     changed = selection.changed()
-    reason: Reason = "time" if all(isinstance(error, CheckUndecided) for error in refused) else "refused"
     passing: list[tuple] = []
     for form in changed if len(changed) > 1 else ():
         if not in_time():
             break
         others = [other for other in changed if other is not form]
-        if _passes(lambda others=others: made(selection.keep(others, reason)), refused):
+        if _passes(lambda others=others: made(selection.keep(others, "refused")), refused):
             passing.append(form)
     kept = selection
     for passed in (passing, []) if passing else ([],):
-        kept = selection.keep([form for form in changed if form not in passed], reason)
+        kept = selection.keep([form for form in changed if form not in passed], _reason(refused))
         try:
             return made(kept), kept
         except CheckFailed as error:
@@ -68,6 +67,11 @@ def what_passes(
     raise type(refused[-1])(
         f"{refused[-1]}, even as it is written: run the program without eqsat. {advice_on(about(kept))}"
     )
+
+
+def _reason(refused: Sequence[EqsatError]) -> Reason:
+    """Why forms stay as written after these refusals."""
+    return "time" if all(isinstance(error, CheckUndecided) for error in refused) else "refused"
 
 
 def _passes(work: Callable[[], Result], refused: list[EqsatError]) -> bool:
