@@ -135,9 +135,13 @@ class Worker:
 
     def kill(self) -> None:
         """End the process at once."""
+        self.end()
+        self._close()
+
+    def end(self) -> None:
+        """The same from any thread: the one that uses this worker sees its pipe end."""
         self._process.kill()
         self._process.wait()
-        self._close()
 
     def signal(self, number: int) -> None:
         """Send the process a signal, from any thread: the one that waits for an answer sees the pipe end."""
@@ -229,11 +233,13 @@ class Pool:
                 self._end(self._idle.pop())
 
     def close(self) -> None:
-        """End all workers."""
+        """End all workers. A thread that still uses one sees its pipe end."""
         with self._changed:
-            self._idle.clear()
+            while self._idle:
+                self._end(self._idle.pop())
             for worker in list(self._all):
-                self._end(worker)
+                worker.end()
+                self._all.discard(worker)
 
     def forget(self) -> None:
         """In a forked child: leave the parent's workers alone, and start with none."""

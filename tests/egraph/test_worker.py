@@ -169,6 +169,20 @@ def test_each_thread_has_a_worker_to_itself_and_the_last_waits(pool: Pool):
         assert again in (first, second)
 
 
+def test_a_thread_whose_worker_ends_with_all_others_sees_its_pipe_end(pool: Pool):
+    with pool.lent(MEMORY, None, SECONDS) as worker:
+        assert worker is not None
+        pool.close()
+        assert not worker.alive
+        with pytest.raises(BrokenPipeError):
+            worker.send(1)
+    with pool.lent(MEMORY, None, SECONDS) as worker:
+        assert worker is not None
+        pool.close()
+        with pytest.raises(EOFError):
+            worker.receive(SECONDS)
+
+
 def test_a_worker_with_another_limit_makes_room(pool: Pool):
     with pool.lent(MEMORY, None, SECONDS) as first, pool.lent(MEMORY, None, SECONDS) as second:
         assert first is not None
