@@ -439,11 +439,26 @@ def correlate(view: Array, w: Array, groups: int) -> Array:
     r, oc, inner = w.ndim - 2, w.shape[0], prod(w.shape[1:])
     n, out = view.shape[0], view.shape[2 : 2 + r]
     split = view.reshape(n, groups, w.shape[1], *view.shape[2:])
+    left = _spread(w.reshape(groups, oc // groups, inner))
+    product = np.empty((groups, oc // groups, n * prod(out)), np.result_type(view, w))
     # [n, g, c/g, *out, *k] -> [g, c/g * k, n * out]: copies run along rows, and a kernel of one element is not
     order = (1, 2, *range(3 + r, 3 + 2 * r), 0, *range(3, 3 + r))
-    right = split.transpose(order).reshape(groups, inner, n * prod(out))
-    product = np.matmul(_spread(w.reshape(groups, oc // groups, inner)), _spread(right))
+    step = groups_at_once(inner * n * prod(out) * view.itemsize)
+    for g in range(0, groups, step):
+        part = split[:, g : g + step].transpose(order)
+        right = part.reshape(part.shape[0], inner, n * prod(out))
+        np.matmul(left[g : g + step], _spread(right), out=product[g : g + step])
     return np.moveaxis(product.reshape(oc, n, *out), 0, 1)
+
+
+def groups_at_once(nbytes: int) -> int:
+    """How many groups of a convolution, with windows of so many bytes each, fit a processor's cache; at least one."""
+    return max(1, _WINDOW_BYTES // max(1, nbytes))
+
+
+_WINDOW_BYTES = 1 << 20
+"""Copied windows of all groups at once would be written to memory and read again: a convolution of 216 channels of 28 x
+28 with kernels of 7 x 7, each channel a group, takes 13.2 ms, and 4 ms in blocks of 64 KiB to 1 MiB, 7.3 in 4 MiB."""
 
 
 def pool(kind: str, x: Array, kernel: Sequence[int], how: Windows) -> Array:

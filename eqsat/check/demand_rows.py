@@ -16,6 +16,7 @@ from eqsat.base.numerics import (
     correlate,
     distinct,
     elementwise,
+    groups_at_once,
     is_float,
     lowest,
     np_dtype,
@@ -412,7 +413,9 @@ def _gather_run(term: Term, args: list[Array], own: list[Any], demand: Demand, d
     data, index = args
     axis = term.attr("axis")
     n = data.shape[axis]
-    near = np.clip(np.where(index < 0, index + n, index), 0, n - 1)
+    near = index
+    if index.size and not 0 <= index.min() <= index.max() < n:  # reading them takes less than making others
+        near = np.clip(np.where(index < 0, index + n, index), 0, n - 1)
     return take(data, near, axis).astype(dtype, copy=False)
 
 
@@ -434,30 +437,34 @@ def _window_needs(term: Term, demand: Demand, kernel: Sequence[int]) -> list[Wan
     return [some(distinct(p[(p >= 0) & (p < n)]), n) for p, n in zip(places, sizes, strict=True)]
 
 
-def _windowed(term: Term, x: Array, demand: Demand, kernel: Sequence[int], fill: Any) -> Array:
-    """The wanted windows: x[n, c, *s] to [n, c, *out, *kernel]."""
-    index: list[Array] = []
+def _window_index(term: Term, demand: Demand, kernel: Sequence[int]) -> list[tuple[Array, bool]]:
+    """For each trailing axis, where the operand that is held has the elements of wanted windows, [kernel, out]; and
+    whether any is padding, which is found behind all that is held."""
+    found = []
     needs = _window_needs(term, demand, kernel)
-    rank = len(kernel)
-    pads = []
-    for i, (p, need) in enumerate(zip(_window_places(term, demand, kernel), needs, strict=True)):
-        n = term.args[0].shape[2 + i]
+    for p, need, n in zip(_window_places(term, demand, kernel), needs, term.args[0].shape[2:], strict=True):
         held = indices(need, n)
         outside = (p < 0) | (p >= n)
-        place = np.where(outside, len(held), np.searchsorted(held, p))
-        shape = [1] * (2 * rank)
-        shape[i], shape[rank + i] = p.shape
-        index.append(place.reshape(shape))
-        pads.append((0, 1))
-    padded = np.pad(x, [(0, 0), (0, 0), *pads], constant_values=fill)
-    return padded[(slice(None), slice(None), *index)]
+        found.append((np.where(outside, len(held), np.searchsorted(held, p)).T, bool(outside.any())))
+    return found
+
+
+def _windowed(x: Array, index: Sequence[tuple[Array, bool]], fill: Any) -> Array:
+    """The wanted windows: x[n, c, *s] to [n, c, *out, *kernel]."""
+    for axis in range(x.ndim - 1, 1, -1):  # the last first: then each place of another is a run of elements
+        place, padded = index[axis - 2]
+        if padded:
+            x = np.concatenate([x, np.full((*x.shape[:axis], 1, *x.shape[axis + 1 :]), fill, x.dtype)], axis)
+        x = x.take(place, axis)
+    # from [n, c, *(kernel, out)], so that products with weights read along rows
+    return x.transpose(0, 1, *range(3, x.ndim, 2), *range(2, x.ndim, 2))
 
 
 def _conv_needs(term: Term, demand: Demand) -> list[Demand]:
     x, w = term.args
     spatial = _window_needs(term, demand, w.shape[2:])
     within = (None,) * (w.ndim - 1)
-    if term.attr("groups") == 1:
+    if term.attr("groups") == 1 or demand[1] is None:
         return [(demand[0], None, *spatial), (demand[1], *within)]
     groups = _groups(term, demand)
     read, made = (_members(groups, n // term.attr("groups"), n) for n in (x.shape[1], w.shape[0]))
@@ -482,10 +489,21 @@ def _conv_run(term: Term, args: list[Array], own: list[Any], demand: Demand, dty
         whole = row("conv").run(x, w, **dict(term.attrs) | {"dtype": None, "groups": groups})
     else:
         wide = np.dtype(np.float32) if dtype in _HALVES else dtype
-        view = _windowed(term, x.astype(wide, copy=False), demand, w.shape[2:], 0)
-        whole = correlate(view, converted(w, wide), groups).astype(dtype, copy=False)
+        whole = _windows_times(term, converted(x, wide), converted(w, wide), demand, groups).astype(dtype, copy=False)
     _, (made, *_) = _conv_needs(term, demand)
     return whole if term.attr("groups") == 1 else selected(whole, (None, made), (None, demand[1]))
+
+
+def _windows_times(term: Term, x: Array, w: Array, demand: Demand, groups: int) -> Array:
+    """The wanted windows times the weights of these groups, a few groups at a time."""
+    made, read = w.shape[0] // groups, w.shape[1]
+    index = _window_index(term, demand, w.shape[2:])
+    step = groups_at_once(x.shape[0] * read * prod(place.size for place, _ in index) * x.itemsize)
+    parts = []
+    for g in range(0, groups, step):
+        view = _windowed(x[:, read * g : read * (g + step)], index, 0)
+        parts.append(correlate(view, w[made * g : made * (g + step)], min(step, groups - g)))
+    return np.concatenate(parts, 1)
 
 
 def _conv_linear(term: Term) -> Iterable[int]:
@@ -501,7 +519,7 @@ def _pool_run(term: Term, args: list[Array], own: list[Any], demand: Demand, dty
     if all(wanted is None for wanted in demand[2:]):
         return row("pool").run(x, dtype=None, **dict(term.attrs))
     kind = term.attr("kind")
-    view = _windowed(term, x, demand, term.attr("kernel"), 0 if kind == "sum" else lowest(term.dtype))
+    view = _windowed(x, _window_index(term, demand, term.attr("kernel")), 0 if kind == "sum" else lowest(term.dtype))
     return reduce(kind, view, tuple(range(x.ndim, view.ndim)), False)
 
 

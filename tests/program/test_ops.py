@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from eqsat.base import numerics
 from eqsat.base.numerics import ELEMENTWISE, FLOATS, HALVES, UNARY, Precision, Windows, conv, elementwise, erf, np_dtype
 from eqsat.errors import DtypeError, InputError, ShapeError
 from eqsat.program import ops
@@ -309,3 +310,14 @@ def test_a_convolution_adds_up_repeated_values_as_it_does_others(repeated: str):
     given = [(one, weights), (one.copy(), weights)] if repeated == "image" else [(image, one), (image, one.copy())]
     first, second = (conv(x, w, how, 2) for x, w in given)
     assert first.tobytes() == second.tobytes()
+
+
+def test_a_convolution_of_many_groups_is_that_of_each_group(monkeypatch: pytest.MonkeyPatch):
+    """However many groups are read at once, each gives the same bits."""
+    rng = np.random.default_rng(0)
+    image, weights = rng.standard_normal((2, 10, 9, 8)), rng.standard_normal((15, 2, 3, 3))
+    how = Windows((2, 1), (1, 1), (1, 0), (1, 2))
+    want = np.concatenate([conv(image[:, 2 * g : 2 * g + 2], weights[3 * g : 3 * g + 3], how, 1) for g in range(5)], 1)
+    for nbytes in (1, 30_000, 1 << 20):
+        monkeypatch.setattr(numerics, "_WINDOW_BYTES", nbytes)
+        assert np.ascontiguousarray(conv(image, weights, how, 5)).tobytes() == np.ascontiguousarray(want).tobytes()
