@@ -99,14 +99,15 @@ class Demanded:
                 term,
                 tuple(some(w, n) if isinstance(w, np.ndarray) else w for w, n in zip(demand, term.shape, strict=True)),
             )
+        summed = any(isinstance(w, Sums) for demand in wanted.values() for w in demand)
         for term in reversed(self.order):
             demand = self.demand[term] = self._whole(term, self._passing(term, self.demand[term]))
             self.needs[term] = row_of(term).needs(term, demand)
             for arg, need in zip(term.args, self.needs[term], strict=True):
                 self._add(arg, need)
-                self.flops += 2 * arg.size * sum(len(w.weights) for w in need if isinstance(w, Sums))
-            count = count_of(term, demand)
-            self.flops += _work(term, count)
+                if summed:
+                    self.flops += 2 * arg.size * sum(len(w.weights) for w in need if isinstance(w, Sums))
+            self.flops += _work(term, demand)
 
     def peak_bytes(self) -> int:
         """The largest number of bytes held at once by values in float64, without views and weights."""
@@ -120,9 +121,10 @@ class Demanded:
 
     def _add(self, term: Term, demand: Demand) -> None:
         known = self.demand.get(term)
-        if known is not None:
-            demand = tuple(joined(a, b, n) for a, b, n in zip(known, demand, term.shape, strict=True))
-        self.demand[term] = demand
+        if known is None:
+            self.demand[term] = demand
+        elif any(w is not None for w in known):
+            self.demand[term] = tuple(joined(a, b, n) for a, b, n in zip(known, demand, term.shape, strict=True))
 
     def _passing(self, term: Term, demand: Demand) -> Demand:
         """The demand, with sums that the operator cannot be evaluated on replaced by all elements."""
@@ -153,10 +155,12 @@ class Demanded:
         return run.values()
 
 
-def _work(term: Term, count: int) -> int:
+def _work(term: Term, demand: Demand) -> int:
     op_row = row(term.op)
-    own = op_row.flops(term) * count // term.size if op_row.contraction and term.size else 0
-    return own + (0 if op_row.view else count * _PER_ELEMENT)
+    if op_row.view:
+        return 0
+    count = count_of(term, demand)
+    return count * _PER_ELEMENT + (op_row.flops(term) * count // term.size if op_row.contraction and count else 0)
 
 
 def nudged(values: Array, rng: np.random.Generator) -> Array:

@@ -7,7 +7,7 @@ from math import prod
 
 import numpy as np
 
-from eqsat.base.numerics import Array, converted
+from eqsat.base.numerics import Array, converted, distinct
 from eqsat.program.term import Term
 
 WIDE = np.dtype(np.float64)
@@ -37,7 +37,10 @@ def everything(term: Term) -> Demand:
 
 def count_of(term: Term, demand: Demand) -> int:
     """How many elements of a term are wanted."""
-    return prod(length_of(w, n) for w, n in zip(demand, term.shape, strict=True))
+    count = 1
+    for w, n in zip(demand, term.shape, strict=True):
+        count *= n if w is None else length_of(w, n)
+    return count
 
 
 def length_of(wanted: Wanted, n: int) -> int:
@@ -53,7 +56,9 @@ def joined(a: Wanted, b: Wanted, n: int) -> Wanted:
         return a
     if a is None or b is None or isinstance(a, Sums) or isinstance(b, Sums):
         return None
-    return some(np.union1d(a, b), n)
+    if np.array_equal(a, b):
+        return a
+    return some(distinct(np.concatenate([a, b])), n)
 
 
 def some(index: Array, n: int) -> Wanted:
