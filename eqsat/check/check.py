@@ -14,7 +14,6 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain
 
 import numpy as np
 
@@ -119,6 +118,8 @@ class _Comparison:
         self.known: dict[object, Check | CheckFailed] = {}
         self.waiting: dict[object, Part] = {}
         """Parts to be evaluated, which share what is left of `CHEAP` and of the time."""
+        self.differed: set[frozenset[Term]] = set()
+        """The inputs and stand-ins of parts that differed."""
         self.each = CHEAP
         self.work = 0
         """Operations that all waiting parts would take with time enough, `each` of them always allowed."""
@@ -141,7 +142,7 @@ class _Comparison:
         found = Check(0.0, 0)
         for i, further in enumerate(tries):
             compared: Check | CheckFailed | None = None
-            for values, part in chain([(first[i], None)], self._in_time_first(further, i)):
+            for values, part in self._in_turn(first[i], further, i):
                 compared = self._compared(values, i, part)
                 if isinstance(compared, Check):
                     found = compared + found
@@ -163,20 +164,37 @@ class _Comparison:
             yield values
             further = {name: value for name, each in over.items() if (value := next(each, None)) is not None}
 
-    def _in_time_first(
-        self, tries: Iterable[dict[str, Compared]], number: int
-    ) -> Iterator[tuple[dict[str, Compared], Part]]:
-        """These, but one that there is no time for is put off, until those after it are no cheaper. Any one that passes
-        is a proof, fewer stand-ins may take less work, and what fails only takes time."""
+    def _in_turn(
+        self, first: dict[str, Compared], further: Iterable[dict[str, Compared]], number: int
+    ) -> Iterator[tuple[dict[str, Compared], Part | None]]:
+        """The tries of a part. Any one that passes is a proof, and what fails only takes time. So one that there is no
+        time for is put off, until those after it are no cheaper: fewer stand-ins may take less work. Those that will
+        hardly pass come last: over values over which another part differed, or over some that only the source reads
+        (`Cuts.over`).
+        """
         dear: list[tuple[dict[str, Compared], Part]] = []
-        for values in tries:
+        doubtful: list[tuple[dict[str, Compared], Part]] = []
+        part = self.waiting.get(form := self._form(first))
+        if part is not None and self._differed(part):
+            self.work -= self.waiting.pop(form).work(self.each)
+            doubtful.append((first, part))
+        else:
+            yield first, None
+        for values in further:
             part = Part(values, self.settings, number)
             work = part.whole.flops
-            if work <= max(CHEAP, SPEED * self.left()) or any(work < other.whole.flops for _, other in dear):
+            if part.one_sided or self._differed(part):
+                doubtful.append((values, part))
+            elif work <= max(CHEAP, SPEED * self.left()) or any(work < other.whole.flops for _, other in dear):
                 yield values, part
             else:
                 dear.append((values, part))
-        yield from sorted(dear, key=lambda x: x[1].whole.flops)
+        for late in (dear, doubtful):
+            yield from sorted(late, key=lambda x: x[1].whole.flops)
+
+    def _differed(self, part: Part) -> bool:
+        """Whether another part over the same values differed: they depend on each other, and results rely on it."""
+        return frozenset(part.inputs) in self.differed
 
     def _form(self, values: Mapping[str, Compared]) -> object:
         return _form(values.values()) if self.settings.exact else tuple(values.values())
@@ -212,7 +230,11 @@ class _Comparison:
         share = part.work(self.each) / self.work
         self.work -= part.work(self.each)
         cheap = max(0, CHEAP - self.spent) // (len(self.waiting) + 1)
-        return self._judged(part, values, cheap, self.points, share * self.left())
+        try:
+            return self._judged(part, values, cheap, self.points, share * self.left())
+        except CheckFailed:
+            self.differed.add(frozenset(part.inputs))
+            raise
 
     def _whole(self, inside: CheckFailed) -> Check:
         """Compare the outputs without any cut: random values in place of values that depend on each other prove

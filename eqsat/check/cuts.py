@@ -78,8 +78,9 @@ class Cuts:
         """A value over stand-ins for values before it: over all of them, and then over fewer and fewer.
 
         Stand-ins that only one of the programs reads give way first: a value that the other program computes itself.
-        One that only the source reads gives way before the first try: random numbers in its place would hardly ever
-        agree with what the result computes, and to see them differ takes as long as to see that they do not.
+        Where there is one that only the source reads, the value is compared last: random numbers in its place would
+        hardly ever agree with what the result computes, and to see them differ takes as long as to see that they do
+        not.
 
         If that is not enough, all that are computed from these give way too, such as a group that holds the value. Of
         these, the last values go before others. A value that differs over the stand-ins of the source, and over more in
@@ -89,15 +90,20 @@ class Cuts:
         value = self._values[number]
         all_of_them = self._over(value, number, ())
         source, result = self._read(all_of_them)
-        if source <= result:
+        last = [] if source <= result else [all_of_them]
+        if not last:
             yield all_of_them
-        yield from self._over_fewer(value, number, above=False)
-        if not source <= result:
-            yield all_of_them
-        yield from self._over_fewer(value, number, above=True)
+        for above in (False, True):
+            for over, alike in self._over_fewer(value, number, above):
+                if alike:
+                    yield over
+                else:
+                    last.append(over)
+        yield from last
 
-    def _over_fewer(self, value: Compared, number: int, above: bool) -> Iterator[Compared]:
-        """A value over fewer and fewer stand-ins; with `above`, those computed from others give way with these."""
+    def _over_fewer(self, value: Compared, number: int, above: bool) -> Iterator[tuple[Compared, bool]]:
+        """A value over fewer and fewer stand-ins, and whether the result reads all of those that the source does; with
+        `above`, those computed from others give way with these."""
         whole: set[int] = set()
         for _ in range(_ROUNDS):
             over = self._over(value, number, whole)
@@ -109,7 +115,7 @@ class Cuts:
             if above:
                 further = further or self._tied(source | result)
             if whole and (source <= result or not further):
-                yield over
+                yield over, source <= result
             if not further:
                 break
             whole |= further

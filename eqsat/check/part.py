@@ -145,7 +145,12 @@ class Settings:
 
 
 class Part:
-    """Values of both programs that are compared on random inputs."""
+    """Values of both programs that are compared on random inputs.
+
+    Attributes:
+        inputs: the inputs and stand-ins of both programs.
+        one_sided: whether the source has one of these that the result does not have.
+    """
 
     def __init__(self, values: Mapping[str, Compared], settings: Settings, number: int = 0) -> None:
         """`number` is the part's, for its random numbers."""
@@ -160,6 +165,8 @@ class Part:
         self.spent = 0
         terms = topological([term for x in self.values.values() for term in x])
         self.inputs = [term for term in terms if term.op == "input"]
+        source, result = (_inputs_below([x[i] for x in self.values.values()]) for i in (0, 1))
+        self.one_sided = not source <= result
         self.decided = _decided(terms)
         self.weights = sum(term.size for term in terms if term.op == "constant")
         self.cheap, self.allowed, self.until = 0, 0.0, math.inf
@@ -222,15 +229,15 @@ class Part:
         there, so that the input says little."""
         inputs, demanded = self._inputs(point), self.whole
         wide = dict(zip(demanded.wanted, demanded.run(inputs), strict=True))
-        own: dict[Term, Array] = {}
+        rounding = {name: Rounding((x.source, x.meaning), everything(x.source), inputs, self.exact)
+                    for name, x in self.values.items()}  # fmt: skip
+        for name, (s, _, q) in self.values.items():
+            self._judge(name, wide[s], wide[q], rounding[name])
         if natively and not self.decided:
             native = Demanded({t: everything(t) for x in self.values.values() for t in (x.source, x.result)})
             own = dict(zip(native.wanted, native.run(inputs, "native"), strict=True))
-        for name, (s, r, q) in self.values.items():
-            rounding = Rounding((s, q), everything(s), inputs, self.exact)
-            self._judge(name, wide[s], wide[q], rounding)
-            if own:
-                self._judge_own(name, wide[s], own[s], own[r], rounding)
+            for name, (s, r, _) in self.values.items():
+                self._judge_own(name, wide[s], own[s], own[r], rounding[name])
         return all(np.isfinite(wide[x.source]).all() for x in self.values.values())
 
     def _judge(self, name: str, want: Array, found: Array, rounding: Rounding) -> None:
@@ -402,6 +409,10 @@ class _Probe:
     @property
     def bytes(self) -> int:
         return self.demanded.peak_bytes()
+
+
+def _inputs_below(roots: Sequence[Term]) -> set[Term]:
+    return {term for term in topological(roots) if term.op == "input"}
 
 
 def _along(term: Term, axis: int, wanted: Wanted) -> Demand:
