@@ -129,16 +129,21 @@ class Layout:
         """The input index of each output, int64[size]; -1 where the fill is read."""
         import numpy as np
 
-        sizes = [size for size, _ in self.dims]
-        flat = _affine(self.offset, [stride for _, stride in self.dims], sizes)
+        sizes, strides = [size for size, _ in self.dims], [stride for _, stride in self.dims]
         if not self.axes:
-            return np.ascontiguousarray(np.broadcast_to(flat, sizes)).reshape(-1)
-        valid = np.ones((1,) * len(sizes), dtype=bool)
+            return np.ascontiguousarray(np.broadcast_to(_affine(self.offset, strides, sizes), sizes)).reshape(-1)
+        # Digits before all that masks depend on are added to whole runs: along short axes it takes twice as long.
+        bounded = [i for i in range(len(sizes)) if any(axis.coeffs[i] for axis in self.axes)]
+        lead = min(bounded, default=0)
+        outer = np.broadcast_to(_affine(self.offset, strides[:lead], sizes[:lead]), sizes[:lead]).reshape(-1, 1)
+        inner = _affine(0, strides[lead:], sizes[lead:])
+        valid = np.ones((1,) * (len(sizes) - lead), dtype=bool)
         for axis in self.axes:
-            coordinate = _affine(axis.start, axis.coeffs, sizes)
-            flat = flat + axis.stride * coordinate
+            coordinate = _affine(axis.start, axis.coeffs[lead:], sizes[lead:])
+            inner = inner + axis.stride * coordinate
             valid = valid & (coordinate >= 0) & (coordinate < axis.bound)
-        return np.broadcast_to(np.where(valid, flat, -1), sizes).reshape(-1)
+        inner, valid = (np.broadcast_to(x, sizes[lead:]).reshape(-1) for x in (inner, valid))
+        return np.where(valid, outer + inner, -1).reshape(-1)
 
 
 def _affine(start: int, coeffs: Sequence[int], sizes: Sequence[int]) -> NDArray[np.int64]:
