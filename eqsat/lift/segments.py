@@ -181,7 +181,7 @@ class _Instance:
             self._placeholder[leaf] = make("In", (f"%{number}", leaf.size, leaf.dtype))
             return
         digest = leaf.attrs[0]
-        self.values[leaf] = self.part.constants.get(digest, self.core.constants.get(digest)).reshape(-1)  # type: ignore[union-attr]
+        self.values[leaf] = _flat(self.part.constants.get(digest, self.core.constants.get(digest)))  # type: ignore[arg-type]
         if self._anonymous and leaf.size > 1 and leaf.dtype in (*FLOATS, *INTS) and number < _DIGITS**2:
             constant = _stand_in(number, leaf.size, leaf.dtype)
         elif viewed(digest) != digest:  # terms identify constants by their values
@@ -258,6 +258,14 @@ class _Instance:
                 if rebuilt is not None:
                     found[over] = rebuilt
         return found
+
+
+def _flat(array: np.ndarray) -> np.ndarray:
+    """The values in a row. A copy is read-only: otherwise every constant of them would copy and hash them again."""
+    own = np.ascontiguousarray(array)
+    if own is not array:
+        own.flags.writeable = False
+    return own.reshape(-1)
 
 
 def _recognised(part: Part, roots: Sequence[Node]) -> tuple[Node, ...]:

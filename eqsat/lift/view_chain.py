@@ -17,6 +17,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
+from eqsat.base.numerics import Array
 from eqsat.layout.arithmetic import Axis, Digits, Fill, Layout, compose, of_broadcast, row_major, split, strided
 from eqsat.layout.form import in_two
 from eqsat.layout.map import CACHE_SIZE
@@ -147,23 +148,35 @@ def _apply_mask(term: Term, axes: tuple[Axis, ...], fill: Fill) -> Term:
 
 
 def _apply_take(term: Term, layout: Layout, shape: Shape) -> Term:
-    flat = ops.reshape(term, (term.size,))
-    if not layout.masked:
-        return ops.gather(flat, _index(layout, shape), 0)
-    index = layout.index().reshape(shape)
-    taken = ops.gather(flat, ops.constant(np.maximum(index, 0)), 0)
-    return _where(ops.constant(index >= 0), taken, layout.fill)
+    index, valid = _index(layout, shape)
+    taken = ops.gather(ops.reshape(term, (term.size,)), index, 0)
+    return taken if valid is None else _where(valid, taken, layout.fill)
 
 
 _INDICES: WeakValueDictionary[tuple[Layout, Shape], Term] = WeakValueDictionary()
 """Indices by their layouts, while a program holds them: they are as large as results, and steps read as results do."""
 
+_VALID: WeakValueDictionary[tuple[Layout, Shape], Term] = WeakValueDictionary()
+"""Where they are indices, by their layouts."""
 
-def _index(layout: Layout, shape: Shape) -> Term:
-    found = _INDICES.get((layout, shape))
-    if found is None:
-        found = _INDICES[layout, shape] = ops.constant(layout.index().reshape(shape))
-    return found
+
+def _index(layout: Layout, shape: Shape) -> tuple[Term, Term | None]:
+    """Indices of the elements that a layout reads, and where it reads elements and not its fill; None: everywhere."""
+    key = layout, shape
+    index, valid = _INDICES.get(key), _VALID.get(key)
+    if index is None or (valid is None and layout.masked):
+        places = layout.index().reshape(shape)
+        if layout.masked:
+            valid = _VALID[key] = _constant(places >= 0)
+            places = np.maximum(places, 0)
+        index = _INDICES[key] = _constant(places)
+    return index, valid
+
+
+def _constant(own: Array) -> Term:
+    """A constant of values that nobody else has; it would copy them if they could be written to."""
+    own.flags.writeable = False
+    return ops.constant(own)
 
 
 def _where(valid: Term, term: Term, fill: Fill) -> Term:
