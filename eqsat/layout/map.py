@@ -143,7 +143,11 @@ class Layout:
             inner = inner + axis.stride * coordinate
             valid = valid & (coordinate >= 0) & (coordinate < axis.bound)
         inner, valid = (np.broadcast_to(x, sizes[lead:]).reshape(-1) for x in (inner, valid))
-        return np.where(valid, outer + inner, -1).reshape(-1)
+        found = np.empty(self.size, np.int64)
+        rows = found.reshape(len(outer), len(inner))
+        np.add(outer, inner, out=rows)
+        np.copyto(rows, -1, where=~valid)
+        return found
 
 
 def _affine(start: int, coeffs: Sequence[int], sizes: Sequence[int]) -> NDArray[np.int64]:

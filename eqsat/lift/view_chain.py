@@ -165,18 +165,18 @@ def _index(layout: Layout, shape: Shape) -> tuple[Term, Term | None]:
     key = layout, shape
     index, valid = _INDICES.get(key), _VALID.get(key)
     if index is None or (valid is None and layout.masked):
-        places = layout.index().reshape(shape)
+        places = layout.index()
         if layout.masked:
-            valid = _VALID[key] = _constant(places >= 0)
-            places = np.maximum(places, 0)
-        index = _INDICES[key] = _constant(places)
+            valid = _VALID[key] = _constant(places >= 0, shape)
+            np.maximum(places, 0, out=places)
+        index = _INDICES[key] = _constant(places, shape)
     return index, valid
 
 
-def _constant(own: Array) -> Term:
+def _constant(own: Array, shape: Shape) -> Term:
     """A constant of values that nobody else has; it would copy them if they could be written to."""
     own.flags.writeable = False
-    return ops.constant(own)
+    return ops.constant(own.reshape(shape))
 
 
 def _where(valid: Term, term: Term, fill: Fill) -> Term:
