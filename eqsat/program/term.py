@@ -291,22 +291,28 @@ def make(op: str, *args: Term, **attrs: Any) -> Term:
     """
     op_row = row(op)
     op_row.check_call(len(args), attrs)
-    pairs = tuple((name, plain(attrs[name])) for name in op_row.attrs)
-    key = (op, args, attrs_key(value for _, value in pairs))
+    return _interned(op_row, args, tuple((name, plain(attrs[name])) for name in op_row.attrs))
+
+
+def _interned(op_row: Op, args: tuple[Term, ...], pairs: Attrs) -> Term:
+    """The term with these operands and attributes, the one there is or a new one."""
+    key = (op_row.name, args, attrs_key(value for _, value in pairs))
     found = _TERMS.get(key)
     if found is not None:
         return found
     shape, dtype = op_row.infer(*args, **dict(pairs))
     term = object.__new__(Term)
-    for name, value in zip(("op", "args", "attrs", "shape", "dtype"), (op, args, pairs, shape, dtype), strict=True):
+    fields = (op_row.name, args, pairs, shape, dtype)
+    for name, value in zip(("op", "args", "attrs", "shape", "dtype"), fields, strict=True):
         object.__setattr__(term, name, value)
     with _LOCK:
         return _TERMS.setdefault(key, term)
 
 
 def rebuilt(term: Term, args: Sequence[Term]) -> Term:
-    """The term over other operands; itself if they are its own."""
-    return term if tuple(args) == term.args else make(term.op, *args, **dict(term.attrs))
+    """The term over as many other operands; itself if they are its own."""
+    given = tuple(args)
+    return term if given == term.args else _interned(row(term.op), given, term.attrs)
 
 
 def unviewed(term: Term) -> Term:
