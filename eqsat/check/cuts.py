@@ -9,6 +9,7 @@ and its mean): then it is compared again with fewer stand-ins.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import cache
 from typing import NamedTuple
 
 from eqsat.base.graphs import operands_first
@@ -28,6 +29,19 @@ class Compared(NamedTuple):
     source: Term
     result: Term
     meaning: Term
+
+
+class _Read(NamedTuple):
+    """A value over stand-ins, and the numbers of the stand-ins and inputs that each program reads."""
+
+    over: Compared
+    source: set[int]
+    result: set[int]
+
+    @property
+    def alike(self) -> bool:
+        """Whether the result reads all that the source reads."""
+        return self.source <= self.result
 
 
 class Cuts:
@@ -88,34 +102,37 @@ class Cuts:
         computed from others give way last.
         """
         value = self._values[number]
-        all_of_them = self._over(value, number, ())
-        source, result = self._read(all_of_them)
-        last = [] if source <= result else [all_of_them]
+
+        @cache  # both walks begin with all stand-ins, and may go on alike
+        def without(whole: frozenset[int]) -> _Read:
+            over = self._over(value, number, whole)
+            return _Read(over, *self._read(over))
+
+        first = without(frozenset())
+        last = [] if first.alike else [first.over]
         if not last:
-            yield all_of_them
+            yield first.over
         for above in (False, True):
-            for over, alike in self._over_fewer(value, number, above):
-                if alike:
-                    yield over
+            for fewer in self._over_fewer(without, above):
+                if fewer.alike:
+                    yield fewer.over
                 else:
-                    last.append(over)
+                    last.append(fewer.over)
         yield from last
 
-    def _over_fewer(self, value: Compared, number: int, above: bool) -> Iterator[tuple[Compared, bool]]:
-        """A value over fewer and fewer stand-ins, and whether the result reads all of those that the source does; with
-        `above`, those computed from others give way with these."""
-        whole: set[int] = set()
+    def _over_fewer(self, without: Callable[[frozenset[int]], _Read], above: bool) -> Iterator[_Read]:
+        """A value over fewer and fewer stand-ins; with `above`, those computed from others give way with these."""
+        whole: frozenset[int] = frozenset()
         for _ in range(_ROUNDS):
-            over = self._over(value, number, whole)
-            source, result = self._read(over)
-            further = source ^ result
+            read = without(whole)
+            further = read.source ^ read.result
             if above:
-                further = self._and_above(further, source | result)
+                further = self._and_above(further, read.source | read.result)
             further = self._last(further)
             if above:
-                further = further or self._tied(source | result)
-            if whole and (source <= result or not further):
-                yield over, source <= result
+                further = further or self._tied(read.source | read.result)
+            if whole and (read.alike or not further):
+                yield read
             if not further:
                 break
             whole |= further
