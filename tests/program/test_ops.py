@@ -321,3 +321,16 @@ def test_a_convolution_of_many_groups_is_that_of_each_group(monkeypatch: pytest.
     for nbytes in (1, 30_000, 1 << 20):
         monkeypatch.setattr(numerics, "_WINDOW_BYTES", nbytes)
         assert np.ascontiguousarray(conv(image, weights, how, 5)).tobytes() == np.ascontiguousarray(want).tobytes()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "int32", "bool"])
+@pytest.mark.parametrize("kernel", [(2, 3), (7, 6)])
+def test_the_largest_of_small_and_large_windows(dtype: str, kernel: tuple[int, int]):
+    image = np.random.default_rng(0).standard_normal((2, 3, 9, 8)).astype(np_dtype(dtype))
+    if dtype.startswith("float"):
+        image[0, 0, 4, 4] = np.nan
+    how = Windows((2, 1), (1, 0), (0, 1), (1, 1))
+    found = numerics.pool("max", image, kernel, how)
+    want = numerics.windows(image, kernel, how, numerics.lowest(dtype)).max(axis=(4, 5))
+    assert found.dtype == image.dtype
+    np.testing.assert_array_equal(found, want)
