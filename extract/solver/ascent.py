@@ -121,19 +121,26 @@ class _Ascending:
         """Lower h_max where these nodes allow it, cheapest first (Dijkstra's algorithm)."""
         kids, reduced, chain, cls = self._kids, self.reduced, self.chain, self._class
         heap: list[tuple[float, int]] = []
+        low = 0.0  # the least h_max of a child that has changed
         while True:
             for i in nodes:
-                longest = reduced[i]
+                c, own = cls[i], reduced[i]
+                below = chain[c] - own
+                if low >= below:
+                    continue
+                longest = 0.0
                 for d in kids[i]:
-                    if chain[d] > longest - reduced[i]:
-                        longest = reduced[i] + chain[d]
-                c = cls[i]
-                if longest < chain[c]:
-                    chain[c] = longest
-                    heapq.heappush(heap, (longest, c))
+                    if chain[d] > longest:
+                        longest = chain[d]
+                        if longest >= below:
+                            break
+                else:
+                    chain[c] = own + longest
+                    heapq.heappush(heap, (chain[c], c))
             while heap and heap[0][0] > chain[heap[0][1]]:
                 heapq.heappop(heap)
             if not heap:
                 return
-            nodes = self._parents[heapq.heappop(heap)[1]]
+            low, changed = heapq.heappop(heap)
+            nodes = self._parents[changed]
             self.visits += len(nodes)
