@@ -46,7 +46,7 @@ class After:
         of_changes: the stages that a program left as written does not need.
     """
 
-    per_node: Mapping[str, float] = field(default_factory=lambda: {"plan": 3e-4, "lift": 1.4e-3, "report": 1e-4})
+    per_node: Mapping[str, float] = field(default_factory=lambda: {"plan": 3e-4, "lift": 1e-3, "report": 1e-4})
     most: float = 0.25
     ample: float = 2.5
     spare: float = 0.12
