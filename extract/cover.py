@@ -28,7 +28,7 @@ from eqsat.extract.known import Renumbering
 from eqsat.extract.shared import Sharing
 from eqsat.extract.solver.greedy import NO_NODE, greedy_dag
 from eqsat.extract.solver.problem import Problem, Solution, check, used_choice
-from eqsat.extract.solver.solve import GLANCE, SETTLING, Effort, solve
+from eqsat.extract.solver.solve import GLANCE, ONCE, SETTLING, Effort, solve
 from eqsat.program.core import CoreProgram
 
 ENUMERATION_SHARE = 0.4
@@ -92,12 +92,12 @@ class CoverResult:
         assert self.problem is not None
         return self.problem.snapshot
 
-    def chains(self, deadline: float) -> tuple[dict[int, Chain], bool]:
+    def chains(self, deadline: float, should_stop: Callable[[], bool] | None = None) -> tuple[dict[int, Chain], bool]:
         """What each class of the snapshot costs one more reader: a guess for `cover`, and whether it was found by
         `deadline`.
 
-        The guess comes from a cover whose kernels compute few classes each, chosen greedily. A kernel of many makes all
-        of them look cheap, and crowds out the kernels that compute them inside, together with their reader.
+        The guess comes from a cover whose kernels compute few classes each. A kernel of many makes all of them look
+        cheap, and crowds out the kernels that compute them inside, together with their reader.
         """
         assert self.problem is not None
         own = self.problem
@@ -107,8 +107,8 @@ class CoverResult:
             return own.found.chains(self.chosen), True
         few = [[x for x in found if x.call not in many] or found for found in own.found.of_class]
         others = CoverProblem(own.snapshot, Candidates(few, own.found.facts), own.needed)
-        kernels = others.cheap_kernels(deadline) or self.chosen
-        return own.found.chains(kernels), time.monotonic() < deadline
+        solution = solve(others.problem, max(0.0, deadline - time.monotonic()), (), should_stop, ONCE)
+        return own.found.chains(others.launch_order(solution.choice)), not solution.hurried
 
     def forget(self) -> None:
         """Drop what only another cover of the same snapshot would use: most of the memory that this takes."""
@@ -166,7 +166,7 @@ def cover(
     chains = made = among = None
     guessed = True
     if before is not None and before.problem is not None:
-        chains, guessed = before.chains(start + GUESS_SHARE * time_limit)
+        chains, guessed = before.chains(start + GUESS_SHARE * time_limit, should_stop)
         made = before.problem.found.made
         among = before.problem.found.promising(DETOUR * before.cost, NEAREST)
     how = every, exact, chains, made, in_a_hurry, among
@@ -380,9 +380,9 @@ class CoverProblem:
             return None
         return used_choice(p, {c: i for c, i in enumerate(picks) if i != NO_NODE})
 
-    def cheap_kernels(self, deadline: float = inf) -> list[Candidate]:
+    def cheap_kernels(self) -> list[Candidate]:
         """The kernels of a greedily chosen cover; empty if there is no cover."""
-        choice = self.greedy(deadline=deadline)
+        choice = self.greedy()
         return [] if choice is None else self.launch_order(choice)
 
     def choice_of(self, kernels: Iterable[Candidate]) -> dict[int, int] | None:

@@ -125,9 +125,11 @@ class Effort:
 FIRST = Effort(rounds=100, pivots=10_000, exact=8, tries=20, branches=100, columns=2_000, again=True)
 SETTLING = Effort(rounds=25, pivots=3_000, exact=8, tries=8, branches=100, columns=2_000, gap=0.06, around=1.0)
 GLANCE = Effort(rounds=0, pivots=3_000, exact=0, tries=0, branches=0, columns=0, gap=0.06)
+ONCE = replace(GLANCE, gap=inf)
 IN_NEIGHBOURHOOD = Effort(rounds=25, pivots=2_000, exact=0, tries=0, branches=0, columns=0, gap=inf)
 """The effort that a search begins with: one that goes on until its time is up, one that settles, one that solves the
-relaxation once, or dives below it after a few rounds where the gap is wide, and one of few classes of an answer."""
+relaxation once, or dives below it after a few rounds where the gap is wide, one that always solves it once, and one of
+few classes of an answer."""
 
 
 class Underivable(InputError):
