@@ -37,7 +37,7 @@ ENUMERATION_SHARE = 0.4
 GROUP_MOVES_SHARE = 0.05
 """The share that trying group moves may take."""
 
-GUESS_SHARE = 0.1
+GUESS_SHARE = 0.2
 """The share that a cover for a guess may take."""
 
 DETOUR = 0.1
