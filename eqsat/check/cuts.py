@@ -98,8 +98,9 @@ class Cuts:
 
         If that is not enough, all that are computed from these give way too, such as a group that holds the value. Of
         these, the last values go before others. A value that differs over the stand-ins of the source, and over more in
-        the result, may differ only for those of the source: a group reads what its other members need. Other stand-ins
-        computed from others give way last.
+        the result, may differ only for those of the source: a group reads what its other members need. Then other
+        stand-ins give way that are computed from others. In the end, where the value shares its base, all do, the last
+        ones first: a sum and a mean of zeros are one value of the result, whose stand-in is not zero.
         """
         value = self._values[number]
 
@@ -113,15 +114,16 @@ class Cuts:
         if not last:
             yield first.over
         for above in (False, True):
-            for fewer in self._over_fewer(without, above):
+            for fewer in self._over_fewer(without, above, self._base[number] != number):
                 if fewer.alike:
                     yield fewer.over
                 else:
                     last.append(fewer.over)
         yield from last
 
-    def _over_fewer(self, without: Callable[[frozenset[int]], _Read], above: bool) -> Iterator[_Read]:
-        """A value over fewer and fewer stand-ins; with `above`, those computed from others give way with these."""
+    def _over_fewer(self, without: Callable[[frozenset[int]], _Read], above: bool, shared: bool) -> Iterator[_Read]:
+        """A value over fewer and fewer stand-ins; with `above`, those computed from others give way with these, and if
+        its base is `shared`, all in the end."""
         whole: frozenset[int] = frozenset()
         for _ in range(_ROUNDS):
             read = without(whole)
@@ -130,7 +132,8 @@ class Cuts:
                 further = self._and_above(further, read.source | read.result)
             further = self._last(further)
             if above:
-                further = further or self._tied(read.source | read.result)
+                both = read.source | read.result
+                further = further or self._tied(both) or (self._last(both) if shared else set())
             if whole and (read.alike or not further):
                 yield read
             if not further:

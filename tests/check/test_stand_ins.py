@@ -81,6 +81,19 @@ def test_a_group_gives_way_that_holds_what_the_source_computes_from_another_valu
     assert inputs_of(further[-1]) == [{"%22", "%24", "y"}, {"%24"}]  # hardly ever equal over these
 
 
+def test_values_that_are_one_value_of_the_result_are_compared_over_what_makes_them_equal() -> None:
+    """The sum and the mean of an array times zero are one term of the result: neither holds for random numbers."""
+    zeros = ops.mul(ops.exp(X), ops.full_like(0.0, X))
+    total = ops.reduce("sum", zeros, (0,))
+    mean = ops.mul(total, ops.full_like(0.25, total))
+    values = [Compared(v, v, v) for v in (zeros, total)] + [Compared(mean, total, total)]
+    first, *further = Cuts(values).over(2)
+    assert inputs_of(first) == [{"%1"}, {"%1"}]
+    assert list(map(inputs_of, further)) == [[{"%0"}, {"%0"}], [{"x"}, {"x"}]]
+    part = Part({"mean": further[-1]}, Settings("float32", Drawn(0), "same", None, False))
+    assert part.run(1, 1000, 10.0).parts["full"] == 1
+
+
 def test_what_is_computed_from_a_stand_in_that_gives_way_may_stay() -> None:
     """A projection of an input, read once near the input and once more at a value that lies deep."""
     group = ops.matmul(Y, ops.concat([X, ops.neg(X)], 1))
