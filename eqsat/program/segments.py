@@ -7,9 +7,10 @@ depthwise convolutions and pooling) with what reads them. Segments that are equa
 inputs and constants are one problem, solved once. A segment too large to search is cut further, where linear algebra
 could cross but would have to be done twice.
 
-A huge segment without such cuts is cut by force, into pieces, where the fewest bytes pass: the time of a search grows
-faster than a segment, and beyond a thousand nodes a forced cut loses less than a search that runs out of time. Where a
-segment repeats itself, its pieces are equal problems.
+In a huge segment without such cuts, towers that are computed side by side, such as the two of a CLIP, are each cut as a
+program of its own. What is still huge is cut by force, into pieces, where the fewest bytes pass: the time of a search
+grows faster than a segment, and beyond a thousand nodes a forced cut loses less than a search that runs out of time. Where
+a segment repeats itself, its pieces are equal problems.
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ def segments(roots: Sequence[Node], fuses: bool = True) -> list[Segment]:
     reads = _Reads(order)
     cuts = _cuts(reads, fuses)
     if not cuts:
-        return _in_pieces([whole], frozenset())
+        return _in_pieces([whole], frozenset(), fuses)
     shared = _shared(reads, cuts, frozenset(whole), fuses)
     early = frozenset(shared)
     boundary = early.union(cuts)
@@ -103,12 +104,20 @@ def segments(roots: Sequence[Node], fuses: bool = True) -> list[Segment]:
         found = [_segment(part, boundary) for part in parts]
         repeats = len({part.form for part in found}) < len(found)
         return found if repeats else [_segment(whole, frozenset())]
-    return _in_pieces(parts, boundary)
+    return _in_pieces(parts, boundary, fuses)
 
 
-def _in_pieces(parts: Sequence[tuple[Node, ...]], boundary: frozenset[Node]) -> list[Segment]:
-    """The segments with these roots, huge ones in pieces."""
-    cut = [piece for part in parts for piece in pieces(part, boundary)]
+def _in_pieces(parts: Sequence[tuple[Node, ...]], boundary: frozenset[Node], fuses: bool) -> list[Segment]:
+    """The segments with these roots, huge ones in towers and pieces."""
+    cut: list[tuple[Node, ...]] = []
+    for part in parts:
+        tops = towers(part, boundary)
+        for top in tops:
+            tower = _segment((top,), boundary)
+            own = {made: node for node, made in tower.nodes().items()}
+            cut += [tuple(own[root] for root in inner.roots) for inner in segments(tower.form, fuses)]
+        rest = tuple(root for root in part if root not in tops)
+        cut += pieces(rest, boundary.union(tops)) if rest else []
     edges = boundary if len(cut) == len(parts) else boundary.union(*cut)
     return [_segment(piece, edges) for piece in cut]
 
@@ -375,6 +384,69 @@ def pieces(roots: Sequence[Node], boundary: Collection[Node]) -> list[tuple[Node
     for root in [*roots, *(node for node in order if node in passed)]:
         found.setdefault(piece_of[root], {})[root] = None
     return [tuple(found[i]) for i in sorted(found)]
+
+
+def towers(roots: Sequence[Node], boundary: Collection[Node]) -> list[Node]:
+    """The tops of towers in a huge part: of what is computed below a top, nothing but the top is read elsewhere.
+
+    A top is the immediate post-dominator of its tower's nodes, or theirs is (Cooper, Harvey and Kennedy, "A simple, fast
+    dominance algorithm", 2001). Towers have at least `CROWDED` nodes, and leave as many.
+    """
+    order = _depth_first(roots, boundary)
+    if len(order) <= HUGE:
+        return []
+    place = {node: i for i, node in enumerate(order)}
+    end = len(order)
+    after, depth = _post_dominators(order, place, roots)
+    size = [1] * end
+    leaves = [end] * end  # the least depth of what is past all readers of an operand of a node below, itself included
+    for i, node in enumerate(order):
+        for a in node.args:
+            if a in place:
+                leaves[i] = min(leaves[i], depth[after[place[a]]])
+        # Operands come first: all that is below this node is known.
+        if after[i] < end:
+            size[after[i]] += size[i]
+            leaves[after[i]] = min(leaves[after[i]], leaves[i])
+    tops: list[Node] = []
+    covered = [False] * (end + 1)
+    for i in reversed(range(end)):
+        covered[i] = covered[after[i]]
+        fits = CROWDED <= size[i] <= end - CROWDED and order[i].op not in ("V", "Opaque")
+        if fits and not covered[i] and leaves[i] >= depth[i]:
+            covered[i] = True
+            tops.append(order[i])
+    return tops[::-1]
+
+
+def _post_dominators(
+    order: Sequence[Node], place: Mapping[Node, int], roots: Sequence[Node]
+) -> tuple[list[int], list[int]]:
+    """The place of the first node through which all that reads a node passes, len(order) for none, and the depth of each
+    place in the tree of these. All results of an opaque call have the same readers."""
+    end = len(order)
+    readers: list[list[int]] = [[] for _ in order]
+    calls: dict[tuple[object, tuple[Node, ...]], list[int]] = {}
+    for i, node in enumerate(order):
+        if node.op == "Opaque":
+            readers[i] = calls.setdefault((node.attrs[0], node.args), readers[i])
+    for root in roots:
+        readers[place[root]].append(end)
+    for i, node in enumerate(order):
+        for a in node.args:
+            if a in place:
+                readers[place[a]].append(i)
+    after, depth = [end] * (end + 1), [0] * (end + 1)
+    for i in reversed(range(end)):
+        meet = readers[i][0]
+        for other in readers[i][1:]:
+            while meet != other:  # readers come later: the one with the smaller place is left first
+                if meet < other:
+                    meet = after[meet]
+                else:
+                    other = after[other]
+        after[i], depth[i] = meet, depth[meet] + 1
+    return after, depth
 
 
 def _depth_first(roots: Sequence[Node], boundary: Collection[Node]) -> list[Node]:
