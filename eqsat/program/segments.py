@@ -9,8 +9,8 @@ could cross but would have to be done twice.
 
 In a huge segment without such cuts, towers that are computed side by side, such as the two of a CLIP, are each cut as a
 program of its own. What is still huge is cut by force, into pieces, where the fewest bytes pass: the time of a search
-grows faster than a segment, and beyond a thousand nodes a forced cut loses less than a search that runs out of time. Where
-a segment repeats itself, its pieces are equal problems.
+grows faster than a segment, and beyond a thousand nodes a forced cut loses less than a search that runs out of time.
+Where a segment repeats itself, its pieces are equal problems.
 """
 
 from __future__ import annotations
@@ -74,17 +74,18 @@ class Segment:
         return found
 
 
-def segments(roots: Sequence[Node], fuses: bool = True) -> list[Segment]:
+def segments(roots: Sequence[Node], fuses: bool = True, in_towers: bool = True) -> list[Segment]:
     """Cut a program into segments, in an order in which each reads only earlier ones.
 
-    With `fuses`, kernels may compute the sums of a few terms and the simple masks that they read.
+    With `fuses`, kernels may compute the sums of a few terms and the simple masks that they read. With `in_towers`,
+    huge segments are cut into towers; those of a tower are not, so that the time does not grow with their nesting.
     """
     whole = tuple(dict.fromkeys(roots))
     order = _latest_first_needed(roots)
     reads = _Reads(order)
     cuts = _cuts(reads, fuses)
     if not cuts:
-        return _in_pieces([whole], frozenset(), fuses)
+        return _in_pieces([whole], frozenset(), fuses, in_towers)
     shared = _shared(reads, cuts, frozenset(whole), fuses)
     early = frozenset(shared)
     boundary = early.union(cuts)
@@ -104,18 +105,20 @@ def segments(roots: Sequence[Node], fuses: bool = True) -> list[Segment]:
         found = [_segment(part, boundary) for part in parts]
         repeats = len({part.form for part in found}) < len(found)
         return found if repeats else [_segment(whole, frozenset())]
-    return _in_pieces(parts, boundary, fuses)
+    return _in_pieces(parts, boundary, fuses, in_towers)
 
 
-def _in_pieces(parts: Sequence[tuple[Node, ...]], boundary: frozenset[Node], fuses: bool) -> list[Segment]:
+def _in_pieces(
+    parts: Sequence[tuple[Node, ...]], boundary: frozenset[Node], fuses: bool, in_towers: bool
+) -> list[Segment]:
     """The segments with these roots, huge ones in towers and pieces."""
     cut: list[tuple[Node, ...]] = []
     for part in parts:
-        tops = towers(part, boundary)
+        tops = towers(part, boundary) if in_towers else []
         for top in tops:
             tower = _segment((top,), boundary)
             own = {made: node for node, made in tower.nodes().items()}
-            cut += [tuple(own[root] for root in inner.roots) for inner in segments(tower.form, fuses)]
+            cut += [tuple(own[root] for root in inner.roots) for inner in segments(tower.form, fuses, False)]
         rest = tuple(root for root in part if root not in tops)
         cut += pieces(rest, boundary.union(tops)) if rest else []
     edges = boundary if len(cut) == len(parts) else boundary.union(*cut)
@@ -387,10 +390,11 @@ def pieces(roots: Sequence[Node], boundary: Collection[Node]) -> list[tuple[Node
 
 
 def towers(roots: Sequence[Node], boundary: Collection[Node]) -> list[Node]:
-    """The tops of towers in a huge part: of what is computed below a top, nothing but the top is read elsewhere.
+    """The tops of the towers side by side in a huge part: of what is computed below a top, nothing but the top is read
+    elsewhere.
 
-    A top is the immediate post-dominator of its tower's nodes, or theirs is (Cooper, Harvey and Kennedy, "A simple, fast
-    dominance algorithm", 2001). Towers have at least `CROWDED` nodes, and leave as many.
+    A top post-dominates its tower (Cooper, Harvey and Kennedy, "A simple, fast dominance algorithm", 2001). Towers have
+    at least `CROWDED` nodes, and leave as many. One alone is no tower: it is the part up to some node of a chain.
     """
     order = _depth_first(roots, boundary)
     if len(order) <= HUGE:
@@ -398,32 +402,28 @@ def towers(roots: Sequence[Node], boundary: Collection[Node]) -> list[Node]:
     place = {node: i for i, node in enumerate(order)}
     end = len(order)
     after, depth = _post_dominators(order, place, roots)
-    size = [1] * end
-    leaves = [end] * end  # the least depth of what is past all readers of an operand of a node below, itself included
-    for i, node in enumerate(order):
-        for a in node.args:
-            if a in place:
-                leaves[i] = min(leaves[i], depth[after[place[a]]])
-        # Operands come first: all that is below this node is known.
-        if after[i] < end:
-            size[after[i]] += size[i]
-            leaves[after[i]] = min(leaves[after[i]], leaves[i])
+    size, least = [1] * (end + 1), [end] * (end + 1)
+    for i, node in enumerate(order):  # all of a tower come before its top
+        depths = [depth[after[place[a]]] for a in node.args if a in place]
+        least[i] = min(least[i], *depths, end)
+        size[after[i]] += size[i]
+        least[after[i]] = min(least[after[i]], least[i])
     tops: list[Node] = []
     covered = [False] * (end + 1)
     for i in reversed(range(end)):
         covered[i] = covered[after[i]]
         fits = CROWDED <= size[i] <= end - CROWDED and order[i].op not in ("V", "Opaque")
-        if fits and not covered[i] and leaves[i] >= depth[i]:
+        if fits and not covered[i] and least[i] >= depth[i]:  # nothing below it is read past it
             covered[i] = True
             tops.append(order[i])
-    return tops[::-1]
+    return tops[::-1] if len(tops) > 1 else []
 
 
 def _post_dominators(
     order: Sequence[Node], place: Mapping[Node, int], roots: Sequence[Node]
 ) -> tuple[list[int], list[int]]:
-    """The place of the first node through which all that reads a node passes, len(order) for none, and the depth of each
-    place in the tree of these. All results of an opaque call have the same readers."""
+    """For each place that of the first node through which all that reads its node passes, len(order) for none, and its
+    depth in the tree of these. All results of an opaque call have the same readers."""
     end = len(order)
     readers: list[list[int]] = [[] for _ in order]
     calls: dict[tuple[object, tuple[Node, ...]], list[int]] = {}

@@ -51,9 +51,9 @@ class After:
     ample: float = 2.5
     spare: float = 0.12
     check_share: float = 0.08
-    check_per_node: float = 1.3e-3
-    check_most: float = 0.15
-    check_seconds: float = 3.0
+    check_per_node: float = 1.7e-3
+    check_most: float = 0.175
+    check_seconds: float = 3.5
     near: float = 0.03
     further: float = 0.25
     written_bytes: float = 2.5e8

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import reduce
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ import eqsat
 from eqsat.program.core import evaluate, lower, topological
 from eqsat.program.ir import Program
 from eqsat.program.node import substitute
-from eqsat.program.segments import segments
+from eqsat.program.segments import HUGE, segments, towers
 from support.programs import weight
 
 spec = eqsat.spec
@@ -173,7 +174,59 @@ def test_only_where_a_segment_is_too_large_linear_algebra_is_cut(make, least: in
     assert least <= len(segments(lower(make(100)).roots)) <= most
 
 
-@pytest.mark.parametrize("make", [row[0] for row in TABLE], ids=lambda f: f.__name__)
+def side_by_side(count: int, crossing: bool = False) -> Program:
+    """Two towers of blocks of their own sizes, which meet in one product; with `crossing`, the second reads a value
+    from the middle of the first."""
+    first = [(weight(16, 32) * (i + 1), weight(32, 16)) for i in range(count)]
+    second = [(weight(24, 16) * (i + 1), weight(16, 24)) for i in range(count)]
+
+    def blocks(x, params):
+        for a, b in params:
+            x = x + eqsat.gelu(eqsat.softmax(x, -1) @ a) @ b
+        return x
+
+    def function(x, y):
+        middle = blocks(x, first[: count // 2])
+        x = blocks(middle, first[count // 2 :])
+        y = blocks(y, second[: count // 2])
+        if crossing:
+            y = y + eqsat.concatenate([middle, middle[:, :8]], -1)
+        y = blocks(y, second[count // 2 :])
+        return eqsat.transpose(x) @ y
+
+    return eqsat.trace(function, spec((8, 16)), spec((8, 24)))
+
+
+def test_towers_of_a_huge_program_are_cut_as_programs_of_their_own():
+    core = lower(side_by_side(36))
+    assert len([n for n in topological(core.roots) if n.op not in ("In", "Const")]) > HUGE
+    parts = segments(core.roots)
+    assert len(parts) >= 72
+    assert len({part.form for part in parts}) <= 9
+    below = [sum(n.op == "MM" for n in topological([top])) for top in towers(core.roots, ())]
+    assert below == [72, 72]
+
+
+def test_a_tower_ends_where_another_reads_a_value_of_it():
+    core = lower(side_by_side(36, crossing=True))
+    below = [sum(n.op == "MM" for n in topological([top])) for top in towers(core.roots, ())]
+    assert below == [36, 36]
+
+
+def test_a_chain_is_no_tower():
+    x = eqsat.spec((8, 16))
+    long = eqsat.trace(lambda v: reduce(lambda y, i: eqsat.tanh(y) * (1.0 + i / 1e4), range(1000), v), x)
+    assert towers(lower(long).roots, ()) == []
+
+
+def test_a_program_that_is_not_huge_has_no_towers():
+    """Small products of both towers may share launches."""
+    assert towers(lower(side_by_side(6)).roots, ()) == []
+
+
+@pytest.mark.parametrize(
+    "make", [*(row[0] for row in TABLE), lambda count: side_by_side(36)], ids=lambda f: f.__name__.strip("<>")
+)
 def test_the_parts_make_the_whole(make):
     core = lower(make(3))
     values: dict = {}
