@@ -385,13 +385,12 @@ def pieces(roots: Sequence[Node], boundary: Collection[Node]) -> list[tuple[Node
     passed = {a for node, a in reads if piece_of[node] > piece_of[a]}
     found: dict[int, dict[Node, None]] = {}
     for root in [*roots, *(node for node in order if node in passed)]:
-        found.setdefault(piece_of[root], {})[root] = None
+        found.setdefault(piece_of.get(root, 0), {})[root] = None  # an input or constant goes with the first
     return [tuple(found[i]) for i in sorted(found)]
 
 
 def towers(roots: Sequence[Node], boundary: Collection[Node]) -> list[Node]:
-    """The tops of the towers side by side in a huge part: of what is computed below a top, nothing but the top is read
-    elsewhere.
+    """The tops of the towers that a huge part computes side by side. Other nodes read a tower only at its top.
 
     A top post-dominates its tower (Cooper, Harvey and Kennedy, "A simple, fast dominance algorithm", 2001). Towers have
     at least `CROWDED` nodes, and leave as many. One alone is no tower: it is the part up to some node of a chain.
@@ -431,7 +430,8 @@ def _post_dominators(
         if node.op == "Opaque":
             readers[i] = calls.setdefault((node.attrs[0], node.args), readers[i])
     for root in roots:
-        readers[place[root]].append(end)
+        if root in place:
+            readers[place[root]].append(end)
     for i, node in enumerate(order):
         for a in node.args:
             if a in place:

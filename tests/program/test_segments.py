@@ -213,6 +213,15 @@ def test_a_tower_ends_where_another_reads_a_value_of_it():
     assert below == [36, 36]
 
 
+@pytest.mark.parametrize("count", [1, 36])
+def test_what_a_huge_program_returns_as_it_came_is_a_root_of_a_part(count: int):
+    made = side_by_side(count)
+    given = made.inputs[1]
+    core = lower(Program(made.inputs, {**made.outputs, "given": given}))
+    assert {root.op for root in core.roots} >= {"In"}
+    assert {root for part in segments(core.roots) for root in part.roots} >= set(core.roots)
+
+
 def test_a_chain_is_no_tower():
     x = eqsat.spec((8, 16))
     long = eqsat.trace(lambda v: reduce(lambda y, i: eqsat.tanh(y) * (1.0 + i / 1e4), range(1000), v), x)
