@@ -168,11 +168,11 @@ class _Comparison:
         self, first: dict[str, Compared], further: Iterable[dict[str, Compared]], number: int
     ) -> Iterator[tuple[dict[str, Compared], Part | None]]:
         """The tries of a part. Any one that passes is a proof, and what fails only takes time. So one that there is no
-        time for is put off, until those after it are no cheaper: fewer stand-ins may take less work. Those that will
-        hardly pass come last: over values over which another part differed, or over some that only the source reads
-        (`Cuts.over`).
+        time for is put off until the one after it is no cheaper: fewer stand-ins may take less work, though they mostly
+        take more, and making a try takes time too. Those that will hardly pass come last: over values over which
+        another part differed, or over some that only the source reads (`Cuts.over`).
         """
-        dear: list[tuple[dict[str, Compared], Part]] = []
+        dear: tuple[dict[str, Compared], Part] | None = None
         doubtful: list[tuple[dict[str, Compared], Part]] = []
         part = self.waiting.get(form := self._form(first))
         if part is not None and self._differed(part):
@@ -185,12 +185,15 @@ class _Comparison:
             work = part.whole.flops
             if part.one_sided or self._differed(part):
                 doubtful.append((values, part))
-            elif work <= max(CHEAP, SPEED * self.left()) or any(work < other.whole.flops for _, other in dear):
+            elif work <= max(CHEAP, SPEED * self.left()) or (dear and work < dear[1].whole.flops):
                 yield values, part
             else:
-                dear.append((values, part))
-        for late in (dear, doubtful):
-            yield from sorted(late, key=lambda x: x[1].whole.flops)
+                if dear:
+                    yield dear
+                dear = values, part
+        if dear:
+            yield dear
+        yield from sorted(doubtful, key=lambda x: x[1].whole.flops)
 
     def _differed(self, part: Part) -> bool:
         """Whether another part over the same values differed: they depend on each other, and results rely on it."""

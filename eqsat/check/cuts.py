@@ -18,8 +18,12 @@ from eqsat.check.wanted import count_of, everything
 from eqsat.program import ops
 from eqsat.program.term import Term, rebuilt, topological, unviewed
 
-_ROUNDS = 16
-"""Most times that the cuts below a value are chosen. If they differ after that, comparing the value may fail."""
+_ROUNDS = 4
+"""Most times that stand-ins give way by themselves. A value that differs then hardly ever agrees over fewer of them."""
+
+_ROUNDS_ABOVE = 64
+"""Most times that stand-ins give way with those computed from them: a value of NASNet took 17. If they differ after
+that, comparing the value may fail."""
 
 
 class Compared(NamedTuple):
@@ -125,7 +129,7 @@ class Cuts:
         """A value over fewer and fewer stand-ins; with `above`, those computed from others give way with these, and if
         its base is `shared`, all in the end."""
         whole: frozenset[int] = frozenset()
-        for _ in range(_ROUNDS):
+        for _ in range(_ROUNDS_ABOVE if above else _ROUNDS):
             read = without(whole)
             further = read.source ^ read.result
             if above:

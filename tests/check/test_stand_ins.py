@@ -94,6 +94,17 @@ def test_values_that_are_one_value_of_the_result_are_compared_over_what_makes_th
     assert part.run(1, 1000, 10.0).parts["full"] == 1
 
 
+def test_a_value_is_compared_over_inputs_however_deep_what_differs_lies() -> None:
+    """Random numbers for the values of a long chain are not what is computed from the first of them."""
+    first, *above = chain(X, 40)
+    top, other = above[-1], ops.neg(X)
+    source, result = ops.add(top, ops.mul(first, Y)), ops.add(top, ops.mul(ops.abs_(other), Y))
+    values = [*(Compared(v, v, v) for v in (first, other, *above)), Compared(source, result, result)]
+    *_, last = map(inputs_of, Cuts(values).over(len(values) - 1))
+    assert last == [{"%0", "%40", "y"}, {"%1", "%40", "y"}]
+    assert [{"x", "y"}, {"x", "y"}] in map(inputs_of, Cuts(values).over(len(values) - 1))
+
+
 def test_what_is_computed_from_a_stand_in_that_gives_way_may_stay() -> None:
     """A projection of an input, read once near the input and once more at a value that lies deep."""
     group = ops.matmul(Y, ops.concat([X, ops.neg(X)], 1))
@@ -130,6 +141,14 @@ def test_a_comparison_that_there_is_no_time_for_is_put_off_until_the_others_are_
     found = list(comparing(seconds)._in_turn(first, further, 3))
     assert [values for values, _ in found] == [SQUARES[x] for x in order]
     assert all(part.values == values and part.number == 3 for values, part in found if part is not None)
+
+
+def test_no_try_is_made_that_takes_longer_than_two_that_there_is_no_time_for() -> None:
+    first, *_ = SQUARES.values()
+    further = map(square, (2048, 3072, 4096))
+    in_turn = comparing(-1.0)._in_turn(first, further, 3)
+    assert [values["y"].source.shape for values, _ in (next(in_turn), next(in_turn))] == [(64, 64), (2048, 2048)]
+    assert [values["y"].source.shape for values in further] == [(4096, 4096)]
 
 
 def test_a_comparison_over_values_over_which_another_part_differed_comes_last() -> None:
