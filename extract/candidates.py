@@ -58,7 +58,7 @@ class Candidate:
 class Candidates:
     """The candidates of every class (none for classes that are free), and statistics of the search.
 
-    `made` is for another enumeration over the same snapshot; None once it is dropped.
+    `made` is for another enumeration over the same snapshot in this process; None once it is dropped.
     """
 
     of_class: list[list[Candidate]]
@@ -68,6 +68,9 @@ class Candidates:
 
     def __len__(self) -> int:
         return sum(map(len, self.of_class))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Candidates, (self.of_class, self.facts, self.stats)
 
     @property
     def free(self) -> list[bool]:

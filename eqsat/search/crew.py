@@ -5,9 +5,12 @@
       take a form, search it
       a thread:  take a form    ->  pipe  ->              search it
                  keep the result  <-  pipe  <-
+      carry on with what                                carry on with what
+      it has begun                                      it has begun
 
 Another process begins to load as soon as the sizes of the forms are known, and takes part once it has loaded. Forms do
-not depend on each other. Whichever process searches a form, the result is the same.
+not depend on each other. Whichever process searches a form, the result is the same. Work that is only begun with a form
+goes on in the same process, once each form is taken.
 """
 
 from __future__ import annotations
@@ -33,12 +36,13 @@ from eqsat.errors import EqsatError, InputError
 from eqsat.search import limits
 from eqsat.search.asked import Asked
 from eqsat.search.form import Sought
-from eqsat.search.runner import Runner
+from eqsat.search.runner import Begun, Runner
 
 T = TypeVar("T")
 
-Work = Callable[..., T]
-"""`work(sought, *given, seconds, run)`: what is done with a form, here or elsewhere. A function of a module."""
+Work = Callable[..., T | Begun[T]]
+"""`work(sought, *given, seconds, run)`: what is done with a form, or begun, here or elsewhere. A function of a module.
+"""
 
 _POLL_SECONDS = 0.05
 
@@ -117,15 +121,34 @@ class Crew:
                 ends[me] = time.monotonic() + seconds
                 return waiting.pop(place), seconds
 
+        def share(search: Callable[[int, float, Begun[T] | None], Any], ready: Callable[[], bool]) -> None:
+            """What one process does: it takes forms, then goes on with those that it has only begun."""
+            begun: dict[int, Begun[T]] = {}
+            while ready() and (task := taken() or self._next_begun(begun)):
+                i, seconds = task
+                x = search(i, seconds, begun.pop(i, None))
+                if isinstance(x, Begun):
+                    begun[i], x = x, x.found
+                found[i] = found[i] if x is None else x
+
+        def here(i: int, seconds: float, begun: Begun[T] | None) -> T | Begun[T]:
+            tell()
+            return begun.rest(seconds, self._run) if begun and begun.rest else work(*given[i], seconds, self._run)
+
         def elsewhere() -> None:
             with _SEARCHERS.lent(self._memory, self._asked, 0.0) as other:
-                while other is not None and self._loaded(other, waiting) and (task := taken()):
-                    i, seconds = task
+
+                def search(i: int, seconds: float, begun: Begun[T] | None) -> T | Begun[T] | EqsatError | None:
+                    assert other is not None
                     try:
-                        found[i], took = self._asked_of(other, work, given[i], seconds)
-                        spent.append(took)
+                        answer, took = self._asked_of(other, None if begun else work, given[i], seconds, i)
                     except EqsatError as error:
-                        found[i] = error
+                        return error
+                    spent.append(took)
+                    return answer
+
+                if other is not None:
+                    share(search, lambda: self._loaded(other, waiting))
 
         def tell() -> None:
             done = len(given) - len(waiting)
@@ -134,10 +157,7 @@ class Crew:
         threads = [threading.Thread(target=elsewhere, daemon=True) for _ in range(self._others)]
         for thread in threads:
             thread.start()
-        while task := taken():
-            tell()
-            i, seconds = task
-            found[i] = work(*given[i], seconds, self._run)
+        share(here, lambda: True)
         tell()
         self._wait(threads)
         for x in found:
@@ -164,6 +184,13 @@ class Crew:
         busy = sum(min(left, max(0.0, end - now)) for end in ends)
         return limits.SEARCH.next_form(left, self._others * left - busy, waiting)
 
+    def _next_begun(self, begun: Mapping[int, Begun[Any]]) -> tuple[int, float] | None:
+        """The form to go on with in a process, and its seconds; None if there is no time."""
+        left = self._run.left("solve")
+        if not begun or left <= 0 or self._ended:
+            return None
+        return limits.SEARCH.next_begun(left, {i: x.expected for i, x in begun.items()})
+
     def _wait(self, threads: Sequence[threading.Thread]) -> None:
         while any(thread.is_alive() for thread in threads):
             try:
@@ -173,15 +200,17 @@ class Crew:
                 self._run.interrupt()
 
     def _asked_of(
-        self, other: Worker, work: Work[T], given: tuple[Any, ...], seconds: float
-    ) -> tuple[T | None, Mapping[str, float]]:
-        """What another process finds for a form, and the seconds of its stages."""
+        self, other: Worker, work: Work[T] | None, given: tuple[Any, ...], seconds: float, place: int
+    ) -> tuple[T | Begun[T] | None, Mapping[str, float]]:
+        """What another process finds for a form, and the seconds of its stages. Without work it goes on with the one
+        that it has begun at this place."""
         late = limits.LATE
         ends = time.monotonic() + late.patience(seconds, self._run.budget.limit) + late.grace
         told, finished = False, False
         sought, *rest = given
         try:
-            other.send((work, sought.source, sought.operators, rest, seconds))
+            part = None if work is None else (work, sought.source, sought.operators, rest)
+            other.send((place, part, seconds))
             while not self._ended and time.monotonic() < ends:
                 if message := other.receive(_POLL_SECONDS):
                     finished = True
@@ -225,6 +254,7 @@ class Searching:
 
     def __init__(self) -> None:
         self._asked: Asked | None = None
+        self._begun: dict[int, Begun[Any]] = {}
         self._searching = self._told_to_end = False
         start()
         signal.signal(signal.SIGINT, self._interrupted)
@@ -235,23 +265,23 @@ class Searching:
             raise KeyboardInterrupt
 
     def __call__(self, request: Any, send: Send) -> None:
-        """Answer `(work, source, operators, given, seconds)`. What is asked comes before, packed: so its rules are
-        declared ahead of the first form."""
+        """Answer `(place, (work, source, operators, given), seconds)`, or `(place, None, seconds)` for the rest of what
+        it has begun there. What is asked comes before, packed: so its rules are declared ahead of the first form."""
         if isinstance(request, bytes):
             asked: Asked = pickle.loads(request)
             self._asked = asked
+            self._begun.clear()
             warm_up(asked.rules)
             send("ready", None)
             return
-        work, source, operators, given, seconds = request
-        assert self._asked is not None
+        place, part, seconds = request
         run = Runner(TimeBudget(seconds))
         self._searching = True
         if self._told_to_end:
             run.interrupt()
         try:
             with collector_paused():
-                found = work(Sought(self._asked, source, operators, run.budget), *given, seconds, run)
+                found = self._found(place, part, seconds, run)
             self._searching = False
             send("found", (found, run.budget.spent))
         except KeyboardInterrupt:  # between two stages
@@ -260,3 +290,16 @@ class Searching:
             send("refused", error)
         finally:
             self._searching = False
+
+    def _found(self, place: int, part: tuple[Any, ...] | None, seconds: float, run: Runner) -> Any:
+        if part is None:
+            rest = self._begun.pop(place).rest
+            assert rest is not None
+            return rest(seconds, run)
+        assert self._asked is not None
+        work, source, operators, given = part
+        found = work(Sought(self._asked, source, operators, run.budget), *given, seconds, run)
+        if isinstance(found, Begun):
+            self._begun[place] = found
+            return replace(found, rest=None)
+        return found

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from eqsat.base.time_budget import TimeBudget
 from eqsat.egraph.saturate import Limits, saturate, stated
@@ -19,7 +20,9 @@ from eqsat.extract.plan.stitch import Solved
 from eqsat.language.rule import HostRule
 from eqsat.search import limits
 from eqsat.search.asked import Asked
-from eqsat.search.runner import Deadline, Prefetch, Runner, Stage
+from eqsat.search.runner import Begun, Deadline, Prefetch, Runner, Stage
+
+T = TypeVar("T")
 
 AT_ONCE = replace(QUICK, per_kind=2, joins=2, pairs=2, lefts=1, rights=1)
 """Limits where no time is left: less than half of the processor seconds that `QUICK` ones take then. As written, NASNet
@@ -77,16 +80,40 @@ def cover_at_once(sought: Sought) -> Solved:
     return Solved(sought.source, found)
 
 
-def search_whole(sought: Sought, written: Solved, seconds: float, run: Runner) -> Found:
-    """The cheapest cover of a form that is found in so many seconds.
+def search_whole(sought: Sought, written: Solved, seconds: float, run: Runner) -> Found | Begun[Found]:
+    """The cheapest cover of a form that is found in so many seconds. If they hardly suffice for a second look, it is
+    left for later: the first look at other forms gains more.
 
     Raises:
         InputError: a rule cannot be used.
     """
     deadline = run.deadline(seconds)
-    try:
+
+    def whole() -> Found | Begun[Found]:
         explored = explore_form(sought, deadline, run) if seconds > 0 else None
-        return search_form(sought, written, explored, deadline, run)
+        look = _first_look(sought, written, explored, deadline, run)
+        if isinstance(look, Found):
+            return look
+        if seconds >= limits.SEARCH.expected(len(sought.source.nodes)):
+            return _second_look(look, deadline, run)
+        return Begun(look.found(look.first, run), look.expected(), partial(_rest, look))
+
+    return _unless_failed(written, whole)
+
+
+def _rest(look: _FirstLook, seconds: float, run: Runner) -> Found:
+    look = replace(look, sought=replace(look.sought, budget=run.budget))
+    return _unless_failed(look.written, lambda: _second_look(look, run.deadline(seconds), run))
+
+
+def _unless_failed(written: Solved, work: Callable[[], T]) -> T | Found:
+    """What a search finds; the form as written if it fails.
+
+    Raises:
+        InputError: the search does.
+    """
+    try:
+        return work()
     except InputError:
         raise
     except EqsatError as error:
@@ -139,6 +166,33 @@ def search_form(
     Raises:
         EqsatError: a rule is unsound.
     """
+    look = _first_look(sought, written, explored, deadline, run)
+    return look if isinstance(look, Found) else _second_look(look, deadline, run, prefetch)
+
+
+@dataclass(frozen=True, slots=True)
+class _FirstLook:
+    """A form after the first look: its e-graph is covered once, by few kernels."""
+
+    sought: Sought
+    written: Solved
+    explored: Snapshot
+    first: Solved
+
+    def expected(self) -> float:
+        """Seconds of a second look; 0 where there is none."""
+        cover = self.first.cover
+        return limits.SEARCH.again * sum(cover.stats["seconds"].values()) * bool(cover.stats["candidates"]["crowded"])
+
+    def found(self, best: Solved, run: Runner) -> Found:
+        """The result of the search, if this is the cheapest cover."""
+        return _found(self.written, best, self.explored, best.snapshot.stats | _stop(best, run))
+
+
+def _first_look(
+    sought: Sought, written: Solved, explored: Snapshot | None, deadline: Deadline, run: Runner
+) -> _FirstLook | Found:
+    """The first look at a form; its result where there is nothing more to look at."""
     if explored is None:
         return left_written(written, run.why_stopped)
     if explored.stats["stop"] == "interrupted":
@@ -148,11 +202,18 @@ def search_form(
     first = run.run(COVER, deadline.left(), sought, written, explored)
     if first is None:  # what was found can no longer be priced: it counts as not found
         return _found(written, written, explored, explored.stats | {"stop": run.why_stopped})
-    grouped = run.run(REGROUP, deadline.left(), sought, written, first, prefetch)
-    best = run.run(SECOND_LOOK, deadline.left(), sought, written, grouped)
-    for solved in (first, grouped, best):
+    return _FirstLook(sought, written, explored, first)
+
+
+def _second_look(
+    look: _FirstLook, deadline: Deadline, run: Runner, prefetch: Prefetch[Snapshot] | None = None
+) -> Found:
+    """The cheapest cover of a form with further groups, and with all kernels."""
+    grouped = run.run(REGROUP, deadline.left(), look.sought, look.written, look.first, prefetch)
+    best = run.run(SECOND_LOOK, deadline.left(), look.sought, look.written, grouped)
+    for solved in (look.first, grouped, best):
         solved.cover.forget()
-    return _found(written, best, explored, best.snapshot.stats | _stop(best, run))
+    return look.found(best, run)
 
 
 def _stop(best: Solved, run: Runner) -> dict[str, str]:

@@ -148,6 +148,13 @@ class Search:
                 return i, seconds
         return order[0], seconds
 
+    def next_begun(self, left: float, expected: Mapping[int, float]) -> tuple[int, float]:
+        """Which of several forms to go on with, by the seconds that each is expected to take, and its seconds of those
+        `left`: the shortest first, each its share and at least what is expected."""
+        least = min(expected, key=lambda i: (expected[i], i))
+        share = expected[least] / max(1e-9, sum(expected.values()))
+        return least, min(left, max(left * share, expected[least]))
+
 
 @dataclass(frozen=True, slots=True)
 class Together:

@@ -111,6 +111,21 @@ class Runner:
         return stage.otherwise(*args, **kwargs)
 
 
+@dataclass(frozen=True, slots=True)
+class Begun(Generic[T]):
+    """Work of which the first part is done.
+
+    Attributes:
+        found: its result so far.
+        expected: seconds that the rest is expected to take.
+        rest: `rest(seconds, run)` is the result of all; None where another process holds it.
+    """
+
+    found: T
+    expected: float
+    rest: Callable[[float, Runner], T] | None
+
+
 class Prefetch(Generic[T]):
     """Work in a thread of its own, begun before its result is asked for. It must end by itself.
 

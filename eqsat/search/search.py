@@ -178,4 +178,5 @@ def _together(sought: Sequence[Sought], crew: Crew, of_changes: Mapping[str, flo
             found.append(left_written(own, "failed", x))
         else:
             found.append(x or left_written(own, run.why_stopped))
+        found[-1].cheapest.cover.forget()
     return found

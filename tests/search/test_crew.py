@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -25,7 +26,7 @@ from eqsat.search import crew, limits
 from eqsat.search.asked import judged
 from eqsat.search.crew import Crew
 from eqsat.search.form import Sought, cover_written
-from eqsat.search.runner import Runner
+from eqsat.search.runner import Begun, Runner
 from eqsat.search.search import Problem, partition
 
 RNG = np.random.default_rng(11)
@@ -126,6 +127,25 @@ def waits_for_an_end(sought: Sought, seconds: float, run: Runner) -> str:
     return run._working.run(work, "lost")
 
 
+def begins(sought: Sought, seconds: float, run: Runner) -> Begun[Any]:
+    time.sleep(0.2)  # so that each process gets one
+    return Begun(("begun", os.getpid()), 1.0, partial(goes_on, os.getpid()))
+
+
+def goes_on(begun_by: int, seconds: float, run: Runner) -> tuple[str, int, int, float]:
+    return "done", begun_by, os.getpid(), time.monotonic()
+
+
+def begins_and_dies_elsewhere(sought: Sought, seconds: float, run: Runner) -> Begun[Any]:
+    return replace(begins(sought, seconds, run), rest=dies_and_does_not_go_on)
+
+
+def dies_and_does_not_go_on(seconds: float, run: Runner) -> tuple[str, int]:
+    if worker.serving:
+        os._exit(7)
+    return "done", os.getpid()
+
+
 def outcome(best: eqsat.Result) -> tuple[Any, ...]:
     report = best.report
     return report["kernels"], report["egraph"]["nodes"], report["rules"], report["lower_bound_us"], str(best.program)
@@ -155,6 +175,50 @@ def test_each_form_is_searched_once_and_all_processes_take_part(together: Pool) 
     assert None not in processes
     assert len(set(processes)) > 1
     assert os.getpid() in processes
+
+
+def test_what_a_process_has_begun_it_carries_on_once_all_forms_are_taken(together: Pool) -> None:
+    problem, run = begun()
+    members, given = parts(problem, run)
+    untaken: list[int] = []
+    go_on = members._next_begun
+
+    def noted(begun: Any) -> Any:
+        untaken.append(len(given) - len(taken))
+        return go_on(begun)
+
+    taken: list[int] = []
+    following = members._next
+    members._next = lambda *args: taken.append(1) or following(*args)  # type: ignore[method-assign]
+    members._next_begun = noted  # type: ignore[method-assign]
+    found: list[Any] = members.each(begins, given, "part")
+    assert [kind for kind, *_ in found] == ["done"] * len(given)
+    assert all(first == then for _, first, then, _ in found), "the process that has begun"
+    assert len({first for _, first, *_ in found}) > 1
+    assert set(untaken) == {0}
+
+
+def test_what_there_is_no_time_for_stays_as_far_as_it_is(together: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    problem, run = begun()
+    members, given = parts(problem, run)
+    monkeypatch.setattr(members, "_next_begun", lambda begun: None)
+    found: list[Any] = members.each(begins, given, "part")
+    assert [kind for kind, _ in found] == ["begun"] * len(given)
+    assert len({process for _, process in found}) > 1
+
+
+def test_a_process_that_dies_as_it_goes_on_leaves_what_it_had(together: Pool) -> None:
+    problem, run = begun()
+    members, given = parts(problem, run)
+    found: list[Any] = members.each(begins_and_dies_elsewhere, given, "part")
+    assert {kind for kind, _ in found} == {"begun", "done"}
+    assert [(kind == "done") == (process == os.getpid()) for kind, process in found] == [True] * len(given)
+
+
+def test_the_shortest_rest_comes_first_with_its_share_of_the_time() -> None:
+    assert limits.SEARCH.next_begun(8.0, {3: 3.0, 5: 1.0}) == (5, 2.0)
+    assert limits.SEARCH.next_begun(2.0, {3: 3.0, 5: 1.0}) == (5, 1.0)
+    assert limits.SEARCH.next_begun(0.5, {3: 3.0, 5: 1.0}) == (5, 0.5)
 
 
 def test_the_largest_forms_begin_first(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -232,7 +296,7 @@ def test_ctrl_c_that_overtakes_a_form_ends_its_search(monkeypatch: pytest.Monkey
     service(packed(problem.asked), lambda *message: None)
     handlers[0](signal.SIGINT, None)
     form = problem.sought(problem.parts[0].form)
-    service((waits_for_an_end, form.source, (), (), 60.0), lambda *message: told.append(message))
+    service((0, (waits_for_an_end, form.source, (), ()), 60.0), lambda *message: told.append(message))
     assert [(kind, content[0]) for kind, content in told] == [("found", "ended")]
 
 

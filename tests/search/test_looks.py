@@ -11,13 +11,16 @@ import pytest
 
 import eqsat
 from eqsat import spec
+from eqsat.base.time_budget import TimeBudget
 from eqsat.egraph.snapshot import Snapshot
 from eqsat.extract.cover import CoverResult, cover
 from eqsat.extract.cuts import Limits
 from eqsat.extract.solver.solve import SETTLING, Effort
 from eqsat.program.core import lower
-from eqsat.search import form
-from eqsat.search.runner import Deadline
+from eqsat.search import form, limits
+from eqsat.search.asked import judged
+from eqsat.search.runner import Begun, Deadline, Runner
+from eqsat.search.search import partition
 
 RNG = np.random.default_rng(7)
 FEW, FEWER = Limits(per_kind=2, joins=2, pairs=2), Limits(per_kind=1, joins=0, pairs=0)
@@ -90,3 +93,24 @@ def test_a_search_among_kernels_that_time_ended_is_called_so(late: bool, monkeyp
     monkeypatch.setattr(form, "cover", found)
     result = eqsat.optimize(attention(), time_limit=60)
     assert result.report["egraph"]["stop"] == ("time" if late else "saturated")
+
+
+def test_a_second_look_that_comes_later_finds_what_one_at_once_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(form, "QUICK", FEW)
+    run = Runner(TimeBudget(60.0))
+    asked = judged(attention(), "mi300x", "reassociate", None, None, 0.0, 1, "latency", None, None, False, 1)
+    problem = partition(attention(), asked, run)
+    sought = problem.sought(problem.parts[0].form)
+    written = form.cover_written(sought, 60.0, run)
+    at_once = form.search_whole(sought, written, 60.0, run)
+    monkeypatch.setattr(limits, "SEARCH", replace(limits.SEARCH, per_square=1.0))
+    begun = form.search_whole(sought, written, 60.0, run)
+    assert isinstance(at_once, form.Found)
+    assert isinstance(begun, Begun)
+    assert begun.found.figures["stop"] == "time"
+    assert begun.rest is not None
+    later = begun.rest(60.0, run)
+    assert later.figures["stop"] == at_once.figures["stop"] == "saturated"
+    assert later.cheapest.cover.cost == at_once.cheapest.cover.cost < begun.found.cheapest.cover.cost
+    assert later.cheapest.cover.problem is not None
+    assert later.cheapest.cover.problem.found.made is None, "what only a further look would use is dropped"
