@@ -12,7 +12,7 @@ from eqsat.base.numerics import lowest
 from eqsat.layout.arithmetic import Layout, compose, identity, inverse, of_transpose, row_major, strided
 from eqsat.lift.forms import Form, Need, Way, plain, whole
 from eqsat.lift.view_chain import chain, reading
-from eqsat.lift.windows import BATCH, CHANNEL, SPATIAL, Windows, guessed_shapes, windows_of
+from eqsat.lift.windows import BATCH, CHANNEL, SPATIAL, Windows, channels_ordered, guessed_shapes, windows_of
 from eqsat.program import ops
 from eqsat.program.node import Node
 from eqsat.program.term import Shape, Term
@@ -151,6 +151,22 @@ def _windows(
             crop = None if found is None else compose(order, found.crop(each.shape))
             if found is not None and crop is not None:
                 yield found, Need(base, crop, found.x)
+    yield from _windows_in_order(side, parts, rows_first, neutral, hints)
+
+
+def _windows_in_order(
+    side: int, parts: tuple[int, int, int], rows_first: Layout, neutral: float, hints: Hints
+) -> Iterator[tuple[Windows, Need]]:
+    """The windows of channels that an operand reads in another order than they have."""
+    for base, layout in dict.fromkeys((base, layout) for base, layout, _ in hints.bases[side]):
+        total = compose(layout, rows_first) if layout.masked and layout.fill == neutral else None
+        ordered = None if total is None else channels_ordered(total, parts[0])
+        if ordered is None or not _unfolds(layout, base.size):
+            continue
+        found = windows_of(ordered.windows, ordered.shape, parts)
+        crop = None if found is None else compose(ordered.view, found.crop(ordered.shape))
+        if found is not None and crop is not None and not crop.contiguous:
+            yield found, Need(base, crop, found.x)
 
 
 def _unfolds(layout: Layout, n_in: int) -> bool:

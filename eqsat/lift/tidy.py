@@ -15,6 +15,7 @@ import numpy as np
 
 from eqsat.base.numerics import Array
 from eqsat.layout.arithmetic import Axis, Layout, compose, identity, split, strided
+from eqsat.lift.apart import product_apart
 from eqsat.program.constants import constant_node
 from eqsat.program.node import Node, make, topological
 from eqsat.program.term import ConstArray
@@ -52,7 +53,9 @@ def tidied(roots: Sequence[Node], constants: Mapping[str, Array], keep: Containe
         elif node.op == "Cat":
             new[node] = _as_view(args) or make("Cat", (), args)
         else:
-            new[node] = node if args == list(node.args) else make(node.op, node.attrs, args)
+            made = node if args == list(node.args) else make(node.op, node.attrs, args)
+            apart = product_apart(made, lambda x, layout: _view(x, layout, keep)) if node.op == "MM" else None
+            new[node] = apart or made
     return Tidied(tuple(new[root] for root in roots), known, origins)
 
 
@@ -113,9 +116,14 @@ def _primes(n: int) -> Iterator[int]:
 
 def _view(arg: Node, layout: Layout, keep: Container[Node]) -> Node:
     """The view; if it reads a single operand of a Cat, a view of that operand."""
-    while (found := _read_operand(arg, layout) if arg.op == "Cat" and arg not in keep else None) is not None:
+    node = make("V", (layout,), (arg,))
+    while node.op == "V" and node.args[0].op == "Cat" and node.args[0] not in keep:
+        found = _read_operand(node.args[0], node.attrs[0])
+        if found is None:
+            break
         arg, layout = found
-    return make("V", (layout,), (arg,))
+        node = make("V", (layout,), (arg,))
+    return node
 
 
 def _read_operand(arg: Node, layout: Layout) -> tuple[Node, Layout] | None:

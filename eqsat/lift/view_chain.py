@@ -3,8 +3,9 @@
 A layout says where each element comes from; a person wants to see `transpose(reshape(x))`. `chain` splits the
 layout's index over the dims of the operand (`eqsat.layout.split`). If every digit of the result then moves one dim
 of the operand, the view is at most a reshape, a slice, a transpose, a broadcast, a pad and a reshape; steps that do
-nothing are left out. Diagonal masks become a `where` over a constant mask. All other layouts (unfolded windows, rows
-that wrap) become a gather by a constant index, which is correct but long, and rare.
+nothing are left out. Diagonal masks become a `where` over a constant mask, and a few blocks that lie apart are read one
+by one. All other layouts (unfolded windows, rows that wrap) become a gather by a constant index, which is correct but
+long, and rare.
 """
 
 from __future__ import annotations
@@ -38,6 +39,10 @@ class Step:
 
 
 Steps = tuple[Step, ...]
+
+MOST_BLOCKS = 8
+"""Blocks of one array that are read one by one, at most: its windows are many more."""
+
 # Cheap: files whose format broadcasts operands by NumPy's rules leave these steps out.
 _BROADCAST, _LEADING_UNITS = 0.1, 0.6
 
@@ -75,7 +80,26 @@ def chain(layout: Layout, source: Shape, target: Shape) -> Steps:
     if not found and (trimmed := _trimmed(layout, source)) is not None:
         shape, rest = trimmed
         found.append((_leading(shape), *chain(rest, shape, target)))
-    return min(found, key=cost) if found else (_taken(layout, target),)
+    return min(found, key=cost) if found else _in_blocks(layout, source, target) or (_taken(layout, target),)
+
+
+def _in_blocks(layout: Layout, source: Shape, target: Shape) -> Steps:
+    """A few blocks that lie apart, read one by one and put together; empty if one of them would be a gather."""
+    (count, step), *inside = layout.dims
+    reach = sum((n - 1) * abs(stride) for n, stride in inside)
+    if not 1 < count <= MOST_BLOCKS or abs(step) <= reach or layout.masked:
+        return ()
+    size = layout.size // count
+    own = (1, *target[1:]) if target[:1] == (count,) else (size,)
+    blocks: list[Steps] = []
+    for start in range(0, layout.size, size):
+        block = compose(layout, strided(start, ((size, 1),)))
+        steps = () if block is None else chain(block, source, own)
+        if block is None or any(step.op in ("take", "blocks") for step in steps):
+            return ()
+        blocks.append(steps)
+    joined = Step("blocks", (tuple(blocks),), 1.0 + shared_cost(blocks))
+    return (joined, *_reshaped((count * own[0], *own[1:]), target))
 
 
 @lru_cache(maxsize=CACHE_SIZE)
@@ -147,6 +171,10 @@ def _apply_mask(term: Term, axes: tuple[Axis, ...], fill: Fill) -> Term:
     return _where(ops.broadcast(ops.constant(valid), term.shape), term, fill)
 
 
+def _apply_blocks(term: Term, blocks: Sequence[Steps]) -> Term:
+    return ops.concat([apply(term, steps) for steps in blocks], 0)
+
+
 def _apply_take(term: Term, layout: Layout, shape: Shape) -> Term:
     index, valid = _index(layout, shape)
     taken = ops.gather(ops.reshape(term, (term.size,)), index, 0)
@@ -191,6 +219,7 @@ _APPLY = {
     "slice": _apply_slice,
     "fill": _apply_fill,
     "mask": _apply_mask,
+    "blocks": _apply_blocks,
     "take": _apply_take,
 }
 

@@ -8,9 +8,10 @@ then turned into a layout again, and accepted only if that equals the original.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import gcd, prod
+from typing import NamedTuple
 
 from eqsat.layout.arithmetic import (
     Axis,
@@ -202,6 +203,45 @@ def _guess(digits: Digits, roles: Sequence[int], shape: Shape, parts: tuple[int,
         rows=tuple(rows),
         taps=tuple(taps),
     )
+
+
+def reads_windows(layout: Layout, n_in: int, parts: tuple[int, int, int]) -> bool:
+    """Whether a layout reads windows of an array of some shape, or of its channels in another order."""
+    if any(windows_of(layout, shape, parts) for shape in guessed_shapes(layout, n_in)):
+        return True
+    ordered = channels_ordered(layout, parts[0])
+    return ordered is not None and windows_of(ordered.windows, ordered.shape, parts) is not None
+
+
+class Ordered(NamedTuple):
+    """Windows of a view: its layout, what the windows are over it, and its shape [1, channels, *spatial]."""
+
+    view: Layout
+    windows: Layout
+    shape: Shape
+
+
+@lru_cache(maxsize=CACHE_SIZE)
+def channels_ordered(layout: Layout, groups: int) -> Ordered | None:
+    """A layout of windows, as one over a view with the channels and dims in the order in which these read them; None if
+    it is none. Shuffled channels are such a view, every other block of channels, and channels that come last."""
+    lead, room = 0, groups
+    while room > 1 and lead < len(layout.dims) and room % layout.dims[lead][0] == 0:
+        room //= layout.dims[lead][0]
+        lead += 1
+    channels = [i for i, (_, stride) in enumerate(layout.dims) if i < lead or stride]
+    spatial = sorted(layout.axes, key=lambda axis: -abs(axis.stride))
+    if room > 1 or not spatial or any(axis.stride == 0 or any(axis.coeffs[:lead]) for axis in spatial):
+        return None
+    moved = [*(layout.dims[i] for i in channels), *((axis.bound, axis.stride) for axis in spatial)]
+    sizes = [size for size, _ in moved]
+    steps = row_major(sizes)
+    own = dict(zip(channels, steps, strict=False))
+    dims = [(size, own.get(i, 0)) for i, (size, _) in enumerate(layout.dims)]
+    axes = [replace(axis, stride=step) for axis, step in zip(spatial, steps[len(channels) :], strict=True)]
+    count = prod(sizes[: len(channels)])
+    shape = (1, count, *sizes[len(channels) :])
+    return Ordered(strided(layout.offset, moved), masked(0, dims, axes, layout.fill), shape)
 
 
 MOST_STRIDE = 4

@@ -385,6 +385,104 @@ def test_some_channels_are_sliced_before_the_convolution() -> None:
     assert [line.split("(")[0] for line in found] == ["slice", "conv"]
 
 
+DEPTHWISE = windows((1, 2, 9, 8), (3, 3), (2, 1), (1, 1), (1, 1), (1, 1), 0.0, groups=2)
+TAPS = arg("t", 4, 9)
+
+
+def by_channel(patches: Node, side: int) -> Node:
+    """The product of windows of four channels, 3 by 3 each, with `TAPS`."""
+    if side == 0:
+        return mm(patches, node(TAPS), 40, 9, 1, batch=4)
+    return mm(node(TAPS), view(patches, of_transpose((4, 40, 9), (0, 2, 1))), 1, 9, 40, batch=4)
+
+
+def names(found: Sequence[str]) -> Counter[str]:
+    return Counter(line.split("(")[0] for line in found)
+
+
+@pytest.mark.parametrize("side", [0, 1])
+def test_joined_windows_of_several_arrays_are_a_convolution_of_each(side: int) -> None:
+    one, two = arg("one", 1, 2, 9, 8), arg("two", 1, 2, 9, 8)
+    patches = make("Cat", (), [view(node(x), DEPTHWISE) for x in (one, two)])
+    found = names(lines([one, two, TAPS], by_channel(patches, side), 1, 4, 5, 8))
+    assert found["conv"] == 2
+    assert not found.keys() & {"gather", "matmul", "where"}
+    only = view(by_channel(patches, side), of_slice((4, 40), (2, 0), (4, 40), (1, 1)))
+    assert names(lines([two, one, TAPS], only, 1, 2, 5, 8))["conv"] == 1, "what is sliced off is not computed"
+
+
+@pytest.mark.parametrize("side", [0, 1])
+@pytest.mark.parametrize("start", [0, 1])
+def test_windows_of_every_other_block_of_an_array_are_one_convolution(start: int, side: int) -> None:
+    blocks = arg("x", 4, 2, 9, 8)
+    every = [view(node(blocks), of_slice(blocks.shape, (i, 0, 0, 0), (i + 1, 2, 9, 8), (1,) * 4)) for i in range(4)]
+    patches = make("Cat", (), [view(x, DEPTHWISE) for x in every[start::2]])
+    found = names(lines([blocks, TAPS], by_channel(patches, side), 1, 4, 5, 8))
+    assert found["conv"] == 1
+    assert not found.keys() & {"gather", "matmul", "where"}
+
+
+def test_windows_of_other_strides_are_joined_too() -> None:
+    small, large = arg("small", 1, 2, 5, 8), arg("large", 1, 2, 9, 8)
+    same = windows((1, 2, 5, 8), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1), 0.0, groups=2)
+    patches = make("Cat", (), [view(node(small), same), view(node(large), DEPTHWISE)])
+    found = names(lines([small, large, TAPS], by_channel(patches, 0), 1, 4, 5, 8))
+    assert found["conv"] == 2
+    assert not found.keys() & {"gather", "matmul", "where"}
+
+
+@pytest.mark.parametrize("side", [0, 1])
+def test_windows_of_channels_in_another_order_are_a_convolution(side: int) -> None:
+    """Shuffled channels, and channels that come last."""
+    image = arg("x", 4, 9, 8)
+    four = windows((1, 4, 9, 8), (3, 3), (2, 1), (1, 1), (1, 1), (1, 1), 0.0, groups=4)
+    shuffled = view(node(image), of_transpose((2, 2, 72), (1, 0, 2)))
+    found = names(lines([image, TAPS], by_channel(view(shuffled, four), side), 1, 4, 5, 8))
+    assert found["conv"] == found["transpose"] == 1
+    assert not found.keys() & {"gather", "matmul", "where"}
+    last = arg("last", 9, 8, 4)
+    first = view(node(last), of_transpose((72, 4), (1, 0)))
+    found = names(lines([last, TAPS], by_channel(view(first, four), side), 1, 4, 5, 8))
+    assert found["conv"] == found["transpose"] == 1
+    assert not found.keys() & {"gather", "matmul", "where"}
+
+
+@pytest.mark.parametrize("side", [0, 1])
+def test_a_product_of_all_terms_of_two_convolutions_is_their_sum(side: int) -> None:
+    """A block whose input is convolved as well: windows of three by three of one array, and of one of another."""
+    one, two, filters = arg("one", 1, 2, 5, 8), arg("two", 1, 3, 5, 8), arg("f", 6, 21)
+    patches = view(node(one), windows(one.shape, (3, 3), (1, 1), (1, 1), (1, 1), (1, 1), 0.0, groups=1))
+    columns = make("Cat", (), [view(patches, of_transpose((40, 18), (1, 0))), node(two)])
+    product = mm(node(filters), columns, 6, 21, 40)
+    if side == 0:
+        rows, weights = view(columns, of_transpose((21, 40), (1, 0))), node(filters)
+        weights = view(weights, of_transpose((6, 21), (1, 0)))
+        product = view(mm(rows, weights, 40, 21, 6), of_transpose((40, 6), (1, 0)))
+    found = names(lines([one, two, filters], product, 1, 6, 5, 8))
+    assert found["conv"] + found["matmul"] == 2
+    assert found["conv"] >= found["add"] == 1
+    assert not found.keys() & {"gather", "where"}
+
+
+def test_two_arrays_that_lie_between_each_other_are_sliced() -> None:
+    """Every other pixel of an image, from the first on and from the one below and beside it."""
+    image, left = arg("x", 3, 10, 8), arg("w", 2, 4, 3)
+    halves = strided(0, [(2, 9), (30 // 2, 16), (4, 2)])
+    product = mm(node(left), view(node(image), halves), 4, 3, 20, batch=2)
+    found = names(lines([image, left], product, 2, 4, 20))
+    assert found["slice"] >= 2
+    assert "gather" not in found
+
+
+def test_a_batched_product_that_needs_no_gather_stays_whole() -> None:
+    one = arg("one", 1, 4, 9, 8)
+    patches = view(node(one), windows(one.shape, (3, 3), (2, 1), (1, 1), (1, 1), (1, 1), 0.0, groups=4))
+    assert names(lines([one, TAPS], by_channel(patches, 0), 1, 4, 5, 8)) == {"conv": 1, "reshape": 1}
+    rows = make("Cat", (), [node(X), node(arg("z", 6, 16))])
+    both = mm(rows, make("Cat", (), [node(W), node(W)]), 6, 16, 16, batch=2)
+    assert names(lines([X, arg("z", 6, 16), W], both, 2, 6, 16))["matmul"] == 1
+
+
 @pytest.mark.parametrize(("kind", "fill"), [("max", float("-inf")), ("sum", 0.0)])
 def test_a_reduction_over_windows_is_a_pool(kind: str, fill: float) -> None:
     patches = view(node(IMAGE), windows(IMAGE.shape, (3, 3), (2, 2), (1, 1), (1, 1), (1, 0), fill))
