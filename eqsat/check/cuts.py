@@ -185,10 +185,11 @@ class Cuts:
             cut = cut_at(term, self._result)
             return None if cut is None else _stand_in(term, cut)
 
+        meant = _alike(value.meaning, value.result, lambda term: cut_at(term, self._result) is not None)
         return Compared(
             _replaced(value.source, in_source),
             _replaced(value.result, in_result),
-            _replaced(value.meaning, lambda term: in_result(self._meant.get(term, term))),
+            _replaced(value.meaning, lambda term: in_result(meant.get(term) or self._meant.get(term, term))),
         )
 
 
@@ -203,6 +204,24 @@ def varying(order: Sequence[Term]) -> set[Term]:
 
 def _stand_in(term: Term, number: int) -> Term:
     return ops.input(f"%{number}", term.shape, term.dtype)
+
+
+def _alike(meaning: Term, result: Term, cut: Callable[[Term], bool]) -> dict[Term, Term]:
+    """The terms of a meaning that stand where the result has a cut one. A value may have several meanings, as parts of
+    a program compute constants ahead of time in different ways."""
+    found: dict[Term, Term] = {}
+    seen: set[Term] = set()
+    pairs = [(meaning, result)]
+    while pairs:
+        meant, own = pairs.pop()
+        if meant in seen or meant is own:
+            continue
+        seen.add(meant)
+        if cut(own):
+            found[meant] = own
+        elif meant.op == own.op and len(meant.args) == len(own.args):
+            pairs += zip(meant.args, own.args, strict=True)
+    return found
 
 
 def _bits(numbers: Collection[int]) -> int:

@@ -1,5 +1,6 @@
 """Where checks cut programs: a value is compared over stand-ins that both read, and over fewer if it differs."""
 
+import numpy as np
 import pytest
 
 from eqsat.check.check import _Comparison
@@ -170,3 +171,13 @@ def test_a_comparison_over_what_only_the_source_reads_comes_last_however_dear_th
     sided = {"y": Compared(ops.add(X, Y), ops.neg(X), ops.neg(X))}
     found = list(comparing(-1.0)._in_turn(first, [sided, *further], 3))
     assert [values for values, _ in found] == [*(SQUARES[x] for x in "acbd"), sided]
+
+
+def test_a_value_may_have_several_meanings() -> None:
+    """One part of the program reads a constant as it is, the next one computes it from another."""
+    w = ops.constant(np.arange(16, dtype=np.float32).reshape(4, 4))
+    value, again = (ops.neg(ops.matmul(ops.exp(X), x)) for x in (w, ops.neg(ops.neg(w))))
+    result, meaning = ops.abs_(value), ops.abs_(again)
+    assert again is not value
+    first = next(Cuts([Compared(value, value, value), Compared(result, result, meaning)]).over(1))
+    assert first == (ops.abs_(ops.input("%0", (4, 4), "float32")),) * 3
