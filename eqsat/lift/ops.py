@@ -160,7 +160,7 @@ def _windows_in_order(
     """The windows of channels that an operand reads in another order than they have."""
     for base, layout in dict.fromkeys((base, layout) for base, layout, _ in hints.bases[side]):
         total = compose(layout, rows_first) if layout.masked and layout.fill == neutral else None
-        ordered = None if total is None else channels_ordered(total, parts[0])
+        ordered = None if total is None else channels_ordered(total, base.size, parts[0])
         if ordered is None or not _unfolds(layout, base.size):
             continue
         found = windows_of(ordered.windows, ordered.shape, parts)

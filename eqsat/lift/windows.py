@@ -209,7 +209,7 @@ def reads_windows(layout: Layout, n_in: int, parts: tuple[int, int, int]) -> boo
     """Whether a layout reads windows of an array of some shape, or of its channels in another order."""
     if any(windows_of(layout, shape, parts) for shape in guessed_shapes(layout, n_in)):
         return True
-    ordered = channels_ordered(layout, parts[0])
+    ordered = channels_ordered(layout, n_in, parts[0])
     return ordered is not None and windows_of(ordered.windows, ordered.shape, parts) is not None
 
 
@@ -222,9 +222,10 @@ class Ordered(NamedTuple):
 
 
 @lru_cache(maxsize=CACHE_SIZE)
-def channels_ordered(layout: Layout, groups: int) -> Ordered | None:
-    """A layout of windows, as one over a view with the channels and dims in the order in which these read them; None if
-    it is none. Shuffled channels are such a view, every other block of channels, and channels that come last."""
+def channels_ordered(layout: Layout, n_in: int, groups: int) -> Ordered | None:
+    """A layout of windows of ``n_in`` elements, as one over a view with the channels and dims in the order in which
+    these read them; None if it is none. Shuffled channels are such a view, every other block of channels, and channels
+    that come last."""
     lead, room = 0, groups
     while room > 1 and lead < len(layout.dims) and room % layout.dims[lead][0] == 0:
         room //= layout.dims[lead][0]
@@ -234,6 +235,9 @@ def channels_ordered(layout: Layout, groups: int) -> Ordered | None:
     if room > 1 or not spatial or any(axis.stride == 0 or any(axis.coeffs[:lead]) for axis in spatial):
         return None
     moved = [*(layout.dims[i] for i in channels), *((axis.bound, axis.stride) for axis in spatial)]
+    reach = [[(size - 1) * stride for size, stride in moved if sign * stride > 0] for sign in (-1, 1)]
+    if layout.offset + sum(reach[0]) < 0 or layout.offset + sum(reach[1]) >= n_in:
+        return None
     sizes = [size for size, _ in moved]
     steps = row_major(sizes)
     own = dict(zip(channels, steps, strict=False))

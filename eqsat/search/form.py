@@ -94,9 +94,10 @@ def search_whole(sought: Sought, written: Solved, seconds: float, run: Runner) -
         look = _first_look(sought, written, explored, deadline, run)
         if isinstance(look, Found):
             return look
-        if seconds >= limits.SEARCH.expected(len(sought.source.nodes)):
+        expected = look.expected()
+        if not expected or seconds >= limits.SEARCH.expected(len(sought.source.nodes)):
             return _second_look(look, deadline, run)
-        return Begun(look.found(look.first, run), look.expected(), partial(_rest, look))
+        return Begun(look.found(look.first, run), expected, partial(_rest, look))
 
     return _unless_failed(written, whole)
 
