@@ -150,10 +150,10 @@ class Search:
 
     def next_begun(self, left: float, expected: Mapping[int, float]) -> tuple[int, float]:
         """Which of several forms to go on with, by the seconds that each is expected to take, and its seconds of those
-        `left`: the shortest first, each its share and at least what is expected."""
+        `left`: the shortest first. It may take what the others are not expected to take, and what it is in any case."""
         least = min(expected, key=lambda i: (expected[i], i))
-        share = expected[least] / max(1e-9, sum(expected.values()))
-        return least, min(left, max(left * share, expected[least]))
+        others = sum(expected.values()) - expected[least]
+        return least, min(left, max(left - others, expected[least]))
 
 
 @dataclass(frozen=True, slots=True)

@@ -215,10 +215,11 @@ def test_a_process_that_dies_as_it_goes_on_leaves_what_it_had(together: Pool) ->
     assert [(kind == "done") == (process == os.getpid()) for kind, process in found] == [True] * len(given)
 
 
-def test_the_shortest_rest_comes_first_with_its_share_of_the_time() -> None:
-    assert limits.SEARCH.next_begun(8.0, {3: 3.0, 5: 1.0}) == (5, 2.0)
+def test_the_shortest_rest_comes_first_with_what_the_others_leave() -> None:
+    assert limits.SEARCH.next_begun(8.0, {3: 3.0, 5: 1.0}) == (5, 5.0)
     assert limits.SEARCH.next_begun(2.0, {3: 3.0, 5: 1.0}) == (5, 1.0)
     assert limits.SEARCH.next_begun(0.5, {3: 3.0, 5: 1.0}) == (5, 0.5)
+    assert limits.SEARCH.next_begun(8.0, {3: 3.0}) == (3, 8.0)
 
 
 def test_the_largest_forms_begin_first(monkeypatch: pytest.MonkeyPatch) -> None:
