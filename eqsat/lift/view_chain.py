@@ -85,9 +85,11 @@ def chain(layout: Layout, source: Shape, target: Shape) -> Steps:
 
 def _in_blocks(layout: Layout, source: Shape, target: Shape) -> Steps:
     """A few blocks that lie apart, read one by one and put together; empty if one of them would be a gather."""
+    if layout.masked or not layout.dims:
+        return ()
     (count, step), *inside = layout.dims
     reach = sum((n - 1) * abs(stride) for n, stride in inside)
-    if not 1 < count <= MOST_BLOCKS or abs(step) <= reach or layout.masked:
+    if not 1 < count <= MOST_BLOCKS or abs(step) <= reach:
         return ()
     size = layout.size // count
     own = (1, *target[1:]) if target[:1] == (count,) else (size,)

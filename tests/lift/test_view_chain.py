@@ -79,6 +79,8 @@ CHAINS = {
         (4, 4),
         ["reshape", "broadcast", "mask"],
     ),
+    "blocks-across-rows": (strided(10, [(2, 6), (4, 1)]), (24,), (2, 4), ["blocks"]),
+    "flat-blocks-across-rows": (strided(10, [(2, 6), (4, 1)]), (4, 6), (8,), ["blocks"]),
     "unfolded-windows": (windows((1, 1, 5), (3,), (1,), (1,), (0,), (0,), 0.0), (1, 1, 5), (3, 3), ["take"]),
 }
 
@@ -127,6 +129,19 @@ def test_any_layout_between_any_shapes(family: str) -> None:
         gathered += any(step.op == "take" for step in steps)
     assert total > 250
     assert gathered < 0.25 * total, "too many layouts have no chain of views"
+
+
+def test_blocks_that_lie_apart_are_read_one_by_one() -> None:
+    rng, read = random.Random(11), 0
+    while read < 200:
+        inner = [(rng.randint(1, 4), rng.randint(0, 6)) for _ in range(rng.randint(1, 2))]
+        layout = strided(rng.randint(0, 9), [(rng.randint(2, 4), rng.randint(1, 40)), *inner])
+        size = int(layout.index().max()) + 1 + rng.randint(0, 9)
+        target = rng.choice([(layout.size,), tuple(n for n, _ in layout.dims)])
+        steps = chain(layout, (size,), target)
+        if any(step.op == "blocks" for step in steps):
+            run(layout, (size,), target, steps)
+            read += 1
 
 
 def test_views_that_do_not_compose_are_read_one_after_the_other() -> None:
