@@ -17,7 +17,7 @@ from eqsat.lift.windows import reads_windows
 from eqsat.program.node import Node, make
 
 BATCH, TERMS = 0, 2
-"""Where (B, M, K, N) of a product a[B, M, K] @ b[B, K, N] has what it is taken apart along."""
+"""The dims along which a product a[B, M, K] @ b[B, K, N] is taken apart, by their places in (B, M, K, N)."""
 
 
 def product_apart(product: Node, view: Callable[[Node, Layout], Node]) -> Node | None:
@@ -63,7 +63,7 @@ def _joined(operand: Node) -> Sequence[Node]:
 
 
 def _parts(product: Node, side: int, along: int, view: Callable[[Node, Layout], Node]) -> Iterator[Node]:
-    """The products of what an operand joins, or of the outermost blocks of one that is a view, in order."""
+    """The products of the parts of an operand: the arrays that it joins, or the outermost blocks of a view."""
     operand, dims = product.args[side], product.attrs
     sizes = [x.size for x in _joined(operand)]
     if not sizes and operand.op == "V" and operand.attrs[0].dims[0][0] <= MOST_BLOCKS:

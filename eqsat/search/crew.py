@@ -122,7 +122,7 @@ class Crew:
                 return waiting.pop(place), seconds
 
         def share(search: Callable[[int, float, Begun[T] | None], Any], ready: Callable[[], bool]) -> None:
-            """What one process does: it takes forms, then goes on with those that it has only begun."""
+            """The work of one process: it takes forms, and then goes on with the begun ones."""
             begun: dict[int, Begun[T]] = {}
             while ready() and (task := taken() or self._next_begun(begun)):
                 i, seconds = task

@@ -150,7 +150,7 @@ class Search:
 
     def next_begun(self, left: float, expected: Mapping[int, float]) -> tuple[int, float]:
         """Which of several forms to go on with, by the seconds that each is expected to take, and its seconds of those
-        `left`: the shortest first. It may take what the others are not expected to take, and what it is in any case."""
+        `left`: the shortest first. It gets all but the expected seconds of the others, and at least its own."""
         least = min(expected, key=lambda i: (expected[i], i))
         others = sum(expected.values()) - expected[least]
         return least, min(left, max(left - others, expected[least]))
