@@ -12,7 +12,7 @@ from functools import reduce
 from itertools import accumulate
 
 from eqsat.layout.arithmetic import Layout, compose, of_transpose, strided
-from eqsat.lift.view_chain import MOST_BLOCKS, chain
+from eqsat.lift.view_chain import MOST_BLOCKS, unfolds
 from eqsat.lift.windows import reads_windows
 from eqsat.program.node import Node, make
 
@@ -50,10 +50,7 @@ def _gathers(product: Node, side: int) -> bool:
 
 
 def _unfolds(node: Node) -> bool:
-    """Whether no chain of plain views reads what a view does."""
-    if node.op != "V":
-        return False
-    return any(step.op == "take" for step in chain(node.attrs[0], (node.args[0].size,), (node.size,)))
+    return node.op == "V" and unfolds(node.attrs[0], node.args[0].size)
 
 
 def _joined(operand: Node) -> Sequence[Node]:

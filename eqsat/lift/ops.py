@@ -11,7 +11,7 @@ from math import prod
 from eqsat.base.numerics import lowest
 from eqsat.layout.arithmetic import Layout, compose, identity, inverse, of_transpose, row_major, strided
 from eqsat.lift.forms import Form, Need, Way, plain, whole
-from eqsat.lift.view_chain import chain, reading
+from eqsat.lift.view_chain import reading, unfolds
 from eqsat.lift.windows import BATCH, CHANNEL, SPATIAL, Windows, channels_ordered, guessed_shapes, windows_of
 from eqsat.program import ops
 from eqsat.program.node import Node
@@ -138,7 +138,7 @@ def _windows(
         if layout.masked and layout.fill != neutral:
             continue
         forms = [form]
-        if _unfolds(layout, base.size):
+        if unfolds(layout, base.size):  # worth a guess at the shape of the operand
             forms += [plain(shape) for shape in guessed_shapes(layout, base.size)]
         for each in forms:
             order = inverse(each.order, base.size)
@@ -161,17 +161,12 @@ def _windows_in_order(
     for base, layout in dict.fromkeys((base, layout) for base, layout, _ in hints.bases[side]):
         total = compose(layout, rows_first) if layout.masked and layout.fill == neutral else None
         ordered = None if total is None else channels_ordered(total, base.size, parts[0])
-        if ordered is None or not _unfolds(layout, base.size):
+        if ordered is None or not unfolds(layout, base.size):
             continue
         found = windows_of(ordered.windows, ordered.shape, parts)
         crop = None if found is None else compose(ordered.view, found.crop(ordered.shape))
         if found is not None and crop is not None and not crop.contiguous:
             yield found, Need(base, crop, found.x)
-
-
-def _unfolds(layout: Layout, n_in: int) -> bool:
-    """Whether no chain of plain views reads the layout, so that it is worth guessing the shape of its operand."""
-    return any(step.op in ("take", "mask") for step in chain(layout, (n_in,), (layout.size,)))
 
 
 def _convolution(node: Node, side: int, windows: Windows, need: Need, channels: int) -> Way:

@@ -104,6 +104,11 @@ def _in_blocks(layout: Layout, source: Shape, target: Shape) -> Steps:
     return (joined, *_reshaped((count * own[0], *own[1:]), target))
 
 
+def unfolds(layout: Layout, n_in: int) -> bool:
+    """Whether no chain of plain views reads the layout."""
+    return any(step.op in ("take", "mask") for step in chain(layout, (n_in,), (layout.size,)))
+
+
 @lru_cache(maxsize=CACHE_SIZE)
 def through(first: Layout, then: Layout, source: Shape, target: Shape) -> Steps:
     """As `chain`, for the view `then` of the view `first`, whether or not the two compose."""
