@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import eqsat
 from eqsat.egraph import saturate
 from eqsat.errors import InputError
+from eqsat.program import ops
 from eqsat.program.core import CoreProgram, evaluate, lower, topological
 from eqsat.program.ir import Program
 from eqsat.proof import prove
@@ -73,6 +74,18 @@ def test_a_side_of_a_choice_that_is_not_taken_may_have_no_value():
     elements = Elements(core.constants, time.monotonic() + 2, cases=True)
     (found,) = elements.values(core.roots)[core.roots[0]].tolist()
     assert elements.scalars.evaluate(found, lambda name, i: x[i]) == pytest.approx(3.5**-0.5)
+
+
+def test_an_index_that_rounding_moves_is_the_integer_that_it_is():
+    """Modulo 3, a power that is 25 but for rounding leaves hardly less than 1."""
+    x, n = (ops.input(name, (3,), "int32") for name in "xn")
+    power = ops.elementwise("pow", x, ops.elementwise("min", n, ops.full(2, (3,), "int32")))
+    taken = ops.gather(power, ops.elementwise("mod", power, ops.full(3, (3,), "int32")), 0)
+    core, inputs = lower(Program((x, n), {"y": taken})), {"x": [1, 3, 5], "n": [2, 2, 4]}
+    elements = Elements(core.constants, time.monotonic() + 2, False)
+    found = elements.values(core.roots)[core.roots[0]].tolist()
+    values = [elements.scalars.evaluate(e, lambda name, i: inputs[name][i]) for e in found]
+    assert values == pytest.approx([9.0, 1.0, 9.0])
 
 
 @pytest.mark.parametrize("cases", [False, True])

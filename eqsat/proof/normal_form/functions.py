@@ -421,7 +421,7 @@ class Functions(Maxima):
             return float(rest[0])
         if kind == "chosen":
             index, count, k = rest
-            return float(int(self.evaluate(index, element)) % count == k)
+            return float(int(_rounded(self.evaluate(index, element))) % count == k)
         if kind == "fn":
             kind, *rest = rest
         operands = rest[0] if isinstance(rest[0], tuple) else rest
@@ -429,7 +429,7 @@ class Functions(Maxima):
 
 
 def _rounded(x: float) -> float:
-    """A quotient as the integer that it is but for rounding."""
+    """A quotient or an index as the integer that it is but for rounding."""
     nearest = float(np.rint(x))
     return nearest if abs(x - nearest) <= 1e-9 * max(1.0, abs(x)) else x
 
