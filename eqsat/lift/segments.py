@@ -22,7 +22,7 @@ from eqsat.lift.part import Part
 from eqsat.lift.tidy import Tidied, tidied
 from eqsat.program import ops
 from eqsat.program.constants import viewed
-from eqsat.program.core import CoreProgram, Node, make, topological
+from eqsat.program.core import CoreProgram, Node, lower_terms, make, topological
 from eqsat.program.ir import Program
 from eqsat.program.node import substitute
 from eqsat.program.term import ConstArray, Shape, Term, rebuilt
@@ -237,27 +237,39 @@ class _Instance:
 
     def _source_terms(self) -> dict[Node, Term]:
         """The source's terms for the nodes of this segment, over placeholders."""
-        known: dict[Term, Term] = {}
-        found: dict[Node, Term] = {}
-        for leaf, placeholder in self._placeholder.items():
-            term = self.core.source_term.get(leaf)
-            if leaf.op != "Const":
-                stand_in = ops.input(placeholder.attrs[0], self._shape(leaf), leaf.dtype)
-                found[placeholder] = stand_in
-                if term is not None:
-                    known[term] = stand_in
-        stand_in_of = {
-            leaf.attrs[0]: self._stand_ins[p.attrs[0]] for leaf, p in self._placeholder.items() if leaf.op == "Const"
-        }
-        inside = operands_first(self.part.segment.roots, self._placeholder)
-        replaced = substitute(inside, self._placeholder)
-        for node, over in zip(inside, replaced, strict=True):
-            term = self.core.source_term.get(node)
-            if term is not None and node not in self._placeholder:
-                rebuilt = _over(term, known, stand_in_of)
-                if rebuilt is not None:
-                    found[over] = rebuilt
+        source_term, placeholder = self.core.source_term, self._placeholder
+        leaves = [leaf for leaf in self.leaves if leaf.op != "Const"]
+        over = {leaf: ops.input(placeholder[leaf].attrs[0], self._shape(leaf), leaf.dtype) for leaf in leaves}
+        stand_ins = {leaf.attrs[0]: self._stand_ins[placeholder[leaf].attrs[0]] for leaf in self.values}
+        found = {placeholder[leaf]: term for leaf, term in over.items()}
+        known: dict[Term, Term | None] = {source_term[leaf]: term for leaf, term in over.items() if leaf in source_term}
+        nodes = self._said(known)
+        for node, made in zip(nodes, substitute(nodes, placeholder), strict=True):
+            if term := _over(source_term[node], known, stand_ins):
+                found[made] = term
         return found
+
+    def _said(self, leaves: Mapping[Term, Term | None]) -> list[Node]:
+        """The nodes of this segment that terms of the source compute from its leaves.
+
+        A term may go past a leaf for which the source has no term, or another one, down to values and constants of
+        other segments. What it is lowered to shows that; constants are its own there, as indices may become views.
+        """
+        source_term, known = self.core.source_term, dict(leaves)
+        stand_in = {leaf: made for leaf, made in self._placeholder.items() if leaf.op != "Const"}
+        unsaid = {leaf for leaf in stand_in if leaf not in source_term}
+        terms: dict[Node, Term] = {}
+        for node in operands_first(self.part.segment.roots, self._placeholder):
+            if not unsaid.isdisjoint(node.args):
+                unsaid.add(node)
+            elif node in source_term and (term := _over(source_term[node], known, {})):
+                terms[node] = term
+        if not terms:
+            return []
+        inputs = tuple(term for term in leaves.values() if term)
+        _, lowered = lower_terms(Program(inputs, {str(i): term for i, term in enumerate(terms.values())}))
+        meant = substitute(list(terms), stand_in)
+        return [node for (node, term), own in zip(terms.items(), meant, strict=True) if lowered[term] is own]
 
 
 def _flat(array: np.ndarray) -> np.ndarray:
@@ -294,24 +306,15 @@ def _stand_in(number: int, size: int, dtype: str) -> ConstArray:
     return ConstArray(array)
 
 
-def _over(term: Term, known: dict[Term, Term], stand_ins: Mapping[str, np.ndarray]) -> Term | None:
-    """The term over placeholders; None if it depends on anything above the segment's leaves."""
-    stack = [(term, False)]
-    while stack:
-        at, ready = stack.pop()
-        if at in known:
-            continue
-        if at.op == "input":
-            return None
-        if at.op == "constant":
-            digest = at.attr("value").digest
-            if digest in stand_ins:
-                known[at] = ops.constant(stand_ins[digest].reshape(at.shape))
-            else:
-                known[at] = at
-        elif ready or not at.args:
-            known[at] = rebuilt(at, [known[a] for a in at.args])
+def _over(root: Term, known: dict[Term, Term | None], stand_ins: Mapping[str, np.ndarray]) -> Term | None:
+    """The term over the known ones, its constants replaced by stand-ins; None if it depends on another input."""
+    for term in operands_first([root], known):
+        args = [a for arg in term.args if (a := known[arg])]
+        if term.op == "constant":
+            array = stand_ins.get(term.attr("value").digest)
+            known[term] = term if array is None else ops.constant(array.reshape(term.shape))
+        elif term.op == "input" or len(args) < len(term.args):
+            known[term] = None
         else:
-            stack.append((at, True))
-            stack.extend((a, False) for a in at.args)
-    return known[term]
+            known[term] = rebuilt(term, args)
+    return known[root]

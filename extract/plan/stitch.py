@@ -70,7 +70,7 @@ class _Joiner:
         stand_ins: dict[Node, _Placed] = {}
         names: dict[Node, Node] = {}
         for placeholder, node in segment.leaves.items():
-            if node in self._placed:
+            if node in self._placed and node.op not in ("In", "Const"):  # an output may be a constant that others read
                 stand_ins[placeholder] = self._placed[node]
                 names[placeholder] = placeholder
             else:
