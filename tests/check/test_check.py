@@ -116,6 +116,14 @@ def test_the_same_terms_need_no_evaluation() -> None:
     assert check(p, p).parts == {"same": 1, "full": 0, "sampled": 0}
 
 
+def test_empty_values_are_equal_beside_large_ones() -> None:
+    x, w, e = ops.input("x", (1024, 2048)), ops.input("w", (2048, 2048)), ops.input("e", (0, 3))
+    once = ops.matmul(x, w)
+    source = Program((x, w, e), {"y": ops.matmul(x, ops.add(w, w)), "z": ops.add(e, e)})
+    result = Program((x, w, e), {"y": ops.add(once, once), "z": ops.neg(e)})
+    assert check(source, result, seconds=1.0).parts["sampled"] == 1
+
+
 def test_a_program_is_not_compared_with_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*given: object) -> None:
         raise AssertionError("a walk through all terms")

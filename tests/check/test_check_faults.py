@@ -359,6 +359,24 @@ def test_a_stack_of_products_of_weights_is_compared_by_little_work(monkeypatch: 
         folded.compare((ops.constant(changed), stack), np.random.default_rng(0))
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int32", "int64"])
+def test_products_of_integers_and_of_infinities_are_probed(dtype: str, monkeypatch: pytest.MonkeyPatch):
+    """Sums of infinities say nothing: elements of these are compared. Squares of integers overflow."""
+    monkeypatch.setattr(folded, "DEAR", -1)
+    rng = np.random.default_rng(5)
+    left, right = (rng.integers(-100, 100, shape).astype(np_dtype(dtype)) for shape in ((40, 30), (30, 50)))
+    if dtype.startswith("float"):
+        left[3, 4] = -np.inf
+    term = ops.matmul(ops.constant(left), ops.constant(right))
+    values = Program((), {"y": term}).run({})["y"]
+    folded.compare((ops.constant(values), term), np.random.default_rng(0))
+    for place in ((7, 9), (3, 9)):
+        changed = values.copy()
+        changed[place] = 12345
+        with pytest.raises(CheckFailed, match="the constant"):
+            folded.compare((ops.constant(changed), term), np.random.default_rng(0))
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 def test_two_last_places_in_one_element_are_too_much(dtype: str):
     term, values = scaled_weights(dtype)
