@@ -124,8 +124,10 @@ class UnfusedGrower(Grower):
 
     def _copied(self, view: Cut) -> int:
         """The price of a view of an array as operators, each of which writes its result."""
-        (leaf, layout, moved), size = view.reads[0], self.snapshot.size[view.cls]
-        written = float(self.facts.bytes[view.cls])
+        size, written = self.snapshot.size[view.cls], float(self.facts.bytes[view.cls])
+        if not view.reads:  # of a number, too large to be computed ahead of time
+            return self.prices.pointwise(size, written, 0.0)
+        leaf, layout, moved = view.reads[0]
         if layout is None:
             return self.prices.pointwise(size, moved + written, 0.0)
         steps = [step.op for step in chain(layout, (self.snapshot.size[leaf],), (size,))]
@@ -135,7 +137,7 @@ class UnfusedGrower(Grower):
 
     def _takes(self, node: ENode, k: int, operand: Cut, ordered: bool) -> bool:
         """Whether the operator handles operand `k`, a view of an array, without a copy."""
-        layout = operand.reads[0][1]
+        layout = operand.reads[0][1] if operand.reads else None
         if layout is None:
             return False
         if node.op == "Red":
