@@ -38,6 +38,9 @@ def _end(code: object) -> None:
     """
     if code is not None and not isinstance(code, int):
         return
+    from eqsat.base.interrupt import await_abandoned
+
+    atexit.unregister(await_abandoned)  # nothing is left of them once the process has ended
     atexit._run_exitfuncs()
     try:
         for stream in (sys.stdout, sys.stderr):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
+from weakref import WeakSet
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -14,6 +17,13 @@ T = TypeVar("T")
 _POLL_SECONDS = 0.05
 _GRACE_SECONDS = 0.5
 """Seconds that work may take, by default, to return what it has after it was told to stop."""
+
+_LEAVING_SECONDS = 10.0
+"""Most seconds that Python waits at its end for compiled code in abandoned work."""
+
+_abandoned: WeakSet[threading.Thread] = WeakSet()
+_stops: dict[int, Callable[[], None]] = {}
+"""What ends the compiled code that a thread is in, by the identity of the thread."""
 
 
 class _GivenUp(BaseException):
@@ -71,15 +81,38 @@ class Interruptible:
         except KeyboardInterrupt:
             self.interrupted = True
             done.wait(grace)
-        if not done.is_set():
-            _give_up(thread)
+        finally:  # this work may itself be given up
+            if not done.is_set():
+                _give_up(thread)
         if errors:
             raise errors[0]
         return results[0] if results else otherwise
+
+
+@contextmanager
+def ended_by(stop: Callable[[], None]) -> Iterator[None]:
+    """While the block runs, `stop` ends the compiled code in it once the work that it is part of is abandoned."""
+    _stops[threading.get_ident()] = stop
+    try:
+        yield
+    finally:
+        del _stops[threading.get_ident()]
 
 
 def _give_up(thread: threading.Thread) -> None:
     """End a thread at its next bytecode. One that has not begun has no identity yet; its work is told to stop."""
     if thread.ident is None:
         return
+    _abandoned.add(thread)
+    if stop := _stops.get(thread.ident):
+        stop()
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(_GivenUp))
+
+
+@atexit.register
+def await_abandoned() -> None:
+    """Wait for compiled code in abandoned work. Python ends threads that return from it too late, and where that code
+    is C++ the whole process with them."""
+    ends = time.monotonic() + _LEAVING_SECONDS
+    for thread in tuple(_abandoned):
+        thread.join(max(0.0, ends - time.monotonic()))

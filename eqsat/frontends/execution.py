@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from eqsat.base.interrupt import ended_by
 from eqsat.base.numerics import Array
 from eqsat.errors import EqsatError, InputError, one_line, unknown
 from eqsat.frontends.onnx.file.load import TENSOR_TYPE
@@ -148,8 +149,10 @@ class OnnxRuntime:
         taken = {entry.name for entry in session.get_inputs()}
 
         def run(inputs: Mapping[str, Array]) -> Sequence[Array]:
-            with self._refusing():
-                return session.run(names, {name: array for name, array in inputs.items() if name in taken})
+            own = self._library.RunOptions()
+            own.log_severity_level = 4
+            with self._refusing(), ended_by(lambda: setattr(own, "terminate", True)):
+                return session.run(names, {name: array for name, array in inputs.items() if name in taken}, own)
 
         return run
 

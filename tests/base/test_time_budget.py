@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import eqsat
-from eqsat.base.interrupt import Interruptible
+from eqsat.base.interrupt import Interruptible, ended_by
 from eqsat.base.time_budget import STAGES, TimeBudget
 from eqsat.errors import InputError
 from eqsat.search import limits
@@ -205,6 +205,47 @@ def test_work_that_is_given_up_ends():
 
     assert Interruptible().run(endless, "otherwise", seconds=0.05) == "otherwise"
     assert ended.wait(60)
+
+
+def test_work_within_work_that_is_given_up_ends():
+    ended = threading.Event()
+
+    def endless() -> None:
+        try:
+            while True:
+                pass
+        finally:
+            ended.set()
+
+    assert Interruptible().run(lambda: Interruptible().run(endless, None), "otherwise", seconds=0.1) == "otherwise"
+    assert ended.wait(60)
+
+
+def test_compiled_code_in_work_that_is_given_up_is_told_to_end():
+    told = threading.Event()
+
+    def work() -> None:
+        with ended_by(told.set):
+            told.wait(60)
+
+    began = time.monotonic()
+    assert Interruptible().run(work, "otherwise", seconds=0.05) == "otherwise"
+    assert told.is_set()
+    assert time.monotonic() - began < 30
+
+
+LEAVING = """
+import atexit, threading, time
+atexit.register(lambda: print(all(thread is threading.main_thread() for thread in threading.enumerate())))
+from eqsat.base.interrupt import Interruptible, ended_by
+print(Interruptible().run(lambda: time.sleep(1.0), "otherwise", seconds=0.05))
+"""
+
+
+def test_python_ends_after_compiled_code_in_work_that_was_given_up():
+    """C++ that returns into a Python that has ended takes the process with it."""
+    found = subprocess.run([sys.executable, "-c", LEAVING], capture_output=True, text=True, timeout=120)
+    assert (found.returncode, found.stdout, found.stderr) == (0, "otherwise\nTrue\n", "")
 
 
 @pytest.mark.parametrize("begins", [True, False], ids=["the thread has begun", "it has not"])
