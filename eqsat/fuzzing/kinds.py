@@ -9,7 +9,7 @@ from typing import Any, Protocol, cast
 from eqsat.errors import InputError, unknown
 from eqsat.runs.task import Tell
 
-KINDS = ("programs", "bundles", "pieces", "mutants", "bombs", "misuse", "signals", "threads")
+KINDS = ("programs", "bundles", "large", "pieces", "mutants", "bombs", "misuse", "signals", "threads")
 
 
 class Kind(Protocol):

@@ -287,6 +287,16 @@ def test_siblings_stay_apart_where_launches_are_cheaper_than_copies() -> None:
     assert result.cost <= 6 * cover(Snapshot.from_core([mm(X, W, 128, 64, 64)]), "cpu", 5.0).cost
 
 
+@pytest.mark.parametrize("device", ["cpu", "mi300x"])
+def test_a_mask_too_large_to_compute_ahead_of_time_is_written(device: str):
+    """A constant that is a view of one number, as an operand and as an output of its own."""
+    triangle = np.tri(9, dtype=np.float32)
+    source = eqsat.trace(lambda x: (np.exp(x * triangle) @ triangle, triangle), eqsat.spec((9, 9)))
+    snapshot = Snapshot.from_core(lower(source).roots)
+    folded, written = (cover(snapshot, device, 5.0, limits) for limits in (None, Limits(fold_elements=8)))
+    assert written.cost >= folded.cost
+
+
 def test_results_of_one_opaque_call_cost_one_launch() -> None:
     halves = [make("Opaque", ("split", i, 64, "float32"), (X,)) for i in range(2)]
     both = cover(Snapshot.from_core([un("exp", h) for h in halves]), "mi300x", 5.0)

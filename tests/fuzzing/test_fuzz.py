@@ -23,12 +23,13 @@ CASES = {
     "bombs": (*range(12), 12, 15, 16),
     "programs": range(0, 17 * 120, 17),
     "bundles": range(1, 9),
+    "large": range(16),
     "pieces": range(20),
     "signals": range(6),
     "threads": range(2),
 }
 
-TAKEN = ("programs", "bundles", "threads")
+TAKEN = ("programs", "bundles", "large", "threads")
 """Kinds whose cases are right programs: none is refused."""
 
 

@@ -58,9 +58,10 @@ def fuzz(
     """Judge random cases: programs against their source in float64 and in onnxruntime, and broken models.
 
     A seed always gives the same case. Programs have all element types, special values, policies and devices. They are
-    optimised in bundles of 14; for one bundle in 32 each alone, some of them twice, and kernels run in the checker. A
-    broken model must give a right result or an error of one line. Each case has a process that may die, hang or run out
-    of memory. Faults of the same cause count as one, and are shrunk. With -o, what was judged is not judged again.
+    optimised in bundles of 14; for one bundle in 32 each alone, some of them twice, and kernels run in the checker.
+    Where no number is given, bundles are also treated as large programs are: in parts, and checked by samples. A broken
+    model must give a right result or an error of one line. Each case has a process that may die, hang or run out of
+    memory. Faults of the same cause count as one, and are shrunk. With -o, what was judged is not judged again.
 
     Further kinds: programs (each alone), bombs (files that ask for endless work), misuse (wrong arguments), signals,
     threads. Exit code 1 if there was a fault.
@@ -147,7 +148,7 @@ def _counts(programs: int | None, models: int | None, kinds: list[str] | None) -
         half = (programs or 0) // 2
         found = {"bundles": -(-((programs or 0) - half) // BLOCK), "pieces": half, "mutants": models or 0}
     else:
-        found = dict.fromkeys(("bundles", "pieces", "mutants"), _UNBOUNDED)
+        found = dict.fromkeys(("bundles", "large", "pieces", "mutants"), _UNBOUNDED)
     for name in found:
         kind(name)
     return {name: count for name, count in found.items() if count}
