@@ -253,7 +253,8 @@ class _Instance:
         """The nodes of this segment that terms of the source compute from its leaves.
 
         A term may go past a leaf for which the source has no term, or another one, down to values and constants of
-        other segments. What it is lowered to shows that; constants are its own there, as indices may become views.
+        other segments. What it is lowered to shows that. Its constants are its own there, not stand-ins: a gather is
+        lowered to a view by its indices.
         """
         source_term, known = self.core.source_term, dict(leaves)
         stand_in = {leaf: made for leaf, made in self._placeholder.items() if leaf.op != "Const"}

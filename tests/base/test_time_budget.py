@@ -193,31 +193,24 @@ def test_every_stage_has_something_to_fall_back_to(first: str, monkeypatch: pyte
     np.testing.assert_allclose(found.compile()(np.ones((8, 64), np.float32)), chain(np.ones((8, 64), np.float32)))
 
 
+def endless(ended: threading.Event) -> None:
+    try:
+        while True:
+            pass
+    finally:
+        ended.set()
+
+
 def test_work_that_is_given_up_ends():
     ended = threading.Event()
-
-    def endless() -> None:
-        try:
-            while True:
-                pass
-        finally:
-            ended.set()
-
-    assert Interruptible().run(endless, "otherwise", seconds=0.05) == "otherwise"
+    assert Interruptible().run(lambda: endless(ended), "otherwise", seconds=0.05) == "otherwise"
     assert ended.wait(60)
 
 
 def test_work_within_work_that_is_given_up_ends():
     ended = threading.Event()
-
-    def endless() -> None:
-        try:
-            while True:
-                pass
-        finally:
-            ended.set()
-
-    assert Interruptible().run(lambda: Interruptible().run(endless, None), "otherwise", seconds=0.1) == "otherwise"
+    outer, inner = Interruptible(), Interruptible()
+    assert outer.run(lambda: inner.run(lambda: endless(ended), None), "otherwise", seconds=0.1) == "otherwise"
     assert ended.wait(60)
 
 
