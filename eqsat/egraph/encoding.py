@@ -209,6 +209,10 @@ class _Told:
     const: bool
 
 
+class _Uncounted(Exception):
+    """A term of more elements than any program has."""
+
+
 class _Insertion:
     """One batch of terms as egglog actions. A class of the snapshot is told by its shallowest derivation, and gets a
     name, by which later batches tell it.
@@ -239,8 +243,11 @@ class _Insertion:
                 self._unite(self._class(node.cls).by, made)
 
     def equate(self, rule: int, cls: int, term: Term) -> None:
-        """Add a term that equals a class."""
-        told = self._term(term, rule)
+        """Add a term that equals a class, unless egglog cannot count its elements."""
+        try:
+            told = self._term(term, rule)
+        except _Uncounted:
+            return
         self._unite(self._class(cls).by, told.by)
 
     def finish(self) -> None:
@@ -280,8 +287,11 @@ class _Insertion:
             return self._terms[id(term)][0]
         op, attrs, operands = term
         known = [self._term(t, rule) for t in operands]
-        made = self._let(op, attrs, known, rule)
         size, dtype = measure(op, attrs, [k.size for k in known], [k.dtype for k in known])
+        counts = [a for a, s in zip(attrs, CORE[op].attrs, strict=True) if s.kind == "int"]
+        if not all(count in _COUNTS for count in (size, *counts)):
+            raise _Uncounted
+        made = self._let(op, attrs, known, rule)
         const = needs_only_constants(op, [k.const for k in known])
         told = self._described(op, _Told(made, size, dtype, const))
         self._terms[id(term)] = (told, term)

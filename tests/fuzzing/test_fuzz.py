@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from eqsat.fuzzing import bundles, programs
+from eqsat.fuzzing import bundles, large, programs
 from eqsat.fuzzing.kinds import KINDS, kind
 from eqsat.fuzzing.programs import BLOCK
 from eqsat.fuzzing.search import again, cases, save, search, shrunk
@@ -114,6 +114,12 @@ def test_the_noise_of_a_value_that_has_cancelled_is_no_fault(seed: int) -> None:
 def test_programs_of_a_bundle_that_say_nothing_are_judged_by_themselves() -> None:
     judged = bundles.judge(bundles.case(29003822, [4, 6, 7]), lambda text: None)
     assert judged == Counter({"result": 3})
+
+
+def test_a_value_that_is_its_own_minimum_grows_no_further_than_egglog_counts() -> None:
+    """The least of two equal numbers is the least of four, and so on: rules for siblings double the array each time."""
+    judged = large.judge(large.case(500000294, [3, 10]), lambda text: None)
+    assert judged == Counter({"result": 2})
 
 
 def test_the_same_seeds_have_the_same_verdicts() -> None:
