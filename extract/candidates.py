@@ -22,7 +22,7 @@ from eqsat.extract.cost import Prices, Run
 from eqsat.extract.cuts import NOTHING, Cut, Facts, Kind, Limits, Slot, bits, parts, quicker
 from eqsat.extract.device.table import Device
 from eqsat.extract.grow import Grower, Made
-from eqsat.extract.joint import joint_kernels
+from eqsat.extract.joint import Joint, joint_kernels
 from eqsat.extract.unfused import UnfusedGrower
 
 CLEARLY_LESS = 0.9
@@ -381,11 +381,16 @@ class _Search:
         def cheapest(c: int, given: int) -> int | None:
             return next((price for children, price in priced[c] if not children & ~given), None)
 
-        found: list[Candidate] = []
+        # Two products may give the same outputs from the same arrays: x @ x and (-x) @ (-x).
+        best: dict[tuple[str, tuple[Any, ...]], Joint] = {}
         for kernel in joint_kernels(self.snapshot, self.grower, self.cuts, needs, cheapest, should_stop):
-            leaves, children = bits(kernel.leaves), bits(kernel.leaves & self.facts.computed)
-            family = joint_family(self.snapshot, kernel.cuts)
-            call = family, (kernel.classes, leaves)
+            call = joint_family(self.snapshot, kernel.cuts), (kernel.classes, bits(kernel.leaves))
+            if call not in best or kernel.run < best[call].run:
+                best[call] = kernel
+        found: list[Candidate] = []
+        for call, kernel in best.items():
+            family, (_, leaves) = call
+            children = bits(kernel.leaves & computed)
             price, launches, slices = kernel.run
             found += [Candidate(x.cls, family, leaves, children, price, x, call, launches, slices) for x in kernel.cuts]
         return found
