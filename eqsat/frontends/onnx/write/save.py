@@ -25,6 +25,10 @@ EMBEDDED_BYTES = 1_800_000_000
 RETURNED_BYTES = 1 << 26
 """If there are more bytes of constants, the returned model does not hold them in memory but refers to the file."""
 
+SMALL_BYTES = 1024
+"""Constants of so many bytes are never external, as in onnx's own helpers: onnxruntime reads shapes and axes before it
+opens other files, and refuses a model whose shapes are there."""
+
 _ALIGNMENT = 64  # bytes; offsets in the external file
 
 
@@ -52,7 +56,7 @@ def store(model: ModelProto, constants: Sequence[tuple[str, Array]], path: str |
             _refer(model, constants, target.name, places)
             return model
     for name, array in constants:
-        _describe(model.graph.initializer.add(), name, array).raw_data = array.tobytes()
+        _embed(model, name, array)
     return model
 
 
@@ -106,22 +110,32 @@ def _describe(tensor: TensorProto, name: str, array: Array) -> TensorProto:
 
 
 def _store_beside(model: ModelProto, constants: Sequence[tuple[str, Array]], target: Path) -> None:
-    """Writes the model, and the constants to `<target>.data`."""
+    """Writes the model, and the constants to `<target>.data`, small ones aside."""
     places = []
     end = 0
     for _, array in constants:
         places.append(end)
-        end = -(-(end + array.nbytes) // _ALIGNMENT) * _ALIGNMENT
+        if array.nbytes > SMALL_BYTES:
+            end = -(-(end + array.nbytes) // _ALIGNMENT) * _ALIGNMENT
     beside = target.with_name(f"{target.name}.data")
     _refer(model, constants, beside.name, places)
     with replacing(target) as file, replacing(beside) as data:
         for place, (_, array) in zip(places, constants, strict=True):
-            data.seek(place)
-            _write(data, array)
+            if array.nbytes > SMALL_BYTES:
+                data.seek(place)
+                _write(data, array)
         file.write(model.SerializeToString())
 
 
 def _refer(model: ModelProto, constants: Sequence[tuple[str, Array]], location: str, places: Sequence[int]) -> None:
-    """Adds initializers that refer to a file in the model's folder."""
+    """Adds initializers that refer to a file in the model's folder, small ones aside."""
     for place, (name, array) in zip(places, constants, strict=True):
-        refer(_describe(model.graph.initializer.add(), name, array), location, place, array.nbytes)
+        if array.nbytes > SMALL_BYTES:
+            refer(_describe(model.graph.initializer.add(), name, array), location, place, array.nbytes)
+        else:
+            _embed(model, name, array)
+
+
+def _embed(model: ModelProto, name: str, array: Array) -> None:
+    """Adds an initializer with its values."""
+    _describe(model.graph.initializer.add(), name, array).raw_data = array.tobytes()
