@@ -193,8 +193,11 @@ def _gaps(found: Array, want: Array, rounding: Array) -> Array:
 
 
 def _sums(constant: Term, demanded: Demanded, axis: int) -> Array:
-    """Compare sums along an axis, and return the places of those that are not finite: they say nothing. A wrong element
-    shows in the others if it exceeds the rounding of all in its sum."""
+    """Compare sums along an axis. A wrong element shows if it exceeds the rounding of all elements in its sum.
+
+    Returns:
+        The places of sums that are not finite. These show nothing.
+    """
     found, want = demanded.run(_inputs(demanded))
     ones = Sums(np.ones((1, constant.shape[axis])))
     values = constant if is_float(constant.dtype) else ops.cast(constant, "float64")  # squares of integers may overflow

@@ -1,4 +1,4 @@
-"""Core programs lifted to terms, for tests of what they become."""
+"""Lifts core programs to terms, for tests."""
 
 from __future__ import annotations
 
